@@ -1,0 +1,15 @@
+#![forbid(unsafe_code)]
+//! Reclaim policy: when to make room, by which hand, and in which order.
+//!
+//! Reclaim has two hands. The first sweeps whole blocks: resident pages become standby frames. The second takes the
+//! oldest standby frames: clean ones become free at once, dirty ones once the node has acknowledged a write. This crate
+//! decides ([`Policy::decide`], [`SweepHand`], [`StandbyQueue`]); `runtime/paging` does it.
+//!
+//! Proactive reclaim from watermarks is Adios' (section 3.3); the second chance replaces the accessed bits that user
+//! space cannot see.
+
+mod policy;
+mod standby;
+
+pub use policy::{Action, LIMIT_PAGES_MIN, Policy, RESERVE_PAGES_MAX, Shares, SharesError, SweepHand, Usage};
+pub use standby::{Standby, StandbyQueue};

@@ -1,0 +1,266 @@
+//! [`Policy`]: watermarks and the choice between the two hands.
+
+/// Fewest pages of local memory that reclaim can work with: the first hand needs frames while it copies.
+pub const LIMIT_PAGES_MIN: u64 = 512;
+/// Most pages kept back for the first hand, so that it can always copy: one block.
+pub const RESERVE_PAGES_MAX: u64 = 512;
+const _: () = assert!(LIMIT_PAGES_MIN / 8 >= 64, "a sweep of fewer pages does not pay for its TLB flushes");
+
+/// Shares of local memory, in percent.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Shares {
+    /// Reclaim starts when less than this is free (Adios: 15).
+    pub start_percent: f64,
+    /// Reclaim stops when this much is free.
+    pub end_percent: f64,
+    /// How much stays on standby, as the second chance of pages that were swept.
+    pub standby_percent: f64,
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        Self { start_percent: 15.0, end_percent: 17.0, standby_percent: 10.0 }
+    }
+}
+
+/// Shares that contradict one another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SharesError;
+
+impl std::fmt::Display for SharesError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the reclaim shares must satisfy 0 < start < end, 0 <= standby and end + standby < 90 percent: type for example start 15, end 17")
+    }
+}
+
+impl std::error::Error for SharesError {}
+
+/// Local memory in pages, as it is now.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Usage {
+    /// Pages charged: resident, being installed, and frames that are backed.
+    pub charged: u64,
+    /// Backed frames that nobody uses; part of `charged`.
+    pub spare_frames: u64,
+    /// Standby pages whose second chance runs; not counting those being written.
+    pub standby: u64,
+    /// Writes in flight.
+    pub writing: u64,
+    /// Mapped pages.
+    pub resident: u64,
+}
+
+/// What the reclaimer does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Enough is free.
+    Rest,
+    /// The second hand takes up to this many of the oldest standby pages.
+    Drain(u64),
+    /// The first hand sweeps a block, or as much of it as this many pages.
+    Sweep(u64),
+    /// Backed frames that nobody uses go back to the kernel.
+    Trim(u64),
+    /// Everything that could be freed waits for the node to acknowledge writes.
+    AwaitWrites,
+}
+
+/// Watermarks in pages for one limit of local memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policy {
+    limit: u64,
+    start: u64,
+    end: u64,
+    standby: u64,
+    reserve: u64,
+}
+
+impl Policy {
+    /// Pages taken by the second hand at a time.
+    pub const DRAIN_PAGES: u64 = 64;
+
+    /// The watermarks for `limit` pages of local memory, at least [`LIMIT_PAGES_MIN`].
+    pub fn new(limit: u64, shares: Shares) -> Result<Self, SharesError> {
+        let Shares { start_percent, end_percent, standby_percent } = shares;
+        let ordered = 0.0 < start_percent && start_percent < end_percent && 0.0 <= standby_percent;
+        if !ordered || end_percent + standby_percent >= 90.0 {
+            return Err(SharesError);
+        }
+        let limit = limit.max(LIMIT_PAGES_MIN);
+        let share = |percent: f64| ((limit as f64 * percent / 100.0) as u64).max(1);
+        let start = share(start_percent);
+        let end = share(end_percent).max(start + 1);
+        Ok(Self { limit, start, end, standby: share(standby_percent), reserve: (limit / 8).min(RESERVE_PAGES_MAX) })
+    }
+
+    /// The limit of local memory in pages.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Pages that only the reclaimer may charge.
+    #[must_use]
+    pub fn reserve(&self) -> u64 {
+        self.reserve
+    }
+
+    /// Whether reclaim should start: the lower watermark is passed.
+    #[must_use]
+    pub fn is_low(&self, usage: &Usage) -> bool {
+        self.free(usage) < self.start
+    }
+
+    /// Pages that faults may take before reclaim should start.
+    #[must_use]
+    pub fn margin(&self, usage: &Usage) -> u64 {
+        self.free(usage).saturating_sub(self.start)
+    }
+
+    /// The next step of a reclaimer that is at work. It rests only above the upper watermark.
+    #[must_use]
+    pub fn decide(&self, usage: &Usage) -> Action {
+        let free = self.free(usage);
+        // Frames that were needed for a burst count against the limit as long as they are backed.
+        let spare_wanted = self.reserve;
+        if usage.charged + self.reserve > self.limit && usage.spare_frames > spare_wanted {
+            return Action::Trim(usage.spare_frames - spare_wanted);
+        }
+        if free >= self.end {
+            return Action::Rest;
+        }
+        let missing = self.end - free;
+        let room = (self.limit.saturating_sub(usage.charged) + usage.spare_frames).min(missing.max(Self::DRAIN_PAGES));
+        let drain = missing.min(Self::DRAIN_PAGES).min(usage.standby);
+        if usage.standby > self.standby && drain > 0 {
+            Action::Drain(drain)
+        } else if usage.resident > 0 && room > 0 {
+            Action::Sweep(room)
+        } else if drain > 0 {
+            Action::Drain(drain)
+        } else if usage.writing > 0 {
+            Action::AwaitWrites
+        } else {
+            Action::Rest
+        }
+    }
+
+    /// Pages that could be charged or reused now.
+    #[must_use]
+    pub fn free(&self, usage: &Usage) -> u64 {
+        (self.limit + usage.spare_frames).saturating_sub(usage.charged)
+    }
+}
+
+/// The first hand's position: round and round over the blocks of every region.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SweepHand {
+    region: usize,
+    block: usize,
+}
+
+impl SweepHand {
+    /// The next block for which `wanted` holds, as (region, block), given each region's number of blocks. `None` after a
+    /// whole round without one.
+    pub fn advance(
+        &mut self,
+        blocks: &[usize],
+        mut wanted: impl FnMut(usize, usize) -> bool,
+    ) -> Option<(usize, usize)> {
+        let total: usize = blocks.iter().sum();
+        for _ in 0..total {
+            while self.block >= blocks.get(self.region).copied().unwrap_or(0) {
+                self.block = 0;
+                self.region = (self.region + 1) % blocks.len();
+            }
+            let here = (self.region, self.block);
+            self.block += 1;
+            if wanted(here.0, here.1) {
+                return Some(here);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn policy(limit: u64) -> Policy {
+        Policy::new(limit, Shares::default()).unwrap()
+    }
+
+    #[test]
+    fn shares_must_be_ordered() {
+        for (start_percent, end_percent) in [(0.0, 5.0), (17.0, 15.0), (50.0, 89.0)] {
+            assert!(Policy::new(4096, Shares { start_percent, end_percent, ..Shares::default() }).is_err());
+        }
+    }
+
+    #[test]
+    fn starts_low_and_stops_high() {
+        let policy = policy(10_000);
+        let at = |resident| Usage { charged: resident, resident, ..Usage::default() };
+        assert!(!policy.is_low(&at(8_400)) && policy.is_low(&at(8_501)));
+        assert_eq!(policy.decide(&at(8_300)), Action::Rest);
+        assert!(matches!(policy.decide(&at(8_400)), Action::Sweep(_)));
+    }
+
+    #[test]
+    fn dead_node_leaves_only_waiting() {
+        let usage = Usage { charged: 512, writing: 512, ..Usage::default() };
+        assert_eq!(policy(512).decide(&usage), Action::AwaitWrites);
+    }
+
+    #[test]
+    fn the_hand_visits_every_block_once_a_round() {
+        let (mut hand, blocks) = (SweepHand::default(), [2, 0, 3]);
+        let round: Vec<_> = (0..5).map(|_| hand.advance(&blocks, |_, _| true).unwrap()).collect();
+        assert_eq!(round, [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]);
+        assert_eq!(hand.advance(&blocks, |_, _| false), None);
+        assert_eq!(hand.advance(&[], |_, _| true), None);
+    }
+
+    proptest! {
+        /// A model of local memory under the policy: whatever faults do, the limit holds and reclaim ends.
+        #[test]
+        fn reclaim_always_reaches_the_upper_watermark(
+            limit in 512u64..100_000, faults in prop::collection::vec(1u64..5_000, 1..30), dirty in any::<bool>(),
+        ) {
+            let policy = policy(limit);
+            let mut usage = Usage::default();
+            for wanted in faults {
+                let room = policy.limit().saturating_sub(policy.reserve()).saturating_sub(usage.charged);
+                usage.charged += wanted.min(room);
+                usage.resident += wanted.min(room);
+                for step in 0.. {
+                    prop_assert!(step < 100_000, "reclaim does not end: {usage:?}");
+                    prop_assert!(usage.charged <= policy.limit());
+                    match policy.decide(&usage) {
+                        Action::Rest => break,
+                        Action::Trim(pages) => { usage.spare_frames -= pages; usage.charged -= pages; }
+                        Action::Drain(pages) => {
+                            prop_assert!(pages <= usage.standby);
+                            usage.standby -= pages;
+                            if dirty { usage.writing += pages } else { usage.spare_frames += pages }
+                        }
+                        Action::Sweep(pages) => {
+                            let swept = pages.min(usage.resident).min(512);
+                            let backed = swept.saturating_sub(usage.spare_frames);
+                            prop_assert!(usage.charged + backed <= policy.limit(), "no room to copy: {usage:?}");
+                            usage.spare_frames -= swept - backed;
+                            usage.charged = usage.charged + backed - swept;
+                            usage.resident -= swept;
+                            usage.standby += swept;
+                        }
+                        Action::AwaitWrites => { usage.spare_frames += usage.writing; usage.writing = 0; }
+                    }
+                }
+                prop_assert!(policy.free(&usage) >= policy.end || usage.resident == 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The quantities every part of Yonder speaks in.
+//!
+//! Pages, blocks and frames are index newtypes; sizes, durations and local-memory shares parse from the text that the
+//! command line takes (`64MiB`, `2.5us`, `20%`). Nothing here does I/O or reads a clock.
+
+mod index;
+mod parse;
+
+pub use index::{BlockIndex, FrameIndex, PageIndex};
+pub use parse::{LocalSize, ParseError, format_bytes, parse_bytes, parse_duration};
+
+/// Bytes in a page: the unit of faults and of fetches.
+pub const PAGE_BYTES: usize = 4096;
+/// Base-2 logarithm of [`PAGE_BYTES`].
+pub const PAGE_SHIFT: u32 = 12;
+/// Pages in a block: the unit of reclaim (2 MiB).
+pub const BLOCK_PAGES: usize = 512;
+/// Bytes in a block.
+pub const BLOCK_BYTES: usize = BLOCK_PAGES * PAGE_BYTES;
+
+const _: () = assert!(1 << PAGE_SHIFT == PAGE_BYTES);
+
+/// A point in time or a span, in nanoseconds. Points count from an arbitrary start, the same for one process.
+pub type Nanos = u64;
+
+/// Pages needed to hold `bytes`.
+#[must_use]
+pub const fn pages_for(bytes: u64) -> u64 {
+    bytes.div_ceil(PAGE_BYTES as u64)
+}

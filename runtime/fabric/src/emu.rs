@@ -1,0 +1,444 @@
+//! `emu://`: far memory inside the process, behind a modelled link.
+//!
+//! An operation completes `latency` after the link has carried its bytes; the link is one clock that all queue pairs of
+//! the fabric share, so bandwidth is contended as on a real port. Failures can be injected: extra delay, error
+//! completions and lost operations. For tests, demos and comparisons that others can repeat; always labelled emulated.
+//!
+//! URL: `emu://?latency=2.5us&gbps=100&depth=1024&size=64GiB&delay=1ms@0.01&error=0.001&drop=0.001&seed=7`, all optional.
+//! [`EmuControl`] changes the failures while the fabric runs.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use yonder_mapping::Mapping;
+use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, parse_bytes, parse_duration};
+
+use crate::{
+    Completion, Fabric, FabricError, Module, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status, WorkId,
+};
+
+/// What `emu://` may say, for messages.
+const USAGE: &str = "type emu://?latency=2.5us&gbps=100, and if wanted depth=, size=, delay=1ms@0.01, error=0.001, drop=0.001, seed=";
+/// Probabilities are kept in units of 2^-32.
+const CERTAIN: f64 = 4_294_967_296.0;
+
+/// Failures and their probabilities, changeable while operations run.
+#[derive(Debug, Default)]
+pub struct EmuControl {
+    extra_delay: AtomicU64,
+    delay_chance: AtomicU32,
+    error_chance: AtomicU32,
+    drop_chance: AtomicU32,
+    dead: AtomicBool,
+}
+
+impl EmuControl {
+    /// From now on an operation takes `extra` longer with probability `chance`.
+    pub fn set_delay(&self, extra: Nanos, chance: f64) {
+        self.extra_delay.store(extra, Ordering::Relaxed);
+        self.delay_chance.store(scaled(chance), Ordering::Relaxed);
+    }
+
+    /// From now on an operation fails with probability `chance`; it has no effect then.
+    pub fn set_errors(&self, chance: f64) {
+        self.error_chance.store(scaled(chance), Ordering::Relaxed);
+    }
+
+    /// From now on an operation is lost with probability `chance`: it has no effect and never completes.
+    pub fn set_drops(&self, chance: f64) {
+        self.drop_chance.store(scaled(chance), Ordering::Relaxed);
+    }
+
+    /// The node dies (every operation completes [`Status::Disconnected`]) or comes back with its memory.
+    pub fn set_dead(&self, dead: bool) {
+        self.dead.store(dead, Ordering::Release);
+    }
+}
+
+fn scaled(chance: f64) -> u32 {
+    (chance.clamp(0.0, 1.0) * CERTAIN).min(CERTAIN - 1.0) as u32
+}
+
+/// The link that every queue pair shares, and the memory behind it.
+#[derive(Debug)]
+struct Link {
+    memory: Arc<Mapping>,
+    latency: Nanos,
+    /// Time the link needs for one page.
+    page_time: Nanos,
+    /// When the link has carried everything posted so far.
+    busy_until: AtomicU64,
+    control: Arc<EmuControl>,
+}
+
+impl Link {
+    /// Puts one page on the link and returns when it has been carried and travelled.
+    fn carry(&self, now: Nanos) -> Nanos {
+        if self.page_time == 0 {
+            return now + self.latency;
+        }
+        let mut free = self.busy_until.load(Ordering::Relaxed);
+        loop {
+            let carried = free.max(now) + self.page_time;
+            match self.busy_until.compare_exchange_weak(free, carried, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return carried + self.latency,
+                Err(current) => free = current,
+            }
+        }
+    }
+}
+
+/// Far memory inside the process.
+#[derive(Debug)]
+pub struct EmuFabric {
+    url: String,
+    link: Arc<Link>,
+    depth: usize,
+    seeds: AtomicU64,
+    free: Mutex<BTreeMap<u64, u64>>,
+}
+
+impl EmuFabric {
+    /// Opens the fabric that the query of `url` describes.
+    pub fn from_query(url: &str, pairs: &[(String, String)]) -> Result<Self, FabricError> {
+        let bad = |what: String| FabricError::BadUrl(format!("{url}: {what}: {USAGE}"));
+        let (mut latency, mut gbps, mut depth, mut size, mut seed) = (2_500, 100.0, QUEUE_DEPTH_MAX, 1u64 << 36, 0x5eed);
+        let control = EmuControl::default();
+        let chance = |key: &str, text: &str| {
+            let value = text.parse::<f64>().ok().filter(|value| (0.0..=1.0).contains(value));
+            value.ok_or_else(|| bad(format!("{key}={text} is not a probability between 0 and 1")))
+        };
+        for (key, value) in pairs {
+            let time = |text: &str| parse_duration(text).map(|time| time.as_nanos() as Nanos).map_err(|e| bad(e.to_string()));
+            let number = |text: &str| text.parse::<f64>().map_err(|_| bad(format!("{key}={text} is not a number")));
+            match key.as_str() {
+                "latency" => latency = time(value)?,
+                "gbps" => gbps = number(value)?,
+                "depth" => depth = number(value)? as usize,
+                "size" => size = parse_bytes(value).map_err(|error| bad(error.to_string()))?,
+                "seed" => seed = number(value)? as u64,
+                "error" => control.set_errors(chance(key, value)?),
+                "drop" => control.set_drops(chance(key, value)?),
+                "delay" => {
+                    let (extra, share) = value.split_once('@').ok_or_else(|| bad(format!("delay={value} has no @probability")))?;
+                    control.set_delay(time(extra)?, chance(key, share)?);
+                }
+                _ => return Err(bad(format!("'{key}' is not known"))),
+            }
+        }
+        if depth == 0 || depth > QUEUE_DEPTH_MAX {
+            return Err(bad(format!("depth={depth} is not between 1 and {QUEUE_DEPTH_MAX}")));
+        }
+        if gbps < 0.0 {
+            return Err(bad(format!("gbps={gbps} is negative (0 means without limit)")));
+        }
+        let page_time = if gbps == 0.0 { 0 } else { (PAGE_BYTES as f64 * 8.0 / gbps) as Nanos };
+        Self::new(url, Model { latency, page_time, depth, size, seed }, control)
+    }
+
+    fn new(url: &str, model: Model, control: EmuControl) -> Result<Self, FabricError> {
+        let bytes = (model.size / PAGE_BYTES as u64).max(1) * PAGE_BYTES as u64;
+        let memory = Mapping::anonymous(bytes as usize)
+            .map_err(|error| FabricError::System { url: url.to_owned(), cause: error.to_string() })?;
+        let link = Link {
+            memory: Arc::new(memory),
+            latency: model.latency,
+            page_time: model.page_time,
+            busy_until: AtomicU64::new(0),
+            control: Arc::new(control),
+        };
+        Ok(Self {
+            url: url.to_owned(),
+            link: Arc::new(link),
+            depth: model.depth,
+            seeds: AtomicU64::new(model.seed),
+            free: Mutex::new(BTreeMap::from([(0, bytes)])),
+        })
+    }
+
+    /// The failures of this fabric, to change them while it runs.
+    #[must_use]
+    pub fn control(&self) -> Arc<EmuControl> {
+        Arc::clone(&self.link.control)
+    }
+}
+
+struct Model {
+    latency: Nanos,
+    page_time: Nanos,
+    depth: usize,
+    size: u64,
+    seed: u64,
+}
+
+impl Fabric for EmuFabric {
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn queue_pair(&self, _module: Module, frames: Arc<Mapping>) -> Result<Box<dyn QueuePair>, FabricError> {
+        let seed = self.seeds.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        Ok(Box::new(EmuQueuePair {
+            link: Arc::clone(&self.link),
+            frames,
+            due: BinaryHeap::with_capacity(self.depth),
+            lost: Vec::with_capacity(self.depth),
+            depth: self.depth,
+            random: seed | 1,
+        }))
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {
+        let mut free = self.free.lock().expect("no code panics while it holds this lock");
+        let found = free.iter().find(|(_, length)| **length >= bytes).map(|(start, length)| (*start, *length));
+        let (start, length) = found.ok_or_else(|| FabricError::OutOfMemory { url: self.url.clone(), bytes })?;
+        free.remove(&start);
+        if length > bytes {
+            free.insert(start + bytes, length - bytes);
+        }
+        Ok(RemoteAddress(start))
+    }
+
+    fn release(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError> {
+        self.discard(start, bytes)?;
+        let (mut start, mut bytes) = (start.0, bytes);
+        let mut free = self.free.lock().expect("no code panics while it holds this lock");
+        if let Some(after) = free.remove(&(start + bytes)) {
+            bytes += after;
+        }
+        if let Some((before, length)) = free.range(..start).next_back().map(|(before, length)| (*before, *length)) {
+            assert!(before + length <= start, "far memory at {start:#x} is released twice");
+            if before + length == start {
+                (start, bytes) = (before, length + bytes);
+            }
+        }
+        free.insert(start, bytes);
+        Ok(())
+    }
+
+    fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError> {
+        let result = self.link.memory.discard(start.0, bytes as usize);
+        result.map_err(|error| FabricError::System { url: self.url.clone(), cause: error.to_string() })
+    }
+
+    fn mapped(&self) -> Option<&Arc<Mapping>> {
+        Some(&self.link.memory)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Operation {
+    Read { from: RemoteAddress, into: ReadInto },
+    Write { to: RemoteAddress, from: FrameIndex },
+}
+
+/// An operation, ordered by when it completes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Due {
+    at: Nanos,
+    id: WorkId,
+    operation: Operation,
+    fails: bool,
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.id.0).cmp(&(other.at, other.id.0))
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+struct EmuQueuePair {
+    link: Arc<Link>,
+    frames: Arc<Mapping>,
+    /// Operations that will complete, the next on top.
+    due: BinaryHeap<Reverse<Due>>,
+    /// Operations that were lost: they hold a place until they are cancelled.
+    lost: Vec<WorkId>,
+    depth: usize,
+    random: u64,
+}
+
+impl EmuQueuePair {
+    fn post(&mut self, id: WorkId, operation: Operation, now: Nanos) -> Result<(), PostError> {
+        if self.outstanding() >= self.depth {
+            return Err(PostError::Full);
+        }
+        let mut at = self.link.carry(now);
+        if self.happens(self.link.control.drop_chance.load(Ordering::Relaxed)) {
+            self.lost.push(id);
+            return Ok(());
+        }
+        if self.happens(self.link.control.delay_chance.load(Ordering::Relaxed)) {
+            at += self.link.control.extra_delay.load(Ordering::Relaxed);
+        }
+        let fails = self.happens(self.link.control.error_chance.load(Ordering::Relaxed));
+        self.due.push(Reverse(Due { at, id, operation, fails }));
+        Ok(())
+    }
+
+    /// Whether an event of probability `chance` (in 2^-32) happens now.
+    fn happens(&mut self, chance: u32) -> bool {
+        if chance == 0 {
+            return false;
+        }
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        ((self.random >> 32) as u32) < chance
+    }
+
+    fn execute(&self, due: &Due) -> Status {
+        if due.fails {
+            return Status::Failed;
+        }
+        match due.operation {
+            Operation::Read { into: ReadInto::Mapped, .. } => {}
+            Operation::Read { from, into: ReadInto::Frame(frame) } => {
+                self.frames.copy_from(frame.offset(), &self.link.memory, from.0, PAGE_BYTES);
+            }
+            Operation::Write { to, from } => self.link.memory.copy_from(to.0, &self.frames, from.offset(), PAGE_BYTES),
+        }
+        Status::Done
+    }
+}
+
+impl QueuePair for EmuQueuePair {
+    fn post_read(&mut self, id: WorkId, from: RemoteAddress, into: ReadInto, now: Nanos) -> Result<(), PostError> {
+        self.post(id, Operation::Read { from, into }, now)
+    }
+
+    fn post_write(&mut self, id: WorkId, to: RemoteAddress, from: FrameIndex, now: Nanos) -> Result<(), PostError> {
+        self.post(id, Operation::Write { to, from }, now)
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>) {
+        if self.due.is_empty() && self.lost.is_empty() {
+            return;
+        }
+        let dead = self.link.control.dead.load(Ordering::Acquire);
+        while dead && !self.lost.is_empty() && completions.len() < completions.capacity() {
+            let id = self.lost.pop().expect("checked");
+            completions.push(Completion { id, status: Status::Disconnected });
+        }
+        while completions.len() < completions.capacity() {
+            match self.due.peek() {
+                Some(Reverse(due)) if due.at <= now || dead => {}
+                _ => return,
+            }
+            let Some(Reverse(due)) = self.due.pop() else { return };
+            let status = if dead { Status::Disconnected } else { self.execute(&due) };
+            completions.push(Completion { id: due.id, status });
+        }
+    }
+
+    fn cancel(&mut self, id: WorkId) {
+        self.lost.retain(|lost| *lost != id);
+        self.due.retain(|due| due.0.id != id);
+    }
+
+    fn outstanding(&self) -> usize {
+        self.due.len() + self.lost.len()
+    }
+
+    fn depth(&self) -> usize {
+        self.depth
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(query: &str) -> EmuFabric {
+        let pairs: Vec<_> = query.split('&').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect();
+        EmuFabric::from_query(&format!("emu://?{query}"), &pairs).unwrap()
+    }
+
+    fn poll(queue: &mut dyn QueuePair, now: Nanos) -> Vec<Completion> {
+        let mut completions = Vec::with_capacity(8);
+        queue.poll(now, &mut completions);
+        completions
+    }
+
+    #[test]
+    fn latency_and_bandwidth_are_modelled() {
+        let fabric = open("latency=1us&gbps=32.768&size=1MiB");
+        let frames = Arc::new(Mapping::anonymous(4 * PAGE_BYTES).unwrap());
+        let (mut one, mut two) =
+            (fabric.queue_pair(Module::Fault, frames.clone()).unwrap(), fabric.queue_pair(Module::WriteBack, frames).unwrap());
+        one.post_read(WorkId(1), RemoteAddress(0), ReadInto::Mapped, 0).unwrap();
+        two.post_read(WorkId(2), RemoteAddress(0), ReadInto::Mapped, 0).unwrap();
+        assert_eq!((poll(&mut *one, 1_999).len(), poll(&mut *one, 2_000).len()), (0, 1));
+        // The second queue pair waits for the link behind the first.
+        assert_eq!((poll(&mut *two, 2_999).len(), poll(&mut *two, 3_000).len()), (0, 1));
+    }
+
+    #[test]
+    fn writes_are_read_back_and_discard_zeroes() {
+        let fabric = open("size=1MiB&gbps=0&latency=1us");
+        let frames = Arc::new(Mapping::anonymous(2 * PAGE_BYTES).unwrap());
+        let mut queue = fabric.queue_pair(Module::Fault, frames.clone()).unwrap();
+        let start = fabric.allocate(2 * PAGE_BYTES as u64).unwrap();
+        let mut back = [0; 5];
+        frames.write(0, b"bytes");
+        queue.post_write(WorkId(1), start, FrameIndex(0), 0).unwrap();
+        assert_eq!(poll(&mut *queue, 5_000), [Completion { id: WorkId(1), status: Status::Done }]);
+        queue.post_read(WorkId(2), start, ReadInto::Frame(FrameIndex(1)), 5_000).unwrap();
+        assert_eq!(poll(&mut *queue, 9_000).len(), 1);
+        frames.read(PAGE_BYTES as u64, &mut back);
+        assert_eq!(&back, b"bytes");
+        fabric.discard(start, PAGE_BYTES as u64).unwrap();
+        fabric.mapped().unwrap().read(start.0, &mut back);
+        assert_eq!(back, [0; 5]);
+    }
+
+    #[test]
+    fn failures_happen_as_asked() {
+        let fabric = open("size=1MiB&latency=1us");
+        let mut queue = fabric.queue_pair(Module::Fault, Arc::new(Mapping::anonymous(PAGE_BYTES).unwrap())).unwrap();
+        let read = |queue: &mut dyn QueuePair, id| queue.post_read(WorkId(id), RemoteAddress(0), ReadInto::Mapped, 0).unwrap();
+        fabric.control().set_errors(1.0);
+        read(&mut *queue, 1);
+        assert_eq!(poll(&mut *queue, 1 << 40)[0].status, Status::Failed);
+        fabric.control().set_errors(0.0);
+        fabric.control().set_drops(1.0);
+        read(&mut *queue, 2);
+        assert!(poll(&mut *queue, 1 << 40).is_empty());
+        assert_eq!(queue.outstanding(), 1);
+        queue.cancel(WorkId(2));
+        assert_eq!(queue.outstanding(), 0);
+        fabric.control().set_drops(0.0);
+        fabric.control().set_dead(true);
+        read(&mut *queue, 3);
+        assert_eq!(poll(&mut *queue, 0)[0].status, Status::Disconnected);
+    }
+
+    #[test]
+    fn memory_is_allocated_released_and_joined() {
+        let fabric = open("size=1MiB");
+        let page = PAGE_BYTES as u64;
+        let parts: Vec<_> = (0..3).map(|_| fabric.allocate(page).unwrap()).collect();
+        for part in [1, 0, 2] {
+            fabric.release(parts[part], page).unwrap();
+        }
+        assert_eq!(fabric.allocate(1 << 20).unwrap(), RemoteAddress(0));
+        assert!(matches!(fabric.allocate(page), Err(FabricError::OutOfMemory { .. })));
+    }
+
+    #[test]
+    fn bad_queries_say_what_to_type() {
+        for (key, value) in [("latency", "5"), ("depth", "0"), ("drop", "2"), ("delay", "1ms"), ("speed", "1"), ("gbps", "-1")] {
+            let error = EmuFabric::from_query("emu://", &[(key.into(), value.into())]).unwrap_err().to_string();
+            assert!(error.contains("type emu://?latency") && !error.contains('\n'), "{error}");
+        }
+    }
+}

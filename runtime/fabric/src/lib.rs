@@ -1,0 +1,158 @@
+//! How bytes reach far memory.
+//!
+//! A [`Fabric`] is one memory node (or the embedded stand-in for one); a [`QueuePair`] is one queue of reads and writes
+//! to it, shaped like verbs: posts are bounded and never block, errors are completions. A worker has a queue pair per
+//! [`Module`], so a demand fetch never queues behind a write-back.
+//!
+//! Neighbours: `runtime/paging` posts page reads and writes here; `core/wire` is what `tcp` puts on the socket.
+
+mod emu;
+
+pub use emu::{EmuControl, EmuFabric};
+
+use std::sync::Arc;
+
+use yonder_mapping::Mapping;
+use yonder_units::{FrameIndex, Nanos};
+
+/// Largest number of operations one queue pair can hold.
+pub const QUEUE_DEPTH_MAX: usize = 1024;
+
+/// Which part of the system a queue pair serves. Modules never share a queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Module {
+    /// Demand fetches of a worker or of an ordinary thread.
+    Fault,
+    /// Fetches ahead of demand.
+    Prefetch,
+    /// Write-back of the reclaimer.
+    WriteBack,
+}
+
+/// The poster's name for an operation. Unique among the outstanding operations of a queue pair; a retry of an
+/// operation that was cancelled gets a new id.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct WorkId(pub u64);
+
+/// A byte address in the memory node's address space.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RemoteAddress(pub u64);
+
+/// Where the bytes of a read go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadInto {
+    /// Into a local frame, which nothing else touches until the completion or [`QueuePair::cancel`].
+    Frame(FrameIndex),
+    /// Nowhere: the fabric maps far memory ([`Fabric::mapped`]), and the poster will copy from the mapping after the
+    /// completion. Only for fabrics that map.
+    Mapped,
+}
+
+/// How one operation ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// The bytes have arrived (read) or the node has them (write).
+    Done,
+    /// The node or the link reported an error for this operation; a retry may succeed.
+    Failed,
+    /// The node is gone or the connection is lost. Retries go on being answered this way until it is back.
+    Disconnected,
+}
+
+/// The end of one operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// As given to the post.
+    pub id: WorkId,
+    /// How it ended.
+    pub status: Status,
+}
+
+/// Why a post was not taken. Nothing has been sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PostError {
+    /// The queue pair holds as many operations as it can: poll, then post again.
+    #[error("the queue pair is full")]
+    Full,
+}
+
+/// Why a control operation failed.
+#[derive(Debug, thiserror::Error)]
+pub enum FabricError {
+    /// The URL names no fabric. The text says what is wrong and what to type.
+    #[error("{0}")]
+    BadUrl(String),
+    /// The node cannot be reached or does not speak our protocol.
+    #[error("memory node {url} cannot be reached: {cause}")]
+    Unreachable {
+        /// The fabric's URL.
+        url: String,
+        /// What the operating system or the peer said.
+        cause: String,
+    },
+    /// The node has no room left.
+    #[error("memory node {url} has no room for {bytes} bytes more")]
+    OutOfMemory {
+        /// The fabric's URL.
+        url: String,
+        /// The size that was asked for.
+        bytes: u64,
+    },
+    /// The machine refused something that the fabric needs, such as memory.
+    #[error("fabric {url}: {cause}")]
+    System {
+        /// The fabric's URL.
+        url: String,
+        /// What was refused.
+        cause: String,
+    },
+}
+
+/// One memory node, or the embedded stand-in for one. Control operations may block; they are never on the fault path.
+pub trait Fabric: Send + Sync {
+    /// The URL the fabric was opened with, for messages.
+    fn url(&self) -> &str;
+
+    /// A new queue pair. Reads and writes move bytes between far memory and `frames`, the local frame pool.
+    fn queue_pair(&self, module: Module, frames: Arc<Mapping>) -> Result<Box<dyn QueuePair>, FabricError>;
+
+    /// Reserves `bytes` of far memory that reads as zeros, and returns where it starts. `bytes` is a whole number of
+    /// pages.
+    fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError>;
+
+    /// Gives back `bytes` at `start`, any page-aligned part of earlier allocations, to the node. The node may use the
+    /// memory for others at once; the caller has no operation outstanding on it.
+    fn release(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError>;
+
+    /// Gives the backing of `bytes` at `start` back while the address range stays allocated: it reads as zeros again.
+    fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError>;
+
+    /// Far memory itself, if this fabric maps it: byte `a` of the mapping is [`RemoteAddress`] `a`. Reads may then be
+    /// posted with [`ReadInto::Mapped`].
+    fn mapped(&self) -> Option<&Arc<Mapping>>;
+}
+
+/// One queue of operations to a memory node, used by one thread at a time.
+///
+/// Posting neither allocates nor makes a system call; `poll` sends what was posted and collects what has arrived.
+pub trait QueuePair: Send {
+    /// Posts a read of one page at `from`.
+    fn post_read(&mut self, id: WorkId, from: RemoteAddress, into: ReadInto, now: Nanos) -> Result<(), PostError>;
+
+    /// Posts a write of the frame `from` to the page at `to`. The frame must not change until the completion or
+    /// [`QueuePair::cancel`]. Two writes to one page are never outstanding together.
+    fn post_write(&mut self, id: WorkId, to: RemoteAddress, from: FrameIndex, now: Nanos) -> Result<(), PostError>;
+
+    /// Makes progress and appends finished operations to `completions`, never beyond its capacity.
+    fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>);
+
+    /// Forgets an outstanding operation: it will not complete, and from now on its frame is not touched. A cancelled
+    /// write may or may not reach the node, but never after a write that is posted later on the same queue pair.
+    fn cancel(&mut self, id: WorkId);
+
+    /// Operations posted and not yet completed or cancelled: the congestion signal of page-fault-aware dispatch.
+    fn outstanding(&self) -> usize;
+
+    /// How many operations fit.
+    fn depth(&self) -> usize;
+}

@@ -1,0 +1,143 @@
+//! Dropping many scattered runs of pages with one TLB flush.
+//!
+//! `process_madvise` takes a vector of ranges; kernels from 6.16 on flush once for the whole vector. Where the kernel
+//! refuses the call for the own process, each run is dropped by itself.
+//!
+//! UNSAFETY: system calls on ranges inside a mapping this crate owns.
+
+use std::sync::OnceLock;
+use std::{io, ptr};
+
+use yonder_units::PAGE_BYTES;
+
+use crate::{MapError, Mapping};
+
+/// Runs handed to the kernel in one call: half of its limit, and 8 KiB of stack.
+const RUNS_PER_CALL_MAX: usize = 512;
+/// `PIDFD_SELF` of recent kernels: the calling process without a descriptor.
+const PIDFD_SELF: libc::c_int = -10_000;
+
+/// Consecutive pages of a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// First page, counted from the start of the mapping.
+    pub first_page: u32,
+    /// Number of pages, at least one.
+    pub pages: u32,
+}
+
+/// How runs are dropped on this kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DropMethod {
+    /// `process_madvise` on a vector of runs.
+    Vectored(Descriptor),
+    /// `madvise` on each run.
+    PerRun,
+}
+
+/// What names the own process to `process_madvise`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Descriptor(libc::c_int);
+
+/// The best way of this kernel, found once by trying it.
+#[must_use]
+pub fn drop_method() -> DropMethod {
+    static METHOD: OnceLock<DropMethod> = OnceLock::new();
+    *METHOD.get_or_init(|| {
+        let Ok(scratch) = Mapping::anonymous(PAGE_BYTES) else { return DropMethod::PerRun };
+        // SAFETY: pidfd_open takes two integers. The descriptor stays open for the life of the process.
+        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) } as libc::c_int;
+        [PIDFD_SELF, opened]
+            .into_iter()
+            .map(|fd| DropMethod::Vectored(Descriptor(fd)))
+            .find(|method| scratch.drop_runs_by(*method, &[Run { first_page: 0, pages: 1 }]).is_ok())
+            .unwrap_or(DropMethod::PerRun)
+    })
+}
+
+impl Mapping {
+    /// Unmaps the pages of `runs`: later touches are missing-page faults. Allocates nothing.
+    pub fn drop_runs(&self, runs: &[Run]) -> Result<(), MapError> {
+        self.drop_runs_by(drop_method(), runs)
+    }
+
+    /// As [`Mapping::drop_runs`], by a given method.
+    pub fn drop_runs_by(&self, method: DropMethod, runs: &[Run]) -> Result<(), MapError> {
+        match method {
+            DropMethod::Vectored(descriptor) => {
+                runs.chunks(RUNS_PER_CALL_MAX).try_for_each(|chunk| self.drop_vector(descriptor, chunk))
+            }
+            DropMethod::PerRun => runs.iter().try_for_each(|run| self.discard(offset(run), bytes(run))),
+        }
+    }
+
+    fn drop_vector(&self, descriptor: Descriptor, runs: &[Run]) -> Result<(), MapError> {
+        let mut vector = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; RUNS_PER_CALL_MAX];
+        for (entry, run) in vector.iter_mut().zip(runs) {
+            *entry = libc::iovec { iov_base: self.checked(offset(run), bytes(run)).cast(), iov_len: bytes(run) };
+        }
+        let total: usize = runs.iter().map(bytes).sum();
+        let mut done = 0;
+        while done < total {
+            let rest = advance(&mut vector[..runs.len()], done);
+            // SAFETY: every range was checked to lie in this mapping, and no Rust reference covers them.
+            let result = unsafe {
+                libc::syscall(
+                    libc::SYS_process_madvise,
+                    descriptor.0,
+                    rest.as_ptr(),
+                    rest.len(),
+                    libc::MADV_DONTNEED,
+                    0,
+                )
+            };
+            match result {
+                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                -1 | 0 => return Err(MapError::last("process_madvise", total)),
+                advised => done += advised as usize,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The part of `vector` after its first `done` bytes. The kernel stops between ranges when it is interrupted.
+fn advance(vector: &mut [libc::iovec], done: usize) -> &[libc::iovec] {
+    let mut left = done;
+    let skip = vector
+        .iter()
+        .take_while(|entry| {
+            let whole = left >= entry.iov_len;
+            if whole {
+                left -= entry.iov_len
+            };
+            whole
+        })
+        .count();
+    assert!(left == 0, "the kernel stopped inside a range");
+    &vector[skip..]
+}
+
+fn offset(run: &Run) -> u64 {
+    u64::from(run.first_page) * PAGE_BYTES as u64
+}
+
+fn bytes(run: &Run) -> usize {
+    run.pages as usize * PAGE_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_methods_drop_exactly_the_runs() {
+        for method in [drop_method(), DropMethod::PerRun] {
+            let mapping = Mapping::anonymous(1200 * PAGE_BYTES).unwrap();
+            mapping.populate().unwrap();
+            let runs: Vec<Run> = (0..600).map(|run| Run { first_page: 2 * run, pages: 1 }).collect();
+            mapping.drop_runs_by(method, &runs).unwrap();
+            assert_eq!(mapping.resident_pages().unwrap(), 600, "{method:?}");
+        }
+    }
+}

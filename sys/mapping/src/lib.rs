@@ -1,0 +1,16 @@
+//! Owned memory mappings: far regions, the local frame pool, and memory shared with a node.
+//!
+//! Memory that a peer, a device or the reclaimer can change is never behind `&` or `&mut`: a [`Mapping`] is read and
+//! written by bounds-checked copies. The `try_` accessors are for far regions, where a touch can end in a paging error;
+//! the others are for memory that is always there.
+//!
+//! Neighbours: `sys/trap` has the copy routines that can fail; `sys/uffd` registers mappings; `runtime/paging` owns
+//! regions and frames.
+//!
+//! UNSAFETY: mmap, madvise and raw copies within bounds that are checked here.
+
+mod advice;
+mod mapping;
+
+pub use advice::{DropMethod, Run, drop_method};
+pub use mapping::{MapError, Mapping, create_memfd};

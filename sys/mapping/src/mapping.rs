@@ -1,0 +1,319 @@
+//! [`Mapping`]: one mmap, its bounds, and the copies in and out of it.
+//!
+//! UNSAFETY: system calls on memory this type owns, and raw copies within checked bounds.
+
+use std::num::NonZeroU32;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::{io, ptr};
+
+use yonder_trap::access;
+use yonder_units::{BLOCK_BYTES, PAGE_BYTES};
+
+/// The kernel refused a mapping or an advice about one.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} of {bytes} bytes: {source}")]
+pub struct MapError {
+    what: &'static str,
+    bytes: usize,
+    source: io::Error,
+}
+
+impl MapError {
+    /// The operating system's error, errno kept.
+    #[must_use]
+    pub fn os_error(&self) -> &io::Error {
+        &self.source
+    }
+
+    pub(crate) fn last(what: &'static str, bytes: usize) -> Self {
+        Self { what, bytes, source: io::Error::last_os_error() }
+    }
+}
+
+/// An owned range of memory, page-aligned, unmapped when dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+    backing: Backing,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Backing {
+    Anonymous,
+    Shared,
+}
+
+// SAFETY: the memory belongs to the mapping, not to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: every access is a raw copy or a single load or store; concurrent ones may tear between words but are made in
+// assembly or by the C library on memory that no Rust reference covers.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `bytes` of private zero memory, without huge pages: the frame pool and emulated far memory.
+    pub fn anonymous(bytes: usize) -> Result<Self, MapError> {
+        Self::map_anonymous(bytes).and_then(|mapping| mapping.advise(libc::MADV_NOHUGEPAGE).map(|()| mapping))
+    }
+
+    /// Maps `bytes` for a far region: private and anonymous (dropping pages of a shared mapping is a hundred times
+    /// slower), block-aligned, without huge pages, and not inherited by children, which would have no userfaultfd.
+    pub fn region(bytes: usize) -> Result<Self, MapError> {
+        let mapping = Self::map_anonymous(bytes)?;
+        mapping.advise(libc::MADV_NOHUGEPAGE)?;
+        mapping.advise(libc::MADV_DONTFORK)?;
+        Ok(mapping)
+    }
+
+    /// Maps the first `bytes` of `fd`, a memfd that another process may map too.
+    pub fn shared(fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, MapError> {
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let base = unsafe { libc::mmap(ptr::null_mut(), bytes, prot, flags, fd.as_raw_fd(), 0) };
+        Self::from_mmap(base, bytes, Backing::Shared)
+    }
+
+    /// Address of the first byte.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.base.as_ptr() as usize
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether the mapping is empty; it never is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Copies the bytes at `offset` out. Not for far regions: see [`Mapping::try_read`].
+    #[inline]
+    pub fn read(&self, offset: u64, into: &mut [u8]) {
+        let from = self.checked(offset, into.len());
+        // SAFETY: `checked` bounds the source, the slice bounds the target, and a caller's slice never overlaps memory
+        // that is only reachable through a mapping.
+        unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+    }
+
+    /// Copies `from` to `offset`. Not for far regions: see [`Mapping::try_write`].
+    #[inline]
+    pub fn write(&self, offset: u64, from: &[u8]) {
+        let to = self.checked(offset, from.len());
+        // SAFETY: as for `read`, with the directions exchanged.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+    }
+
+    /// Copies `bytes` from `source` at `source_offset` to `offset`. The two are different mappings.
+    #[inline]
+    pub fn copy_from(&self, offset: u64, source: &Self, source_offset: u64, bytes: usize) {
+        assert!(self.base != source.base, "copy within one mapping");
+        let (to, from) = (self.checked(offset, bytes), source.checked(source_offset, bytes));
+        // SAFETY: both ranges are in bounds, and different mappings do not overlap.
+        unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
+    }
+
+    /// Calls `visit` with the page at `offset`, which must not change meanwhile: a frame that its caller owns, or a page
+    /// that is write-protected.
+    #[inline]
+    pub fn with_page<T>(&self, offset: u64, visit: impl FnOnce(&[u8; PAGE_BYTES]) -> T) -> T {
+        let page = self.checked(offset, PAGE_BYTES).cast::<[u8; PAGE_BYTES]>();
+        // SAFETY: in bounds, readable, and by this method's contract not written while `visit` runs.
+        visit(unsafe { &*page })
+    }
+
+    /// Copies the bytes at `offset` of a far region out. Fails with the fault handler's code; a part may be copied.
+    #[inline]
+    pub fn try_read(&self, offset: u64, into: &mut [u8]) -> Result<(), NonZeroU32> {
+        let from = self.checked(offset, into.len());
+        // SAFETY: the source is in bounds of a mapping whose faults are handled, the target is a live slice.
+        unsafe { access::try_copy(into.as_mut_ptr(), from, into.len()) }
+    }
+
+    /// Copies `from` to `offset` of a far region. Fails with the fault handler's code; a part may be copied.
+    #[inline]
+    pub fn try_write(&self, offset: u64, from: &[u8]) -> Result<(), NonZeroU32> {
+        let to = self.checked(offset, from.len());
+        // SAFETY: as for `try_read`, with the directions exchanged.
+        unsafe { access::try_copy(to, from.as_ptr(), from.len()) }
+    }
+
+    /// Loads the aligned word at `offset` of a far region.
+    #[inline]
+    pub fn try_read_u64(&self, offset: u64) -> Result<u64, NonZeroU32> {
+        assert!(offset.is_multiple_of(8), "offset {offset} is not a multiple of 8");
+        // SAFETY: in bounds and aligned, and the region's faults are handled.
+        unsafe { access::try_load(self.checked(offset, 8).cast()) }
+    }
+
+    /// Stores `value` to the aligned word at `offset` of a far region.
+    #[inline]
+    pub fn try_write_u64(&self, offset: u64, value: u64) -> Result<(), NonZeroU32> {
+        assert!(offset.is_multiple_of(8), "offset {offset} is not a multiple of 8");
+        // SAFETY: in bounds and aligned, and the region's faults are handled.
+        unsafe { access::try_store(self.checked(offset, 8).cast(), value) }
+    }
+
+    /// Backs every page now, so that later accesses do not enter the kernel.
+    pub fn populate(&self) -> Result<(), MapError> {
+        self.advise(libc::MADV_POPULATE_WRITE)
+    }
+
+    /// How many of the mapping's pages the kernel has backed. For tests of the accounting.
+    pub fn resident_pages(&self) -> Result<usize, MapError> {
+        let mut present = vec![0u8; self.bytes.div_ceil(PAGE_BYTES)];
+        // SAFETY: the vector has one byte for each page of the mapping.
+        if unsafe { libc::mincore(self.base.as_ptr().cast(), self.bytes, present.as_mut_ptr()) } != 0 {
+            return Err(MapError::last("mincore", self.bytes));
+        }
+        Ok(present.iter().filter(|byte| **byte & 1 != 0).count())
+    }
+
+    /// Gives the backing of `bytes` at `offset` back to the kernel: it reads as zeros again.
+    pub fn discard(&self, offset: u64, bytes: usize) -> Result<(), MapError> {
+        let start = self.checked(offset, bytes);
+        // Only MADV_REMOVE frees the pages of a shared mapping for every process that maps them.
+        let advice = if self.backing == Backing::Shared { libc::MADV_REMOVE } else { libc::MADV_DONTNEED };
+        // SAFETY: the range is in bounds and no Rust reference covers it.
+        if unsafe { libc::madvise(start.cast(), bytes, advice) } != 0 {
+            return Err(MapError::last("madvise", bytes));
+        }
+        Ok(())
+    }
+
+    /// The address of `bytes` at `offset`, which must be inside.
+    #[inline]
+    pub(crate) fn checked(&self, offset: u64, bytes: usize) -> *mut u8 {
+        let end = offset.checked_add(bytes as u64);
+        assert!(end.is_some_and(|end| end <= self.bytes as u64), "{bytes} bytes at {offset} of {}", self.bytes);
+        // SAFETY: the offset is inside the mapping.
+        unsafe { self.base.as_ptr().add(offset as usize) }
+    }
+
+    /// Maps with block alignment by mapping one block more and giving the ends back.
+    fn map_anonymous(bytes: usize) -> Result<Self, MapError> {
+        assert!(bytes > 0 && bytes.is_multiple_of(PAGE_BYTES), "{bytes} bytes are not whole pages");
+        let (prot, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+        let padded = bytes + BLOCK_BYTES;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe { libc::mmap(ptr::null_mut(), padded, prot, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(MapError::last("mmap", bytes));
+        }
+        let head = (start as usize).next_multiple_of(BLOCK_BYTES) - start as usize;
+        let tail = padded - head - bytes;
+        // SAFETY: both ends lie in the mapping just made, outside the part that is kept.
+        unsafe {
+            let base = start.cast::<u8>().add(head);
+            if head > 0 {
+                libc::munmap(start, head);
+            }
+            if tail > 0 {
+                libc::munmap(base.add(bytes).cast(), tail);
+            }
+            Self::from_mmap(base.cast(), bytes, Backing::Anonymous)
+        }
+    }
+
+    fn from_mmap(base: *mut libc::c_void, bytes: usize, backing: Backing) -> Result<Self, MapError> {
+        if base == libc::MAP_FAILED {
+            return Err(MapError::last("mmap", bytes));
+        }
+        let base = NonNull::new(base.cast()).expect("the kernel never maps address zero unasked");
+        Ok(Self { base, bytes, backing })
+    }
+
+    fn advise(&self, advice: libc::c_int) -> Result<(), MapError> {
+        // SAFETY: the range is this mapping, and the advice changes no content that Rust code refers to.
+        if unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, advice) } == 0 {
+            return Ok(());
+        }
+        let error = MapError::last("madvise", self.bytes);
+        // A kernel built without huge pages does not know the advice to avoid them.
+        let harmless = advice == libc::MADV_NOHUGEPAGE && error.source.raw_os_error() == Some(libc::EINVAL);
+        if harmless { Ok(()) } else { Err(error) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is owned and nothing refers to it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// An anonymous file of `bytes` in memory, to be mapped with [`Mapping::shared`] here and in other processes.
+pub fn create_memfd(name: &std::ffi::CStr, bytes: usize) -> Result<OwnedFd, MapError> {
+    // SAFETY: the name is a C string; a new descriptor is owned by nobody else.
+    let fd = unsafe {
+        let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
+        if fd < 0 {
+            return Err(MapError::last("memfd_create", bytes));
+        }
+        OwnedFd::from_raw_fd(fd)
+    };
+    // SAFETY: the descriptor is open.
+    if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as libc::off_t) } != 0 {
+        return Err(MapError::last("ftruncate", bytes));
+    }
+    Ok(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn copies_and_discard() {
+        let mapping = Mapping::anonymous(4 * PAGE_BYTES).unwrap();
+        assert_eq!(mapping.address() % BLOCK_BYTES, 0);
+        mapping.write(4090, b"across a page edge");
+        let mut back = [0; 18];
+        mapping.read(4090, &mut back);
+        assert_eq!(&back, b"across a page edge");
+        assert_eq!(mapping.resident_pages().unwrap(), 2);
+        mapping.discard(0, PAGE_BYTES).unwrap();
+        mapping.read(4090, &mut back);
+        assert_eq!(&back, b"\0\0\0\0\0\0 a page edge");
+    }
+
+    #[test]
+    fn shared_memory_is_shared_and_discarded_for_all() {
+        let fd = create_memfd(c"yonder-test", 2 * PAGE_BYTES).unwrap();
+        let (one, two) = (
+            Mapping::shared(fd.as_fd(), 2 * PAGE_BYTES).unwrap(),
+            Mapping::shared(fd.as_fd(), 2 * PAGE_BYTES).unwrap(),
+        );
+        one.write(5000, b"seen");
+        let mut back = [0; 4];
+        two.read(5000, &mut back);
+        assert_eq!(&back, b"seen");
+        one.discard(PAGE_BYTES as u64, PAGE_BYTES).unwrap();
+        two.read(5000, &mut back);
+        assert_eq!(back, [0; 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes at 8190 of 8192")]
+    fn out_of_bounds_is_refused() {
+        Mapping::anonymous(2 * PAGE_BYTES).unwrap().write(8190, b"abc");
+    }
+
+    #[test]
+    fn try_accessors_work_on_present_memory() {
+        let mapping = Mapping::region(PAGE_BYTES).unwrap();
+        mapping.try_write(3, b"hello").unwrap();
+        mapping.try_write_u64(16, 0xfeed).unwrap();
+        let mut back = [0; 5];
+        mapping.try_read(3, &mut back).unwrap();
+        assert_eq!((&back, mapping.try_read_u64(16)), (b"hello", Ok(0xfeed)));
+    }
+}

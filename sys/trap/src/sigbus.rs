@@ -1,0 +1,240 @@
+//! The SIGBUS handler and the table of regions it serves.
+//!
+//! Who touches what: a slot's fields are written by [`register`] and by the drop of its [`Registration`], and read by
+//! the handler on any thread. A region's owner keeps the registration alive while any thread can touch the region, so
+//! the handler never meets a slot that is being torn down.
+//!
+//! UNSAFETY: signal handlers, the frames the kernel builds for them, and handlers kept behind raw pointers because
+//! nothing else can be read inside a signal handler.
+
+use std::fmt::Write as _;
+use std::num::NonZeroU32;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use crate::access;
+
+/// Regions that can be registered at one time in a process. Few and large is what userfaultfd wants.
+pub const REGISTRATIONS_MAX: usize = 64;
+
+/// What the kernel said of a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultKind {
+    /// A read of a missing page.
+    Read,
+    /// A write to a missing or write-protected page.
+    Write,
+    /// The memory itself is damaged (`BUS_MCEERR_AR`, `BUS_MCEERR_AO`).
+    Hardware,
+}
+
+/// One fault in a registered region.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// Byte offset of the touched address in its region.
+    pub offset: u64,
+    /// The touched address.
+    pub address: usize,
+    /// What was tried.
+    pub kind: FaultKind,
+}
+
+/// What the handler does with the access that faulted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The page is there now: the access is retried.
+    Retry,
+    /// The page cannot be had: the access fails with this code.
+    Fail(NonZeroU32),
+}
+
+/// Brings the pages of one region.
+///
+/// Both methods run inside a signal handler, at any instruction that touches the region: they must not allocate, block
+/// on a lock that the interrupted code could hold, or touch far memory. They may switch to another unithread and come
+/// back later.
+pub trait FaultHandler: Send + Sync {
+    /// Brings the page that `fault` touched, or says why it cannot.
+    fn on_fault(&self, fault: &Fault) -> Verdict;
+
+    /// Writes one line that says what `code` means, for the message that ends the process.
+    fn describe(&self, fault: &Fault, code: NonZeroU32, out: &mut dyn std::fmt::Write);
+}
+
+/// Why a region could not be registered.
+#[derive(Debug)]
+pub enum RegisterError {
+    /// [`REGISTRATIONS_MAX`] regions are registered.
+    Full,
+    /// The kernel refused the signal handler.
+    Os(std::io::Error),
+}
+
+struct Slot {
+    base: AtomicUsize,
+    bytes: AtomicUsize,
+    handler: AtomicPtr<Box<dyn FaultHandler>>,
+}
+
+static SLOTS: [Slot; REGISTRATIONS_MAX] = [const {
+    Slot { base: AtomicUsize::new(0), bytes: AtomicUsize::new(0), handler: AtomicPtr::new(ptr::null_mut()) }
+}; REGISTRATIONS_MAX];
+/// Slots below this have been used; the handler looks no further.
+static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
+static REGISTERING: Mutex<()> = Mutex::new(());
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Keeps a region's faults handled. Dropped only when no thread can touch the region any more.
+#[derive(Debug)]
+pub struct Registration {
+    slot: usize,
+}
+
+/// Handles the faults of the `bytes` at `base` with `handler` from now on. Installs the process's SIGBUS handler at the
+/// first call; signals outside every region go to the handler that was there before.
+pub fn register(base: usize, bytes: usize, handler: Box<dyn FaultHandler>) -> Result<Registration, RegisterError> {
+    let _guard = REGISTERING.lock().expect("no code panics while it holds this lock");
+    install_once().map_err(RegisterError::Os)?;
+    let free = SLOTS.iter().position(|slot| slot.handler.load(Ordering::Acquire).is_null());
+    let index = free.ok_or(RegisterError::Full)?;
+    let slot = &SLOTS[index];
+    slot.handler.store(Box::into_raw(Box::new(handler)), Ordering::Release);
+    slot.base.store(base, Ordering::Release);
+    slot.bytes.store(bytes, Ordering::Release);
+    SLOTS_USED.fetch_max(index + 1, Ordering::Release);
+    Ok(Registration { slot: index })
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let _guard = REGISTERING.lock().expect("no code panics while it holds this lock");
+        let slot = &SLOTS[self.slot];
+        slot.bytes.store(0, Ordering::Release);
+        slot.base.store(0, Ordering::Release);
+        let handler = slot.handler.swap(ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: the pointer came from `Box::into_raw` in `register`, this is the only place that takes it back, and
+        // no thread is in a fault of this region (the condition on dropping a registration).
+        drop(unsafe { Box::from_raw(handler) });
+    }
+}
+
+fn install_once() -> std::io::Result<()> {
+    if PREVIOUS.get().is_some() {
+        return Ok(());
+    }
+    // SAFETY: an all-zero sigaction is a valid value; the handler has the signature that SA_SIGINFO asks for, and it is
+    // async-signal-safe as long as the registered handlers keep their contract.
+    let previous = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_sigbus as *const () as usize;
+        // No SA_ONSTACK: the frame goes to the unithread's own stack. SA_NODEFER and an empty mask: the mask stays as
+        // it is, so that the handler can be left by a switch while it waits.
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+        libc::sigemptyset(&raw mut action.sa_mask);
+        let mut previous: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGBUS, &raw const action, &raw mut previous) != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        previous
+    };
+    let _ = PREVIOUS.set(previous);
+    Ok(())
+}
+
+extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo and, on x86-64, a ucontext that this frame owns until it returns.
+    let (info_ref, context_ref) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
+    // SAFETY: SIGBUS fills the address field.
+    let address = unsafe { info_ref.si_addr() } as usize;
+    let Some((slot, offset)) = find(address) else {
+        chain(signal, info, context);
+        return;
+    };
+    // SAFETY: errno is a thread-local word of libc.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let saved_errno = unsafe { *errno };
+    let registers = &mut context_ref.uc_mcontext.gregs;
+    let fault = Fault { offset, address, kind: kind(info_ref.si_code, registers[libc::REG_ERR as usize]) };
+    // SAFETY: a slot that `find` returned has a handler, which lives until its registration is dropped.
+    let handler = unsafe { &**slot.handler.load(Ordering::Acquire) };
+    if let Verdict::Fail(code) = handler.on_fault(&fault) {
+        let instruction = registers[libc::REG_RIP as usize] as usize;
+        match access::landing(instruction) {
+            Some(landing) => {
+                registers[libc::REG_RAX as usize] = i64::from(code.get());
+                registers[libc::REG_RIP as usize] = landing as i64;
+            }
+            None => die(handler, &fault, code),
+        }
+    }
+    // SAFETY: the unithread that faulted is back on its own thread, so this is the errno that was saved.
+    unsafe { *errno = saved_errno };
+}
+
+fn find(address: usize) -> Option<(&'static Slot, u64)> {
+    let used = SLOTS_USED.load(Ordering::Acquire);
+    SLOTS[..used].iter().find_map(|slot| {
+        let offset = address.wrapping_sub(slot.base.load(Ordering::Acquire));
+        (offset < slot.bytes.load(Ordering::Acquire)).then_some((slot, offset as u64))
+    })
+}
+
+fn kind(code: libc::c_int, error: i64) -> FaultKind {
+    /// Bit of the x86 page-fault error code that says the access was a write.
+    const WRITE: i64 = 1 << 1;
+    match code {
+        libc::BUS_MCEERR_AR | libc::BUS_MCEERR_AO => FaultKind::Hardware,
+        _ if error & WRITE != 0 => FaultKind::Write,
+        _ => FaultKind::Read,
+    }
+}
+
+/// Passes a signal that is not ours to the handler that was installed before, or lets it have its default effect.
+fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let previous = PREVIOUS.get().map_or(libc::SIG_DFL, |action| action.sa_sigaction);
+    let with_info = PREVIOUS.get().is_some_and(|action| action.sa_flags & libc::SA_SIGINFO != 0);
+    if previous == libc::SIG_DFL || previous == libc::SIG_IGN {
+        // SAFETY: restoring the default action is async-signal-safe; the access is retried and then has its effect.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    } else if with_info {
+        // SAFETY: the kernel recorded this value as a three-argument handler.
+        let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+            unsafe { std::mem::transmute(previous) };
+        handler(signal, info, context);
+    } else {
+        // SAFETY: the kernel recorded this value as a one-argument handler.
+        let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(previous) };
+        handler(signal);
+    }
+}
+
+/// Ends the process: code that cannot be made to fail touched a page that cannot be had.
+fn die(handler: &dyn FaultHandler, fault: &Fault, code: NonZeroU32) -> ! {
+    let mut line = Line { text: [0; 512], len: 0 };
+    let _ = write!(line, "yonder: paging error at address {:#x}: ", fault.address);
+    handler.describe(fault, code, &mut line);
+    let _ = line.write_str("\n");
+    // SAFETY: write and abort are async-signal-safe; the buffer is `len` bytes long.
+    unsafe {
+        libc::write(2, line.text.as_ptr().cast(), line.len);
+        libc::abort()
+    }
+}
+
+/// A line of text on the stack: a signal handler must not allocate.
+struct Line {
+    text: [u8; 512],
+    len: usize,
+}
+
+impl std::fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let room = self.text.len() - self.len;
+        let taken = text.len().min(room);
+        self.text[self.len..self.len + taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.len += taken;
+        Ok(())
+    }
+}

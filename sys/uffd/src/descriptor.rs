@@ -1,0 +1,326 @@
+//! [`Uffd`]: the owned descriptor and its typed operations.
+//!
+//! UNSAFETY: opens descriptors and issues ioctls; see each block.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use yonder_mapping::{DropMethod, Mapping, drop_method};
+use yonder_units::PAGE_BYTES;
+
+use crate::raw;
+
+/// Where a descriptor came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// `/dev/userfaultfd`, whose file permissions decide who may use it.
+    Device,
+    /// The system call, as a privileged user or with `vm.unprivileged_userfaultfd=1`.
+    SystemCall,
+    /// The system call restricted to faults from user mode, which any user may make.
+    UserModeOnly,
+}
+
+/// Why there is no userfaultfd. The texts say what mends it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The kernel was built without it, or it is forbidden in this container.
+    #[error(
+        "this kernel has no userfaultfd ({0}): use a kernel built with CONFIG_USERFAULTFD, outside a sandbox that filters it"
+    )]
+    Unsupported(io::Error),
+    /// This user may not.
+    #[error(
+        "this user may not use userfaultfd ({0}): run `sudo setfacl -m u:$USER:rw /dev/userfaultfd` or `sudo sysctl vm.unprivileged_userfaultfd=1`"
+    )]
+    NotPermitted(io::Error),
+    /// The kernel lacks a feature.
+    #[error("this kernel's userfaultfd lacks {0}: Linux 5.14 or later is needed")]
+    MissingFeature(&'static str),
+}
+
+/// An ioctl that failed for a reason that is not part of normal operation.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation} of {bytes} bytes at {address:#x}: {source}")]
+pub struct UffdError {
+    operation: &'static str,
+    address: usize,
+    bytes: usize,
+    source: io::Error,
+}
+
+/// How an install ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyOutcome {
+    /// The page is mapped with the new content.
+    Installed,
+    /// A page was there already; it is unchanged.
+    Exists,
+    /// The address space was changing; nothing was done. Try again.
+    Again,
+    /// The kernel had no memory for the page; nothing was done.
+    NoMemory,
+}
+
+/// What this machine can do for paging.
+#[derive(Debug)]
+pub struct Abilities {
+    /// Where a userfaultfd with all needed features comes from.
+    pub userfaultfd: Result<Source, OpenError>,
+    /// Whether scattered pages can be dropped with one call.
+    pub vectored_drop: bool,
+}
+
+/// Tries what paging needs.
+#[must_use]
+pub fn probe() -> Abilities {
+    Abilities {
+        userfaultfd: Uffd::open().map(|uffd| uffd.source),
+        vectored_drop: matches!(drop_method(), DropMethod::Vectored(_)),
+    }
+}
+
+/// An open userfaultfd in SIGBUS mode with write protection.
+#[derive(Debug)]
+pub struct Uffd {
+    fd: OwnedFd,
+    source: Source,
+}
+
+impl Uffd {
+    /// Opens a descriptor from the first source that this user may use.
+    pub fn open() -> Result<Self, OpenError> {
+        let mut refusal = None;
+        for (source, open) in SOURCES {
+            match open() {
+                Ok(fd) => return Self::negotiate(fd, source),
+                Err(error) => refusal = Some(error),
+            }
+        }
+        let error = refusal.expect("there is more than one source");
+        Err(match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted(error),
+            _ => OpenError::Unsupported(error),
+        })
+    }
+
+    /// Where the descriptor came from.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Delivers missing-page and write-protection faults of `mapping` as SIGBUS from now on.
+    pub fn register(&self, mapping: &Mapping) -> Result<(), UffdError> {
+        let range = raw::Range { start: mapping.address() as u64, len: mapping.len() as u64 };
+        let mut request = raw::Register { range, mode: raw::REGISTER_MODE_MISSING | raw::REGISTER_MODE_WP, ioctls: 0 };
+        self.ioctl(raw::IOCTL_REGISTER, &mut request).map_err(|source| UffdError {
+            operation: "UFFDIO_REGISTER",
+            address: mapping.address(),
+            bytes: mapping.len(),
+            source,
+        })
+    }
+
+    /// Maps the page at `offset` of `region` with the content of the page at `source_offset` of `source`. Wakes nobody:
+    /// in SIGBUS mode nobody sleeps in the kernel.
+    #[inline]
+    pub fn copy_page(
+        &self,
+        region: &Mapping,
+        offset: u64,
+        source: &Mapping,
+        source_offset: u64,
+    ) -> Result<CopyOutcome, UffdError> {
+        let dst = page_address(region, offset);
+        let mut request = raw::Copy {
+            dst: dst as u64,
+            src: page_address(source, source_offset) as u64,
+            len: PAGE_BYTES as u64,
+            mode: raw::COPY_MODE_DONTWAKE,
+            copy: 0,
+        };
+        let result = self.ioctl(raw::IOCTL_COPY, &mut request);
+        outcome(result, request.copy).map_err(|source| UffdError {
+            operation: "UFFDIO_COPY",
+            address: dst,
+            bytes: PAGE_BYTES,
+            source,
+        })
+    }
+
+    /// Maps the page at `offset` of `region` as zeros.
+    #[inline]
+    pub fn zero_page(&self, region: &Mapping, offset: u64) -> Result<CopyOutcome, UffdError> {
+        let address = page_address(region, offset);
+        let range = raw::Range { start: address as u64, len: PAGE_BYTES as u64 };
+        let mut request = raw::Zeropage { range, mode: raw::ZEROPAGE_MODE_DONTWAKE, zeropage: 0 };
+        let result = self.ioctl(raw::IOCTL_ZEROPAGE, &mut request);
+        outcome(result, request.zeropage).map_err(|source| UffdError {
+            operation: "UFFDIO_ZEROPAGE",
+            address,
+            bytes: PAGE_BYTES,
+            source,
+        })
+    }
+
+    /// Write-protects `pages` from `offset` of `region`: writers fault, readers go on. One TLB flush for the whole call.
+    pub fn write_protect(&self, region: &Mapping, offset: u64, pages: usize) -> Result<(), UffdError> {
+        self.set_protection(region, offset, pages, raw::WRITEPROTECT_MODE_WP)
+    }
+
+    /// Takes the write protection of `pages` from `offset` of `region` away.
+    pub fn unprotect(&self, region: &Mapping, offset: u64, pages: usize) -> Result<(), UffdError> {
+        self.set_protection(region, offset, pages, 0)
+    }
+
+    /// Wakes threads that sleep in the kernel on a fault of `pages` from `offset` of `region`: those whose faults are not
+    /// delivered as SIGBUS.
+    pub fn wake(&self, region: &Mapping, offset: u64, pages: usize) -> Result<(), UffdError> {
+        let (address, bytes) = (range_address(region, offset, pages), pages * PAGE_BYTES);
+        let mut request = raw::Range { start: address as u64, len: bytes as u64 };
+        self.ioctl(raw::IOCTL_WAKE, &mut request).map_err(|source| UffdError {
+            operation: "UFFDIO_WAKE",
+            address,
+            bytes,
+            source,
+        })
+    }
+
+    fn set_protection(&self, region: &Mapping, offset: u64, pages: usize, mode: u64) -> Result<(), UffdError> {
+        let (address, bytes) = (range_address(region, offset, pages), pages * PAGE_BYTES);
+        let range = raw::Range { start: address as u64, len: bytes as u64 };
+        let mut request = raw::Writeprotect { range, mode };
+        loop {
+            match self.ioctl(raw::IOCTL_WRITEPROTECT, &mut request) {
+                // The address space was changing; the call has no effect that could be partial.
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+                result => {
+                    return result.map_err(|source| UffdError {
+                        operation: "UFFDIO_WRITEPROTECT",
+                        address,
+                        bytes,
+                        source,
+                    });
+                }
+            }
+        }
+    }
+
+    fn negotiate(fd: OwnedFd, source: Source) -> Result<Self, OpenError> {
+        let features = raw::FEATURE_SIGBUS | raw::FEATURE_PAGEFAULT_FLAG_WP;
+        let mut api = raw::Api { api: raw::API_VERSION, features, ioctls: 0 };
+        let uffd = Self { fd, source };
+        // The kernel answers EINVAL when it lacks a feature that was asked for.
+        uffd.ioctl(raw::IOCTL_API, &mut api)
+            .map_err(|_| OpenError::MissingFeature("SIGBUS delivery or write protection"))?;
+        if api.features & features == features {
+            Ok(uffd)
+        } else {
+            Err(OpenError::MissingFeature("SIGBUS delivery or write protection"))
+        }
+    }
+
+    fn ioctl<T>(&self, request: u64, argument: &mut T) -> io::Result<()> {
+        // SAFETY: every caller passes the structure that belongs to `request`, filled with addresses inside mappings
+        // that it borrows, so the kernel reads and writes only memory that is owned.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), request as _, std::ptr::from_mut(argument)) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+type Open = fn() -> io::Result<OwnedFd>;
+
+/// The sources, most permissive first.
+const SOURCES: [(Source, Open); 3] = [
+    (Source::Device, open_device),
+    (Source::SystemCall, || open_call(0)),
+    (Source::UserModeOnly, || open_call(raw::USER_MODE_ONLY)),
+];
+
+fn open_device() -> io::Result<OwnedFd> {
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd")?;
+    // SAFETY: the request takes open flags by value.
+    let fd = unsafe { libc::ioctl(device.as_raw_fd(), raw::IOCTL_NEW as _, libc::O_CLOEXEC | libc::O_NONBLOCK) };
+    owned(fd)
+}
+
+fn open_call(flags: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes flags by value.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK | flags) };
+    owned(fd as libc::c_int)
+}
+
+fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Reads the answer of a copy or zero-page request. `result_field` is signed: bytes done, or a negative errno.
+fn outcome(result: io::Result<()>, result_field: i64) -> io::Result<CopyOutcome> {
+    let Err(error) = result else {
+        assert!(
+            result_field == PAGE_BYTES as i64,
+            "the kernel installed {result_field} bytes of a page and called it success"
+        );
+        return Ok(CopyOutcome::Installed);
+    };
+    match error.raw_os_error() {
+        Some(libc::EEXIST) => Ok(CopyOutcome::Exists),
+        Some(libc::EAGAIN) => Ok(CopyOutcome::Again),
+        Some(libc::ENOMEM) => Ok(CopyOutcome::NoMemory),
+        _ => Err(error),
+    }
+}
+
+fn page_address(mapping: &Mapping, offset: u64) -> usize {
+    range_address(mapping, offset, 1)
+}
+
+fn range_address(mapping: &Mapping, offset: u64, pages: usize) -> usize {
+    let end = offset + (pages * PAGE_BYTES) as u64;
+    assert!(offset.is_multiple_of(PAGE_BYTES as u64) && end <= mapping.len() as u64, "{pages} pages at {offset}");
+    mapping.address() + offset as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open() -> Option<Uffd> {
+        Uffd::open().inspect_err(|error| println!("SKIP: {error}")).ok()
+    }
+
+    #[test]
+    fn copy_zero_and_exists() {
+        let Some(uffd) = open() else { return };
+        let (region, source) = (Mapping::region(4 * PAGE_BYTES).unwrap(), Mapping::anonymous(PAGE_BYTES).unwrap());
+        uffd.register(&region).unwrap();
+        source.write(0, b"content");
+        let page = PAGE_BYTES as u64;
+        assert_eq!(uffd.copy_page(&region, page, &source, 0).unwrap(), CopyOutcome::Installed);
+        assert_eq!(uffd.copy_page(&region, page, &source, 0).unwrap(), CopyOutcome::Exists);
+        assert_eq!(uffd.zero_page(&region, page).unwrap(), CopyOutcome::Exists);
+        assert_eq!(uffd.zero_page(&region, 2 * page).unwrap(), CopyOutcome::Installed);
+        let mut back = [0; 7];
+        region.read(page, &mut back);
+        assert_eq!(&back, b"content");
+        region.read(2 * page, &mut back);
+        assert_eq!(back, [0; 7]);
+        uffd.write_protect(&region, page, 2).unwrap();
+        uffd.unprotect(&region, page, 2).unwrap();
+        uffd.wake(&region, page, 2).unwrap();
+        region.write(page, b"changed");
+    }
+
+    #[test]
+    fn errno_is_kept() {
+        let Some(uffd) = open() else { return };
+        let (unregistered, source) = (Mapping::region(PAGE_BYTES).unwrap(), Mapping::anonymous(PAGE_BYTES).unwrap());
+        let error = uffd.copy_page(&unregistered, 0, &source, 0).unwrap_err();
+        assert_eq!(error.source.raw_os_error(), Some(libc::ENOENT));
+    }
+}

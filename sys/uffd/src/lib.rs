@@ -1,0 +1,16 @@
+//! A thin owned layer over userfaultfd.
+//!
+//! Three steps: [`raw`] has the kernel's structures with their sizes asserted, [`Uffd`] owns the descriptor, and results
+//! are typed: `UFFDIO_COPY` that found a page there, or an address space in motion, is an answer and not an error. The
+//! errno is kept in every other case.
+//!
+//! Faults are delivered as SIGBUS in the thread that touched the page (`UFFD_FEATURE_SIGBUS`); `sys/trap` handles them.
+//! Closing or unregistering while a fault is in flight would map a zero page, so a [`Uffd`] is closed only by its
+//! owner's drop, when no thread can touch its ranges.
+//!
+//! UNSAFETY: ioctls that take addresses; every address comes from a [`Mapping`] whose bounds are checked.
+
+mod descriptor;
+mod raw;
+
+pub use descriptor::{Abilities, CopyOutcome, OpenError, Source, Uffd, UffdError, probe};
