@@ -1,4 +1,3 @@
-#![forbid(unsafe_code)]
 //! Page table entries and the one function that changes them.
 //!
 //! A region has one [`PageTable`]: a flat array with one atomic 64-bit word a page. A word is an [`Entry`]; what it can
@@ -12,6 +11,8 @@
 //! - A page is mapped in the region exactly while it is `Resident` or `Evicting`, or while its owner installs it.
 //! - A page with a write in flight is never given a second write, and its content is never forgotten before the write
 //!   has been acknowledged.
+
+#![forbid(unsafe_code)]
 
 mod entry;
 mod table;

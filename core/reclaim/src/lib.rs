@@ -1,4 +1,3 @@
-#![forbid(unsafe_code)]
 //! Reclaim policy: when to make room, by which hand, and in which order.
 //!
 //! Reclaim has two hands. The first sweeps whole blocks: resident pages become standby frames. The second takes the
@@ -7,6 +6,8 @@
 //!
 //! Proactive reclaim from watermarks is Adios' (section 3.3); the second chance replaces the accessed bits that user
 //! space cannot see.
+
+#![forbid(unsafe_code)]
 
 mod policy;
 mod standby;

@@ -118,24 +118,27 @@ impl Policy {
     }
 
     /// The next step of a reclaimer that is at work. It rests only above the upper watermark.
+    ///
+    /// Frames go round: the second hand makes them spare, the first hand fills them again and thereby makes room for
+    /// faults. So the second hand runs until a sweep's worth is spare, then the first.
     #[must_use]
     pub fn decide(&self, usage: &Usage) -> Action {
         let free = self.free(usage);
-        // Frames that were needed for a burst count against the limit as long as they are backed.
-        let spare_wanted = self.reserve;
-        if usage.charged + self.reserve > self.limit && usage.spare_frames > spare_wanted {
-            return Action::Trim(usage.spare_frames - spare_wanted);
-        }
         if free >= self.end {
             return Action::Rest;
         }
-        let missing = self.end - free;
-        let room = (self.limit.saturating_sub(usage.charged) + usage.spare_frames).min(missing.max(Self::DRAIN_PAGES));
-        let drain = missing.min(Self::DRAIN_PAGES).min(usage.standby);
-        if usage.standby > self.standby && drain > 0 {
-            Action::Drain(drain)
-        } else if usage.resident > 0 && room > 0 {
-            Action::Sweep(room)
+        let batch = self.reserve;
+        let wanted_spare = if usage.resident > 0 { batch } else { 0 };
+        if usage.spare_frames > 2 * wanted_spare {
+            return Action::Trim(usage.spare_frames - wanted_spare);
+        }
+        let drain = Self::DRAIN_PAGES.min(usage.standby);
+        if usage.standby > self.standby && usage.spare_frames < batch {
+            return Action::Drain(drain);
+        }
+        let room = usage.spare_frames + self.limit.saturating_sub(usage.charged);
+        if usage.resident > 0 && room > 0 {
+            Action::Sweep(room.min(batch.max(self.end - free)))
         } else if drain > 0 {
             Action::Drain(drain)
         } else if usage.writing > 0 {
@@ -145,10 +148,10 @@ impl Policy {
         }
     }
 
-    /// Pages that could be charged or reused now.
+    /// Pages that could be charged now. Spare frames are not free: a fault cannot use them.
     #[must_use]
     pub fn free(&self, usage: &Usage) -> u64 {
-        (self.limit + usage.spare_frames).saturating_sub(usage.charged)
+        self.limit.saturating_sub(usage.charged)
     }
 }
 

@@ -1,0 +1,120 @@
+//! [`Config`]: one validated, immutable description of a [`FarMemory`](crate::FarMemory).
+
+use std::time::Duration;
+
+use yonder_reclaim::{LIMIT_PAGES_MIN, Policy, Shares};
+use yonder_units::{Nanos, PAGE_BYTES, format_bytes};
+
+/// What a worker does while a page is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultPolicy {
+    /// Park the unithread and run others (Adios, section 3.3).
+    Yield,
+    /// Spin until the page is there (DiLOS and its kin).
+    Busy,
+    /// Spin this long, then yield.
+    Hybrid(Nanos),
+}
+
+/// How long the runtime tries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deadlines {
+    /// From the touch of a page until its paging error.
+    pub fault: Duration,
+    /// From a post until the operation counts as lost and is posted again.
+    pub attempt: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self { fault: Duration::from_secs(5), attempt: Duration::from_millis(20) }
+    }
+}
+
+/// Settings of a [`FarMemory`](crate::FarMemory).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Config {
+    /// Limit of local memory in bytes: mapped pages and backed frames.
+    pub local_bytes: u64,
+    /// Largest limit that [`FarMemory::set_local`](crate::FarMemory::set_local) may set later.
+    pub local_bytes_max: u64,
+    /// Watermarks of reclaim.
+    pub shares: Shares,
+    /// How long operations are tried.
+    pub deadlines: Deadlines,
+    /// CPU that the reclaimer thread is pinned to.
+    pub reclaimer_cpu: Option<usize>,
+    /// Whether a fetched page is checked before it is mapped.
+    pub verify: Verify,
+}
+
+/// Whether fetched pages are compared with the hash of what was written.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Verify {
+    /// The fabric's own checks are trusted.
+    #[default]
+    Off,
+    /// A page that differs is fetched again, and lost if it differs until the deadline. Costs one hash a fetch.
+    On,
+}
+
+/// A setting that cannot work, and what to set instead.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Less local memory than reclaim needs.
+    #[error("{} of local memory are too few: give at least {}", format_bytes(*.0), format_bytes(LOCAL_BYTES_MIN))]
+    LocalTooSmall(u64),
+    /// Limits in the wrong order.
+    #[error("the largest local limit ({}) is below the local limit ({}): give at least as much", format_bytes(*.max), format_bytes(*.local))]
+    LocalAboveMax {
+        /// The limit.
+        local: u64,
+        /// The largest limit.
+        max: u64,
+    },
+    /// Watermarks that contradict one another.
+    #[error(transparent)]
+    Shares(#[from] yonder_reclaim::SharesError),
+}
+
+/// Smallest local limit.
+const LOCAL_BYTES_MIN: u64 = LIMIT_PAGES_MIN * PAGE_BYTES as u64;
+
+impl Config {
+    /// A configuration with `local_bytes` of local memory and defaults for the rest.
+    #[must_use]
+    pub fn with_local(local_bytes: u64) -> Self {
+        Self {
+            local_bytes,
+            local_bytes_max: local_bytes,
+            shares: Shares::default(),
+            deadlines: Deadlines::default(),
+            reclaimer_cpu: None,
+            verify: Verify::Off,
+        }
+    }
+
+    /// Checks the settings and derives the watermarks.
+    pub(crate) fn policy(&self) -> Result<Policy, ConfigError> {
+        if self.local_bytes < LOCAL_BYTES_MIN {
+            return Err(ConfigError::LocalTooSmall(self.local_bytes));
+        }
+        if self.local_bytes_max < self.local_bytes {
+            return Err(ConfigError::LocalAboveMax { local: self.local_bytes, max: self.local_bytes_max });
+        }
+        Ok(Policy::new(self.local_bytes / PAGE_BYTES as u64, self.shares)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_settings_say_what_to_give() {
+        let error = Config::with_local(4096).policy().unwrap_err();
+        assert_eq!(error.to_string(), "4 KiB of local memory are too few: give at least 2 MiB");
+        let config = Config { local_bytes_max: 4 << 20, ..Config::with_local(8 << 20) };
+        assert!(matches!(config.policy(), Err(ConfigError::LocalAboveMax { .. })));
+    }
+}

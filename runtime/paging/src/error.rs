@@ -1,0 +1,123 @@
+//! Errors: why a page cannot be had ([`PagingError`]) and why far memory cannot be set up ([`FarError`]).
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use yonder_fabric::FabricError;
+use yonder_mapping::MapError;
+use yonder_uffd::{OpenError, UffdError};
+
+use crate::ConfigError;
+
+/// Why a page cannot be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PagingCause {
+    /// The node was not connected when the deadline passed.
+    NodeLost,
+    /// The node did not answer before the deadline.
+    TimedOut,
+    /// The node answered with errors until the deadline.
+    NodeFailed,
+    /// Local memory stayed full until the deadline, usually because a lost node takes no writes.
+    LocalMemoryFull,
+    /// The page stayed under reclaim until the deadline.
+    Stuck,
+    /// The page is lost for good.
+    Poisoned,
+    /// The memory under the page is damaged (an uncorrectable error).
+    HardwareError,
+}
+
+impl PagingCause {
+    const ALL: [Self; 7] = [
+        Self::NodeLost,
+        Self::TimedOut,
+        Self::NodeFailed,
+        Self::LocalMemoryFull,
+        Self::Stuck,
+        Self::Poisoned,
+        Self::HardwareError,
+    ];
+
+    /// The code by which the fault handler reports the cause.
+    pub(crate) fn code(self) -> NonZeroU32 {
+        NonZeroU32::new(self as u32 + 1).expect("one is added")
+    }
+
+    pub(crate) fn from_code(code: NonZeroU32) -> Self {
+        Self::ALL[code.get() as usize - 1]
+    }
+
+    /// What happened, as the end of a sentence.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::NodeLost => "the connection to the node is lost",
+            Self::TimedOut => "the node does not answer",
+            Self::NodeFailed => "the node reports errors",
+            Self::LocalMemoryFull => "local memory stays full, because the node takes no writes",
+            Self::Stuck => "the page stays under reclaim",
+            Self::Poisoned => "the page is lost",
+            Self::HardwareError => "the memory is damaged",
+        }
+    }
+}
+
+/// A touch of far memory that failed: the page could not be had before the deadline.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("far memory at address {address:#x} (node {node}) cannot be had: {}", .cause.text())]
+pub struct PagingError {
+    /// The touched address.
+    pub address: usize,
+    /// URL of the node that holds the page.
+    pub node: Arc<str>,
+    /// Why.
+    pub cause: PagingCause,
+}
+
+/// Far memory could not be set up, or a control operation failed.
+#[derive(Debug, thiserror::Error)]
+pub enum FarError {
+    /// A setting cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The machine or the user lacks userfaultfd.
+    #[error(transparent)]
+    Userfaultfd(#[from] OpenError),
+    /// The kernel refused an operation on a region.
+    #[error(transparent)]
+    Region(#[from] UffdError),
+    /// The kernel refused memory.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+    /// The memory node refused, or cannot be reached.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// A page cannot be had.
+    #[error(transparent)]
+    Paging(#[from] PagingError),
+    /// The SIGBUS handler or the region table has no room.
+    #[error("{0}")]
+    Regions(String),
+    /// The reclaimer thread could not be started or pinned.
+    #[error("the reclaimer thread: {0}")]
+    Thread(std::io::Error),
+    /// No more worker ports.
+    #[error("all {0} ports are in use: use fewer workers")]
+    Ports(usize),
+    /// The limit could not be reached in time.
+    #[error("local memory did not shrink to the new limit in time: {0}")]
+    Limit(&'static str),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_name_their_causes() {
+        for cause in PagingCause::ALL {
+            assert_eq!(PagingCause::from_code(cause.code()), cause);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The fault path: from the touch of a page to the page being there.
+//!
+//! [`bring`] is called by the SIGBUS handler and, without a trap, by accesses that look at the page table first. It is a
+//! loop over the entry's state; whatever it cannot do now it waits for and looks again. How it waits is the caller's
+//! nature: a unithread of a bound worker parks (or spins, by policy), any other thread waits inline on a guest port.
+
+use std::sync::Arc;
+
+use yonder_pagetable::{Entry, Event, Source, State};
+use yonder_units::{Nanos, PageIndex};
+
+use crate::budget::Account;
+use crate::config::FaultPolicy;
+use crate::error::PagingCause;
+use crate::pager::{Local, Pager};
+use crate::port::{FetchRequest, Port, PortInner};
+use crate::region::RegionCore;
+use crate::worker;
+
+/// Looks at a guest port's fetch before the thread lets others run.
+const GUEST_SPINS: u32 = 256;
+
+/// Who has touched the page.
+#[derive(Clone, Copy)]
+enum Toucher<'a> {
+    /// A unithread of a worker that is bound to this pager.
+    Unithread { port: &'a Port, token: u32, may_yield: MayYield },
+    /// Any other thread.
+    Thread,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MayYield {
+    Now,
+    AfterSpinning(Nanos),
+    Never,
+}
+
+/// How one attempt to fetch ended.
+enum Attempt {
+    Over(Result<(), PagingCause>),
+    Raced,
+    NoRoom,
+    NoSlot,
+}
+
+/// Makes `page` resident, or says why that is not possible before the deadline. The page may be taken away again at any
+/// time after; the access that needs it is simply tried again.
+pub(crate) fn bring(region: &Arc<RegionCore>, page: PageIndex) -> Result<(), PagingCause> {
+    let pager = &*region.pager;
+    let entered = yonder_clock::now();
+    let deadline = entered + pager.fault_deadline;
+    let toucher = Toucher::of_this_thread(pager);
+    let mut waits_for = PagingCause::Stuck;
+    loop {
+        let seen = region.table.load(page);
+        match seen.state() {
+            State::Resident => return Ok(()),
+            State::Poisoned(_) => return Err(PagingCause::Poisoned),
+            State::Untouched | State::Standby(_) => match pager.map_local(region, page, seen) {
+                Local::Mapped(source) => {
+                    toucher.count_local(pager, source);
+                    return Ok(());
+                }
+                Local::Raced => continue,
+                Local::NoRoom => waits_for = PagingCause::LocalMemoryFull,
+                Local::Later => {}
+            },
+            State::Remote => match toucher.fetch(region, page, seen, entered, deadline) {
+                Attempt::Over(result) => return result,
+                Attempt::Raced => continue,
+                Attempt::NoRoom => waits_for = PagingCause::LocalMemoryFull,
+                Attempt::NoSlot => {}
+            },
+            State::Fetching { port, slot } => {
+                if let Some(result) = toucher.join(region, page, port, slot) {
+                    return result;
+                }
+            }
+            State::Installing(_) | State::Evicting => {}
+        }
+        if yonder_clock::now() > deadline {
+            return Err(waits_for);
+        }
+        if waits_for == PagingCause::LocalMemoryFull {
+            pager.wake_reclaimer();
+        }
+        toucher.pause(pager);
+    }
+}
+
+impl<'a> Toucher<'a> {
+    fn of_this_thread(pager: &'a Pager) -> Self {
+        let Some((port, token)) = worker::bound_unithread(pager.id) else { return Self::Thread };
+        let port = pager.port(port);
+        let may_yield = match port.policy {
+            _ if worker::in_no_yield_section() => MayYield::Never,
+            FaultPolicy::Yield => MayYield::Now,
+            FaultPolicy::Busy => MayYield::Never,
+            FaultPolicy::Hybrid(spin) => MayYield::AfterSpinning(spin),
+        };
+        Self::Unithread { port, token, may_yield }
+    }
+
+    /// Fetches a remote page and waits for it.
+    fn fetch(self, region: &Arc<RegionCore>, page: PageIndex, seen: Entry, entered: Nanos, deadline: Nanos) -> Attempt {
+        let pager = &*region.pager;
+        match self {
+            Self::Unithread { port, token, may_yield } => {
+                let mut inner = port.lock();
+                let started = start(pager, port, &mut inner, token, (region, page, seen), (entered, deadline));
+                if let Err(why_not) = started {
+                    return why_not;
+                }
+                inner.count_faults(token, 1, 0);
+                port.publish(&inner);
+                drop(inner);
+                let (result, mapped) = wait_as_unithread(pager, port, token, may_yield);
+                let now = yonder_clock::now();
+                port.stats.resume.record(now.saturating_sub(mapped));
+                port.stats.total.record(now.saturating_sub(entered));
+                Attempt::Over(result)
+            }
+            Self::Thread => fetch_as_thread(pager, (region, page, seen), (entered, deadline)),
+        }
+    }
+
+    /// Waits for a fetch that this worker has in flight already; `None` if it is another's or just over.
+    fn join(self, region: &RegionCore, page: PageIndex, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
+        let Self::Unithread { port: own, token, may_yield } = self else { return None };
+        if own.id != port {
+            return None;
+        }
+        let mut inner = own.lock();
+        if region.table.load(page).state() != (State::Fetching { port, slot }) {
+            return None;
+        }
+        inner.join(slot, token);
+        inner.count_faults(token, 0, 1);
+        drop(inner);
+        own.stats.joins.add(1);
+        Some(wait_as_unithread(&region.pager, own, token, may_yield).0)
+    }
+
+    /// Lets others run for a moment.
+    fn pause(self, pager: &Pager) {
+        match self {
+            Self::Unithread { port, token, may_yield: MayYield::Now | MayYield::AfterSpinning(_) } => {
+                port.lock().retry.push(token);
+                yonder_unithread::suspend();
+            }
+            Self::Unithread { port, may_yield: MayYield::Never, .. } => {
+                port.poll(&mut port.lock(), pager, yonder_clock::now());
+                std::thread::yield_now();
+            }
+            Self::Thread => std::thread::yield_now(),
+        }
+    }
+
+    fn count_local(self, pager: &Pager, source: Source) {
+        let count = |port: &Port| match source {
+            Source::Zeros => port.stats.zero_faults.add(1),
+            Source::Frame(_) => port.stats.rescues.add(1),
+        };
+        match self {
+            Self::Unithread { port, token, .. } => {
+                count(port);
+                port.lock().count_faults(token, 0, 1);
+            }
+            Self::Thread => {
+                // The counters of a port have one writer at a time: whoever holds it.
+                let (port, _guard) = borrow_guest(pager);
+                count(port);
+            }
+        }
+    }
+}
+
+/// Takes everything a fetch needs, moves the entry to `Fetching` and posts the read; gives all back if any is missing.
+fn start(
+    pager: &Pager,
+    port: &Port,
+    inner: &mut PortInner,
+    token: u32,
+    (region, page, seen): (&Arc<RegionCore>, PageIndex, Entry),
+    (entered, deadline): (Nanos, Nanos),
+) -> Result<(), Attempt> {
+    let Some(slot) = inner.take_slot() else { return Err(Attempt::NoSlot) };
+    if !pager.budget.charge(Account::Fault) {
+        inner.return_slot(slot);
+        return Err(Attempt::NoRoom);
+    }
+    let frame = if pager.reads_into_frames() {
+        let Some(frame) = pager.frames.take(&pager.budget, Account::Fault) else {
+            pager.budget.uncharge(1);
+            inner.return_slot(slot);
+            return Err(Attempt::NoRoom);
+        };
+        Some(frame)
+    } else {
+        None
+    };
+    if region.table.advance(page, seen, Event::Fetch { port: port.id, slot }).is_err() {
+        if let Some(frame) = frame {
+            pager.frames.release(frame);
+        }
+        pager.budget.uncharge(1);
+        inner.return_slot(slot);
+        return Err(Attempt::Raced);
+    }
+    inner.start(&FetchRequest { region, page, slot, frame, entered, deadline }, port);
+    inner.join(slot, token);
+    Ok(())
+}
+
+/// Waits until the fetch that `token` has joined is over.
+fn wait_as_unithread(pager: &Pager, port: &Port, token: u32, may_yield: MayYield) -> (Result<(), PagingCause>, Nanos) {
+    let spin_until = match may_yield {
+        MayYield::Now => 0,
+        MayYield::AfterSpinning(spin) => yonder_clock::now() + spin,
+        MayYield::Never => Nanos::MAX,
+    };
+    loop {
+        let now = yonder_clock::now();
+        let mut inner = port.lock();
+        if now >= spin_until {
+            inner.park(token);
+            drop(inner);
+            yonder_unithread::suspend();
+            return port.lock().outcome(token).expect("a parked unithread is resumed when its wait is over");
+        }
+        port.poll(&mut inner, pager, now);
+        if let Some(outcome) = inner.outcome(token) {
+            return outcome;
+        }
+        drop(inner);
+        std::hint::spin_loop();
+    }
+}
+
+/// Fetches on a guest port and waits inline.
+fn fetch_as_thread(
+    pager: &Pager,
+    target: (&Arc<RegionCore>, PageIndex, Entry),
+    (entered, deadline): (Nanos, Nanos),
+) -> Attempt {
+    const TOKEN: u32 = 0;
+    let (port, mut inner) = borrow_guest(pager);
+    if let Err(why_not) = start(pager, port, &mut inner, TOKEN, target, (entered, deadline)) {
+        return why_not;
+    }
+    let mut spins = 0;
+    loop {
+        port.poll(&mut inner, pager, yonder_clock::now());
+        if let Some((result, _)) = inner.outcome(TOKEN) {
+            port.stats.total.record(yonder_clock::now().saturating_sub(entered));
+            return Attempt::Over(result);
+        }
+        spins += 1;
+        if spins % GUEST_SPINS == 0 {
+            std::thread::yield_now();
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// A guest port that nobody uses now.
+fn borrow_guest(pager: &Pager) -> (&Port, std::sync::MutexGuard<'_, PortInner>) {
+    loop {
+        if let Some(found) = pager.guests().find_map(|port| port.try_lock().map(|inner| (port, inner))) {
+            return found;
+        }
+        std::thread::yield_now();
+    }
+}

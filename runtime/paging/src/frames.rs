@@ -1,0 +1,154 @@
+//! [`FramePool`]: local page buffers for fetches and standby pages.
+//!
+//! Frames are page-sized parts of one mapping. A frame is *bare* (the kernel does not back it, nobody is charged),
+//! *spare* (backed, unused) or *held*. Holders are counted, because a standby frame that is being written may be rescued
+//! meanwhile: the write still needs the content. Both lists are bounded lock-free queues, so faults can use them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crossbeam_queue::ArrayQueue;
+use yonder_mapping::{MapError, Mapping, Run};
+use yonder_units::{FrameIndex, PAGE_BYTES};
+
+use crate::budget::{Account, Budget};
+
+pub(crate) struct FramePool {
+    mapping: Arc<Mapping>,
+    spare: ArrayQueue<u32>,
+    bare: ArrayQueue<u32>,
+    holders: Box<[AtomicU8]>,
+    /// Hash of a standby frame's content, written by the reclaimer when it copies.
+    hashes: Box<[AtomicU64]>,
+    backed: AtomicU64,
+}
+
+impl FramePool {
+    pub(crate) fn new(frames: usize) -> Result<Self, MapError> {
+        let bare = ArrayQueue::new(frames);
+        for frame in 0..frames as u32 {
+            bare.push(frame).expect("the queue has room for every frame");
+        }
+        Ok(Self {
+            mapping: Arc::new(Mapping::anonymous(frames * PAGE_BYTES)?),
+            spare: ArrayQueue::new(frames),
+            bare,
+            holders: (0..frames).map(|_| AtomicU8::new(0)).collect(),
+            hashes: (0..frames).map(|_| AtomicU64::new(0)).collect(),
+            backed: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    /// Takes a frame, held once: a spare one, or a bare one for which `account` is charged. `None` if there is neither.
+    pub(crate) fn take(&self, budget: &Budget, account: Account) -> Option<FrameIndex> {
+        let frame = match self.spare.pop() {
+            Some(frame) => frame,
+            None => self.take_bare(budget, account)?,
+        };
+        let before = self.holders[frame as usize].swap(1, Ordering::AcqRel);
+        assert!(before == 0, "frame {frame} was free but held {before} times");
+        Some(FrameIndex(frame))
+    }
+
+    fn take_bare(&self, budget: &Budget, account: Account) -> Option<u32> {
+        if !budget.charge(account) {
+            return None;
+        }
+        let Some(frame) = self.bare.pop() else {
+            budget.uncharge(1);
+            return None;
+        };
+        self.backed.fetch_add(1, Ordering::AcqRel);
+        Some(frame)
+    }
+
+    /// Holds a frame that the caller knows to be held already once more.
+    pub(crate) fn hold(&self, frame: FrameIndex) {
+        let before = self.holders[frame.index()].fetch_add(1, Ordering::AcqRel);
+        assert!(before > 0, "frame {} is not held", frame.0);
+    }
+
+    /// Ends one hold; the last makes the frame spare.
+    pub(crate) fn release(&self, frame: FrameIndex) {
+        let before = self.holders[frame.index()].fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "frame {} released twice", frame.0);
+        if before == 1 {
+            self.spare.push(frame.0).expect("the queue has room for every frame");
+        }
+    }
+
+    pub(crate) fn hash(&self, frame: FrameIndex) -> u64 {
+        self.hashes[frame.index()].load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_hash(&self, frame: FrameIndex, hash: u64) {
+        self.hashes[frame.index()].store(hash, Ordering::Release);
+    }
+
+    /// Gives the backing of up to `wanted` spare frames back to the kernel and uncharges them.
+    pub(crate) fn trim(&self, wanted: u64, budget: &Budget, runs: &mut Vec<Run>) -> Result<u64, MapError> {
+        runs.clear();
+        while (runs.len() as u64) < wanted && runs.len() < runs.capacity() {
+            let Some(frame) = self.spare.pop() else { break };
+            runs.push(Run { first_page: frame, pages: 1 });
+        }
+        self.mapping.drop_runs(runs)?;
+        for run in runs.iter() {
+            self.bare.push(run.first_page).expect("the queue has room for every frame");
+        }
+        self.backed.fetch_sub(runs.len() as u64, Ordering::AcqRel);
+        budget.uncharge(runs.len() as u64);
+        Ok(runs.len() as u64)
+    }
+
+    /// Local memory that the pool's own tables take, in bytes.
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        /// Two queue cells, a holder count and a hash.
+        const FRAME_BYTES: u64 = 2 * 16 + 1 + 8;
+        self.holders.len() as u64 * FRAME_BYTES
+    }
+
+    /// Frames the kernel backs, used or not.
+    pub(crate) fn backed(&self) -> u64 {
+        self.backed.load(Ordering::Acquire)
+    }
+
+    /// Backed frames that nobody uses.
+    pub(crate) fn spare(&self) -> u64 {
+        self.spare.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use yonder_reclaim::{Policy, Shares};
+
+    use super::*;
+
+    #[test]
+    fn frames_are_charged_while_they_are_backed() {
+        let budget = Budget::new(&Policy::new(512, Shares::default()).unwrap());
+        let frames = FramePool::new(8).unwrap();
+        let (one, two) =
+            (frames.take(&budget, Account::Reclaim).unwrap(), frames.take(&budget, Account::Reclaim).unwrap());
+        frames.mapping().write(one.offset(), b"x");
+        frames.mapping().write(two.offset(), b"x");
+        frames.hold(one);
+        frames.release(one);
+        frames.release(two);
+        assert_eq!((budget.charged(), frames.backed(), frames.spare()), (2, 2, 1));
+        frames.release(one);
+        assert_eq!(frames.trim(9, &budget, &mut Vec::with_capacity(9)).unwrap(), 2);
+        assert_eq!((budget.charged(), frames.backed(), frames.mapping().resident_pages().unwrap()), (0, 0, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "is not held")]
+    fn a_free_frame_cannot_be_held() {
+        FramePool::new(1).unwrap().hold(FrameIndex(0));
+    }
+}

@@ -1,0 +1,42 @@
+//! The paging runtime: what happens between a touch of a missing page and the retry that succeeds.
+//!
+//! A [`FarMemory`] is one process's share of a memory node: a fabric, a limit of local memory, a frame pool and a
+//! reclaimer thread. Its [`Region`]s are ranges of far memory that code reads and writes. A worker thread of
+//! `runtime/sched` binds a [`WorkerPort`], so that faults on its unithreads yield; any other thread waits inline.
+//!
+//! Files: `fault` is the fault path, `port` the fetches of one thread and their completions, `reclaimer` the two hands,
+//! `release` the way back of freed ranges; `budget`, `frames` and `gate` are the three small locks-free structures they
+//! share. `core/pagetable` and `core/reclaim` decide; this crate performs.
+//!
+//! Invariants, each asserted where it could break:
+//! - Local memory in use (mapped pages and backed frames) never exceeds the limit: every page is charged to the
+//!   [`budget`] before the kernel backs it.
+//! - A page is installed only by whoever moved its entry to `Fetching` or `Installing`, inside its block's gate.
+//! - A frame's content is forgotten only when the node is known to hold it, by its hash or by its acknowledgement.
+//! - The fault path takes one uncontended lock (its port's) for a moment, never across a wait, allocates nothing, and
+//!   makes no system call but the install.
+
+#![forbid(unsafe_code)]
+
+mod budget;
+mod config;
+mod error;
+mod far_memory;
+mod fault;
+mod frames;
+mod gate;
+mod pager;
+mod port;
+mod reclaimer;
+mod region;
+mod release;
+mod stats;
+mod worker;
+
+pub use config::{Config, ConfigError, Deadlines, FaultPolicy, Verify};
+pub use error::{FarError, PagingCause, PagingError};
+pub use far_memory::FarMemory;
+pub use region::{Access, Hold, Region};
+pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, Stats};
+pub use worker::{FaultCounts, WorkerPort, no_yield};
+pub use yonder_reclaim::Shares;

@@ -1,0 +1,266 @@
+//! [`Pager`]: what all regions and ports of one far memory share, and the installs themselves.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::Thread;
+
+use yonder_fabric::{Fabric, Module, RemoteAddress};
+use yonder_mapping::Mapping;
+use yonder_pagetable::{Entry, Event, Source as LocalSource, State};
+use yonder_reclaim::{Policy, Usage};
+use yonder_uffd::{CopyOutcome, Uffd};
+use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
+
+use crate::budget::{Account, Budget};
+use crate::config::{Config, FaultPolicy, Verify};
+use crate::error::FarError;
+use crate::frames::FramePool;
+use crate::port::Port;
+use crate::reclaimer::Reclaimer;
+use crate::region::RegionCore;
+
+/// Threads that can page at one time: workers and guests.
+pub(crate) const PORTS_MAX: usize = 256;
+/// Ports that ordinary threads share. Each is used for the length of one fault.
+pub(crate) const GUEST_PORTS: usize = 8;
+/// Installs that the kernel may refuse because its address space is changing before the install is put off.
+const AGAIN_MAX: u32 = 1_000;
+const _: () = assert!(GUEST_PORTS < PORTS_MAX && PORTS_MAX <= u16::MAX as usize);
+
+pub(crate) struct Pager {
+    /// Tells pagers apart in thread-local state.
+    pub(crate) id: u32,
+    pub(crate) config: Config,
+    pub(crate) fabric: Arc<dyn Fabric>,
+    pub(crate) uffd: Uffd,
+    pub(crate) budget: Budget,
+    pub(crate) frames: FramePool,
+    pub(crate) policy: Mutex<Policy>,
+    /// Pages whose entry is `Standby`, written or not.
+    pub(crate) standby: AtomicU64,
+    /// Writes in flight.
+    pub(crate) writing: AtomicU64,
+    pub(crate) fault_deadline: Nanos,
+    pub(crate) attempt_deadline: Nanos,
+    pub(crate) reclaimer: Mutex<Reclaimer>,
+    pub(crate) reclaimer_thread: OnceLock<Thread>,
+    pub(crate) stopping: AtomicBool,
+    /// CPU time of the reclaimer thread in nanoseconds, as of its last sleep.
+    pub(crate) reclaim_cpu_ns: AtomicU64,
+    /// Whether somebody waits for room.
+    pub(crate) starved: AtomicBool,
+    ports: Box<[OnceLock<Port>]>,
+    ports_used: AtomicU32,
+    node: Arc<str>,
+}
+
+/// Where an install takes the bytes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    Frame(FrameIndex),
+    /// Far memory that the fabric maps.
+    Far(RemoteAddress),
+}
+
+/// How an install of a page that needs no fetch ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Local {
+    /// The page is mapped; it was on standby or untouched.
+    Mapped(LocalSource),
+    /// Somebody else was first: look again.
+    Raced,
+    /// Local memory is full.
+    NoRoom,
+    /// The block is swept, or the kernel has no page now.
+    Later,
+}
+
+impl Pager {
+    pub(crate) fn new(config: Config, fabric: Arc<dyn Fabric>) -> Result<Self, FarError> {
+        static IDS: AtomicU32 = AtomicU32::new(1);
+        let policy = config.policy()?;
+        let frames = FramePool::new(frames_for(config.local_bytes_max / PAGE_BYTES as u64))?;
+        let write_back = fabric.queue_pair(Module::WriteBack, Arc::clone(frames.mapping()))?;
+        let node = Arc::from(fabric.url());
+        let pager = Self {
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            config,
+            uffd: Uffd::open()?,
+            budget: Budget::new(&policy),
+            frames,
+            policy: Mutex::new(policy),
+            standby: AtomicU64::new(0),
+            writing: AtomicU64::new(0),
+            fault_deadline: config.deadlines.fault.as_nanos() as Nanos,
+            attempt_deadline: config.deadlines.attempt.as_nanos() as Nanos,
+            reclaimer: Mutex::new(Reclaimer::new(write_back)),
+            reclaimer_thread: OnceLock::new(),
+            stopping: AtomicBool::new(false),
+            reclaim_cpu_ns: AtomicU64::new(0),
+            starved: AtomicBool::new(false),
+            ports: (0..PORTS_MAX).map(|_| OnceLock::new()).collect(),
+            ports_used: AtomicU32::new(0),
+            fabric,
+            node,
+        };
+        for _ in 0..GUEST_PORTS {
+            pager.add_port(1, FaultPolicy::Busy)?;
+        }
+        Ok(pager)
+    }
+
+    /// Adds a port for `tokens` waiters.
+    pub(crate) fn add_port(&self, tokens: usize, policy: FaultPolicy) -> Result<u16, FarError> {
+        let id = self.ports_used.fetch_add(1, Ordering::AcqRel) as usize;
+        if id >= PORTS_MAX {
+            return Err(FarError::Ports(PORTS_MAX - GUEST_PORTS));
+        }
+        let queue = self.fabric.queue_pair(Module::Fault, Arc::clone(self.frames.mapping()))?;
+        let added = self.ports[id].set(Port::new(id as u16, queue, tokens, policy));
+        assert!(added.is_ok(), "port {id} was given out twice");
+        Ok(id as u16)
+    }
+
+    pub(crate) fn port(&self, id: u16) -> &Port {
+        self.ports[usize::from(id)].get().expect("a port is set before its number is known")
+    }
+
+    pub(crate) fn ports(&self) -> impl Iterator<Item = &Port> {
+        self.ports.iter().filter_map(OnceLock::get)
+    }
+
+    pub(crate) fn guests(&self) -> impl Iterator<Item = &Port> {
+        self.ports[..GUEST_PORTS].iter().filter_map(OnceLock::get)
+    }
+
+    pub(crate) fn node(&self) -> Arc<str> {
+        Arc::clone(&self.node)
+    }
+
+    pub(crate) fn verifies(&self) -> bool {
+        self.config.verify == Verify::On
+    }
+
+    /// Whether reads land in frames, because the fabric does not map far memory.
+    #[inline]
+    pub(crate) fn reads_into_frames(&self) -> bool {
+        self.fabric.mapped().is_none()
+    }
+
+    /// The mapping and the offset that hold the bytes of `source`.
+    #[inline]
+    pub(crate) fn resolve(&self, source: Source) -> (&Mapping, u64) {
+        match source {
+            Source::Frame(frame) => (self.frames.mapping(), frame.offset()),
+            Source::Far(address) => {
+                (self.fabric.mapped().expect("only mapping fabrics read without a frame"), address.0)
+            }
+        }
+    }
+
+    /// Local memory as it is now.
+    pub(crate) fn usage(&self) -> Usage {
+        let (charged, backed) = (self.budget.charged(), self.frames.backed());
+        let writing = self.writing.load(Ordering::Acquire);
+        Usage {
+            charged,
+            spare_frames: self.frames.spare(),
+            // A page that is rescued while it is written leaves standby but still counts as writing, so this may be
+            // too low for the moment of a write, never too high.
+            standby: self.standby.load(Ordering::Acquire).saturating_sub(writing),
+            writing,
+            resident: charged.saturating_sub(backed),
+        }
+    }
+
+    /// Ends the reclaimer's sleep: somebody waits for room.
+    pub(crate) fn wake_reclaimer(&self) {
+        self.starved.store(true, Ordering::Release);
+        if let Some(thread) = self.reclaimer_thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Maps a page that has been fetched; its entry is `Fetching` and belongs to the caller. False if its block is swept
+    /// or the kernel has no page now.
+    #[inline]
+    pub(crate) fn map_arrived(&self, region: &RegionCore, page: PageIndex, source: Source) -> bool {
+        let gate = region.gate(page);
+        if !gate.enter() {
+            return false;
+        }
+        let mapped = self.copy(region, page, source);
+        if mapped {
+            region.table.advance_owned(page, Event::Installed);
+            region.count_resident(page);
+        }
+        gate.leave();
+        mapped
+    }
+
+    /// Maps an untouched or standby page whose entry was `seen`.
+    pub(crate) fn map_local(&self, region: &RegionCore, page: PageIndex, seen: Entry) -> Local {
+        if !self.budget.charge(Account::Fault) {
+            return Local::NoRoom;
+        }
+        let gate = region.gate(page);
+        if !gate.enter() {
+            self.budget.uncharge(1);
+            return Local::Later;
+        }
+        let result = self.map_local_inside(region, page, seen);
+        gate.leave();
+        if !matches!(result, Local::Mapped(_)) {
+            self.budget.uncharge(1);
+        }
+        result
+    }
+
+    fn map_local_inside(&self, region: &RegionCore, page: PageIndex, seen: Entry) -> Local {
+        let Ok(owned) = region.table.advance(page, seen, Event::Install) else { return Local::Raced };
+        let State::Installing(source) = owned.state() else { unreachable!("an install was begun") };
+        let mapped = match source {
+            LocalSource::Zeros => self.zero(region, page),
+            LocalSource::Frame(frame) => self.copy(region, page, Source::Frame(frame)),
+        };
+        if !mapped {
+            region.table.advance_owned(page, Event::InstallFailed);
+            return Local::Later;
+        }
+        region.table.advance_owned(page, Event::Installed);
+        region.count_resident(page);
+        if let LocalSource::Frame(frame) = source {
+            self.standby.fetch_sub(1, Ordering::AcqRel);
+            self.frames.release(frame);
+        }
+        Local::Mapped(source)
+    }
+
+    fn copy(&self, region: &RegionCore, page: PageIndex, source: Source) -> bool {
+        let (mapping, offset) = self.resolve(source);
+        install(|| self.uffd.copy_page(&region.mapping, page.offset(), mapping, offset))
+    }
+
+    fn zero(&self, region: &RegionCore, page: PageIndex) -> bool {
+        install(|| self.uffd.zero_page(&region.mapping, page.offset()))
+    }
+}
+
+/// Installs until the kernel takes the page; false if it does not for long.
+fn install(mut attempt: impl FnMut() -> Result<CopyOutcome, yonder_uffd::UffdError>) -> bool {
+    for _ in 0..AGAIN_MAX {
+        match attempt() {
+            Ok(CopyOutcome::Installed) => return true,
+            Ok(CopyOutcome::Again) => std::hint::spin_loop(),
+            Ok(CopyOutcome::NoMemory) => return false,
+            Ok(CopyOutcome::Exists) => panic!("a page that the page table says is missing is mapped"),
+            Err(error) => panic!("an install that must be possible failed: {error}"),
+        }
+    }
+    false
+}
+
+/// Frames for a limit of `pages`: the standby share, writes in flight, a sweep, and fetches on their way.
+fn frames_for(pages: u64) -> usize {
+    (pages / 2 + 2 * yonder_reclaim::RESERVE_PAGES_MAX) as usize
+}

@@ -1,0 +1,442 @@
+//! [`Port`]: one thread's fetches.
+//!
+//! A port has a fault queue pair, a table of fetches in flight, and the unithreads that wait for them. A worker has one
+//! to itself; ordinary threads borrow one of a few guest ports for the length of a fault. A port's mutex is taken by one
+//! thread at a time and for moments only: it is there for the readers of other threads that are rare (a region's end).
+//!
+//! Who waits is a *token*: the number of a unithread in its worker's pool, or 0 on a guest port. A waiter that spins
+//! looks at its outcome; one that is parked is put on the ready list.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use yonder_fabric::{Completion, PostError, QueuePair, ReadInto, RemoteAddress, Status, WorkId};
+use yonder_pagetable::Event;
+use yonder_trap::REGISTRATIONS_MAX;
+use yonder_units::{FrameIndex, Nanos, PageIndex};
+
+use crate::config::FaultPolicy;
+use crate::error::PagingCause;
+use crate::pager::{Pager, Source};
+use crate::region::RegionCore;
+use crate::stats::PortStats;
+
+/// How often fetches in flight are checked for lost completions.
+const SCAN_INTERVAL: Nanos = 1_000_000;
+/// First and longest pause before a failed read is posted again.
+const BACKOFF_MIN: Nanos = 10_000;
+const BACKOFF_MAX: Nanos = 2_000_000;
+/// Completions handled in one poll.
+const COMPLETIONS_MAX: usize = 64;
+/// End of a list of waiters.
+const NOBODY: u32 = u32::MAX;
+/// Outcome of a wait that goes on.
+const PENDING: u32 = u32::MAX;
+/// Outcome of a wait whose page has been mapped.
+const MAPPED: u32 = 0;
+
+pub(crate) struct Port {
+    pub(crate) id: u16,
+    inner: Mutex<PortInner>,
+    /// Fetches in flight, for page-fault-aware dispatch.
+    outstanding: AtomicU32,
+    pub(crate) stats: PortStats,
+    pub(crate) policy: FaultPolicy,
+}
+
+pub(crate) struct PortInner {
+    id: u16,
+    queue: Box<dyn QueuePair>,
+    fetches: Box<[Fetch]>,
+    free: Vec<u16>,
+    /// Fetches to be tried again by a later poll: mapped when their block is no longer swept, or posted again.
+    deferred: Vec<u16>,
+    completions: Vec<Completion>,
+    next_scan: Nanos,
+    waiters: Box<[Waiting]>,
+    /// Parked unithreads whose wait is over.
+    pub(crate) ready: Vec<u32>,
+    /// Parked unithreads that look again at every turn of their scheduler.
+    pub(crate) retry: Vec<u32>,
+    /// The regions this port has fetched for, so that completions need no shared table.
+    regions: Box<[Option<Arc<RegionCore>>]>,
+}
+
+/// One token's wait.
+#[derive(Clone, Copy)]
+struct Waiting {
+    next: u32,
+    outcome: u32,
+    parked: bool,
+    mapped_at: Nanos,
+    pub(crate) major_faults: u32,
+    pub(crate) minor_faults: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Free,
+    Posted,
+    /// To be posted again at this time.
+    Backoff(Nanos),
+    /// The bytes are here; the page is not mapped yet.
+    Arrived,
+}
+
+struct Fetch {
+    phase: Phase,
+    region: u32,
+    page: PageIndex,
+    frame: Option<FrameIndex>,
+    generation: u32,
+    attempts: u32,
+    posted: Nanos,
+    arrived: Nanos,
+    deadline: Nanos,
+    first_waiter: u32,
+    last_failure: PagingCause,
+}
+
+/// What a fetch needs to be started.
+pub(crate) struct FetchRequest<'a> {
+    pub(crate) region: &'a Arc<RegionCore>,
+    pub(crate) page: PageIndex,
+    pub(crate) slot: u16,
+    pub(crate) frame: Option<FrameIndex>,
+    pub(crate) entered: Nanos,
+    pub(crate) deadline: Nanos,
+}
+
+impl Port {
+    /// A port for `tokens` waiters.
+    pub(crate) fn new(id: u16, queue: Box<dyn QueuePair>, tokens: usize, policy: FaultPolicy) -> Self {
+        let slots = queue.depth().min(usize::from(u16::MAX));
+        let inner = PortInner {
+            id,
+            queue,
+            fetches: (0..slots).map(|_| Fetch::free()).collect(),
+            free: (0..slots as u16).rev().collect(),
+            deferred: Vec::with_capacity(slots),
+            completions: Vec::with_capacity(COMPLETIONS_MAX),
+            next_scan: 0,
+            waiters: vec![Waiting::idle(); tokens].into_boxed_slice(),
+            ready: Vec::with_capacity(tokens),
+            retry: Vec::with_capacity(tokens),
+            regions: vec![None; REGISTRATIONS_MAX].into_boxed_slice(),
+        };
+        Self { id, inner: Mutex::new(inner), outstanding: AtomicU32::new(0), stats: PortStats::new(), policy }
+    }
+
+    /// The port's state. Uncontended but for the end of a region.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, PortInner> {
+        self.inner.lock().expect("no code panics while it holds a port")
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, PortInner>> {
+        self.inner.try_lock().ok()
+    }
+
+    /// Fetches in flight.
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// Handles what has arrived: maps pages, wakes waiters, posts failed reads again.
+    pub(crate) fn poll(&self, inner: &mut PortInner, pager: &Pager, now: Nanos) {
+        inner.poll(self, pager, now);
+        self.publish(inner);
+    }
+
+    pub(crate) fn publish(&self, inner: &PortInner) {
+        self.outstanding.store(inner.in_flight() as u32, Ordering::Relaxed);
+    }
+}
+
+impl PortInner {
+    fn in_flight(&self) -> usize {
+        self.fetches.len() - self.free.len()
+    }
+
+    pub(crate) fn take_slot(&mut self) -> Option<u16> {
+        self.free.pop()
+    }
+
+    pub(crate) fn return_slot(&mut self, slot: u16) {
+        self.free.push(slot);
+    }
+
+    /// Starts the fetch of a page whose entry the caller has moved to `Fetching` with this port and slot.
+    pub(crate) fn start(&mut self, request: &FetchRequest<'_>, port: &Port) {
+        let region = request.region.number;
+        self.regions[region as usize].get_or_insert_with(|| Arc::clone(request.region));
+        let fetch = &mut self.fetches[usize::from(request.slot)];
+        assert!(fetch.phase == Phase::Free, "slot {} of port {} is in use", request.slot, self.id);
+        *fetch = Fetch {
+            phase: Phase::Backoff(0),
+            region,
+            page: request.page,
+            frame: request.frame,
+            generation: fetch.generation.wrapping_add(1),
+            attempts: 0,
+            posted: 0,
+            arrived: 0,
+            deadline: request.deadline,
+            first_waiter: NOBODY,
+            last_failure: PagingCause::TimedOut,
+        };
+        let now = yonder_clock::now();
+        if !self.post(request.slot, now) {
+            self.deferred.push(request.slot);
+        }
+        port.stats.post.record(now.saturating_sub(request.entered));
+        port.stats.major_faults.add(1);
+    }
+
+    /// Makes `token` wait for the fetch at `slot`.
+    pub(crate) fn join(&mut self, slot: u16, token: u32) {
+        let fetch = &mut self.fetches[usize::from(slot)];
+        let waiting = &mut self.waiters[token as usize];
+        assert!(waiting.outcome != PENDING, "token {token} waits twice");
+        *waiting = Waiting { next: fetch.first_waiter, outcome: PENDING, parked: false, ..*waiting };
+        fetch.first_waiter = token;
+    }
+
+    /// The end of a token's wait, with the time at which the page was mapped; `None` while it goes on.
+    #[inline]
+    pub(crate) fn outcome(&self, token: u32) -> Option<(Result<(), PagingCause>, Nanos)> {
+        let waiting = &self.waiters[token as usize];
+        match waiting.outcome {
+            PENDING => None,
+            MAPPED => Some((Ok(()), waiting.mapped_at)),
+            code => {
+                let code = std::num::NonZeroU32::new(code).expect("not MAPPED");
+                Some((Err(PagingCause::from_code(code)), waiting.mapped_at))
+            }
+        }
+    }
+
+    /// From now on the token's unithread is parked: the end of its wait puts it on the ready list.
+    pub(crate) fn park(&mut self, token: u32) {
+        self.waiters[token as usize].parked = true;
+    }
+
+    pub(crate) fn count_faults(&mut self, token: u32, major: u32, minor: u32) {
+        let waiting = &mut self.waiters[token as usize];
+        waiting.major_faults += major;
+        waiting.minor_faults += minor;
+    }
+
+    /// Faults of `token` since the last call.
+    pub(crate) fn take_faults(&mut self, token: u32) -> (u32, u32) {
+        let waiting = &mut self.waiters[token as usize];
+        (std::mem::take(&mut waiting.major_faults), std::mem::take(&mut waiting.minor_faults))
+    }
+
+    /// Forgets a region that ends. Its fetches have ended before.
+    pub(crate) fn forget_region(&mut self, region: u32) {
+        let busy = self.fetches.iter().any(|fetch| fetch.phase != Phase::Free && fetch.region == region);
+        assert!(!busy, "a region ended with a fetch in flight");
+        self.regions[region as usize] = None;
+    }
+
+    fn poll(&mut self, port: &Port, pager: &Pager, now: Nanos) {
+        if self.in_flight() == 0 {
+            return;
+        }
+        let mut completions = std::mem::take(&mut self.completions);
+        self.queue.poll(now, &mut completions);
+        for completion in completions.drain(..) {
+            self.complete(completion, port, pager, now);
+        }
+        self.completions = completions;
+        if !self.deferred.is_empty() {
+            self.retry_deferred(port, pager, now);
+        }
+        if now >= self.next_scan {
+            self.next_scan = now + SCAN_INTERVAL;
+            self.scan_for_lost(port, pager, now);
+        }
+    }
+
+    fn complete(&mut self, completion: Completion, port: &Port, pager: &Pager, now: Nanos) {
+        let (slot, generation) = (completion.id.0 as u16, (completion.id.0 >> 16) as u32);
+        let fetch = &mut self.fetches[usize::from(slot)];
+        assert!(
+            fetch.phase == Phase::Posted && fetch.generation == generation,
+            "a completion for a fetch that was cancelled or is over: {completion:?}"
+        );
+        match completion.status {
+            Status::Done if self.verified(slot, pager) => {
+                let fetch = &mut self.fetches[usize::from(slot)];
+                (fetch.phase, fetch.arrived) = (Phase::Arrived, now);
+                port.stats.fetch.record(now.saturating_sub(fetch.posted));
+                if !self.map(slot, port, pager) {
+                    self.deferred.push(slot);
+                }
+            }
+            Status::Done => self.failed(slot, PagingCause::Poisoned, port, pager, now),
+            Status::Failed => self.failed(slot, PagingCause::NodeFailed, port, pager, now),
+            Status::Disconnected => self.failed(slot, PagingCause::NodeLost, port, pager, now),
+        }
+    }
+
+    /// Whether the bytes that arrived are those that were written, if the configuration asks.
+    fn verified(&self, slot: u16, pager: &Pager) -> bool {
+        if !pager.verifies() {
+            return true;
+        }
+        let fetch = &self.fetches[usize::from(slot)];
+        let region = self.region(fetch.region);
+        let (mapping, offset) = pager.resolve(self.source(slot));
+        mapping.with_page(offset, |bytes| region.matches_remote(fetch.page, bytes))
+    }
+
+    fn source(&self, slot: u16) -> Source {
+        let fetch = &self.fetches[usize::from(slot)];
+        match fetch.frame {
+            Some(frame) => Source::Frame(frame),
+            None => Source::Far(self.region(fetch.region).remote_address(fetch.page)),
+        }
+    }
+
+    /// Maps the page of an arrived fetch and ends the fetch; false if the block is swept or the kernel has no page now.
+    fn map(&mut self, slot: u16, port: &Port, pager: &Pager) -> bool {
+        let (page, region) = {
+            let fetch = &self.fetches[usize::from(slot)];
+            (fetch.page, Arc::as_ref(self.region(fetch.region)))
+        };
+        if !pager.map_arrived(region, page, self.source(slot)) {
+            return false;
+        }
+        let mapped = yonder_clock::now();
+        port.stats.install.record(mapped.saturating_sub(self.fetches[usize::from(slot)].arrived));
+        port.stats.fetched_pages.add(1);
+        self.end(slot, MAPPED, mapped, pager);
+        true
+    }
+
+    /// A read has failed: it is posted again later, until its deadline.
+    fn failed(&mut self, slot: u16, cause: PagingCause, port: &Port, pager: &Pager, now: Nanos) {
+        let fetch = &mut self.fetches[usize::from(slot)];
+        fetch.last_failure = cause;
+        if now >= fetch.deadline {
+            self.give_up(slot, port, pager, now);
+            return;
+        }
+        let pause = (BACKOFF_MIN << fetch.attempts.min(16)).min(BACKOFF_MAX);
+        fetch.attempts += 1;
+        fetch.generation = fetch.generation.wrapping_add(1);
+        fetch.phase = Phase::Backoff(now + pause);
+        port.stats.fetch_retries.add(1);
+        self.deferred.push(slot);
+    }
+
+    fn give_up(&mut self, slot: u16, port: &Port, pager: &Pager, now: Nanos) {
+        let fetch = &self.fetches[usize::from(slot)];
+        let (page, cause) = (fetch.page, fetch.last_failure);
+        // A page whose bytes are wrong every time is lost; any other failure may pass.
+        let event = match cause {
+            PagingCause::Poisoned => Event::Poison(cause.code().get()),
+            _ => Event::FetchFailed,
+        };
+        self.region(fetch.region).table.advance_owned(page, event);
+        pager.budget.uncharge(1);
+        port.stats.paging_errors.add(1);
+        self.end(slot, cause.code().get(), now, pager);
+    }
+
+    fn end(&mut self, slot: u16, outcome: u32, now: Nanos, pager: &Pager) {
+        let fetch = &mut self.fetches[usize::from(slot)];
+        fetch.phase = Phase::Free;
+        fetch.generation = fetch.generation.wrapping_add(1);
+        if let Some(frame) = fetch.frame.take() {
+            pager.frames.release(frame);
+        }
+        let mut token = std::mem::replace(&mut fetch.first_waiter, NOBODY);
+        self.free.push(slot);
+        while token != NOBODY {
+            let waiting = &mut self.waiters[token as usize];
+            (waiting.outcome, waiting.mapped_at) = (outcome, now);
+            if waiting.parked {
+                self.ready.push(token);
+            }
+            token = waiting.next;
+        }
+    }
+
+    /// Posts the read of `slot`; false if the queue pair is full.
+    fn post(&mut self, slot: u16, now: Nanos) -> bool {
+        let fetch = &self.fetches[usize::from(slot)];
+        let id = WorkId(u64::from(fetch.generation) << 16 | u64::from(slot));
+        let from: RemoteAddress = self.region(fetch.region).remote_address(fetch.page);
+        let into = fetch.frame.map_or(ReadInto::Mapped, ReadInto::Frame);
+        match self.queue.post_read(id, from, into, now) {
+            Ok(()) => {
+                let fetch = &mut self.fetches[usize::from(slot)];
+                (fetch.phase, fetch.posted) = (Phase::Posted, now);
+                true
+            }
+            Err(PostError::Full) => false,
+        }
+    }
+
+    fn retry_deferred(&mut self, port: &Port, pager: &Pager, now: Nanos) {
+        for index in (0..self.deferred.len()).rev() {
+            let slot = self.deferred[index];
+            let fetch = &self.fetches[usize::from(slot)];
+            let over = match fetch.phase {
+                Phase::Arrived => self.map(slot, port, pager),
+                Phase::Backoff(_) if now >= fetch.deadline => {
+                    self.give_up(slot, port, pager, now);
+                    true
+                }
+                Phase::Backoff(at) => now >= at && self.post(slot, now),
+                Phase::Free | Phase::Posted => unreachable!("a deferred fetch is neither over nor posted"),
+            };
+            if over {
+                self.deferred.swap_remove(index);
+            }
+        }
+    }
+
+    /// Posts reads again whose completion is overdue: the fabric has lost them.
+    fn scan_for_lost(&mut self, port: &Port, pager: &Pager, now: Nanos) {
+        for slot in 0..self.fetches.len() as u16 {
+            let fetch = &self.fetches[usize::from(slot)];
+            let overdue = now >= fetch.posted + pager.attempt_deadline || now >= fetch.deadline;
+            if fetch.phase == Phase::Posted && overdue {
+                self.queue.cancel(WorkId(u64::from(fetch.generation) << 16 | u64::from(slot)));
+                self.failed(slot, PagingCause::TimedOut, port, pager, now);
+            }
+        }
+    }
+
+    fn region(&self, number: u32) -> &Arc<RegionCore> {
+        self.regions[number as usize].as_ref().expect("a region is known from its first fetch to its end")
+    }
+}
+
+impl Waiting {
+    fn idle() -> Self {
+        Self { next: NOBODY, outcome: MAPPED, parked: false, mapped_at: 0, major_faults: 0, minor_faults: 0 }
+    }
+}
+
+impl Fetch {
+    fn free() -> Self {
+        Self {
+            phase: Phase::Free,
+            region: 0,
+            page: PageIndex(0),
+            frame: None,
+            generation: 0,
+            attempts: 0,
+            posted: 0,
+            arrived: 0,
+            deadline: 0,
+            first_waiter: NOBODY,
+            last_failure: PagingCause::TimedOut,
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! [`Region`]: a range of far memory that code reads and writes.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+use yonder_fabric::RemoteAddress;
+use yonder_mapping::Mapping;
+use yonder_pagetable::PageTable;
+use yonder_trap::{Fault, FaultHandler, FaultKind, Registration, Verdict};
+use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageIndex};
+
+use crate::error::{FarError, PagingCause, PagingError};
+use crate::far_memory::FarMemory;
+use crate::fault;
+use crate::gate::BlockGate;
+use crate::pager::Pager;
+use crate::release::Extents;
+
+/// How accesses of [`Region`] find out that a page is missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// They look at the page table first and fetch without a trap.
+    Probe,
+    /// They touch the page and trap if it is missing, as code without knowledge of far memory does.
+    Trap,
+}
+
+/// What the fault path, the reclaimer and the region's owner share.
+pub(crate) struct RegionCore {
+    pub(crate) number: u32,
+    pub(crate) mapping: Mapping,
+    pub(crate) table: PageTable,
+    pub(crate) pager: Arc<Pager>,
+    gates: Box<[BlockGate]>,
+    /// Mapped pages of each block, so that the first hand skips empty ones.
+    resident: Box<[AtomicU32]>,
+    /// What the node holds of each page, as [`RegionCore::hash`] of its content. Written by the reclaimer only.
+    remote_hashes: Box<[AtomicU64]>,
+    remote: RemoteAddress,
+    seed: u64,
+    zeros: u64,
+    sealed: AtomicBool,
+}
+
+/// Hash of a page of zeros, and of a page the node has never been sent.
+pub(crate) const HASH_OF_ZEROS: u64 = 0;
+
+impl RegionCore {
+    pub(crate) fn new(
+        pager: Arc<Pager>,
+        number: u32,
+        pages: usize,
+        remote: RemoteAddress,
+        seed: u64,
+    ) -> Result<Self, FarError> {
+        let blocks = pages.div_ceil(BLOCK_PAGES);
+        Ok(Self {
+            number,
+            mapping: Mapping::region(pages * PAGE_BYTES)?,
+            table: PageTable::new(pages),
+            pager,
+            gates: (0..blocks).map(|_| BlockGate::default()).collect(),
+            resident: (0..blocks).map(|_| AtomicU32::new(0)).collect(),
+            remote_hashes: (0..pages).map(|_| AtomicU64::new(HASH_OF_ZEROS)).collect(),
+            remote,
+            seed,
+            zeros: xxh3_64_with_seed(&[0; PAGE_BYTES], seed),
+            sealed: AtomicBool::new(false),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn gate(&self, page: PageIndex) -> &BlockGate {
+        &self.gates[page.block().index()]
+    }
+
+    pub(crate) fn block_gate(&self, block: BlockIndex) -> &BlockGate {
+        &self.gates[block.index()]
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.gates.len()
+    }
+
+    #[inline]
+    pub(crate) fn count_resident(&self, page: PageIndex) {
+        self.resident[page.block().index()].fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn uncount_resident(&self, block: BlockIndex, pages: u32) {
+        let before = self.resident[block.index()].fetch_sub(pages, Ordering::AcqRel);
+        assert!(before >= pages, "{pages} pages leave a block with {before}");
+    }
+
+    pub(crate) fn resident_in(&self, block: BlockIndex) -> u32 {
+        self.resident[block.index()].load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn remote_address(&self, page: PageIndex) -> RemoteAddress {
+        RemoteAddress(self.remote.0 + page.offset())
+    }
+
+    /// Seeded hash of a page's content, 0 for zeros. Two contents share a hash with probability 2^-64.
+    #[inline]
+    pub(crate) fn hash(&self, content: &[u8; PAGE_BYTES]) -> u64 {
+        xxh3_64_with_seed(content, self.seed) ^ self.zeros
+    }
+
+    pub(crate) fn remote_hash(&self, page: PageIndex) -> u64 {
+        self.remote_hashes[page.index()].load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_remote_hash(&self, page: PageIndex, hash: u64) {
+        self.remote_hashes[page.index()].store(hash, Ordering::Release);
+    }
+
+    pub(crate) fn matches_remote(&self, page: PageIndex, content: &[u8; PAGE_BYTES]) -> bool {
+        self.hash(content) == self.remote_hash(page)
+    }
+
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_sealed(&self) {
+        self.sealed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        (self.table.pages() * 16 + self.gates.len() * 8) as u64
+    }
+
+    pub(crate) fn error(&self, offset: u64, cause: PagingCause) -> PagingError {
+        PagingError { address: self.mapping.address() + offset as usize, node: self.pager.node(), cause }
+    }
+}
+
+/// The region's side of the SIGBUS handler.
+pub(crate) struct RegionFaults(pub(crate) Arc<RegionCore>);
+
+impl FaultHandler for RegionFaults {
+    fn on_fault(&self, fault: &Fault) -> Verdict {
+        if fault.kind == FaultKind::Hardware {
+            return Verdict::Fail(PagingCause::HardwareError.code());
+        }
+        match fault::bring(&self.0, PageIndex::containing(fault.offset)) {
+            Ok(()) => Verdict::Retry,
+            Err(cause) => Verdict::Fail(cause.code()),
+        }
+    }
+
+    fn describe(&self, _fault: &Fault, code: NonZeroU32, out: &mut dyn std::fmt::Write) {
+        let cause = PagingCause::from_code(code).text();
+        // Nothing can be done about a message that does not fit.
+        let _ = write!(out, "node {}: {cause}", self.0.pager.fabric.url());
+    }
+}
+
+/// A range of far memory. Offsets are in bytes from its start.
+///
+/// Every access may find its page missing: on a unithread of a bound worker the access yields to the worker's
+/// scheduler, elsewhere it waits inline. An access that cannot have its page before the deadline fails; it may have been
+/// done in part then. Concurrent accesses to the same bytes are allowed and unordered, like unsynchronised memory.
+pub struct Region {
+    core: Arc<RegionCore>,
+    extents: Mutex<Extents>,
+    access: Access,
+    /// Dropped before the far memory it pages from.
+    registration: Option<Registration>,
+    far: FarMemory,
+}
+
+impl Region {
+    pub(crate) fn new(far: FarMemory, core: Arc<RegionCore>, registration: Registration) -> Self {
+        let extents = Mutex::new(Extents::new(core.mapping.len() as u64));
+        Self { core, extents, access: Access::Probe, registration: Some(registration), far }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.core.mapping.len() as u64
+    }
+
+    /// Address of the first byte, for code that touches far memory by pointer.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.core.mapping.address()
+    }
+
+    /// The far memory that the region belongs to.
+    #[must_use]
+    pub fn far(&self) -> &FarMemory {
+        &self.far
+    }
+
+    /// The same region with accesses of another kind. [`Access::Probe`] is the default.
+    #[must_use]
+    pub fn with_access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Copies the bytes at `offset` out.
+    #[inline]
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), PagingError> {
+        self.look(offset, into.len())?;
+        self.core.mapping.try_read(offset, into).map_err(|code| self.failure(offset, code))
+    }
+
+    /// Copies `from` to `offset`.
+    ///
+    /// # Panics
+    /// If the region is sealed.
+    #[inline]
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), PagingError> {
+        self.assert_writable();
+        self.look(offset, from.len())?;
+        self.core.mapping.try_write(offset, from).map_err(|code| self.failure(offset, code))
+    }
+
+    /// Loads the aligned word at `offset`.
+    #[inline]
+    pub fn read_u64(&self, offset: u64) -> Result<u64, PagingError> {
+        self.look(offset, 8)?;
+        self.core.mapping.try_read_u64(offset).map_err(|code| self.failure(offset, code))
+    }
+
+    /// Stores `value` to the aligned word at `offset`.
+    ///
+    /// # Panics
+    /// If the region is sealed.
+    #[inline]
+    pub fn write_u64(&self, offset: u64, value: u64) -> Result<(), PagingError> {
+        self.assert_writable();
+        self.look(offset, 8)?;
+        self.core.mapping.try_write_u64(offset, value).map_err(|code| self.failure(offset, code))
+    }
+
+    /// Whether the bytes at `offset` equal `bytes`.
+    pub fn matches(&self, offset: u64, bytes: &[u8]) -> Result<bool, PagingError> {
+        let mut buffer = [0; 256];
+        let mut at = offset;
+        for part in bytes.chunks(buffer.len()) {
+            let here = &mut buffer[..part.len()];
+            self.read(at, here)?;
+            if here != part {
+                return Ok(false);
+            }
+            at += part.len() as u64;
+        }
+        Ok(true)
+    }
+
+    /// Makes the page at `offset` resident without a trap, if it is not. It may be taken away again at any time.
+    #[inline]
+    pub fn probe(&self, offset: u64) -> Result<(), PagingError> {
+        let page = PageIndex::containing(offset);
+        if self.core.table.load(page).is_resident() {
+            return Ok(());
+        }
+        fault::bring(&self.core, page).map_err(|cause| self.core.error(offset, cause))
+    }
+
+    /// Whether the page at `offset` is resident now.
+    #[must_use]
+    pub fn is_resident(&self, offset: u64) -> bool {
+        self.core.table.load(PageIndex::containing(offset)).is_resident()
+    }
+
+    /// How many of the region's pages the kernel has mapped, by its own account. For checks of the accounting.
+    pub fn mapped_pages(&self) -> Result<usize, FarError> {
+        Ok(self.core.mapping.resident_pages()?)
+    }
+
+    /// Makes the pages of `bytes` at `offset` resident and keeps them so until the hold is dropped: for memory that a
+    /// system call or a device uses. Their blocks are not swept meanwhile, so hold little and briefly.
+    pub fn hold(&self, offset: u64, bytes: usize) -> Result<Hold<'_>, PagingError> {
+        assert!(bytes > 0 && offset + bytes as u64 <= self.bytes(), "{bytes} bytes at {offset}");
+        let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
+        let mut hold = Hold { region: self, blocks: first.block().0..first.block().0 };
+        for block in first.block().0..=last.block().0 {
+            while !self.core.block_gate(BlockIndex(block)).hold() {
+                std::thread::yield_now();
+            }
+            hold.blocks.end = block + 1;
+        }
+        for page in first.0..=last.0 {
+            let page = PageIndex(page);
+            fault::bring(&self.core, page).map_err(|cause| self.core.error(page.offset(), cause))?;
+        }
+        Ok(hold)
+    }
+
+    /// Makes the region read-only for good: from now on its pages are dropped without a copy. What is local is written
+    /// to the node first, so this takes as long as that.
+    pub fn seal(&mut self) -> Result<(), FarError> {
+        self.core.pager.seal(&self.core)
+    }
+
+    /// Whether the region is sealed.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.core.is_sealed()
+    }
+
+    /// Reserves `bytes` of the region, rounded up to pages, and returns their offset; `None` if no gap is that long.
+    /// The memory reads as zeros.
+    #[must_use]
+    pub fn alloc(&self, bytes: u64) -> Option<u64> {
+        self.extents.lock().expect("no code panics while it holds the extents").take(bytes)
+    }
+
+    /// Gives a range that [`Region::alloc`] returned back, here and on the node. Nothing may touch it any more. Blocks
+    /// until writes of its pages that are in flight have ended.
+    pub fn free(&self, offset: u64, bytes: u64) -> Result<(), FarError> {
+        let bytes = bytes.div_ceil(PAGE_BYTES as u64) * PAGE_BYTES as u64;
+        self.core.pager.release(&self.core, offset, bytes)?;
+        self.extents.lock().expect("no code panics while it holds the extents").give(offset, bytes);
+        Ok(())
+    }
+
+    /// With [`Access::Probe`], brings the pages of an access that is about to happen.
+    #[inline]
+    fn look(&self, offset: u64, bytes: usize) -> Result<(), PagingError> {
+        let end = offset.checked_add(bytes as u64).filter(|end| *end <= self.bytes());
+        let end = end.unwrap_or_else(|| panic!("{bytes} bytes at {offset} of a region of {}", self.bytes()));
+        if self.access == Access::Probe && bytes > 0 {
+            let mut at = offset;
+            while at < end {
+                self.probe(at)?;
+                at = PageIndex(PageIndex::containing(at).0 + 1).offset();
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn assert_writable(&self) {
+        assert!(!self.core.is_sealed(), "a sealed region was written to");
+    }
+
+    #[cold]
+    fn failure(&self, offset: u64, code: NonZeroU32) -> PagingError {
+        self.core.error(offset, PagingCause::from_code(code))
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // Nobody can touch the region any more: `self` is gone, and pages in flight are waited for.
+        self.core.pager.end_region(&self.core);
+        self.registration = None;
+        let bytes = self.bytes();
+        if let Err(error) = self.core.pager.fabric.release(self.core.remote, bytes) {
+            tracing::warn!(%error, "the node did not take back the memory of a region");
+        }
+    }
+}
+
+/// Pages that stay resident. See [`Region::hold`].
+pub struct Hold<'a> {
+    region: &'a Region,
+    blocks: std::ops::Range<u32>,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        for block in self.blocks.clone() {
+            self.region.core.block_gate(BlockIndex(block)).unhold();
+        }
+    }
+}

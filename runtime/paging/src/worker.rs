@@ -1,0 +1,126 @@
+//! [`WorkerPort`]: what binds a worker thread to a far memory, so that faults on its unithreads yield.
+//!
+//! The binding is thread-local and plain data: the fault handler reads it, and thread-locals with destructors would
+//! allocate at their first use.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use yonder_units::Nanos;
+
+use crate::config::FaultPolicy;
+use crate::error::FarError;
+use crate::far_memory::FarMemory;
+use crate::pager::Pager;
+use crate::port::Port;
+
+thread_local! {
+    /// The pager this thread is a worker of, and its port there.
+    static BOUND: Cell<Option<(u32, u16)>> = const { Cell::new(None) };
+    /// Depth of no-yield sections of the unithread that runs now.
+    static NO_YIELD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Faults of one unithread.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct FaultCounts {
+    /// Faults that needed a fetch.
+    pub major: u32,
+    /// Faults that needed none of their own.
+    pub minor: u32,
+}
+
+/// A worker thread's port. Made on the thread that uses it; the thread is bound until the drop.
+pub struct WorkerPort {
+    pager: Arc<Pager>,
+    id: u16,
+    /// Keeps the far memory and its reclaimer running.
+    _far: FarMemory,
+    /// The binding is thread-local.
+    _not_send: PhantomData<*mut ()>,
+}
+
+impl WorkerPort {
+    /// Binds this thread to `far`. `unithreads` bounds the ids of the unithreads that will run on it.
+    pub fn bind(far: &FarMemory, unithreads: usize, policy: FaultPolicy) -> Result<Self, FarError> {
+        let pager = Arc::clone(far.pager());
+        let id = pager.add_port(unithreads, policy)?;
+        assert!(BOUND.get().is_none(), "this thread is bound to a far memory already");
+        BOUND.set(Some((pager.id, id)));
+        Ok(Self { pager, id, _far: far.clone(), _not_send: PhantomData })
+    }
+
+    /// The port's number, by which other threads ask for [`FarMemory::outstanding`].
+    #[must_use]
+    pub fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// Maps what has arrived. Appends to `ready` the unithreads whose pages are there, and to `retry` those that wait
+    /// for something else and look again when they are resumed.
+    #[inline]
+    pub fn poll(&self, now: Nanos, ready: &mut Vec<u32>, retry: &mut Vec<u32>) {
+        let port = self.port();
+        let mut inner = port.lock();
+        port.poll(&mut inner, &self.pager, now);
+        ready.append(&mut inner.ready);
+        retry.append(&mut inner.retry);
+    }
+
+    /// Faults of unithread `token` since the last call.
+    #[must_use]
+    pub fn take_faults(&self, token: u32) -> FaultCounts {
+        let (major, minor) = self.port().lock().take_faults(token);
+        FaultCounts { major, minor }
+    }
+
+    fn port(&self) -> &Port {
+        self.pager.port(self.id)
+    }
+}
+
+impl Drop for WorkerPort {
+    fn drop(&mut self) {
+        BOUND.set(None);
+    }
+}
+
+/// Runs `section` without yielding: its faults spin. For code that must not be left in the middle, such as a library
+/// that keeps thread-local state across the access.
+pub fn no_yield<T>(section: impl FnOnce() -> T) -> T {
+    /// Ends the section also when it unwinds.
+    struct Section;
+    impl Drop for Section {
+        fn drop(&mut self) {
+            NO_YIELD.set(NO_YIELD.get() - 1);
+        }
+    }
+    NO_YIELD.set(NO_YIELD.get() + 1);
+    let _section = Section;
+    section()
+}
+
+/// The port and the token of the unithread that runs on this thread, if the thread is bound to pager `pager`.
+#[inline]
+pub(crate) fn bound_unithread(pager: u32) -> Option<(u16, u32)> {
+    let (bound, port) = BOUND.get()?;
+    let token = yonder_unithread::current()?;
+    (bound == pager).then_some((port, token.0))
+}
+
+/// Makes progress on the fetches of this thread, if it is a worker of `pager`: what a wait that does not yield must do.
+pub(crate) fn poll_own_port(pager: &Pager, now: Nanos) {
+    if let Some((bound, port)) = BOUND.get()
+        && bound == pager.id
+    {
+        let port = pager.port(port);
+        port.poll(&mut port.lock(), pager, now);
+    }
+}
+
+#[inline]
+pub(crate) fn in_no_yield_section() -> bool {
+    // A unithread that unwinds must not be left: the count of panics is the thread's.
+    NO_YIELD.get() > 0 || std::thread::panicking()
+}

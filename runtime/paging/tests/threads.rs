@@ -1,0 +1,203 @@
+//! Far memory used by ordinary threads: content, limits, errors, freeing, sealing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use yonder_fabric::{EmuControl, EmuFabric};
+use yonder_paging::{Access, Config, Deadlines, FarMemory, PagingCause, Region, Verify};
+use yonder_units::PAGE_BYTES;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+const LOCAL: u64 = 4 << 20;
+
+/// Far memory over a fast emulated link, or `None` (and a line that says so) where userfaultfd is missing.
+fn far(config: Config) -> Option<(FarMemory, Arc<EmuControl>)> {
+    if let Err(error) = yonder_uffd::probe().userfaultfd {
+        println!("SKIP: {error}");
+        return None;
+    }
+    let pairs = [("latency", "1us"), ("size", "256MiB")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let fabric = EmuFabric::from_query("emu://?latency=1us&size=256MiB", &pairs).unwrap();
+    let control = fabric.control();
+    Some((FarMemory::new(Arc::new(fabric), config).unwrap(), control))
+}
+
+fn impatient() -> Config {
+    let deadlines = Deadlines { fault: Duration::from_millis(150), attempt: Duration::from_millis(5) };
+    Config { deadlines, ..Config::with_local(LOCAL) }
+}
+
+/// A word that depends on the page and a round.
+fn word(page: u64, round: u64) -> u64 {
+    (page + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ round
+}
+
+fn fill(region: &Region, round: u64) {
+    for page in 0..region.bytes() / PAGE {
+        region.write_u64(page * PAGE + page % 500 * 8, word(page, round)).unwrap();
+    }
+}
+
+fn check(region: &Region, round: u64) {
+    for page in 0..region.bytes() / PAGE {
+        assert_eq!(region.read_u64(page * PAGE + page % 500 * 8), Ok(word(page, round)), "page {page}");
+    }
+}
+
+#[test]
+fn five_times_the_local_memory_is_written_and_read_back() {
+    for access in [Access::Probe, Access::Trap] {
+        let Some((far, _)) = far(Config { verify: Verify::On, ..Config::with_local(LOCAL) }) else { return };
+        let region = far.region(5 * LOCAL).unwrap().with_access(access);
+        for round in 0..3 {
+            fill(&region, round);
+            check(&region, round);
+        }
+        let stats = far.stats();
+        assert!(stats.peak_pages <= LOCAL / PAGE, "{} pages of {}", stats.peak_pages, LOCAL / PAGE);
+        assert!(stats.major_faults > 0 && stats.written_bytes > 0, "{stats:?}");
+    }
+}
+
+#[test]
+fn untouched_and_zeroed_pages_are_zero_and_need_no_node() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let region = far.region(5 * LOCAL).unwrap();
+    for _ in 0..2 {
+        for page in 0..5 * LOCAL / PAGE {
+            assert_eq!(region.read_u64(page * PAGE), Ok(0));
+        }
+    }
+    let stats = far.stats();
+    assert_eq!((stats.fetched_bytes, stats.written_bytes), (0, 0), "{stats:?}");
+}
+
+#[test]
+fn unaligned_copies_cross_pages() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let region = far.region(1 << 20).unwrap();
+    let text: Vec<u8> = (0..20_000).map(|byte| byte as u8).collect();
+    region.write(4090, &text).unwrap();
+    let mut back = vec![0; text.len()];
+    region.read(4090, &mut back).unwrap();
+    assert!(back == text && region.matches(4090, &text).unwrap() && !region.matches(4091, &text).unwrap());
+}
+
+#[test]
+fn a_dead_node_is_an_error_and_never_zeros() {
+    let Some((far, control)) = far(impatient()) else { return };
+    let region = far.region(5 * LOCAL).unwrap();
+    fill(&region, 1);
+    control.set_dead(true);
+    let mut lost = 0;
+    for page in (0..region.bytes() / PAGE).step_by(region.bytes() as usize / PAGE_BYTES / 12) {
+        match region.read_u64(page * PAGE + page % 500 * 8) {
+            Ok(value) => assert_eq!(value, word(page, 1), "page {page}"),
+            Err(error) => {
+                assert!(matches!(error.cause, PagingCause::NodeLost | PagingCause::LocalMemoryFull), "{error}");
+                assert!(error.to_string().contains("emu://") && !error.to_string().contains('\n'));
+                lost += 1;
+            }
+        }
+    }
+    assert!(lost > 0);
+    control.set_dead(false);
+    check(&region, 1);
+}
+
+#[test]
+fn lost_and_failed_operations_are_tried_again() {
+    let Some((far, control)) = far(Config {
+        deadlines: Deadlines { attempt: Duration::from_millis(2), ..Deadlines::default() },
+        ..Config::with_local(LOCAL)
+    }) else {
+        return;
+    };
+    let region = far.region(2 * LOCAL).unwrap();
+    control.set_errors(0.05);
+    control.set_drops(0.002);
+    control.set_delay(20_000, 0.1);
+    for round in 0..2 {
+        fill(&region, round);
+        check(&region, round);
+    }
+    let stats = far.stats();
+    assert!(stats.fetch_retries > 0 && stats.write_retries > 0 && stats.paging_errors == 0, "{stats:?}");
+}
+
+#[test]
+fn freed_ranges_read_as_zeros_and_leave_local_memory() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let region = far.region(2 * LOCAL).unwrap();
+    let offset = region.alloc(LOCAL).unwrap();
+    for page in 0..LOCAL / PAGE {
+        region.write_u64(offset + page * PAGE, word(page, 7)).unwrap();
+    }
+    region.free(offset, LOCAL).unwrap();
+    assert_eq!(region.alloc(LOCAL), Some(offset));
+    for page in 0..LOCAL / PAGE {
+        assert_eq!(region.read_u64(offset + page * PAGE), Ok(0), "page {page}");
+    }
+}
+
+#[test]
+fn a_sealed_region_keeps_its_content_and_is_never_written_back() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let mut region = far.region(4 * LOCAL).unwrap();
+    fill(&region, 3);
+    region.seal().unwrap();
+    let sealed = far.stats();
+    for _ in 0..3 {
+        check(&region, 3);
+    }
+    let stats = far.stats();
+    assert_eq!((stats.written_bytes, stats.swept_pages), (sealed.written_bytes, sealed.swept_pages));
+    assert!(stats.dropped_pages > 0);
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| region.write_u64(0, 1)));
+    assert!(refused.is_err());
+}
+
+#[test]
+fn the_limit_changes_while_threads_write() {
+    let Some((far, _)) = far(Config { local_bytes_max: 4 * LOCAL, ..Config::with_local(LOCAL) }) else { return };
+    let region = far.region(5 * LOCAL).unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (0..4).for_each(|round| fill(&region, round)));
+        let mut turn = 0;
+        while !writer.is_finished() {
+            let limit = [LOCAL, 4 * LOCAL, 2 * LOCAL][turn % 3];
+            far.set_local(limit).unwrap();
+            assert!(far.stats().charged_pages <= limit / PAGE);
+            turn += 1;
+        }
+    });
+    check(&region, 3);
+}
+
+#[test]
+fn held_pages_stay_resident_under_pressure() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let region = far.region(5 * LOCAL).unwrap();
+    fill(&region, 1);
+    let hold = region.hold(10 * PAGE, 20 * PAGE_BYTES).unwrap();
+    check(&region, 1);
+    assert!((10..30).all(|page| region.is_resident(page * PAGE)));
+    drop(hold);
+}
+
+#[test]
+fn accounting_matches_what_the_kernel_has_mapped() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let region = far.region(5 * LOCAL).unwrap();
+    fill(&region, 1);
+    check(&region, 1);
+    assert!(region.mapped_pages().unwrap() as u64 <= far.stats().resident_pages);
+}
+
+#[test]
+fn many_threads_share_pages() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let region = far.region(3 * LOCAL).unwrap();
+    fill(&region, 9);
+    std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(|| check(&region, 9)))));
+}
