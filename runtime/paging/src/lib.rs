@@ -37,6 +37,6 @@ pub use config::{Config, ConfigError, Deadlines, FaultPolicy, Verify};
 pub use error::{FarError, PagingCause, PagingError};
 pub use far_memory::FarMemory;
 pub use region::{Access, Hold, Region};
-pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, Stats};
+pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats};
 pub use worker::{FaultCounts, WorkerPort, no_yield};
 pub use yonder_reclaim::Shares;

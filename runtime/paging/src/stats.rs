@@ -63,26 +63,38 @@ impl StageHistogram {
         Self { buckets: std::array::from_fn(|bucket| self.buckets[bucket] - earlier.buckets[bucket]) }
     }
 
-    fn add(&mut self, other: &AtomicHistogram) {
+    fn add(&mut self, other: &StageRecorder) {
         for (sum, count) in self.buckets.iter_mut().zip(&other.buckets) {
             *sum += count.get();
         }
     }
 }
 
+/// A [`StageHistogram`] that one thread at a time writes and any thread reads.
 #[derive(Debug)]
-pub(crate) struct AtomicHistogram {
+pub struct StageRecorder {
     buckets: [Counter; STAGE_BUCKETS],
 }
 
-impl AtomicHistogram {
-    fn new() -> Self {
+impl Default for StageRecorder {
+    fn default() -> Self {
         Self { buckets: std::array::from_fn(|_| Counter::default()) }
     }
+}
 
+impl StageRecorder {
+    /// Counts a time. Two threads that record at once lose counts.
     #[inline]
-    pub(crate) fn record(&self, nanos: Nanos) {
+    pub fn record(&self, nanos: Nanos) {
         self.buckets[bucket(nanos)].add(1);
+    }
+
+    /// What has been recorded so far.
+    #[must_use]
+    pub fn snapshot(&self) -> StageHistogram {
+        let mut snapshot = StageHistogram::default();
+        snapshot.add(self);
+        snapshot
     }
 }
 
@@ -184,11 +196,11 @@ pub(crate) struct PortStats {
     pub(crate) paging_errors: Counter,
     pub(crate) fetch_retries: Counter,
     pub(crate) fetched_pages: Counter,
-    pub(crate) post: AtomicHistogram,
-    pub(crate) fetch: AtomicHistogram,
-    pub(crate) install: AtomicHistogram,
-    pub(crate) resume: AtomicHistogram,
-    pub(crate) total: AtomicHistogram,
+    pub(crate) post: StageRecorder,
+    pub(crate) fetch: StageRecorder,
+    pub(crate) install: StageRecorder,
+    pub(crate) resume: StageRecorder,
+    pub(crate) total: StageRecorder,
 }
 
 impl PortStats {
@@ -201,11 +213,11 @@ impl PortStats {
             paging_errors: Counter::default(),
             fetch_retries: Counter::default(),
             fetched_pages: Counter::default(),
-            post: AtomicHistogram::new(),
-            fetch: AtomicHistogram::new(),
-            install: AtomicHistogram::new(),
-            resume: AtomicHistogram::new(),
-            total: AtomicHistogram::new(),
+            post: StageRecorder::default(),
+            fetch: StageRecorder::default(),
+            install: StageRecorder::default(),
+            resume: StageRecorder::default(),
+            total: StageRecorder::default(),
         }
     }
 
@@ -246,7 +258,7 @@ mod tests {
 
     #[test]
     fn quantiles() {
-        let histogram = AtomicHistogram::new();
+        let histogram = StageRecorder::default();
         (0..99).for_each(|_| histogram.record(1_000));
         histogram.record(1_000_000);
         let mut sum = StageHistogram::default();

@@ -1,0 +1,124 @@
+//! [`SchedConfig`]: one validated description of a server's threads and policies.
+
+use std::time::Duration;
+
+use yonder_dispatch::DispatchPolicy;
+use yonder_paging::FaultPolicy;
+
+/// Most worker threads.
+const WORKERS_MAX: usize = 128;
+
+/// Who waits until a reply has left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PollingDelegation {
+    /// The worker goes on; the dispatcher reaps the completion and recycles the buffer (Adios, section 3.4).
+    On,
+    /// The worker waits for the completion of each reply before it does anything else.
+    Off,
+}
+
+/// What threads do when there is nothing to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Idle {
+    /// Spin: lowest latency, one CPU a thread.
+    BusyPoll,
+    /// Spin this long, then sleep until there is work.
+    SleepAfter(Duration),
+}
+
+/// Threads and policies of [`serve`](crate::serve).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SchedConfig {
+    /// Worker threads.
+    pub workers: usize,
+    /// What a worker does while a page is on its way.
+    pub faults: FaultPolicy,
+    /// Which worker gets the next request.
+    pub dispatch: DispatchPolicy,
+    /// Run time after which a request gives way at its next checkpoint; `None` runs requests to completion.
+    pub preempt: Option<Duration>,
+    /// Unithreads that one worker has started and not finished, at most.
+    pub max_inflight: usize,
+    /// Requests handed to a worker ahead of time. Small, so that the single queue stays single.
+    pub worker_queue: usize,
+    /// Unithreads of all workers together: requests in the system, at most.
+    pub unithreads: usize,
+    /// Stack of a unithread in bytes.
+    pub stack_bytes: usize,
+    /// Who waits until a reply has left.
+    pub delegation: PollingDelegation,
+    /// What threads do when there is nothing to do.
+    pub idle: Idle,
+    /// CPU of the dispatcher, then of each worker. Empty: threads are not pinned.
+    pub cpus: Vec<usize>,
+}
+
+impl Default for SchedConfig {
+    fn default() -> Self {
+        Self {
+            workers: 1,
+            faults: FaultPolicy::Yield,
+            dispatch: DispatchPolicy::PageFaultAware,
+            preempt: None,
+            max_inflight: 128,
+            worker_queue: 4,
+            unithreads: 1024,
+            stack_bytes: yonder_unithread::STACK_BYTES_DEFAULT,
+            delegation: PollingDelegation::On,
+            idle: Idle::SleepAfter(Duration::from_micros(100)),
+            cpus: Vec::new(),
+        }
+    }
+}
+
+/// A setting that cannot work, and what to set instead.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SchedConfigError {
+    /// No workers, or too many.
+    #[error("{0} workers cannot be run: give between 1 and {WORKERS_MAX}")]
+    Workers(usize),
+    /// A bound that is zero.
+    #[error("{0} is zero: give at least 1")]
+    Zero(&'static str),
+    /// Fewer CPUs named than threads.
+    #[error(
+        "{given} CPUs are named for {threads} threads: name one for the dispatcher and one for each worker, or none"
+    )]
+    Cpus {
+        /// CPUs named.
+        given: usize,
+        /// Threads to pin.
+        threads: usize,
+    },
+}
+
+impl SchedConfig {
+    pub(crate) fn validate(&self) -> Result<(), SchedConfigError> {
+        if self.workers == 0 || self.workers > WORKERS_MAX {
+            return Err(SchedConfigError::Workers(self.workers));
+        }
+        let bounds =
+            [(self.max_inflight, "max_inflight"), (self.worker_queue, "worker_queue"), (self.unithreads, "unithreads")];
+        if let Some((_, name)) = bounds.into_iter().find(|(bound, _)| *bound == 0) {
+            return Err(SchedConfigError::Zero(name));
+        }
+        if !self.cpus.is_empty() && self.cpus.len() != self.workers + 1 {
+            return Err(SchedConfigError::Cpus { given: self.cpus.len(), threads: self.workers + 1 });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_settings_say_what_to_give() {
+        let message = |config: SchedConfig| config.validate().unwrap_err().to_string();
+        assert!(message(SchedConfig { workers: 0, ..Default::default() }).contains("between 1 and"));
+        assert!(message(SchedConfig { max_inflight: 0, ..Default::default() }).contains("max_inflight"));
+        assert!(message(SchedConfig { cpus: vec![0], ..Default::default() }).contains("1 CPUs are named for 2"));
+        assert_eq!(SchedConfig::default().validate(), Ok(()));
+    }
+}

@@ -1,0 +1,290 @@
+//! [`serve`]: the dispatcher, on the calling thread, and the life of its workers.
+//!
+//! A turn: take requests from the frontend into the queue, hand them to workers that have room, reap replies. Everything
+//! that costs time on the way out (sending, recycling buffers) is done here, so workers never wait for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rtrb::{Consumer, Producer, RingBuffer};
+use yonder_dispatch::{Chooser, WorkerView};
+use yonder_paging::{FarError, FarMemory, WorkerPort};
+use yonder_unithread::{Pool, Unithread};
+use yonder_units::Nanos;
+
+use crate::config::{Idle, SchedConfig, SchedConfigError};
+use crate::frontend::{Activity, Done, Frontend, Handler, Outcome};
+use crate::park::Sleeper;
+use crate::task::{SchedStats, Task};
+use crate::worker::{Links, Worker, WorkerShared};
+
+/// Longest sleep of the dispatcher.
+const IDLE_SLEEP: Duration = Duration::from_millis(100);
+/// Replies reaped from one worker in a turn.
+const REAP_MAX: usize = 64;
+
+/// Why a server could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum SchedError {
+    /// A setting cannot work.
+    #[error(transparent)]
+    Config(#[from] SchedConfigError),
+    /// A worker could not be bound to far memory.
+    #[error(transparent)]
+    Far(#[from] FarError),
+    /// Threads or stacks were refused.
+    #[error("the server's threads and stacks: {0}")]
+    Os(#[from] std::io::Error),
+}
+
+/// The dispatcher's view of a worker.
+struct Desk<H: Handler> {
+    shared: Arc<WorkerShared>,
+    requests: Producer<Unithread<Task<H>>>,
+    finished: Consumer<Unithread<Task<H>>>,
+    port: u16,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Dispatcher<'a, H: Handler, F: Frontend> {
+    config: &'a SchedConfig,
+    far: &'a FarMemory,
+    frontend: &'a mut F,
+    stats: &'a SchedStats,
+    pool: Arc<Pool<Task<H>>>,
+    desks: Vec<Desk<H>>,
+    chooser: Chooser,
+    queue: VecDeque<Unithread<Task<H>>>,
+    /// Requests admitted and not over.
+    in_system: usize,
+    views: Vec<WorkerView>,
+    order: Vec<usize>,
+    sleeper: Arc<Sleeper>,
+}
+
+/// Serves `frontend`'s requests with `handler` until the frontend is finished. The calling thread is the dispatcher.
+pub fn serve<H, F>(
+    config: &SchedConfig,
+    far: &FarMemory,
+    handler: &Arc<H>,
+    frontend: &mut F,
+    stats: &SchedStats,
+) -> Result<(), SchedError>
+where
+    H: Handler,
+    F: Frontend<Request = H::Request, Reply = H::Reply>,
+{
+    config.validate()?;
+    let pool = Arc::new(Pool::new(config.unithreads, config.stack_bytes)?);
+    yonder_unithread::report_overflows()?;
+    let sleeper = Arc::new(Sleeper::default());
+    let desks = open_desks(config, far, handler, frontend.waker(), &sleeper)?;
+    if let Some(cpu) = config.cpus.first() {
+        pin(*cpu);
+    }
+    let count = desks.len();
+    let mut dispatcher = Dispatcher {
+        config,
+        far,
+        frontend,
+        stats,
+        pool,
+        desks,
+        chooser: Chooser::new(config.dispatch),
+        queue: VecDeque::with_capacity(config.unithreads),
+        in_system: 0,
+        views: Vec::with_capacity(count),
+        order: Vec::with_capacity(count),
+        sleeper,
+    };
+    dispatcher.run();
+    Ok(())
+}
+
+impl<H, F> Dispatcher<'_, H, F>
+where
+    H: Handler,
+    F: Frontend<Request = H::Request, Reply = H::Reply>,
+{
+    fn run(&mut self) {
+        let mut last_activity = yonder_clock::now();
+        loop {
+            let now = yonder_clock::now();
+            let reaped = self.reap(now);
+            let admitted = self.admit(now);
+            self.dispatch();
+            if reaped || admitted {
+                last_activity = now;
+            } else if self.in_system == 0 && self.frontend.is_finished() {
+                return;
+            } else {
+                self.rest(now.saturating_sub(last_activity));
+            }
+        }
+    }
+
+    /// Takes requests from the frontend.
+    fn admit(&mut self, now: Nanos) -> bool {
+        let room = self.config.unithreads - self.in_system;
+        let Self { frontend, pool, queue, in_system, stats, .. } = self;
+        let activity = frontend.poll(now, room, &mut |request| {
+            let unithread = pool.take(Task::new(request, now));
+            queue.push_back(unithread.unwrap_or_else(|_| panic!("a frontend admitted more than its room")));
+            *in_system += 1;
+            stats.count_admitted();
+        });
+        activity == Activity::Busy
+    }
+
+    /// Hands requests to workers: each that has room gets one, in the policy's order, until the queue or the room ends.
+    fn dispatch(&mut self) {
+        while !self.queue.is_empty() {
+            self.views.clear();
+            for desk in &self.desks {
+                let outstanding = if self.desks.len() > 1 { self.far.outstanding(desk.port) } else { 0 };
+                self.views.push(WorkerView { room: desk.requests.slots() as u32, outstanding });
+            }
+            self.chooser.order(&self.views, &mut self.order);
+            if self.order.is_empty() {
+                return;
+            }
+            for worker in &self.order {
+                let Some(unithread) = self.queue.pop_front() else { return };
+                let desk = &mut self.desks[*worker];
+                assert!(desk.requests.push(unithread).is_ok(), "a worker with room takes a request");
+                self.chooser.dispatched(*worker, self.views.len());
+                desk.shared.sleeper.wake(|| desk.wake());
+            }
+        }
+    }
+
+    /// Reaps finished requests: replies go to the frontend, buffers back to the pool.
+    fn reap(&mut self, now: Nanos) -> bool {
+        let mut any = false;
+        for desk in &mut self.desks {
+            for _ in 0..REAP_MAX {
+                let Ok(mut unithread) = desk.finished.pop() else { break };
+                any = true;
+                self.in_system -= 1;
+                let task = unithread.payload_mut();
+                let (outcome, timing) = (task.outcome(), task.timing);
+                drop(unithread);
+                self.stats.count_done(&timing, u64::from(matches!(outcome, Outcome::Panicked)));
+                self.frontend.complete(now, Done { outcome, timing });
+                desk.shared.reaped.fetch_add(1, Ordering::Release);
+            }
+        }
+        any
+    }
+
+    fn rest(&mut self, idle_for: Nanos) {
+        let Idle::SleepAfter(spin) = self.config.idle else {
+            std::hint::spin_loop();
+            return;
+        };
+        if idle_for < spin.as_nanos() as Nanos {
+            std::hint::spin_loop();
+            return;
+        }
+        let (desks, frontend) = (&self.desks, &mut *self.frontend);
+        self.sleeper.sleep(|| desks.iter().any(|desk| !desk.finished.is_empty()), || frontend.wait(IDLE_SLEEP));
+    }
+}
+
+impl<H: Handler, F: Frontend> Drop for Dispatcher<'_, H, F> {
+    fn drop(&mut self) {
+        for desk in &mut self.desks {
+            desk.shared.stopping.store(true, Ordering::Release);
+            desk.wake();
+        }
+        for desk in &mut self.desks {
+            if let Some(thread) = desk.thread.take()
+                && thread.join().is_err()
+            {
+                // A worker panics only by a bug of the runtime; far memory cannot be trusted then.
+                std::process::abort();
+            }
+        }
+    }
+}
+
+impl<H: Handler> Desk<H> {
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+/// Starts the worker threads and waits until each is bound to far memory.
+fn open_desks<H: Handler>(
+    config: &SchedConfig,
+    far: &FarMemory,
+    handler: &Arc<H>,
+    waker: Arc<dyn Fn() + Send + Sync>,
+    sleeper: &Arc<Sleeper>,
+) -> Result<Vec<Desk<H>>, SchedError> {
+    let mut desks: Vec<Desk<H>> = Vec::with_capacity(config.workers);
+    for worker in 0..config.workers {
+        let (requests, take_requests) = RingBuffer::new(config.worker_queue);
+        let (give_finished, finished) = RingBuffer::new(config.unithreads);
+        let shared = Arc::new(WorkerShared {
+            sleeper: Sleeper::default(),
+            reaped: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+        });
+        let (waker, sleeper) = (Arc::clone(&waker), Arc::clone(sleeper));
+        let links = Links {
+            shared: Arc::clone(&shared),
+            requests: take_requests,
+            finished: give_finished,
+            wake_dispatcher: Arc::new(move || sleeper.wake(|| waker())),
+        };
+        let (ready, is_ready) = mpsc::channel();
+        let (config_copy, far, handler) = (config.clone(), far.clone(), Arc::clone(handler));
+        let thread = std::thread::Builder::new().name(format!("yonder-worker-{worker}")).spawn(move || {
+            if let Some(cpu) = config_copy.cpus.get(worker + 1) {
+                pin(*cpu);
+            }
+            match WorkerPort::bind(&far, config_copy.unithreads, config_copy.faults) {
+                Ok(port) => {
+                    let _ = ready.send(Ok(port.id()));
+                    Worker::new(&config_copy, port, handler, links).run();
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        })?;
+        let bound = is_ready.recv().expect("a worker answers before it ends");
+        match bound {
+            Ok(port) => desks.push(Desk { shared, requests, finished, port, thread: Some(thread) }),
+            Err(error) => {
+                stop(&mut desks);
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(desks)
+}
+
+fn stop<H: Handler>(desks: &mut [Desk<H>]) {
+    for desk in desks {
+        desk.shared.stopping.store(true, Ordering::Release);
+        desk.wake();
+        if let Some(thread) = desk.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Pins the calling thread. A CPU that is not there leaves the thread where it is.
+fn pin(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::warn!(%error, cpu, "a thread is not pinned");
+    }
+}

@@ -1,0 +1,220 @@
+//! [`Worker`]: a thread that runs unithreads.
+//!
+//! The loop has LightSwap's priorities: pages that have arrived are mapped, unithreads whose pages are there are resumed,
+//! new requests are started while fewer than `max_inflight` are parked, and yielded work comes last.
+//!
+//! A unithread that suspends says why in a thread-local: it has yielded and wants another turn, or (the default) it waits
+//! and its port will name it when the wait is over.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rtrb::{Consumer, Producer};
+use yonder_paging::WorkerPort;
+use yonder_unithread::{Resumed, Running, Unithread};
+use yonder_units::Nanos;
+
+use crate::config::{Idle, PollingDelegation, SchedConfig};
+use crate::frontend::Handler;
+use crate::park::Sleeper;
+use crate::task::{Share, Task};
+
+/// Longest sleep of a worker whose unithreads all wait: the fabric is polled at least this often.
+const WAIT_SLEEP: Duration = Duration::from_micros(200);
+/// Time without progress after which a worker whose unithreads all wait sleeps between polls: far above any fetch that
+/// goes well, so only a node in trouble is polled this way.
+const STALLED_AFTER: Nanos = 2_000_000;
+/// Longest sleep of a worker without any request.
+const IDLE_SLEEP: Duration = Duration::from_millis(100);
+
+thread_local! {
+    /// Whether the unithread that suspends now wants another turn.
+    static YIELDED: Cell<bool> = const { Cell::new(false) };
+    /// When the running unithread should give way at a checkpoint.
+    static GIVE_WAY_AT: Cell<Nanos> = const { Cell::new(Nanos::MAX) };
+}
+
+/// Lets other unithreads of this worker run before this one goes on. On an ordinary thread, lets other threads run.
+pub fn yield_now() {
+    if yonder_unithread::is_on_unithread() && !std::thread::panicking() {
+        YIELDED.set(true);
+        yonder_unithread::suspend();
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+/// A place where a long request may give way to others, if the server preempts and the request's time is up.
+#[inline]
+pub fn checkpoint() {
+    let give_way_at = GIVE_WAY_AT.get();
+    if give_way_at != Nanos::MAX && yonder_clock::now() >= give_way_at {
+        yield_now();
+    }
+}
+
+/// What the dispatcher and one worker share besides their rings.
+pub(crate) struct WorkerShared {
+    pub(crate) sleeper: Sleeper,
+    /// Replies that the dispatcher has reaped, for workers that wait for each.
+    pub(crate) reaped: AtomicU64,
+    pub(crate) stopping: AtomicBool,
+}
+
+/// One worker thread's state.
+pub(crate) struct Worker<H: Handler> {
+    pub(crate) port: WorkerPort,
+    pub(crate) handler: Arc<Share<H>>,
+    pub(crate) shared: Arc<WorkerShared>,
+    pub(crate) requests: Consumer<Unithread<Task<H>>>,
+    pub(crate) finished: Producer<Unithread<Task<H>>>,
+    pub(crate) wake_dispatcher: Arc<dyn Fn() + Send + Sync>,
+    /// Suspended unithreads by their id, with the time each has run so far.
+    parked: Vec<Option<(Running<Task<H>>, Nanos)>>,
+    inflight: usize,
+    max_inflight: usize,
+    quantum: Nanos,
+    sent: u64,
+    delegation: PollingDelegation,
+    idle: Idle,
+}
+
+/// What connects a worker to its dispatcher.
+pub(crate) struct Links<H: Handler> {
+    pub(crate) shared: Arc<WorkerShared>,
+    pub(crate) requests: Consumer<Unithread<Task<H>>>,
+    pub(crate) finished: Producer<Unithread<Task<H>>>,
+    pub(crate) wake_dispatcher: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl<H: Handler> Worker<H> {
+    pub(crate) fn new(config: &SchedConfig, port: WorkerPort, handler: Arc<H>, links: Links<H>) -> Self {
+        Self {
+            port,
+            handler: Arc::new(Share(handler)),
+            shared: links.shared,
+            requests: links.requests,
+            finished: links.finished,
+            wake_dispatcher: links.wake_dispatcher,
+            parked: (0..config.unithreads).map(|_| None).collect(),
+            inflight: 0,
+            max_inflight: config.max_inflight,
+            quantum: config.preempt.map_or(Nanos::MAX, |quantum| quantum.as_nanos() as Nanos),
+            sent: 0,
+            delegation: config.delegation,
+            idle: config.idle,
+        }
+    }
+
+    /// Runs until the dispatcher says stop and everything is over.
+    pub(crate) fn run(mut self) {
+        let (mut ready, mut retry, mut turn) = (Vec::with_capacity(64), Vec::with_capacity(64), Vec::with_capacity(64));
+        let mut yielded = VecDeque::with_capacity(64);
+        let mut last_progress = yonder_clock::now();
+        loop {
+            let now = yonder_clock::now();
+            self.port.poll(now, &mut ready, &mut retry);
+            let mut progress = !ready.is_empty();
+            for token in ready.drain(..) {
+                self.resume_parked(token, &mut yielded);
+            }
+            std::mem::swap(&mut retry, &mut turn);
+            for token in turn.drain(..) {
+                self.resume_parked(token, &mut yielded);
+            }
+            if self.inflight < self.max_inflight
+                && let Ok(unithread) = self.requests.pop()
+            {
+                self.start(unithread, &mut yielded);
+                progress = true;
+            } else if let Some(token) = yielded.pop_front() {
+                self.resume_parked(token, &mut yielded);
+            }
+            if progress {
+                last_progress = now;
+                continue;
+            }
+            if self.inflight == 0 && self.shared.stopping.load(Ordering::Acquire) && self.requests.is_empty() {
+                return;
+            }
+            self.rest(now.saturating_sub(last_progress));
+        }
+    }
+
+    fn start(&mut self, mut unithread: Unithread<Task<H>>, yielded: &mut VecDeque<u32>) {
+        self.inflight += 1;
+        let now = yonder_clock::now();
+        let task = unithread.payload_mut();
+        task.handler = Some(Arc::clone(&self.handler));
+        task.started = now;
+        task.timing.queued_ns = now.saturating_sub(task.timing.admitted);
+        self.resume(unithread.start(Task::run), 0, now, yielded);
+    }
+
+    fn resume_parked(&mut self, token: u32, yielded: &mut VecDeque<u32>) {
+        let (running, ran) = self.parked[token as usize].take().expect("only parked unithreads are named");
+        self.resume(running, ran, yonder_clock::now(), yielded);
+    }
+
+    fn resume(&mut self, running: Running<Task<H>>, ran: Nanos, now: Nanos, yielded: &mut VecDeque<u32>) {
+        let token = running.id().0;
+        GIVE_WAY_AT.set(now.saturating_add(self.quantum));
+        let resumed = running.resume();
+        let end = yonder_clock::now();
+        let ran = ran + end.saturating_sub(now);
+        match resumed {
+            Resumed::Suspended(running) => {
+                self.parked[token as usize] = Some((running, ran));
+                if YIELDED.take() {
+                    yielded.push_back(token);
+                }
+            }
+            Resumed::Finished(unithread) => self.finish(unithread, token, end, ran),
+            Resumed::Panicked(unithread, why) => {
+                tracing::error!(panic = yonder_unithread::panic_message(&*why), "a request's handler panicked");
+                self.finish(unithread, token, end, ran);
+            }
+        }
+    }
+
+    fn finish(&mut self, mut unithread: Unithread<Task<H>>, token: u32, now: Nanos, ran: Nanos) {
+        self.inflight -= 1;
+        let faults = self.port.take_faults(token);
+        let task = unithread.payload_mut();
+        task.timing.running_ns = ran;
+        task.timing.waiting_ns = now.saturating_sub(task.started).saturating_sub(task.timing.running_ns);
+        task.timing.major_faults = faults.major;
+        task.timing.minor_faults = faults.minor;
+        let pushed = self.finished.push(unithread);
+        assert!(pushed.is_ok(), "the ring holds every unithread");
+        (self.wake_dispatcher)();
+        self.sent += 1;
+        if self.delegation == PollingDelegation::Off {
+            while self.shared.reaped.load(Ordering::Acquire) < self.sent {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Nothing could be done: spins or sleeps, as configured.
+    fn rest(&self, idle_for: Nanos) {
+        let Idle::SleepAfter(spin) = self.idle else {
+            std::hint::spin_loop();
+            return;
+        };
+        let (limit, sleep) = if self.inflight > 0 {
+            (STALLED_AFTER.max(spin.as_nanos() as Nanos), WAIT_SLEEP)
+        } else {
+            (spin.as_nanos() as Nanos, IDLE_SLEEP)
+        };
+        if idle_for < limit {
+            std::hint::spin_loop();
+            return;
+        }
+        let has_work = || !self.requests.is_empty() || self.shared.stopping.load(Ordering::Acquire);
+        self.shared.sleeper.sleep(has_work, || std::thread::park_timeout(sleep));
+    }
+}
