@@ -105,6 +105,12 @@ impl Policy {
         self.reserve
     }
 
+    /// Charged pages above which reclaim should start.
+    #[must_use]
+    pub fn start_above(&self) -> u64 {
+        self.limit - self.start
+    }
+
     /// Whether reclaim should start: the lower watermark is passed.
     #[must_use]
     pub fn is_low(&self, usage: &Usage) -> bool {

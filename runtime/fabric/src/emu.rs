@@ -16,11 +16,13 @@ use yonder_mapping::Mapping;
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, parse_bytes, parse_duration};
 
 use crate::{
-    Completion, Fabric, FabricError, Module, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status, WorkId,
+    Completion, Fabric, FabricError, Module, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status,
+    WorkId,
 };
 
 /// What `emu://` may say, for messages.
-const USAGE: &str = "type emu://?latency=2.5us&gbps=100, and if wanted depth=, size=, delay=1ms@0.01, error=0.001, drop=0.001, seed=";
+const USAGE: &str =
+    "type emu://?latency=2.5us&gbps=100, and if wanted depth=, size=, delay=1ms@0.01, error=0.001, drop=0.001, seed=";
 /// Probabilities are kept in units of 2^-32.
 const CERTAIN: f64 = 4_294_967_296.0;
 
@@ -104,14 +106,16 @@ impl EmuFabric {
     /// Opens the fabric that the query of `url` describes.
     pub fn from_query(url: &str, pairs: &[(String, String)]) -> Result<Self, FabricError> {
         let bad = |what: String| FabricError::BadUrl(format!("{url}: {what}: {USAGE}"));
-        let (mut latency, mut gbps, mut depth, mut size, mut seed) = (2_500, 100.0, QUEUE_DEPTH_MAX, 1u64 << 36, 0x5eed);
+        let (mut latency, mut gbps, mut depth, mut size, mut seed) =
+            (2_500, 100.0, QUEUE_DEPTH_MAX, 1u64 << 36, 0x5eed);
         let control = EmuControl::default();
         let chance = |key: &str, text: &str| {
             let value = text.parse::<f64>().ok().filter(|value| (0.0..=1.0).contains(value));
             value.ok_or_else(|| bad(format!("{key}={text} is not a probability between 0 and 1")))
         };
         for (key, value) in pairs {
-            let time = |text: &str| parse_duration(text).map(|time| time.as_nanos() as Nanos).map_err(|e| bad(e.to_string()));
+            let time =
+                |text: &str| parse_duration(text).map(|time| time.as_nanos() as Nanos).map_err(|e| bad(e.to_string()));
             let number = |text: &str| text.parse::<f64>().map_err(|_| bad(format!("{key}={text} is not a number")));
             match key.as_str() {
                 "latency" => latency = time(value)?,
@@ -122,7 +126,8 @@ impl EmuFabric {
                 "error" => control.set_errors(chance(key, value)?),
                 "drop" => control.set_drops(chance(key, value)?),
                 "delay" => {
-                    let (extra, share) = value.split_once('@').ok_or_else(|| bad(format!("delay={value} has no @probability")))?;
+                    let (extra, share) =
+                        value.split_once('@').ok_or_else(|| bad(format!("delay={value} has no @probability")))?;
                     control.set_delay(time(extra)?, chance(key, share)?);
                 }
                 _ => return Err(bad(format!("'{key}' is not known"))),
@@ -359,7 +364,8 @@ mod tests {
     use super::*;
 
     fn open(query: &str) -> EmuFabric {
-        let pairs: Vec<_> = query.split('&').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect();
+        let pairs: Vec<_> =
+            query.split('&').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect();
         EmuFabric::from_query(&format!("emu://?{query}"), &pairs).unwrap()
     }
 
@@ -373,8 +379,10 @@ mod tests {
     fn latency_and_bandwidth_are_modelled() {
         let fabric = open("latency=1us&gbps=32.768&size=1MiB");
         let frames = Arc::new(Mapping::anonymous(4 * PAGE_BYTES).unwrap());
-        let (mut one, mut two) =
-            (fabric.queue_pair(Module::Fault, frames.clone()).unwrap(), fabric.queue_pair(Module::WriteBack, frames).unwrap());
+        let (mut one, mut two) = (
+            fabric.queue_pair(Module::Fault, frames.clone()).unwrap(),
+            fabric.queue_pair(Module::WriteBack, frames).unwrap(),
+        );
         one.post_read(WorkId(1), RemoteAddress(0), ReadInto::Mapped, 0).unwrap();
         two.post_read(WorkId(2), RemoteAddress(0), ReadInto::Mapped, 0).unwrap();
         assert_eq!((poll(&mut *one, 1_999).len(), poll(&mut *one, 2_000).len()), (0, 1));
@@ -405,7 +413,8 @@ mod tests {
     fn failures_happen_as_asked() {
         let fabric = open("size=1MiB&latency=1us");
         let mut queue = fabric.queue_pair(Module::Fault, Arc::new(Mapping::anonymous(PAGE_BYTES).unwrap())).unwrap();
-        let read = |queue: &mut dyn QueuePair, id| queue.post_read(WorkId(id), RemoteAddress(0), ReadInto::Mapped, 0).unwrap();
+        let read =
+            |queue: &mut dyn QueuePair, id| queue.post_read(WorkId(id), RemoteAddress(0), ReadInto::Mapped, 0).unwrap();
         fabric.control().set_errors(1.0);
         read(&mut *queue, 1);
         assert_eq!(poll(&mut *queue, 1 << 40)[0].status, Status::Failed);
@@ -436,7 +445,9 @@ mod tests {
 
     #[test]
     fn bad_queries_say_what_to_type() {
-        for (key, value) in [("latency", "5"), ("depth", "0"), ("drop", "2"), ("delay", "1ms"), ("speed", "1"), ("gbps", "-1")] {
+        for (key, value) in
+            [("latency", "5"), ("depth", "0"), ("drop", "2"), ("delay", "1ms"), ("speed", "1"), ("gbps", "-1")]
+        {
             let error = EmuFabric::from_query("emu://", &[(key.into(), value.into())]).unwrap_err().to_string();
             assert!(error.contains("type emu://?latency") && !error.contains('\n'), "{error}");
         }

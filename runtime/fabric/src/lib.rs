@@ -6,9 +6,17 @@
 //!
 //! Neighbours: `runtime/paging` posts page reads and writes here; `core/wire` is what `tcp` puts on the socket.
 
+mod control;
 mod emu;
+mod identity;
+mod shm;
+mod tcp;
+mod url;
 
 pub use emu::{EmuControl, EmuFabric};
+pub use shm::ShmFabric;
+pub use tcp::TcpFabric;
+pub use url::open;
 
 use std::sync::Arc;
 

@@ -41,6 +41,11 @@ impl FarMemory {
         Ok(Self { running: Arc::new(Running { pager, thread: Some(thread) }) })
     }
 
+    /// Far memory on the fabric that `url` names, with its reclaimer thread started.
+    pub fn open(url: &str, config: Config) -> Result<Self, FarError> {
+        Self::new(yonder_fabric::open(url)?, config)
+    }
+
     /// A new region of `bytes`, rounded up to pages, that reads as zeros.
     pub fn region(&self, bytes: u64) -> Result<Region, FarError> {
         let pager = self.pager();
@@ -81,6 +86,7 @@ impl FarMemory {
         let policy = config.policy()?;
         *pager.policy.lock().expect("no code panics while it holds the policy") = policy;
         pager.budget.set_policy(&policy);
+        pager.start_above.store(policy.start_above(), Ordering::Relaxed);
         let deadline = yonder_clock::now() + pager.fault_deadline;
         while pager.budget.charged() > policy.limit() {
             pager.wake_reclaimer();
@@ -90,6 +96,14 @@ impl FarMemory {
             std::thread::yield_now();
         }
         Ok(())
+    }
+
+    /// Takes reclaim over from its thread: for a thread that spins anyway and shares its CPU with the reclaimer, which
+    /// could run only when the kernel's scheduler lets it. If the host makes no steps for a while, the thread does.
+    #[must_use]
+    pub fn host_reclaim(&self) -> ReclaimHost {
+        self.pager().hosted_steps.fetch_add(1, Ordering::AcqRel);
+        ReclaimHost { far: self.clone() }
     }
 
     /// Limit of local memory in bytes.
@@ -156,30 +170,73 @@ impl Drop for Running {
     }
 }
 
-/// The reclaimer thread: steps while there is work, sleeps while there is none.
+/// A thread that makes the reclaimer's steps. See [`FarMemory::host_reclaim`].
+pub struct ReclaimHost {
+    far: FarMemory,
+}
+
+impl ReclaimHost {
+    /// Makes one bounded step if there is something to do; costs a few loads if not. Returns whether it did anything.
+    #[inline]
+    pub fn step(&mut self) -> bool {
+        let pager = self.far.pager();
+        if !pager.wants_reclaim() {
+            return false;
+        }
+        let start = yonder_clock::now();
+        let Ok(mut reclaimer) = pager.reclaimer.try_lock() else { return false };
+        let step = reclaimer.step(pager, start);
+        drop(reclaimer);
+        pager.hosted_steps.fetch_add(1, Ordering::AcqRel);
+        pager.reclaim_cpu_ns.fetch_add(yonder_clock::now() - start, Ordering::Relaxed);
+        step == Step::Worked
+    }
+}
+
+impl Drop for ReclaimHost {
+    fn drop(&mut self) {
+        self.far.pager().hosted_steps.store(0, Ordering::Release);
+        self.far.pager().wake_reclaimer();
+    }
+}
+
+/// Time without a step of the host after which the thread makes one itself.
+const HOST_PATIENCE: Duration = Duration::from_millis(2);
+
+/// The reclaimer thread: steps while there is work, sleeps while there is none or a host does it.
 fn reclaim(pager: &Pager) {
-    /// Steps between two readings of the thread's CPU time.
-    const CPU_TIME_EVERY: u32 = 64;
     if let Some(cpu) = pager.config.reclaimer_cpu {
         pin(cpu);
     }
-    let mut steps = 0u32;
+    let (mut cpu_before, mut hosted_before) = (cpu_time(), 0);
     while !pager.stopping.load(Ordering::Acquire) {
+        let hosted = pager.hosted_steps.load(Ordering::Acquire);
+        if hosted != hosted_before {
+            hosted_before = hosted;
+            if hosted > 0 {
+                std::thread::park_timeout(HOST_PATIENCE);
+                continue;
+            }
+        }
         let step = {
             let mut reclaimer = pager.reclaimer.lock().expect("no code panics while it holds the reclaimer");
             reclaimer.step(pager, yonder_clock::now())
         };
-        steps = steps.wrapping_add(1);
-        if steps.is_multiple_of(CPU_TIME_EVERY) || !matches!(step, Step::Worked) {
-            let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-            pager.reclaim_cpu_ns.store(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64, Ordering::Relaxed);
-        }
+        let cpu = cpu_time();
+        pager.reclaim_cpu_ns.fetch_add(cpu - cpu_before, Ordering::Relaxed);
+        cpu_before = cpu;
         match step {
             Step::Worked => {}
             Step::Waiting => std::thread::yield_now(),
-            Step::Idle(time) => std::thread::park_timeout(time.max(Duration::from_micros(1))),
+            Step::Idle(time) => std::thread::park_timeout(time),
         }
     }
+}
+
+/// CPU time of the calling thread in nanoseconds.
+fn cpu_time() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Pins the calling thread. A CPU that is not there leaves the thread where it is.

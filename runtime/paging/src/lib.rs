@@ -35,7 +35,7 @@ mod worker;
 
 pub use config::{Config, ConfigError, Deadlines, FaultPolicy, Verify};
 pub use error::{FarError, PagingCause, PagingError};
-pub use far_memory::FarMemory;
+pub use far_memory::{FarMemory, ReclaimHost};
 pub use region::{Access, Hold, Region};
 pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats};
 pub use worker::{FaultCounts, WorkerPort, no_yield};

@@ -45,8 +45,14 @@ pub(crate) struct Pager {
     pub(crate) reclaimer: Mutex<Reclaimer>,
     pub(crate) reclaimer_thread: OnceLock<Thread>,
     pub(crate) stopping: AtomicBool,
-    /// CPU time of the reclaimer thread in nanoseconds, as of its last sleep.
+    /// CPU time of reclaim in nanoseconds, of its thread and of a host.
     pub(crate) reclaim_cpu_ns: AtomicU64,
+    /// Steps of a host, which runs reclaim instead of the thread while it makes steps; 0 without a host.
+    pub(crate) hosted_steps: AtomicU64,
+    /// Charged pages above which reclaim should start: the watermark, kept where a glance is one load.
+    pub(crate) start_above: AtomicU64,
+    /// Whether reclaim has started and not reached the upper watermark, or has writes in flight.
+    pub(crate) at_work: AtomicBool,
     /// Whether somebody waits for room.
     pub(crate) starved: AtomicBool,
     ports: Box<[OnceLock<Port>]>,
@@ -97,6 +103,9 @@ impl Pager {
             reclaimer_thread: OnceLock::new(),
             stopping: AtomicBool::new(false),
             reclaim_cpu_ns: AtomicU64::new(0),
+            hosted_steps: AtomicU64::new(0),
+            start_above: AtomicU64::new(policy.start_above()),
+            at_work: AtomicBool::new(false),
             starved: AtomicBool::new(false),
             ports: (0..PORTS_MAX).map(|_| OnceLock::new()).collect(),
             ports_used: AtomicU32::new(0),
@@ -171,6 +180,14 @@ impl Pager {
             writing,
             resident: charged.saturating_sub(backed),
         }
+    }
+
+    /// Whether a step of the reclaimer would find something to do. A few loads.
+    #[inline]
+    pub(crate) fn wants_reclaim(&self) -> bool {
+        self.budget.charged() > self.start_above.load(Ordering::Relaxed)
+            || self.at_work.load(Ordering::Relaxed)
+            || self.starved.load(Ordering::Relaxed)
     }
 
     /// Ends the reclaimer's sleep: somebody waits for room.

@@ -27,7 +27,7 @@ use crate::region::{HASH_OF_ZEROS, RegionCore};
 use crate::stats::Counter;
 
 /// Sealed pages dropped with one flush.
-const DROP_PAGES_MAX: usize = 256;
+const DROP_PAGES_MAX: usize = 128;
 /// First and longest pause before a failed write is posted again.
 const BACKOFF_MIN: Nanos = 20_000;
 const BACKOFF_MAX: Nanos = 20_000_000;
@@ -111,6 +111,12 @@ impl Reclaimer {
 
     /// One bounded piece of work.
     pub(crate) fn step(&mut self, pager: &Pager, now: Nanos) -> Step {
+        let step = self.take_step(pager, now);
+        pager.at_work.store(self.working || pager.writing.load(Ordering::Acquire) > 0, Ordering::Relaxed);
+        step
+    }
+
+    fn take_step(&mut self, pager: &Pager, now: Nanos) -> Step {
         self.poll_writes(pager, now);
         let policy = *pager.policy.lock().expect("no code panics while it holds the policy");
         let usage = pager.usage();

@@ -51,6 +51,17 @@ pub struct SchedConfig {
     pub idle: Idle,
     /// CPU of the dispatcher, then of each worker. Empty: threads are not pinned.
     pub cpus: Vec<usize>,
+    /// Who reclaims local memory.
+    pub reclaim: Reclaim,
+}
+
+/// Who makes the reclaimer's steps while a server runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reclaim {
+    /// Its own thread, for machines with a CPU for it.
+    Thread,
+    /// The dispatcher, between its turns, for machines on which the two share a CPU.
+    Dispatcher,
 }
 
 impl Default for SchedConfig {
@@ -67,6 +78,7 @@ impl Default for SchedConfig {
             delegation: PollingDelegation::On,
             idle: Idle::SleepAfter(Duration::from_micros(100)),
             cpus: Vec::new(),
+            reclaim: Reclaim::Thread,
         }
     }
 }

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 use yonder_dispatch::{Chooser, WorkerView};
-use yonder_paging::{FarError, FarMemory, WorkerPort};
+use yonder_paging::{FarError, FarMemory, ReclaimHost, WorkerPort};
 use yonder_unithread::{Pool, Unithread};
 use yonder_units::Nanos;
 
-use crate::config::{Idle, SchedConfig, SchedConfigError};
+use crate::config::{Idle, Reclaim, SchedConfig, SchedConfigError};
 use crate::frontend::{Activity, Done, Frontend, Handler, Outcome};
 use crate::park::Sleeper;
 use crate::task::{SchedStats, Task};
@@ -64,6 +64,7 @@ struct Dispatcher<'a, H: Handler, F: Frontend> {
     views: Vec<WorkerView>,
     order: Vec<usize>,
     sleeper: Arc<Sleeper>,
+    reclaim: Option<ReclaimHost>,
 }
 
 /// Serves `frontend`'s requests with `handler` until the frontend is finished. The calling thread is the dispatcher.
@@ -100,6 +101,7 @@ where
         views: Vec::with_capacity(count),
         order: Vec::with_capacity(count),
         sleeper,
+        reclaim: (config.reclaim == Reclaim::Dispatcher).then(|| far.host_reclaim()),
     };
     dispatcher.run();
     Ok(())
@@ -117,7 +119,8 @@ where
             let reaped = self.reap(now);
             let admitted = self.admit(now);
             self.dispatch();
-            if reaped || admitted {
+            let reclaimed = self.reclaim.as_mut().is_some_and(ReclaimHost::step);
+            if reaped || admitted || reclaimed {
                 last_activity = now;
             } else if self.in_system == 0 && self.frontend.is_finished() {
                 return;

@@ -1,0 +1,184 @@
+//! `bench fault`: what one page fault costs, by kind and by stage.
+//!
+//! One thread touches one page at a time, so nothing queues. Kinds: `major` (fetched from the node), `standby` (second
+//! chance), `zero` (first touch). Each is measured with a trap and with a probe of the page table, which skips it.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde::Serialize;
+use yonder::units::{LocalSize, PAGE_BYTES};
+use yonder::{Access, Config, FarMemory, Region, StageHistogram, Stats};
+use yonder_load::LatencyRecorder;
+
+use crate::BenchError;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// Settings of one run.
+#[derive(Clone, Debug)]
+pub struct FaultSettings {
+    /// Fabric.
+    pub far: String,
+    /// Size of the region in bytes.
+    pub memory: u64,
+    /// Limit of local memory.
+    pub local: LocalSize,
+    /// Touches for each access kind.
+    pub touches: u64,
+}
+
+/// One kind's cost; the fields are a contract with scripts.
+#[derive(Clone, Debug, Serialize)]
+pub struct FaultResult {
+    /// Always `fault`.
+    pub bench: &'static str,
+    /// Fabric.
+    pub far: String,
+    /// `major`, `standby` or `zero`.
+    pub kind: &'static str,
+    /// `trap` or `probe`.
+    pub access: &'static str,
+    /// Faults per second of one thread that does nothing else.
+    pub ops_per_s: f64,
+    /// Median from before the access to after it.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Faults measured that needed a fetch.
+    pub major_faults: u64,
+    /// Faults measured that needed none.
+    pub minor_faults: u64,
+    /// Bytes fetched while measuring.
+    pub fetched_bytes: u64,
+    /// Bytes written back while measuring.
+    pub written_bytes: u64,
+    /// Always 0: an error ends the run.
+    pub errors: u64,
+    /// Medians of a major fault's stages, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stages: Option<Stages>,
+}
+
+/// Medians of the stages of a major fault, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Stages {
+    /// From the handler's first instruction to the posted read.
+    pub post_us: f64,
+    /// From the posted read to its completion.
+    pub fetch_us: f64,
+    /// From the completion to the mapped page.
+    pub install_us: f64,
+    /// All of the handler.
+    pub handler_us: f64,
+    /// Trap and return: the access as a whole less the handler.
+    pub trap_us: f64,
+}
+
+/// Measures every kind with traps, then with probes.
+pub fn run(settings: &FaultSettings, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<FaultResult>, BenchError> {
+    let mut results = Vec::new();
+    for access in [Access::Trap, Access::Probe] {
+        let far = FarMemory::open(&settings.far, Config::with_local(settings.local.resolve(settings.memory)))?;
+        let region = far.region(settings.memory)?.with_access(access);
+        let pages = region.bytes() / PAGE;
+        let mut run =
+            Run { settings, far: &far, access, kinds: [Kind::new("major"), Kind::new("standby"), Kind::new("zero")] };
+        progress(access_name(access), 0.0);
+        for page in 0..pages {
+            run.touch(&region, page)?;
+        }
+        for page in 0..pages {
+            region.write_u64(page * PAGE, page)?;
+        }
+        let mut random = SmallRng::seed_from_u64(11);
+        let before = far.stats();
+        for touch in 0..settings.touches {
+            run.touch(&region, random.random_range(0..pages))?;
+            if touch % 1024 == 0 {
+                progress(access_name(access), touch as f64 / settings.touches as f64);
+            }
+        }
+        results.extend(run.results(&before));
+    }
+    Ok(results)
+}
+
+fn access_name(access: Access) -> &'static str {
+    match access {
+        Access::Trap => "trap",
+        Access::Probe => "probe",
+    }
+}
+
+struct Kind {
+    name: &'static str,
+    latency: LatencyRecorder,
+}
+
+impl Kind {
+    fn new(name: &'static str) -> Self {
+        Self { name, latency: LatencyRecorder::new() }
+    }
+}
+
+struct Run<'a> {
+    settings: &'a FaultSettings,
+    far: &'a FarMemory,
+    access: Access,
+    kinds: [Kind; 3],
+}
+
+impl Run<'_> {
+    /// Touches a page and files the time under what the counters say happened.
+    fn touch(&mut self, region: &Region, page: u64) -> Result<(), BenchError> {
+        if region.is_resident(page * PAGE) {
+            return Ok(());
+        }
+        let before = self.far.stats();
+        let start = yonder::clock::now();
+        region.read_u64(page * PAGE)?;
+        let took = yonder::clock::now() - start;
+        let after = self.far.stats();
+        let counts = |stats: &Stats| [stats.major_faults, stats.rescues, stats.zero_faults];
+        if let Some(kind) = (0..3).find(|kind| counts(&after)[*kind] > counts(&before)[*kind]) {
+            self.kinds[kind].latency.record(took);
+        }
+        Ok(())
+    }
+
+    fn results(self, before: &Stats) -> Vec<FaultResult> {
+        let after = self.far.stats();
+        let median = |pick: fn(&Stats) -> &StageHistogram| pick(&after).since(pick(before)).quantile(0.5) as f64 / 1e3;
+        let result = |kind: Kind| {
+            let latency = kind.latency.summary();
+            let handler_us = median(|stats| &stats.stages.total);
+            let stages = (kind.name == "major").then(|| Stages {
+                post_us: median(|stats| &stats.stages.post),
+                fetch_us: median(|stats| &stats.stages.fetch),
+                install_us: median(|stats| &stats.stages.install),
+                handler_us,
+                trap_us: (latency.p50_us - handler_us).max(0.0),
+            });
+            let major = kind.name == "major";
+            FaultResult {
+                bench: "fault",
+                far: self.settings.far.clone(),
+                kind: kind.name,
+                access: access_name(self.access),
+                ops_per_s: if latency.mean_us > 0.0 { 1e6 / latency.mean_us } else { 0.0 },
+                p50_us: latency.p50_us,
+                p99_us: latency.p99_us,
+                p999_us: latency.p999_us,
+                major_faults: if major { latency.count } else { 0 },
+                minor_faults: if major { 0 } else { latency.count },
+                fetched_bytes: if major { latency.count * PAGE } else { 0 },
+                written_bytes: if major { after.written_bytes - before.written_bytes } else { 0 },
+                errors: 0,
+                stages,
+            }
+        };
+        self.kinds.into_iter().map(result).collect()
+    }
+}

@@ -1,0 +1,40 @@
+//! The benchmarks behind `yonder bench`.
+//!
+//! Each module runs one benchmark and returns serialisable results whose fields scripts rely on. `array` is the
+//! random-index microbenchmark of Adios (sections 2 and 5.1), `switch` the cost of a context switch, `fault` the latency
+//! of faults by stage, `reclaim` the rate and CPU cost of reclaim.
+//!
+//! Neighbours: `edge/cli` reads flags and prints; `apps/load` has the arrivals and histograms.
+
+#![forbid(unsafe_code)]
+
+pub mod array;
+pub mod fault;
+pub mod reclaim;
+pub mod switch;
+
+/// Why a benchmark could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// Far memory could not be set up, or a page could not be had.
+    #[error(transparent)]
+    Far(#[from] yonder::FarError),
+    /// The server could not be run.
+    #[error(transparent)]
+    Sched(#[from] yonder::sched::SchedError),
+    /// The machine refused threads, stacks or memory.
+    #[error("{0}")]
+    Os(#[from] std::io::Error),
+    /// The benchmark's own settings cannot work.
+    #[error("{0}")]
+    Settings(String),
+    /// The benchmark saw a wrong value: far memory lost or mixed up a page.
+    #[error("{0} values were wrong: far memory is damaged; please report this with the command that was run")]
+    WrongValues(u64),
+}
+
+impl From<yonder::PagingError> for BenchError {
+    fn from(error: yonder::PagingError) -> Self {
+        Self::Far(error.into())
+    }
+}

@@ -1,0 +1,117 @@
+//! Opening a fabric by its URL.
+//!
+//! [`open`] is the one place that knows the schemes; each fabric parses what follows its scheme. Every refusal is one
+//! line that says what is wrong and what to type.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::{EmuFabric, Fabric, FabricError, ShmFabric, TcpFabric};
+
+/// What can be typed, for messages.
+const KNOWN: &str = "type emu://?latency=2.5us&gbps=100, tcp://host:port or shm:///path.sock";
+
+/// Connects to the memory node that `url` names, or makes the embedded one. Blocks until it answers, at most seconds.
+pub fn open(url: &str) -> Result<Arc<dyn Fabric>, FabricError> {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return Err(bad(url, &format!("has no scheme: {KNOWN}")));
+    };
+    match scheme {
+        "emu" => Ok(Arc::new(EmuFabric::from_query(url, &query(url, rest)?)?)),
+        "tcp" => Ok(Arc::new(TcpFabric::connect(url)?)),
+        "shm" => Ok(Arc::new(ShmFabric::connect(url)?)),
+        "udp" | "rdma" | "file" => Err(bad(url, &format!("is not available in this version: {KNOWN}"))),
+        _ => Err(bad(url, &format!("has an unknown scheme: {KNOWN}"))),
+    }
+}
+
+/// The `host:port` of a `tcp` URL.
+pub(crate) fn tcp_address(url: &str) -> Result<&str, FabricError> {
+    let address = url.strip_prefix("tcp://").unwrap_or_default();
+    match address.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && !host.contains(['/', '?']) && port.parse::<u16>().is_ok() => {
+            Ok(address)
+        }
+        _ => Err(bad(url, "is not a host and a port: type tcp://host:port, such as tcp://127.0.0.1:7000")),
+    }
+}
+
+/// The path of a `shm` URL.
+pub(crate) fn shm_path(url: &str) -> Result<&Path, FabricError> {
+    let path = url.strip_prefix("shm://").unwrap_or_default();
+    if !path.starts_with('/') || path.contains('?') {
+        return Err(bad(url, "is not an absolute path: type shm:///path.sock, the socket that yonder node listens on"));
+    }
+    Ok(Path::new(path))
+}
+
+/// The pairs of `?key=value&key=value`.
+fn query(url: &str, rest: &str) -> Result<Vec<(String, String)>, FabricError> {
+    let usage = "is not a list of settings: type emu://?latency=2.5us&gbps=100";
+    let pairs = match rest.strip_prefix('?') {
+        Some(pairs) => pairs,
+        None if rest.is_empty() => return Ok(Vec::new()),
+        None => return Err(bad(url, usage)),
+    };
+    let pair = |text: &str| match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(bad(url, usage)),
+    };
+    pairs.split('&').filter(|text| !text.is_empty()).map(pair).collect()
+}
+
+fn bad(url: &str, problem: &str) -> FabricError {
+    FabricError::BadUrl(format!("'{url}' {problem}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_urls_say_what_to_type() {
+        let bad = [
+            ("", "has no scheme"),
+            ("127.0.0.1:7000", "has no scheme"),
+            ("http://a:1", "unknown scheme"),
+            ("udp://a:1", "not available in this version"),
+            ("rdma://a:1", "not available in this version"),
+            ("file:///a?size=1GiB", "not available in this version"),
+            ("tcp://", "not a host and a port"),
+            ("tcp://:7000", "not a host and a port"),
+            ("tcp://host", "not a host and a port"),
+            ("tcp://host:70000", "not a host and a port"),
+            ("tcp://host/path:7", "not a host and a port"),
+            ("shm://node.sock", "not an absolute path"),
+            ("emu://latency", "not a list of settings"),
+            ("emu://?latency", "not a list of settings"),
+        ];
+        for (url, problem) in bad {
+            let message = match open(url) {
+                Err(error @ FabricError::BadUrl(_)) => error.to_string(),
+                other => panic!("{url}: {:?}", other.err()),
+            };
+            assert!(message.starts_with(&format!("'{url}' ")), "{message}");
+            assert!(message.contains(problem) && message.contains("type ") && !message.contains('\n'), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_embedded_fabric_opens() {
+        for url in ["emu://", "emu://?", "emu://?latency=2.5us&gbps=100"] {
+            assert_eq!(open(url).unwrap().url(), url);
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_unreachable() {
+        let folder = tempfile::tempdir().unwrap();
+        let free_port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        for url in [format!("tcp://{free_port}"), format!("shm://{}/none.sock", folder.path().display())] {
+            match open(&url).err() {
+                Some(FabricError::Unreachable { url: named, .. }) => assert_eq!(named, url),
+                other => panic!("{url}: {other:?}"),
+            }
+        }
+    }
+}

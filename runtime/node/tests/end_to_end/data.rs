@@ -1,0 +1,193 @@
+//! What is written is what is read: every fabric against a model, with many operations outstanding.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use yonder_fabric::{Module, PostError, QueuePair, ReadInto, RemoteAddress, Status, WorkId};
+use yonder_node::{Listen, Node, NodeConfig};
+use yonder_units::FrameIndex;
+
+use crate::proxy::Proxy;
+use crate::testbed::{Client, Dice, PAGE, address, page, tcp_node};
+
+const PAGES: u64 = 48;
+const FRAMES: u64 = 40;
+/// What a frame of a cancelled operation is filled with; no page ever has it.
+const TABOO: u8 = 0xff;
+
+pub(crate) fn shm_node(folder: &Path, pages: u64) -> Node {
+    Node::start(NodeConfig::new(vec![Listen::Shm(folder.join("node.sock"))], pages * PAGE)).unwrap()
+}
+
+struct Doing {
+    page: u64,
+    frame: u32,
+    /// The value to be stored; `None` for a read.
+    stores: Option<u8>,
+}
+
+/// Random reads, writes and cancellations, never two on one page or frame, checked against a table of values.
+fn agrees_with_a_model(url: &str, steps: u32, seed: u64) {
+    let mut client = Client::new(url, FRAMES as usize);
+    let start = client.allocate(PAGES);
+    let mut dice = Dice(seed);
+    let mut model: Vec<Vec<u8>> = vec![vec![0]; PAGES as usize];
+    let mut doing: HashMap<WorkId, Doing> = HashMap::new();
+    let mut taboo: Vec<u32> = Vec::new();
+    for step in 0..steps {
+        let (number, frame) = (dice.below(PAGES), dice.below(FRAMES) as u32);
+        let busy = doing.values().any(|other| other.page == number || other.frame == frame);
+        if !busy && dice.below(3) == 0 {
+            taboo.retain(|other| *other != frame);
+            let value = (step % 255) as u8;
+            client.fill(frame, value);
+            let id = client.write(page(start, number), frame);
+            doing.insert(id, Doing { page: number, frame, stores: Some(value) });
+        } else if !busy {
+            taboo.retain(|other| *other != frame);
+            let id = client.read(page(start, number), frame);
+            doing.insert(id, Doing { page: number, frame, stores: None });
+        }
+        if dice.below(20) == 0
+            && let Some(id) = doing.keys().min_by_key(|id| id.0).copied()
+        {
+            client.queue_pair.cancel(id);
+            let cancelled = doing.remove(&id).unwrap();
+            client.fill(cancelled.frame, TABOO);
+            taboo.push(cancelled.frame);
+            // The write may have reached the node: the page has either value until it is read or written again.
+            model[cancelled.page as usize].extend(cancelled.stores);
+        }
+        if dice.below(4) == 0 {
+            settle(&mut client, &mut doing, &mut model);
+        }
+    }
+    while !doing.is_empty() {
+        settle(&mut client, &mut doing, &mut model);
+    }
+    assert_eq!(client.queue_pair.outstanding(), 0);
+    for frame in taboo {
+        assert_eq!(client.content(frame), TABOO, "a late reply touched the frame of a cancelled operation");
+    }
+    for (number, values) in model.iter().enumerate() {
+        let (status, value) = client.load(page(start, number as u64));
+        assert!(status == Status::Done && values.contains(&value), "page {number}: {value} is none of {values:?}");
+    }
+}
+
+fn settle(client: &mut Client, doing: &mut HashMap<WorkId, Doing>, model: &mut [Vec<u8>]) {
+    for completion in client.poll() {
+        let done = doing.remove(&completion.id).expect("a completion of what is not outstanding");
+        assert_eq!(completion.status, Status::Done);
+        let values = &mut model[done.page as usize];
+        match done.stores {
+            Some(value) => *values = vec![value],
+            None => {
+                let value = client.content(done.frame);
+                assert!(values.contains(&value), "page {}: {value} is none of {values:?}", done.page);
+                *values = vec![value];
+            }
+        }
+    }
+    assert_eq!(client.queue_pair.outstanding(), doing.len());
+}
+
+#[test]
+fn tcp_agrees_with_a_model() {
+    let node = tcp_node(2 * PAGES);
+    agrees_with_a_model(&node.addresses()[0].to_string(), 20_000, 1);
+    let stats = node.stats();
+    assert!(stats.reads > 300 && stats.writes > 100 && stats.errors == 0, "{stats:?}");
+    assert_eq!(stats.read_bytes, stats.reads * PAGE);
+}
+
+#[test]
+fn tcp_agrees_with_a_model_when_the_stream_is_cut_in_odd_places() {
+    let node = tcp_node(4 * PAGES);
+    for (piece_max, steps) in [(7, 60), (100, 500), (4200, 3000), (30_011, 3000)] {
+        let proxy = Proxy::to(address(&node), piece_max);
+        agrees_with_a_model(&proxy.url(), steps, piece_max);
+    }
+    assert_eq!(node.stats().bad_peers, 0);
+}
+
+#[test]
+fn shm_agrees_with_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = shm_node(folder.path(), 2 * PAGES);
+    agrees_with_a_model(&node.addresses()[0].to_string(), 20_000, 3);
+}
+
+#[test]
+fn two_transports_of_one_node_serve_side_by_side() {
+    let folder = tempfile::tempdir().unwrap();
+    let listen = vec![Listen::Tcp("127.0.0.1:0".into()), Listen::Shm(folder.path().join("node.sock"))];
+    let node = Node::start(NodeConfig::new(listen, 4 * PAGES * PAGE)).unwrap();
+    let urls: Vec<String> = node.addresses().iter().map(ToString::to_string).collect();
+    std::thread::scope(|scope| {
+        for (seed, url) in urls.iter().cycle().take(4).enumerate() {
+            scope.spawn(move || agrees_with_a_model(url, 3000, 10 + seed as u64));
+        }
+    });
+}
+
+/// The queue pair takes exactly its depth, and completions wait for room.
+fn is_bounded(client: &mut Client, start: RemoteAddress) {
+    let depth = client.queue_pair.depth();
+    for _ in 0..depth {
+        client.read(start, 0);
+    }
+    let id = client.id();
+    let refused = client.queue_pair.post_read(id, start, ReadInto::Frame(FrameIndex(0)), 0);
+    assert_eq!(refused, Err(PostError::Full));
+    assert_eq!(client.queue_pair.post_write(id, start, FrameIndex(0), 0), Err(PostError::Full));
+    assert_eq!(client.queue_pair.outstanding(), depth);
+    let done = client.finish(depth);
+    assert!(done.values().all(|status| *status == Status::Done));
+}
+
+#[test]
+fn queue_pairs_are_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    for node in [tcp_node(1), shm_node(folder.path(), 1)] {
+        let mut client = Client::of(&node, 1);
+        let start = client.allocate(1);
+        is_bounded(&mut client, start);
+        is_bounded(&mut client, start);
+    }
+}
+
+#[test]
+fn a_write_is_seen_through_another_queue_pair_once_it_is_done() {
+    let node = tcp_node(8);
+    let mut client = Client::of(&node, 8);
+    let mut other: Box<dyn QueuePair> =
+        client.fabric.queue_pair(Module::WriteBack, std::sync::Arc::clone(&client.frames)).unwrap();
+    let start = client.allocate(8);
+    for turn in 0..200u64 {
+        let address = page(start, turn % 8);
+        client.fill(1, turn as u8);
+        other.post_write(WorkId(turn), address, FrameIndex(1), yonder_clock::now()).unwrap();
+        let mut completions = Vec::with_capacity(1);
+        crate::testbed::wait_for(|| {
+            other.poll(yonder_clock::now(), &mut completions);
+            completions.pop()
+        });
+        assert_eq!(client.load(address), (Status::Done, turn as u8));
+    }
+}
+
+#[test]
+fn shm_reads_may_stay_in_the_mapping() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = shm_node(folder.path(), 4);
+    let mut client = Client::of(&node, 1);
+    let start = client.allocate(4);
+    assert_eq!(client.store(page(start, 2), 7), Status::Done);
+    let id = client.id();
+    client.queue_pair.post_read(id, page(start, 2), ReadInto::Mapped, 0).unwrap();
+    assert_eq!(client.finish(1)[&id], Status::Done);
+    let mut bytes = [0; 16];
+    client.fabric.mapped().unwrap().read(page(start, 2).0, &mut bytes);
+    assert_eq!(bytes, [7; 16]);
+}

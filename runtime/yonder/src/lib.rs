@@ -1,0 +1,49 @@
+//! Far memory for Rust programs.
+//!
+//! [`FarMemory`] is a share of a memory node with a limit of local memory; a [`Region`] of it is read and written like
+//! memory, and whatever is not local is fetched when it is touched. On an ordinary thread the access waits; in a server
+//! run by [`sched::serve`] it yields: the request that touched the missing page is parked and its worker serves others.
+//!
+//! ```no_run
+//! use yonder::{Config, FarMemory};
+//!
+//! let far = FarMemory::open("emu://?latency=2.5us&gbps=100", Config::with_local(64 << 20))?;
+//! let region = far.region(320 << 20)?;
+//! region.write(5 << 20, b"kept far away")?;
+//! let mut back = [0; 13];
+//! region.read(5 << 20, &mut back)?;
+//! assert_eq!(&back, b"kept far away");
+//! # Ok::<(), yonder::FarError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod placement;
+
+pub use placement::{Placement, place};
+pub use yonder_clock as clock;
+pub use yonder_fabric::{EmuControl, EmuFabric, Fabric, FabricError, open};
+pub use yonder_paging::{
+    Access, Config, ConfigError, Deadlines, FarError, FarMemory, FaultPolicy, FaultStages, Hold, PagingCause,
+    PagingError, Region, Shares, StageHistogram, Stats, Verify, no_yield,
+};
+pub use yonder_uffd::{Abilities, probe as abilities};
+pub use yonder_units as units;
+
+/// Servers whose requests yield on page faults.
+pub mod sched {
+    pub use yonder_sched::{
+        Activity, DispatchPolicy, Done, Frontend, Handler, Idle, Outcome, PollingDelegation, Reclaim, SchedConfig,
+        SchedConfigError, SchedError, SchedStats, StageQuantiles, Timing, checkpoint, serve, yield_now,
+    };
+}
+
+/// Locks that may be held across far-memory accesses.
+pub mod sync {
+    pub use yonder_sched::sync::{Condvar, Mutex};
+}
+
+/// What switching between unithreads costs, for the bench that compares it.
+pub mod switch {
+    pub use yonder_unithread::measure::{ucontext_ns, unithread_ns};
+}
