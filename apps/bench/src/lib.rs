@@ -2,7 +2,7 @@
 //!
 //! Each module runs one benchmark and returns serialisable results whose fields scripts rely on. `array` is the
 //! random-index microbenchmark of Adios (sections 2 and 5.1), `switch` the cost of a context switch, `fault` the latency
-//! of faults by stage, `reclaim` the rate and CPU cost of reclaim.
+//! of faults by stage, `reclaim` the rate and CPU cost of reclaim, `soak` checks losslessness under everything at once.
 //!
 //! Neighbours: `edge/cli` reads flags and prints; `apps/load` has the arrivals and histograms.
 
@@ -11,6 +11,7 @@
 pub mod array;
 pub mod fault;
 pub mod reclaim;
+pub mod soak;
 pub mod switch;
 
 /// Why a benchmark could not run.

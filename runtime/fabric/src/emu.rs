@@ -103,6 +103,13 @@ pub struct EmuFabric {
 }
 
 impl EmuFabric {
+    /// Opens the fabric that `url` describes, for callers that want its [`EmuFabric::control`].
+    pub fn open(url: &str) -> Result<Self, FabricError> {
+        let rest =
+            url.strip_prefix("emu://").ok_or_else(|| FabricError::BadUrl(format!("{url} is not emulated: {USAGE}")))?;
+        Self::from_query(url, &crate::url::query(url, rest)?)
+    }
+
     /// Opens the fabric that the query of `url` describes.
     pub fn from_query(url: &str, pairs: &[(String, String)]) -> Result<Self, FabricError> {
         let bad = |what: String| FabricError::BadUrl(format!("{url}: {what}: {USAGE}"));

@@ -6,6 +6,8 @@
 //!
 //! Neighbours: `runtime/paging` posts page reads and writes here; `core/wire` is what `tcp` puts on the socket.
 
+#![forbid(unsafe_code)]
+
 mod control;
 mod emu;
 mod identity;

@@ -46,7 +46,7 @@ pub(crate) fn shm_path(url: &str) -> Result<&Path, FabricError> {
 }
 
 /// The pairs of `?key=value&key=value`.
-fn query(url: &str, rest: &str) -> Result<Vec<(String, String)>, FabricError> {
+pub(crate) fn query(url: &str, rest: &str) -> Result<Vec<(String, String)>, FabricError> {
     let usage = "is not a list of settings: type emu://?latency=2.5us&gbps=100";
     let pairs = match rest.strip_prefix('?') {
         Some(pairs) => pairs,

@@ -196,6 +196,8 @@ impl EventLoop {
             Closed::Refused(_) | Closed::Fenced => tracing::info!("connection closed: {reason}"),
             Closed::Gone(_) => tracing::debug!("connection closed: {reason}"),
         }
+        // Counted first: once the client's memory is released, its connections are seen to be gone.
+        self.shared.counters.disconnected();
         // A peer sees the end now, even if another thread still holds the session.
         let _ = rustix::net::shutdown(connection.session(), rustix::net::Shutdown::Both);
         if let Some(admitted) = connection.admitted()
@@ -203,7 +205,6 @@ impl EventLoop {
         {
             self.shared.control.wake();
         }
-        self.shared.counters.disconnected();
     }
 
     fn end(&mut self, token: u64, reason: Closed) {

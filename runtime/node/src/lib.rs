@@ -14,6 +14,8 @@
 //!
 //! Neighbours: `core/wire` is the protocol; `runtime/fabric` has the clients.
 
+#![forbid(unsafe_code)]
+
 mod connection;
 mod control;
 mod event_loop;

@@ -1,0 +1,393 @@
+//! `bench soak`: losslessness under everything at once.
+//!
+//! Requests on workers and plain threads write and check words of random pages while the local limit changes, ranges are
+//! allocated and freed, and an emulated fabric delays, fails and loses operations or dies for a moment. Every word has
+//! one writer (its *lane*), which remembers what it stored last; a word that reads as anything else is a mismatch.
+//!
+//! A store can yield, so the value is computed first, stored, and only then remembered. A store that ended in a paging
+//! error leaves the word unknown until the next store.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde::Serialize;
+use yonder::sched::{Activity, Done, Frontend, Handler, Outcome, SchedConfig, SchedStats, serve};
+use yonder::units::{Nanos, PAGE_BYTES};
+use yonder::{Access, Config, Deadlines, EmuControl, EmuFabric, FarMemory, PagingError, Region, Verify};
+
+use crate::BenchError;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+/// Lanes of requests and of plain threads; each owns one slot in every page.
+const REQUEST_LANES: u64 = 24;
+const THREAD_LANES: u64 = 4;
+const SLOT_BYTES: u64 = 128;
+const _: () = assert!((REQUEST_LANES + THREAD_LANES) * SLOT_BYTES <= PAGE);
+/// Marks a word whose last store ended in an error.
+const UNKNOWN: u64 = u64::MAX;
+/// Words of a slot: a version and a checksum of it with its place.
+const WORDS: usize = 2;
+
+/// Settings of one run.
+#[derive(Clone, Debug)]
+pub struct SoakSettings {
+    /// Fabric. Failures are injected if it is emulated.
+    pub far: String,
+    /// Size of the region in bytes.
+    pub memory: u64,
+    /// Smallest limit of local memory in bytes; it changes between this and three times as much.
+    pub local: u64,
+    /// Worker threads.
+    pub workers: usize,
+    /// How long.
+    pub duration: Duration,
+    /// Seed of the load and the failures.
+    pub seed: u64,
+    /// How long an access tries.
+    pub deadlines: Deadlines,
+}
+
+/// What a run found; the fields are a contract with scripts.
+#[derive(Clone, Debug, Serialize)]
+pub struct SoakResult {
+    /// Always `soak`.
+    pub bench: &'static str,
+    /// Fabric.
+    pub far: String,
+    /// Size of the region in bytes.
+    pub memory_bytes: u64,
+    /// Seed.
+    pub seed: u64,
+    /// Stores and checks.
+    pub operations: u64,
+    /// Words that were not what was stored. Anything but 0 is a bug.
+    pub mismatches: u64,
+    /// Accesses that ended in a paging error.
+    pub errors: u64,
+    /// Most local memory ever used, in pages, and the limit then in force at the highest.
+    pub peak_pages: u64,
+    /// The highest limit that was set, in pages.
+    pub limit_pages_max: u64,
+    /// Times local memory was seen above the limit in force. Anything but 0 is a bug.
+    pub limit_breaches: u64,
+    /// Changes of the limit.
+    pub limit_changes: u64,
+    /// Reads and writes that were posted again.
+    pub retries: u64,
+    /// Operations per second.
+    pub ops_per_s: f64,
+    /// Faults that needed a fetch.
+    pub major_faults: u64,
+    /// Faults that needed none.
+    pub minor_faults: u64,
+    /// Bytes fetched.
+    pub fetched_bytes: u64,
+    /// Bytes written back.
+    pub written_bytes: u64,
+}
+
+/// The region, what should be in it, and what was found.
+struct Field {
+    region: Region,
+    pages: u64,
+    /// Last version stored in each slot, page by page.
+    stored: Vec<AtomicU64>,
+    mismatches: AtomicU64,
+    errors: AtomicU64,
+    operations: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// A store or a check in a lane's slot of a page.
+#[derive(Clone, Copy, Debug)]
+struct Touch {
+    lane: u64,
+    page: u64,
+    store: bool,
+}
+
+/// Runs until the duration is over, then checks every word.
+pub fn run(settings: &SoakSettings, progress: &mut dyn FnMut(&str, f64)) -> Result<SoakResult, BenchError> {
+    let config = Config {
+        local_bytes_max: 3 * settings.local,
+        deadlines: settings.deadlines,
+        verify: Verify::On,
+        ..Config::with_local(settings.local)
+    };
+    let (far, control) = open(&settings.far, config)?;
+    let pages = settings.memory / PAGE;
+    // Traps, because they are the harder way; the plain threads of a second handle would probe the same pages.
+    let region = far.region(pages * PAGE)?.with_access(Access::Trap);
+    let lanes = REQUEST_LANES + THREAD_LANES;
+    let field = Arc::new(Field {
+        region,
+        pages,
+        stored: (0..pages * lanes).map(|_| AtomicU64::new(0)).collect(),
+        mismatches: AtomicU64::new(0),
+        errors: AtomicU64::new(0),
+        operations: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+    });
+    let start = yonder::clock::now();
+    let mut requests = Requests::new(settings, start, progress);
+    let watch = std::thread::scope(|scope| {
+        for lane in REQUEST_LANES..lanes {
+            let (field, seed) = (&field, settings.seed);
+            scope.spawn(move || plain_thread(field, lane, seed));
+        }
+        scope.spawn(|| alloc_and_free(&far, &field));
+        let watcher = scope.spawn(|| trouble(settings, &far, control.as_deref(), &field.stop));
+        let config = SchedConfig { workers: settings.workers, ..SchedConfig::default() };
+        let served = serve(&config, &far, &field, &mut requests, &SchedStats::default());
+        field.stop.store(true, Ordering::Release);
+        served.map(|()| watcher.join().expect("the watcher does not panic"))
+    })?;
+    let seconds = (yonder::clock::now() - start) as f64 / 1e9;
+    for page in 0..pages {
+        (0..lanes).for_each(|lane| field.touch(Touch { lane, page, store: false }));
+    }
+    Ok(result(settings, &far, &field, &watch, seconds))
+}
+
+fn result(settings: &SoakSettings, far: &FarMemory, field: &Field, watch: &Watch, seconds: f64) -> SoakResult {
+    let stats = far.stats();
+    let operations = field.operations.load(Ordering::Relaxed);
+    SoakResult {
+        bench: "soak",
+        far: settings.far.clone(),
+        memory_bytes: settings.memory,
+        seed: settings.seed,
+        operations,
+        mismatches: field.mismatches.load(Ordering::Relaxed),
+        errors: field.errors.load(Ordering::Relaxed),
+        peak_pages: stats.peak_pages,
+        limit_pages_max: 3 * settings.local / PAGE,
+        limit_breaches: watch.breaches + u64::from(stats.peak_pages > 3 * settings.local / PAGE),
+        limit_changes: watch.changes,
+        retries: stats.fetch_retries + stats.write_retries,
+        ops_per_s: operations as f64 / seconds,
+        major_faults: stats.major_faults,
+        minor_faults: stats.minor_faults,
+        fetched_bytes: stats.fetched_bytes,
+        written_bytes: stats.written_bytes,
+    }
+}
+
+fn open(url: &str, config: Config) -> Result<(FarMemory, Option<Arc<EmuControl>>), BenchError> {
+    if !url.starts_with("emu://") {
+        return Ok((FarMemory::open(url, config)?, None));
+    }
+    let fabric = EmuFabric::open(url).map_err(yonder::FarError::from)?;
+    let control = fabric.control();
+    Ok((FarMemory::new(Arc::new(fabric), config)?, Some(control)))
+}
+
+impl Field {
+    fn touch(&self, touch: Touch) {
+        let Touch { lane, page, store } = touch;
+        let stored = &self.stored[(page * (REQUEST_LANES + THREAD_LANES) + lane) as usize];
+        let last = stored.load(Ordering::Relaxed);
+        let result =
+            if store || last == UNKNOWN { self.store(lane, page, stored, last) } else { self.check(lane, page, last) };
+        self.operations.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = &result {
+            eprintln!("{error}");
+            self.errors.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn store(&self, lane: u64, page: u64, stored: &AtomicU64, last: u64) -> Result<(), PagingError> {
+        let version = if last == UNKNOWN { 1 } else { last + 1 };
+        let mut bytes = [0; 8 * WORDS];
+        bytes[..8].copy_from_slice(&version.to_le_bytes());
+        bytes[8..].copy_from_slice(&checksum(lane, page, version).to_le_bytes());
+        stored.store(UNKNOWN, Ordering::Relaxed);
+        self.region.write(place(lane, page), &bytes)?;
+        stored.store(version, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn check(&self, lane: u64, page: u64, last: u64) -> Result<(), PagingError> {
+        let mut bytes = [0; 8 * WORDS];
+        self.region.read(place(lane, page), &mut bytes)?;
+        let word = |index: usize| u64::from_le_bytes(bytes[8 * index..8 * index + 8].try_into().expect("eight bytes"));
+        let wanted = if last == 0 { 0 } else { checksum(lane, page, last) };
+        if word(0) != last || word(1) != wanted {
+            self.mismatches.fetch_add(1, Ordering::Relaxed);
+            eprintln!("mismatch: page {page} lane {lane}: version {} instead of {last}", word(0));
+        }
+        Ok(())
+    }
+}
+
+fn place(lane: u64, page: u64) -> u64 {
+    page * PAGE + lane * SLOT_BYTES
+}
+
+fn checksum(lane: u64, page: u64, version: u64) -> u64 {
+    let mut sum = version ^ lane.rotate_left(20) ^ page.rotate_left(40) ^ 0x5EED_F00D;
+    for _ in 0..3 {
+        sum = (sum ^ (sum >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    }
+    sum
+}
+
+impl Handler for Field {
+    type Request = Touch;
+    type Reply = u64;
+
+    fn handle(&self, touch: Touch) -> u64 {
+        self.touch(touch);
+        touch.lane
+    }
+}
+
+/// One touch in flight for each request lane.
+struct Requests<'a> {
+    free: VecDeque<u64>,
+    random: SmallRng,
+    pages: u64,
+    start: Nanos,
+    end: Nanos,
+    next_progress: Nanos,
+    over: bool,
+    progress: &'a mut dyn FnMut(&str, f64),
+}
+
+impl<'a> Requests<'a> {
+    fn new(settings: &SoakSettings, start: Nanos, progress: &'a mut dyn FnMut(&str, f64)) -> Self {
+        Self {
+            free: (0..REQUEST_LANES).collect(),
+            random: SmallRng::seed_from_u64(settings.seed),
+            pages: settings.memory / PAGE,
+            start,
+            end: start + settings.duration.as_nanos() as Nanos,
+            next_progress: start,
+            over: false,
+            progress,
+        }
+    }
+}
+
+impl Frontend for Requests<'_> {
+    type Request = Touch;
+    type Reply = u64;
+
+    fn poll(&mut self, now: Nanos, room: usize, admit: &mut dyn FnMut(Touch)) -> Activity {
+        if now >= self.next_progress {
+            self.next_progress = now + 100_000_000;
+            (self.progress)("soaking", (now - self.start) as f64 / (self.end - self.start) as f64);
+        }
+        self.over = now >= self.end;
+        if self.over {
+            return Activity::Idle;
+        }
+        let count = room.min(self.free.len());
+        for _ in 0..count {
+            let lane = self.free.pop_front().expect("counted");
+            admit(random_touch(&mut self.random, lane, self.pages));
+        }
+        if count > 0 { Activity::Busy } else { Activity::Idle }
+    }
+
+    fn complete(&mut self, _now: Nanos, done: Done<u64>) {
+        if let Outcome::Reply(lane) = done.outcome {
+            self.free.push_back(lane);
+        }
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        std::thread::park_timeout(timeout);
+    }
+
+    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let dispatcher = std::thread::current();
+        Arc::new(move || dispatcher.unpark())
+    }
+
+    fn is_finished(&self) -> bool {
+        self.over
+    }
+}
+
+/// Half of the touches store; a third go to a twentieth of the pages.
+fn random_touch(random: &mut SmallRng, lane: u64, pages: u64) -> Touch {
+    let range = if random.random_range(0..3) == 0 { pages / 20 } else { pages };
+    Touch { lane, page: random.random_range(0..range.max(1)), store: random.random() }
+}
+
+fn plain_thread(field: &Field, lane: u64, seed: u64) {
+    let mut random = SmallRng::seed_from_u64(seed ^ lane);
+    while !field.stop.load(Ordering::Acquire) {
+        field.touch(random_touch(&mut random, lane, field.pages));
+    }
+}
+
+/// Allocates ranges of a second region, checks that they are zero, fills, checks and frees them.
+fn alloc_and_free(far: &FarMemory, field: &Field) {
+    const RANGE: u64 = 24 * PAGE;
+    let Ok(region) = far.region(64 * RANGE) else { return };
+    let mut round = 0;
+    while !field.stop.load(Ordering::Acquire) {
+        let Some(offset) = region.alloc(RANGE) else { return };
+        round += 1;
+        for (pass, wanted) in [(0, 0), (1, round)] {
+            for page in 0..RANGE / PAGE {
+                let at = offset + page * PAGE + 8 * page;
+                match region.read_u64(at) {
+                    Ok(value) if value == wanted => {}
+                    Ok(_) => drop(field.mismatches.fetch_add(1, Ordering::Relaxed)),
+                    Err(_) => drop(field.errors.fetch_add(1, Ordering::Relaxed)),
+                }
+                if pass == 0 && region.write_u64(at, round).is_err() {
+                    // The range cannot be judged any more.
+                    field.errors.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+            }
+        }
+        if region.free(offset, RANGE).is_err() {
+            field.errors.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+    }
+}
+
+/// What was seen of the limit.
+struct Watch {
+    breaches: u64,
+    changes: u64,
+}
+
+/// Changes the limit and the failures until told to stop, and watches the limit.
+fn trouble(settings: &SoakSettings, far: &FarMemory, control: Option<&EmuControl>, stop: &AtomicBool) -> Watch {
+    let mut watch = Watch { breaches: 0, changes: 0 };
+    let mut random = SmallRng::seed_from_u64(settings.seed ^ 0xBAD);
+    while !stop.load(Ordering::Acquire) {
+        if let Some(control) = control {
+            control.set_errors(random.random_range(0.0..0.02));
+            control.set_drops(random.random_range(0.0..0.002));
+            control.set_delay(random.random_range(10_000..2_000_000), random.random_range(0.0..0.02));
+            control.set_dead(random.random_range(0..8) == 0);
+        }
+        let limit = random.random_range(settings.local..=3 * settings.local) / PAGE * PAGE;
+        let reached = far.set_local(limit).is_ok();
+        watch.changes += 1;
+        for _ in 0..20 {
+            if reached && far.stats().charged_pages > limit / PAGE {
+                watch.breaches += 1;
+            }
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+    if let Some(control) = control {
+        control.set_dead(false);
+        control.set_drops(0.0);
+        control.set_errors(0.0);
+    }
+    watch
+}

@@ -1,0 +1,35 @@
+//! `yonder doctor`: what this machine can do for far memory, what is missing, and the command that mends it.
+//!
+//! [`Machine`] is what the machine says about itself, read from `/proc`; [`yonder_uffd::Abilities`] is what the kernel
+//! allowed when it was tried. [`examine`] turns the two into a [`Report`] without touching the machine, so every verdict
+//! is tested with made-up machines. A report is text or JSON Lines; [`Report::is_ready`] decides the exit code.
+//!
+//! Neighbours: `edge/cli` prints the report; `sys/uffd` does the probing.
+
+#![forbid(unsafe_code)]
+
+mod checks;
+mod machine;
+mod report;
+
+pub use checks::examine;
+pub use machine::{KernelVersion, Machine, MemlockLimit};
+pub use report::{Check, Report, Status};
+
+/// Reads this machine, tries what paging needs, and judges both.
+#[must_use]
+pub fn examine_this_machine() -> Report {
+    examine(&Machine::read(), &yonder_uffd::probe())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_gets_a_verdict_on_everything() {
+        let report = examine_this_machine();
+        assert_eq!(report.to_json_lines().lines().count(), report.checks.len());
+        assert!(report.checks.iter().all(|check| !check.detail.is_empty()));
+    }
+}

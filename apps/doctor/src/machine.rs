@@ -1,0 +1,174 @@
+//! [`Machine`]: what the machine says about itself, read from the files of `/proc` and `/sys`.
+//!
+//! A value that cannot be read is absent, never a guess; the checks say so. The files are found below a root folder, so
+//! that tests can lay out a machine of their own.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// A kernel's major and minor version, in that order of weight.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct KernelVersion {
+    /// The 6 of 6.18.
+    pub major: u32,
+    /// The 18 of 6.18.
+    pub minor: u32,
+}
+
+impl KernelVersion {
+    /// Reads the first two numbers of a release name such as `6.18.44-cloud`.
+    #[must_use]
+    pub fn parse(release: &str) -> Option<Self> {
+        let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
+        Some(Self { major: numbers.next()?.parse().ok()?, minor: numbers.next()?.parse().ok()? })
+    }
+}
+
+/// How much memory a process of this user may lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemlockLimit {
+    /// At most this many bytes.
+    Bytes(u64),
+    /// As much as there is.
+    Unlimited,
+}
+
+/// What the machine says about itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// The processor architecture this program was built for, such as `x86_64`.
+    pub architecture: String,
+    /// The kernel's release name, such as `6.18.44-cloud`; empty if unknown.
+    pub kernel_release: String,
+    /// Whether `/dev/userfaultfd` is there, whoever may open it.
+    pub has_userfaultfd_device: bool,
+    /// Whether this looks like the inside of a container.
+    pub is_container: bool,
+    /// CPUs that this process may use; 0 if unknown.
+    pub cpus: usize,
+    /// Memory that can be had without swapping, within the limit of the control group.
+    pub memory_available_bytes: Option<u64>,
+    /// Memory mappings that a process may have.
+    pub map_count_max: Option<u64>,
+    /// Memory that a process may lock.
+    pub memlock: Option<MemlockLimit>,
+    /// The processor's abilities, by the kernel's names.
+    pub cpu_flags: BTreeSet<String>,
+}
+
+impl Machine {
+    /// Reads the machine this program runs on.
+    #[must_use]
+    pub fn read() -> Self {
+        Self { cpus: std::thread::available_parallelism().map_or(0, usize::from), ..Self::read_below(Path::new("/")) }
+    }
+
+    /// Reads the files below `root` as if it were `/`. CPUs are not counted: no file tells how many we may use.
+    fn read_below(root: &Path) -> Self {
+        let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+        let exists = |path: &str| root.join(path).exists();
+        Self {
+            architecture: std::env::consts::ARCH.to_owned(),
+            kernel_release: text("proc/sys/kernel/osrelease").trim().to_owned(),
+            has_userfaultfd_device: exists("dev/userfaultfd"),
+            is_container: exists(".dockerenv") || exists("run/.containerenv"),
+            cpus: 0,
+            memory_available_bytes: memory_available(&text("proc/meminfo"), &text),
+            map_count_max: text("proc/sys/vm/max_map_count").trim().parse().ok(),
+            memlock: memlock(&text("proc/self/limits")),
+            cpu_flags: cpu_flags(&text("proc/cpuinfo")),
+        }
+    }
+}
+
+/// The smaller of what the machine has left and what the control group has left.
+fn memory_available(meminfo: &str, text: &impl Fn(&str) -> String) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    let limit: Option<u64> = text("sys/fs/cgroup/memory.max").trim().parse().ok();
+    let used: u64 = text("sys/fs/cgroup/memory.current").trim().parse().unwrap_or(0);
+    let left = limit.map_or(u64::MAX, |limit| limit.saturating_sub(used));
+    Some(left.min(kibibytes * 1024))
+}
+
+/// The soft limit, third column of its line.
+fn memlock(limits: &str) -> Option<MemlockLimit> {
+    let columns = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
+    match columns.split_whitespace().next()? {
+        "unlimited" => Some(MemlockLimit::Unlimited),
+        bytes => bytes.parse().ok().map(MemlockLimit::Bytes),
+    }
+}
+
+/// The flags of the first CPU; they are the same on all.
+fn cpu_flags(cpuinfo: &str) -> BTreeSet<String> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("flags"));
+    let flags = line.and_then(|line| line.split_once(':')).map_or("", |(_, flags)| flags);
+    flags.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn kernel_versions_parse_and_compare() {
+        assert_eq!(KernelVersion::parse("6.18.44-fc-v657"), Some(KernelVersion { major: 6, minor: 18 }));
+        assert_eq!(KernelVersion::parse("5.4-rc1"), Some(KernelVersion { major: 5, minor: 4 }));
+        assert_eq!([KernelVersion::parse(""), KernelVersion::parse("linux")], [None, None]);
+        assert!(KernelVersion { major: 6, minor: 1 } > KernelVersion { major: 5, minor: 14 });
+    }
+
+    #[test]
+    fn a_machine_is_read_from_its_files() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        write(root, "proc/sys/kernel/osrelease", "6.18.44-test\n");
+        write(root, "proc/meminfo", "MemTotal:  8000 kB\nMemAvailable:    4000 kB\n");
+        write(root, "proc/sys/vm/max_map_count", "65530\n");
+        write(
+            root,
+            "proc/self/limits",
+            "Limit  Soft Limit  Hard Limit  Units\nMax locked memory  8388608  unlimited  bytes\n",
+        );
+        write(
+            root,
+            "proc/cpuinfo",
+            "processor\t: 0\nflags\t\t: fpu avx2 constant_tsc\n\nprocessor\t: 1\nflags\t: fpu\n",
+        );
+        write(root, "dev/userfaultfd", "");
+        let machine = Machine::read_below(root);
+        assert_eq!(machine.kernel_release, "6.18.44-test");
+        assert_eq!(machine.memory_available_bytes, Some(4000 << 10));
+        assert_eq!(machine.map_count_max, Some(65530));
+        assert_eq!(machine.memlock, Some(MemlockLimit::Bytes(8 << 20)));
+        assert!(machine.cpu_flags.contains("constant_tsc") && machine.has_userfaultfd_device && !machine.is_container);
+
+        write(root, "sys/fs/cgroup/memory.max", "3072000\n");
+        write(root, "sys/fs/cgroup/memory.current", "1024000\n");
+        write(root, "run/.containerenv", "");
+        write(root, "proc/self/limits", "Max locked memory  unlimited  unlimited  bytes\n");
+        let machine = Machine::read_below(root);
+        assert_eq!(machine.memory_available_bytes, Some(2_048_000));
+        assert_eq!(machine.memlock, Some(MemlockLimit::Unlimited));
+        assert!(machine.is_container);
+        write(root, "sys/fs/cgroup/memory.max", "max\n");
+        assert_eq!(Machine::read_below(root).memory_available_bytes, Some(4000 << 10));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_absent() {
+        let root = tempfile::tempdir().unwrap();
+        let machine = Machine::read_below(root.path());
+        assert_eq!(machine.kernel_release, "");
+        assert_eq!((machine.memory_available_bytes, machine.map_count_max, machine.memlock), (None, None, None));
+        assert!(machine.cpu_flags.is_empty() && !machine.has_userfaultfd_device);
+    }
+}

@@ -1,0 +1,59 @@
+//! What the store needs from far memory: [`ItemMemory`], the access methods of a [`Region`]. Tests use other memory that
+//! fails when it is told to.
+//!
+//! Every access may wait for a page and, on a unithread, yield to other requests meanwhile. Callers therefore hold no
+//! ordinary mutex across an access.
+
+use yonder::{PagingError, Region};
+
+/// A range of far memory, addressed in bytes from its start. All methods may be called by many threads at once.
+pub trait ItemMemory: Send + Sync + 'static {
+    /// Why an access failed: the memory node is lost, or the deadline has passed.
+    type Error: std::error::Error;
+
+    /// Size of the range in bytes.
+    fn bytes(&self) -> u64;
+
+    /// Copies `into.len()` bytes at `offset` into local memory. After an error the content of `into` is unspecified.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Self::Error>;
+
+    /// Copies `from` to `offset`. After an error any part of it may have been written.
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), Self::Error>;
+
+    /// Reads the word at `offset`, a multiple of eight.
+    fn read_u64(&self, offset: u64) -> Result<u64, Self::Error>;
+
+    /// Writes the word at `offset`, a multiple of eight. After an error the old word is in place.
+    fn write_u64(&self, offset: u64, value: u64) -> Result<(), Self::Error>;
+
+    /// Whether the bytes at `offset` equal `bytes`.
+    fn matches(&self, offset: u64, bytes: &[u8]) -> Result<bool, Self::Error>;
+}
+
+impl ItemMemory for Region {
+    type Error = PagingError;
+
+    fn bytes(&self) -> u64 {
+        Region::bytes(self)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), PagingError> {
+        Region::read(self, offset, into)
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), PagingError> {
+        Region::write(self, offset, from)
+    }
+
+    fn read_u64(&self, offset: u64) -> Result<u64, PagingError> {
+        Region::read_u64(self, offset)
+    }
+
+    fn write_u64(&self, offset: u64, value: u64) -> Result<(), PagingError> {
+        Region::write_u64(self, offset, value)
+    }
+
+    fn matches(&self, offset: u64, bytes: &[u8]) -> Result<bool, PagingError> {
+        Region::matches(self, offset, bytes)
+    }
+}

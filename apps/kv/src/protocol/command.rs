@@ -1,0 +1,246 @@
+//! What a client can ask of the store: [`Command`] and the types of its parts.
+//!
+//! A command owns its bytes: it outlives the input buffer it was read from and moves to a worker.
+
+/// A request that the store executes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// `get`, `gets`, `gat`, `gats`.
+    Get {
+        /// The keys asked for.
+        keys: Keys,
+        /// Whether the cas unique is part of the answer.
+        cas: CasShown,
+        /// The new expiry, for `gat` and `gats`.
+        touch: Option<Exptime>,
+    },
+    /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
+    Write {
+        /// Under which condition the value is stored, and how.
+        mode: WriteMode,
+        /// The key and the new value.
+        item: KeyValue,
+        /// Opaque to the server.
+        flags: u32,
+        /// When the item expires.
+        exptime: Exptime,
+        /// Whether the client waits for an answer.
+        answer: Answer,
+    },
+    /// A write whose value exceeds the limit. Its data block does not come along; a `set` drops what is stored.
+    WriteTooLarge {
+        /// As of the write.
+        mode: WriteMode,
+        /// The key.
+        key: Vec<u8>,
+        /// Whether the client waits for an answer.
+        answer: Answer,
+    },
+    /// `delete`.
+    Delete {
+        /// The key.
+        key: Vec<u8>,
+        /// Whether the client waits for an answer.
+        answer: Answer,
+    },
+    /// `incr`, `decr`.
+    Arithmetic {
+        /// The key.
+        key: Vec<u8>,
+        /// Up or down.
+        direction: Direction,
+        /// By how much.
+        delta: u64,
+        /// Whether the client waits for an answer.
+        answer: Answer,
+    },
+    /// `touch`.
+    Touch {
+        /// The key.
+        key: Vec<u8>,
+        /// The new expiry.
+        exptime: Exptime,
+        /// Whether the client waits for an answer.
+        answer: Answer,
+    },
+    /// `flush_all`.
+    FlushAll {
+        /// When, in the form of an expiry; zero or less is now.
+        delay: Exptime,
+        /// Whether the client waits for an answer.
+        answer: Answer,
+    },
+}
+
+/// Whether the client waits for an answer (no `noreply`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It does.
+    Wanted,
+    /// It does not: not even errors are sent.
+    Quiet,
+}
+
+/// Whether `get` shows cas uniques.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CasShown {
+    /// `gets`, `gats`.
+    Yes,
+    /// `get`, `gat`.
+    No,
+}
+
+/// Whether arithmetic adds or subtracts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// `incr`, wrapping at 64 bits.
+    Up,
+    /// `decr`, stopping at zero.
+    Down,
+}
+
+/// Under which condition, and how, a write stores its value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteMode {
+    /// Always.
+    Set,
+    /// If there is no such item.
+    Add,
+    /// If there is such an item.
+    Replace,
+    /// Behind the value of an existing item.
+    Append,
+    /// In front of the value of an existing item.
+    Prepend,
+    /// If the item still has this cas unique.
+    Cas(u64),
+}
+
+/// Which statistics are asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StatsKind {
+    /// The general ones.
+    General,
+    /// The settings in force.
+    Settings,
+    /// Items by size class.
+    Items,
+    /// Memory by size class.
+    Slabs,
+    /// Item sizes, which are not tracked.
+    Sizes,
+    /// Set the counters to zero.
+    Reset,
+}
+
+/// An expiry as a client writes it: 0 is never, negative is already, up to 30 days is from now in seconds, and more is
+/// seconds since 1970.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exptime(pub i32);
+
+/// Largest expiry that counts from now, in seconds.
+const RELATIVE_S_MAX: i32 = 60 * 60 * 24 * 30;
+
+impl Exptime {
+    /// The moment of expiry in seconds since 1970, when it is `now_s`; 0 is never.
+    #[must_use]
+    pub fn deadline_s(self, now_s: u32) -> u32 {
+        match self.0 {
+            0 => 0,
+            ..0 => 1,
+            relative @ 1..=RELATIVE_S_MAX => now_s.saturating_add(relative as u32),
+            absolute => absolute as u32,
+        }
+    }
+}
+
+/// The keys of a `get`: the rest of its line, taken key by key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Keys {
+    line: Vec<u8>,
+    next: usize,
+}
+
+impl Keys {
+    /// Keys separated by blanks.
+    #[must_use]
+    pub fn new(line: &[u8]) -> Self {
+        Self { line: line.to_vec(), next: 0 }
+    }
+
+    /// The next key, in the order asked for.
+    pub fn next_key(&mut self) -> Option<&[u8]> {
+        let start = self.next + self.line[self.next..].iter().position(|byte| *byte != b' ')?;
+        let len = self.line[start..].iter().position(|byte| *byte == b' ').unwrap_or(self.line.len() - start);
+        self.next = start + len;
+        Some(&self.line[start..start + len])
+    }
+
+    /// Whether all keys were taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.line[self.next..].iter().all(|byte| *byte == b' ')
+    }
+}
+
+/// A key and a value in one buffer, in the order in which an item stores them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyValue {
+    bytes: Vec<u8>,
+    key_bytes: usize,
+}
+
+impl KeyValue {
+    /// Copies a key and a value.
+    #[must_use]
+    pub fn new(key: &[u8], value: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(key.len() + value.len());
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(value);
+        Self { bytes, key_bytes: key.len() }
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.bytes[..self.key_bytes]
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        &self.bytes[self.key_bytes..]
+    }
+
+    /// The key followed by the value.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expiries_are_relative_up_to_thirty_days() {
+        let now_s = 1_700_000_000;
+        assert_eq!(Exptime(0).deadline_s(now_s), 0);
+        assert_eq!(Exptime(-1).deadline_s(now_s), 1);
+        assert_eq!(Exptime(10).deadline_s(now_s), now_s + 10);
+        assert_eq!(Exptime(RELATIVE_S_MAX).deadline_s(now_s), now_s + RELATIVE_S_MAX as u32);
+        assert_eq!(Exptime(RELATIVE_S_MAX + 1).deadline_s(now_s), RELATIVE_S_MAX as u32 + 1);
+    }
+
+    #[test]
+    fn keys_come_in_order_without_blanks() {
+        let mut keys = Keys::new(b"  a  bc d ");
+        assert!(!keys.is_empty());
+        assert_eq!(keys.next_key(), Some(&b"a"[..]));
+        assert_eq!(keys.next_key(), Some(&b"bc"[..]));
+        assert_eq!(keys.next_key(), Some(&b"d"[..]));
+        assert!(keys.is_empty());
+        assert_eq!(keys.next_key(), None);
+    }
+}

@@ -1,0 +1,359 @@
+//! The dispatcher's side of the server: [`KvFrontend`] accepts connections and datagrams, turns their bytes into
+//! requests for workers, and sends the replies.
+//!
+//! Everything here runs on the dispatcher thread and never blocks but in `wait`. Who has something to do stands in a
+//! queue, each client at most once; a turn is bounded, so no client keeps the others waiting. When accepting fails for
+//! want of file descriptors or memory, it pauses instead of spinning.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+use yonder::sched::{Activity, Done, Frontend, Outcome};
+use yonder_units::Nanos;
+
+use super::connection::{Connection, Fate};
+use super::handler::{Client, KvReply, KvRequest, Work, WorkDone};
+use super::registry::{Key, Registry};
+use super::report::{Report, Traffic};
+use super::udp::{Listening, UdpPort};
+use super::{ExtraStats, Shutdown};
+use crate::protocol::reply;
+
+const EVENTS_MAX: usize = 1024;
+/// Connections accepted in one turn.
+const ACCEPTS_PER_TURN_MAX: usize = 64;
+/// How long accepting pauses after it failed.
+const ACCEPT_PAUSE_NS: Nanos = 100_000_000;
+/// How often expired items are looked for.
+const CRAWL_PERIOD_NS: Nanos = 25_000_000;
+/// Slots looked at each time: few, so that the worker is soon free again.
+const CRAWL_SLOTS_MAX: usize = 1 << 12;
+/// How long clients get to take their last replies when the server ends.
+const STOP_GRACE_NS: Nanos = 1_000_000_000;
+
+const LISTENER: Token = Token(usize::MAX);
+const DATAGRAMS: Token = Token(usize::MAX - 1);
+pub(super) const WAKER: Token = Token(usize::MAX - 2);
+
+/// The dispatcher's sockets and clients.
+pub struct KvFrontend {
+    poll: Poll,
+    events: Events,
+    waker: Arc<Waker>,
+    listener: Option<TcpListener>,
+    acceptable: bool,
+    accept_from: Nanos,
+    connections: Registry<Connection>,
+    ready: VecDeque<Key>,
+    udp: Option<UdpPort>,
+    report: Report,
+    traffic: Traffic,
+    shutdown: Shutdown,
+    stop_by: Option<Nanos>,
+    time: Time,
+    crawl_from: Nanos,
+    crawling: bool,
+    had_room: bool,
+}
+
+/// Seconds since 1970, from the dispatcher's clock.
+struct Time {
+    started_s: u64,
+    started: Option<Nanos>,
+    now: Nanos,
+}
+
+impl Time {
+    fn note(&mut self, now: Nanos) {
+        self.started.get_or_insert(now);
+        self.now = now;
+    }
+
+    fn uptime_s(&self) -> u32 {
+        (self.now.saturating_sub(self.started.unwrap_or(self.now)) / 1_000_000_000) as u32
+    }
+
+    fn now_s(&self) -> u32 {
+        (self.started_s as u32).wrapping_add(self.uptime_s())
+    }
+}
+
+/// The sockets of a front end, bound but not yet registered.
+pub(super) struct Sockets {
+    pub(super) poll: Poll,
+    pub(super) waker: Arc<Waker>,
+    pub(super) tcp: TcpListener,
+    pub(super) udp: Option<mio::net::UdpSocket>,
+}
+
+impl KvFrontend {
+    /// A front end that begins to serve with its first `poll`. It is `started_s` seconds since 1970.
+    pub(super) fn new(mut sockets: Sockets, report: Report, shutdown: Shutdown, started_s: u64) -> io::Result<Self> {
+        let registry = sockets.poll.registry();
+        registry.register(&mut sockets.tcp, LISTENER, Interest::READABLE)?;
+        let mut udp = sockets.udp.map(|socket| UdpPort::new(socket, report.config.value_bytes_max));
+        if let Some(udp) = &mut udp {
+            registry.register(udp.socket(), DATAGRAMS, Interest::READABLE | Interest::WRITABLE)?;
+        }
+        Ok(Self {
+            poll: sockets.poll,
+            events: Events::with_capacity(EVENTS_MAX),
+            waker: sockets.waker,
+            listener: Some(sockets.tcp),
+            acceptable: true,
+            accept_from: 0,
+            connections: Registry::new(),
+            ready: VecDeque::new(),
+            udp,
+            report,
+            traffic: Traffic::default(),
+            shutdown,
+            stop_by: None,
+            time: Time { started_s, started: None, now: 0 },
+            crawl_from: 0,
+            crawling: false,
+            had_room: true,
+        })
+    }
+
+    /// Adds lines to what `stats` answers.
+    pub fn extra_stats(&mut self, extra: ExtraStats) {
+        self.report.extra = Some(extra);
+    }
+
+    /// Waits up to `timeout` for sockets to become ready, and notes who has something to do.
+    fn collect(&mut self, timeout: Duration) {
+        if let Err(error) = self.poll.poll(&mut self.events, Some(timeout)) {
+            // Nothing but a signal ends the wait with an error; the next turn asks again.
+            tracing::debug!(%error, "waiting for sockets");
+            return;
+        }
+        for event in &self.events {
+            match event.token() {
+                LISTENER => self.acceptable = true,
+                DATAGRAMS => self.udp.iter_mut().for_each(UdpPort::note_ready),
+                WAKER => {}
+                Token(slot) => {
+                    let Some(key) = self.connections.key_at(slot) else { continue };
+                    if let Some(connection) = self.connections.get_mut(key) {
+                        connection.note(event);
+                        enqueue(&mut self.ready, key, connection);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Accepts clients that wait. Returns whether there were any.
+    fn accept(&mut self) -> Activity {
+        if !self.acceptable || self.time.now < self.accept_from {
+            return Activity::Idle;
+        }
+        let Some(listener) = &self.listener else { return Activity::Idle };
+        let mut accepted = Vec::new();
+        while self.acceptable && accepted.len() < ACCEPTS_PER_TURN_MAX {
+            match listener.accept() {
+                Ok((socket, _)) => accepted.push(socket),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.acceptable = false,
+                // The client gave up, or a signal came: try the next.
+                Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept connections for now");
+                    self.accept_from = self.time.now + ACCEPT_PAUSE_NS;
+                    break;
+                }
+            }
+        }
+        let activity = if accepted.is_empty() { Activity::Idle } else { Activity::Busy };
+        for socket in accepted {
+            self.admit_client(socket);
+        }
+        activity
+    }
+
+    fn admit_client(&mut self, mut socket: TcpStream) {
+        if self.connections.len() >= self.report.config.connections_max {
+            self.traffic.connections_rejected += 1;
+            // Best effort: the client learns the reason if its socket takes the line at once.
+            let _ = io::Write::write(&mut socket, reply::TOO_MANY_CONNECTIONS);
+            return;
+        }
+        // Replies are whole when they are sent; without this option a lost one is only slower.
+        let _ = socket.set_nodelay(true);
+        let key = self.connections.insert(Connection::new(socket, self.report.config.value_bytes_max));
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self.poll.registry().register(connection.socket(), Token(key.slot()), interest) {
+            tracing::warn!(%error, "cannot watch a connection");
+            self.connections.remove(key);
+            return;
+        }
+        self.traffic.connections_total += 1;
+        self.traffic.connections = self.connections.len() as u64;
+    }
+
+    fn serve_datagrams(&mut self, room: &mut usize, admit: &mut dyn FnMut(KvRequest)) -> Activity {
+        let Some(udp) = &mut self.udp else { return Activity::Idle };
+        let listening = if self.stop_by.is_some() { Listening::No } else { Listening::Yes };
+        let mut busy = udp.move_datagrams(listening, &mut self.traffic);
+        let (report, time) = (&self.report, &self.time);
+        while *room > 0 {
+            let next = udp.next_command(&mut self.traffic, &mut |kind, output, traffic| {
+                report.answer(kind, traffic, time.uptime_s(), time.now_s(), output);
+            });
+            let Some((key, command)) = next else { break };
+            admit(KvRequest { work: Work::Execute { client: Client::Udp(key), command }, now_s: time.now_s() });
+            *room -= 1;
+            busy = true;
+        }
+        if busy { Activity::Busy } else { Activity::Idle }
+    }
+
+    fn serve_connections(&mut self, room: &mut usize, admit: &mut dyn FnMut(KvRequest)) -> Activity {
+        let mut activity = Activity::Idle;
+        // Those that queue up again meanwhile wait for the next call.
+        for _ in 0..self.ready.len() {
+            if *room == 0 {
+                break;
+            }
+            let Some(key) = self.ready.pop_front() else { break };
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            activity = Activity::Busy;
+            connection.queued = false;
+            let (report, time) = (&self.report, &self.time);
+            let fate = connection.turn(&mut self.traffic, &mut |kind, output, traffic| {
+                report.answer(kind, traffic, time.uptime_s(), time.now_s(), output);
+            });
+            match fate {
+                Fate::Waits => {}
+                Fate::Again => enqueue(&mut self.ready, key, connection),
+                Fate::Executes(command) => {
+                    admit(KvRequest { work: Work::Execute { client: Client::Tcp(key), command }, now_s: time.now_s() });
+                    *room -= 1;
+                }
+                Fate::Over => self.close(key),
+            }
+        }
+        activity
+    }
+
+    fn close(&mut self, key: Key) {
+        let Some(mut connection) = self.connections.remove(key) else { return };
+        // Closing the socket ends its registration as well, should this fail.
+        let _ = self.poll.registry().deregister(connection.socket());
+        self.traffic.connections = self.connections.len() as u64;
+        // A file descriptor is free again.
+        self.accept_from = 0;
+    }
+
+    /// Once the server was told to end: takes nothing new, and drops who does not take replies in time.
+    fn obey_shutdown(&mut self) {
+        if !self.shutdown.requested.load(Ordering::Acquire) {
+            return;
+        }
+        match self.stop_by {
+            None => {
+                self.stop_by = Some(self.time.now + STOP_GRACE_NS);
+                self.listener = None;
+                for key in self.connections.keys() {
+                    if let Some(connection) = self.connections.get_mut(key) {
+                        connection.stop();
+                        enqueue(&mut self.ready, key, connection);
+                    }
+                }
+            }
+            Some(stop_by) if self.time.now >= stop_by => {
+                self.connections.keys().into_iter().for_each(|key| self.close(key));
+                self.udp = None;
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn crawl(&mut self, room: &mut usize, admit: &mut dyn FnMut(KvRequest)) {
+        if *room > 0 && !self.crawling && self.stop_by.is_none() && self.time.now >= self.crawl_from {
+            self.crawl_from = self.time.now + CRAWL_PERIOD_NS;
+            self.crawling = true;
+            admit(KvRequest { work: Work::Crawl { slots_max: CRAWL_SLOTS_MAX }, now_s: self.time.now_s() });
+            *room -= 1;
+        }
+    }
+
+    /// Whether `poll` would find work without anything happening first.
+    fn has_work(&self) -> bool {
+        let waiting = !self.ready.is_empty() || self.udp.as_ref().is_some_and(UdpPort::has_work);
+        waiting && self.had_room
+    }
+}
+
+impl Frontend for KvFrontend {
+    type Request = KvRequest;
+    type Reply = KvReply;
+
+    fn poll(&mut self, now: Nanos, room: usize, admit: &mut dyn FnMut(KvRequest)) -> Activity {
+        self.time.note(now);
+        let mut left = room;
+        self.collect(Duration::ZERO);
+        self.obey_shutdown();
+        let activities =
+            [self.accept(), self.serve_datagrams(&mut left, admit), self.serve_connections(&mut left, admit)];
+        self.crawl(&mut left, admit);
+        self.had_room = left > 0;
+        if activities.contains(&Activity::Busy) { Activity::Busy } else { Activity::Idle }
+    }
+
+    fn complete(&mut self, now: Nanos, done: Done<KvReply>) {
+        self.time.note(now);
+        self.had_room = true;
+        let Outcome::Reply(reply) = done.outcome else {
+            // The handler catches panics, so this is one outside of it; its client cannot be told any more.
+            tracing::error!("a request was lost to a panic");
+            return;
+        };
+        match reply.outcome {
+            WorkDone::Crawled => self.crawling = false,
+            WorkDone::Executed { client: Client::Udp(key), execution } => {
+                if let Some(udp) = &mut self.udp {
+                    udp.executed(key, execution.reply, execution.rest);
+                }
+            }
+            WorkDone::Executed { client: Client::Tcp(key), execution } => {
+                let Some(connection) = self.connections.get_mut(key) else { return };
+                if connection.executed(execution.reply, execution.rest, &mut self.traffic) {
+                    self.close(key);
+                } else {
+                    enqueue(&mut self.ready, key, connection);
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        let timeout = if self.has_work() { Duration::ZERO } else { timeout.min(Duration::from_nanos(ACCEPT_PAUSE_NS)) };
+        self.collect(timeout);
+    }
+
+    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let waker = Arc::clone(&self.waker);
+        // Waking fails only when the front end is gone, and then nobody sleeps.
+        Arc::new(move || drop(waker.wake()))
+    }
+
+    fn is_finished(&self) -> bool {
+        let served = self.connections.len() == 0 && self.udp.as_ref().is_none_or(UdpPort::is_idle);
+        self.stop_by.is_some() && served
+    }
+}
+
+fn enqueue(ready: &mut VecDeque<Key>, key: Key, connection: &mut Connection) {
+    if !connection.queued {
+        connection.queued = true;
+        ready.push_back(key);
+    }
+}

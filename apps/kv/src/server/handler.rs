@@ -1,0 +1,76 @@
+//! What workers run: [`KvHandler`] executes one [`KvRequest`] on the store.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use yonder::sched::Handler;
+
+use super::registry::Key;
+use crate::memory::ItemMemory;
+use crate::protocol::{Command, reply};
+use crate::store::{Execution, Store};
+
+/// Who waits for a reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Client {
+    Tcp(Key),
+    Udp(Key),
+}
+
+/// One unit of work.
+pub struct KvRequest {
+    pub(super) work: Work,
+    /// Seconds since 1970.
+    pub(super) now_s: u32,
+}
+
+pub(super) enum Work {
+    Execute { client: Client, command: Command },
+    Crawl { slots_max: usize },
+}
+
+/// What a [`KvRequest`] led to.
+pub struct KvReply {
+    pub(super) outcome: WorkDone,
+}
+
+pub(super) enum WorkDone {
+    Executed { client: Client, execution: Execution },
+    Crawled,
+}
+
+/// Serves requests from a store. Shared by all workers.
+pub struct KvHandler<M: ItemMemory> {
+    pub(super) store: Arc<Store<M>>,
+}
+
+impl<M: ItemMemory> KvHandler<M> {
+    /// The store that requests are served from.
+    pub fn store(&self) -> &Arc<Store<M>> {
+        &self.store
+    }
+}
+
+impl<M: ItemMemory> Handler for KvHandler<M> {
+    type Request = KvRequest;
+    type Reply = KvReply;
+
+    fn handle(&self, request: KvRequest) -> KvReply {
+        let KvRequest { work, now_s } = request;
+        let outcome = match work {
+            Work::Execute { client, command } => {
+                // A panic must reach this client as an error, not leave it waiting. Locks and slots are given back while
+                // it unwinds.
+                let executed = catch_unwind(AssertUnwindSafe(|| self.store.execute(command, now_s)));
+                let execution =
+                    executed.unwrap_or_else(|_| Execution { reply: reply::INTERNAL_ERROR.to_vec(), rest: None });
+                WorkDone::Executed { client, execution }
+            }
+            Work::Crawl { slots_max } => {
+                self.store.crawl(now_s, slots_max);
+                WorkDone::Crawled
+            }
+        };
+        KvReply { outcome }
+    }
+}

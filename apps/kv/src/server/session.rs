@@ -1,0 +1,181 @@
+//! One client's conversation, without its socket: [`Session`] holds its input and output and says what to do next.
+//!
+//! At most one command of a session is being executed at a time; later ones wait in the input, so replies keep the
+//! order of the requests. Cheap commands (`version`, `quit`, `verbosity`, `stats`, errors) are answered right here.
+//! A client that does not take its replies is not listened to until it does.
+
+use super::buffers::{Input, Output};
+use crate::protocol::{Command, Parser, StatsKind, Step};
+
+/// What the server calls itself. Clients look at the leading numbers for what they may use.
+pub(super) const VERSION: &str = concat!("1.6.18-yonder-", env!("CARGO_PKG_VERSION"));
+const VERSION_REPLY: &[u8] = concat!("VERSION 1.6.18-yonder-", env!("CARGO_PKG_VERSION"), "\r\n").as_bytes();
+
+/// Commands answered in one go before other clients get their turn.
+const INLINE_COMMANDS_MAX: usize = 64;
+
+/// What a session does next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// This is to be executed, then [`Session::executed`].
+    Execute(Command),
+    /// More input is needed: `bytes` in total.
+    Input {
+        /// As [`Step::NeedMore`] says.
+        bytes: usize,
+    },
+    /// Output must be sent first.
+    Output,
+    /// It has more to do, but others first.
+    Turn,
+    /// Nothing more, once the output is sent.
+    End,
+}
+
+/// Whether more input may come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// The client sends no more; what it has sent is still served.
+    HalfClosed,
+    /// Nothing more is served.
+    Ended,
+    /// Nothing more is served, because what the client sends cannot be understood.
+    Refused,
+}
+
+/// One client's conversation.
+pub(super) struct Session {
+    parser: Parser,
+    pub(super) input: Input,
+    pub(super) output: Output,
+    output_bytes_max: usize,
+    rest: Option<Command>,
+    phase: Phase,
+}
+
+impl Session {
+    /// A session that stops to listen while more than `output_bytes_max` bytes of output wait.
+    pub(super) fn new(value_bytes_max: usize, output_bytes_max: usize, input: Input) -> Self {
+        Self {
+            parser: Parser::new(value_bytes_max),
+            input,
+            output: Output::default(),
+            output_bytes_max,
+            rest: None,
+            phase: Phase::Open,
+        }
+    }
+
+    /// What to do next, when nothing is being executed. `describe` writes statistics.
+    pub(super) fn next(&mut self, describe: &mut dyn FnMut(StatsKind, &mut Output)) -> Next {
+        for _ in 0..INLINE_COMMANDS_MAX {
+            if self.output.len() > self.output_bytes_max {
+                return Next::Output;
+            }
+            if let Some(rest) = self.rest.take() {
+                return Next::Execute(rest);
+            }
+            if self.is_ended() {
+                return Next::End;
+            }
+            let parsed = self.parser.step(self.input.data());
+            self.input.consume(parsed.consumed);
+            match parsed.step {
+                Step::Execute(command) => return Next::Execute(command),
+                Step::NeedMore { .. } if self.phase == Phase::HalfClosed => self.end(),
+                Step::NeedMore { bytes } => return Next::Input { bytes },
+                Step::Stats(kind) => describe(kind, &mut self.output),
+                Step::Version => self.output.push(VERSION_REPLY),
+                Step::Answer(bytes) => self.output.push(bytes),
+                Step::Quit => self.end(),
+                Step::Close(bytes) => {
+                    self.output.push(bytes);
+                    self.phase = Phase::Refused;
+                }
+            }
+        }
+        Next::Turn
+    }
+
+    /// A command was executed.
+    pub(super) fn executed(&mut self, reply: Vec<u8>, rest: Option<Command>) {
+        self.output.push_owned(reply);
+        self.rest = rest;
+    }
+
+    /// No input will come any more.
+    pub(super) fn input_ended(&mut self) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::HalfClosed;
+        }
+    }
+
+    /// Nothing more is read or executed.
+    pub(super) fn end(&mut self) {
+        self.phase = Phase::Ended;
+    }
+
+    /// Whether only output is left, if anything.
+    pub(super) fn is_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended | Phase::Refused) && self.rest.is_none()
+    }
+
+    /// Whether it ended because of what the client sent, of which there may be more.
+    pub(super) fn is_refused(&self) -> bool {
+        self.phase == Phase::Refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(input: &[u8]) -> Session {
+        Session::new(1 << 20, 100, Input::holding(input))
+    }
+
+    fn next(session: &mut Session) -> Next {
+        session.next(&mut |_, _| {})
+    }
+
+    #[test]
+    fn commands_wait_for_the_one_under_way() {
+        let mut session = session(b"version\r\nget a\r\nget b\r\nbad\r\nquit\r\nversion\r\n");
+        assert!(matches!(next(&mut session), Next::Execute(Command::Get { .. })));
+        session.executed(b"A".to_vec(), None);
+        assert!(matches!(next(&mut session), Next::Execute(Command::Get { .. })));
+        session.executed(b"B".to_vec(), None);
+        assert!(matches!(next(&mut session), Next::End));
+        let expected = [VERSION_REPLY, b"AB", b"ERROR\r\n"].concat();
+        assert_eq!(session.output.take(), expected);
+    }
+
+    #[test]
+    fn the_rest_of_a_command_comes_first_and_waits_for_room() {
+        let mut session = session(b"get a\r\nversion\r\n");
+        let Next::Execute(command) = next(&mut session) else { panic!("a command is there") };
+        session.executed(vec![b'x'; 101], Some(command.clone()));
+        assert!(matches!(next(&mut session), Next::Output));
+        session.output.take();
+        let Next::Execute(rest) = next(&mut session) else { panic!("the rest is there") };
+        assert_eq!(rest, command);
+    }
+
+    #[test]
+    fn cheap_commands_let_others_have_their_turn() {
+        let mut session = session(&b"verbosity 1 noreply\r\n".repeat(INLINE_COMMANDS_MAX + 1));
+        assert!(matches!(next(&mut session), Next::Turn));
+        assert!(matches!(next(&mut session), Next::Input { .. }));
+    }
+
+    #[test]
+    fn half_closed_clients_are_served() {
+        let mut session = session(b"get a\r\nge");
+        session.input_ended();
+        assert!(matches!(next(&mut session), Next::Execute(_)));
+        assert!(!session.is_ended());
+        assert!(matches!(next(&mut session), Next::End));
+        assert!(session.is_ended());
+    }
+}

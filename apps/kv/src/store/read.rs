@@ -1,0 +1,136 @@
+//! The commands that change no value: `get` and its kin, `touch`.
+
+use std::io::Write;
+
+use super::bucket::{Bucket, Found};
+use super::item::{DEADLINE_AT, HEADER_BYTES, Header};
+use super::stats::Stat;
+use super::{Death, Execution, Failure, Store};
+use crate::memory::ItemMemory;
+use crate::protocol::{CasShown, Command, Exptime, Keys, reply};
+
+/// Once a reply has grown to this, the remaining keys of a `get` are left for another execution.
+const REPLY_BYTES_SOFT_MAX: usize = 256 << 10;
+
+/// What a lookup finds. Dead items have been removed.
+enum Lookup {
+    Live(Found),
+    Absent(Option<Death>),
+}
+
+impl<M: ItemMemory> Store<M> {
+    pub(super) fn get(&self, mut keys: Keys, cas: CasShown, touch: Option<Exptime>, now_s: u32) -> Execution {
+        let mut reply = Vec::new();
+        while reply.len() < REPLY_BYTES_SOFT_MAX {
+            let Some(key) = keys.next_key() else {
+                reply.extend_from_slice(reply::END);
+                return Execution { reply, rest: None };
+            };
+            if let Err(error) = self.get_key(key, cas, touch, now_s, &mut reply) {
+                return Execution { reply: self.failed(&Failure::Far(error)).to_vec(), rest: None };
+            }
+        }
+        Execution { reply, rest: Some(Command::Get { keys, cas, touch }) }
+    }
+
+    pub(super) fn touch(&self, key: &[u8], exptime: Exptime, now_s: u32) -> Result<&'static [u8], Failure<M::Error>> {
+        let hash = self.table.hash(key);
+        let bucket = self.lock(hash.bucket_part());
+        self.counters.add(Stat::CmdTouch, 1);
+        let Lookup::Live(found) = self.look_up(&bucket, hash, key, now_s)? else {
+            self.counters.add(Stat::TouchMisses, 1);
+            return Ok(reply::NOT_FOUND);
+        };
+        self.set_deadline(&found, exptime.deadline_s(now_s))?;
+        self.counters.add(Stat::TouchHits, 1);
+        Ok(reply::TOUCHED)
+    }
+
+    fn get_key(
+        &self,
+        key: &[u8],
+        cas: CasShown,
+        touch: Option<Exptime>,
+        now_s: u32,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), M::Error> {
+        let hash = self.table.hash(key);
+        let bucket = self.lock(hash.bucket_part());
+        self.counters.add(if touch.is_some() { Stat::CmdTouch } else { Stat::CmdGet }, 1);
+        let found = match self.look_up(&bucket, hash, key, now_s)? {
+            Lookup::Live(found) => found,
+            Lookup::Absent(death) => {
+                self.count_miss(touch, death);
+                return Ok(());
+            }
+        };
+        append_value_line(reply, key, &found.header, cas);
+        self.append_value(&found, reply)?;
+        reply.extend_from_slice(b"\r\n");
+        if let Some(exptime) = touch {
+            self.set_deadline(&found, exptime.deadline_s(now_s))?;
+            self.counters.add(Stat::TouchHits, 1);
+        }
+        self.slots.with(found.offset, |state| state.used());
+        self.counters.add(Stat::GetHits, 1);
+        Ok(())
+    }
+
+    fn count_miss(&self, touch: Option<Exptime>, death: Option<Death>) {
+        self.counters.add(Stat::GetMisses, 1);
+        if touch.is_some() {
+            self.counters.add(Stat::TouchMisses, 1);
+        }
+        match death {
+            Some(Death::Expired) => self.counters.add(Stat::GetExpired, 1),
+            Some(Death::Flushed) => self.counters.add(Stat::GetFlushed, 1),
+            None => {}
+        }
+    }
+
+    fn look_up(
+        &self,
+        bucket: &Bucket<'_, M>,
+        hash: super::bucket::Hash,
+        key: &[u8],
+        now_s: u32,
+    ) -> Result<Lookup, M::Error> {
+        let Some(found) = bucket.find(hash, key)? else {
+            return Ok(Lookup::Absent(None));
+        };
+        match self.death(&found.header, now_s) {
+            None => Ok(Lookup::Live(found)),
+            death => {
+                drop(bucket.unlink(&found)?);
+                Ok(Lookup::Absent(death))
+            }
+        }
+    }
+
+    fn set_deadline(&self, found: &Found, deadline_s: u32) -> Result<(), M::Error> {
+        if found.header.deadline_s != deadline_s {
+            self.memory.write(found.offset + DEADLINE_AT, &deadline_s.to_le_bytes())?;
+            self.slots.with(found.offset, |state| state.set_deadline(deadline_s));
+        }
+        Ok(())
+    }
+
+    /// Appends the value of an item. After an error `into` may have grown.
+    pub(super) fn append_value(&self, found: &Found, into: &mut Vec<u8>) -> Result<(), M::Error> {
+        let start = into.len();
+        into.resize(start + found.header.value_bytes as usize, 0);
+        let offset = found.offset + HEADER_BYTES as u64 + u64::from(found.header.key_bytes);
+        self.memory.read(offset, &mut into[start..])
+    }
+}
+
+fn append_value_line(reply: &mut Vec<u8>, key: &[u8], header: &Header, cas: CasShown) {
+    reply.reserve(key.len() + header.value_bytes as usize + 64);
+    reply.extend_from_slice(b"VALUE ");
+    reply.extend_from_slice(key);
+    let written = match cas {
+        CasShown::No => write!(reply, " {} {}\r\n", header.flags, header.value_bytes),
+        CasShown::Yes => write!(reply, " {} {} {}\r\n", header.flags, header.value_bytes, header.cas),
+    };
+    written.expect("writing to a vector cannot fail");
+}

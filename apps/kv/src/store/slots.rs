@@ -1,0 +1,240 @@
+//! Local metadata of slots: four bytes each, so that eviction and expiry sweeps touch no far page.
+//!
+//! [`SlotState`] is one word: whether the slot holds a linked item, whether another item follows in its chain, the
+//! second-chance counter, and the expiry in steps of [`EXPIRY_STEP_S`]. [`Slab`] is the fixed part of a slab;
+//! [`SlotTable`] finds the slab of an offset.
+//!
+//! Who may write: the holder of the bucket lock of the slot's item, except the second-chance counter, which the victim
+//! sweep lowers at any time. A slab leaves the table only when none of its slots is linked, so the slab of an item
+//! stays as long as the bucket lock is held.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::item::Link;
+use super::shape::{Class, ClassIndex, UNIT_BYTES};
+
+/// Resolution of the expiry that slots know, in seconds.
+const EXPIRY_STEP_S: u32 = 16;
+
+const LINKED: u32 = 1 << 31;
+const HAS_NEXT: u32 = 1 << 30;
+const CHANCE_SHIFT: u32 = 28;
+const CHANCE_MASK: u32 = 3 << CHANCE_SHIFT;
+const CHANCE_ONE: u32 = 1 << CHANCE_SHIFT;
+const EXPIRY_MASK: u32 = CHANCE_ONE - 1;
+
+const _: () = assert!(u32::MAX / EXPIRY_STEP_S <= EXPIRY_MASK);
+
+/// What is known locally about one slot.
+#[derive(Default)]
+pub(super) struct SlotState(AtomicU32);
+
+/// What a sweep finds in a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Swept {
+    /// No linked item: free, or being written.
+    Empty,
+    /// An item that has expired or has used up its chances.
+    Victim,
+    /// An item that stays, with this many chances left.
+    Kept {
+        /// 0 to 2.
+        chances: u32,
+    },
+}
+
+impl SlotState {
+    /// The slot's item was linked: it starts with one chance.
+    pub(super) fn link(&self, deadline_s: u32, next: Link) {
+        self.0.store(LINKED | CHANCE_ONE | expiry_bits(deadline_s) | next_bit(next), Relaxed);
+    }
+
+    /// The slot's item was unlinked.
+    pub(super) fn unlink(&self) {
+        self.0.store(0, Relaxed);
+    }
+
+    /// The item behind this one in the chain has changed.
+    pub(super) fn set_next(&self, next: Link) {
+        self.replace(HAS_NEXT, next_bit(next));
+    }
+
+    pub(super) fn has_next(&self) -> bool {
+        self.0.load(Relaxed) & HAS_NEXT != 0
+    }
+
+    pub(super) fn set_deadline(&self, deadline_s: u32) {
+        self.replace(EXPIRY_MASK, expiry_bits(deadline_s));
+    }
+
+    /// The item was read: it earns a chance, up to three. Reading a hot item writes nothing.
+    pub(super) fn used(&self) {
+        let state = self.0.load(Relaxed);
+        if state & CHANCE_MASK != CHANCE_MASK {
+            // Losing this race loses one chance, which does no harm.
+            let _ = self.0.compare_exchange(state, state + CHANCE_ONE, Relaxed, Relaxed);
+        }
+    }
+
+    /// Takes a chance from the item, or finds it to be a victim.
+    pub(super) fn sweep(&self, now_s: u32) -> Swept {
+        let state = self.0.load(Relaxed);
+        if state & LINKED == 0 {
+            return Swept::Empty;
+        }
+        if state & CHANCE_MASK == 0 || expired(state, now_s) {
+            return Swept::Victim;
+        }
+        let lowered = state - CHANCE_ONE;
+        let _ = self.0.compare_exchange(state, lowered, Relaxed, Relaxed);
+        Swept::Kept { chances: (lowered & CHANCE_MASK) >> CHANCE_SHIFT }
+    }
+
+    pub(super) fn is_linked(&self) -> bool {
+        self.0.load(Relaxed) & LINKED != 0
+    }
+
+    /// Whether the slot holds an item that has certainly expired.
+    pub(super) fn is_expired(&self, now_s: u32) -> bool {
+        let state = self.0.load(Relaxed);
+        state & LINKED != 0 && expired(state, now_s)
+    }
+
+    fn replace(&self, mask: u32, bits: u32) {
+        let changed = self.0.fetch_update(Relaxed, Relaxed, |state| Some(state & !mask | bits));
+        debug_assert!(changed.is_ok());
+    }
+}
+
+fn next_bit(next: Link) -> u32 {
+    if next.is_none() { 0 } else { HAS_NEXT }
+}
+
+/// Rounded up, so that an item never looks expired too early.
+fn expiry_bits(deadline_s: u32) -> u32 {
+    deadline_s.div_ceil(EXPIRY_STEP_S).min(EXPIRY_MASK)
+}
+
+fn expired(state: u32, now_s: u32) -> bool {
+    let expiry = state & EXPIRY_MASK;
+    expiry != 0 && now_s / EXPIRY_STEP_S >= expiry
+}
+
+/// A run of units with slots of one class.
+pub(super) struct Slab {
+    /// Its first unit, which also names it.
+    pub(super) first_unit: u32,
+    pub(super) class: ClassIndex,
+    pub(super) shape: Class,
+    slots: Box<[SlotState]>,
+}
+
+impl Slab {
+    pub(super) fn new(first_unit: u32, class: ClassIndex, shape: Class) -> Self {
+        Self { first_unit, class, shape, slots: (0..shape.slots).map(|_| SlotState::default()).collect() }
+    }
+
+    pub(super) fn state(&self, slot: u16) -> &SlotState {
+        &self.slots[usize::from(slot)]
+    }
+
+    /// Byte offset of a slot in the memory.
+    pub(super) fn offset_of(&self, slot: u16) -> u64 {
+        self.start() + self.shape.offset_of(slot) as u64
+    }
+
+    /// The slot that holds the byte at `offset` of the memory.
+    pub(super) fn slot_at(&self, offset: u64) -> u16 {
+        self.shape.slot_at((offset - self.start()) as usize)
+    }
+
+    fn start(&self) -> u64 {
+        u64::from(self.first_unit) * UNIT_BYTES as u64
+    }
+}
+
+/// The slab of every unit.
+pub(super) struct SlotTable {
+    units: Box<[RwLock<Option<Arc<Slab>>>]>,
+}
+
+impl SlotTable {
+    pub(super) fn new(units: u32) -> Self {
+        Self { units: (0..units).map(|_| RwLock::new(None)).collect() }
+    }
+
+    pub(super) fn units(&self) -> u32 {
+        self.units.len() as u32
+    }
+
+    /// Looks at the state of the slot at `offset`, which holds an item whose bucket is locked by the caller.
+    pub(super) fn with<R>(&self, offset: u64, look: impl FnOnce(&SlotState) -> R) -> R {
+        let unit = self.units[(offset / UNIT_BYTES as u64) as usize].read().unwrap_or_else(PoisonError::into_inner);
+        let slab = unit.as_ref().expect("a linked item's slab is in the table");
+        look(slab.state(slab.slot_at(offset)))
+    }
+
+    /// The slab that covers a unit, if any.
+    pub(super) fn slab(&self, unit: u32) -> Option<Arc<Slab>> {
+        self.units[unit as usize].read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn install(&self, slab: &Arc<Slab>) {
+        self.set(slab, Some(slab));
+    }
+
+    pub(super) fn remove(&self, slab: &Arc<Slab>) {
+        self.set(slab, None);
+    }
+
+    fn set(&self, slab: &Slab, entry: Option<&Arc<Slab>>) {
+        let first = slab.first_unit as usize;
+        for unit in &self.units[first..first + slab.shape.slab_units as usize] {
+            *unit.write().unwrap_or_else(PoisonError::into_inner) = entry.cloned();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chances_are_earned_and_taken() {
+        let state = SlotState::default();
+        assert_eq!(state.sweep(0), Swept::Empty);
+        state.link(0, Link::NONE);
+        state.used();
+        assert_eq!(state.sweep(0), Swept::Kept { chances: 1 });
+        assert_eq!(state.sweep(0), Swept::Kept { chances: 0 });
+        assert_eq!(state.sweep(0), Swept::Victim);
+        for _ in 0..10 {
+            state.used();
+        }
+        assert_eq!(state.sweep(0), Swept::Kept { chances: 2 });
+        state.unlink();
+        assert_eq!(state.sweep(0), Swept::Empty);
+    }
+
+    #[test]
+    fn expiry_is_never_early_and_at_most_a_step_late() {
+        let state = SlotState::default();
+        for deadline_s in [1, 16, 17, 1_700_000_003, u32::MAX - EXPIRY_STEP_S] {
+            state.link(deadline_s, Link::NONE);
+            assert!(!state.is_expired(deadline_s - 1), "{deadline_s}");
+            assert!(state.is_expired(deadline_s + EXPIRY_STEP_S - 1), "{deadline_s}");
+        }
+        state.set_deadline(0);
+        assert!(!state.is_expired(u32::MAX));
+    }
+
+    #[test]
+    fn the_next_bit_follows_the_chain() {
+        let state = SlotState::default();
+        state.link(0, Link::new(64, 0));
+        assert!(state.has_next());
+        state.set_next(Link::NONE);
+        assert!(!state.has_next() && state.is_linked());
+    }
+}

@@ -1,0 +1,10 @@
+//! Tests of the crate from outside: the store, the server over loopback sockets, and both against memcached itself.
+
+mod against_memcached;
+mod exhaustion;
+mod far;
+mod harness;
+mod memory;
+mod server;
+mod store;
+mod store_threads;

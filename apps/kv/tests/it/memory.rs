@@ -1,0 +1,184 @@
+//! Local memory in the shape of far memory, that can fail on purpose: [`FlatMemory`]. And ways to run commands on it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use yonder_kv::protocol::{Command, Parser, Step};
+use yonder_kv::{ItemMemory, Store};
+
+const PAGE_BYTES: u64 = 4096;
+const VALUE_BYTES_MAX: usize = 1 << 20;
+const PANIC: u64 = u64::MAX;
+
+/// An injected paging error.
+#[derive(Clone, Debug)]
+pub(crate) struct Lost;
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the node is lost, for a test")
+    }
+}
+
+impl std::error::Error for Lost {}
+
+/// Which accesses fail.
+pub(crate) enum Faults {
+    /// None.
+    Never,
+    /// All.
+    Always,
+    /// One in this many, by a fixed pseudo-random sequence.
+    OneIn(u64),
+    /// All, with a panic instead of an error.
+    Panic,
+}
+
+/// Memory in pages, each behind a lock, so that an access of several pages is no more atomic than a far one.
+#[derive(Clone)]
+pub(crate) struct FlatMemory(Arc<Inner>);
+
+struct Inner {
+    pages: Vec<Mutex<Box<[u8]>>>,
+    /// 0: never fail; 1: always; n: one in n; [`PANIC`]: panic.
+    fail_one_in: AtomicU64,
+    sequence: AtomicU64,
+    accesses: AtomicU64,
+}
+
+impl FlatMemory {
+    pub(crate) fn new(bytes: u64) -> Self {
+        let page = || Mutex::new(vec![0; PAGE_BYTES as usize].into_boxed_slice());
+        Self(Arc::new(Inner {
+            pages: (0..bytes / PAGE_BYTES).map(|_| page()).collect(),
+            fail_one_in: AtomicU64::new(0),
+            sequence: AtomicU64::new(1),
+            accesses: AtomicU64::new(0),
+        }))
+    }
+
+    /// From now on, these accesses fail.
+    pub(crate) fn fail(&self, faults: Faults) {
+        let one_in = match faults {
+            Faults::Never => 0,
+            Faults::Always => 1,
+            Faults::OneIn(one_in) => one_in,
+            Faults::Panic => PANIC,
+        };
+        self.0.fail_one_in.store(one_in, Ordering::Relaxed);
+    }
+
+    /// How many pages have been accessed so far.
+    pub(crate) fn accesses(&self) -> u64 {
+        self.0.accesses.load(Ordering::Relaxed)
+    }
+
+    /// Visits the bytes page by page; a page may fail after earlier ones have been visited.
+    fn visit(
+        &self,
+        offset: u64,
+        len: usize,
+        mut visit: impl FnMut(&mut [u8], std::ops::Range<usize>),
+    ) -> Result<(), Lost> {
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let start = (at % PAGE_BYTES) as usize;
+            let count = (len - done).min(PAGE_BYTES as usize - start);
+            self.fault()?;
+            let mut page = self.0.pages[(at / PAGE_BYTES) as usize].lock().unwrap_or_else(PoisonError::into_inner);
+            visit(&mut page[start..start + count], done..done + count);
+            done += count;
+        }
+        Ok(())
+    }
+
+    fn fault(&self) -> Result<(), Lost> {
+        self.0.accesses.fetch_add(1, Ordering::Relaxed);
+        let one_in = self.0.fail_one_in.load(Ordering::Relaxed);
+        if one_in == 0 {
+            return Ok(());
+        }
+        assert!(one_in != PANIC, "a panic, for a test");
+        let step = self.0.sequence.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        let mixed = (step ^ step >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        if (mixed >> 33).is_multiple_of(one_in) { Err(Lost) } else { Ok(()) }
+    }
+}
+
+impl ItemMemory for FlatMemory {
+    type Error = Lost;
+
+    fn bytes(&self) -> u64 {
+        self.0.pages.len() as u64 * PAGE_BYTES
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Lost> {
+        self.visit(offset, into.len(), |page, range| into[range].copy_from_slice(page))
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), Lost> {
+        self.visit(offset, from.len(), |page, range| page.copy_from_slice(&from[range]))
+    }
+
+    fn read_u64(&self, offset: u64) -> Result<u64, Lost> {
+        let mut bytes = [0; 8];
+        self.read(offset, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    fn write_u64(&self, offset: u64, value: u64) -> Result<(), Lost> {
+        self.write(offset, &value.to_ne_bytes())
+    }
+
+    fn matches(&self, offset: u64, bytes: &[u8]) -> Result<bool, Lost> {
+        let mut same = true;
+        self.visit(offset, bytes.len(), |page, range| same &= *page == bytes[range])?;
+        Ok(same)
+    }
+}
+
+/// Parses commands that need no server.
+pub(crate) fn commands(input: &[u8]) -> Vec<Command> {
+    let mut parser = Parser::new(VALUE_BYTES_MAX);
+    let (mut at, mut commands) = (0, Vec::new());
+    loop {
+        let parsed = parser.step(&input[at..]);
+        at += parsed.consumed;
+        match parsed.step {
+            Step::Execute(command) => commands.push(command),
+            Step::NeedMore { .. } if at == input.len() => return commands,
+            step => panic!("{step:?} at {}", input[at..].escape_ascii()),
+        }
+    }
+}
+
+/// Executes commands to the end and returns the replies.
+pub(crate) fn run(store: &Store<FlatMemory>, input: &[u8], now_s: u32) -> Vec<u8> {
+    let mut reply = Vec::new();
+    for command in commands(input) {
+        let mut next = Some(command);
+        while let Some(command) = next {
+            let execution = store.execute(command, now_s);
+            reply.extend(execution.reply);
+            next = execution.rest;
+        }
+    }
+    reply
+}
+
+/// The value in the reply to a `get` of one key.
+pub(crate) fn value(reply: &[u8]) -> Option<&[u8]> {
+    let line = reply.iter().position(|byte| *byte == b'\n')? + 1;
+    reply.starts_with(b"VALUE ").then(|| &reply[line..reply.len() - b"\r\nEND\r\n".len()])
+}
+
+/// One number of the store's statistics.
+pub(crate) fn stat(store: &Store<FlatMemory>, name: &str) -> u64 {
+    store.stats().iter().find(|(found, _)| *found == name).expect("the statistic exists").1
+}
+
+/// A value that names its key all along, so that a mix of two values is noticed.
+pub(crate) fn stamped(key: u64, len: usize) -> Vec<u8> {
+    format!("[{key}]").bytes().cycle().take(len).collect()
+}

@@ -1,0 +1,39 @@
+//! Load for a key-value server, and the pieces that any load is made of.
+//!
+//! [`KvLoad`] fills a server that speaks memcached's text protocol with verifiable values and then loads it: in an open
+//! loop ([`Rate::PerSecond`]: Poisson arrivals, latency measured from the *intended* start of each request, so that a
+//! slow server cannot hide its own delay) or in a closed loop ([`Rate::Max`]). Every value that comes back is verified
+//! against what may be stored at that moment.
+//!
+//! [`PoissonArrivals`], [`KeyChooser`] and [`LatencyRecorder`] touch no network and no clock; the array benchmark uses
+//! them too.
+//!
+//! Neighbours: `edge/cli` parses the flags into [`LoadSettings`]; `apps/kv` is the server usually loaded;
+//! `apps/report` draws the results.
+//!
+//! Invariant of every run: `requests == completed + errors + dropped`.
+
+mod arrivals;
+mod connection;
+mod coordinator;
+mod keys;
+mod latency;
+mod ledger;
+mod pipeline;
+mod pool;
+mod protocol;
+mod results;
+mod server_stats;
+mod settings;
+mod tally;
+mod value;
+mod wake_timer;
+mod work;
+mod worker;
+
+pub use arrivals::PoissonArrivals;
+pub use coordinator::{KvLoad, LoadError};
+pub use keys::{Distribution, KEYS_MAX, KeyChooser};
+pub use latency::{LatencyRecorder, LatencySummary};
+pub use results::{FillResult, LoadResult, Loop, Progress};
+pub use settings::{LoadSettings, Mix, Rate, SettingError, VALUE_BYTES_MAX, VALUE_BYTES_MIN, Waiting};

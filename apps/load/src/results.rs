@@ -1,0 +1,158 @@
+//! What a run reports: the object behind `yonder load kv --json`, and progress on the way. Pure data.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::coordinator::LoadError;
+use crate::latency::LatencySummary;
+use crate::server_stats::ServerStats;
+use crate::settings::{LoadSettings, Rate};
+use crate::tally::Tally;
+
+/// How requests were started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Loop {
+    /// At Poisson arrivals, whatever the server did.
+    Open,
+    /// Whenever an earlier request was answered.
+    Closed,
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Progress {
+    /// Time since the start.
+    pub elapsed: Duration,
+    /// Requests answered so far.
+    pub ops: u64,
+    /// P99 of the latencies so far, in microseconds.
+    pub p99_us: f64,
+    /// Requests dropped so far.
+    pub dropped: u64,
+    /// Requests failed so far.
+    pub errors: u64,
+}
+
+/// How the fill went: every key was set.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct FillResult {
+    /// Keys that were set.
+    pub keys: u64,
+    /// Bytes of all values.
+    pub value_bytes: u64,
+    /// Seconds it took.
+    pub elapsed_s: f64,
+    /// Sets per second.
+    pub ops_per_s: f64,
+}
+
+/// One run. Serialized, it carries the settings beside the measurements, in one flat object.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct LoadResult {
+    /// Always `load-kv`.
+    pub bench: &'static str,
+    /// The settings in force.
+    #[serde(flatten)]
+    pub settings: LoadSettings,
+    /// The rate asked for.
+    pub rate: Rate,
+    /// Open or closed loop.
+    pub r#loop: Loop,
+    /// Seconds during which requests were started.
+    pub duration_s: f64,
+    /// Requests planned per second, dropped ones included.
+    pub offered_per_s: f64,
+    /// Requests answered within the duration, per second.
+    pub ops_per_s: f64,
+    /// Median latency, from the intended start.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Longest latency.
+    pub max_us: f64,
+    /// Mean latency.
+    pub mean_us: f64,
+    /// Latencies of gets.
+    pub get: LatencySummary,
+    /// Latencies of sets.
+    pub set: LatencySummary,
+    /// Faults of the server that fetched, as its `stats` say; zero if they do not.
+    pub major_faults: u64,
+    /// Faults of the server that needed no fetch.
+    pub minor_faults: u64,
+    /// Bytes that the server fetched from far memory.
+    pub fetched_bytes: u64,
+    /// Bytes that the server wrote to far memory.
+    pub written_bytes: u64,
+    /// Requests planned: answered, failed or dropped.
+    pub requests: u64,
+    /// Requests answered without an error, also after the end of the duration.
+    pub completed: u64,
+    /// Gets of keys that the server did not have.
+    pub misses: u64,
+    /// Values that cannot be right; any of them makes [`LoadResult::verdict`] fail.
+    pub wrong_values: u64,
+    /// What was wrong with the first of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_wrong_value: Option<String>,
+    /// Requests dropped because pipelines and backlog were full.
+    pub dropped: u64,
+    /// Requests that were refused, not answered, or lost with their connection.
+    pub errors: u64,
+    /// What the first of them was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_error: Option<String>,
+}
+
+impl LoadResult {
+    /// Fails if the server returned a wrong value. Misses, drops and errors are for the caller to judge.
+    pub fn verdict(&self) -> Result<(), LoadError> {
+        match &self.first_wrong_value {
+            None => Ok(()),
+            Some(first) => Err(LoadError::WrongValues { count: self.wrong_values, first: first.clone() }),
+        }
+    }
+
+    pub(crate) fn new(
+        settings: LoadSettings,
+        rate: Rate,
+        duration: Duration,
+        tally: Tally,
+        server: ServerStats,
+    ) -> Self {
+        let seconds = duration.as_secs_f64();
+        let all = tally.all().summary();
+        Self {
+            bench: "load-kv",
+            settings,
+            rate,
+            r#loop: if rate == Rate::Max { Loop::Closed } else { Loop::Open },
+            duration_s: seconds,
+            offered_per_s: tally.requests as f64 / seconds,
+            ops_per_s: tally.in_time as f64 / seconds,
+            p50_us: all.p50_us,
+            p99_us: all.p99_us,
+            p999_us: all.p999_us,
+            max_us: all.max_us,
+            mean_us: all.mean_us,
+            get: tally.gets.summary(),
+            set: tally.sets.summary(),
+            major_faults: server.major_faults,
+            minor_faults: server.minor_faults,
+            fetched_bytes: server.fetched_bytes,
+            written_bytes: server.written_bytes,
+            requests: tally.requests,
+            completed: tally.completed(),
+            misses: tally.misses,
+            wrong_values: tally.wrong_values,
+            first_wrong_value: tally.first_wrong,
+            dropped: tally.dropped,
+            errors: tally.errors,
+            first_error: tally.first_error,
+        }
+    }
+}

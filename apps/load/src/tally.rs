@@ -1,0 +1,106 @@
+//! What a loading thread has seen: counters and latencies, handed to the coordinator in batches. Pure.
+
+use yonder_units::Nanos;
+
+use crate::latency::LatencyRecorder;
+use crate::pipeline::{Outcome, Request};
+use crate::protocol::Op;
+
+/// Counters and latencies since the last batch, or merged over batches.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) gets: LatencyRecorder,
+    pub(crate) sets: LatencyRecorder,
+    /// Requests that were planned, whatever became of them.
+    pub(crate) requests: u64,
+    /// Replies that came before the end of the run; later ones are in the latencies only.
+    pub(crate) in_time: u64,
+    pub(crate) misses: u64,
+    pub(crate) wrong_values: u64,
+    /// Refused, unanswered, or lost with their connection.
+    pub(crate) errors: u64,
+    pub(crate) dropped: u64,
+    pub(crate) first_wrong: Option<String>,
+    pub(crate) first_error: Option<String>,
+}
+
+impl Tally {
+    /// Counts the end of `request` at `now`; the run ends at `deadline`.
+    pub(crate) fn count(&mut self, request: Request, outcome: Outcome, now: Nanos, deadline: Nanos) {
+        match outcome {
+            Outcome::Refused(line) => return self.count_errors(1, || line),
+            Outcome::Wrong(why) => {
+                self.wrong_values += 1;
+                self.first_wrong.get_or_insert(why);
+            }
+            Outcome::Miss => self.misses += 1,
+            Outcome::Hit | Outcome::Stored => {}
+        }
+        self.in_time += u64::from(now <= deadline);
+        let recorder = match request.op {
+            Op::Get => &mut self.gets,
+            Op::Set => &mut self.sets,
+        };
+        recorder.record(now.saturating_sub(request.intended));
+    }
+
+    /// Counts `count` requests that failed, and keeps the text of the first.
+    pub(crate) fn count_errors(&mut self, count: u64, text: impl FnOnce() -> String) {
+        self.errors += count;
+        if count > 0 && self.first_error.is_none() {
+            self.first_error = Some(text());
+        }
+    }
+
+    /// Requests that got a reply which was not an error.
+    pub(crate) fn completed(&self) -> u64 {
+        self.gets.len() + self.sets.len()
+    }
+
+    /// Latencies of all requests.
+    pub(crate) fn all(&self) -> LatencyRecorder {
+        let mut all = self.gets.clone();
+        all.merge(&self.sets);
+        all
+    }
+
+    /// Adds another batch.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.gets.merge(&other.gets);
+        self.sets.merge(&other.sets);
+        self.requests += other.requests;
+        self.in_time += other.in_time;
+        self.misses += other.misses;
+        self.wrong_values += other.wrong_values;
+        self.errors += other.errors;
+        self.dropped += other.dropped;
+        self.first_wrong = self.first_wrong.take().or(other.first_wrong);
+        self.first_error = self.first_error.take().or(other.first_error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_add_up() {
+        let get = Request { op: Op::Get, key: 1, intended: 1_000 };
+        let set = Request { op: Op::Set, key: 1, intended: 10_000 };
+        let (mut total, mut batch) = (Tally::default(), Tally::default());
+        batch.count(get, Outcome::Hit, 3_000, 10_000);
+        batch.count(get, Outcome::Miss, 3_000, 10_000);
+        batch.count(set, Outcome::Stored, 11_000, 10_000);
+        total.merge(batch);
+        let mut batch = Tally::default();
+        batch.count(get, Outcome::Wrong("damaged".into()), 3_000, 10_000);
+        batch.count(set, Outcome::Refused("SERVER_ERROR".into()), 3_000, 10_000);
+        batch.count_errors(0, || unreachable!("nothing failed"));
+        total.merge(batch);
+        assert_eq!((total.completed(), total.in_time, total.misses), (4, 3, 1));
+        assert_eq!((total.wrong_values, total.first_wrong.as_deref()), (1, Some("damaged")));
+        assert_eq!((total.errors, total.first_error.as_deref()), (1, Some("SERVER_ERROR")));
+        assert_eq!((total.gets.max_us(), total.sets.max_us()), (2.0, 1.0));
+        assert_eq!(total.all().len(), 4);
+    }
+}

@@ -1,0 +1,24 @@
+//! What a server counts, as Prometheus text over HTTP, and `yonder top`, which shows it live.
+//!
+//! A server implements [`Source`] (a closure will do) and calls [`serve`]: every `GET /metrics` takes a [`Sample`] and
+//! answers it as text. [`top::run`] attaches to such an address from another process, so looking at a server costs it
+//! one sample a second. Percentiles are of the last seconds, not of the whole run.
+//!
+//! Neighbours: `runtime/yonder` counts; `edge/cli` knows the flags `--metrics` and `--attach`. Only text crosses between
+//! [`serve`] and [`top`], so `names` is what the two must agree on.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod http;
+mod names;
+mod render;
+mod sample;
+mod scrape;
+mod server;
+pub mod top;
+mod window;
+
+pub use address::{AddressError, DEFAULT_ADDRESS};
+pub use sample::{Extra, ExtraKind, Requests, Sample, Source};
+pub use server::{MetricsError, MetricsServer, serve};

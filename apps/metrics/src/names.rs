@@ -1,0 +1,38 @@
+//! Names of metrics, labels and stages, as `render` writes them and `top` reads them.
+
+/// What every name starts with.
+pub(crate) const PREFIX: &str = "yonder_";
+
+pub(crate) const MAJOR_FAULTS: &str = "yonder_major_faults_total";
+pub(crate) const MINOR_FAULTS: &str = "yonder_minor_faults_total";
+pub(crate) const PAGING_ERRORS: &str = "yonder_paging_errors_total";
+pub(crate) const FETCH_RETRIES: &str = "yonder_fetch_retries_total";
+pub(crate) const WRITE_RETRIES: &str = "yonder_write_retries_total";
+pub(crate) const FETCHED_BYTES: &str = "yonder_fetched_bytes_total";
+pub(crate) const WRITTEN_BYTES: &str = "yonder_written_bytes_total";
+pub(crate) const FETCHES_IN_FLIGHT: &str = "yonder_fetches_in_flight";
+pub(crate) const LOCAL_PAGES: &str = "yonder_local_pages";
+pub(crate) const LOCAL_LIMIT: &str = "yonder_local_limit_pages";
+pub(crate) const LOCAL_PEAK: &str = "yonder_local_peak_pages";
+pub(crate) const METADATA_BYTES: &str = "yonder_metadata_bytes";
+pub(crate) const FAULT_STAGE: &str = "yonder_fault_stage_seconds";
+
+pub(crate) const REQUESTS: &str = "yonder_requests_total";
+pub(crate) const REQUESTS_PANICKED: &str = "yonder_requests_panicked_total";
+pub(crate) const REQUESTS_IN_SERVICE: &str = "yonder_requests_in_service";
+pub(crate) const REQUEST_STAGE: &str = "yonder_request_stage_seconds";
+
+/// Label of [`LOCAL_PAGES`].
+pub(crate) const STATE: &str = "state";
+/// Labels of [`FAULT_STAGE`] and [`REQUEST_STAGE`].
+pub(crate) const STAGE: &str = "stage";
+pub(crate) const QUANTILE: &str = "quantile";
+
+/// Values of [`STATE`]; the pages of all states add up to the limit.
+pub(crate) const STATES: [&str; 5] = ["resident", "standby", "writing", "buffer", "free"];
+/// Stages of a major fault, in order.
+pub(crate) const FAULT_STAGES: [&str; 5] = ["post", "fetch", "install", "resume", "total"];
+/// Stages of a request, in order.
+pub(crate) const REQUEST_STAGES: [&str; 4] = ["queued", "running", "waiting", "total"];
+/// Values of [`QUANTILE`], as text and as numbers.
+pub(crate) const QUANTILES: [(&str, f64); 4] = [("0.5", 0.5), ("0.9", 0.9), ("0.99", 0.99), ("0.999", 0.999)];

@@ -1,0 +1,110 @@
+//! The figures of a report: which plots there are, what they say, and the ranges that they share. Pure.
+
+use std::ops::Range;
+
+use crate::ReportError;
+use crate::model::{Curve, Point, Report};
+use crate::plot::{Axes, Mark, Marks, Vertical, draw};
+
+/// A plot with its words.
+pub(crate) struct Figure {
+    pub(crate) title: &'static str,
+    pub(crate) caption: &'static str,
+    pub(crate) svg: String,
+}
+
+/// One of a point's latencies, in microseconds.
+type Latency = fn(&Point) -> f64;
+
+/// The percentiles that have a plot, with its title and caption.
+const LATENCIES: [(&str, &str, Latency); 3] = [
+    ("P99.9 latency", "One request in a thousand waits longer.", |point| point.p999_us),
+    ("P99 latency", "One request in a hundred waits longer.", |point| point.p99_us),
+    ("P50 latency", "Half of the requests wait longer.", |point| point.p50_us),
+];
+
+/// The figures of `report`, most telling first; none if nothing was measured.
+pub(crate) fn figures(report: &Report) -> Result<Vec<Figure>, ReportError> {
+    let Some(range) = latency_range(&report.curves) else { return Ok(Vec::new()) };
+    let mut figures = Vec::new();
+    for (title, caption, latency) in LATENCIES {
+        let axes = Axes { horizontal: "achieved, K requests/s", vertical: Vertical::Latency(range.clone()) };
+        let marks = |curve: &Curve| marks(curve, |point| (point.achieved_per_s / 1e3, latency(point)), Some(0.0));
+        let svg = draw(&axes, &report.curves.iter().map(marks).collect::<Vec<_>>())?;
+        figures.push(Figure { title, caption, svg });
+    }
+    let axes = Axes { horizontal: "offered, K requests/s", vertical: Vertical::Throughput };
+    let marks = |curve: &Curve| marks(curve, |point| (point.offered_per_s / 1e3, point.achieved_per_s / 1e3), None);
+    figures.push(Figure {
+        title: "Throughput",
+        caption: "K requests/s; dashed: all that was offered.",
+        svg: draw(&axes, &report.curves.iter().map(marks).collect::<Vec<_>>())?,
+    });
+    Ok(figures)
+}
+
+/// The marks of `curve`, without those that have no place on the axes: a run without answers has no latency.
+fn marks(curve: &Curve, position: impl Fn(&Point) -> (f64, f64), above: Option<f64>) -> Marks {
+    let mark = |point: &Point| {
+        let (x, y) = position(point);
+        Mark { x, y, saturated: point.is_saturated() }
+    };
+    let fits = |mark: &Mark| mark.x.is_finite() && mark.y.is_finite() && above.is_none_or(|least| mark.y > least);
+    curve.points.iter().map(mark).filter(fits).collect()
+}
+
+/// A range that all latency plots share, so that they can be compared: from and to a round number around all points.
+fn latency_range(curves: &[Curve]) -> Option<Range<f64>> {
+    let points = curves.iter().flat_map(|curve| &curve.points);
+    let values = points.flat_map(|point| LATENCIES.map(|(_, _, latency)| latency(point)));
+    let values: Vec<f64> = values.filter(|value| value.is_finite() && *value > 0.0).collect();
+    let least = values.iter().copied().reduce(f64::min)?;
+    let most = values.iter().copied().reduce(f64::max)?;
+    Some(round_down(least * 0.9)..round_up(most * 1.1))
+}
+
+/// The largest of 1, 2 and 5 times a power of ten that is not above `value`.
+fn round_down(value: f64) -> f64 {
+    let decade = 10f64.powf(value.log10().floor());
+    [5.0, 2.0, 1.0].into_iter().map(|step| step * decade).find(|round| *round <= value).unwrap_or(decade)
+}
+
+/// The smallest of 1, 2, 5 and 10 times a power of ten that is not below `value`.
+fn round_up(value: f64) -> f64 {
+    let decade = 10f64.powf(value.log10().floor());
+    [1.0, 2.0, 5.0].into_iter().map(|step| step * decade).find(|round| *round >= value).unwrap_or(decade * 10.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::samples::{empty, point, report};
+
+    #[test]
+    fn ranges_are_round() {
+        assert_eq!([7.0, 5.0, 4.9, 1.0].map(round_down), [5.0, 5.0, 2.0, 1.0]);
+        assert_eq!([7.0, 5.0, 5.1, 1.0].map(round_up), [10.0, 5.0, 10.0, 1.0]);
+        assert!((round_down(0.3) - 0.2).abs() < 1e-12);
+    }
+
+    #[test]
+    fn there_is_a_figure_for_each_percentile_and_one_for_throughput() {
+        let titles: Vec<_> = figures(&report()).unwrap().iter().map(|figure| figure.title).collect();
+        assert_eq!(titles, ["P99.9 latency", "P99 latency", "P50 latency", "Throughput"]);
+        assert!(figures(&empty()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn points_without_a_latency_are_left_out() {
+        let mut report = report();
+        report.curves[0].points.push(point(1e6, 0.0, 0.0, 0.0, 0.0, 1_000_000));
+        report.curves[1].points.push(point(f64::NAN, f64::INFINITY, f64::NAN, 1.0, f64::INFINITY, 0));
+        assert_eq!(figures(&report).unwrap().len(), 4);
+        report.curves.iter_mut().for_each(|curve| {
+            curve.points.iter_mut().for_each(|point| {
+                (point.p50_us, point.p99_us, point.p999_us) = (0.0, 0.0, 0.0);
+            })
+        });
+        assert!(figures(&report).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,339 @@
+//! The report as one HTML page that needs nothing else: its style and its plots are inside.
+//!
+//! Every text of the report passes through [`Escaped`]; the plots escape their own. The page is well-formed XML too,
+//! which the tests check.
+
+use std::fmt::{self, Display, Write};
+
+use crate::ReportError;
+use crate::figures::figures;
+use crate::model::{FarMemory, Machine, Point, Ratio, Report};
+use crate::numbers::{microseconds, rate, ratio};
+use crate::plot::marker;
+
+/// How many ratios are shown in large type at the top.
+const HEADLINES_MAX: usize = 3;
+
+const STYLE: &str = include_str!("page.css");
+
+/// The whole page.
+pub fn html_page(report: &Report) -> Result<String, ReportError> {
+    let title = Escaped(&report.title);
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>{title}</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
+    );
+    page.push_str(&header(report));
+    page.push_str(&headlines(&report.ratios));
+    page.push_str(&plots(report)?);
+    page.push_str(&ratio_table(&report.ratios));
+    page.push_str(&measurement_table(report));
+    page.push_str(&conditions(report));
+    page.push_str("</main>\n</body>\n</html>\n");
+    Ok(page)
+}
+
+/// A text with every character that HTML gives a meaning written as a reference.
+struct Escaped<'a>(&'a str);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.chars() {
+            match character {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                // Control characters have no place in a page, and one of them ends it for an XML reader.
+                control if control.is_control() && !control.is_whitespace() => f.write_char('\u{fffd}')?,
+                other => f.write_char(other)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn header(report: &Report) -> String {
+    let mut out = format!("<header>\n<h1>{}</h1>\n", Escaped(&report.title));
+    out += &match &report.far_memory {
+        FarMemory::Emulated(how) => format!(
+            "<p class=\"far\"><strong class=\"emulated\">Emulated far memory</strong> <span>{}</span></p>\n",
+            Escaped(how)
+        ),
+        FarMemory::Remote(how) => format!("<p class=\"far\"><span>Far memory: {}</span></p>\n", Escaped(how)),
+    };
+    report.explanation.iter().for_each(|paragraph| out += &format!("<p>{}</p>\n", Escaped(paragraph)));
+    out + "</header>\n"
+}
+
+/// The first ratios in large type.
+fn headlines(ratios: &[Ratio]) -> String {
+    if ratios.is_empty() {
+        return String::new();
+    }
+    let card = |entry: &Ratio| {
+        let paper = entry.paper.map_or_else(String::new, |paper| format!("<span>paper {}</span>", ratio(paper)));
+        format!(
+            "<div class=\"card\"><p class=\"number\">{}</p><p class=\"what\">{}</p>\
+             <p class=\"beside\">{paper}{}</p></div>\n",
+            ratio(entry.ours),
+            Escaped(&entry.what),
+            verdict(entry)
+        )
+    };
+    let cards: String = ratios.iter().take(HEADLINES_MAX).map(card).collect();
+    format!("<section class=\"cards\" aria-label=\"Headline ratios\">\n{cards}</section>\n")
+}
+
+fn verdict(entry: &Ratio) -> &'static str {
+    match entry.meets_bar() {
+        None => "",
+        Some(true) => "<span class=\"met\">\u{2713} bar met</span>",
+        Some(false) => "<span class=\"missed\">\u{2717} below the bar</span>",
+    }
+}
+
+fn plots(report: &Report) -> Result<String, ReportError> {
+    let figures = figures(report)?;
+    if figures.is_empty() {
+        return Ok("<section>\n<h2>Latency and throughput</h2>\n<p>Nothing was measured.</p>\n</section>\n".to_owned());
+    }
+    let mut legend = String::new();
+    for (index, curve) in report.curves.iter().enumerate() {
+        legend += &format!("<li>{}{}</li>\n", inline(&marker(index)?, None), Escaped(&curve.name));
+    }
+    let mut out = format!(
+        "<section>\n<h2>Latency and throughput</h2>\n<ul class=\"legend\">\n{legend}<li class=\"hint\">hollow: \
+         saturated, the server did not keep up</li>\n</ul>\n<div class=\"plots\">\n"
+    );
+    for figure in figures {
+        let (title, caption, svg) = (figure.title, figure.caption, inline(&figure.svg, Some(figure.title)));
+        out += &format!(
+            "<figure>\n<figcaption><strong>{title}</strong> <span>{caption}</span></figcaption>\n{svg}</figure>\n"
+        );
+    }
+    Ok(out + "</div>\n</section>\n")
+}
+
+/// A plot's SVG as a part of the page: without the name of its format, which the page implies, and with a name for
+/// readers that do not see it.
+fn inline(svg: &str, name: Option<&str>) -> String {
+    let role = match name {
+        Some(name) => format!("<svg role=\"img\" aria-label=\"{} plot\" ", Escaped(name)),
+        None => "<svg aria-hidden=\"true\" ".to_owned(),
+    };
+    svg.replacen("<svg ", &role, 1).replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1)
+}
+
+fn ratio_table(ratios: &[Ratio]) -> String {
+    if ratios.is_empty() {
+        return String::new();
+    }
+    let or_dash = |value: Option<f64>| value.map_or_else(|| "\u{2013}".to_owned(), ratio);
+    let row = |entry: &Ratio| {
+        let note =
+            if entry.note.is_empty() { String::new() } else { format!("<br/><small>{}</small>", Escaped(&entry.note)) };
+        format!(
+            "<tr><th scope=\"row\">{}{note}</th><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td>\
+             <td class=\"text\">{}</td></tr>\n",
+            Escaped(&entry.what),
+            ratio(entry.ours),
+            or_dash(entry.paper),
+            or_dash(entry.bar),
+            verdict(entry),
+            Escaped(&entry.paper_source)
+        )
+    };
+    let rows: String = ratios.iter().map(row).collect();
+    format!(
+        "<section>\n<h2>Beside the paper</h2>\n<div class=\"wide\"><table class=\"ratios\">\n\
+         <thead><tr><th>Ratio</th><th>Here</th>\
+         <th>Paper</th><th>Bar</th><th class=\"text\"></th><th class=\"text\">Paper\u{2019}s source</th></tr></thead>\n\
+         <tbody>\n{rows}</tbody>\n</table></div>\n</section>\n"
+    )
+}
+
+fn measurement_table(report: &Report) -> String {
+    if report.curves.iter().all(|curve| curve.points.is_empty()) {
+        return String::new();
+    }
+    let mut rows = String::new();
+    for curve in &report.curves {
+        for (index, point) in curve.points.iter().enumerate() {
+            let name = if index == 0 { curve.name.as_str() } else { "" };
+            rows += &measurement_row(name, point);
+        }
+    }
+    format!(
+        "<section>\n<h2>Measurements</h2>\n<div class=\"wide\"><table class=\"measurements\">\n\
+         <thead><tr><th>Mode</th><th>Offered/s</th>\
+         <th>Achieved/s</th><th>P50 \u{b5}s</th><th>P99 \u{b5}s</th><th>P99.9 \u{b5}s</th><th>Dropped</th>\
+         <th class=\"text\"></th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n</section>\n"
+    )
+}
+
+fn measurement_row(name: &str, point: &Point) -> String {
+    let cells = [
+        rate(point.offered_per_s),
+        rate(point.achieved_per_s),
+        microseconds(point.p50_us),
+        microseconds(point.p99_us),
+        microseconds(point.p999_us),
+        point.dropped.to_string(),
+    ];
+    let cells: String = cells.iter().map(|cell| format!("<td>{cell}</td>")).collect();
+    let first = if name.is_empty() { "" } else { "first" };
+    let (saturated, remark) = if point.is_saturated() { ("saturated", "saturated") } else { ("", "") };
+    format!(
+        "<tr class=\"{first} {saturated}\"><th scope=\"row\">{}</th>{cells}<td class=\"text\">{remark}</td></tr>\n",
+        Escaped(name)
+    )
+}
+
+/// What was in force: machine, settings, notes, and the command to measure again.
+fn conditions(report: &Report) -> String {
+    let Machine { cpus, kernel, text } = &report.machine;
+    let mut pairs = vec![("CPUs".to_owned(), cpus.to_string()), ("kernel".to_owned(), kernel.clone())];
+    pairs.push(("machine".to_owned(), text.clone()));
+    pairs.extend(report.settings.iter().map(|setting| (setting.name.clone(), setting.value.clone())));
+    let pairs = pairs.iter().filter(|(_, value)| !value.is_empty());
+    let pairs: String = pairs
+        .map(|(name, value)| format!("<div><dt>{}</dt><dd>{}</dd></div>\n", Escaped(name), Escaped(value)))
+        .collect();
+    let mut out = format!("<section>\n<h2>Machine and settings</h2>\n<dl>\n{pairs}</dl>\n");
+    if !report.command.is_empty() {
+        out += &format!("<p>Measure again: <code>{}</code></p>\n", Escaped(&report.command));
+    }
+    out += "</section>\n";
+    if !report.notes.is_empty() {
+        let notes: String = report.notes.iter().map(|note| format!("<li>{}</li>\n", Escaped(note))).collect();
+        out += &format!("<section>\n<h2>Notes</h2>\n<ul>\n{notes}</ul>\n</section>\n");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Setting;
+    use crate::model::samples::{empty, report};
+    use crate::write_html;
+
+    /// Elements that this page writes as one tag.
+    fn is_single(tag: &str) -> bool {
+        tag.ends_with('/') || tag.starts_with('!')
+    }
+
+    /// Walks over the tags of a page and panics where they do not nest.
+    fn assert_well_formed(page: &str) {
+        let (mut open, mut rest) = (Vec::new(), page);
+        while let Some((text, after)) = rest.split_once('<') {
+            assert!(open.last() == Some(&"style") || !text.contains('>'), "a stray '>' in {text:?}");
+            let (tag, after) = after.split_once('>').expect("every tag is closed");
+            assert!(!tag.contains('<'), "a stray '<' in {tag:?}");
+            assert_eq!(tag.matches('"').count() % 2, 0, "an open attribute in {tag:?}");
+            let name = tag.split_whitespace().next().expect("a tag has a name");
+            if let Some(name) = name.strip_prefix('/') {
+                assert_eq!(open.pop(), Some(name), "after {} bytes", page.len() - after.len());
+            } else if !is_single(tag) {
+                open.push(name);
+            }
+            rest = after;
+        }
+        assert!(open.is_empty(), "never closed: {open:?}");
+    }
+
+    #[test]
+    fn the_page_is_whole() {
+        let page = html_page(&report()).unwrap();
+        assert_well_formed(&page);
+        assert_eq!(page.matches("<figure>").count(), 4);
+        assert_eq!(page.matches("<svg role=\"img\"").count(), 4);
+        for text in [
+            "Emulated far memory",
+            "2.5 us, 100 Gbit/s",
+            "1.71x",
+            "paper 1.58x",
+            "bar met",
+            "below the bar",
+            "Adios, figure 7(d)",
+            "the load generator shares the CPUs",
+            "<dt>kernel</dt><dd>Linux 6.18</dd>",
+            "<dt>local</dt><dd>20 %</dd>",
+            "yonder demo --out demo-report",
+            "<td>138 K</td>",
+        ] {
+            assert!(page.contains(text), "{text} is missing");
+        }
+    }
+
+    #[test]
+    fn nothing_is_loaded_and_nothing_runs() {
+        let page = html_page(&report()).unwrap().to_lowercase();
+        for forbidden in
+            ["http:", "https:", "//", "<script", "<link", "<iframe", "<img", "@import", "url(", "javascript:"]
+        {
+            assert!(!page.contains(forbidden), "the page has {forbidden}");
+        }
+    }
+
+    #[test]
+    fn texts_are_escaped_wherever_they_appear() {
+        const EVIL: &str = "</title><script>alert(\"1\" & '2')</script>\u{1}";
+        let evil = EVIL.to_owned();
+        let mut report = report();
+        for text in [&mut report.title, &mut report.command, &mut report.machine.kernel, &mut report.machine.text] {
+            *text = evil.clone();
+        }
+        report.far_memory = FarMemory::Emulated(evil.clone());
+        (report.explanation, report.notes) = (vec![evil.clone()], vec![evil.clone()]);
+        report.settings = vec![Setting { name: evil.clone(), value: evil.clone() }];
+        report.curves[0].name = evil.clone();
+        let ratio = &mut report.ratios[0];
+        (ratio.what, ratio.paper_source, ratio.note) = (evil.clone(), evil.clone(), evil);
+        let page = html_page(&report).unwrap();
+        assert_well_formed(&page);
+        assert!(!page.contains("<script") && !page.contains("alert(\"1") && !page.contains('\u{1}'));
+        let escaped = "&lt;/title&gt;&lt;script&gt;alert(&quot;1&quot; &amp; &#39;2&#39;)&lt;/script&gt;\u{fffd}";
+        // The title is there twice, and so are the curve's name and the ratio's words.
+        assert_eq!(page.matches(escaped).count(), 16);
+    }
+
+    #[test]
+    fn a_report_without_measurements_says_so() {
+        let mut report = empty();
+        let page = html_page(&report).unwrap();
+        assert_well_formed(&page);
+        assert!(page.contains("Nothing was measured.") && !page.contains("<svg"));
+        report.far_memory = FarMemory::Remote("tcp".into());
+        assert!(!html_page(&report).unwrap().contains("Emulated"));
+    }
+
+    #[test]
+    fn the_style_knows_the_colours_of_the_plots() {
+        let page = html_page(&report()).unwrap();
+        let (style, plots) = page.split_at(page.find("</style>").unwrap());
+        for attribute in ["fill", "stroke"] {
+            let opening = format!("{attribute}=\"#");
+            for (at, _) in plots.match_indices(&opening) {
+                let drawn = &plots[at..at + opening.len() + 7];
+                assert!(style.contains(&format!("[{drawn}]")), "{drawn} is drawn but stays as it is in the dark");
+            }
+        }
+    }
+
+    #[test]
+    fn the_file_is_written_or_the_error_says_where() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = write_html(&report(), &directory.path().join("new")).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), html_page(&report()).unwrap());
+        let message = write_html(&report(), &path).unwrap_err().to_string();
+        assert!(
+            message.starts_with("cannot write ")
+                && message.ends_with("name a directory that can be written with --out DIR")
+        );
+    }
+}

@@ -1,0 +1,45 @@
+//! Tables for the terminal and an offline HTML report, from measured curves and ratios.
+//!
+//! A [`Report`] is plain data that the caller fills in; [`text_tables`] lays it out for a terminal and [`html_page`]
+//! as one self-contained page with inline SVG plots: no scripts, no fonts and no images from anywhere.
+//!
+//! Neighbours: `yonder demo` in `edge/cli` fills in reports from the results of `apps/load` and `apps/bench`.
+
+mod figures;
+mod html;
+mod model;
+mod numbers;
+mod plot;
+mod text;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use html::html_page;
+pub use model::{Curve, FarMemory, Machine, Point, Ratio, Report, Setting};
+pub use text::text_tables;
+
+/// Why a report could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The page could not be written.
+    #[error("cannot write {}: {cause}: name a directory that can be written with --out DIR", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+    /// A plot could not be drawn.
+    #[error("a plot of the report cannot be drawn: {0}")]
+    Plot(String),
+}
+
+/// Writes the page as `report.html` into `directory`, which is created if need be, and returns the file's path.
+pub fn write_html(report: &Report, directory: &Path) -> Result<PathBuf, ReportError> {
+    let path = directory.join("report.html");
+    let page = html_page(report)?;
+    let written = std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, page));
+    written.map_err(|cause| ReportError::Write { path: path.clone(), cause })?;
+    Ok(path)
+}

@@ -1,0 +1,80 @@
+//! Numbers as people read them: at most four significant digits, and the unit beside them. Pure.
+
+/// A rate in requests per second, such as `950`, `49.9 K` or `1.25 M`.
+pub(crate) fn rate(per_second: f64) -> String {
+    match per_second {
+        _ if !per_second.is_finite() => "-".to_owned(),
+        _ if per_second < 999.5 => format!("{per_second:.0}"),
+        _ if per_second < 99_950.0 => format!("{} K", trimmed(per_second / 1e3, 1)),
+        _ if per_second < 999_500.0 => format!("{:.0} K", per_second / 1e3),
+        _ => format!("{} M", trimmed(per_second / 1e6, 2)),
+    }
+}
+
+/// A latency as a bare number of microseconds: three significant digits below 1000, whole above.
+pub(crate) fn microseconds(us: f64) -> String {
+    match us {
+        _ if !us.is_finite() => "-".to_owned(),
+        _ if us < 9.995 => format!("{us:.2}"),
+        _ if us < 99.95 => format!("{us:.1}"),
+        _ => format!("{us:.0}"),
+    }
+}
+
+/// A latency with the unit that suits it, for an axis: `20 µs`, `5 ms`.
+pub(crate) fn latency_tick(us: f64) -> String {
+    match us {
+        _ if us < 1e3 => format!("{} \u{b5}s", trimmed(us, 2)),
+        _ if us < 1e6 => format!("{} ms", trimmed(us / 1e3, 2)),
+        _ => format!("{} s", trimmed(us / 1e6, 2)),
+    }
+}
+
+/// A ratio, such as `1.58x` or `10.9x`.
+pub(crate) fn ratio(ratio: f64) -> String {
+    match ratio {
+        _ if !ratio.is_finite() => "-".to_owned(),
+        _ if ratio < 9.995 => format!("{ratio:.2}x"),
+        _ if ratio < 99.95 => format!("{ratio:.1}x"),
+        _ => format!("{ratio:.0}x"),
+    }
+}
+
+/// `value` with at most `decimals` decimals and no trailing zeros.
+pub(crate) fn trimmed(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_read_well() {
+        for (value, text) in [
+            (0.0, "0"),
+            (950.0, "950"),
+            (999.7, "1 K"),
+            (49_912.0, "49.9 K"),
+            (120_000.0, "120 K"),
+            (999_700.0, "1 M"),
+            (1_250_000.0, "1.25 M"),
+            (f64::NAN, "-"),
+        ] {
+            assert_eq!(rate(value), text);
+        }
+    }
+
+    #[test]
+    fn latencies_read_well() {
+        assert_eq!([7.934, 14.04, 410.5, 9_120.4].map(microseconds), ["7.93", "14.0", "410", "9120"]);
+        assert_eq!([0.5, 20.0, 5_000.0, 2e6].map(latency_tick), ["0.5 \u{b5}s", "20 \u{b5}s", "5 ms", "2 s"]);
+        assert_eq!(microseconds(f64::INFINITY), "-");
+    }
+
+    #[test]
+    fn ratios_read_well() {
+        assert_eq!([1.7149, 10.89, 123.4].map(ratio), ["1.71x", "10.9x", "123x"]);
+    }
+}

@@ -1,0 +1,29 @@
+//! The wire format between a compute node and a memory node.
+//!
+//! A message is one fixed [`Header`] of [`HEADER_BYTES`] and, for some kinds, a payload of `length` bytes. Everything is
+//! little-endian. [`Header::seal`] encodes, [`split`] finds the first whole message in received bytes, and
+//! [`Message::verify`] checks its checksum; no received input makes them panic. A [`MessageBuffer`] holds the bytes between
+//! a socket and the messages, in either direction.
+//!
+//! The checksum is the whole 64-bit XXH3 of header and payload, not a CRC: the header has room for it, it costs a few
+//! hundred nanoseconds a page without special instructions, and a 64-bit sum keeps the chance of an unnoticed error far
+//! below that of the memory itself. It guards against corruption, not against an attacker.
+//!
+//! Neighbours: `runtime/node` answers these messages, `runtime/fabric` sends them. Nothing here does I/O.
+
+#![forbid(unsafe_code)]
+
+mod body;
+mod buffer;
+mod header;
+mod message;
+
+pub use body::{ClientId, Greeting, Incarnation, Welcome};
+pub use buffer::{BufferFull, MessageBuffer};
+pub use header::{ErrorCode, HEADER_BYTES, Header, Kind, VERSION};
+pub use message::{Message, WireError, split};
+
+/// Most payload bytes in one message. A receiver's buffer holds at least one whole message.
+pub const PAYLOAD_BYTES_MAX: usize = 64 << 10;
+/// Most bytes in one message.
+pub const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + PAYLOAD_BYTES_MAX;

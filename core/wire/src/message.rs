@@ -1,0 +1,179 @@
+//! Finding whole messages in a stream of received bytes.
+//!
+//! Key types: [`Message`], a view of one message in the receiver's buffer, and [`WireError`]. A message is acted upon
+//! only after [`Message::verify`]; the header's `request_id` may be used before, to fail that one request.
+
+use crate::header::{HEADER_BYTES, Header, checksum_matches};
+use crate::{PAYLOAD_BYTES_MAX, VERSION};
+
+/// What is wrong with received bytes. All but [`WireError::Checksum`] mean that the stream cannot be followed further.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WireError {
+    /// The first bytes are not ours.
+    #[error("not a Yonder message: it starts with {0:#06x}")]
+    Magic(u16),
+    /// The peer speaks another version.
+    #[error(
+        "the peer speaks version {0} of the protocol, this program version {VERSION}: use the same release on both"
+    )]
+    Version(u8),
+    /// No such kind.
+    #[error("unknown message kind {0}")]
+    Kind(u8),
+    /// No such error code.
+    #[error("unknown error code {0}")]
+    Code(u16),
+    /// A flag that this version does not define.
+    #[error("unknown flags {0:#06x}")]
+    Flags(u16),
+    /// The payload would not fit a receiver's buffer, or has not the size of its type.
+    #[error("a payload of {0} bytes is not valid")]
+    Length(u64),
+    /// Header or payload changed on the way.
+    #[error("the checksum does not match")]
+    Checksum,
+}
+
+/// One whole message at the start of received bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message<'a> {
+    /// The decoded header.
+    pub header: Header,
+    /// The payload; empty where the kind has none.
+    pub payload: &'a [u8],
+    raw: &'a [u8; HEADER_BYTES],
+}
+
+impl Message<'_> {
+    /// Checks that header and payload are what was sent.
+    #[inline]
+    pub fn verify(&self) -> Result<(), WireError> {
+        if checksum_matches(self.raw, self.payload) { Ok(()) } else { Err(WireError::Checksum) }
+    }
+
+    /// Bytes that the message takes in the stream.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        HEADER_BYTES + self.payload.len()
+    }
+}
+
+/// The first message of `received`, or `None` until it has arrived as a whole. An error means that the stream is lost.
+#[inline]
+pub fn split(received: &[u8]) -> Result<Option<Message<'_>>, WireError> {
+    let Some((raw, rest)) = received.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let (header, _) = Header::open(raw)?;
+    let length = header.payload_bytes();
+    if length > PAYLOAD_BYTES_MAX as u64 {
+        return Err(WireError::Length(length));
+    }
+    let payload = rest.get(..length as usize);
+    Ok(payload.map(|payload| Message { header, payload, raw }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{ErrorCode, Kind};
+
+    fn kind() -> impl Strategy<Value = Kind> {
+        (1u8..=15).prop_map(|byte| {
+            let mut raw = Header::request(Kind::Ping, 0, 0, 0).seal(&[]);
+            raw[3] = byte;
+            Header::open(&raw).unwrap().0.kind
+        })
+    }
+
+    fn message() -> impl Strategy<Value = (Header, Vec<u8>)> {
+        let ids = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
+        let rest = (any::<u32>(), any::<u32>(), any::<u64>());
+        (kind(), ids, rest, prop::collection::vec(any::<u8>(), 0..5000)).prop_map(|(kind, ids, rest, mut payload)| {
+            let mut header = Header::request(kind, ids.0, ids.1, ids.2);
+            (header.retry_of, header.pid, header.fragment_offset, header.capability) = (ids.3, rest.0, rest.1, rest.2);
+            if kind.carries_payload() {
+                header.length = payload.len() as u64;
+            } else {
+                payload.clear();
+            }
+            if kind == Kind::Error {
+                header = header.refusal(ErrorCode::BadAddress);
+            }
+            (header, payload)
+        })
+    }
+
+    fn encoded(header: &Header, payload: &[u8]) -> Vec<u8> {
+        [&header.seal(payload)[..], payload].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn messages_come_back((header, payload) in message(), tail in prop::collection::vec(any::<u8>(), 0..100)) {
+            let mut bytes = encoded(&header, &payload);
+            let whole = bytes.len();
+            bytes.extend(&tail);
+            let message = split(&bytes).unwrap().unwrap();
+            prop_assert_eq!(message.header, header);
+            prop_assert_eq!(message.payload, &payload[..]);
+            prop_assert_eq!(message.bytes(), whole);
+            prop_assert_eq!(message.verify(), Ok(()));
+        }
+
+        #[test]
+        fn a_cut_message_is_not_a_message((header, payload) in message(), cut in any::<prop::sample::Index>()) {
+            let bytes = encoded(&header, &payload);
+            prop_assert_eq!(split(&bytes[..cut.index(bytes.len())]), Ok(None));
+        }
+
+        #[test]
+        fn a_flipped_bit_is_noticed((header, payload) in message(), bit in any::<prop::sample::Index>()) {
+            let mut bytes = encoded(&header, &payload);
+            let bit = bit.index(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(Some(message)) = split(&bytes) {
+                prop_assert_eq!(message.verify(), Err(WireError::Checksum));
+            }
+        }
+
+        #[test]
+        fn random_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300), prefix in 0usize..5) {
+            let ours = Header::request(Kind::Write, 1, 2, 0).seal(&[]);
+            let prefix = prefix.min(bytes.len());
+            bytes[..prefix].copy_from_slice(&ours[..prefix]);
+            if let Ok(Some(message)) = split(&bytes) {
+                prop_assert_eq!(message.verify(), Err(WireError::Checksum));
+            }
+        }
+    }
+
+    #[test]
+    fn layout_is_fixed() {
+        let mut header = Header::request(Kind::Read, 0x0102, 0x1000, 4096);
+        header.pid = 7;
+        let bytes = header.seal(&[]);
+        assert_eq!(bytes[..16], [b'Y', b'o', 1, 3, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[16..24], 0x0102u64.to_le_bytes());
+        assert_eq!(bytes[32..40], 0x1000u64.to_le_bytes());
+        assert_eq!(bytes[40..48], 4096u64.to_le_bytes());
+        assert_eq!(bytes[56..], 0x87fd_fa21_e564_2ab6u64.to_le_bytes());
+    }
+
+    #[test]
+    fn foreign_and_oversized_messages_are_errors() {
+        let good = Header::request(Kind::Write, 1, 0, 0).seal(&[]);
+        let with = |at: usize, byte: u8| {
+            let mut bytes = good;
+            bytes[at] = byte;
+            split(&bytes).err()
+        };
+        assert_eq!(with(0, b'G'), Some(WireError::Magic(u16::from_le_bytes(*b"Go"))));
+        assert_eq!(with(2, 9), Some(WireError::Version(9)));
+        assert_eq!(with(3, 0), Some(WireError::Kind(0)));
+        assert_eq!(with(3, 16), Some(WireError::Kind(16)));
+        assert_eq!(with(4, 1), Some(WireError::Flags(1)));
+        assert_eq!(with(6, 8), Some(WireError::Code(8)));
+        assert_eq!(with(44, 1), Some(WireError::Length(1 << 32)));
+    }
+}

@@ -1,0 +1,103 @@
+//! `yonder kv`: a memcached-compatible server whose items live in far memory, and the parts of it that the demo uses.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use yonder::sched::{Idle, SchedConfig, SchedStats, serve};
+use yonder::units::format_bytes;
+use yonder::{Config, Deadlines, FarMemory, Region};
+use yonder_kv::{KvConfig, KvFrontend, KvHandler, KvServer, Shutdown};
+
+use crate::args::{KvArgs, PagingArgs};
+use crate::commands::bench;
+
+/// How long idle threads of a server spin before they sleep.
+const IDLE_SPIN: Duration = Duration::from_micros(50);
+
+pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
+    let config = KvConfig {
+        udp: args.udp,
+        connections_max: args.connections,
+        value_bytes_max: args.value_max as usize,
+        ..KvConfig::new(args.listen)
+    };
+    let server = Server::bind(&args.paging, config)?;
+    let shutdown = server.shutdown.clone();
+    ctrlc::set_handler(move || shutdown.request())?;
+
+    eprintln!(
+        "yonder kv: memcached's protocol on {}, {} of items, {} local, far memory {}; Ctrl-C ends it",
+        server.address,
+        format_bytes(args.paging.memory),
+        format_bytes(server.far.local()),
+        server.far.url()
+    );
+    server.run()?;
+
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A server that is bound and not yet serving.
+pub(crate) struct Server {
+    pub(crate) far: FarMemory,
+    pub(crate) address: SocketAddr,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) stats: Arc<SchedStats>,
+    sched: SchedConfig,
+    frontend: KvFrontend,
+    handler: KvHandler<Region>,
+}
+
+impl Server {
+    /// Sets up far memory and the sockets.
+    pub(crate) fn bind(paging: &PagingArgs, config: KvConfig) -> anyhow::Result<Self> {
+        let placement = yonder::place(paging.workers);
+        let far = FarMemory::open(
+            &paging.far,
+            Config {
+                shares: bench::shares(paging),
+                deadlines: Deadlines { fault: paging.deadline, ..Deadlines::default() },
+                reclaimer_cpu: placement.reclaimer,
+                ..Config::with_local(paging.local.resolve(paging.memory))
+            },
+        )?;
+        let region = far.region(paging.memory)?;
+        let server = KvServer::bind(KvConfig { threads: paging.workers, ..config }, region)?;
+        let (address, shutdown) = (server.tcp_address(), server.shutdown());
+        let (mut frontend, handler) = server.into_parts();
+        let for_stats = far.clone();
+        frontend.extra_stats(Box::new(move |lines| {
+            let stats = for_stats.stats();
+            let mut line = |name: &str, value: u64| lines.push((name.to_owned(), value.to_string()));
+            line("major_faults", stats.major_faults);
+            line("minor_faults", stats.minor_faults);
+            line("fetched_bytes", stats.fetched_bytes);
+            line("written_bytes", stats.written_bytes);
+            line("paging_errors", stats.paging_errors);
+            line("local_limit_bytes", stats.limit_pages * 4096);
+            line("local_used_bytes", stats.charged_pages * 4096);
+            line("local_peak_bytes", stats.peak_pages * 4096);
+        }));
+        let sched = SchedConfig {
+            workers: paging.workers,
+            faults: paging.faults.into(),
+            dispatch: paging.dispatch.into(),
+            preempt: paging.preempt,
+            max_inflight: paging.max_inflight,
+            delegation: paging.delegation.into(),
+            idle: if paging.busy_poll { Idle::BusyPoll } else { Idle::SleepAfter(IDLE_SPIN) },
+            cpus: Vec::new(),
+            reclaim: placement.reclaim(),
+            ..SchedConfig::default()
+        };
+        Ok(Self { far, address, shutdown, stats: Arc::default(), sched, frontend, handler })
+    }
+
+    /// Serves until the shutdown is requested. The calling thread becomes the dispatcher.
+    pub(crate) fn run(mut self) -> anyhow::Result<()> {
+        let handler = Arc::new(self.handler);
+        Ok(serve(&self.sched, &self.far, &handler, &mut self.frontend, &self.stats)?)
+    }
+}

@@ -1,0 +1,66 @@
+//! `yonder load`: load on a server, measured from the intended start of each request.
+
+use std::process::ExitCode;
+
+use yonder_load::{KvLoad, LoadResult, LoadSettings};
+
+use crate::args::{LoadArgs, LoadKvArgs, LoadWhat};
+use crate::output::{Bar, json_line};
+
+pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
+    let LoadWhat::Kv(args) = &args.what;
+    let mut load = KvLoad::new(settings(args))?;
+    if !args.no_fill {
+        let bar = Bar::new("load kv");
+        load.fill(|progress| bar.show("filling", progress.ops as f64 / args.keys as f64))?;
+    }
+    let result = {
+        let bar = Bar::new("load kv");
+        load.run(args.rate, args.duration, |progress| {
+            let share = progress.elapsed.as_secs_f64() / args.duration.as_secs_f64();
+            bar.show(&format!("{} requests, p99 {:.0} us", progress.ops, progress.p99_us), share);
+        })?
+    };
+    if args.json {
+        json_line(&result)?
+    } else {
+        print(&result)
+    }
+    result.verdict()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn settings(args: &LoadKvArgs) -> LoadSettings {
+    LoadSettings {
+        keys: args.keys,
+        value_size: args.value_size,
+        dist: args.dist,
+        mix: args.mix,
+        connections: args.connections,
+        threads: args.threads,
+        depth: args.depth,
+        ..LoadSettings::new(args.target.clone())
+    }
+}
+
+fn print(result: &LoadResult) {
+    println!("offered {:>10.0} /s   answered {:>10.0} /s", result.offered_per_s, result.ops_per_s);
+    println!(
+        "latency  p50 {:.1} us   p99 {:.1} us   p99.9 {:.1} us   max {:.1} us",
+        result.p50_us, result.p99_us, result.p999_us, result.max_us
+    );
+    println!(
+        "misses {}   dropped {}   errors {}   wrong values {}",
+        result.misses, result.dropped, result.errors, result.wrong_values
+    );
+    println!(
+        "server: {} major faults, {} minor faults, {} fetched, {} written",
+        result.major_faults,
+        result.minor_faults,
+        yonder::units::format_bytes(result.fetched_bytes),
+        yonder::units::format_bytes(result.written_bytes)
+    );
+    if let Some(first) = &result.first_error {
+        println!("first error: {first}");
+    }
+}

@@ -1,0 +1,9 @@
+//! A file for each subcommand.
+
+pub(crate) mod bench;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod kv;
+pub(crate) mod load;
+pub(crate) mod node;
+pub(crate) mod top;

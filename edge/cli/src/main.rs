@@ -1,0 +1,118 @@
+//! The `yonder` command: flags, files and JSON around the libraries.
+//!
+//! `args` is every flag, `commands` has a file for each subcommand, `output` keeps standard output for results and
+//! standard error for progress. An error is one line: what is wrong and what to type.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+
+use crate::args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    start_log();
+    let result = match cli.command {
+        Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Demo(args) => commands::demo::run(&args),
+        Command::Node(args) => commands::node::run(&args),
+        Command::Kv(args) => commands::kv::run(&args),
+        Command::Load(args) => commands::load::run(&args),
+        Command::Bench(args) => commands::bench::run(&args),
+        Command::Top(args) => commands::top::run(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("yonder: {}", one_line(&format!("{error:#}")));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Logs go to standard error; `YONDER_LOG` chooses what, as in `YONDER_LOG=debug`.
+fn start_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("YONDER_LOG").unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}
+
+/// Help and version are what was asked for; anything else is one line.
+fn usage(error: &clap::Error) -> ExitCode {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    ) {
+        // A closed pipe is no reason to complain.
+        let _ = error.print();
+        return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+    }
+    eprintln!("yonder: {}", usage_line(&error.render().to_string()));
+    ExitCode::from(2)
+}
+
+/// The first paragraph of a usage error and its tip, as one line that ends with what to type.
+fn usage_line(rendered: &str) -> String {
+    let paragraph: Vec<&str> = rendered.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
+    let what = paragraph.join(" ");
+    let tip = rendered.lines().map(str::trim).find_map(|line| line.strip_prefix("tip: "));
+    let usage = rendered.lines().map(str::trim).find_map(|line| line.strip_prefix("Usage: "));
+    let command =
+        usage.map_or("yonder", |usage| usage.split(" [").next().unwrap_or(usage).split(" <").next().unwrap_or(usage));
+    let command = command.split(" --").next().unwrap_or(command);
+    let what = what.strip_prefix("error: ").unwrap_or(&what);
+    match tip {
+        Some(tip) => format!("{what}: {tip}"),
+        None if what.contains("type ") => what.to_owned(),
+        None => format!("{what}: type `{command} --help` for what is possible"),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaint(arguments: &[&str]) -> String {
+        let error = Cli::try_parse_from(std::iter::once(&"yonder").chain(arguments)).unwrap_err();
+        usage_line(&error.render().to_string())
+    }
+
+    #[test]
+    fn bad_flags_are_one_line_that_says_what_to_type() {
+        for arguments in [
+            &["kv", "--memory", "64mb"][..],
+            &["bench", "array", "--local", "120%"],
+            &["bench", "array", "--faults", "lazy"],
+            &["bench", "arry"],
+            &["load", "kv", "--target", "x", "--rate", "fast"],
+            &["load", "kv", "--mix", "get=95"],
+            &["node", "--listen", "http://x"],
+            &["demo", "--quickly"],
+            &["frobnicate"],
+        ] {
+            let line = complaint(arguments);
+            assert!(!line.contains('\n') && !line.starts_with("error"), "{line}");
+            let helps = ["type", "tip", "possible values", "similar"].iter().any(|word| line.contains(word));
+            assert!(helps, "{arguments:?}: {line}");
+        }
+    }
+
+    #[test]
+    fn the_whole_command_line_is_consistent() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+    }
+}

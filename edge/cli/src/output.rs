@@ -1,0 +1,45 @@
+//! Results on standard output, progress on standard error.
+
+use std::io::Write as _;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+/// Writes one JSON object on a line of its own.
+pub(crate) fn json_line(object: &impl Serialize) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, object)?;
+    out.write_all(b"\n")?;
+    Ok(out.flush()?)
+}
+
+/// A bar on standard error, with a label that names what runs. Nothing is drawn where standard error is no terminal.
+pub(crate) struct Bar {
+    bar: ProgressBar,
+}
+
+impl Bar {
+    pub(crate) fn new(title: &str) -> Self {
+        const STEPS: u64 = 1000;
+        let style = ProgressStyle::with_template("{prefix} {wide_bar:.cyan/dim} {percent:>3}% {msg}");
+        let bar = ProgressBar::new(STEPS).with_prefix(title.to_owned());
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        Self { bar }
+    }
+
+    /// Shows that `share` (0 to 1) of `what` is done.
+    pub(crate) fn show(&self, what: &str, share: f64) {
+        if self.bar.message() != what {
+            self.bar.set_message(what.to_owned());
+        }
+        self.bar.set_position((share.clamp(0.0, 1.0) * 1000.0) as u64);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,228 @@
+//! Servers whose requests read and write far memory, under every policy.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use yonder_fabric::{EmuControl, EmuFabric};
+use yonder_paging::{Access, Config, Deadlines, FarMemory, FaultPolicy, PagingError, Region, no_yield};
+use yonder_sched::{
+    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, Outcome, PollingDelegation, Reclaim, SchedConfig,
+    SchedStats, Timing, checkpoint, serve, sync, yield_now,
+};
+use yonder_units::{Nanos, PAGE_BYTES};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+const LOCAL: u64 = 4 << 20;
+const PAGES: u64 = 4 * LOCAL / PAGE;
+
+fn far(config: Config) -> Option<(FarMemory, Arc<EmuControl>)> {
+    if let Err(error) = yonder_uffd::probe().userfaultfd {
+        println!("SKIP: {error}");
+        return None;
+    }
+    let pairs = [("latency", "5us"), ("size", "128MiB")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let fabric = EmuFabric::from_query("emu://?latency=5us&size=128MiB", &pairs).unwrap();
+    let control = fabric.control();
+    Some((FarMemory::new(Arc::new(fabric), config).unwrap(), control))
+}
+
+/// Hands out a list of requests and keeps the replies.
+struct Script<Q, R> {
+    requests: VecDeque<Q>,
+    replies: Vec<Done<R>>,
+}
+
+impl<Q, R> Script<Q, R> {
+    fn new(requests: impl IntoIterator<Item = Q>) -> Self {
+        Self { requests: requests.into_iter().collect(), replies: Vec::new() }
+    }
+}
+
+impl<Q, R> Frontend for Script<Q, R> {
+    type Request = Q;
+    type Reply = R;
+
+    fn poll(&mut self, _now: Nanos, room: usize, admit: &mut dyn FnMut(Q)) -> Activity {
+        let count = room.min(self.requests.len());
+        self.requests.drain(..count).for_each(admit);
+        if count > 0 { Activity::Busy } else { Activity::Idle }
+    }
+
+    fn complete(&mut self, _now: Nanos, done: Done<R>) {
+        self.replies.push(done);
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        std::thread::park_timeout(timeout);
+    }
+
+    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let thread = std::thread::current();
+        Arc::new(move || thread.unpark())
+    }
+
+    fn is_finished(&self) -> bool {
+        self.requests.is_empty()
+    }
+}
+
+/// Adds one to the word at the start of a page, under a lock that is held across the accesses.
+struct Increment {
+    region: Region,
+    locks: Vec<sync::Mutex<()>>,
+}
+
+impl Handler for Increment {
+    type Request = u64;
+    type Reply = Result<u64, PagingError>;
+
+    fn handle(&self, page: u64) -> Self::Reply {
+        checkpoint();
+        let _guard = self.locks[page as usize % self.locks.len()].lock();
+        let value = self.region.read_u64(page * PAGE)? + 1;
+        self.region.write_u64(page * PAGE, value)?;
+        Ok(value)
+    }
+}
+
+/// Runs 40,000 increments on random pages under `config` and checks every page's count.
+fn increments_are_exact(config: &SchedConfig, access: Access) {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let region = far.region(PAGES * PAGE).unwrap().with_access(access);
+    let handler = Arc::new(Increment { region, locks: (0..16).map(|_| sync::Mutex::new(())).collect() });
+    let pages = (0..40_000u64).map(|turn| turn.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).map(|random| random % PAGES);
+    let mut wanted = vec![0; PAGES as usize];
+    pages.clone().for_each(|page| wanted[page as usize] += 1);
+    let (mut script, stats) = (Script::new(pages), SchedStats::default());
+    serve(config, &far, &handler, &mut script, &stats).unwrap();
+    assert_eq!((script.replies.len(), stats.completed()), (40_000, 40_000));
+    assert!(script.replies.iter().all(|done| matches!(done.outcome, Outcome::Reply(Ok(_)))));
+    for (page, wanted) in wanted.into_iter().enumerate() {
+        assert_eq!(handler.region.read_u64(page as u64 * PAGE), Ok(wanted), "page {page}");
+    }
+    let faults: u64 = script.replies.iter().map(|done| u64::from(done.timing.major_faults)).sum();
+    assert!(faults > 0, "nothing was far");
+    assert!(far.stats().peak_pages <= LOCAL / PAGE);
+}
+
+#[test]
+fn yielding_faults_with_traps() {
+    increments_are_exact(&SchedConfig::default(), Access::Trap);
+}
+
+#[test]
+fn yielding_faults_with_probes_on_two_workers() {
+    increments_are_exact(&SchedConfig { workers: 2, ..SchedConfig::default() }, Access::Probe);
+}
+
+#[test]
+fn busy_faults_with_preemption() {
+    let preempt = Some(Duration::from_micros(5));
+    increments_are_exact(&SchedConfig { faults: FaultPolicy::Busy, preempt, ..SchedConfig::default() }, Access::Trap);
+}
+
+#[test]
+fn hybrid_faults_round_robin_on_four_workers() {
+    let dispatch = DispatchPolicy::RoundRobin;
+    increments_are_exact(
+        &SchedConfig { faults: FaultPolicy::Hybrid(3_000), dispatch, workers: 4, ..SchedConfig::default() },
+        Access::Trap,
+    );
+}
+
+#[test]
+fn workers_that_wait_for_replies_and_a_dispatcher_that_reclaims() {
+    let config = SchedConfig {
+        delegation: PollingDelegation::Off,
+        reclaim: Reclaim::Dispatcher,
+        idle: Idle::SleepAfter(Duration::ZERO),
+        ..SchedConfig::default()
+    };
+    increments_are_exact(&config, Access::Trap);
+}
+
+#[test]
+fn one_request_at_a_time_still_ends() {
+    increments_are_exact(
+        &SchedConfig { max_inflight: 1, worker_queue: 1, unithreads: 1, ..SchedConfig::default() },
+        Access::Trap,
+    );
+}
+
+/// Reads pages until told a number that means trouble.
+struct Troubled {
+    region: Region,
+    handled: AtomicU64,
+}
+
+impl Handler for Troubled {
+    type Request = u64;
+    type Reply = Result<u64, PagingError>;
+
+    fn handle(&self, page: u64) -> Self::Reply {
+        let value = self.region.read_u64(page * PAGE)?;
+        assert!(!page.is_multiple_of(100), "on purpose");
+        self.handled.fetch_add(1, Ordering::Relaxed);
+        Ok(value)
+    }
+}
+
+#[test]
+fn a_panicking_request_hurts_nobody_else() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let handler = Arc::new(Troubled { region: far.region(PAGES * PAGE).unwrap(), handled: AtomicU64::new(0) });
+    let (mut script, stats) = (Script::new(0..1000), SchedStats::default());
+    serve(&SchedConfig::default(), &far, &handler, &mut script, &stats).unwrap();
+    assert_eq!((stats.panicked(), handler.handled.load(Ordering::Relaxed)), (10, 990));
+}
+
+#[test]
+fn requests_that_need_a_dead_node_fail_and_others_go_on() {
+    let deadlines = Deadlines { fault: Duration::from_millis(200), attempt: Duration::from_millis(10) };
+    let Some((far, control)) = far(Config { deadlines, ..Config::with_local(LOCAL) }) else { return };
+    let region = far.region(PAGES * PAGE).unwrap();
+    (0..PAGES).for_each(|page| region.write_u64(page * PAGE, page + 1).unwrap());
+    control.set_dead(true);
+    let handler = Arc::new(Troubled { region, handled: AtomicU64::new(0) });
+    let mut script = Script::new((1..PAGES).filter(|page| !page.is_multiple_of(100)).step_by(7));
+    serve(&SchedConfig::default(), &far, &handler, &mut script, &SchedStats::default()).unwrap();
+    let (mut served, mut failed) = (0, 0);
+    for done in &script.replies {
+        match &done.outcome {
+            Outcome::Reply(Ok(value)) => {
+                assert_ne!(*value, 0, "a lost page read as zero");
+                served += 1;
+            }
+            Outcome::Reply(Err(error)) => {
+                assert!(error.to_string().contains("emu://"), "{error}");
+                failed += 1;
+            }
+            Outcome::Panicked => panic!("a paging error is not a panic"),
+        }
+    }
+    assert!(served > 0 && failed > 0, "{served} served, {failed} failed");
+}
+
+struct Timed;
+
+impl Handler for Timed {
+    type Request = u32;
+    type Reply = ();
+
+    fn handle(&self, yields: u32) {
+        (0..yields).for_each(|_| yield_now());
+        no_yield(|| std::hint::black_box(yields));
+    }
+}
+
+#[test]
+fn every_request_knows_where_its_time_went() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let mut script = Script::new(0..200);
+    serve(&SchedConfig::default(), &far, &Arc::new(Timed), &mut script, &SchedStats::default()).unwrap();
+    for Done { timing: Timing { running_ns, major_faults, minor_faults, .. }, .. } in script.replies {
+        assert!(running_ns > 0 && major_faults + minor_faults == 0);
+    }
+}

@@ -1,0 +1,45 @@
+//! Project chores: `cargo xtask tidy`, `cargo xtask ci` and `cargo xtask bench --smoke`.
+//!
+//! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
+//! integration runs, in the same order. [`smoke`] runs every benchmark for a moment and checks the shape of its output.
+//! Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
+
+#![forbid(unsafe_code)]
+
+mod ci;
+mod smoke;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "type one of
+  cargo xtask tidy                layers, headers, unsafe, lengths, links
+  cargo xtask ci [--skip STEP]    everything that continuous integration runs; STEP is a name that it prints
+  cargo xtask bench --smoke       every benchmark for a moment: does it run, and is its output well formed";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match arguments.as_slice() {
+        ["tidy"] => tidy::run(&repository_root()),
+        ["ci", rest @ ..] => ci::skipped(rest).and_then(|skipped| ci::run(&repository_root(), &skipped)),
+        ["bench", "--smoke"] => smoke::run(&repository_root()),
+        [] => Err(format!("a chore is missing: {USAGE}")),
+        [other, ..] => Err(format!("'{other}' with these arguments is no chore: {USAGE}")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The folder that holds the workspace. Cargo sets the variable for `cargo run` and `cargo test` alike.
+fn repository_root() -> PathBuf {
+    let manifest =
+        std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    manifest.parent().unwrap_or(Path::new(".")).to_path_buf()
+}

@@ -1,0 +1,91 @@
+//! `cargo xtask bench --smoke`: runs every benchmark for a moment, to see that it runs and what it prints.
+//!
+//! The numbers mean nothing at this length; the form of the output does, because scripts rely on it. Where the machine
+//! cannot run Yonder (`yonder doctor` says so), the chore prints SKIP and succeeds.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// What to type after `yonder bench`, and the keys that every object of the result must have.
+const BENCHES: [(&str, &[&str]); 4] = [
+    (
+        "array --memory 64MiB --local 20% --far emu://?latency=2.5us --workers 1 --faults yield --duration 500ms",
+        &[
+            "bench",
+            "ops_per_s",
+            "p50_us",
+            "p99_us",
+            "p999_us",
+            "major_faults",
+            "minor_faults",
+            "fetched_bytes",
+            "errors",
+        ],
+    ),
+    ("switch", &["bench", "mechanism", "ns_per_switch"]),
+    ("fault", &["bench"]),
+    ("reclaim", &["bench"]),
+];
+
+/// Runs the benchmarks of the release build.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    let doctor = yonder(root, "doctor --json")?;
+    if !doctor.status.success() {
+        println!("SKIP: this machine cannot run Yonder:\n{}", String::from_utf8_lossy(&doctor.stdout));
+        return Ok(());
+    }
+    for (arguments, keys) in BENCHES {
+        let output = yonder(root, &format!("bench {arguments} --json"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("'yonder bench {arguments}' ended with {}: {}", output.status, said.trim()));
+        }
+        let objects = check_output(&String::from_utf8_lossy(&output.stdout), keys);
+        let objects = objects.map_err(|cause| format!("'yonder bench {arguments} --json': {cause}"))?;
+        println!("ok: bench {arguments}: {objects} objects");
+    }
+    Ok(())
+}
+
+fn yonder(root: &Path, arguments: &str) -> Result<Output, String> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    Command::new(program)
+        .args(["run", "--release", "--quiet", "--package", "yonder-cli", "--"])
+        .args(arguments.split(' '))
+        .current_dir(root)
+        .output()
+        .map_err(|error| format!("yonder {arguments}: {error}"))
+}
+
+/// Checks that `output` is JSON Lines whose objects have all `keys`, and counts them.
+fn check_output(output: &str, keys: &[&str]) -> Result<usize, String> {
+    let mut objects = 0;
+    for line in output.lines() {
+        let value: Value = serde_json::from_str(line).map_err(|error| format!("'{line}' is no JSON: {error}"))?;
+        let object = value.as_object().ok_or_else(|| format!("'{line}' is no object"))?;
+        if let Some(missing) = keys.iter().find(|key| !object.contains_key(**key)) {
+            return Err(format!("the key '{missing}' is missing in '{line}'"));
+        }
+        objects += 1;
+    }
+    if objects == 0 { Err("it printed nothing".to_owned()) } else { Ok(objects) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_checked_line_by_line() {
+        let keys = ["bench", "errors"];
+        assert_eq!(
+            check_output("{\"bench\":\"array\",\"errors\":0}\n{\"bench\":\"array\",\"errors\":1}\n", &keys),
+            Ok(2)
+        );
+        for bad in ["", "array 12\n", "[1]\n", "{\"bench\":\"array\"}\n", "{\"bench\":\"array\",\"errors\":0}\nx\n"] {
+            assert!(check_output(bad, &keys).is_err(), "{bad:?}");
+        }
+    }
+}
