@@ -372,20 +372,22 @@ fn trouble(settings: &SoakSettings, far: &FarMemory, control: Option<&EmuControl
             control.set_errors(random.random_range(0.0..0.02));
             control.set_drops(random.random_range(0.0..0.002));
             control.set_delay(random.random_range(10_000..2_000_000), random.random_range(0.0..0.02));
-            control.set_dead(random.random_range(0..8) == 0);
         }
         let limit = random.random_range(settings.local..=3 * settings.local) / PAGE * PAGE;
         let reached = far.set_local(limit).is_ok();
         watch.changes += 1;
+        // Only now: a lower limit is reached only with a node that takes writes.
+        let dies = random.random_range(0..8) == 0;
+        control.inspect(|control| control.set_dead(dies));
         for _ in 0..20 {
             if reached && far.stats().charged_pages > limit / PAGE {
                 watch.breaches += 1;
             }
             std::thread::park_timeout(Duration::from_millis(5));
         }
+        control.inspect(|control| control.set_dead(false));
     }
     if let Some(control) = control {
-        control.set_dead(false);
         control.set_drops(0.0);
         control.set_errors(0.0);
     }

@@ -163,7 +163,9 @@ mod tests {
         assert_eq!(parse_request(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), get("/metrics"));
         assert_eq!(parse_request(b"GET /metrics?x=1 HTTP/1.0\r\n\r\n"), get("/metrics"));
         assert_eq!(parse_request(b"POST /metrics HTTP/1.0\r\n\r\n"), Some(Request::Other));
-        for garbage in [&b"\r\n\r\n"[..], b"GET /metrics\r\n\r\n", b"\xff\xfe\n\n", b"GET / SMTP\n\n", b"GET  / HTTP/1.1\n\n"] {
+        for garbage in
+            [&b"\r\n\r\n"[..], b"GET /metrics\r\n\r\n", b"\xff\xfe\n\n", b"GET / SMTP\n\n", b"GET  / HTTP/1.1\n\n"]
+        {
             assert_eq!(parse_request(garbage), None, "{garbage:?}");
         }
     }

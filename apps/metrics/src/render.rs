@@ -10,10 +10,10 @@ use yonder::{StageHistogram, Stats};
 use crate::names;
 use crate::sample::{Extra, ExtraKind, Requests, Sample};
 
-/// A counter of [`Stats`]: its name, its help, its value.
-type PagingCounter = (&'static str, &'static str, fn(&Stats) -> u64);
+/// Name, help and value of what `S` counts.
+type Metric<S> = (&'static str, &'static str, fn(&S) -> u64);
 
-const PAGING_COUNTERS: [PagingCounter; 15] = [
+const PAGING_COUNTERS: [Metric<Stats>; 15] = [
     (names::MAJOR_FAULTS, "Page faults that needed a fetch.", |stats| stats.major_faults),
     (names::MINOR_FAULTS, "Page faults that needed no fetch of their own.", |stats| stats.minor_faults),
     ("yonder_zero_faults_total", "Minor faults that were first touches.", |stats| stats.zero_faults),
@@ -30,6 +30,31 @@ const PAGING_COUNTERS: [PagingCounter; 15] = [
     ("yonder_clean_pages_total", "Standby pages that needed no write.", |stats| stats.clean_pages),
     ("yonder_reclaim_cpu_nanoseconds_total", "CPU time of the reclaimer thread.", |stats| stats.reclaim_cpu_ns),
 ];
+
+const PAGING_GAUGES: [Metric<Stats>; 4] = [
+    (names::FETCHES_IN_FLIGHT, "Fetches on their way now.", |stats| stats.in_flight),
+    (names::LOCAL_LIMIT, "Most pages of local memory that may be in use.", |stats| stats.limit_pages),
+    (names::LOCAL_PEAK, "Most pages of local memory ever in use.", |stats| stats.peak_pages),
+    (names::METADATA_BYTES, "Local page tables, hashes and lists, beside the limit.", |stats| stats.metadata_bytes),
+];
+
+const REQUEST_COUNTERS: [Metric<Requests>; 3] = [
+    ("yonder_requests_admitted_total", "Requests admitted.", |requests| requests.admitted),
+    (names::REQUESTS, "Requests over, panics included.", |requests| requests.completed),
+    (names::REQUESTS_PANICKED, "Requests whose handler panicked.", |requests| requests.panicked),
+];
+
+const REQUEST_GAUGES: [Metric<Requests>; 1] =
+    [(names::REQUESTS_IN_SERVICE, "Requests admitted and not over.", |requests| {
+        requests.admitted.saturating_sub(requests.completed)
+    })];
+
+/// Whether a metric without labels is an [`Extra`]: none of those that every server has.
+pub(crate) fn is_extra(name: &str) -> bool {
+    let paging = PAGING_COUNTERS.iter().chain(&PAGING_GAUGES).map(|metric| metric.0);
+    let requests = REQUEST_COUNTERS.iter().chain(&REQUEST_GAUGES).map(|metric| metric.0);
+    !paging.chain(requests).any(|known| known == name)
+}
 
 /// The sample as text; `recent` are the histograms of [`Sample::stages`] to take percentiles of.
 pub(crate) fn render(sample: &Sample, recent: &[StageHistogram]) -> String {
@@ -52,14 +77,8 @@ pub(crate) fn render(sample: &Sample, recent: &[StageHistogram]) -> String {
 }
 
 fn record_paging(stats: &Stats) {
-    for (name, help, value) in PAGING_COUNTERS {
-        describe_counter!(name, help);
-        counter!(name).absolute(value(stats));
-    }
-    record_gauge(names::FETCHES_IN_FLIGHT, "Fetches on their way now.", stats.in_flight);
-    record_gauge(names::LOCAL_LIMIT, "Most pages of local memory that may be in use.", stats.limit_pages);
-    record_gauge(names::LOCAL_PEAK, "Most pages of local memory ever in use.", stats.peak_pages);
-    record_gauge(names::METADATA_BYTES, "Local page tables, hashes and lists, beside the limit.", stats.metadata_bytes);
+    PAGING_COUNTERS.iter().for_each(|(name, help, value)| record_counter(name, help, value(stats)));
+    PAGING_GAUGES.iter().for_each(|(name, help, value)| record_gauge(name, help, value(stats)));
     describe_gauge!(
         names::LOCAL_PAGES,
         "Pages of local memory by state; writing pages are dirty, buffer pages are spare or being fetched into."
@@ -79,17 +98,8 @@ fn pages_by_state(stats: &Stats) -> [u64; 5] {
 }
 
 fn record_requests(requests: &Requests) {
-    let counters = [
-        ("yonder_requests_admitted_total", "Requests admitted.", requests.admitted),
-        (names::REQUESTS, "Requests over, panics included.", requests.completed),
-        (names::REQUESTS_PANICKED, "Requests whose handler panicked.", requests.panicked),
-    ];
-    for (name, help, value) in counters {
-        describe_counter!(name, help);
-        counter!(name).absolute(value);
-    }
-    let in_service = requests.admitted.saturating_sub(requests.completed);
-    record_gauge(names::REQUESTS_IN_SERVICE, "Requests admitted and not over.", in_service);
+    REQUEST_COUNTERS.iter().for_each(|(name, help, value)| record_counter(name, help, value(requests)));
+    REQUEST_GAUGES.iter().for_each(|(name, help, value)| record_gauge(name, help, value(requests)));
 }
 
 /// Percentiles of each stage, in seconds. A stage without times has none: NaN, as Prometheus has it for summaries.
@@ -110,12 +120,14 @@ fn record_stages<'a>(
 
 fn record_extra(extra: &Extra) {
     match extra.kind {
-        ExtraKind::Counter => {
-            describe_counter!(extra.name, extra.help);
-            counter!(extra.name).absolute(extra.value);
-        }
+        ExtraKind::Counter => record_counter(extra.name, extra.help, extra.value),
         ExtraKind::Gauge => record_gauge(extra.name, extra.help, extra.value),
     }
+}
+
+fn record_counter(name: &'static str, help: &'static str, value: u64) {
+    describe_counter!(name, help);
+    counter!(name).absolute(value);
 }
 
 fn record_gauge(name: &'static str, help: &'static str, value: u64) {

@@ -52,7 +52,8 @@ impl Scrape {
 
     /// Value of a metric with exactly these labels, in any order.
     pub(crate) fn labelled(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        let has = |line: &Line| labels.iter().all(|(key, value)| line.labels.iter().any(|(k, v)| k == key && v == value));
+        let has =
+            |line: &Line| labels.iter().all(|(key, value)| line.labels.iter().any(|(k, v)| k == key && v == value));
         let found = |line: &&Line| line.name == name && line.labels.len() == labels.len() && has(line);
         self.lines.iter().find(found).map(|line| line.value)
     }
@@ -135,12 +136,17 @@ mod tests {
         assert_eq!(scrape.value("yonder_d"), Some(f64::INFINITY));
         assert_eq!(scrape.value("other"), Some(1.0));
         assert_eq!(scrape.value("yonder_e"), None);
-        assert_eq!(scrape.plain().iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["yonder_a", "yonder_c", "yonder_d"]);
+        assert_eq!(
+            scrape.plain().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+            ["yonder_a", "yonder_c", "yonder_d"]
+        );
     }
 
     #[test]
     fn what_is_no_metric_is_named_by_its_line() {
-        for wrong in ["<html>", "yonder_a", "yonder_a x", "yonder_a{x=1} 1", "yonder_a{x=\"1} 1", "{} 1", "1a 1", "a{ 1"] {
+        for wrong in
+            ["<html>", "yonder_a", "yonder_a x", "yonder_a{x=1} 1", "yonder_a{x=\"1} 1", "{} 1", "1a 1", "a{ 1"]
+        {
             let text = format!("yonder_ok 1\n{wrong}\n");
             assert_eq!(Scrape::parse(&text), Err(ScrapeError::Line { line: 2 }), "{wrong}");
         }

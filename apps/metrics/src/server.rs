@@ -31,7 +31,9 @@ pub enum MetricsError {
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The address cannot be listened on.
-    #[error("cannot serve metrics on {address}: {cause}; type --metrics with a free address, such as {DEFAULT_ADDRESS}")]
+    #[error(
+        "cannot serve metrics on {address}: {cause}; type --metrics with a free address, such as {DEFAULT_ADDRESS}"
+    )]
     Listen {
         /// As it was typed.
         address: String,

@@ -12,6 +12,7 @@
 //! Neighbours: `sys/mapping` wraps [`access`] in bounds checks; `runtime/paging` implements [`FaultHandler`].
 
 pub mod access;
+mod resume;
 mod sigbus;
 
 pub use sigbus::{Fault, FaultHandler, FaultKind, REGISTRATIONS_MAX, RegisterError, Registration, Verdict, register};

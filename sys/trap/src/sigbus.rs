@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use crate::access;
+use crate::{access, resume};
 
 /// Regions that can be registered at one time in a process. Few and large is what userfaultfd wants.
 pub const REGISTRATIONS_MAX: usize = 64;
@@ -123,6 +123,8 @@ fn install_once() -> std::io::Result<()> {
     if PREVIOUS.get().is_some() {
         return Ok(());
     }
+    // Asked here, so that the handler finds the answer without a system call.
+    resume::is_possible();
     // SAFETY: an all-zero sigaction is a valid value; the handler has the signature that SA_SIGINFO asks for, and it is
     // async-signal-safe as long as the registered handlers keep their contract.
     let previous = unsafe {
@@ -171,6 +173,10 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     }
     // SAFETY: the unithread that faulted is back on its own thread, so this is the errno that was saved.
     unsafe { *errno = saved_errno };
+    if resume::is_possible() {
+        // SAFETY: this is the handler of `context`, nothing here has a destructor, and the mask was never changed.
+        unsafe { resume::resume(context.cast()) }
+    }
 }
 
 fn find(address: usize) -> Option<(&'static Slot, u64)> {
