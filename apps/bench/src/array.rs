@@ -132,6 +132,10 @@ pub struct ArrayResult {
     pub running_p50_us: f64,
     /// Median time waiting for pages.
     pub waiting_p50_us: f64,
+    /// Median time from a page's arrival to its mapping.
+    pub install_p50_us: f64,
+    /// Median time from a page's mapping to the resumed handler.
+    pub resume_p50_us: f64,
     /// CPU of the reclaimer as a share of one CPU.
     pub reclaim_cpu: f64,
 }
@@ -231,6 +235,8 @@ impl Array {
             queued_p50_us: generator.queued.percentile_us(50.0),
             running_p50_us: generator.running.percentile_us(50.0),
             waiting_p50_us: generator.waiting.percentile_us(50.0),
+            install_p50_us: after.stages.install.since(&before.stages.install).quantile(0.5) as f64 / 1e3,
+            resume_p50_us: after.stages.resume.since(&before.stages.resume).quantile(0.5) as f64 / 1e3,
             reclaim_cpu: (after.reclaim_cpu_ns - before.reclaim_cpu_ns) as f64 / generator.measured_ns as f64,
         }
     }

@@ -4,8 +4,8 @@
 //! answers it as text. [`top::run`] attaches to such an address from another process, so looking at a server costs it
 //! one sample a second. Percentiles are of the last seconds, not of the whole run.
 //!
-//! Neighbours: `runtime/yonder` counts; `edge/cli` knows the flags `--metrics` and `--attach`. Only text crosses between
-//! [`serve`] and [`top`], so `names` is what the two must agree on.
+//! Neighbours: `runtime/yonder` counts; `edge/cli` knows the flags `--metrics` and `--attach`. Only text crosses from
+//! [`serve`] to [`top`], so `names` is what the two must agree on.
 
 #![forbid(unsafe_code)]
 

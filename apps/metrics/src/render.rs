@@ -88,8 +88,8 @@ fn record_paging(stats: &Stats) {
     }
 }
 
-/// Pages of each of [`names::STATES`]. The counters are read one after another while they move, so what is left over for
-/// the last two never falls below zero.
+/// Pages of each of [`names::STATES`]. The counters are read one after another while they move, so what is left over
+/// for the last two stops at zero.
 fn pages_by_state(stats: &Stats) -> [u64; 5] {
     let (resident, standby, writing) = (stats.resident_pages, stats.standby_pages, stats.writing_pages);
     let buffer = stats.charged_pages.saturating_sub(resident + standby + writing);

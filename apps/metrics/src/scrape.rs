@@ -1,4 +1,6 @@
-//! [`Scrape`]: the Prometheus text format, read back. Pure, and strict: what is not the format is an error with its line.
+//! [`Scrape`]: the Prometheus text format, read back.
+//!
+//! Pure, and strict: what is not the format is an error with its line. `render` writes what is read here.
 
 use crate::names;
 

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tracing::{debug, warn};
 
-use crate::address::{self, AddressError, DEFAULT_ADDRESS};
+use crate::address::{self, AddressError};
 use crate::http::{self, Request, Status};
 use crate::render::render;
 use crate::sample::Source;
@@ -23,6 +23,8 @@ use crate::window::Window;
 
 /// How long one client may take.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait after a client could not be accepted.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Why metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -31,9 +33,7 @@ pub enum MetricsError {
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The address cannot be listened on.
-    #[error(
-        "cannot serve metrics on {address}: {cause}; type --metrics with a free address, such as {DEFAULT_ADDRESS}"
-    )]
+    #[error("cannot serve metrics on {address}: {cause}; type --metrics with a free port, such as 127.0.0.1:0 for any")]
     Listen {
         /// As it was typed.
         address: String,
@@ -152,9 +152,6 @@ impl Endpoint {
     }
 }
 
-/// How long to wait after a client could not be accepted.
-const PAUSE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -221,6 +218,6 @@ mod tests {
         let server = running();
         let taken = said(&server.address().to_string());
         assert!(taken.starts_with(&format!("cannot serve metrics on {}: ", server.address())), "{taken}");
-        assert!(taken.ends_with("; type --metrics with a free address, such as 127.0.0.1:9185"), "{taken}");
+        assert!(taken.ends_with("; type --metrics with a free port, such as 127.0.0.1:0 for any"), "{taken}");
     }
 }

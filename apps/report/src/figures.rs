@@ -1,9 +1,9 @@
-//! The figures of a report: which plots there are, what they say, and the ranges that they share. Pure.
+//! The figures of a chart: which plots there are, what they say, and the ranges that they share. Pure.
 
 use std::ops::Range;
 
 use crate::ReportError;
-use crate::model::{Curve, Point, Report};
+use crate::model::{Chart, Curve, Point};
 use crate::plot::{Axes, Mark, Marks, Vertical, draw};
 
 /// A plot with its words.
@@ -23,14 +23,14 @@ const LATENCIES: [(&str, &str, Latency); 3] = [
     ("P50 latency", "Half of the requests wait longer.", |point| point.p50_us),
 ];
 
-/// The figures of `report`, most telling first; none if nothing was measured.
-pub(crate) fn figures(report: &Report) -> Result<Vec<Figure>, ReportError> {
-    let Some(range) = latency_range(&report.curves) else { return Ok(Vec::new()) };
+/// The figures of `chart`, most telling first; none if nothing was measured.
+pub(crate) fn figures(chart: &Chart) -> Result<Vec<Figure>, ReportError> {
+    let Some(range) = latency_range(&chart.curves) else { return Ok(Vec::new()) };
     let mut figures = Vec::new();
     for (title, caption, latency) in LATENCIES {
         let axes = Axes { horizontal: "achieved, K requests/s", vertical: Vertical::Latency(range.clone()) };
         let marks = |curve: &Curve| marks(curve, |point| (point.achieved_per_s / 1e3, latency(point)), Some(0.0));
-        let svg = draw(&axes, &report.curves.iter().map(marks).collect::<Vec<_>>())?;
+        let svg = draw(&axes, &chart.curves.iter().map(marks).collect::<Vec<_>>())?;
         figures.push(Figure { title, caption, svg });
     }
     let axes = Axes { horizontal: "offered, K requests/s", vertical: Vertical::Throughput };
@@ -38,7 +38,7 @@ pub(crate) fn figures(report: &Report) -> Result<Vec<Figure>, ReportError> {
     figures.push(Figure {
         title: "Throughput",
         caption: "K requests/s; dashed: all that was offered.",
-        svg: draw(&axes, &report.curves.iter().map(marks).collect::<Vec<_>>())?,
+        svg: draw(&axes, &chart.curves.iter().map(marks).collect::<Vec<_>>())?,
     });
     Ok(figures)
 }
@@ -53,7 +53,7 @@ fn marks(curve: &Curve, position: impl Fn(&Point) -> (f64, f64), above: Option<f
     curve.points.iter().map(mark).filter(fits).collect()
 }
 
-/// A range that all latency plots share, so that they can be compared: from and to a round number around all points.
+/// A range that all latency plots of a chart share, so that they can be compared: from and to a round number around all points.
 fn latency_range(curves: &[Curve]) -> Option<Range<f64>> {
     let points = curves.iter().flat_map(|curve| &curve.points);
     let values = points.flat_map(|point| LATENCIES.map(|(_, _, latency)| latency(point)));
@@ -78,7 +78,7 @@ fn round_up(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::samples::{empty, point, report};
+    use crate::model::samples::{point, report};
 
     #[test]
     fn ranges_are_round() {
@@ -89,22 +89,31 @@ mod tests {
 
     #[test]
     fn there_is_a_figure_for_each_percentile_and_one_for_throughput() {
-        let titles: Vec<_> = figures(&report()).unwrap().iter().map(|figure| figure.title).collect();
-        assert_eq!(titles, ["P99.9 latency", "P99 latency", "P50 latency", "Throughput"]);
-        assert!(figures(&empty()).unwrap().is_empty());
+        for mut chart in report().charts {
+            let titles: Vec<_> = figures(&chart).unwrap().iter().map(|figure| figure.title).collect();
+            assert_eq!(titles, ["P99.9 latency", "P99 latency", "P50 latency", "Throughput"]);
+            chart.curves.clear();
+            assert!(figures(&chart).unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn every_chart_has_a_range_of_its_own() {
+        let ranges: Vec<_> = report().charts.iter().map(|chart| latency_range(&chart.curves).unwrap()).collect();
+        assert_eq!(ranges, [5.0..20_000.0, 20.0..5_000.0]);
     }
 
     #[test]
     fn points_without_a_latency_are_left_out() {
-        let mut report = report();
-        report.curves[0].points.push(point(1e6, 0.0, 0.0, 0.0, 0.0, 1_000_000));
-        report.curves[1].points.push(point(f64::NAN, f64::INFINITY, f64::NAN, 1.0, f64::INFINITY, 0));
-        assert_eq!(figures(&report).unwrap().len(), 4);
-        report.curves.iter_mut().for_each(|curve| {
+        let mut chart = report().charts.swap_remove(0);
+        chart.curves[0].points.push(point(1e6, 0.0, 0.0, 0.0, 0.0, 1_000_000));
+        chart.curves[1].points.push(point(f64::NAN, f64::INFINITY, f64::NAN, 1.0, f64::INFINITY, 0));
+        assert_eq!(figures(&chart).unwrap().len(), 4);
+        chart.curves.iter_mut().for_each(|curve| {
             curve.points.iter_mut().for_each(|point| {
                 (point.p50_us, point.p99_us, point.p999_us) = (0.0, 0.0, 0.0);
             })
         });
-        assert!(figures(&report).unwrap().is_empty());
+        assert!(figures(&chart).unwrap().is_empty());
     }
 }

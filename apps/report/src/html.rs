@@ -7,12 +7,12 @@ use std::fmt::{self, Display, Write};
 
 use crate::ReportError;
 use crate::figures::figures;
-use crate::model::{FarMemory, Machine, Point, Ratio, Report};
+use crate::model::{Chart, FarMemory, Machine, Point, Ratio, Report};
 use crate::numbers::{microseconds, rate, ratio};
 use crate::plot::marker;
 
 /// How many ratios are shown in large type at the top.
-const HEADLINES_MAX: usize = 3;
+const HEADLINES_MAX: usize = 4;
 
 const STYLE: &str = include_str!("page.css");
 
@@ -27,9 +27,8 @@ pub fn html_page(report: &Report) -> Result<String, ReportError> {
     );
     page.push_str(&header(report));
     page.push_str(&headlines(&report.ratios));
-    page.push_str(&plots(report)?);
     page.push_str(&ratio_table(&report.ratios));
-    page.push_str(&measurement_table(report));
+    page.push_str(&charts(report)?);
     page.push_str(&conditions(report));
     page.push_str("</main>\n</body>\n</html>\n");
     Ok(page)
@@ -96,26 +95,58 @@ fn verdict(entry: &Ratio) -> &'static str {
     }
 }
 
-fn plots(report: &Report) -> Result<String, ReportError> {
-    let figures = figures(report)?;
+/// Every chart as a section of its own.
+fn charts(report: &Report) -> Result<String, ReportError> {
+    if report.charts.is_empty() {
+        return Ok("<section>\n<h2>Measurements</h2>\n<p>Nothing was measured.</p>\n</section>\n".to_owned());
+    }
+    report.charts.iter().map(|chart| chart_section(chart, &report.far_memory)).collect()
+}
+
+/// A chart's heading, words, plots and table; `kind` says whether its far memory was emulated.
+fn chart_section(chart: &Chart, kind: &FarMemory) -> Result<String, ReportError> {
+    let mut out = format!("<section class=\"chart\">\n<h2>{}</h2>\n", Escaped(&chart.title));
+    if !chart.far_memory.is_empty() {
+        let label = match kind {
+            FarMemory::Emulated(_) => "Emulated far memory",
+            FarMemory::Remote(_) => "Far memory",
+        };
+        out += &format!("<p class=\"link\">{label}: {}</p>\n", Escaped(&chart.far_memory));
+    }
+    if !chart.explanation.is_empty() {
+        out += &format!("<p>{}</p>\n", Escaped(&chart.explanation));
+    }
+    if chart.is_measured() {
+        out += &plots(chart)?;
+        out += &measurement_table(chart);
+    } else {
+        out += "<p>Nothing was measured.</p>\n";
+    }
+    Ok(out + "</section>\n")
+}
+
+/// The legend and the plots of a chart; nothing if no request was answered.
+fn plots(chart: &Chart) -> Result<String, ReportError> {
+    let figures = figures(chart)?;
     if figures.is_empty() {
-        return Ok("<section>\n<h2>Latency and throughput</h2>\n<p>Nothing was measured.</p>\n</section>\n".to_owned());
+        return Ok(String::new());
     }
     let mut legend = String::new();
-    for (index, curve) in report.curves.iter().enumerate() {
+    for (index, curve) in chart.curves.iter().enumerate() {
         legend += &format!("<li>{}{}</li>\n", inline(&marker(index)?, None), Escaped(&curve.name));
     }
     let mut out = format!(
-        "<section>\n<h2>Latency and throughput</h2>\n<ul class=\"legend\">\n{legend}<li class=\"hint\">hollow: \
-         saturated, the server did not keep up</li>\n</ul>\n<div class=\"plots\">\n"
+        "<ul class=\"legend\">\n{legend}<li class=\"hint\">hollow: saturated, the server did not keep up</li>\n</ul>\n\
+         <div class=\"plots\">\n"
     );
     for figure in figures {
-        let (title, caption, svg) = (figure.title, figure.caption, inline(&figure.svg, Some(figure.title)));
+        let (title, caption) = (figure.title, figure.caption);
+        let svg = inline(&figure.svg, Some(&format!("{}: {title}", chart.title)));
         out += &format!(
             "<figure>\n<figcaption><strong>{title}</strong> <span>{caption}</span></figcaption>\n{svg}</figure>\n"
         );
     }
-    Ok(out + "</div>\n</section>\n")
+    Ok(out + "</div>\n")
 }
 
 /// A plot's SVG as a part of the page: without the name of its format, which the page implies, and with a name for
@@ -156,22 +187,19 @@ fn ratio_table(ratios: &[Ratio]) -> String {
     )
 }
 
-fn measurement_table(report: &Report) -> String {
-    if report.curves.iter().all(|curve| curve.points.is_empty()) {
-        return String::new();
-    }
+fn measurement_table(chart: &Chart) -> String {
     let mut rows = String::new();
-    for curve in &report.curves {
+    for curve in &chart.curves {
         for (index, point) in curve.points.iter().enumerate() {
             let name = if index == 0 { curve.name.as_str() } else { "" };
             rows += &measurement_row(name, point);
         }
     }
     format!(
-        "<section>\n<h2>Measurements</h2>\n<div class=\"wide\"><table class=\"measurements\">\n\
+        "<div class=\"wide\"><table class=\"measurements\">\n\
          <thead><tr><th>Mode</th><th>Offered/s</th>\
          <th>Achieved/s</th><th>P50 \u{b5}s</th><th>P99 \u{b5}s</th><th>P99.9 \u{b5}s</th><th>Dropped</th>\
-         <th class=\"text\"></th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n</section>\n"
+         <th class=\"text\"></th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n"
     )
 }
 
@@ -250,8 +278,9 @@ mod tests {
     fn the_page_is_whole() {
         let page = html_page(&report()).unwrap();
         assert_well_formed(&page);
-        assert_eq!(page.matches("<figure>").count(), 4);
-        assert_eq!(page.matches("<svg role=\"img\"").count(), 4);
+        assert_eq!(page.matches("<figure>").count(), 8);
+        assert_eq!(page.matches("<svg role=\"img\"").count(), 8);
+        assert_eq!(page.matches("<table class=\"measurements\">").count(), 2);
         for text in [
             "Emulated far memory",
             "2.5 us, 100 Gbit/s",
@@ -268,6 +297,30 @@ mod tests {
         ] {
             assert!(page.contains(text), "{text} is missing");
         }
+    }
+
+    #[test]
+    fn ratios_come_first_and_every_chart_keeps_its_own_together() {
+        let page = html_page(&report()).unwrap();
+        let positions: Vec<_> = [
+            "class=\"cards\"",
+            "<h2>Beside the paper</h2>",
+            "<h2>Random reads of an array (no network)</h2>",
+            "Emulated far memory: 2.5 us, 100 Gbit/s",
+            "Each request reads eight bytes.",
+            "aria-label=\"Random reads of an array (no network): P99.9 latency plot\"",
+            "<td>120 K</td>",
+            "<h2>A memcached server over loopback</h2>",
+            "Emulated far memory: 25 us, 100 Gbit/s",
+            "A client reads and writes values through TCP.",
+            "aria-label=\"A memcached server over loopback: P99.9 latency plot\"",
+            "<td>18.1 K</td>",
+            "<h2>Machine and settings</h2>",
+        ]
+        .iter()
+        .map(|text| page.find(text).unwrap_or_else(|| panic!("{text} is missing")))
+        .collect();
+        assert!(positions.is_sorted(), "{positions:?}");
     }
 
     #[test]
@@ -291,15 +344,18 @@ mod tests {
         report.far_memory = FarMemory::Emulated(evil.clone());
         (report.explanation, report.notes) = (vec![evil.clone()], vec![evil.clone()]);
         report.settings = vec![Setting { name: evil.clone(), value: evil.clone() }];
-        report.curves[0].name = evil.clone();
+        let chart = &mut report.charts[0];
+        (chart.title, chart.explanation, chart.far_memory) = (evil.clone(), evil.clone(), evil.clone());
+        chart.curves[0].name = evil.clone();
         let ratio = &mut report.ratios[0];
         (ratio.what, ratio.paper_source, ratio.note) = (evil.clone(), evil.clone(), evil);
         let page = html_page(&report).unwrap();
         assert_well_formed(&page);
         assert!(!page.contains("<script") && !page.contains("alert(\"1") && !page.contains('\u{1}'));
         let escaped = "&lt;/title&gt;&lt;script&gt;alert(&quot;1&quot; &amp; &#39;2&#39;)&lt;/script&gt;\u{fffd}";
-        // The title is there twice, and so are the curve's name and the ratio's words.
-        assert_eq!(page.matches(escaped).count(), 16);
+        // The title is there twice, and so are the curve's name and the ratio's words; the chart's title is above it
+        // and with its four plots.
+        assert_eq!(page.matches(escaped).count(), 23);
     }
 
     #[test]
@@ -310,6 +366,24 @@ mod tests {
         assert!(page.contains("Nothing was measured.") && !page.contains("<svg"));
         report.far_memory = FarMemory::Remote("tcp".into());
         assert!(!html_page(&report).unwrap().contains("Emulated"));
+    }
+
+    #[test]
+    fn a_chart_shows_what_it_has() {
+        let mut report = report();
+        report.far_memory = FarMemory::Remote("tcp".into());
+        (report.charts[0].far_memory, report.charts[0].explanation) = (String::new(), String::new());
+        report.charts[0].curves.iter_mut().for_each(|curve| curve.points.clear());
+        report.charts[1].curves.iter_mut().flat_map(|curve| &mut curve.points).for_each(|point| {
+            (point.p50_us, point.p99_us, point.p999_us) = (f64::NAN, f64::NAN, f64::NAN);
+        });
+        let page = html_page(&report).unwrap();
+        assert_well_formed(&page);
+        assert!(
+            page.contains("<h2>Random reads of an array (no network)</h2>\n<p>Nothing was measured.</p>\n</section>")
+        );
+        assert!(page.contains("Far memory: 25 us") && !page.contains("Emulated"));
+        assert!(page.contains("<td>18.1 K</td>") && !page.contains("<svg"), "the table is there, the plots are not");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Tables for the terminal and an offline HTML report, from measured curves and ratios.
 //!
-//! A [`Report`] is plain data that the caller fills in; [`text_tables`] lays it out for a terminal and [`html_page`]
-//! as one self-contained page with inline SVG plots: no scripts, no fonts and no images from anywhere.
+//! A [`Report`] is plain data that the caller fills in: charts, each with a curve for every mode it compares, and ratios.
+//! [`text_tables`] lays it out for a terminal and [`html_page`] as one self-contained page with inline SVG plots: no scripts, no fonts and no images from anywhere.
 //!
 //! Neighbours: `yonder demo` in `edge/cli` fills in reports from the results of `apps/load` and `apps/bench`.
 
@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use html::html_page;
-pub use model::{Curve, FarMemory, Machine, Point, Ratio, Report, Setting};
+pub use model::{Chart, Curve, FarMemory, Machine, Point, Ratio, Report, Setting};
 pub use text::text_tables;
 
 /// Why a report could not be made.

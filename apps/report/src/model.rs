@@ -21,8 +21,8 @@ pub struct Report {
     pub machine: Machine,
     /// The settings in force.
     pub settings: Vec<Setting>,
-    /// One curve for each mode that was measured.
-    pub curves: Vec<Curve>,
+    /// One chart for each thing that was measured, in the order of reading.
+    pub charts: Vec<Chart>,
     /// The measured ratios, the most important first.
     pub ratios: Vec<Ratio>,
     /// Remarks, one string for each.
@@ -36,6 +36,15 @@ pub enum FarMemory {
     Emulated(String),
     /// Reached over a link; the text says which.
     Remote(String),
+}
+
+impl FarMemory {
+    /// How it was modelled, or over which link it was reached.
+    pub(crate) fn how(&self) -> &str {
+        match self {
+            Self::Emulated(how) | Self::Remote(how) => how,
+        }
+    }
 }
 
 /// The machine that was measured.
@@ -56,6 +65,27 @@ pub struct Setting {
     pub name: String,
     /// Its value with its unit.
     pub value: String,
+}
+
+/// Modes that were measured under the same conditions, and are compared on the same axes.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Chart {
+    /// What was measured, as a heading.
+    pub title: String,
+    /// How it was measured and how to read it, one paragraph; empty if the title says enough.
+    pub explanation: String,
+    /// The link to far memory in this chart, such as `2.5 us, 100 Gbit/s`; empty if the report's says enough. Whether
+    /// it is emulated, the report's [`FarMemory`] says.
+    pub far_memory: String,
+    /// One curve for each mode. A curve's place decides its colour, so a mode has the same place in all charts.
+    pub curves: Vec<Curve>,
+}
+
+impl Chart {
+    /// Whether any run of it was measured.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.curves.iter().any(|curve| !curve.points.is_empty())
+    }
 }
 
 /// The measurements of one mode at rising loads.
@@ -136,23 +166,7 @@ pub(crate) mod samples {
             far_memory: FarMemory::Emulated("2.5 us, 100 Gbit/s".into()),
             machine: Machine { cpus: 2, kernel: "Linux 6.18".into(), text: "4 GiB of memory".into() },
             settings: vec![setting("memory", "256 MiB"), setting("local", "20 %")],
-            curves: vec![
-                Curve {
-                    name: "busy-wait".into(),
-                    points: vec![
-                        point(50e3, 49_912.0, 8.21, 31.4, 77.0, 0),
-                        point(120e3, 119_800.0, 14.04, 96.25, 410.5, 0),
-                        point(200e3, 138_204.0, 7_312.0, 9_120.0, 10_004.0, 123_456),
-                    ],
-                },
-                Curve {
-                    name: "yield".into(),
-                    points: vec![
-                        point(50e3, 50_020.0, 7.93, 19.2, 33.1, 0),
-                        point(1.2e6, 1.199e6, 12.5, 40.75, 88.0, 0),
-                    ],
-                },
-            ],
+            charts: vec![array(), server()],
             ratios: vec![
                 Ratio {
                     what: "peak throughput, yield / busy-wait".into(),
@@ -183,9 +197,40 @@ pub(crate) mod samples {
         }
     }
 
+    fn array() -> Chart {
+        let busy = vec![
+            point(50e3, 49_912.0, 8.21, 31.4, 77.0, 0),
+            point(120e3, 119_800.0, 14.04, 96.25, 410.5, 0),
+            point(200e3, 138_204.0, 7_312.0, 9_120.0, 10_004.0, 123_456),
+        ];
+        let yielding = vec![point(50e3, 50_020.0, 7.93, 19.2, 33.1, 0), point(1.2e6, 1.199e6, 12.5, 40.75, 88.0, 0)];
+        Chart {
+            title: "Random reads of an array (no network)".into(),
+            explanation: "Each request reads eight bytes.".into(),
+            far_memory: "2.5 us, 100 Gbit/s".into(),
+            curves: curves(busy, yielding),
+        }
+    }
+
+    fn server() -> Chart {
+        let busy =
+            vec![point(10e3, 10_010.0, 61.0, 180.0, 350.0, 0), point(20e3, 18_100.0, 900.0, 2_100.0, 2_900.0, 0)];
+        let yielding = vec![point(10e3, 9_990.0, 55.0, 120.0, 210.0, 0), point(20e3, 20_020.0, 58.0, 150.0, 260.0, 0)];
+        Chart {
+            title: "A memcached server over loopback".into(),
+            explanation: "A client reads and writes values through TCP.".into(),
+            far_memory: "25 us, 100 Gbit/s".into(),
+            curves: curves(busy, yielding),
+        }
+    }
+
+    fn curves(busy: Vec<Point>, yielding: Vec<Point>) -> Vec<Curve> {
+        vec![Curve { name: "busy-wait".into(), points: busy }, Curve { name: "yield".into(), points: yielding }]
+    }
+
     /// A report with nothing measured.
     pub(crate) fn empty() -> Report {
-        Report { curves: vec![], ratios: vec![], notes: vec![], settings: vec![], explanation: vec![], ..report() }
+        Report { charts: vec![], ratios: vec![], notes: vec![], settings: vec![], explanation: vec![], ..report() }
     }
 }
 

@@ -73,6 +73,9 @@ pub(crate) struct NodeArgs {
     /// Memory to lend
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) memory: u64,
+    /// Serve Prometheus metrics here
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -91,9 +94,9 @@ pub(crate) struct KvArgs {
     /// Largest value
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_bytes)]
     pub(crate) value_max: u64,
-    /// Serve Prometheus metrics here
+    /// Serve Prometheus metrics here, for yonder top and others
     #[arg(long, value_name = "ADDR")]
-    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) metrics: Option<String>,
 }
 
 /// Far memory and the threads that page from it.
@@ -361,7 +364,7 @@ pub(crate) struct SoakArgs {
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Metrics address of the server
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9464")]
+    #[arg(long, value_name = "ADDR", default_value = yonder_metrics::DEFAULT_ADDRESS)]
     pub(crate) attach: String,
     /// Time between two looks
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]

@@ -152,7 +152,7 @@ impl EmuFabric {
 
     fn new(url: &str, model: Model, control: EmuControl) -> Result<Self, FabricError> {
         let bytes = (model.size / PAGE_BYTES as u64).max(1) * PAGE_BYTES as u64;
-        let memory = Mapping::anonymous(bytes as usize)
+        let memory = Mapping::huge(bytes as usize)
             .map_err(|error| FabricError::System { url: url.to_owned(), cause: error.to_string() })?;
         let link = Link {
             memory: Arc::new(memory),

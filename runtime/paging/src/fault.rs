@@ -208,7 +208,7 @@ fn start(
         inner.return_slot(slot);
         return Err(Attempt::Raced);
     }
-    inner.start(&FetchRequest { region, page, slot, frame, entered, deadline }, port);
+    inner.start(&FetchRequest { region, page, slot, frame, entered, deadline }, port, pager);
     inner.join(slot, token);
     Ok(())
 }

@@ -167,7 +167,7 @@ impl PortInner {
     }
 
     /// Starts the fetch of a page whose entry the caller has moved to `Fetching` with this port and slot.
-    pub(crate) fn start(&mut self, request: &FetchRequest<'_>, port: &Port) {
+    pub(crate) fn start(&mut self, request: &FetchRequest<'_>, port: &Port, pager: &Pager) {
         let region = request.region.number;
         self.regions[region as usize].get_or_insert_with(|| Arc::clone(request.region));
         let fetch = &mut self.fetches[usize::from(request.slot)];
@@ -186,6 +186,11 @@ impl PortInner {
             last_failure: PagingCause::TimedOut,
         };
         let now = yonder_clock::now();
+        if request.frame.is_none() {
+            // The bytes will be copied from where they are: a NIC would have put them into the cache by then.
+            let (mapping, offset) = pager.resolve(self.source(request.slot));
+            mapping.prefetch_page(offset);
+        }
         if !self.post(request.slot, now) {
             self.deferred.push(request.slot);
         }

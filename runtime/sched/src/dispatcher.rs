@@ -155,10 +155,14 @@ where
             if self.order.is_empty() {
                 return;
             }
+            // Where there is no choice, the only worker with room gets all it has room for.
+            let each = if let [only] = self.order[..] { self.views[only].room } else { 1 };
             for worker in &self.order {
-                let Some(unithread) = self.queue.pop_front() else { return };
                 let desk = &mut self.desks[*worker];
-                assert!(desk.requests.push(unithread).is_ok(), "a worker with room takes a request");
+                for _ in 0..each {
+                    let Some(unithread) = self.queue.pop_front() else { break };
+                    assert!(desk.requests.push(unithread).is_ok(), "a worker with room takes a request");
+                }
                 self.chooser.dispatched(*worker, self.views.len());
                 desk.shared.sleeper.wake(|| desk.wake());
             }

@@ -35,7 +35,6 @@ const IMPURE: [&str; 20] = [
     "smol",
     "socket2",
     "tempfile",
-    "tiny_http",
     "tokio",
     "tracing",
 ];

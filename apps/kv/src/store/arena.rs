@@ -8,16 +8,19 @@
 //! Neighbours: `shape` says how slabs are cut, `slots` holds the state that sweeps read, `rebalance` decides which
 //! class gives memory up, `space` performs what the arena asks for.
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use super::rebalance::{Load, Rebalance};
 use super::runs::FreeRuns;
 use super::shape::{Class, ClassIndex, UNIT_BYTES};
-use super::slots::{Slab, SlotTable, Swept};
+use super::slots::{Slab, SlotState, SlotTable, Swept};
 
 /// Slots looked at for one victim. The one with the fewest chances is taken when none has run out.
 const SWEEP_SLOTS_MAX: usize = 512;
 const NO_SLAB: u32 = u32::MAX;
+/// What one unit takes in the arena and in the slot table, slots apart.
+const LOCAL_BYTES_PER_UNIT: usize =
+    size_of::<Option<Box<SlabSlots>>>() + size_of::<u32>() + size_of::<RwLock<Option<Arc<Slab>>>>();
 
 /// Where the slot for a new item comes from.
 pub(super) enum Supply {
@@ -195,6 +198,12 @@ impl Arena {
     /// Units that belong to no class.
     pub(super) fn free_units(&self) -> u32 {
         self.runs.units()
+    }
+
+    /// Local memory that slots and units take, in bytes.
+    pub(super) fn local_bytes(&self) -> usize {
+        let slots: usize = self.classes().map(|class| class.slabs * usize::from(class.shape.slots)).sum();
+        slots * size_of::<SlotState>() + self.slabs.len() * LOCAL_BYTES_PER_UNIT
     }
 
     /// What each class holds, smallest slots first.

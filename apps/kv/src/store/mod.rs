@@ -207,6 +207,7 @@ impl<M: ItemMemory> Store<M> {
             ("limit_maxbytes", self.memory.bytes()),
             ("hash_power_level", u64::from(self.table.buckets().trailing_zeros())),
             ("hash_bytes", self.table.local_bytes() as u64),
+            ("local_metadata_bytes", (self.table.local_bytes() + arena.local_bytes()) as u64),
             ("slabs_moved", arena.slabs_moved()),
             ("slab_global_page_pool", u64::from(arena.free_units())),
         ]);

@@ -151,6 +151,25 @@ fn a_lookup_whose_tag_differs_touches_no_far_memory() {
 }
 
 #[test]
+fn nor_does_one_behind_which_others_were_removed() {
+    let memory = FlatMemory::new(8 << 20);
+    // The smallest table: many items share a bucket.
+    let store = Store::new(memory.clone(), SMALL).expect("large enough");
+    let others = |verb: &str, rest: &str| {
+        (0..100).for_each(|number| drop(run(&store, format!("{verb} other{number}{rest}").as_bytes(), NOW_S)));
+    };
+    others("set", " 0 0 1\r\n1\r\n");
+    run(&store, b"set k 0 0 1\r\n1\r\n", NOW_S);
+    others("delete", "\r\n");
+    let before = memory.accesses();
+    for number in 0..1000 {
+        run(&store, format!("get absent{number}\r\n").as_bytes(), NOW_S);
+    }
+    assert_eq!(memory.accesses(), before);
+    assert!(value(&run(&store, b"get k\r\n", NOW_S)).is_some());
+}
+
+#[test]
 fn a_get_with_a_huge_reply_comes_in_parts() {
     let store = store(8 << 20);
     let large = "x".repeat(200_000);

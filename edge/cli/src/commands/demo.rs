@@ -1,8 +1,90 @@
-//! demo
+//! `yonder demo`: the main job on embedded far memory.
+//!
+//! Two comparisons of busy-waiting faults with yielding ones, each at rising loads: random reads of an array, with the
+//! requests made in the process, and the memcached-compatible server under load over loopback. Both serve a data set
+//! five times larger than local memory. A table goes to the terminal, plots go to `report.html`.
+
+mod array_part;
+mod kv_part;
+mod summary;
+
 use std::process::ExitCode;
 
-use crate::args::DemoArgs;
+use anyhow::Context as _;
+use yonder_report::{FarMemory, Machine, Report, Setting, text_tables, write_html};
 
-pub(crate) fn run(_args: &DemoArgs) -> anyhow::Result<ExitCode> {
+use crate::args::DemoArgs;
+use crate::output::json_line;
+
+/// What one part measured.
+struct Part {
+    chart: yonder_report::Chart,
+    ratios: Vec<yonder_report::Ratio>,
+}
+
+pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    let doctor = yonder_doctor::examine_this_machine();
+    if !doctor.is_ready() {
+        eprint!("{}", doctor.to_text());
+        anyhow::bail!(
+            "this machine lacks something that far memory needs: see the list above, then run `yonder demo` again"
+        );
+    }
+    let mut emit = |object: &serde_json::Value| if args.json { json_line(object) } else { Ok(()) };
+    let array = array_part::run(&mut emit)?;
+    let kv = kv_part::run(&mut emit)?;
+    let report = report(array, kv);
+    if !args.json {
+        println!("{}", text_tables(&report));
+    }
+    std::fs::create_dir_all(&args.out)
+        .with_context(|| format!("cannot make the folder {}: give another with --out", args.out.display()))?;
+    let page = write_html(&report, &args.out)?;
+    eprintln!("report: {}", page.display());
     Ok(ExitCode::SUCCESS)
+}
+
+fn report(array: Part, kv: Part) -> Report {
+    let setting = |name: &str, value: String| Setting { name: name.to_owned(), value };
+    Report {
+        title: "A page fault that yields".to_owned(),
+        explanation: vec![
+            "A program whose memory lives on another machine stops whenever it touches a page that is not local. With \
+             busy-waiting faults its worker stops too, and every request behind it waits. With yielding faults the worker \
+             parks the request that touched the page and serves others until the page has arrived."
+                .to_owned(),
+            "Each chart offers the same load to both. Latency counts from the moment a request was meant to start, so a \
+             queue that builds up is seen."
+                .to_owned(),
+        ],
+        command: "yonder demo".to_owned(),
+        far_memory: FarMemory::Emulated(format!("{}; the server of the second chart: {}", array.chart.far_memory, kv.chart.far_memory)),
+        machine: machine(),
+        settings: vec![
+            setting("array", format!("{} of 8-byte reads at random places, sealed", yonder::units::format_bytes(array_part::MEMORY))),
+            setting("server", format!("{} values of {} bytes, 95 % get, 5 % set", kv_part::KEYS, kv_part::VALUE_BYTES)),
+            setting("local memory", format!("{} % of the data set", summary::LOCAL_PERCENT)),
+            setting("workers", "1, with a dispatcher that also reclaims where it shares its CPU".to_owned()),
+        ],
+        ratios: array.ratios.into_iter().chain(kv.ratios).collect(),
+        charts: vec![array.chart, kv.chart],
+        notes: vec![
+            "Far memory is emulated inside the process: the link has the latency and the bandwidth named, everything else \
+             (traps, page tables, copies, reclaim, scheduling) is real."
+                .to_owned(),
+            "The server's clients run on the same CPUs, so its chart shows a machine shared between both.".to_owned(),
+            "The paper's figures were measured on an 8-worker machine with RDMA and a unikernel.".to_owned(),
+        ],
+    }
+}
+
+fn machine() -> Machine {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    Machine {
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        kernel: format!("Linux {}", kernel.trim()),
+        text: model.trim_start_matches([' ', '\t', ':']).to_owned(),
+    }
 }

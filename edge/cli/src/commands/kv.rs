@@ -10,6 +10,8 @@ use yonder::units::format_bytes;
 use yonder::{Config, Deadlines, FarMemory, Region};
 use yonder_kv::{KvConfig, KvFrontend, KvHandler, KvServer, Shutdown};
 
+use yonder_metrics::{Extra, ExtraKind, MetricsServer, Requests, Sample};
+
 use crate::args::{KvArgs, PagingArgs};
 use crate::commands::bench;
 
@@ -26,6 +28,7 @@ pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
     let server = Server::bind(&args.paging, config)?;
     let shutdown = server.shutdown.clone();
     ctrlc::set_handler(move || shutdown.request())?;
+    let metrics = args.metrics.as_deref().map(|address| server.serve_metrics(address)).transpose()?;
 
     eprintln!(
         "yonder kv: memcached's protocol on {}, {} of items, {} local, far memory {}; Ctrl-C ends it",
@@ -34,9 +37,30 @@ pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
         format_bytes(server.far.local()),
         server.far.url()
     );
+    if let Some(metrics) = &metrics {
+        eprintln!("yonder kv: metrics on {0}; `yonder top --attach {0}` shows them", metrics.address());
+    }
     server.run()?;
-
     Ok(ExitCode::SUCCESS)
+}
+
+/// Statistics of the store that are metrics too: the store's name, the metric's, its kind and what it says.
+const ITEM_METRICS: [(&str, &str, ExtraKind, &str); 7] = [
+    ("cmd_get", "yonder_kv_gets_total", ExtraKind::Counter, "Keys asked for."),
+    ("cmd_set", "yonder_kv_sets_total", ExtraKind::Counter, "Items stored."),
+    ("get_hits", "yonder_kv_get_hits_total", ExtraKind::Counter, "Keys asked for that were there."),
+    ("get_misses", "yonder_kv_get_misses_total", ExtraKind::Counter, "Keys asked for that were not there."),
+    ("evictions", "yonder_kv_evictions_total", ExtraKind::Counter, "Items evicted to make room."),
+    ("curr_items", "yonder_kv_items", ExtraKind::Gauge, "Items stored now."),
+    ("bytes", "yonder_kv_item_bytes", ExtraKind::Gauge, "Bytes of the items stored now."),
+];
+
+fn item_metrics(stats: &[(&'static str, u64)]) -> Vec<Extra> {
+    let metric = |(wanted, name, kind, help): (&str, &'static str, ExtraKind, &'static str)| {
+        let (_, value) = stats.iter().find(|(stat, _)| *stat == wanted)?;
+        Some(Extra { name, help, kind, value: *value })
+    };
+    ITEM_METRICS.into_iter().filter_map(metric).collect()
 }
 
 /// A server that is bound and not yet serving.
@@ -93,6 +117,20 @@ impl Server {
             ..SchedConfig::default()
         };
         Ok(Self { far, address, shutdown, stats: Arc::default(), sched, frontend, handler })
+    }
+
+    /// Serves metrics of paging, requests and items until the result is dropped.
+    fn serve_metrics(&self, address: &str) -> anyhow::Result<MetricsServer> {
+        let (far, requests, store) = (self.far.clone(), Arc::clone(&self.stats), Arc::clone(self.handler.store()));
+        let sample = move || {
+            let items = store.stats();
+            Sample {
+                paging: Some(far.stats()),
+                requests: Some(Requests::from(&*requests)),
+                extra: item_metrics(&items),
+            }
+        };
+        Ok(yonder_metrics::serve(address, Arc::new(sample))?)
     }
 
     /// Serves until the shutdown is requested. The calling thread becomes the dispatcher.

@@ -1,0 +1,280 @@
+//! [`Model`]: what is on the screen, from one scrape after another. Pure.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::quantity::{self, NONE};
+use crate::names;
+use crate::render;
+use crate::scrape::Scrape;
+
+/// Rates kept for the curves: more than a terminal is wide.
+const HISTORY_MAX: usize = 512;
+
+/// The state of the view.
+#[derive(Debug)]
+pub(super) struct Model {
+    /// What is looked at, as it was typed.
+    pub(super) address: String,
+    /// Why the last scrape failed.
+    pub(super) trouble: Option<String>,
+    /// Requests over per second, oldest first.
+    pub(super) requests: VecDeque<u64>,
+    /// Major faults per second, oldest first.
+    pub(super) faults: VecDeque<u64>,
+    latest: Scrape,
+    rates: BTreeMap<String, f64>,
+}
+
+/// Local memory, in pages.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Memory {
+    pub(super) limit: u64,
+    pub(super) peak: u64,
+    /// Of each of [`names::STATES`].
+    pub(super) states: [u64; names::STATES.len()],
+}
+
+/// Percentiles of a stage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct StageRow {
+    /// `fault` or `request`.
+    pub(super) of: &'static str,
+    pub(super) stage: &'static str,
+    /// One for each of [`names::QUANTILES`].
+    pub(super) times: [String; names::QUANTILES.len()],
+}
+
+/// Heads of the columns of a [`StageRow`].
+pub(super) const STAGE_HEADS: [&str; names::QUANTILES.len()] = ["P50", "P90", "P99", "P99.9"];
+
+/// The row of [`Model::common_rows`] that must be zero.
+pub(super) const ERRORS_IN_ALL: &str = "errors in all";
+
+/// A name and what to show for it.
+pub(super) type Row = (String, String);
+
+impl Model {
+    /// Before there are rates.
+    pub(super) fn new(address: &str, first: Scrape) -> Self {
+        Self {
+            address: address.to_owned(),
+            trouble: None,
+            requests: VecDeque::new(),
+            faults: VecDeque::new(),
+            latest: first,
+            rates: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a scrape, `elapsed` after the one before.
+    pub(super) fn update(&mut self, scrape: Scrape, elapsed: Duration) {
+        let seconds = elapsed.as_secs_f64().max(1e-9);
+        let counters = scrape.plain().into_iter().filter(|(name, _)| is_counter(name));
+        self.rates = counters
+            .filter_map(|(name, now)| Some((name.to_owned(), increase(self.latest.value(name)?, now) / seconds)))
+            .collect();
+        self.latest = scrape;
+        self.trouble = None;
+        let (requests, faults) = (self.rate(&[names::REQUESTS]), self.rate(&[names::MAJOR_FAULTS]));
+        remember(&mut self.requests, requests);
+        remember(&mut self.faults, faults);
+    }
+
+    /// Notes that the server did not answer; the numbers stay as they are.
+    pub(super) fn fail(&mut self, why: String) {
+        self.trouble = Some(why);
+    }
+
+    /// Local memory, if the server has far memory.
+    pub(super) fn memory(&self) -> Option<Memory> {
+        let pages = |name| self.latest.value(name).map(|pages| pages as u64);
+        let of = |state| self.latest.labelled(names::LOCAL_PAGES, &[(names::STATE, state)]).unwrap_or(0.0) as u64;
+        Some(Memory {
+            limit: pages(names::LOCAL_LIMIT)?,
+            peak: pages(names::LOCAL_PEAK)?,
+            states: names::STATES.map(of),
+        })
+    }
+
+    /// Size of page tables, hashes and lists, if the server has far memory.
+    pub(super) fn metadata_bytes(&self) -> Option<u64> {
+        self.latest.value(names::METADATA_BYTES).map(|bytes| bytes as u64)
+    }
+
+    /// Rates and what is going on, common to all servers.
+    pub(super) fn common_rows(&self) -> Vec<Row> {
+        let rate = |counters: &[&str], show: fn(f64) -> String| self.rate(counters).map_or(NONE.to_owned(), show);
+        let now = |name: &str| self.latest.value(name).map_or(NONE.to_owned(), quantity::count);
+        let rows = [
+            ("requests", rate(&[names::REQUESTS], quantity::per_second)),
+            ("in service", now(names::REQUESTS_IN_SERVICE)),
+            ("major faults", rate(&[names::MAJOR_FAULTS], quantity::per_second)),
+            ("minor faults", rate(&[names::MINOR_FAULTS], quantity::per_second)),
+            ("in flight", now(names::FETCHES_IN_FLIGHT)),
+            ("fetched", rate(&[names::FETCHED_BYTES], quantity::megabytes_per_second)),
+            ("written", rate(&[names::WRITTEN_BYTES], quantity::megabytes_per_second)),
+            ("retries", rate(&[names::FETCH_RETRIES, names::WRITE_RETRIES], quantity::per_second)),
+            ("errors", rate(&[names::PAGING_ERRORS, names::REQUESTS_PANICKED], quantity::per_second)),
+            (ERRORS_IN_ALL, quantity::count(self.errors())),
+        ];
+        rows.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+
+    /// Paging errors and panics since the server started.
+    pub(super) fn errors(&self) -> f64 {
+        let errors = [names::PAGING_ERRORS, names::REQUESTS_PANICKED];
+        errors.iter().filter_map(|name| self.latest.value(name)).sum()
+    }
+
+    /// What only this kind of server has.
+    pub(super) fn extra_rows(&self) -> Vec<Row> {
+        let extras = self.latest.plain().into_iter().filter(|(name, _)| render::is_extra(name));
+        let row = |(name, value): (&str, f64)| {
+            let short = name.trim_start_matches(names::PREFIX).trim_end_matches("_total").replace('_', " ");
+            let shown = match is_counter(name) {
+                true => self.rate(&[name]).map_or(NONE.to_owned(), quantity::per_second),
+                false => quantity::count(value),
+            };
+            (short, shown)
+        };
+        extras.map(row).collect()
+    }
+
+    /// Percentiles of all stages that the server has.
+    pub(super) fn stage_rows(&self) -> Vec<StageRow> {
+        let faults = names::FAULT_STAGES.map(|stage| ("fault", names::FAULT_STAGE, stage));
+        let requests = names::REQUEST_STAGES.map(|stage| ("request", names::REQUEST_STAGE, stage));
+        let row = |(of, name, stage)| {
+            let times = names::QUANTILES
+                .map(|(quantile, _)| self.latest.labelled(name, &[(names::STAGE, stage), (names::QUANTILE, quantile)]));
+            let has_stage = times.iter().any(Option::is_some);
+            has_stage.then(|| StageRow { of, stage, times: times.map(|time| quantity::time(time.unwrap_or(f64::NAN))) })
+        };
+        faults.into_iter().chain(requests).filter_map(row).collect()
+    }
+
+    /// Sum of the rates of those of `counters` that the server has; None if it has none, or there was one scrape only.
+    fn rate(&self, counters: &[&str]) -> Option<f64> {
+        counters.iter().filter_map(|name| self.rates.get(*name).copied()).reduce(|sum, rate| sum + rate)
+    }
+}
+
+/// By the convention of Prometheus.
+fn is_counter(name: &str) -> bool {
+    name.ends_with("_total")
+}
+
+/// How much a counter has grown. One that is lower than before has started afresh from zero.
+fn increase(earlier: f64, later: f64) -> f64 {
+    if later < earlier { later } else { later - earlier }
+}
+
+fn remember(history: &mut VecDeque<u64>, rate: Option<f64>) {
+    if history.len() == HISTORY_MAX {
+        history.pop_front();
+    }
+    history.push_back(rate.unwrap_or(0.0).round() as u64);
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::render::tests::full_sample;
+    use crate::sample::Sample;
+
+    fn scrape(sample: &Sample) -> Scrape {
+        Scrape::parse(&render::render(sample, &sample.stages())).unwrap()
+    }
+
+    /// Two scrapes, two seconds apart.
+    pub(in crate::top) fn full_model() -> Model {
+        let mut sample = full_sample();
+        let mut model = Model::new("127.0.0.1:9185", scrape(&sample));
+        let paging = sample.paging.as_mut().unwrap();
+        paging.major_faults += 3_000;
+        paging.minor_faults += 500;
+        paging.fetched_bytes += 24_000_000;
+        paging.written_bytes += 5_000_000;
+        paging.fetch_retries += 1;
+        paging.write_retries += 2;
+        sample.requests.as_mut().unwrap().completed += 246_000;
+        sample.extra[0].value += 200_000;
+        model.update(scrape(&sample), Duration::from_secs(2));
+        model
+    }
+
+    fn shown(rows: &[Row], name: &str) -> String {
+        rows.iter().find(|row| row.0 == name).unwrap().1.clone()
+    }
+
+    #[test]
+    fn rates_are_increases_over_time() {
+        let model = full_model();
+        let rows = model.common_rows();
+        let expected = [
+            ("requests", "123 k/s"),
+            ("major faults", "1.50 k/s"),
+            ("minor faults", "250 /s"),
+            ("in flight", "7"),
+            ("fetched", "12.0 MB/s"),
+            ("written", "2.50 MB/s"),
+            ("retries", "1.50 /s"),
+            ("errors", "0 /s"),
+            ("errors in all", "3"),
+        ];
+        expected.into_iter().for_each(|(name, value)| assert_eq!(shown(&rows, name), value, "{name}"));
+        assert_eq!((model.requests.as_slices().0, model.faults.as_slices().0), (&[123_000][..], &[1_500][..]));
+        let extras = [("kv get hits", "100 k/s"), ("kv items", "55")];
+        assert_eq!(model.extra_rows(), extras.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn the_first_scrape_has_no_rates() {
+        let model = Model::new("a:1", scrape(&full_sample()));
+        assert_eq!(shown(&model.common_rows(), "requests"), "-");
+        assert_eq!(shown(&model.extra_rows(), "kv get hits"), "-");
+        assert!(model.requests.is_empty());
+    }
+
+    #[test]
+    fn a_server_that_starts_afresh_counts_from_zero() {
+        let mut model = full_model();
+        model.fail("gone".to_owned());
+        let mut sample = full_sample();
+        sample.paging.as_mut().unwrap().major_faults = 30;
+        model.update(scrape(&sample), Duration::from_secs(3));
+        assert_eq!(shown(&model.common_rows(), "major faults"), "10 /s");
+        assert_eq!(model.trouble, None);
+    }
+
+    #[test]
+    fn parts_that_a_server_does_not_have_are_left_out() {
+        let sample = Sample { extra: full_sample().extra, ..Sample::default() };
+        let mut model = Model::new("a:1", scrape(&sample));
+        model.update(scrape(&sample), Duration::from_secs(1));
+        assert_eq!((model.memory(), model.stage_rows()), (None, Vec::new()));
+        assert_eq!(shown(&model.common_rows(), "requests"), "-");
+        assert_eq!(shown(&model.extra_rows(), "kv get hits"), "0 /s");
+    }
+
+    #[test]
+    fn memory_and_stages() {
+        let model = full_model();
+        let memory = Memory { limit: 16_384, peak: 16_000, states: [10_000, 3_000, 400, 600, 2_384] };
+        assert_eq!(model.memory(), Some(memory));
+        let rows = model.stage_rows();
+        assert_eq!(rows.len(), names::FAULT_STAGES.len() + names::REQUEST_STAGES.len());
+        assert_eq!((rows[1].of, rows[1].stage, rows[1].times[2].as_str()), ("fault", "fetch", "2.30 us"));
+        assert_eq!((rows[5].of, rows[5].stage, rows[5].times[2].as_str()), ("request", "queued", "-"));
+    }
+
+    #[test]
+    fn history_is_bounded_and_time_may_stand_still() {
+        let mut model = full_model();
+        (0..2 * HISTORY_MAX).for_each(|_| {
+            model.update(scrape(&Sample { extra: full_sample().extra, ..Sample::default() }), Duration::ZERO)
+        });
+        assert_eq!(model.requests.len(), HISTORY_MAX);
+    }
+}
