@@ -27,6 +27,8 @@ const REQUEST_LANES: u64 = 24;
 const THREAD_LANES: u64 = 4;
 const SLOT_BYTES: u64 = 128;
 const _: () = assert!((REQUEST_LANES + THREAD_LANES) * SLOT_BYTES <= PAGE);
+/// Smallest region that is worth it.
+const MEMORY_MIN: u64 = 1 << 20;
 /// Marks a word whose last store ended in an error.
 const UNKNOWN: u64 = u64::MAX;
 /// Words of a slot: a version and a checksum of it with its place.
@@ -112,6 +114,12 @@ struct Touch {
 
 /// Runs until the duration is over, then checks every word.
 pub fn run(settings: &SoakSettings, progress: &mut dyn FnMut(&str, f64)) -> Result<SoakResult, BenchError> {
+    if settings.memory < MEMORY_MIN {
+        let least = yonder::units::format_bytes(MEMORY_MIN);
+        return Err(BenchError::Settings(format!(
+            "--memory is too small for a soak: type --memory with {least} or more"
+        )));
+    }
     let config = Config {
         local_bytes_max: 3 * settings.local,
         deadlines: settings.deadlines,

@@ -139,11 +139,15 @@ impl Policy {
             return Action::Trim(usage.spare_frames - wanted_spare);
         }
         let drain = Self::DRAIN_PAGES.min(usage.standby);
-        if usage.standby > self.standby && usage.spare_frames < batch {
+        // Frames being written will be spare in a moment.
+        if usage.standby > self.standby && usage.spare_frames + usage.writing < batch {
             return Action::Drain(drain);
         }
         let room = usage.spare_frames + self.limit.saturating_sub(usage.charged);
-        if usage.resident > 0 && room > 0 {
+        if usage.writing > 0 && room < batch / 2 {
+            // A sweep of few pages costs as many TLB flushes as one of many.
+            Action::AwaitWrites
+        } else if usage.resident > 0 && room > 0 {
             Action::Sweep(room.min(batch.max(self.end - free)))
         } else if drain > 0 {
             Action::Drain(drain)

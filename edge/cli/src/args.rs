@@ -57,6 +57,23 @@ pub(crate) struct DemoArgs {
     pub(crate) json: bool,
 }
 
+/// A time of more than nothing.
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    match parse_duration(text) {
+        Ok(time) if time.is_zero() => Err(format!("'{text}' is no time at all: type more than 0, such as 5s")),
+        Ok(time) => Ok(time),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A count of at least one.
+fn positive_count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err(format!("'{text}' is not a count: type a whole number of at least 1")),
+    }
+}
+
 /// The addresses of a node, from one flag.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses(pub(crate) Vec<Listen>);
@@ -89,7 +106,7 @@ pub(crate) struct KvArgs {
     #[arg(long, value_name = "ADDR")]
     pub(crate) udp: Option<SocketAddr>,
     /// Clients at a time
-    #[arg(long, value_name = "N", default_value_t = 1024)]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = positive_count)]
     pub(crate) connections: usize,
     /// Largest value
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_bytes)]
@@ -112,7 +129,7 @@ pub(crate) struct PagingArgs {
     #[arg(long, value_name = "SIZE|PCT", default_value = "20%")]
     pub(crate) local: LocalSize,
     /// Worker threads
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive_count)]
     pub(crate) workers: usize,
     /// What a worker does while a page is on its way
     #[arg(long, value_name = "MODE", default_value = "yield")]
@@ -121,10 +138,10 @@ pub(crate) struct PagingArgs {
     #[arg(long, value_name = "POLICY", default_value = "pf-aware")]
     pub(crate) dispatch: Dispatch,
     /// Requests that one worker may have started and not finished
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = positive_count)]
     pub(crate) max_inflight: usize,
     /// Let long requests give way after this time of running, as preempting baselines do
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     pub(crate) preempt: Option<Duration>,
     /// Who waits until a reply has left: the dispatcher (on) or the worker (off)
     #[arg(long, value_name = "on|off", default_value = "on")]
@@ -133,7 +150,7 @@ pub(crate) struct PagingArgs {
     #[arg(long)]
     pub(crate) busy_poll: bool,
     /// Time from the touch of a page to its paging error
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
     pub(crate) deadline: Duration,
     /// Reclaim starts when less than this share of local memory is free, in percent
     #[arg(long, value_name = "PCT", default_value_t = 15.0)]
@@ -228,16 +245,16 @@ pub(crate) struct LoadKvArgs {
     #[arg(long, value_name = "MIX", default_value = "get=95,set=5")]
     pub(crate) mix: Mix,
     /// Measured time
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
     pub(crate) duration: Duration,
     /// Connections over all threads
-    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive_count)]
     pub(crate) connections: usize,
     /// Loading threads
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive_count)]
     pub(crate) threads: usize,
     /// Requests that a connection may have outstanding
-    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive_count)]
     pub(crate) depth: usize,
     /// Load keys that are there already instead of setting them all first
     #[arg(long)]
@@ -278,7 +295,7 @@ pub(crate) struct ArrayArgs {
     #[arg(long, value_name = "RPS|max", default_value = "max", value_delimiter = ',')]
     pub(crate) rate: Vec<Rate>,
     /// Measured time of each run
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
     pub(crate) duration: Duration,
     /// One JSON object for each run on standard output
     #[arg(long)]
@@ -288,7 +305,7 @@ pub(crate) struct ArrayArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SwitchArgs {
     /// Switches in each of nine rounds
-    #[arg(long, value_name = "N", default_value_t = 2_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     pub(crate) switches: u64,
     /// One JSON object for each mechanism on standard output
     #[arg(long)]
@@ -307,7 +324,7 @@ pub(crate) struct FaultArgs {
     #[arg(long, value_name = "SIZE|PCT", default_value = "20%")]
     pub(crate) local: LocalSize,
     /// Touches
-    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) touches: u64,
     /// One JSON object for each kind on standard output
     #[arg(long)]
@@ -326,7 +343,7 @@ pub(crate) struct ReclaimArgs {
     #[arg(long, value_name = "SIZE|PCT", default_value = "20%")]
     pub(crate) local: LocalSize,
     /// Time for each kind of page
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = positive_duration)]
     pub(crate) duration: Duration,
     /// One JSON object for each kind on standard output
     #[arg(long)]
@@ -345,13 +362,13 @@ pub(crate) struct SoakArgs {
     #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = parse_bytes)]
     pub(crate) local: u64,
     /// Worker threads
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = positive_count)]
     pub(crate) workers: usize,
     /// How long
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_duration)]
     pub(crate) duration: Duration,
     /// Time from the touch of a page to its paging error
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
     pub(crate) deadline: Duration,
     /// Seed of load and failures
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -367,7 +384,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "ADDR", default_value = yonder_metrics::DEFAULT_ADDRESS)]
     pub(crate) attach: String,
     /// Time between two looks
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
     pub(crate) interval: Duration,
     /// Print one snapshot and end
     #[arg(long)]

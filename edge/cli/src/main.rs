@@ -9,10 +9,11 @@ mod args;
 mod commands;
 mod output;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
 
 use crate::args::{Cli, Command};
 
@@ -43,7 +44,11 @@ fn main() -> ExitCode {
 /// Logs go to standard error; `YONDER_LOG` chooses what, as in `YONDER_LOG=debug`.
 fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("YONDER_LOG").unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
 }
 
 /// Help and version are what was asked for; anything else is one line.
@@ -56,25 +61,33 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
     }
-    eprintln!("yonder: {}", usage_line(&error.render().to_string()));
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    eprintln!("yonder: {}", usage_line(&error.render().to_string(), &words));
     ExitCode::from(2)
 }
 
-/// The first paragraph of a usage error and its tip, as one line that ends with what to type.
-fn usage_line(rendered: &str) -> String {
+/// The first paragraph of a usage error and its tip, as one line that ends with what to type. `words` is what was typed.
+fn usage_line(rendered: &str, words: &[String]) -> String {
     let paragraph: Vec<&str> = rendered.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
     let what = paragraph.join(" ");
-    let tip = rendered.lines().map(str::trim).find_map(|line| line.strip_prefix("tip: "));
-    let usage = rendered.lines().map(str::trim).find_map(|line| line.strip_prefix("Usage: "));
-    let command =
-        usage.map_or("yonder", |usage| usage.split(" [").next().unwrap_or(usage).split(" <").next().unwrap_or(usage));
-    let command = command.split(" --").next().unwrap_or(command);
     let what = what.strip_prefix("error: ").unwrap_or(&what);
-    match tip {
+    match rendered.lines().map(str::trim).find_map(|line| line.strip_prefix("tip: ")) {
         Some(tip) => format!("{what}: {tip}"),
         None if what.contains("type ") => what.to_owned(),
-        None => format!("{what}: type `{command} --help` for what is possible"),
+        None => format!("{what}: type `{} --help` for what is possible", command_of(words)),
     }
+}
+
+/// The longest subcommand that `words` begin with, as it is typed.
+fn command_of(words: &[String]) -> String {
+    let mut command = Cli::command();
+    let mut typed = "yonder".to_owned();
+    for word in words {
+        let Some(found) = command.find_subcommand(word).cloned() else { break };
+        typed = format!("{typed} {word}");
+        command = found;
+    }
+    typed
 }
 
 fn one_line(text: &str) -> String {
@@ -87,7 +100,8 @@ mod tests {
 
     fn complaint(arguments: &[&str]) -> String {
         let error = Cli::try_parse_from(std::iter::once(&"yonder").chain(arguments)).unwrap_err();
-        usage_line(&error.render().to_string())
+        let words: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        usage_line(&error.render().to_string(), &words)
     }
 
     #[test]
@@ -111,8 +125,14 @@ mod tests {
     }
 
     #[test]
+    fn the_hint_names_the_command_that_was_typed() {
+        assert!(
+            complaint(&["kv", "--listen", "127.0.0.1:99999"]).ends_with("type `yonder kv --help` for what is possible")
+        );
+    }
+
+    #[test]
     fn the_whole_command_line_is_consistent() {
-        use clap::CommandFactory as _;
         Cli::command().debug_assert();
     }
 }

@@ -93,7 +93,7 @@ pub enum FabricError {
     #[error("{0}")]
     BadUrl(String),
     /// The node cannot be reached or does not speak our protocol.
-    #[error("memory node {url} cannot be reached: {cause}")]
+    #[error("memory node {url} cannot be reached: {cause}; start one with `yonder node --listen {url} --memory SIZE`")]
     Unreachable {
         /// The fabric's URL.
         url: String,
@@ -101,7 +101,7 @@ pub enum FabricError {
         cause: String,
     },
     /// The node has no room left.
-    #[error("memory node {url} has no room for {bytes} bytes more")]
+    #[error("memory node {url} has no room for {} more: type a smaller --memory, or start the node with a larger one", yonder_units::format_bytes(*.bytes))]
     OutOfMemory {
         /// The fabric's URL.
         url: String,

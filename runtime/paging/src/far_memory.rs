@@ -200,6 +200,8 @@ impl Drop for ReclaimHost {
     }
 }
 
+/// Sleep of the thread while only the node can make progress. Whoever waits for room ends it.
+const WRITE_SLEEP: Duration = Duration::from_micros(20);
 /// Time without a step of the host after which the thread makes one itself.
 const HOST_PATIENCE: Duration = Duration::from_millis(2);
 
@@ -227,7 +229,7 @@ fn reclaim(pager: &Pager) {
         cpu_before = cpu;
         match step {
             Step::Worked => {}
-            Step::Waiting => std::thread::yield_now(),
+            Step::Waiting => std::thread::park_timeout(WRITE_SLEEP),
             Step::Idle(time) => std::thread::park_timeout(time),
         }
     }

@@ -105,7 +105,8 @@ pub enum SchedConfigError {
 }
 
 impl SchedConfig {
-    pub(crate) fn validate(&self) -> Result<(), SchedConfigError> {
+    /// Checks that the settings can work.
+    pub fn validate(&self) -> Result<(), SchedConfigError> {
         if self.workers == 0 || self.workers > WORKERS_MAX {
             return Err(SchedConfigError::Workers(self.workers));
         }

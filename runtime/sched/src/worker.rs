@@ -211,7 +211,8 @@ impl<H: Handler> Worker<H> {
             (spin.as_nanos() as Nanos, IDLE_SLEEP)
         };
         if idle_for < limit {
-            std::hint::spin_loop();
+            // Not spinning for latency alone: whoever shares this CPU goes first.
+            std::thread::yield_now();
             return;
         }
         let has_work = || !self.requests.is_empty() || self.shared.stopping.load(Ordering::Acquire);

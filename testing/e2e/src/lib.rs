@@ -1,1 +1,49 @@
-//! End-to-end tests with real processes
+//! What the end-to-end tests are made of: real processes, real sockets, and values that can be told from any others.
+//!
+//! [`Yonder`] is the binary under test, [`Process`] a running one that ends with its guard, [`Client`] a plain
+//! conversation in memcached's text protocol, [`Content`] a data set whose every value can be checked. The tests
+//! themselves are in `tests/e2e`; the stock clients' scripts in `clients`.
+//!
+//! Nothing here sleeps to wait for something: a process is ready when it says so, and everything that waits has an end
+//! ([`PATIENCE`]), so that a hang becomes a failed test.
+
+#![forbid(unsafe_code)]
+
+mod binary;
+mod client;
+mod content;
+mod process;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub use binary::Yonder;
+pub use client::{Client, Got, Stats};
+pub use content::Content;
+pub use process::{Ended, Process};
+
+/// How long anything may take that should be over long before. It only decides when a hang is called one.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Environment variable with the seconds for which load and soak tests run, in place of each test's own default.
+const SECONDS_VARIABLE: &str = "YONDER_E2E_SECONDS";
+
+/// For how many seconds a load or soak test runs: `default`, or what `YONDER_E2E_SECONDS` says.
+///
+/// # Panics
+/// If the variable is set and not a number.
+#[must_use]
+pub fn seconds(default: u64) -> u64 {
+    match std::env::var(SECONDS_VARIABLE) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{SECONDS_VARIABLE}={text} is not a number of seconds")),
+        Err(_) => default,
+    }
+}
+
+/// Held by a test that needs the CPUs for itself, because it measures time or saturates them. One such test runs at a
+/// time; tests without it go on beside it.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    // A test that failed while it held the lock leaves nothing behind that matters to the next.
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -70,7 +70,7 @@ pub enum StoreError {
         least: u64,
     },
     /// The item size limit is beyond what item headers can describe.
-    #[error("values of {value_bytes_max} bytes are too large: type --item-size {VALUE_BYTES_LIMIT} or less")]
+    #[error("values of {value_bytes_max} bytes are too large: type --value-max {VALUE_BYTES_LIMIT} or less")]
     ValuesTooLarge {
         /// As configured.
         value_bytes_max: usize,

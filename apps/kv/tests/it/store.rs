@@ -221,7 +221,7 @@ fn impossible_configurations_say_what_to_type() {
     let small = error(1 << 20, StoreConfig::default());
     assert!(small.contains("type --memory 2"), "{small}");
     let large = error(1 << 20, StoreConfig { value_bytes_max: 1 << 30, ..StoreConfig::default() });
-    assert!(large.contains("type --item-size"), "{large}");
+    assert!(large.contains("type --value-max"), "{large}");
 }
 
 /// One random command on one of a few keys.

@@ -30,6 +30,8 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
             "this machine lacks something that far memory needs: see the list above, then run `yonder demo` again"
         );
     }
+    std::fs::create_dir_all(&args.out)
+        .with_context(|| format!("cannot make the folder {}: give another with --out", args.out.display()))?;
     let mut emit = |object: &serde_json::Value| if args.json { json_line(object) } else { Ok(()) };
     let array = array_part::run(&mut emit)?;
     let kv = kv_part::run(&mut emit)?;
@@ -37,8 +39,6 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     if !args.json {
         println!("{}", text_tables(&report));
     }
-    std::fs::create_dir_all(&args.out)
-        .with_context(|| format!("cannot make the folder {}: give another with --out", args.out.display()))?;
     let page = write_html(&report, &args.out)?;
     eprintln!("report: {}", page.display());
     Ok(ExitCode::SUCCESS)

@@ -78,6 +78,20 @@ impl Server {
     /// Sets up far memory and the sockets.
     pub(crate) fn bind(paging: &PagingArgs, config: KvConfig) -> anyhow::Result<Self> {
         let placement = yonder::place(paging.workers);
+        let sched = SchedConfig {
+            workers: paging.workers,
+            faults: paging.faults.into(),
+            dispatch: paging.dispatch.into(),
+            preempt: paging.preempt,
+            max_inflight: paging.max_inflight,
+            delegation: paging.delegation.into(),
+            idle: if paging.busy_poll { Idle::BusyPoll } else { Idle::SleepAfter(IDLE_SPIN) },
+            cpus: Vec::new(),
+            reclaim: placement.reclaim(),
+            ..SchedConfig::default()
+        };
+        // Before anything is bound or announced.
+        sched.validate()?;
         let far = FarMemory::open(
             &paging.far,
             Config {
@@ -104,18 +118,6 @@ impl Server {
             line("local_used_bytes", stats.charged_pages * 4096);
             line("local_peak_bytes", stats.peak_pages * 4096);
         }));
-        let sched = SchedConfig {
-            workers: paging.workers,
-            faults: paging.faults.into(),
-            dispatch: paging.dispatch.into(),
-            preempt: paging.preempt,
-            max_inflight: paging.max_inflight,
-            delegation: paging.delegation.into(),
-            idle: if paging.busy_poll { Idle::BusyPoll } else { Idle::SleepAfter(IDLE_SPIN) },
-            cpus: Vec::new(),
-            reclaim: placement.reclaim(),
-            ..SchedConfig::default()
-        };
         Ok(Self { far, address, shutdown, stats: Arc::default(), sched, frontend, handler })
     }
 

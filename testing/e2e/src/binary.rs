@@ -1,0 +1,109 @@
+//! The binary under test: where it is, whether this machine can run it, and how it is started.
+//!
+//! In this order: what the variable `YONDER_BIN` names; `yonder` beside the test executable's folder, where
+//! `cargo test --workspace` puts it; else it is built once, with cargo, in the test's own profile. Cargo does not
+//! rebuild it for `cargo test -p yonder-e2e` when it is there already: build `-p yonder-cli` first after a change.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::process::{Ended, Process};
+
+/// Environment variable that names the binary to test.
+const BINARY_VARIABLE: &str = "YONDER_BIN";
+
+/// The `yonder` binary.
+#[derive(Clone, Copy, Debug)]
+pub struct Yonder {
+    path: &'static Path,
+}
+
+impl Yonder {
+    /// The binary, if this machine can run far memory; else prints `SKIP` and what the doctor says.
+    ///
+    /// # Panics
+    /// If the binary cannot be found or built.
+    #[must_use]
+    pub fn ready() -> Option<Self> {
+        static DIAGNOSIS: OnceLock<Result<(), String>> = OnceLock::new();
+        let yonder = Self::found();
+        let diagnosis = DIAGNOSIS.get_or_init(|| {
+            let doctor = yonder.run(&["doctor"]);
+            if doctor.code == Some(0) { Ok(()) } else { Err(doctor.stdout) }
+        });
+        match diagnosis {
+            Ok(()) => Some(yonder),
+            Err(why) => {
+                println!("SKIP: this machine cannot run Yonder: {why}");
+                None
+            }
+        }
+    }
+
+    /// The binary, whatever the machine can do.
+    ///
+    /// # Panics
+    /// If the binary cannot be found or built.
+    #[must_use]
+    pub fn found() -> Self {
+        static PATH: OnceLock<PathBuf> = OnceLock::new();
+        Self { path: PATH.get_or_init(locate) }
+    }
+
+    /// Starts a server (`kv` or `node`) and returns once it has said where it listens.
+    ///
+    /// # Panics
+    /// If it ends instead, or says nothing for long.
+    #[must_use]
+    pub fn serve(self, args: &[&str]) -> Process {
+        let mut process = self.spawn(args);
+        process.wait_until_it_listens();
+        process
+    }
+
+    /// Starts a command without waiting for anything.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn spawn(self, args: &[&str]) -> Process {
+        Process::spawn(self.path, args)
+    }
+
+    /// Runs a command to its end.
+    ///
+    /// # Panics
+    /// If it cannot be started, or does not end.
+    #[must_use]
+    pub fn run(self, args: &[&str]) -> Ended {
+        self.spawn(args).end()
+    }
+}
+
+fn locate() -> PathBuf {
+    if let Some(path) = std::env::var_os(BINARY_VARIABLE) {
+        return path.into();
+    }
+    let test = std::env::current_exe().expect("a running test knows its executable");
+    let profile = test.parent().and_then(Path::parent).expect("cargo puts tests into TARGET/PROFILE/deps");
+    let path = profile.join("yonder");
+    if !path.exists() {
+        build(profile);
+    }
+    assert!(path.exists(), "{} is not there: type cargo build -p yonder-cli", path.display());
+    path
+}
+
+/// Builds the binary into `profile`, the folder of the profile of this test.
+fn build(profile: &Path) {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let target = profile.parent().expect("a profile's folder is in the target folder");
+    let mut command = Command::new(cargo);
+    command.args(["build", "--package", "yonder-cli", "--target-dir"]).arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    let status = command.status().expect("cargo can be started");
+    assert!(status.success(), "cargo build --package yonder-cli ended with {status}");
+}

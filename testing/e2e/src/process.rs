@@ -1,0 +1,232 @@
+//! A running `yonder`: [`Process`] collects what it prints, waits for it with an end, and kills it when dropped.
+//!
+//! Two threads read the process's streams to their ends and hand over lines; whoever waits for the process waits for
+//! those lines, so no wait is a sleep and none is for ever.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::PATIENCE;
+
+/// What a server's first line ends with.
+const LISTENS: &str = "Ctrl-C ends it";
+
+/// Which stream a line came from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Output,
+    Errors,
+}
+
+/// A started `yonder`. Dropping it kills it.
+pub struct Process {
+    child: Child,
+    command: String,
+    lines: Receiver<(Stream, String)>,
+    stdout: String,
+    stderr: String,
+    banner: String,
+}
+
+/// How a command ended, and what it printed.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// What was typed, for messages.
+    pub command: String,
+    /// The exit code; none if a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Process {
+    pub(crate) fn spawn(path: &Path, args: &[&str]) -> Self {
+        let mut command = Command::new(path);
+        // Messages are part of what is tested; the environment must not add any.
+        command.args(args).env_remove("YONDER_LOG").env_remove("RUST_BACKTRACE");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{} cannot be started: {error}", path.display()));
+        let (sender, lines) = channel();
+        read_lines(child.stdout.take().expect("piped"), Stream::Output, sender.clone());
+        read_lines(child.stderr.take().expect("piped"), Stream::Errors, sender);
+        let command = format!("yonder {}", args.join(" "));
+        Self { child, command, lines, stdout: String::new(), stderr: String::new(), banner: String::new() }
+    }
+
+    pub(crate) fn wait_until_it_listens(&mut self) {
+        let give_up = Instant::now() + PATIENCE;
+        while self.banner.is_empty() {
+            match self.next_line(give_up) {
+                Some(line) if line.ends_with(LISTENS) => self.banner = line,
+                Some(_) => {}
+                None => panic!("'{}' does not listen; it said: {}", self.command, self.stderr),
+            }
+        }
+    }
+
+    /// The address and port of a `kv` server.
+    ///
+    /// # Panics
+    /// If its banner names none.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        let found = self.banner.split_whitespace().find_map(|word| word.trim_end_matches([',', ';']).parse().ok());
+        found.unwrap_or_else(|| panic!("no address in '{}'", self.banner))
+    }
+
+    /// The first address of a node with this scheme (`tcp` or `shm`), as a URL for `--far`.
+    ///
+    /// # Panics
+    /// If its banner names none.
+    #[must_use]
+    pub fn url(&self, scheme: &str) -> String {
+        let start = format!("{scheme}://");
+        let found = self.banner.split_whitespace().find(|word| word.starts_with(&start));
+        found.unwrap_or_else(|| panic!("no {scheme} address in '{}'", self.banner)).trim_end_matches([',', ';']).to_owned()
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Panics
+    /// If the process is gone.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).unwrap_or_else(|error| panic!("'{}' is gone: {error}", self.command));
+    }
+
+    /// Kills it as a crash would, and returns once it is gone.
+    pub fn kill(mut self) {
+        self.destroy();
+    }
+
+    /// Whether it ends within `time`. Reads what it prints meanwhile.
+    pub fn ends_within(&mut self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        while self.next_line(until).is_some() {}
+        Instant::now() < until
+    }
+
+    /// Asks it to end, as Ctrl-C does, and waits for that.
+    ///
+    /// # Panics
+    /// If it does not end.
+    #[must_use]
+    pub fn stop(self) -> Ended {
+        self.signal(Signal::INT);
+        self.end()
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Panics
+    /// If it does not end.
+    #[must_use]
+    pub fn end(self) -> Ended {
+        self.end_within(PATIENCE)
+    }
+
+    /// Waits until it ends by itself, for at most `time`.
+    ///
+    /// # Panics
+    /// If it does not end.
+    #[must_use]
+    pub fn end_within(mut self, time: Duration) -> Ended {
+        assert!(self.ends_within(time), "'{}' does not end; it said: {}", self.command, self.stderr);
+        // Both of its streams are closed, so it is ending.
+        let status = self.child.wait().expect("a child can be waited for");
+        Ended {
+            command: self.command.clone(),
+            code: status.code(),
+            stdout: std::mem::take(&mut self.stdout),
+            stderr: std::mem::take(&mut self.stderr),
+        }
+    }
+
+    /// The next line of either stream; none when both are at their ends, or at `until`.
+    fn next_line(&mut self, until: Instant) -> Option<String> {
+        let (stream, line) = match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(received) => received,
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+        };
+        let kept = if stream == Stream::Output { &mut self.stdout } else { &mut self.stderr };
+        kept.push_str(&line);
+        kept.push('\n');
+        Some(line)
+    }
+
+    fn destroy(&mut self) {
+        // It may have ended by itself; nothing else can be wrong with a child of ours.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.destroy();
+        if thread::panicking() {
+            while self.next_line(Instant::now() + Duration::from_secs(1)).is_some() {}
+            eprintln!("'{}' had said:\n{}", self.command, self.stderr);
+        }
+    }
+}
+
+/// Hands over the lines of a stream until its end.
+fn read_lines(stream: impl Read + Send + 'static, name: Stream, lines: Sender<(Stream, String)>) {
+    thread::spawn(move || {
+        for line in BufReader::new(stream).split(b'\n') {
+            let Ok(line) = line else { return };
+            // A guard that is gone wants no more lines, but a process whose pipe is closed would get an error.
+            let _ = lines.send((name, String::from_utf8_lossy(&line).into_owned()));
+        }
+    });
+}
+
+impl Ended {
+    /// Standard output as JSON Lines.
+    ///
+    /// # Panics
+    /// If a line of it is not a JSON object.
+    #[must_use]
+    pub fn objects(&self) -> Vec<Value> {
+        let parse = |line: &str| match serde_json::from_str(line) {
+            Ok(Value::Object(object)) => Value::Object(object),
+            _ => panic!("'{}' printed '{line}', which is no JSON object", self.command),
+        };
+        self.stdout.lines().map(parse).collect()
+    }
+
+    /// The only JSON object on standard output of a command that succeeded.
+    ///
+    /// # Panics
+    /// If it failed, or printed anything else.
+    #[must_use]
+    pub fn object(&self) -> Value {
+        assert_eq!(self.code, Some(0), "'{}' failed: {}", self.command, self.stderr);
+        let mut objects = self.objects();
+        assert_eq!(objects.len(), 1, "'{}' printed {}", self.command, self.stdout);
+        objects.remove(0)
+    }
+
+    /// The one line of standard error of a command that failed with `code`.
+    ///
+    /// # Panics
+    /// If it ended in another way, or said anything else.
+    #[must_use]
+    pub fn complaint(&self, code: i32) -> &str {
+        assert_eq!(self.code, Some(code), "'{}' said: {}", self.command, self.stderr);
+        let lines: Vec<&str> = self.stderr.lines().collect();
+        assert_eq!(lines.len(), 1, "'{}' said: {}", self.command, self.stderr);
+        lines[0]
+    }
+}
