@@ -12,8 +12,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use yonder::sched::{
-    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, Outcome, PollingDelegation, SchedConfig, SchedStats,
-    checkpoint, serve,
+    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, Outcome, PollingDelegation, Reclaim, SchedConfig,
+    SchedStats, checkpoint, serve,
 };
 use yonder::units::{LocalSize, Nanos, PAGE_BYTES};
 use yonder::{Access, Config, FarMemory, FaultPolicy, PagingError, Placement, Region, Stats};
@@ -23,8 +23,10 @@ use crate::BenchError;
 
 /// Requests that arrived and wait for room, at most; later arrivals are dropped, as a full queue of a NIC would.
 const BACKLOG_MAX: usize = 100_000;
-/// Requests handed to a worker ahead of time: enough to keep it busy while the dispatcher reclaims.
-const WORKER_QUEUE: usize = 32;
+/// Requests handed to a worker ahead of time: few, so that the single queue stays single.
+const WORKER_QUEUE: usize = 8;
+/// The same where the dispatcher reclaims: enough to keep a worker busy for one of its steps.
+const WORKER_QUEUE_RECLAIMING: usize = 64;
 /// Words of a page that are read: the first words of its first 60 cache lines.
 const LINES: u64 = 60;
 
@@ -72,7 +74,7 @@ impl Default for ArraySettings {
             preempt: None,
             rate: Rate::Max,
             duration: Duration::from_secs(5),
-            max_inflight: 64,
+            max_inflight: 32,
             delegation: PollingDelegation::On,
             shares: yonder::Shares::default(),
         }
@@ -178,6 +180,8 @@ impl Array {
 
     /// Runs requests under `settings`; its memory, local memory, far, access and shares are those of the preparation.
     pub fn run(&self, settings: &ArraySettings, progress: OnProgress<'_>) -> Result<ArrayResult, BenchError> {
+        let reclaim = self.placement.reclaim();
+        let worker_queue = if reclaim == Reclaim::Dispatcher { WORKER_QUEUE_RECLAIMING } else { WORKER_QUEUE };
         let config = SchedConfig {
             workers: settings.workers,
             faults: settings.faults,
@@ -188,12 +192,12 @@ impl Array {
             } else {
                 settings.max_inflight
             },
-            unithreads: settings.workers * (settings.max_inflight + WORKER_QUEUE + 8),
+            unithreads: settings.workers * (settings.max_inflight + worker_queue + 8),
             delegation: settings.delegation,
             idle: Idle::BusyPoll,
             cpus: self.placement.cpus.clone(),
-            reclaim: self.placement.reclaim(),
-            worker_queue: WORKER_QUEUE,
+            reclaim,
+            worker_queue,
             ..SchedConfig::default()
         };
         let handler = Arc::new(ReadHandler { region: Arc::clone(&self.region) });

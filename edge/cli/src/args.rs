@@ -138,7 +138,7 @@ pub(crate) struct PagingArgs {
     #[arg(long, value_name = "POLICY", default_value = "pf-aware")]
     pub(crate) dispatch: Dispatch,
     /// Requests that one worker may have started and not finished
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = positive_count)]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = positive_count)]
     pub(crate) max_inflight: usize,
     /// Let long requests give way after this time of running, as preempting baselines do
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]

@@ -219,6 +219,10 @@ fn reclaim(pager: &Pager) {
                 std::thread::park_timeout(HOST_PATIENCE);
                 continue;
             }
+        } else if hosted > 0 && !pager.wants_reclaim() {
+            // The host makes no steps because there is nothing to do.
+            std::thread::park_timeout(HOST_PATIENCE);
+            continue;
         }
         let step = {
             let mut reclaimer = pager.reclaimer.lock().expect("no code panics while it holds the reclaimer");

@@ -27,7 +27,7 @@ use crate::region::{HASH_OF_ZEROS, RegionCore};
 use crate::stats::Counter;
 
 /// Sealed pages dropped with one flush.
-const DROP_PAGES_MAX: usize = 128;
+const DROP_PAGES_MAX: usize = 64;
 /// First and longest pause before a failed write is posted again.
 const BACKOFF_MIN: Nanos = 20_000;
 const BACKOFF_MAX: Nanos = 20_000_000;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread::{self, JoinHandle};
 
 use crate::{Content, PATIENCE};
 
@@ -63,12 +64,33 @@ impl Client {
         self.socket.get_mut().write_all(bytes).expect("the server listens");
     }
 
+    /// Sends bytes and then no more, on a thread of its own, so that answers can be taken meanwhile.
+    ///
+    /// # Panics
+    /// If the system has no more threads or files.
+    pub fn send_the_last(&self, bytes: Vec<u8>) -> JoinHandle<()> {
+        let mut socket = self.socket.get_ref().try_clone().expect("one file more");
+        thread::spawn(move || {
+            socket.write_all(&bytes).expect("the server listens");
+            socket.shutdown(Shutdown::Write).expect("the connection is open");
+        })
+    }
+
     /// Sends no more, and returns everything that the server still answers.
     ///
     /// # Panics
     /// If the server does not close the connection in the end.
-    pub fn finish(mut self) -> Vec<u8> {
-        self.socket.get_ref().shutdown(Shutdown::Write).expect("the connection is open");
+    pub fn finish(self) -> Vec<u8> {
+        // A server that has closed the connection already need not be told.
+        let _ = self.socket.get_ref().shutdown(Shutdown::Write);
+        self.rest()
+    }
+
+    /// Everything until the server closes the connection.
+    ///
+    /// # Panics
+    /// If it does not close it.
+    pub fn rest(mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         self.socket.read_to_end(&mut rest).expect("the server closes the connection");
         rest
@@ -81,7 +103,9 @@ impl Client {
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.socket.read_line(&mut line).expect("the server answers with text");
-        line.strip_suffix("\r\n").unwrap_or_else(|| panic!("the server closed the connection after '{line}'")).to_owned()
+        line.strip_suffix("\r\n")
+            .unwrap_or_else(|| panic!("the server closed the connection after '{line}'"))
+            .to_owned()
     }
 
     /// Sends a command (without its line end), and returns the first line of the answer.
@@ -93,7 +117,28 @@ impl Client {
     /// Reads one item.
     pub fn get(&mut self, key: &str) -> Got {
         self.send(format!("get {key}\r\n").as_bytes());
-        self.got(key)
+        self.next_item(key)
+    }
+
+    /// The answer to a `get` of one key that was sent before.
+    ///
+    /// # Panics
+    /// If it is not well formed, or of another key.
+    pub fn next_item(&mut self, key: &str) -> Got {
+        let line = self.line();
+        if line == "END" {
+            return Got::Miss;
+        }
+        let Some(header) = line.strip_prefix("VALUE ") else { return Got::Refused(line) };
+        let words: Vec<&str> = header.split(' ').collect();
+        assert_eq!(words[0], key, "the answer to 'get {key}' is of another key");
+        let bytes: usize = words[2].parse().expect("a length");
+        let mut value = vec![0; bytes + 2];
+        self.socket.read_exact(&mut value).expect("the value is complete");
+        assert!(value.ends_with(b"\r\n"), "the value of {key} has no end");
+        value.truncate(bytes);
+        assert_eq!(self.line(), "END");
+        Got::Value(value)
     }
 
     /// Stores one item, and returns the server's answer.
@@ -140,29 +185,12 @@ impl Client {
             self.send(commands.collect::<String>().as_bytes());
             for index in batch {
                 let key = content.key(*index);
-                match self.got(&key) {
+                match self.next_item(&key) {
                     Got::Value(value) => assert!(value == content.value(*index, version), "{key} has a wrong value"),
                     other => panic!("{key} is not there: {other:?}"),
                 }
             }
         }
-    }
-
-    fn got(&mut self, key: &str) -> Got {
-        let line = self.line();
-        if line == "END" {
-            return Got::Miss;
-        }
-        let Some(header) = line.strip_prefix("VALUE ") else { return Got::Refused(line) };
-        let words: Vec<&str> = header.split(' ').collect();
-        assert_eq!(words[0], key, "the answer to 'get {key}' is of another key");
-        let bytes: usize = words[2].parse().expect("a length");
-        let mut value = vec![0; bytes + 2];
-        self.socket.read_exact(&mut value).expect("the value is complete");
-        assert!(value.ends_with(b"\r\n"), "the value of {key} has no end");
-        value.truncate(bytes);
-        assert_eq!(self.line(), "END");
-        Got::Value(value)
     }
 }
 

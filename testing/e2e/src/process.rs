@@ -26,6 +26,15 @@ enum Stream {
     Errors,
 }
 
+/// What came of waiting for a line.
+enum Next {
+    Line(String),
+    /// Both streams are at their ends.
+    Closed,
+    /// The time is over.
+    Late,
+}
+
 /// A started `yonder`. Dropping it kills it.
 pub struct Process {
     child: Child,
@@ -67,9 +76,9 @@ impl Process {
         let give_up = Instant::now() + PATIENCE;
         while self.banner.is_empty() {
             match self.next_line(give_up) {
-                Some(line) if line.ends_with(LISTENS) => self.banner = line,
-                Some(_) => {}
-                None => panic!("'{}' does not listen; it said: {}", self.command, self.stderr),
+                Next::Line(line) if line.ends_with(LISTENS) => self.banner = line,
+                Next::Line(_) => {}
+                Next::Closed | Next::Late => panic!("'{}' does not listen; it said: {}", self.command, self.stderr),
             }
         }
     }
@@ -92,7 +101,10 @@ impl Process {
     pub fn url(&self, scheme: &str) -> String {
         let start = format!("{scheme}://");
         let found = self.banner.split_whitespace().find(|word| word.starts_with(&start));
-        found.unwrap_or_else(|| panic!("no {scheme} address in '{}'", self.banner)).trim_end_matches([',', ';']).to_owned()
+        found
+            .unwrap_or_else(|| panic!("no {scheme} address in '{}'", self.banner))
+            .trim_end_matches([',', ';'])
+            .to_owned()
     }
 
     /// Sends a signal.
@@ -112,8 +124,13 @@ impl Process {
     /// Whether it ends within `time`. Reads what it prints meanwhile.
     pub fn ends_within(&mut self, time: Duration) -> bool {
         let until = Instant::now() + time;
-        while self.next_line(until).is_some() {}
-        Instant::now() < until
+        loop {
+            match self.next_line(until) {
+                Next::Line(_) => {}
+                Next::Closed => return true,
+                Next::Late => return false,
+            }
+        }
     }
 
     /// Asks it to end, as Ctrl-C does, and waits for that.
@@ -152,16 +169,17 @@ impl Process {
         }
     }
 
-    /// The next line of either stream; none when both are at their ends, or at `until`.
-    fn next_line(&mut self, until: Instant) -> Option<String> {
+    /// Waits for the next line of either stream, at most until `until`.
+    fn next_line(&mut self, until: Instant) -> Next {
         let (stream, line) = match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(received) => received,
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Disconnected) => return Next::Closed,
+            Err(RecvTimeoutError::Timeout) => return Next::Late,
         };
         let kept = if stream == Stream::Output { &mut self.stdout } else { &mut self.stderr };
         kept.push_str(&line);
         kept.push('\n');
-        Some(line)
+        Next::Line(line)
     }
 
     fn destroy(&mut self) {
@@ -175,7 +193,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.destroy();
         if thread::panicking() {
-            while self.next_line(Instant::now() + Duration::from_secs(1)).is_some() {}
+            self.ends_within(Duration::from_secs(1));
             eprintln!("'{}' had said:\n{}", self.command, self.stderr);
         }
     }
