@@ -371,6 +371,8 @@ impl<'a> Generator<'a> {
         if !self.measuring && now >= self.measure_from {
             self.measuring = true;
             self.before = self.far.stats();
+            // From here, not from where it was planned: a machine that stood still must not shorten the measurement.
+            self.end = now + (self.end - self.measure_from);
             self.measure_from = now;
         }
         if now >= self.end && !self.over {

@@ -9,6 +9,8 @@
 //! Neighbours: `runtime/sched` drives [`server::KvFrontend`] and [`server::KvHandler`]; `edge/cli` builds a
 //! [`server::KvServer`] from its flags.
 
+#![forbid(unsafe_code)]
+
 pub mod protocol;
 pub mod server;
 pub mod store;

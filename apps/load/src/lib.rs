@@ -13,6 +13,8 @@
 //!
 //! Invariant of every run: `requests == completed + errors + dropped`.
 
+#![forbid(unsafe_code)]
+
 mod arrivals;
 mod connection;
 mod coordinator;

@@ -5,6 +5,8 @@
 //!
 //! Neighbours: `yonder demo` in `edge/cli` fills in reports from the results of `apps/load` and `apps/bench`.
 
+#![forbid(unsafe_code)]
+
 mod figures;
 mod html;
 mod model;

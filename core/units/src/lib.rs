@@ -3,6 +3,8 @@
 //! Pages, blocks and frames are index newtypes; sizes, durations and local-memory shares parse from the text that the
 //! command line takes (`64MiB`, `2.5us`, `20%`). Nothing here does I/O or reads a clock.
 
+#![forbid(unsafe_code)]
+
 mod index;
 mod parse;
 

@@ -236,8 +236,8 @@ pub(crate) struct LoadKvArgs {
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub(crate) keys: u64,
     /// Bytes of a value
-    #[arg(long, value_name = "B", default_value_t = 1024)]
-    pub(crate) value_size: usize,
+    #[arg(long, value_name = "B", default_value = "1KiB", value_parser = parse_bytes)]
+    pub(crate) value_size: u64,
     /// Popularity of keys: uniform or zipf:THETA
     #[arg(long, value_name = "DIST", default_value = "uniform")]
     pub(crate) dist: Distribution,

@@ -90,18 +90,16 @@ pub struct Uffd {
 impl Uffd {
     /// Opens a descriptor from the first source that this user may use.
     pub fn open() -> Result<Self, OpenError> {
+        // Each source is tried to the end, and the first one's refusal is reported: it is the one that most users mend.
         let mut refusal = None;
         for (source, open) in SOURCES {
-            match open() {
-                Ok(fd) => return Self::negotiate(fd, source),
-                Err(error) => refusal = Some(error),
+            let opened = open().map_err(refused).and_then(|fd| Self::negotiate(fd, source));
+            match opened {
+                Ok(uffd) => return Ok(uffd),
+                Err(error) => refusal = refusal.or(Some(error)),
             }
         }
-        let error = refusal.expect("there is more than one source");
-        Err(match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted(error),
-            _ => OpenError::Unsupported(error),
-        })
+        Err(refusal.expect("there is more than one source"))
     }
 
     /// Where the descriptor came from.
@@ -237,6 +235,13 @@ const SOURCES: [(Source, Open); 3] = [
     (Source::SystemCall, || open_call(0)),
     (Source::UserModeOnly, || open_call(raw::USER_MODE_ONLY)),
 ];
+
+fn refused(error: io::Error) -> OpenError {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted(error),
+        _ => OpenError::Unsupported(error),
+    }
+}
 
 fn open_device() -> io::Result<OwnedFd> {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd")?;

@@ -1,5 +1,7 @@
 //! The universal stack at work: a fault handler that runs on a unithread's stack suspends it in the middle of the
 //! access, and the access succeeds when the unithread is resumed. This file has a process of its own for its handlers.
+//!
+//! UNSAFETY: installs a signal handler and maps pages without access, to suspend inside a fault.
 
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,5 +1,7 @@
 //! What the switch itself must keep on x86-64: every register that a call preserves, the floating-point control words
 //! of each side, and an end of the stack that unwinders recognise.
+//!
+//! UNSAFETY: reads and writes registers in assembly, to see that switches keep them.
 
 use std::arch::{asm, naked_asm};
 use std::backtrace::Backtrace;

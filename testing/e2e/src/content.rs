@@ -21,7 +21,8 @@ impl Content {
     /// The value of a key in one of its versions.
     #[must_use]
     pub fn value(&self, index: u64, version: u64) -> Vec<u8> {
-        let mut state = self.name.bytes().fold(version, |state, byte| mix(state ^ u64::from(byte)) ^ index);
+        let parts = self.name.bytes().map(u64::from).chain([index, version]);
+        let mut state = parts.fold(0, |state, part| mix(state ^ part));
         let mut value = format!("{} version {version}\n", self.key(index)).into_bytes();
         while value.len() < self.value_bytes {
             state = mix(state);

@@ -17,7 +17,7 @@ use super::{Finding, Findings};
 pub(crate) const LAYERS: [&str; 5] = ["core", "sys", "runtime", "apps", "edge"];
 
 /// Crates that do I/O, read a clock, start threads or draw random numbers: never a dependency of `core`.
-const IMPURE: [&str; 20] = [
+const IMPURE: [&str; 19] = [
     "crossbeam-channel",
     "ctrlc",
     "indicatif",

@@ -58,7 +58,7 @@ fn report(array: Part, kv: Part) -> Report {
                 .to_owned(),
         ],
         command: "yonder demo".to_owned(),
-        far_memory: FarMemory::Emulated(format!("{}; the server of the second chart: {}", array.chart.far_memory, kv.chart.far_memory)),
+        far_memory: FarMemory::Emulated("in the process, behind a modelled link".to_owned()),
         machine: machine(),
         settings: vec![
             setting("array", format!("{} of 8-byte reads at random places, sealed", yonder::units::format_bytes(array_part::MEMORY))),

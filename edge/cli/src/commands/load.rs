@@ -33,7 +33,7 @@ pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
 fn settings(args: &LoadKvArgs) -> LoadSettings {
     LoadSettings {
         keys: args.keys,
-        value_size: args.value_size,
+        value_size: args.value_size as usize,
         dist: args.dist,
         mix: args.mix,
         connections: args.connections,

@@ -72,7 +72,7 @@ fn a_fifth_of_memory_is_local_and_old_items_make_room() {
 #[test]
 fn every_value_is_right_after_every_page_was_evicted_and_rewritten() {
     let Some(yonder) = Yonder::ready() else { return };
-    let content = Content { name: "all", keys: 20_000, value_bytes: 1000 };
+    let content = Content { name: "all", keys: 24_000, value_bytes: 960 };
     let flags = ["kv", "--listen", "127.0.0.1:0", "--memory", "32MiB", "--local", "4MiB", "--workers", "2"];
     let server = yonder.serve(&flags);
     let mut client = Client::connect(server.address());

@@ -1,20 +1,15 @@
 //! The demo's second part: the memcached-compatible server under load over loopback.
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::mpsc;
-use std::thread::JoinHandle;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::anyhow;
-use clap::Parser as _;
-use yonder_kv::{KvConfig, Shutdown};
+use anyhow::{Context as _, bail};
 use yonder_load::{KvLoad, LoadResult, LoadSettings, Rate};
 use yonder_report::{Chart, Point};
 
 use super::Part;
 use super::summary::{HasBar, LOADS, LOCAL_PERCENT, Mode, ratios};
-use crate::args::{Cli, Command, PagingArgs};
-use crate::commands::kv::Server;
 use crate::output::Bar;
 
 pub(super) const KEYS: u64 = 80_000;
@@ -38,7 +33,7 @@ pub(super) fn run(emit: Emit<'_>) -> anyhow::Result<Part> {
             bench.mode.points.push(point(&result));
         }
     }
-    let (busy, yielding) = (busy.stop()?, yielding.stop()?);
+    let (busy, yielding) = (busy.stop(), yielding.stop());
     Ok(Part {
         ratios: ratios("server", &busy, &yielding, HasBar::No),
         chart: Chart {
@@ -57,30 +52,59 @@ pub(super) fn run(emit: Emit<'_>) -> anyhow::Result<Part> {
 struct Bench {
     mode: Mode,
     load: KvLoad,
-    shutdown: Shutdown,
-    thread: JoinHandle<anyhow::Result<()>>,
+    server: Server,
     bar: Bar,
+}
+
+/// A server process, ended with the value.
+struct Server {
+    child: Child,
+}
+
+impl Server {
+    /// Starts `yonder kv` with faults handled as `faults` says, and returns it with its address.
+    fn start(faults: &str) -> anyhow::Result<(Self, String)> {
+        let program = std::env::current_exe().context("the demo starts this program again as its server")?;
+        let local = format!("{LOCAL_PERCENT}%");
+        let mut child = Command::new(program)
+            .args(["kv", "--listen", "127.0.0.1:0", "--far", FAR, "--memory", MEMORY])
+            .args(["--local", &local, "--faults", faults])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("the demo's server")?;
+        let banner = child.stderr.take().context("the server's standard error was asked for")?;
+        let server = Self { child };
+        let mut line = String::new();
+        BufReader::new(banner).read_line(&mut line)?;
+        let address = line.split_whitespace().find_map(|word| {
+            let word = word.trim_end_matches(',');
+            word.parse::<std::net::SocketAddr>().is_ok().then(|| word.to_owned())
+        });
+        match address {
+            Some(address) => Ok((server, address)),
+            None => bail!("the demo's server did not start: {}", line.trim()),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The child is this demo's own; a server that has ended already is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Bench {
     fn start(name: &'static str, faults: &str) -> anyhow::Result<Self> {
-        let paging = paging(faults)?;
-        let (started, is_started) = mpsc::channel();
-        let thread = std::thread::Builder::new().name(format!("yonder-kv-{faults}")).spawn(move || {
-            let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let server = Server::bind(&paging, KvConfig::new(any_port))?;
-            let _ = started.send((server.address, server.shutdown.clone()));
-            server.run()
-        })?;
-        let Ok((address, shutdown)) = is_started.recv() else {
-            let failed = thread.join().map_err(|_| anyhow!("the server of the demo panicked"))?;
-            return Err(failed.expect_err("a server that did not start failed"));
-        };
-        let settings = LoadSettings { keys: KEYS, value_size: VALUE_BYTES, ..LoadSettings::new(address.to_string()) };
+        let (server, address) = Server::start(faults)?;
+        let settings = LoadSettings { keys: KEYS, value_size: VALUE_BYTES, ..LoadSettings::new(address) };
         let mut load = KvLoad::new(settings)?;
         let bar = Bar::new("server");
         load.fill(|progress| bar.show(&format!("{name}, filling"), progress.ops as f64 / KEYS as f64))?;
-        Ok(Self { mode: Mode { name, peak_per_s: 0.0, points: Vec::new() }, load, shutdown, thread, bar })
+        Ok(Self { mode: Mode { name, peak_per_s: 0.0, points: Vec::new() }, load, server, bar })
     }
 
     fn measure(&mut self, rate: Rate, emit: Emit<'_>) -> anyhow::Result<LoadResult> {
@@ -97,20 +121,9 @@ impl Bench {
         Ok(result)
     }
 
-    fn stop(self) -> anyhow::Result<Mode> {
-        self.shutdown.request();
-        self.thread.join().map_err(|_| anyhow!("the server of the demo panicked"))??;
-        Ok(self.mode)
-    }
-}
-
-/// The flags of `yonder kv` that the demo would type.
-fn paging(faults: &str) -> anyhow::Result<PagingArgs> {
-    let local = format!("{LOCAL_PERCENT}%");
-    let flags = ["yonder", "kv", "--far", FAR, "--memory", MEMORY, "--local", &local, "--faults", faults];
-    match Cli::try_parse_from(flags)?.command {
-        Command::Kv(args) => Ok(args.paging),
-        _ => unreachable!("the flags say kv"),
+    fn stop(self) -> Mode {
+        drop(self.server);
+        self.mode
     }
 }
 

@@ -6,8 +6,6 @@ use yonder_report::{Curve, Point, Ratio};
 pub(super) const LOCAL_PERCENT: f64 = 20.0;
 /// Loads offered, as shares of what busy-waiting can serve at most.
 pub(super) const LOADS: [f64; 6] = [0.4, 0.7, 0.9, 1.0, 1.2, 1.4];
-/// The load at which tail latencies are compared, as an index into [`LOADS`]: busy-waiting is just saturated.
-const SATURATING: usize = 3;
 
 /// The paper's ratio of peak throughputs, and the least that this project asks of itself.
 const PAPER_THROUGHPUT: f64 = 1.58;
@@ -30,7 +28,9 @@ impl Mode {
 /// Throughput and tail of `yielding` against `busy`. `bar` says whether the project's bars apply.
 pub(super) fn ratios(what: &str, busy: &Mode, yielding: &Mode, has_bar: HasBar) -> Vec<Ratio> {
     let bar = |value: f64| (has_bar == HasBar::Yes).then_some(value);
-    let tail = |mode: &Mode| mode.points.get(SATURATING).map_or(f64::NAN, |point| point.p999_us);
+    // The lowest load that busy-waiting does not keep up with.
+    let saturating = busy.points.iter().position(Point::is_saturated).unwrap_or(LOADS.len() - 1);
+    let tail = |mode: &Mode| mode.points.get(saturating).map_or(f64::NAN, |point| point.p999_us);
     vec![
         Ratio {
             what: format!("{what}: peak throughput, yield / busy-wait"),

@@ -1,0 +1,140 @@
+//! The command line from outside: what is wrong is one line on standard error that says what to type, the exit code
+//! tells scripts, and `--json` prints JSON Lines and nothing else on standard output.
+//!
+//! Exit code 2 is for what cannot be understood, 1 for what cannot be done. Longer scenarios are in `testing/e2e`.
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn yonder(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_yonder"));
+    command.args(args).env_remove("YONDER_LOG");
+    command.output().expect("the binary can be started")
+}
+
+/// Runs a command line that is wrong and returns its complaint.
+fn complaint(args: &[&str], code: i32) -> String {
+    let output = yonder(args);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{args:?} said: {stderr}");
+    assert!(output.stdout.is_empty(), "{args:?} printed: {}", String::from_utf8_lossy(&output.stdout));
+    let line = stderr.strip_suffix('\n').unwrap_or_else(|| panic!("{args:?} said no line: '{stderr}'"));
+    assert!(line.starts_with("yonder: ") && !line.contains(['\n', '\r', '\u{1b}']), "{args:?} said: {stderr}");
+    line.to_owned()
+}
+
+/// An address that is taken, so that a server that ignores a bad flag ends with another complaint instead of serving.
+fn taken_address() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
+    let address = listener.local_addr().expect("it is bound");
+    (listener, address)
+}
+
+#[test]
+fn what_cannot_be_understood_says_what_to_type() {
+    let (_listener, taken) = taken_address();
+    let taken = taken.to_string();
+    for (args, wrong, right) in [
+        (&["frobnicate"][..], "'frobnicate'", "yonder --help"),
+        (&["demmo"], "'demmo'", "'demo'"),
+        (&["kv", "--listen", &taken, "--memroy", "1GiB"], "'--memroy'", "'--memory'"),
+        (&["kv", "--listen", &taken, "extra"], "'extra'", "yonder kv --help"),
+        (&["kv", "--listen", &taken, "--memory", "64mb"], "'64mb'", "64MiB"),
+        (&["kv", "--listen", &taken, "--memory", "-1GiB"], "'-1'", "yonder kv --help"),
+        (&["kv", "--listen", &taken, "--memory", "lots"], "'lots'", "64MiB"),
+        (&["kv", "--listen", &taken, "--local", "120%"], "'120%'", "20%"),
+        (&["kv", "--listen", &taken, "--local", "0%"], "'0%'", "20%"),
+        (&["kv", "--listen", &taken, "--faults", "lazy"], "'lazy'", "busy"),
+        (&["kv", "--listen", &taken, "--dispatch", "random"], "'random'", "pf-aware"),
+        (&["kv", "--listen", &taken, "--delegation", "maybe"], "'maybe'", "off"),
+        (&["kv", "--listen", &taken, "--deadline", "5"], "'5'", "ms"),
+        (&["kv", "--listen", &taken, "--deadline", "0s"], "'0s'", "5s"),
+        (&["kv", "--listen", &taken, "--workers", "0"], "'0'", "at least 1"),
+        (&["kv", "--listen", &taken, "--max-inflight", "0"], "'0'", "at least 1"),
+        (&["kv", "--listen", &taken, "--connections", "0"], "'0'", "at least 1"),
+        (&["kv", "--listen", "127.0.0.1:99999"], "'127.0.0.1:99999'", "yonder kv --help"),
+        (&["kv", "--listen", "here"], "'here'", "yonder kv --help"),
+        (&["node", "--memory", "64MiB"], "--listen", "yonder node --help"),
+        (&["node", "--listen", "tcp://127.0.0.1:0"], "--memory", "yonder node --help"),
+        (&["node", "--listen", "http://x", "--memory", "1GiB"], "'http://x'", "tcp://"),
+        (&["load", "kv", "--rate", "fast"], "'fast'", "max"),
+        (&["load", "kv", "--rate", "0"], "'0'", "max"),
+        (&["load", "kv", "--dist", "zipf:-1"], "'zipf:-1'", "zipf:0.99"),
+        (&["load", "kv", "--mix", "get=50,set=60"], "110", "get=95,set=5"),
+        (&["load", "redis"], "'redis'", "yonder load --help"),
+        (&["bench", "arry"], "'arry'", "'array'"),
+        (&["bench", "array", "--rate", "10k,fast"], "'fast'", "max"),
+        (&["bench", "array", "--duration", "0s"], "'0s'", "5s"),
+        (&["bench", "switch", "--switches", "0"], "'0'", "yonder bench switch --help"),
+        (&["doctor", "--verbose"], "'--verbose'", "yonder doctor --help"),
+        (&["top", "--interval", "often"], "'often'", "ms"),
+    ] {
+        let line = complaint(args, 2);
+        assert!(line.contains(wrong) && line.contains(right), "{args:?} said: {line}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_says_what_to_type() {
+    let (_listener, taken) = taken_address();
+    let taken = taken.to_string();
+    for (args, wrong, right) in [
+        (&["kv", "--listen", &taken, "--far", "foo://x"][..], "'foo://x'", "tcp://host:port"),
+        (&["kv", "--listen", &taken, "--far", "tcp://127.0.0.1"], "'tcp://127.0.0.1'", "tcp://127.0.0.1:7000"),
+        (&["kv", "--listen", &taken, "--far", "shm://"], "'shm://'", "shm:///path.sock"),
+        (&["kv", "--listen", &taken, "--far", "rdma://x:1"], "'rdma://x:1'", "tcp://host:port"),
+        (&["kv", "--listen", &taken, "--far", "emu://?latency=soon"], "'soon'", "2.5us"),
+        (&["kv", "--listen", &taken, "--far", "emu://?speed=1"], "'speed'", "latency="),
+        (&["kv", "--listen", &taken, "--value-max", "64MiB"], "67108864", "--value-max"),
+        (&["load", "kv", "--target", "nonsense"], "'nonsense'", "HOST:PORT"),
+        (&["load", "kv", "--keys", "0"], "--keys 0", "type a number"),
+        (&["load", "kv", "--value-size", "1"], "--value-size 1", "type a number"),
+        (&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "0B"], "0 bytes", "--memory 4GiB"),
+        (&["node", "--listen", "shm:///no/such/folder/x", "--memory", "1GiB"], "/no/such/folder/x", "--listen"),
+        (&["bench", "soak", "--local", "1KiB", "--duration", "1s"], "1 KiB", "2 MiB"),
+        (&["bench", "soak", "--memory", "1KiB", "--duration", "1s"], "--memory", "1 MiB"),
+        (&["bench", "array", "--memory", "0B", "--duration", "1s"], "0 B", "2 MiB"),
+        (&["demo", "--out", "/proc/no"], "/proc/no", "--out"),
+    ] {
+        let line = complaint(args, 1);
+        assert!(line.contains(wrong) && line.contains(right), "{args:?} said: {line}");
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let (_listener, taken) = taken_address();
+    let line = complaint(&["node", "--listen", &format!("tcp://{taken}"), "--memory", "16MiB"], 1);
+    assert!(line.contains(&taken.to_string()) && line.contains("--listen"), "{line}");
+}
+
+#[test]
+fn help_is_no_error_and_shows_every_command() {
+    let help = yonder(&["--help"]);
+    let text = String::from_utf8_lossy(&help.stdout).into_owned();
+    assert!(help.status.success() && help.stderr.is_empty());
+    for command in ["doctor", "demo", "node", "kv", "load", "bench", "top"] {
+        assert!(text.contains(&format!("\n  {command}")), "{command} is not in: {text}");
+        assert!(yonder(&[command, "--help"]).status.success(), "{command}");
+    }
+    let nothing = yonder(&[]);
+    assert_eq!((nothing.status.code(), nothing.stdout.is_empty()), (Some(2), true));
+}
+
+#[test]
+fn json_is_all_there_is_on_standard_output() {
+    for (args, name, objects) in [
+        (&["doctor", "--json"][..], "check", 5),
+        (&["bench", "switch", "--switches", "10000", "--json"], "mechanism", 2),
+    ] {
+        let output = yonder(args);
+        let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
+        let lines: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{args:?} printed {line}: {error}")))
+            .collect();
+        assert!(lines.len() >= objects && lines.iter().all(|line| line[name].is_string()), "{text}");
+    }
+}
