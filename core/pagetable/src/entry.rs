@@ -61,8 +61,6 @@ pub enum Event {
     Installed,
     /// The first hand takes the page.
     Evict,
-    /// The first hand gives the page back, still mapped.
-    Keep,
     /// The first hand has copied the page to a frame and unmapped it.
     Evicted(FrameIndex),
     /// The sealed page, which the node has, is unmapped.
@@ -145,7 +143,6 @@ impl Entry {
             (State::Installing(Source::Zeros), Event::InstallFailed) => State::Untouched,
             (State::Installing(Source::Frame(frame)), Event::InstallFailed) => State::Standby(frame),
             (State::Resident, Event::Evict) => State::Evicting,
-            (State::Evicting, Event::Keep) => State::Resident,
             (State::Evicting, Event::Evicted(frame)) => State::Standby(frame),
             (State::Evicting, Event::Dropped) if !writing => State::Remote,
             (State::Standby(_), Event::Clean) if !writing => State::Remote,
@@ -203,7 +200,6 @@ mod tests {
                 Event::InstallFailed,
                 Event::Installed,
                 Event::Evict,
-                Event::Keep,
                 Event::Dropped,
                 Event::Clean,
                 Event::CleanZeros,

@@ -203,7 +203,7 @@ impl Drop for ReclaimHost {
 /// Sleep of the thread while only the node can make progress. Whoever waits for room ends it.
 const WRITE_SLEEP: Duration = Duration::from_micros(20);
 /// Time without a step of the host after which the thread makes one itself.
-const HOST_PATIENCE: Duration = Duration::from_millis(2);
+const HOST_PATIENCE: Duration = Duration::from_millis(10);
 
 /// The reclaimer thread: steps while there is work, sleeps while there is none or a host does it.
 fn reclaim(pager: &Pager) {

@@ -51,12 +51,6 @@ impl BlockGate {
         assert!(before == SWEPT, "ended a sweep that was not there");
     }
 
-    /// Whether a hold is on the block.
-    pub(crate) fn is_held(&self) -> bool {
-        let word = self.word.load(Ordering::SeqCst);
-        word != SWEPT && word >= HOLD
-    }
-
     #[inline]
     fn add(&self, amount: u32) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -79,12 +73,12 @@ mod tests {
     #[test]
     fn sweeps_exclude_installs_and_holds() {
         let gate = BlockGate::default();
-        assert!(gate.enter() && gate.hold() && gate.is_held());
+        assert!(gate.enter() && gate.hold());
         assert!(!gate.try_sweep());
         gate.leave();
         assert!(!gate.try_sweep());
         gate.unhold();
-        assert!(gate.try_sweep() && !gate.enter() && !gate.hold() && !gate.is_held());
+        assert!(gate.try_sweep() && !gate.enter() && !gate.hold());
         gate.end_sweep();
         assert!(gate.enter());
     }

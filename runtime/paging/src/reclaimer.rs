@@ -3,7 +3,7 @@
 //! First hand ([`Reclaimer::sweep`]): takes a block (installs wait), moves its resident pages to `Evicting`,
 //! write-protects them (writers trap and wait, readers go on), copies and hashes each into a frame, unmaps them all, and
 //! lets the block go. Two TLB flushes a block, whatever the number of pages. A sealed region's pages are unmapped
-//! without a copy, many blocks with one flush.
+//! without a copy, several blocks with one flush.
 //!
 //! Second hand ([`Reclaimer::drain`]): takes the oldest standby pages; one whose hash is that of the node's copy is
 //! forgotten, any other is written, and forgotten once the node has acknowledged it.
@@ -28,6 +28,8 @@ use crate::stats::Counter;
 
 /// Sealed pages dropped with one flush.
 const DROP_PAGES_MAX: usize = 64;
+/// Blocks they may come from.
+const DROP_BLOCKS_MAX: usize = 16;
 /// First and longest pause before a failed write is posted again.
 const BACKOFF_MIN: Nanos = 20_000;
 const BACKOFF_MAX: Nanos = 20_000_000;
@@ -74,6 +76,7 @@ pub(crate) struct Reclaimer {
     taken: Vec<(PageIndex, FrameIndex)>,
     runs: Vec<Run>,
     dropped: Vec<PageIndex>,
+    swept: Vec<BlockIndex>,
 }
 
 /// One write in flight, or waiting to be posted again.
@@ -106,6 +109,7 @@ impl Reclaimer {
             taken: Vec::with_capacity(BLOCK_PAGES),
             runs: Vec::with_capacity(BLOCK_PAGES),
             dropped: Vec::with_capacity(DROP_PAGES_MAX),
+            swept: Vec::with_capacity(DROP_BLOCKS_MAX),
         }
     }
 
@@ -171,7 +175,6 @@ impl Reclaimer {
         let core = Arc::clone(self.regions[region].as_ref().expect("found"));
         let block = BlockIndex(block as u32);
         if core.is_sealed() {
-            core.block_gate(block).end_sweep();
             self.drop_sealed(pager, &core, block)
         } else {
             let swept = self.sweep_block(pager, &core, block, room);
@@ -219,18 +222,21 @@ impl Reclaimer {
         swept
     }
 
-    /// Unmaps resident pages of a sealed region, from `block` on, with one flush. False if none could be taken.
+    /// Unmaps resident pages of a sealed region with one flush: those of `block`, whose gate the caller has taken, and of
+    /// the blocks behind it until there are enough. False if there were none.
     fn drop_sealed(&mut self, pager: &Pager, core: &RegionCore, block: BlockIndex) -> bool {
         self.dropped.clear();
         self.runs.clear();
+        self.swept.clear();
         let blocks = core.blocks() as u32;
         for step in 0..blocks {
             let block = BlockIndex((block.0 + step) % blocks);
-            if core.resident_in(block) == 0 {
-                continue;
+            let is_taken = step == 0 || (core.resident_in(block) > 0 && core.block_gate(block).try_sweep());
+            if is_taken {
+                self.swept.push(block);
+                self.take_sealed_pages(core, block);
             }
-            self.take_sealed_pages(core, block);
-            if self.dropped.len() == DROP_PAGES_MAX {
+            if self.dropped.len() == DROP_PAGES_MAX || self.swept.len() == self.swept.capacity() {
                 break;
             }
         }
@@ -239,30 +245,26 @@ impl Reclaimer {
             core.table.advance_owned(*page, Event::Dropped);
             core.uncount_resident(page.block(), 1);
         }
+        self.swept.iter().for_each(|block| core.block_gate(*block).end_sweep());
         pager.budget.uncharge(self.dropped.len() as u64);
         self.stats.dropped_pages.add(self.dropped.len() as u64);
         !self.dropped.is_empty()
     }
 
+    /// Takes resident pages of a swept block, and one run that covers them: whatever else the run covers is not mapped.
     fn take_sealed_pages(&mut self, core: &RegionCore, block: BlockIndex) {
+        let before = self.dropped.len();
         for page in pages_of(core, block) {
             if self.dropped.len() == DROP_PAGES_MAX {
-                return;
+                break;
             }
-            let seen = core.table.load(page);
-            if seen.state() != State::Resident || core.table.advance(page, seen, Event::Evict).is_err() {
-                continue;
+            if core.table.load(page).is_resident() {
+                core.table.advance_owned(page, Event::Evict);
+                self.dropped.push(page);
             }
-            // A hold that came before the line above is seen here; one that comes after sees `Evicting` and waits.
-            if core.block_gate(block).is_held() {
-                core.table.advance_owned(page, Event::Keep);
-                continue;
-            }
-            self.dropped.push(page);
-            match self.runs.last_mut() {
-                Some(run) if run.first_page + run.pages == page.0 => run.pages += 1,
-                _ => self.runs.push(Run { first_page: page.0, pages: 1 }),
-            }
+        }
+        if let (Some(first), Some(last)) = (self.dropped.get(before), self.dropped.last()) {
+            self.runs.push(Run { first_page: first.0, pages: last.0 - first.0 + 1 });
         }
     }
 
