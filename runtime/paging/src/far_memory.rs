@@ -52,7 +52,7 @@ impl FarMemory {
         let pages = pages_for(bytes.max(1));
         let remote = pager.fabric.allocate(pages * PAGE_BYTES as u64)?;
         let core = {
-            let mut reclaimer = pager.reclaimer.lock().expect("no code panics while it holds the reclaimer");
+            let mut reclaimer = pager.lock_reclaimer();
             let number = reclaimer.regions.iter().position(Option::is_none).unwrap_or(reclaimer.regions.len());
             if number >= REGISTRATIONS_MAX {
                 return Err(FarError::Regions(format!("{REGISTRATIONS_MAX} regions exist: use fewer and larger ones")));
@@ -65,6 +65,7 @@ impl FarMemory {
                 reclaimer.regions.push(None);
             }
             reclaimer.regions[number] = Some(Arc::clone(&core));
+            pager.metadata_bytes.fetch_add(core.metadata_bytes(), Ordering::Relaxed);
             core
         };
         let faults = Box::new(RegionFaults(Arc::clone(&core)));
@@ -124,7 +125,7 @@ impl FarMemory {
         self.pager().port(port).outstanding()
     }
 
-    /// Counters and what is now. Takes the reclaimer's lock for a moment.
+    /// Counters and what is now. Never waits.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let pager = self.pager();
@@ -140,16 +141,14 @@ impl FarMemory {
         stats.resident_pages = usage.resident;
         stats.standby_pages = usage.standby;
         stats.writing_pages = usage.writing;
-        let reclaimer = pager.reclaimer.lock().expect("no code panics while it holds the reclaimer");
-        stats.swept_pages = reclaimer.stats.swept_pages.get();
-        stats.swept_blocks = reclaimer.stats.swept_blocks.get();
-        stats.dropped_pages = reclaimer.stats.dropped_pages.get();
-        stats.clean_pages = reclaimer.stats.clean_pages.get();
-        stats.written_bytes = reclaimer.stats.written_pages.get() * PAGE_BYTES as u64;
-        stats.write_retries = reclaimer.stats.write_retries.get();
-        stats.metadata_bytes = reclaimer.regions.iter().flatten().map(|core| core.metadata_bytes()).sum();
-        drop(reclaimer);
-        stats.metadata_bytes += pager.frames.metadata_bytes();
+        let reclaimed = &pager.reclaimed;
+        stats.swept_pages = reclaimed.swept_pages.get();
+        stats.swept_blocks = reclaimed.swept_blocks.get();
+        stats.dropped_pages = reclaimed.dropped_pages.get();
+        stats.clean_pages = reclaimed.clean_pages.get();
+        stats.written_bytes = reclaimed.written_pages.get() * PAGE_BYTES as u64;
+        stats.write_retries = reclaimed.write_retries.get();
+        stats.metadata_bytes = pager.metadata_bytes.load(Ordering::Relaxed);
         stats.reclaim_cpu_ns = pager.reclaim_cpu_ns.load(Ordering::Relaxed);
         stats
     }
@@ -184,7 +183,7 @@ impl ReclaimHost {
             return false;
         }
         let start = yonder_clock::now();
-        let Ok(mut reclaimer) = pager.reclaimer.try_lock() else { return false };
+        let Some(mut reclaimer) = pager.try_lock_reclaimer() else { return false };
         let step = reclaimer.step(pager, start);
         drop(reclaimer);
         pager.hosted_steps.fetch_add(1, Ordering::AcqRel);
@@ -224,10 +223,12 @@ fn reclaim(pager: &Pager) {
             std::thread::park_timeout(HOST_PATIENCE);
             continue;
         }
-        let step = {
-            let mut reclaimer = pager.reclaimer.lock().expect("no code panics while it holds the reclaimer");
-            reclaimer.step(pager, yonder_clock::now())
+        let Some(mut reclaimer) = pager.try_lock_reclaimer() else {
+            std::thread::yield_now();
+            continue;
         };
+        let step = reclaimer.step(pager, yonder_clock::now());
+        drop(reclaimer);
         let cpu = cpu_time();
         pager.reclaim_cpu_ns.fetch_add(cpu - cpu_before, Ordering::Relaxed);
         cpu_before = cpu;

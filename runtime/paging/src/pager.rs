@@ -1,7 +1,7 @@
 //! [`Pager`]: what all regions and ports of one far memory share, and the installs themselves.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::Thread;
 
 use yonder_fabric::{Fabric, Module, RemoteAddress};
@@ -16,7 +16,7 @@ use crate::config::{Config, FaultPolicy, Verify};
 use crate::error::FarError;
 use crate::frames::FramePool;
 use crate::port::Port;
-use crate::reclaimer::Reclaimer;
+use crate::reclaimer::{ReclaimStats, Reclaimer};
 use crate::region::RegionCore;
 
 /// Threads that can page at one time: workers and guests.
@@ -42,7 +42,12 @@ pub(crate) struct Pager {
     pub(crate) writing: AtomicU64,
     pub(crate) fault_deadline: Nanos,
     pub(crate) attempt_deadline: Nanos,
-    pub(crate) reclaimer: Mutex<Reclaimer>,
+    reclaimer: Mutex<Reclaimer>,
+    /// Threads that wait for the reclaimer: its own thread lets them go first.
+    reclaimer_wanted: AtomicU32,
+    pub(crate) reclaimed: ReclaimStats,
+    /// Local memory of page tables, hashes and frame lists.
+    pub(crate) metadata_bytes: AtomicU64,
     pub(crate) reclaimer_thread: OnceLock<Thread>,
     pub(crate) stopping: AtomicBool,
     /// CPU time of reclaim in nanoseconds, of its thread and of a host.
@@ -88,6 +93,7 @@ impl Pager {
         let frames = FramePool::new(frames_for(config.local_bytes_max / PAGE_BYTES as u64))?;
         let write_back = fabric.queue_pair(Module::WriteBack, Arc::clone(frames.mapping()))?;
         let node = Arc::from(fabric.url());
+        let metadata_bytes = frames.metadata_bytes();
         let pager = Self {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             config,
@@ -100,6 +106,9 @@ impl Pager {
             fault_deadline: config.deadlines.fault.as_nanos() as Nanos,
             attempt_deadline: config.deadlines.attempt.as_nanos() as Nanos,
             reclaimer: Mutex::new(Reclaimer::new(write_back)),
+            reclaimer_wanted: AtomicU32::new(0),
+            reclaimed: ReclaimStats::default(),
+            metadata_bytes: AtomicU64::new(metadata_bytes),
             reclaimer_thread: OnceLock::new(),
             stopping: AtomicBool::new(false),
             reclaim_cpu_ns: AtomicU64::new(0),
@@ -180,6 +189,22 @@ impl Pager {
             writing,
             resident: charged.saturating_sub(backed),
         }
+    }
+
+    /// The reclaimer, for a moment: whoever has to wait for the node gives it back meanwhile, or nobody could make room.
+    pub(crate) fn lock_reclaimer(&self) -> MutexGuard<'_, Reclaimer> {
+        self.reclaimer_wanted.fetch_add(1, Ordering::AcqRel);
+        let guard = self.reclaimer.lock().expect("no code panics while it holds the reclaimer");
+        self.reclaimer_wanted.fetch_sub(1, Ordering::AcqRel);
+        guard
+    }
+
+    /// The reclaimer, if nobody has it and nobody waits for it: for whoever takes it again and again.
+    pub(crate) fn try_lock_reclaimer(&self) -> Option<MutexGuard<'_, Reclaimer>> {
+        if self.reclaimer_wanted.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        self.reclaimer.try_lock().ok()
     }
 
     /// Whether a step of the reclaimer would find something to do. A few loads.

@@ -51,6 +51,7 @@ pub(crate) enum Step {
     Idle(Duration),
 }
 
+/// Counters of reclaim, written by whoever holds the reclaimer and read by anyone.
 #[derive(Debug, Default)]
 pub(crate) struct ReclaimStats {
     pub(crate) swept_pages: Counter,
@@ -63,7 +64,6 @@ pub(crate) struct ReclaimStats {
 
 pub(crate) struct Reclaimer {
     pub(crate) regions: Vec<Option<Arc<RegionCore>>>,
-    pub(crate) stats: ReclaimStats,
     queue_pair: Box<dyn QueuePair>,
     standby: StandbyQueue,
     hand: SweepHand,
@@ -97,7 +97,6 @@ impl Reclaimer {
         let depth = queue_pair.depth().min(usize::from(u16::MAX));
         Self {
             regions: Vec::new(),
-            stats: ReclaimStats::default(),
             standby: StandbyQueue::default(),
             hand: SweepHand::default(),
             writes: (0..depth).map(|_| None).collect(),
@@ -212,8 +211,8 @@ impl Reclaimer {
             core.table.advance_owned(*page, Event::Evicted(*frame));
             self.standby.push(Standby { region: core.number, page: *page, frame: *frame });
         }
-        self.stats.swept_pages.add(swept as u64);
-        self.stats.swept_blocks.add(1);
+        pager.reclaimed.swept_pages.add(swept as u64);
+        pager.reclaimed.swept_blocks.add(1);
         let regions = &self.regions;
         self.standby.compact(pager.standby.load(Ordering::Acquire) as usize, |entry| {
             let core = regions[entry.region as usize].as_ref();
@@ -247,7 +246,7 @@ impl Reclaimer {
         }
         self.swept.iter().for_each(|block| core.block_gate(*block).end_sweep());
         pager.budget.uncharge(self.dropped.len() as u64);
-        self.stats.dropped_pages.add(self.dropped.len() as u64);
+        pager.reclaimed.dropped_pages.add(self.dropped.len() as u64);
         !self.dropped.is_empty()
     }
 
@@ -293,7 +292,7 @@ impl Reclaimer {
                 let event = if hash == HASH_OF_ZEROS { Event::CleanZeros } else { Event::Clean };
                 if core.table.advance(standby.page, seen, event).is_ok() {
                     self.forget(pager, standby.frame);
-                    self.stats.clean_pages.add(1);
+                    pager.reclaimed.clean_pages.add(1);
                     drained += 1;
                 }
             } else if !self.begin_write(pager, &core, standby, hash, now) {
@@ -360,7 +359,7 @@ impl Reclaimer {
             );
             match completion.status {
                 Status::Done => self.end_write(pager, index),
-                Status::Failed | Status::Disconnected => self.put_off(index, now),
+                Status::Failed | Status::Disconnected => self.put_off(pager, index, now),
             }
         }
         self.completions = completions;
@@ -379,7 +378,7 @@ impl Reclaimer {
         core.set_remote_hash(write.page, write.hash);
         let ended = core.table.advance_owned(write.page, Event::WriteEnded);
         pager.writing.fetch_sub(1, Ordering::AcqRel);
-        self.stats.written_pages.add(1);
+        pager.reclaimed.written_pages.add(1);
         let untouched = ended.state() == State::Standby(write.frame);
         if untouched && core.table.advance(write.page, ended, Event::Clean).is_ok() {
             self.forget(pager, write.frame);
@@ -387,13 +386,13 @@ impl Reclaimer {
         pager.frames.release(write.frame);
     }
 
-    fn put_off(&mut self, index: u16, now: Nanos) {
+    fn put_off(&mut self, pager: &Pager, index: u16, now: Nanos) {
         let write = self.writes[usize::from(index)].as_mut().expect("only a write that is there fails");
         write.at = now + (BACKOFF_MIN << write.attempts.min(16)).min(BACKOFF_MAX);
         write.attempts += 1;
         write.generation = write.generation.wrapping_add(1);
         write.posted = false;
-        self.stats.write_retries.add(1);
+        pager.reclaimed.write_retries.add(1);
     }
 
     fn scan_writes(&mut self, pager: &Pager, now: Nanos) {
@@ -401,7 +400,7 @@ impl Reclaimer {
             let Some(write) = &self.writes[usize::from(index)] else { continue };
             if write.posted && now >= write.at + pager.attempt_deadline {
                 self.queue_pair.cancel(WorkId(u64::from(write.generation) << 16 | u64::from(index)));
-                self.put_off(index, now);
+                self.put_off(pager, index, now);
             } else if !write.posted && now >= write.at {
                 self.post(index, now);
             }

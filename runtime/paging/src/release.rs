@@ -1,8 +1,10 @@
 //! The way back: freeing ranges, sealing and ending regions.
 //!
-//! All three hold the reclaimer's mutex, so no sweep and no new write runs meanwhile; they never yield while they do.
+//! All three take the reclaimer for one page or one block at a time and give it back while they wait, so that a node
+//! that stands still stops only them.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use yonder_fabric::RemoteAddress;
 use yonder_pagetable::{Event, State};
@@ -10,7 +12,7 @@ use yonder_units::{BlockIndex, Nanos, PAGE_BYTES, PageIndex};
 
 use crate::error::{FarError, PagingCause};
 use crate::pager::Pager;
-use crate::reclaimer::{Reclaimer, Step};
+use crate::reclaimer::Step;
 use crate::region::{HASH_OF_ZEROS, RegionCore};
 use crate::worker;
 
@@ -57,49 +59,49 @@ impl Extents {
 impl Pager {
     /// Forgets the content of a page-aligned range, here and on the node: it reads as zeros again.
     pub(crate) fn release(&self, core: &RegionCore, offset: u64, bytes: u64) -> Result<(), FarError> {
-        let mut reclaimer = self.reclaimer.lock().expect("no code panics while it holds the reclaimer");
         let deadline = yonder_clock::now() + self.fault_deadline;
         let (first, end) = (PageIndex::containing(offset).0, PageIndex::containing(offset + bytes).0);
         for page in (first..end).map(PageIndex) {
-            self.release_page(core, &mut reclaimer, page, deadline)?;
+            self.release_page(core, page, deadline)?;
         }
         let RemoteAddress(start) = core.remote_address(PageIndex(first));
         Ok(self.fabric.discard(RemoteAddress(start), bytes)?)
     }
 
-    fn release_page(
-        &self,
-        core: &RegionCore,
-        reclaimer: &mut Reclaimer,
-        page: PageIndex,
-        deadline: Nanos,
-    ) -> Result<(), FarError> {
+    /// Forgets one page. A write or a fetch of it has to end first; others use the reclaimer while this waits.
+    fn release_page(&self, core: &RegionCore, page: PageIndex, deadline: Nanos) -> Result<(), FarError> {
         loop {
-            let seen = core.table.load(page);
-            let freed = match seen.state() {
-                _ if seen.write_in_flight() => false,
-                State::Untouched => true,
-                State::Remote | State::Poisoned(_) => core.table.advance(page, seen, Event::Free).is_ok(),
-                State::Standby(frame) if core.table.advance(page, seen, Event::Free).is_ok() => {
-                    self.standby.fetch_sub(1, std::sync::atomic::Ordering::AcqRel);
-                    self.frames.release(frame);
-                    true
-                }
-                State::Resident => self.unmap_page(core, page),
-                _ => false,
-            };
-            if freed {
-                core.set_remote_hash(page, HASH_OF_ZEROS);
-                return Ok(());
-            }
-            // A write or a fetch of the page has to end first.
             let now = yonder_clock::now();
-            reclaimer.poll_writes(self, now);
+            {
+                let mut reclaimer = self.lock_reclaimer();
+                reclaimer.poll_writes(self, now);
+                if self.try_release_page(core, page) {
+                    core.set_remote_hash(page, HASH_OF_ZEROS);
+                    return Ok(());
+                }
+            }
             worker::poll_own_port(self, now);
             if now > deadline {
                 return Err(core.error(page.offset(), PagingCause::NodeLost).into());
             }
             std::thread::yield_now();
+        }
+    }
+
+    /// Forgets one page if nothing is under way with it. The caller holds the reclaimer.
+    fn try_release_page(&self, core: &RegionCore, page: PageIndex) -> bool {
+        let seen = core.table.load(page);
+        match seen.state() {
+            _ if seen.write_in_flight() => false,
+            State::Untouched => true,
+            State::Remote | State::Poisoned(_) => core.table.advance(page, seen, Event::Free).is_ok(),
+            State::Standby(frame) if core.table.advance(page, seen, Event::Free).is_ok() => {
+                self.standby.fetch_sub(1, Ordering::AcqRel);
+                self.frames.release(frame);
+                true
+            }
+            State::Resident => self.unmap_page(core, page),
+            _ => false,
         }
     }
 
@@ -125,36 +127,40 @@ impl Pager {
     /// Writes everything local of a region to the node and lets go of it, then marks the region read-only. The caller
     /// has exclusive access to the region.
     pub(crate) fn seal(&self, core: &RegionCore) -> Result<(), FarError> {
-        let mut reclaimer = self.reclaimer.lock().expect("no code panics while it holds the reclaimer");
         let mut deadline = yonder_clock::now() + self.fault_deadline;
         for block in (0..core.blocks() as u32).map(BlockIndex) {
             while core.resident_in(block) > 0 {
-                let swept = if core.block_gate(block).try_sweep() {
-                    let swept = reclaimer.sweep_block(self, core, block, usize::MAX);
-                    core.block_gate(block).end_sweep();
-                    swept
-                } else {
-                    0
-                };
-                let progress = swept > 0 || self.drain_some(&mut reclaimer);
+                let progress = self.sweep_some(core, block) || self.drain_some();
                 self.extend(&mut deadline, progress, core)?;
             }
         }
-        while self.standby.load(std::sync::atomic::Ordering::Acquire) > 0 {
-            let progress = self.drain_some(&mut reclaimer);
+        while self.standby.load(Ordering::Acquire) > 0 {
+            let progress = self.drain_some();
             self.extend(&mut deadline, progress, core)?;
         }
         core.set_sealed();
         Ok(())
     }
 
+    /// One turn of the first hand on a block; whether anything moved.
+    fn sweep_some(&self, core: &RegionCore, block: BlockIndex) -> bool {
+        let mut reclaimer = self.lock_reclaimer();
+        if !core.block_gate(block).try_sweep() {
+            return false;
+        }
+        let swept = reclaimer.sweep_block(self, core, block, usize::MAX);
+        core.block_gate(block).end_sweep();
+        swept > 0
+    }
+
     /// One turn of the second hand; whether anything moved.
-    fn drain_some(&self, reclaimer: &mut Reclaimer) -> bool {
+    fn drain_some(&self) -> bool {
         let now = yonder_clock::now();
-        let before = self.standby.load(std::sync::atomic::Ordering::Acquire);
+        let mut reclaimer = self.lock_reclaimer();
+        let before = self.standby.load(Ordering::Acquire);
         reclaimer.poll_writes(self, now);
         let step = reclaimer.drain(self, yonder_reclaim::Policy::DRAIN_PAGES, now);
-        step == Step::Worked || self.standby.load(std::sync::atomic::Ordering::Acquire) < before
+        step == Step::Worked || self.standby.load(Ordering::Acquire) < before
     }
 
     /// Moves a deadline that is measured from the last progress.
@@ -172,26 +178,26 @@ impl Pager {
 
     /// Lets go of everything of a region whose owner is gone: nobody can touch it any more.
     pub(crate) fn end_region(&self, core: &RegionCore) {
-        let mut reclaimer = self.reclaimer.lock().expect("no code panics while it holds the reclaimer");
         for page in (0..core.table.pages() as u32).map(PageIndex) {
-            self.abandon_page(core, &mut reclaimer, page);
+            self.abandon_page(core, page);
         }
-        reclaimer.remove_region(core.number);
-        drop(reclaimer);
+        self.lock_reclaimer().remove_region(core.number);
+        self.metadata_bytes.fetch_sub(core.metadata_bytes(), Ordering::Relaxed);
         for port in self.ports() {
             port.lock().forget_region(core.number);
         }
     }
 
-    /// As [`Pager::release_page`], but a lost node cannot keep the page: its write is abandoned, since nobody will read it.
-    fn abandon_page(&self, core: &RegionCore, reclaimer: &mut Reclaimer, page: PageIndex) {
-        if core.table.load(page).state() == State::Untouched && !core.table.load(page).write_in_flight() {
+    /// As [`Pager::release_page`], but a lost node cannot keep the page: its write is abandoned, since nobody will read
+    /// it.
+    fn abandon_page(&self, core: &RegionCore, page: PageIndex) {
+        let seen = core.table.load(page);
+        if seen.state() == State::Untouched && !seen.write_in_flight() {
             return;
         }
-        let patience = yonder_clock::now() + self.attempt_deadline;
-        if self.release_page(core, reclaimer, page, patience).is_err() {
-            reclaimer.abandon_writes(self, core.number);
-            let result = self.release_page(core, reclaimer, page, yonder_clock::now() + self.fault_deadline);
+        if self.release_page(core, page, yonder_clock::now() + self.attempt_deadline).is_err() {
+            self.lock_reclaimer().abandon_writes(self, core.number);
+            let result = self.release_page(core, page, yonder_clock::now() + self.fault_deadline);
             result.expect("a page without a write is released");
         }
     }

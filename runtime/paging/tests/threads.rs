@@ -141,6 +141,33 @@ fn freed_ranges_read_as_zeros_and_leave_local_memory() {
 }
 
 #[test]
+fn a_free_that_waits_for_a_dead_node_stops_nobody_else() {
+    let Some((far, control)) = far(Config::with_local(LOCAL)) else { return };
+    let (region, other) = (far.region(2 * LOCAL).unwrap(), far.region(LOCAL).unwrap());
+    // Dirty pages whose writes cannot end.
+    control.set_dead(true);
+    for page in 0.. {
+        if far.stats().writing_pages > 0 {
+            break;
+        }
+        region.write_u64(page * PAGE, word(page, 1)).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let free = scope.spawn(|| region.free(0, 2 * LOCAL));
+        let offset = other.alloc(LOCAL).unwrap();
+        for _ in 0..100 {
+            assert!(far.stats().writing_pages > 0);
+            other.free(offset, PAGE).unwrap();
+            assert_eq!(other.alloc(PAGE), Some(offset));
+        }
+        assert!(!free.is_finished(), "others waited until the free had given up");
+        control.set_dead(false);
+        free.join().unwrap().unwrap();
+    });
+    assert_eq!(region.read_u64(0), Ok(0));
+}
+
+#[test]
 fn a_sealed_region_keeps_its_content_and_is_never_written_back() {
     let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
     let mut region = far.region(4 * LOCAL).unwrap();

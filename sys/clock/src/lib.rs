@@ -47,17 +47,30 @@ pub fn counter_hz() -> Option<f64> {
 }
 
 fn calibrate() -> Scale {
-    let start = Instant::now();
-    let start_ticks = ticks();
+    let (start_ticks, start) = both_clocks();
     if start_ticks == 0 {
         return Scale { start_ticks, start, nanos_per_tick: 0 };
     }
     while start.elapsed() < CALIBRATION {
         std::hint::spin_loop();
     }
-    let (elapsed_ticks, elapsed) = (ticks() - start_ticks, start.elapsed());
-    let nanos_per_tick = ((elapsed.as_nanos() << SCALE_SHIFT) / u128::from(elapsed_ticks)) as u64;
+    let (end_ticks, end) = both_clocks();
+    let elapsed = end.duration_since(start).as_nanos();
+    let nanos_per_tick = ((elapsed << SCALE_SHIFT) / u128::from(end_ticks - start_ticks)) as u64;
     Scale { start_ticks, start, nanos_per_tick }
+}
+
+/// Both clocks at one moment: of several tries the one in which the thread was least interrupted between the readings.
+fn both_clocks() -> (u64, Instant) {
+    const TRIES: usize = 16;
+    let tries = (0..TRIES).map(|_| {
+        let before = ticks();
+        let instant = Instant::now();
+        let took = ticks() - before;
+        (took, before + took / 2, instant)
+    });
+    let (_, ticks, instant) = tries.min_by_key(|(took, ..)| *took).expect("there are tries");
+    (ticks, instant)
 }
 
 /// The counter, or 0 where it does not run at a constant rate.
