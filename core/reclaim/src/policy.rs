@@ -48,6 +48,9 @@ pub struct Usage {
     pub writing: u64,
     /// Mapped pages.
     pub resident: u64,
+    /// Pages that the reclaimer may charge. While the limit is being lowered this counts from the old one: pages can be
+    /// swept only into frames.
+    pub headroom: u64,
 }
 
 /// What the reclaimer does next.
@@ -143,7 +146,7 @@ impl Policy {
         if usage.standby > self.standby && usage.spare_frames + usage.writing < batch {
             return Action::Drain(drain);
         }
-        let room = usage.spare_frames + self.limit.saturating_sub(usage.charged);
+        let room = usage.spare_frames + usage.headroom;
         if usage.writing > 0 && room < batch / 2 {
             // A sweep of few pages costs as many TLB flushes as one of many.
             Action::AwaitWrites
@@ -216,10 +219,16 @@ mod tests {
     #[test]
     fn starts_low_and_stops_high() {
         let policy = policy(10_000);
-        let at = |resident| Usage { charged: resident, resident, ..Usage::default() };
+        let at = |resident| Usage { charged: resident, resident, headroom: 10_000 - resident, ..Usage::default() };
         assert!(!policy.is_low(&at(8_400)) && policy.is_low(&at(8_501)));
         assert_eq!(policy.decide(&at(8_300)), Action::Rest);
         assert!(matches!(policy.decide(&at(8_400)), Action::Sweep(_)));
+    }
+
+    #[test]
+    fn a_limit_far_below_what_is_mapped_is_still_swept_towards() {
+        let usage = Usage { charged: 1550, resident: 1550, headroom: 2_400, ..Usage::default() };
+        assert!(matches!(policy(1024).decide(&usage), Action::Sweep(_)));
     }
 
     #[test]
@@ -252,6 +261,7 @@ mod tests {
                 for step in 0.. {
                     prop_assert!(step < 100_000, "reclaim does not end: {usage:?}");
                     prop_assert!(usage.charged <= policy.limit());
+                    usage.headroom = policy.limit() - usage.charged;
                     match policy.decide(&usage) {
                         Action::Rest => break,
                         Action::Trim(pages) => { usage.spare_frames -= pages; usage.charged -= pages; }

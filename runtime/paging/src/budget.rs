@@ -21,6 +21,8 @@ pub(crate) enum Account {
 pub(crate) struct Budget {
     charged: AtomicU64,
     limit: AtomicU64,
+    /// What the reclaimer may charge up to: the limit, or the old limit until a lower one is reached.
+    ceiling: AtomicU64,
     reserve: AtomicU64,
     peak: AtomicU64,
 }
@@ -30,6 +32,7 @@ impl Budget {
         Self {
             charged: AtomicU64::new(0),
             limit: AtomicU64::new(policy.limit()),
+            ceiling: AtomicU64::new(policy.limit()),
             reserve: AtomicU64::new(policy.reserve()),
             peak: AtomicU64::new(0),
         }
@@ -38,15 +41,15 @@ impl Budget {
     /// Charges one page, or returns false if the account has no room.
     #[inline]
     pub(crate) fn charge(&self, account: Account) -> bool {
-        let reserve = match account {
-            Account::Fault => self.reserve.load(Ordering::Relaxed),
-            Account::Reclaim => 0,
+        let (limit, reserve) = match account {
+            Account::Fault => (self.limit.load(Ordering::Acquire), self.reserve.load(Ordering::Relaxed)),
+            Account::Reclaim => (self.ceiling.load(Ordering::Acquire), 0),
         };
         // Adding first and taking back is one atomic operation in the common case; a compare-and-swap loop is more
         // under contention. The excess of a refused charge is visible for a moment, so the peak is taken from accepted
         // charges only.
         let charged = self.charged.fetch_add(1, Ordering::AcqRel) + 1;
-        if charged + reserve > self.limit.load(Ordering::Acquire) {
+        if charged + reserve > limit {
             self.charged.fetch_sub(1, Ordering::AcqRel);
             return false;
         }
@@ -76,10 +79,27 @@ impl Budget {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// New charges obey `policy` from now on; what is charged already stays.
+    /// Pages that the reclaimer may charge now.
+    pub(crate) fn headroom(&self) -> u64 {
+        self.ceiling.load(Ordering::Acquire).saturating_sub(self.charged())
+    }
+
+    /// Faults obey `policy` from now on; what is charged already stays, and the reclaimer may use the old limit's room to
+    /// get below the new one.
     pub(crate) fn set_policy(&self, policy: &Policy) {
+        self.ceiling.fetch_max(policy.limit(), Ordering::AcqRel);
         self.reserve.store(policy.reserve(), Ordering::Release);
         self.limit.store(policy.limit(), Ordering::Release);
+    }
+
+    /// Whether the new limit holds, with the reserve free: from now on for the reclaimer too. The caller holds the
+    /// reclaimer, so that it charges nothing meanwhile.
+    pub(crate) fn has_reached(&self, policy: &Policy) -> bool {
+        let reached = self.charged() + policy.reserve() <= policy.limit();
+        if reached {
+            self.ceiling.store(policy.limit(), Ordering::Release);
+        }
+        reached
     }
 }
 

@@ -89,14 +89,18 @@ impl FarMemory {
         pager.budget.set_policy(&policy);
         pager.start_above.store(policy.start_above(), Ordering::Relaxed);
         let deadline = yonder_clock::now() + pager.fault_deadline;
-        while pager.budget.charged() > policy.limit() {
+        loop {
+            let reclaimer = pager.lock_reclaimer();
+            if pager.budget.has_reached(&policy) {
+                return Ok(());
+            }
+            drop(reclaimer);
             pager.wake_reclaimer();
             if yonder_clock::now() > deadline {
                 return Err(FarError::Limit("the node takes no writes, or pages are held"));
             }
             std::thread::yield_now();
         }
-        Ok(())
     }
 
     /// Takes reclaim over from its thread: for a thread that spins anyway and shares its CPU with the reclaimer, which

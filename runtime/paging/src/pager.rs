@@ -188,6 +188,7 @@ impl Pager {
             standby: self.standby.load(Ordering::Acquire).saturating_sub(writing),
             writing,
             resident: charged.saturating_sub(backed),
+            headroom: self.budget.headroom(),
         }
     }
 
