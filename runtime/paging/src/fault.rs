@@ -49,7 +49,7 @@ enum Attempt {
 pub(crate) fn bring(region: &Arc<RegionCore>, page: PageIndex) -> Result<(), PagingCause> {
     let pager = &*region.pager;
     let entered = yonder_clock::now();
-    let deadline = entered + pager.fault_deadline;
+    let deadline = entered + pager.patience();
     let toucher = Toucher::of_this_thread(pager);
     let mut waits_for = PagingCause::Stuck;
     loop {

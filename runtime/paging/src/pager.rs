@@ -58,6 +58,8 @@ pub(crate) struct Pager {
     pub(crate) start_above: AtomicU64,
     /// Whether reclaim has started and not reached the upper watermark, or has writes in flight.
     pub(crate) at_work: AtomicBool,
+    /// Whether a fetch has reached its deadline and none has succeeded since: the node is gone.
+    node_lost: AtomicBool,
     /// Whether somebody waits for room.
     pub(crate) starved: AtomicBool,
     ports: Box<[OnceLock<Port>]>,
@@ -115,6 +117,7 @@ impl Pager {
             hosted_steps: AtomicU64::new(0),
             start_above: AtomicU64::new(policy.start_above()),
             at_work: AtomicBool::new(false),
+            node_lost: AtomicBool::new(false),
             starved: AtomicBool::new(false),
             ports: (0..PORTS_MAX).map(|_| OnceLock::new()).collect(),
             ports_used: AtomicU32::new(0),
@@ -189,6 +192,25 @@ impl Pager {
             writing,
             resident: charged.saturating_sub(backed),
             headroom: self.budget.headroom(),
+        }
+    }
+
+    /// How long a fetch that begins now may take. Once the node has let one reach its deadline, later ones only probe it:
+    /// requests that need it must not fill the workers, and with them the way of those that do not.
+    #[inline]
+    pub(crate) fn patience(&self) -> Nanos {
+        if self.node_lost.load(Ordering::Relaxed) {
+            self.attempt_deadline.min(self.fault_deadline)
+        } else {
+            self.fault_deadline
+        }
+    }
+
+    /// Notes that a fetch has succeeded, or has reached its deadline without an answer of the node.
+    #[inline]
+    pub(crate) fn set_node_lost(&self, lost: bool) {
+        if self.node_lost.load(Ordering::Relaxed) != lost {
+            self.node_lost.store(lost, Ordering::Relaxed);
         }
     }
 

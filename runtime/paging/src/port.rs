@@ -317,6 +317,7 @@ impl PortInner {
         let mapped = yonder_clock::now();
         port.stats.install.record(mapped.saturating_sub(self.fetches[usize::from(slot)].arrived));
         port.stats.fetched_pages.add(1);
+        pager.set_node_lost(false);
         self.end(slot, MAPPED, mapped, pager);
         true
     }
@@ -346,6 +347,9 @@ impl PortInner {
             _ => Event::FetchFailed,
         };
         self.region(fetch.region).table.advance_owned(page, event);
+        if matches!(cause, PagingCause::NodeLost | PagingCause::TimedOut) {
+            pager.set_node_lost(true);
+        }
         pager.budget.uncharge(1);
         port.stats.paging_errors.add(1);
         self.end(slot, cause.code().get(), now, pager);

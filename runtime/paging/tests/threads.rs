@@ -152,6 +152,23 @@ fn freed_ranges_read_as_zeros_and_leave_local_memory() {
 }
 
 #[test]
+fn after_the_first_deadline_a_lost_node_is_only_probed() {
+    let deadlines = Deadlines { fault: Duration::from_secs(2), attempt: Duration::from_millis(5) };
+    let Some((far, control)) = far(Config { deadlines, ..Config::with_local(LOCAL) }) else { return };
+    let mut region = far.region(8 * LOCAL).unwrap();
+    fill(&region, 1);
+    // Sealed, so that nothing local has to be written and every touch of a page is a fetch.
+    region.seal().unwrap();
+    control.set_dead(true);
+    let started = std::time::Instant::now();
+    assert!((0..100).all(|page| region.read_u64(page * PAGE).is_err()));
+    let took = started.elapsed();
+    assert!((2..20).contains(&took.as_secs()), "100 touches of a lost node took {took:?}");
+    control.set_dead(false);
+    check(&region, 1);
+}
+
+#[test]
 fn a_free_that_waits_for_a_dead_node_stops_nobody_else() {
     let deadlines = Deadlines { fault: Duration::from_secs(2), ..Deadlines::default() };
     let Some((far, control)) = far(Config { deadlines, ..Config::with_local(LOCAL) }) else { return };
