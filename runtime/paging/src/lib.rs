@@ -10,7 +10,7 @@
 //!
 //! Invariants, each asserted where it could break:
 //! - Local memory in use (mapped pages and backed frames) never exceeds the limit: every page is charged to the
-//!   [`budget`] before the kernel backs it.
+//!   `budget` before the kernel backs it.
 //! - A page is installed only by whoever moved its entry to `Fetching` or `Installing`, inside its block's gate.
 //! - A frame's content is forgotten only when the node is known to hold it, by its hash or by its acknowledgement.
 //! - The fault path takes one uncontended lock (its port's) for a moment, never across a wait, allocates nothing, and

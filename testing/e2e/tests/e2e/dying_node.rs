@@ -44,6 +44,12 @@ fn read(client: &mut Client, content: &Content, index: u64) -> bool {
     let got = client.get(&key);
     let took = start.elapsed();
     assert!(took < DEADLINE + SLACK, "the answer for {key} took {took:?}: {got:?}");
+    is_there(content, index, got)
+}
+
+/// Whether the answer for an item that was stored is the item; anything but that and a refusal is a lie.
+fn is_there(content: &Content, index: u64, got: Got) -> bool {
+    let key = content.key(index);
     match got {
         Got::Value(value) => {
             assert!(value == content.value(index, 1), "{key} has a wrong value");
@@ -163,6 +169,26 @@ fn requests_go_on_when_the_node_dies_over_shm() {
     let server = start_filled(yonder, &node.url("shm"));
     the_rest_goes_on_when_the_node_dies(yonder, node, &server);
     assert_eq!(server.stop().code, Some(0));
+}
+
+#[test]
+fn a_crowd_that_asks_a_dead_node_is_refused_in_time() {
+    // Several times what the server has under way at a time.
+    const CROWD: u64 = 300;
+    let Some(yonder) = Yonder::ready() else { return };
+    let _turn = alone();
+    let node = start_node(yonder, "tcp://127.0.0.1:0");
+    let server = start_filled(yonder, &node.url("tcp"));
+    let mut crowd: Vec<Client> = (0..CROWD).map(|_| Client::connect(server.address())).collect();
+    node.kill();
+    let start = Instant::now();
+    for (client, index) in crowd.iter_mut().zip(0..) {
+        client.send(format!("get {}\r\n", CONTENT.key(index)).as_bytes());
+    }
+    let answers = crowd.iter_mut().zip(0..).map(|(client, index)| client.next_item(&CONTENT.key(index)));
+    let refused = answers.zip(0..).filter(|(got, index)| !is_there(&CONTENT, *index, got.clone())).count();
+    assert!(refused > CROWD as usize / 2, "only {refused} old items were remote");
+    assert!(start.elapsed() < DEADLINE + SLACK, "{CROWD} answers took {:?}", start.elapsed());
 }
 
 #[test]
