@@ -13,6 +13,7 @@ use yonder_units::{PAGE_BYTES, pages_for};
 use crate::config::Config;
 use crate::error::FarError;
 use crate::pager::Pager;
+use crate::pin::pin_this_thread;
 use crate::reclaimer::Step;
 use crate::region::{Region, RegionCore, RegionFaults};
 use crate::stats::Stats;
@@ -211,7 +212,7 @@ const HOST_PATIENCE: Duration = Duration::from_millis(10);
 /// The reclaimer thread: steps while there is work, sleeps while there is none or a host does it.
 fn reclaim(pager: &Pager) {
     if let Some(cpu) = pager.config.reclaimer_cpu {
-        pin(cpu);
+        pin_this_thread(cpu);
     }
     let (mut cpu_before, mut hosted_before) = (cpu_time(), 0);
     while !pager.stopping.load(Ordering::Acquire) {
@@ -248,13 +249,4 @@ fn reclaim(pager: &Pager) {
 fn cpu_time() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// Pins the calling thread. A CPU that is not there leaves the thread where it is.
-fn pin(cpu: usize) {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
-    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::warn!(%error, cpu, "the reclaimer is not pinned");
-    }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 use yonder_dispatch::{Chooser, WorkerView};
-use yonder_paging::{FarError, FarMemory, ReclaimHost, WorkerPort};
+use yonder_paging::{FarError, FarMemory, ReclaimHost, WorkerPort, pin_this_thread};
 use yonder_unithread::{Pool, Unithread};
 use yonder_units::Nanos;
 
@@ -85,7 +85,7 @@ where
     let sleeper = Arc::new(Sleeper::default());
     let desks = open_desks(config, far, handler, frontend.waker(), &sleeper)?;
     if let Some(cpu) = config.cpus.first() {
-        pin(*cpu);
+        pin_this_thread(*cpu);
     }
     let count = desks.len();
     let mut dispatcher = Dispatcher {
@@ -256,7 +256,7 @@ fn open_desks<H: Handler>(
         let (config_copy, far, handler) = (config.clone(), far.clone(), Arc::clone(handler));
         let thread = std::thread::Builder::new().name(format!("yonder-worker-{worker}")).spawn(move || {
             if let Some(cpu) = config_copy.cpus.get(worker + 1) {
-                pin(*cpu);
+                pin_this_thread(*cpu);
             }
             match WorkerPort::bind(&far, config_copy.unithreads, config_copy.faults) {
                 Ok(port) => {
@@ -285,14 +285,5 @@ fn stop<H: Handler>(desks: &mut [Desk<H>]) {
         if let Some(thread) = desk.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// Pins the calling thread. A CPU that is not there leaves the thread where it is.
-fn pin(cpu: usize) {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
-    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::warn!(%error, cpu, "a thread is not pinned");
     }
 }
