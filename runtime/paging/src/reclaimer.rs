@@ -27,7 +27,7 @@ use crate::region::{HASH_OF_ZEROS, RegionCore};
 use crate::stats::Counter;
 
 /// Sealed pages dropped with one flush.
-const DROP_PAGES_MAX: usize = 64;
+const DROP_PAGES_MAX: usize = 128;
 /// Blocks they may come from.
 const DROP_BLOCKS_MAX: usize = 16;
 /// First and longest pause before a failed write is posted again.

@@ -246,12 +246,13 @@ fn open_desks<H: Handler>(
             stopping: AtomicBool::new(false),
         });
         let (waker, sleeper) = (Arc::clone(&waker), Arc::clone(sleeper));
-        let links = Links {
-            shared: Arc::clone(&shared),
-            requests: take_requests,
-            finished: give_finished,
-            wake_dispatcher: Arc::new(move || sleeper.wake(|| waker())),
+        let wake_dispatcher: Arc<dyn Fn() + Send + Sync> = match config.idle {
+            // A dispatcher that never sleeps need not be asked whether it does, at the price of a fence a request.
+            Idle::BusyPoll => Arc::new(|| ()),
+            Idle::SleepAfter(_) => Arc::new(move || sleeper.wake(|| waker())),
         };
+        let links =
+            Links { shared: Arc::clone(&shared), requests: take_requests, finished: give_finished, wake_dispatcher };
         let (ready, is_ready) = mpsc::channel();
         let (config_copy, far, handler) = (config.clone(), far.clone(), Arc::clone(handler));
         let thread = std::thread::Builder::new().name(format!("yonder-worker-{worker}")).spawn(move || {
