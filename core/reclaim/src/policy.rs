@@ -72,6 +72,10 @@ pub enum Action {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
     limit: u64,
+    /// The watermarks by their shares of the limit.
+    start_share: u64,
+    end_share: u64,
+    /// The watermarks in force.
     start: u64,
     end: u64,
     standby: u64,
@@ -93,7 +97,20 @@ impl Policy {
         let share = |percent: f64| ((limit as f64 * percent / 100.0) as u64).max(1);
         let start = share(start_percent);
         let end = share(end_percent).max(start + 1);
-        Ok(Self { limit, start, end, standby: share(standby_percent), reserve: (limit / 8).min(RESERVE_PAGES_MAX) })
+        let (standby, reserve) = (share(standby_percent), (limit / 8).min(RESERVE_PAGES_MAX));
+        Ok(Self { limit, start_share: start, end_share: end, start, end, standby, reserve })
+    }
+
+    /// The same limit and shares for `pages` pages of far memory in all. More is never kept free than could be asked for:
+    /// pages that all fit beside the reserve stay, and of pages that almost fit, few are away.
+    #[must_use]
+    pub fn for_pages(self, pages: u64) -> Self {
+        let missing = (pages + self.reserve).saturating_sub(self.limit);
+        // Faults may not touch the reserve, so reclaim starts before they reach it, or not at all.
+        let start = if missing == 0 { 0 } else { self.start_share.min(self.reserve + missing) };
+        // Once started, for whatever reason, it goes on until faults have room again.
+        let end = self.end_share.min(self.reserve + Self::DRAIN_PAGES + 2 * missing).max(start + 1);
+        Self { start, end, ..self }
     }
 
     /// The limit of local memory in pages.
@@ -226,6 +243,23 @@ mod tests {
     }
 
     #[test]
+    fn what_fits_stays() {
+        let full = |policy: Policy| {
+            let charged = policy.limit() - policy.reserve();
+            Usage { charged, resident: charged, headroom: policy.reserve(), ..Usage::default() }
+        };
+        let fits = policy(65_536).for_pages(65_536 - RESERVE_PAGES_MAX);
+        assert!(!fits.is_low(&full(fits)) && fits.start_above() == fits.limit());
+        // Somebody waits for room nevertheless: frames hold it, and are given back.
+        assert_ne!(fits.decide(&full(fits)), Action::Rest);
+        let almost = policy(65_536).for_pages(65_536);
+        assert!(almost.is_low(&full(almost)));
+        assert_eq!(almost.start_above(), 65_536 - 2 * RESERVE_PAGES_MAX);
+        let scarce = policy(65_536);
+        assert_eq!(scarce.for_pages(5 * 65_536), scarce);
+    }
+
+    #[test]
     fn a_limit_far_below_what_is_mapped_is_still_swept_towards() {
         let usage = Usage { charged: 1550, resident: 1550, headroom: 2_400, ..Usage::default() };
         assert!(matches!(policy(1024).decide(&usage), Action::Sweep(_)));
@@ -251,8 +285,9 @@ mod tests {
         #[test]
         fn reclaim_always_reaches_the_upper_watermark(
             limit in 512u64..100_000, faults in prop::collection::vec(1u64..5_000, 1..30), dirty in any::<bool>(),
+            percent in 80u64..500,
         ) {
-            let policy = policy(limit);
+            let policy = policy(limit).for_pages(limit * percent / 100);
             let mut usage = Usage::default();
             for wanted in faults {
                 let room = policy.limit().saturating_sub(policy.reserve()).saturating_sub(usage.charged);

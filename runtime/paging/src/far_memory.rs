@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use yonder_fabric::Fabric;
+use yonder_fabric::{Fabric, RemoteAddress};
 use yonder_trap::{REGISTRATIONS_MAX, RegisterError};
 use yonder_units::{PAGE_BYTES, pages_for};
 
@@ -15,7 +15,7 @@ use crate::error::FarError;
 use crate::pager::Pager;
 use crate::pin::pin_this_thread;
 use crate::reclaimer::Step;
-use crate::region::{Region, RegionCore, RegionFaults};
+use crate::region::{Region, RegionCore};
 use crate::stats::Stats;
 
 /// Far memory with a limit of local memory. Cheap to clone; the reclaimer thread ends with the last clone, region and
@@ -49,35 +49,40 @@ impl FarMemory {
 
     /// A new region of `bytes`, rounded up to pages, that reads as zeros.
     pub fn region(&self, bytes: u64) -> Result<Region, FarError> {
-        let pager = self.pager();
         let pages = pages_for(bytes.max(1));
-        let remote = pager.fabric.allocate(pages * PAGE_BYTES as u64)?;
-        let core = {
-            let mut reclaimer = pager.lock_reclaimer();
-            let number = reclaimer.regions.iter().position(Option::is_none).unwrap_or(reclaimer.regions.len());
-            if number >= REGISTRATIONS_MAX {
-                return Err(FarError::Regions(format!("{REGISTRATIONS_MAX} regions exist: use fewer and larger ones")));
+        let remote = self.pager().fabric.allocate(pages * PAGE_BYTES as u64)?;
+        let core = self.add_region(pages, remote).inspect_err(|_| {
+            if let Err(error) = self.pager().fabric.release(remote, pages * PAGE_BYTES as u64) {
+                tracing::warn!(%error, "the node did not take back the memory of a region that was refused");
             }
-            // The seed makes hash collisions unpredictable to whoever chooses the content.
-            let seed = RandomState::new().hash_one(number);
-            let core = Arc::new(RegionCore::new(Arc::clone(pager), number as u32, pages as usize, remote, seed)?);
-            pager.uffd.register(&core.mapping)?;
-            if number == reclaimer.regions.len() {
-                reclaimer.regions.push(None);
-            }
-            reclaimer.regions[number] = Some(Arc::clone(&core));
-            pager.metadata_bytes.fetch_add(core.metadata_bytes(), Ordering::Relaxed);
-            core
-        };
-        let faults = Box::new(RegionFaults(Arc::clone(&core)));
-        let registration =
-            yonder_trap::register(core.mapping.address(), core.mapping.len(), faults).map_err(|error| match error {
-                RegisterError::Full => {
-                    FarError::Regions(format!("{REGISTRATIONS_MAX} regions exist: use fewer and larger ones"))
-                }
-                RegisterError::Os(error) => FarError::Regions(format!("the SIGBUS handler was refused: {error}")),
-            })?;
-        Ok(Region::new(self.clone(), core, registration))
+        })?;
+        // From here a refusal drops the region, which gives everything back.
+        let mut region = Region::new(self.clone(), core);
+        region.handle_faults().map_err(|error| match error {
+            RegisterError::Full => too_many_regions(),
+            RegisterError::Os(error) => FarError::Regions(format!("the SIGBUS handler was refused: {error}")),
+        })?;
+        Ok(region)
+    }
+
+    fn add_region(&self, pages: u64, remote: RemoteAddress) -> Result<Arc<RegionCore>, FarError> {
+        let pager = self.pager();
+        let mut reclaimer = pager.lock_reclaimer();
+        let number = reclaimer.regions.iter().position(Option::is_none).unwrap_or(reclaimer.regions.len());
+        if number >= REGISTRATIONS_MAX {
+            return Err(too_many_regions());
+        }
+        // The seed makes hash collisions unpredictable to whoever chooses the content.
+        let seed = RandomState::new().hash_one(number);
+        let core = Arc::new(RegionCore::new(Arc::clone(pager), number as u32, pages as usize, remote, seed)?);
+        pager.uffd.register(&core.mapping)?;
+        if number == reclaimer.regions.len() {
+            reclaimer.regions.push(None);
+        }
+        reclaimer.regions[number] = Some(Arc::clone(&core));
+        pager.cover(pages);
+        pager.metadata_bytes.fetch_add(core.metadata_bytes(), Ordering::Relaxed);
+        Ok(core)
     }
 
     /// Changes the limit of local memory while it is used, and returns when it holds. `bytes` is at most the
@@ -86,9 +91,7 @@ impl FarMemory {
         let pager = self.pager();
         let config = Config { local_bytes: bytes, ..pager.config };
         let policy = config.policy()?;
-        *pager.policy.lock().expect("no code panics while it holds the policy") = policy;
-        pager.budget.set_policy(&policy);
-        pager.start_above.store(policy.start_above(), Ordering::Relaxed);
+        pager.set_policy(&policy);
         let deadline = yonder_clock::now() + pager.fault_deadline;
         loop {
             let reclaimer = pager.lock_reclaimer();
@@ -161,6 +164,10 @@ impl FarMemory {
     pub(crate) fn pager(&self) -> &Arc<Pager> {
         &self.running.pager
     }
+}
+
+fn too_many_regions() -> FarError {
+    FarError::Regions(format!("{REGISTRATIONS_MAX} regions exist: use fewer and larger ones"))
 }
 
 impl Drop for Running {

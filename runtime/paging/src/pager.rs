@@ -35,7 +35,9 @@ pub(crate) struct Pager {
     pub(crate) uffd: Uffd,
     pub(crate) budget: Budget,
     pub(crate) frames: FramePool,
-    pub(crate) policy: Mutex<Policy>,
+    policy: Mutex<Policy>,
+    /// Pages of all regions. Changed under the policy's lock.
+    region_pages: AtomicU64,
     /// Pages whose entry is `Standby`, written or not.
     pub(crate) standby: AtomicU64,
     /// Writes in flight.
@@ -102,7 +104,8 @@ impl Pager {
             uffd: Uffd::open()?,
             budget: Budget::new(&policy),
             frames,
-            policy: Mutex::new(policy),
+            policy: Mutex::new(policy.for_pages(0)),
+            region_pages: AtomicU64::new(0),
             standby: AtomicU64::new(0),
             writing: AtomicU64::new(0),
             fault_deadline: config.deadlines.fault.as_nanos() as Nanos,
@@ -115,7 +118,7 @@ impl Pager {
             stopping: AtomicBool::new(false),
             reclaim_cpu_ns: AtomicU64::new(0),
             hosted_steps: AtomicU64::new(0),
-            start_above: AtomicU64::new(policy.start_above()),
+            start_above: AtomicU64::new(policy.for_pages(0).start_above()),
             at_work: AtomicBool::new(false),
             node_lost: AtomicBool::new(false),
             starved: AtomicBool::new(false),
@@ -193,6 +196,34 @@ impl Pager {
             resident: charged.saturating_sub(backed),
             headroom: self.budget.headroom(),
         }
+    }
+
+    /// The watermarks in force.
+    pub(crate) fn policy(&self) -> Policy {
+        *self.policy.lock().expect("no code panics while it holds the policy")
+    }
+
+    /// Faults and the reclaimer obey `policy` from now on.
+    pub(crate) fn set_policy(&self, policy: &Policy) {
+        self.change_policy(|current| *current = *policy);
+        self.budget.set_policy(policy);
+    }
+
+    /// A region of `pages` begins.
+    pub(crate) fn cover(&self, pages: u64) {
+        self.change_policy(|_| _ = self.region_pages.fetch_add(pages, Ordering::Relaxed));
+    }
+
+    /// A region of `pages` has ended.
+    pub(crate) fn uncover(&self, pages: u64) {
+        self.change_policy(|_| _ = self.region_pages.fetch_sub(pages, Ordering::Relaxed));
+    }
+
+    fn change_policy(&self, change: impl FnOnce(&mut Policy)) {
+        let mut policy = self.policy.lock().expect("no code panics while it holds the policy");
+        change(&mut policy);
+        *policy = policy.for_pages(self.region_pages.load(Ordering::Relaxed));
+        self.start_above.store(policy.start_above(), Ordering::Relaxed);
     }
 
     /// How long a fetch that begins now may take. Once the node has let one reach its deadline, later ones only probe it:

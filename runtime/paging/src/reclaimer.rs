@@ -121,7 +121,7 @@ impl Reclaimer {
 
     fn take_step(&mut self, pager: &Pager, now: Nanos) -> Step {
         self.poll_writes(pager, now);
-        let policy = *pager.policy.lock().expect("no code panics while it holds the policy");
+        let policy = pager.policy();
         let usage = pager.usage();
         let starved = pager.starved.swap(false, Ordering::AcqRel);
         self.working |= starved || policy.is_low(&usage);

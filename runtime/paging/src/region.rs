@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use yonder_fabric::RemoteAddress;
 use yonder_mapping::Mapping;
 use yonder_pagetable::PageTable;
-use yonder_trap::{Fault, FaultHandler, FaultKind, Registration, Verdict};
+use yonder_trap::{Fault, FaultHandler, FaultKind, RegisterError, Registration, Verdict};
 use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageIndex};
 
 use crate::error::{FarError, PagingCause, PagingError};
@@ -139,7 +139,7 @@ impl RegionCore {
 }
 
 /// The region's side of the SIGBUS handler.
-pub(crate) struct RegionFaults(pub(crate) Arc<RegionCore>);
+struct RegionFaults(Arc<RegionCore>);
 
 impl FaultHandler for RegionFaults {
     fn on_fault(&self, fault: &Fault) -> Verdict {
@@ -174,9 +174,17 @@ pub struct Region {
 }
 
 impl Region {
-    pub(crate) fn new(far: FarMemory, core: Arc<RegionCore>, registration: Registration) -> Self {
+    /// A region whose faults are not handled yet.
+    pub(crate) fn new(far: FarMemory, core: Arc<RegionCore>) -> Self {
         let extents = Mutex::new(Extents::new(core.mapping.len() as u64));
-        Self { core, extents, access: Access::Probe, registration: Some(registration), far }
+        Self { core, extents, access: Access::Probe, registration: None, far }
+    }
+
+    /// From now on faults bring pages.
+    pub(crate) fn handle_faults(&mut self) -> Result<(), RegisterError> {
+        let (mapping, faults) = (&self.core.mapping, Box::new(RegionFaults(Arc::clone(&self.core))));
+        self.registration = Some(yonder_trap::register(mapping.address(), mapping.len(), faults)?);
+        Ok(())
     }
 
     /// Length in bytes.

@@ -182,6 +182,7 @@ impl Pager {
             self.abandon_page(core, page);
         }
         self.lock_reclaimer().remove_region(core.number);
+        self.uncover(core.table.pages() as u64);
         self.metadata_bytes.fetch_sub(core.metadata_bytes(), Ordering::Relaxed);
         for port in self.ports() {
             port.lock().forget_region(core.number);

@@ -259,3 +259,58 @@ fn many_threads_share_pages() {
     fill(&region, 9);
     std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(|| check(&region, 9)))));
 }
+
+#[test]
+fn what_fits_stays_and_what_almost_fits_stays_for_the_most_part() {
+    const RESERVE: u64 = 512 * PAGE;
+    let local = 48 * LOCAL;
+    for (bytes, fetches_max) in [(local - RESERVE, 0), (local, local / PAGE / 10)] {
+        let Some((far, _)) = far(Config::with_local(local)) else { return };
+        let region = far.region(bytes).unwrap();
+        fill(&region, 1);
+        check(&region, 1);
+        let pages = bytes / PAGE;
+        // At random: any order that goes round would ask for just the pages that have left.
+        let fetches_in = |round| {
+            let before = far.stats().major_faults;
+            for page in (0..pages).map(|draw| word(draw, round) % pages) {
+                assert_eq!(region.read_u64(page * PAGE + page % 500 * 8), Ok(word(page, 1)), "page {page}");
+            }
+            far.stats().major_faults - before
+        };
+        fetches_in(7);
+        let fetches = fetches_in(8);
+        assert!(fetches <= fetches_max, "{fetches} fetches of {pages} pages");
+    }
+}
+
+#[test]
+fn a_lower_limit_holds_even_where_everything_fitted() {
+    let Some((far, _)) = far(Config::with_local(16 * LOCAL)) else { return };
+    let region = far.region(8 * LOCAL).unwrap();
+    fill(&region, 1);
+    for limit in [9 * LOCAL, 2 * LOCAL, 12 * LOCAL] {
+        far.set_local(limit).unwrap();
+        assert!(far.stats().charged_pages <= limit / PAGE);
+        check(&region, 1);
+    }
+    far.set_local(16 * LOCAL).unwrap();
+    check(&region, 1);
+    drop(region);
+    let region = far.region(15 * LOCAL).unwrap();
+    fill(&region, 2);
+    check(&region, 2);
+}
+
+#[test]
+fn regions_that_are_refused_leave_nothing_behind() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let metadata = far.stats().metadata_bytes;
+    let regions: Vec<_> = std::iter::repeat_with(|| far.region(PAGE)).take_while(Result::is_ok).collect();
+    let error = far.region(PAGE).err().unwrap();
+    assert!(error.to_string().contains("use fewer and larger ones"), "{error}");
+    drop(regions);
+    assert_eq!(far.stats().metadata_bytes, metadata);
+    // All of the node's memory is free again, in one piece.
+    drop(far.region(256 << 20).unwrap());
+}
