@@ -1,28 +1,25 @@
 //! `bench array`: the random-index microbenchmark (Adios, sections 2 and 5.1).
 //!
 //! An array larger than local memory is filled and sealed. Requests carry a random index; the handler reads the value
-//! there and the dispatcher checks it. Requests are made inside the dispatcher thread, in an open loop with Poisson
-//! arrivals or in a closed loop, so that no network hides what paging costs. Latency counts from the intended start.
+//! there and the dispatcher checks it. Requests are made inside the dispatcher thread (by the `generator`), in an open
+//! loop with Poisson arrivals or in a closed loop, so that no network hides what paging costs.
 
-use std::collections::VecDeque;
+mod generator;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use yonder::sched::{
-    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, Outcome, PollingDelegation, Reclaim, SchedConfig,
-    SchedStats, checkpoint, serve,
+    DispatchPolicy, Handler, Idle, PollingDelegation, Reclaim, SchedConfig, SchedStats, checkpoint, serve,
 };
 use yonder::units::{LocalSize, Nanos, PAGE_BYTES};
-use yonder::{Access, Config, FarMemory, FaultPolicy, PagingError, Placement, Region, Stats};
-use yonder_load::{LatencyRecorder, PoissonArrivals, Rate};
+use yonder::{Access, Config, FarMemory, FaultPolicy, PagingError, Region};
+use yonder_load::Rate;
 
+use self::generator::Generator;
 use crate::BenchError;
 
-/// Requests that arrived and wait for room, at most; later arrivals are dropped, as a full queue of a NIC would.
-const BACKLOG_MAX: usize = 100_000;
 /// Requests handed to a worker ahead of time: few, so that the single queue stays single.
 const WORKER_QUEUE: usize = 8;
 /// The same where the dispatcher reclaims: enough to keep a worker busy for one of its steps.
@@ -35,48 +32,55 @@ const LINES: u64 = 60;
 pub struct ArraySettings {
     /// Size of the array in bytes.
     pub memory: u64,
-    /// Limit of local memory.
-    pub local: LocalSize,
     /// Fabric.
     pub far: String,
-    /// Worker threads.
-    pub workers: usize,
-    /// Fault policy.
-    pub faults: FaultPolicy,
-    /// Dispatch policy.
-    pub dispatch: DispatchPolicy,
+    /// Limit of local memory, watermarks, deadlines.
+    pub paging: Config,
+    /// Threads and policies. The benchmark itself decides how they idle and how long their queues are.
+    pub sched: SchedConfig,
     /// Whether the handler looks at the page table before it touches the page.
     pub access: Access,
-    /// Cooperative preemption.
-    pub preempt: Option<Duration>,
     /// Offered load.
     pub rate: Rate,
     /// Measured time; a warm-up of a quarter of it comes before.
     pub duration: Duration,
-    /// Unithreads a worker may have in flight.
-    pub max_inflight: usize,
-    /// Who waits for replies to leave.
-    pub delegation: PollingDelegation,
-    /// Watermarks of reclaim.
-    pub shares: yonder::Shares,
 }
 
-impl Default for ArraySettings {
-    fn default() -> Self {
+impl ArraySettings {
+    /// An array of `memory` bytes, `local` of them local, on one worker that yields, in a closed loop of five seconds.
+    #[must_use]
+    pub fn new(far: String, memory: u64, local: LocalSize) -> Self {
+        let placement = yonder::place(1);
         Self {
-            memory: 256 << 20,
-            local: LocalSize::Percent(20.0),
-            far: "emu://?latency=2.5us&gbps=100".to_owned(),
-            workers: 1,
-            faults: FaultPolicy::Yield,
-            dispatch: DispatchPolicy::PageFaultAware,
+            memory,
+            far,
+            paging: Config { reclaimer_cpu: placement.reclaimer, ..Config::with_local(local.resolve(memory)) },
+            sched: SchedConfig {
+                max_inflight: 32,
+                reclaim: placement.reclaim(),
+                cpus: placement.cpus,
+                ..SchedConfig::default()
+            },
             access: Access::Trap,
-            preempt: None,
             rate: Rate::Max,
             duration: Duration::from_secs(5),
-            max_inflight: 32,
-            delegation: PollingDelegation::On,
-            shares: yonder::Shares::default(),
+        }
+    }
+
+    /// The threads and policies in force.
+    fn sched(&self) -> SchedConfig {
+        let worker_queue = match self.sched.reclaim {
+            Reclaim::Dispatcher => WORKER_QUEUE_RECLAIMING,
+            Reclaim::Thread => WORKER_QUEUE,
+        };
+        // A worker that busy-waits finishes each request before it starts the next, unless it is preempted.
+        let one_at_a_time = self.sched.faults == FaultPolicy::Busy && self.sched.preempt.is_none();
+        SchedConfig {
+            max_inflight: if one_at_a_time { 1 } else { self.sched.max_inflight },
+            unithreads: self.sched.workers * (self.sched.max_inflight + worker_queue + 8),
+            idle: Idle::BusyPoll,
+            worker_queue,
+            ..self.sched.clone()
         }
     }
 }
@@ -102,13 +106,23 @@ pub struct ArrayResult {
     pub probe: bool,
     /// Preemption quantum in microseconds, if any.
     pub preempt_us: Option<f64>,
+    /// Unithreads a worker may have in flight.
+    pub max_inflight: usize,
+    /// Who waits for replies to leave: `on` (the dispatcher) or `off` (the worker).
+    pub delegation: &'static str,
+    /// Who made the reclaimer's steps: `thread` or `dispatcher`.
+    pub reclaim: &'static str,
+    /// Free share of local memory at which reclaim starts, in percent.
+    pub reclaim_start_percent: f64,
+    /// Free share of local memory at which reclaim stops, in percent.
+    pub reclaim_end_percent: f64,
     /// Offered load in requests per second; absent in a closed loop.
     pub offered_per_s: Option<f64>,
     /// Measured seconds.
     pub seconds: f64,
-    /// Requests answered per second.
+    /// Requests answered per second of the measured time.
     pub ops_per_s: f64,
-    /// Median latency.
+    /// Median latency, from the intended start, of the requests whose intended start lies in the measured time.
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
@@ -116,7 +130,8 @@ pub struct ArrayResult {
     pub p999_us: f64,
     /// Longest latency.
     pub max_us: f64,
-    /// Arrivals dropped because the queue was full.
+    /// Arrivals in the measured time that found the queue full, or were still in it long after the end (those have the
+    /// time until then as their latency).
     pub dropped: u64,
     /// Faults that needed a fetch.
     pub major_faults: u64,
@@ -126,7 +141,7 @@ pub struct ArrayResult {
     pub fetched_bytes: u64,
     /// Bytes written back.
     pub written_bytes: u64,
-    /// Requests that ended in a paging error.
+    /// Requests of the whole run that ended in a paging error or a panic; they count nowhere else.
     pub errors: u64,
     /// Median time of a request by stage, in microseconds.
     pub queued_p50_us: f64,
@@ -142,7 +157,7 @@ pub struct ArrayResult {
     pub reclaim_cpu: f64,
 }
 
-/// Progress of a run, about ten times a second.
+/// Progress of a run: what is done, and which share of it.
 pub type OnProgress<'a> = &'a mut dyn FnMut(&str, f64);
 
 /// A filled, sealed array that runs are made on, so that a sweep fills it once.
@@ -150,20 +165,13 @@ pub struct Array {
     far: FarMemory,
     region: Arc<Region>,
     pages: u64,
-    placement: Placement,
 }
 
 impl Array {
     /// Fills an array of `settings.memory` bytes and seals it.
     pub fn prepare(settings: &ArraySettings, progress: OnProgress<'_>) -> Result<Self, BenchError> {
         let pages = yonder::units::pages_for(settings.memory);
-        let placement = yonder::place(settings.workers);
-        let config = Config {
-            reclaimer_cpu: placement.reclaimer,
-            shares: settings.shares,
-            ..Config::with_local(settings.local.resolve(settings.memory))
-        };
-        let far = FarMemory::open(&settings.far, config)?;
+        let far = FarMemory::open(&settings.far, settings.paging)?;
         let mut region = far.region(pages * PAGE_BYTES as u64)?.with_access(settings.access);
         for page in 0..pages {
             for line in 0..LINES {
@@ -175,41 +183,23 @@ impl Array {
             }
         }
         region.seal()?;
-        Ok(Self { far, region: Arc::new(region), pages, placement })
+        Ok(Self { far, region: Arc::new(region), pages })
     }
 
-    /// Runs requests under `settings`; its memory, local memory, far, access and shares are those of the preparation.
+    /// Runs requests under `settings`; its memory, far, paging and access are those of the preparation.
     pub fn run(&self, settings: &ArraySettings, progress: OnProgress<'_>) -> Result<ArrayResult, BenchError> {
-        let reclaim = self.placement.reclaim();
-        let worker_queue = if reclaim == Reclaim::Dispatcher { WORKER_QUEUE_RECLAIMING } else { WORKER_QUEUE };
-        let config = SchedConfig {
-            workers: settings.workers,
-            faults: settings.faults,
-            dispatch: settings.dispatch,
-            preempt: settings.preempt,
-            max_inflight: if settings.faults == FaultPolicy::Busy && settings.preempt.is_none() {
-                1
-            } else {
-                settings.max_inflight
-            },
-            unithreads: settings.workers * (settings.max_inflight + worker_queue + 8),
-            delegation: settings.delegation,
-            idle: Idle::BusyPoll,
-            cpus: self.placement.cpus.clone(),
-            reclaim,
-            worker_queue,
-            ..SchedConfig::default()
-        };
+        let sched = settings.sched();
         let handler = Arc::new(ReadHandler { region: Arc::clone(&self.region) });
-        let mut generator = Generator::new(settings, &self.far, self.pages, progress);
-        serve(&config, &self.far, &handler, &mut generator, &SchedStats::default())?;
+        let stats = || self.far.stats();
+        let mut generator = Generator::new(settings, self.pages, yonder::clock::now(), &stats, progress);
+        serve(&sched, &self.far, &handler, &mut generator, &SchedStats::default())?;
         if generator.wrong > 0 {
             return Err(BenchError::WrongValues(generator.wrong));
         }
-        Ok(self.result(settings, generator))
+        Ok(self.result(settings, &sched, &generator))
     }
 
-    fn result(&self, settings: &ArraySettings, generator: Generator<'_>) -> ArrayResult {
+    fn result(&self, settings: &ArraySettings, sched: &SchedConfig, generator: &Generator<'_>) -> ArrayResult {
         let latency = generator.latency.summary();
         let (before, after) = (&generator.before, &generator.after);
         let seconds = generator.measured_ns as f64 / 1e9;
@@ -218,14 +208,19 @@ impl Array {
             memory_bytes: self.pages * PAGE_BYTES as u64,
             local_bytes: self.far.local(),
             far: settings.far.clone(),
-            workers: settings.workers,
-            faults: fault_policy_name(settings.faults),
-            dispatch: dispatch_policy_name(settings.dispatch),
+            workers: sched.workers,
+            faults: fault_policy_name(sched.faults),
+            dispatch: dispatch_policy_name(sched.dispatch),
             probe: settings.access == Access::Probe,
-            preempt_us: settings.preempt.map(|quantum| quantum.as_nanos() as f64 / 1e3),
+            preempt_us: sched.preempt.map(|quantum| quantum.as_nanos() as f64 / 1e3),
+            max_inflight: sched.max_inflight,
+            delegation: delegation_name(sched.delegation),
+            reclaim: reclaim_name(sched.reclaim),
+            reclaim_start_percent: settings.paging.shares.start_percent,
+            reclaim_end_percent: settings.paging.shares.end_percent,
             offered_per_s: generator.rate,
             seconds,
-            ops_per_s: latency.count as f64 / seconds,
+            ops_per_s: generator.answered as f64 / seconds,
             p50_us: latency.p50_us,
             p99_us: latency.p99_us,
             p999_us: latency.p999_us,
@@ -265,16 +260,36 @@ pub fn dispatch_policy_name(policy: DispatchPolicy) -> &'static str {
     }
 }
 
+/// The name that flags and results use.
+#[must_use]
+pub fn reclaim_name(reclaim: Reclaim) -> &'static str {
+    match reclaim {
+        Reclaim::Thread => "thread",
+        Reclaim::Dispatcher => "dispatcher",
+    }
+}
+
+/// The name that flags and results use.
+#[must_use]
+pub fn delegation_name(delegation: PollingDelegation) -> &'static str {
+    match delegation {
+        PollingDelegation::On => "on",
+        PollingDelegation::Off => "off",
+    }
+}
+
 /// What the array holds at `offset`.
 fn value_at(offset: u64) -> u64 {
     (offset ^ 0x5EED).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
+/// A request: where to read.
 struct Index {
     offset: u64,
     intended: Nanos,
 }
 
+/// Its reply: what was there.
 struct Value {
     offset: u64,
     intended: Nanos,
@@ -294,169 +309,5 @@ impl Handler for ReadHandler {
         let value = self.region.read_u64(request.offset);
         checkpoint();
         Value { offset: request.offset, intended: request.intended, value }
-    }
-}
-
-/// Makes requests and checks replies, on the dispatcher thread.
-struct Generator<'a> {
-    far: &'a FarMemory,
-    pages: u64,
-    random: SmallRng,
-    arrivals: Option<std::iter::Peekable<PoissonArrivals>>,
-    backlog: VecDeque<Nanos>,
-    rate: Option<f64>,
-    measure_from: Nanos,
-    end: Nanos,
-    measuring: bool,
-    over: bool,
-    measured_ns: Nanos,
-    before: Stats,
-    after: Stats,
-    latency: LatencyRecorder,
-    queued: LatencyRecorder,
-    running: LatencyRecorder,
-    waiting: LatencyRecorder,
-    dropped: u64,
-    errors: u64,
-    wrong: u64,
-    completed: u64,
-    progress: OnProgress<'a>,
-    next_progress: Nanos,
-    started: Nanos,
-}
-
-impl<'a> Generator<'a> {
-    fn new(settings: &ArraySettings, far: &'a FarMemory, pages: u64, progress: OnProgress<'a>) -> Self {
-        let started = yonder::clock::now();
-        let duration = settings.duration.as_nanos() as Nanos;
-        let rate = match settings.rate {
-            Rate::Max => None,
-            Rate::PerSecond(rate) => Some(rate),
-        };
-        Self {
-            far,
-            pages,
-            random: SmallRng::seed_from_u64(0x00AD_1051),
-            arrivals: rate.map(|rate| PoissonArrivals::new(rate, started, 7).peekable()),
-            backlog: VecDeque::with_capacity(BACKLOG_MAX),
-            rate,
-            measure_from: started + duration / 4,
-            end: started + duration / 4 + duration,
-            measuring: false,
-            over: false,
-            measured_ns: 0,
-            before: Stats::default(),
-            after: Stats::default(),
-            latency: LatencyRecorder::new(),
-            queued: LatencyRecorder::new(),
-            running: LatencyRecorder::new(),
-            waiting: LatencyRecorder::new(),
-            dropped: 0,
-            errors: 0,
-            wrong: 0,
-            completed: 0,
-            progress,
-            next_progress: started,
-            started,
-        }
-    }
-
-    fn request(&mut self, intended: Nanos) -> Index {
-        let (page, line) = (self.random.random_range(0..self.pages), self.random.random_range(0..LINES));
-        Index { offset: page * PAGE_BYTES as u64 + line * 64, intended }
-    }
-
-    /// Moves from warm-up to measurement to the end.
-    fn advance(&mut self, now: Nanos) {
-        if !self.measuring && now >= self.measure_from {
-            self.measuring = true;
-            self.before = self.far.stats();
-            // From here, not from where it was planned: a machine that stood still must not shorten the measurement.
-            self.end = now + (self.end - self.measure_from);
-            self.measure_from = now;
-        }
-        if now >= self.end && !self.over {
-            self.over = true;
-            self.after = self.far.stats();
-            self.measured_ns = now - self.measure_from;
-        }
-        if now >= self.next_progress {
-            self.next_progress = now + 100_000_000;
-            (self.progress)("running", (now - self.started) as f64 / (self.end - self.started) as f64);
-        }
-    }
-
-    /// Moves arrivals whose time has come to the backlog.
-    fn arrive(&mut self, now: Nanos) {
-        let Some(arrivals) = &mut self.arrivals else { return };
-        while let Some(intended) = arrivals.next_if(|intended| *intended <= now) {
-            if self.backlog.len() < BACKLOG_MAX {
-                self.backlog.push_back(intended);
-            } else if self.measuring {
-                self.dropped += 1;
-            }
-        }
-    }
-}
-
-impl Frontend for Generator<'_> {
-    type Request = Index;
-    type Reply = Value;
-
-    fn poll(&mut self, now: Nanos, room: usize, admit: &mut dyn FnMut(Index)) -> Activity {
-        self.advance(now);
-        if self.over {
-            return Activity::Idle;
-        }
-        if self.arrivals.is_none() {
-            for _ in 0..room {
-                let request = self.request(now);
-                admit(request);
-            }
-            return if room > 0 { Activity::Busy } else { Activity::Idle };
-        }
-        self.arrive(now);
-        let mut activity = Activity::Idle;
-        for _ in 0..room {
-            let Some(intended) = self.backlog.pop_front() else { break };
-            let request = self.request(intended);
-            admit(request);
-            activity = Activity::Busy;
-        }
-        activity
-    }
-
-    fn complete(&mut self, now: Nanos, done: Done<Value>) {
-        let Outcome::Reply(reply) = done.outcome else {
-            self.errors += 1;
-            return;
-        };
-        self.completed += 1;
-        match reply.value {
-            Ok(value) if value == value_at(reply.offset) => {}
-            Ok(_) => self.wrong += 1,
-            Err(_) => self.errors += 1,
-        }
-        if self.measuring && !self.over {
-            self.latency.record(now.saturating_sub(reply.intended));
-            if self.completed.is_multiple_of(16) {
-                self.queued.record(done.timing.queued_ns);
-                self.running.record(done.timing.running_ns);
-                self.waiting.record(done.timing.waiting_ns);
-            }
-        }
-    }
-
-    fn wait(&mut self, timeout: Duration) {
-        std::thread::park_timeout(timeout);
-    }
-
-    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
-        let dispatcher = std::thread::current();
-        Arc::new(move || dispatcher.unpark())
-    }
-
-    fn is_finished(&self) -> bool {
-        self.over
     }
 }

@@ -34,6 +34,12 @@ pub struct FaultResult {
     pub bench: &'static str,
     /// Fabric.
     pub far: String,
+    /// Size of the region in bytes.
+    pub memory_bytes: u64,
+    /// Limit of local memory in bytes.
+    pub local_bytes: u64,
+    /// Random touches made, of which some met a page that was local.
+    pub touches: u64,
     /// `major`, `standby` or `zero`.
     pub kind: &'static str,
     /// `trap` or `probe`.
@@ -61,7 +67,7 @@ pub struct FaultResult {
     pub stages: Option<Stages>,
 }
 
-/// Medians of the stages of a major fault, in microseconds.
+/// Medians of the stages of a major fault, in microseconds, each within an eighth of its value.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Stages {
     /// From the handler's first instruction to the posted read.
@@ -83,26 +89,35 @@ pub fn run(settings: &FaultSettings, progress: &mut dyn FnMut(&str, f64)) -> Res
         let far = FarMemory::open(&settings.far, Config::with_local(settings.local.resolve(settings.memory)))?;
         let region = far.region(settings.memory)?.with_access(access);
         let pages = region.bytes() / PAGE;
-        let mut run =
-            Run { settings, far: &far, access, kinds: [Kind::new("major"), Kind::new("standby"), Kind::new("zero")] };
+        let kinds = [Kind::new("major"), Kind::new("standby"), Kind::new("zero")];
+        let mut run = Run { settings, far: &far, access, kinds, wrong: 0 };
         progress(access_name(access), 0.0);
         for page in 0..pages {
-            run.touch(&region, page)?;
+            run.touch(&region, page, 0)?;
         }
         for page in 0..pages {
-            region.write_u64(page * PAGE, page)?;
+            region.write_u64(page * PAGE, value_of(page))?;
         }
         let mut random = SmallRng::seed_from_u64(11);
         let before = far.stats();
         for touch in 0..settings.touches {
-            run.touch(&region, random.random_range(0..pages))?;
+            let page = random.random_range(0..pages);
+            run.touch(&region, page, value_of(page))?;
             if touch % 1024 == 0 {
                 progress(access_name(access), touch as f64 / settings.touches as f64);
             }
         }
+        if run.wrong > 0 {
+            return Err(BenchError::WrongValues(run.wrong));
+        }
         results.extend(run.results(&before));
     }
     Ok(results)
+}
+
+/// What a page holds once it was written: never zero, as a page that was lost would be.
+fn value_of(page: u64) -> u64 {
+    !page
 }
 
 fn access_name(access: Access) -> &'static str {
@@ -128,18 +143,20 @@ struct Run<'a> {
     far: &'a FarMemory,
     access: Access,
     kinds: [Kind; 3],
+    wrong: u64,
 }
 
 impl Run<'_> {
-    /// Touches a page and files the time under what the counters say happened.
-    fn touch(&mut self, region: &Region, page: u64) -> Result<(), BenchError> {
+    /// Touches a page, which should hold `wanted`, and files the time under what the counters say happened.
+    fn touch(&mut self, region: &Region, page: u64, wanted: u64) -> Result<(), BenchError> {
         if region.is_resident(page * PAGE) {
             return Ok(());
         }
         let before = self.far.stats();
         let start = yonder::clock::now();
-        region.read_u64(page * PAGE)?;
+        let value = region.read_u64(page * PAGE)?;
         let took = yonder::clock::now() - start;
+        self.wrong += u64::from(value != wanted);
         let after = self.far.stats();
         let counts = |stats: &Stats| [stats.major_faults, stats.rescues, stats.zero_faults];
         if let Some(kind) = (0..3).find(|kind| counts(&after)[*kind] > counts(&before)[*kind]) {
@@ -165,6 +182,9 @@ impl Run<'_> {
             FaultResult {
                 bench: "fault",
                 far: self.settings.far.clone(),
+                memory_bytes: self.settings.memory,
+                local_bytes: self.far.local(),
+                touches: self.settings.touches,
                 kind: kind.name,
                 access: access_name(self.access),
                 ops_per_s: if latency.mean_us > 0.0 { 1e6 / latency.mean_us } else { 0.0 },

@@ -10,6 +10,7 @@
 
 pub mod array;
 pub mod fault;
+mod parking;
 pub mod reclaim;
 pub mod soak;
 pub mod switch;
@@ -29,6 +30,9 @@ pub enum BenchError {
     /// The benchmark's own settings cannot work.
     #[error("{0}")]
     Settings(String),
+    /// Requests panicked: what they would have shown is not known.
+    #[error("{0} requests panicked; please report this with the command that was run")]
+    Panicked(u64),
     /// The benchmark saw a wrong value: far memory lost or mixed up a page.
     #[error("{0} values were wrong: far memory is damaged; please report this with the command that was run")]
     WrongValues(u64),

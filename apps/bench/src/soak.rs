@@ -5,7 +5,7 @@
 //! one writer (its *lane*), which remembers what it stored last; a word that reads as anything else is a mismatch.
 //!
 //! A store can yield, so the value is computed first, stored, and only then remembered. A store that ended in a paging
-//! error leaves the word unknown until the next store.
+//! error leaves the word unknown until the next store. Versions only grow, so no old content passes for a new one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,8 +18,9 @@ use serde::Serialize;
 use yonder::sched::{Activity, Done, Frontend, Handler, Outcome, SchedConfig, SchedStats, serve};
 use yonder::units::{Nanos, PAGE_BYTES};
 use yonder::{Access, Config, Deadlines, EmuControl, EmuFabric, FarMemory, PagingError, Region, Verify};
+use yonder_load::{LatencyRecorder, LatencySummary};
 
-use crate::BenchError;
+use crate::{BenchError, parking};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 /// Lanes of requests and of plain threads; each owns one slot in every page.
@@ -29,8 +30,8 @@ const SLOT_BYTES: u64 = 128;
 const _: () = assert!((REQUEST_LANES + THREAD_LANES) * SLOT_BYTES <= PAGE);
 /// Smallest region that is worth it.
 const MEMORY_MIN: u64 = 1 << 20;
-/// Marks a word whose last store ended in an error.
-const UNKNOWN: u64 = u64::MAX;
+/// Marks the version of a word whose last store ended in an error, or has not ended: the word may be one older.
+const UNKNOWN: u64 = 1 << 63;
 /// Words of a slot: a version and a checksum of it with its place.
 const WORDS: usize = 2;
 
@@ -70,18 +71,30 @@ pub struct SoakResult {
     pub mismatches: u64,
     /// Accesses that ended in a paging error.
     pub errors: u64,
+    /// Worker threads.
+    pub workers: usize,
+    /// Seconds under load; the check of every word comes after.
+    pub seconds: f64,
+    /// Ranges that were allocated, filled, checked and freed meanwhile; 0 if the node had no room for them.
+    pub ranges: u64,
     /// Most local memory ever used, in pages, and the limit then in force at the highest.
     pub peak_pages: u64,
     /// The highest limit that was set, in pages.
     pub limit_pages_max: u64,
     /// Times local memory was seen above the limit in force. Anything but 0 is a bug.
     pub limit_breaches: u64,
-    /// Changes of the limit.
+    /// Changes of the limit that were reached.
     pub limit_changes: u64,
     /// Reads and writes that were posted again.
     pub retries: u64,
     /// Operations per second.
     pub ops_per_s: f64,
+    /// Median latency of a request, from its admission.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
     /// Faults that needed a fetch.
     pub major_faults: u64,
     /// Faults that needed none.
@@ -101,6 +114,7 @@ struct Field {
     mismatches: AtomicU64,
     errors: AtomicU64,
     operations: AtomicU64,
+    ranges: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -138,10 +152,12 @@ pub fn run(settings: &SoakSettings, progress: &mut dyn FnMut(&str, f64)) -> Resu
         mismatches: AtomicU64::new(0),
         errors: AtomicU64::new(0),
         operations: AtomicU64::new(0),
+        ranges: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     });
     let start = yonder::clock::now();
     let mut requests = Requests::new(settings, start, progress);
+    let stats = SchedStats::default();
     let watch = std::thread::scope(|scope| {
         for lane in REQUEST_LANES..lanes {
             let (field, seed) = (&field, settings.seed);
@@ -150,34 +166,53 @@ pub fn run(settings: &SoakSettings, progress: &mut dyn FnMut(&str, f64)) -> Resu
         scope.spawn(|| alloc_and_free(&far, &field));
         let watcher = scope.spawn(|| trouble(settings, &far, control.as_deref(), &field.stop));
         let config = SchedConfig { workers: settings.workers, ..SchedConfig::default() };
-        let served = serve(&config, &far, &field, &mut requests, &SchedStats::default());
+        let served = serve(&config, &far, &field, &mut requests, &stats);
         field.stop.store(true, Ordering::Release);
         served.map(|()| watcher.join().expect("the watcher does not panic"))
     })?;
-    let seconds = (yonder::clock::now() - start) as f64 / 1e9;
+    if stats.panicked() > 0 {
+        return Err(BenchError::Panicked(stats.panicked()));
+    }
+    let load = Load {
+        operations: field.operations.load(Ordering::Relaxed),
+        seconds: (yonder::clock::now() - start) as f64 / 1e9,
+        latency: requests.latency.summary(),
+    };
     for page in 0..pages {
         (0..lanes).for_each(|lane| field.touch(Touch { lane, page, store: false }));
     }
-    Ok(result(settings, &far, &field, &watch, seconds))
+    Ok(result(settings, &far, &field, &watch, &load))
 }
 
-fn result(settings: &SoakSettings, far: &FarMemory, field: &Field, watch: &Watch, seconds: f64) -> SoakResult {
+/// What was done until the last check of every word.
+struct Load {
+    operations: u64,
+    seconds: f64,
+    latency: LatencySummary,
+}
+
+fn result(settings: &SoakSettings, far: &FarMemory, field: &Field, watch: &Watch, load: &Load) -> SoakResult {
     let stats = far.stats();
-    let operations = field.operations.load(Ordering::Relaxed);
     SoakResult {
         bench: "soak",
         far: settings.far.clone(),
         memory_bytes: settings.memory,
+        workers: settings.workers,
         seed: settings.seed,
-        operations,
+        seconds: load.seconds,
+        operations: load.operations,
         mismatches: field.mismatches.load(Ordering::Relaxed),
         errors: field.errors.load(Ordering::Relaxed),
+        ranges: field.ranges.load(Ordering::Relaxed),
         peak_pages: stats.peak_pages,
         limit_pages_max: 3 * settings.local / PAGE,
         limit_breaches: watch.breaches + u64::from(stats.peak_pages > 3 * settings.local / PAGE),
         limit_changes: watch.changes,
         retries: stats.fetch_retries + stats.write_retries,
-        ops_per_s: operations as f64 / seconds,
+        ops_per_s: load.operations as f64 / load.seconds,
+        p50_us: load.latency.p50_us,
+        p99_us: load.latency.p99_us,
+        p999_us: load.latency.p999_us,
         major_faults: stats.major_faults,
         minor_faults: stats.minor_faults,
         fetched_bytes: stats.fetched_bytes,
@@ -199,8 +234,11 @@ impl Field {
         let Touch { lane, page, store } = touch;
         let stored = &self.stored[(page * (REQUEST_LANES + THREAD_LANES) + lane) as usize];
         let last = stored.load(Ordering::Relaxed);
-        let result =
-            if store || last == UNKNOWN { self.store(lane, page, stored, last) } else { self.check(lane, page, last) };
+        let result = if store || last & UNKNOWN != 0 {
+            self.store(lane, page, stored, last)
+        } else {
+            self.check(lane, page, last)
+        };
         self.operations.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = &result {
             eprintln!("{error}");
@@ -209,11 +247,11 @@ impl Field {
     }
 
     fn store(&self, lane: u64, page: u64, stored: &AtomicU64, last: u64) -> Result<(), PagingError> {
-        let version = if last == UNKNOWN { 1 } else { last + 1 };
+        let version = (last & !UNKNOWN) + 1;
         let mut bytes = [0; 8 * WORDS];
         bytes[..8].copy_from_slice(&version.to_le_bytes());
         bytes[8..].copy_from_slice(&checksum(lane, page, version).to_le_bytes());
-        stored.store(UNKNOWN, Ordering::Relaxed);
+        stored.store(UNKNOWN | version, Ordering::Relaxed);
         self.region.write(place(lane, page), &bytes)?;
         stored.store(version, Ordering::Relaxed);
         Ok(())
@@ -263,6 +301,7 @@ struct Requests<'a> {
     end: Nanos,
     next_progress: Nanos,
     over: bool,
+    latency: LatencyRecorder,
     progress: &'a mut dyn FnMut(&str, f64),
 }
 
@@ -276,6 +315,7 @@ impl<'a> Requests<'a> {
             end: start + settings.duration.as_nanos() as Nanos,
             next_progress: start,
             over: false,
+            latency: LatencyRecorder::new(),
             progress,
         }
     }
@@ -302,19 +342,19 @@ impl Frontend for Requests<'_> {
         if count > 0 { Activity::Busy } else { Activity::Idle }
     }
 
-    fn complete(&mut self, _now: Nanos, done: Done<u64>) {
+    fn complete(&mut self, now: Nanos, done: Done<u64>) {
+        self.latency.record(now.saturating_sub(done.timing.admitted));
         if let Outcome::Reply(lane) = done.outcome {
             self.free.push_back(lane);
         }
     }
 
     fn wait(&mut self, timeout: Duration) {
-        std::thread::park_timeout(timeout);
+        parking::park(timeout);
     }
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
-        let dispatcher = std::thread::current();
-        Arc::new(move || dispatcher.unpark())
+        parking::waker_of_this_thread()
     }
 
     fn is_finished(&self) -> bool {
@@ -335,7 +375,8 @@ fn plain_thread(field: &Field, lane: u64, seed: u64) {
     }
 }
 
-/// Allocates ranges of a second region, checks that they are zero, fills, checks and frees them.
+/// Allocates ranges of a second region, checks that they are zero, fills, checks and frees them. A node without room
+/// for a second region is soaked without this.
 fn alloc_and_free(far: &FarMemory, field: &Field) {
     const RANGE: u64 = 24 * PAGE;
     let Ok(region) = far.region(64 * RANGE) else { return };
@@ -362,6 +403,7 @@ fn alloc_and_free(far: &FarMemory, field: &Field) {
             field.errors.fetch_add(1, Ordering::Relaxed);
             return;
         }
+        field.ranges.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -383,7 +425,7 @@ fn trouble(settings: &SoakSettings, far: &FarMemory, control: Option<&EmuControl
         }
         let limit = random.random_range(settings.local..=3 * settings.local) / PAGE * PAGE;
         let reached = far.set_local(limit).is_ok();
-        watch.changes += 1;
+        watch.changes += u64::from(reached);
         // Only now: a lower limit is reached only with a node that takes writes.
         let dies = random.random_range(0..8) == 0;
         control.inspect(|control| control.set_dead(dies));

@@ -6,17 +6,44 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use yonder::FaultPolicy;
-use yonder::sched::{DispatchPolicy, PollingDelegation};
+use yonder::sched::{DispatchPolicy, PollingDelegation, Reclaim};
 use yonder::units::{LocalSize, parse_bytes, parse_duration};
 use yonder_load::{Distribution, Mix, Rate};
 use yonder_node::{Listen, ListenError, parse_listen};
 
-/// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network.
+/// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network. The help says it too.
 const HYBRID_SPIN: Duration = Duration::from_micros(4);
 
-/// Memory that lives on other machines, at microsecond cost: a page fault parks only the request that touched the page.
+/// What `yonder --help` ends with.
+const AFTER_HELP: &str = "\
+Start here:
+  yonder doctor                 is this machine ready?
+  yonder demo                   see what it is about, in two minutes
+
+Sizes are typed as 64KiB, 1.5GiB or, where it says so, 20%; times as 2.5us, 20ms, 5s. Results go to standard
+output, progress and logs to standard error; YONDER_LOG=info (or debug) logs more.";
+
+/// Headings of the flags that come after those of far memory.
+const SERVER: &str = "Server";
+const BENCHMARK: &str = "Benchmark";
+
+/// What `yonder kv --help` ends with.
+const KV_AFTER_HELP: &str = "\
+Without --far, far memory is emulated in this process, to try things out. With a node that keeps the pages:
+  yonder node --listen tcp://127.0.0.1:7000 --memory 1GiB
+  yonder kv --far tcp://127.0.0.1:7000 --memory 1GiB --local 20% --metrics 127.0.0.1:9185
+  yonder load kv --rate 20k
+  yonder top";
+
+/// What `yonder bench array --help` ends with.
+const ARRAY_AFTER_HELP: &str = "\
+Busy-waiting against yielding, each at three loads:
+  yonder bench array --faults busy  --rate 100k,150k,200k
+  yonder bench array --faults yield --rate 100k,150k,200k";
+
+/// Memory that lives on other machines, at microsecond cost: a page fault parks only the request that touched the page
 #[derive(Debug, Parser)]
-#[command(name = "yonder", version, about, max_term_width = 110)]
+#[command(name = "yonder", version, max_term_width = 110, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -26,13 +53,13 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// What this machine can do, what is missing, and the command that mends it
     Doctor(DoctorArgs),
-    /// The main job on embedded far memory: serve, load, compare busy-waiting with yielding, write report.html
+    /// Compare page faults that wait with faults that yield, on emulated far memory, and write report.html
     Demo(DemoArgs),
     /// Run a memory node that keeps pages for other processes and machines
     Node(NodeArgs),
-    /// Serve memcached's protocol with the items in far memory
+    /// Serve memcached's protocol, with the items in far memory
     Kv(KvArgs),
-    /// Put load on a server and measure it
+    /// Put load on a server and measure what its clients see
     Load(LoadArgs),
     /// Run a benchmark
     Bench(BenchArgs),
@@ -49,7 +76,7 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Folder for report.html
+    /// Folder that report.html is written to, made if it is not there
     #[arg(long, value_name = "DIR", default_value = "demo-report")]
     pub(crate) out: PathBuf,
     /// One JSON object for each run on standard output
@@ -84,51 +111,71 @@ fn parse_addresses(text: &str) -> Result<Addresses, ListenError> {
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
-    /// Where to listen: tcp://host:port and shm:///path, separated by commas
+    /// Where to listen: tcp://host:port for other machines, shm:///path.sock for this one, or several with commas between
     #[arg(long, value_name = "URLS", value_parser = parse_addresses)]
     pub(crate) listen: Addresses,
-    /// Memory to lend
+    /// Memory to lend, such as 4GiB; it is taken from the system as it is written to
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) memory: u64,
-    /// Serve Prometheus metrics here
+    /// Serve Prometheus metrics here, such as 127.0.0.1:9186; not served if not given
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = KV_AFTER_HELP)]
 pub(crate) struct KvArgs {
     #[command(flatten)]
     pub(crate) paging: PagingArgs,
-    /// Where TCP clients connect
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211")]
+    /// Where TCP clients connect; port 0 takes a free one
+    #[arg(long, help_heading = SERVER, value_name = "ADDR", default_value = "127.0.0.1:11211")]
     pub(crate) listen: SocketAddr,
-    /// Where UDP requests arrive; none if not given
-    #[arg(long, value_name = "ADDR")]
+    /// Where UDP requests arrive, such as 127.0.0.1:11211; UDP is off if not given
+    #[arg(long, help_heading = SERVER, value_name = "ADDR")]
     pub(crate) udp: Option<SocketAddr>,
-    /// Clients at a time
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = positive_count)]
+    /// TCP clients at a time; more are turned away
+    #[arg(long, help_heading = SERVER, value_name = "N", default_value_t = 1024, value_parser = positive_count)]
     pub(crate) connections: usize,
-    /// Largest value
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_bytes)]
+    /// Largest value that clients may store
+    #[arg(long, help_heading = SERVER, value_name = "SIZE", default_value = "1MiB", value_parser = parse_bytes)]
     pub(crate) value_max: u64,
-    /// Serve Prometheus metrics here, for yonder top and others
-    #[arg(long, value_name = "ADDR")]
+    /// Serve Prometheus metrics here, such as 127.0.0.1:9185, where yonder top looks; not served if not given
+    #[arg(long, help_heading = SERVER, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
+    /// Keep idle threads spinning: lower latency, but one CPU for each thread at all times
+    #[arg(long, help_heading = SERVER)]
+    pub(crate) busy_poll: bool,
+}
+
+/// Far memory, and how much of it is local.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Far memory")]
+pub(crate) struct MemoryArgs {
+    /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in this process with this latency and bandwidth
+    #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
+    pub(crate) far: String,
+    /// Far memory to use: the data set
+    #[arg(long = "memory", value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
+    pub(crate) size: u64,
+    /// Local memory that may be in use at a time: a size, or a percentage of --memory
+    #[arg(long, value_name = "SIZE|PCT", default_value = "20%")]
+    pub(crate) local: LocalSize,
 }
 
 /// Far memory and the threads that page from it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PagingArgs {
-    /// Memory node: emu://?latency=2.5us&gbps=100, tcp://host:port or shm:///path
-    #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
-    pub(crate) far: String,
-    /// Far memory to use
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
-    pub(crate) memory: u64,
-    /// Local memory: a size, or a percentage of --memory
-    #[arg(long, value_name = "SIZE|PCT", default_value = "20%")]
-    pub(crate) local: LocalSize,
-    /// Worker threads
+    #[command(flatten)]
+    pub(crate) memory: MemoryArgs,
+    #[command(flatten)]
+    pub(crate) threads: ThreadArgs,
+}
+
+/// Threads, and what they do about faults, requests and reclaim.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Threads and policies")]
+pub(crate) struct ThreadArgs {
+    /// Worker threads, beside the dispatcher
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive_count)]
     pub(crate) workers: usize,
     /// What a worker does while a page is on its way
@@ -140,22 +187,22 @@ pub(crate) struct PagingArgs {
     /// Requests that one worker may have started and not finished
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = positive_count)]
     pub(crate) max_inflight: usize,
-    /// Let long requests give way after this time of running, as preempting baselines do
+    /// Let requests that have run for this long give way, such as 5us, as preempting baselines do; never if not given
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     pub(crate) preempt: Option<Duration>,
     /// Who waits until a reply has left: the dispatcher (on) or the worker (off)
     #[arg(long, value_name = "on|off", default_value = "on")]
     pub(crate) delegation: Delegation,
-    /// Keep idle threads spinning
-    #[arg(long)]
-    pub(crate) busy_poll: bool,
-    /// Time from the touch of a page to its paging error
+    /// Who reclaims local memory
+    #[arg(long, value_name = "WHO", default_value = "auto")]
+    pub(crate) reclaim: ReclaimBy,
+    /// How long a page that cannot be had is tried for before the request that touched it fails
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
     pub(crate) deadline: Duration,
-    /// Reclaim starts when less than this share of local memory is free, in percent
+    /// Reclaim of local memory starts when less than this percentage of it is free
     #[arg(long, value_name = "PCT", default_value_t = 15.0)]
     pub(crate) reclaim_start: f64,
-    /// Reclaim stops when this share of local memory is free, in percent
+    /// Reclaim stops when this percentage of local memory is free
     #[arg(long, value_name = "PCT", default_value_t = 17.0)]
     pub(crate) reclaim_end: f64,
 }
@@ -164,17 +211,17 @@ pub(crate) struct PagingArgs {
 pub(crate) enum FaultMode {
     /// Park the request and run others
     Yield,
-    /// Spin
+    /// Spin until the page is there
     Busy,
-    /// Spin for a few microseconds, then park
+    /// Spin for 4 us, then park the request
     Hybrid,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Dispatch {
-    /// Fewest outstanding fetches first
+    /// The one with the fewest page fetches under way
     PfAware,
-    /// One after another
+    /// Each in turn
     RoundRobin,
 }
 
@@ -182,6 +229,27 @@ pub(crate) enum Dispatch {
 pub(crate) enum Delegation {
     On,
     Off,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ReclaimBy {
+    /// A thread of its own where there is a CPU for it, else the dispatcher
+    Auto,
+    /// A thread of its own
+    Thread,
+    /// The dispatcher, between its turns
+    Dispatcher,
+}
+
+impl ReclaimBy {
+    /// What was asked for; `None` leaves it to the placement on CPUs.
+    pub(crate) fn wanted(self) -> Option<Reclaim> {
+        match self {
+            Self::Auto => None,
+            Self::Thread => Some(Reclaim::Thread),
+            Self::Dispatcher => Some(Reclaim::Dispatcher),
+        }
+    }
 }
 
 impl From<FaultMode> for FaultPolicy {
@@ -220,7 +288,7 @@ pub(crate) struct LoadArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LoadWhat {
-    /// memcached's text protocol over TCP
+    /// A memcached-compatible server, over TCP: sets every key, then measures gets and sets and checks every value
     Kv(LoadKvArgs),
 }
 
@@ -232,31 +300,31 @@ pub(crate) struct LoadKvArgs {
     /// Requests per second with Poisson arrivals, such as 50k; or max for a closed loop
     #[arg(long, value_name = "RPS|max", default_value = "max")]
     pub(crate) rate: Rate,
-    /// Number of keys
+    /// Number of different keys
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub(crate) keys: u64,
-    /// Bytes of a value
-    #[arg(long, value_name = "B", default_value = "1KiB", value_parser = parse_bytes)]
+    /// Size of every value
+    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = parse_bytes)]
     pub(crate) value_size: u64,
-    /// Popularity of keys: uniform or zipf:THETA
+    /// How popular keys are: uniform, or zipf:THETA such as zipf:0.99
     #[arg(long, value_name = "DIST", default_value = "uniform")]
     pub(crate) dist: Distribution,
-    /// Shares of requests in percent
+    /// Shares of gets and sets, in percent
     #[arg(long, value_name = "MIX", default_value = "get=95,set=5")]
     pub(crate) mix: Mix,
     /// Measured time
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
     pub(crate) duration: Duration,
-    /// Connections over all threads
+    /// Connections, over all threads
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive_count)]
     pub(crate) connections: usize,
-    /// Loading threads
+    /// Threads that load the server
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive_count)]
     pub(crate) threads: usize,
-    /// Requests that a connection may have outstanding
+    /// Requests that one connection may have outstanding
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive_count)]
     pub(crate) depth: usize,
-    /// Load keys that are there already instead of setting them all first
+    /// Do not set every key first: an earlier run with the same --keys and --value-size has
     #[arg(long)]
     pub(crate) no_fill: bool,
     /// One JSON object on standard output
@@ -272,33 +340,34 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchWhat {
-    /// Random reads of an array larger than local memory, requests made in the dispatcher
+    /// Random reads of an array larger than local memory, requested within the process
     Array(ArrayArgs),
-    /// One switch between user-level threads, against ucontext and a library
+    /// Cost of a switch between user-level threads, against ucontext and a library
     Switch(SwitchArgs),
-    /// Latency of a page fault by kind and by stage
+    /// Latency of a page fault, by kind and by stage
     Fault(FaultArgs),
     /// Pages reclaimed per second, and the CPU each costs
     Reclaim(ReclaimArgs),
-    /// Losslessness under load, changing limits and injected failures
+    /// Check that nothing is lost under load, changing limits and injected failures
     Soak(SoakArgs),
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = ARRAY_AFTER_HELP)]
 pub(crate) struct ArrayArgs {
     #[command(flatten)]
     pub(crate) paging: PagingArgs,
-    /// Look at the page table before the touch, so that a missing page costs no trap
-    #[arg(long)]
+    /// Look at the page table before each read, so that a missing page costs no trap
+    #[arg(long, help_heading = BENCHMARK)]
     pub(crate) probe: bool,
-    /// Requests per second, such as 200k, or several separated by commas; or max for a closed loop
-    #[arg(long, value_name = "RPS|max", default_value = "max", value_delimiter = ',')]
+    /// Requests per second with Poisson arrivals, such as 200k, or several with commas between; or max for a closed loop
+    #[arg(long, help_heading = BENCHMARK, value_name = "RPS|max", default_value = "max", value_delimiter = ',')]
     pub(crate) rate: Vec<Rate>,
-    /// Measured time of each run
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
+    /// Measured time of each run; a warm-up of a quarter of it comes before
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
     pub(crate) duration: Duration,
     /// One JSON object for each run on standard output
-    #[arg(long)]
+    #[arg(long, help_heading = BENCHMARK)]
     pub(crate) json: bool,
 }
 
@@ -314,48 +383,34 @@ pub(crate) struct SwitchArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct FaultArgs {
-    /// Memory node
-    #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
-    pub(crate) far: String,
-    /// Far memory to use
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
-    pub(crate) memory: u64,
-    /// Local memory: a size, or a percentage of --memory
-    #[arg(long, value_name = "SIZE|PCT", default_value = "20%")]
-    pub(crate) local: LocalSize,
-    /// Touches
-    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[command(flatten)]
+    pub(crate) memory: MemoryArgs,
+    /// Random touches of pages, for each way of access
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) touches: u64,
     /// One JSON object for each kind on standard output
-    #[arg(long)]
+    #[arg(long, help_heading = BENCHMARK)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ReclaimArgs {
-    /// Memory node
-    #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
-    pub(crate) far: String,
-    /// Far memory to use
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
-    pub(crate) memory: u64,
-    /// Local memory: a size, or a percentage of --memory
-    #[arg(long, value_name = "SIZE|PCT", default_value = "20%")]
-    pub(crate) local: LocalSize,
-    /// Time for each kind of page
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = positive_duration)]
+    #[command(flatten)]
+    pub(crate) memory: MemoryArgs,
+    /// Measured time for each kind of page; a warm-up of a quarter of it comes before
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "3s", value_parser = positive_duration)]
     pub(crate) duration: Duration,
     /// One JSON object for each kind on standard output
-    #[arg(long)]
+    #[arg(long, help_heading = BENCHMARK)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SoakArgs {
-    /// Memory node; failures are injected if it is emulated
+    /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in this process; then failures are injected
     #[arg(long, value_name = "URL", default_value = "emu://?latency=5us&gbps=100&size=256MiB")]
     pub(crate) far: String,
-    /// Far memory to use
+    /// Far memory to use: the data that is checked
     #[arg(long, value_name = "SIZE", default_value = "48MiB", value_parser = parse_bytes)]
     pub(crate) memory: u64,
     /// Smallest limit of local memory; it changes between this and three times as much
@@ -364,13 +419,13 @@ pub(crate) struct SoakArgs {
     /// Worker threads
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = positive_count)]
     pub(crate) workers: usize,
-    /// How long
+    /// Time under load; the check of all data comes after
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_duration)]
     pub(crate) duration: Duration,
-    /// Time from the touch of a page to its paging error
+    /// How long a page that cannot be had is tried for before the access fails
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
     pub(crate) deadline: Duration,
-    /// Seed of load and failures
+    /// Seed of the load and the failures: the same number draws the same
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// One JSON object on standard output
@@ -380,13 +435,13 @@ pub(crate) struct SoakArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// Metrics address of the server
+    /// Where the server's metrics are: what it was given as --metrics
     #[arg(long, value_name = "ADDR", default_value = yonder_metrics::DEFAULT_ADDRESS)]
     pub(crate) attach: String,
-    /// Time between two looks
+    /// Time between two looks, over which rates are shown
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
     pub(crate) interval: Duration,
-    /// Print one snapshot and end
+    /// Print one look as text and end, as is done when standard output is no terminal
     #[arg(long)]
     pub(crate) once: bool,
 }

@@ -1,6 +1,6 @@
 //! The `yonder` command: flags, files and JSON around the libraries.
 //!
-//! `args` is every flag, `commands` has a file for each subcommand, `output` keeps standard output for results and
+//! `args` is every flag, `setup` what the paging flags mean, `commands` has a file for each subcommand, `output` keeps standard output for results and
 //! standard error for progress. An error is one line: what is wrong and what to type.
 
 #![forbid(unsafe_code)]
@@ -8,6 +8,7 @@
 mod args;
 mod commands;
 mod output;
+mod setup;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::args::{Cli, Command};
+use crate::output::OutputClosed;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
+        Err(error) if error.is::<OutputClosed>() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("yonder: {}", one_line(&format!("{error:#}")));
             ExitCode::FAILURE

@@ -1,16 +1,35 @@
 //! Results on standard output, progress on standard error.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 
+use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-/// Writes one JSON object on a line of its own.
+/// Nobody reads standard output any more, as after `yonder bench array --json | head -1`: no failure, but the end.
+#[derive(Debug)]
+pub(crate) struct OutputClosed;
+
+impl std::fmt::Display for OutputClosed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("standard output is closed")
+    }
+}
+
+impl std::error::Error for OutputClosed {}
+
+/// Writes one JSON object on a line of its own. Fails with [`OutputClosed`] if nobody reads it.
 pub(crate) fn json_line(object: &impl Serialize) -> anyhow::Result<()> {
+    line(&serde_json::to_string(object)?)
+}
+
+/// Writes a line, or several with line ends between. Fails with [`OutputClosed`] if nobody reads it.
+pub(crate) fn line(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, object)?;
-    out.write_all(b"\n")?;
-    Ok(out.flush()?)
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(OutputClosed.into()),
+        result => result.context("cannot write the result to standard output"),
+    }
 }
 
 /// A bar on standard error, with a label that names what runs. Nothing is drawn where standard error is no terminal.

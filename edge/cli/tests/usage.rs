@@ -4,7 +4,7 @@
 //! Exit code 2 is for what cannot be understood, 1 for what cannot be done. Longer scenarios are in `testing/e2e`.
 
 use std::net::{SocketAddr, TcpListener};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -49,6 +49,7 @@ fn what_cannot_be_understood_says_what_to_type() {
         (&["kv", "--listen", &taken, "--faults", "lazy"], "'lazy'", "busy"),
         (&["kv", "--listen", &taken, "--dispatch", "random"], "'random'", "pf-aware"),
         (&["kv", "--listen", &taken, "--delegation", "maybe"], "'maybe'", "off"),
+        (&["bench", "array", "--reclaim", "nobody"], "'nobody'", "dispatcher"),
         (&["kv", "--listen", &taken, "--deadline", "5"], "'5'", "ms"),
         (&["kv", "--listen", &taken, "--deadline", "0s"], "'0s'", "5s"),
         (&["kv", "--listen", &taken, "--workers", "0"], "'0'", "at least 1"),
@@ -136,5 +137,49 @@ fn json_is_all_there_is_on_standard_output() {
             .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{args:?} printed {line}: {error}")))
             .collect();
         assert!(lines.len() >= objects && lines.iter().all(|line| line[name].is_string()), "{text}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    for args in [&["doctor", "--json"][..], &["bench", "switch", "--switches", "1000"]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_yonder"))
+            .args(args)
+            .env_remove("YONDER_LOG")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary can be started");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("it ends");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && stderr.is_empty(), "{args:?} said: {stderr}");
+    }
+}
+
+#[test]
+fn the_settings_in_force_are_in_the_result() {
+    if !yonder(&["doctor"]).status.success() {
+        println!("SKIP: this machine cannot run far memory: yonder doctor says why");
+        return;
+    }
+    let run = &["bench", "array", "--json", "--memory", "16MiB", "--local", "4MiB", "--duration", "50ms"];
+    for (flags, name, wanted) in [
+        (&["--reclaim", "thread"][..], "reclaim", Value::from("thread")),
+        (&["--reclaim", "dispatcher"], "reclaim", Value::from("dispatcher")),
+        (&["--faults", "hybrid"], "faults", Value::from("hybrid")),
+        (&["--faults", "busy"], "max_inflight", Value::from(1)),
+        (&["--dispatch", "round-robin"], "dispatch", Value::from("round-robin")),
+        (&["--delegation", "off"], "delegation", Value::from("off")),
+        (&["--reclaim-start", "20", "--reclaim-end", "30"], "reclaim_end_percent", Value::from(30.0)),
+        (&["--preempt", "5us"], "preempt_us", Value::from(5.0)),
+        (&["--probe"], "probe", Value::from(true)),
+        (&["--rate", "10k"], "offered_per_s", Value::from(10_000.0)),
+    ] {
+        let output = yonder(&[&run[..], flags].concat());
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let result: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{flags:?}: {text}: {error}"));
+        assert_eq!(result[name], wanted, "{flags:?}: {result}");
+        assert_eq!((&result["errors"], &result["local_bytes"]), (&Value::from(0), &Value::from(4 << 20)), "{result}");
     }
 }

@@ -3,6 +3,8 @@
 //! A thread accepts and greets; the test then answers requests itself, so it decides about order, damage and silence.
 //! Nothing sleeps: the test polls the queue pair until what it waits for has happened.
 
+mod messages;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -13,54 +15,29 @@ use std::time::{Duration, Instant};
 use yonder_fabric::{Completion, Fabric, Module, QueuePair, ReadInto, RemoteAddress, Status, TcpFabric, WorkId};
 use yonder_mapping::Mapping;
 use yonder_units::{FrameIndex, PAGE_BYTES};
-use yonder_wire::{ErrorCode, Greeting, HEADER_BYTES, Header, Incarnation, Kind, MessageBuffer, Welcome};
+use yonder_wire::{ErrorCode, Greeting, HEADER_BYTES, Header, Incarnation, Kind, Welcome};
+
+use messages::{Messages, sealed};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const FRAMES: u32 = 8;
 
 /// A greeted connection, on the node's side.
 struct Peer {
-    stream: TcpStream,
-    received: MessageBuffer,
+    messages: Messages,
     greeting: Greeting,
 }
 
 impl Peer {
     fn greet(stream: TcpStream, incarnation: Incarnation) -> Option<Self> {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let greeting = Greeting { client: yonder_wire::ClientId([0; 16]), epoch: 0, queue_pair: 0 };
-        let mut peer = Self { stream, received: MessageBuffer::new(1 << 18), greeting };
-        let (hello, payload) = peer.receive()?;
+        let mut messages = Messages::new(stream, PATIENCE);
+        let (hello, payload) = messages.receive()?;
         assert_eq!(hello.kind, Kind::Hello);
-        peer.greeting = Greeting::from_bytes(&payload).unwrap();
+        let greeting = Greeting::from_bytes(&payload).unwrap();
         let welcome = Welcome { incarnation, address_space_bytes: 1 << 30 }.to_bytes();
-        peer.send(&Header { length: Welcome::BYTES as u64, ..hello.answer(Kind::HelloAck) }, &welcome);
-        Some(peer)
+        messages.send(&Header { length: Welcome::BYTES as u64, ..hello.answer(Kind::HelloAck) }, &welcome);
+        Some(Self { messages, greeting })
     }
-
-    /// The next request, or `None` if the client has closed the connection.
-    fn receive(&mut self) -> Option<(Header, Vec<u8>)> {
-        loop {
-            if let Some(message) = self.received.message().unwrap() {
-                let (got, bytes) = ((message.header, message.payload.to_vec()), message.bytes());
-                message.verify().unwrap();
-                self.received.consume(bytes);
-                return Some(got);
-            }
-            match self.stream.read(self.received.room()) {
-                Ok(0) | Err(_) => return None,
-                Ok(bytes) => self.received.received(bytes),
-            }
-        }
-    }
-
-    fn send(&mut self, header: &Header, payload: &[u8]) {
-        self.stream.write_all(&sealed(header, payload)).unwrap();
-    }
-}
-
-fn sealed(header: &Header, payload: &[u8]) -> Vec<u8> {
-    [&header.seal(payload)[..], payload].concat()
 }
 
 /// A client whose node is the test.
@@ -114,7 +91,7 @@ impl Scene {
     fn asked(&mut self, id: u32) -> Header {
         self.read(id);
         assert_eq!(self.poll(), []);
-        self.peer.receive().expect("the request arrives").0
+        self.peer.messages.receive().expect("the request arrives").0
     }
 
     fn poll(&mut self) -> Vec<Completion> {
@@ -183,10 +160,10 @@ fn replies_in_any_order_and_in_single_bytes_find_their_operations() {
     let requests: Vec<Header> = (0..FRAMES).map(|id| scene.asked(id)).collect();
     for (id, request) in requests.iter().enumerate().rev() {
         let bytes = reply(request, id as u8);
-        scene.peer.stream.set_nodelay(true).unwrap();
+        scene.peer.messages.stream.set_nodelay(true).unwrap();
         for piece in bytes[..100].chunks(1).chain(bytes[100..].chunks(977)) {
             assert_eq!(scene.poll(), []);
-            scene.peer.stream.write_all(piece).unwrap();
+            scene.peer.messages.stream.write_all(piece).unwrap();
         }
         assert_eq!(scene.completes(), [ended(id as u64, Status::Done)]);
         assert_eq!(scene.frame(id as u32), id as u8);
@@ -201,7 +178,7 @@ fn a_corrupt_page_fails_and_does_not_reach_the_frame() {
         let mut bytes = reply(&first, 7);
         bytes[bit / 8] ^= 1 << (bit % 8);
         bytes.extend(reply(&second, 9));
-        scene.peer.stream.write_all(&bytes).unwrap();
+        scene.peer.messages.stream.write_all(&bytes).unwrap();
         let done = scene.until(|done| done.iter().any(|completion| completion.id == WorkId(2)));
         assert_eq!(done.last(), Some(&ended(2, Status::Done)));
         assert_eq!((scene.frame(1), scene.frame(2)), (0xee, 9));
@@ -228,7 +205,7 @@ fn answers_to_another_question_fail() {
     ];
     for answer in wrong {
         let request = scene.asked(1);
-        scene.peer.stream.write_all(&answer(&request)).unwrap();
+        scene.peer.messages.stream.write_all(&answer(&request)).unwrap();
         assert_eq!(scene.completes(), [ended(1, Status::Failed)]);
         assert_eq!(scene.frame(1), 0xee);
     }
@@ -243,15 +220,15 @@ fn a_late_reply_never_touches_a_frame() {
     // The new operation takes the same slot and the same frame.
     let next = scene.asked(1 + FRAMES);
     assert_ne!(next.request_id, late.request_id);
-    scene.peer.stream.write_all(&reply(&late, 7)).unwrap();
+    scene.peer.messages.stream.write_all(&reply(&late, 7)).unwrap();
     let other = scene.asked(2);
-    scene.peer.stream.write_all(&reply(&other, 8)).unwrap();
+    scene.peer.messages.stream.write_all(&reply(&other, 8)).unwrap();
     assert_eq!(scene.completes(), [ended(2, Status::Done)]);
     assert_eq!(scene.frame(1), 0xee);
-    scene.peer.stream.write_all(&[reply(&next, 9), reply(&next, 10)].concat()).unwrap();
+    scene.peer.messages.stream.write_all(&[reply(&next, 9), reply(&next, 10)].concat()).unwrap();
     assert_eq!(scene.completes(), [ended((1 + FRAMES).into(), Status::Done)]);
     let last = scene.asked(3);
-    scene.peer.stream.write_all(&reply(&last, 11)).unwrap();
+    scene.peer.messages.stream.write_all(&reply(&last, 11)).unwrap();
     assert_eq!(scene.completes(), [ended(3, Status::Done)]);
     assert_eq!(scene.frame(1), 9, "the second copy of a reply must not count");
 }
@@ -266,9 +243,9 @@ fn an_operation_that_is_cancelled_before_it_was_sent_is_never_sent() {
     scene.queue_pair.cancel(WorkId(77));
     assert_eq!(scene.queue_pair.outstanding(), 1);
     scene.poll();
-    let (write, payload) = scene.peer.receive().unwrap();
+    let (write, payload) = scene.peer.messages.receive().unwrap();
     assert_eq!((write.kind, write.address, payload), (Kind::Write, 4096, vec![0x33; PAGE_BYTES]));
-    scene.peer.send(&write.answer(Kind::WriteAck), &[]);
+    scene.peer.messages.send(&write.answer(Kind::WriteAck), &[]);
     assert_eq!(scene.completes(), [ended(2, Status::Done)]);
 }
 
@@ -286,9 +263,9 @@ fn bytes_that_are_no_messages_end_the_connection_and_the_next_one_works() {
             1 => huge.clone(),
             _ => cut_short(&request),
         };
-        scene.peer.stream.write_all(&bytes).unwrap();
+        scene.peer.messages.stream.write_all(&bytes).unwrap();
         if turn == 2 {
-            scene.peer.stream.shutdown(std::net::Shutdown::Both).unwrap();
+            scene.peer.messages.stream.shutdown(std::net::Shutdown::Both).unwrap();
         }
         let mut done = scene.until(|done| done.len() == 2);
         done.sort_by_key(|completion| completion.id.0);
@@ -303,11 +280,11 @@ fn bytes_that_are_no_messages_end_the_connection_and_the_next_one_works() {
         scene.read(5);
         let done = scene.poll();
         if done.is_empty() {
-            break scene.peer.receive().unwrap().0;
+            break scene.peer.messages.receive().unwrap().0;
         }
         assert_eq!(done, [ended(5, Status::Disconnected)]);
     };
-    scene.peer.stream.write_all(&reply(&answered, 5)).unwrap();
+    scene.peer.messages.stream.write_all(&reply(&answered, 5)).unwrap();
     assert_eq!(scene.completes(), [ended(5, Status::Done)]);
     assert_eq!(scene.frame(5), 5);
 }
@@ -316,13 +293,13 @@ fn bytes_that_are_no_messages_end_the_connection_and_the_next_one_works() {
 fn a_node_with_another_incarnation_is_never_used() {
     let mut scene = Scene::new(|number| if number < 2 { 1 } else { 2 });
     scene.read(1);
-    scene.peer.stream.shutdown(std::net::Shutdown::Both).unwrap();
+    scene.peer.messages.stream.shutdown(std::net::Shutdown::Both).unwrap();
     assert_eq!(scene.completes(), [ended(1, Status::Disconnected)]);
     scene.reconnects();
     // The client closes the connection when it has seen the welcome of a stranger.
     let start = Instant::now();
-    scene.peer.stream.set_nonblocking(true).unwrap();
-    while !matches!(scene.peer.stream.read(&mut [0; 1]), Ok(0)) {
+    scene.peer.messages.stream.set_nonblocking(true).unwrap();
+    while !matches!(scene.peer.messages.stream.read(&mut [0; 1]), Ok(0)) {
         assert!(start.elapsed() < PATIENCE, "the client goes on with a stranger");
         scene.read(2);
         assert_eq!(scene.completes(), [ended(2, Status::Disconnected)]);
@@ -337,7 +314,7 @@ fn completions_wait_for_room() {
     let mut scene = Scene::steady();
     let requests: Vec<Header> = (0..FRAMES).map(|id| scene.asked(id)).collect();
     let bytes: Vec<u8> = requests.iter().flat_map(|request| reply(request, 1)).collect();
-    scene.peer.stream.write_all(&bytes).unwrap();
+    scene.peer.messages.stream.write_all(&bytes).unwrap();
     let (start, mut seen) = (Instant::now(), 0);
     while seen < FRAMES {
         assert!(start.elapsed() < PATIENCE);

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::process::{Ended, Process};
+use crate::terminal::Terminal;
 
 /// Environment variable that names the binary to test.
 const BINARY_VARIABLE: &str = "YONDER_BIN";
@@ -69,6 +70,15 @@ impl Yonder {
     #[must_use]
     pub fn spawn(self, args: &[&str]) -> Process {
         Process::spawn(self.path, args)
+    }
+
+    /// Starts a command on a terminal of its own.
+    ///
+    /// # Panics
+    /// If it cannot be started, or the system has no pseudo-terminals.
+    #[must_use]
+    pub fn on_a_terminal(self, args: &[&str]) -> Terminal {
+        Terminal::spawn(self.path, args)
     }
 
     /// Runs a command to its end.

@@ -1,7 +1,7 @@
 //! What the end-to-end tests are made of: real processes, real sockets, and values that can be told from any others.
 //!
 //! [`Yonder`] is the binary under test, [`Process`] a running one that ends with its guard, [`Client`] a plain
-//! conversation in memcached's text protocol, [`Content`] a data set whose every value can be checked. The tests
+//! conversation in memcached's text protocol, [`Terminal`] a `yonder` on a screen of its own, [`Content`] a data set whose every value can be checked. The tests
 //! themselves are in `tests/e2e`; the stock clients' scripts in `clients`.
 //!
 //! Nothing here sleeps to wait for something: a process is ready when it says so, and everything that waits has an end
@@ -13,6 +13,7 @@ mod binary;
 mod client;
 mod content;
 mod process;
+mod terminal;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +22,7 @@ pub use binary::Yonder;
 pub use client::{Client, Got, Stats};
 pub use content::Content;
 pub use process::{Ended, Process};
+pub use terminal::{Left, Terminal};
 
 /// How long anything may take that should be over long before. It only decides when a hang is called one.
 pub const PATIENCE: Duration = Duration::from_secs(60);

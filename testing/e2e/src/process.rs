@@ -93,6 +93,38 @@ impl Process {
         found.unwrap_or_else(|| panic!("no address in '{}'", self.banner))
     }
 
+    /// The address and port at which a `kv` server takes datagrams.
+    ///
+    /// # Panics
+    /// If its banner names none.
+    #[must_use]
+    pub fn udp_address(&self) -> SocketAddr {
+        let named = self.banner.split_once("UDP ").and_then(|(_, rest)| rest.split([',', ' ']).next()?.parse().ok());
+        named.unwrap_or_else(|| panic!("no address for UDP in '{}'", self.banner))
+    }
+
+    /// Where a server that was started with `--metrics` serves them. Waits until it has said so.
+    ///
+    /// # Panics
+    /// If it does not say so.
+    #[must_use]
+    pub fn metrics_address(&mut self) -> SocketAddr {
+        const SAID_BEFORE: &str = "metrics on ";
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let named = self.stderr.split_once(SAID_BEFORE).and_then(|(_, rest)| rest.split([';', '\n']).next());
+            if let Some(address) = named {
+                return address.parse().unwrap_or_else(|_| panic!("'{address}' is no address"));
+            }
+            assert!(
+                matches!(self.next_line(give_up), Next::Line(_)),
+                "'{}' serves no metrics: {}",
+                self.command,
+                self.stderr
+            );
+        }
+    }
+
     /// The first address of a node with this scheme (`tcp` or `shm`), as a URL for `--far`.
     ///
     /// # Panics

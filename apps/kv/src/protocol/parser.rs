@@ -352,8 +352,10 @@ fn parse_verbosity(tokens: &Tokens<'_>) -> Result<Step, Refusal> {
     Ok(Step::Answer(unless_quiet(tokens.answer, reply::OK)))
 }
 
+/// Whether memcached takes `word` as a key: its text says no control characters, its code takes all but NUL, and stock
+/// clients (memcaslap) rely on the code.
 fn is_key(word: &[u8]) -> bool {
-    !word.is_empty() && word.len() <= KEY_BYTES_MAX && !word.iter().any(u8::is_ascii_control)
+    !word.is_empty() && word.len() <= KEY_BYTES_MAX && !word.contains(&0)
 }
 
 fn unless_quiet(answer: Answer, text: &'static [u8]) -> &'static [u8] {

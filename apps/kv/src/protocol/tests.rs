@@ -92,7 +92,7 @@ fn errors_are_memcacheds() {
         format!("get a {long}\r\n"),
         format!("delete {long}\r\n"),
         format!("incr {long} 1\r\n"),
-        "get a\tb\r\n".to_owned(),
+        "get a\0b\r\n".to_owned(),
         "set k x 0 1\r\n".to_owned(),
         "set k 0 0 -1\r\n".to_owned(),
         "cas k 0 0 1 -1\r\n".to_owned(),
@@ -100,6 +100,7 @@ fn errors_are_memcacheds() {
     ] {
         assert_eq!(one(line.as_bytes()), Step::Answer(reply::BAD_FORMAT), "{line:?}");
     }
+    assert_eq!(execute(b"get a\tb\r\n"), Command::Get { keys: Keys::new(b" a\tb"), cas: CasShown::No, touch: None });
     assert_eq!(one(b"incr k x\r\n"), Step::Answer(reply::BAD_DELTA));
     assert_eq!(one(b"touch k x\r\n"), Step::Answer(reply::BAD_EXPTIME));
     assert_eq!(one(b"delete k 1\r\n"), Step::Answer(reply::BAD_DELETE));

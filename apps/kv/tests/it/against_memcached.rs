@@ -1,7 +1,7 @@
 //! The same bytes to memcached and to this server: the replies must be the same bytes.
 //!
 //! Prints SKIP where memcached is not installed. Left out on purpose: what this server answers differently (meta
-//! commands, control characters in keys, over-long lines), the version, the values of cas uniques, and a fault of
+//! commands, NUL in keys, over-long lines), the version, the values of cas uniques, and a fault of
 //! memcached 1.6.18, which forgets earlier replies of a pipeline when a `get` is refused.
 
 use std::io::{Read, Write};

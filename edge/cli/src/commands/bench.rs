@@ -3,15 +3,16 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
-use yonder::{Access, Deadlines, Shares};
+use yonder::{Access, Deadlines};
 use yonder_bench::array::{Array, ArrayResult, ArraySettings};
 use yonder_bench::fault::FaultSettings;
 use yonder_bench::reclaim::ReclaimSettings;
 use yonder_bench::soak::SoakSettings;
 use yonder_bench::{fault, reclaim, soak, switch};
 
-use crate::args::{ArrayArgs, BenchArgs, BenchWhat, FaultArgs, PagingArgs, ReclaimArgs, SoakArgs, SwitchArgs};
-use crate::output::{Bar, json_line};
+use crate::args::{ArrayArgs, BenchArgs, BenchWhat, FaultArgs, MemoryArgs, ReclaimArgs, SoakArgs, SwitchArgs};
+use crate::output::{Bar, json_line, line};
+use crate::setup::Setup;
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
@@ -24,31 +25,16 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The array benchmark's settings for paging flags.
-pub(crate) fn array_settings(paging: &PagingArgs) -> ArraySettings {
-    ArraySettings {
-        memory: paging.memory,
-        local: paging.local,
-        far: paging.far.clone(),
-        workers: paging.workers,
-        faults: paging.faults.into(),
-        dispatch: paging.dispatch.into(),
-        preempt: paging.preempt,
-        max_inflight: paging.max_inflight,
-        delegation: paging.delegation.into(),
-        shares: shares(paging),
-        ..ArraySettings::default()
-    }
-}
-
-pub(crate) fn shares(paging: &PagingArgs) -> Shares {
-    Shares { start_percent: paging.reclaim_start, end_percent: paging.reclaim_end, ..Shares::default() }
-}
-
 fn run_array(args: &ArrayArgs) -> anyhow::Result<()> {
-    let mut settings = array_settings(&args.paging);
-    settings.access = if args.probe { Access::Probe } else { Access::Trap };
-    settings.duration = args.duration;
+    let Setup { paging, sched } = Setup::from(&args.paging);
+    let MemoryArgs { far, size: memory, local } = args.paging.memory.clone();
+    let mut settings = ArraySettings {
+        paging,
+        sched,
+        access: if args.probe { Access::Probe } else { Access::Trap },
+        duration: args.duration,
+        ..ArraySettings::new(far, memory, local)
+    };
     let bar = Bar::new("bench array");
     let array = Array::prepare(&settings, &mut |what, share| bar.show(what, share))?;
     let mut first = true;
@@ -58,28 +44,28 @@ fn run_array(args: &ArrayArgs) -> anyhow::Result<()> {
         if args.json {
             json_line(&result)?;
         } else {
-            print_array(&result, first);
+            print_array(&result, first)?;
         }
         first = false;
     }
     Ok(())
 }
 
-fn print_array(result: &ArrayResult, first: bool) {
+fn print_array(result: &ArrayResult, first: bool) -> anyhow::Result<()> {
     if first {
-        println!(
+        line(&format!(
             "{} local of {}, {}",
             yonder::units::format_bytes(result.local_bytes),
             yonder::units::format_bytes(result.memory_bytes),
             result.far
-        );
-        println!(
+        ))?;
+        line(&format!(
             "{:>8} {:>9} {:>10} {:>9} {:>9} {:>9} {:>12} {:>8}",
             "faults", "offered/s", "ops/s", "p50 us", "p99 us", "p99.9 us", "major/s", "dropped"
-        );
+        ))?;
     }
     let offered = result.offered_per_s.map_or_else(|| "max".to_owned(), |rate| format!("{rate:.0}"));
-    println!(
+    line(&format!(
         "{:>8} {:>9} {:>10.0} {:>9.1} {:>9.1} {:>9.1} {:>12.0} {:>8}",
         result.faults,
         offered,
@@ -89,7 +75,7 @@ fn print_array(result: &ArrayResult, first: bool) {
         result.p999_us,
         result.major_faults as f64 / result.seconds,
         result.dropped
-    );
+    ))
 }
 
 fn run_switch(args: &SwitchArgs) -> anyhow::Result<()> {
@@ -98,22 +84,22 @@ fn run_switch(args: &SwitchArgs) -> anyhow::Result<()> {
             json_line(&result)?;
         } else {
             let cycles = result.cycles_per_switch.map_or_else(String::new, |cycles| format!("{cycles:>8.1} cycles"));
-            println!(
+            line(&format!(
                 "{:>12} {:>8.2} ns{cycles}   {:>6.2}x a unithread's   ({:.2} to {:.2} ns)",
                 result.mechanism,
                 result.ns_per_switch,
                 result.ratio_to_unithread,
                 result.spread_ns[0],
                 result.spread_ns[1]
-            );
+            ))?;
         }
     }
     Ok(())
 }
 
 fn run_fault(args: &FaultArgs) -> anyhow::Result<()> {
-    let settings =
-        FaultSettings { far: args.far.clone(), memory: args.memory, local: args.local, touches: args.touches };
+    let MemoryArgs { far, size: memory, local } = args.memory.clone();
+    let settings = FaultSettings { far, memory, local, touches: args.touches };
     let bar = Bar::new("bench fault");
     let results = fault::run(&settings, &mut |what, share| bar.show(what, share))?;
     drop(bar);
@@ -122,7 +108,7 @@ fn run_fault(args: &FaultArgs) -> anyhow::Result<()> {
             json_line(&result)?;
             continue;
         }
-        println!(
+        line(&format!(
             "{:>8} by {:<5}  p50 {:>7.2} us   p99 {:>7.2} us   p99.9 {:>8.2} us   ({} faults)",
             result.kind,
             result.access,
@@ -130,20 +116,20 @@ fn run_fault(args: &FaultArgs) -> anyhow::Result<()> {
             result.p99_us,
             result.p999_us,
             result.major_faults + result.minor_faults
-        );
+        ))?;
         if let Some(stages) = result.stages {
-            println!(
+            line(&format!(
                 "{:>18} post {:.2}, fetch {:.2}, install {:.2}; handler {:.2}, trap and return {:.2} us",
                 "medians:", stages.post_us, stages.fetch_us, stages.install_us, stages.handler_us, stages.trap_us
-            );
+            ))?;
         }
     }
     Ok(())
 }
 
 fn run_reclaim(args: &ReclaimArgs) -> anyhow::Result<()> {
-    let settings =
-        ReclaimSettings { far: args.far.clone(), memory: args.memory, local: args.local, duration: args.duration };
+    let MemoryArgs { far, size: memory, local } = args.memory.clone();
+    let settings = ReclaimSettings { far, memory, local, duration: args.duration };
     let bar = Bar::new("bench reclaim");
     let results = reclaim::run(&settings, &mut |what, share| bar.show(what, share))?;
     drop(bar);
@@ -151,10 +137,10 @@ fn run_reclaim(args: &ReclaimArgs) -> anyhow::Result<()> {
         if args.json {
             json_line(&result)?;
         } else {
-            println!(
+            line(&format!(
                 "{:>7} pages  {:>9.0} pages/s   {:>6.3} us CPU a page   {:>5.0} pages a block   {:>9.0} touches/s",
                 result.pages, result.ops_per_s, result.cpu_us_per_page, result.pages_per_block, result.touches_per_s
-            );
+            ))?;
         }
     }
     Ok(())
@@ -176,7 +162,7 @@ fn run_soak(args: &SoakArgs) -> anyhow::Result<()> {
     if args.json {
         json_line(&result)?;
     } else {
-        println!(
+        line(&format!(
             "{} operations, {} mismatches, {} errors, {} limit changes, {} breaches, {} retries, {} major faults",
             result.operations,
             result.mismatches,
@@ -185,7 +171,7 @@ fn run_soak(args: &SoakArgs) -> anyhow::Result<()> {
             result.limit_breaches,
             result.retries,
             result.major_faults
-        );
+        ))?;
     }
     if result.mismatches > 0 || result.limit_breaches > 0 {
         bail!(

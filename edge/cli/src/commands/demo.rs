@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use yonder_report::{FarMemory, Machine, Report, Setting, text_tables, write_html};
 
 use crate::args::DemoArgs;
-use crate::output::json_line;
+use crate::output::{json_line, line};
 
 /// What one part measured.
 struct Part {
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let kv = kv_part::run(&mut emit)?;
     let report = report(array, kv);
     if !args.json {
-        println!("{}", text_tables(&report));
+        line(&text_tables(&report))?;
     }
     let page = write_html(&report, &args.out)?;
     eprintln!("report: {}", page.display());

@@ -1,4 +1,4 @@
-//! `yonder kv`: a memcached-compatible server whose items live in far memory, and the parts of it that the demo uses.
+//! `yonder kv`: a memcached-compatible server whose items live in far memory.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use yonder::sched::{Idle, SchedConfig, SchedStats, serve};
 use yonder::units::format_bytes;
-use yonder::{Config, Deadlines, FarMemory, Region};
+use yonder::{FarMemory, Region};
 use yonder_kv::{KvConfig, KvFrontend, KvHandler, KvServer, Shutdown};
 
 use yonder_metrics::{Extra, ExtraKind, MetricsServer, Requests, Sample};
 
-use crate::args::{KvArgs, PagingArgs};
-use crate::commands::bench;
+use crate::args::KvArgs;
+use crate::setup::Setup;
 
 /// How long idle threads of a server spin before they sleep.
 const IDLE_SPIN: Duration = Duration::from_micros(50);
@@ -25,15 +25,16 @@ pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
         value_bytes_max: args.value_max as usize,
         ..KvConfig::new(args.listen)
     };
-    let server = Server::bind(&args.paging, config)?;
+    let server = Server::bind(args, config)?;
     let shutdown = server.shutdown.clone();
     ctrlc::set_handler(move || shutdown.request())?;
     let metrics = args.metrics.as_deref().map(|address| server.serve_metrics(address)).transpose()?;
 
+    let udp = server.udp.map_or_else(String::new, |address| format!(" and UDP {address}"));
     eprintln!(
-        "yonder kv: memcached's protocol on {}, {} of items, {} local, far memory {}; Ctrl-C ends it",
+        "yonder kv: memcached's protocol on {}{udp}, {} of items, {} local, far memory {}; Ctrl-C ends it",
         server.address,
-        format_bytes(args.paging.memory),
+        format_bytes(args.paging.memory.size),
         format_bytes(server.far.local()),
         server.far.url()
     );
@@ -64,11 +65,12 @@ fn item_metrics(stats: &[(&'static str, u64)]) -> Vec<Extra> {
 }
 
 /// A server that is bound and not yet serving.
-pub(crate) struct Server {
-    pub(crate) far: FarMemory,
-    pub(crate) address: SocketAddr,
-    pub(crate) shutdown: Shutdown,
-    pub(crate) stats: Arc<SchedStats>,
+struct Server {
+    far: FarMemory,
+    address: SocketAddr,
+    udp: Option<SocketAddr>,
+    shutdown: Shutdown,
+    stats: Arc<SchedStats>,
     sched: SchedConfig,
     frontend: KvFrontend,
     handler: KvHandler<Region>,
@@ -76,34 +78,20 @@ pub(crate) struct Server {
 
 impl Server {
     /// Sets up far memory and the sockets.
-    pub(crate) fn bind(paging: &PagingArgs, config: KvConfig) -> anyhow::Result<Self> {
-        let placement = yonder::place(paging.workers);
+    fn bind(args: &KvArgs, config: KvConfig) -> anyhow::Result<Self> {
+        let Setup { paging, sched } = Setup::from(&args.paging);
         let sched = SchedConfig {
-            workers: paging.workers,
-            faults: paging.faults.into(),
-            dispatch: paging.dispatch.into(),
-            preempt: paging.preempt,
-            max_inflight: paging.max_inflight,
-            delegation: paging.delegation.into(),
-            idle: if paging.busy_poll { Idle::BusyPoll } else { Idle::SleepAfter(IDLE_SPIN) },
+            idle: if args.busy_poll { Idle::BusyPoll } else { Idle::SleepAfter(IDLE_SPIN) },
+            // The clients of a server may run on the same CPUs, so the kernel decides.
             cpus: Vec::new(),
-            reclaim: placement.reclaim(),
-            ..SchedConfig::default()
+            ..sched
         };
         // Before anything is bound or announced.
         sched.validate()?;
-        let far = FarMemory::open(
-            &paging.far,
-            Config {
-                shares: bench::shares(paging),
-                deadlines: Deadlines { fault: paging.deadline, ..Deadlines::default() },
-                reclaimer_cpu: placement.reclaimer,
-                ..Config::with_local(paging.local.resolve(paging.memory))
-            },
-        )?;
-        let region = far.region(paging.memory)?;
-        let server = KvServer::bind(KvConfig { threads: paging.workers, ..config }, region)?;
-        let (address, shutdown) = (server.tcp_address(), server.shutdown());
+        let far = FarMemory::open(&args.paging.memory.far, paging)?;
+        let region = far.region(args.paging.memory.size)?;
+        let server = KvServer::bind(KvConfig { threads: sched.workers, ..config }, region)?;
+        let (address, udp, shutdown) = (server.tcp_address(), server.udp_address(), server.shutdown());
         let (mut frontend, handler) = server.into_parts();
         let for_stats = far.clone();
         frontend.extra_stats(Box::new(move |lines| {
@@ -118,7 +106,7 @@ impl Server {
             line("local_used_bytes", stats.charged_pages * 4096);
             line("local_peak_bytes", stats.peak_pages * 4096);
         }));
-        Ok(Self { far, address, shutdown, stats: Arc::default(), sched, frontend, handler })
+        Ok(Self { far, address, udp, shutdown, stats: Arc::default(), sched, frontend, handler })
     }
 
     /// Serves metrics of paging, requests and items until the result is dropped.
@@ -136,7 +124,7 @@ impl Server {
     }
 
     /// Serves until the shutdown is requested. The calling thread becomes the dispatcher.
-    pub(crate) fn run(mut self) -> anyhow::Result<()> {
+    fn run(mut self) -> anyhow::Result<()> {
         let handler = Arc::new(self.handler);
         Ok(serve(&self.sched, &self.far, &handler, &mut self.frontend, &self.stats)?)
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use yonder_load::{KvLoad, LoadResult, LoadSettings};
 
 use crate::args::{LoadArgs, LoadKvArgs, LoadWhat};
-use crate::output::{Bar, json_line};
+use crate::output::{Bar, json_line, line};
 
 pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     let LoadWhat::Kv(args) = &args.what;
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         json_line(&result)?
     } else {
-        print(&result)
+        print(&result)?;
     }
     result.verdict()?;
     Ok(ExitCode::SUCCESS)
@@ -43,24 +43,25 @@ fn settings(args: &LoadKvArgs) -> LoadSettings {
     }
 }
 
-fn print(result: &LoadResult) {
-    println!("offered {:>10.0} /s   answered {:>10.0} /s", result.offered_per_s, result.ops_per_s);
-    println!(
+fn print(result: &LoadResult) -> anyhow::Result<()> {
+    line(&format!("offered {:>10.0} /s   answered {:>10.0} /s", result.offered_per_s, result.ops_per_s))?;
+    line(&format!(
         "latency  p50 {:.1} us   p99 {:.1} us   p99.9 {:.1} us   max {:.1} us",
         result.p50_us, result.p99_us, result.p999_us, result.max_us
-    );
-    println!(
+    ))?;
+    line(&format!(
         "misses {}   dropped {}   errors {}   wrong values {}",
         result.misses, result.dropped, result.errors, result.wrong_values
-    );
-    println!(
+    ))?;
+    line(&format!(
         "server: {} major faults, {} minor faults, {} fetched, {} written",
         result.major_faults,
         result.minor_faults,
         yonder::units::format_bytes(result.fetched_bytes),
         yonder::units::format_bytes(result.written_bytes)
-    );
+    ))?;
     if let Some(first) = &result.first_error {
-        println!("first error: {first}");
+        line(&format!("first error: {first}"))?;
     }
+    Ok(())
 }

@@ -6,6 +6,8 @@
 mod data;
 mod failure;
 mod memory;
+#[path = "../../../fabric/tests/messages/mod.rs"]
+mod messages;
 mod peers;
 mod proxy;
 mod testbed;

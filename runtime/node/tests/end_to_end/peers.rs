@@ -1,59 +1,33 @@
 //! Peers that do not follow the protocol, and two sessions of one queue pair: bytes on plain sockets.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
 
 use yonder_fabric::Status;
 use yonder_node::Node;
 use yonder_units::PAGE_BYTES;
-use yonder_wire::{ClientId, ErrorCode, Greeting, Header, Kind, MessageBuffer, Welcome};
+use yonder_wire::{ClientId, ErrorCode, Greeting, Header, Kind, Welcome};
 
+use crate::messages::{Messages, sealed};
 use crate::testbed::{Client, Dice, PAGE, PATIENCE, address, tcp_node, wait_for};
 
 /// A client made of single messages.
-struct Raw {
-    stream: TcpStream,
-    received: MessageBuffer,
-}
+struct Raw(Messages);
 
 impl Raw {
     fn connect(node: &Node) -> Self {
-        let stream = TcpStream::connect(address(node)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self { stream, received: MessageBuffer::new(1 << 18) }
-    }
-
-    fn send(&mut self, header: &Header, payload: &[u8]) {
-        self.stream.write_all(&[&header.seal(payload)[..], payload].concat()).unwrap();
+        Self(Messages::new(TcpStream::connect(address(node)).unwrap(), PATIENCE))
     }
 
     fn hello(&mut self, queue_pair: u32, epoch: u64) -> Header {
         let greeting = Greeting { client: ClientId([7; 16]), epoch, queue_pair };
-        self.send(&Header::request(Kind::Hello, 1, 0, Greeting::BYTES as u64), &greeting.to_bytes());
-        self.receive().expect("the node answers a greeting").0
-    }
-
-    /// The next message, or `None` when the node has closed the connection.
-    fn receive(&mut self) -> Option<(Header, Vec<u8>)> {
-        loop {
-            if let Some(message) = self.received.message().unwrap() {
-                let (got, bytes) = ((message.header, message.payload.to_vec()), message.bytes());
-                message.verify().unwrap();
-                self.received.consume(bytes);
-                return Some(got);
-            }
-            match self.stream.read(self.received.room()) {
-                Ok(0) => return None,
-                Ok(bytes) => self.received.received(bytes),
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
-                Err(error) => panic!("{error}"),
-            }
-        }
+        let hello = Header::request(Kind::Hello, 1, 0, Greeting::BYTES as u64);
+        self.ask(hello, &greeting.to_bytes()).0
     }
 
     fn ask(&mut self, header: Header, payload: &[u8]) -> (Header, Vec<u8>) {
-        self.send(&header, payload);
-        self.receive().expect("the node answers")
+        self.0.send(&header, payload);
+        self.0.receive().expect("the node answers")
     }
 }
 
@@ -67,14 +41,14 @@ fn a_newer_session_fences_the_older_one() {
     assert_eq!(older.hello(1, 2).kind, Kind::HelloAck);
     // The older session has half a write on its way when the newer one opens.
     let write = Header::request(Kind::Write, 3, start, PAGE);
-    let late = [&write.seal(&[1; PAGE_BYTES])[..], &[1; PAGE_BYTES]].concat();
-    older.stream.write_all(&late[..2000]).unwrap();
+    let late = sealed(&write, &[1; PAGE_BYTES]);
+    older.0.stream.write_all(&late[..2000]).unwrap();
     let mut newer = Raw::connect(&node);
     assert_eq!(newer.hello(1, 3).kind, Kind::HelloAck);
     assert_eq!(newer.ask(write, &[2; PAGE_BYTES]).0.kind, Kind::WriteAck);
     // The node may have closed the older connection already, and then sending fails.
-    let _ = older.stream.write_all(&late[2000..]);
-    assert_eq!(older.receive(), None, "the late write was answered");
+    let _ = older.0.stream.write_all(&late[2000..]);
+    assert_eq!(older.0.receive(), None, "the late write was answered");
     let read = newer.ask(Header::request(Kind::Read, 4, start, PAGE), &[]);
     assert_eq!(read, (Header::request(Kind::ReadReply, 4, start, PAGE), vec![2; PAGE_BYTES]));
     assert_eq!(node.stats().writes, 1);
@@ -87,7 +61,7 @@ fn an_older_session_that_comes_late_is_refused() {
     assert_eq!(newer.hello(1, 9).kind, Kind::HelloAck);
     let refused = older.hello(1, 8);
     assert_eq!((refused.kind, refused.code), (Kind::Error, ErrorCode::StaleEpoch));
-    assert_eq!(older.receive(), None);
+    assert_eq!(older.0.receive(), None);
     assert_eq!(newer.ask(Header::request(Kind::Ping, 5, 0, 0), &[]).0.kind, Kind::PingAck);
 }
 
@@ -118,7 +92,7 @@ fn bad_peers_lose_their_connection_and_hurt_nobody() {
     let ping = Header::request(Kind::Ping, 1, 0, 0).seal(&[]).to_vec();
     let mut huge = Header::request(Kind::Write, 1, start.0, 0).seal(&[]).to_vec();
     huge[40..48].copy_from_slice(&u64::MAX.to_le_bytes());
-    let short_hello = [&Header::request(Kind::Hello, 1, 0, 3).seal(&[1, 2, 3])[..], &[1, 2, 3]].concat();
+    let short_hello = sealed(&Header::request(Kind::Hello, 1, 0, 3), &[1, 2, 3]);
     let http = b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: a browser that has lost its way entirely\r\n\r\n".to_vec();
     let mut epoch = 1;
     let mut bad = 0;
@@ -134,8 +108,8 @@ fn bad_peers_lose_their_connection_and_hurt_nobody() {
                 }
             }
             // The node may close the connection before it has taken everything.
-            let _ = peer.stream.write_all(&bytes);
-            assert_eq!(peer.receive(), None);
+            let _ = peer.0.stream.write_all(&bytes);
+            assert_eq!(peer.0.receive(), None);
             bad += 1;
             assert_eq!(good.load(start), (Status::Done, 5));
         }
@@ -149,9 +123,9 @@ fn half_a_message_and_a_closed_connection_are_no_violation() {
     let node = tcp_node(1);
     let hello = Header::request(Kind::Hello, 1, 0, Greeting::BYTES as u64);
     let greeting = Greeting { client: ClientId([1; 16]), epoch: 1, queue_pair: 0 }.to_bytes();
-    let bytes = [&hello.seal(&greeting)[..], &greeting].concat();
+    let bytes = sealed(&hello, &greeting);
     for cut in [0, 1, 63, 64, 95] {
-        Raw::connect(&node).stream.write_all(&bytes[..cut]).unwrap();
+        Raw::connect(&node).0.stream.write_all(&bytes[..cut]).unwrap();
     }
     wait_for(|| (node.stats().connections == 0).then_some(()));
     assert_eq!(node.stats().bad_peers, 0);
@@ -170,12 +144,12 @@ fn a_peer_that_does_not_read_its_replies_hurts_nobody() {
     let from = control.ask(Header::request(Kind::Allocate, 2, 0, length), &[]).0.address;
     let mut greedy = Raw::connect(&node);
     greedy.hello(1, 2);
-    greedy.stream.set_nonblocking(true).unwrap();
+    greedy.0.stream.set_nonblocking(true).unwrap();
     let requests: Vec<u8> = (0..64).flat_map(|id| Header::request(Kind::Read, id, from, length).seal(&[])).collect();
     // Asks until nothing more is taken: the node has stopped reading. What is cut off here is sent below.
     let (mut asked, mut cut) = (0, 0);
     loop {
-        match greedy.stream.write(&requests[cut..]) {
+        match greedy.0.stream.write(&requests[cut..]) {
             Ok(bytes) => (asked, cut) = (asked + bytes, (cut + bytes) % requests.len()),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::WouldBlock);
@@ -187,9 +161,9 @@ fn a_peer_that_does_not_read_its_replies_hurts_nobody() {
         assert_eq!(good.load(start), (Status::Done, 5));
     }
     // Once it reads, it gets every answer.
-    greedy.stream.set_nonblocking(false).unwrap();
+    greedy.0.stream.set_nonblocking(false).unwrap();
     for _ in 0..asked / 64 {
-        let (header, payload) = greedy.receive().expect("the connection stands");
+        let (header, payload) = greedy.0.receive().expect("the connection stands");
         assert_eq!((header.kind, payload.len() as u64), (Kind::ReadReply, length));
     }
 }

@@ -79,7 +79,7 @@ fn malformed_commands_get_the_protocols_errors() {
         // A browser, the binary protocol, and noise.
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nflush_all\r\n", ""),
         (b"\x80\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\r\nversion\r\n", "ERROR\nVERSION"),
-        (b"\x00\xff\xfe get k\x00\x7f\r\nget \x01\r\n", "ERROR\nCLIENT_ERROR bad command line format\n"),
+        (b"\x00\xff\xfe get k\x00\x7f\r\nget \x00\r\n", "ERROR\nCLIENT_ERROR bad command line format\n"),
     ];
     beside_a_good_client(server, || {
         for (input, expected) in cases {

@@ -24,17 +24,14 @@ type Emit<'a> = &'a mut dyn FnMut(&serde_json::Value) -> anyhow::Result<()>;
 pub(super) fn run(emit: Emit<'_>) -> anyhow::Result<Part> {
     let bar = Bar::new("array ");
     let mut settings = ArraySettings {
-        memory: MEMORY,
-        local: LocalSize::Percent(LOCAL_PERCENT),
-        far: FAR.to_owned(),
         duration: RUN,
-        ..ArraySettings::default()
+        ..ArraySettings::new(FAR.to_owned(), MEMORY, LocalSize::Percent(LOCAL_PERCENT))
     };
     let array = Array::prepare(&settings, &mut |what, share| bar.show(what, share))?;
     let mut modes = [("busy-wait", FaultPolicy::Busy), ("yield", FaultPolicy::Yield)]
         .map(|(name, policy)| (Mode { name, peak_per_s: 0.0, points: Vec::new() }, policy));
     let mut measure = |policy, rate, label: &str| -> anyhow::Result<Point> {
-        (settings.faults, settings.rate) = (policy, rate);
+        (settings.sched.faults, settings.rate) = (policy, rate);
         let result = array.run(&settings, &mut |_, share| bar.show(label, share))?;
         emit(&serde_json::to_value(&result)?)?;
         Ok(point(&result))

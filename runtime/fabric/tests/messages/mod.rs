@@ -1,0 +1,55 @@
+//! A connection that speaks the wire protocol message by message: [`Messages`], the side of a test that plays a peer.
+//!
+//! The fabric's tests play the node with it, the node's tests play clients; the node's include this file by its path,
+//! for a crate that both could use would stand outside the layers.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use yonder_wire::{Header, MessageBuffer};
+
+/// Bytes that may be received ahead of the message asked for.
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// A connection, and what was received of the next message.
+pub(crate) struct Messages {
+    pub(crate) stream: TcpStream,
+    received: MessageBuffer,
+}
+
+impl Messages {
+    /// Waits for bytes for at most `patience`.
+    pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
+        stream.set_read_timeout(Some(patience)).unwrap();
+        Self { stream, received: MessageBuffer::new(BUFFER_BYTES) }
+    }
+
+    /// Sends a message.
+    pub(crate) fn send(&mut self, header: &Header, payload: &[u8]) {
+        self.stream.write_all(&sealed(header, payload)).unwrap();
+    }
+
+    /// The next message, or `None` if the other side has closed the connection.
+    pub(crate) fn receive(&mut self) -> Option<(Header, Vec<u8>)> {
+        loop {
+            if let Some(message) = self.received.message().unwrap() {
+                let (got, bytes) = ((message.header, message.payload.to_vec()), message.bytes());
+                message.verify().unwrap();
+                self.received.consume(bytes);
+                return Some(got);
+            }
+            match self.stream.read(self.received.room()) {
+                Ok(0) => return None,
+                Ok(bytes) => self.received.received(bytes),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+/// The bytes of a message.
+pub(crate) fn sealed(header: &Header, payload: &[u8]) -> Vec<u8> {
+    [&header.seal(payload)[..], payload].concat()
+}

@@ -1,0 +1,40 @@
+//! Messages of the wire protocol: a request for a page and the reply that carries it, composed and taken apart.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput};
+use yonder_units::PAGE_BYTES;
+use yonder_wire::{HEADER_BYTES, Header, Kind, MESSAGE_BYTES_MAX, MessageBuffer, split};
+
+/// The benchmarks of this file.
+pub fn benches(criterion: &mut Criterion) {
+    let request = Header::request(Kind::Read, 77, 5 << 20, PAGE_BYTES as u64);
+    let reply = request.answer(Kind::ReadReply);
+    let page: Vec<u8> = (0..PAGE_BYTES).map(|byte| (byte * 7) as u8).collect();
+    let mut buffer = MessageBuffer::new(MESSAGE_BYTES_MAX);
+    let mut group = criterion.benchmark_group("wire");
+
+    group.throughput(Throughput::Bytes(HEADER_BYTES as u64));
+    group.bench_function("compose a read", |bencher| {
+        bencher.iter(|| {
+            buffer.clear();
+            buffer.compose(black_box(&request), |_| ()).expect("the buffer is empty");
+        });
+    });
+    group.throughput(Throughput::Bytes((HEADER_BYTES + PAGE_BYTES) as u64));
+    group.bench_function("compose a reply with a page", |bencher| {
+        bencher.iter(|| {
+            buffer.clear();
+            buffer.compose(black_box(&reply), |payload| payload.copy_from_slice(&page)).expect("the buffer is empty");
+        });
+    });
+    let sealed = [&reply.seal(&page)[..], &page].concat();
+    group.bench_function("split and verify a reply with a page", |bencher| {
+        bencher.iter(|| {
+            let message = split(black_box(&sealed)).expect("it is well formed").expect("it is complete");
+            message.verify().expect("it is intact");
+            message.bytes()
+        });
+    });
+    group.finish();
+}
