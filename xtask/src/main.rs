@@ -1,12 +1,15 @@
-//! Project chores: `cargo xtask tidy`, `cargo xtask ci` and `cargo xtask bench --smoke`.
+//! Project chores: `cargo xtask tidy`, `ci`, `loom`, `miri` and `bench --smoke`.
 //!
 //! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
-//! integration runs, in the same order. [`smoke`] runs every benchmark for a moment and checks the shape of its output.
+//! integration runs, in the same order. [`loom`] tries every interleaving of the lock-free types, [`miri`] interprets
+//! tests. [`smoke`] runs every benchmark for a moment and checks the shape of its output.
 //! Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
 
 #![forbid(unsafe_code)]
 
 mod ci;
+mod loom;
+mod miri;
 mod smoke;
 mod tidy;
 
@@ -16,6 +19,8 @@ use std::process::ExitCode;
 const USAGE: &str = "type one of
   cargo xtask tidy                layers, headers, unsafe, lengths, links
   cargo xtask ci [--skip STEP]    everything that continuous integration runs; STEP is a name that it prints
+  cargo xtask loom                every interleaving of the models of the lock-free types
+  cargo xtask miri                tests of core and of the free list in Miri, where nightly Rust has it
   cargo xtask bench --smoke       every benchmark for a moment: does it run, and is its output well formed";
 
 fn main() -> ExitCode {
@@ -24,6 +29,8 @@ fn main() -> ExitCode {
     let outcome = match arguments.as_slice() {
         ["tidy"] => tidy::run(&repository_root()),
         ["ci", rest @ ..] => ci::skipped(rest).and_then(|skipped| ci::run(&repository_root(), &skipped)),
+        ["loom"] => loom::run(&repository_root()),
+        ["miri"] => miri::run(&repository_root()),
         ["bench", "--smoke"] => smoke::run(&repository_root()),
         [] => Err(format!("a chore is missing: {USAGE}")),
         [other, ..] => Err(format!("'{other}' with these arguments is no chore: {USAGE}")),

@@ -220,7 +220,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 2000 }))]
         #[test]
         fn no_walk_forgets_a_local_copy_under_a_write(walk in prop::collection::vec(events(), 1..200)) {
             let (mut entry, mut truth) = (Entry::UNTOUCHED, Truth::Node);

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod atomic;
 mod entry;
 mod table;
 

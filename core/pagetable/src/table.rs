@@ -2,11 +2,9 @@
 //!
 //! Any thread may load and advance any entry; all changes are compare-and-swap through [`Entry::on`].
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use yonder_units::PageIndex;
-use zerocopy::FromZeros;
 
+use crate::atomic::{AtomicU64, Ordering, zeros};
 use crate::{Entry, Event};
 
 /// One word a page, untouched at first.
@@ -22,8 +20,7 @@ impl PageTable {
     /// If the address space cannot hold the table.
     #[must_use]
     pub fn new(pages: usize) -> Self {
-        let entries = <[AtomicU64]>::new_box_zeroed_with_elems(pages).expect("a page table is 1/512 of its region");
-        Self { entries }
+        Self { entries: zeros(pages) }
     }
 
     /// Number of pages.
@@ -67,7 +64,10 @@ impl PageTable {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, yonder_loom))]
+mod model;
+
+#[cfg(all(test, not(yonder_loom)))]
 mod tests {
     use super::*;
     use crate::State;

@@ -12,5 +12,7 @@
 mod policy;
 mod standby;
 
-pub use policy::{Action, LIMIT_PAGES_MIN, Policy, RESERVE_PAGES_MAX, Shares, SharesError, SweepHand, Usage};
+pub use policy::{
+    Action, LIMIT_PAGES_MAX, LIMIT_PAGES_MIN, Policy, RESERVE_PAGES_MAX, Shares, SharesError, SweepHand, Usage,
+};
 pub use standby::{Standby, StandbyQueue};

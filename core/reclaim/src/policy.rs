@@ -2,6 +2,8 @@
 
 /// Fewest pages of local memory that reclaim can work with: the first hand needs frames while it copies.
 pub const LIMIT_PAGES_MIN: u64 = 512;
+/// Most pages of local memory that can be accounted for: 8 TiB.
+pub const LIMIT_PAGES_MAX: u64 = 1 << 31;
 /// Most pages kept back for the first hand, so that it can always copy: one block.
 pub const RESERVE_PAGES_MAX: u64 = 512;
 const _: () = assert!(LIMIT_PAGES_MIN / 8 >= 64, "a sweep of fewer pages does not pay for its TLB flushes");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use yonder_reclaim::{LIMIT_PAGES_MIN, Policy, Shares};
+use yonder_reclaim::{LIMIT_PAGES_MAX, LIMIT_PAGES_MIN, Policy, Shares};
 use yonder_units::{Nanos, PAGE_BYTES, format_bytes};
 
 /// What a worker does while a page is on its way.
@@ -64,6 +64,9 @@ pub enum ConfigError {
     /// Less local memory than reclaim needs.
     #[error("{} of local memory are too few: give at least {}", format_bytes(*.0), format_bytes(LOCAL_BYTES_MIN))]
     LocalTooSmall(u64),
+    /// More local memory than can be accounted for.
+    #[error("{} of local memory are too many: give at most {}", format_bytes(*.0), format_bytes(LOCAL_BYTES_MAX))]
+    LocalTooLarge(u64),
     /// Limits in the wrong order.
     #[error("the largest local limit ({}) is below the local limit ({}): give at least as much", format_bytes(*.max), format_bytes(*.local))]
     LocalAboveMax {
@@ -79,6 +82,8 @@ pub enum ConfigError {
 
 /// Smallest local limit.
 const LOCAL_BYTES_MIN: u64 = LIMIT_PAGES_MIN * PAGE_BYTES as u64;
+/// Largest local limit.
+const LOCAL_BYTES_MAX: u64 = LIMIT_PAGES_MAX * PAGE_BYTES as u64;
 
 impl Config {
     /// A configuration with `local_bytes` of local memory and defaults for the rest.
@@ -99,6 +104,9 @@ impl Config {
         if self.local_bytes < LOCAL_BYTES_MIN {
             return Err(ConfigError::LocalTooSmall(self.local_bytes));
         }
+        if self.local_bytes_max > LOCAL_BYTES_MAX {
+            return Err(ConfigError::LocalTooLarge(self.local_bytes_max));
+        }
         if self.local_bytes_max < self.local_bytes {
             return Err(ConfigError::LocalAboveMax { local: self.local_bytes, max: self.local_bytes_max });
         }
@@ -114,6 +122,8 @@ mod tests {
     fn impossible_settings_say_what_to_give() {
         let error = Config::with_local(4096).policy().unwrap_err();
         assert_eq!(error.to_string(), "4 KiB of local memory are too few: give at least 2 MiB");
+        let error = Config::with_local(16 << 40).policy().unwrap_err();
+        assert_eq!(error.to_string(), "16384 GiB of local memory are too many: give at most 8192 GiB");
         let config = Config { local_bytes_max: 4 << 20, ..Config::with_local(8 << 20) };
         assert!(matches!(config.policy(), Err(ConfigError::LocalAboveMax { .. })));
     }

@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod atomic;
 mod budget;
 mod config;
 mod error;

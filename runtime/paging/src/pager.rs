@@ -205,8 +205,11 @@ impl Pager {
 
     /// Faults and the reclaimer obey `policy` from now on.
     pub(crate) fn set_policy(&self, policy: &Policy) {
-        self.change_policy(|current| *current = *policy);
-        self.budget.set_policy(policy);
+        // Under the same lock, so that of two changes at once the budget and the watermarks keep the same one.
+        self.change_policy(|current| {
+            *current = *policy;
+            self.budget.set_policy(policy);
+        });
     }
 
     /// A region of `pages` begins.

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod atomic;
 mod config;
 mod dispatcher;
 mod frontend;

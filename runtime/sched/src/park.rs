@@ -4,7 +4,7 @@
 //! after. One of the two sees the other, so no wake-up is lost, and bringing work to a thread that is awake costs one
 //! load.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::atomic::{AtomicBool, Ordering, fence};
 
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper {
@@ -14,7 +14,8 @@ pub(crate) struct Sleeper {
 impl Sleeper {
     /// Sleeps by `sleep` unless `has_work` says that there is work now.
     pub(crate) fn sleep(&self, has_work: impl FnOnce() -> bool, sleep: impl FnOnce()) {
-        self.asleep.store(true, Ordering::Relaxed);
+        // A swap comes after every earlier swap in `wake`, so none of those hides the announcement.
+        self.asleep.swap(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !has_work() {
             sleep();
@@ -32,7 +33,7 @@ impl Sleeper {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(yonder_loom)))]
 mod tests {
     use std::sync::atomic::AtomicU64;
 
@@ -54,5 +55,78 @@ mod tests {
                 sleeper.wake(|| consumer.thread().unpark());
             }
         });
+    }
+}
+
+#[cfg(all(test, yonder_loom))]
+mod model {
+    use loom::sync::atomic::AtomicU32;
+    use loom::sync::{Arc, Condvar, Mutex};
+    use loom::thread;
+
+    use super::*;
+
+    /// A consumer that sleeps by a token, as `std::thread::park` does, and what it waits for. A lost wake-up is a
+    /// deadlock, which loom reports.
+    #[derive(Default)]
+    struct Workshop {
+        sleeper: Sleeper,
+        brought: AtomicU32,
+        token: Mutex<bool>,
+        token_given: Condvar,
+    }
+
+    impl Workshop {
+        fn consume(&self, pieces: u32) {
+            for done in 0..pieces {
+                let has_work = || self.brought.load(Ordering::Acquire) > done;
+                while !has_work() {
+                    self.sleeper.sleep(has_work, || self.park());
+                }
+            }
+        }
+
+        /// The work itself is visible only as late as memory allows: its store orders nothing but what came before.
+        fn bring(&self) {
+            self.brought.fetch_add(1, Ordering::Release);
+            self.sleeper.wake(|| self.unpark());
+        }
+
+        fn park(&self) {
+            let mut token = self.token.lock().unwrap();
+            while !*token {
+                token = self.token_given.wait(token).unwrap();
+            }
+            *token = false;
+        }
+
+        fn unpark(&self) {
+            *self.token.lock().unwrap() = true;
+            self.token_given.notify_one();
+        }
+    }
+
+    fn no_wake_up_is_lost(producers: u32, pieces_each: u32) {
+        loom::model(move || {
+            let workshop = Arc::new(Workshop::default());
+            let threads: Vec<_> = (0..producers)
+                .map(|_| {
+                    let workshop = Arc::clone(&workshop);
+                    thread::spawn(move || (0..pieces_each).for_each(|_| workshop.bring()))
+                })
+                .collect();
+            workshop.consume(producers * pieces_each);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn one_producer_never_loses_a_wake_up() {
+        no_wake_up_is_lost(1, 2);
+    }
+
+    #[test]
+    fn two_producers_never_lose_a_wake_up() {
+        no_wake_up_is_lost(2, 1);
     }
 }

@@ -7,7 +7,7 @@
 //! Fields and who touches them: `head` and `outstanding_after_close` are changed by atomic read-modify-write by
 //! anyone; `next[i]` is written only by the thread that is pushing `i`, which owns that index.
 
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use crate::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 /// The end of the list.
 const NONE: u32 = u32::MAX;
@@ -103,7 +103,10 @@ impl FreeList {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, yonder_loom))]
+mod model;
+
+#[cfg(all(test, not(yonder_loom)))]
 mod tests {
     use std::collections::HashSet;
 
@@ -143,7 +146,7 @@ mod tests {
     #[test]
     fn threads_never_share_an_index_and_one_is_last() {
         const INDICES: u32 = 4;
-        const ROUNDS: u32 = 20_000;
+        const ROUNDS: u32 = if cfg!(miri) { 200 } else { 20_000 };
         let list = FreeList::full(INDICES);
         let owners: Vec<AtomicU32> = (0..INDICES).map(|_| AtomicU32::new(0)).collect();
         std::thread::scope(|scope| {
@@ -164,7 +167,8 @@ mod tests {
 
     #[test]
     fn closing_against_pushing_threads_names_exactly_one_last() {
-        for _ in 0..2_000 {
+        const ROUNDS: u32 = if cfg!(miri) { 50 } else { 2_000 };
+        for _ in 0..ROUNDS {
             let list = FreeList::full(2);
             let out = [list.pop().unwrap(), list.pop().unwrap()];
             let results = std::thread::scope(|scope| {

@@ -43,6 +43,7 @@ compile_error!(
 
 #[path = "x86_64.rs"]
 mod arch;
+mod atomic;
 mod free_list;
 pub mod measure;
 mod overflow;

@@ -140,17 +140,26 @@ impl<'ast> Visit<'ast> for TestLines {
     }
 }
 
-/// `#[test]`, or a `cfg` that asks for tests and negates nothing.
+/// `#[test]`, or a `cfg` that asks for tests, whatever else it asks for or negates.
 fn marks_test(attribute: &syn::Attribute) -> bool {
     if attribute.path().is_ident("test") {
         return true;
     }
     let syn::Meta::List(list) = &attribute.meta else { return false };
-    let mut tokens = Vec::new();
-    flatten(list.tokens.clone(), &mut tokens);
-    list.path.is_ident("cfg")
-        && tokens.iter().any(|token| token.is_word("test"))
-        && !tokens.iter().any(|token| token.is_word("not"))
+    list.path.is_ident("cfg") && asks_for_tests(list.tokens.clone())
+}
+
+/// Whether the word `test` stands in a condition outside every `not(...)`.
+fn asks_for_tests(condition: TokenStream) -> bool {
+    let mut negated = false;
+    condition.into_iter().any(|tree| match tree {
+        TokenTree::Ident(word) => {
+            negated = word == "not";
+            word == "test"
+        }
+        TokenTree::Group(group) => !negated && asks_for_tests(group.stream()),
+        _ => false,
+    })
 }
 
 #[cfg(test)]
@@ -173,6 +182,10 @@ mod tests {
         let file = RustFile::parse("core/units/src/x.rs", TEXT).unwrap();
         let lines: Vec<usize> = (1..=9).filter(|line| file.is_test(*line)).collect();
         assert_eq!(lines, [4, 5, 6, 7]);
+        let negated =
+            "//! x\n#[cfg(all(test, not(yonder_loom)))]\nmod tests {}\n#[cfg(all(unix, not(test)))]\nmod real {}\n";
+        let file = RustFile::parse("core/units/src/x.rs", negated).unwrap();
+        assert!(file.is_test(3) && !file.is_test(5));
         assert!(RustFile::parse("core/units/tests/x.rs", TEXT).unwrap().is_test(2));
         assert!(RustFile::parse("core/units/src/tests.rs", TEXT).unwrap().is_test(2));
         assert!(RustFile::parse("testing/e2e/src/x.rs", TEXT).unwrap().is_test(2));

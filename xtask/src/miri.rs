@@ -1,0 +1,100 @@
+//! `cargo xtask miri`: runs tests in Miri, which interprets them and sees undefined behaviour and data races.
+//!
+//! Miri knows no userfaultfd and no hand-written assembly, so [`SUITES`] are the crates of `core` and the free list of
+//! unithreads. It comes with the nightly toolchain only; where that cannot be had the chore prints SKIP and succeeds. It
+//! takes minutes, so it is no step of `ci`.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What is typed after `cargo miri test`.
+const SUITES: [&[&str]; 2] = [
+    &[
+        "--lib",
+        "--package=yonder-units",
+        "--package=yonder-pagetable",
+        "--package=yonder-reclaim",
+        "--package=yonder-dispatch",
+        "--package=yonder-wire",
+    ],
+    &["--lib", "--package=yonder-unithread", "--", "free_list::tests::"],
+];
+/// Cases of each property, unless `PROPTEST_CASES` is set: Miri is some hundred times slower than the processor.
+const PROPERTY_CASES: &str = "4";
+/// How Miri comes.
+const REMEDY: &str = "type rustup toolchain install nightly --component miri --component rust-src";
+
+/// Runs all suites, and stops at the first that fails.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    if let Err(cause) = prepare(root) {
+        println!("SKIP: no Miri: {cause}: {REMEDY}");
+        return Ok(());
+    }
+    for suite in SUITES {
+        let typed = format!("cargo miri test {}", suite.join(" "));
+        println!("==> {typed}");
+        let mut command = miri(root, &["test"]);
+        command.args(suite).env("MIRIFLAGS", miri_flags(std::env::var_os("MIRIFLAGS")));
+        if std::env::var_os("PROPTEST_CASES").is_none() {
+            command.env("PROPTEST_CASES", PROPERTY_CASES);
+        }
+        let status = command.status().map_err(|error| format!("{typed}: {error}"))?;
+        if !status.success() {
+            return Err(format!("'{typed}' ended with {status}"));
+        }
+    }
+    println!("miri: every suite passes");
+    Ok(())
+}
+
+/// Finds Miri and builds its standard library, once for each toolchain. The error says why that cannot be.
+fn prepare(root: &Path) -> Result<(), String> {
+    for arguments in [["--version"], ["setup"]] {
+        let output = miri(root, &arguments).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("rustup: {error}"))?;
+        if !output.status.success() {
+            return Err(reason(&String::from_utf8_lossy(&output.stderr)));
+        }
+    }
+    Ok(())
+}
+
+/// `cargo miri` of the nightly toolchain, whichever toolchain has built this program.
+fn miri(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("rustup");
+    command.args(["run", "nightly", "cargo", "miri"]).args(arguments).current_dir(root);
+    command
+}
+
+/// Behind what the user has set: properties look at their environment.
+fn miri_flags(own: Option<OsString>) -> OsString {
+    let mut flags = own.unwrap_or_default();
+    flags.push(" -Zmiri-disable-isolation");
+    flags
+}
+
+/// The first line that is an error, or the last.
+fn reason(said: &str) -> String {
+    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let error = lines.clone().find(|line| line.starts_with("error"));
+    error.or_else(|| lines.next_back()).unwrap_or("it says nothing").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_one_line() {
+        let said = "info: syncing\n\nerror: toolchain 'nightly' is not installed\nhelp: install it\n";
+        assert_eq!(reason(said), "error: toolchain 'nightly' is not installed");
+        assert_eq!(reason("one\ntwo\n"), "two");
+        assert_eq!(reason(""), "it says nothing");
+    }
+
+    #[test]
+    fn the_users_flags_are_kept() {
+        assert_eq!(miri_flags(Some("-Zmiri-seed=7".into())), "-Zmiri-seed=7 -Zmiri-disable-isolation");
+    }
+}
