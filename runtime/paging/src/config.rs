@@ -123,7 +123,7 @@ mod tests {
         let error = Config::with_local(4096).policy().unwrap_err();
         assert_eq!(error.to_string(), "4 KiB of local memory are too few: give at least 2 MiB");
         let error = Config::with_local(16 << 40).policy().unwrap_err();
-        assert_eq!(error.to_string(), "16384 GiB of local memory are too many: give at most 8192 GiB");
+        assert_eq!(error.to_string(), "16.0 TiB of local memory are too many: give at most 8.0 TiB");
         let config = Config { local_bytes_max: 4 << 20, ..Config::with_local(8 << 20) };
         assert!(matches!(config.policy(), Err(ConfigError::LocalAboveMax { .. })));
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use yonder_fabric::{Fabric, RemoteAddress};
 use yonder_trap::{REGISTRATIONS_MAX, RegisterError};
-use yonder_units::{PAGE_BYTES, pages_for};
+use yonder_units::{Nanos, PAGE_BYTES, pages_for};
 
 use crate::config::Config;
 use crate::error::FarError;
@@ -111,8 +111,8 @@ impl FarMemory {
     /// could run only when the kernel's scheduler lets it. If the host makes no steps for a while, the thread does.
     #[must_use]
     pub fn host_reclaim(&self) -> ReclaimHost {
-        self.pager().hosted_steps.fetch_add(1, Ordering::AcqRel);
-        ReclaimHost { far: self.clone() }
+        self.pager().signals.hosted_steps.fetch_add(1, Ordering::AcqRel);
+        ReclaimHost { far: self.clone(), next_look: 0 }
     }
 
     /// Limit of local memory in bytes.
@@ -157,7 +157,7 @@ impl FarMemory {
         stats.written_bytes = reclaimed.written_pages.get() * PAGE_BYTES as u64;
         stats.write_retries = reclaimed.write_retries.get();
         stats.metadata_bytes = pager.metadata_bytes.load(Ordering::Relaxed);
-        stats.reclaim_cpu_ns = pager.reclaim_cpu_ns.load(Ordering::Relaxed);
+        stats.reclaim_cpu_ns = pager.signals.cpu_ns.load(Ordering::Relaxed);
         stats
     }
 
@@ -184,12 +184,21 @@ impl Drop for Running {
 /// A thread that makes the reclaimer's steps. See [`FarMemory::host_reclaim`].
 pub struct ReclaimHost {
     far: FarMemory,
+    next_look: Nanos,
 }
 
+/// Time between two looks of a host at whether there is something to do. Every look takes the counter of local memory
+/// away from the workers' caches, and a worker takes a page every few microseconds.
+const LOOK_EVERY: Nanos = 2_000;
+
 impl ReclaimHost {
-    /// Makes one bounded step if there is something to do; costs a few loads if not. Returns whether it did anything.
+    /// Makes one bounded step if there is something to do; costs little if not. Returns whether it did anything.
     #[inline]
-    pub fn step(&mut self) -> bool {
+    pub fn step(&mut self, now: Nanos) -> bool {
+        if now < self.next_look {
+            return false;
+        }
+        self.next_look = now + LOOK_EVERY;
         let pager = self.far.pager();
         if !pager.wants_reclaim() {
             return false;
@@ -198,15 +207,18 @@ impl ReclaimHost {
         let Some(mut reclaimer) = pager.try_lock_reclaimer() else { return false };
         let step = reclaimer.step(pager, start);
         drop(reclaimer);
-        pager.hosted_steps.fetch_add(1, Ordering::AcqRel);
-        pager.reclaim_cpu_ns.fetch_add(yonder_clock::now() - start, Ordering::Relaxed);
+        pager.signals.hosted_steps.fetch_add(1, Ordering::AcqRel);
+        pager.signals.cpu_ns.fetch_add(yonder_clock::now() - start, Ordering::Relaxed);
+        if step == Step::Worked {
+            self.next_look = 0;
+        }
         step == Step::Worked
     }
 }
 
 impl Drop for ReclaimHost {
     fn drop(&mut self) {
-        self.far.pager().hosted_steps.store(0, Ordering::Release);
+        self.far.pager().signals.hosted_steps.store(0, Ordering::Release);
         self.far.pager().wake_reclaimer();
     }
 }
@@ -223,7 +235,7 @@ fn reclaim(pager: &Pager) {
     }
     let (mut cpu_before, mut hosted_before) = (cpu_time(), 0);
     while !pager.stopping.load(Ordering::Acquire) {
-        let hosted = pager.hosted_steps.load(Ordering::Acquire);
+        let hosted = pager.signals.hosted_steps.load(Ordering::Acquire);
         if hosted != hosted_before {
             hosted_before = hosted;
             if hosted > 0 {
@@ -242,7 +254,7 @@ fn reclaim(pager: &Pager) {
         let step = reclaimer.step(pager, yonder_clock::now());
         drop(reclaimer);
         let cpu = cpu_time();
-        pager.reclaim_cpu_ns.fetch_add(cpu - cpu_before, Ordering::Relaxed);
+        pager.signals.cpu_ns.fetch_add(cpu - cpu_before, Ordering::Relaxed);
         cpu_before = cpu;
         match step {
             Step::Worked => {}

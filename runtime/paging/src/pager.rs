@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::Thread;
 
+use crossbeam_utils::CachePadded;
 use yonder_fabric::{Fabric, Module, RemoteAddress};
 use yonder_mapping::Mapping;
 use yonder_pagetable::{Entry, Event, Source as LocalSource, State};
@@ -33,7 +34,8 @@ pub(crate) struct Pager {
     pub(crate) config: Config,
     pub(crate) fabric: Arc<dyn Fabric>,
     pub(crate) uffd: Uffd,
-    pub(crate) budget: Budget,
+    /// Alone in its cache lines, because every fault writes it.
+    pub(crate) budget: CachePadded<Budget>,
     pub(crate) frames: FramePool,
     policy: Mutex<Policy>,
     /// Pages of all regions. Changed under the policy's lock.
@@ -44,29 +46,36 @@ pub(crate) struct Pager {
     pub(crate) writing: AtomicU64,
     pub(crate) fault_deadline: Nanos,
     pub(crate) attempt_deadline: Nanos,
-    reclaimer: Mutex<Reclaimer>,
-    /// Threads that wait for the reclaimer: its own thread lets them go first.
-    reclaimer_wanted: AtomicU32,
+    reclaimer: CachePadded<Mutex<Reclaimer>>,
+    /// Alone in its cache lines, because the reclaimer writes it while faults read what is beside it.
+    pub(crate) signals: CachePadded<ReclaimSignals>,
     pub(crate) reclaimed: ReclaimStats,
     /// Local memory of page tables, hashes and frame lists.
     pub(crate) metadata_bytes: AtomicU64,
     pub(crate) reclaimer_thread: OnceLock<Thread>,
     pub(crate) stopping: AtomicBool,
-    /// CPU time of reclaim in nanoseconds, of its thread and of a host.
-    pub(crate) reclaim_cpu_ns: AtomicU64,
-    /// Steps of a host, which runs reclaim instead of the thread while it makes steps; 0 without a host.
-    pub(crate) hosted_steps: AtomicU64,
     /// Charged pages above which reclaim should start: the watermark, kept where a glance is one load.
     pub(crate) start_above: AtomicU64,
-    /// Whether reclaim has started and not reached the upper watermark, or has writes in flight.
-    pub(crate) at_work: AtomicBool,
     /// Whether a fetch has reached its deadline and none has succeeded since: the node is gone.
     node_lost: AtomicBool,
-    /// Whether somebody waits for room.
-    pub(crate) starved: AtomicBool,
     ports: Box<[OnceLock<Port>]>,
     ports_used: AtomicU32,
     node: Arc<str>,
+}
+
+/// What the reclaimer, its host and those who wait for it tell one another.
+#[derive(Debug, Default)]
+pub(crate) struct ReclaimSignals {
+    /// CPU time of reclaim in nanoseconds, of its thread and of a host.
+    pub(crate) cpu_ns: AtomicU64,
+    /// Steps of a host, which runs reclaim instead of the thread while it makes steps; 0 without a host.
+    pub(crate) hosted_steps: AtomicU64,
+    /// Whether reclaim has started and not reached the upper watermark, or has writes in flight.
+    pub(crate) at_work: AtomicBool,
+    /// Whether somebody waits for room.
+    pub(crate) starved: AtomicBool,
+    /// Threads that wait for the reclaimer: its own thread lets them go first.
+    wanted: AtomicU32,
 }
 
 /// Where an install takes the bytes from.
@@ -102,7 +111,7 @@ impl Pager {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             config,
             uffd: Uffd::open()?,
-            budget: Budget::new(&policy),
+            budget: CachePadded::new(Budget::new(&policy)),
             frames,
             policy: Mutex::new(policy.for_pages(0)),
             region_pages: AtomicU64::new(0),
@@ -110,18 +119,14 @@ impl Pager {
             writing: AtomicU64::new(0),
             fault_deadline: config.deadlines.fault.as_nanos() as Nanos,
             attempt_deadline: config.deadlines.attempt.as_nanos() as Nanos,
-            reclaimer: Mutex::new(Reclaimer::new(write_back)),
-            reclaimer_wanted: AtomicU32::new(0),
+            reclaimer: CachePadded::new(Mutex::new(Reclaimer::new(write_back))),
+            signals: CachePadded::default(),
             reclaimed: ReclaimStats::default(),
             metadata_bytes: AtomicU64::new(metadata_bytes),
             reclaimer_thread: OnceLock::new(),
             stopping: AtomicBool::new(false),
-            reclaim_cpu_ns: AtomicU64::new(0),
-            hosted_steps: AtomicU64::new(0),
             start_above: AtomicU64::new(policy.for_pages(0).start_above()),
-            at_work: AtomicBool::new(false),
             node_lost: AtomicBool::new(false),
-            starved: AtomicBool::new(false),
             ports: (0..PORTS_MAX).map(|_| OnceLock::new()).collect(),
             ports_used: AtomicU32::new(0),
             fabric,
@@ -250,15 +255,15 @@ impl Pager {
 
     /// The reclaimer, for a moment: whoever has to wait for the node gives it back meanwhile, or nobody could make room.
     pub(crate) fn lock_reclaimer(&self) -> MutexGuard<'_, Reclaimer> {
-        self.reclaimer_wanted.fetch_add(1, Ordering::AcqRel);
+        self.signals.wanted.fetch_add(1, Ordering::AcqRel);
         let guard = self.reclaimer.lock().expect("no code panics while it holds the reclaimer");
-        self.reclaimer_wanted.fetch_sub(1, Ordering::AcqRel);
+        self.signals.wanted.fetch_sub(1, Ordering::AcqRel);
         guard
     }
 
     /// The reclaimer, if nobody has it and nobody waits for it: for whoever takes it again and again.
     pub(crate) fn try_lock_reclaimer(&self) -> Option<MutexGuard<'_, Reclaimer>> {
-        if self.reclaimer_wanted.load(Ordering::Acquire) > 0 {
+        if self.signals.wanted.load(Ordering::Acquire) > 0 {
             return None;
         }
         self.reclaimer.try_lock().ok()
@@ -268,13 +273,13 @@ impl Pager {
     #[inline]
     pub(crate) fn wants_reclaim(&self) -> bool {
         self.budget.charged() > self.start_above.load(Ordering::Relaxed)
-            || self.at_work.load(Ordering::Relaxed)
-            || self.starved.load(Ordering::Relaxed)
+            || self.signals.at_work.load(Ordering::Relaxed)
+            || self.signals.starved.load(Ordering::Relaxed)
     }
 
     /// Ends the reclaimer's sleep: somebody waits for room.
     pub(crate) fn wake_reclaimer(&self) {
-        self.starved.store(true, Ordering::Release);
+        self.signals.starved.store(true, Ordering::Release);
         if let Some(thread) = self.reclaimer_thread.get() {
             thread.unpark();
         }

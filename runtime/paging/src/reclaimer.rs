@@ -115,7 +115,7 @@ impl Reclaimer {
     /// One bounded piece of work.
     pub(crate) fn step(&mut self, pager: &Pager, now: Nanos) -> Step {
         let step = self.take_step(pager, now);
-        pager.at_work.store(self.working || pager.writing.load(Ordering::Acquire) > 0, Ordering::Relaxed);
+        pager.signals.at_work.store(self.working || pager.writing.load(Ordering::Acquire) > 0, Ordering::Relaxed);
         step
     }
 
@@ -123,7 +123,7 @@ impl Reclaimer {
         self.poll_writes(pager, now);
         let policy = pager.policy();
         let usage = pager.usage();
-        let starved = pager.starved.swap(false, Ordering::AcqRel);
+        let starved = pager.signals.starved.swap(false, Ordering::AcqRel);
         self.working |= starved || policy.is_low(&usage);
         if !self.working {
             return self.rest(&policy, pager);

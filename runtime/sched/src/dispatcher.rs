@@ -119,7 +119,7 @@ where
             let reaped = self.reap(now);
             let admitted = self.admit(now);
             self.dispatch();
-            let reclaimed = self.reclaim.as_mut().is_some_and(ReclaimHost::step);
+            let reclaimed = self.reclaim.as_mut().is_some_and(|host| host.step(now));
             if reaped || admitted || reclaimed {
                 last_activity = now;
             } else if self.in_system == 0 && self.frontend.is_finished() {

@@ -8,15 +8,12 @@ use yonder_units::Nanos;
 
 use crate::frontend::{Handler, Outcome, Timing};
 
-/// One worker's reference to the handler.
-pub(crate) struct Share<H>(pub(crate) Arc<H>);
-
 /// A request with its handler, its reply and its clock.
 pub(crate) struct Task<H: Handler> {
     pub(crate) request: Option<H::Request>,
     pub(crate) reply: Option<H::Reply>,
-    /// The worker's own reference, so that starting a request touches no shared counter.
-    pub(crate) handler: Option<Arc<Share<H>>>,
+    /// Lent by the worker while the task runs.
+    pub(crate) handler: Option<Arc<H>>,
     pub(crate) timing: Timing,
     pub(crate) started: Nanos,
 }
@@ -30,8 +27,8 @@ impl<H: Handler> Task<H> {
     /// A unithread's first instruction.
     pub(crate) fn run(&mut self) {
         let request = self.request.take().expect("a task is run once");
-        let handler = self.handler.take().expect("the worker gives the task its handler");
-        self.reply = Some(handler.0.handle(request));
+        let handler = self.handler.as_ref().expect("the worker gives the task its handler");
+        self.reply = Some(handler.handle(request));
     }
 
     pub(crate) fn outcome(&mut self) -> Outcome<H::Reply> {

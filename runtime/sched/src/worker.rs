@@ -20,7 +20,7 @@ use yonder_units::Nanos;
 use crate::config::{Idle, PollingDelegation, SchedConfig};
 use crate::frontend::Handler;
 use crate::park::Sleeper;
-use crate::task::{Share, Task};
+use crate::task::Task;
 
 /// Longest sleep of a worker whose unithreads all wait: the fabric is polled at least this often.
 const WAIT_SLEEP: Duration = Duration::from_micros(200);
@@ -67,7 +67,8 @@ pub(crate) struct WorkerShared {
 /// One worker thread's state.
 pub(crate) struct Worker<H: Handler> {
     pub(crate) port: WorkerPort,
-    pub(crate) handler: Arc<Share<H>>,
+    /// References to the handler that no task has: one moves with each task, so starting a request counts nothing.
+    handlers: Vec<Arc<H>>,
     pub(crate) shared: Arc<WorkerShared>,
     pub(crate) requests: Consumer<Unithread<Task<H>>>,
     pub(crate) finished: Producer<Unithread<Task<H>>>,
@@ -94,7 +95,7 @@ impl<H: Handler> Worker<H> {
     pub(crate) fn new(config: &SchedConfig, port: WorkerPort, handler: Arc<H>, links: Links<H>) -> Self {
         Self {
             port,
-            handler: Arc::new(Share(handler)),
+            handlers: vec![handler; config.max_inflight],
             shared: links.shared,
             requests: links.requests,
             finished: links.finished,
@@ -128,6 +129,9 @@ impl<H: Handler> Worker<H> {
             if self.inflight < self.max_inflight
                 && let Ok(unithread) = self.requests.pop()
             {
+                if let Ok(next) = self.requests.peek() {
+                    next.prefetch();
+                }
                 self.start(unithread, &mut yielded);
                 progress = true;
             } else if let Some(token) = yielded.pop_front() {
@@ -148,7 +152,7 @@ impl<H: Handler> Worker<H> {
         self.inflight += 1;
         let now = yonder_clock::now();
         let task = unithread.payload_mut();
-        task.handler = Some(Arc::clone(&self.handler));
+        task.handler = self.handlers.pop();
         task.started = now;
         task.timing.queued_ns = now.saturating_sub(task.timing.admitted);
         self.resume(unithread.start(Task::run), 0, now, yielded);
@@ -184,6 +188,7 @@ impl<H: Handler> Worker<H> {
         self.inflight -= 1;
         let faults = self.port.take_faults(token);
         let task = unithread.payload_mut();
+        self.handlers.extend(task.handler.take());
         task.timing.running_ns = ran;
         task.timing.waiting_ns = now.saturating_sub(task.started).saturating_sub(task.timing.running_ns);
         task.timing.major_faults = faults.major;

@@ -99,6 +99,13 @@ pub(crate) fn stack_pointer() -> usize {
     rsp
 }
 
+/// Begins to bring the cache line at `address` into this CPU's cache.
+#[inline(always)]
+pub(crate) fn prefetch_line(address: *const u8) {
+    // SAFETY: a prefetch has no effect that a program can see, whatever the address.
+    unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast()) };
+}
+
 /// Swaps the running side with the one in `context`. Returns when the other side exchanges the same context again.
 ///
 /// # Safety
