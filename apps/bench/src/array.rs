@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use yonder::sched::{
-    DispatchPolicy, Handler, Idle, PollingDelegation, Reclaim, SchedConfig, SchedStats, checkpoint, serve,
+    DispatchPolicy, Handler, Idle, InstallDelegation, PollingDelegation, Reclaim, SchedConfig, SchedStats, checkpoint,
+    serve,
 };
 use yonder::units::{LocalSize, Nanos, PAGE_BYTES};
 use yonder::{Access, Config, FarMemory, FaultPolicy, PagingError, Region};
@@ -110,6 +111,8 @@ pub struct ArrayResult {
     pub max_inflight: usize,
     /// Who waits for replies to leave: `on` (the dispatcher) or `off` (the worker).
     pub delegation: &'static str,
+    /// Who maps pages for a worker that has other requests to run: `on` (the dispatcher too) or `off` (the worker).
+    pub install_delegation: &'static str,
     /// Who made the reclaimer's steps: `thread` or `dispatcher`.
     pub reclaim: &'static str,
     /// Free share of local memory at which reclaim starts, in percent.
@@ -137,6 +140,8 @@ pub struct ArrayResult {
     pub major_faults: u64,
     /// Faults that needed none.
     pub minor_faults: u64,
+    /// Fetched pages that the dispatcher mapped.
+    pub helped_installs: u64,
     /// Bytes fetched.
     pub fetched_bytes: u64,
     /// Bytes written back.
@@ -215,6 +220,7 @@ impl Array {
             preempt_us: sched.preempt.map(|quantum| quantum.as_nanos() as f64 / 1e3),
             max_inflight: sched.max_inflight,
             delegation: delegation_name(sched.delegation),
+            install_delegation: install_delegation_name(sched.installs),
             reclaim: reclaim_name(sched.reclaim),
             reclaim_start_percent: settings.paging.shares.start_percent,
             reclaim_end_percent: settings.paging.shares.end_percent,
@@ -228,6 +234,7 @@ impl Array {
             dropped: generator.dropped,
             major_faults: after.major_faults - before.major_faults,
             minor_faults: after.minor_faults - before.minor_faults,
+            helped_installs: after.helped_installs - before.helped_installs,
             fetched_bytes: after.fetched_bytes - before.fetched_bytes,
             written_bytes: after.written_bytes - before.written_bytes,
             errors: generator.errors,
@@ -275,6 +282,15 @@ pub fn delegation_name(delegation: PollingDelegation) -> &'static str {
     match delegation {
         PollingDelegation::On => "on",
         PollingDelegation::Off => "off",
+    }
+}
+
+/// The name that flags and results use.
+#[must_use]
+pub fn install_delegation_name(installs: InstallDelegation) -> &'static str {
+    match installs {
+        InstallDelegation::On => "on",
+        InstallDelegation::Off => "off",
     }
 }
 

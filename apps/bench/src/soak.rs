@@ -97,6 +97,8 @@ pub struct SoakResult {
     pub p999_us: f64,
     /// Faults that needed a fetch.
     pub major_faults: u64,
+    /// Fetched pages that the dispatcher mapped.
+    pub helped_installs: u64,
     /// Faults that needed none.
     pub minor_faults: u64,
     /// Bytes fetched.
@@ -214,6 +216,7 @@ fn result(settings: &SoakSettings, far: &FarMemory, field: &Field, watch: &Watch
         p99_us: load.latency.p99_us,
         p999_us: load.latency.p999_us,
         major_faults: stats.major_faults,
+        helped_installs: stats.helped_installs,
         minor_faults: stats.minor_faults,
         fetched_bytes: stats.fetched_bytes,
         written_bytes: stats.written_bytes,

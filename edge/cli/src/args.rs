@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use yonder::FaultPolicy;
-use yonder::sched::{DispatchPolicy, PollingDelegation, Reclaim};
+use yonder::sched::{DispatchPolicy, InstallDelegation, PollingDelegation, Reclaim};
 use yonder::units::{LocalSize, parse_bytes, parse_duration};
 use yonder_load::{Distribution, Mix, Rate};
 use yonder_node::{Listen, ListenError, parse_listen};
@@ -192,7 +192,10 @@ pub(crate) struct ThreadArgs {
     pub(crate) preempt: Option<Duration>,
     /// Who waits until a reply has left: the dispatcher (on) or the worker (off)
     #[arg(long, value_name = "on|off", default_value = "on")]
-    pub(crate) delegation: Delegation,
+    pub(crate) delegation: Switch,
+    /// Who maps a page for a worker that has other requests to run: the dispatcher when it has time (on) or the worker (off)
+    #[arg(long, value_name = "on|off", default_value = "on")]
+    pub(crate) install_delegation: Switch,
     /// Who reclaims local memory
     #[arg(long, value_name = "WHO", default_value = "auto")]
     pub(crate) reclaim: ReclaimBy,
@@ -226,7 +229,7 @@ pub(crate) enum Dispatch {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Delegation {
+pub(crate) enum Switch {
     On,
     Off,
 }
@@ -271,11 +274,20 @@ impl From<Dispatch> for DispatchPolicy {
     }
 }
 
-impl From<Delegation> for PollingDelegation {
-    fn from(delegation: Delegation) -> Self {
-        match delegation {
-            Delegation::On => Self::On,
-            Delegation::Off => Self::Off,
+impl From<Switch> for PollingDelegation {
+    fn from(switch: Switch) -> Self {
+        match switch {
+            Switch::On => Self::On,
+            Switch::Off => Self::Off,
+        }
+    }
+}
+
+impl From<Switch> for InstallDelegation {
+    fn from(switch: Switch) -> Self {
+        match switch {
+            Switch::On => Self::On,
+            Switch::Off => Self::Off,
         }
     }
 }

@@ -36,6 +36,7 @@ impl From<&PagingArgs> for Setup {
             preempt: threads.preempt,
             max_inflight: threads.max_inflight,
             delegation: threads.delegation.into(),
+            installs: threads.install_delegation.into(),
             reclaim: threads.reclaim.wanted().unwrap_or_else(|| placement.reclaim()),
             cpus: placement.cpus,
             ..SchedConfig::default()

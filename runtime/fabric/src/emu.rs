@@ -21,8 +21,7 @@ use crate::{
 };
 
 /// What `emu://` may say, for messages.
-const USAGE: &str =
-    "type emu://?latency=2.5us&gbps=100, and if wanted depth=, size=, delay=1ms@0.01, error=0.001, drop=0.001, seed=";
+const USAGE: &str = "type emu://?latency=2.5us&gbps=100, and if wanted depth=, size=, delay=1ms@0.01, error=0.001, drop=0.001, seed=, reads=frames";
 /// Probabilities are kept in units of 2^-32.
 const CERTAIN: f64 = 4_294_967_296.0;
 
@@ -92,12 +91,22 @@ impl Link {
     }
 }
 
+/// Where the bytes of a read arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reads {
+    /// Pages are installed from far memory itself.
+    Mapped,
+    /// The fabric copies them into frames first, as one does that cannot map far memory.
+    Frames,
+}
+
 /// Far memory inside the process.
 #[derive(Debug)]
 pub struct EmuFabric {
     url: String,
     link: Arc<Link>,
     depth: usize,
+    reads: Reads,
     seeds: AtomicU64,
     free: Mutex<BTreeMap<u64, u64>>,
 }
@@ -113,8 +122,8 @@ impl EmuFabric {
     /// Opens the fabric that the query of `url` describes.
     pub fn from_query(url: &str, pairs: &[(String, String)]) -> Result<Self, FabricError> {
         let bad = |what: String| FabricError::BadUrl(format!("{url}: {what}: {USAGE}"));
-        let (mut latency, mut gbps, mut depth, mut size, mut seed) =
-            (2_500, 100.0, QUEUE_DEPTH_MAX, 1u64 << 36, 0x5eed);
+        let (mut latency, mut gbps, mut depth, mut size, mut seed, mut reads) =
+            (2_500, 100.0, QUEUE_DEPTH_MAX, 1u64 << 36, 0x5eed, Reads::Mapped);
         let control = EmuControl::default();
         let chance = |key: &str, text: &str| {
             let value = text.parse::<f64>().ok().filter(|value| (0.0..=1.0).contains(value));
@@ -129,6 +138,13 @@ impl EmuFabric {
                 "gbps" => gbps = number(value)?,
                 "depth" => depth = number(value)? as usize,
                 "size" => size = parse_bytes(value).map_err(|error| bad(error.to_string()))?,
+                "reads" => {
+                    reads = match value.as_str() {
+                        "mapped" => Reads::Mapped,
+                        "frames" => Reads::Frames,
+                        _ => return Err(bad(format!("reads={value} is neither mapped nor frames"))),
+                    }
+                }
                 "seed" => seed = number(value)? as u64,
                 "error" => control.set_errors(chance(key, value)?),
                 "drop" => control.set_drops(chance(key, value)?),
@@ -147,7 +163,7 @@ impl EmuFabric {
             return Err(bad(format!("gbps={gbps} is negative (0 means without limit)")));
         }
         let page_time = if gbps == 0.0 { 0 } else { (PAGE_BYTES as f64 * 8.0 / gbps) as Nanos };
-        Self::new(url, Model { latency, page_time, depth, size, seed }, control)
+        Self::new(url, Model { latency, page_time, depth, size, seed, reads }, control)
     }
 
     fn new(url: &str, model: Model, control: EmuControl) -> Result<Self, FabricError> {
@@ -165,6 +181,7 @@ impl EmuFabric {
             url: url.to_owned(),
             link: Arc::new(link),
             depth: model.depth,
+            reads: model.reads,
             seeds: AtomicU64::new(model.seed),
             free: Mutex::new(BTreeMap::from([(0, bytes)])),
         })
@@ -183,6 +200,7 @@ struct Model {
     depth: usize,
     size: u64,
     seed: u64,
+    reads: Reads,
 }
 
 impl Fabric for EmuFabric {
@@ -236,7 +254,7 @@ impl Fabric for EmuFabric {
     }
 
     fn mapped(&self) -> Option<&Arc<Mapping>> {
-        Some(&self.link.memory)
+        (self.reads == Reads::Mapped).then_some(&self.link.memory)
     }
 }
 

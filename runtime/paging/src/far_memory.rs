@@ -12,6 +12,7 @@ use yonder_units::{Nanos, PAGE_BYTES, pages_for};
 
 use crate::config::Config;
 use crate::error::FarError;
+use crate::handover::InstallHelper;
 use crate::pager::Pager;
 use crate::pin::pin_this_thread;
 use crate::reclaimer::Step;
@@ -113,6 +114,12 @@ impl FarMemory {
     pub fn host_reclaim(&self) -> ReclaimHost {
         self.pager().signals.hosted_steps.fetch_add(1, Ordering::AcqRel);
         ReclaimHost { far: self.clone(), next_look: 0 }
+    }
+
+    /// Makes installs for the worker whose port has number `port`: for a thread that has time while the worker has none.
+    #[must_use]
+    pub fn help_install(&self, port: u16) -> InstallHelper {
+        InstallHelper::new(self.clone(), port)
     }
 
     /// Limit of local memory in bytes.

@@ -12,6 +12,7 @@ use yonder_units::{Nanos, PageIndex};
 use crate::budget::Account;
 use crate::config::FaultPolicy;
 use crate::error::PagingCause;
+use crate::handover::Installs;
 use crate::pager::{Local, Pager};
 use crate::port::{FetchRequest, Port, PortInner};
 use crate::region::RegionCore;
@@ -150,7 +151,7 @@ impl<'a> Toucher<'a> {
                 yonder_unithread::suspend();
             }
             Self::Unithread { port, may_yield: MayYield::Never, .. } => {
-                port.poll(&mut port.lock(), pager, yonder_clock::now());
+                port.poll(&mut port.lock(), pager, yonder_clock::now(), Installs::Own);
                 std::thread::yield_now();
             }
             Self::Thread => std::thread::yield_now(),
@@ -229,7 +230,7 @@ fn wait_as_unithread(pager: &Pager, port: &Port, token: u32, may_yield: MayYield
             yonder_unithread::suspend();
             return port.lock().outcome(token).expect("a parked unithread is resumed when its wait is over");
         }
-        port.poll(&mut inner, pager, now);
+        port.poll(&mut inner, pager, now, Installs::Own);
         if let Some(outcome) = inner.outcome(token) {
             return outcome;
         }
@@ -251,7 +252,7 @@ fn fetch_as_thread(
     }
     let mut spins = 0;
     loop {
-        port.poll(&mut inner, pager, yonder_clock::now());
+        port.poll(&mut inner, pager, yonder_clock::now(), Installs::Own);
         if let Some((result, _)) = inner.outcome(TOKEN) {
             port.stats.total.record(yonder_clock::now().saturating_sub(entered));
             return Attempt::Over(result);

@@ -5,7 +5,7 @@
 //! `runtime/sched` binds a [`WorkerPort`], so that faults on its unithreads yield; any other thread waits inline.
 //!
 //! Files: `fault` is the fault path, `port` the fetches of one thread and their completions, `reclaimer` the two hands,
-//! `release` the way back of freed ranges; `budget`, `frames` and `gate` are the three small locks-free structures they
+//! `handover` what a port lets another thread install, `release` the way back of freed ranges; `budget`, `frames` and `gate` are the three small locks-free structures they
 //! share. `core/pagetable` and `core/reclaim` decide; this crate performs.
 //!
 //! Invariants, each asserted where it could break:
@@ -26,6 +26,7 @@ mod far_memory;
 mod fault;
 mod frames;
 mod gate;
+mod handover;
 mod pager;
 mod pin;
 mod port;
@@ -38,6 +39,7 @@ mod worker;
 pub use config::{Config, ConfigError, Deadlines, FaultPolicy, Verify};
 pub use error::{FarError, PagingCause, PagingError};
 pub use far_memory::{FarMemory, ReclaimHost};
+pub use handover::{InstallHelper, Installs};
 pub use pin::pin_this_thread;
 pub use region::{Access, Hold, Region};
 pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats};

@@ -17,6 +17,7 @@ use yonder_units::{FrameIndex, Nanos, PageIndex};
 
 use crate::config::FaultPolicy;
 use crate::error::PagingCause;
+use crate::handover::{Answer, HANDED_OVER_MAX, Handover, Installs, Order, Window};
 use crate::pager::{Pager, Source};
 use crate::region::RegionCore;
 use crate::stats::PortStats;
@@ -42,6 +43,7 @@ pub(crate) struct Port {
     outstanding: AtomicU32,
     pub(crate) stats: PortStats,
     pub(crate) policy: FaultPolicy,
+    pub(crate) handover: Handover,
 }
 
 pub(crate) struct PortInner {
@@ -59,7 +61,15 @@ pub(crate) struct PortInner {
     /// Parked unithreads that look again at every turn of their scheduler.
     pub(crate) retry: Vec<u32>,
     /// The regions this port has fetched for, so that completions need no shared table.
-    regions: Box<[Option<Arc<RegionCore>>]>,
+    regions: Box<[Known]>,
+    window: Window,
+}
+
+/// A region that a port knows, with the references that it lends to whoever installs for it.
+#[derive(Clone, Default)]
+struct Known {
+    core: Option<Arc<RegionCore>>,
+    lendable: [Option<Arc<RegionCore>>; HANDED_OVER_MAX],
 }
 
 /// One token's wait.
@@ -81,6 +91,8 @@ enum Phase {
     Backoff(Nanos),
     /// The bytes are here; the page is not mapped yet.
     Arrived,
+    /// The bytes are here; another thread maps the page.
+    HandedOver,
 }
 
 struct Fetch {
@@ -122,9 +134,17 @@ impl Port {
             waiters: vec![Waiting::idle(); tokens].into_boxed_slice(),
             ready: Vec::with_capacity(tokens),
             retry: Vec::with_capacity(tokens),
-            regions: vec![None; REGISTRATIONS_MAX].into_boxed_slice(),
+            regions: vec![Known::default(); REGISTRATIONS_MAX].into_boxed_slice(),
+            window: Window::new(),
         };
-        Self { id, inner: Mutex::new(inner), outstanding: AtomicU32::new(0), stats: PortStats::new(), policy }
+        Self {
+            id,
+            inner: Mutex::new(inner),
+            outstanding: AtomicU32::new(0),
+            stats: PortStats::new(),
+            policy,
+            handover: Handover::new(),
+        }
     }
 
     /// The port's state. Uncontended but for the end of a region.
@@ -143,8 +163,8 @@ impl Port {
     }
 
     /// Handles what has arrived: maps pages, wakes waiters, posts failed reads again.
-    pub(crate) fn poll(&self, inner: &mut PortInner, pager: &Pager, now: Nanos) {
-        inner.poll(self, pager, now);
+    pub(crate) fn poll(&self, inner: &mut PortInner, pager: &Pager, now: Nanos, installs: Installs) {
+        inner.poll(self, pager, now, installs);
         self.publish(inner);
     }
 
@@ -169,7 +189,7 @@ impl PortInner {
     /// Starts the fetch of a page whose entry the caller has moved to `Fetching` with this port and slot.
     pub(crate) fn start(&mut self, request: &FetchRequest<'_>, port: &Port, pager: &Pager) {
         let region = request.region.number;
-        self.regions[region as usize].get_or_insert_with(|| Arc::clone(request.region));
+        self.regions[region as usize].learn(request.region);
         let fetch = &mut self.fetches[usize::from(request.slot)];
         assert!(fetch.phase == Phase::Free, "slot {} of port {} is in use", request.slot, self.id);
         *fetch = Fetch {
@@ -242,17 +262,20 @@ impl PortInner {
     pub(crate) fn forget_region(&mut self, region: u32) {
         let busy = self.fetches.iter().any(|fetch| fetch.phase != Phase::Free && fetch.region == region);
         assert!(!busy, "a region ended with a fetch in flight");
-        self.regions[region as usize] = None;
+        self.regions[region as usize] = Known::default();
     }
 
-    fn poll(&mut self, port: &Port, pager: &Pager, now: Nanos) {
+    fn poll(&mut self, port: &Port, pager: &Pager, now: Nanos, installs: Installs) {
         if self.in_flight() == 0 {
             return;
+        }
+        if self.window.out() > 0 {
+            self.see_to_handed_over(port, pager, now, installs);
         }
         let mut completions = std::mem::take(&mut self.completions);
         self.queue.poll(now, &mut completions);
         for completion in completions.drain(..) {
-            self.complete(completion, port, pager, now);
+            self.complete(completion, port, pager, now, installs);
         }
         self.completions = completions;
         if !self.deferred.is_empty() {
@@ -264,7 +287,7 @@ impl PortInner {
         }
     }
 
-    fn complete(&mut self, completion: Completion, port: &Port, pager: &Pager, now: Nanos) {
+    fn complete(&mut self, completion: Completion, port: &Port, pager: &Pager, now: Nanos, installs: Installs) {
         let (slot, generation) = (completion.id.0 as u16, (completion.id.0 >> 16) as u32);
         let fetch = &mut self.fetches[usize::from(slot)];
         assert!(
@@ -276,8 +299,10 @@ impl PortInner {
                 let fetch = &mut self.fetches[usize::from(slot)];
                 (fetch.phase, fetch.arrived) = (Phase::Arrived, now);
                 port.stats.fetch.record(now.saturating_sub(fetch.posted));
-                if !self.map(slot, port, pager) {
-                    self.deferred.push(slot);
+                if installs == Installs::HandOver && self.window.has_room(now) && port.handover.is_helped() {
+                    self.hand_over(slot, port, now);
+                } else {
+                    self.map_or_defer(slot, port, pager);
                 }
             }
             Status::Done => self.failed(slot, PagingCause::Poisoned, port, pager, now),
@@ -305,6 +330,59 @@ impl PortInner {
         }
     }
 
+    /// Lets the port's helper map the page of an arrived fetch.
+    fn hand_over(&mut self, slot: u16, port: &Port, now: Nanos) {
+        let source = self.source(slot);
+        let fetch = &mut self.fetches[usize::from(slot)];
+        fetch.phase = Phase::HandedOver;
+        let (page, region) = (fetch.page, self.regions[fetch.region as usize].lend());
+        self.window.handed_over(now);
+        port.handover.hand_over(Order { slot, page, source, region });
+    }
+
+    /// Ends the fetches whose pages the helper has mapped; maps the others itself if the helper is late, or if there is
+    /// nothing better to do.
+    #[inline]
+    fn see_to_handed_over(&mut self, port: &Port, pager: &Pager, now: Nanos, installs: Installs) {
+        while let Some(Answer { order, is_mapped, at }) = port.handover.answer() {
+            self.window.answered(now);
+            let slot = self.regain(order);
+            if is_mapped {
+                port.stats.helped_installs.add(1);
+                self.mapped(slot, at, port, pager);
+            } else {
+                self.deferred.push(slot);
+            }
+        }
+        let is_late = self.window.is_late(now);
+        if !is_late && installs == Installs::HandOver {
+            return;
+        }
+        while let Some(order) = port.handover.take_back() {
+            self.window.taken_back();
+            let slot = self.regain(order);
+            self.map_or_defer(slot, port, pager);
+        }
+        if is_late {
+            self.window.close(now);
+        }
+    }
+
+    /// The fetch of an order that is no longer handed over.
+    fn regain(&mut self, order: Order) -> u16 {
+        let fetch = &mut self.fetches[usize::from(order.slot)];
+        assert!(fetch.phase == Phase::HandedOver && fetch.page == order.page, "an order for a fetch that is over");
+        fetch.phase = Phase::Arrived;
+        self.regions[fetch.region as usize].regain(order.region);
+        order.slot
+    }
+
+    fn map_or_defer(&mut self, slot: u16, port: &Port, pager: &Pager) {
+        if !self.map(slot, port, pager) {
+            self.deferred.push(slot);
+        }
+    }
+
     /// Maps the page of an arrived fetch and ends the fetch; false if the block is swept or the kernel has no page now.
     fn map(&mut self, slot: u16, port: &Port, pager: &Pager) -> bool {
         let (page, region) = {
@@ -314,12 +392,16 @@ impl PortInner {
         if !pager.map_arrived(region, page, self.source(slot)) {
             return false;
         }
-        let mapped = yonder_clock::now();
-        port.stats.install.record(mapped.saturating_sub(self.fetches[usize::from(slot)].arrived));
+        self.mapped(slot, yonder_clock::now(), port, pager);
+        true
+    }
+
+    /// Ends the fetch of a page that was mapped at `at`.
+    fn mapped(&mut self, slot: u16, at: Nanos, port: &Port, pager: &Pager) {
+        port.stats.install.record(at.saturating_sub(self.fetches[usize::from(slot)].arrived));
         port.stats.fetched_pages.add(1);
         pager.set_node_lost(false);
-        self.end(slot, MAPPED, mapped, pager);
-        true
+        self.end(slot, MAPPED, at, pager);
     }
 
     /// A read has failed: it is posted again later, until its deadline.
@@ -401,7 +483,9 @@ impl PortInner {
                     true
                 }
                 Phase::Backoff(at) => now >= at && self.post(slot, now),
-                Phase::Free | Phase::Posted => unreachable!("a deferred fetch is neither over nor posted"),
+                Phase::Free | Phase::Posted | Phase::HandedOver => {
+                    unreachable!("a deferred fetch is neither over nor under way")
+                }
             };
             if over {
                 self.deferred.swap_remove(index);
@@ -422,7 +506,25 @@ impl PortInner {
     }
 
     fn region(&self, number: u32) -> &Arc<RegionCore> {
-        self.regions[number as usize].as_ref().expect("a region is known from its first fetch to its end")
+        self.regions[number as usize].core.as_ref().expect("a region is known from its first fetch to its end")
+    }
+}
+
+impl Known {
+    fn learn(&mut self, region: &Arc<RegionCore>) {
+        if self.core.is_none() {
+            self.core = Some(Arc::clone(region));
+            self.lendable = std::array::from_fn(|_| Some(Arc::clone(region)));
+        }
+    }
+
+    fn lend(&mut self) -> Arc<RegionCore> {
+        self.lendable.iter_mut().find_map(Option::take).expect("no more are lent than the window allows")
+    }
+
+    fn regain(&mut self, region: Arc<RegionCore>) {
+        let place = self.lendable.iter_mut().find(|place| place.is_none()).expect("it was lent from here");
+        *place = Some(region);
     }
 }
 

@@ -144,6 +144,8 @@ pub struct Stats {
     pub zero_faults: u64,
     /// Of the minor faults, second chances from standby.
     pub rescues: u64,
+    /// Fetched pages that another thread than their worker mapped.
+    pub helped_installs: u64,
     /// Of the minor faults, waits for a fetch that was on its way.
     pub joins: u64,
     /// Accesses that ended in a paging error.
@@ -192,6 +194,7 @@ pub(crate) struct PortStats {
     pub(crate) major_faults: Counter,
     pub(crate) zero_faults: Counter,
     pub(crate) rescues: Counter,
+    pub(crate) helped_installs: Counter,
     pub(crate) joins: Counter,
     pub(crate) paging_errors: Counter,
     pub(crate) fetch_retries: Counter,
@@ -209,6 +212,7 @@ impl PortStats {
             major_faults: Counter::default(),
             zero_faults: Counter::default(),
             rescues: Counter::default(),
+            helped_installs: Counter::default(),
             joins: Counter::default(),
             paging_errors: Counter::default(),
             fetch_retries: Counter::default(),
@@ -225,6 +229,7 @@ impl PortStats {
         stats.major_faults += self.major_faults.get();
         stats.zero_faults += self.zero_faults.get();
         stats.rescues += self.rescues.get();
+        stats.helped_installs += self.helped_installs.get();
         stats.joins += self.joins.get();
         stats.minor_faults += self.zero_faults.get() + self.rescues.get() + self.joins.get();
         stats.paging_errors += self.paging_errors.get();

@@ -12,6 +12,7 @@ use yonder_units::Nanos;
 use crate::config::FaultPolicy;
 use crate::error::FarError;
 use crate::far_memory::FarMemory;
+use crate::handover::Installs;
 use crate::pager::Pager;
 use crate::port::Port;
 
@@ -57,13 +58,13 @@ impl WorkerPort {
         self.id
     }
 
-    /// Maps what has arrived. Appends to `ready` the unithreads whose pages are there, and to `retry` those that wait
+    /// Maps what has arrived, or hands it over as `installs` allows. Appends to `ready` the unithreads whose pages are there, and to `retry` those that wait
     /// for something else and look again when they are resumed.
     #[inline]
-    pub fn poll(&self, now: Nanos, ready: &mut Vec<u32>, retry: &mut Vec<u32>) {
+    pub fn poll(&self, now: Nanos, installs: Installs, ready: &mut Vec<u32>, retry: &mut Vec<u32>) {
         let port = self.port();
         let mut inner = port.lock();
-        port.poll(&mut inner, &self.pager, now);
+        port.poll(&mut inner, &self.pager, now, installs);
         ready.append(&mut inner.ready);
         retry.append(&mut inner.retry);
     }
@@ -115,7 +116,7 @@ pub(crate) fn poll_own_port(pager: &Pager, now: Nanos) {
         && bound == pager.id
     {
         let port = pager.port(port);
-        port.poll(&mut port.lock(), pager, now);
+        port.poll(&mut port.lock(), pager, now, Installs::Own);
     }
 }
 

@@ -17,6 +17,15 @@ pub enum PollingDelegation {
     Off,
 }
 
+/// Who maps pages that have arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InstallDelegation {
+    /// The dispatcher maps some for a worker that has other unithreads to run, when it has nothing else to do itself.
+    On,
+    /// Each worker maps its own.
+    Off,
+}
+
 /// What threads do when there is nothing to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Idle {
@@ -47,6 +56,8 @@ pub struct SchedConfig {
     pub stack_bytes: usize,
     /// Who waits until a reply has left.
     pub delegation: PollingDelegation,
+    /// Who maps pages that have arrived.
+    pub installs: InstallDelegation,
     /// What threads do when there is nothing to do.
     pub idle: Idle,
     /// CPU of the dispatcher, then of each worker. Empty: threads are not pinned.
@@ -76,6 +87,7 @@ impl Default for SchedConfig {
             unithreads: 1024,
             stack_bytes: yonder_unithread::STACK_BYTES_DEFAULT,
             delegation: PollingDelegation::On,
+            installs: InstallDelegation::On,
             idle: Idle::SleepAfter(Duration::from_micros(100)),
             cpus: Vec::new(),
             reclaim: Reclaim::Thread,

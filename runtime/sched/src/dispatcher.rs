@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 use yonder_dispatch::{Chooser, WorkerView};
-use yonder_paging::{FarError, FarMemory, ReclaimHost, WorkerPort, pin_this_thread};
+use yonder_paging::{FarError, FarMemory, InstallHelper, ReclaimHost, WorkerPort, pin_this_thread};
 use yonder_unithread::{Pool, Unithread};
 use yonder_units::Nanos;
 
-use crate::config::{Idle, Reclaim, SchedConfig, SchedConfigError};
+use crate::config::{Idle, InstallDelegation, Reclaim, SchedConfig, SchedConfigError};
 use crate::frontend::{Activity, Done, Frontend, Handler, Outcome};
 use crate::park::Sleeper;
 use crate::task::{SchedStats, Task};
@@ -47,6 +47,8 @@ struct Desk<H: Handler> {
     requests: Producer<Unithread<Task<H>>>,
     finished: Consumer<Unithread<Task<H>>>,
     port: u16,
+    /// Maps pages for the worker, if installs are delegated.
+    helper: Option<InstallHelper>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -120,7 +122,9 @@ where
             let admitted = self.admit(now);
             self.dispatch();
             let reclaimed = self.reclaim.as_mut().is_some_and(|host| host.step(now));
-            if reaped || admitted || reclaimed {
+            // Last, and one at a time: its own work comes first, because nobody else does that.
+            let helped = !reaped && !admitted && self.help_install();
+            if reaped || admitted || reclaimed || helped {
                 last_activity = now;
             } else if self.in_system == 0 && self.frontend.is_finished() {
                 return;
@@ -128,6 +132,15 @@ where
                 self.rest(now.saturating_sub(last_activity));
             }
         }
+    }
+
+    /// Maps one page for each worker that has handed one over.
+    fn help_install(&mut self) -> bool {
+        let mut helped = false;
+        for desk in &mut self.desks {
+            helped |= desk.helper.as_mut().is_some_and(InstallHelper::step);
+        }
+        helped
     }
 
     /// Takes requests from the frontend.
@@ -249,12 +262,20 @@ fn open_desks<H: Handler>(
         let wake_dispatcher: Arc<dyn Fn() + Send + Sync> = match config.idle {
             // A dispatcher that never sleeps need not be asked whether it does, at the price of a fence a request.
             Idle::BusyPoll => Arc::new(|| ()),
-            Idle::SleepAfter(_) => Arc::new(move || sleeper.wake(|| waker())),
+            Idle::SleepAfter(_) => {
+                let sleeper = Arc::clone(&sleeper);
+                Arc::new(move || sleeper.wake(|| waker()))
+            }
         };
-        let links =
-            Links { shared: Arc::clone(&shared), requests: take_requests, finished: give_finished, wake_dispatcher };
+        let links = Links {
+            shared: Arc::clone(&shared),
+            requests: take_requests,
+            finished: give_finished,
+            wake_dispatcher,
+            dispatcher: sleeper,
+        };
         let (ready, is_ready) = mpsc::channel();
-        let (config_copy, far, handler) = (config.clone(), far.clone(), Arc::clone(handler));
+        let (config_copy, far_memory, far, handler) = (config.clone(), far, far.clone(), Arc::clone(handler));
         let thread = std::thread::Builder::new().name(format!("yonder-worker-{worker}")).spawn(move || {
             if let Some(cpu) = config_copy.cpus.get(worker + 1) {
                 pin_this_thread(*cpu);
@@ -269,7 +290,10 @@ fn open_desks<H: Handler>(
         })?;
         let bound = is_ready.recv().expect("a worker answers before it ends");
         match bound {
-            Ok(port) => desks.push(Desk { shared, requests, finished, port, thread: Some(thread) }),
+            Ok(port) => {
+                let helper = (config.installs == InstallDelegation::On).then(|| far_memory.help_install(port));
+                desks.push(Desk { shared, requests, finished, port, helper, thread: Some(thread) });
+            }
             Err(error) => {
                 stop(&mut desks);
                 return Err(error.into());

@@ -21,7 +21,7 @@ pub mod sync;
 mod task;
 mod worker;
 
-pub use config::{Idle, PollingDelegation, Reclaim, SchedConfig, SchedConfigError};
+pub use config::{Idle, InstallDelegation, PollingDelegation, Reclaim, SchedConfig, SchedConfigError};
 pub use dispatcher::{SchedError, serve};
 pub use frontend::{Activity, Done, Frontend, Handler, Outcome, Timing};
 pub use task::{SchedStats, StageQuantiles};

@@ -23,6 +23,12 @@ impl Sleeper {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
+    /// Whether it sleeps, or is about to. A hint.
+    #[inline]
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed)
+    }
+
     /// Wakes the sleeper by `wake` if it sleeps. Called after the work has been made visible.
     #[inline]
     pub(crate) fn wake(&self, wake: impl FnOnce()) {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rtrb::{Consumer, Producer};
-use yonder_paging::WorkerPort;
+use yonder_paging::{Installs, WorkerPort};
 use yonder_unithread::{Resumed, Running, Unithread};
 use yonder_units::Nanos;
 
@@ -73,6 +73,7 @@ pub(crate) struct Worker<H: Handler> {
     pub(crate) requests: Consumer<Unithread<Task<H>>>,
     pub(crate) finished: Producer<Unithread<Task<H>>>,
     pub(crate) wake_dispatcher: Arc<dyn Fn() + Send + Sync>,
+    dispatcher: Arc<Sleeper>,
     /// Suspended unithreads by their id, with the time each has run so far.
     parked: Vec<Option<(Running<Task<H>>, Nanos)>>,
     inflight: usize,
@@ -89,6 +90,7 @@ pub(crate) struct Links<H: Handler> {
     pub(crate) requests: Consumer<Unithread<Task<H>>>,
     pub(crate) finished: Producer<Unithread<Task<H>>>,
     pub(crate) wake_dispatcher: Arc<dyn Fn() + Send + Sync>,
+    pub(crate) dispatcher: Arc<Sleeper>,
 }
 
 impl<H: Handler> Worker<H> {
@@ -100,6 +102,7 @@ impl<H: Handler> Worker<H> {
             requests: links.requests,
             finished: links.finished,
             wake_dispatcher: links.wake_dispatcher,
+            dispatcher: links.dispatcher,
             parked: (0..config.unithreads).map(|_| None).collect(),
             inflight: 0,
             max_inflight: config.max_inflight,
@@ -117,7 +120,8 @@ impl<H: Handler> Worker<H> {
         let mut last_progress = yonder_clock::now();
         loop {
             let now = yonder_clock::now();
-            self.port.poll(now, &mut ready, &mut retry);
+            let installs = if self.has_other_work(&yielded) { Installs::HandOver } else { Installs::Own };
+            self.port.poll(now, installs, &mut ready, &mut retry);
             let mut progress = !ready.is_empty();
             for token in ready.drain(..) {
                 self.resume_parked(token, &mut yielded);
@@ -146,6 +150,12 @@ impl<H: Handler> Worker<H> {
             }
             self.rest(now.saturating_sub(last_progress));
         }
+    }
+
+    /// Whether a unithread could run while somebody else maps a page, and somebody is awake to do it.
+    fn has_other_work(&self, yielded: &VecDeque<u32>) -> bool {
+        let has_request = self.inflight < self.max_inflight && !self.requests.is_empty();
+        (has_request || !yielded.is_empty()) && !self.dispatcher.is_asleep()
     }
 
     fn start(&mut self, mut unithread: Unithread<Task<H>>, yielded: &mut VecDeque<u32>) {

@@ -33,8 +33,9 @@ pub use yonder_units as units;
 /// Servers whose requests yield on page faults.
 pub mod sched {
     pub use yonder_sched::{
-        Activity, DispatchPolicy, Done, Frontend, Handler, Idle, Outcome, PollingDelegation, Reclaim, SchedConfig,
-        SchedConfigError, SchedError, SchedStats, StageQuantiles, Timing, checkpoint, serve, yield_now,
+        Activity, DispatchPolicy, Done, Frontend, Handler, Idle, InstallDelegation, Outcome, PollingDelegation,
+        Reclaim, SchedConfig, SchedConfigError, SchedError, SchedStats, StageQuantiles, Timing, checkpoint, serve,
+        yield_now,
     };
 }
 
