@@ -24,7 +24,7 @@ use crate::BenchError;
 /// Requests handed to a worker ahead of time: few, so that the single queue stays single.
 const WORKER_QUEUE: usize = 8;
 /// The same where the dispatcher reclaims: enough to keep a worker busy for one of its steps.
-const WORKER_QUEUE_RECLAIMING: usize = 64;
+const WORKER_QUEUE_RECLAIMING: usize = 24;
 /// Words of a page that are read: the first words of its first 60 cache lines.
 const LINES: u64 = 60;
 

@@ -63,6 +63,8 @@ pub(crate) struct PortInner {
     /// The regions this port has fetched for, so that completions need no shared table.
     regions: Box<[Known]>,
     window: Window,
+    /// Who will probably make the installs of the fetches that start now: what the last poll said.
+    installs: Installs,
 }
 
 /// A region that a port knows, with the references that it lends to whoever installs for it.
@@ -136,6 +138,7 @@ impl Port {
             retry: Vec::with_capacity(tokens),
             regions: vec![Known::default(); REGISTRATIONS_MAX].into_boxed_slice(),
             window: Window::new(),
+            installs: Installs::Own,
         };
         Self {
             id,
@@ -206,8 +209,8 @@ impl PortInner {
             last_failure: PagingCause::TimedOut,
         };
         let now = yonder_clock::now();
-        if request.frame.is_none() {
-            // The bytes will be copied from where they are: a NIC would have put them into the cache by then.
+        if request.frame.is_none() && self.installs == Installs::Own {
+            // The bytes will be copied from where they are, by this CPU: a NIC would have put them into a cache by then.
             let (mapping, offset) = pager.resolve(self.source(request.slot));
             mapping.prefetch_page(offset);
         }
@@ -266,16 +269,17 @@ impl PortInner {
     }
 
     fn poll(&mut self, port: &Port, pager: &Pager, now: Nanos, installs: Installs) {
+        self.installs = if port.handover.is_helped() { installs } else { Installs::Own };
         if self.in_flight() == 0 {
             return;
         }
         if self.window.out() > 0 {
-            self.see_to_handed_over(port, pager, now, installs);
+            self.see_to_handed_over(port, pager, now, self.installs);
         }
         let mut completions = std::mem::take(&mut self.completions);
         self.queue.poll(now, &mut completions);
         for completion in completions.drain(..) {
-            self.complete(completion, port, pager, now, installs);
+            self.complete(completion, port, pager, now, self.installs);
         }
         self.completions = completions;
         if !self.deferred.is_empty() {
@@ -299,7 +303,7 @@ impl PortInner {
                 let fetch = &mut self.fetches[usize::from(slot)];
                 (fetch.phase, fetch.arrived) = (Phase::Arrived, now);
                 port.stats.fetch.record(now.saturating_sub(fetch.posted));
-                if installs == Installs::HandOver && self.window.has_room(now) && port.handover.is_helped() {
+                if installs == Installs::HandOver && self.window.has_room(now) {
                     self.hand_over(slot, port, now);
                 } else {
                     self.map_or_defer(slot, port, pager);

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use yonder_fabric::{EmuControl, EmuFabric};
-use yonder_paging::{Access, Config, Deadlines, FarMemory, FaultPolicy, PagingError, Region, no_yield};
+use yonder_paging::{Access, Config, Deadlines, FarMemory, FaultPolicy, PagingError, Region, Stats, no_yield};
 use yonder_sched::{
-    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, Outcome, PollingDelegation, Reclaim, SchedConfig,
-    SchedStats, Timing, checkpoint, serve, sync, yield_now,
+    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, InstallDelegation, Outcome, PollingDelegation, Reclaim,
+    SchedConfig, SchedStats, Timing, checkpoint, serve, sync, yield_now,
 };
 use yonder_units::{Nanos, PAGE_BYTES};
 
@@ -87,9 +87,10 @@ impl Handler for Increment {
     }
 }
 
-/// Runs 40,000 increments on random pages under `config` and checks every page's count.
-fn increments_are_exact(config: &SchedConfig, access: Access) {
-    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+/// Runs 40,000 increments on random pages under `config` and checks every page's count. Returns what far memory counted,
+/// or `None` where userfaultfd is missing.
+fn increments_are_exact(config: &SchedConfig, access: Access) -> Option<Stats> {
+    let (far, _) = far(Config::with_local(LOCAL))?;
     let region = far.region(PAGES * PAGE).unwrap().with_access(access);
     let handler = Arc::new(Increment { region, locks: (0..16).map(|_| sync::Mutex::new(())).collect() });
     let pages = (0..40_000u64).map(|turn| turn.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).map(|random| random % PAGES);
@@ -105,6 +106,7 @@ fn increments_are_exact(config: &SchedConfig, access: Access) {
     let faults: u64 = script.replies.iter().map(|done| u64::from(done.timing.major_faults)).sum();
     assert!(faults > 0, "nothing was far");
     assert!(far.stats().peak_pages <= LOCAL / PAGE);
+    Some(far.stats())
 }
 
 #[test]
@@ -141,6 +143,15 @@ fn workers_that_wait_for_replies_and_a_dispatcher_that_reclaims() {
         ..SchedConfig::default()
     };
     increments_are_exact(&config, Access::Trap);
+}
+
+#[test]
+fn a_dispatcher_that_maps_pages_for_its_worker() {
+    let config = SchedConfig { idle: Idle::BusyPoll, worker_queue: 64, ..SchedConfig::default() };
+    let Some(stats) = increments_are_exact(&config, Access::Probe) else { return };
+    assert!(stats.helped_installs > 0, "the dispatcher never helped");
+    let own = SchedConfig { installs: InstallDelegation::Off, ..config };
+    assert_eq!(increments_are_exact(&own, Access::Probe).map(|stats| stats.helped_installs), Some(0));
 }
 
 #[test]
