@@ -1,0 +1,293 @@
+//! [`PageTable`]: where every page of every address space is.
+//!
+//! A bucket is two cache lines: eight tags, which say whose page a slot is, and eight entries, which say where it is. The
+//! pages of a *run* (64 pages of one address space, aligned) fall into buckets beside each other, so that a run adds at
+//! most one page to a bucket; where a run begins is a hash. See [`crate::Allocator`] for what that saves.
+//!
+//! Who touches what: the allocator alone inserts and removes, under `&mut` of itself; any thread looks up, maps, and reads.
+//! An entry changes by compare-and-swap in one transition function. A removed page keeps its tag until
+//! [`PageTable::forget`], which the owner calls when no thread can still be looking at the slot.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::address::{Permission, PhysicalPage, Pid, VirtualPage};
+
+/// Slots of a bucket: tags and entries fill two cache lines.
+pub const SLOTS_PER_BUCKET: usize = 8;
+/// Slots for each physical page: room for buckets that differ, and for more virtual than physical pages.
+const SLOTS_PER_PAGE: u64 = 2;
+/// Pages of a run.
+pub(crate) const RUN_PAGES: u32 = 64;
+/// No page has this tag, because no address space has number 0.
+const NOBODY: u64 = 0;
+
+/// A hash table of page table entries whose buckets never overflow.
+#[derive(Debug)]
+pub struct PageTable {
+    buckets: Box<[Bucket]>,
+    seed: u64,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Bucket {
+    tags: [AtomicU64; SLOTS_PER_BUCKET],
+    entries: [AtomicU64; SLOTS_PER_BUCKET],
+}
+
+const _: () = assert!(size_of::<Bucket>() == 128, "a bucket is two cache lines");
+
+/// Where a page's entry is. Valid until the page is removed and forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slot {
+    bucket: u32,
+    slot: u8,
+}
+
+/// What a page table says of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// Allocated, and never written: it reads as zeros.
+    Reserved(Slot, Permission),
+    /// It is there.
+    Mapped(Slot, Permission, PhysicalPage),
+}
+
+/// An entry, as a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Entry {
+    /// No page, or a page that has been removed.
+    Free,
+    Reserved(Permission),
+    Mapped(Permission, PhysicalPage),
+}
+
+/// What happens to an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Event {
+    Insert(Permission),
+    Map(PhysicalPage),
+    Remove,
+}
+
+impl Entry {
+    const RESERVED: u64 = 1 << 32;
+    const MAPPED: u64 = 2 << 32;
+    const WRITABLE: u64 = 1 << 40;
+
+    fn from_bits(bits: u64) -> Self {
+        let permission = if bits & Self::WRITABLE == 0 { Permission::Read } else { Permission::ReadWrite };
+        match bits & (Self::RESERVED | Self::MAPPED) {
+            0 => Self::Free,
+            Self::RESERVED => Self::Reserved(permission),
+            _ => Self::Mapped(permission, PhysicalPage(bits as u32)),
+        }
+    }
+
+    fn bits(self) -> u64 {
+        let writable = |permission| if permission == Permission::ReadWrite { Self::WRITABLE } else { 0 };
+        match self {
+            Self::Free => 0,
+            Self::Reserved(permission) => Self::RESERVED | writable(permission),
+            Self::Mapped(permission, page) => Self::MAPPED | writable(permission) | u64::from(page.0),
+        }
+    }
+
+    /// The one transition function; `None` if `event` cannot happen now.
+    fn on(self, event: Event) -> Option<Self> {
+        match (self, event) {
+            (Self::Free, Event::Insert(permission)) => Some(Self::Reserved(permission)),
+            (Self::Reserved(permission), Event::Map(page)) => Some(Self::Mapped(permission, page)),
+            (Self::Reserved(_) | Self::Mapped(..), Event::Remove) => Some(Self::Free),
+            _ => None,
+        }
+    }
+}
+
+impl PageTable {
+    /// A table for `physical_pages` pages of memory. `seed` makes collisions unpredictable to clients.
+    ///
+    /// # Panics
+    /// If there are more physical pages than an entry can name.
+    #[must_use]
+    pub fn new(physical_pages: u32, seed: u64) -> Self {
+        assert!(physical_pages <= PhysicalPage::MAX.0, "{physical_pages} pages are more than an entry can name");
+        let buckets = (SLOTS_PER_PAGE * u64::from(physical_pages)).div_ceil(SLOTS_PER_BUCKET as u64).max(1);
+        Self { buckets: (0..buckets).map(|_| Bucket::default()).collect(), seed }
+    }
+
+    /// Bytes of the table, whatever is in it.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        size_of_val::<[Bucket]>(&self.buckets) as u64
+    }
+
+    /// Number of buckets.
+    #[must_use]
+    pub fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
+    /// What is known of a page, from one bucket; `None` if it is not allocated.
+    #[inline]
+    #[must_use]
+    pub fn look_up(&self, pid: Pid, page: VirtualPage) -> Option<Lookup> {
+        let (number, tag) = (self.bucket_of(pid, page), tag(pid, page));
+        let bucket = &self.buckets[number];
+        let index = bucket.tags.iter().position(|found| found.load(Ordering::Acquire) == tag)?;
+        let slot = Slot { bucket: number as u32, slot: index as u8 };
+        match Entry::from_bits(bucket.entries[index].load(Ordering::Acquire)) {
+            Entry::Free => None,
+            Entry::Reserved(permission) => Some(Lookup::Reserved(slot, permission)),
+            Entry::Mapped(permission, page) => Some(Lookup::Mapped(slot, permission, page)),
+        }
+    }
+
+    /// Gives a reserved page its memory. If another thread was first, or the page has been removed, `page` stays the
+    /// caller's, and is returned with what the entry says now: the other's page, or nothing.
+    pub fn map(&self, slot: Slot, page: PhysicalPage) -> Result<(), Option<PhysicalPage>> {
+        let entry = self.entry(slot);
+        loop {
+            let seen = entry.load(Ordering::Acquire);
+            let Some(next) = Entry::from_bits(seen).on(Event::Map(page)) else {
+                return Err(match Entry::from_bits(seen) {
+                    Entry::Mapped(_, theirs) => Some(theirs),
+                    Entry::Free | Entry::Reserved(_) => None,
+                });
+            };
+            if entry.compare_exchange(seen, next.bits(), Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Inserts a page that has no slot, into the bucket where the allocator has found room.
+    pub(crate) fn insert(&self, pid: Pid, page: VirtualPage, permission: Permission) {
+        let bucket = &self.buckets[self.bucket_of(pid, page)];
+        let index = bucket.tags.iter().position(|tag| tag.load(Ordering::Relaxed) == NOBODY);
+        let index = index.expect("the allocator gives out only pages whose bucket has room");
+        let seen = Entry::from_bits(bucket.entries[index].load(Ordering::Relaxed));
+        let reserved = seen.on(Event::Insert(permission)).expect("an unnamed slot is free");
+        // The entry first: whoever finds the tag finds it.
+        bucket.entries[index].store(reserved.bits(), Ordering::Release);
+        bucket.tags[index].store(tag(pid, page), Ordering::Release);
+    }
+
+    /// Removes a page and returns the memory it had. Threads that have looked it up may still use that memory.
+    pub(crate) fn remove(&self, pid: Pid, page: VirtualPage) -> (Slot, Option<PhysicalPage>) {
+        let slot = match self.look_up(pid, page) {
+            Some(Lookup::Reserved(slot, _) | Lookup::Mapped(slot, ..)) => slot,
+            None => panic!("page {} of address space {} is removed, but not there", page.0, pid.get()),
+        };
+        let entry = self.entry(slot);
+        loop {
+            let seen = entry.load(Ordering::Acquire);
+            let next = Entry::from_bits(seen).on(Event::Remove).expect("only the allocator removes pages");
+            if entry.compare_exchange(seen, next.bits(), Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                let had = match Entry::from_bits(seen) {
+                    Entry::Mapped(_, page) => Some(page),
+                    Entry::Free | Entry::Reserved(_) => None,
+                };
+                return (slot, had);
+            }
+        }
+    }
+
+    /// Makes the slot of a removed page free for others. The caller knows that no thread still has it from a lookup.
+    pub(crate) fn forget(&self, slot: Slot) {
+        let bucket = &self.buckets[slot.bucket as usize];
+        let entry = bucket.entries[usize::from(slot.slot)].load(Ordering::Acquire);
+        assert!(Entry::from_bits(entry) == Entry::Free, "a slot is forgotten that holds a page");
+        bucket.tags[usize::from(slot.slot)].store(NOBODY, Ordering::Release);
+    }
+
+    /// The bucket of a page.
+    #[inline]
+    pub(crate) fn bucket_of(&self, pid: Pid, page: VirtualPage) -> usize {
+        let run = (u64::from(pid.get()) << 32) | u64::from(page.0 / RUN_PAGES);
+        let hash = xxh3_64_with_seed(&run.to_le_bytes(), self.seed);
+        let first = (u128::from(hash) * self.buckets.len() as u128) >> 64;
+        (first as usize + (page.0 % RUN_PAGES) as usize) % self.buckets.len()
+    }
+
+    #[inline]
+    fn entry(&self, slot: Slot) -> &AtomicU64 {
+        &self.buckets[slot.bucket as usize].entries[usize::from(slot.slot)]
+    }
+}
+
+fn tag(pid: Pid, page: VirtualPage) -> u64 {
+    (u64::from(pid.get()) << 32) | u64::from(page.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PID: Pid = Pid::new(7).unwrap();
+    const PAGE: VirtualPage = VirtualPage(100);
+
+    #[test]
+    fn a_page_is_reserved_then_mapped_then_gone() {
+        let table = PageTable::new(64, 1);
+        assert_eq!(table.look_up(PID, PAGE), None);
+        table.insert(PID, PAGE, Permission::ReadWrite);
+        let Some(Lookup::Reserved(slot, Permission::ReadWrite)) = table.look_up(PID, PAGE) else { panic!() };
+        assert_eq!(table.map(slot, PhysicalPage(5)), Ok(()));
+        assert_eq!(table.map(slot, PhysicalPage(6)), Err(Some(PhysicalPage(5))));
+        assert_eq!(table.look_up(PID, PAGE), Some(Lookup::Mapped(slot, Permission::ReadWrite, PhysicalPage(5))));
+        assert_eq!(table.look_up(Pid::new(8).unwrap(), PAGE), None, "another address space sees the page");
+        assert_eq!(table.remove(PID, PAGE), (slot, Some(PhysicalPage(5))));
+        assert_eq!(table.look_up(PID, PAGE), None);
+        assert_eq!(table.map(slot, PhysicalPage(6)), Err(None), "a late writer gives a removed page memory");
+        table.forget(slot);
+        table.insert(PID, PAGE, Permission::Read);
+        assert!(matches!(table.look_up(PID, PAGE), Some(Lookup::Reserved(_, Permission::Read))));
+    }
+
+    #[test]
+    fn one_of_two_first_writers_gives_the_page_its_memory() {
+        let table = PageTable::new(64, 1);
+        table.insert(PID, PAGE, Permission::ReadWrite);
+        let Some(Lookup::Reserved(slot, _)) = table.look_up(PID, PAGE) else { panic!() };
+        let results = std::thread::scope(|scope| {
+            let table = &table;
+            [1, 2]
+                .map(|page| scope.spawn(move || table.map(slot, PhysicalPage(page))))
+                .map(|thread| thread.join().unwrap())
+        });
+        let winner = results.iter().position(Result::is_ok).unwrap() as u32 + 1;
+        assert!(results.contains(&Err(Some(PhysicalPage(winner)))), "{results:?}");
+    }
+
+    #[test]
+    fn entries_survive_their_bits() {
+        for permission in [Permission::Read, Permission::ReadWrite] {
+            let mapped = [0, 1, PhysicalPage::MAX.0].map(|page| Entry::Mapped(permission, PhysicalPage(page)));
+            for entry in mapped.into_iter().chain([Entry::Reserved(permission), Entry::Free]) {
+                assert_eq!(Entry::from_bits(entry.bits()), entry);
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_falls_into_buckets_beside_each_other() {
+        let table = PageTable::new(4096, 1);
+        let first = table.bucket_of(PID, VirtualPage(RUN_PAGES));
+        for page in 0..RUN_PAGES {
+            let bucket = table.bucket_of(PID, VirtualPage(RUN_PAGES + page));
+            assert_eq!(bucket, (first + page as usize) % table.buckets());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "holds a page")]
+    fn a_slot_in_use_cannot_be_forgotten() {
+        let table = PageTable::new(64, 1);
+        table.insert(PID, PAGE, Permission::Read);
+        let Some(Lookup::Reserved(slot, _)) = table.look_up(PID, PAGE) else { panic!() };
+        table.forget(slot);
+    }
+}
