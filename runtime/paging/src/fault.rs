@@ -113,7 +113,7 @@ impl<'a> Toucher<'a> {
                 if let Err(why_not) = started {
                     return why_not;
                 }
-                inner.count_faults(token, 1, 0);
+                inner.waiters.count_faults(token, 1, 0);
                 port.publish(&inner);
                 drop(inner);
                 let (result, mapped) = wait_as_unithread(pager, port, token, may_yield);
@@ -137,7 +137,7 @@ impl<'a> Toucher<'a> {
             return None;
         }
         inner.join(slot, token);
-        inner.count_faults(token, 0, 1);
+        inner.waiters.count_faults(token, 0, 1);
         drop(inner);
         own.stats.joins.add(1);
         Some(wait_as_unithread(&region.pager, own, token, may_yield).0)
@@ -147,7 +147,7 @@ impl<'a> Toucher<'a> {
     fn pause(self, pager: &Pager) {
         match self {
             Self::Unithread { port, token, may_yield: MayYield::Now | MayYield::AfterSpinning(_) } => {
-                port.lock().retry.push(token);
+                port.lock().waiters.retry.push(token);
                 yonder_unithread::suspend();
             }
             Self::Unithread { port, may_yield: MayYield::Never, .. } => {
@@ -166,7 +166,7 @@ impl<'a> Toucher<'a> {
         match self {
             Self::Unithread { port, token, .. } => {
                 count(port);
-                port.lock().count_faults(token, 0, 1);
+                port.lock().waiters.count_faults(token, 0, 1);
             }
             Self::Thread => {
                 // The counters of a port have one writer at a time: whoever holds it.
@@ -225,13 +225,13 @@ fn wait_as_unithread(pager: &Pager, port: &Port, token: u32, may_yield: MayYield
         let now = yonder_clock::now();
         let mut inner = port.lock();
         if now >= spin_until {
-            inner.park(token);
+            inner.waiters.park(token);
             drop(inner);
             yonder_unithread::suspend();
-            return port.lock().outcome(token).expect("a parked unithread is resumed when its wait is over");
+            return port.lock().waiters.outcome(token).expect("a parked unithread is resumed when its wait is over");
         }
         port.poll(&mut inner, pager, now, Installs::Own);
-        if let Some(outcome) = inner.outcome(token) {
+        if let Some(outcome) = inner.waiters.outcome(token) {
             return outcome;
         }
         drop(inner);
@@ -253,7 +253,7 @@ fn fetch_as_thread(
     let mut spins = 0;
     loop {
         port.poll(&mut inner, pager, yonder_clock::now(), Installs::Own);
-        if let Some((result, _)) = inner.outcome(TOKEN) {
+        if let Some((result, _)) = inner.waiters.outcome(TOKEN) {
             port.stats.total.record(yonder_clock::now().saturating_sub(entered));
             return Attempt::Over(result);
         }

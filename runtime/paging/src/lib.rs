@@ -4,14 +4,16 @@
 //! reclaimer thread. Its [`Region`]s are ranges of far memory that code reads and writes. A worker thread of
 //! `runtime/sched` binds a [`WorkerPort`], so that faults on its unithreads yield; any other thread waits inline.
 //!
-//! Files: `fault` is the fault path, `port` the fetches of one thread and their completions, `reclaimer` the two hands,
-//! `handover` what a port lets another thread install, `release` the way back of freed ranges; `budget`, `frames` and `gate` are the three small locks-free structures they
-//! share. `core/pagetable` and `core/reclaim` decide; this crate performs.
+//! Files: `fault` is the fault path, `port` the fetches of one thread and their completions, `waiters` who waits for them,
+//! `handover` what a port lets another thread install, `reclaimer` the two hands, `release` the way back of freed ranges;
+//! `budget`, `frames` and `gate` are the three small lock-free structures they share. `core/pagetable` and `core/reclaim`
+//! decide; this crate performs.
 //!
 //! Invariants, each asserted where it could break:
 //! - Local memory in use (mapped pages and backed frames) never exceeds the limit: every page is charged to the
 //!   `budget` before the kernel backs it.
-//! - A page is installed only by whoever moved its entry to `Fetching` or `Installing`, inside its block's gate.
+//! - A page is installed only by whoever moved its entry to `Fetching` or `Installing`, or by whom that thread has handed
+//!   the install over to; always inside its block's gate.
 //! - A frame's content is forgotten only when the node is known to hold it, by its hash or by its acknowledgement.
 //! - The fault path takes one uncontended lock (its port's) for a moment, never across a wait, allocates nothing, and
 //!   makes no system call but the install.
@@ -34,6 +36,7 @@ mod reclaimer;
 mod region;
 mod release;
 mod stats;
+mod waiters;
 mod worker;
 
 pub use config::{Config, ConfigError, Deadlines, FaultPolicy, Verify};

@@ -4,8 +4,7 @@
 //! to itself; ordinary threads borrow one of a few guest ports for the length of a fault. A port's mutex is taken by one
 //! thread at a time and for moments only: it is there for the readers of other threads that are rare (a region's end).
 //!
-//! Who waits is a *token*: the number of a unithread in its worker's pool, or 0 on a guest port. A waiter that spins
-//! looks at its outcome; one that is parked is put on the ready list.
+//! Who waits for them is in `waiters`, what other threads install for them in `handover`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,6 +20,7 @@ use crate::handover::{Answer, HANDED_OVER_MAX, Handover, Installs, Order, Window
 use crate::pager::{Pager, Source};
 use crate::region::RegionCore;
 use crate::stats::PortStats;
+use crate::waiters::{Queue, Waiters};
 
 /// How often fetches in flight are checked for lost completions.
 const SCAN_INTERVAL: Nanos = 1_000_000;
@@ -29,13 +29,6 @@ const BACKOFF_MIN: Nanos = 10_000;
 const BACKOFF_MAX: Nanos = 2_000_000;
 /// Completions handled in one poll.
 const COMPLETIONS_MAX: usize = 64;
-/// End of a list of waiters.
-const NOBODY: u32 = u32::MAX;
-/// Outcome of a wait that goes on.
-const PENDING: u32 = u32::MAX;
-/// Outcome of a wait whose page has been mapped.
-const MAPPED: u32 = 0;
-
 pub(crate) struct Port {
     pub(crate) id: u16,
     inner: Mutex<PortInner>,
@@ -55,11 +48,7 @@ pub(crate) struct PortInner {
     deferred: Vec<u16>,
     completions: Vec<Completion>,
     next_scan: Nanos,
-    waiters: Box<[Waiting]>,
-    /// Parked unithreads whose wait is over.
-    pub(crate) ready: Vec<u32>,
-    /// Parked unithreads that look again at every turn of their scheduler.
-    pub(crate) retry: Vec<u32>,
+    pub(crate) waiters: Waiters,
     /// The regions this port has fetched for, so that completions need no shared table.
     regions: Box<[Known]>,
     window: Window,
@@ -72,17 +61,6 @@ pub(crate) struct PortInner {
 struct Known {
     core: Option<Arc<RegionCore>>,
     lendable: [Option<Arc<RegionCore>>; HANDED_OVER_MAX],
-}
-
-/// One token's wait.
-#[derive(Clone, Copy)]
-struct Waiting {
-    next: u32,
-    outcome: u32,
-    parked: bool,
-    mapped_at: Nanos,
-    pub(crate) major_faults: u32,
-    pub(crate) minor_faults: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,7 +85,7 @@ struct Fetch {
     posted: Nanos,
     arrived: Nanos,
     deadline: Nanos,
-    first_waiter: u32,
+    queue: Queue,
     last_failure: PagingCause,
 }
 
@@ -133,9 +111,7 @@ impl Port {
             deferred: Vec::with_capacity(slots),
             completions: Vec::with_capacity(COMPLETIONS_MAX),
             next_scan: 0,
-            waiters: vec![Waiting::idle(); tokens].into_boxed_slice(),
-            ready: Vec::with_capacity(tokens),
-            retry: Vec::with_capacity(tokens),
+            waiters: Waiters::new(tokens),
             regions: vec![Known::default(); REGISTRATIONS_MAX].into_boxed_slice(),
             window: Window::new(),
             installs: Installs::Own,
@@ -205,7 +181,7 @@ impl PortInner {
             posted: 0,
             arrived: 0,
             deadline: request.deadline,
-            first_waiter: NOBODY,
+            queue: Queue::EMPTY,
             last_failure: PagingCause::TimedOut,
         };
         let now = yonder_clock::now();
@@ -223,42 +199,7 @@ impl PortInner {
 
     /// Makes `token` wait for the fetch at `slot`.
     pub(crate) fn join(&mut self, slot: u16, token: u32) {
-        let fetch = &mut self.fetches[usize::from(slot)];
-        let waiting = &mut self.waiters[token as usize];
-        assert!(waiting.outcome != PENDING, "token {token} waits twice");
-        *waiting = Waiting { next: fetch.first_waiter, outcome: PENDING, parked: false, ..*waiting };
-        fetch.first_waiter = token;
-    }
-
-    /// The end of a token's wait, with the time at which the page was mapped; `None` while it goes on.
-    #[inline]
-    pub(crate) fn outcome(&self, token: u32) -> Option<(Result<(), PagingCause>, Nanos)> {
-        let waiting = &self.waiters[token as usize];
-        match waiting.outcome {
-            PENDING => None,
-            MAPPED => Some((Ok(()), waiting.mapped_at)),
-            code => {
-                let code = std::num::NonZeroU32::new(code).expect("not MAPPED");
-                Some((Err(PagingCause::from_code(code)), waiting.mapped_at))
-            }
-        }
-    }
-
-    /// From now on the token's unithread is parked: the end of its wait puts it on the ready list.
-    pub(crate) fn park(&mut self, token: u32) {
-        self.waiters[token as usize].parked = true;
-    }
-
-    pub(crate) fn count_faults(&mut self, token: u32, major: u32, minor: u32) {
-        let waiting = &mut self.waiters[token as usize];
-        waiting.major_faults += major;
-        waiting.minor_faults += minor;
-    }
-
-    /// Faults of `token` since the last call.
-    pub(crate) fn take_faults(&mut self, token: u32) -> (u32, u32) {
-        let waiting = &mut self.waiters[token as usize];
-        (std::mem::take(&mut waiting.major_faults), std::mem::take(&mut waiting.minor_faults))
+        self.waiters.join(&mut self.fetches[usize::from(slot)].queue, token);
     }
 
     /// Forgets a region that ends. Its fetches have ended before.
@@ -405,7 +346,7 @@ impl PortInner {
         port.stats.install.record(at.saturating_sub(self.fetches[usize::from(slot)].arrived));
         port.stats.fetched_pages.add(1);
         pager.set_node_lost(false);
-        self.end(slot, MAPPED, at, pager);
+        self.end(slot, Ok(()), at, pager);
     }
 
     /// A read has failed: it is posted again later, until its deadline.
@@ -438,26 +379,19 @@ impl PortInner {
         }
         pager.budget.uncharge(1);
         port.stats.paging_errors.add(1);
-        self.end(slot, cause.code().get(), now, pager);
+        self.end(slot, Err(cause), now, pager);
     }
 
-    fn end(&mut self, slot: u16, outcome: u32, now: Nanos, pager: &Pager) {
+    fn end(&mut self, slot: u16, result: Result<(), PagingCause>, now: Nanos, pager: &Pager) {
         let fetch = &mut self.fetches[usize::from(slot)];
         fetch.phase = Phase::Free;
         fetch.generation = fetch.generation.wrapping_add(1);
         if let Some(frame) = fetch.frame.take() {
             pager.frames.release(frame);
         }
-        let mut token = std::mem::replace(&mut fetch.first_waiter, NOBODY);
+        let queue = std::mem::replace(&mut fetch.queue, Queue::EMPTY);
         self.free.push(slot);
-        while token != NOBODY {
-            let waiting = &mut self.waiters[token as usize];
-            (waiting.outcome, waiting.mapped_at) = (outcome, now);
-            if waiting.parked {
-                self.ready.push(token);
-            }
-            token = waiting.next;
-        }
+        self.waiters.end(queue, result, now);
     }
 
     /// Posts the read of `slot`; false if the queue pair is full.
@@ -532,12 +466,6 @@ impl Known {
     }
 }
 
-impl Waiting {
-    fn idle() -> Self {
-        Self { next: NOBODY, outcome: MAPPED, parked: false, mapped_at: 0, major_faults: 0, minor_faults: 0 }
-    }
-}
-
 impl Fetch {
     fn free() -> Self {
         Self {
@@ -550,7 +478,7 @@ impl Fetch {
             posted: 0,
             arrived: 0,
             deadline: 0,
-            first_waiter: NOBODY,
+            queue: Queue::EMPTY,
             last_failure: PagingCause::TimedOut,
         }
     }

@@ -65,14 +65,14 @@ impl WorkerPort {
         let port = self.port();
         let mut inner = port.lock();
         port.poll(&mut inner, &self.pager, now, installs);
-        ready.append(&mut inner.ready);
-        retry.append(&mut inner.retry);
+        ready.append(&mut inner.waiters.ready);
+        retry.append(&mut inner.waiters.retry);
     }
 
     /// Faults of unithread `token` since the last call.
     #[must_use]
     pub fn take_faults(&self, token: u32) -> FaultCounts {
-        let (major, minor) = self.port().lock().take_faults(token);
+        let (major, minor) = self.port().lock().waiters.take_faults(token);
         FaultCounts { major, minor }
     }
 
