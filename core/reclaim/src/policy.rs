@@ -97,9 +97,10 @@ impl Policy {
         }
         let limit = limit.max(LIMIT_PAGES_MIN);
         let share = |percent: f64| ((limit as f64 * percent / 100.0) as u64).max(1);
-        let start = share(start_percent);
-        let end = share(end_percent).max(start + 1);
         let (standby, reserve) = (share(standby_percent), (limit / 8).min(RESERVE_PAGES_MAX));
+        // Faults stop at the reserve, so reclaim starts before that whatever the shares say, and goes on beyond it.
+        let start = share(start_percent).max(reserve + 1);
+        let end = share(end_percent).max(start + Self::DRAIN_PAGES);
         Ok(Self { limit, start_share: start, end_share: end, start, end, standby, reserve })
     }
 
@@ -287,9 +288,10 @@ mod tests {
         #[test]
         fn reclaim_always_reaches_the_upper_watermark(
             limit in 512u64..100_000, faults in prop::collection::vec(1u64..5_000, 1..30), dirty in any::<bool>(),
-            percent in 80u64..500,
+            percent in 80u64..500, start_percent in 0.1f64..40.0, more_percent in 0.1f64..20.0,
         ) {
-            let policy = policy(limit).for_pages(limit * percent / 100);
+            let shares = Shares { start_percent, end_percent: start_percent + more_percent, standby_percent: 10.0 };
+            let policy = Policy::new(limit, shares).unwrap().for_pages(limit * percent / 100);
             let mut usage = Usage::default();
             for wanted in faults {
                 let room = policy.limit().saturating_sub(policy.reserve()).saturating_sub(usage.charged);
@@ -320,6 +322,7 @@ mod tests {
                     }
                 }
                 prop_assert!(policy.free(&usage) >= policy.end || usage.resident == 0);
+                prop_assert!(policy.free(&usage) > policy.reserve, "faults have no room: {policy:?}, {usage:?}");
             }
         }
     }

@@ -13,7 +13,7 @@
 //! thread has seen the end of the install.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 use yonder_units::{Nanos, PageIndex};
@@ -24,7 +24,7 @@ use crate::region::RegionCore;
 
 /// Installs of one port that are handed over at a time, at most. Measured with a prototype: 4 gain as much as 32.
 pub(crate) const HANDED_OVER_MAX: usize = 8;
-/// Time without an answer after which the port's thread makes the installs itself.
+/// Time without any answer after which the port's thread makes the installs itself.
 const PATIENCE: Nanos = 15_000;
 /// First and longest pause after a helper has not answered. The first is short because a helper that reclaims answers
 /// again within 100 us; the longest keeps a helper that never has time from costing anything.
@@ -60,8 +60,8 @@ pub(crate) struct Answer {
 pub(crate) struct Handover {
     orders: ArrayQueue<Order>,
     answers: ArrayQueue<Answer>,
-    /// Whether there is a helper.
-    helped: AtomicBool,
+    /// Helpers there are.
+    helpers: AtomicU32,
 }
 
 impl Handover {
@@ -69,12 +69,12 @@ impl Handover {
         Self {
             orders: ArrayQueue::new(HANDED_OVER_MAX),
             answers: ArrayQueue::new(HANDED_OVER_MAX),
-            helped: AtomicBool::new(false),
+            helpers: AtomicU32::new(0),
         }
     }
 
     pub(crate) fn is_helped(&self) -> bool {
-        self.helped.load(Ordering::Relaxed)
+        self.helpers.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn hand_over(&self, order: Order) {
@@ -154,19 +154,36 @@ pub struct InstallHelper {
 
 impl InstallHelper {
     pub(crate) fn new(far: FarMemory, port: u16) -> Self {
-        far.pager().port(port).handover.helped.store(true, Ordering::Relaxed);
+        far.pager().port(port).handover.helpers.fetch_add(1, Ordering::Relaxed);
         Self { far, port }
+    }
+
+    /// Whether an install is handed over.
+    #[inline]
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        !self.far.pager().port(self.port).handover.orders.is_empty()
     }
 
     /// Makes one install if one is handed over; costs two loads if not. Returns whether it did.
     #[inline]
     pub fn step(&mut self) -> bool {
-        let pager: &Pager = self.far.pager();
-        let handover = &pager.port(self.port).handover;
-        if handover.orders.is_empty() {
+        /// An order that unwinding drops would leave its waiters parked for good.
+        struct AbortOnUnwind;
+        impl Drop for AbortOnUnwind {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    std::process::abort();
+                }
+            }
+        }
+        if !self.is_wanted() {
             return false;
         }
+        let pager: &Pager = self.far.pager();
+        let handover = &pager.port(self.port).handover;
         let Some(order) = handover.orders.pop() else { return false };
+        let _answers = AbortOnUnwind;
         let is_mapped = pager.map_arrived(&order.region, order.page, order.source);
         let answer = Answer { order, is_mapped, at: yonder_clock::now() };
         assert!(handover.answers.push(answer).is_ok(), "more answers than orders");
@@ -176,7 +193,7 @@ impl InstallHelper {
 
 impl Drop for InstallHelper {
     fn drop(&mut self) {
-        self.far.pager().port(self.port).handover.helped.store(false, Ordering::Relaxed);
+        self.far.pager().port(self.port).handover.helpers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

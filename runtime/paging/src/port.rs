@@ -210,7 +210,9 @@ impl PortInner {
     }
 
     fn poll(&mut self, port: &Port, pager: &Pager, now: Nanos, installs: Installs) {
-        self.installs = if port.handover.is_helped() { installs } else { Installs::Own };
+        // What is checked before it is mapped is mapped at once, so that nothing can change in between.
+        let may_hand_over = port.handover.is_helped() && !pager.verifies();
+        self.installs = if may_hand_over { installs } else { Installs::Own };
         if self.in_flight() == 0 {
             return;
         }
@@ -450,10 +452,12 @@ impl PortInner {
 
 impl Known {
     fn learn(&mut self, region: &Arc<RegionCore>) {
-        if self.core.is_none() {
-            self.core = Some(Arc::clone(region));
-            self.lendable = std::array::from_fn(|_| Some(Arc::clone(region)));
+        if let Some(known) = &self.core {
+            assert!(Arc::ptr_eq(known, region), "a port takes a region for one that has ended");
+            return;
         }
+        self.core = Some(Arc::clone(region));
+        self.lendable = std::array::from_fn(|_| Some(Arc::clone(region)));
     }
 
     fn lend(&mut self) -> Arc<RegionCore> {

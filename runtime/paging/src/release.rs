@@ -181,12 +181,13 @@ impl Pager {
         for page in (0..core.table.pages() as u32).map(PageIndex) {
             self.abandon_page(core, page);
         }
-        self.lock_reclaimer().remove_region(core.number);
-        self.uncover(core.table.pages() as u64);
-        self.metadata_bytes.fetch_sub(core.metadata_bytes(), Ordering::Relaxed);
+        // Before the number is free for another region, or a port would take that one for this.
         for port in self.ports() {
             port.lock().forget_region(core.number);
         }
+        self.lock_reclaimer().remove_region(core.number);
+        self.uncover(core.table.pages() as u64);
+        self.metadata_bytes.fetch_sub(core.metadata_bytes(), Ordering::Relaxed);
     }
 
     /// As [`Pager::release_page`], but a lost node cannot keep the page: its write is abandoned, since nobody will read

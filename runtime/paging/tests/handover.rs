@@ -2,9 +2,10 @@
 //! all parts, so every order of their steps is chosen here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use yonder_fabric::EmuFabric;
-use yonder_paging::{Config, FarMemory, FaultPolicy, Installs, Region, WorkerPort};
+use yonder_paging::{Config, Deadlines, FarMemory, FaultPolicy, Installs, Region, Shares, WorkerPort};
 use yonder_unithread::{Pool, Resumed, Running, STACK_BYTES_DEFAULT};
 use yonder_units::{Nanos, PAGE_BYTES};
 
@@ -156,4 +157,91 @@ fn a_second_touch_joins_an_install_that_is_handed_over() {
         assert_eq!(unithread.payload_mut().value, Some(page + 1));
     }
     assert_eq!((worker.far.stats().major_faults, worker.helped()), (fetches, 1));
+}
+
+/// A region whose number is given to another one while a port may still know it: a guest thread's slow fetch keeps the
+/// end of the first region waiting in the middle.
+#[test]
+fn a_region_is_never_taken_for_one_that_has_ended() {
+    const DELAY: Nanos = 200_000_000;
+    if let Err(error) = yonder_uffd::probe().userfaultfd {
+        println!("SKIP: {error}");
+        return;
+    }
+    let fabric = EmuFabric::open("emu://?latency=5us&size=64MiB&gbps=0").unwrap();
+    let control = fabric.control();
+    let deadlines = Deadlines { fault: Duration::from_secs(5), attempt: Duration::from_secs(2) };
+    let far = FarMemory::new(Arc::new(fabric), Config { deadlines, ..Config::with_local(LOCAL / 2) }).unwrap();
+    let filled = |pages: u64, tag: u64| {
+        let mut region = far.region(pages * PAGE).unwrap();
+        (0..pages).for_each(|page| region.write_u64(page * PAGE, tag + page).unwrap());
+        region.seal().unwrap();
+        Arc::new(region)
+    };
+    let (old, other) = (filled(64, 1_000_000), filled(2048, 2_000_000));
+    let port = WorkerPort::bind(&far, 16, FaultPolicy::Yield).unwrap();
+    let pool = Pool::new(16, STACK_BYTES_DEFAULT).unwrap();
+    assert_eq!(read_on(&port, &pool, &old, 3), 1_000_003);
+    std::thread::scope(|scope| {
+        control.set_delay(DELAY, 1.0);
+        let before = far.stats().major_faults;
+        let guest = scope.spawn(|| {
+            let first_far = (0..2048).find(|page| !other.is_resident(page * PAGE)).expect("more than fits");
+            other.read_u64(first_far * PAGE).unwrap()
+        });
+        while far.stats().major_faults == before {
+            std::thread::yield_now();
+        }
+        control.set_delay(0, 0.0);
+        scope.spawn(move || drop(old));
+        // As many as fit among the regions that there may be.
+        for tag in (5_000_000..).step_by(1000).take(30) {
+            if guest.is_finished() {
+                break;
+            }
+            let new = filled(64, tag);
+            for page in 0..64 {
+                assert_eq!(read_on(&port, &pool, &new, page), tag + page);
+            }
+            // A region that is dropped waits for the guest, and this thread must not.
+            scope.spawn(move || drop(new));
+        }
+    });
+}
+
+/// Reads one page on a unithread of `port`, and polls until it is there.
+fn read_on(port: &WorkerPort, pool: &Pool<Read>, region: &Arc<Region>, page: u64) -> u64 {
+    let read = Read { region: Arc::clone(region), page, value: None };
+    let unithread = pool.take(read).ok().expect("16 are enough");
+    let mut running = unithread.start(|read| read.value = read.region.read_u64(read.page * PAGE).ok());
+    let (mut ready, mut retry) = (Vec::new(), Vec::new());
+    loop {
+        match running.resume() {
+            Resumed::Finished(mut unithread) => return unithread.payload_mut().value.expect("the page can be had"),
+            Resumed::Panicked(..) => panic!("a read panicked"),
+            Resumed::Suspended(suspended) => running = suspended,
+        }
+        while ready.is_empty() && retry.is_empty() {
+            port.poll(yonder_clock::now(), Installs::Own, &mut ready, &mut retry);
+        }
+        ready.clear();
+        retry.clear();
+    }
+}
+
+#[test]
+fn watermarks_below_the_reserve_do_not_stop_paging() {
+    if let Err(error) = yonder_uffd::probe().userfaultfd {
+        println!("SKIP: {error}");
+        return;
+    }
+    for (start_percent, end_percent) in [(5.0, 7.0), (1.0, 1.5)] {
+        let shares = Shares { start_percent, end_percent, ..Shares::default() };
+        let fabric = EmuFabric::open("emu://?latency=1us&size=64MiB").unwrap();
+        let far = FarMemory::new(Arc::new(fabric), Config { shares, ..Config::with_local(LOCAL) }).unwrap();
+        let region = far.region(4 * LOCAL).unwrap();
+        for page in 0..4 * LOCAL / PAGE {
+            region.write_u64(page * PAGE, page).unwrap();
+        }
+    }
 }

@@ -212,7 +212,8 @@ where
             return;
         }
         let (desks, frontend) = (&self.desks, &mut *self.frontend);
-        self.sleeper.sleep(|| desks.iter().any(|desk| !desk.finished.is_empty()), || frontend.wait(IDLE_SLEEP));
+        let has_work = || desks.iter().any(Desk::has_work);
+        self.sleeper.sleep(has_work, || frontend.wait(IDLE_SLEEP));
     }
 }
 
@@ -234,6 +235,11 @@ impl<H: Handler, F: Frontend> Drop for Dispatcher<'_, H, F> {
 }
 
 impl<H: Handler> Desk<H> {
+    /// Whether the worker has something for the dispatcher.
+    fn has_work(&self) -> bool {
+        !self.finished.is_empty() || self.helper.as_ref().is_some_and(InstallHelper::is_wanted)
+    }
+
     fn wake(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
