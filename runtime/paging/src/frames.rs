@@ -5,12 +5,14 @@
 //! meanwhile: the write still needs the content. Both lists are bounded lock-free queues, so faults can use them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use crossbeam_queue::ArrayQueue;
 use yonder_mapping::{MapError, Mapping, Run};
-use yonder_units::{FrameIndex, PAGE_BYTES};
+use yonder_pagetable::{Event, PageTable, State};
+use yonder_units::{FrameIndex, PAGE_BYTES, PageIndex};
 
+use crate::atomic::{AtomicU8, Ordering};
 use crate::budget::{Account, Budget};
 
 pub(crate) struct FramePool {
@@ -67,9 +69,24 @@ impl FramePool {
     }
 
     /// Holds a frame once more; false if nobody holds it any longer.
-    pub(crate) fn try_hold(&self, frame: FrameIndex) -> bool {
+    fn try_hold(&self, frame: FrameIndex) -> bool {
         let once_more = |holders| (holders > 0).then_some(holders + 1);
         self.holders[frame.index()].fetch_update(Ordering::AcqRel, Ordering::Acquire, once_more).is_ok()
+    }
+
+    /// Marks `page`, on standby in `frame`, as being written, with the frame held for the write; false if the page has left
+    /// standby. The frame is held before the entry says so: a rescue may take the page, and give up its hold, at any
+    /// moment.
+    pub(crate) fn hold_for_write(&self, table: &PageTable, page: PageIndex, frame: FrameIndex) -> bool {
+        let seen = table.load(page);
+        if seen.state() != State::Standby(frame) || !self.try_hold(frame) {
+            return false;
+        }
+        let begun = table.advance(page, seen, Event::Write).is_ok();
+        if !begun {
+            self.release(frame);
+        }
+        begun
     }
 
     /// Ends one hold; the last makes the frame spare.
@@ -123,7 +140,10 @@ impl FramePool {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, yonder_loom))]
+mod model;
+
+#[cfg(all(test, not(yonder_loom)))]
 mod tests {
     use yonder_reclaim::{Policy, Shares};
 

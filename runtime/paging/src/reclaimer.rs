@@ -318,14 +318,8 @@ impl Reclaimer {
     /// Posts the write of a dirty page; false if no write can be posted now.
     fn begin_write(&mut self, pager: &Pager, core: &RegionCore, standby: Standby, hash: u64, now: Nanos) -> bool {
         let Some(index) = self.free_writes.pop() else { return false };
-        let seen = core.table.load(standby.page);
-        // The frame is held before the entry says so: a rescue may take the page, and give up its hold, at any moment.
-        let is_held = seen.state() == State::Standby(standby.frame) && pager.frames.try_hold(standby.frame);
-        if !is_held || core.table.advance(standby.page, seen, Event::Write).is_err() {
+        if !pager.frames.hold_for_write(&core.table, standby.page, standby.frame) {
             // The page was rescued just now: nothing to write.
-            if is_held {
-                pager.frames.release(standby.frame);
-            }
             self.free_writes.push(index);
             return true;
         }
