@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::{loom, smoke, tidy};
+use crate::{loom, sim, smoke, tidy};
 
 /// One step, by the name that `--skip` takes.
 struct Step {
@@ -23,7 +23,7 @@ enum Work {
     Chore(fn(&Path) -> Result<(), String>),
 }
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"], &[]) },
     Step { name: "tidy", work: Work::Chore(tidy::run) },
     Step {
@@ -37,6 +37,7 @@ const STEPS: [Step; 8] = [
     Step { name: "release", work: Work::Cargo(&["build", "--release", "--package", "yonder-cli"], &[]) },
     Step { name: "smoke", work: Work::Chore(smoke::run) },
     Step { name: "loom", work: Work::Chore(loom::run) },
+    Step { name: "sim", work: Work::Chore(sim::run) },
     Step { name: "test", work: Work::Cargo(&["test", "--workspace"], &[]) },
 ];
 
@@ -106,7 +107,10 @@ mod tests {
         assert_eq!(skipped(&[]), Ok(vec![]));
         assert_eq!(skipped(&["--skip", "test", "--skip", "doc"]), Ok(vec!["test", "doc"]));
         let message = skipped(&["--skip", "tests"]).unwrap_err();
-        assert_eq!(message, "'tests' is no step: type one of format, tidy, clippy, doc, release, smoke, loom, test");
+        assert_eq!(
+            message,
+            "'tests' is no step: type one of format, tidy, clippy, doc, release, smoke, loom, sim, test"
+        );
         assert!(skipped(&["--skip"]).is_err() && skipped(&["test", "--skip"]).is_err());
     }
 

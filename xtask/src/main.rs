@@ -1,15 +1,19 @@
-//! Project chores: `cargo xtask tidy`, `ci`, `loom`, `miri` and `bench --smoke`.
+//! Project chores: `cargo xtask tidy`, `ci`, `loom`, `miri`, `sim`, `bench --smoke` and
+//! `install`.
 //!
 //! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
 //! integration runs, in the same order. [`loom`] tries every interleaving of the lock-free types, [`miri`] interprets
-//! tests. [`smoke`] runs every benchmark for a moment and checks the shape of its output.
+//! tests. [`sim`] runs the simulator. [`smoke`] runs every benchmark for a moment and checks the shape of its output.
+//! [`install`] puts the command and the C library where programs find them.
 //! Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
 
 #![forbid(unsafe_code)]
 
 mod ci;
+mod install;
 mod loom;
 mod miri;
+mod sim;
 mod smoke;
 mod tidy;
 
@@ -21,7 +25,9 @@ const USAGE: &str = "type one of
   cargo xtask ci [--skip STEP]    everything that continuous integration runs; STEP is a name that it prints
   cargo xtask loom                every interleaving of the models of the lock-free types
   cargo xtask miri                tests of core and of the free list in Miri, where nightly Rust has it
-  cargo xtask bench --smoke       every benchmark for a moment: does it run, and is its output well formed";
+  cargo xtask sim [--seeds A..B]  client and memory node under a network with faults; --seed N [--trace] tells one run
+  cargo xtask bench --smoke       every benchmark for a moment: does it run, and is its output well formed
+  cargo xtask install --prefix DIR   the command, the C library, yonder.h and yonder.pc [--from target/release]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,7 +37,9 @@ fn main() -> ExitCode {
         ["ci", rest @ ..] => ci::skipped(rest).and_then(|skipped| ci::run(&repository_root(), &skipped)),
         ["loom"] => loom::run(&repository_root()),
         ["miri"] => miri::run(&repository_root()),
+        ["sim", rest @ ..] => sim::run_with(&repository_root(), rest),
         ["bench", "--smoke"] => smoke::run(&repository_root()),
+        ["install", rest @ ..] => install::wish(rest).and_then(|wish| install::run(&repository_root(), &wish)),
         [] => Err(format!("a chore is missing: {USAGE}")),
         [other, ..] => Err(format!("'{other}' with these arguments is no chore: {USAGE}")),
     };

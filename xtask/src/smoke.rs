@@ -8,25 +8,32 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+/// What every object of a result has that says how fast something was.
+const KEYS: &[&str] = &[
+    "bench",
+    "ops_per_s",
+    "p50_us",
+    "p99_us",
+    "p999_us",
+    "major_faults",
+    "minor_faults",
+    "fetched_bytes",
+    "written_bytes",
+    "errors",
+];
+
 /// What to type after `yonder bench`, and the keys that every object of the result must have.
-const BENCHES: [(&str, &[&str]); 4] = [
-    (
-        "array --memory 64MiB --local 20% --far emu://?latency=2.5us --workers 1 --faults yield --duration 500ms",
-        &[
-            "bench",
-            "ops_per_s",
-            "p50_us",
-            "p99_us",
-            "p999_us",
-            "major_faults",
-            "minor_faults",
-            "fetched_bytes",
-            "errors",
-        ],
-    ),
+const BENCHES: [(&str, &[&str]); 10] = [
+    ("array --memory 64MiB --local 20% --far emu://?latency=2.5us --workers 1 --faults yield --duration 500ms", KEYS),
     ("switch", &["bench", "mechanism", "ns_per_switch"]),
     ("fault", &["bench"]),
     ("reclaim", &["bench"]),
+    ("rread --memory 4MiB --sizes 4,4KiB --clients 2 --depths 1,16 --duration 100ms", KEYS),
+    ("rread --peers --memory 1MiB --sizes 64 --depths 8 --rounds 1 --duration 50ms", KEYS),
+    ("rwrite --memory 4MiB --sizes 64KiB --clients 2 --depths 16 --duration 100ms --transport tcp", KEYS),
+    ("ralloc --sizes page,1MiB --node-pages 1024 --table-pages 65536 --duration 50ms", KEYS),
+    ("scale-clients --clients 1,4 --duration 200ms", KEYS),
+    ("scale-pages --entries 1,1024 --duration 100ms", KEYS),
 ];
 
 /// Runs the benchmarks of the release build.

@@ -4,16 +4,34 @@
 //! random-index microbenchmark of Adios (sections 2 and 5.1), `switch` the cost of a context switch, `fault` the latency
 //! of faults by stage, `reclaim` the rate and CPU cost of reclaim, `soak` checks losslessness under everything at once.
 //!
+//! Those of the memory node, which is a process of its own: `rread` has reads and writes, `peers_get` compares them with
+//! other servers, `ralloc` is allocation; `scale_clients` and `scale_pages` show what does not grow (Clio, sections 7.1 and
+//! 7.2); `migrate` drains a node under load. They stand on `target` (the node), `children` (processes) and `flow` (the loop of a client).
+//!
 //! Neighbours: `edge/cli` reads flags and prints; `apps/load` has the arrivals and histograms.
 
 #![forbid(unsafe_code)]
 
 pub mod array;
+mod children;
 pub mod fault;
+mod flow;
+#[cfg(test)]
+mod in_process;
+pub mod migrate;
 mod parking;
+pub mod peers_get;
+pub mod ralloc;
 pub mod reclaim;
+pub mod rread;
+pub mod scale_clients;
+pub mod scale_pages;
 pub mod soak;
 pub mod switch;
+mod target;
+
+pub use children::Launch;
+pub use target::{NodeChoice, NodePolling, NodeTask, Transport};
 
 /// Why a benchmark could not run.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +42,12 @@ pub enum BenchError {
     /// The server could not be run.
     #[error(transparent)]
     Sched(#[from] yonder::sched::SchedError),
+    /// A remote address space could not be used.
+    #[error(transparent)]
+    Clib(#[from] yonder::clib::ClibError),
+    /// A process that the benchmark needs does not do what it should.
+    #[error("{0}")]
+    Child(String),
     /// The machine refused threads, stacks or memory.
     #[error("{0}")]
     Os(#[from] std::io::Error),

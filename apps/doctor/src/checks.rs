@@ -6,7 +6,7 @@
 use yonder_uffd::{Abilities, OpenError, Source};
 use yonder_units::format_bytes;
 
-use crate::machine::{KernelVersion, Machine, MemlockLimit};
+use crate::machine::{KernelVersion, Machine, MemlockLimit, SharedHugePages};
 use crate::report::{Check, Report, Status};
 
 /// The oldest kernel on which SIGBUS delivery and write protection work together on anonymous memory.
@@ -21,6 +21,9 @@ const MEMORY_WANTED_BYTES: u64 = 1 << 30;
 const MAP_COUNT_WANTED: u64 = 65_530;
 /// A unithread's stack and its guard page are two mappings.
 const MAPS_PER_UNITHREAD: u64 = 2;
+
+/// What a memory node asks for, for each socket for datagrams: some thousand full ones.
+const SOCKET_BUFFER_WANTED_BYTES: u64 = 4 << 20;
 
 /// Judges a machine. The checks come in a fixed order, the required ones first.
 #[must_use]
@@ -38,6 +41,9 @@ pub fn examine(machine: &Machine, abilities: &Abilities) -> Report {
             memlock(machine),
             copy_instructions(machine),
             virtual_machine(machine),
+            socket_buffers(machine),
+            shared_ports(machine),
+            shared_huge_pages(machine),
         ],
     }
 }
@@ -189,7 +195,7 @@ fn memlock(machine: &Machine) -> Check {
         Some(MemlockLimit::Bytes(bytes)) => format!("{} may be locked", format_bytes(bytes)),
         Some(MemlockLimit::Unlimited) => "any amount may be locked".to_owned(),
     };
-    ok("memlock", format!("{limit}; nothing locks memory with the emu, shm and tcp fabrics"))
+    ok("memlock", format!("{limit}; nothing locks memory with the emu, shm, tcp and udp fabrics"))
 }
 
 fn copy_instructions(machine: &Machine) -> Check {
@@ -208,6 +214,54 @@ fn virtual_machine(machine: &Machine) -> Check {
     ok("virtual_machine", detail)
 }
 
+fn socket_buffers(machine: &Machine) -> Check {
+    const NAME: &str = "socket_buffers";
+    let limits = [("rmem_max", machine.receive_buffer_max_bytes), ("wmem_max", machine.send_buffer_max_bytes)];
+    let known: Vec<(&str, u64)> = limits.into_iter().filter_map(|(name, limit)| Some((name, limit?))).collect();
+    let settings = known.iter().filter(|(_, limit)| *limit < SOCKET_BUFFER_WANTED_BYTES);
+    let settings: Vec<String> =
+        settings.map(|(name, _)| format!("net.core.{name}={SOCKET_BUFFER_WANTED_BYTES}")).collect();
+    match known.iter().map(|(_, limit)| *limit).min() {
+        None => ok(NAME, "the limits cannot be read"),
+        Some(least) if settings.is_empty() => ok(NAME, format!("up to {} a socket", format_bytes(least))),
+        Some(least) => warn(
+            NAME,
+            format!(
+                "at most {} a socket: with {} a node and its clients over udp:// send less again when many talk at once",
+                format_bytes(least),
+                format_bytes(SOCKET_BUFFER_WANTED_BYTES)
+            ),
+            format!("sudo sysctl -w {}", settings.join(" ")),
+        ),
+    }
+}
+
+fn shared_ports(machine: &Machine) -> Check {
+    const NAME: &str = "shared_ports";
+    if machine.has_shared_ports {
+        ok(NAME, "SO_REUSEPORT: the kernel spreads datagrams over the data threads of a node")
+    } else {
+        warn(
+            NAME,
+            "no SO_REUSEPORT: a node cannot listen on udp:// here; tcp:// and shm:// work",
+            "use a kernel, or a sandbox, that has it",
+        )
+    }
+}
+
+fn shared_huge_pages(machine: &Machine) -> Check {
+    const NAME: &str = "shared_huge_pages";
+    match machine.shared_huge_pages {
+        None => ok(NAME, "this kernel has none: a node has pages of 4 KiB from it"),
+        Some(SharedHugePages::OnRequest) => ok(NAME, "on request: a node asks for them"),
+        Some(SharedHugePages::Never) => warn(
+            NAME,
+            "off: with them a node's memory takes a first write of 2 MiB in one fault, and one TLB entry instead of 512",
+            "echo advise | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io;
@@ -224,6 +278,10 @@ mod tests {
             memory_available_bytes: Some(8 << 30),
             map_count_max: Some(MAP_COUNT_WANTED),
             memlock: Some(MemlockLimit::Bytes(8 << 20)),
+            receive_buffer_max_bytes: Some(SOCKET_BUFFER_WANTED_BYTES),
+            send_buffer_max_bytes: Some(SOCKET_BUFFER_WANTED_BYTES),
+            has_shared_ports: true,
+            shared_huge_pages: Some(SharedHugePages::OnRequest),
             cpu_flags: ["constant_tsc", "nonstop_tsc", "avx2", "fsrm"].map(str::to_owned).into(),
         }
     }
@@ -257,7 +315,7 @@ mod tests {
         assert!(report.checks.iter().all(|check| check.status == Status::Ok && check.mend.is_none()), "{report:?}");
         let mut names: Vec<&str> = report.checks.iter().map(|check| check.check).collect();
         names.dedup();
-        assert_eq!(names.len(), 11);
+        assert_eq!(names.len(), 14);
     }
 
     #[test]
@@ -314,6 +372,21 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_could_do_better_is_told_how() {
+        let (good, abilities) = (good_machine(), good_abilities());
+        let small = SOCKET_BUFFER_WANTED_BYTES - 1;
+        let receive = Machine { receive_buffer_max_bytes: Some(small), ..good.clone() };
+        assert_check(&receive, &abilities, "socket_buffers", Status::Warn, "sysctl -w net.core.rmem_max=4194304");
+        let both = Machine { send_buffer_max_bytes: Some(small), ..receive };
+        let command = "sysctl -w net.core.rmem_max=4194304 net.core.wmem_max=4194304";
+        assert_check(&both, &abilities, "socket_buffers", Status::Warn, command);
+        let alone = Machine { has_shared_ports: false, ..good.clone() };
+        assert_check(&alone, &abilities, "shared_ports", Status::Warn, "sandbox");
+        let never = Machine { shared_huge_pages: Some(SharedHugePages::Never), ..good };
+        assert_check(&never, &abilities, "shared_huge_pages", Status::Warn, "tee /sys/kernel/mm/transparent_hugepage");
+    }
+
+    #[test]
     fn another_architecture_is_refused() {
         let machine = Machine { architecture: "aarch64".to_owned(), ..good_machine() };
         assert_check(&machine, &good_abilities(), "architecture", Status::Missing, "x86_64");
@@ -323,10 +396,13 @@ mod tests {
     fn what_is_only_worth_knowing_is_ok() {
         let bare = Machine {
             memlock: None,
+            receive_buffer_max_bytes: None,
+            send_buffer_max_bytes: None,
+            shared_huge_pages: None,
             cpu_flags: ["constant_tsc", "nonstop_tsc"].map(str::to_owned).into(),
             ..good_machine()
         };
-        for name in ["memlock", "copy_instructions", "virtual_machine"] {
+        for name in ["memlock", "copy_instructions", "virtual_machine", "socket_buffers", "shared_huge_pages"] {
             assert_check(&bare, &good_abilities(), name, Status::Ok, "");
         }
     }

@@ -1,6 +1,6 @@
 //! `yonder doctor`: what this machine can do for far memory, what is missing, and the command that mends it.
 //!
-//! [`Machine`] is what the machine says about itself, read from `/proc`; [`yonder_uffd::Abilities`] is what the kernel
+//! [`Machine`] is what the machine says about itself, most of it in files; [`yonder_uffd::Abilities`] is what the kernel
 //! allowed when it was tried. [`examine`] turns the two into a [`Report`] without touching the machine, so every verdict
 //! is tested with made-up machines. A report is text or JSON Lines; [`Report::is_ready`] decides the exit code.
 //!
@@ -13,7 +13,7 @@ mod machine;
 mod report;
 
 pub use checks::examine;
-pub use machine::{KernelVersion, Machine, MemlockLimit};
+pub use machine::{KernelVersion, Machine, MemlockLimit, SharedHugePages};
 pub use report::{Check, Report, Status};
 
 /// Reads this machine, tries what paging needs, and judges both.

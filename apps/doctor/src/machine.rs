@@ -1,4 +1,4 @@
-//! [`Machine`]: what the machine says about itself, read from the files of `/proc` and `/sys`.
+//! [`Machine`]: what the machine says about itself, read from the files of `/proc` and `/sys`, and from one socket.
 //!
 //! A value that cannot be read is absent, never a guess; the checks say so. The files are found below a root folder, so
 //! that tests can lay out a machine of their own.
@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+
+use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 
 /// A kernel's major and minor version, in that order of weight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,6 +36,15 @@ pub enum MemlockLimit {
     Unlimited,
 }
 
+/// When the kernel backs memory that is shared by descriptor with huge pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SharedHugePages {
+    /// Where it was asked to, or more often.
+    OnRequest,
+    /// Never.
+    Never,
+}
+
 /// What the machine says about itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
@@ -53,6 +64,14 @@ pub struct Machine {
     pub map_count_max: Option<u64>,
     /// Memory that a process may lock.
     pub memlock: Option<MemlockLimit>,
+    /// Most bytes that a socket may hold for its reader, as far as the reader asks for them.
+    pub receive_buffer_max_bytes: Option<u64>,
+    /// Most bytes that a socket may hold for the network.
+    pub send_buffer_max_bytes: Option<u64>,
+    /// Whether several sockets may have one port, so that the kernel spreads datagrams over threads.
+    pub has_shared_ports: bool,
+    /// Huge pages for memory that is shared by descriptor.
+    pub shared_huge_pages: Option<SharedHugePages>,
     /// The processor's abilities, by the kernel's names.
     pub cpu_flags: BTreeSet<String>,
 }
@@ -61,10 +80,14 @@ impl Machine {
     /// Reads the machine this program runs on.
     #[must_use]
     pub fn read() -> Self {
-        Self { cpus: std::thread::available_parallelism().map_or(0, usize::from), ..Self::read_below(Path::new("/")) }
+        Self {
+            cpus: std::thread::available_parallelism().map_or(0, usize::from),
+            has_shared_ports: shares_ports(),
+            ..Self::read_below(Path::new("/"))
+        }
     }
 
-    /// Reads the files below `root` as if it were `/`. CPUs are not counted: no file tells how many we may use.
+    /// Reads the files below `root` as if it were `/`. CPUs are not counted and ports not tried: no file tells of them.
     fn read_below(root: &Path) -> Self {
         let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
         let exists = |path: &str| root.join(path).exists();
@@ -77,6 +100,10 @@ impl Machine {
             memory_available_bytes: memory_available(&text("proc/meminfo"), &text),
             map_count_max: text("proc/sys/vm/max_map_count").trim().parse().ok(),
             memlock: memlock(&text("proc/self/limits")),
+            receive_buffer_max_bytes: text("proc/sys/net/core/rmem_max").trim().parse().ok(),
+            send_buffer_max_bytes: text("proc/sys/net/core/wmem_max").trim().parse().ok(),
+            has_shared_ports: false,
+            shared_huge_pages: shared_huge_pages(&text),
             cpu_flags: cpu_flags(&text("proc/cpuinfo")),
         }
     }
@@ -98,6 +125,27 @@ fn memlock(limits: &str) -> Option<MemlockLimit> {
     match columns.split_whitespace().next()? {
         "unlimited" => Some(MemlockLimit::Unlimited),
         bytes => bytes.parse().ok().map(MemlockLimit::Bytes),
+    }
+}
+
+/// Whether a socket may be told to share its port.
+fn shares_ports() -> bool {
+    let tried = socket(AddressFamily::INET, SocketType::DGRAM, None);
+    tried.is_ok_and(|socket| sockopt::set_socket_reuseport(&socket, true).is_ok())
+}
+
+/// The choice in brackets. Newer kernels have one for each size, which may leave it to the one for all.
+fn shared_huge_pages(text: &impl Fn(&str) -> String) -> Option<SharedHugePages> {
+    const FOLDER: &str = "sys/kernel/mm/transparent_hugepage";
+    let chosen = |path: &str| {
+        let choices = text(&format!("{FOLDER}/{path}"));
+        let (_, rest) = choices.split_once('[')?;
+        Some(rest.split_once(']')?.0.to_owned())
+    };
+    let of_size = chosen("hugepages-2048kB/shmem_enabled").filter(|choice| choice != "inherit");
+    match of_size.or_else(|| chosen("shmem_enabled"))?.as_str() {
+        "always" | "within_size" | "advise" | "force" => Some(SharedHugePages::OnRequest),
+        _ => Some(SharedHugePages::Never),
     }
 }
 
@@ -144,10 +192,13 @@ mod tests {
             "processor\t: 0\nflags\t\t: fpu avx2 constant_tsc\n\nprocessor\t: 1\nflags\t: fpu\n",
         );
         write(root, "dev/userfaultfd", "");
+        write(root, "proc/sys/net/core/rmem_max", "212992\n");
+        write(root, "proc/sys/net/core/wmem_max", "4194304\n");
         let machine = Machine::read_below(root);
         assert_eq!(machine.kernel_release, "6.18.44-test");
         assert_eq!(machine.memory_available_bytes, Some(4000 << 10));
         assert_eq!(machine.map_count_max, Some(65530));
+        assert_eq!((machine.receive_buffer_max_bytes, machine.send_buffer_max_bytes), (Some(212_992), Some(4 << 20)));
         assert_eq!(machine.memlock, Some(MemlockLimit::Bytes(8 << 20)));
         assert!(machine.cpu_flags.contains("constant_tsc") && machine.has_userfaultfd_device && !machine.is_container);
 
@@ -164,11 +215,39 @@ mod tests {
     }
 
     #[test]
+    fn huge_pages_for_shared_memory_have_a_choice_for_all_sizes_and_one_for_theirs() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = "sys/kernel/mm/transparent_hugepage";
+        let read = || Machine::read_below(root.path()).shared_huge_pages;
+        assert_eq!(read(), None);
+        let choose = |path: &str, text| write(root.path(), &format!("{folder}/{path}"), text);
+        for (text, wanted) in [
+            ("always within_size advise [never] deny force\n", SharedHugePages::Never),
+            ("always within_size advise never [deny] force\n", SharedHugePages::Never),
+            ("always within_size [advise] never deny force\n", SharedHugePages::OnRequest),
+            ("[always] within_size advise never deny force\n", SharedHugePages::OnRequest),
+        ] {
+            choose("shmem_enabled", text);
+            assert_eq!(read(), Some(wanted), "{text}");
+        }
+        choose("hugepages-2048kB/shmem_enabled", "always [inherit] within_size advise never\n");
+        assert_eq!(read(), Some(SharedHugePages::OnRequest));
+        choose("hugepages-2048kB/shmem_enabled", "always inherit within_size advise [never]\n");
+        assert_eq!(read(), Some(SharedHugePages::Never));
+    }
+
+    #[test]
+    fn ports_are_shared_on_linux() {
+        assert!(Machine::read().has_shared_ports, "every kernel since 3.9 has SO_REUSEPORT");
+    }
+
+    #[test]
     fn what_cannot_be_read_is_absent() {
         let root = tempfile::tempdir().unwrap();
         let machine = Machine::read_below(root.path());
         assert_eq!(machine.kernel_release, "");
         assert_eq!((machine.memory_available_bytes, machine.map_count_max, machine.memlock), (None, None, None));
+        assert_eq!((machine.receive_buffer_max_bytes, machine.send_buffer_max_bytes), (None, None));
         assert!(machine.cpu_flags.is_empty() && !machine.has_userfaultfd_device);
     }
 }

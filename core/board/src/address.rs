@@ -1,4 +1,15 @@
-//! Numbers that must not be mixed up: [`Pid`], [`VirtualPage`], [`PhysicalPage`], [`PageSize`].
+//! Numbers that must not be mixed up: [`Pid`], [`VirtualPage`], [`PhysicalPage`], [`PageSize`]; and how a range of bytes
+//! falls into pages: [`Pieces`].
+
+use yonder_wire::ErrorCode;
+
+/// Bytes of the smallest pages.
+pub(crate) const PAGE_BYTES_MIN: u64 = 4096;
+/// Bytes of the largest pages.
+const PAGE_BYTES_MAX: u64 = 1 << 30;
+
+/// Smallest number of an address space that a controller names.
+pub(crate) const PID_OF_CONTROLLER_MIN: u32 = 1 << 31;
 
 /// Number of a remote address space, unique among all nodes; never 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -19,6 +30,12 @@ impl Pid {
     pub const fn get(self) -> u32 {
         self.0.get()
     }
+
+    /// Whether a controller names such address spaces; those that a node names by itself have smaller numbers.
+    #[must_use]
+    pub const fn is_of_controller(self) -> bool {
+        self.get() >= PID_OF_CONTROLLER_MIN
+    }
 }
 
 /// A page of a remote address space, counted from its start.
@@ -34,15 +51,6 @@ impl PhysicalPage {
     pub const MAX: Self = Self((1 << 31) - 1);
 }
 
-/// What an address space may do with a page.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Permission {
-    /// Reads only.
-    Read,
-    /// Reads, writes and atomics.
-    ReadWrite,
-}
-
 /// Size of a node's pages: a power of two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageSize {
@@ -56,7 +64,7 @@ impl PageSize {
     /// Pages of `bytes`, a power of two of at least 4 KiB and at most 1 GiB; else `None`.
     #[must_use]
     pub const fn new(bytes: u64) -> Option<Self> {
-        if bytes.is_power_of_two() && bytes >= 1 << 12 && bytes <= 1 << 30 {
+        if bytes.is_power_of_two() && bytes >= PAGE_BYTES_MIN && bytes <= PAGE_BYTES_MAX {
             Some(Self { shift: bytes.trailing_zeros() })
         } else {
             None
@@ -87,6 +95,54 @@ impl PageSize {
     pub const fn address(self, page: VirtualPage) -> u64 {
         (page.0 as u64) << self.shift
     }
+
+    /// The parts of the range of `bytes` bytes from `address`, page by page.
+    ///
+    /// # Errors
+    /// `BadLength` if the range is empty, `BadAddress` if it leaves the address space.
+    #[inline]
+    pub fn pieces(self, address: u64, bytes: u64) -> Result<Pieces, ErrorCode> {
+        let before_last = bytes.checked_sub(1).ok_or(ErrorCode::BadLength)?;
+        let last = address.checked_add(before_last).ok_or(ErrorCode::BadAddress)?;
+        self.split(last).ok_or(ErrorCode::BadAddress)?;
+        Ok(Pieces { size: self, address, left: bytes })
+    }
+}
+
+/// A part of a range that lies in one page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// The page.
+    pub page: VirtualPage,
+    /// Where in the page it begins, in bytes.
+    pub offset: u64,
+    /// How many bytes it has; never 0.
+    pub bytes: u64,
+}
+
+/// The parts of a range, page by page, in order.
+#[derive(Clone, Debug)]
+pub struct Pieces {
+    size: PageSize,
+    address: u64,
+    left: u64,
+}
+
+impl Iterator for Pieces {
+    type Item = Piece;
+
+    #[inline]
+    fn next(&mut self) -> Option<Piece> {
+        if self.left == 0 {
+            return None;
+        }
+        let (page, offset) = self.size.split(self.address).expect("the range was checked");
+        let bytes = self.left.min(self.size.bytes() - offset);
+        // The end of the last page may be the end of all 64-bit addresses.
+        self.address = self.address.wrapping_add(bytes);
+        self.left -= bytes;
+        Some(Piece { page, offset, bytes })
+    }
 }
 
 #[cfg(test)]
@@ -103,5 +159,22 @@ mod tests {
         assert_eq!(size.pages_for(u64::MAX), None);
         assert!([0, 4095, 6144, 1 << 31].into_iter().all(|bytes| PageSize::new(bytes).is_none()));
         assert!(Pid::new(0).is_none());
+    }
+
+    #[test]
+    fn ranges_fall_into_pages() {
+        let size = PageSize::new(4096).unwrap();
+        let pieces: Vec<Piece> = size.pieces(4096 - 3, 3 + 4096 + 1).unwrap().collect();
+        let piece = |page, offset, bytes| Piece { page: VirtualPage(page), offset, bytes };
+        assert_eq!(pieces, [piece(0, 4093, 3), piece(1, 0, 4096), piece(2, 0, 1)]);
+        let end = u64::from(u32::MAX) * 4096 + 4096;
+        assert_eq!(size.pieces(end - 1, 1).unwrap().count(), 1);
+        for (address, bytes, code) in
+            [(0, 0, ErrorCode::BadLength), (end - 1, 2, ErrorCode::BadAddress), (u64::MAX, 2, ErrorCode::BadAddress)]
+        {
+            assert_eq!(size.pieces(address, bytes).err(), Some(code));
+        }
+        let largest = PageSize::new(PAGE_BYTES_MAX).unwrap();
+        assert_eq!(largest.pieces(u64::from(u32::MAX) << 30, 1 << 30).unwrap().count(), 1);
     }
 }

@@ -12,17 +12,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::address::{Permission, PhysicalPage, Pid, VirtualPage};
-use crate::page_table::{PageTable, RUN_PAGES, SLOTS_PER_BUCKET, Slot};
+use crate::address::{PhysicalPage, Pid, VirtualPage};
+use crate::moved::ClosedRanges;
+use crate::page_table::{PageTable, RUN_PAGES, SLOTS_PER_BUCKET, Service, Slot};
+use crate::range::{Allocated, Exposed, FIRST_PAGE, Terms, Window};
 
 /// Conflicts after which an allocation gives up.
-pub const RETRIES_MAX: u32 = 4096;
-/// Address 0 is nobody's: it lies in the page before.
-const FIRST_PAGE: u32 = 1;
+const RETRIES_MAX: u32 = 4096;
 
 /// Virtual ranges of all address spaces of a node.
 #[derive(Debug)]
-pub struct Allocator {
+pub(crate) struct Allocator {
     table: Arc<PageTable>,
     /// Slots with a tag, by bucket.
     taken: Box<[u8]>,
@@ -47,111 +47,122 @@ struct Range {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    Allocated,
+    Allocated(Terms),
     Freed,
-}
-
-/// A range that was allocated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Allocation {
-    /// Its first page.
-    pub first: VirtualPage,
-    /// Ranges that were tried and had a page without room.
-    pub retries: u32,
 }
 
 /// A range that was freed, to be given to [`Allocator::release`] once no request can use it any more.
 #[must_use = "its slots and addresses are lost"]
 #[derive(PartialEq, Eq, Debug)]
-pub struct Freed {
+pub(crate) struct Freed {
     pid: Pid,
     first: u32,
     slots: Vec<Slot>,
     /// The memory it had.
-    pub memory: Vec<PhysicalPage>,
+    pub(crate) memory: Vec<PhysicalPage>,
 }
 
-/// Why nothing was allocated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum AllocateError {
-    /// No page was asked for, or more than an address space has.
-    #[error("a range of {0} pages cannot be allocated")]
-    Length(u32),
-    /// The page table has no room, or none for a range as long as this.
-    #[error("the node's page table has no room for {0} pages together: ask for less, or on another node")]
-    NoRoom(u32),
+impl Freed {
+    /// Its pages, with memory or without.
+    pub(crate) fn pages(&self) -> u64 {
+        self.slots.len() as u64
+    }
 }
 
-/// Why nothing was freed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum FreeError {
-    /// No range of this address space begins there.
-    #[error("no allocated range begins at page {0}")]
-    NotAllocated(u32),
-}
+/// Why nothing was allocated: the page table has no room, or none for a range as long as this.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NoRoom;
 
 impl Allocator {
     /// An allocator for a table that is empty.
-    #[must_use]
-    pub fn new(table: Arc<PageTable>) -> Self {
+    pub(crate) fn new(table: Arc<PageTable>) -> Self {
         let taken = vec![0; table.buckets()].into_boxed_slice();
         Self { table, taken, taken_total: 0, spaces: HashMap::new() }
     }
 
-    /// Allocates `pages` pages that follow one another. They read as zeros and have no memory.
-    pub fn allocate(&mut self, pid: Pid, pages: u32, permission: Permission) -> Result<Allocation, AllocateError> {
-        if pages == 0 || pages == u32::MAX {
-            return Err(AllocateError::Length(pages));
-        }
-        let slots = (self.taken.len() * SLOTS_PER_BUCKET) as u64;
-        if self.taken_total + u64::from(pages) > slots {
-            return Err(AllocateError::NoRoom(pages));
-        }
-        let (first, retries) = self.find(pid, pages).ok_or(AllocateError::NoRoom(pages))?;
-        self.taken_total += u64::from(pages);
-        for page in first..first + pages {
-            self.table.insert(pid, VirtualPage(page), permission);
-        }
-        let space = self.spaces.entry(pid).or_default();
-        space.ranges.insert(first, Range { pages, state: State::Allocated });
-        space.next = first + pages;
-        Ok(Allocation { first: VirtualPage(first), retries })
+    /// Allocates `pages` pages, not 0, that follow one another inside `window`, and where no closed range is. They read as
+    /// zeros and have no memory. Returns the first page, and how many ranges were tried that had a page without room.
+    pub(crate) fn allocate(
+        &mut self,
+        pid: Pid,
+        pages: u32,
+        terms: Terms,
+        window: Window,
+        closed: &ClosedRanges,
+    ) -> Result<(VirtualPage, u32), NoRoom> {
+        assert!(pages > 0, "no page is allocated");
+        self.has_slots(pages)?;
+        let (first, retries) = self.find(pid, pages, window, closed).ok_or(NoRoom)?;
+        self.insert(pid, first, pages, terms, Service::Open);
+        self.spaces.entry(pid).or_default().next = first + pages;
+        Ok((VirtualPage(first), retries))
     }
 
-    /// Pages of the range that begins at `first`, if it is allocated.
-    #[must_use]
-    pub fn pages_at(&self, pid: Pid, first: VirtualPage) -> Option<u32> {
+    /// Allocates exactly these pages, as such that move and so cannot be used yet.
+    pub(crate) fn allocate_moving(&mut self, pid: Pid, first: u32, pages: u32, terms: Terms) -> Result<(), NoRoom> {
+        self.has_slots(pages)?;
+        let end = first.checked_add(pages).ok_or(NoRoom)?;
+        let occupied = self.spaces.get(&pid).is_some_and(|space| space.free_behind(first).0 != first);
+        let next = self.spaces.get(&pid).map_or(u32::MAX, |space| space.free_behind(first).1);
+        if first < FIRST_PAGE || occupied || end > next || self.take_room(pid, first, pages).is_err() {
+            return Err(NoRoom);
+        }
+        self.insert(pid, first, pages, terms, Service::Moving);
+        Ok(())
+    }
+
+    /// The allocated range that begins at `first`.
+    pub(crate) fn at(&self, pid: Pid, first: VirtualPage) -> Option<Allocated> {
         let range = self.spaces.get(&pid)?.ranges.get(&first.0)?;
-        (range.state == State::Allocated).then_some(range.pages)
+        range.allocated(first.0)
     }
 
-    /// Frees the range that begins at `first`. No lookup that begins after this finds it.
-    pub fn free(&mut self, pid: Pid, first: VirtualPage) -> Result<Freed, FreeError> {
-        let pages = self.pages_at(pid, first).ok_or(FreeError::NotAllocated(first.0))?;
-        let mut freed = Freed { pid, first: first.0, slots: Vec::with_capacity(pages as usize), memory: Vec::new() };
-        for page in first.0..first.0 + pages {
-            let (slot, memory) = self.table.remove(pid, VirtualPage(page));
+    /// The allocated range that `page` lies in.
+    pub(crate) fn around(&self, pid: Pid, page: VirtualPage) -> Option<Allocated> {
+        let (first, range) = self.spaces.get(&pid)?.ranges.range(..=page.0).next_back()?;
+        range.allocated(*first).filter(|range| page.0 - range.first < range.pages)
+    }
+
+    /// The allocated ranges that have a page among `from..to`, in order.
+    pub(crate) fn among(&self, pid: Pid, from: u32, to: u32) -> Vec<Allocated> {
+        let Some(space) = self.spaces.get(&pid) else { return Vec::new() };
+        let begins = self.around(pid, VirtualPage(from)).map_or(from, |range| range.first);
+        space.ranges.range(begins..to).filter_map(|(first, range)| range.allocated(*first)).collect()
+    }
+
+    /// Notes that a client was told where the memory of the allocation is.
+    pub(crate) fn expose(&mut self, pid: Pid, first: VirtualPage) {
+        let range = self.spaces.get_mut(&pid).and_then(|space| space.ranges.get_mut(&first.0));
+        if let Some(Range { state: State::Allocated(terms), .. }) = range {
+            terms.exposed = Exposed::Yes;
+        }
+    }
+
+    /// Frees the range that begins at `first`, if it is allocated. No lookup that begins after this finds it.
+    pub(crate) fn free(&mut self, pid: Pid, first: VirtualPage) -> Option<Freed> {
+        let range = self.at(pid, first)?;
+        let capacity = range.pages as usize;
+        let mut freed = Freed { pid, first: first.0, slots: Vec::with_capacity(capacity), memory: Vec::new() };
+        for page in range.each() {
+            let (slot, memory) = self.table.remove(pid, page);
             freed.slots.push(slot);
             freed.memory.extend(memory);
         }
         let space = self.spaces.get_mut(&pid).expect("it has the range");
-        space.ranges.insert(first.0, Range { pages, state: State::Freed });
-        Ok(freed)
+        space.ranges.insert(first.0, Range { pages: range.pages, state: State::Freed });
+        Some(freed)
     }
 
     /// Frees every range of an address space.
-    pub fn free_all(&mut self, pid: Pid) -> Vec<Freed> {
-        let ranges = self.spaces.get(&pid).map(|space| &space.ranges);
-        let allocated = ranges.into_iter().flatten().filter(|(_, range)| range.state == State::Allocated);
-        let firsts: Vec<u32> = allocated.map(|(first, _)| *first).collect();
-        let free = |first| self.free(pid, VirtualPage(first)).expect("it is allocated");
-        firsts.into_iter().map(free).collect()
+    pub(crate) fn free_all(&mut self, pid: Pid) -> Vec<Freed> {
+        let allocated = self.among(pid, 0, u32::MAX);
+        allocated.into_iter().filter_map(|range| self.free(pid, VirtualPage(range.first))).collect()
     }
 
-    /// Makes the slots and the addresses of a freed range free for others. The caller knows that no request which began
-    /// before the free is still under way.
-    pub fn release(&mut self, freed: Freed) {
-        let Freed { pid, first, slots, .. } = freed;
+    /// Makes the slots and the addresses of a freed range free for others, and returns the memory it had. The caller knows
+    /// that no request which began before the free is still under way.
+    pub(crate) fn release(&mut self, freed: Freed) -> Vec<PhysicalPage> {
+        let Freed { pid, first, slots, memory } = freed;
         let space = self.spaces.get_mut(&pid).expect("it has the freed range");
         let range = space.ranges.remove(&first).expect("a range is released once");
         assert!(
@@ -166,47 +177,73 @@ impl Allocator {
             self.taken[self.table.bucket_of(pid, VirtualPage(page))] -= 1;
         }
         self.taken_total -= u64::from(range.pages);
+        memory
     }
 
     /// Pages of all ranges, the freed ones that are not released among them.
-    #[must_use]
-    pub fn pages(&self) -> u64 {
+    pub(crate) fn pages(&self) -> u64 {
         self.taken_total
     }
 
-    /// A free range whose pages all have room, counted as taken; and the conflicts on the way.
-    fn find(&mut self, pid: Pid, pages: u32) -> Option<(u32, u32)> {
+    fn has_slots(&self, pages: u32) -> Result<(), NoRoom> {
+        let slots = (self.taken.len() * SLOTS_PER_BUCKET) as u64;
+        if self.taken_total + u64::from(pages) > slots { Err(NoRoom) } else { Ok(()) }
+    }
+
+    /// Puts pages into the table for which room was taken.
+    fn insert(&mut self, pid: Pid, first: u32, pages: u32, terms: Terms, service: Service) {
+        self.taken_total += u64::from(pages);
+        for page in first..first + pages {
+            self.table.insert(pid, VirtualPage(page), terms.permission, service);
+        }
+        let space = self.spaces.entry(pid).or_default();
+        space.ranges.insert(first, Range { pages, state: State::Allocated(terms) });
+    }
+
+    /// A free range whose pages all have room, counted as taken; and the conflicts on the way. What lies behind the last
+    /// allocation is tried first, then the whole window.
+    fn find(&mut self, pid: Pid, pages: u32, window: Window, closed: &ClosedRanges) -> Option<(u32, u32)> {
+        let closed: Vec<(u32, u32)> = closed.of(pid).map(|(from, to, _)| (from, to)).collect();
+        let next = self.spaces.get(&pid).map_or(window.from, |space| space.next);
         let mut retries = 0;
-        for (mut start, end) in self.gaps(pid) {
-            while end - start >= pages {
-                match self.take_room(pid, start, pages) {
-                    Ok(()) => return Some((start, retries)),
-                    // The rest of the conflict's run lies in buckets that are probably as full; the next run lies elsewhere.
-                    Err(conflict) => start = (conflict / RUN_PAGES + 1).saturating_mul(RUN_PAGES).min(end),
+        for from in [next.max(window.from), window.from] {
+            let mut start = from;
+            while let Some((free, end)) = self.gap(pid, start, window.to, &closed) {
+                start = free;
+                while end - start >= pages {
+                    match self.take_room(pid, start, pages) {
+                        Ok(()) => return Some((start, retries)),
+                        // The rest of the conflict's run lies in buckets that are probably as full; the next run lies
+                        // elsewhere.
+                        Err(conflict) => start = (conflict / RUN_PAGES + 1).saturating_mul(RUN_PAGES).min(end),
+                    }
+                    retries += 1;
+                    if retries > RETRIES_MAX {
+                        return None;
+                    }
                 }
-                retries += 1;
-                if retries > RETRIES_MAX {
-                    return None;
-                }
+                start = end;
             }
         }
         None
     }
 
-    /// Gaps between the ranges of an address space as (start, end), those behind the last allocation first.
-    fn gaps(&self, pid: Pid) -> Vec<(u32, u32)> {
-        let Some(space) = self.spaces.get(&pid) else { return vec![(FIRST_PAGE, u32::MAX)] };
-        let mut gaps = Vec::with_capacity(space.ranges.len() + 1);
-        let mut start = FIRST_PAGE;
-        for (first, range) in &space.ranges {
-            gaps.push((start, *first));
-            start = first + range.pages;
+    /// The first gap at `start` or behind it and before `limit`, as (first page, page behind).
+    fn gap(&self, pid: Pid, mut start: u32, limit: u32, closed: &[(u32, u32)]) -> Option<(u32, u32)> {
+        loop {
+            let (free, mut end) = self.spaces.get(&pid).map_or((start, u32::MAX), |space| space.free_behind(start));
+            let behind = closed.partition_point(|(_, to)| *to <= free);
+            match closed.get(behind) {
+                Some((from, to)) if *from <= free => {
+                    start = *to;
+                    continue;
+                }
+                Some((from, _)) => end = end.min(*from),
+                None => {}
+            }
+            end = end.min(limit);
+            return (free < end).then_some((free, end));
         }
-        gaps.push((start, u32::MAX));
-        gaps.retain(|(start, end)| start < end);
-        let behind = gaps.partition_point(|(start, _)| *start < space.next);
-        gaps.rotate_left(behind);
-        gaps
     }
 
     /// Counts a place for each page of a range, or none, and says which page had none.
@@ -226,14 +263,49 @@ impl Allocator {
     }
 }
 
+impl Range {
+    fn allocated(self, first: u32) -> Option<Allocated> {
+        match self.state {
+            State::Allocated(terms) => Some(Allocated { first, pages: self.pages, terms }),
+            State::Freed => None,
+        }
+    }
+}
+
+impl Space {
+    /// The first page at `start` or behind it that lies in no range, and the first page of the next range.
+    fn free_behind(&self, mut start: u32) -> (u32, u32) {
+        if let Some((first, range)) = self.ranges.range(..=start).next_back() {
+            start = start.max(first + range.pages);
+        }
+        for (first, range) in self.ranges.range(start..) {
+            if *first > start {
+                return (start, *first);
+            }
+            start = first + range.pages;
+        }
+        (start, u32::MAX)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
+    use yonder_wire::{Backing, Permission};
 
     use super::*;
-    use crate::Lookup;
+    use crate::moved::Closed;
+    use crate::page_table::Lookup;
+
+    const TERMS: Terms = Terms { permission: Permission::ReadWrite, backing: Backing::OnDemand, exposed: Exposed::No };
+
+    /// Allocates anywhere.
+    fn allocate(allocator: &mut Allocator, owner: u32, pages: u32) -> Result<(u32, u32), NoRoom> {
+        let allocated = allocator.allocate(pid(owner), pages, TERMS, Window::ALL, &ClosedRanges::new().0);
+        allocated.map(|(first, retries)| (first.0, retries))
+    }
 
     fn pid(number: u32) -> Pid {
         Pid::new(number).unwrap()
@@ -247,35 +319,69 @@ mod tests {
     #[test]
     fn ranges_do_not_overlap_and_address_zero_is_nobodys() {
         let (_, mut allocator) = board(1024, 1);
-        let first = allocator.allocate(pid(1), 3, Permission::ReadWrite).unwrap().first;
-        let second = allocator.allocate(pid(1), 2, Permission::ReadWrite).unwrap().first;
-        assert!(first.0 >= 1 && second.0 >= first.0 + 3);
-        assert_eq!(allocator.pages_at(pid(1), first), Some(3));
-        assert_eq!(allocator.pages_at(pid(2), first), None);
+        let (first, _) = allocate(&mut allocator, 1, 3).unwrap();
+        let (second, _) = allocate(&mut allocator, 1, 2).unwrap();
+        assert!(first >= 1 && second >= first + 3);
+        let range = Allocated { first, pages: 3, terms: TERMS };
+        assert_eq!(allocator.at(pid(1), VirtualPage(first)), Some(range));
+        assert_eq!(allocator.at(pid(2), VirtualPage(first)), None);
+        assert_eq!(allocator.around(pid(1), VirtualPage(first + 2)), Some(range));
+        assert_eq!(allocator.around(pid(1), VirtualPage(first + 5)), None);
+        assert_eq!(allocator.among(pid(1), first + 2, first + 3), [range]);
+        assert_eq!(allocator.among(pid(1), 0, u32::MAX).len(), 2);
     }
 
     #[test]
     fn a_freed_range_is_gone_at_once_and_reused_only_after_its_release() {
         let (table, mut allocator) = board(8, 1);
-        let first = allocator.allocate(pid(1), 2, Permission::ReadWrite).unwrap().first;
+        let first = VirtualPage(allocate(&mut allocator, 1, 2).unwrap().0);
         let Some(Lookup::Reserved(slot, _)) = table.look_up(pid(1), first) else { panic!() };
         table.map(slot, PhysicalPage(4)).unwrap();
         let freed = allocator.free(pid(1), first).unwrap();
-        assert_eq!(freed.memory, [PhysicalPage(4)]);
         assert_eq!((table.look_up(pid(1), first), allocator.pages()), (None, 2));
-        assert_eq!(allocator.free(pid(1), first), Err(FreeError::NotAllocated(first.0)));
-        allocator.release(freed);
+        assert_eq!(allocator.free(pid(1), first), None);
+        assert_eq!(allocator.release(freed), [PhysicalPage(4)]);
         assert_eq!(allocator.pages(), 0);
-        assert_eq!(allocator.allocate(pid(1), 2, Permission::Read).unwrap().first.0, 1);
+        assert_eq!(allocate(&mut allocator, 1, 2).unwrap().0, 1);
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
         let (_, mut allocator) = board(16, 1);
-        assert_eq!(allocator.allocate(pid(1), 0, Permission::Read), Err(AllocateError::Length(0)));
-        assert_eq!(allocator.allocate(pid(1), 33, Permission::Read), Err(AllocateError::NoRoom(33)));
-        assert_eq!(allocator.free(pid(1), VirtualPage(1)), Err(FreeError::NotAllocated(1)));
+        assert_eq!(allocate(&mut allocator, 1, 33), Err(NoRoom));
+        assert_eq!(allocate(&mut allocator, 1, u32::MAX), Err(NoRoom));
+        assert_eq!(allocator.free(pid(1), VirtualPage(1)), None);
         assert!(allocator.free_all(pid(1)).is_empty());
+    }
+
+    #[test]
+    fn an_allocation_lies_in_its_window_and_in_no_closed_range() {
+        let (_, mut allocator) = board(1024, 1);
+        let mut closed = ClosedRanges::new().0;
+        closed.close(pid(1), 100, 110, Closed::Moved);
+        closed.close(pid(1), 112, 120, Closed::Moving);
+        let mut within = |from, to, pages| {
+            let window = Window::new(from, to);
+            allocator.allocate(pid(1), pages, TERMS, window, &closed).map(|(first, _)| first.0)
+        };
+        assert_eq!(within(95, 130, 5), Ok(95));
+        assert_eq!(within(95, 130, 3), Ok(120));
+        assert_eq!(within(95, 130, 2), Ok(123));
+        assert_eq!(within(95, 122, 2), Ok(110), "what lies before the last allocation is tried as well");
+        assert_eq!(within(95, 122, 1), Err(NoRoom));
+        assert_eq!((within(0, 0, 1), within(0, 1, 1), within(0, 2, 1)), (Err(NoRoom), Err(NoRoom), Ok(1)));
+    }
+
+    #[test]
+    fn pages_that_move_are_put_exactly_where_they_were_or_nowhere() {
+        let (table, mut allocator) = board(1024, 1);
+        assert_eq!(allocator.allocate_moving(pid(1), 50, 4, TERMS), Ok(()));
+        assert_eq!(table.look_up(pid(1), VirtualPage(53)), Some(Lookup::Moving));
+        for (first, pages) in [(50, 4), (53, 1), (47, 4), (40, 30), (0, 1), (u32::MAX, 2)] {
+            assert_eq!(allocator.allocate_moving(pid(1), first, pages, TERMS), Err(NoRoom), "{pages} from {first}");
+        }
+        assert_eq!(allocator.allocate_moving(pid(1), 54, 4, TERMS), Ok(()));
+        assert_eq!(allocator.allocate_moving(pid(1), 47, 3, TERMS), Ok(()));
     }
 
     /// Fills a node of 64 Ki pages to 98 % with allocations of up to `longest` pages of many address spaces, and returns
@@ -289,8 +395,7 @@ mod tests {
             draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let pages =
                 (1 + (draw >> 33) as u32 % longest).min((u64::from(PAGES) * 98 / 100 - allocator.pages()) as u32);
-            let retries =
-                allocator.allocate(pid(1 + (draw >> 20) as u32 % 100), pages, Permission::Read).unwrap().retries;
+            let (_, retries) = allocate(&mut allocator, 1 + (draw >> 20) as u32 % 100, pages).unwrap();
             most = most.max(retries);
             if allocator.pages() > u64::from(PAGES) * 88 / 100 {
                 (late, count) = (late + u64::from(retries), count + 1);
@@ -325,9 +430,9 @@ mod tests {
                         let (owner, first, _) = ranges.swap_remove(usize::from(choice) % ranges.len());
                         waiting.push(allocator.free(owner, VirtualPage(first)).unwrap());
                     }
-                    1 => waiting.drain(..).for_each(|freed| allocator.release(freed)),
-                    _ => if let Ok(allocation) = allocator.allocate(pid(owner), pages, Permission::ReadWrite) {
-                        ranges.push((pid(owner), allocation.first.0, pages));
+                    1 => waiting.drain(..).for_each(|freed| { allocator.release(freed); }),
+                    _ => if let Ok((first, _)) = allocate(&mut allocator, owner, pages) {
+                        ranges.push((pid(owner), first, pages));
                     }
                 }
                 let model: BTreeSet<(Pid, u32)> = ranges.iter()
@@ -342,7 +447,7 @@ mod tests {
                 }
             }
             for (owner, ..) in ranges { waiting.extend(allocator.free_all(owner)); }
-            waiting.drain(..).for_each(|freed| allocator.release(freed));
+            waiting.drain(..).for_each(|freed| { allocator.release(freed); });
             prop_assert_eq!(allocator.pages(), 0);
             prop_assert!(allocator.taken.iter().all(|taken| *taken == 0));
         }

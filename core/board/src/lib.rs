@@ -1,24 +1,55 @@
-//! The memory node's virtual memory and its memory of requests (Clio, sections 4.2, 4.3 and 4.5).
+//! The memory node, without its threads and sockets: address spaces, their memory, and requests that are executed once
+//! (Clio, sections 4.2, 4.3 and 4.5 to 4.7).
 //!
-//! One [`PageTable`] for all address spaces of a node, of a size that depends on its physical memory and not on its
-//! clients: a hash table whose buckets never overflow, because [`Allocator`] gives out only virtual ranges whose pages all
+//! A [`Board`] is what all threads of a node share. Each data thread has a [`FastPath`], which reads, writes and changes
+//! words; one thread has the [`SlowPath`], which makes address spaces, allocates, frees, and moves ranges to other nodes.
+//! Both take whole messages and compose the answers. Offloads use address spaces through [`Access`], without messages. The
+//! shell gives what only it can: [`Memory`] for bytes, [`PageSource`] for pages ready to be written, [`Upkeep`] to know
+//! when no data thread holds an old page, and the time.
+//!
+//! There is one page table for all address spaces of a node, of a size that depends on its physical memory and not on its
+//! clients: a hash table whose buckets never overflow, because the allocator gives out only virtual ranges whose pages all
 //! find room. So a translation looks at one bucket, always. A page gets memory at its first write.
 //!
-//! Files: `page_table` is the fast path, read and changed by any thread without a lock; `allocator` is the slow path, one
-//! owner; `recent` keeps writes and atomics from being executed twice. `runtime/node` will give pages their memory and
-//! their bytes; today it keeps memory by client.
+//! Files: `address` has the numbers; `page_table`, `moved` and `capability` are what the fast path reads, any thread
+//! without a lock, and `heat` what it counts; `board` joins them and `access` uses them; `recent` keeps operations from being executed twice;
+//! `fast_path`, `slow_path` with `messages`, and `extend_path` execute requests, and `reply` composes answers; `allocator`,
+//! `range`, `pool`, `spaces`, `migration`, `adoption` and `usage` are parts of the slow path, with one owner.
 //!
-//! Invariants: a bucket holds at most [`SLOTS_PER_BUCKET`] pages; a page has at most one slot; a physical page is in at
-//! most one entry, or free.
+//! Invariants: a page has at most one slot, and a physical page is in at most one entry, or free; memory is given to
+//! another page only after every data thread has let go of it, and zeroed; a request that is refused has changed nothing.
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod address;
+mod adoption;
 mod allocator;
+mod board;
+mod capability;
+mod extend_path;
+mod fast_path;
+mod heat;
+mod messages;
+mod migration;
+mod moved;
 mod page_table;
+mod pool;
+mod range;
 mod recent;
+mod reply;
+mod slow_path;
+mod spaces;
+mod usage;
 
-pub use address::{PageSize, Permission, PhysicalPage, Pid, VirtualPage};
-pub use allocator::{AllocateError, Allocation, Allocator, FreeError, Freed, RETRIES_MAX};
-pub use page_table::{Lookup, PageTable, SLOTS_PER_BUCKET, Slot};
-pub use recent::{Admission, NodeTime, OperationKey, Recent};
+pub use access::Access;
+pub use address::{PageSize, PhysicalPage, Pid, Piece, Pieces, VirtualPage};
+pub use board::{Board, Config, Memory, PageSource, Upkeep};
+pub use extend_path::{CALL_RESULT_BYTES_MAX, CallEffect, ExtendPath, Path, path_of};
+pub use fast_path::FastPath;
+pub use migration::{MovedAllocation, Moving};
+pub use moved::MOVED_RANGES_MAX;
+pub use recent::{Admission, NodeTime, Recent};
+pub use reply::Handled;
+pub use slow_path::{Shell, SlowPath};
+pub use usage::RegionUse;

@@ -11,11 +11,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+use yonder_wire::Permission;
 
-use crate::address::{Permission, PhysicalPage, Pid, VirtualPage};
+use crate::address::{PhysicalPage, Pid, VirtualPage};
 
 /// Slots of a bucket: tags and entries fill two cache lines.
-pub const SLOTS_PER_BUCKET: usize = 8;
+pub(crate) const SLOTS_PER_BUCKET: usize = 8;
 /// Slots for each physical page: room for buckets that differ, and for more virtual than physical pages.
 const SLOTS_PER_PAGE: u64 = 2;
 /// Pages of a run.
@@ -25,7 +26,7 @@ const NOBODY: u64 = 0;
 
 /// A hash table of page table entries whose buckets never overflow.
 #[derive(Debug)]
-pub struct PageTable {
+pub(crate) struct PageTable {
     buckets: Box<[Bucket]>,
     seed: u64,
 }
@@ -41,18 +42,29 @@ const _: () = assert!(size_of::<Bucket>() == 128, "a bucket is two cache lines")
 
 /// Where a page's entry is. Valid until the page is removed and forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Slot {
+pub(crate) struct Slot {
     bucket: u32,
     slot: u8,
 }
 
 /// What a page table says of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lookup {
+pub(crate) enum Lookup {
     /// Allocated, and never written: it reads as zeros.
     Reserved(Slot, Permission),
     /// It is there.
     Mapped(Slot, Permission, PhysicalPage),
+    /// It is on its way to another node or from one, and cannot be used now.
+    Moving,
+}
+
+/// Whether requests may use a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Service {
+    /// They may.
+    Open,
+    /// They wait, because it moves.
+    Moving,
 }
 
 /// An entry, as a value.
@@ -60,15 +72,23 @@ pub enum Lookup {
 enum Entry {
     /// No page, or a page that has been removed.
     Free,
-    Reserved(Permission),
-    Mapped(Permission, PhysicalPage),
+    Page {
+        permission: Permission,
+        service: Service,
+        memory: Option<PhysicalPage>,
+    },
 }
 
 /// What happens to an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Event {
-    Insert(Permission),
+    Insert(Permission, Service),
+    /// The first write to a page that is open.
     Map(PhysicalPage),
+    /// A page that moves gets the memory that its bytes are written to.
+    Adopt(PhysicalPage),
+    Unmap,
+    Serve(Service),
     Remove,
 }
 
@@ -76,31 +96,51 @@ impl Entry {
     const RESERVED: u64 = 1 << 32;
     const MAPPED: u64 = 2 << 32;
     const WRITABLE: u64 = 1 << 40;
+    const MOVING: u64 = 1 << 41;
 
     fn from_bits(bits: u64) -> Self {
+        let memory = match bits & (Self::RESERVED | Self::MAPPED) {
+            0 => return Self::Free,
+            Self::RESERVED => None,
+            _ => Some(PhysicalPage(bits as u32)),
+        };
         let permission = if bits & Self::WRITABLE == 0 { Permission::Read } else { Permission::ReadWrite };
-        match bits & (Self::RESERVED | Self::MAPPED) {
-            0 => Self::Free,
-            Self::RESERVED => Self::Reserved(permission),
-            _ => Self::Mapped(permission, PhysicalPage(bits as u32)),
-        }
+        let service = if bits & Self::MOVING == 0 { Service::Open } else { Service::Moving };
+        Self::Page { permission, service, memory }
     }
 
     fn bits(self) -> u64 {
-        let writable = |permission| if permission == Permission::ReadWrite { Self::WRITABLE } else { 0 };
+        let Self::Page { permission, service, memory } = self else { return 0 };
+        let memory = memory.map_or(Self::RESERVED, |page| Self::MAPPED | u64::from(page.0));
+        let writable = if permission == Permission::ReadWrite { Self::WRITABLE } else { 0 };
+        let moving = if service == Service::Moving { Self::MOVING } else { 0 };
+        memory | writable | moving
+    }
+
+    /// The memory that the page has, if it is one and has any.
+    fn memory(self) -> Option<PhysicalPage> {
         match self {
-            Self::Free => 0,
-            Self::Reserved(permission) => Self::RESERVED | writable(permission),
-            Self::Mapped(permission, page) => Self::MAPPED | writable(permission) | u64::from(page.0),
+            Self::Free => None,
+            Self::Page { memory, .. } => memory,
         }
     }
 
     /// The one transition function; `None` if `event` cannot happen now.
     fn on(self, event: Event) -> Option<Self> {
-        match (self, event) {
-            (Self::Free, Event::Insert(permission)) => Some(Self::Reserved(permission)),
-            (Self::Reserved(permission), Event::Map(page)) => Some(Self::Mapped(permission, page)),
-            (Self::Reserved(_) | Self::Mapped(..), Event::Remove) => Some(Self::Free),
+        let (permission, service, memory) = match (self, event) {
+            (Self::Free, Event::Insert(permission, service)) => {
+                return Some(Self::Page { permission, service, memory: None });
+            }
+            (Self::Free, _) | (Self::Page { .. }, Event::Insert(..)) => return None,
+            (Self::Page { permission, service, memory }, _) => (permission, service, memory),
+        };
+        match (event, service, memory) {
+            (Event::Map(page), Service::Open, None) | (Event::Adopt(page), Service::Moving, None) => {
+                Some(Self::Page { permission, service, memory: Some(page) })
+            }
+            (Event::Unmap, Service::Open, _) => Some(Self::Page { permission, service, memory: None }),
+            (Event::Serve(service), ..) => Some(Self::Page { permission, service, memory }),
+            (Event::Remove, ..) => Some(Self::Free),
             _ => None,
         }
     }
@@ -112,7 +152,7 @@ impl PageTable {
     /// # Panics
     /// If there are more physical pages than an entry can name.
     #[must_use]
-    pub fn new(physical_pages: u32, seed: u64) -> Self {
+    pub(crate) fn new(physical_pages: u32, seed: u64) -> Self {
         assert!(physical_pages <= PhysicalPage::MAX.0, "{physical_pages} pages are more than an entry can name");
         let buckets = (SLOTS_PER_PAGE * u64::from(physical_pages)).div_ceil(SLOTS_PER_BUCKET as u64).max(1);
         Self { buckets: (0..buckets).map(|_| Bucket::default()).collect(), seed }
@@ -120,79 +160,81 @@ impl PageTable {
 
     /// Bytes of the table, whatever is in it.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         size_of_val::<[Bucket]>(&self.buckets) as u64
     }
 
     /// Number of buckets.
     #[must_use]
-    pub fn buckets(&self) -> usize {
+    pub(crate) fn buckets(&self) -> usize {
         self.buckets.len()
     }
 
     /// What is known of a page, from one bucket; `None` if it is not allocated.
     #[inline]
     #[must_use]
-    pub fn look_up(&self, pid: Pid, page: VirtualPage) -> Option<Lookup> {
+    pub(crate) fn look_up(&self, pid: Pid, page: VirtualPage) -> Option<Lookup> {
         let (number, tag) = (self.bucket_of(pid, page), tag(pid, page));
         let bucket = &self.buckets[number];
         let index = bucket.tags.iter().position(|found| found.load(Ordering::Acquire) == tag)?;
         let slot = Slot { bucket: number as u32, slot: index as u8 };
         match Entry::from_bits(bucket.entries[index].load(Ordering::Acquire)) {
             Entry::Free => None,
-            Entry::Reserved(permission) => Some(Lookup::Reserved(slot, permission)),
-            Entry::Mapped(permission, page) => Some(Lookup::Mapped(slot, permission, page)),
+            Entry::Page { service: Service::Moving, .. } => Some(Lookup::Moving),
+            Entry::Page { permission, memory: None, .. } => Some(Lookup::Reserved(slot, permission)),
+            Entry::Page { permission, memory: Some(page), .. } => Some(Lookup::Mapped(slot, permission, page)),
         }
     }
 
-    /// Gives a reserved page its memory. If another thread was first, or the page has been removed, `page` stays the
-    /// caller's, and is returned with what the entry says now: the other's page, or nothing.
-    pub fn map(&self, slot: Slot, page: PhysicalPage) -> Result<(), Option<PhysicalPage>> {
-        let entry = self.entry(slot);
-        loop {
-            let seen = entry.load(Ordering::Acquire);
-            let Some(next) = Entry::from_bits(seen).on(Event::Map(page)) else {
-                return Err(match Entry::from_bits(seen) {
-                    Entry::Mapped(_, theirs) => Some(theirs),
-                    Entry::Free | Entry::Reserved(_) => None,
-                });
-            };
-            if entry.compare_exchange(seen, next.bits(), Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                return Ok(());
-            }
+    /// Gives a reserved page its memory. If another thread was first, or the page has been removed or moves, `page` stays
+    /// the caller's, and is returned with what requests may use instead: the other's page, or nothing.
+    pub(crate) fn map(&self, slot: Slot, page: PhysicalPage) -> Result<(), Option<PhysicalPage>> {
+        match self.change(slot, Event::Map(page)) {
+            Ok(_) => Ok(()),
+            Err(Entry::Page { service: Service::Open, memory, .. }) => Err(memory),
+            Err(_) => Err(None),
         }
     }
 
     /// Inserts a page that has no slot, into the bucket where the allocator has found room.
-    pub(crate) fn insert(&self, pid: Pid, page: VirtualPage, permission: Permission) {
+    pub(crate) fn insert(&self, pid: Pid, page: VirtualPage, permission: Permission, service: Service) {
         let bucket = &self.buckets[self.bucket_of(pid, page)];
         let index = bucket.tags.iter().position(|tag| tag.load(Ordering::Relaxed) == NOBODY);
         let index = index.expect("the allocator gives out only pages whose bucket has room");
         let seen = Entry::from_bits(bucket.entries[index].load(Ordering::Relaxed));
-        let reserved = seen.on(Event::Insert(permission)).expect("an unnamed slot is free");
+        let reserved = seen.on(Event::Insert(permission, service)).expect("an unnamed slot is free");
         // The entry first: whoever finds the tag finds it.
         bucket.entries[index].store(reserved.bits(), Ordering::Release);
         bucket.tags[index].store(tag(pid, page), Ordering::Release);
     }
 
+    /// Gives a page that moves to this node the memory for its bytes.
+    pub(crate) fn adopt(&self, pid: Pid, page: VirtualPage, memory: PhysicalPage) {
+        let adopted = self.change(self.slot_of(pid, page), Event::Adopt(memory));
+        adopted.expect("a page is adopted once, while it moves");
+    }
+
+    /// Takes the memory of a page that serves requests, if it has any: it reads as zeros from now on. Threads that have
+    /// looked it up may still use that memory.
+    pub(crate) fn unmap(&self, pid: Pid, page: VirtualPage) -> Option<PhysicalPage> {
+        self.change(self.slot_of(pid, page), Event::Unmap).expect("a page that moves is not unmapped").memory()
+    }
+
+    /// Lets requests use a page, or makes them wait. Threads that have looked it up may still use it.
+    pub(crate) fn serve(&self, pid: Pid, page: VirtualPage, service: Service) {
+        self.change(self.slot_of(pid, page), Event::Serve(service)).expect("a page is either open or moves");
+    }
+
+    /// The memory of a page, also of one that moves.
+    pub(crate) fn memory_of(&self, pid: Pid, page: VirtualPage) -> Option<PhysicalPage> {
+        Entry::from_bits(self.entry(self.slot_of(pid, page)).load(Ordering::Acquire)).memory()
+    }
+
     /// Removes a page and returns the memory it had. Threads that have looked it up may still use that memory.
     pub(crate) fn remove(&self, pid: Pid, page: VirtualPage) -> (Slot, Option<PhysicalPage>) {
-        let slot = match self.look_up(pid, page) {
-            Some(Lookup::Reserved(slot, _) | Lookup::Mapped(slot, ..)) => slot,
-            None => panic!("page {} of address space {} is removed, but not there", page.0, pid.get()),
-        };
-        let entry = self.entry(slot);
-        loop {
-            let seen = entry.load(Ordering::Acquire);
-            let next = Entry::from_bits(seen).on(Event::Remove).expect("only the allocator removes pages");
-            if entry.compare_exchange(seen, next.bits(), Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                let had = match Entry::from_bits(seen) {
-                    Entry::Mapped(_, page) => Some(page),
-                    Entry::Free | Entry::Reserved(_) => None,
-                };
-                return (slot, had);
-            }
-        }
+        let slot = self.slot_of(pid, page);
+        let had = self.change(slot, Event::Remove).expect("only the allocator removes pages");
+        (slot, had.memory())
     }
 
     /// Makes the slot of a removed page free for others. The caller knows that no thread still has it from a lookup.
@@ -210,6 +252,30 @@ impl PageTable {
         let hash = xxh3_64_with_seed(&run.to_le_bytes(), self.seed);
         let first = (u128::from(hash) * self.buckets.len() as u128) >> 64;
         (first as usize + (page.0 % RUN_PAGES) as usize) % self.buckets.len()
+    }
+
+    /// The slot of a page that the caller knows to be allocated.
+    fn slot_of(&self, pid: Pid, page: VirtualPage) -> Slot {
+        let (number, tag) = (self.bucket_of(pid, page), tag(pid, page));
+        let index = self.buckets[number].tags.iter().position(|found| found.load(Ordering::Acquire) == tag);
+        match index {
+            Some(index) => Slot { bucket: number as u32, slot: index as u8 },
+            None => panic!("page {} of address space {} is not there", page.0, pid.get()),
+        }
+    }
+
+    /// Lets `event` happen to an entry, and returns what it was before; as an error if the event cannot happen now.
+    fn change(&self, slot: Slot, event: Event) -> Result<Entry, Entry> {
+        let entry = self.entry(slot);
+        let mut bits = entry.load(Ordering::Acquire);
+        loop {
+            let seen = Entry::from_bits(bits);
+            let next = seen.on(event).ok_or(seen)?;
+            match entry.compare_exchange_weak(bits, next.bits(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Ok(seen),
+                Err(now) => bits = now,
+            }
+        }
     }
 
     #[inline]
@@ -233,7 +299,7 @@ mod tests {
     fn a_page_is_reserved_then_mapped_then_gone() {
         let table = PageTable::new(64, 1);
         assert_eq!(table.look_up(PID, PAGE), None);
-        table.insert(PID, PAGE, Permission::ReadWrite);
+        table.insert(PID, PAGE, Permission::ReadWrite, Service::Open);
         let Some(Lookup::Reserved(slot, Permission::ReadWrite)) = table.look_up(PID, PAGE) else { panic!() };
         assert_eq!(table.map(slot, PhysicalPage(5)), Ok(()));
         assert_eq!(table.map(slot, PhysicalPage(6)), Err(Some(PhysicalPage(5))));
@@ -243,14 +309,14 @@ mod tests {
         assert_eq!(table.look_up(PID, PAGE), None);
         assert_eq!(table.map(slot, PhysicalPage(6)), Err(None), "a late writer gives a removed page memory");
         table.forget(slot);
-        table.insert(PID, PAGE, Permission::Read);
+        table.insert(PID, PAGE, Permission::Read, Service::Open);
         assert!(matches!(table.look_up(PID, PAGE), Some(Lookup::Reserved(_, Permission::Read))));
     }
 
     #[test]
     fn one_of_two_first_writers_gives_the_page_its_memory() {
         let table = PageTable::new(64, 1);
-        table.insert(PID, PAGE, Permission::ReadWrite);
+        table.insert(PID, PAGE, Permission::ReadWrite, Service::Open);
         let Some(Lookup::Reserved(slot, _)) = table.look_up(PID, PAGE) else { panic!() };
         let results = std::thread::scope(|scope| {
             let table = &table;
@@ -263,11 +329,44 @@ mod tests {
     }
 
     #[test]
+    fn a_page_whose_memory_is_taken_reads_as_zeros_and_can_be_written_again() {
+        let table = PageTable::new(64, 1);
+        table.insert(PID, PAGE, Permission::ReadWrite, Service::Open);
+        assert_eq!(table.unmap(PID, PAGE), None);
+        let Some(Lookup::Reserved(slot, _)) = table.look_up(PID, PAGE) else { panic!() };
+        table.map(slot, PhysicalPage(5)).unwrap();
+        assert_eq!(table.unmap(PID, PAGE), Some(PhysicalPage(5)));
+        assert_eq!(table.look_up(PID, PAGE), Some(Lookup::Reserved(slot, Permission::ReadWrite)));
+        assert_eq!(table.map(slot, PhysicalPage(6)), Ok(()));
+    }
+
+    #[test]
+    fn a_page_that_moves_is_not_served_and_gets_memory_only_from_the_mover() {
+        let table = PageTable::new(64, 1);
+        table.insert(PID, PAGE, Permission::ReadWrite, Service::Open);
+        let Some(Lookup::Reserved(slot, _)) = table.look_up(PID, PAGE) else { panic!() };
+        table.serve(PID, PAGE, Service::Moving);
+        assert_eq!(table.look_up(PID, PAGE), Some(Lookup::Moving));
+        assert_eq!(table.map(slot, PhysicalPage(5)), Err(None), "a late writer changes a page that moves");
+        table.adopt(PID, PAGE, PhysicalPage(6));
+        assert_eq!(table.memory_of(PID, PAGE), Some(PhysicalPage(6)));
+        assert_eq!(table.map(slot, PhysicalPage(5)), Err(None), "a late writer gets a page that moves");
+        table.serve(PID, PAGE, Service::Open);
+        assert_eq!(table.look_up(PID, PAGE), Some(Lookup::Mapped(slot, Permission::ReadWrite, PhysicalPage(6))));
+        table.serve(PID, PAGE, Service::Moving);
+        assert_eq!(table.remove(PID, PAGE), (slot, Some(PhysicalPage(6))));
+    }
+
+    #[test]
     fn entries_survive_their_bits() {
+        assert_eq!(Entry::from_bits(Entry::Free.bits()), Entry::Free);
         for permission in [Permission::Read, Permission::ReadWrite] {
-            let mapped = [0, 1, PhysicalPage::MAX.0].map(|page| Entry::Mapped(permission, PhysicalPage(page)));
-            for entry in mapped.into_iter().chain([Entry::Reserved(permission), Entry::Free]) {
-                assert_eq!(Entry::from_bits(entry.bits()), entry);
+            for service in [Service::Open, Service::Moving] {
+                let pages = [0, 1, PhysicalPage::MAX.0].map(|page| Some(PhysicalPage(page)));
+                for memory in pages.into_iter().chain([None]) {
+                    let entry = Entry::Page { permission, service, memory };
+                    assert_eq!(Entry::from_bits(entry.bits()), entry);
+                }
             }
         }
     }
@@ -286,7 +385,7 @@ mod tests {
     #[should_panic(expected = "holds a page")]
     fn a_slot_in_use_cannot_be_forgotten() {
         let table = PageTable::new(64, 1);
-        table.insert(PID, PAGE, Permission::Read);
+        table.insert(PID, PAGE, Permission::Read, Service::Open);
         let Some(Lookup::Reserved(slot, _)) = table.look_up(PID, PAGE) else { panic!() };
         table.forget(slot);
     }

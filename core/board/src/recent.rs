@@ -2,30 +2,33 @@
 //!
 //! A client sends a request again when no answer has come, under a new request id that names the first (Clio, section 4.5,
 //! T4). So writes and atomics are kept by the id of their *first* attempt, with their result: whichever attempt comes
-//! first is executed, and every other one, early or late, is answered from here.
+//! first is executed, and every other one, early or late, is answered from here. Each fragment has an id of its own, and
+//! ids are unique among all clients, so the id alone is the key.
 //!
-//! The ring is bounded and forgets the oldest. Clio sizes it for two timeouts and takes the rest for impossible; here a
+//! The memory is bounded and forgets the oldest. Clio sizes it for two timeouts and takes the rest for impossible; here a
 //! request says when its first attempt was sent, on the node's clock, as the client has learned it from answers and never
-//! later than it was. What was forgotten was executed no later than [`Recent::admit`] remembers, so a request that was
-//! first sent after that cannot have been forgotten, whatever the network does; any other is refused.
+//! later than it was. What was forgotten was executed before a time that is kept, so a request that was first sent at that
+//! time or later cannot have been forgotten, whatever the network does; any other is refused.
+//!
+//! It is an array of *sets*, small rings of [`WAYS`] operations that forget by themselves; a hash of the id chooses the set.
+//! So the work is bounded whatever ids there are, also for those that somebody chooses: one cache line to see that an
+//! operation is new, three more to keep it. The hash is multiplication by the golden ratio, which spreads ids that follow
+//! each other, or that differ by a power of two, more evenly than a random function would: of a client's last operations,
+//! as many as a half of the capacity are remembered.
 //!
 //! Invariant: an operation is executed at most once. Nothing allocates after [`Recent::new`].
 
-use std::collections::{HashMap, VecDeque};
+use yonder_wire::{ErrorCode, Header};
 
 /// Nanoseconds on the node's clock.
 pub type NodeTime = u64;
 
-/// One fragment of an operation, by the id of its first attempt.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct OperationKey {
-    /// The client: a random number, so that no two clients have one.
-    pub client: u64,
-    /// Request id of the first attempt.
-    pub first_request: u64,
-    /// Offset of the fragment in the request's data, in bytes.
-    pub fragment: u32,
-}
+/// Operations of a set: with the time before which the set has forgotten operations, their ids fill a cache line.
+const WAYS: usize = 7;
+/// An operation has no such id.
+const NOBODY: u64 = 0;
+/// 2^64 divided by the golden ratio.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What to do with a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,74 +37,137 @@ pub enum Admission<R> {
     Execute,
     /// It was, with this result.
     Answer(R),
-    /// It may have been: it is so old that the ring has forgotten its time. It must not be executed.
+    /// It may have been: it is so old that its time is forgotten. It must not be executed.
     TooOld,
+    /// It claims to have been sent later than now. If it were executed, it could be forgotten too early.
+    FromTheFuture,
 }
 
 /// A bounded memory of executed operations with results of type `R`.
 #[derive(Debug)]
 pub struct Recent<R> {
-    results: HashMap<OperationKey, R>,
-    /// The same, oldest first, with the time of execution.
-    order: VecDeque<(OperationKey, NodeTime)>,
-    capacity: usize,
-    /// When the last operation that was forgotten had been executed; `None` while none was.
-    forgotten_until: Option<NodeTime>,
+    sets: Box<[Set<R>]>,
+}
+
+/// The last operations whose ids have one hash. `ids` and `forgotten_before` are the first cache line.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+struct Set<R> {
+    ids: [u64; WAYS],
+    /// Every operation that was forgotten had been executed before this; 0 while none was.
+    forgotten_before: NodeTime,
+    executed: [NodeTime; WAYS],
+    /// The oldest operation's place, where the next is put.
+    next: usize,
+    results: [Option<R>; WAYS],
 }
 
 impl<R: Copy> Recent<R> {
-    /// Remembers the last `capacity` operations.
+    /// Remembers about `capacity` operations.
     ///
     /// # Panics
     /// If `capacity` is 0.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        assert!(capacity > 0, "a ring that remembers nothing lets every retry be executed again");
-        Self {
-            // Twice the room, so that the map never grows: removed keys leave their places behind for a while.
-            results: HashMap::with_capacity(2 * capacity),
-            order: VecDeque::with_capacity(capacity),
-            capacity,
-            forgotten_until: None,
-        }
+        assert!(capacity > 0, "who remembers nothing lets every retry be executed again");
+        let empty =
+            Set { ids: [NOBODY; WAYS], forgotten_before: 0, executed: [0; WAYS], next: 0, results: [None; WAYS] };
+        Self { sets: vec![empty; capacity.div_ceil(WAYS)].into_boxed_slice() }
     }
 
-    /// What to do with a request whose first attempt was sent at `first_sent` or later.
+    /// What to do at `now` with a request whose first attempt was `first_id`, and was sent at `first_sent` or later.
     #[inline]
     #[must_use]
-    pub fn admit(&self, key: &OperationKey, first_sent: NodeTime) -> Admission<R> {
-        match self.results.get(key) {
-            Some(result) => Admission::Answer(*result),
-            None if self.forgotten_until.is_some_and(|until| first_sent <= until) => Admission::TooOld,
+    pub fn admit(&self, first_id: u64, first_sent: NodeTime, now: NodeTime) -> Admission<R> {
+        let set = &self.sets[self.set_of(first_id)];
+        match set.ids.iter().position(|id| *id == first_id).and_then(|at| set.results[at]) {
+            Some(result) => Admission::Answer(result),
+            None if first_sent < set.forgotten_before => Admission::TooOld,
+            None if first_sent > now => Admission::FromTheFuture,
             None => Admission::Execute,
         }
     }
 
-    /// Remembers an operation that has been executed at `now`, and forgets the oldest if there is no room.
+    /// Remembers an operation that has been executed at `now`, which is the time that it was admitted at or later, and
+    /// forgets the oldest of its set if there is no room.
     ///
     /// # Panics
     /// If it is remembered already: it was executed twice.
-    pub fn record(&mut self, key: OperationKey, result: R, now: NodeTime) {
-        if self.order.len() == self.capacity
-            && let Some((oldest, executed)) = self.order.pop_front()
-        {
-            self.results.remove(&oldest);
-            self.forgotten_until = self.forgotten_until.max(Some(executed));
+    #[inline]
+    pub fn record(&mut self, first_id: u64, result: R, now: NodeTime) {
+        let index = self.set_of(first_id);
+        let set = &mut self.sets[index];
+        assert!(!set.ids.contains(&first_id), "operation {first_id} was executed twice");
+        let at = set.next;
+        if set.ids[at] != NOBODY {
+            set.forgotten_before = set.forgotten_before.max(set.executed[at].saturating_add(1));
         }
-        assert!(self.results.insert(key, result).is_none(), "{key:?} was executed twice");
-        self.order.push_back((key, now));
+        (set.ids[at], set.executed[at], set.results[at]) = (first_id, now, Some(result));
+        set.next = (at + 1) % WAYS;
     }
 
-    /// Operations that are remembered.
+    /// Bytes that it takes, whatever is in it.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.order.len()
+    pub fn bytes(&self) -> u64 {
+        size_of_val::<[Set<R>]>(&self.sets) as u64
     }
 
-    /// Whether none is.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.order.is_empty()
+    #[inline]
+    fn set_of(&self, first_id: u64) -> usize {
+        ((u128::from(first_id.wrapping_mul(GOLDEN)) * self.sets.len() as u128) >> 64) as usize
+    }
+}
+
+/// Operations that end with a value, or with a refusal that was final.
+impl<T: Copy> Recent<Result<T, ErrorCode>> {
+    /// How the request with `header` has ended, or why it must not be executed; `None` if it is to be executed now, and
+    /// [`Recent::keep`] to be called.
+    #[inline]
+    pub fn ended(&self, header: &Header, now: NodeTime) -> Option<Result<T, ErrorCode>> {
+        match self.admit(header.first_id, header.time, now) {
+            Admission::Execute => None,
+            Admission::Answer(result) => Some(result),
+            Admission::TooOld => Some(Err(ErrorCode::TooOld)),
+            Admission::FromTheFuture => Some(Err(ErrorCode::Busy)),
+        }
+    }
+
+    /// Executes the request with `header` if it was not executed before, remembers how it ended, and returns that: what
+    /// `execute` returned now or at the first time, or why it was not executed.
+    #[inline]
+    pub fn once(
+        &mut self,
+        header: &Header,
+        now: NodeTime,
+        execute: impl FnOnce() -> Result<T, ErrorCode>,
+    ) -> Result<T, ErrorCode> {
+        self.ended(header, now).unwrap_or_else(|| {
+            let result = execute();
+            self.keep(header, result, now);
+            result
+        })
+    }
+
+    /// Remembers how a request that was admitted has ended, unless it was refused for a reason that may pass.
+    #[inline]
+    pub fn keep(&mut self, header: &Header, result: Result<T, ErrorCode>, now: NodeTime) {
+        if !result.is_err_and(ErrorCode::may_pass) {
+            self.record(header.first_id, result, now);
+        }
+    }
+
+    /// Gives the request that `header` names up: from now on it is refused as aborted. Returns 1 if it had been executed
+    /// before and 0 if it had not, and never will be.
+    pub fn abort(&mut self, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
+        match self.admit(header.first_id, header.time, now) {
+            Admission::Execute => {
+                self.record(header.first_id, Err(ErrorCode::Aborted), now);
+                Ok(0)
+            }
+            Admission::Answer(result) => Ok(u32::from(result.is_ok())),
+            Admission::TooOld => Err(ErrorCode::TooOld),
+            Admission::FromTheFuture => Err(ErrorCode::Busy),
+        }
     }
 }
 
@@ -110,69 +176,110 @@ mod tests {
     use std::collections::HashMap;
 
     use proptest::prelude::*;
+    use yonder_wire::Kind;
 
     use super::*;
-
-    fn key(first_request: u64) -> OperationKey {
-        OperationKey { client: 1, first_request, fragment: 0 }
-    }
 
     #[test]
     fn a_second_attempt_gets_the_first_ones_result() {
         let mut recent = Recent::new(2);
-        assert_eq!(recent.admit(&key(1), 10), Admission::Execute);
-        recent.record(key(1), 'a', 12);
-        assert_eq!(recent.admit(&key(1), 10), Admission::Answer('a'));
-        let other = OperationKey { fragment: 4096, ..key(1) };
-        assert_eq!(recent.admit(&other, 10), Admission::Execute, "each fragment is executed");
+        assert_eq!(recent.admit(1, 10, 11), Admission::Execute);
+        recent.record(1, 'a', 12);
+        assert_eq!(recent.admit(1, 10, 13), Admission::Answer('a'));
+        assert_eq!(recent.admit(2, 10, 13), Admission::Execute, "each fragment is executed");
     }
 
     #[test]
     fn what_may_have_been_forgotten_is_refused_and_what_is_newer_is_not() {
-        let mut recent = Recent::new(2);
-        (1..=3).for_each(|id| recent.record(key(id), (), 100 * id));
-        assert_eq!((recent.len(), recent.admit(&key(1), 90)), (2, Admission::TooOld));
-        assert_eq!(recent.admit(&key(4), 100), Admission::TooOld, "it could be what was executed at 100");
-        assert_eq!(recent.admit(&key(4), 101), Admission::Execute);
-        assert_eq!(recent.admit(&key(3), 1), Admission::Answer(()), "what is remembered is answered, however old");
+        let mut recent = Recent::new(WAYS);
+        (1..=WAYS as u64 + 1).for_each(|id| recent.record(id, (), 100 * id));
+        assert_eq!(recent.admit(1, 90, 2000), Admission::TooOld);
+        assert_eq!(recent.admit(99, 100, 2000), Admission::TooOld, "it could be what was executed at 100");
+        assert_eq!(recent.admit(99, 101, 2000), Admission::Execute);
+        assert_eq!(recent.admit(3, 1, 2000), Admission::Answer(()), "what is remembered is answered, however old");
+        assert_eq!(recent.admit(99, 2001, 2000), Admission::FromTheFuture);
+    }
+
+    #[test]
+    fn half_of_the_capacity_is_remembered_whatever_the_steps_between_ids() {
+        const CAPACITY: usize = 7000;
+        for step in [1, 3, 64, 256, 1024, 4096, 1 << 16] {
+            for first in [1u64, 0x0edc_ba98_7654_3210, 1 << 62] {
+                let mut recent = Recent::new(CAPACITY);
+                let ids = |count: u64| (0..count).map(move |number| first + step * number);
+                ids(2 * CAPACITY as u64).for_each(|id| recent.record(id, (), 5));
+                let last = ids(2 * CAPACITY as u64).skip(3 * CAPACITY / 2);
+                let lost = last.filter(|id| recent.admit(*id, 5, 9) != Admission::Answer(())).count();
+                assert_eq!(lost, 0, "steps of {step} from {first}");
+                assert!(recent.bytes() <= 40 * CAPACITY as u64, "{} bytes", recent.bytes());
+            }
+        }
     }
 
     #[test]
     #[should_panic(expected = "executed twice")]
     fn executing_twice_is_our_bug() {
         let mut recent = Recent::new(2);
-        recent.record(key(1), (), 1);
-        recent.record(key(1), (), 2);
+        recent.record(1, (), 1);
+        recent.record(1, (), 2);
+    }
+
+    fn request(first_id: u64, time: u64) -> Header {
+        Header { time, ..Header::request(Kind::Write, first_id, 0, 8) }
+    }
+
+    #[test]
+    fn final_refusals_are_remembered_and_passing_ones_are_not() {
+        let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
+        assert_eq!(recent.once(&request(1, 0), 1, || Err(ErrorCode::Busy)), Err(ErrorCode::Busy));
+        assert_eq!(recent.once(&request(1, 0), 1, || Ok(7)), Ok(7));
+        assert_eq!(recent.once(&request(1, 0), 2, || unreachable!("it was executed")), Ok(7));
+        assert_eq!(recent.once(&request(2, 0), 1, || Err(ErrorCode::BadAddress)), Err(ErrorCode::BadAddress));
+        assert_eq!(recent.once(&request(2, 0), 2, || Ok(7)), Err(ErrorCode::BadAddress));
+        assert_eq!(recent.once(&request(3, 9), 2, || unreachable!("from the future")), Err(ErrorCode::Busy));
+    }
+
+    #[test]
+    fn what_is_given_up_is_never_executed_and_what_was_executed_stays() {
+        let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
+        assert_eq!((recent.abort(&request(1, 0), 1), recent.abort(&request(1, 0), 2)), (Ok(0), Ok(0)));
+        assert_eq!(recent.once(&request(1, 0), 3, || unreachable!("given up")), Err(ErrorCode::Aborted));
+        assert_eq!(recent.once(&request(2, 0), 3, || Ok(5)), Ok(5));
+        assert_eq!(recent.abort(&request(2, 0), 4), Ok(1));
+        assert_eq!(recent.once(&request(2, 0), 5, || unreachable!("it was executed")), Ok(5));
+        assert_eq!(recent.once(&request(3, 0), 5, || Err(ErrorCode::NotAllowed)), Err(ErrorCode::NotAllowed));
+        assert_eq!(recent.abort(&request(3, 0), 6), Ok(0), "a refused request was not executed");
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
         /// A network that delivers copies of requests at any later time, in any order: nothing is executed twice, and
-        /// what is refused as too old was sent before something that the ring has forgotten.
+        /// what is refused as too old was sent before something that was forgotten.
         #[test]
         fn nothing_is_executed_twice(
-            capacity in 1usize..8, sends in prop::collection::vec((0u64..40, prop::collection::vec(0u64..400, 1..5)), 1..60),
+            capacity in 1usize..16,
+            sends in prop::collection::vec((0u64..40, prop::collection::vec(0u64..400, 1..5)), 1..60),
         ) {
             let mut arrivals = Vec::new();
             let mut now = 0;
-            for (id, (pause, delays)) in sends.iter().enumerate() {
+            for (id, (pause, delays)) in (1u64..).zip(&sends) {
                 now += pause;
-                arrivals.extend(delays.iter().map(|delay| (now + delay, id as u64, now)));
+                arrivals.extend(delays.iter().map(|delay| (now + delay, id, now)));
             }
             arrivals.sort_unstable();
             let (mut recent, mut executed) = (Recent::new(capacity), HashMap::new());
             for (at, id, first_sent) in arrivals {
-                match recent.admit(&key(id), first_sent) {
+                match recent.admit(id, first_sent, at) {
                     Admission::Execute => {
                         prop_assert!(executed.insert(id, at).is_none(), "{id} was executed twice");
-                        recent.record(key(id), at, at);
+                        recent.record(id, at, at);
                     }
                     Admission::Answer(result) => prop_assert_eq!(executed.get(&id), Some(&result)),
                     Admission::TooOld => {
                         prop_assert!(executed.values().filter(|executed| **executed >= first_sent).count() > 0);
                     }
+                    Admission::FromTheFuture => prop_assert!(false, "it was sent before it arrived"),
                 }
-                prop_assert!(recent.len() <= capacity);
             }
         }
     }

@@ -1,103 +1,367 @@
-//! Payloads with a structure: the two halves of the session's handshake.
-//!
-//! A session is one queue pair of one client for one connection. The client numbers its sessions with rising epochs; a
-//! node that has answered an epoch executes nothing more of an older one, so a write that is sent again on a new
-//! connection is never overwritten by its late first copy.
+//! Payloads with a structure, each of one fixed size. [`Body`] encodes and decodes them.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::WireError;
 
-/// A client's name: random, so that no two clients share one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(transparent)]
-pub struct ClientId(pub [u8; 16]);
+/// A payload of one fixed size.
+pub trait Body: Sized {
+    /// Bytes on the wire.
+    const BYTES: usize;
 
-/// Names what a node remembers of a client: random, drawn when the node first meets the client. A client that is
-/// welcomed with another incarnation has lost its memory, whatever its addresses read as now.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(transparent)]
-pub struct Incarnation(pub [u8; 16]);
+    /// Writes the payload to `into`, which has [`Body::BYTES`] bytes.
+    fn write_to(&self, into: &mut [u8]);
 
-/// Payload of `Hello`: who opens the session.
+    /// The body in `payload`. Fails if it has another size, or values that this version does not send.
+    fn from_bytes(payload: &[u8]) -> Result<Self, WireError>;
+
+    /// Whether `length` in a header is that of this body.
+    #[must_use]
+    fn fits(length: u32) -> bool {
+        length as usize == Self::BYTES
+    }
+}
+
+/// Payload of a [`Hello`](crate::Kind::Hello) request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Greeting {
-    /// The client.
-    pub client: ClientId,
-    /// Number of the session among the client's sessions; higher is newer.
-    pub epoch: u64,
-    /// The client's queue pair that the session serves; 0 is its control connection.
-    pub queue_pair: u32,
+    /// The data thread that served the stream before this one, which remembers what it executed; `None` at first.
+    pub home: Option<u32>,
 }
 
-/// Payload of `HelloAck`.
+/// Payload of a [`Hello`](crate::Kind::Hello) answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Welcome {
-    /// What the node remembers of the client.
-    pub incarnation: Incarnation,
-    /// Bytes in the node's address space; its exported memory is as long.
-    pub address_space_bytes: u64,
+    /// The data thread that serves the stream.
+    pub home: u32,
+    /// Bytes of the node's pages.
+    pub page_bytes: u64,
+    /// Bytes of the node's memory; what it exports is as long.
+    pub memory_bytes: u64,
+    /// Drawn by the node when it starts: another number is another node, which remembers nothing.
+    pub incarnation: u64,
 }
 
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawGreeting {
-    client: ClientId,
-    epoch: U64,
-    queue_pair: U32,
-    reserved: U32,
+/// Payload of an [`Atomic`](crate::Kind::Atomic) request: what becomes of an aligned word of 8 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AtomicOperation {
+    /// The word becomes 1.
+    TestAndSet,
+    /// The word becomes this.
+    Store(u64),
+    /// The word becomes the sum, modulo 2^64.
+    FetchAdd(u64),
+    /// The word becomes `new` if it is `expected`.
+    CompareAndSwap {
+        /// What it must be.
+        expected: u64,
+        /// What it becomes then.
+        new: u64,
+    },
 }
 
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawWelcome {
-    incarnation: Incarnation,
-    address_space_bytes: U64,
-}
-
-const _: () = assert!(size_of::<RawGreeting>() == Greeting::BYTES);
-const _: () = assert!(size_of::<RawWelcome>() == Welcome::BYTES);
-
-impl Greeting {
-    /// Bytes on the wire.
-    pub const BYTES: usize = 32;
-
-    /// The payload to send.
+impl AtomicOperation {
+    /// The word after the operation.
     #[must_use]
-    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
-        zerocopy::transmute!(RawGreeting {
-            client: self.client,
-            epoch: U64::new(self.epoch),
-            queue_pair: U32::new(self.queue_pair),
+    #[inline]
+    pub const fn apply(self, old: u64) -> u64 {
+        match self {
+            Self::TestAndSet => 1,
+            Self::Store(value) => value,
+            Self::FetchAdd(more) => old.wrapping_add(more),
+            Self::CompareAndSwap { expected, new } => {
+                if old == expected {
+                    new
+                } else {
+                    old
+                }
+            }
+        }
+    }
+}
+
+/// What memory may be used for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Permission {
+    /// Reads only.
+    Read,
+    /// Reads, writes and atomics.
+    ReadWrite,
+}
+
+impl Permission {
+    /// The permission's number on the wire.
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Read => 0,
+            Self::ReadWrite => 1,
+        }
+    }
+
+    pub(crate) const fn from_number(number: u32) -> Option<Self> {
+        match number {
+            0 => Some(Self::Read),
+            1 => Some(Self::ReadWrite),
+            _ => None,
+        }
+    }
+}
+
+/// What a capability allows. Each right includes those before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Rights {
+    /// Reads.
+    Read = 1,
+    /// Reads, writes, atomics and calls of offloads.
+    ReadWrite = 2,
+    /// All of these, and to allocate, free, hand out capabilities and end the address space.
+    Owner = 3,
+}
+
+impl Rights {
+    /// The rights with this number.
+    #[must_use]
+    pub const fn from_number(number: u32) -> Option<Self> {
+        match number {
+            1 => Some(Self::Read),
+            2 => Some(Self::ReadWrite),
+            3 => Some(Self::Owner),
+            _ => None,
+        }
+    }
+}
+
+/// When an allocation gets its memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Backing {
+    /// Page by page, at the first write to each. A write fails if the node has no page left then.
+    OnDemand,
+    /// At once: writes never lack a page, and the allocation can be translated.
+    Now,
+}
+
+impl Backing {
+    /// The backing's number on the wire.
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::OnDemand => 0,
+            Self::Now => 1,
+        }
+    }
+
+    pub(crate) const fn from_number(number: u32) -> Option<Self> {
+        match number {
+            0 => Some(Self::OnDemand),
+            1 => Some(Self::Now),
+            _ => None,
+        }
+    }
+}
+
+/// Payload of an [`Allocate`](crate::Kind::Allocate) request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AllocateRequest {
+    /// How much; rounded up to whole pages of the node.
+    pub bytes: u64,
+    /// What it may be used for.
+    pub permission: Permission,
+    /// When it gets its memory.
+    pub backing: Backing,
+    /// Where it must lie: from this address ...
+    pub from: u64,
+    /// ... and end no later than at this one.
+    pub to: u64,
+}
+
+/// Payload of an [`Allocate`](crate::Kind::Allocate) answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Allocated {
+    /// Length of the allocation in bytes: whole pages.
+    pub bytes: u64,
+    /// Ranges that were tried and had a page without room in the page table.
+    pub retries: u32,
+}
+
+/// Payload of a [`Translate`](crate::Kind::Translate) answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Translation {
+    /// Offset in the node's exported memory.
+    pub offset: u64,
+    /// Bytes from there to the end of the page.
+    pub bytes: u64,
+}
+
+/// Payload of a [`Status`](crate::Kind::Status) answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeStatus {
+    /// Bytes of the node's memory.
+    pub memory_bytes: u64,
+    /// Bytes of it that no address space has.
+    pub free_bytes: u64,
+    /// Bytes of all allocations, with memory or without.
+    pub allocated_bytes: u64,
+    /// Address spaces.
+    pub spaces: u64,
+}
+
+/// No data thread.
+const NO_HOME: u32 = u32::MAX;
+
+macro_rules! body {
+    ($body:ty as $raw:ident { $($field:ident: $type:ty),+ $(,)? }, $bytes:literal) => {
+        #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+        #[repr(C)]
+        struct $raw { $($field: $type),+ }
+
+        const _: () = assert!(size_of::<$raw>() == $bytes);
+
+        impl Body for $body {
+            const BYTES: usize = $bytes;
+
+            fn write_to(&self, into: &mut [u8]) {
+                into.copy_from_slice($raw::from(*self).as_bytes());
+            }
+
+            fn from_bytes(payload: &[u8]) -> Result<Self, WireError> {
+                let raw = $raw::ref_from_bytes(payload).map_err(|_| WireError::Length(payload.len()))?;
+                raw.decode().ok_or(WireError::Body)
+            }
+        }
+    };
+}
+
+body!(Greeting as RawGreeting { home: U32, reserved: U32 }, 8);
+body!(Welcome as RawWelcome { home: U32, reserved: U32, page_bytes: U64, memory_bytes: U64, incarnation: U64 }, 32);
+body!(AtomicOperation as RawAtomic { operation: U32, reserved: U32, operand: U64, expected: U64 }, 24);
+body!(AllocateRequest as RawAllocate { bytes: U64, permission: U32, backing: U32, from: U64, to: U64 }, 32);
+body!(Allocated as RawAllocated { bytes: U64, retries: U32, reserved: U32 }, 16);
+body!(Translation as RawTranslation { offset: U64, bytes: U64 }, 16);
+body!(NodeStatus as RawStatus { memory: U64, free: U64, allocated: U64, spaces: U64 }, 32);
+
+impl From<Greeting> for RawGreeting {
+    fn from(greeting: Greeting) -> Self {
+        Self { home: U32::new(greeting.home.unwrap_or(NO_HOME)), reserved: U32::ZERO }
+    }
+}
+
+impl RawGreeting {
+    fn decode(&self) -> Option<Greeting> {
+        Some(Greeting { home: Some(self.home.get()).filter(|home| *home != NO_HOME) })
+    }
+}
+
+impl From<Welcome> for RawWelcome {
+    fn from(welcome: Welcome) -> Self {
+        Self {
+            home: U32::new(welcome.home),
             reserved: U32::ZERO,
-        })
-    }
-
-    /// The greeting in `payload`. Fails if it has another size.
-    pub fn from_bytes(payload: &[u8]) -> Result<Self, WireError> {
-        let raw = RawGreeting::ref_from_bytes(payload).map_err(|_| WireError::Length(payload.len() as u64))?;
-        Ok(Self { client: raw.client, epoch: raw.epoch.get(), queue_pair: raw.queue_pair.get() })
+            page_bytes: U64::new(welcome.page_bytes),
+            memory_bytes: U64::new(welcome.memory_bytes),
+            incarnation: U64::new(welcome.incarnation),
+        }
     }
 }
 
-impl Welcome {
-    /// Bytes on the wire.
-    pub const BYTES: usize = 24;
-
-    /// The payload to send.
-    #[must_use]
-    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
-        zerocopy::transmute!(RawWelcome {
-            incarnation: self.incarnation,
-            address_space_bytes: U64::new(self.address_space_bytes),
-        })
+impl RawWelcome {
+    fn decode(&self) -> Option<Welcome> {
+        let (page_bytes, memory_bytes) = (self.page_bytes.get(), self.memory_bytes.get());
+        let (home, incarnation) = (self.home.get(), self.incarnation.get());
+        page_bytes.is_power_of_two().then_some(Welcome { home, page_bytes, memory_bytes, incarnation })
     }
+}
 
-    /// The welcome in `payload`. Fails if it has another size.
-    pub fn from_bytes(payload: &[u8]) -> Result<Self, WireError> {
-        let raw = RawWelcome::ref_from_bytes(payload).map_err(|_| WireError::Length(payload.len() as u64))?;
-        Ok(Self { incarnation: raw.incarnation, address_space_bytes: raw.address_space_bytes.get() })
+impl From<AtomicOperation> for RawAtomic {
+    fn from(operation: AtomicOperation) -> Self {
+        let (number, operand, expected) = match operation {
+            AtomicOperation::TestAndSet => (0, 0, 0),
+            AtomicOperation::Store(value) => (1, value, 0),
+            AtomicOperation::FetchAdd(more) => (2, more, 0),
+            AtomicOperation::CompareAndSwap { expected, new } => (3, new, expected),
+        };
+        Self {
+            operation: U32::new(number),
+            reserved: U32::ZERO,
+            operand: U64::new(operand),
+            expected: U64::new(expected),
+        }
+    }
+}
+
+impl RawAtomic {
+    fn decode(&self) -> Option<AtomicOperation> {
+        let (operand, expected) = (self.operand.get(), self.expected.get());
+        match self.operation.get() {
+            0 => Some(AtomicOperation::TestAndSet),
+            1 => Some(AtomicOperation::Store(operand)),
+            2 => Some(AtomicOperation::FetchAdd(operand)),
+            3 => Some(AtomicOperation::CompareAndSwap { expected, new: operand }),
+            _ => None,
+        }
+    }
+}
+
+impl From<AllocateRequest> for RawAllocate {
+    fn from(request: AllocateRequest) -> Self {
+        Self {
+            bytes: U64::new(request.bytes),
+            permission: U32::new(request.permission.number()),
+            backing: U32::new(request.backing.number()),
+            from: U64::new(request.from),
+            to: U64::new(request.to),
+        }
+    }
+}
+
+impl RawAllocate {
+    fn decode(&self) -> Option<AllocateRequest> {
+        let permission = Permission::from_number(self.permission.get())?;
+        let backing = Backing::from_number(self.backing.get())?;
+        let (bytes, from, to) = (self.bytes.get(), self.from.get(), self.to.get());
+        Some(AllocateRequest { bytes, permission, backing, from, to })
+    }
+}
+
+impl From<Allocated> for RawAllocated {
+    fn from(allocated: Allocated) -> Self {
+        Self { bytes: U64::new(allocated.bytes), retries: U32::new(allocated.retries), reserved: U32::ZERO }
+    }
+}
+
+impl RawAllocated {
+    fn decode(&self) -> Option<Allocated> {
+        Some(Allocated { bytes: self.bytes.get(), retries: self.retries.get() })
+    }
+}
+
+impl From<Translation> for RawTranslation {
+    fn from(translation: Translation) -> Self {
+        Self { offset: U64::new(translation.offset), bytes: U64::new(translation.bytes) }
+    }
+}
+
+impl RawTranslation {
+    fn decode(&self) -> Option<Translation> {
+        Some(Translation { offset: self.offset.get(), bytes: self.bytes.get() })
+    }
+}
+
+impl From<NodeStatus> for RawStatus {
+    fn from(status: NodeStatus) -> Self {
+        let NodeStatus { memory_bytes, free_bytes, allocated_bytes, spaces } = status;
+        let [memory, free, allocated, spaces] = [memory_bytes, free_bytes, allocated_bytes, spaces].map(U64::new);
+        Self { memory, free, allocated, spaces }
+    }
+}
+
+impl RawStatus {
+    fn decode(&self) -> Option<NodeStatus> {
+        Some(NodeStatus {
+            memory_bytes: self.memory.get(),
+            free_bytes: self.free.get(),
+            allocated_bytes: self.allocated.get(),
+            spaces: self.spaces.get(),
+        })
     }
 }
 
@@ -107,19 +371,51 @@ mod tests {
 
     use super::*;
 
+    fn comes_back<B: Body + PartialEq + std::fmt::Debug>(body: &B) {
+        let mut bytes = vec![0; B::BYTES];
+        body.write_to(&mut bytes);
+        assert_eq!(B::from_bytes(&bytes).as_ref(), Ok(body));
+        bytes.push(0);
+        assert_eq!(B::from_bytes(&bytes), Err(WireError::Length(B::BYTES + 1)));
+    }
+
     proptest! {
         #[test]
-        fn bodies_come_back(id in any::<[u8; 16]>(), number in any::<u64>(), queue_pair in any::<u32>()) {
-            let greeting = Greeting { client: ClientId(id), epoch: number, queue_pair };
-            prop_assert_eq!(Greeting::from_bytes(&greeting.to_bytes()), Ok(greeting));
-            let welcome = Welcome { incarnation: Incarnation(id), address_space_bytes: number };
-            prop_assert_eq!(Welcome::from_bytes(&welcome.to_bytes()), Ok(welcome));
+        fn bodies_come_back(a in any::<u64>(), b in any::<u64>(), home in prop::option::of(0..NO_HOME), shift in 0u32..64) {
+            comes_back(&Greeting { home });
+            comes_back(&Welcome { home: 3, page_bytes: 1 << shift, memory_bytes: a, incarnation: b });
+            let atomics = [
+                AtomicOperation::TestAndSet,
+                AtomicOperation::Store(a),
+                AtomicOperation::FetchAdd(a),
+                AtomicOperation::CompareAndSwap { expected: a, new: b },
+            ];
+            atomics.iter().for_each(comes_back);
+            let request = AllocateRequest {
+                bytes: a, permission: Permission::Read, backing: Backing::OnDemand, from: b, to: a,
+            };
+            comes_back(&request);
+            comes_back(&AllocateRequest { permission: Permission::ReadWrite, backing: Backing::Now, ..request });
+            comes_back(&Allocated { bytes: a, retries: b as u32 });
+            comes_back(&Translation { offset: a, bytes: b });
+            comes_back(&NodeStatus { memory_bytes: a, free_bytes: b, allocated_bytes: a, spaces: b });
         }
+    }
 
-        #[test]
-        fn bodies_of_other_sizes_are_errors(payload in prop::collection::vec(any::<u8>(), 0..100)) {
-            prop_assert_eq!(Greeting::from_bytes(&payload).is_ok(), payload.len() == Greeting::BYTES);
-            prop_assert_eq!(Welcome::from_bytes(&payload).is_ok(), payload.len() == Welcome::BYTES);
-        }
+    #[test]
+    fn values_that_nobody_sends_are_errors() {
+        assert_eq!(AtomicOperation::from_bytes(&[9; 24]), Err(WireError::Body));
+        assert_eq!(AllocateRequest::from_bytes(&[9; 32]), Err(WireError::Body));
+        assert_eq!(Welcome::from_bytes(&[9; 32]), Err(WireError::Body));
+    }
+
+    #[test]
+    fn atomics_do_what_they_say() {
+        let old = 5;
+        assert_eq!(AtomicOperation::TestAndSet.apply(old), 1);
+        assert_eq!(AtomicOperation::Store(9).apply(old), 9);
+        assert_eq!(AtomicOperation::FetchAdd(u64::MAX).apply(old), 4);
+        assert_eq!(AtomicOperation::CompareAndSwap { expected: 5, new: 7 }.apply(old), 7);
+        assert_eq!(AtomicOperation::CompareAndSwap { expected: 6, new: 7 }.apply(old), 5);
     }
 }

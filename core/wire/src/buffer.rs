@@ -3,6 +3,7 @@
 //! The memory is reserved once. Bytes `start..end` are pending: received and not yet consumed, or composed and not yet
 //! sent. Messages are composed in place, so a page is copied once on its way to the socket.
 
+use crate::MESSAGE_BYTES_MAX;
 use crate::header::{HEADER_BYTES, Header};
 use crate::message::{Message, WireError, split};
 
@@ -81,7 +82,7 @@ impl MessageBuffer {
     /// Composes a message. `fill` writes the payload in place; the buffer is unchanged when the message does not fit.
     #[inline]
     pub fn compose(&mut self, header: &Header, fill: impl FnOnce(&mut [u8])) -> Result<(), BufferFull> {
-        let payload_bytes = usize::try_from(header.payload_bytes()).map_err(|_| BufferFull)?;
+        let payload_bytes = header.payload_bytes();
         if !self.fits(payload_bytes) {
             return Err(BufferFull);
         }
@@ -94,6 +95,24 @@ impl MessageBuffer {
         head.copy_from_slice(&header.seal(payload));
         self.end += HEADER_BYTES + payload_bytes;
         Ok(())
+    }
+
+    /// Room for any one message behind what is pending, or `None`; [`MessageBuffer::composed`] makes bytes of it pending.
+    #[inline]
+    pub fn room_for_message(&mut self) -> Option<&mut [u8]> {
+        if self.bytes.len() - (self.end - self.start) < MESSAGE_BYTES_MAX {
+            return None;
+        }
+        if self.bytes.len() - self.end < MESSAGE_BYTES_MAX {
+            self.compact();
+        }
+        Some(&mut self.bytes[self.end..self.end + MESSAGE_BYTES_MAX])
+    }
+
+    /// Makes the first `bytes` of [`MessageBuffer::room_for_message`] pending.
+    #[inline]
+    pub fn composed(&mut self, bytes: usize) {
+        self.received(bytes);
     }
 
     fn compact(&mut self) {
@@ -112,7 +131,7 @@ mod tests {
     use crate::{Kind, PAYLOAD_BYTES_MAX};
 
     fn write(id: u64, length: usize) -> Header {
-        Header::request(Kind::Write, id, 0, length as u64)
+        Header::request(Kind::Write, id + 1, 0, length as u32)
     }
 
     proptest! {
@@ -157,6 +176,6 @@ mod tests {
         assert_eq!(buffer.compose(&write(1, 64), |payload| payload.fill(1)), Ok(()));
         assert!(!buffer.fits(0));
         assert_eq!(buffer.compose(&write(2, PAYLOAD_BYTES_MAX), |_| unreachable!("no room")), Err(BufferFull));
-        assert_eq!(buffer.message().unwrap().unwrap().header.request_id, 1);
+        assert_eq!(buffer.message().unwrap().unwrap().header.request_id, 2);
     }
 }

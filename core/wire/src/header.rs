@@ -8,160 +8,46 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::WireError;
+use crate::kind::{Direction, ErrorCode, Kind};
 
 /// Bytes in a header.
 pub const HEADER_BYTES: usize = 64;
 /// The version of the protocol that this crate speaks.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// First two bytes of every message: `Yo`.
 const MAGIC: u16 = u16::from_le_bytes(*b"Yo");
 /// Bytes of the header that the checksum covers.
 const SUMMED_BYTES: usize = HEADER_BYTES - size_of::<U64>();
-
-/// What a message asks or answers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Kind {
-    /// Opens a session; the payload is a [`Greeting`](crate::Greeting).
-    Hello = 1,
-    /// Accepts a session; the payload is a [`Welcome`](crate::Welcome).
-    HelloAck = 2,
-    /// Asks for `length` bytes at `address`.
-    Read = 3,
-    /// Answers a read; the payload is what was asked for.
-    ReadReply = 4,
-    /// Stores the payload at `address`.
-    Write = 5,
-    /// The write is in the node's memory.
-    WriteAck = 6,
-    /// Asks for `length` bytes of memory that reads as zeros.
-    Allocate = 7,
-    /// Answers an allocation: `length` bytes at `address`.
-    AllocateAck = 8,
-    /// Gives `length` bytes at `address` back.
-    Release = 9,
-    /// The range is released.
-    ReleaseAck = 10,
-    /// Drops the content of `length` bytes at `address`; they stay allocated and read as zeros.
-    Discard = 11,
-    /// The range reads as zeros.
-    DiscardAck = 12,
-    /// Refuses the request; `code` says why.
-    Error = 13,
-    /// Asks whether the peer is there.
-    Ping = 14,
-    /// It is.
-    PingAck = 15,
-}
-
-impl Kind {
-    const ALL: [Self; 15] = [
-        Self::Hello,
-        Self::HelloAck,
-        Self::Read,
-        Self::ReadReply,
-        Self::Write,
-        Self::WriteAck,
-        Self::Allocate,
-        Self::AllocateAck,
-        Self::Release,
-        Self::ReleaseAck,
-        Self::Discard,
-        Self::DiscardAck,
-        Self::Error,
-        Self::Ping,
-        Self::PingAck,
-    ];
-
-    /// Whether a payload of `length` bytes follows the header.
-    #[must_use]
-    pub const fn carries_payload(self) -> bool {
-        matches!(self, Self::Hello | Self::HelloAck | Self::ReadReply | Self::Write)
-    }
-
-    fn from_wire(byte: u8) -> Result<Self, WireError> {
-        let index = usize::from(byte).wrapping_sub(1);
-        Self::ALL.get(index).copied().ok_or(WireError::Kind(byte))
-    }
-}
-
-/// Why a request was refused. [`ErrorCode::None`] in every message that is not [`Kind::Error`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u16)]
-pub enum ErrorCode {
-    /// No error.
-    None = 0,
-    /// The range is not wholly inside memory allocated to this client.
-    BadAddress = 1,
-    /// The node has no room for the allocation.
-    OutOfMemory = 2,
-    /// The length is zero, not whole pages, or too long for this request.
-    BadLength = 3,
-    /// The node knows a newer session of this queue pair.
-    StaleEpoch = 4,
-    /// The node serves as many connections or queue pairs as it can.
-    TooMany = 5,
-    /// The request's checksum did not match; nothing was done.
-    Corrupt = 6,
-    /// The operating system refused something to the node.
-    System = 7,
-}
-
-impl ErrorCode {
-    const ALL: [Self; 8] = [
-        Self::None,
-        Self::BadAddress,
-        Self::OutOfMemory,
-        Self::BadLength,
-        Self::StaleEpoch,
-        Self::TooMany,
-        Self::Corrupt,
-        Self::System,
-    ];
-
-    fn from_wire(code: u16) -> Result<Self, WireError> {
-        Self::ALL.get(usize::from(code)).copied().ok_or(WireError::Code(code))
-    }
-}
-
-impl std::fmt::Display for ErrorCode {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
-            Self::None => "no error",
-            Self::BadAddress => "the address is not in memory allocated to this client",
-            Self::OutOfMemory => "the node has no room left",
-            Self::BadLength => "the length is not valid for this request",
-            Self::StaleEpoch => "a newer session of this queue pair exists",
-            Self::TooMany => "the node serves as many connections as it can",
-            Self::Corrupt => "the request was corrupted on its way",
-            Self::System => "the node's operating system refused the request",
-        })
-    }
-}
+/// The only flag: the message is an answer.
+const ANSWER: u16 = 1;
 
 /// A message without its payload. Magic, version and checksum are added and checked by this crate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// What the message asks or answers.
     pub kind: Kind,
-    /// None are defined in this version: sent as zero, and anything else is refused.
-    pub flags: u16,
+    /// Whether it asks or answers.
+    pub direction: Direction,
     /// Why a request was refused.
     pub code: ErrorCode,
-    /// Owner of the address space that `address` is in; the client's own is 0.
+    /// Number of the address space that `address` is in; 0 where there is none.
     pub pid: u32,
+    /// Bytes of the payload where there is one; else bytes that the request is about.
+    pub length: u32,
     /// Byte offset of this fragment in the whole operation.
     pub fragment_offset: u32,
-    /// The sender's name for the request; an answer carries it back.
+    /// The sender's name for this attempt; an answer carries it back. Unique among the attempts of all clients, because
+    /// each client begins at a random number. The largest is 2^64 - 1, and none is 0.
     pub request_id: u64,
-    /// The request that this one repeats, or 0.
-    pub retry_of: u64,
-    /// Byte address in the remote address space.
+    /// Name of the first attempt: `request_id` itself, or of the attempt that this one repeats. At most 2^32 - 1 lower.
+    pub first_id: u64,
+    /// Byte address of this fragment in the remote address space.
     pub address: u64,
-    /// Bytes that the request is about; the length of the payload where there is one.
-    pub length: u64,
-    /// Proof of the right to the range; 0 where the session gives it.
+    /// Proof of the right to the address space.
     pub capability: u64,
+    /// In a request a time, on the node's clock in nanoseconds, not later than when the first attempt was sent; in an
+    /// answer the node's clock when it was made.
+    pub time: u64,
 }
 
 /// The header on the wire.
@@ -174,12 +60,14 @@ struct RawHeader {
     flags: U16,
     code: U16,
     pid: U32,
+    length: U32,
     fragment_offset: U32,
+    /// How far `first_id` lies before `request_id`.
+    retry_distance: U32,
     request_id: U64,
-    retry_of: U64,
     address: U64,
-    length: U64,
     capability: U64,
+    time: U64,
     checksum: U64,
 }
 
@@ -187,70 +75,81 @@ const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
 const _: () = assert!(std::mem::offset_of!(RawHeader, checksum) == SUMMED_BYTES);
 
 impl Header {
-    /// A request of `kind` about `length` bytes at `address`.
+    /// The first attempt of a request of `kind` about `length` bytes at `address`, in no address space.
     #[must_use]
-    pub const fn request(kind: Kind, request_id: u64, address: u64, length: u64) -> Self {
+    pub const fn request(kind: Kind, request_id: u64, address: u64, length: u32) -> Self {
         Self {
             kind,
-            flags: 0,
+            direction: Direction::Request,
             code: ErrorCode::None,
             pid: 0,
+            length,
             fragment_offset: 0,
             request_id,
-            retry_of: 0,
+            first_id: request_id,
             address,
-            length,
             capability: 0,
+            time: 0,
         }
     }
 
-    /// The answer of `kind` to this request, about the same range.
+    /// The answer to this request at `time` on the node's clock, with `length` bytes of payload where there is one.
     #[must_use]
-    pub const fn answer(&self, kind: Kind) -> Self {
-        Self { kind, code: ErrorCode::None, ..*self }
+    pub const fn answer(&self, time: u64, length: u32) -> Self {
+        Self { direction: Direction::Answer, code: ErrorCode::None, time, length, ..*self }
     }
 
-    /// The refusal of this request.
+    /// The refusal of this request at `time` on the node's clock.
     #[must_use]
-    pub const fn refusal(&self, code: ErrorCode) -> Self {
-        Self { kind: Kind::Error, code, ..*self }
+    pub const fn refusal(&self, time: u64, code: ErrorCode) -> Self {
+        Self { direction: Direction::Answer, code, time, ..*self }
+    }
+
+    /// Whether this is an answer that says that nothing was done.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        !matches!(self.code, ErrorCode::None)
     }
 
     /// Bytes of payload that follow the header.
     #[must_use]
-    pub const fn payload_bytes(&self) -> u64 {
-        if self.kind.carries_payload() { self.length } else { 0 }
+    pub const fn payload_bytes(&self) -> usize {
+        if self.kind.carries_payload(self.direction) && !self.is_refusal() { self.length as usize } else { 0 }
     }
 
     /// The header as it goes on the wire before `payload`, with its checksum.
     ///
     /// # Panics
-    /// If `payload` is not as long as the header says: a message that no receiver could split.
+    /// If `payload` is not as long as the header says, or if `first_id` is not one that the header can name: a message
+    /// that no receiver could read.
     #[must_use]
     #[inline]
     pub fn seal(&self, payload: &[u8]) -> [u8; HEADER_BYTES] {
-        assert_eq!(payload.len() as u64, self.payload_bytes(), "payload of a {:?}", self.kind);
+        assert_eq!(payload.len(), self.payload_bytes(), "payload of a {:?}", self.kind);
+        let distance = self.request_id.checked_sub(self.first_id).and_then(|distance| u32::try_from(distance).ok());
+        let flags = if self.direction == Direction::Answer { ANSWER } else { 0 };
         let mut raw = RawHeader {
             magic: U16::new(MAGIC),
             version: VERSION,
             kind: self.kind as u8,
-            flags: U16::new(self.flags),
+            flags: U16::new(flags),
             code: U16::new(self.code as u16),
             pid: U32::new(self.pid),
+            length: U32::new(self.length),
             fragment_offset: U32::new(self.fragment_offset),
+            retry_distance: U32::new(distance.expect("a retry follows its first attempt closely")),
             request_id: U64::new(self.request_id),
-            retry_of: U64::new(self.retry_of),
             address: U64::new(self.address),
-            length: U64::new(self.length),
             capability: U64::new(self.capability),
+            time: U64::new(self.time),
             checksum: U64::ZERO,
         };
         raw.checksum = U64::new(checksum(&raw, payload));
         zerocopy::transmute!(raw)
     }
 
-    /// The header and the checksum it carries. Fails on anything that this version does not send.
-    pub(crate) fn open(bytes: &[u8; HEADER_BYTES]) -> Result<(Self, u64), WireError> {
+    /// The header in `bytes`. Fails on anything that this version does not send.
+    pub(crate) fn open(bytes: &[u8; HEADER_BYTES]) -> Result<Self, WireError> {
         let raw: &RawHeader = zerocopy::transmute_ref!(bytes);
         if raw.magic.get() != MAGIC {
             return Err(WireError::Magic(raw.magic.get()));
@@ -258,22 +157,30 @@ impl Header {
         if raw.version != VERSION {
             return Err(WireError::Version(raw.version));
         }
-        if raw.flags.get() != 0 {
-            return Err(WireError::Flags(raw.flags.get()));
-        }
-        let header = Self {
-            kind: Kind::from_wire(raw.kind)?,
-            flags: 0,
-            code: ErrorCode::from_wire(raw.code.get())?,
-            pid: raw.pid.get(),
-            fragment_offset: raw.fragment_offset.get(),
-            request_id: raw.request_id.get(),
-            retry_of: raw.retry_of.get(),
-            address: raw.address.get(),
-            length: raw.length.get(),
-            capability: raw.capability.get(),
+        let direction = match raw.flags.get() {
+            0 => Direction::Request,
+            ANSWER => Direction::Answer,
+            flags => return Err(WireError::Flags(flags)),
         };
-        Ok((header, raw.checksum.get()))
+        let code = ErrorCode::from_wire(raw.code.get())?;
+        if direction == Direction::Request && code != ErrorCode::None {
+            return Err(WireError::Code(raw.code.get()));
+        }
+        let (request_id, distance) = (raw.request_id.get(), u64::from(raw.retry_distance.get()));
+        let first_id = request_id.checked_sub(distance).filter(|first| *first != 0);
+        Ok(Self {
+            kind: Kind::from_wire(raw.kind)?,
+            direction,
+            code,
+            pid: raw.pid.get(),
+            length: raw.length.get(),
+            fragment_offset: raw.fragment_offset.get(),
+            request_id,
+            first_id: first_id.ok_or(WireError::RequestId(request_id))?,
+            address: raw.address.get(),
+            capability: raw.capability.get(),
+            time: raw.time.get(),
+        })
     }
 }
 

@@ -13,14 +13,23 @@
 
 #![forbid(unsafe_code)]
 
+mod adopt;
 mod body;
 mod buffer;
 mod header;
+mod kind;
 mod message;
 
-pub use body::{ClientId, Greeting, Incarnation, Welcome};
+pub use adopt::{
+    ADOPT_HEAD_BYTES, ADOPT_PAGES_MAX, AdoptRequest, AdoptStage, AdoptedAllocation, Inventory, InventoryList,
+};
+pub use body::{
+    AllocateRequest, Allocated, AtomicOperation, Backing, Body, Greeting, NodeStatus, Permission, Rights, Translation,
+    Welcome,
+};
 pub use buffer::{BufferFull, MessageBuffer};
-pub use header::{ErrorCode, HEADER_BYTES, Header, Kind, VERSION};
+pub use header::{HEADER_BYTES, Header, VERSION};
+pub use kind::{Direction, ErrorCode, Kind};
 pub use message::{Message, WireError, split};
 
 /// Most payload bytes in one message. A receiver's buffer holds at least one whole message.

@@ -23,12 +23,18 @@ pub enum WireError {
     /// No such error code.
     #[error("unknown error code {0}")]
     Code(u16),
+    /// A request without a name, or a retry of one.
+    #[error("{0} is not a valid request id here")]
+    RequestId(u64),
+    /// The payload has values that this version does not send.
+    #[error("the payload cannot be read")]
+    Body,
     /// A flag that this version does not define.
     #[error("unknown flags {0:#06x}")]
     Flags(u16),
     /// The payload would not fit a receiver's buffer, or has not the size of its type.
     #[error("a payload of {0} bytes is not valid")]
-    Length(u64),
+    Length(usize),
     /// Header or payload changed on the way.
     #[error("the checksum does not match")]
     Checksum,
@@ -41,6 +47,8 @@ pub struct Message<'a> {
     pub header: Header,
     /// The payload; empty where the kind has none.
     pub payload: &'a [u8],
+    /// Header and payload.
+    bytes: &'a [u8],
     raw: &'a [u8; HEADER_BYTES],
 }
 
@@ -51,10 +59,16 @@ impl Message<'_> {
         if checksum_matches(self.raw, self.payload) { Ok(()) } else { Err(WireError::Checksum) }
     }
 
+    /// The whole message as it was received.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8] {
+        self.bytes
+    }
+
     /// Bytes that the message takes in the stream.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        HEADER_BYTES + self.payload.len()
+        self.bytes.len()
     }
 }
 
@@ -62,13 +76,13 @@ impl Message<'_> {
 #[inline]
 pub fn split(received: &[u8]) -> Result<Option<Message<'_>>, WireError> {
     let Some((raw, rest)) = received.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
-    let (header, _) = Header::open(raw)?;
+    let header = Header::open(raw)?;
     let length = header.payload_bytes();
-    if length > PAYLOAD_BYTES_MAX as u64 {
+    if length > PAYLOAD_BYTES_MAX {
         return Err(WireError::Length(length));
     }
-    let payload = rest.get(..length as usize);
-    Ok(payload.map(|payload| Message { header, payload, raw }))
+    let payload = rest.get(..length);
+    Ok(payload.map(|payload| Message { header, payload, bytes: &received[..HEADER_BYTES + length], raw }))
 }
 
 #[cfg(test)]
@@ -78,27 +92,28 @@ mod tests {
     use super::*;
     use crate::{ErrorCode, Kind};
 
+    const CHECKSUM: u64 = u64::from_le_bytes([166, 244, 50, 111, 169, 74, 93, 84]);
+
     fn kind() -> impl Strategy<Value = Kind> {
-        (1u8..=15).prop_map(|byte| {
-            let mut raw = Header::request(Kind::Ping, 0, 0, 0).seal(&[]);
-            raw[3] = byte;
-            Header::open(&raw).unwrap().0.kind
-        })
+        (1u8..=16).prop_map(|byte| Kind::from_wire(byte).unwrap())
     }
 
     fn message() -> impl Strategy<Value = (Header, Vec<u8>)> {
-        let ids = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
-        let rest = (any::<u32>(), any::<u32>(), any::<u64>());
+        let ids = (1..=u64::MAX, any::<u64>(), any::<u32>(), any::<u32>());
+        let rest = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>(), 0u8..3);
         (kind(), ids, rest, prop::collection::vec(any::<u8>(), 0..5000)).prop_map(|(kind, ids, rest, mut payload)| {
             let mut header = Header::request(kind, ids.0, ids.1, ids.2);
-            (header.retry_of, header.pid, header.fragment_offset, header.capability) = (ids.3, rest.0, rest.1, rest.2);
-            if kind.carries_payload() {
-                header.length = payload.len() as u64;
+            header.first_id = ids.0.saturating_sub(u64::from(ids.3)).max(1);
+            (header.pid, header.fragment_offset, header.capability, header.time) = (rest.0, rest.1, rest.2, rest.3);
+            header = match rest.4 {
+                0 => header,
+                1 => header.answer(rest.3, ids.2),
+                _ => header.refusal(rest.3, ErrorCode::BadAddress),
+            };
+            if header.kind.carries_payload(header.direction) && !header.is_refusal() {
+                header.length = payload.len() as u32;
             } else {
                 payload.clear();
-            }
-            if kind == Kind::Error {
-                header = header.refusal(ErrorCode::BadAddress);
             }
             (header, payload)
         })
@@ -117,7 +132,7 @@ mod tests {
             let message = split(&bytes).unwrap().unwrap();
             prop_assert_eq!(message.header, header);
             prop_assert_eq!(message.payload, &payload[..]);
-            prop_assert_eq!(message.bytes(), whole);
+            prop_assert_eq!((message.bytes(), message.as_bytes()), (whole, &bytes[..whole]));
             prop_assert_eq!(message.verify(), Ok(()));
         }
 
@@ -151,13 +166,14 @@ mod tests {
     #[test]
     fn layout_is_fixed() {
         let mut header = Header::request(Kind::Read, 0x0102, 0x1000, 4096);
-        header.pid = 7;
+        (header.pid, header.first_id, header.time) = (7, 0x0100, 5);
         let bytes = header.seal(&[]);
-        assert_eq!(bytes[..16], [b'Y', b'o', 1, 3, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(bytes[16..24], 0x0102u64.to_le_bytes());
+        assert_eq!(bytes[..16], [b'Y', b'o', 2, 3, 0, 0, 0, 0, 7, 0, 0, 0, 0, 16, 0, 0]);
+        assert_eq!(bytes[20..24], 2u32.to_le_bytes());
+        assert_eq!(bytes[24..32], 0x0102u64.to_le_bytes());
         assert_eq!(bytes[32..40], 0x1000u64.to_le_bytes());
-        assert_eq!(bytes[40..48], 4096u64.to_le_bytes());
-        assert_eq!(bytes[56..], 0x87fd_fa21_e564_2ab6u64.to_le_bytes());
+        assert_eq!(bytes[48..56], 5u64.to_le_bytes());
+        assert_eq!(bytes[56..], CHECKSUM.to_le_bytes());
     }
 
     #[test]
@@ -171,9 +187,12 @@ mod tests {
         assert_eq!(with(0, b'G'), Some(WireError::Magic(u16::from_le_bytes(*b"Go"))));
         assert_eq!(with(2, 9), Some(WireError::Version(9)));
         assert_eq!(with(3, 0), Some(WireError::Kind(0)));
-        assert_eq!(with(3, 16), Some(WireError::Kind(16)));
-        assert_eq!(with(4, 1), Some(WireError::Flags(1)));
-        assert_eq!(with(6, 8), Some(WireError::Code(8)));
-        assert_eq!(with(44, 1), Some(WireError::Length(1 << 32)));
+        assert_eq!(with(3, 17), Some(WireError::Kind(17)));
+        assert_eq!(with(4, 2), Some(WireError::Flags(2)));
+        assert_eq!(with(6, 1), Some(WireError::Code(1)), "a request is not a refusal");
+        assert_eq!(with(6, 15), Some(WireError::Code(15)));
+        assert_eq!(with(24, 0), Some(WireError::RequestId(0)));
+        assert_eq!(with(20, 1), Some(WireError::RequestId(1)), "a retry of nothing");
+        assert_eq!(with(15, 1), Some(WireError::Length(1 << 24)));
     }
 }

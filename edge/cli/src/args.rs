@@ -1,5 +1,9 @@
 //! Every flag of every subcommand, as the design fixes them.
 
+mod controller;
+mod node;
+mod remote;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +13,14 @@ use yonder::FaultPolicy;
 use yonder::sched::{DispatchPolicy, InstallDelegation, PollingDelegation, Reclaim};
 use yonder::units::{LocalSize, parse_bytes, parse_duration};
 use yonder_load::{Distribution, Mix, Rate};
-use yonder_node::{Listen, ListenError, parse_listen};
+
+pub(crate) use controller::{
+    AtArgs, ControllerAddresses, ControllerArgs, ControllerWhat, DrainArgs, NodeNameArgs, NodesArgs, ServeArgs,
+};
+pub(crate) use node::NodeArgs;
+pub(crate) use remote::{
+    AccessArgs, GuardedArgs, RallocArgs, RreadArgs, ScaleClientArgs, ScaleClientsArgs, ScalePagesArgs,
+};
 
 /// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network. The help says it too.
 const HYBRID_SPIN: Duration = Duration::from_micros(4);
@@ -57,6 +68,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Run a memory node that keeps pages for other processes and machines
     Node(NodeArgs),
+    /// Run the controller of several memory nodes, or ask one: which nodes there are, to empty a node
+    Controller(ControllerArgs),
     /// Serve memcached's protocol, with the items in far memory
     Kv(KvArgs),
     /// Put load on a server and measure what its clients see
@@ -99,27 +112,6 @@ fn positive_count(text: &str) -> Result<usize, String> {
         Ok(count) if count > 0 => Ok(count),
         _ => Err(format!("'{text}' is not a count: type a whole number of at least 1")),
     }
-}
-
-/// The addresses of a node, from one flag.
-#[derive(Clone, Debug)]
-pub(crate) struct Addresses(pub(crate) Vec<Listen>);
-
-fn parse_addresses(text: &str) -> Result<Addresses, ListenError> {
-    parse_listen(text).map(Addresses)
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct NodeArgs {
-    /// Where to listen: tcp://host:port for other machines, shm:///path.sock for this one, or several with commas between
-    #[arg(long, value_name = "URLS", value_parser = parse_addresses)]
-    pub(crate) listen: Addresses,
-    /// Memory to lend, such as 4GiB; it is taken from the system as it is written to
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) memory: u64,
-    /// Serve Prometheus metrics here, such as 127.0.0.1:9186; not served if not given
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) metrics: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -362,6 +354,22 @@ pub(crate) enum BenchWhat {
     Reclaim(ReclaimArgs),
     /// Check that nothing is lost under load, changing limits and injected failures
     Soak(SoakArgs),
+    /// Reads of a memory node without paging: latency by size, throughput by clients and by depth
+    Rread(RreadArgs),
+    /// Writes to a memory node without paging, as rread
+    Rwrite(AccessArgs),
+    /// Allocation on a memory node, by size and by how full it is
+    Ralloc(RallocArgs),
+    /// Latency and the node's memory with up to a thousand client processes
+    ScaleClients(ScaleClientsArgs),
+    /// Latency with up to a million page table entries
+    ScalePages(ScalePagesArgs),
+    /// A client process of scale-clients
+    #[command(hide = true)]
+    ScaleClient(ScaleClientArgs),
+    /// A program that ends when its parent ends
+    #[command(hide = true)]
+    Guarded(GuardedArgs),
 }
 
 #[derive(Debug, Args)]

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
         Command::Node(args) => commands::node::run(&args),
+        Command::Controller(args) => commands::controller::run(&args),
         Command::Kv(args) => commands::kv::run(&args),
         Command::Load(args) => commands::load::run(&args),
         Command::Bench(args) => commands::bench::run(&args),

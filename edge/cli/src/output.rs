@@ -55,6 +55,11 @@ impl Bar {
         }
         self.bar.set_position((share.clamp(0.0, 1.0) * 1000.0) as u64);
     }
+
+    /// Writes to standard error without disturbing the bar.
+    pub(crate) fn beside(&self, write: impl FnOnce()) {
+        self.bar.suspend(write);
+    }
 }
 
 impl Drop for Bar {

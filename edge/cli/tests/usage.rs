@@ -60,6 +60,23 @@ fn what_cannot_be_understood_says_what_to_type() {
         (&["node", "--memory", "64MiB"], "--listen", "yonder node --help"),
         (&["node", "--listen", "tcp://127.0.0.1:0"], "--memory", "yonder node --help"),
         (&["node", "--listen", "http://x", "--memory", "1GiB"], "'http://x'", "tcp://"),
+        (&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "1GiB", "--controller", "x"], "'x'", "HOST:PORT"),
+        (
+            &["node", "--listen", "tcp://127.0.0.1:0", "--memory", "1GiB", "--region-size", "1GiB"],
+            "--controller",
+            "node --help",
+        ),
+        (&["controller"], "--listen", "yonder controller --help"),
+        (&["controller", "--listen", "udp://127.0.0.1:0"], "'udp://127.0.0.1:0'", "HOST:PORT"),
+        (&["controller", "--listen", &taken, "--lease", "0s"], "'0s'", "5s"),
+        (&["controller", "--listen", &taken, "--region-size", "1gb"], "'1gb'", "64MiB"),
+        (&["controller", "--listen", &taken, "--etcd", "127.0.0.1:2379"], "'127.0.0.1:2379'", "http://HOST:PORT"),
+        (&["controller", "--listen", &taken, "--etcd", "http://h:1", "--state", "x"], "--state", "controller --help"),
+        (&["controller", "--listen", &taken, "nodes", "--at", &taken], "--listen", "controller --help"),
+        (&["controller", "list"], "'list'", "yonder controller --help"),
+        (&["controller", "nodes"], "--at", "yonder controller nodes --help"),
+        (&["controller", "nodes", "--at", "here"], "'here'", "HOST:PORT"),
+        (&["controller", "drain", "--at", &taken], "<NODE>", "yonder controller drain --help"),
         (&["load", "kv", "--rate", "fast"], "'fast'", "max"),
         (&["load", "kv", "--rate", "0"], "'0'", "max"),
         (&["load", "kv", "--dist", "zipf:-1"], "'zipf:-1'", "zipf:0.99"),
@@ -81,6 +98,10 @@ fn what_cannot_be_understood_says_what_to_type() {
 fn what_cannot_be_done_says_what_to_type() {
     let (_listener, taken) = taken_address();
     let taken = taken.to_string();
+    // Bound and released: nothing listens there now.
+    let nobody = taken_address().1.to_string();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let state = folder.path().join("state").display().to_string();
     for (args, wrong, right) in [
         (&["kv", "--listen", &taken, "--far", "foo://x"][..], "'foo://x'", "tcp://host:port"),
         (&["kv", "--listen", &taken, "--far", "tcp://127.0.0.1"], "'tcp://127.0.0.1'", "tcp://127.0.0.1:7000"),
@@ -98,6 +119,22 @@ fn what_cannot_be_done_says_what_to_type() {
         (&["bench", "soak", "--memory", "1KiB", "--duration", "1s"], "--memory", "1 MiB"),
         (&["bench", "array", "--memory", "0B", "--duration", "1s"], "0 B", "2 MiB"),
         (&["demo", "--out", "/proc/no"], "/proc/no", "--out"),
+        (&["controller", "--listen", &taken, "--region-size", "3MiB"], "power of two", "1GiB"),
+        (&["controller", "--listen", &taken, "--state", "/no/such/folder/x"], "/no/such/folder/x", "name a file"),
+        (&["controller", "--listen", &taken, "--state", &state], &taken, "--listen"),
+        (
+            &["controller", "--listen", "no.such.host.invalid:1", "--state", &state],
+            "no.such.host.invalid",
+            "type a host",
+        ),
+        (&["controller", "--listen", &taken, "--etcd", "http://127.0.0.1:1"], "http://127.0.0.1:1", "address right"),
+        (
+            &["node", "--listen", "tcp://127.0.0.1:0", "--memory", "64MiB", "--controller", &nobody],
+            &nobody,
+            "start one",
+        ),
+        (&["controller", "nodes", "--at", &nobody], &nobody, "yonder controller --listen"),
+        (&["controller", "drain", "tcp://127.0.0.1:7000", "--at", &nobody], &nobody, "yonder controller --listen"),
     ] {
         let line = complaint(args, 1);
         assert!(line.contains(wrong) && line.contains(right), "{args:?} said: {line}");
@@ -116,7 +153,7 @@ fn help_is_no_error_and_shows_every_command() {
     let help = yonder(&["--help"]);
     let text = String::from_utf8_lossy(&help.stdout).into_owned();
     assert!(help.status.success() && help.stderr.is_empty());
-    for command in ["doctor", "demo", "node", "kv", "load", "bench", "top"] {
+    for command in ["doctor", "demo", "node", "controller", "kv", "load", "bench", "top"] {
         assert!(text.contains(&format!("\n  {command}")), "{command} is not in: {text}");
         assert!(yonder(&[command, "--help"]).status.success(), "{command}");
     }

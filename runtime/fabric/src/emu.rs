@@ -8,13 +8,14 @@
 //! [`EmuControl`] changes the failures while the fabric runs.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use yonder_mapping::Mapping;
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, parse_bytes, parse_duration};
 
+use crate::ranges::Ranges;
 use crate::{
     Completion, Fabric, FabricError, Module, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status,
     WorkId,
@@ -108,7 +109,7 @@ pub struct EmuFabric {
     depth: usize,
     reads: Reads,
     seeds: AtomicU64,
-    free: Mutex<BTreeMap<u64, u64>>,
+    ranges: Mutex<Ranges>,
 }
 
 impl EmuFabric {
@@ -183,7 +184,7 @@ impl EmuFabric {
             depth: model.depth,
             reads: model.reads,
             seeds: AtomicU64::new(model.seed),
-            free: Mutex::new(BTreeMap::from([(0, bytes)])),
+            ranges: Mutex::new(Ranges::new(bytes)),
         })
     }
 
@@ -201,6 +202,12 @@ struct Model {
     size: u64,
     seed: u64,
     reads: Reads,
+}
+
+impl EmuFabric {
+    fn ranges(&self) -> MutexGuard<'_, Ranges> {
+        self.ranges.lock().expect("no code panics while it holds this lock")
+    }
 }
 
 impl Fabric for EmuFabric {
@@ -221,31 +228,17 @@ impl Fabric for EmuFabric {
     }
 
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {
-        let mut free = self.free.lock().expect("no code panics while it holds this lock");
-        let found = free.iter().find(|(_, length)| **length >= bytes).map(|(start, length)| (*start, *length));
-        let (start, length) = found.ok_or_else(|| FabricError::OutOfMemory { url: self.url.clone(), bytes })?;
-        free.remove(&start);
-        if length > bytes {
-            free.insert(start + bytes, length - bytes);
-        }
-        Ok(RemoteAddress(start))
+        let start = self.ranges().allocate(bytes);
+        start.map(RemoteAddress).ok_or_else(|| FabricError::OutOfMemory { url: self.url.clone(), bytes })
     }
 
-    fn release(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError> {
-        self.discard(start, bytes)?;
-        let (mut start, mut bytes) = (start.0, bytes);
-        let mut free = self.free.lock().expect("no code panics while it holds this lock");
-        if let Some(after) = free.remove(&(start + bytes)) {
-            bytes += after;
-        }
-        if let Some((before, length)) = free.range(..start).next_back().map(|(before, length)| (*before, *length)) {
-            assert!(before + length <= start, "far memory at {start:#x} is released twice");
-            if before + length == start {
-                (start, bytes) = (before, length + bytes);
-            }
-        }
-        free.insert(start, bytes);
-        Ok(())
+    fn release(&self, start: RemoteAddress) -> Result<(), FabricError> {
+        // Held until the content is dropped, so that nobody else has been given it before.
+        let mut ranges = self.ranges();
+        let bytes = ranges.release(start.0);
+        let cause = || format!("the address {} is not in memory allocated to this client", start.0);
+        let bytes = bytes.ok_or_else(|| FabricError::System { url: self.url.clone(), cause: cause() })?;
+        self.discard(start, bytes)
     }
 
     fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError> {
@@ -457,12 +450,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_allocated_released_and_joined() {
+    fn memory_is_allocated_and_released() {
         let fabric = open("size=1MiB");
         let page = PAGE_BYTES as u64;
         let parts: Vec<_> = (0..3).map(|_| fabric.allocate(page).unwrap()).collect();
         for part in [1, 0, 2] {
-            fabric.release(parts[part], page).unwrap();
+            fabric.release(parts[part]).unwrap();
         }
         assert_eq!(fabric.allocate(1 << 20).unwrap(), RemoteAddress(0));
         assert!(matches!(fabric.allocate(page), Err(FabricError::OutOfMemory { .. })));

@@ -4,20 +4,24 @@
 //! to it, shaped like verbs: posts are bounded and never block, errors are completions. A worker has a queue pair per
 //! [`Module`], so a demand fetch never queues behind a write-back.
 //!
-//! Neighbours: `runtime/paging` posts page reads and writes here; `core/wire` is what `tcp` puts on the socket.
+//! [`lane`] is what is below for a node in another process: one flow of requests to it, which `yonder::clib` uses too.
+//!
+//! Neighbours: `runtime/paging` posts page reads and writes here; `core/client` decides what goes over a lane and when.
 
 #![forbid(unsafe_code)]
 
-mod control;
 mod emu;
-mod identity;
+pub mod lane;
+mod queue;
+mod ranges;
+mod remote;
 mod shm;
-mod tcp;
+mod space;
 mod url;
 
 pub use emu::{EmuControl, EmuFabric};
+pub use remote::RemoteFabric;
 pub use shm::ShmFabric;
-pub use tcp::TcpFabric;
 pub use url::open;
 
 use std::sync::Arc;
@@ -130,9 +134,9 @@ pub trait Fabric: Send + Sync {
     /// pages.
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError>;
 
-    /// Gives back `bytes` at `start`, any page-aligned part of earlier allocations, to the node. The node may use the
-    /// memory for others at once; the caller has no operation outstanding on it.
-    fn release(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError>;
+    /// Gives the allocation that begins at `start` back to the node. The node may use the memory for others at once; the
+    /// caller has no operation outstanding on it.
+    fn release(&self, start: RemoteAddress) -> Result<(), FabricError>;
 
     /// Gives the backing of `bytes` at `start` back while the address range stays allocated: it reads as zeros again.
     fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError>;

@@ -1,27 +1,28 @@
 //! `shm:///path.sock`: a memory node on this machine, whose memory is mapped here.
 //!
-//! The node hands its memory over as a descriptor when the control connection opens. Reads and writes are copies to and
-//! from the mapping, with no message; allocation goes over the control connection. The node checks nothing of a copy:
+//! The node hands its memory over as a descriptor when the connection opens. An allocation is translated page by page, and
+//! its pages are mapped one behind the other, so that far memory has addresses of its own here: offsets in one large
+//! reserved range. Reads and writes are copies to and from there, with no message. The node checks nothing of a copy:
 //! client and node trust each other.
 //!
-//! A watcher thread waits for the end of the control connection. From then on everything completes as
-//! [`Status::Disconnected`], although the mapping is still there: nobody guarantees its content any more.
+//! A watcher thread waits for the end of the connection. From then on everything completes as [`Status::Disconnected`],
+//! although the mapping is still there: nobody guarantees its content any more.
 
-use std::collections::VecDeque;
-use std::io::{self, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown};
-use yonder_mapping::Mapping;
+use rustix::net::Shutdown;
+use yonder_mapping::{MapError, Mapping};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
 
-use crate::control::{Control, Redial, SessionError, WAIT_MAX};
-use crate::identity::Identity;
+use crate::lane::{Lane, NodeAddress, Standing};
+use crate::ranges::Ranges;
+use crate::space::Space;
 use crate::url::shm_path;
 use crate::{
     Completion, Fabric, FabricError, Module, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status,
@@ -30,51 +31,108 @@ use crate::{
 
 /// Operations that a queue pair holds.
 const DEPTH: usize = 256;
+/// Operations of the lane for allocation.
+const CONTROL_OPERATIONS_MAX: usize = 8;
+/// Bytes reserved here for each byte of the node's memory, so that free ranges rarely fail an allocation by being scattered.
+const RESERVED_PER_BYTE: u64 = 4;
 
 const _: () = assert!(DEPTH <= QUEUE_DEPTH_MAX);
 
 /// A memory node on this machine.
 pub struct ShmFabric {
-    control: Control,
+    space: Space,
     far: Arc<Far>,
+    file: OwnedFd,
+    allocations: Mutex<Allocations>,
+    /// Dropped last: the space says goodbye over the connection that it watches.
+    _watcher: Watcher,
 }
 
-/// The node's memory, and whether it still counts. Shared by the fabric and its queue pairs.
+/// The reserved range, and what of it counts. Shared by the fabric and its queue pairs.
 struct Far {
     mapping: Arc<Mapping>,
-    identity: Arc<Identity>,
-    /// Closing it ends the watcher.
-    socket: UnixStream,
-    watcher: Option<JoinHandle<()>>,
+    standing: Arc<Standing>,
+    node_page_bytes: u64,
+    /// Whether there is memory, by pages of the node.
+    is_mapped: Box<[AtomicBool]>,
+}
+
+/// What lies where.
+struct Allocations {
+    /// In the reserved range.
+    local: Ranges,
+    /// Addresses of the allocations in the node's address space, by their local ones.
+    remote: HashMap<u64, u64>,
+}
+
+/// Waits for the end of the connection.
+struct Watcher {
+    /// Closing it ends the thread.
+    socket: OwnedFd,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl ShmFabric {
     /// Connects to the node that listens on the socket `shm:///path`. Blocks for some seconds at most.
     pub fn connect(url: &str) -> Result<Self, FabricError> {
-        let path = shm_path(url)?;
         let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };
         let refused = |cause: String| FabricError::System { url: url.to_owned(), cause };
-        let identity = Arc::new(Identity::new().map_err(|error| refused(error.to_string()))?);
-        let greeted = DescriptorStream::connect(path)
-            .map_err(SessionError::from)
-            .and_then(|stream| Control::greet(stream, &identity));
-        let (mut connected, welcome) = greeted.map_err(|error| unreachable(error.to_string()))?;
-        let file = connected.stream().file.take().ok_or_else(|| unreachable("it exports no memory".to_owned()))?;
-        let bytes = welcome.address_space_bytes;
+        let (address, standing) = (NodeAddress::Unix(shm_path(url)?.to_owned()), Arc::new(Standing::default()));
+        let opened =
+            Lane::open(&address, CONTROL_OPERATIONS_MAX, &standing).map_err(|error| unreachable(error.to_string()))?;
+        let file = opened.memory.ok_or_else(|| unreachable("it exports no memory".to_owned()))?;
+        let bytes = opened.welcome.memory_bytes;
         let file_bytes = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size as u64);
         if bytes == 0 || file_bytes < bytes {
             return Err(unreachable(format!("it exports {file_bytes} bytes and speaks of {bytes}")));
         }
-        let mapping = Mapping::shared(file.as_fd(), bytes as usize).map_err(|error| refused(error.to_string()))?;
-        let socket = connected.stream().socket.try_clone().map_err(|error| refused(error.to_string()))?;
-        let far = Far::watched(mapping, Arc::clone(&identity), socket).map_err(|error| refused(error.to_string()))?;
-        Ok(Self { control: Control::new(url, identity, Redial::Never, connected.erase()), far: Arc::new(far) })
+        let socket = opened.lane.clone_socket().map_err(|error| refused(error.to_string()))?;
+        let watcher = Watcher::new(socket, &standing).map_err(|error| refused(error.to_string()))?;
+        let reserved = bytes.saturating_mul(RESERVED_PER_BYTE);
+        let far =
+            Far::new(reserved, opened.welcome.page_bytes, standing).map_err(|error| refused(error.to_string()))?;
+        let space = Space::create(url, opened.lane)?;
+        let allocations = Mutex::new(Allocations { local: Ranges::new(reserved), remote: HashMap::new() });
+        Ok(Self { space, far: Arc::new(far), file, allocations, _watcher: watcher })
+    }
+
+    /// Maps the pages of the allocation at `remote` to `local`.
+    fn map(&self, local: u64, remote: u64, bytes: u64) -> Result<(), FabricError> {
+        let mut done = 0;
+        while done < bytes {
+            let found = self.space.translate(remote + done)?;
+            let run = found.bytes.min(bytes - done);
+            let mapped = self.far.mapping.map_file(local + done, self.file.as_fd(), found.offset, run as usize);
+            mapped.map_err(|error| self.system(&error))?;
+            self.far.set_mapped(local + done, run, true);
+            done += run;
+        }
+        Ok(())
+    }
+
+    /// Takes the memory of a range away again.
+    fn unmap(&self, local: u64, bytes: u64) -> Result<(), FabricError> {
+        self.far.set_mapped(local, bytes, false);
+        self.far.mapping.unmap_file(local, bytes as usize).map_err(|error| self.system(&error))
+    }
+
+    fn allocations(&self) -> MutexGuard<'_, Allocations> {
+        self.allocations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn not_allocated(&self, start: RemoteAddress) -> FabricError {
+        let cause = format!("the address {} is not in memory allocated to this client", start.0);
+        FabricError::System { url: self.url().to_owned(), cause }
+    }
+
+    fn system(&self, error: &MapError) -> FabricError {
+        FabricError::System { url: self.url().to_owned(), cause: error.to_string() }
     }
 }
 
 impl Fabric for ShmFabric {
     fn url(&self) -> &str {
-        self.control.url()
+        self.space.url()
     }
 
     fn queue_pair(&self, _module: Module, frames: Arc<Mapping>) -> Result<Box<dyn QueuePair>, FabricError> {
@@ -82,15 +140,40 @@ impl Fabric for ShmFabric {
     }
 
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {
-        self.control.allocate(bytes)
+        let mut allocations = self.allocations();
+        let remote = self.space.allocate(bytes)?.0;
+        let whole = bytes.next_multiple_of(self.far.node_page_bytes);
+        let mapped = match allocations.local.allocate(whole) {
+            Some(local) => self.map(local, remote, whole).map(|()| local).inspect_err(|_| {
+                // The first error is the one that counts; what cannot be undone now ends with the address space.
+                let _ = self.unmap(local, whole);
+                allocations.local.release(local);
+            }),
+            None => Err(FabricError::OutOfMemory { url: self.url().to_owned(), bytes }),
+        };
+        let local = mapped.inspect_err(|_| {
+            let _ = self.space.release(RemoteAddress(remote));
+        })?;
+        allocations.remote.insert(local, remote);
+        Ok(RemoteAddress(local))
     }
 
-    fn release(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError> {
-        self.control.release(start, bytes)
+    fn release(&self, start: RemoteAddress) -> Result<(), FabricError> {
+        let mut allocations = self.allocations();
+        let Some(remote) = allocations.remote.get(&start.0).copied() else { return Err(self.not_allocated(start)) };
+        self.space.release(RemoteAddress(remote))?;
+        allocations.remote.remove(&start.0);
+        let bytes = allocations.local.release(start.0).expect("it has an address in the node's address space");
+        self.unmap(start.0, bytes)
     }
 
     fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError> {
-        self.control.discard(start, bytes)
+        if !self.allocations().local.contains(start.0, bytes) {
+            return Err(self.not_allocated(start));
+        }
+        // The node would put other pages in the place of these, which would have to be mapped again; so the content is
+        // dropped here, where it is mapped, and its memory returns to the machine all the same.
+        self.far.mapping.discard(start.0, bytes as usize).map_err(|error| self.system(&error))
     }
 
     fn mapped(&self) -> Option<&Arc<Mapping>> {
@@ -99,26 +182,48 @@ impl Fabric for ShmFabric {
 }
 
 impl Far {
-    /// Starts the watcher of `socket`.
-    fn watched(mapping: Mapping, identity: Arc<Identity>, socket: UnixStream) -> io::Result<Self> {
-        let (watched, told) = (socket.try_clone()?, Arc::clone(&identity));
-        let watcher = thread::Builder::new().name("yonder-shm-watch".to_owned()).spawn(move || {
+    fn new(bytes: u64, node_page_bytes: u64, standing: Arc<Standing>) -> Result<Self, MapError> {
+        let mapping = Arc::new(Mapping::reserved(bytes as usize)?);
+        let pages = bytes.div_ceil(node_page_bytes);
+        Ok(Self { mapping, standing, node_page_bytes, is_mapped: (0..pages).map(|_| AtomicBool::new(false)).collect() })
+    }
+
+    fn set_mapped(&self, local: u64, bytes: u64, is_mapped: bool) {
+        let (first, end) = (local / self.node_page_bytes, (local + bytes).div_ceil(self.node_page_bytes));
+        for page in &self.is_mapped[first as usize..end as usize] {
+            page.store(is_mapped, Ordering::Release);
+        }
+    }
+
+    /// Whether there is memory for the page at `address`. Pages of the node are whole numbers of pages.
+    #[inline]
+    fn has_page(&self, address: u64) -> bool {
+        let page = usize::try_from(address / self.node_page_bytes).ok();
+        address.is_multiple_of(PAGE_BYTES as u64)
+            && page.and_then(|page| self.is_mapped.get(page)).is_some_and(|page| page.load(Ordering::Acquire))
+    }
+}
+
+impl Watcher {
+    fn new(socket: OwnedFd, standing: &Arc<Standing>) -> io::Result<Self> {
+        let (watched, told) = (socket.try_clone()?, Arc::clone(standing));
+        let thread = thread::Builder::new().name("yonder-shm-watch".to_owned()).spawn(move || {
             let mut interest = [PollFd::new(&watched, PollFlags::RDHUP)];
             // Any other return than an interruption means that the connection cannot be trusted.
             while rustix::event::poll(&mut interest, None) == Err(rustix::io::Errno::INTR) {}
             told.lose();
         })?;
-        Ok(Self { mapping: Arc::new(mapping), identity, socket, watcher: Some(watcher) })
+        Ok(Self { socket, thread: Some(thread) })
     }
 }
 
-impl Drop for Far {
+impl Drop for Watcher {
     fn drop(&mut self) {
-        // The connection may have ended by itself; then the watcher is ending too.
+        // The connection may have ended by itself; then the thread is ending too.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
-        if let Some(watcher) = self.watcher.take() {
-            // The watcher has nothing to report.
-            let _ = watcher.join();
+        if let Some(thread) = self.thread.take() {
+            // The thread has nothing to report.
+            let _ = thread.join();
         }
     }
 }
@@ -147,8 +252,7 @@ impl ShmQueuePair {
 
     fn execute(&self, operation: Operation) -> Status {
         let (Operation::Read { from: address, .. } | Operation::Write { to: address, .. }) = operation;
-        let inside = address.0.checked_add(PAGE_BYTES as u64).is_some_and(|end| end <= self.far.mapping.len() as u64);
-        if !inside {
+        if !self.far.has_page(address.0) {
             return Status::Failed;
         }
         match operation {
@@ -179,7 +283,7 @@ impl QueuePair for ShmQueuePair {
         {
             let executed = self.execute(operation);
             // Asked after the copy: what was copied while the node was there is good.
-            let status = if self.far.identity.is_lost() { Status::Disconnected } else { executed };
+            let status = if self.far.standing.is_lost() { Status::Disconnected } else { executed };
             completions.push(Completion { id, status });
         }
     }
@@ -194,51 +298,5 @@ impl QueuePair for ShmQueuePair {
 
     fn depth(&self) -> usize {
         DEPTH
-    }
-}
-
-/// A local stream that keeps the descriptor its peer sends.
-struct DescriptorStream {
-    socket: UnixStream,
-    file: Option<OwnedFd>,
-}
-
-impl DescriptorStream {
-    fn connect(path: &std::path::Path) -> io::Result<Self> {
-        let socket = UnixStream::connect(path)?;
-        socket.set_read_timeout(Some(WAIT_MAX))?;
-        socket.set_write_timeout(Some(WAIT_MAX))?;
-        Ok(Self { socket, file: None })
-    }
-}
-
-impl Read for DescriptorStream {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let slices = &mut [IoSliceMut::new(into)];
-        let received = rustix::net::recvmsg(&self.socket, slices, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(files) = message {
-                self.file = files.last().or(self.file.take());
-            }
-        }
-        Ok(received.bytes)
-    }
-}
-
-impl Write for DescriptorStream {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        self.socket.write(from)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.socket.flush()
-    }
-}
-
-impl AsFd for DescriptorStream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }

@@ -6,10 +6,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{EmuFabric, Fabric, FabricError, ShmFabric, TcpFabric};
+use crate::{EmuFabric, Fabric, FabricError, RemoteFabric, ShmFabric};
 
 /// What can be typed, for messages.
-const KNOWN: &str = "type emu://?latency=2.5us&gbps=100, tcp://host:port or shm:///path.sock";
+const KNOWN: &str = "type emu://?latency=2.5us&gbps=100, udp://host:port, tcp://host:port or shm:///path.sock";
 
 /// Connects to the memory node that `url` names, or makes the embedded one. Blocks until it answers, at most seconds.
 pub fn open(url: &str) -> Result<Arc<dyn Fabric>, FabricError> {
@@ -18,21 +18,25 @@ pub fn open(url: &str) -> Result<Arc<dyn Fabric>, FabricError> {
     };
     match scheme {
         "emu" => Ok(Arc::new(EmuFabric::from_query(url, &query(url, rest)?)?)),
-        "tcp" => Ok(Arc::new(TcpFabric::connect(url)?)),
+        "tcp" | "udp" => Ok(Arc::new(RemoteFabric::connect(url)?)),
         "shm" => Ok(Arc::new(ShmFabric::connect(url)?)),
-        "udp" | "rdma" | "file" => Err(bad(url, &format!("is not available in this version: {KNOWN}"))),
+        "rdma" | "file" => Err(bad(url, &format!("is not available in this version: {KNOWN}"))),
         _ => Err(bad(url, &format!("has an unknown scheme: {KNOWN}"))),
     }
 }
 
-/// The `host:port` of a `tcp` URL.
-pub(crate) fn tcp_address(url: &str) -> Result<&str, FabricError> {
-    let address = url.strip_prefix("tcp://").unwrap_or_default();
+/// The `host:port` of a `tcp` or `udp` URL.
+pub(crate) fn socket_address(url: &str) -> Result<&str, FabricError> {
+    let (scheme, address) = url.split_once("://").unwrap_or_default();
     match address.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && !host.contains(['/', '?']) && port.parse::<u16>().is_ok() => {
             Ok(address)
         }
-        _ => Err(bad(url, "is not a host and a port: type tcp://host:port, such as tcp://127.0.0.1:7000")),
+        _ => {
+            let problem =
+                format!("is not a host and a port: type {scheme}://host:port, such as {scheme}://127.0.0.1:7000");
+            Err(bad(url, &problem))
+        }
     }
 }
 
@@ -60,7 +64,7 @@ pub(crate) fn query(url: &str, rest: &str) -> Result<Vec<(String, String)>, Fabr
     pairs.split('&').filter(|text| !text.is_empty()).map(pair).collect()
 }
 
-fn bad(url: &str, problem: &str) -> FabricError {
+pub(crate) fn bad(url: &str, problem: &str) -> FabricError {
     FabricError::BadUrl(format!("'{url}' {problem}"))
 }
 
@@ -74,7 +78,7 @@ mod tests {
             ("", "has no scheme"),
             ("127.0.0.1:7000", "has no scheme"),
             ("http://a:1", "unknown scheme"),
-            ("udp://a:1", "not available in this version"),
+            ("udp://host", "not a host and a port"),
             ("rdma://a:1", "not available in this version"),
             ("file:///a?size=1GiB", "not available in this version"),
             ("tcp://", "not a host and a port"),
@@ -107,7 +111,11 @@ mod tests {
     fn a_node_that_is_not_there_is_unreachable() {
         let folder = tempfile::tempdir().unwrap();
         let free_port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        for url in [format!("tcp://{free_port}"), format!("shm://{}/none.sock", folder.path().display())] {
+        for url in [
+            format!("tcp://{free_port}"),
+            format!("udp://{free_port}"),
+            format!("shm://{}/none.sock", folder.path().display()),
+        ] {
             match open(&url).err() {
                 Some(FabricError::Unreachable { url: named, .. }) => assert_eq!(named, url),
                 other => panic!("{url}: {other:?}"),

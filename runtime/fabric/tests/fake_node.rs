@@ -1,26 +1,32 @@
-//! The TCP fabric against a node that misbehaves: the test is the node, message by message.
+//! The fabric against a node that misbehaves: the test is the node, message by message.
 //!
-//! A thread accepts and greets; the test then answers requests itself, so it decides about order, damage and silence.
-//! Nothing sleeps: the test polls the queue pair until what it waits for has happened.
+//! A thread accepts and greets, and answers what is not about pages; the test answers reads and writes itself, so it
+//! decides about order, damage and silence. Nothing sleeps: the test polls the queue pair until what it waits for has
+//! happened.
 
 mod messages;
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use yonder_fabric::{Completion, Fabric, Module, QueuePair, ReadInto, RemoteAddress, Status, TcpFabric, WorkId};
+use yonder_fabric::{Completion, Fabric, Module, QueuePair, ReadInto, RemoteAddress, RemoteFabric, Status, WorkId};
 use yonder_mapping::Mapping;
 use yonder_units::{FrameIndex, PAGE_BYTES};
-use yonder_wire::{ErrorCode, Greeting, HEADER_BYTES, Header, Incarnation, Kind, Welcome};
+use yonder_wire::{Body, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, Welcome};
 
 use messages::{Messages, sealed};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const FRAMES: u32 = 8;
+/// The node's clock, which stands still.
+const NODE_TIME: u64 = 1;
+/// The thread of the node that serves every connection.
+const HOME: u32 = 5;
 
 /// A greeted connection, on the node's side.
 struct Peer {
@@ -29,51 +35,71 @@ struct Peer {
 }
 
 impl Peer {
-    fn greet(stream: TcpStream, incarnation: Incarnation) -> Option<Self> {
+    fn greet(stream: TcpStream, incarnation: u64) -> Option<Self> {
+        stream.set_nodelay(true).unwrap();
         let mut messages = Messages::new(stream, PATIENCE);
         let (hello, payload) = messages.receive()?;
         assert_eq!(hello.kind, Kind::Hello);
         let greeting = Greeting::from_bytes(&payload).unwrap();
-        let welcome = Welcome { incarnation, address_space_bytes: 1 << 30 }.to_bytes();
-        messages.send(&Header { length: Welcome::BYTES as u64, ..hello.answer(Kind::HelloAck) }, &welcome);
+        let mut welcome = [0; Welcome::BYTES];
+        Welcome { home: HOME, page_bytes: 4096, memory_bytes: 1 << 30, incarnation }.write_to(&mut welcome);
+        messages.send(&hello.answer(NODE_TIME, Welcome::BYTES as u32), &welcome);
         Some(Self { messages, greeting })
+    }
+
+    /// Answers what is asked about the address space, as if there were one, until `has_forgotten` is set.
+    fn control(mut self, has_forgotten: &AtomicBool) {
+        while let Some((request, _)) = self.messages.receive() {
+            let answer = if request.kind != Kind::CreateSpace && has_forgotten.load(Ordering::SeqCst) {
+                request.refusal(NODE_TIME, ErrorCode::BadCapability)
+            } else {
+                Header { pid: 7, capability: 9, ..request.answer(NODE_TIME, 0) }
+            };
+            self.messages.send(&answer, &[]);
+        }
     }
 }
 
 /// A client whose node is the test.
 struct Scene {
-    fabric: TcpFabric,
+    fabric: RemoteFabric,
     queue_pair: Box<dyn QueuePair>,
     frames: Arc<Mapping>,
     /// Connections in the order in which the client made them.
     peers: Receiver<Peer>,
     peer: Peer,
-    _control: Peer,
+    /// Makes the node say that it does not know the address space.
+    has_forgotten: Arc<AtomicBool>,
 }
 
 impl Scene {
-    /// Every connection is welcomed by the incarnation that `incarnation` gives for its number.
-    fn new(incarnation: fn(usize) -> u8) -> Self {
+    /// Every connection is welcomed by the incarnation that `incarnation` gives for its number. The first one is the one for
+    /// allocation.
+    fn new(incarnation: fn(usize) -> u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("tcp://{}", listener.local_addr().unwrap());
+        let has_forgotten = Arc::new(AtomicBool::new(false));
         let (send, peers) = channel();
+        let forgotten = Arc::clone(&has_forgotten);
         thread::spawn(move || {
             for (number, stream) in listener.incoming().enumerate() {
-                let greeted = Peer::greet(stream.unwrap(), Incarnation([incarnation(number); 16]));
                 // A client that gives up, or a test that is over, is no concern of this thread.
-                if greeted.is_some_and(|peer| send.send(peer).is_err()) {
+                let Some(peer) = Peer::greet(stream.unwrap(), incarnation(number)) else { continue };
+                if number == 0 {
+                    let forgotten = Arc::clone(&forgotten);
+                    thread::spawn(move || peer.control(&forgotten));
+                } else if send.send(peer).is_err() {
                     return;
                 }
             }
         });
-        let fabric = TcpFabric::connect(&url).unwrap();
+        let fabric = RemoteFabric::connect(&url).unwrap();
         let frames = Arc::new(Mapping::anonymous(FRAMES as usize * PAGE_BYTES).unwrap());
         let queue_pair = fabric.queue_pair(Module::Fault, Arc::clone(&frames)).unwrap();
-        let (control, peer) = (peers.recv_timeout(PATIENCE).unwrap(), peers.recv_timeout(PATIENCE).unwrap());
-        assert_eq!(control.greeting.queue_pair, 0);
-        assert_ne!(peer.greeting.queue_pair, 0);
+        let peer = peers.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(peer.greeting.home, None);
         (0..FRAMES).for_each(|frame| frames.write(FrameIndex(frame).offset(), &[0xee; PAGE_BYTES]));
-        Self { fabric, queue_pair, frames, peers, peer, _control: control }
+        Self { fabric, queue_pair, frames, peers, peer, has_forgotten }
     }
 
     fn steady() -> Self {
@@ -84,19 +110,62 @@ impl Scene {
     fn read(&mut self, id: u32) {
         let from = RemoteAddress(u64::from(id) * PAGE_BYTES as u64);
         let into = ReadInto::Frame(FrameIndex(id % FRAMES));
-        self.queue_pair.post_read(WorkId(id.into()), from, into, yonder_now()).unwrap();
+        self.queue_pair.post_read(WorkId(id.into()), from, into, yonder_clock::now()).unwrap();
+    }
+
+    /// Posts a write of frame `frame`, which is filled with `byte`, to page `page`.
+    fn write(&mut self, id: u64, page: u64, frame: u32, byte: u8) {
+        self.frames.write(FrameIndex(frame).offset(), &[byte; PAGE_BYTES]);
+        let to = RemoteAddress(page * PAGE_BYTES as u64);
+        self.queue_pair.post_write(WorkId(id), to, FrameIndex(frame), yonder_clock::now()).unwrap();
     }
 
     /// Posts a read and returns the request that the node sees.
     fn asked(&mut self, id: u32) -> Header {
         self.read(id);
-        assert_eq!(self.poll(), []);
-        self.peer.messages.receive().expect("the request arrives").0
+        self.request().0
+    }
+
+    /// Polls until the next request about pages arrives; questions for the node's clock are answered. Nothing completes
+    /// meanwhile.
+    fn request(&mut self) -> (Header, Vec<u8>) {
+        let start = Instant::now();
+        loop {
+            assert_eq!(self.poll(), []);
+            match self.arrived() {
+                Some((ping, _)) if ping.kind == Kind::Ping => {
+                    self.peer.messages.send(&ping.answer(NODE_TIME, 0), &[]);
+                }
+                Some(request) => return request,
+                None => assert!(start.elapsed() < PATIENCE, "no request"),
+            }
+        }
+    }
+
+    /// What has arrived at the node, without waiting for it.
+    fn arrived(&mut self) -> Option<(Header, Vec<u8>)> {
+        let messages = &mut self.peer.messages;
+        messages.take().or_else(|| {
+            messages.stream.set_nonblocking(true).unwrap();
+            let filled = messages.fill();
+            messages.stream.set_nonblocking(false).unwrap();
+            match filled {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+                filled => {
+                    assert_ne!(filled.unwrap(), 0, "the client has closed the connection");
+                    messages.take()
+                }
+            }
+        })
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.peer.messages.stream.write_all(bytes).unwrap();
     }
 
     fn poll(&mut self) -> Vec<Completion> {
         let mut completions = Vec::with_capacity(64);
-        self.queue_pair.poll(yonder_now(), &mut completions);
+        self.queue_pair.poll(yonder_clock::now(), &mut completions);
         completions
     }
 
@@ -121,9 +190,8 @@ impl Scene {
         loop {
             assert_eq!(self.poll(), []);
             if let Ok(peer) = self.peers.try_recv() {
-                let older = std::mem::replace(&mut self.peer, peer);
-                assert_eq!(self.peer.greeting.queue_pair, older.greeting.queue_pair);
-                assert!(self.peer.greeting.epoch > older.greeting.epoch);
+                self.peer = peer;
+                assert_eq!(self.peer.greeting.home, Some(HOME), "the thread that remembers is asked for");
                 return;
             }
             assert!(start.elapsed() < PATIENCE, "no new connection");
@@ -140,14 +208,17 @@ impl Scene {
     }
 }
 
-/// Nanoseconds since the first call.
-fn yonder_now() -> u64 {
-    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+fn reply(request: &Header, byte: u8) -> Vec<u8> {
+    sealed(&request.answer(NODE_TIME, PAGE_BYTES as u32), &[byte; PAGE_BYTES])
 }
 
-fn reply(request: &Header, byte: u8) -> Vec<u8> {
-    sealed(&request.answer(Kind::ReadReply), &[byte; PAGE_BYTES])
+/// The answer to a write.
+fn done(request: &Header) -> Vec<u8> {
+    sealed(&request.answer(NODE_TIME, request.length), &[])
+}
+
+fn refusal(request: &Header, code: ErrorCode) -> Vec<u8> {
+    sealed(&request.refusal(NODE_TIME, code), &[])
 }
 
 fn ended(id: u64, status: Status) -> Completion {
@@ -160,10 +231,9 @@ fn replies_in_any_order_and_in_single_bytes_find_their_operations() {
     let requests: Vec<Header> = (0..FRAMES).map(|id| scene.asked(id)).collect();
     for (id, request) in requests.iter().enumerate().rev() {
         let bytes = reply(request, id as u8);
-        scene.peer.messages.stream.set_nodelay(true).unwrap();
         for piece in bytes[..100].chunks(1).chain(bytes[100..].chunks(977)) {
             assert_eq!(scene.poll(), []);
-            scene.peer.messages.stream.write_all(piece).unwrap();
+            scene.send(piece);
         }
         assert_eq!(scene.completes(), [ended(id as u64, Status::Done)]);
         assert_eq!(scene.frame(id as u32), id as u8);
@@ -171,41 +241,43 @@ fn replies_in_any_order_and_in_single_bytes_find_their_operations() {
 }
 
 #[test]
-fn a_corrupt_page_fails_and_does_not_reach_the_frame() {
+fn a_corrupt_page_ends_the_connection_and_does_not_reach_the_frame() {
     let mut scene = Scene::steady();
-    for bit in [HEADER_BYTES * 8, HEADER_BYTES * 8 + 20_001, 57 * 8, 20 * 8] {
+    for bit in [HEADER_BYTES * 8, HEADER_BYTES * 8 + 20_001, 60 * 8, 30 * 8] {
         let (first, second) = (scene.asked(1), scene.asked(2));
         let mut bytes = reply(&first, 7);
         bytes[bit / 8] ^= 1 << (bit % 8);
         bytes.extend(reply(&second, 9));
-        scene.peer.messages.stream.write_all(&bytes).unwrap();
-        let done = scene.until(|done| done.iter().any(|completion| completion.id == WorkId(2)));
-        assert_eq!(done.last(), Some(&ended(2, Status::Done)));
-        assert_eq!((scene.frame(1), scene.frame(2)), (0xee, 9));
-        // Damage to the request id leaves the operation without an answer; its deadline is the poster's.
-        if done.len() == 1 {
-            assert_eq!(bit, 20 * 8);
-            scene.queue_pair.cancel(WorkId(1));
-        } else {
-            assert_eq!(done[0], ended(1, Status::Failed));
-        }
+        scene.send(&bytes);
+        let done = scene.until(|done| done.len() == 2);
+        assert!(done.iter().all(|completion| completion.status == Status::Disconnected), "{done:?}");
+        assert_eq!((scene.frame(1), scene.frame(2)), (0xee, 0xee));
+        scene.reconnects();
     }
     assert_eq!(scene.queue_pair.outstanding(), 0);
 }
 
 #[test]
-fn answers_to_another_question_fail() {
+fn answers_to_another_question_count_for_nothing() {
     let mut scene = Scene::steady();
     let wrong: [fn(&Header) -> Vec<u8>; 5] = [
-        |request| sealed(&Header { address: request.address + 4096, ..request.answer(Kind::ReadReply) }, &[7; 4096]),
-        |request| sealed(&Header { length: 100, ..request.answer(Kind::ReadReply) }, &[7; 100]),
-        |request| sealed(&request.answer(Kind::WriteAck), &[]),
-        |request| sealed(&request.answer(Kind::PingAck), &[]),
-        |request| sealed(&request.refusal(ErrorCode::BadAddress), &[]),
+        |request| sealed(&request.answer(NODE_TIME, 100), &[7; 100]),
+        |request| sealed(&Header { kind: Kind::Write, ..request.answer(NODE_TIME, 4096) }, &[]),
+        |request| sealed(&Header { kind: Kind::Abort, ..request.refusal(NODE_TIME, ErrorCode::BadAddress) }, &[]),
+        |request| sealed(request, &[]),
+        |request| {
+            let id = request.request_id + (1 << 40);
+            reply(&Header { request_id: id, first_id: id, ..*request }, 7)
+        },
     ];
     for answer in wrong {
         let request = scene.asked(1);
-        scene.peer.messages.stream.write_all(&answer(&request)).unwrap();
+        scene.send(&answer(&request));
+        let other = scene.asked(2);
+        scene.send(&reply(&other, 8));
+        assert_eq!(scene.completes(), [ended(2, Status::Done)]);
+        assert_eq!((scene.frame(1), scene.queue_pair.outstanding()), (0xee, 1));
+        scene.send(&refusal(&request, ErrorCode::BadAddress));
         assert_eq!(scene.completes(), [ended(1, Status::Failed)]);
         assert_eq!(scene.frame(1), 0xee);
     }
@@ -220,15 +292,15 @@ fn a_late_reply_never_touches_a_frame() {
     // The new operation takes the same slot and the same frame.
     let next = scene.asked(1 + FRAMES);
     assert_ne!(next.request_id, late.request_id);
-    scene.peer.messages.stream.write_all(&reply(&late, 7)).unwrap();
+    scene.send(&reply(&late, 7));
     let other = scene.asked(2);
-    scene.peer.messages.stream.write_all(&reply(&other, 8)).unwrap();
+    scene.send(&reply(&other, 8));
     assert_eq!(scene.completes(), [ended(2, Status::Done)]);
     assert_eq!(scene.frame(1), 0xee);
-    scene.peer.messages.stream.write_all(&[reply(&next, 9), reply(&next, 10)].concat()).unwrap();
+    scene.send(&[reply(&next, 9), reply(&next, 10)].concat());
     assert_eq!(scene.completes(), [ended((1 + FRAMES).into(), Status::Done)]);
     let last = scene.asked(3);
-    scene.peer.messages.stream.write_all(&reply(&last, 11)).unwrap();
+    scene.send(&reply(&last, 11));
     assert_eq!(scene.completes(), [ended(3, Status::Done)]);
     assert_eq!(scene.frame(1), 9, "the second copy of a reply must not count");
 }
@@ -236,36 +308,99 @@ fn a_late_reply_never_touches_a_frame() {
 #[test]
 fn an_operation_that_is_cancelled_before_it_was_sent_is_never_sent() {
     let mut scene = Scene::steady();
-    scene.frames.write(FrameIndex(3).offset(), &[0x33; PAGE_BYTES]);
-    scene.queue_pair.post_write(WorkId(1), RemoteAddress(0), FrameIndex(3), yonder_now()).unwrap();
-    scene.queue_pair.post_write(WorkId(2), RemoteAddress(4096), FrameIndex(3), yonder_now()).unwrap();
+    scene.write(1, 0, 2, 0x22);
+    scene.write(2, 1, 3, 0x33);
     scene.queue_pair.cancel(WorkId(1));
     scene.queue_pair.cancel(WorkId(77));
     assert_eq!(scene.queue_pair.outstanding(), 1);
-    scene.poll();
-    let (write, payload) = scene.peer.messages.receive().unwrap();
+    let (write, payload) = scene.request();
     assert_eq!((write.kind, write.address, payload), (Kind::Write, 4096, vec![0x33; PAGE_BYTES]));
-    scene.peer.messages.send(&write.answer(Kind::WriteAck), &[]);
+    assert_eq!((write.pid, write.capability, write.first_id), (7, 9, write.request_id));
+    scene.send(&done(&write));
     assert_eq!(scene.completes(), [ended(2, Status::Done)]);
+}
+
+#[test]
+fn a_write_waits_until_the_node_has_given_up_a_cancelled_one_of_the_same_page() {
+    let mut scene = Scene::steady();
+    scene.write(1, 3, 0, 0x11);
+    let first = scene.request().0;
+    scene.queue_pair.cancel(WorkId(1));
+    // Whoever cancels may use the frame for something else, and the first write must not be sent again with that.
+    scene.frames.write(FrameIndex(0).offset(), &[0x55; PAGE_BYTES]);
+    scene.write(2, 3, 1, 0x22);
+    let abort = scene.request().0;
+    assert_eq!((abort.kind, abort.first_id, abort.fragment_offset), (Kind::Abort, first.first_id, 0));
+    assert!(abort.request_id > first.request_id);
+    // The first write was executed late; its answer says so, and a page elsewhere was not held up.
+    scene.write(3, 4, 2, 0x44);
+    let (elsewhere, payload) = scene.request();
+    assert_eq!((elsewhere.kind, elsewhere.address, payload[0]), (Kind::Write, 4 * 4096, 0x44));
+    scene.send(&sealed(&abort.answer(NODE_TIME, 1), &[]));
+    let (second, payload) = scene.request();
+    assert_eq!((second.kind, second.address, payload), (Kind::Write, 3 * 4096, vec![0x22; PAGE_BYTES]));
+    scene.send(&[done(&first), done(&second), done(&elsewhere)].concat());
+    let mut all = scene.until(|done| done.len() == 2);
+    all.sort_by_key(|completion| completion.id.0);
+    assert_eq!(all, [ended(2, Status::Done), ended(3, Status::Done)]);
+}
+
+#[test]
+fn a_write_that_a_lost_connection_left_open_is_given_up_on_the_next_one() {
+    let mut scene = Scene::steady();
+    scene.write(1, 3, 0, 0x11);
+    let first = scene.request().0;
+    scene.peer.messages.stream.shutdown(Shutdown::Both).unwrap();
+    assert_eq!(scene.completes(), [ended(1, Status::Disconnected)]);
+    scene.frames.write(FrameIndex(0).offset(), &[0x55; PAGE_BYTES]);
+    scene.reconnects();
+    let abort = scene.request().0;
+    assert_eq!((abort.kind, abort.first_id), (Kind::Abort, first.first_id));
+    scene.write(2, 3, 1, 0x22);
+    scene.send(&sealed(&abort.answer(NODE_TIME, 0), &[]));
+    let (second, payload) = scene.request();
+    assert_eq!((second.kind, payload), (Kind::Write, vec![0x22; PAGE_BYTES]));
+    scene.send(&done(&second));
+    assert_eq!(scene.completes(), [ended(2, Status::Done)]);
+}
+
+#[test]
+fn what_may_pass_is_asked_again_and_what_was_damaged_too() {
+    let mut scene = Scene::steady();
+    scene.write(1, 3, 0, 0x11);
+    let first = scene.request().0;
+    let mut last = first;
+    for code in [ErrorCode::Busy, ErrorCode::Corrupt, ErrorCode::Busy] {
+        let bytes = refusal(&last, code);
+        scene.send(&bytes);
+        let next = scene.request().0;
+        assert_eq!((next.kind, next.first_id), (Kind::Write, first.first_id));
+        assert!(next.request_id > last.request_id);
+        last = next;
+    }
+    let bytes = done(&last);
+    scene.send(&bytes);
+    assert_eq!(scene.completes(), [ended(1, Status::Done)]);
 }
 
 #[test]
 fn bytes_that_are_no_messages_end_the_connection_and_the_next_one_works() {
     let mut scene = Scene::steady();
-    let mut huge = Header::request(Kind::ReadReply, 1, 0, 0).seal(&[]).to_vec();
-    huge[40..48].copy_from_slice(&u64::MAX.to_le_bytes());
+    let mut huge = reply(&Header::request(Kind::Read, 1, 0, 0), 0)[..HEADER_BYTES].to_vec();
+    huge[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
     let cut_short = |request: &Header| reply(request, 7)[..3000].to_vec();
     for turn in 0..3 {
         scene.read(1);
+        scene.request();
         let request = scene.asked(2);
         let bytes = match turn {
             0 => b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\nServer: x\r\n\r\n".to_vec(),
             1 => huge.clone(),
             _ => cut_short(&request),
         };
-        scene.peer.messages.stream.write_all(&bytes).unwrap();
+        scene.send(&bytes);
         if turn == 2 {
-            scene.peer.messages.stream.shutdown(std::net::Shutdown::Both).unwrap();
+            scene.peer.messages.stream.shutdown(Shutdown::Both).unwrap();
         }
         let mut done = scene.until(|done| done.len() == 2);
         done.sort_by_key(|completion| completion.id.0);
@@ -273,18 +408,19 @@ fn bytes_that_are_no_messages_end_the_connection_and_the_next_one_works() {
         assert_eq!((scene.frame(1), scene.frame(2)), (0xee, 0xee));
         scene.reconnects();
     }
-    // What the client asks while the session opens ends as disconnected; soon it is open.
+    // What the client asks before it has seen the welcome ends as disconnected; soon it has.
     let start = Instant::now();
     let answered = loop {
         assert!(start.elapsed() < PATIENCE);
         scene.read(5);
         let done = scene.poll();
         if done.is_empty() {
-            break scene.peer.messages.receive().unwrap().0;
+            break scene.request().0;
         }
         assert_eq!(done, [ended(5, Status::Disconnected)]);
     };
-    scene.peer.messages.stream.write_all(&reply(&answered, 5)).unwrap();
+    let bytes = reply(&answered, 5);
+    scene.send(&bytes);
     assert_eq!(scene.completes(), [ended(5, Status::Done)]);
     assert_eq!(scene.frame(5), 5);
 }
@@ -293,7 +429,7 @@ fn bytes_that_are_no_messages_end_the_connection_and_the_next_one_works() {
 fn a_node_with_another_incarnation_is_never_used() {
     let mut scene = Scene::new(|number| if number < 2 { 1 } else { 2 });
     scene.read(1);
-    scene.peer.messages.stream.shutdown(std::net::Shutdown::Both).unwrap();
+    scene.peer.messages.stream.shutdown(Shutdown::Both).unwrap();
     assert_eq!(scene.completes(), [ended(1, Status::Disconnected)]);
     scene.reconnects();
     // The client closes the connection when it has seen the welcome of a stranger.
@@ -304,9 +440,45 @@ fn a_node_with_another_incarnation_is_never_used() {
         scene.read(2);
         assert_eq!(scene.completes(), [ended(2, Status::Disconnected)]);
     }
+    assert!(scene.peers.try_recv().is_err(), "a further connection was made");
+    is_lost_for_good(&mut scene);
+}
+
+#[test]
+fn a_node_that_does_not_know_the_address_space_is_lost_for_good() {
+    let mut scene = Scene::steady();
+    let (refused, open) = (scene.asked(1), scene.asked(2));
+    scene.send(&refusal(&refused, ErrorCode::BadCapability));
+    let done = scene.until(|done| done.len() == 2);
+    assert!(done.iter().all(|completion| completion.status == Status::Disconnected), "{done:?}");
+    // Too late: the client trusts nothing that the node says now. It may have closed the connection.
+    let _ = scene.peer.messages.stream.write_all(&reply(&open, 7));
+    is_lost_for_good(&mut scene);
+    assert_eq!(scene.frame(2), 0xee);
+}
+
+#[test]
+fn a_refused_allocation_tells_every_queue_pair_that_the_memory_is_lost() {
+    let mut scene = Scene::steady();
+    scene.fabric.allocate(4096).unwrap();
+    let request = scene.asked(1);
+    scene.has_forgotten.store(true, Ordering::SeqCst);
+    assert!(scene.fabric.allocate(4096).unwrap_err().to_string().contains("far memory is lost"));
+    let _ = scene.peer.messages.stream.write_all(&reply(&request, 7));
+    assert_eq!(scene.completes(), [ended(1, Status::Disconnected)]);
+    is_lost_for_good(&mut scene);
+    assert_eq!(scene.frame(1), 0xee);
+}
+
+fn is_lost_for_good(scene: &mut Scene) {
+    for _ in 0..10 {
+        scene.read(3);
+        assert_eq!(scene.completes(), [ended(3, Status::Disconnected)]);
+    }
     let error = scene.fabric.allocate(4096).unwrap_err().to_string();
     assert!(error.contains("far memory is lost"), "{error}");
-    assert!(scene.peers.try_recv().is_err(), "no further connection is made");
+    let error = scene.fabric.queue_pair(Module::Fault, Arc::clone(&scene.frames)).err().expect("refused").to_string();
+    assert!(error.contains("far memory is lost"), "{error}");
 }
 
 #[test]
@@ -314,12 +486,12 @@ fn completions_wait_for_room() {
     let mut scene = Scene::steady();
     let requests: Vec<Header> = (0..FRAMES).map(|id| scene.asked(id)).collect();
     let bytes: Vec<u8> = requests.iter().flat_map(|request| reply(request, 1)).collect();
-    scene.peer.messages.stream.write_all(&bytes).unwrap();
+    scene.send(&bytes);
     let (start, mut seen) = (Instant::now(), 0);
     while seen < FRAMES {
         assert!(start.elapsed() < PATIENCE);
         let mut completions = Vec::with_capacity(1);
-        scene.queue_pair.poll(yonder_now(), &mut completions);
+        scene.queue_pair.poll(yonder_clock::now(), &mut completions);
         assert!(completions.len() <= 1 && completions.capacity() == 1);
         seen += completions.len() as u32;
         assert_eq!(scene.queue_pair.outstanding() as u32, FRAMES - seen);

@@ -1,30 +1,37 @@
-//! One connection of a client: its socket, its two bounded buffers, and how far it has come.
+//! One connection: its socket, its two bounded buffers, and how far it has come.
 //!
 //! [`Connection::advance`] is called when the socket is ready: it sends what is pending, receives once, executes what
-//! has arrived as a whole, and sends the replies together. A peer that does not read its replies is not read from
+//! has arrived as a whole, and sends the answers together. A peer that does not read its answers is not read from
 //! either, so the buffers bound what it costs. Owned by one event loop at a time.
 
+use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use yonder_wire::{ErrorCode, Greeting, Header, Kind, MESSAGE_BYTES_MAX, MessageBuffer, Welcome};
+use yonder_wire::{
+    Body, Direction, ErrorCode, Greeting, Header, Kind, MESSAGE_BYTES_MAX, MessageBuffer, Welcome, WireError,
+};
 
 use crate::Shared;
-use crate::execute::{Pause, Violation, serve};
-use crate::session::{Admitted, Session};
+use crate::event_loop::Inbox;
+use crate::forward::AnswerTo;
+use crate::serve::{Served, Server, compose_welcome, refuse};
 use crate::stats::Batch;
 
 /// Bytes of each of the two buffers: some 60 pages a system call.
 const BUFFER_BYTES: usize = 256 << 10;
-/// How long a peer may take until it has said who it is.
+/// How long a peer may take until it has greeted.
 const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
+/// Requests of one connection that may wait for the slow or the extend path.
+const FORWARDED_MAX: usize = 64;
 
-const _: () = assert!(BUFFER_BYTES >= MESSAGE_BYTES_MAX);
+const _: () = assert!(BUFFER_BYTES >= 2 * MESSAGE_BYTES_MAX);
 
 /// How a peer reached the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,61 +48,61 @@ pub(crate) enum Closed {
     /// The peer has closed it, or it broke.
     #[error("the peer has gone: {0}")]
     Gone(Errno),
-    /// A newer session of the queue pair has taken over.
-    #[error("a newer session has taken over")]
-    Fenced,
-    /// The greeting was refused.
+    /// The node has no room for it.
     #[error("refused: {0}")]
     Refused(ErrorCode),
-    /// The peer did not say who it is in time.
+    /// The peer did not greet in time.
     #[error("no greeting in time")]
     Silent,
-    /// The peer does not follow the protocol.
+    /// The bytes are not messages.
     #[error("{0}")]
-    Violation(#[from] Violation),
+    Wire(#[from] WireError),
+    /// The message is not one for this moment.
+    #[error("unexpected {0:?} message")]
+    Unexpected(Kind),
 }
 
-#[derive(Clone, Copy, Debug)]
+impl Closed {
+    /// Whether the peer has broken the protocol.
+    pub(crate) fn is_violation(self) -> bool {
+        matches!(self, Self::Silent | Self::Wire(_) | Self::Unexpected(_))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Greeting { deadline: Instant },
-    Open(Admitted),
+    Open,
 }
 
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    session: Arc<Session>,
+    socket: OwnedFd,
     transport: Transport,
     stage: Stage,
     received: MessageBuffer,
     replies: MessageBuffer,
-    /// The next reply did not fit; nothing is received until it does.
-    stalled: bool,
+    /// Answers of other threads that wait for room in `replies`.
+    late: VecDeque<Box<[u8]>>,
+    /// Requests that other threads have and have not answered.
+    forwarded: usize,
+    /// The next answer did not fit; nothing is received until it does.
+    is_stalled: bool,
 }
 
 impl Connection {
     /// A connection whose peer has not greeted yet.
-    pub(crate) fn new(session: Session, transport: Transport, now: Instant) -> Self {
+    pub(crate) fn new(socket: OwnedFd, transport: Transport, now: Instant) -> Self {
         Self {
-            session: Arc::new(session),
+            socket,
             transport,
             stage: Stage::Greeting { deadline: now + GREETING_TIME_MAX },
             received: MessageBuffer::new(BUFFER_BYTES),
             replies: MessageBuffer::new(BUFFER_BYTES),
-            stalled: false,
-        }
-    }
-
-    /// The socket, for an epoll.
-    pub(crate) fn session(&self) -> &Session {
-        &self.session
-    }
-
-    /// Whose session this is, once it is open.
-    pub(crate) fn admitted(&self) -> Option<&Admitted> {
-        match &self.stage {
-            Stage::Greeting { .. } => None,
-            Stage::Open(admitted) => Some(admitted),
+            late: VecDeque::new(),
+            forwarded: 0,
+            is_stalled: false,
         }
     }
 
@@ -103,68 +110,121 @@ impl Connection {
     pub(crate) fn greeting_deadline(&self) -> Option<Instant> {
         match self.stage {
             Stage::Greeting { deadline } => Some(deadline),
-            Stage::Open(_) => None,
+            Stage::Open => None,
         }
     }
 
-    /// Does what can be done without waiting, and returns what to wait for.
-    pub(crate) fn advance(&mut self, shared: &Shared) -> Result<EventFlags, Closed> {
+    /// Waits for the greeting without blocking, and answers it. Whoever serves the connection from then on, or `None`.
+    /// `choose` says who that is for a peer that names the thread that served it before, or none.
+    pub(crate) fn greet(
+        &mut self,
+        shared: &Shared,
+        choose: impl FnOnce(Option<u32>) -> u32,
+    ) -> Result<Option<u32>, Closed> {
+        self.receive()?;
+        let Some(message) = self.received.message()? else { return Ok(None) };
+        let (hello, bytes) = (message.header, message.bytes());
+        if hello.kind != Kind::Hello || hello.direction != Direction::Request {
+            return Err(Closed::Unexpected(hello.kind));
+        }
+        message.verify()?;
+        let greeting = Greeting::from_bytes(message.payload)?;
+        self.received.consume(bytes);
+        let home = choose(greeting.home);
+        self.stage = Stage::Open;
+        self.welcome(&hello, &shared.welcome(home), shared)?;
+        Ok(Some(home))
+    }
+
+    /// Does what can be done without waiting, and returns what to wait for. The connection is `token` of the loop with
+    /// `inbox`.
+    pub(crate) fn advance(
+        &mut self,
+        server: &mut Server,
+        inbox: &Arc<Inbox>,
+        token: u64,
+    ) -> Result<EventFlags, Closed> {
         self.send()?;
-        if !self.stalled {
+        if !self.is_stalled {
             self.receive()?;
         }
-        if let Stage::Greeting { .. } = self.stage {
-            self.greet(shared)?;
-        }
-        if let Stage::Open(admitted) = self.stage {
-            self.serve(admitted, shared)?;
-        }
+        self.serve(server, inbox, token)?;
         let wants_room = if self.replies.is_empty() { EventFlags::empty() } else { EventFlags::OUT };
-        let wants_requests = if self.stalled { EventFlags::empty() } else { EventFlags::IN };
+        let wants_requests = if self.is_stalled { EventFlags::empty() } else { EventFlags::IN };
         Ok(wants_room | wants_requests)
     }
 
-    /// Executes what has arrived and sends the replies, again and again while only the replies' room is missing.
-    fn serve(&mut self, admitted: Admitted, shared: &Shared) -> Result<(), Closed> {
+    /// Takes the answer of another thread.
+    pub(crate) fn answered(&mut self, bytes: Box<[u8]>) {
+        assert!(self.forwarded > 0, "an answer to nothing");
+        self.forwarded -= 1;
+        self.late.push_back(bytes);
+    }
+
+    /// Tells the peer why it is not served, as far as its socket takes it.
+    pub(crate) fn refuse(&mut self, code: ErrorCode) -> Closed {
+        let reply = self.replies.room_for_message().expect("nothing was sent before the refusal");
+        let bytes = refuse(&Header::request(Kind::Hello, 1, 0, 0), yonder_clock::now(), code, reply);
+        self.replies.composed(bytes);
+        match self.send() {
+            Ok(()) => Closed::Refused(code),
+            Err(closed) => closed,
+        }
+    }
+
+    /// Executes requests and sends the answers, again and again while only the answers' room is missing.
+    fn serve(&mut self, server: &mut Server, inbox: &Arc<Inbox>, token: u64) -> Result<(), Closed> {
         loop {
-            let mut batch = Batch::default();
-            let pass = self.session.enter().ok_or(Closed::Fenced)?;
-            let paused = serve(&mut self.received, &mut self.replies, admitted.owner, &shared.memory, &mut batch);
-            drop(pass);
-            shared.counters.add(&batch);
-            self.stalled = paused? == Pause::RepliesFull;
+            self.is_stalled = self.serve_batch(server, inbox, token)?;
             self.send()?;
-            if !(self.stalled && self.replies.is_empty()) {
+            if !(self.is_stalled && self.replies.is_empty()) {
                 return Ok(());
             }
         }
     }
 
-    /// Opens the session once the greeting has arrived.
-    fn greet(&mut self, shared: &Shared) -> Result<(), Closed> {
-        let Some(message) = self.received.message().map_err(Violation::Wire)? else { return Ok(()) };
-        let (header, bytes) = (message.header, message.bytes());
-        if header.kind != Kind::Hello {
-            return Err(Violation::Unexpected(header.kind).into());
-        }
-        message.verify().map_err(Violation::Wire)?;
-        let greeting = Greeting::from_bytes(message.payload).map_err(Violation::Wire)?;
-        self.received.consume(bytes);
-        match shared.clients.admit(greeting, &self.session) {
-            Ok(admitted) => {
-                self.stage = Stage::Open(admitted);
-                self.welcome(&header, &admitted, shared)
+    /// Executes the requests that are there. True if the answers' room ran out before.
+    fn serve_batch(&mut self, server: &mut Server, inbox: &Arc<Inbox>, token: u64) -> Result<bool, Closed> {
+        let shared = Arc::clone(&server.shared);
+        let mut batch = Batch::default();
+        let visit = Server::begin(&shared, server.number());
+        let served = self.serve_received(server, inbox, token, &mut batch);
+        drop(visit);
+        server.end_batch(&batch);
+        served
+    }
+
+    fn serve_received(
+        &mut self,
+        server: &mut Server,
+        inbox: &Arc<Inbox>,
+        token: u64,
+        batch: &mut Batch,
+    ) -> Result<bool, Closed> {
+        loop {
+            let Some(reply) = self.replies.room_for_message() else { return Ok(true) };
+            if let Some(answer) = self.late.pop_front() {
+                reply[..answer.len()].copy_from_slice(&answer);
+                self.replies.composed(answer.len());
+                continue;
             }
-            Err(code) => Err(self.refuse(&header, code)),
+            let Some(message) = self.received.message()? else { return Ok(false) };
+            let (request, bytes) = (message.header, message.bytes());
+            let may_forward = self.forwarded < FORWARDED_MAX;
+            let answer_to = || may_forward.then(|| AnswerTo::Stream { inbox: Arc::clone(inbox), token });
+            match server.serve(&message, reply, batch, answer_to) {
+                Served::Answered(composed) => self.replies.composed(composed),
+                Served::Forwarded => self.forwarded += 1,
+                Served::NotARequest => return Err(Closed::Unexpected(request.kind)),
+            }
+            self.received.consume(bytes);
         }
     }
 
-    fn welcome(&mut self, hello: &Header, admitted: &Admitted, shared: &Shared) -> Result<(), Closed> {
-        let space_bytes = shared.memory.space_bytes();
-        let welcome = Welcome { incarnation: admitted.incarnation, address_space_bytes: space_bytes }.to_bytes();
-        let header = Header { length: Welcome::BYTES as u64, ..hello.answer(Kind::HelloAck) };
-        let composed = self.replies.compose(&header, |payload| payload.copy_from_slice(&welcome));
-        composed.expect("nothing was sent before the welcome");
+    fn welcome(&mut self, hello: &Header, welcome: &Welcome, shared: &Shared) -> Result<(), Closed> {
+        let reply = self.replies.room_for_message().expect("nothing was sent before the welcome");
+        let bytes = compose_welcome(hello, yonder_clock::now(), welcome, reply);
+        self.replies.composed(bytes);
         if self.transport == Transport::Tcp {
             return self.send();
         }
@@ -174,25 +234,15 @@ impl Connection {
         let pushed = control.push(SendAncillaryMessage::ScmRights(&files));
         assert!(pushed, "the space is made for one descriptor");
         let slices = [IoSlice::new(self.replies.pending())];
-        let sent = rustix::net::sendmsg(&*self.session, &slices, &mut control, SendFlags::NOSIGNAL);
+        let sent = rustix::net::sendmsg(&self.socket, &slices, &mut control, SendFlags::NOSIGNAL);
         self.replies.consume(sent.map_err(Closed::Gone)?);
         Ok(())
-    }
-
-    /// Tells the peer why it is not served, as far as its socket takes it.
-    pub(crate) fn refuse(&mut self, request: &Header, code: ErrorCode) -> Closed {
-        let told = self.replies.compose(&request.refusal(code), |_| {});
-        told.expect("nothing was sent before the refusal");
-        match self.send() {
-            Ok(()) => Closed::Refused(code),
-            Err(closed) => closed,
-        }
     }
 
     /// Sends what the socket takes.
     fn send(&mut self) -> Result<(), Closed> {
         while !self.replies.is_empty() {
-            match rustix::net::send(&*self.session, self.replies.pending(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            match rustix::net::send(&self.socket, self.replies.pending(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(bytes) => self.replies.consume(bytes),
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
@@ -205,7 +255,7 @@ impl Connection {
     /// Receives once. More that has arrived makes the socket ready again, after the other connections had their turn.
     fn receive(&mut self) -> Result<(), Closed> {
         loop {
-            match rustix::net::recv(&*self.session, self.received.room(), RecvFlags::DONTWAIT) {
+            match rustix::net::recv(&self.socket, self.received.room(), RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => return Err(Closed::Gone(Errno::PIPE)),
                 Ok((_, bytes)) => {
                     self.received.received(bytes);
@@ -216,5 +266,11 @@ impl Connection {
                 Err(errno) => return Err(Closed::Gone(errno)),
             }
         }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }

@@ -1,23 +1,24 @@
-//! The control thread: accepts, greets, serves control connections, and keeps the deadlines.
+//! The control thread: accepts connections, waits for their greetings, and deals them to the data threads.
 //!
-//! A connection stays here until its session is open. Then a control connection (queue pair 0) stays for good, and the
-//! others are dealt to the data threads in turn, so that a long release never delays a fetch.
+//! A peer that comes back names the thread that served it before and gets it again, because that thread remembers what it
+//! has executed. The others are dealt in turn.
 
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
-use yonder_wire::{ErrorCode, Header, Kind};
+use yonder_wire::ErrorCode;
 
-use crate::connection::{Connection, Transport};
-use crate::event_loop::{EventLoop, Inbox};
+use crate::Shared;
+use crate::connection::{Closed, Connection, Transport};
+use crate::event_loop::{Arrival, Inbox, Poll, close};
 use crate::listen::{Listen, Listener};
-use crate::session::Session;
 
-/// The queue pair that stands for a client's control connection.
-const CONTROL_QUEUE_PAIR: u32 = 0;
 /// Idle time after which the kernel asks whether the peer is there, how often, and how many times.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -26,25 +27,35 @@ const KEEPALIVE_PROBES_MAX: u32 = 3;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 struct Control {
-    events: EventLoop,
+    shared: Arc<Shared>,
+    poll: Poll,
     listeners: Vec<(u64, Arc<Listener>)>,
-    data: Vec<Arc<Inbox>>,
-    next_data: usize,
+    /// Connections whose peers have not greeted.
+    silent: HashMap<u64, Connection>,
+    /// The data threads that serve connections, by their numbers.
+    homes: Vec<(u32, Arc<Inbox>)>,
+    next_home: usize,
     /// Set after the operating system refused a connection: when to try again.
     accept_after: Option<Instant>,
 }
 
 /// The body of the control thread.
-pub(crate) fn serve(events: EventLoop, listeners: Vec<Listener>, data: Vec<Arc<Inbox>>) {
-    let mut control = Control { events, listeners: Vec::new(), data, next_data: 0, accept_after: None };
+pub(crate) fn serve(shared: Arc<Shared>, poll: Poll, listeners: Vec<Listener>, homes: Vec<(u32, Arc<Inbox>)>) {
+    let stop = Arc::clone(&shared);
+    let (listening, silent) = (Vec::new(), HashMap::new());
+    let mut control = Control { shared, poll, listeners: listening, silent, homes, next_home: 0, accept_after: None };
     for listener in listeners {
-        match control.events.watch(&listener) {
+        match control.poll.watch(&listener, EventFlags::IN | EventFlags::ET) {
             Ok(token) => control.listeners.push((token, Arc::new(listener))),
-            Err(error) => tracing::error!("{} is not served: {error}", listener.address()),
+            Err(errno) => tracing::error!("{} is not served: {errno}", listener.address()),
         }
     }
     let mut ready = Vec::new();
-    while control.events.wait(control.timeout(), &mut ready) {
+    while !stop.stop.load(Ordering::Acquire) {
+        if control.poll.wait(control.timeout(), &mut ready) {
+            // Nothing is handed to this thread: it was only woken.
+            control.poll.inbox.take();
+        }
         for token in ready.drain(..) {
             match control.listeners.iter().find(|(listening, _)| *listening == token) {
                 Some((_, listener)) => control.accept_all(&Arc::clone(listener)),
@@ -53,7 +64,9 @@ pub(crate) fn serve(events: EventLoop, listeners: Vec<Listener>, data: Vec<Arc<I
         }
         control.keep_deadlines();
     }
-    control.events.close_all();
+    for connection in control.silent.values() {
+        close(&control.shared, connection, Closed::Gone(Errno::CANCELED));
+    }
 }
 
 impl Control {
@@ -75,7 +88,7 @@ impl Control {
 
     fn accepted(&mut self, listener: &Listener, socket: OwnedFd) {
         let transport = match listener.address() {
-            Listen::Tcp(_) => Transport::Tcp,
+            Listen::Tcp(_) | Listen::Udp(_) => Transport::Tcp,
             Listen::Shm(_) => Transport::Shm,
         };
         if transport == Transport::Tcp
@@ -84,48 +97,72 @@ impl Control {
             tracing::debug!("a connection broke while it was accepted: {errno}");
             return;
         }
-        let mut connection = Connection::new(Session::new(socket), transport, Instant::now());
-        let shared = &self.events.shared;
-        if !shared.counters.try_connect(shared.connections_max) {
-            let refused = connection.refuse(&Header::request(Kind::Hello, 0, 0, 0), ErrorCode::TooMany);
-            tracing::warn!("connection not taken, {} are open: {refused}", shared.connections_max);
+        let mut connection = Connection::new(socket, transport, Instant::now());
+        if !self.shared.counters.try_connect(self.shared.connections_max) {
+            let refused = connection.refuse(ErrorCode::Busy);
+            tracing::warn!("connection not taken, {} are open: {refused}", self.shared.connections_max);
             return;
         }
-        if let Some(token) = self.events.adopt(connection) {
-            self.turn(token);
+        match self.poll.watch(&connection, EventFlags::IN) {
+            Ok(token) => {
+                self.silent.insert(token, connection);
+                self.turn(token);
+            }
+            Err(errno) => close(&self.shared, &connection, Closed::Gone(errno)),
         }
     }
 
-    /// Serves a connection, and hands it to a data thread once it has turned out to be theirs.
+    /// Looks for a greeting, and hands the connection to a data thread once it is there.
     fn turn(&mut self, token: u64) {
-        let Some(connection) = self.events.turn(token) else { return };
-        if connection.admitted().is_some_and(|admitted| admitted.greeting.queue_pair != CONTROL_QUEUE_PAIR) {
-            let inbox = Arc::clone(&self.data[self.next_data % self.data.len()]);
-            self.next_data = self.next_data.wrapping_add(1);
-            self.events.hand_over(token, &inbox);
+        let Some(connection) = self.silent.get_mut(&token) else { return };
+        let (homes, next) = (&self.homes, &mut self.next_home);
+        let greeted = connection.greet(&self.shared, |known| match known {
+            Some(number) if homes.iter().any(|(home, _)| *home == number) => number,
+            _ => {
+                *next = (*next + 1) % homes.len();
+                homes[*next].0
+            }
+        });
+        let home = match greeted {
+            Ok(None) => return,
+            Ok(Some(home)) => home,
+            Err(reason) => return self.end(token, reason),
+        };
+        if let Err(errno) = self.poll.forget(&*connection) {
+            return self.end(token, Closed::Gone(errno));
+        }
+        let connection = self.silent.remove(&token).expect("it was just looked at");
+        let (_, inbox) = self.homes.iter().find(|(number, _)| *number == home).expect("it was chosen from these");
+        inbox.send(Arrival::Connection(connection));
+    }
+
+    fn end(&mut self, token: u64, reason: Closed) {
+        if let Some(connection) = self.silent.remove(&token) {
+            close(&self.shared, &connection, reason);
         }
     }
 
     fn keep_deadlines(&mut self) {
         let now = Instant::now();
-        self.events.close_silent(now);
+        let late = |connection: &Connection| connection.greeting_deadline().is_some_and(|deadline| deadline <= now);
+        let silent: Vec<u64> =
+            self.silent.iter().filter(|(_, connection)| late(connection)).map(|(token, _)| *token).collect();
+        for token in silent {
+            self.end(token, Closed::Silent);
+        }
         if self.accept_after.is_some_and(|after| now >= after) {
             self.accept_after = None;
             for (_, listener) in self.listeners.clone() {
                 self.accept_all(&listener);
             }
         }
-        for owner in self.events.shared.clients.expire(now) {
-            tracing::info!("a client has gone for good; its memory is released");
-            self.events.shared.memory.release_all(owner);
-        }
     }
 
     /// Time until the next deadline.
     fn timeout(&self) -> Option<Duration> {
-        let deadlines =
-            [self.events.next_greeting_deadline(), self.events.shared.clients.next_expiry(), self.accept_after];
-        deadlines.into_iter().flatten().min().map(|deadline| deadline.saturating_duration_since(Instant::now()))
+        let greetings = self.silent.values().filter_map(Connection::greeting_deadline);
+        let next = greetings.chain(self.accept_after).min();
+        next.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 }
 

@@ -1,8 +1,7 @@
-//! One thread's epoll over its connections.
+//! A data thread that serves connections: an epoll, its connections, and the inbox through which others reach it.
 //!
-//! [`EventLoop`] serves the connections that came through its [`Inbox`]; data threads run [`EventLoop::serve`], and the
-//! control thread composes the same steps with accepting and deadlines. A connection belongs to one loop at a time; the
-//! inbox is the only way in, and the only part that other threads touch.
+//! A connection belongs to one thread at a time. The [`Inbox`] is the only way in: connections whose peers have greeted,
+//! and answers of the slow and the extend path. [`Poll`] is the part that the control thread has too.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,23 +9,38 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 
-use crate::Shared;
 use crate::connection::{Closed, Connection};
+use crate::serve::Server;
+use crate::{Polling, Shared};
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 256;
 /// The token of the inbox.
 const INBOX_TOKEN: u64 = u64::MAX;
 
-/// How other threads reach a loop: connections handed over, and a wake-up.
+/// What comes into a loop from other threads.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// A connection whose peer has greeted.
+    Connection(Connection),
+    /// The answer to a request that was forwarded.
+    Answer {
+        /// The connection.
+        token: u64,
+        /// One whole message.
+        bytes: Box<[u8]>,
+    },
+}
+
+/// How other threads reach a loop.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    arrived: Mutex<Vec<Connection>>,
+    arrived: Mutex<Vec<Arrival>>,
     event: OwnedFd,
 }
 
@@ -36,9 +50,9 @@ impl Inbox {
         Ok(Self { arrived: Mutex::default(), event })
     }
 
-    /// Hands a connection over.
-    pub(crate) fn send(&self, connection: Connection) {
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+    /// Hands something over.
+    pub(crate) fn send(&self, arrival: Arrival) {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner).push(arrival);
         self.wake();
     }
 
@@ -48,10 +62,58 @@ impl Inbox {
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 
-    fn take(&self) -> Vec<Connection> {
+    /// What has arrived.
+    pub(crate) fn take(&self) -> Vec<Arrival> {
         // Nothing to read means that the wake-up was taken together with an earlier one.
         let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
         std::mem::take(&mut self.arrived.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// An epoll that its inbox can wake.
+#[derive(Debug)]
+pub(crate) struct Poll {
+    pub(crate) inbox: Arc<Inbox>,
+    epoll: OwnedFd,
+    next_token: u64,
+}
+
+impl Poll {
+    pub(crate) fn new(inbox: Arc<Inbox>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &inbox.event, epoll::EventData::new_u64(INBOX_TOKEN), epoll::EventFlags::IN)?;
+        Ok(Self { inbox, epoll, next_token: 0 })
+    }
+
+    /// Watches `socket`, and returns the token under which it is reported: one that nothing had before.
+    pub(crate) fn watch(&mut self, socket: impl AsFd, flags: epoll::EventFlags) -> Result<u64, Errno> {
+        self.next_token += 1;
+        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(self.next_token), flags)?;
+        Ok(self.next_token)
+    }
+
+    /// Changes what the socket with `token` is watched for.
+    pub(crate) fn change(&self, socket: impl AsFd, token: u64, flags: epoll::EventFlags) -> Result<(), Errno> {
+        epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(token), flags)
+    }
+
+    /// Watches `socket` no longer.
+    pub(crate) fn forget(&self, socket: impl AsFd) -> Result<(), Errno> {
+        epoll::delete(&self.epoll, socket)
+    }
+
+    /// Waits for events and puts the tokens of what is ready into `ready`. True if the inbox has something.
+    pub(crate) fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<u64>) -> bool {
+        let mut space = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
+        let timeout =
+            timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) });
+        let events: &[epoll::Event] = match epoll::wait(&self.epoll, &mut space, timeout.as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => &[],
+            Err(errno) => panic!("waiting on an epoll of our own failed: {errno}"),
+        };
+        ready.extend(events.iter().map(|event| event.data.u64()).filter(|token| *token != INBOX_TOKEN));
+        events.iter().any(|event| event.data.u64() == INBOX_TOKEN)
     }
 }
 
@@ -64,159 +126,97 @@ struct Served {
 /// The connections of one thread.
 #[derive(Debug)]
 pub(crate) struct EventLoop {
-    pub(crate) shared: Arc<Shared>,
-    inbox: Arc<Inbox>,
-    epoll: OwnedFd,
+    server: Server,
+    poll: Poll,
     connections: HashMap<u64, Served>,
-    next_token: u64,
 }
 
 impl EventLoop {
-    pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox>) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &inbox.event, epoll::EventData::new_u64(INBOX_TOKEN), epoll::EventFlags::IN)?;
-        Ok(Self { shared, inbox, epoll, connections: HashMap::new(), next_token: 0 })
+    pub(crate) fn new(server: Server, poll: Poll) -> Self {
+        Self { server, poll, connections: HashMap::new() }
     }
 
-    /// Serves until the node stops: the body of a data thread.
-    pub(crate) fn serve(mut self) {
+    /// The body of the thread: serves until the node stops.
+    pub(crate) fn serve(mut self, polling: Polling) {
+        let shared = Arc::clone(&self.server.shared);
+        let timeout = match polling {
+            Polling::Sleep => None,
+            Polling::Busy => Some(Duration::ZERO),
+        };
         let mut ready = Vec::with_capacity(EVENTS_MAX);
-        while self.wait(None, &mut ready) {
+        while !shared.stop.load(Ordering::Acquire) {
+            if self.poll.wait(timeout, &mut ready) {
+                self.take_arrivals();
+            }
             for token in ready.drain(..) {
                 self.turn(token);
             }
         }
-        self.close_all();
-    }
-
-    /// A token that no connection has, for a socket that the caller watches itself. It is reported once for each time
-    /// that something new arrives.
-    pub(crate) fn watch(&mut self, socket: impl AsFd) -> io::Result<u64> {
-        let token = self.token();
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(token), flags)?;
-        Ok(token)
-    }
-
-    /// Waits for events, takes arrivals in, and puts what is ready into `ready`. False when the node stops.
-    pub(crate) fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<u64>) -> bool {
-        let mut space = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
-        let timeout =
-            timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) });
-        let events: &[epoll::Event] = match epoll::wait(&self.epoll, &mut space, timeout.as_ref()) {
-            Ok((events, _)) => events,
-            Err(Errno::INTR) => &[],
-            Err(errno) => panic!("waiting on an epoll of our own failed: {errno}"),
-        };
-        if self.shared.stop.load(Ordering::Acquire) {
-            return false;
+        let arrived = self.poll.inbox.take();
+        let served = std::mem::take(&mut self.connections).into_values().map(|served| served.connection);
+        let arrived = arrived.into_iter().filter_map(|arrival| match arrival {
+            Arrival::Connection(connection) => Some(connection),
+            Arrival::Answer { .. } => None,
+        });
+        for connection in served.chain(arrived) {
+            close(&shared, &connection, Closed::Gone(Errno::CANCELED));
         }
-        let woken = events.iter().any(|event| event.data.u64() == INBOX_TOKEN);
-        ready.extend(events.iter().map(|event| event.data.u64()).filter(|token| *token != INBOX_TOKEN));
-        if woken {
-            for connection in self.inbox.take() {
-                self.adopt(connection);
+    }
+
+    fn take_arrivals(&mut self) {
+        for arrival in self.poll.inbox.take() {
+            match arrival {
+                Arrival::Connection(connection) => self.adopt(connection),
+                Arrival::Answer { token, bytes } => {
+                    // A connection that has ended meanwhile needs no answer.
+                    if let Some(served) = self.connections.get_mut(&token) {
+                        served.connection.answered(bytes);
+                        self.turn(token);
+                    }
+                }
             }
         }
-        true
     }
 
-    /// Takes a connection in. What it has received already is served at once. Its token, if it stays open.
-    pub(crate) fn adopt(&mut self, connection: Connection) -> Option<u64> {
-        let token = self.token();
+    /// Takes a connection in. What it has received already is served at once.
+    fn adopt(&mut self, connection: Connection) {
         let flags = epoll::EventFlags::IN;
-        if let Err(errno) = epoll::add(&self.epoll, connection.session(), epoll::EventData::new_u64(token), flags) {
-            self.close(connection, Closed::Gone(errno));
-            return None;
+        match self.poll.watch(&connection, flags) {
+            Ok(token) => {
+                self.connections.insert(token, Served { connection, waits_for: flags });
+                self.turn(token);
+            }
+            Err(errno) => close(&self.server.shared, &connection, Closed::Gone(errno)),
         }
-        self.connections.insert(token, Served { connection, waits_for: flags });
-        self.turn(token).map(|_| token)
     }
 
-    /// Lets a connection do what it can. `None` if it was closed, now or before.
-    pub(crate) fn turn(&mut self, token: u64) -> Option<&Connection> {
-        let served = self.connections.get_mut(&token)?;
-        let advanced = served.connection.advance(&self.shared).and_then(|waits_for| {
+    /// Lets a connection do what it can.
+    fn turn(&mut self, token: u64) {
+        let Some(served) = self.connections.get_mut(&token) else { return };
+        let advanced = served.connection.advance(&mut self.server, &self.poll.inbox, token).and_then(|waits_for| {
             if waits_for != served.waits_for {
-                let data = epoll::EventData::new_u64(token);
-                epoll::modify(&self.epoll, served.connection.session(), data, waits_for).map_err(Closed::Gone)?;
+                self.poll.change(&served.connection, token, waits_for).map_err(Closed::Gone)?;
                 served.waits_for = waits_for;
             }
             Ok(())
         });
-        match advanced {
-            Ok(()) => self.connections.get(&token).map(|served| &served.connection),
-            Err(reason) => {
-                self.end(token, reason);
-                None
-            }
-        }
-    }
-
-    /// Takes a connection out, for another loop.
-    pub(crate) fn hand_over(&mut self, token: u64, to: &Inbox) {
-        let Some(served) = self.connections.remove(&token) else { return };
-        match epoll::delete(&self.epoll, served.connection.session()) {
-            Ok(()) => to.send(served.connection),
-            Err(errno) => self.close(served.connection, Closed::Gone(errno)),
-        }
-    }
-
-    /// The earliest deadline of a peer that has not greeted.
-    pub(crate) fn next_greeting_deadline(&self) -> Option<Instant> {
-        self.connections.values().filter_map(|served| served.connection.greeting_deadline()).min()
-    }
-
-    /// Closes the connections whose peers have not greeted in time.
-    pub(crate) fn close_silent(&mut self, now: Instant) {
-        let late = |served: &Served| served.connection.greeting_deadline().is_some_and(|deadline| deadline <= now);
-        let silent: Vec<u64> =
-            self.connections.iter().filter(|(_, served)| late(served)).map(|(token, _)| *token).collect();
-        for token in silent {
-            self.end(token, Closed::Silent);
-        }
-    }
-
-    /// Closes everything: the node stops.
-    pub(crate) fn close_all(mut self) {
-        let arrived = self.inbox.take();
-        let served = std::mem::take(&mut self.connections).into_values().map(|served| served.connection);
-        for connection in served.chain(arrived) {
-            self.close(connection, Closed::Gone(Errno::CANCELED));
-        }
-    }
-
-    /// Accounts for the end of a connection and closes it.
-    pub(crate) fn close(&self, connection: Connection, reason: Closed) {
-        match reason {
-            Closed::Violation(_) | Closed::Silent => {
-                self.shared.counters.bad_peer();
-                tracing::warn!("connection closed: {reason}");
-            }
-            Closed::Refused(_) | Closed::Fenced => tracing::info!("connection closed: {reason}"),
-            Closed::Gone(_) => tracing::debug!("connection closed: {reason}"),
-        }
-        // Counted first: once the client's memory is released, its connections are seen to be gone.
-        self.shared.counters.disconnected();
-        // A peer sees the end now, even if another thread still holds the session.
-        let _ = rustix::net::shutdown(connection.session(), rustix::net::Shutdown::Both);
-        if let Some(admitted) = connection.admitted()
-            && self.shared.clients.leave(admitted, Instant::now())
+        if let Err(reason) = advanced
+            && let Some(served) = self.connections.remove(&token)
         {
-            self.shared.control.wake();
+            close(&self.server.shared, &served.connection, reason);
         }
     }
+}
 
-    fn end(&mut self, token: u64, reason: Closed) {
-        if let Some(served) = self.connections.remove(&token) {
-            // The socket leaves the epoll when it is closed; a session that is still held elsewhere must leave now.
-            let _ = epoll::delete(&self.epoll, served.connection.session());
-            self.close(served.connection, reason);
-        }
+/// Accounts for the end of a connection. It is closed when it is dropped.
+pub(crate) fn close(shared: &Shared, connection: &Connection, reason: Closed) {
+    if reason.is_violation() {
+        shared.counters.bad_peer();
+        tracing::warn!("connection closed: {reason}");
+    } else {
+        tracing::debug!("connection closed: {reason}");
     }
-
-    fn token(&mut self) -> u64 {
-        self.next_token += 1;
-        self.next_token
-    }
+    shared.counters.disconnected();
+    // A peer sees the end now, whatever else still holds the socket.
+    let _ = rustix::net::shutdown(connection, rustix::net::Shutdown::Both);
 }

@@ -1,123 +1,159 @@
-//! The memory node: keeps pages for compute nodes.
+//! The memory node: keeps memory for compute nodes, in address spaces that outlive connections.
 //!
-//! [`Node::start`] serves the address space of one process over any number of [`Listen`] addresses until
-//! [`Node::stop`]. The slow path is one control thread: it accepts, runs the handshake, serves control connections
-//! (queue pair 0) and takes back the memory of clients that have gone. The fast path is a few data threads, each with
-//! an epoll of its own over the queue pairs it was given; a batch of requests costs one receive and one send.
+//! [`Node::start`] serves a [`yonder_board::Board`] over any number of [`Listen`] addresses until [`Node::stop`]. The fast
+//! path is a few data threads for datagrams and a few for streams, each with a part of the board of its own; a batch of
+//! requests costs one receive and one send. The slow path is one thread that makes address spaces and allocates; data
+//! threads forward to it. A control thread accepts connections and deals them out. Nothing is kept about clients.
 //!
-//! Memory belongs to a client, not to a connection. When the last connection of a client is gone for
-//! [`NodeConfig::grace`], its memory is released; a client that returns later is welcomed with a new incarnation, so it
-//! knows that its pages are lost.
+//! An address space ends when its owner says so, or when its lease is over; then its memory is free.
 //!
 //! Clients on the same host that connect to a `shm://` address get the whole memory of the node as a descriptor. They
 //! are trusted: only the owner of the node's process may connect to the socket.
 //!
-//! Neighbours: `core/wire` is the protocol; `runtime/fabric` has the clients.
+//! Files: `memory` has the bytes, `quiet` says when freed ones may be used again; `datagram` and `event_loop` with
+//! `connection` are data threads, which `serve` by the same code; `slow` is the slow path's thread and
+//! `extend` the one that runs offloads, `forward` the way to them and back; `control` and `listen` are where clients come in.
+//! With a controller, which places regions of address spaces on several nodes: `controller` joins it, `agent` does what it
+//! says, by errands to the slow path (`errand`), and `carrier` moves a region to another node.
+//!
+//! Neighbours: `core/board` decides, `core/wire` is the protocol; `runtime/fabric` has the clients and the lanes between
+//! nodes, `runtime/controller` the link to the controller.
 
 #![forbid(unsafe_code)]
 
+mod agent;
+mod atomic;
+mod carrier;
 mod connection;
 mod control;
+mod controller;
+mod datagram;
+mod errand;
+mod error;
 mod event_loop;
-mod execute;
-mod extents;
+mod extend;
+mod forward;
 mod listen;
 mod memory;
-mod session;
+mod quiet;
+mod serve;
+mod slow;
 mod stats;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
-use std::time::Duration;
 use std::{io, thread};
 
-use yonder_mapping::MapError;
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+use yonder_board::{Board, PageSize, SlowPath};
+use yonder_controller::{LinkCondition, NodeLink};
+use yonder_wire::Welcome;
 
-use event_loop::{EventLoop, Inbox};
-use listen::Listener;
+use errand::Errands;
+use event_loop::{EventLoop, Inbox, Poll};
+use extend::Extension;
+use forward::Desk;
+use listen::{Listener, bind_datagrams};
 use memory::Memory;
-use session::Clients;
+use quiet::Quiet;
+use serve::Server;
 use stats::Counters;
 
+pub use controller::ControllerConfig;
+pub use error::NodeError;
 pub use listen::{Listen, ListenError, parse_listen};
 pub use stats::NodeStats;
 
 /// Most connections at a time; the limit of open files may lower it.
 const CONNECTIONS_MAX: usize = 1024;
-/// Most data threads that a node chooses by itself.
+/// Most data threads of a kind that a node chooses by itself.
 const DATA_THREADS_DEFAULT_MAX: usize = 8;
-/// Grace of [`NodeConfig::new`].
-const GRACE_DEFAULT: Duration = Duration::from_secs(60);
+/// A node has at least so many pages by default: a small one has smaller pages.
+const PAGES_DEFAULT_MIN: u64 = 64;
+/// Smallest page.
+const PAGE_BYTES_MIN: u64 = 4 << 10;
+/// Executed operations that a data thread remembers: for a second or so, at full speed.
+const RECENT_MAX: usize = 1 << 18;
+/// Most address spaces.
+const SPACES_MAX: usize = 1 << 16;
+
+/// What a data thread does while there is nothing to do.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Polling {
+    /// It sleeps.
+    #[default]
+    Sleep,
+    /// It asks for more, again and again: the shortest latency, for a CPU of its own.
+    Busy,
+}
 
 /// What a node serves, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeConfig {
     /// Where clients connect; at least one address.
     pub listen: Vec<Listen>,
-    /// Most bytes that are allocated at a time, rounded up to whole pages.
+    /// Bytes of memory, rounded up to whole pages.
     pub memory_bytes: u64,
-    /// How long the memory of a client outlives its last connection.
-    pub grace: Duration,
-    /// Data threads; `None` takes half of the CPUs, at least one and at most eight.
+    /// Bytes of a page, a power of two from 4 KiB to 1 GiB; `None` takes 4 MiB, or less for a small memory.
+    pub page_bytes: Option<u64>,
+    /// Data threads for datagrams, and as many for streams; `None` takes half of the CPUs, at least one and at most eight.
     pub data_threads: Option<NonZeroUsize>,
+    /// What data threads do while there is nothing to do.
+    pub polling: Polling,
+    /// The controller that the node serves, if it is one of several.
+    pub controller: Option<ControllerConfig>,
 }
 
 impl NodeConfig {
-    /// A node of `memory_bytes` at `listen`, with a grace of 60 seconds and as many data threads as fit the machine.
+    /// A node of `memory_bytes` at `listen`, with as many data threads as fit the machine, which sleep when idle.
     #[must_use]
     pub fn new(listen: Vec<Listen>, memory_bytes: u64) -> Self {
-        Self { listen, memory_bytes, grace: GRACE_DEFAULT, data_threads: None }
+        Self { listen, memory_bytes, page_bytes: None, data_threads: None, polling: Polling::Sleep, controller: None }
     }
 
     fn data_threads(&self) -> usize {
         let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         self.data_threads.map_or((cpus / 2).clamp(1, DATA_THREADS_DEFAULT_MAX), NonZeroUsize::get)
     }
-}
 
-/// Why a node did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum NodeError {
-    /// There is nothing to listen on.
-    #[error("no address to listen on: type --listen tcp://127.0.0.1:7000")]
-    NoAddress,
-    /// The node would have no memory.
-    #[error("a node of 0 bytes keeps nothing: type --memory 4GiB")]
-    NoMemory,
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {cause}; choose another address with --listen")]
-    Listen {
-        /// The address as a URL.
-        address: String,
-        /// What the operating system said.
-        cause: io::Error,
-    },
-    /// The machine does not give the address space.
-    #[error("cannot reserve the node's memory: {0}; type a smaller --memory")]
-    Memory(#[from] MapError),
-    /// The machine refused a thread, a descriptor or the memory file.
-    #[error("the operating system refused the node {what}: {cause}")]
-    System {
-        /// What was refused.
-        what: &'static str,
-        /// What the operating system said.
-        cause: io::Error,
-    },
+    fn page_size(&self) -> Result<PageSize, NodeError> {
+        let fitting = || {
+            let bytes = (self.memory_bytes / PAGES_DEFAULT_MIN).clamp(PAGE_BYTES_MIN, PageSize::DEFAULT.bytes());
+            1 << bytes.ilog2()
+        };
+        let bytes = self.page_bytes.unwrap_or_else(fitting);
+        PageSize::new(bytes).ok_or(NodeError::PageSize(bytes))
+    }
 }
 
 /// What all threads of a node share.
 #[derive(Debug)]
 struct Shared {
+    board: Arc<Board>,
     memory: Memory,
-    clients: Clients,
+    quiet: Quiet,
     counters: Counters,
+    slow: Desk,
+    errands: Errands,
+    extend: Extension,
+    /// Bytes that the node needs for itself, whatever its clients do.
+    own_bytes: u64,
+    incarnation: u64,
     connections_max: usize,
     stop: AtomicBool,
-    /// Wakes the control thread, for deadlines that have changed.
-    control: Arc<Inbox>,
+}
+
+impl Shared {
+    /// What a client is told that data thread `home` serves.
+    fn welcome(&self, home: u32) -> Welcome {
+        let page_bytes = self.board.config().page_size.bytes();
+        Welcome { home, page_bytes, memory_bytes: self.memory.bytes(), incarnation: self.incarnation }
+    }
 }
 
 /// A running memory node. Dropping it stops it.
@@ -125,10 +161,19 @@ struct Shared {
 pub struct Node {
     shared: Arc<Shared>,
     inboxes: Vec<Arc<Inbox>>,
+    datagram_sockets: Vec<Arc<std::net::UdpSocket>>,
     threads: Vec<JoinHandle<()>>,
     addresses: Vec<Listen>,
     /// Sockets in the file system, removed when the node stops.
     socket_paths: Vec<PathBuf>,
+    /// The link to the controller, if there is one.
+    link: Option<NodeLink>,
+}
+
+/// The sockets of a node, before its threads run.
+struct Sockets {
+    listeners: Vec<Listener>,
+    datagrams: Vec<Arc<std::net::UdpSocket>>,
 }
 
 impl Node {
@@ -140,26 +185,58 @@ impl Node {
         if config.memory_bytes == 0 {
             return Err(NodeError::NoMemory);
         }
-        let memory = Memory::new(config.memory_bytes)?;
-        let inbox = || Inbox::new().map(Arc::new).map_err(|cause| NodeError::System { what: "an event", cause });
-        let (control, data) =
-            (inbox()?, (0..config.data_threads()).map(|_| inbox()).collect::<Result<Vec<_>, NodeError>>()?);
-        let shared = Arc::new(Shared {
-            memory,
-            clients: Clients::new(config.grace),
-            counters: Counters::default(),
-            connections_max: connections_max(),
-            stop: AtomicBool::new(false),
-            control: Arc::clone(&control),
-        });
-        let mut node =
-            Self { shared, inboxes: Vec::new(), threads: Vec::new(), addresses: Vec::new(), socket_paths: Vec::new() };
-        let listeners = node.listen(&config.listen)?;
-        for inbox in &data {
-            node.spawn("yonder-data", Arc::clone(inbox), |events| events.serve())?;
-        }
-        node.spawn("yonder-control", control, move |events| control::serve(events, listeners, data))?;
+        let (mut addresses, mut socket_paths) = (Vec::new(), Vec::new());
+        let sockets = bind(&config, &mut addresses, &mut socket_paths)?;
+        let stream_threads = if sockets.listeners.is_empty() { 0 } else { config.data_threads() };
+        let (shared, slow) = share(&config, sockets.datagrams.len() + stream_threads)?;
+        let mut node = Self {
+            shared,
+            inboxes: Vec::new(),
+            datagram_sockets: sockets.datagrams.clone(),
+            threads: Vec::new(),
+            addresses,
+            socket_paths,
+            link: None,
+        };
+        node.run(&config, sockets, stream_threads, slow)?;
+        let join = |config| controller::join(&node.shared, config, &node.addresses);
+        node.link = config.controller.as_ref().map(join).transpose()?;
         Ok(node)
+    }
+
+    /// Starts the threads. Data threads have numbers from 0; those for datagrams come first.
+    fn run(
+        &mut self,
+        config: &NodeConfig,
+        sockets: Sockets,
+        stream_threads: usize,
+        slow: SlowPath,
+    ) -> Result<(), NodeError> {
+        let (shared, polling) = (Arc::clone(&self.shared), config.polling);
+        self.spawn("yonder-slow", move || slow::serve(&shared, slow))?;
+        let (shared, extend) = (Arc::clone(&self.shared), sockets.datagrams.len() + stream_threads);
+        let (ready, is_ready) = sync_channel(1);
+        let offloads = yonder_offload::shipped(u64::from_le_bytes(random()?));
+        self.spawn("yonder-extend", move || extend::serve(shared, extend, offloads, &ready))?;
+        // Clients find the node as it will be. A thread that has ended instead will be seen to have.
+        let _ = is_ready.recv();
+        let first_stream = sockets.datagrams.len();
+        for (number, socket) in sockets.datagrams.into_iter().enumerate() {
+            let server = Server::new(Arc::clone(&self.shared), number);
+            self.spawn("yonder-datagram", move || datagram::serve(server, &socket, polling))?;
+        }
+        let mut homes = Vec::with_capacity(stream_threads);
+        for number in first_stream..first_stream + stream_threads {
+            let poll = self.poll()?;
+            homes.push((number as u32, Arc::clone(&poll.inbox)));
+            let server = Server::new(Arc::clone(&self.shared), number);
+            self.spawn("yonder-stream", move || EventLoop::new(server, poll).serve(polling))?;
+        }
+        if !sockets.listeners.is_empty() {
+            let (shared, poll, listeners) = (Arc::clone(&self.shared), self.poll()?, sockets.listeners);
+            self.spawn("yonder-control", move || control::serve(shared, poll, listeners, homes))?;
+        }
+        Ok(())
     }
 
     /// Where the node listens, with the ports that the operating system chose for port 0.
@@ -171,7 +248,18 @@ impl Node {
     /// Counters since the start, and the memory in use.
     #[must_use]
     pub fn stats(&self) -> NodeStats {
-        self.shared.counters.snapshot(&self.shared.memory)
+        NodeStats {
+            backed_bytes: self.shared.memory.backed_bytes(),
+            limit_bytes: self.shared.memory.bytes(),
+            own_bytes: self.shared.own_bytes,
+            ..self.shared.counters.snapshot()
+        }
+    }
+
+    /// How the link to the controller is; `None` for a node without one.
+    #[must_use]
+    pub fn controller(&self) -> Option<LinkCondition> {
+        self.link.as_ref().map(NodeLink::condition)
     }
 
     /// Closes every connection and waits for the threads. The memory and what it held are gone afterwards.
@@ -179,37 +267,33 @@ impl Node {
         self.shut_down();
     }
 
-    fn listen(&mut self, addresses: &[Listen]) -> Result<Vec<Listener>, NodeError> {
-        let mut listeners = Vec::with_capacity(addresses.len());
-        for address in addresses {
-            let listener =
-                Listener::bind(address).map_err(|cause| NodeError::Listen { address: address.to_string(), cause })?;
-            if let Listen::Shm(path) = address {
-                self.socket_paths.push(path.clone());
-            }
-            self.addresses.push(listener.address().clone());
-            listeners.push(listener);
-        }
-        Ok(listeners)
+    fn poll(&mut self) -> Result<Poll, NodeError> {
+        let refused = |cause| NodeError::System { what: "an event", cause };
+        let inbox = Arc::new(Inbox::new().map_err(refused)?);
+        self.inboxes.push(Arc::clone(&inbox));
+        Poll::new(inbox).map_err(refused)
     }
 
-    fn spawn(
-        &mut self,
-        name: &str,
-        inbox: Arc<Inbox>,
-        body: impl FnOnce(EventLoop) + Send + 'static,
-    ) -> Result<(), NodeError> {
-        let refused = |cause| NodeError::System { what: "a thread", cause };
-        let events = EventLoop::new(Arc::clone(&self.shared), Arc::clone(&inbox)).map_err(refused)?;
-        self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(move || body(events)).map_err(refused)?);
-        self.inboxes.push(inbox);
+    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), NodeError> {
+        let spawned = thread::Builder::new().name(name.to_owned()).spawn(body);
+        self.threads.push(spawned.map_err(|cause| NodeError::System { what: "a thread", cause })?);
         Ok(())
     }
 
     fn shut_down(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
+        self.shared.slow.wake();
+        self.shared.extend.desk.wake();
+        // With it end the moves that are under way.
+        drop(self.link.take());
         for inbox in &self.inboxes {
             inbox.wake();
+        }
+        // The sockets stay until all threads have ended: if one left the group earlier, the kernel would give its clients
+        // to threads that do not know what was executed.
+        for socket in &self.datagram_sockets {
+            // Wakes the thread that waits for datagrams; the kernel also says that the socket is not connected.
+            let _ = rustix::net::shutdown(&**socket, rustix::net::Shutdown::Read);
         }
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -227,6 +311,75 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.shut_down();
     }
+}
+
+/// Binds the addresses of a node. What they turned out to be goes into `addresses`, sockets in the file system into `paths`.
+fn bind(config: &NodeConfig, addresses: &mut Vec<Listen>, paths: &mut Vec<PathBuf>) -> Result<Sockets, NodeError> {
+    let mut sockets = Sockets { listeners: Vec::new(), datagrams: Vec::new() };
+    for address in &config.listen {
+        let refused = |cause| NodeError::Listen { address: address.to_string(), cause };
+        if let Listen::Udp(wanted) = address {
+            let (group, bound) = bind_datagrams(wanted, config.data_threads()).map_err(refused)?;
+            sockets.datagrams.extend(group.into_iter().map(Arc::new));
+            addresses.push(bound);
+            continue;
+        }
+        let listener = Listener::bind(address).map_err(refused)?;
+        if let Listen::Shm(path) = address {
+            paths.push(path.clone());
+        }
+        addresses.push(listener.address().clone());
+        sockets.listeners.push(listener);
+    }
+    Ok(sockets)
+}
+
+/// Makes the board and the memory for a node with `data_threads` data threads.
+fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowPath), NodeError> {
+    let page_size = config.page_size()?;
+    let pages = config.memory_bytes.div_ceil(page_size.bytes());
+    let pages = u32::try_from(pages).ok().filter(|pages| *pages < 1 << 31).ok_or(NodeError::TooManyPages(pages))?;
+    let (seed, incarnation, key) = (random()?, random()?, random()?);
+    let settings = yonder_board::Config {
+        pages,
+        page_size,
+        seed: u64::from_le_bytes(seed),
+        key,
+        recent_max: RECENT_MAX,
+        spaces_max: SPACES_MAX,
+    };
+    let (board, slow) = match &config.controller {
+        Some(controller) => {
+            controller.check(page_size)?;
+            Board::with_regions(&settings, controller.region_bytes)
+        }
+        None => Board::new(&settings),
+    };
+    let own_bytes = board.bytes() + data_threads as u64 * board.fast_path().bytes();
+    // The extend path's thread visits the page table too.
+    let users = data_threads + 1;
+    let shared = Arc::new(Shared {
+        board,
+        memory: Memory::new(pages, page_size, users)?,
+        quiet: Quiet::new(users),
+        counters: Counters::default(),
+        slow: Desk::new(),
+        errands: Errands::default(),
+        extend: Extension::new(),
+        own_bytes,
+        incarnation: u64::from_le_bytes(incarnation),
+        connections_max: connections_max(),
+        stop: AtomicBool::new(false),
+    });
+    Ok((shared, slow))
+}
+
+/// Random bytes of the operating system.
+fn random<const BYTES: usize>() -> Result<[u8; BYTES], NodeError> {
+    let mut bytes = [0; BYTES];
+    let filled = OsRng.try_fill_bytes(&mut bytes);
+    filled.map_err(|error| NodeError::System { what: "random numbers", cause: io::Error::other(error) })?;
+    Ok(bytes)
 }
 
 /// As many connections as the limit of open files allows beside what the process itself needs.

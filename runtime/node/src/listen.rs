@@ -2,17 +2,24 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+
+use socket2::{Domain, Protocol, Socket as Socket2, Type};
+
+/// Bytes of datagrams that a socket holds for its thread.
+const DATAGRAM_BUFFER_BYTES: usize = 4 << 20;
 
 /// One address of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Listen {
     /// `tcp://host:port`: the host and port.
     Tcp(String),
+    /// `udp://host:port`: the host and port.
+    Udp(String),
     /// `shm:///path`: a socket in the file system, for clients on this machine.
     Shm(PathBuf),
 }
@@ -21,6 +28,7 @@ impl fmt::Display for Listen {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => write!(formatter, "tcp://{address}"),
+            Self::Udp(address) => write!(formatter, "udp://{address}"),
             Self::Shm(path) => write!(formatter, "shm://{}", path.display()),
         }
     }
@@ -29,7 +37,8 @@ impl fmt::Display for Listen {
 /// What is wrong with a typed list of addresses, and what to type instead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "'{text}' {problem}: type --listen tcp://127.0.0.1:7000 or --listen shm:///tmp/yonder.sock, or both with a comma"
+    "'{text}' {problem}: type --listen tcp://127.0.0.1:7000, udp://127.0.0.1:7000 or shm:///tmp/yonder.sock, or several \
+     with commas"
 )]
 pub struct ListenError {
     text: String,
@@ -44,20 +53,57 @@ pub fn parse_listen(text: &str) -> Result<Vec<Listen>, ListenError> {
 fn parse_one(text: &str) -> Result<Listen, ListenError> {
     let bad = |problem| Err(ListenError { text: text.to_owned(), problem });
     match text.split_once("://") {
-        Some(("tcp", address)) => match address.rsplit_once(':') {
+        Some((scheme @ ("tcp" | "udp"), address)) => match address.rsplit_once(':') {
             Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-                Ok(Listen::Tcp(address.to_owned()))
+                let listen = if scheme == "tcp" { Listen::Tcp } else { Listen::Udp };
+                Ok(listen(address.to_owned()))
             }
             _ => bad("has no host and port"),
         },
         Some(("shm", path)) if path.starts_with('/') => Ok(Listen::Shm(PathBuf::from(path))),
         Some(("shm", _)) => bad("is not an absolute path"),
-        Some(("udp", _)) => bad("is not served by this version"),
         _ => bad("is not an address of a memory node"),
     }
 }
 
-/// A bound socket that does not block.
+/// Sockets for datagrams at `address`, one for each of `threads` threads, and the address with the port that was chosen. The
+/// kernel gives all datagrams of one peer's socket to the same of them.
+pub(crate) fn bind_datagrams(address: &str, threads: usize) -> io::Result<(Vec<UdpSocket>, Listen)> {
+    let mut refused = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+    for candidate in address.to_socket_addrs()? {
+        match bind_group(candidate, threads) {
+            Ok(group) => return Ok(group),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
+/// The first socket of the group asks for the port alone, so it gets none that another node has, or gets at the same time.
+/// Only then it lets the others share it.
+fn bind_group(mut address: SocketAddr, threads: usize) -> io::Result<(Vec<UdpSocket>, Listen)> {
+    let mut sockets: Vec<UdpSocket> = Vec::with_capacity(threads);
+    for _ in 0..threads {
+        let socket = Socket2::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+        // The kernel may give less than this without an error.
+        socket.set_recv_buffer_size(DATAGRAM_BUFFER_BYTES)?;
+        socket.set_send_buffer_size(DATAGRAM_BUFFER_BYTES)?;
+        let is_first = sockets.is_empty();
+        if !is_first {
+            socket.set_reuse_port(true)?;
+        }
+        socket.bind(&address.into())?;
+        if is_first {
+            socket.set_reuse_port(true)?;
+        }
+        let socket = UdpSocket::from(socket);
+        address = socket.local_addr()?;
+        sockets.push(socket);
+    }
+    Ok((sockets, Listen::Udp(address.to_string())))
+}
+
+/// A bound socket for streams that does not block.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: Socket,
@@ -72,8 +118,12 @@ enum Socket {
 
 impl Listener {
     /// Binds the address and listens.
+    ///
+    /// # Panics
+    /// If the address is one for datagrams.
     pub(crate) fn bind(address: &Listen) -> io::Result<Self> {
         match address {
+            Listen::Udp(_) => panic!("datagrams are not listened for"),
             Listen::Tcp(address) => {
                 let socket = TcpListener::bind(address)?;
                 socket.set_nonblocking(true)?;
@@ -120,9 +170,10 @@ mod tests {
 
     #[test]
     fn lists_parse() {
-        let both = parse_listen("tcp://0.0.0.0:7000, shm:///tmp/a.sock").unwrap();
-        assert_eq!(both, [Listen::Tcp("0.0.0.0:7000".into()), Listen::Shm("/tmp/a.sock".into())]);
-        assert_eq!(both[1].to_string(), "shm:///tmp/a.sock");
+        let all = parse_listen("tcp://0.0.0.0:7000, shm:///tmp/a.sock,udp://0.0.0.0:7000").unwrap();
+        let (stream, datagram) = (Listen::Tcp("0.0.0.0:7000".into()), Listen::Udp("0.0.0.0:7000".into()));
+        assert_eq!(all, [stream, Listen::Shm("/tmp/a.sock".into()), datagram]);
+        assert_eq!((all[1].to_string(), all[2].to_string()), ("shm:///tmp/a.sock".into(), "udp://0.0.0.0:7000".into()));
         assert!(parse_listen("tcp://[::1]:0").is_ok());
     }
 
@@ -134,6 +185,39 @@ mod tests {
             assert!(message.starts_with(&format!("'{bad}'")) && message.contains("type --listen tcp://"), "{message}");
             assert_eq!(message.lines().count(), 1);
         }
+    }
+
+    #[test]
+    fn a_group_has_one_port_and_no_stranger_joins_it() {
+        let (sockets, address) = bind_datagrams("127.0.0.1:0", 3).unwrap();
+        assert!(sockets.iter().all(|socket| format!("udp://{}", socket.local_addr().unwrap()) == address.to_string()));
+        let Listen::Udp(taken) = address else { panic!() };
+        assert_eq!(bind_datagrams(&taken, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(sockets);
+        assert_eq!(bind_datagrams(&taken, 2).unwrap().0.len(), 2, "the port is free again");
+    }
+
+    /// The kernel spreads peers over the group, and keeps to its choice.
+    #[test]
+    fn every_peer_has_one_socket_of_the_group_and_every_socket_has_peers() {
+        let (sockets, _) = bind_datagrams("127.0.0.1:0", 2).unwrap();
+        let group = sockets[0].local_addr().unwrap();
+        sockets.iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
+        let mut served = [0; 2];
+        for _ in 0..64 {
+            let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+            for _ in 0..5 {
+                peer.send_to(&[1], group).unwrap();
+            }
+            // The loopback delivers before the call returns.
+            let received = |socket: &UdpSocket| std::iter::from_fn(|| socket.recv(&mut [0; 1]).ok()).count();
+            match (received(&sockets[0]), received(&sockets[1])) {
+                (5, 0) => served[0] += 1,
+                (0, 5) => served[1] += 1,
+                split => panic!("datagrams of one peer went to {split:?}"),
+            }
+        }
+        assert!(served.iter().all(|peers| *peers > 8), "{served:?}");
     }
 
     #[test]

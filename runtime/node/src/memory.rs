@@ -1,42 +1,45 @@
-//! The node's memory: one sparse file in memory, mapped once, and who owns which part of it.
+//! The node's memory: one sparse file in memory, mapped once, and the ring of zeroed pages for first writes.
 //!
-//! The kernel backs a page when it is first written. The address space is larger than the limit, so that free ranges
-//! rarely fail an allocation by being scattered.
-//!
-//! A [`View`] is the right to access memory for one batch of requests: while one exists no range changes its owner, so a
-//! late write of one client never lands in memory that another one has been given meanwhile.
+//! The kernel backs a page when it is first written. Pages of the ring read as zeros; the slow path fills it, data threads
+//! take from it without a lock. Who owns which page is the board's business.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crossbeam_queue::ArrayQueue;
 use rustix::fs::{MemfdFlags, SealFlags};
+use yonder_board::{PageSize, PageSource, PhysicalPage};
 use yonder_mapping::Mapping;
-use yonder_units::PAGE_BYTES;
-use yonder_wire::ErrorCode;
+use yonder_wire::AtomicOperation;
 
 use crate::NodeError;
-use crate::extents::{Extents, Owner};
 
-/// Bytes of address space for each byte that may be allocated, as in Clio's over-provisioned page table.
-const SPACE_PER_BYTE: u64 = 4;
+/// Most pages in the ring.
+const RING_PAGES_MAX: usize = 256;
 
 /// All memory of a node.
 #[derive(Debug)]
 pub(crate) struct Memory {
     file: OwnedFd,
     mapping: Mapping,
-    extents: RwLock<Extents>,
+    page_bytes: u64,
+    /// Pages that read as zeros and belong to nobody.
+    zeroed: ArrayQueue<PhysicalPage>,
+    /// As many pages as the ring is filled with. It has room for more: for those that threads have taken and bring back,
+    /// because somebody else was faster, after it was filled again.
+    ring_pages: usize,
 }
 
 impl Memory {
-    /// Reserves the address space for `limit_bytes`.
-    pub(crate) fn new(limit_bytes: u64) -> Result<Self, NodeError> {
-        let limit_bytes = limit_bytes.next_multiple_of(PAGE_BYTES as u64);
-        let space_bytes = limit_bytes.saturating_mul(SPACE_PER_BYTE);
-        let file = sealed_file(space_bytes)
-            .map_err(|cause| NodeError::System { what: "a file in memory", cause: cause.into() })?;
-        let mapping = Mapping::shared(file.as_fd(), space_bytes as usize)?;
-        Ok(Self { file, mapping, extents: RwLock::new(Extents::new(space_bytes, limit_bytes)) })
+    /// Reserves the address space for `pages` pages. At most `users` threads take pages from the ring, each one at a time.
+    pub(crate) fn new(pages: u32, page_size: PageSize, users: usize) -> Result<Self, NodeError> {
+        let bytes = u64::from(pages) * page_size.bytes();
+        let file =
+            sealed_file(bytes).map_err(|cause| NodeError::System { what: "a file in memory", cause: cause.into() })?;
+        let mapping = Mapping::shared(file.as_fd(), bytes as usize)?;
+        mapping.prefer_huge_pages();
+        let ring_pages = (pages as usize).clamp(1, RING_PAGES_MAX);
+        let zeroed = ArrayQueue::new(ring_pages + users);
+        Ok(Self { file, mapping, page_bytes: page_size.bytes(), zeroed, ring_pages })
     }
 
     /// The file, for clients that map it.
@@ -44,15 +47,9 @@ impl Memory {
         self.file.as_fd()
     }
 
-    /// Bytes in the address space.
-    pub(crate) fn space_bytes(&self) -> u64 {
+    /// Bytes of the memory.
+    pub(crate) fn bytes(&self) -> u64 {
         self.mapping.len() as u64
-    }
-
-    /// Bytes allocated, and the most that may be.
-    pub(crate) fn allocated_and_limit_bytes(&self) -> (u64, u64) {
-        let extents = self.shared();
-        (extents.used_bytes(), extents.limit_bytes())
     }
 
     /// Bytes that the kernel has backed.
@@ -62,98 +59,62 @@ impl Memory {
         rustix::fs::fstat(&self.file).map_or(0, |stat| stat.st_blocks as u64 * STAT_BLOCK_BYTES)
     }
 
-    /// The right to access memory until it is dropped.
-    pub(crate) fn view(&self) -> View<'_> {
-        View { mapping: &self.mapping, extents: self.shared() }
+    /// Whether the ring is worth filling, if no page has `free_pages` pages: those of the ring are among them. On a node
+    /// whose memory is all in use it never is, or every batch would wake the slow path for nothing.
+    pub(crate) fn ring_wants(&self, free_pages: u32) -> bool {
+        let waiting = self.zeroed.len();
+        waiting < self.ring_pages.div_ceil(2) && waiting < free_pages as usize
     }
 
-    /// Gives `bytes` that read as zeros to `owner`.
-    pub(crate) fn allocate(&self, owner: Owner, bytes: u64) -> Result<u64, ErrorCode> {
-        if bytes == 0 || !bytes.is_multiple_of(PAGE_BYTES as u64) {
-            return Err(ErrorCode::BadLength);
-        }
-        self.exclusive().allocate(owner, bytes).ok_or(ErrorCode::OutOfMemory)
+    /// Whether the ring takes no more pages.
+    pub(crate) fn ring_is_full(&self) -> bool {
+        self.zeroed.len() >= self.ring_pages
     }
 
-    /// Takes a range from `owner`, drops its content and makes it free.
-    pub(crate) fn release(&self, owner: Owner, start: u64, bytes: u64) -> Result<(), ErrorCode> {
-        if !self.exclusive().withdraw(owner, start, bytes) {
-            return Err(ErrorCode::BadAddress);
-        }
-        self.recycle(start, bytes)
+    /// Gives the backing of a page back to the kernel, so that it reads as zeros.
+    ///
+    /// # Panics
+    /// If the kernel does not take it: then nobody may ever see the page again, and going on would lose memory silently.
+    pub(crate) fn zero(&self, page: PhysicalPage) {
+        let dropped = self.mapping.discard(u64::from(page.0) * self.page_bytes, self.page_bytes as usize);
+        dropped.expect("memory of our own file can be dropped");
     }
 
-    /// Takes everything from `owner`, as [`Memory::release`].
-    pub(crate) fn release_all(&self, owner: Owner) {
-        let ranges = self.exclusive().withdraw_all(owner);
-        for (start, bytes) in ranges {
-            if let Err(code) = self.recycle(start, bytes) {
-                tracing::error!(start, bytes, "memory of a client that has gone is not reusable: {code}");
-            }
-        }
-    }
-
-    /// Drops the content of a range of `owner`'s, which reads as zeros afterwards. It is in limbo meanwhile, so that a
-    /// release of the same range cannot make this drop what somebody else has been given.
-    pub(crate) fn discard(&self, owner: Owner, start: u64, bytes: u64) -> Result<(), ErrorCode> {
-        if !start.is_multiple_of(PAGE_BYTES as u64) || !bytes.is_multiple_of(PAGE_BYTES as u64) {
-            return Err(ErrorCode::BadLength);
-        }
-        if !self.exclusive().withdraw(owner, start, bytes) {
-            return Err(ErrorCode::BadAddress);
-        }
-        let cleared = self.clear(start, bytes);
-        self.exclusive().restore(owner, start, bytes);
-        cleared
-    }
-
-    /// A range whose content cannot be dropped stays in limbo: nobody may read what the last owner left.
-    fn recycle(&self, start: u64, bytes: u64) -> Result<(), ErrorCode> {
-        self.clear(start, bytes)?;
-        self.exclusive().recycle(start, bytes);
-        Ok(())
-    }
-
-    fn clear(&self, start: u64, bytes: u64) -> Result<(), ErrorCode> {
-        self.mapping.discard(start, bytes as usize).map_err(|error| {
-            tracing::error!(start, bytes, "dropping the content of a range failed: {error}");
-            ErrorCode::System
-        })
-    }
-
-    fn shared(&self) -> RwLockReadGuard<'_, Extents> {
-        self.extents.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn exclusive(&self) -> RwLockWriteGuard<'_, Extents> {
-        self.extents.write().unwrap_or_else(PoisonError::into_inner)
+    /// Offset of `offset` in `page` in the file.
+    #[inline]
+    fn at(&self, page: PhysicalPage, offset: u64) -> u64 {
+        assert!(offset < self.page_bytes, "offset {offset} is not in a page");
+        u64::from(page.0) * self.page_bytes + offset
     }
 }
 
-/// The right to access memory for one batch of requests. No range changes its owner meanwhile.
-#[derive(Debug)]
-pub(crate) struct View<'a> {
-    mapping: &'a Mapping,
-    extents: RwLockReadGuard<'a, Extents>,
+impl yonder_board::Memory for Memory {
+    #[inline]
+    fn read(&self, page: PhysicalPage, offset: u64, into: &mut [u8]) {
+        assert!(offset + into.len() as u64 <= self.page_bytes, "a read leaves its page");
+        self.mapping.read(self.at(page, offset), into);
+    }
+
+    #[inline]
+    fn write(&self, page: PhysicalPage, offset: u64, from: &[u8]) {
+        assert!(offset + from.len() as u64 <= self.page_bytes, "a write leaves its page");
+        self.mapping.write(self.at(page, offset), from);
+    }
+
+    #[inline]
+    fn atomic(&self, page: PhysicalPage, offset: u64, operation: AtomicOperation) -> u64 {
+        self.mapping.update_u64(self.at(page, offset), |old| operation.apply(old))
+    }
 }
 
-impl View<'_> {
-    /// Whether `owner` owns the whole range.
+impl PageSource for Memory {
     #[inline]
-    pub(crate) fn owns(&self, owner: Owner, start: u64, bytes: u64) -> bool {
-        self.extents.owns(owner, start, bytes)
+    fn take(&self) -> Option<PhysicalPage> {
+        self.zeroed.pop()
     }
 
-    /// Copies the bytes at `start` out, which the reader owns.
-    #[inline]
-    pub(crate) fn read(&self, start: u64, into: &mut [u8]) {
-        self.mapping.read(start, into);
-    }
-
-    /// Copies `from` to `start`, which the writer owns.
-    #[inline]
-    pub(crate) fn write(&self, start: u64, from: &[u8]) {
-        self.mapping.write(start, from);
+    fn give_back(&self, page: PhysicalPage) {
+        self.zeroed.push(page).expect("there is room for all that the slow path puts in and threads bring back");
     }
 }
 
@@ -167,44 +128,69 @@ fn sealed_file(bytes: u64) -> rustix::io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use yonder_board::Memory as _;
+
     use super::*;
 
-    const PAGE: u64 = PAGE_BYTES as u64;
+    const PAGE_BYTES: u64 = 64 << 10;
 
-    #[test]
-    fn released_memory_returns_to_the_machine_and_reads_as_zeros() {
-        let memory = Memory::new(64 * PAGE).unwrap();
-        let start = memory.allocate(Owner(1), 64 * PAGE).unwrap();
-        assert_eq!(memory.backed_bytes(), 0);
-        for page in 0..64 {
-            memory.view().write(start + page * PAGE, &[7; 100]);
-        }
-        assert_eq!(memory.backed_bytes(), 64 * PAGE);
-        memory.discard(Owner(1), start, 16 * PAGE).unwrap();
-        assert_eq!(memory.backed_bytes(), 48 * PAGE);
-        memory.release(Owner(1), start, 64 * PAGE).unwrap();
-        assert_eq!((memory.backed_bytes(), memory.allocated_and_limit_bytes()), (0, (0, 64 * PAGE)));
-        let again = memory.allocate(Owner(2), 64 * PAGE).unwrap();
-        let mut bytes = [1; 100];
-        memory.view().read(again + 63 * PAGE, &mut bytes);
-        assert_eq!(bytes, [0; 100]);
+    fn memory() -> Memory {
+        Memory::new(4, PageSize::new(PAGE_BYTES).unwrap(), 2).unwrap()
     }
 
     #[test]
-    fn ranges_of_others_are_refused() {
-        let memory = Memory::new(8 * PAGE).unwrap();
-        let start = memory.allocate(Owner(1), 4 * PAGE).unwrap();
-        assert_eq!(memory.release(Owner(2), start, PAGE), Err(ErrorCode::BadAddress));
-        assert_eq!(memory.discard(Owner(2), start, PAGE), Err(ErrorCode::BadAddress));
-        assert_eq!(memory.discard(Owner(1), start + 1, PAGE), Err(ErrorCode::BadLength));
-        assert_eq!(memory.allocate(Owner(2), 5 * PAGE), Err(ErrorCode::OutOfMemory));
-        assert_eq!(memory.allocate(Owner(2), 100), Err(ErrorCode::BadLength));
-        assert!(!memory.view().owns(Owner(2), start, 1));
+    fn a_zeroed_page_returns_to_the_machine_and_reads_as_zeros() {
+        let memory = memory();
+        assert_eq!((memory.bytes(), memory.backed_bytes()), (4 * PAGE_BYTES, 0));
+        memory.write(PhysicalPage(2), 100, &[7; 100]);
+        memory.write(PhysicalPage(3), 0, &[8; 100]);
+        assert_eq!(memory.backed_bytes(), 2 * 4096);
+        memory.zero(PhysicalPage(2));
+        // Asked before the read, for which the kernel makes a page of zeros.
+        assert_eq!(memory.backed_bytes(), 4096);
+        let mut bytes = [1; 100];
+        memory.read(PhysicalPage(2), 100, &mut bytes);
+        assert_eq!(bytes, [0; 100]);
+        memory.read(PhysicalPage(3), 0, &mut bytes);
+        assert_eq!(bytes, [8; 100]);
+    }
+
+    #[test]
+    fn the_ring_wants_pages_only_while_there_are_some_elsewhere() {
+        let memory = memory();
+        assert!(memory.ring_wants(4) && memory.ring_wants(1) && !memory.ring_wants(0));
+        memory.give_back(PhysicalPage(0));
+        assert!(memory.ring_wants(2) && !memory.ring_wants(1));
+        memory.give_back(PhysicalPage(1));
+        assert!(!memory.ring_wants(4), "it is half full");
+    }
+
+    #[test]
+    fn a_page_that_was_not_used_has_its_place_in_a_ring_that_was_filled_again() {
+        let memory = memory();
+        let fill = |first: u32| {
+            for page in (first..).take_while(|_| !memory.ring_is_full()) {
+                memory.give_back(PhysicalPage(page));
+            }
+        };
+        fill(0);
+        let taken = [memory.take().unwrap(), memory.take().unwrap()];
+        fill(4);
+        taken.into_iter().for_each(|page| memory.give_back(page));
+        assert!(memory.ring_is_full());
+        let mut pages: Vec<u32> = std::iter::from_fn(|| memory.take()).map(|page| page.0).collect();
+        pages.sort_unstable();
+        assert_eq!(pages, [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves its page")]
+    fn a_write_stays_in_its_page() {
+        memory().write(PhysicalPage(0), PAGE_BYTES - 8, &[1; 9]);
     }
 
     #[test]
     fn the_file_cannot_be_shrunk() {
-        let memory = Memory::new(PAGE).unwrap();
-        assert!(rustix::fs::ftruncate(memory.file(), 0).is_err());
+        assert!(rustix::fs::ftruncate(memory().file(), 0).is_err());
     }
 }

@@ -1,8 +1,9 @@
 //! What a node has done, counted by its threads and read by anyone.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use crate::memory::Memory;
+use yonder_wire::{Header, Kind};
 
 /// A snapshot of a node's counters. Counts are since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -11,22 +12,42 @@ pub struct NodeStats {
     pub reads: u64,
     /// Writes applied.
     pub writes: u64,
+    /// Atomic operations applied.
+    pub atomics: u64,
+    /// Requests of the slow path answered: allocations and the like.
+    pub slow_requests: u64,
+    /// Calls of offloads answered.
+    pub calls: u64,
     /// Bytes sent as answers to reads.
     pub read_bytes: u64,
     /// Bytes received with writes.
     pub written_bytes: u64,
     /// Requests refused with an error.
     pub errors: u64,
+    /// Regions moved to other nodes.
+    pub moves: u64,
+    /// Regions that were to move to other nodes and did not.
+    pub failed_moves: u64,
+    /// Bytes sent to other nodes with regions that moved.
+    pub moved_bytes: u64,
+    /// Longest time that a region which moved was not served, in nanoseconds.
+    pub longest_move_pause_ns: u64,
     /// Connections closed because their peer did not follow the protocol.
     pub bad_peers: u64,
+    /// Datagrams that are no requests, and were dropped.
+    pub bad_datagrams: u64,
     /// Connections open now.
     pub connections: u64,
-    /// Bytes allocated to clients now.
+    /// Address spaces now.
+    pub spaces: u64,
+    /// Bytes allocated to address spaces now, with memory or without.
     pub allocated_bytes: u64,
     /// Bytes of machine memory in use now.
     pub backed_bytes: u64,
-    /// Most bytes that may be allocated.
+    /// Bytes of the node's memory.
     pub limit_bytes: u64,
+    /// Bytes that the node itself uses for its page table and for what it remembers, whatever its clients do.
+    pub own_bytes: u64,
 }
 
 /// The counters themselves. Each is a sum of independent additions, so no order between them is needed.
@@ -34,21 +55,56 @@ pub struct NodeStats {
 pub(crate) struct Counters {
     reads: AtomicU64,
     writes: AtomicU64,
+    atomics: AtomicU64,
+    slow_requests: AtomicU64,
+    calls: AtomicU64,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
     errors: AtomicU64,
+    moves: AtomicU64,
+    failed_moves: AtomicU64,
+    moved_bytes: AtomicU64,
+    longest_move_pause_ns: AtomicU64,
     bad_peers: AtomicU64,
+    bad_datagrams: AtomicU64,
     connections: AtomicUsize,
+    /// What the slow path last said.
+    pub(crate) spaces: AtomicU64,
+    pub(crate) allocated_bytes: AtomicU64,
 }
 
 /// What one batch of requests adds.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Batch {
-    pub(crate) reads: u64,
-    pub(crate) writes: u64,
-    pub(crate) read_bytes: u64,
-    pub(crate) written_bytes: u64,
-    pub(crate) errors: u64,
+    reads: u64,
+    writes: u64,
+    atomics: u64,
+    slow_requests: u64,
+    calls: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+    errors: u64,
+    pub(crate) bad_datagrams: u64,
+}
+
+impl Batch {
+    /// Counts an answer to `request`.
+    #[inline]
+    pub(crate) fn answered(&mut self, request: &Header, is_refusal: bool) {
+        if is_refusal {
+            self.errors += 1;
+            return;
+        }
+        let length = u64::from(request.length);
+        match request.kind {
+            Kind::Read => (self.reads, self.read_bytes) = (self.reads + 1, self.read_bytes + length),
+            Kind::Write => (self.writes, self.written_bytes) = (self.writes + 1, self.written_bytes + length),
+            Kind::Atomic => self.atomics += 1,
+            Kind::Call => self.calls += 1,
+            kind if kind.is_fast() => {}
+            _ => self.slow_requests += 1,
+        }
+    }
 }
 
 impl Counters {
@@ -56,13 +112,29 @@ impl Counters {
         let sums = [
             (&self.reads, batch.reads),
             (&self.writes, batch.writes),
+            (&self.atomics, batch.atomics),
+            (&self.slow_requests, batch.slow_requests),
+            (&self.calls, batch.calls),
             (&self.read_bytes, batch.read_bytes),
             (&self.written_bytes, batch.written_bytes),
             (&self.errors, batch.errors),
+            (&self.bad_datagrams, batch.bad_datagrams),
         ];
         for (counter, more) in sums.into_iter().filter(|(_, more)| *more > 0) {
             counter.fetch_add(more, Ordering::Relaxed);
         }
+    }
+
+    /// Counts a region that has moved away with `bytes`, and was not served for `pause`.
+    pub(crate) fn moved(&self, bytes: u64, pause: Duration) {
+        self.moves.fetch_add(1, Ordering::Relaxed);
+        self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let pause = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+        self.longest_move_pause_ns.fetch_max(pause, Ordering::Relaxed);
+    }
+
+    pub(crate) fn move_failed(&self) {
+        self.failed_moves.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn bad_peer(&self) {
@@ -80,19 +152,28 @@ impl Counters {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn snapshot(&self, memory: &Memory) -> NodeStats {
-        let (allocated_bytes, limit_bytes) = memory.allocated_and_limit_bytes();
+    /// What was counted. The gauges of the memory are the caller's to fill in.
+    pub(crate) fn snapshot(&self) -> NodeStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         NodeStats {
-            reads: self.reads.load(Ordering::Relaxed),
-            writes: self.writes.load(Ordering::Relaxed),
-            read_bytes: self.read_bytes.load(Ordering::Relaxed),
-            written_bytes: self.written_bytes.load(Ordering::Relaxed),
-            errors: self.errors.load(Ordering::Relaxed),
-            bad_peers: self.bad_peers.load(Ordering::Relaxed),
+            reads: get(&self.reads),
+            writes: get(&self.writes),
+            atomics: get(&self.atomics),
+            slow_requests: get(&self.slow_requests),
+            calls: get(&self.calls),
+            read_bytes: get(&self.read_bytes),
+            written_bytes: get(&self.written_bytes),
+            errors: get(&self.errors),
+            moves: get(&self.moves),
+            failed_moves: get(&self.failed_moves),
+            moved_bytes: get(&self.moved_bytes),
+            longest_move_pause_ns: get(&self.longest_move_pause_ns),
+            bad_peers: get(&self.bad_peers),
+            bad_datagrams: get(&self.bad_datagrams),
             connections: self.connections.load(Ordering::Relaxed) as u64,
-            allocated_bytes,
-            backed_bytes: memory.backed_bytes(),
-            limit_bytes,
+            spaces: get(&self.spaces),
+            allocated_bytes: get(&self.allocated_bytes),
+            ..NodeStats::default()
         }
     }
 }

@@ -53,7 +53,7 @@ impl FarMemory {
         let pages = pages_for(bytes.max(1));
         let remote = self.pager().fabric.allocate(pages * PAGE_BYTES as u64)?;
         let core = self.add_region(pages, remote).inspect_err(|_| {
-            if let Err(error) = self.pager().fabric.release(remote, pages * PAGE_BYTES as u64) {
+            if let Err(error) = self.pager().fabric.release(remote) {
                 tracing::warn!(%error, "the node did not take back the memory of a region that was refused");
             }
         })?;

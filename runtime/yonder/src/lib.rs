@@ -4,6 +4,8 @@
 //! memory, and whatever is not local is fetched when it is touched. On an ordinary thread the access waits; in a server
 //! run by [`sched::serve`] it yields: the request that touched the missing page is parked and its worker serves others.
 //!
+//! [`clib`] is the other way to use a memory node: remote address spaces, with explicit reads and writes.
+//!
 //! ```no_run
 //! use yonder::{Config, FarMemory};
 //!
@@ -18,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod clib;
 mod placement;
 
 pub use placement::{Placement, place};

@@ -5,6 +5,7 @@
 use std::num::NonZeroU32;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, ptr};
 
 use yonder_trap::access;
@@ -94,6 +95,44 @@ impl Mapping {
         Self::from_mmap(base, bytes, Backing::Shared)
     }
 
+    /// Reserves `bytes` of addresses without memory behind them: [`Mapping::map_file`] puts some there. Until then the
+    /// range must not be touched.
+    pub fn reserved(bytes: usize) -> Result<Self, MapError> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let base = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
+        Self::from_mmap(base, bytes, Backing::Shared)
+    }
+
+    /// Puts `bytes` of `fd` from `file_offset`, whole pages, at `offset` of a reserved mapping.
+    pub fn map_file(&self, offset: u64, fd: BorrowedFd<'_>, file_offset: u64, bytes: usize) -> Result<(), MapError> {
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        self.remap(offset, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, Some((fd, file_offset)))
+    }
+
+    /// Takes what is at `offset` of a reserved mapping away again: `bytes`, whole pages.
+    pub fn unmap_file(&self, offset: u64, bytes: usize) -> Result<(), MapError> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        self.remap(offset, bytes, libc::PROT_NONE, flags, None)
+    }
+
+    fn remap(
+        &self,
+        offset: u64,
+        bytes: usize,
+        prot: libc::c_int,
+        flags: libc::c_int,
+        file: Option<(BorrowedFd<'_>, u64)>,
+    ) -> Result<(), MapError> {
+        assert!(self.backing == Backing::Shared, "only a reserved mapping can be changed");
+        let start = self.checked(offset, bytes);
+        let (fd, file_offset) = file.map_or((-1, 0), |(fd, file_offset)| (fd.as_raw_fd(), file_offset));
+        let fixed = flags | libc::MAP_FIXED;
+        // SAFETY: the range lies in this mapping, which this type owns and no Rust reference covers.
+        let mapped = unsafe { libc::mmap(start.cast(), bytes, prot, fixed, fd, file_offset as libc::off_t) };
+        if mapped == libc::MAP_FAILED { Err(MapError::last("mmap", bytes)) } else { Ok(()) }
+    }
+
     /// Address of the first byte.
     #[must_use]
     pub fn address(&self) -> usize {
@@ -177,6 +216,25 @@ impl Mapping {
         assert!(offset.is_multiple_of(8), "offset {offset} is not a multiple of 8");
         // SAFETY: in bounds and aligned, and the region's faults are handled.
         unsafe { access::try_store(self.checked(offset, 8).cast(), value) }
+    }
+
+    /// Replaces the aligned word at `offset` by what `change` makes of it, as one step among all other changes of this kind
+    /// by any process that maps the memory, and returns what it was. `change` may be called more than once. Not for far
+    /// regions.
+    #[inline]
+    pub fn update_u64(&self, offset: u64, mut change: impl FnMut(u64) -> u64) -> u64 {
+        assert!(offset.is_multiple_of(8), "offset {offset} is not a multiple of 8");
+        // SAFETY: in bounds and aligned, and the mapping outlives the reference, which ends with this function.
+        let word = unsafe { AtomicU64::from_ptr(self.checked(offset, 8).cast()) };
+        match word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(change(old))) {
+            Ok(old) | Err(old) => old,
+        }
+    }
+
+    /// Asks for huge pages where the kernel gives them to memory of this kind; where it does not, nothing changes.
+    pub fn prefer_huge_pages(&self) {
+        // A kernel without huge pages for shared memory refuses the advice, and small pages are right then.
+        let _ = self.advise(libc::MADV_HUGEPAGE);
     }
 
     /// Backs every page now, so that later accesses do not enter the kernel.
@@ -323,9 +381,38 @@ mod tests {
     }
 
     #[test]
+    fn pieces_of_a_file_lie_where_they_are_put() {
+        let fd = create_memfd(c"yonder-test", 4 * PAGE_BYTES).unwrap();
+        let whole = Mapping::shared(fd.as_fd(), 4 * PAGE_BYTES).unwrap();
+        let pieces = Mapping::reserved(8 * PAGE_BYTES).unwrap();
+        let page = PAGE_BYTES as u64;
+        pieces.map_file(6 * page, fd.as_fd(), page, PAGE_BYTES).unwrap();
+        pieces.map_file(7 * page, fd.as_fd(), 0, PAGE_BYTES).unwrap();
+        pieces.write(7 * page - 2, b"abcd");
+        let mut back = [0; 2];
+        whole.read(2 * page - 2, &mut back);
+        assert_eq!(&back, b"ab");
+        whole.read(0, &mut back);
+        assert_eq!(&back, b"cd");
+        pieces.unmap_file(6 * page, PAGE_BYTES).unwrap();
+        assert!(pieces.map_file(0, fd.as_fd(), 1, PAGE_BYTES).is_err(), "a file is mapped by pages");
+    }
+
+    #[test]
     #[should_panic(expected = "bytes at 8190 of 8192")]
     fn out_of_bounds_is_refused() {
         Mapping::anonymous(2 * PAGE_BYTES).unwrap().write(8190, b"abc");
+    }
+
+    #[test]
+    fn updates_of_one_word_are_steps() {
+        let mapping = Mapping::anonymous(PAGE_BYTES).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..1000).for_each(|_| drop(mapping.update_u64(8, |old| old + 1))));
+            }
+        });
+        assert_eq!(mapping.update_u64(8, |_| 0), 4000);
     }
 
     #[test]

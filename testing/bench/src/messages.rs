@@ -1,4 +1,4 @@
-//! Messages of the wire protocol: a request for a page and the reply that carries it, composed and taken apart.
+//! Messages of the wire protocol: a request for a page and the answer that carries it, composed and taken apart.
 
 use std::hint::black_box;
 
@@ -8,8 +8,8 @@ use yonder_wire::{HEADER_BYTES, Header, Kind, MESSAGE_BYTES_MAX, MessageBuffer, 
 
 /// The benchmarks of this file.
 pub fn benches(criterion: &mut Criterion) {
-    let request = Header::request(Kind::Read, 77, 5 << 20, PAGE_BYTES as u64);
-    let reply = request.answer(Kind::ReadReply);
+    let request = Header::request(Kind::Read, 77, 5 << 20, PAGE_BYTES as u32);
+    let answer = request.answer(1_000_000, PAGE_BYTES as u32);
     let page: Vec<u8> = (0..PAGE_BYTES).map(|byte| (byte * 7) as u8).collect();
     let mut buffer = MessageBuffer::new(MESSAGE_BYTES_MAX);
     let mut group = criterion.benchmark_group("wire");
@@ -22,14 +22,14 @@ pub fn benches(criterion: &mut Criterion) {
         });
     });
     group.throughput(Throughput::Bytes((HEADER_BYTES + PAGE_BYTES) as u64));
-    group.bench_function("compose a reply with a page", |bencher| {
+    group.bench_function("compose an answer with a page", |bencher| {
         bencher.iter(|| {
             buffer.clear();
-            buffer.compose(black_box(&reply), |payload| payload.copy_from_slice(&page)).expect("the buffer is empty");
+            buffer.compose(black_box(&answer), |payload| payload.copy_from_slice(&page)).expect("the buffer is empty");
         });
     });
-    let sealed = [&reply.seal(&page)[..], &page].concat();
-    group.bench_function("split and verify a reply with a page", |bencher| {
+    let sealed = [&answer.seal(&page)[..], &page].concat();
+    group.bench_function("split and verify an answer with a page", |bencher| {
         bencher.iter(|| {
             let message = split(black_box(&sealed)).expect("it is well formed").expect("it is complete");
             message.verify().expect("it is intact");

@@ -1,5 +1,8 @@
 //! `yonder bench`: one benchmark, its table or its JSON.
 
+mod launch;
+mod remote;
+
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -7,8 +10,9 @@ use yonder::{Access, Deadlines};
 use yonder_bench::array::{Array, ArrayResult, ArraySettings};
 use yonder_bench::fault::FaultSettings;
 use yonder_bench::reclaim::ReclaimSettings;
+use yonder_bench::rread::Direction;
 use yonder_bench::soak::SoakSettings;
-use yonder_bench::{fault, reclaim, soak, switch};
+use yonder_bench::{fault, reclaim, scale_clients, soak, switch};
 
 use crate::args::{ArrayArgs, BenchArgs, BenchWhat, FaultArgs, MemoryArgs, ReclaimArgs, SoakArgs, SwitchArgs};
 use crate::output::{Bar, json_line, line};
@@ -21,6 +25,13 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Fault(args) => run_fault(args)?,
         BenchWhat::Reclaim(args) => run_reclaim(args)?,
         BenchWhat::Soak(args) => run_soak(args)?,
+        BenchWhat::Rread(args) => remote::run_rread(args)?,
+        BenchWhat::Rwrite(args) => remote::run_access(args, Direction::Write)?,
+        BenchWhat::Ralloc(args) => remote::run_ralloc(args)?,
+        BenchWhat::ScaleClients(args) => remote::run_scale_clients(args)?,
+        BenchWhat::ScalePages(args) => remote::run_scale_pages(args)?,
+        BenchWhat::ScaleClient(args) => scale_clients::run_client(&launch::client_task(args))?,
+        BenchWhat::Guarded(args) => launch::become_guarded(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

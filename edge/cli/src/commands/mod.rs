@@ -1,6 +1,7 @@
 //! A file for each subcommand.
 
 pub(crate) mod bench;
+pub(crate) mod controller;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod kv;

@@ -1,11 +1,13 @@
 //! `yonder node`: a memory node, until it is told to end.
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 
 use yonder::units::format_bytes;
+use yonder_controller::LinkCondition;
 use yonder_metrics::{Extra, ExtraKind, Sample};
-use yonder_node::{Node, NodeConfig, NodeStats};
+use yonder_node::{ControllerConfig, Node, NodeConfig, NodeStats, Polling};
 
 use crate::args::NodeArgs;
 
@@ -14,19 +16,53 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
     ctrlc::set_handler(move || {
         let _ = stop.send(());
     })?;
-    let node = Arc::new(Node::start(NodeConfig::new(args.listen.0.clone(), args.memory))?);
+    let node = Arc::new(Node::start(config(args))?);
     let addresses: Vec<String> = node.addresses().iter().map(ToString::to_string).collect();
-    eprintln!("yonder node: lending {} on {}; Ctrl-C ends it", format_bytes(args.memory), addresses.join(", "));
+    let joined = args.controller.as_ref().map_or_else(String::new, |at| format!(", for the controller at {at}"));
+    let (memory, addresses) = (format_bytes(args.memory), addresses.join(", "));
+    eprintln!("yonder node: lending {memory} on {addresses}{joined}; Ctrl-C ends it");
     let for_metrics = Arc::clone(&node);
-    let sample = move || Sample { extra: metrics(&for_metrics.stats()), ..Sample::default() };
+    let sample = move || {
+        let mut extra = metrics(&for_metrics.stats());
+        extra.extend(for_metrics.controller().map(|link| link_metric(&link)));
+        Sample { extra, ..Sample::default() }
+    };
     let server = args.metrics.as_deref().map(|address| yonder_metrics::serve(address, Arc::new(sample))).transpose()?;
     if let Some(server) = &server {
         eprintln!("yonder node: metrics on {}", server.address());
     }
     stopped.recv()?;
     let stats = node.stats();
+    if args.controller.is_some() && stats.allocated_bytes > 0 {
+        let gone = format_bytes(stats.allocated_bytes);
+        eprintln!(
+            "yonder node: {gone} that were in use are gone; `yonder controller drain` empties a node before it ends"
+        );
+    }
     eprintln!("yonder node: {} reads and {} writes served", stats.reads, stats.writes);
     Ok(ExitCode::SUCCESS)
+}
+
+fn config(args: &NodeArgs) -> NodeConfig {
+    NodeConfig {
+        page_bytes: args.page_size,
+        data_threads: args.data_threads.and_then(NonZeroUsize::new),
+        controller: args
+            .controller
+            .as_ref()
+            .map(|addresses| ControllerConfig { addresses: addresses.to_string(), region_bytes: args.region_size }),
+        polling: if args.busy_poll { Polling::Busy } else { Polling::Sleep },
+        ..NodeConfig::new(args.listen.0.clone(), args.memory)
+    }
+}
+
+fn link_metric(link: &LinkCondition) -> Extra {
+    let help = "Whether the node is registered at its controller: 1 if it is.";
+    let value = match link {
+        LinkCondition::Connected => 1,
+        LinkCondition::Reconnecting(_) => 0,
+    };
+    Extra { name: "yonder_node_controller_connected", help, kind: ExtraKind::Gauge, value }
 }
 
 fn metrics(stats: &NodeStats) -> Vec<Extra> {
@@ -34,6 +70,12 @@ fn metrics(stats: &NodeStats) -> Vec<Extra> {
     vec![
         metric("yonder_node_reads_total", ExtraKind::Counter, stats.reads, "Reads answered."),
         metric("yonder_node_writes_total", ExtraKind::Counter, stats.writes, "Writes applied."),
+        metric("yonder_node_atomics_total", ExtraKind::Counter, stats.atomics, "Atomic operations applied."),
+        metric("yonder_node_slow_requests_total", ExtraKind::Counter, stats.slow_requests, "Allocations and the like."),
+        metric("yonder_node_calls_total", ExtraKind::Counter, stats.calls, "Calls of offloads answered."),
+        metric("yonder_node_bad_datagrams_total", ExtraKind::Counter, stats.bad_datagrams, "Datagrams dropped."),
+        metric("yonder_node_spaces", ExtraKind::Gauge, stats.spaces, "Address spaces now."),
+        metric("yonder_node_own_bytes", ExtraKind::Gauge, stats.own_bytes, "Bytes of the node's own tables."),
         metric("yonder_node_read_bytes_total", ExtraKind::Counter, stats.read_bytes, "Bytes sent."),
         metric("yonder_node_written_bytes_total", ExtraKind::Counter, stats.written_bytes, "Bytes received."),
         metric("yonder_node_errors_total", ExtraKind::Counter, stats.errors, "Requests refused."),

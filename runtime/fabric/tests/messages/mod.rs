@@ -3,7 +3,7 @@
 //! The fabric's tests play the node with it, the node's tests play clients; the node's include this file by its path,
 //! for a crate that both could use would stand outside the layers.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -33,19 +33,32 @@ impl Messages {
     /// The next message, or `None` if the other side has closed the connection.
     pub(crate) fn receive(&mut self) -> Option<(Header, Vec<u8>)> {
         loop {
-            if let Some(message) = self.received.message().unwrap() {
-                let (got, bytes) = ((message.header, message.payload.to_vec()), message.bytes());
-                message.verify().unwrap();
-                self.received.consume(bytes);
-                return Some(got);
+            if let Some(message) = self.take() {
+                return Some(message);
             }
-            match self.stream.read(self.received.room()) {
+            match self.fill() {
                 Ok(0) => return None,
-                Ok(bytes) => self.received.received(bytes),
+                Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
                 Err(error) => panic!("{error}"),
             }
         }
+    }
+
+    /// The next message, if it has been received.
+    pub(crate) fn take(&mut self) -> Option<(Header, Vec<u8>)> {
+        let message = self.received.message().unwrap()?;
+        let (got, bytes) = ((message.header, message.payload.to_vec()), message.bytes());
+        message.verify().unwrap();
+        self.received.consume(bytes);
+        Some(got)
+    }
+
+    /// Receives once, and returns how much.
+    pub(crate) fn fill(&mut self) -> io::Result<usize> {
+        let bytes = self.stream.read(self.received.room())?;
+        self.received.received(bytes);
+        Ok(bytes)
     }
 }
 

@@ -1,23 +1,21 @@
 //! What is written is what is read: every fabric against a model, with many operations outstanding.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use yonder_fabric::{Module, PostError, QueuePair, ReadInto, RemoteAddress, Status, WorkId};
-use yonder_node::{Listen, Node, NodeConfig};
+use yonder_node::Listen;
 use yonder_units::FrameIndex;
 
+use crate::lossy::{Faults, LossyProxy};
 use crate::proxy::Proxy;
-use crate::testbed::{Client, Dice, PAGE, address, page, tcp_node};
+use crate::testbed::{
+    Client, Dice, NETWORKS, Network, PAGE, address, node, node_at, page, shm_node, tcp_node, wait_for,
+};
 
 const PAGES: u64 = 48;
 const FRAMES: u64 = 40;
 /// What a frame of a cancelled operation is filled with; no page ever has it.
 const TABOO: u8 = 0xff;
-
-pub(crate) fn shm_node(folder: &Path, pages: u64) -> Node {
-    Node::start(NodeConfig::new(vec![Listen::Shm(folder.join("node.sock"))], pages * PAGE)).unwrap()
-}
 
 struct Doing {
     page: u64,
@@ -26,29 +24,34 @@ struct Doing {
     stores: Option<u8>,
 }
 
-/// Random reads, writes and cancellations, never two on one page or frame, checked against a table of values.
-fn agrees_with_a_model(url: &str, steps: u32, seed: u64) {
+/// So many random reads and writes, some of them cancelled, never two on one page or frame, checked against a table of
+/// values.
+fn agrees_with_a_model(url: &str, operations: u32, seed: u64) {
     let mut client = Client::new(url, FRAMES as usize);
     let start = client.allocate(PAGES);
     let mut dice = Dice(seed);
     let mut model: Vec<Vec<u8>> = vec![vec![0]; PAGES as usize];
     let mut doing: HashMap<WorkId, Doing> = HashMap::new();
     let mut taboo: Vec<u32> = Vec::new();
-    for step in 0..steps {
+    let mut posted = 0;
+    while posted < operations {
         let (number, frame) = (dice.below(PAGES), dice.below(FRAMES) as u32);
         let busy = doing.values().any(|other| other.page == number || other.frame == frame);
         if !busy && dice.below(3) == 0 {
             taboo.retain(|other| *other != frame);
-            let value = (step % 255) as u8;
+            let value = (posted % 255) as u8;
             client.fill(frame, value);
             let id = client.write(page(start, number), frame);
             doing.insert(id, Doing { page: number, frame, stores: Some(value) });
+            posted += 1;
         } else if !busy {
             taboo.retain(|other| *other != frame);
             let id = client.read(page(start, number), frame);
             doing.insert(id, Doing { page: number, frame, stores: None });
+            posted += 1;
         }
-        if dice.below(20) == 0
+        if !busy
+            && dice.below(20) == 0
             && let Some(id) = doing.keys().min_by_key(|id| id.0).copied()
         {
             client.queue_pair.cancel(id);
@@ -93,20 +96,42 @@ fn settle(client: &mut Client, doing: &mut HashMap<WorkId, Doing>, model: &mut [
 }
 
 #[test]
-fn tcp_agrees_with_a_model() {
-    let node = tcp_node(2 * PAGES);
-    agrees_with_a_model(&node.addresses()[0].to_string(), 20_000, 1);
-    let stats = node.stats();
-    assert!(stats.reads > 300 && stats.writes > 100 && stats.errors == 0, "{stats:?}");
-    assert_eq!(stats.read_bytes, stats.reads * PAGE);
+fn networks_agree_with_a_model() {
+    for network in NETWORKS {
+        let node = node(network, 2 * PAGES);
+        agrees_with_a_model(&node.addresses()[0].to_string(), 5000, 1);
+        let stats = node.stats();
+        assert!(stats.reads > 3000 && stats.writes > 1000 && stats.errors == 0, "{network:?}: {stats:?}");
+        assert_eq!(stats.read_bytes, stats.reads * PAGE);
+        assert_eq!((stats.bad_peers, stats.bad_datagrams), (0, 0));
+    }
+}
+
+/// Datagrams that are lost, repeated, late and out of order change nothing but the time that it takes.
+#[test]
+fn udp_agrees_with_a_model_when_the_network_is_bad() {
+    let node = node(Network::Udp, 4 * PAGES);
+    let roads = [
+        (800, Faults::USUAL),
+        (800, Faults::USUAL),
+        (200, Faults { lost: 150, ..Faults::USUAL }),
+        (200, Faults { lost: 0, repeated: 300, late: 300 }),
+    ];
+    for (seed, (operations, faults)) in (1..).zip(roads) {
+        let proxy = LossyProxy::to(&address(&node), faults, seed);
+        agrees_with_a_model(&proxy.url(), operations, 20 + seed);
+        let (lost, repeated, late) = proxy.faults();
+        assert!(repeated > 5 && late > 5 && (lost > 5 || faults.lost == 0), "{lost}, {repeated}, {late}");
+    }
+    assert_eq!(node.stats().bad_datagrams, 0);
 }
 
 #[test]
 fn tcp_agrees_with_a_model_when_the_stream_is_cut_in_odd_places() {
     let node = tcp_node(4 * PAGES);
-    for (piece_max, steps) in [(7, 60), (100, 500), (4200, 3000), (30_011, 3000)] {
+    for (piece_max, operations) in [(7, 30), (100, 200), (4200, 1000), (30_011, 1000)] {
         let proxy = Proxy::to(address(&node), piece_max);
-        agrees_with_a_model(&proxy.url(), steps, piece_max);
+        agrees_with_a_model(&proxy.url(), operations, piece_max);
     }
     assert_eq!(node.stats().bad_peers, 0);
 }
@@ -115,18 +140,19 @@ fn tcp_agrees_with_a_model_when_the_stream_is_cut_in_odd_places() {
 fn shm_agrees_with_a_model() {
     let folder = tempfile::tempdir().unwrap();
     let node = shm_node(folder.path(), 2 * PAGES);
-    agrees_with_a_model(&node.addresses()[0].to_string(), 20_000, 3);
+    agrees_with_a_model(&node.addresses()[0].to_string(), 10_000, 3);
 }
 
 #[test]
-fn two_transports_of_one_node_serve_side_by_side() {
+fn all_transports_of_one_node_serve_side_by_side() {
     let folder = tempfile::tempdir().unwrap();
-    let listen = vec![Listen::Tcp("127.0.0.1:0".into()), Listen::Shm(folder.path().join("node.sock"))];
-    let node = Node::start(NodeConfig::new(listen, 4 * PAGES * PAGE)).unwrap();
+    let shm = Listen::Shm(folder.path().join("node.sock"));
+    let listen = vec![Network::Tcp.listen("127.0.0.1:0"), shm, Network::Udp.listen("127.0.0.1:0")];
+    let node = node_at(listen, 6 * PAGES);
     let urls: Vec<String> = node.addresses().iter().map(ToString::to_string).collect();
     std::thread::scope(|scope| {
-        for (seed, url) in urls.iter().cycle().take(4).enumerate() {
-            scope.spawn(move || agrees_with_a_model(url, 3000, 10 + seed as u64));
+        for (seed, url) in urls.iter().cycle().take(6).enumerate() {
+            scope.spawn(move || agrees_with_a_model(url, 1000, 10 + seed as u64));
         }
     });
 }
@@ -149,7 +175,7 @@ fn is_bounded(client: &mut Client, start: RemoteAddress) {
 #[test]
 fn queue_pairs_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
-    for node in [tcp_node(1), shm_node(folder.path(), 1)] {
+    for node in [node(Network::Tcp, 1), node(Network::Udp, 1), shm_node(folder.path(), 1)] {
         let mut client = Client::of(&node, 1);
         let start = client.allocate(1);
         is_bounded(&mut client, start);
@@ -159,7 +185,11 @@ fn queue_pairs_are_bounded() {
 
 #[test]
 fn a_write_is_seen_through_another_queue_pair_once_it_is_done() {
-    let node = tcp_node(8);
+    NETWORKS.into_iter().for_each(is_seen_through_another_queue_pair);
+}
+
+fn is_seen_through_another_queue_pair(network: Network) {
+    let node = node(network, 8);
     let mut client = Client::of(&node, 8);
     let mut other: Box<dyn QueuePair> =
         client.fabric.queue_pair(Module::WriteBack, std::sync::Arc::clone(&client.frames)).unwrap();
@@ -169,7 +199,7 @@ fn a_write_is_seen_through_another_queue_pair_once_it_is_done() {
         client.fill(1, turn as u8);
         other.post_write(WorkId(turn), address, FrameIndex(1), yonder_clock::now()).unwrap();
         let mut completions = Vec::with_capacity(1);
-        crate::testbed::wait_for(|| {
+        wait_for(|| {
             other.poll(yonder_clock::now(), &mut completions);
             completions.pop()
         });

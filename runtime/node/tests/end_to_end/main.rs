@@ -1,13 +1,19 @@
-//! A memory node and its clients, end to end: data against a model, failures, bad peers, and bytes cut in odd places.
+//! A memory node and its clients, end to end: data against a model, failures, bad peers, and networks that lose, repeat and
+//! cut.
 //!
-//! `testbed` starts nodes and drives queue pairs; `proxy` stands between a client and a node. No test sleeps: they poll
-//! until something has happened, and fail after [`testbed::PATIENCE`].
+//! `testbed` starts nodes and drives queue pairs; `raw` is a client of single messages; `proxy` and `lossy` stand between a
+//! client and a node. No test sleeps: they poll until something has happened, and fail after [`testbed::PATIENCE`].
 
 mod data;
+mod datagrams;
 mod failure;
+mod lossy;
 mod memory;
 #[path = "../../../fabric/tests/messages/mod.rs"]
 mod messages;
+mod once;
 mod peers;
 mod proxy;
+mod raw;
+mod spaces;
 mod testbed;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,15 +19,44 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of a page, as addresses count them.
 pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
 
-/// A node of `pages` on a free port, which forgets clients at once, with as many data threads as there may be races for.
-pub(crate) fn tcp_node(pages: u64) -> Node {
-    node_at("127.0.0.1:0", pages, Duration::ZERO)
+/// The transports over which requests are messages.
+pub(crate) const NETWORKS: [Network; 2] = [Network::Tcp, Network::Udp];
+
+/// A transport over which requests are messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Network {
+    Tcp,
+    Udp,
 }
 
-/// A node at `address`.
-pub(crate) fn node_at(address: &str, pages: u64, grace: Duration) -> Node {
-    let mut config = NodeConfig::new(vec![Listen::Tcp(address.to_owned())], pages * PAGE);
-    config.grace = grace;
+impl Network {
+    pub(crate) fn listen(self, address: &str) -> Listen {
+        match self {
+            Self::Tcp => Listen::Tcp(address.to_owned()),
+            Self::Udp => Listen::Udp(address.to_owned()),
+        }
+    }
+}
+
+/// A node of `pages` on a free port.
+pub(crate) fn node(network: Network, pages: u64) -> Node {
+    node_at(vec![network.listen("127.0.0.1:0")], pages)
+}
+
+/// A node of `pages` on a free port for streams.
+pub(crate) fn tcp_node(pages: u64) -> Node {
+    node(Network::Tcp, pages)
+}
+
+/// A node of `pages` with a socket in `folder`.
+pub(crate) fn shm_node(folder: &Path, pages: u64) -> Node {
+    node_at(vec![Listen::Shm(folder.join("node.sock"))], pages)
+}
+
+/// A node at these addresses, with small pages, and as many data threads as there may be races for.
+pub(crate) fn node_at(listen: Vec<Listen>, pages: u64) -> Node {
+    let mut config = NodeConfig::new(listen, pages * PAGE);
+    config.page_bytes = Some(PAGE);
     config.data_threads = NonZeroUsize::new(2);
     // A port that a test has just freed may need a moment.
     wait_for(|| Node::start(config.clone()).ok())
@@ -35,7 +65,7 @@ pub(crate) fn node_at(address: &str, pages: u64, grace: Duration) -> Node {
 /// The first address of `node`, without its scheme.
 pub(crate) fn address(node: &Node) -> String {
     match &node.addresses()[0] {
-        Listen::Tcp(address) => address.clone(),
+        Listen::Tcp(address) | Listen::Udp(address) => address.clone(),
         Listen::Shm(path) => path.display().to_string(),
     }
 }

@@ -1,0 +1,79 @@
+//! [`Server`]: a peer in a process of its own, on a port of its own, without persistence.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::dialect::{Dialect, PeerFlow};
+use crate::BenchError;
+use crate::children::{Child, Launch};
+
+/// Memory that memcached may use, in MiB: more than all items take.
+const MEMCACHED_MIB: &str = "4096";
+
+/// A running peer.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) dialect: Dialect,
+    pub(super) child: Child,
+    pub(super) address: SocketAddr,
+}
+
+impl Server {
+    /// Starts a peer; `None` if it is not installed.
+    pub(super) fn start(dialect: Dialect, launch: &dyn Launch) -> Result<Option<Self>, BenchError> {
+        let Some(program) = find(dialect.program()) else { return Ok(None) };
+        // The port may be taken by another program before the peer has it; then the peer ends, and that is said.
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let mut command = launch.guarded(&program);
+        add_arguments(dialect, address.port(), &mut command);
+        let mut child = Child::start(&mut command, dialect.program())?;
+        child.connect(address)?;
+        Ok(Some(Self { dialect, child, address }))
+    }
+
+    /// A connection for values of `bytes` bytes, at most `depth` at a time.
+    pub(super) fn connect(&mut self, bytes: usize, depth: usize) -> Result<PeerFlow, BenchError> {
+        PeerFlow::new(self.dialect, self.child.connect(self.address)?, bytes, depth)
+    }
+}
+
+fn add_arguments(dialect: Dialect, port: u16, command: &mut Command) {
+    let port = port.to_string();
+    match dialect {
+        Dialect::Redis => command.args([
+            "--port",
+            &port,
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--daemonize",
+            "no",
+        ]),
+        Dialect::Memcached => {
+            command.args(["-p", &port, "-U", "0", "-l", "127.0.0.1", "-m", MEMCACHED_MIB]);
+            // Root has to say as whom it wants to serve.
+            if rustix::process::geteuid().is_root() { command.args(["-u", "root"]) } else { command }
+        }
+    };
+}
+
+/// The program's path, if it is on the search path.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_on_the_search_path_or_not() {
+        assert!(find("sh").is_some());
+        assert_eq!(find("no-program-has-this-name"), None);
+    }
+}

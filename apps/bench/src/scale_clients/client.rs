@@ -1,0 +1,171 @@
+//! What a client process of `bench scale-clients` does, and how it reports: [`Report`], in lines.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use yonder::clib::{ClibError, Permission, Process, ProcessConfig, Thread};
+use yonder::units::Nanos;
+
+use super::ClientTask;
+use crate::BenchError;
+use crate::flow::{check, stamp};
+
+/// Bytes of a client's page.
+pub(super) const PAGE_BYTES: u64 = 4 << 10;
+/// Latencies in one line: it must be shorter than the 4096 bytes that a pipe keeps whole.
+const LATENCIES_PER_LINE: usize = 300;
+/// Digits of a latency and the space before it, at most: longer ones are cut to what fits.
+const LATENCY_NS_MAX: Nanos = 999_999_999_999;
+/// Reads before the first that counts.
+const WARM_UP_READS: usize = 20;
+/// The item that every page begins with.
+const ITEM: u64 = 1;
+
+const _: () = assert!("some ".len() + LATENCIES_PER_LINE * 13 < 4096);
+
+/// A line of a client process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Report {
+    /// It waits for the beginning.
+    Ready,
+    /// Some latencies, in nanoseconds.
+    Latencies(Vec<Nanos>),
+    /// It has ended; so many reads have failed.
+    Done(u64),
+}
+
+impl Report {
+    pub(super) fn parse(line: &str) -> Result<Self, BenchError> {
+        let bad = || BenchError::Child(format!("a client process reports '{line}'"));
+        match line.split_once(' ').unwrap_or((line, "")) {
+            ("ready", "") => Ok(Self::Ready),
+            ("some", rest) => {
+                let latencies = rest.split(' ').map(str::parse).collect::<Result<_, _>>();
+                latencies.map(Self::Latencies).map_err(|_| bad())
+            }
+            ("done", errors) => errors.parse().map(Self::Done).map_err(|_| bad()),
+            ("failed", cause) => Err(BenchError::Child(format!("a client process failed: {cause}"))),
+            _ => Err(bad()),
+        }
+    }
+
+    fn line(&self) -> String {
+        match self {
+            Self::Ready => "ready\n".to_owned(),
+            Self::Latencies(latencies) => {
+                let numbers: Vec<_> = latencies.iter().map(|took| took.min(&LATENCY_NS_MAX).to_string()).collect();
+                format!("some {}\n", numbers.join(" "))
+            }
+            Self::Done(errors) => format!("done {errors}\n"),
+        }
+    }
+}
+
+/// The body of a client process. What goes wrong is reported as well.
+pub fn run(task: &ClientTask) -> Result<(), BenchError> {
+    // The output is not buffered: each line is one write, which the pipe keeps whole.
+    let mut output = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
+    let result = work(task, &mut std::io::stdin(), &mut output);
+    if let Err(error) = &result {
+        output.write_all(format!("failed {error}\n").as_bytes())?;
+    }
+    result
+}
+
+/// Gives a page its content.
+pub(super) fn prepare_page(thread: &mut Thread, address: u64) -> Result<(), BenchError> {
+    let mut content = [0; 8];
+    stamp(ITEM, &mut content);
+    Ok(thread.rwrite(address, &content)?)
+}
+
+fn work(task: &ClientTask, begin: &mut dyn Read, output: &mut dyn Write) -> Result<(), BenchError> {
+    let config = ProcessConfig { pending_max: 1, ..ProcessConfig::default() };
+    let process = match task.shared {
+        Some((ticket, _)) => Process::open_with(&task.node, ticket, config)?,
+        None => Process::create_with(&task.node, config)?,
+    };
+    let mut thread = process.thread()?;
+    let address = match task.shared {
+        Some((_, address)) => address,
+        None => {
+            let address = thread.ralloc(PAGE_BYTES, Permission::ReadWrite)?;
+            prepare_page(&mut thread, address)?;
+            address
+        }
+    };
+    let mut buffer = vec![0; task.read_bytes];
+    for _ in 0..WARM_UP_READS {
+        thread.rread(address, &mut buffer)?;
+    }
+    output.write_all(Report::Ready.line().as_bytes())?;
+    begin.read_to_end(&mut Vec::new())?;
+    let (latencies, errors) = read_at_its_pace(task, &mut thread, address, &mut buffer);
+    for some in latencies.chunks(LATENCIES_PER_LINE) {
+        output.write_all(Report::Latencies(some.to_vec()).line().as_bytes())?;
+    }
+    output.write_all(Report::Done(errors).line().as_bytes())?;
+    Ok(())
+}
+
+fn read_at_its_pace(task: &ClientTask, thread: &mut Thread, address: u64, buffer: &mut [u8]) -> (Vec<Nanos>, u64) {
+    let start = yonder::clock::now();
+    let nanos = |time: Duration| time.as_nanos() as Nanos;
+    let (mut due, until) = (start + nanos(task.first), start + nanos(task.duration));
+    let (mut latencies, mut errors) = (Vec::new(), 0);
+    while due < until {
+        std::thread::sleep(Duration::from_nanos(due.saturating_sub(yonder::clock::now())));
+        let sent = yonder::clock::now();
+        let read: Result<(), ClibError> = thread.rread(address, buffer);
+        if read.is_ok() && check(ITEM, buffer).is_ok() {
+            latencies.push(yonder::clock::now() - sent);
+        } else {
+            errors += 1;
+        }
+        due += nanos(task.period).max(1);
+    }
+    // One that ends disturbs others, which may have reads to make.
+    std::thread::sleep(Duration::from_nanos(until.saturating_sub(yonder::clock::now())));
+    (latencies, errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::in_process::node;
+
+    #[test]
+    fn reports_survive_their_lines() {
+        for report in [Report::Ready, Report::Latencies(vec![1, 22, 333]), Report::Done(7)] {
+            assert_eq!(Report::parse(report.line().trim_end()).unwrap(), report);
+        }
+        for bad in ["", "ready 1", "some", "some 1 x", "done", "failed no node", "what"] {
+            assert!(Report::parse(bad).is_err(), "{bad}");
+        }
+        let longest = Report::Latencies(vec![Nanos::MAX; LATENCIES_PER_LINE]).line();
+        assert!(longest.len() < 4096);
+    }
+
+    #[test]
+    fn a_client_reads_at_its_pace_and_reports() {
+        let (_node, url) = node(16 << 20, Some(PAGE_BYTES));
+        let task = ClientTask {
+            node: url,
+            shared: None,
+            read_bytes: 16,
+            period: Duration::from_micros(20),
+            first: Duration::from_micros(5),
+            duration: Duration::from_millis(20),
+        };
+        let mut output = Vec::new();
+        work(&task, &mut std::io::empty(), &mut output).unwrap();
+        let reports: Vec<_> =
+            String::from_utf8(output).unwrap().lines().map(|line| Report::parse(line).unwrap()).collect();
+        assert_eq!((reports.first(), reports.last()), (Some(&Report::Ready), Some(&Report::Done(0))));
+        let counted: usize =
+            reports.iter().map(|report| if let Report::Latencies(some) = report { some.len() } else { 0 }).sum();
+        assert_eq!(counted, 1000, "every read that is due is made");
+    }
+}

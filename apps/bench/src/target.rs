@@ -1,0 +1,152 @@
+//! [`Target`]: the memory node that a benchmark measures, one that is there or one that is started for it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use yonder::clib::{Process, ProcessConfig};
+
+use crate::BenchError;
+use crate::children::{Launch, NodeChild, own_cpu_time};
+
+/// Which node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NodeChoice {
+    /// The one at this URL.
+    At(String),
+    /// One in a process of its own, started for the benchmark.
+    Started(Transport, NodePolling),
+}
+
+/// How a node that is started is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transport {
+    /// Datagrams over loopback.
+    Udp,
+    /// A connection over loopback.
+    Tcp,
+    /// A socket in the file system.
+    Shm,
+}
+
+/// What the threads of a node that is started do while there is nothing to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodePolling {
+    /// They sleep.
+    Sleep,
+    /// They ask again and again.
+    Busy,
+}
+
+/// A node to be started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeTask {
+    /// Where it listens.
+    pub listen: String,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes of a page; `None` leaves it to the node.
+    pub page_bytes: Option<u64>,
+    /// What its threads do while there is nothing to do.
+    pub polling: NodePolling,
+}
+
+/// A node, and the folder with its socket.
+#[derive(Debug)]
+pub(crate) struct Target {
+    url: String,
+    pub(crate) node: Option<NodeChild>,
+    folder: Option<PathBuf>,
+}
+
+/// CPU time used until some moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CpuTimes {
+    client: Duration,
+    /// None for a node that was there.
+    server: Option<Duration>,
+}
+
+impl Target {
+    /// A node with `memory` bytes in pages of `page_bytes`. One that is there has what it has.
+    pub(crate) fn new(
+        choice: &NodeChoice,
+        launch: &dyn Launch,
+        memory: u64,
+        page_bytes: Option<u64>,
+    ) -> Result<Self, BenchError> {
+        let (transport, polling) = match choice {
+            NodeChoice::At(url) => return Ok(Self { url: url.clone(), node: None, folder: None }),
+            NodeChoice::Started(transport, polling) => (*transport, *polling),
+        };
+        let mut folder = None;
+        let listen = match transport {
+            Transport::Udp => "udp://127.0.0.1:0".to_owned(),
+            Transport::Tcp => "tcp://127.0.0.1:0".to_owned(),
+            Transport::Shm => {
+                let path = std::env::temp_dir().join(format!("yonder-bench-{}", std::process::id()));
+                std::fs::create_dir_all(&path)?;
+                format!("shm://{}", folder.insert(path).join("node.sock").display())
+            }
+        };
+        let mut target = Self { url: listen.clone(), node: None, folder };
+        let node = NodeChild::start(launch, &NodeTask { listen, memory, page_bytes, polling })?;
+        target.url.clone_from(&node.url);
+        target.node = Some(node);
+        Ok(target)
+    }
+
+    /// The node's URL.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// An address space on the node, for threads with at most `pending_max` operations that spin for `spin`.
+    pub(crate) fn process(&self, pending_max: usize, spin: Duration) -> Result<Process, BenchError> {
+        Ok(Process::create_with(&self.url, ProcessConfig { pending_max, spin, ..ProcessConfig::default() })?)
+    }
+
+    /// CPU time that this process and the node have used until now.
+    pub(crate) fn cpu_times(&self) -> Result<CpuTimes, BenchError> {
+        let server = self.node.as_ref().map(|node| node.child.cpu_time()).transpose()?;
+        Ok(CpuTimes { client: own_cpu_time(), server })
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // The node removes its socket as it ends.
+        self.node = None;
+        if let Some(folder) = &self.folder {
+            // What is left of the folder is in the system's temporary files.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+}
+
+impl CpuTimes {
+    /// Those of a client and a server.
+    pub(crate) fn new(client: Duration, server: Duration) -> Self {
+        Self { client, server: Some(server) }
+    }
+
+    /// Microseconds that each of `ops` operations took of client and server since `before`.
+    pub(crate) fn per_op(self, before: Self, ops: u64) -> (f64, Option<f64>) {
+        let share =
+            |after: Duration, before: Duration| after.saturating_sub(before).as_secs_f64() * 1e6 / ops.max(1) as f64;
+        let server = self.server.zip(before.server).map(|(after, before)| share(after, before));
+        (share(self.client, before.client), server)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_shared_among_operations() {
+        let times = |client, server| CpuTimes::new(Duration::from_millis(client), Duration::from_millis(server));
+        assert_eq!(times(30, 15).per_op(times(10, 5), 1000), (20.0, Some(10.0)));
+        let unknown = CpuTimes { client: Duration::from_millis(30), server: None };
+        assert_eq!(unknown.per_op(CpuTimes { client: Duration::ZERO, server: None }, 0), (30_000.0, None));
+    }
+}

@@ -1,0 +1,106 @@
+//! [`Capabilities`]: proofs of the right to an address space, which a node checks without remembering whom it gave them.
+//!
+//! A capability is the number of its [`Rights`] in the two top bits, and below it 62 bits of SipHash-2-4 of address space
+//! and rights, under a key that only the node has. Guessing one takes 2^61 requests on average; a keyed checksum that is
+//! not a pseudo-random function would give the key away to whoever asks for enough capabilities.
+
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
+use yonder_wire::{ErrorCode, Rights};
+
+use crate::address::{PID_OF_CONTROLLER_MIN, Pid};
+
+/// Bits of a capability that are hash.
+const HASH_BITS: u32 = 62;
+
+/// Makes and checks capabilities, and draws numbers of address spaces, under one key.
+pub(crate) struct Capabilities {
+    keyed: SipHasher24,
+}
+
+impl Capabilities {
+    /// Under a random key, which nobody else may know.
+    pub(crate) fn new(key: &[u8; 16]) -> Self {
+        Self { keyed: SipHasher24::new_with_key(key) }
+    }
+
+    /// The capability for `rights` to an address space.
+    #[inline]
+    pub(crate) fn of(&self, pid: Pid, rights: Rights) -> u64 {
+        let mut hasher = self.keyed;
+        hasher.write_u64((u64::from(pid.get()) << 8) | rights as u64);
+        ((rights as u64) << HASH_BITS) | (hasher.finish() & ((1 << HASH_BITS) - 1))
+    }
+
+    /// The address space with number `pid`, if `capability` is one for it that includes `needed`.
+    ///
+    /// # Errors
+    /// `BadCapability` if it is not one for this address space, `NotAllowed` if it is one with fewer rights.
+    #[inline]
+    pub(crate) fn check(&self, pid: u32, capability: u64, needed: Rights) -> Result<Pid, ErrorCode> {
+        let pid = Pid::new(pid).ok_or(ErrorCode::BadCapability)?;
+        let rights = Rights::from_number((capability >> HASH_BITS) as u32).ok_or(ErrorCode::BadCapability)?;
+        if self.of(pid, rights) != capability {
+            return Err(ErrorCode::BadCapability);
+        }
+        if rights < needed { Err(ErrorCode::NotAllowed) } else { Ok(pid) }
+    }
+
+    /// A number for an address space that no controller names, as random as the key, other for each `turn`; `None` where it
+    /// would be 0.
+    pub(crate) fn draw(&self, turn: u64) -> Option<Pid> {
+        let mut hasher = self.keyed;
+        // Twice as long as what capabilities are made of, so that neither says anything about the other.
+        hasher.write_u64(turn);
+        hasher.write_u64(turn);
+        Pid::new(hasher.finish() as u32 % PID_OF_CONTROLLER_MIN)
+    }
+}
+
+impl std::fmt::Debug for Capabilities {
+    /// Without the key.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Capabilities")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    const ALL: [Rights; 3] = [Rights::Read, Rights::ReadWrite, Rights::Owner];
+
+    #[test]
+    fn a_capability_proves_its_rights_and_no_others() {
+        let capabilities = Capabilities::new(b"sixteen bytes...");
+        let pid = Pid::new(7).unwrap();
+        for rights in ALL {
+            let capability = capabilities.of(pid, rights);
+            for needed in ALL {
+                let expected = if needed <= rights { Ok(pid) } else { Err(ErrorCode::NotAllowed) };
+                assert_eq!(capabilities.check(7, capability, needed), expected);
+            }
+            let foreign = [(8, capability), (0, capability), (7, capability ^ 1), (7, 0), (7, u64::MAX)];
+            for (pid, capability) in foreign {
+                assert_eq!(capabilities.check(pid, capability, Rights::Read), Err(ErrorCode::BadCapability));
+            }
+            let raised = capability | (3 << HASH_BITS);
+            if raised != capability {
+                assert_eq!(capabilities.check(7, raised, Rights::Read), Err(ErrorCode::BadCapability));
+            }
+            let elsewhere = Capabilities::new(b"another node....");
+            assert_eq!(elsewhere.check(7, capability, Rights::Read), Err(ErrorCode::BadCapability));
+        }
+    }
+
+    #[test]
+    fn numbers_differ() {
+        let capabilities = Capabilities::new(&[3; 16]);
+        let drawn: HashSet<_> = (0..1000).map(|turn| capabilities.draw(turn)).collect();
+        assert!(drawn.len() > 998, "{} of 1000", drawn.len());
+        assert!(drawn.iter().flatten().all(|pid| !pid.is_of_controller()));
+    }
+}

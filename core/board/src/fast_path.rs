@@ -1,0 +1,147 @@
+//! [`FastPath`]: executes reads, writes, atomics, pings and aborts, on a data thread.
+//!
+//! Cost sketch, for a small read: a checksum of 56 bytes and a SipHash of 8 bytes, about 10 ns each; one bucket of the page
+//! table, which is one miss of the cache (about 80 ns) unless it was used lately; the bytes, another; a checksum for the
+//! answer. A write adds a cache line to look for its id and three to keep it. Nothing allocates, nothing is locked, and the
+//! work is bounded by the bytes of the message: a fragment of 64 KiB touches at most 17 pages.
+//!
+//! Anything else goes to the slow path unread: it checks the message itself.
+
+use std::sync::Arc;
+
+use yonder_wire::{AtomicOperation, Body, Direction, ErrorCode, Header, Kind, Message, PAYLOAD_BYTES_MAX, Rights};
+
+use crate::address::Pid;
+use crate::board::{Board, Memory, PageSource};
+use crate::recent::{NodeTime, Recent};
+use crate::reply::{Handled, Reply};
+
+/// A data thread's part of a node. A lane's requests all come to one.
+#[derive(Debug)]
+pub struct FastPath {
+    board: Arc<Board>,
+    /// What was executed: the word's old value, or 0, or why it was refused.
+    recent: Recent<Result<u64, ErrorCode>>,
+}
+
+impl FastPath {
+    pub(crate) fn new(board: Arc<Board>) -> Self {
+        let recent = Recent::new(board.config.recent_max);
+        Self { board, recent }
+    }
+
+    /// Executes one message, and composes the answer at the start of `reply`. `now` is the node's clock, read after the
+    /// message had arrived.
+    ///
+    /// # Panics
+    /// If `reply` has no room for a header.
+    #[inline]
+    pub fn execute(
+        &mut self,
+        message: &Message<'_>,
+        now: NodeTime,
+        memory: &impl Memory,
+        pages: &impl PageSource,
+        reply: &mut [u8],
+    ) -> Handled {
+        let header = &message.header;
+        if header.direction != Direction::Request || header.kind == Kind::Hello {
+            return Handled::Dropped;
+        }
+        if !is_fast(header) {
+            return Handled::Slow;
+        }
+        let reply = Reply::new(header, now, reply);
+        if message.verify().is_err() {
+            return reply.refuse(ErrorCode::Corrupt);
+        }
+        match header.kind {
+            Kind::Read => self.read(header, now, memory, pages, reply),
+            // Who has no right to the address space leaves no trace: the refusal would be the same every time, and what is
+            // remembered of others must not be pushed out by strangers.
+            Kind::Abort => match self.board.capabilities.check(header.pid, header.capability, Rights::Read) {
+                Ok(_) => match self.recent.abort(header, now) {
+                    Ok(executed) => reply.answer(executed),
+                    Err(code) => reply.refuse(code),
+                },
+                Err(code) => reply.refuse(code),
+            },
+            Kind::Write | Kind::Atomic => {
+                let board = &self.board;
+                let pid = match board.capabilities.check(header.pid, header.capability, Rights::ReadWrite) {
+                    Ok(pid) => pid,
+                    Err(code) => return reply.refuse(code),
+                };
+                match self.recent.once(header, now, || change(board, pid, message, now, memory, pages)) {
+                    Ok(old) if header.kind == Kind::Atomic => {
+                        reply.answer_with(header.length, |answer| answer.address = old)
+                    }
+                    Ok(_) => reply.answer(header.length),
+                    Err(code) => reply.refuse(code),
+                }
+            }
+            _ => reply.answer(0),
+        }
+    }
+
+    /// Bytes that this thread's memory of requests takes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.recent.bytes()
+    }
+
+    #[inline]
+    fn read(
+        &self,
+        header: &Header,
+        now: NodeTime,
+        memory: &impl Memory,
+        pages: &impl PageSource,
+        reply: Reply<'_>,
+    ) -> Handled {
+        let length = header.length as usize;
+        if length > PAYLOAD_BYTES_MAX.min(reply.payload.len()) {
+            return reply.refuse(ErrorCode::BadLength);
+        }
+        let read = self.board.capabilities.check(header.pid, header.capability, Rights::Read).and_then(|pid| {
+            self.board.heat.touch(pid, header.address, now);
+            let access = self.board.access(memory, pages);
+            access.read(pid, header.address, &mut reply.payload[..length])
+        });
+        match read {
+            Ok(()) => reply.answer_payload(length),
+            Err(code) => reply.refuse(code),
+        }
+    }
+}
+
+/// Whether a data thread executes such a request. A ping with an address space renews its lease, and an abort with a
+/// fragment's offset gives up a request of the slow path; both are the slow path's.
+#[inline]
+pub(crate) fn is_fast(header: &Header) -> bool {
+    match header.kind {
+        Kind::Ping => header.pid == 0,
+        Kind::Abort => header.fragment_offset == 0,
+        kind => kind.is_fast(),
+    }
+}
+
+/// Executes a write or an atomic that has not been executed before. Returns the old value of the word, or 0.
+#[inline]
+fn change(
+    board: &Board,
+    pid: Pid,
+    message: &Message<'_>,
+    now: NodeTime,
+    memory: &impl Memory,
+    pages: &impl PageSource,
+) -> Result<u64, ErrorCode> {
+    let header = &message.header;
+    board.heat.touch(pid, header.address, now);
+    let access = board.access(memory, pages);
+    if header.kind == Kind::Write {
+        return access.write(pid, header.address, message.payload).map(|()| 0);
+    }
+    let operation = AtomicOperation::from_bytes(message.payload).map_err(|_| ErrorCode::BadLength)?;
+    access.atomic(pid, header.address, operation)
+}

@@ -1,0 +1,173 @@
+//! The slow path's messages: [`SlowPath::execute`].
+//!
+//! Requests that change something are executed once, by the id of their first attempt; the rest is executed as often as it
+//! arrives. Invariant: what was remembered for one kind of request never answers another.
+
+use yonder_wire::{
+    AdoptRequest, AllocateRequest, Allocated, Body, Direction, ErrorCode, Header, Kind, Message, Rights,
+};
+
+use crate::address::Pid;
+use crate::board::{Memory, PageSource, Upkeep};
+use crate::extend_path::{Path, path_of};
+use crate::fast_path::is_fast;
+use crate::recent::NodeTime;
+use crate::reply::{Handled, Reply};
+use crate::slow_path::{Shell, SlowPath};
+
+/// How a request that is executed once has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Done,
+    Created(Pid),
+    Allocated { address: u64, allocated: Allocated },
+}
+
+impl SlowPath {
+    /// Executes one message, and composes the answer at the start of `reply`. `now` is the node's clock, read after the
+    /// message had arrived.
+    ///
+    /// # Panics
+    /// If `reply` has no room for a header.
+    pub fn execute<M: Memory, P: PageSource, U: Upkeep>(
+        &mut self,
+        message: &Message<'_>,
+        now: NodeTime,
+        shell: &mut Shell<'_, M, P, U>,
+        reply: &mut [u8],
+    ) -> Handled {
+        let header = &message.header;
+        if header.direction != Direction::Request || header.kind == Kind::Hello {
+            return Handled::Dropped;
+        }
+        let reply = Reply::new(header, now, reply);
+        if message.verify().is_err() {
+            return reply.refuse(ErrorCode::Corrupt);
+        }
+        // Who has no right to the address space leaves no trace. A space that is to be made has no capability yet.
+        if header.pid != 0
+            && header.kind.is_exactly_once()
+            && header.kind != Kind::CreateSpace
+            && let Err(code) = self.board.capabilities.check(header.pid, header.capability, Rights::Read)
+        {
+            return reply.refuse(code);
+        }
+        match header.kind {
+            _ if path_of(header) == Path::Extend => reply.refuse(ErrorCode::Unsupported),
+            Kind::Read | Kind::Write | Kind::Atomic => reply.refuse(ErrorCode::Unsupported),
+            Kind::Abort if is_fast(header) => reply.refuse(ErrorCode::Unsupported),
+            Kind::Abort => match self.recent.abort(header, now) {
+                Ok(executed) => reply.answer(executed),
+                Err(code) => reply.refuse(code),
+            },
+            Kind::Ping | Kind::Grant | Kind::Translate | Kind::Status => self.ask(header, now, reply),
+            _ => {
+                let result = self.recent.ended(header, now).unwrap_or_else(|| {
+                    let result = self.change(message, now, shell);
+                    self.recent.keep(header, result, now);
+                    result
+                });
+                self.answer(header, result, reply)
+            }
+        }
+    }
+
+    /// Answers a request that changes nothing that would matter a second time.
+    fn ask(&mut self, header: &Header, now: NodeTime, reply: Reply<'_>) -> Handled {
+        let result = match header.kind {
+            Kind::Status => return reply.answer_body(header.address, &self.status()),
+            Kind::Ping if header.pid == 0 => return reply.answer(0),
+            Kind::Ping => self.check(header, Rights::Read).and_then(|pid| self.renew(pid, now)),
+            Kind::Grant => match self.grant(header) {
+                Ok(capability) => {
+                    return reply.answer_with(header.length, |answer| answer.capability = capability);
+                }
+                Err(code) => Err(code),
+            },
+            _ => match self.check(header, Rights::ReadWrite).and_then(|pid| self.translate(pid, header.address)) {
+                Ok(translation) => return reply.answer_body(header.address, &translation),
+                Err(code) => Err(code),
+            },
+        };
+        match result {
+            Ok(()) => reply.answer(0),
+            Err(code) => reply.refuse(code),
+        }
+    }
+
+    fn grant(&self, header: &Header) -> Result<u64, ErrorCode> {
+        let pid = self.check(header, Rights::Owner)?;
+        let rights = Rights::from_number(header.length).ok_or(ErrorCode::BadLength)?;
+        Ok(self.capability(pid, rights))
+    }
+
+    /// Executes a request that is executed once.
+    fn change<M: Memory, P: PageSource, U: Upkeep>(
+        &mut self,
+        message: &Message<'_>,
+        now: NodeTime,
+        shell: &mut Shell<'_, M, P, U>,
+    ) -> Result<Outcome, ErrorCode> {
+        let header = &message.header;
+        match header.kind {
+            Kind::CreateSpace => {
+                // Only a controller names address spaces, and it does not ask by message.
+                if header.pid != 0 {
+                    return Err(ErrorCode::NotAllowed);
+                }
+                return self.create_space(None, header.length, now).map(Outcome::Created);
+            }
+            Kind::Allocate => {
+                let pid = self.check(header, Rights::Owner)?;
+                let request = AllocateRequest::from_bytes(message.payload).map_err(|_| ErrorCode::BadLength)?;
+                let (address, allocated) = self.allocate(pid, &request, shell)?;
+                return Ok(Outcome::Allocated { address, allocated });
+            }
+            Kind::Discard => {
+                let pid = self.check(header, Rights::ReadWrite)?;
+                self.discard(pid, header.address, u64::from(header.length), shell.memory)?;
+            }
+            Kind::Adopt => {
+                let pid = self.check(header, Rights::Owner)?;
+                if !pid.is_of_controller() {
+                    return Err(ErrorCode::NotAllowed);
+                }
+                let request = AdoptRequest::from_bytes(message.payload).map_err(|_| ErrorCode::BadLength)?;
+                self.adopt_by_message(pid, &request, header.address, now, shell)?;
+            }
+            Kind::Free => {
+                let pid = self.check(header, Rights::Owner)?;
+                self.free(pid, header.address)?;
+            }
+            _ => {
+                let pid = self.check(header, Rights::Owner)?;
+                self.destroy_space(pid)?;
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// The address space that a request is for, if it is one of this node and the capability suffices.
+    fn check(&self, header: &Header, needed: Rights) -> Result<Pid, ErrorCode> {
+        let pid = self.board.capabilities.check(header.pid, header.capability, needed)?;
+        if self.spaces.contains(pid) { Ok(pid) } else { Err(ErrorCode::BadCapability) }
+    }
+
+    /// Answers with how a request has ended. If its id is that of another kind of request, there is no answer to it.
+    fn answer(&self, header: &Header, result: Result<Outcome, ErrorCode>, reply: Reply<'_>) -> Handled {
+        match (header.kind, result) {
+            (_, Err(code)) => reply.refuse(code),
+            (Kind::DestroySpace | Kind::Free | Kind::Discard | Kind::Adopt, Ok(Outcome::Done)) => {
+                reply.answer(header.length)
+            }
+            (Kind::CreateSpace, Ok(Outcome::Created(pid))) => {
+                let capability = self.capability(pid, Rights::Owner);
+                reply.answer_with(header.length, |answer| {
+                    (answer.pid, answer.capability) = (pid.get(), capability);
+                })
+            }
+            (Kind::Allocate, Ok(Outcome::Allocated { address, allocated })) => reply.answer_body(address, &allocated),
+            (_, Ok(_)) => reply.refuse(ErrorCode::Unsupported),
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! [`SlowPath`]: makes and ends address spaces, allocates, frees, discards, and says how full the node is.
+//!
+//! Each operation is there as a function, for offloads and the shell, and as a message, in `messages`. It never waits for
+//! data threads except to use freed memory again, and before a range moves, which is in `migration`.
+//!
+//! One owner: the slow path's thread. Invariant: only it inserts and removes entries of the page table.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use yonder_wire::{AllocateRequest, Allocated, Backing, ErrorCode, NodeStatus, Permission, Rights, Translation};
+
+use crate::address::{PhysicalPage, Pid, VirtualPage};
+use crate::adoption::Adoptions;
+use crate::allocator::{Allocator, Freed};
+use crate::board::{Board, Memory, PageSource, Upkeep};
+use crate::messages::Outcome;
+use crate::moved::ClosedRanges;
+use crate::page_table::Lookup;
+use crate::pool::Pool;
+use crate::range::{Exposed, Terms, Window};
+use crate::recent::{NodeTime, Recent};
+use crate::spaces::Spaces;
+
+/// Zeros are written in pieces of this many bytes.
+const ZEROS_BYTES: usize = 4096;
+
+/// What the shell gives to the slow path.
+#[derive(Debug)]
+pub struct Shell<'a, M, P, U> {
+    /// The bytes of the node's pages.
+    pub memory: &'a M,
+    /// Pages that data threads are about to take, for an allocation that needs them now.
+    pub pages: &'a P,
+    /// How freed memory becomes usable again.
+    pub upkeep: &'a mut U,
+}
+
+/// The one part of a node that changes which memory belongs to whom.
+#[derive(Debug)]
+pub struct SlowPath {
+    pub(crate) board: Arc<Board>,
+    pub(crate) allocator: Allocator,
+    pub(crate) pool: Pool,
+    pub(crate) closed: ClosedRanges,
+    pub(crate) spaces: Spaces,
+    pub(crate) adoptions: Adoptions,
+    pub(crate) recent: Recent<Result<Outcome, ErrorCode>>,
+    /// Address spaces that have begun or ended and whom the shell has not been told of.
+    created: VecDeque<Pid>,
+    ended: VecDeque<Pid>,
+}
+
+impl SlowPath {
+    pub(crate) fn new(board: Arc<Board>, closed: ClosedRanges) -> Self {
+        Self {
+            allocator: Allocator::new(Arc::clone(&board.table)),
+            pool: Pool::new(board.config.pages),
+            closed,
+            spaces: Spaces::new(board.config.spaces_max),
+            adoptions: Adoptions::default(),
+            recent: Recent::new(board.config.recent_max),
+            created: VecDeque::new(),
+            ended: VecDeque::new(),
+            board,
+        }
+    }
+
+    /// Makes an address space with the number `wanted`, or with one that is drawn, and a lease of `lease_ms` milliseconds,
+    /// or none if that is 0.
+    ///
+    /// # Errors
+    /// `BadAddress` if there is one with this number, `OutOfMemory` if there are as many as there may be.
+    pub fn create_space(&mut self, wanted: Option<Pid>, lease_ms: u32, now: NodeTime) -> Result<Pid, ErrorCode> {
+        let pid = self.spaces.create(wanted, lease_ms, now, &self.board.capabilities)?;
+        self.created.push_back(pid);
+        Ok(pid)
+    }
+
+    /// Ends an address space, and frees all it has. What another node was sending to it is given up.
+    ///
+    /// # Errors
+    /// `BadCapability` if there is no such space, `Busy` while the shell moves a range of it.
+    pub fn destroy_space(&mut self, pid: Pid) -> Result<(), ErrorCode> {
+        if self.spaces.moves_of(pid)? as usize > self.adoptions.count_of(pid) {
+            return Err(ErrorCode::Busy);
+        }
+        self.end_adoptions_of(pid);
+        self.spaces.remove(pid)?;
+        for freed in self.allocator.free_all(pid) {
+            self.retire(freed);
+        }
+        self.closed.forget(pid);
+        self.ended.push_back(pid);
+        Ok(())
+    }
+
+    /// The capability for `rights` to an address space of this node.
+    #[must_use]
+    pub fn capability(&self, pid: Pid, rights: Rights) -> u64 {
+        self.board.capabilities.of(pid, rights)
+    }
+
+    /// Begins the lease of an address space anew.
+    ///
+    /// # Errors
+    /// `BadCapability` if there is no such space.
+    pub fn renew(&mut self, pid: Pid, now: NodeTime) -> Result<(), ErrorCode> {
+        self.spaces.renew(pid, now)
+    }
+
+    /// When the next lease ends, unless it is renewed, or another node is taken to have given up sending a range: call
+    /// [`SlowPath::expire`] then.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<NodeTime> {
+        self.spaces.next_expiry().into_iter().chain(self.adoptions.next_end()).min()
+    }
+
+    /// Ends the address spaces whose lease is over at `now`. One that moves gets another lease instead. Gives up what other
+    /// nodes have begun to send and not gone on with.
+    pub fn expire(&mut self, now: NodeTime) {
+        self.expire_adoptions(now);
+        while let Some(pid) = self.spaces.expired(now) {
+            self.destroy_space(pid).expect("it is there, and does not move");
+        }
+    }
+
+    /// An address space that was made, each once. The shell asks after every message until there is none, and tells the
+    /// offloads before it sends the answer.
+    pub fn take_created(&mut self) -> Option<Pid> {
+        self.created.pop_front()
+    }
+
+    /// An address space that has ended, each once. The shell asks after every message and expiry until there is none, and
+    /// tells the offloads.
+    pub fn take_ended(&mut self) -> Option<Pid> {
+        self.ended.pop_front()
+    }
+
+    /// Allocates memory that reads as zeros; returns its first address, and what was allocated.
+    ///
+    /// # Errors
+    /// `BadCapability` if there is no such space; `BadLength` if nothing is asked for, or more than a space has;
+    /// `BadAddress` if the window is too small; `OutOfMemory` if there is no room; `Moved` or `Busy` if the window is on
+    /// another node or on its way.
+    pub fn allocate<M, P: PageSource, U: Upkeep>(
+        &mut self,
+        pid: Pid,
+        request: &AllocateRequest,
+        shell: &mut Shell<'_, M, P, U>,
+    ) -> Result<(u64, Allocated), ErrorCode> {
+        if !self.spaces.contains(pid) {
+            return Err(ErrorCode::BadCapability);
+        }
+        let size = self.board.config.page_size;
+        let pages = size.pages_for(request.bytes).filter(|_| request.bytes > 0).ok_or(ErrorCode::BadLength)?;
+        let window = self.window(request);
+        if window.pages() < pages {
+            return Err(ErrorCode::BadAddress);
+        }
+        let memory = match request.backing {
+            Backing::OnDemand => Vec::new(),
+            Backing::Now => self.take_pages(pages, shell)?,
+        };
+        let terms = Terms { permission: request.permission, backing: request.backing, exposed: Exposed::No };
+        let mut found = self.allocator.allocate(pid, pages, terms, window, &self.closed);
+        if found.is_err() && self.pool.settle(&mut self.allocator, shell.upkeep) {
+            found = self.allocator.allocate(pid, pages, terms, window, &self.closed);
+        }
+        let Ok((first, retries)) = found else {
+            memory.into_iter().for_each(|page| self.pool.give_back(page));
+            let closed = if window == Window::ALL { None } else { self.closed.overlap(pid, window) };
+            return Err(closed.map_or(ErrorCode::OutOfMemory, |closed| closed.code()));
+        };
+        self.back(pid, first, memory);
+        Ok((size.address(first), Allocated { bytes: u64::from(pages) * size.bytes(), retries }))
+    }
+
+    /// Frees the allocation that begins at `address`. No request that arrives after this finds it.
+    ///
+    /// # Errors
+    /// `BadAddress` if none begins there, `Busy` if it moves, `Moved` if it has moved.
+    pub fn free(&mut self, pid: Pid, address: u64) -> Result<(), ErrorCode> {
+        let (first, offset) = self.board.config.page_size.split(address).ok_or(ErrorCode::BadAddress)?;
+        self.check_open(pid, first)?;
+        let range = self.allocator.at(pid, first).filter(|_| offset == 0).ok_or(ErrorCode::BadAddress)?;
+        if self.board.table.look_up(pid, VirtualPage(range.first)) == Some(Lookup::Moving) {
+            return Err(ErrorCode::Busy);
+        }
+        let freed = self.allocator.free(pid, first).ok_or(ErrorCode::BadAddress)?;
+        self.retire(freed);
+        Ok(())
+    }
+
+    /// Makes bytes read as zeros. Whole pages give their memory back, unless their allocation was to have it at once.
+    ///
+    /// # Errors
+    /// `BadLength` if there are none; `BadAddress`, `Moved`, `Busy` or `NotAllowed` as for writes. Then nothing was changed.
+    pub fn discard(&mut self, pid: Pid, address: u64, bytes: u64, memory: &impl Memory) -> Result<(), ErrorCode> {
+        let size = self.board.config.page_size;
+        let pieces = size.pieces(address, bytes)?;
+        for piece in pieces.clone() {
+            self.check_writable(pid, piece.page)?;
+        }
+        for piece in pieces {
+            let range = self.allocator.around(pid, piece.page).expect("it was checked");
+            if piece.bytes == size.bytes() && range.terms.backing == Backing::OnDemand {
+                if let Some(page) = self.board.table.unmap(pid, piece.page) {
+                    self.board.count_unmapped(1);
+                    self.pool.retire_memory(page);
+                }
+            } else if let Some(page) = self.board.table.memory_of(pid, piece.page) {
+                write_zeros(memory, page, piece.offset, piece.bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where in the node's memory `address` lies. Only for allocations that got their memory at once: it stays theirs until
+    /// they are freed. From then on the allocation cannot move, because its accesses could not be held up.
+    ///
+    /// # Errors
+    /// `BadAddress`, `Moved` or `Busy` as for reads; `NotAllowed` if the allocation gets its memory on demand.
+    pub fn translate(&mut self, pid: Pid, address: u64) -> Result<Translation, ErrorCode> {
+        let size = self.board.config.page_size;
+        let (page, offset) = size.split(address).ok_or(ErrorCode::BadAddress)?;
+        self.check_open(pid, page)?;
+        let range = self.allocator.around(pid, page).ok_or(ErrorCode::BadAddress)?;
+        match self.board.table.look_up(pid, page) {
+            Some(Lookup::Mapped(_, _, memory)) if range.terms.backing == Backing::Now => {
+                self.allocator.expose(pid, VirtualPage(range.first));
+                Ok(Translation { offset: u64::from(memory.0) * size.bytes() + offset, bytes: size.bytes() - offset })
+            }
+            Some(Lookup::Moving) => Err(ErrorCode::Busy),
+            _ => Err(ErrorCode::NotAllowed),
+        }
+    }
+
+    /// How full the node is.
+    #[must_use]
+    pub fn status(&self) -> NodeStatus {
+        let page_bytes = self.board.config.page_size.bytes();
+        NodeStatus {
+            memory_bytes: u64::from(self.board.config.pages) * page_bytes,
+            free_bytes: u64::from(self.board.free_pages()) * page_bytes,
+            allocated_bytes: (self.allocator.pages() - self.pool.waiting_pages()) * page_bytes,
+            spaces: self.spaces.len() as u64,
+        }
+    }
+
+    /// A page for the data threads' ring: it is free, and reads as zeros. `None` if every page is in use or in the ring.
+    pub fn take_free_page(&mut self, upkeep: &mut impl Upkeep) -> Option<PhysicalPage> {
+        self.pool.take(&mut self.allocator, upkeep)
+    }
+
+    /// Takes a page back that [`SlowPath::take_free_page`] gave and nobody wrote.
+    pub fn give_free_page_back(&mut self, page: PhysicalPage) {
+        self.pool.give_back(page);
+    }
+
+    /// Memory for `pages` pages, all or none: the pool's first, then the data threads'.
+    pub(crate) fn take_pages<M, P: PageSource, U: Upkeep>(
+        &mut self,
+        pages: u32,
+        shell: &mut Shell<'_, M, P, U>,
+    ) -> Result<Vec<PhysicalPage>, ErrorCode> {
+        if pages > self.board.free_pages() {
+            return Err(ErrorCode::OutOfMemory);
+        }
+        let mut taken = Vec::with_capacity(pages as usize);
+        while taken.len() < pages as usize {
+            let page = self.pool.take(&mut self.allocator, shell.upkeep).or_else(|| shell.pages.take());
+            let Some(page) = page else {
+                // The rest is in the hands of data threads, which will use it or give it back.
+                taken.into_iter().for_each(|page| self.pool.give_back(page));
+                return Err(ErrorCode::Busy);
+            };
+            taken.push(page);
+        }
+        Ok(taken)
+    }
+
+    /// Counts the memory of a freed range as free, which others may use once no request does.
+    pub(crate) fn retire(&mut self, freed: Freed) {
+        self.board.count_unmapped(freed.memory.len());
+        self.pool.retire(freed);
+    }
+
+    /// Refuses a page that is closed.
+    fn check_open(&self, pid: Pid, page: VirtualPage) -> Result<(), ErrorCode> {
+        let closed = self.closed.overlap(pid, Window::page(page));
+        closed.map_or(Ok(()), |closed| Err(closed.code()))
+    }
+
+    fn check_writable(&self, pid: Pid, page: VirtualPage) -> Result<(), ErrorCode> {
+        self.check_open(pid, page)?;
+        match self.board.table.look_up(pid, page) {
+            Some(Lookup::Reserved(_, permission) | Lookup::Mapped(_, permission, _)) => {
+                if permission == Permission::ReadWrite { Ok(()) } else { Err(ErrorCode::NotAllowed) }
+            }
+            Some(Lookup::Moving) => Err(ErrorCode::Busy),
+            None => Err(ErrorCode::BadAddress),
+        }
+    }
+
+    /// The whole pages of a request's window.
+    fn window(&self, request: &AllocateRequest) -> Window {
+        let size = self.board.config.page_size;
+        let number = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
+        let to = if request.to == 0 { u32::MAX } else { number(request.to / size.bytes()) };
+        Window::new(number(request.from.div_ceil(size.bytes())), to)
+    }
+
+    /// Gives the first pages of a new allocation their memory.
+    fn back(&self, pid: Pid, first: VirtualPage, memory: Vec<PhysicalPage>) {
+        self.board.count_mapped(memory.len());
+        for (page, memory) in (first.0..).zip(memory) {
+            let Some(Lookup::Reserved(slot, _)) = self.board.table.look_up(pid, VirtualPage(page)) else {
+                panic!("page {page} of a new allocation is in use");
+            };
+            self.board.table.map(slot, memory).expect("nobody knows the address yet");
+        }
+    }
+}
+
+fn write_zeros(memory: &impl Memory, page: PhysicalPage, offset: u64, bytes: u64) {
+    const ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
+    let mut done = 0;
+    while done < bytes {
+        let part = (bytes - done).min(ZEROS_BYTES as u64);
+        memory.write(page, offset + done, &ZEROS[..part as usize]);
+        done += part;
+    }
+}

@@ -1,0 +1,153 @@
+//! What an answer does: [`Client::receive`].
+//!
+//! Any answer to any attempt of what is under way counts, also a late one to an attempt that was given up for another: the
+//! node executes the first that arrives and answers all alike. An answer to anything else is dropped.
+
+use yonder_units::Nanos;
+use yonder_wire::{Direction, ErrorCode, Header, Kind, Message};
+
+use crate::client::Client;
+use crate::fragments::{Match, Owner, Purpose};
+use crate::operation::Outcome;
+use crate::operations::Phase;
+
+/// How often a request that arrives corrupted is sent again at once. After that it is sent again as if the node were busy.
+const CORRUPT_REPEATS_MAX: u32 = 8;
+
+/// What the owner is to do with a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Received {
+    /// The payload is data of a read: copy it to this offset of the operation's buffer, before the next call.
+    Data {
+        /// The owner's name for the operation.
+        token: u64,
+        /// Of the first byte of the payload in the operation's data.
+        offset: u64,
+    },
+    /// The message answers an operation that is neither read, write nor atomic: keep what is needed of header and payload.
+    /// Its completion follows.
+    Answer {
+        /// The owner's name for the operation.
+        token: u64,
+    },
+    /// Nothing.
+    Nothing,
+}
+
+impl Client {
+    /// Takes a message from the node whose checksum has been verified.
+    #[inline]
+    pub fn receive(&mut self, message: &Message<'_>, now: Nanos) -> Received {
+        let header = &message.header;
+        let Some(found) = self.fragments.find(header.request_id) else {
+            self.stats.late += 1;
+            return Received::Nothing;
+        };
+        if !self.fits(&found, message) {
+            self.stats.unfit += 1;
+            return Received::Nothing;
+        }
+        self.clock.hear(header.time, now);
+        if found.is_latest && header.kind.is_fast() {
+            self.measure(found.slot, now);
+        }
+        match header.code {
+            ErrorCode::Corrupt | ErrorCode::Busy => {
+                self.put_off(&found, header.code, now);
+                Received::Nothing
+            }
+            _ => self.settle(&found, header),
+        }
+    }
+
+    /// Whether the message answers what was asked.
+    #[inline]
+    fn fits(&self, found: &Match, message: &Message<'_>) -> bool {
+        let header = &message.header;
+        let fragment = self.fragments.slot(found.slot);
+        let asked = match (fragment.owner, found.purpose) {
+            (Owner::Ping, _) => Some(Kind::Ping),
+            (_, Purpose::Abort) => Some(Kind::Abort),
+            (Owner::Operation(index), Purpose::Operate) => self.operations.entry(index).kind,
+        };
+        let is_whole =
+            header.kind != Kind::Read || header.is_refusal() || message.payload.len() == fragment.length as usize;
+        header.direction == Direction::Answer && asked == Some(header.kind) && is_whole
+    }
+
+    /// Learns from the time that the last attempt took.
+    #[inline]
+    fn measure(&mut self, slot: u32, now: Nanos) {
+        let rtt = now.saturating_sub(self.fragments.slot(slot).sent);
+        self.round_trip.sample(rtt);
+        self.window.on_answer(rtt, self.fragments.in_flight(), self.round_trip.expected(), now);
+    }
+
+    /// Nothing was done, for a reason that may pass.
+    fn put_off(&mut self, found: &Match, code: ErrorCode, now: Nanos) {
+        let is_busy = code == ErrorCode::Busy;
+        self.stats.busy += u64::from(is_busy);
+        self.stats.nacks += u64::from(!is_busy);
+        if !found.is_latest {
+            // The attempt that followed decides.
+            return;
+        }
+        let fragment = self.fragments.slot_mut(found.slot);
+        fragment.refusals = fragment.refusals.saturating_add(1);
+        let refusals = fragment.refusals;
+        if !is_busy && refusals <= CORRUPT_REPEATS_MAX {
+            self.fragments.repeat(found.slot);
+            return;
+        }
+        let due = now.saturating_add(self.round_trip.back_off(refusals));
+        self.fragments.pause(found.slot, due);
+        self.fragment_due = self.fragment_due.min(due);
+    }
+
+    /// The fragment is over.
+    #[inline]
+    fn settle(&mut self, found: &Match, header: &Header) -> Received {
+        let fragment = self.fragments.slot(found.slot);
+        let (owner, offset) = (fragment.owner, fragment.offset);
+        self.fragments.release(found.slot);
+        let Owner::Operation(index) = owner else { return Received::Nothing };
+        let entry = self.operations.entry_mut(index);
+        entry.fragments -= 1;
+        let token = entry.token;
+        let mut received = Received::Nothing;
+        if entry.phase == Phase::GivingUp {
+            // Executed, refused or aborted: it will not be executed any more.
+        } else if header.is_refusal() {
+            self.refuse(index, header.code);
+        } else {
+            match header.kind {
+                Kind::Read => received = Received::Data { token, offset },
+                Kind::Atomic => entry.result = Outcome::Old(header.address),
+                Kind::Write => {}
+                _ => received = Received::Answer { token },
+            }
+        }
+        self.end_if_answered(index);
+        received
+    }
+
+    /// A fragment was refused for good: nothing more of the operation is sent, and what is under way of a write is waited
+    /// for, so that its outcome is certain when it completes.
+    fn refuse(&mut self, index: u32, code: ErrorCode) {
+        self.operations.stop_cutting(index, Phase::Sent);
+        let entry = self.operations.entry_mut(index);
+        entry.result = Outcome::Refused(code);
+        if !entry.is_exactly_once() {
+            self.forget_fragments(index);
+        }
+    }
+
+    /// Ends the operation if all of it has been cut and nothing of it is under way.
+    #[inline]
+    pub(crate) fn end_if_answered(&mut self, index: u32) {
+        let entry = self.operations.entry(index);
+        if entry.fragments == 0 && matches!(entry.phase, Phase::Sent | Phase::GivingUp) {
+            self.operations.end(index);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! [`Window`]: how many requests a lane of datagrams may have unanswered (Clio, section 4.4, after Swift).
+//!
+//! Additive increase while answers come within the target delay, multiplicative decrease when they do not or when none
+//! comes. The window may fall below one packet: then packets are sent one at a time, each a multiple of the round trip
+//! after the last, because with many clients even one packet each can be too much for a node's link.
+
+use yonder_units::Nanos;
+
+use crate::config::WindowConfig;
+
+/// A congestion window.
+#[derive(Debug)]
+pub(crate) struct Window {
+    config: WindowConfig,
+    packets: f64,
+    /// When the window last shrank.
+    shrank: Option<Nanos>,
+    /// When the last packet was sent.
+    sent: Option<Nanos>,
+}
+
+/// Whether a packet may be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Admission {
+    /// Now.
+    Open,
+    /// Not before an answer has come or been given up.
+    Full,
+    /// Not before this time.
+    Later(Nanos),
+}
+
+impl Window {
+    pub(crate) fn new(config: WindowConfig) -> Self {
+        Self { config, packets: config.packets_initial, shrank: None, sent: None }
+    }
+
+    pub(crate) fn packets(&self) -> f64 {
+        self.packets
+    }
+
+    /// Whether a packet may be sent while `in_flight` others are unanswered.
+    #[inline]
+    pub(crate) fn admit(&self, in_flight: usize, round_trip: Nanos, now: Nanos) -> Admission {
+        if self.packets >= 1.0 {
+            return if (in_flight + 1) as f64 <= self.packets { Admission::Open } else { Admission::Full };
+        }
+        if in_flight > 0 {
+            return Admission::Full;
+        }
+        let pause = (round_trip as f64 / self.packets) as Nanos;
+        match self.sent.map(|sent| sent.saturating_add(pause)) {
+            Some(due) if due > now => Admission::Later(due),
+            _ => Admission::Open,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn on_sent(&mut self, now: Nanos) {
+        self.sent = Some(now);
+    }
+
+    /// An answer came `rtt` after its request, while `in_flight` requests were unanswered, itself among them.
+    #[inline]
+    pub(crate) fn on_answer(&mut self, rtt: Nanos, in_flight: usize, round_trip: Nanos, now: Nanos) {
+        let target = self.config.delay_target;
+        if rtt > target {
+            let excess = (rtt - target) as f64 / rtt as f64;
+            self.shrink(self.config.decrease * excess, round_trip, now);
+        } else if (2 * in_flight) as f64 >= self.packets {
+            // A window that is not used says nothing about what the network bears, so it does not grow.
+            let grown = self.packets + self.config.increase / self.packets.max(1.0);
+            self.packets = grown.min(self.config.packets_max);
+        }
+    }
+
+    /// No answer came in time.
+    pub(crate) fn on_loss(&mut self, round_trip: Nanos, now: Nanos) {
+        self.shrink(self.config.decrease, round_trip, now);
+    }
+
+    /// Once in a round trip: all answers of one have met the same queue.
+    fn shrink(&mut self, share: f64, round_trip: Nanos, now: Nanos) {
+        if self.shrank.is_some_and(|shrank| now.saturating_sub(shrank) < round_trip) {
+            return;
+        }
+        self.shrank = Some(now);
+        self.packets = (self.packets * (1.0 - share)).max(self.config.packets_min);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Nanos = 100;
+
+    fn window(packets: f64) -> Window {
+        Window::new(WindowConfig {
+            packets_initial: packets,
+            packets_min: 0.01,
+            packets_max: 8.0,
+            delay_target: 1000,
+            increase: 1.0,
+            decrease: 0.5,
+        })
+    }
+
+    #[test]
+    fn it_grows_by_one_packet_in_a_round_trip_and_no_further_than_its_limit() {
+        let mut window = window(4.0);
+        (0..4).for_each(|_| window.on_answer(500, 4, ROUND_TRIP, 0));
+        assert!((4.9..5.0).contains(&window.packets()), "{}", window.packets());
+        (0..1000).for_each(|_| window.on_answer(500, 8, ROUND_TRIP, 0));
+        assert!((8.0..8.001).contains(&window.packets()));
+        assert_eq!(window.admit(7, ROUND_TRIP, 0), Admission::Open);
+        assert_eq!(window.admit(8, ROUND_TRIP, 0), Admission::Full);
+    }
+
+    #[test]
+    fn a_window_that_is_not_used_does_not_grow() {
+        let mut window = window(4.0);
+        window.on_answer(500, 1, ROUND_TRIP, 0);
+        assert!((4.0..4.001).contains(&window.packets()));
+    }
+
+    #[test]
+    fn it_shrinks_with_the_excess_of_the_delay_and_once_in_a_round_trip() {
+        let mut window = window(4.0);
+        window.on_answer(2000, 4, ROUND_TRIP, 1000);
+        assert!((2.99..3.01).contains(&window.packets()), "{}", window.packets());
+        window.on_loss(ROUND_TRIP, 1000 + ROUND_TRIP - 1);
+        assert!((2.99..3.01).contains(&window.packets()));
+        window.on_loss(ROUND_TRIP, 1000 + ROUND_TRIP);
+        assert!((1.49..1.51).contains(&window.packets()));
+    }
+
+    #[test]
+    fn below_one_packet_it_paces_and_it_never_closes() {
+        let mut window = window(0.5);
+        assert_eq!(window.admit(0, ROUND_TRIP, 0), Admission::Open);
+        window.on_sent(1000);
+        assert_eq!(window.admit(1, ROUND_TRIP, 1100), Admission::Full);
+        assert_eq!(window.admit(0, ROUND_TRIP, 1199), Admission::Later(1200));
+        assert_eq!(window.admit(0, ROUND_TRIP, 1200), Admission::Open);
+        (0..100).for_each(|at| window.on_loss(ROUND_TRIP, at * ROUND_TRIP));
+        assert!((0.01..0.011).contains(&window.packets()));
+        window.on_answer(500, 1, ROUND_TRIP, 0);
+        assert!(window.packets() > 1.0, "one answer within the target opens it again");
+    }
+}

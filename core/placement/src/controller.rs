@@ -1,0 +1,377 @@
+//! [`Controller`]: events in, actions out. Registration, leases and their end are here; requests of clients are in
+//! `requests` and `place`, what nodes answer in `outcomes`, moves in `migrate`.
+//!
+//! A request that needs a node to make a space first waits in `waiting`, and is handled from its beginning again when that
+//! node has answered or is lost: nothing is decided for it before.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use yonder_units::Nanos;
+
+use crate::config::{Config, ConfigError};
+use crate::fullness::Fullness;
+use crate::live::{Link, Live, Usage};
+use crate::message::{Answer, Command, NodeReport, Outcome, Registration, Request};
+use crate::names::{ClusterId, MoveId, NodeId, Pid};
+use crate::record::{Change, ClusterRecord, Duty, NodeRecord, Presence, Record, RecordKey};
+use crate::state::State;
+use crate::{URLS_MAX, WAITING_MAX};
+
+/// The shell's name for a request that it wants answered.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(pub u64);
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A node has connected, and [`Controller::admit`] has no objection. Its old connection, if any, is closed.
+    Registered {
+        /// What it says of itself.
+        facts: Registration,
+        /// How full it is.
+        report: NodeReport,
+        /// The address spaces that it has.
+        spaces: Vec<Pid>,
+    },
+    /// A node says how full it is.
+    Reported(NodeId, NodeReport),
+    /// A node has done a command, or failed to.
+    Answered(NodeId, Outcome),
+    /// A node's connection is closed.
+    Disconnected(NodeId),
+    /// A client asks.
+    Asked(Ticket, Request),
+    /// Time has passed.
+    Tick,
+}
+
+/// What to do, in this order: make all changes durable, close connections, send commands, send answers. Nothing is sent
+/// if the changes cannot be made durable; the controller must then end. They are best made together, but every prefix of
+/// them is a state that a controller can go on from.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Actions {
+    /// Changes to the records, in order.
+    pub changes: Vec<Change>,
+    /// Nodes whose connection is closed; they may register again.
+    pub closed: Vec<NodeId>,
+    /// Commands to connected nodes, in order.
+    pub commands: Vec<(NodeId, Command)>,
+    /// Answers to clients.
+    pub answers: Vec<(Ticket, Answer)>,
+}
+
+/// Why records do not make a controller.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The limits contradict each other.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The regions have another size.
+    #[error(
+        "the stored address spaces have regions of {}, not {}: type the size that they were made with",
+        yonder_units::format_bytes(*.stored),
+        yonder_units::format_bytes(*.configured)
+    )]
+    RegionBytes {
+        /// Bytes of a region in the records.
+        stored: u64,
+        /// Bytes of a region in the configuration.
+        configured: u64,
+    },
+    /// A record is about something that has none.
+    #[error("the stored state is not whole ({0}): restore it from a copy, or begin with an empty one")]
+    Incomplete(String),
+}
+
+/// The controller of one cluster.
+#[derive(Debug)]
+pub struct Controller {
+    pub(crate) config: Config,
+    pub(crate) state: State,
+    pub(crate) live: BTreeMap<NodeId, Live>,
+    pub(crate) usage: BTreeMap<(Pid, u32), Usage>,
+    pub(crate) waiting: VecDeque<Waiting>,
+    pub(crate) actions: Actions,
+}
+
+/// A request that waits until `node` has made `pid`.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) pid: Pid,
+    pub(crate) node: NodeId,
+    pub(crate) ticket: Ticket,
+    pub(crate) request: Request,
+}
+
+impl Controller {
+    /// A controller with the records of an earlier one, which said the same to all nodes; or, without records, the first
+    /// one of a cluster named `fresh`. All nodes have a whole lease to come back. The next actions make the cluster's
+    /// record durable.
+    pub fn restore(
+        config: Config,
+        fresh: ClusterId,
+        records: impl IntoIterator<Item = Record>,
+        now: Nanos,
+    ) -> Result<Self, RestoreError> {
+        config.check()?;
+        let region_bytes = config.region_bytes;
+        let cluster = ClusterRecord { id: fresh, region_bytes, next_pid: Pid::FIRST, next_move: MoveId(1) };
+        let mut state = State::new(cluster);
+        records.into_iter().for_each(|record| state.load(record));
+        if state.cluster.region_bytes != region_bytes {
+            let stored = state.cluster.region_bytes;
+            return Err(RestoreError::RegionBytes { stored, configured: region_bytes });
+        }
+        check_whole(&state)?;
+        state.count(|_| {});
+        end_spaces_without_record(&mut state);
+        let lease_until = now.saturating_add(config.lease);
+        let live = state.nodes.keys().map(|node| (*node, Live::silent(lease_until))).collect();
+        let usage = state.regions.keys().map(|key| (*key, Usage::default())).collect();
+        Ok(Self { config, state, live, usage, waiting: VecDeque::new(), actions: Actions::default() })
+    }
+
+    /// The cluster's name, which nodes keep.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterId {
+        self.state.cluster.id
+    }
+
+    /// Whether a node may register that has served `cluster` so far. The error says why not, and what to do at the node.
+    pub fn admit(&self, facts: &Registration, cluster: Option<ClusterId>) -> Result<(), String> {
+        let ours = &self.state.cluster;
+        if cluster.is_some_and(|cluster| cluster != ours.id) {
+            return Err("the node holds memory of another cluster, or of one whose controller has lost its state: \
+                        start the node again to give that memory up"
+                .to_owned());
+        }
+        if facts.region_bytes != ours.region_bytes {
+            let [theirs, ours] = [facts.region_bytes, ours.region_bytes].map(yonder_units::format_bytes);
+            return Err(format!("the node has regions of {theirs}, the cluster of {ours}: start the node with {ours}"));
+        }
+        if !facts.page_bytes.is_power_of_two() || facts.page_bytes > facts.region_bytes {
+            return Err(format!(
+                "pages of {} bytes do not divide a region: type a smaller power of two",
+                facts.page_bytes
+            ));
+        }
+        if facts.urls.is_empty() || facts.urls.len() > URLS_MAX {
+            return Err(format!("a node needs 1 to {URLS_MAX} URLs: name where clients reach it"));
+        }
+        if facts.memory_bytes == 0 {
+            return Err("a node without memory is of no use: type a --memory".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Takes an event at `now`, which never goes back. Leases that end by then end before it.
+    pub fn handle(&mut self, event: Event, now: Nanos) -> Actions {
+        self.end_leases(now);
+        let changes_nothing =
+            matches!(event, Event::Asked(_, Request::Open { .. } | Request::Locate { .. } | Request::Nodes));
+        match event {
+            Event::Registered { facts, report, spaces } => self.register(facts, &report, &spaces, now),
+            Event::Reported(node, report) => self.report(node, &report, now),
+            Event::Answered(node, outcome) => self.answered(node, outcome, now),
+            Event::Disconnected(node) => self.disconnected(node),
+            Event::Asked(ticket, request) => self.ask(ticket, request),
+            Event::Tick => {}
+        }
+        if !changes_nothing {
+            self.plan_moves(now);
+        }
+        self.forget_lost_nodes();
+        self.actions.changes = self.state.take_changes();
+        std::mem::take(&mut self.actions)
+    }
+
+    /// When the next lease ends: [`Event::Tick`] is due then at the latest.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.live.values().filter(|live| live.link != Link::Lost).map(|live| live.lease_until).min()
+    }
+
+    pub(crate) fn fullness(&self) -> Fullness {
+        Fullness::of(&self.config, &self.state, &self.live, &self.usage)
+    }
+
+    pub(crate) fn is_connected(&self, node: NodeId) -> bool {
+        self.live.get(&node).is_some_and(|live| live.link == Link::Connected)
+    }
+
+    pub(crate) fn is_lost(&self, node: NodeId) -> bool {
+        self.live.get(&node).is_none_or(|live| live.link == Link::Lost)
+    }
+
+    /// Sends a command now if the node is connected; else it follows from the records when the node registers.
+    pub(crate) fn command(&mut self, node: NodeId, command: Command) {
+        if self.is_connected(node) {
+            self.actions.commands.push((node, command));
+        }
+    }
+
+    pub(crate) fn wait_for(&mut self, waiting: Waiting) {
+        if self.waiting.len() >= WAITING_MAX {
+            let cause = format!("{WAITING_MAX} requests wait for memory nodes already");
+            self.actions.answers.push((waiting.ticket, Answer::Refused(crate::Refusal::Busy { cause })));
+        } else {
+            self.waiting.push_back(waiting);
+        }
+    }
+
+    /// Handles what waited for the node (and, if given, for this space there) from its beginning again.
+    pub(crate) fn ask_again(&mut self, node: NodeId, pid: Option<Pid>) {
+        for waiting in self.take_waiting(|waiting| waiting.node == node && pid.is_none_or(|pid| pid == waiting.pid)) {
+            self.ask(waiting.ticket, waiting.request);
+        }
+    }
+
+    pub(crate) fn take_waiting(&mut self, is_meant: impl Fn(&Waiting) -> bool) -> VecDeque<Waiting> {
+        let (meant, others) = self.waiting.drain(..).partition(is_meant);
+        self.waiting = others;
+        meant
+    }
+
+    fn register(&mut self, facts: Registration, report: &NodeReport, spaces: &[Pid], now: Nanos) {
+        let node = facts.node;
+        let duty = self.state.nodes.get(&node).map_or(Duty::Serving, |record| record.duty);
+        let record = NodeRecord { facts, duty };
+        if self.state.nodes.get(&node) != Some(&record) {
+            self.state.put(Record::Node(record));
+        }
+        self.live.insert(node, Live::silent(now));
+        self.report(node, report, now);
+        // Spaces that ended, or were given up with the node, while it was away.
+        for pid in spaces.iter().filter(|pid| pid.is_of_controller()) {
+            if !self.state.presences.contains_key(&(*pid, node)) {
+                self.command(node, Command::DestroySpace { pid: *pid });
+            }
+        }
+        self.repeat_commands(node);
+    }
+
+    /// Sends everything that the records want of a node that has just connected.
+    fn repeat_commands(&mut self, node: NodeId) {
+        let mut commands = Vec::new();
+        for ((pid, at), presence) in &self.state.presences {
+            match presence {
+                Presence::Creating if *at == node => commands.push(Command::CreateSpace { pid: *pid }),
+                Presence::Ending if *at == node => commands.push(Command::DestroySpace { pid: *pid }),
+                _ => {}
+            }
+        }
+        for ((pid, region), record) in &self.state.regions {
+            if record.leftovers.contains(&node) {
+                commands.push(Command::DropRegion { pid: *pid, region: *region });
+            }
+            if record.owner == node {
+                commands.extend(self.move_order((*pid, *region)).map(Command::MoveRegion));
+            }
+        }
+        commands.into_iter().for_each(|command| self.command(node, command));
+    }
+
+    fn report(&mut self, node: NodeId, report: &NodeReport, now: Nanos) {
+        let Some(live) = self.live.get_mut(&node).filter(|live| live.link != Link::Lost) else { return };
+        live.report(report, now.saturating_add(self.config.lease));
+        let reported: BTreeMap<(Pid, u32), _> =
+            report.regions.iter().map(|region| ((region.pid, region.region), region)).collect();
+        for (key, _) in self.state.regions.iter().filter(|(_, record)| record.owner == node) {
+            self.usage.entry(*key).or_default().report(reported.get(key).copied());
+        }
+    }
+
+    fn disconnected(&mut self, node: NodeId) {
+        if let Some(live) = self.live.get_mut(&node).filter(|live| live.link == Link::Connected) {
+            live.link = Link::Silent;
+        }
+    }
+
+    fn end_leases(&mut self, now: Nanos) {
+        let over = |live: &Live| live.link != Link::Lost && live.lease_until <= now;
+        let ended: Vec<NodeId> = self.live.iter().filter(|(_, live)| over(live)).map(|(node, _)| *node).collect();
+        for node in &ended {
+            if self.is_connected(*node) {
+                self.actions.closed.push(*node);
+            }
+            self.live.get_mut(node).expect("it is in the map").link = Link::Lost;
+        }
+        // Only now, so that what is asked again does not go to another node that is lost too.
+        for node in ended {
+            self.give_up_what_is_empty(node);
+            self.ask_again(node, None);
+        }
+    }
+
+    /// A lost node keeps what has a region there. All else is ended now; if the node comes back it is told so, because its
+    /// registration names the spaces that it has.
+    pub(crate) fn give_up_what_is_empty(&mut self, node: NodeId) {
+        let spaces: Vec<Pid> = self.state.presences.keys().filter(|(_, at)| *at == node).map(|(pid, _)| *pid).collect();
+        for pid in spaces {
+            self.cancel_unsent_moves(pid, node);
+            let needs = self
+                .state
+                .regions_of(pid)
+                .any(|(_, record)| record.owner == node || record.moving.is_some_and(|moving| moving.to == node));
+            if needs {
+                continue;
+            }
+            let with_leftovers: Vec<u32> = self
+                .state
+                .regions_of(pid)
+                .filter(|(_, record)| record.leftovers.contains(&node))
+                .map(|(region, _)| region)
+                .collect();
+            for region in with_leftovers {
+                let mut record = self.state.regions[&(pid, region)].clone();
+                record.leftovers.remove(&node);
+                self.state.put_region((pid, region), record);
+            }
+            self.state.delete(RecordKey::Presence(pid, node));
+        }
+    }
+
+    fn forget_lost_nodes(&mut self) {
+        let lost: Vec<NodeId> =
+            self.live.iter().filter(|(_, live)| live.link == Link::Lost).map(|(node, _)| *node).collect();
+        for node in lost {
+            if !self.state.presences.keys().any(|(_, at)| *at == node) {
+                self.state.delete(RecordKey::Node(node));
+                self.live.remove(&node);
+            }
+        }
+    }
+}
+
+/// The nodes of a space whose end was cut off after its first record must still be told.
+fn end_spaces_without_record(state: &mut State) {
+    let is_orphan = |pid: &Pid, presence: &Presence| !state.spaces.contains_key(pid) && *presence != Presence::Ending;
+    let orphans: Vec<(Pid, NodeId)> =
+        state.presences.iter().filter(|((pid, _), presence)| is_orphan(pid, presence)).map(|(key, _)| *key).collect();
+    for (pid, node) in orphans {
+        state.put_presence(pid, node, Presence::Ending);
+    }
+    let regions: Vec<Pid> =
+        state.regions.keys().map(|(pid, _)| *pid).filter(|pid| !state.spaces.contains_key(pid)).collect();
+    for pid in regions {
+        state.delete_regions(pid);
+    }
+}
+
+/// Everything that records name must have a record of its own.
+fn check_whole(state: &State) -> Result<(), RestoreError> {
+    let missing = |what: String| Err(RestoreError::Incomplete(what));
+    for (pid, node) in state.presences.keys() {
+        if !state.nodes.contains_key(node) {
+            return missing(format!("node {node} of address space {pid} has no record"));
+        }
+    }
+    for ((pid, region), record) in &state.regions {
+        if state.spaces.contains_key(pid) && !state.ready(*pid, record.owner) {
+            return missing(format!(
+                "region {region} of address space {pid} is at a node that does not know the space"
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! [`Fullness`]: how full each node is and will be, from reports, from what was given since, and from moves under way.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use crate::config::Config;
+use crate::live::{Link, Live, Usage};
+use crate::names::{NodeId, Pid};
+use crate::record::{Duty, RegionRecord};
+use crate::state::State;
+
+/// One node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    memory: u64,
+    page_bytes: u64,
+    committed: u64,
+    used: i128,
+    leaving: i128,
+    coming: i128,
+    pub(crate) regions: u64,
+    pub(crate) regions_leaving: u64,
+    takes_regions: bool,
+}
+
+/// All nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Fullness {
+    config: Config,
+    loads: BTreeMap<NodeId, Load>,
+}
+
+impl Fullness {
+    /// As it is now.
+    pub(crate) fn of(
+        config: &Config,
+        state: &State,
+        live: &BTreeMap<NodeId, Live>,
+        usage: &BTreeMap<(Pid, u32), Usage>,
+    ) -> Self {
+        let loads = state.nodes.iter().map(|(node, record)| {
+            let facts = &record.facts;
+            let seen = &live[node];
+            let used = i128::from(facts.memory_bytes) - i128::from(seen.free_bytes.unwrap_or(0)) + seen.moved_bytes;
+            let load = Load {
+                memory: facts.memory_bytes,
+                page_bytes: facts.page_bytes,
+                committed: 0,
+                used: used.max(0),
+                leaving: 0,
+                coming: 0,
+                regions: 0,
+                regions_leaving: 0,
+                takes_regions: seen.link == Link::Connected && record.duty == Duty::Serving,
+            };
+            (*node, load)
+        });
+        let mut fullness = Self { config: *config, loads: loads.collect() };
+        for (key, region) in &state.regions {
+            fullness.count(region, &usage[key]);
+        }
+        fullness
+    }
+
+    fn count(&mut self, region: &RegionRecord, usage: &Usage) {
+        let allocated = usage.allocated(self.config.region_bytes);
+        let resident = i128::from(usage.reported().unwrap_or_default().resident_bytes);
+        if let Some(owner) = self.loads.get_mut(&region.owner) {
+            owner.committed = owner.committed.saturating_add(allocated);
+            owner.regions += 1;
+            if region.moving.is_some() {
+                owner.leaving += resident;
+                owner.regions_leaving += 1;
+            }
+        }
+        if let Some(target) = region.moving.and_then(|moving| self.loads.get_mut(&moving.to)) {
+            target.committed = target.committed.saturating_add(allocated);
+            target.coming += resident;
+        }
+    }
+
+    pub(crate) fn load(&self, node: NodeId) -> &Load {
+        &self.loads[&node]
+    }
+
+    /// Notes that `bytes` will be allocated on the node.
+    pub(crate) fn give(&mut self, node: NodeId, bytes: u64) {
+        if let Some(load) = self.loads.get_mut(&node) {
+            load.committed = load.committed.saturating_add(bytes);
+        }
+    }
+
+    /// Whether `bytes` more may be allocated in this region at the node.
+    pub(crate) fn has_room(&self, node: NodeId, region: u32, bytes: u64) -> bool {
+        self.loads.get(&node).is_some_and(|load| {
+            load.takes_regions
+                && load.reaches(region, self.config.region_bytes)
+                && load.committed.saturating_add(bytes) <= self.config.commit_limit(load.memory)
+                && load.used + load.coming < i128::from(self.config.pressure_high(load.memory))
+        })
+    }
+
+    /// The node for a new region: `preferred` if it has room, else the one with the smallest share of its memory allocated.
+    pub(crate) fn node_for(&self, preferred: Option<NodeId>, region: u32, bytes: u64) -> Option<NodeId> {
+        if let Some(node) = preferred.filter(|node| self.has_room(*node, region, bytes)) {
+            return Some(node);
+        }
+        let with_room = self.loads.iter().filter(|(node, _)| self.has_room(**node, region, bytes));
+        with_room.min_by(|(_, a), (_, b)| a.compare_committed(b)).map(|(node, _)| *node)
+    }
+
+    /// The node to move a region to: the one with the smallest share of its memory in use, if it stays out of pressure.
+    pub(crate) fn target_for(&self, region: u32, record: &RegionRecord, usage: &Usage) -> Option<NodeId> {
+        let allocated = usage.allocated(self.config.region_bytes);
+        let resident = i128::from(usage.reported()?.resident_bytes);
+        let fits = |node: NodeId, load: &Load| {
+            node != record.owner
+                && !record.leftovers.contains(&node)
+                && self.has_room(node, region, allocated)
+                && load.used + load.coming + resident <= i128::from(self.config.pressure_high(load.memory))
+        };
+        let fitting = self.loads.iter().filter(|(node, load)| fits(**node, load));
+        fitting.min_by(|(_, a), (_, b)| a.compare_used(b)).map(|(node, _)| *node)
+    }
+
+    /// Whether the node has so much in use that it must begin to give regions away.
+    pub(crate) fn is_pressed(&self, node: NodeId) -> bool {
+        let load = &self.loads[&node];
+        load.used - load.leaving >= i128::from(self.config.pressure_high(load.memory))
+    }
+
+    /// Whether it has, after what is moving now, still more in use than where it may stop.
+    pub(crate) fn is_above_low(&self, node: NodeId) -> bool {
+        let load = &self.loads[&node];
+        load.used - load.leaving >= i128::from(self.config.pressure_low(load.memory))
+    }
+}
+
+impl Load {
+    pub(crate) const fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// Whether the node can name the region's last page.
+    fn reaches(&self, region: u32, region_bytes: u64) -> bool {
+        let end = (u128::from(region) + 1) * u128::from(region_bytes);
+        end <= u128::from(self.page_bytes) << 32
+    }
+
+    fn compare_committed(&self, other: &Self) -> Ordering {
+        let share = u128::from(self.committed) * u128::from(other.memory);
+        share.cmp(&(u128::from(other.committed) * u128::from(self.memory)))
+    }
+
+    fn compare_used(&self, other: &Self) -> Ordering {
+        let share = (self.used + self.coming) * i128::from(other.memory);
+        share.cmp(&((other.used + other.coming) * i128::from(self.memory)))
+    }
+}

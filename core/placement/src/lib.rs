@@ -1,0 +1,55 @@
+//! The controller's decisions: which memory node has which region of a remote address space (Clio, section 4.7).
+//!
+//! An address space is one range of 64-bit addresses, cut into regions of one size. A region belongs to one node; the
+//! node allocates inside it, and the controller only knows roughly how full it is. [`Controller::handle`] takes an
+//! [`Event`] and the time and returns [`Actions`]: records to make durable, commands to nodes, answers to clients.
+//!
+//! Two kinds of knowledge are kept apart. *Records* (`state`) say what must survive the controller: nodes, spaces, which
+//! node knows which space, which node owns which region, which moves are under way. Everything else (`live`) is what
+//! nodes say of themselves, and is learned again from them.
+//!
+//! Invariants:
+//! - A region has one owner at any time. Owner changes only when the old owner says that it has moved all of it.
+//! - A region has at most one move under way, and no region of a lost node is given to another node.
+//! - Every change of a record is in [`Actions::changes`], and a controller restored from the records goes on as this one
+//!   would: commands follow from records alone, and executing a command twice is the same as executing it once.
+//!
+//! Neighbours: `runtime/controller` has the sockets and the stores.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod controller;
+mod fullness;
+mod live;
+mod message;
+mod migrate;
+mod names;
+mod outcomes;
+mod place;
+mod record;
+mod requests;
+mod state;
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+pub use config::{Config, ConfigError};
+pub use controller::{Actions, Controller, Event, RestoreError, Ticket};
+pub use message::{
+    Answer, Command, MoveOrder, NodeCondition, NodeReport, NodeView, Outcome, Placement, Refusal, RegionReport,
+    Registration, Request,
+};
+pub use names::{Capability, ClusterId, Key, MoveId, NameError, NodeId, Pid};
+pub use record::{
+    Capabilities, Change, ClusterRecord, Duty, Keys, Move, NodeRecord, Presence, Record, RecordKey, RegionRecord,
+};
+
+/// Most regions that one request can ask for: what one transaction of a store can hold.
+pub const REGIONS_PER_REQUEST_MAX: u64 = 64;
+/// Most requests that wait for nodes at a time.
+pub const WAITING_MAX: usize = 4096;
+/// Most addresses of one node.
+pub const URLS_MAX: usize = 8;

@@ -1,0 +1,388 @@
+//! What the controller hears and says: [`Registration`], [`NodeReport`] and [`Outcome`] from nodes, [`Command`] to them;
+//! [`Request`] from clients, [`Answer`] to them.
+//!
+//! These are also the messages on the wire between processes, as JSON; `runtime/controller` adds the envelopes.
+
+use serde::{Deserialize, Serialize};
+use yonder_wire::Rights;
+
+use crate::names::{Capability, Key, MoveId, NodeId, Pid};
+use crate::record::{Capabilities, Keys};
+
+/// What a node says of itself when it registers; the same for as long as it runs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Registration {
+    /// Its incarnation.
+    pub node: NodeId,
+    /// Where clients and other nodes reach it, best first.
+    pub urls: Vec<String>,
+    /// Bytes of its memory.
+    pub memory_bytes: u64,
+    /// Bytes of its pages.
+    pub page_bytes: u64,
+    /// Bytes of the regions that it can move; the same for the whole cluster.
+    pub region_bytes: u64,
+}
+
+/// How full a node is. It renews the node's lease.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// Bytes of memory that nothing uses.
+    pub free_bytes: u64,
+    /// The regions that have allocations here.
+    pub regions: Vec<RegionReport>,
+}
+
+/// How full and how hot one region is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RegionReport {
+    /// The address space.
+    pub pid: Pid,
+    /// The region's number.
+    pub region: u32,
+    /// Bytes of its allocations, with memory or without.
+    pub allocated_bytes: u64,
+    /// Bytes of memory that it has.
+    pub resident_bytes: u64,
+    /// How much it is used, in a unit that all nodes share, such as accesses per second of late.
+    pub heat: u64,
+}
+
+/// What a node must do. Executing one twice is the same as executing it once.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Command {
+    /// Make an address space with this number, if there is none: [`Outcome::SpaceCreated`] or [`Outcome::SpaceRefused`].
+    CreateSpace {
+        /// Its number.
+        pid: Pid,
+    },
+    /// End an address space, if there is one: [`Outcome::SpaceDestroyed`].
+    DestroySpace {
+        /// Its number.
+        pid: Pid,
+    },
+    /// Move a region to another node: [`Outcome::Moved`] or [`Outcome::MoveFailed`].
+    MoveRegion(MoveOrder),
+    /// Free everything in a region that is not this node's, left by a move that failed: [`Outcome::RegionDropped`].
+    DropRegion {
+        /// The address space.
+        pid: Pid,
+        /// The region's number.
+        region: u32,
+    },
+}
+
+/// A move of a region to another node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MoveOrder {
+    /// The move's name: an order with a name that was executed is answered as it was then.
+    pub id: MoveId,
+    /// The address space.
+    pub pid: Pid,
+    /// The region's number.
+    pub region: u32,
+    /// First address of the region.
+    pub address: u64,
+    /// Bytes of the region.
+    pub bytes: u64,
+    /// The target.
+    pub to: NodeId,
+    /// Where the target is reached.
+    pub urls: Vec<String>,
+    /// The owner's capability at the target.
+    pub capability: Capability,
+}
+
+/// What became of a [`Command`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// The node has the address space.
+    SpaceCreated {
+        /// Its number.
+        pid: Pid,
+        /// What proves the rights to it here.
+        capabilities: Capabilities,
+    },
+    /// The node has no room for it.
+    SpaceRefused {
+        /// Its number.
+        pid: Pid,
+        /// Why, in one line.
+        cause: String,
+    },
+    /// The node does not have the address space any more.
+    SpaceDestroyed {
+        /// Its number.
+        pid: Pid,
+    },
+    /// The target has all of the region, and this node refuses it as moved.
+    Moved {
+        /// The move.
+        id: MoveId,
+    },
+    /// This node still has the region, and serves it; the target may have a part.
+    MoveFailed {
+        /// The move.
+        id: MoveId,
+        /// Why, in one line.
+        cause: String,
+    },
+    /// Nothing of the region is left here.
+    RegionDropped {
+        /// The address space.
+        pid: Pid,
+        /// The region's number.
+        region: u32,
+    },
+}
+
+/// What a client asks. All but `Nodes`, `Drain` and `Undrain` prove their right by a key.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// A new address space with these keys, or the one that has the owner's key: [`Answer::SpaceCreated`].
+    CreateSpace {
+        /// Its keys, drawn by the client.
+        keys: Keys,
+    },
+    /// What a key allows: [`Answer::Opened`].
+    Open {
+        /// The address space.
+        pid: Pid,
+        /// A key of it.
+        key: Key,
+    },
+    /// Regions to allocate in, with the owner's key: [`Answer::Placed`].
+    PlaceRegion {
+        /// The address space.
+        pid: Pid,
+        /// The owner's key.
+        key: Key,
+        /// How much will be allocated. More than a region: whole regions, one behind the other.
+        bytes: u64,
+        /// Regions that had no room for it.
+        avoid: Vec<u32>,
+    },
+    /// Where a region is: [`Answer::Located`].
+    Locate {
+        /// The address space.
+        pid: Pid,
+        /// A key of it: the capability in the answer has the same rights.
+        key: Key,
+        /// The region's number.
+        region: u32,
+    },
+    /// Ends an address space, with the owner's key: [`Answer::Destroyed`].
+    DestroySpace {
+        /// The address space.
+        pid: Pid,
+        /// The owner's key.
+        key: Key,
+    },
+    /// All nodes: [`Answer::Nodes`].
+    Nodes,
+    /// Moves all regions off a node: [`Answer::Draining`], at once. It is drained when none is left.
+    Drain {
+        /// The node's number or one of its URLs.
+        node: String,
+    },
+    /// Lets a node have regions again: [`Answer::Undrained`].
+    Undrain {
+        /// The node's number or one of its URLs.
+        node: String,
+    },
+}
+
+/// What a client is told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// The address space exists, without memory.
+    SpaceCreated {
+        /// Its number.
+        pid: Pid,
+        /// Bytes of a region.
+        region_bytes: u64,
+    },
+    /// The key is good.
+    Opened {
+        /// What it allows.
+        #[serde(with = "rights")]
+        rights: Rights,
+        /// Bytes of a region.
+        region_bytes: u64,
+    },
+    /// Regions to allocate in, one behind the other. A single one may have other allocations.
+    Placed {
+        /// Where they are.
+        regions: Vec<Placement>,
+    },
+    /// Where the region is.
+    Located(Placement),
+    /// The address space is gone.
+    Destroyed,
+    /// All nodes.
+    Nodes(Vec<NodeView>),
+    /// The node's regions are being moved.
+    Draining {
+        /// How many are left; 0 when the node is drained.
+        regions_left: u64,
+    },
+    /// The node may have regions again.
+    Undrained,
+    /// Nothing was done.
+    Refused(Refusal),
+}
+
+/// Where a region is, and how to use it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Placement {
+    /// The region's number: its addresses begin at this times the region size.
+    pub region: u32,
+    /// The node.
+    pub node: NodeId,
+    /// Where it is reached, best first.
+    pub urls: Vec<String>,
+    /// Bytes of its pages.
+    pub page_bytes: u64,
+    /// Proof of the rights of the key that was used.
+    pub capability: Capability,
+}
+
+/// How a node is seen by the controller.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Its number.
+    pub node: NodeId,
+    /// Where it is reached.
+    pub urls: Vec<String>,
+    /// How it is.
+    pub condition: NodeCondition,
+    /// Bytes of its memory.
+    pub memory_bytes: u64,
+    /// Bytes of memory that nothing uses, as it last said.
+    pub free_bytes: u64,
+    /// Bytes of all allocations, roughly.
+    pub committed_bytes: u64,
+    /// Regions that it owns.
+    pub regions: u64,
+    /// Those of them that are moving away.
+    pub regions_leaving: u64,
+}
+
+/// How a node is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeCondition {
+    /// It serves.
+    Serving,
+    /// Its regions are moving away.
+    Draining,
+    /// It has no regions and gets none.
+    Drained,
+    /// It is not connected; its lease is not over.
+    Silent,
+    /// Its lease is over. What it had is lost unless it comes back.
+    Lost,
+}
+
+/// Why nothing was done.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refusal {
+    /// Unknown space, or a key that is none of its keys. They are not told apart, so that nobody can search for spaces.
+    #[error("no address space {pid} has this key: use the number and a key that its creation returned")]
+    BadKey {
+        /// The address space.
+        pid: Pid,
+    },
+    /// The key does not allow this.
+    #[error("this key of address space {pid} does not allow it: use the owner's key")]
+    NotAllowed {
+        /// The address space.
+        pid: Pid,
+    },
+    /// No node has room.
+    #[error(
+        "no memory node has room for {} more: start another with `yonder node --controller ...`, or free memory",
+        yonder_units::format_bytes(*.bytes)
+    )]
+    NoRoom {
+        /// What was asked for.
+        bytes: u64,
+    },
+    /// An allocation of nothing, or of more than one request can have.
+    #[error(
+        "an allocation of {} cannot be placed: ask for at least 1 byte and at most {}",
+        yonder_units::format_bytes(*.bytes),
+        yonder_units::format_bytes(*.bytes_max)
+    )]
+    BadLength {
+        /// What was asked for.
+        bytes: u64,
+        /// The most that can be asked for.
+        bytes_max: u64,
+    },
+    /// No such region.
+    #[error("address space {pid} has no region {region}: allocate before use")]
+    NoRegion {
+        /// The address space.
+        pid: Pid,
+        /// The region's number.
+        region: u32,
+    },
+    /// The region's node is gone, and its memory with it.
+    #[error(
+        "region {region} of address space {pid} is lost: memory node {node} ({url}) does not answer. \
+         If it still runs, connect it again; else destroy the address space"
+    )]
+    RegionLost {
+        /// The address space.
+        pid: Pid,
+        /// The region's number.
+        region: u32,
+        /// The node.
+        node: NodeId,
+        /// Where it was reached.
+        url: String,
+    },
+    /// No such node.
+    #[error("no memory node is named '{name}': `yonder controller --nodes` lists them")]
+    NoNode {
+        /// What was asked for.
+        name: String,
+    },
+    /// A node said no.
+    #[error("memory node {url}: {cause}")]
+    NodeRefused {
+        /// Where the node is reached.
+        url: String,
+        /// What it said.
+        cause: String,
+    },
+    /// Too much waits for nodes already, or numbers have run out.
+    #[error("the controller cannot take the request: {cause}; try again later")]
+    Busy {
+        /// What there is too much of.
+        cause: String,
+    },
+}
+
+mod rights {
+    //! [`Rights`] as the number that they have in requests to nodes.
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use yonder_wire::Rights;
+
+    pub(super) fn serialize<S: Serializer>(rights: &Rights, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u32(*rights as u32)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rights, D::Error> {
+        let number = u32::deserialize(deserializer)?;
+        Rights::from_number(number).ok_or_else(|| D::Error::custom("rights are 1, 2 or 3"))
+    }
+}

@@ -1,0 +1,388 @@
+//! The controller against nodes that really have (or have not) the regions, under any order of events.
+//!
+//! Each node of the model keeps the regions that it holds; commands wait in order on its connection, connections break
+//! (what waits on them is lost), nodes stop and come back, moves end well or badly, and the controller starts again
+//! from what it made durable, or stops in the middle of that. After every step:
+//! - no region is held by two nodes, and the owner in the records holds it, unless the move's end is still unheard;
+//! - the records that were made durable are the records that the controller has;
+//! - no node that is full, draining or gone was given anything.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+
+use crate::fullness::Fullness;
+use crate::*;
+
+const REGION: u64 = 1 << 20;
+const NODE_REGIONS: u64 = 6;
+const NODES: u64 = 4;
+const SPACES: u128 = 3;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create(u128),
+    Place {
+        space: u128,
+        bytes: u64,
+    },
+    Destroy(u128),
+    Drain(u64),
+    Undrain(u64),
+    /// The oldest command on a node's connection is executed and answered.
+    Execute {
+        node: u64,
+        ends_well: bool,
+    },
+    Report {
+        node: u64,
+        fills: bool,
+    },
+    Connect(u64),
+    Disconnect(u64),
+    Pass(u64),
+    RestartController,
+    /// The controller stops in the middle of the next event that changes records: this many are durable, nothing is sent.
+    Crash(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let node = || 0..NODES;
+    let space = || 0..SPACES;
+    prop_oneof![
+        1 => space().prop_map(Step::Create),
+        4 => (space(), 1..4 * REGION).prop_map(|(space, bytes)| Step::Place { space, bytes }),
+        1 => space().prop_map(Step::Destroy),
+        2 => node().prop_map(Step::Drain),
+        1 => node().prop_map(Step::Undrain),
+        8 => (node(), prop::bool::weighted(0.7)).prop_map(|(node, ends_well)| Step::Execute { node, ends_well }),
+        4 => (node(), any::<bool>()).prop_map(|(node, fills)| Step::Report { node, fills }),
+        2 => node().prop_map(Step::Connect),
+        1 => node().prop_map(Step::Disconnect),
+        1 => (1..2_000_000_000u64).prop_map(Step::Pass),
+        1 => Just(Step::RestartController),
+        1 => (0usize..4).prop_map(Step::Crash),
+    ]
+}
+
+#[derive(Default)]
+struct Node {
+    connected: bool,
+    waiting: VecDeque<Command>,
+    spaces: BTreeSet<Pid>,
+    /// Regions that it serves, with how full they are.
+    holds: BTreeMap<(Pid, u32), u64>,
+    /// Parts of regions that came with moves that failed.
+    partial: BTreeSet<(Pid, u32)>,
+    moves: BTreeMap<MoveId, Outcome>,
+}
+
+struct World {
+    config: Config,
+    controller: Controller,
+    records: BTreeMap<RecordKey, Record>,
+    nodes: Vec<Node>,
+    pids: BTreeMap<u128, Pid>,
+    now: u64,
+    tickets: u64,
+    /// The space that each request for regions is about.
+    askers: BTreeMap<Ticket, Pid>,
+    crash_after: Option<usize>,
+}
+
+impl World {
+    fn new() -> Self {
+        let config = Config { region_bytes: REGION, moves_max: 3, move_retry: 1_000_000_000, ..Config::default() };
+        let controller = Controller::restore(config, ClusterId(1), [], 0).unwrap();
+        let nodes = (0..NODES).map(|_| Node::default()).collect();
+        let (records, pids, askers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { config, controller, records, nodes, pids, now: 0, tickets: 0, askers, crash_after: None }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let before = self.controller.fullness();
+        let actions = self.controller.handle(event, self.now);
+        let crash_after = if actions.changes.is_empty() { None } else { self.crash_after.take() };
+        for change in actions.changes.into_iter().take(crash_after.unwrap_or(usize::MAX)) {
+            match change {
+                Change::Put(record) => drop(self.records.insert(record.key(), record)),
+                Change::Delete(key) => drop(self.records.remove(&key)),
+                Change::DeleteRegions(pid) => {
+                    self.records.retain(|key, _| !matches!(key, RecordKey::Region(of, _) if *of == pid));
+                }
+            }
+        }
+        if crash_after.is_some() {
+            return self.restart_controller();
+        }
+        for node in actions.closed {
+            self.cut(node.0);
+        }
+        for (node, command) in actions.commands {
+            assert!(self.nodes[node.0 as usize].connected, "a command to a node that is not connected");
+            self.nodes[node.0 as usize].waiting.push_back(command);
+        }
+        for (ticket, answer) in actions.answers {
+            if let Answer::Placed { regions } = answer {
+                let pid = self.askers[&ticket];
+                regions.iter().for_each(|placement| self.placed(pid, placement, &before));
+            }
+        }
+    }
+
+    /// The client allocates at once in what it was given; nodes with no room were not given anything.
+    fn placed(&mut self, pid: Pid, placement: &Placement, before: &Fullness) {
+        let node = placement.node.0 as usize;
+        assert!(self.nodes[node].connected, "placed on a node that is not there");
+        assert!(before.has_room(placement.node, placement.region, 0), "placed on a node without room");
+        let limit = NODE_REGIONS * REGION * u64::from(self.config.overcommit_percent) / 100;
+        assert!(self.controller.fullness().load(placement.node).committed() <= limit, "more than may be committed");
+        assert!(self.nodes[node].spaces.contains(&pid), "placed on a node that does not know the space");
+        self.nodes[node].holds.entry((pid, placement.region)).or_insert(0);
+    }
+
+    fn ask(&mut self, request: Request) {
+        self.tickets += 1;
+        if let Request::PlaceRegion { pid, .. } = &request {
+            self.askers.insert(Ticket(self.tickets), *pid);
+        }
+        self.handle(Event::Asked(Ticket(self.tickets), request));
+    }
+
+    fn cut(&mut self, node: u64) {
+        let node = &mut self.nodes[node as usize];
+        node.connected = false;
+        node.waiting.clear();
+    }
+
+    fn node_report(&self, node: u64) -> NodeReport {
+        let holds = &self.nodes[node as usize].holds;
+        let regions = holds.iter().map(|((pid, region), bytes)| RegionReport {
+            pid: *pid,
+            region: *region,
+            allocated_bytes: *bytes,
+            resident_bytes: *bytes,
+            heat: u64::from(*region),
+        });
+        let used: u64 = holds.values().sum();
+        NodeReport { free_bytes: (NODE_REGIONS * REGION).saturating_sub(used), regions: regions.collect() }
+    }
+
+    fn connect(&mut self, node: u64) {
+        let facts = Registration {
+            node: NodeId(node),
+            urls: vec![format!("tcp://node{node}:1")],
+            memory_bytes: NODE_REGIONS * REGION,
+            page_bytes: 4096,
+            region_bytes: REGION,
+        };
+        assert_eq!(self.controller.admit(&facts, Some(ClusterId(1))), Ok(()));
+        self.cut(node);
+        self.nodes[node as usize].connected = true;
+        let report = self.node_report(node);
+        let spaces = self.nodes[node as usize].spaces.iter().copied().collect();
+        self.handle(Event::Registered { facts, report, spaces });
+    }
+
+    fn execute(&mut self, node: u64, ends_well: bool) {
+        let Some(command) = self.nodes[node as usize].waiting.pop_front() else { return };
+        let this = &mut self.nodes[node as usize];
+        let outcome = match command {
+            Command::CreateSpace { pid } => {
+                this.spaces.insert(pid);
+                let key = Capability(node);
+                Outcome::SpaceCreated { pid, capabilities: Capabilities { owner: key, read_write: key, read: key } }
+            }
+            Command::DestroySpace { pid } => {
+                this.spaces.remove(&pid);
+                this.holds.retain(|(of, _), _| *of != pid);
+                this.partial.retain(|(of, _)| *of != pid);
+                Outcome::SpaceDestroyed { pid }
+            }
+            Command::DropRegion { pid, region } => {
+                assert!(!this.holds.contains_key(&(pid, region)), "told to drop a region that it owns");
+                this.partial.remove(&(pid, region));
+                Outcome::RegionDropped { pid, region }
+            }
+            Command::MoveRegion(order) => match this.moves.get(&order.id) {
+                Some(outcome) => outcome.clone(),
+                None => self.execute_move(node, &order, ends_well),
+            },
+        };
+        self.handle(Event::Answered(NodeId(node), outcome));
+    }
+
+    fn execute_move(&mut self, from: u64, order: &MoveOrder, ends_well: bool) -> Outcome {
+        let key = (order.pid, order.region);
+        let id = order.id;
+        let target = &mut self.nodes[order.to.0 as usize];
+        // A space that has ended meanwhile is unknown to the target.
+        let outcome = if ends_well && target.spaces.contains(&order.pid) {
+            assert!(!target.partial.contains(&key), "moved onto the rest of a move that failed");
+            // Nothing is held if the controller stopped before a client heard of the region.
+            if let Some(bytes) = self.nodes[from as usize].holds.remove(&key) {
+                let doubled = self.nodes[order.to.0 as usize].holds.insert(key, bytes);
+                assert_eq!(doubled, None, "the target had it already");
+            }
+            Outcome::Moved { id }
+        } else {
+            if target.spaces.contains(&order.pid) {
+                target.partial.insert(key);
+            }
+            Outcome::MoveFailed { id, cause: "so the model wants it".to_owned() }
+        };
+        self.nodes[from as usize].moves.insert(id, outcome.clone());
+        outcome
+    }
+
+    fn restart_controller(&mut self) {
+        (0..NODES).for_each(|node| self.cut(node));
+        let records = self.records.values().cloned();
+        self.controller = Controller::restore(self.config, ClusterId(9), records, self.now).unwrap();
+    }
+
+    fn take(&mut self, step: &Step) {
+        let keys =
+            |space: u128| Keys { owner: Key(space * 3), read_write: Key(space * 3 + 1), read: Key(space * 3 + 2) };
+        match *step {
+            Step::Create(space) => {
+                self.ask(Request::CreateSpace { keys: keys(space) });
+                let known = self.controller.state.spaces.iter().find(|(_, known)| **known == keys(space));
+                self.pids.extend(known.map(|(pid, _)| (space, *pid)));
+            }
+            Step::Place { space, bytes } => {
+                if let Some(pid) = self.pids.get(&space).copied() {
+                    self.ask(Request::PlaceRegion { pid, key: keys(space).owner, bytes, avoid: Vec::new() });
+                }
+            }
+            Step::Destroy(space) => {
+                if let Some(pid) = self.pids.remove(&space) {
+                    self.ask(Request::DestroySpace { pid, key: keys(space).owner });
+                }
+            }
+            Step::Drain(node) => self.ask(Request::Drain { node: NodeId(node).to_string() }),
+            Step::Undrain(node) => self.ask(Request::Undrain { node: NodeId(node).to_string() }),
+            Step::Execute { node, ends_well } => self.execute(node, ends_well),
+            Step::Report { node, fills } => {
+                if fills {
+                    self.nodes[node as usize].holds.values_mut().for_each(|bytes| *bytes = REGION);
+                }
+                if self.nodes[node as usize].connected {
+                    let report = self.node_report(node);
+                    self.handle(Event::Reported(NodeId(node), report));
+                }
+            }
+            Step::Connect(node) => self.connect(node),
+            Step::Disconnect(node) => {
+                self.cut(node);
+                self.handle(Event::Disconnected(NodeId(node)));
+            }
+            Step::Pass(time) => {
+                self.now += time;
+                self.handle(Event::Tick);
+            }
+            Step::RestartController => self.restart_controller(),
+            Step::Crash(after) => self.crash_after = Some(after),
+        }
+    }
+
+    fn check(&self) {
+        let state = &self.controller.state;
+        for ((pid, region), record) in &state.regions {
+            let key = (*pid, *region);
+            let holders: Vec<u64> =
+                (0..NODES).filter(|node| self.nodes[*node as usize].holds.contains_key(&key)).collect();
+            assert!(holders.len() <= 1, "{key:?} is held by {holders:?}");
+            // Moved, and the controller has not heard of it yet.
+            let unheard = record.moving.filter(|moving| {
+                matches!(self.nodes[record.owner.0 as usize].moves.get(&moving.id), Some(Outcome::Moved { .. }))
+            });
+            let owner = unheard.map_or(record.owner, |moving| moving.to).0;
+            assert!(holders.iter().all(|holder| *holder == owner), "{key:?} of {owner} is held by {holders:?}");
+            for node in (0..NODES).filter(|node| self.nodes[*node as usize].partial.contains(&key)) {
+                let known = record.leftovers.contains(&NodeId(node))
+                    || record.moving.is_some_and(|moving| moving.to == NodeId(node))
+                    || !state.presences.contains_key(&(*pid, NodeId(node)));
+                assert!(known, "{node} has a forgotten part of {key:?}");
+            }
+        }
+        let restored = Controller::restore(self.config, ClusterId(9), self.records.values().cloned(), self.now);
+        let restored = restored.unwrap().state;
+        assert_eq!(restored.nodes, state.nodes);
+        assert_eq!(restored.spaces, state.spaces);
+        assert_eq!(restored.presences, state.presences);
+        assert_eq!(restored.regions, state.regions);
+        assert_eq!(restored.cluster.next_move, state.cluster.next_move);
+        assert_eq!(restored.cluster.next_pid, state.cluster.next_pid);
+    }
+
+    /// From now on everything works: all that was begun must end.
+    fn settle(&mut self) {
+        self.crash_after = None;
+        for round in 0.. {
+            assert!(round < 200, "commands go on for ever");
+            for node in 0..NODES {
+                if !self.nodes[node as usize].connected {
+                    self.connect(node);
+                }
+                let report = self.node_report(node);
+                self.handle(Event::Reported(NodeId(node), report));
+                while !self.nodes[node as usize].waiting.is_empty() {
+                    self.execute(node, true);
+                    self.check();
+                }
+            }
+            self.now += 1_000_000_000;
+            let idle = self.nodes.iter().all(|node| node.waiting.is_empty());
+            if idle && round > 30 && self.controller.state.regions.values().all(|record| record.moving.is_none()) {
+                return;
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_region_is_where_the_records_say(steps in prop::collection::vec(step(), 1..120)) {
+        let mut world = World::new();
+        (0..NODES).for_each(|node| world.connect(node));
+        for space in 0..SPACES {
+            world.take(&Step::Create(space));
+            world.take(&Step::Place { space, bytes: 2 * REGION });
+            (0..NODES).for_each(|node| world.execute(node, true));
+        }
+        for step in &steps {
+            world.take(step);
+            world.check();
+        }
+        world.settle();
+        let state = &world.controller.state;
+        prop_assert!(world.controller.waiting.is_empty(), "somebody waits for ever");
+        for (key, record) in &state.regions {
+            prop_assert!(record.leftovers.is_empty(), "parts of {:?} are left", key);
+        }
+        for (id, node) in world.nodes.iter().enumerate() {
+            prop_assert!(node.partial.is_empty(), "node {} has parts that nobody owns", id);
+            for pid in &node.spaces {
+                prop_assert!(state.ready(*pid, NodeId(id as u64)), "node {} has a space that has ended", id);
+            }
+        }
+    }
+
+    #[test]
+    fn a_drain_ends(fills in prop::collection::vec(1..REGION, 1..12), drained in 0..NODES) {
+        let mut world = World::new();
+        (0..NODES).for_each(|node| world.connect(node));
+        world.take(&Step::Create(0));
+        for bytes in fills {
+            world.take(&Step::Place { space: 0, bytes });
+            (0..NODES).for_each(|node| world.execute(node, true));
+        }
+        world.take(&Step::Drain(drained));
+        world.settle();
+        prop_assert_eq!(world.controller.state.nodes[&NodeId(drained)].duty, Duty::Drained);
+        prop_assert!(world.nodes[drained as usize].holds.is_empty());
+    }
+}

@@ -1,0 +1,107 @@
+//! What nodes answer to commands.
+//!
+//! An outcome counts only if the records still want it: an answer to a command that was repeated, or is not wanted any
+//! more, finds nothing to change.
+
+use yonder_units::Nanos;
+
+use crate::controller::Controller;
+use crate::message::{Answer, Command, Outcome, Refusal};
+use crate::names::{MoveId, NodeId, Pid};
+use crate::record::{Capabilities, Presence, RecordKey};
+
+impl Controller {
+    pub(crate) fn answered(&mut self, node: NodeId, outcome: Outcome, now: Nanos) {
+        match outcome {
+            Outcome::SpaceCreated { pid, capabilities } => self.space_created(pid, node, capabilities),
+            Outcome::SpaceRefused { pid, cause } => self.space_refused(pid, node, &cause, now),
+            Outcome::SpaceDestroyed { pid } => {
+                if self.state.presences.get(&(pid, node)) == Some(&Presence::Ending) {
+                    self.state.delete(RecordKey::Presence(pid, node));
+                }
+            }
+            Outcome::Moved { id } => self.moved(node, id),
+            Outcome::MoveFailed { id, .. } => self.move_failed(node, id, now),
+            Outcome::RegionDropped { pid, region } => {
+                if let Some(record) = self.state.regions.get(&(pid, region))
+                    && record.leftovers.contains(&node)
+                {
+                    let mut record = record.clone();
+                    record.leftovers.remove(&node);
+                    self.state.put_region((pid, region), record);
+                }
+            }
+        }
+    }
+
+    fn space_created(&mut self, pid: Pid, node: NodeId, capabilities: Capabilities) {
+        if self.state.presences.get(&(pid, node)) != Some(&Presence::Creating) {
+            return;
+        }
+        self.state.put_presence(pid, node, Presence::Ready(capabilities));
+        let coming: Vec<u32> = self
+            .state
+            .regions_of(pid)
+            .filter(|(_, record)| record.moving.is_some_and(|moving| moving.to == node))
+            .map(|(region, _)| region)
+            .collect();
+        for region in coming {
+            self.send_move_order((pid, region));
+        }
+        self.ask_again(node, Some(pid));
+    }
+
+    fn space_refused(&mut self, pid: Pid, node: NodeId, cause: &str, now: Nanos) {
+        if self.state.presences.get(&(pid, node)) != Some(&Presence::Creating) {
+            return;
+        }
+        for region in self.cancel_unsent_moves(pid, node) {
+            self.rest((pid, region), now);
+        }
+        self.state.delete(RecordKey::Presence(pid, node));
+        let url = self.state.url(node);
+        for waiting in self.take_waiting(|waiting| waiting.node == node && waiting.pid == pid) {
+            let refusal = Refusal::NodeRefused { url: url.clone(), cause: cause.to_owned() };
+            self.actions.answers.push((waiting.ticket, Answer::Refused(refusal)));
+        }
+    }
+
+    fn moved(&mut self, node: NodeId, id: MoveId) {
+        let Some((key, to)) = self.find_move(node, id) else { return };
+        let mut record = self.state.regions[&key].clone();
+        (record.owner, record.moving) = (to, None);
+        self.state.put_region(key, record);
+        // The nodes' next reports say so themselves; until then this is what changed.
+        let resident = self.usage[&key].reported().map_or(0, |reported| i128::from(reported.resident_bytes));
+        for (node, bytes) in [(node, -resident), (to, resident)] {
+            if let Some(live) = self.live.get_mut(&node) {
+                live.moved_bytes += bytes;
+            }
+        }
+    }
+
+    fn move_failed(&mut self, node: NodeId, id: MoveId, now: Nanos) {
+        let Some((key, to)) = self.find_move(node, id) else { return };
+        let mut record = self.state.regions[&key].clone();
+        record.moving = None;
+        record.leftovers.insert(to);
+        self.state.put_region(key, record);
+        self.rest(key, now);
+        self.command(to, Command::DropRegion { pid: key.0, region: key.1 });
+        if self.is_lost(to) {
+            self.give_up_what_is_empty(to);
+        }
+    }
+
+    /// The region that `node` is moving under this name, and where it goes.
+    fn find_move(&self, node: NodeId, id: MoveId) -> Option<((Pid, u32), NodeId)> {
+        self.state.regions.iter().find_map(|(key, record)| {
+            let moving = record.moving.filter(|moving| moving.id == id && record.owner == node)?;
+            Some((*key, moving.to))
+        })
+    }
+
+    fn rest(&mut self, key: (Pid, u32), now: Nanos) {
+        self.usage.entry(key).or_default().rests_until = now.saturating_add(self.config.move_retry);
+    }
+}

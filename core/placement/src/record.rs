@@ -1,0 +1,217 @@
+//! What must survive the controller: [`Record`]s, each under a [`RecordKey`], and the [`Change`]s to them.
+//!
+//! The text of a key is its place in a store; keys with a common beginning are what [`Change::DeleteRegions`] names.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use yonder_wire::Rights;
+
+use crate::message::Registration;
+use crate::names::{Capability, ClusterId, Key, MoveId, NodeId, Pid};
+
+/// One durable fact.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Record {
+    /// The cluster itself.
+    Cluster(ClusterRecord),
+    /// A node.
+    Node(NodeRecord),
+    /// An address space.
+    Space {
+        /// Its number.
+        pid: Pid,
+        /// Who may use it.
+        keys: Keys,
+    },
+    /// That a node knows an address space.
+    Presence {
+        /// The space.
+        pid: Pid,
+        /// The node.
+        node: NodeId,
+        /// How far it is.
+        presence: Presence,
+    },
+    /// A region of an address space.
+    Region {
+        /// The space.
+        pid: Pid,
+        /// The region's number: its first address, divided by the region size.
+        region: u32,
+        /// Where it is.
+        record: RegionRecord,
+    },
+}
+
+/// Name of a [`Record`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum RecordKey {
+    /// [`Record::Cluster`].
+    Cluster,
+    /// [`Record::Node`].
+    Node(NodeId),
+    /// [`Record::Space`].
+    Space(Pid),
+    /// [`Record::Presence`].
+    Presence(Pid, NodeId),
+    /// [`Record::Region`].
+    Region(Pid, u32),
+}
+
+/// One change to the records. The changes of one event are made together or not at all.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Adds the record, or puts it in place of the one with its key.
+    Put(Record),
+    /// Removes the record with this key, if there is one.
+    Delete(RecordKey),
+    /// Removes the records of all regions of this space.
+    DeleteRegions(Pid),
+}
+
+/// What a cluster counts, and what never changes in it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClusterRecord {
+    /// Its name.
+    pub id: ClusterId,
+    /// Bytes of a region.
+    pub region_bytes: u64,
+    /// The next address space's number.
+    pub next_pid: Pid,
+    /// The next move's number.
+    pub next_move: MoveId,
+}
+
+/// A node that serves this cluster, or served it and may come back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// What it said of itself.
+    pub facts: Registration,
+    /// What is wanted of it.
+    pub duty: Duty,
+}
+
+/// What is wanted of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Duty {
+    /// It gets regions.
+    Serving,
+    /// Its regions are moved to other nodes.
+    Draining,
+    /// It has no regions and gets none.
+    Drained,
+}
+
+/// The keys of an address space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Keys {
+    /// Allows everything.
+    pub owner: Key,
+    /// Allows reads, writes and atomics.
+    pub read_write: Key,
+    /// Allows reads.
+    pub read: Key,
+}
+
+impl Keys {
+    /// What `key` allows; `None` if it is none of these.
+    #[must_use]
+    pub fn rights(&self, key: Key) -> Option<Rights> {
+        [(self.owner, Rights::Owner), (self.read_write, Rights::ReadWrite), (self.read, Rights::Read)]
+            .into_iter()
+            .find_map(|(known, rights)| (known == key).then_some(rights))
+    }
+}
+
+/// What one node takes for proof of the rights to one address space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// Allows everything.
+    pub owner: Capability,
+    /// Allows reads, writes and atomics.
+    pub read_write: Capability,
+    /// Allows reads.
+    pub read: Capability,
+}
+
+impl Capabilities {
+    /// The one with these rights.
+    #[must_use]
+    pub const fn with(&self, rights: Rights) -> Capability {
+        match rights {
+            Rights::Owner => self.owner,
+            Rights::ReadWrite => self.read_write,
+            Rights::Read => self.read,
+        }
+    }
+}
+
+/// How far a node knows an address space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Presence {
+    /// It is told to make it.
+    Creating,
+    /// It has made it.
+    Ready(Capabilities),
+    /// It is told to end it.
+    Ending,
+}
+
+/// Where a region is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RegionRecord {
+    /// The node that has it.
+    pub owner: NodeId,
+    /// The move that is under way.
+    pub moving: Option<Move>,
+    /// Nodes that may hold a part of it from a move that failed. It moves to none of them before they have dropped it.
+    pub leftovers: BTreeSet<NodeId>,
+}
+
+/// A move of a region away from its owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Move {
+    /// Its name.
+    pub id: MoveId,
+    /// The node that will own the region.
+    pub to: NodeId,
+}
+
+impl Record {
+    /// Its name.
+    #[must_use]
+    pub const fn key(&self) -> RecordKey {
+        match self {
+            Self::Cluster(_) => RecordKey::Cluster,
+            Self::Node(record) => RecordKey::Node(record.facts.node),
+            Self::Space { pid, .. } => RecordKey::Space(*pid),
+            Self::Presence { pid, node, .. } => RecordKey::Presence(*pid, *node),
+            Self::Region { pid, region, .. } => RecordKey::Region(*pid, *region),
+        }
+    }
+}
+
+impl RecordKey {
+    /// How the keys of all regions of a space begin.
+    #[must_use]
+    pub fn regions_of(pid: Pid) -> String {
+        format!("region/{:08x}/", pid.0)
+    }
+}
+
+impl fmt::Display for RecordKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => formatter.write_str("cluster"),
+            Self::Node(node) => write!(formatter, "node/{node}"),
+            Self::Space(pid) => write!(formatter, "space/{:08x}", pid.0),
+            Self::Presence(pid, node) => write!(formatter, "presence/{:08x}/{node}", pid.0),
+            Self::Region(pid, region) => write!(formatter, "{}{region:08x}", Self::regions_of(*pid)),
+        }
+    }
+}

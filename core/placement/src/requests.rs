@@ -1,0 +1,155 @@
+//! What clients ask, apart from where allocations go (`place`).
+
+use yonder_wire::Rights;
+
+use crate::controller::{Controller, Ticket, Waiting};
+use crate::fullness::Fullness;
+use crate::live::Link;
+use crate::message::{Answer, Command, NodeCondition, NodeView, Refusal, Request};
+use crate::names::{Key, NodeId, Pid};
+use crate::place::Placing;
+use crate::record::{Duty, Keys, Presence, Record, RecordKey};
+
+impl Controller {
+    pub(crate) fn ask(&mut self, ticket: Ticket, request: Request) {
+        let answer = match &request {
+            Request::CreateSpace { keys } => self.create_space(*keys),
+            Request::Open { pid, key } => self.rights(*pid, *key).map(|rights| {
+                let region_bytes = self.config.region_bytes;
+                Answer::Opened { rights, region_bytes }
+            }),
+            Request::PlaceRegion { pid, key, bytes, avoid } => match self.owned(*pid, *key) {
+                Ok(()) => match self.place(*pid, *bytes, avoid) {
+                    Placing::Done(answer) => Ok(answer),
+                    Placing::WaitsFor(node) => {
+                        let pid = *pid;
+                        return self.wait_for(Waiting { pid, node, ticket, request });
+                    }
+                },
+                Err(refusal) => Err(refusal),
+            },
+            Request::Locate { pid, key, region } => self.locate(*pid, *key, *region),
+            Request::DestroySpace { pid, key } => self.owned(*pid, *key).map(|()| self.destroy_space(*pid)),
+            Request::Nodes => Ok(self.nodes()),
+            Request::Drain { node } => self.drain(node),
+            Request::Undrain { node } => self.node_named(node).map(|node| {
+                self.set_duty(node, Duty::Serving);
+                Answer::Undrained
+            }),
+        };
+        self.actions.answers.push((ticket, answer.unwrap_or_else(Answer::Refused)));
+    }
+
+    fn rights(&self, pid: Pid, key: Key) -> Result<Rights, Refusal> {
+        self.state.spaces.get(&pid).and_then(|keys| keys.rights(key)).ok_or(Refusal::BadKey { pid })
+    }
+
+    fn owned(&self, pid: Pid, key: Key) -> Result<(), Refusal> {
+        match self.rights(pid, key)? {
+            Rights::Owner => Ok(()),
+            Rights::Read | Rights::ReadWrite => Err(Refusal::NotAllowed { pid }),
+        }
+    }
+
+    /// A client that has heard no answer asks again with the same keys, and gets the same space.
+    fn create_space(&mut self, keys: Keys) -> Result<Answer, Refusal> {
+        let region_bytes = self.config.region_bytes;
+        let known = self.state.spaces.iter().find(|(_, known)| **known == keys);
+        if let Some((pid, _)) = known {
+            return Ok(Answer::SpaceCreated { pid: *pid, region_bytes });
+        }
+        let pid = self.state.cluster.next_pid;
+        let Some(next) = pid.0.checked_add(1) else {
+            return Err(Refusal::Busy { cause: "no address space's number is left".to_owned() });
+        };
+        self.state.count(|cluster| cluster.next_pid = Pid(next));
+        self.state.put(Record::Space { pid, keys });
+        Ok(Answer::SpaceCreated { pid, region_bytes })
+    }
+
+    fn locate(&self, pid: Pid, key: Key, region: u32) -> Result<Answer, Refusal> {
+        let rights = self.rights(pid, key)?;
+        let record = self.state.regions.get(&(pid, region)).ok_or(Refusal::NoRegion { pid, region })?;
+        let node = record.owner;
+        if self.is_lost(node) {
+            return Err(Refusal::RegionLost { pid, region, node, url: self.state.url(node) });
+        }
+        let placement = self.placement(pid, region, |capabilities| capabilities.with(rights));
+        placement.map(Answer::Located).ok_or(Refusal::NoRegion { pid, region })
+    }
+
+    /// The space is gone at once; its nodes are told until they say that they have ended it. A lost node would be told
+    /// when it comes back.
+    fn destroy_space(&mut self, pid: Pid) -> Answer {
+        self.state.delete(RecordKey::Space(pid));
+        self.state.delete_regions(pid);
+        self.usage.retain(|(of, _), _| *of != pid);
+        let nodes: Vec<NodeId> = self
+            .state
+            .presences
+            .range((pid, NodeId(0))..=(pid, NodeId(u64::MAX)))
+            .map(|((_, node), _)| *node)
+            .collect();
+        for node in nodes {
+            if self.is_lost(node) {
+                self.state.delete(RecordKey::Presence(pid, node));
+            } else {
+                self.state.put_presence(pid, node, Presence::Ending);
+                self.command(node, Command::DestroySpace { pid });
+            }
+        }
+        for waiting in self.take_waiting(|waiting| waiting.pid == pid) {
+            self.actions.answers.push((waiting.ticket, Answer::Refused(Refusal::BadKey { pid })));
+        }
+        Answer::Destroyed
+    }
+
+    fn drain(&mut self, name: &str) -> Result<Answer, Refusal> {
+        let node = self.node_named(name)?;
+        if self.state.nodes[&node].duty == Duty::Serving {
+            self.set_duty(node, Duty::Draining);
+        }
+        Ok(Answer::Draining { regions_left: self.regions_left(node) })
+    }
+
+    /// The node with this number or URL. Of several with one URL it is the one that is there.
+    fn node_named(&self, name: &str) -> Result<NodeId, Refusal> {
+        let is_named =
+            |node: &NodeId| node.to_string() == name || self.state.nodes[node].facts.urls.iter().any(|url| url == name);
+        let order = |node: &NodeId| match self.live[node].link {
+            Link::Connected => 0,
+            Link::Silent => 1,
+            Link::Lost => 2,
+        };
+        let named = self.state.nodes.keys().filter(|node| is_named(node)).min_by_key(|node| order(node));
+        named.copied().ok_or_else(|| Refusal::NoNode { name: name.to_owned() })
+    }
+
+    fn nodes(&self) -> Answer {
+        let fullness = self.fullness();
+        Answer::Nodes(self.state.nodes.keys().map(|node| self.view(*node, &fullness)).collect())
+    }
+
+    fn view(&self, node: NodeId, fullness: &Fullness) -> NodeView {
+        let record = &self.state.nodes[&node];
+        let live = &self.live[&node];
+        let load = fullness.load(node);
+        let condition = match (live.link, record.duty) {
+            (Link::Lost, _) => NodeCondition::Lost,
+            (Link::Silent, _) => NodeCondition::Silent,
+            (Link::Connected, Duty::Serving) => NodeCondition::Serving,
+            (Link::Connected, Duty::Draining) => NodeCondition::Draining,
+            (Link::Connected, Duty::Drained) => NodeCondition::Drained,
+        };
+        NodeView {
+            node,
+            urls: record.facts.urls.clone(),
+            condition,
+            memory_bytes: record.facts.memory_bytes,
+            free_bytes: live.free_bytes.unwrap_or(0),
+            committed_bytes: load.committed(),
+            regions: load.regions,
+            regions_leaving: load.regions_leaving,
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What a message asks for: [`Kind`]; which way it goes: [`Direction`]; and why a request was refused: [`ErrorCode`].
+
+use crate::WireError;
+
+/// An operation. A request and its answer have the same kind and differ by their [`Direction`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Greets a node: [`Greeting`](crate::Greeting), answered by [`Welcome`](crate::Welcome). A stream begins with it.
+    Hello = 1,
+    /// Asks for the node's clock; with a capability it also renews the lease of the address space.
+    Ping = 2,
+    /// Asks for `length` bytes at `address`; the answer's payload is those bytes.
+    Read = 3,
+    /// Stores the payload at `address`.
+    Write = 4,
+    /// Changes the aligned word at `address`: [`AtomicOperation`](crate::AtomicOperation), answered by the word's old
+    /// value in `address`.
+    Atomic = 5,
+    /// Gives the request named by `first_id` up: from the answer on it is never executed. `length` of the answer is 1 if
+    /// it had been executed before.
+    Abort = 6,
+    /// Makes an address space, whose number the node draws; `length` is its lease in milliseconds, or 0. The answer has its
+    /// PID and capability.
+    CreateSpace = 7,
+    /// Ends an address space: all its memory is freed.
+    DestroySpace = 8,
+    /// Allocates memory that reads as zeros: [`AllocateRequest`](crate::AllocateRequest), answered by its first address
+    /// and [`Allocated`](crate::Allocated).
+    Allocate = 9,
+    /// Frees the allocation that begins at `address`.
+    Free = 10,
+    /// Makes `length` bytes at `address` read as zeros; whole pages give their memory back.
+    Discard = 11,
+    /// Asks for a capability with the rights in `length`, as [`Rights`](crate::Rights) are numbered.
+    Grant = 12,
+    /// Asks where in the node's exported memory `address` lies: answered by [`Translation`](crate::Translation).
+    Translate = 13,
+    /// Calls the offload with the number in `address`; the payloads are its arguments and its answer.
+    Call = 14,
+    /// Asks how full the node is: answered by [`NodeStatus`](crate::NodeStatus).
+    Status = 15,
+    /// Takes a range of an address space over from another node, stage by stage: [`AdoptRequest`](crate::AdoptRequest).
+    /// `address` is where the bytes of a fill belong.
+    Adopt = 16,
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Direction {
+    /// From a client to a node.
+    Request,
+    /// From a node to a client.
+    Answer,
+}
+
+impl Kind {
+    const ALL: [Self; 16] = [
+        Self::Hello,
+        Self::Ping,
+        Self::Read,
+        Self::Write,
+        Self::Atomic,
+        Self::Abort,
+        Self::CreateSpace,
+        Self::DestroySpace,
+        Self::Allocate,
+        Self::Free,
+        Self::Discard,
+        Self::Grant,
+        Self::Translate,
+        Self::Call,
+        Self::Status,
+        Self::Adopt,
+    ];
+
+    /// Whether a payload of `length` bytes follows the header of such a message, if it is not a refusal.
+    #[must_use]
+    pub const fn carries_payload(self, direction: Direction) -> bool {
+        match direction {
+            Direction::Request => {
+                matches!(self, Self::Hello | Self::Write | Self::Atomic | Self::Allocate | Self::Call | Self::Adopt)
+            }
+            Direction::Answer => {
+                matches!(self, Self::Hello | Self::Read | Self::Allocate | Self::Translate | Self::Call | Self::Status)
+            }
+        }
+    }
+
+    /// Whether a node must execute a request of this kind at most once, however many copies of it arrive.
+    #[must_use]
+    pub const fn is_exactly_once(self) -> bool {
+        !matches!(self, Self::Hello | Self::Ping | Self::Read | Self::Grant | Self::Translate | Self::Status)
+    }
+
+    /// Whether a node's data threads execute it; all other kinds are the slow path's.
+    #[must_use]
+    pub const fn is_fast(self) -> bool {
+        matches!(self, Self::Hello | Self::Ping | Self::Read | Self::Write | Self::Atomic | Self::Abort)
+    }
+
+    pub(crate) fn from_wire(byte: u8) -> Result<Self, WireError> {
+        let index = usize::from(byte).wrapping_sub(1);
+        Self::ALL.get(index).copied().ok_or(WireError::Kind(byte))
+    }
+}
+
+/// Why a request was refused. [`ErrorCode::None`] in every request and in every answer that is not a refusal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u16)]
+pub enum ErrorCode {
+    /// No error.
+    None = 0,
+    /// The range is not wholly inside allocated memory of this address space.
+    BadAddress = 1,
+    /// The node has no room left: pages, slots or address spaces.
+    OutOfMemory = 2,
+    /// The length or the alignment is not valid for this request.
+    BadLength = 3,
+    /// No such address space, or the capability is not one that this node gave out for it.
+    BadCapability = 4,
+    /// The capability or the page's permission does not allow this.
+    NotAllowed = 5,
+    /// The checksum did not match; nothing was done. Send it again.
+    Corrupt = 6,
+    /// The operating system refused something to the node.
+    System = 7,
+    /// The request is so old that the node no longer knows whether it was executed; it was not executed now.
+    TooOld = 8,
+    /// The request was given up by its sender before it was executed.
+    Aborted = 9,
+    /// The node is short of something for a moment; nothing was done. Send it again later.
+    Busy = 10,
+    /// The region is moving to another node, or has moved; nothing was done. Ask where it is.
+    Moved = 11,
+    /// This transport or node does not serve such a request.
+    Unsupported = 12,
+    /// No offload has this number.
+    NoOffload = 13,
+    /// The offload did not understand its arguments, or failed.
+    OffloadFailed = 14,
+}
+
+impl ErrorCode {
+    const ALL: [Self; 15] = [
+        Self::None,
+        Self::BadAddress,
+        Self::OutOfMemory,
+        Self::BadLength,
+        Self::BadCapability,
+        Self::NotAllowed,
+        Self::Corrupt,
+        Self::System,
+        Self::TooOld,
+        Self::Aborted,
+        Self::Busy,
+        Self::Moved,
+        Self::Unsupported,
+        Self::NoOffload,
+        Self::OffloadFailed,
+    ];
+
+    /// Whether the same request may be sent again later: nothing was done, and the reason may pass.
+    #[must_use]
+    pub const fn may_pass(self) -> bool {
+        matches!(self, Self::Corrupt | Self::Busy)
+    }
+
+    pub(crate) fn from_wire(code: u16) -> Result<Self, WireError> {
+        Self::ALL.get(usize::from(code)).copied().ok_or(WireError::Code(code))
+    }
+}
+
+impl std::fmt::Display for ErrorCode {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::None => "no error",
+            Self::BadAddress => "the address is not in allocated memory of this address space",
+            Self::OutOfMemory => "the node has no room left",
+            Self::BadLength => "the length or the alignment is not valid for this request",
+            Self::BadCapability => "the node does not know this address space, or this capability is not one for it",
+            Self::NotAllowed => "the capability or the permission of the memory does not allow this",
+            Self::Corrupt => "the request was corrupted on its way",
+            Self::System => "the node's operating system refused the request",
+            Self::TooOld => "the request came so late that the node cannot tell whether it was executed before",
+            Self::Aborted => "the request was given up before it was executed",
+            Self::Busy => "the node is busy",
+            Self::Moved => "the region has moved to another node",
+            Self::Unsupported => "the node does not serve such a request here",
+            Self::NoOffload => "the node has no such offload",
+            Self::OffloadFailed => "the offload failed or did not understand its arguments",
+        })
+    }
+}

@@ -1,0 +1,45 @@
+//! The flags of `yonder node`.
+
+use clap::Args;
+use yonder::units::parse_bytes;
+use yonder_node::{Listen, ListenError, parse_listen};
+
+use super::{ControllerAddresses, positive_count};
+
+/// The addresses of a node, from one flag.
+#[derive(Clone, Debug)]
+pub(crate) struct Addresses(pub(crate) Vec<Listen>);
+
+fn parse_addresses(text: &str) -> Result<Addresses, ListenError> {
+    parse_listen(text).map(Addresses)
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// Where to listen: udp://host:port or tcp://host:port for other machines, shm:///path.sock for this one, or several
+    /// with commas between
+    #[arg(long, value_name = "URLS", value_parser = parse_addresses)]
+    pub(crate) listen: Addresses,
+    /// Memory to lend, such as 4GiB; it is taken from the system as it is written to
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) memory: u64,
+    /// Size of the node's pages, a power of two [default: 4MiB, less for a small memory]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) page_size: Option<u64>,
+    /// Threads that serve datagrams, and as many for streams [default: half of the CPUs, at most 8]
+    #[arg(long, value_name = "N", value_parser = positive_count)]
+    pub(crate) data_threads: Option<usize>,
+    /// Threads never sleep: the shortest latency, for a CPU each
+    #[arg(long)]
+    pub(crate) busy_poll: bool,
+    /// Serve a controller, which places what it likes here: its address, such as 127.0.0.1:7400, or several of which one
+    /// leads, with commas between
+    #[arg(long, value_name = "ADDRS")]
+    pub(crate) controller: Option<ControllerAddresses>,
+    /// What a controller places and moves as one: the same as was typed for the controller
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes, requires = "controller")]
+    pub(crate) region_size: u64,
+    /// Serve Prometheus metrics here, such as 127.0.0.1:9186; not served if not given
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<String>,
+}

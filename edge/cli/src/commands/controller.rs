@@ -1,0 +1,115 @@
+//! `yonder controller`: a controller until it is told to end, or what one asks of a controller that runs.
+//!
+//! `serve` runs one, `drain` empties a node; the rest is one question each.
+
+mod drain;
+mod serve;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use yonder::units::format_bytes;
+use yonder_controller::ControllerClient;
+use yonder_placement::{NodeCondition, NodeView};
+
+use crate::args::{AtArgs, ControllerArgs, ControllerWhat, NodeNameArgs, NodesArgs};
+use crate::output::{json_line, line};
+
+/// How long a controller that is asked may take: it may be starting, or another one taking over.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+
+pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<ExitCode> {
+    match &args.what {
+        None => serve::run(&args.serve)?,
+        Some(ControllerWhat::Nodes(args)) => show_nodes(args)?,
+        Some(ControllerWhat::Drain(args)) => drain::run(args)?,
+        Some(ControllerWhat::Undrain(args)) => undrain(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn client(args: &AtArgs) -> ControllerClient {
+    ControllerClient::new(&args.at.to_string(), ANSWER_PATIENCE)
+}
+
+fn show_nodes(args: &NodesArgs) -> anyhow::Result<()> {
+    let nodes = client(&args.controller).nodes()?;
+    if args.json {
+        return nodes.iter().try_for_each(json_line);
+    }
+    if nodes.is_empty() {
+        let at = &args.controller.at;
+        eprintln!("yonder controller: no node yet; start one with `yonder node --controller {at} ...`");
+        return Ok(());
+    }
+    nodes_table(&nodes).iter().try_for_each(|row| line(row))
+}
+
+/// A line of titles and one for each node.
+fn nodes_table(nodes: &[NodeView]) -> Vec<String> {
+    let row = |columns: [&str; 6]| {
+        let [node, state, used, regions, moving, urls] = columns;
+        format!("{node:<16}  {state:<8}  {used:<22}  {regions:>7}  {moving:>6}  {urls}")
+    };
+    let titles = row(["NODE", "STATE", "USED", "REGIONS", "MOVING", "URLS"]);
+    let rows = nodes.iter().map(|node| {
+        let used = match node.condition {
+            // What it said last is old, or was said to an earlier controller.
+            NodeCondition::Silent | NodeCondition::Lost => "unknown".to_owned(),
+            NodeCondition::Serving | NodeCondition::Draining | NodeCondition::Drained => {
+                format_bytes(node.memory_bytes.saturating_sub(node.free_bytes))
+            }
+        };
+        row([
+            &node.node.to_string(),
+            condition(node.condition),
+            &format!("{used} of {}", format_bytes(node.memory_bytes)),
+            &node.regions.to_string(),
+            &node.regions_leaving.to_string(),
+            &node.urls.join(","),
+        ])
+    });
+    std::iter::once(titles).chain(rows).collect()
+}
+
+fn condition(condition: NodeCondition) -> &'static str {
+    match condition {
+        NodeCondition::Serving => "serving",
+        NodeCondition::Draining => "draining",
+        NodeCondition::Drained => "drained",
+        NodeCondition::Silent => "silent",
+        NodeCondition::Lost => "lost",
+    }
+}
+
+fn undrain(args: &NodeNameArgs) -> anyhow::Result<()> {
+    client(&args.controller).undrain(&args.node)?;
+    line(&format!("{} may have regions again", args.node))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_a_table() {
+        let view = |number: u64, condition| NodeView {
+            node: yonder_placement::NodeId(number),
+            urls: vec!["udp://10.0.0.2:7000".to_owned(), "tcp://10.0.0.2:7000".to_owned()],
+            condition,
+            memory_bytes: 4 << 30,
+            free_bytes: 3 << 30,
+            committed_bytes: 2 << 30,
+            regions: 5,
+            regions_leaving: 1,
+        };
+        let table = nodes_table(&[view(0xa1, NodeCondition::Draining), view(0xa2, NodeCondition::Lost)]);
+        assert_eq!(table.len(), 3);
+        let words = |row: usize| table[row].split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words(0), "NODE STATE USED REGIONS MOVING URLS");
+        assert_eq!(words(1), "00000000000000a1 draining 1 GiB of 4 GiB 5 1 udp://10.0.0.2:7000,tcp://10.0.0.2:7000");
+        assert!(words(2).starts_with("00000000000000a2 lost unknown of 4 GiB"), "{}", words(2));
+        let column = |row: usize, text: &str| table[row].find(text).unwrap();
+        assert_eq!(column(0, "URLS"), column(1, "udp://"));
+    }
+}

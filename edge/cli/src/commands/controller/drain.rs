@@ -1,0 +1,232 @@
+//! `yonder controller drain`: begins a drain, and watches it until nothing is left on the node.
+//!
+//! The drain is the controller's: it goes on whatever becomes of who watches it. [`Watch`] turns what the controller says of
+//! the node into what to tell, so it is tested without a controller.
+
+use std::io::IsTerminal as _;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use yonder_placement::{NodeCondition, NodeId, NodeView};
+
+use super::client;
+use crate::args::DrainArgs;
+use crate::output::{Bar, line};
+
+/// How often the controller is asked.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long nothing moves before this is worth a word: longer than a move that failed rests.
+const STALL: Duration = Duration::from_secs(10);
+
+pub(super) fn run(args: &DrainArgs) -> anyhow::Result<()> {
+    let (name, controller) = (&args.named.node, &args.named.controller);
+    let (stop, stopped) = mpsc::channel();
+    ctrlc::set_handler(move || {
+        let _ = stop.send(());
+    })?;
+    let mut client = client(controller);
+    client.start_drain(name)?;
+    let mut watch = Watch::new(name, Instant::now());
+    let progress = Progress::new();
+    loop {
+        match watch.look(&client.nodes()?, Instant::now()) {
+            Seen::Drained => break,
+            Seen::Failed(cause) => bail!("{cause}"),
+            Seen::Moving { moved, total } => progress.show(moved, total),
+            Seen::Stalled { cause } => progress.say(&cause),
+            Seen::AsBefore => {}
+        }
+        match stopped.recv_timeout(LOOK_EVERY) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => bail!(
+                "{} regions are still on {name}, and the drain goes on: type the same command to wait for it, or \
+                 `yonder controller undrain {name} --at {}` to end it",
+                watch.left,
+                controller.at
+            ),
+        }
+    }
+    drop(progress);
+    line(&format!("{name} is drained: it has no regions, and gets none"))
+}
+
+/// What a look at the node shows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Seen {
+    /// Nothing is left on it.
+    Drained,
+    /// It will not be drained, for this reason.
+    Failed(String),
+    /// So many regions of so many have moved.
+    Moving { moved: u64, total: u64 },
+    /// No region has moved for long.
+    Stalled { cause: String },
+    /// Nothing that was not told.
+    AsBefore,
+}
+
+/// One node that is drained, and what was told of it.
+struct Watch {
+    /// As it was typed.
+    name: String,
+    /// Found at the first look.
+    node: Option<NodeId>,
+    left: u64,
+    most: u64,
+    /// Whether `left` is known.
+    has_looked: bool,
+    /// When something was told last.
+    told: Instant,
+}
+
+impl Watch {
+    fn new(name: &str, now: Instant) -> Self {
+        Self { name: name.to_owned(), node: None, left: 0, most: 0, has_looked: false, told: now }
+    }
+
+    fn look(&mut self, nodes: &[NodeView], now: Instant) -> Seen {
+        let name = &self.name;
+        let found = match self.node {
+            Some(node) => nodes.iter().find(|view| view.node == node),
+            None => named(nodes, name),
+        };
+        // A lost node without regions is forgotten.
+        let Some(view) = found else { return Seen::Drained };
+        self.node = Some(view.node);
+        match view.condition {
+            NodeCondition::Drained => return Seen::Drained,
+            NodeCondition::Serving => {
+                return Seen::Failed(format!("{name} is not drained any more: somebody has typed undrain"));
+            }
+            NodeCondition::Lost => {
+                let regions = view.regions;
+                return Seen::Failed(format!(
+                    "{name} has not answered for a whole lease, with {regions} regions on it: connect it again if its process \
+                     still runs; else they are lost"
+                ));
+            }
+            NodeCondition::Draining | NodeCondition::Silent => {}
+        }
+        if !self.has_looked || view.regions != self.left {
+            (self.has_looked, self.left, self.told) = (true, view.regions, now);
+            self.most = self.most.max(view.regions);
+            return Seen::Moving { moved: self.most - self.left, total: self.most };
+        }
+        if now.saturating_duration_since(self.told) < STALL {
+            return Seen::AsBefore;
+        }
+        self.told = now;
+        let cause = if view.condition == NodeCondition::Silent {
+            format!("{name} is not connected to the controller; waiting for it")
+        } else if view.regions_leaving > 0 {
+            format!("a region of {name} is still moving; waiting for it")
+        } else {
+            format!("no other node has room for what is on {name}; start one, or free memory")
+        };
+        Seen::Stalled { cause }
+    }
+}
+
+/// The node with this number or URL. Of several with one URL it is the one that is there, as the controller takes it.
+fn named<'nodes>(nodes: &'nodes [NodeView], name: &str) -> Option<&'nodes NodeView> {
+    let is_named = |view: &&NodeView| view.node.to_string() == name || view.urls.iter().any(|url| url == name);
+    nodes.iter().filter(is_named).min_by_key(|view| match view.condition {
+        NodeCondition::Serving | NodeCondition::Draining | NodeCondition::Drained => 0,
+        NodeCondition::Silent => 1,
+        NodeCondition::Lost => 2,
+    })
+}
+
+/// A bar on a terminal, lines elsewhere.
+enum Progress {
+    Bar(Bar),
+    Lines,
+}
+
+impl Progress {
+    fn new() -> Self {
+        if std::io::stderr().is_terminal() { Self::Bar(Bar::new("drain")) } else { Self::Lines }
+    }
+
+    fn show(&self, moved: u64, total: u64) {
+        let text = format!("{moved} of {total} regions moved");
+        match self {
+            Self::Bar(bar) => bar.show(&text, moved as f64 / total.max(1) as f64),
+            Self::Lines => self.say(&text),
+        }
+    }
+
+    fn say(&self, text: &str) {
+        let tell = || eprintln!("yonder controller: {text}");
+        match self {
+            Self::Bar(bar) => bar.beside(tell),
+            Self::Lines => tell(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(node: u64, condition: NodeCondition, regions: u64) -> NodeView {
+        NodeView {
+            node: NodeId(node),
+            urls: vec!["tcp://10.0.0.2:7000".to_owned()],
+            condition,
+            memory_bytes: 1 << 30,
+            free_bytes: 0,
+            committed_bytes: 0,
+            regions,
+            regions_leaving: 0,
+        }
+    }
+
+    #[test]
+    fn regions_are_counted_down_to_none() {
+        let now = Instant::now();
+        let mut watch = Watch::new("tcp://10.0.0.2:7000", now);
+        let draining = |regions| [view(1, NodeCondition::Lost, 7), view(2, NodeCondition::Draining, regions)];
+        assert_eq!(watch.look(&draining(3), now), Seen::Moving { moved: 0, total: 3 });
+        assert_eq!(watch.look(&draining(3), now), Seen::AsBefore);
+        assert_eq!(watch.look(&draining(2), now), Seen::Moving { moved: 1, total: 3 });
+        // A move to the node that was under way has ended.
+        assert_eq!(watch.look(&draining(4), now), Seen::Moving { moved: 0, total: 4 });
+        assert_eq!(watch.look(&draining(0), now), Seen::Moving { moved: 4, total: 4 });
+        assert_eq!(watch.look(&[view(2, NodeCondition::Drained, 0)], now), Seen::Drained);
+        assert_eq!(watch.look(&[], now), Seen::Drained);
+    }
+
+    #[test]
+    fn a_node_without_regions_is_drained_at_once() {
+        let now = Instant::now();
+        let mut watch = Watch::new("0000000000000002", now);
+        assert_eq!(watch.look(&[view(2, NodeCondition::Drained, 0)], now), Seen::Drained);
+    }
+
+    #[test]
+    fn a_drain_that_stalls_says_why_and_not_too_often() {
+        let start = Instant::now();
+        let mut watch = Watch::new("0000000000000002", start);
+        let draining = [view(2, NodeCondition::Draining, 3)];
+        assert_eq!(watch.look(&draining, start), Seen::Moving { moved: 0, total: 3 });
+        assert_eq!(watch.look(&draining, start + STALL / 2), Seen::AsBefore);
+        let stalled = watch.look(&draining, start + STALL);
+        assert!(matches!(&stalled, Seen::Stalled { cause } if cause.contains("room")), "{stalled:?}");
+        assert_eq!(watch.look(&draining, start + STALL), Seen::AsBefore);
+        let silent = watch.look(&[view(2, NodeCondition::Silent, 3)], start + 2 * STALL);
+        assert!(matches!(&silent, Seen::Stalled { cause } if cause.contains("not connected")), "{silent:?}");
+    }
+
+    #[test]
+    fn a_drain_that_cannot_end_fails() {
+        let now = Instant::now();
+        for condition in [NodeCondition::Serving, NodeCondition::Lost] {
+            let mut watch = Watch::new("0000000000000002", now);
+            watch.look(&[view(2, NodeCondition::Draining, 1)], now);
+            let seen = watch.look(&[view(2, condition, 1)], now);
+            assert!(matches!(seen, Seen::Failed(_)), "{seen:?}");
+        }
+    }
+}

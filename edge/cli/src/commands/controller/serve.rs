@@ -1,0 +1,154 @@
+//! A controller that serves nodes and clients, until it is told to end or its state cannot be kept.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use yonder::units::format_bytes;
+use yonder_controller::{ControllerClient, ControllerServer, EmbeddedStore, EtcdStore, Leadership, Store, StoreError};
+use yonder_metrics::{Extra, ExtraKind, MetricsServer, Sample};
+use yonder_placement::{Config, NodeCondition, NodeView};
+
+use crate::args::ServeArgs;
+
+/// Where all that controllers keep in etcd is.
+const ETCD_PREFIX: &str = "yonder/";
+/// How long the controller may take to answer what its own metrics ask.
+const METRICS_PATIENCE: Duration = Duration::from_millis(500);
+
+/// What the command waits for.
+enum Happening {
+    /// It is told to end.
+    Stop,
+    /// This controller leads, or never will.
+    Leads(Result<EtcdStore, StoreError>),
+}
+
+pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
+    let address = args.listen.as_ref().context("no --listen: type one such as tcp://127.0.0.1:7400")?.resolve()?;
+    let lease = u64::try_from(args.lease.as_nanos()).context("--lease is too long: type one such as 3s")?;
+    let config = Config { region_bytes: args.region_size, lease, ..Config::default() };
+    // Before anything is waited for.
+    config.check()?;
+    let (happens, happenings) = mpsc::channel();
+    let on_signal = happens.clone();
+    ctrlc::set_handler(move || {
+        let _ = on_signal.send(Happening::Stop);
+    })?;
+    let Some((store, place)) = open_store(args, address, happens, &happenings)? else { return Ok(()) };
+    let server = Arc::new(ControllerServer::start(address, config, store)?);
+    let listens = server.address();
+    let metrics = args.metrics.as_deref().map(|address| serve_metrics(address, listens)).transpose()?;
+    eprintln!(
+        "yonder controller: nodes and clients at tcp://{listens}, regions of {}, state in {place}; Ctrl-C ends it",
+        format_bytes(args.region_size)
+    );
+    if let Some(metrics) = &metrics {
+        eprintln!("yonder controller: metrics on {}", metrics.address());
+    }
+    let stopped = Arc::clone(&server);
+    thread::spawn(move || {
+        // Nothing but signals comes now.
+        while happenings.recv().is_ok() {
+            stopped.stop();
+        }
+    });
+    server.wait()?;
+    eprintln!("yonder controller: ended; nodes go on serving, and register at the next one");
+    Ok(())
+}
+
+/// Opens what `--state` or `--etcd` names, and says where it is. `None` if the command is told to end meanwhile.
+fn open_store(
+    args: &ServeArgs,
+    address: SocketAddr,
+    happens: Sender<Happening>,
+    happenings: &Receiver<Happening>,
+) -> anyhow::Result<Option<(Box<dyn Store>, String)>> {
+    if args.etcd.is_empty() {
+        return Ok(Some((Box::new(EmbeddedStore::open(&args.state)?), args.state.display().to_string())));
+    }
+    let store = lead(&args.etcd, format!("at {address}"), happens, happenings)?;
+    Ok(store.map(|store| (Box::new(store) as Box<dyn Store>, format!("etcd at {}", args.etcd.join(",")))))
+}
+
+/// Waits until this controller, called `name`, leads in etcd.
+fn lead(
+    endpoints: &[String],
+    name: String,
+    happens: Sender<Happening>,
+    happenings: &Receiver<Happening>,
+) -> anyhow::Result<Option<EtcdStore>> {
+    match EtcdStore::open(endpoints, ETCD_PREFIX, &name, Leadership::Refuse) {
+        Err(StoreError::Taken { holder, .. }) => {
+            eprintln!("yonder controller: the controller {holder} leads; waiting to take over");
+        }
+        other => return Ok(Some(other?)),
+    }
+    let endpoints = endpoints.to_vec();
+    thread::spawn(move || {
+        let opened = EtcdStore::open(&endpoints, ETCD_PREFIX, &name, Leadership::Wait);
+        let _ = happens.send(Happening::Leads(opened));
+    });
+    match happenings.recv()? {
+        Happening::Stop => Ok(None),
+        Happening::Leads(opened) => Ok(Some(opened?)),
+    }
+}
+
+/// Serves what the controller at `controller` tells every client, as metrics.
+fn serve_metrics(address: &str, controller: SocketAddr) -> anyhow::Result<MetricsServer> {
+    let client = Mutex::new(ControllerClient::new(&reachable(controller).to_string(), METRICS_PATIENCE));
+    let sample = move || {
+        let asked = client.lock().unwrap_or_else(PoisonError::into_inner).nodes();
+        // A controller that ends, or waits for its store, shows nothing rather than no nodes.
+        Sample { extra: asked.map_or_else(|_| Vec::new(), |nodes| metrics(&nodes)), ..Sample::default() }
+    };
+    Ok(yonder_metrics::serve(address, Arc::new(sample))?)
+}
+
+/// An address by which this machine reaches a socket that is bound to `address`.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    address
+}
+
+fn metrics(nodes: &[NodeView]) -> Vec<Extra> {
+    let gauge = |name, value, help| Extra { name, help, kind: ExtraKind::Gauge, value };
+    let count = |condition| nodes.iter().filter(|node| node.condition == condition).count() as u64;
+    let sum = |of: fn(&NodeView) -> u64| nodes.iter().map(of).sum();
+    vec![
+        gauge("yonder_controller_nodes", nodes.len() as u64, "Memory nodes that are known."),
+        gauge("yonder_controller_nodes_serving", count(NodeCondition::Serving), "Nodes that serve."),
+        gauge("yonder_controller_nodes_draining", count(NodeCondition::Draining), "Nodes whose regions move away."),
+        gauge("yonder_controller_nodes_drained", count(NodeCondition::Drained), "Nodes that get no regions."),
+        gauge("yonder_controller_nodes_silent", count(NodeCondition::Silent), "Nodes that are not connected."),
+        gauge("yonder_controller_nodes_lost", count(NodeCondition::Lost), "Nodes whose lease is over."),
+        gauge("yonder_controller_regions", sum(|node| node.regions), "Regions that have a node."),
+        gauge("yonder_controller_regions_moving", sum(|node| node.regions_leaving), "Regions that move now."),
+        gauge("yonder_controller_memory_bytes", sum(|node| node.memory_bytes), "Bytes of memory of all nodes."),
+        gauge("yonder_controller_free_bytes", sum(|node| node.free_bytes), "Bytes of it that nothing uses."),
+        gauge("yonder_controller_committed_bytes", sum(|node| node.committed_bytes), "Bytes of all allocations."),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_for_all_addresses_is_reached_on_this_machine() {
+        for (bound, reached) in
+            [("0.0.0.0:7400", "127.0.0.1:7400"), ("[::]:7400", "[::1]:7400"), ("10.0.0.2:7400", "10.0.0.2:7400")]
+        {
+            assert_eq!(reachable(bound.parse().unwrap()), reached.parse().unwrap());
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! [`ControllerClient`]: asks a controller, blocking, and connects again when the connection is lost.
+//!
+//! A request is repeated until it is answered or the deadline is over, so each must be harmless when it is executed twice:
+//! a space is made with keys that the client draws, and a place that nobody allocates in is soon free again.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use yonder_placement::{Answer, Key, Keys, NodeView, Pid, Placement, Refusal, Request};
+use yonder_wire::Rights;
+
+use crate::lines::{LineReader, send_line};
+use crate::link::connect;
+use crate::messages::{FromController, ToController};
+
+/// How long to wait between attempts.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Shortest time for one attempt.
+const ATTEMPT_MIN: Duration = Duration::from_millis(10);
+
+/// Why a request was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No controller has answered in time. What was asked may have been done.
+    #[error("no controller at {addresses} answered: {cause}; start one with `yonder controller --listen {addresses}`")]
+    Unreachable {
+        /// Where they should be.
+        addresses: String,
+        /// What happened at the last attempt.
+        cause: String,
+    },
+    /// The controller says no.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A drain has not ended in time. It goes on.
+    #[error("{regions_left} regions are still on {node}: wait, or start another node if none has room")]
+    StillDraining {
+        /// The node.
+        node: String,
+        /// How many regions are left.
+        regions_left: u64,
+    },
+}
+
+/// A new address space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// Its number.
+    pub pid: Pid,
+    /// Its keys.
+    pub keys: Keys,
+    /// Bytes of a region.
+    pub region_bytes: u64,
+}
+
+/// An address space that somebody else has made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenedSpace {
+    /// What the key allows.
+    pub rights: Rights,
+    /// Bytes of a region.
+    pub region_bytes: u64,
+}
+
+/// A client of one controller, or of several of which one leads.
+#[derive(Debug)]
+pub struct ControllerClient {
+    addresses: VecDeque<String>,
+    patience: Duration,
+    connection: Option<Connection>,
+    next_id: u64,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: TcpStream,
+    lines: LineReader,
+}
+
+impl ControllerClient {
+    /// A client of the controllers at these addresses (`host:port`, separated by commas), which waits so long for each
+    /// answer. It connects when it asks.
+    #[must_use]
+    pub fn new(addresses: &str, patience: Duration) -> Self {
+        let addresses = addresses.split(',').map(|address| address.trim().to_owned()).collect();
+        Self { addresses, patience, connection: None, next_id: 0 }
+    }
+
+    /// Makes an address space, without memory.
+    pub fn create_space(&mut self) -> Result<Space, ClientError> {
+        let mut random = StdRng::from_os_rng();
+        let [owner, read_write, read] = std::array::from_fn(|_| Key(random.random()));
+        let keys = Keys { owner, read_write, read };
+        match self.ask(&Request::CreateSpace { keys })? {
+            Answer::SpaceCreated { pid, region_bytes } => Ok(Space { pid, keys, region_bytes }),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// What `key` allows.
+    pub fn open(&mut self, pid: Pid, key: Key) -> Result<OpenedSpace, ClientError> {
+        match self.ask(&Request::Open { pid, key })? {
+            Answer::Opened { rights, region_bytes } => Ok(OpenedSpace { rights, region_bytes }),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Regions to allocate `bytes` in, other than those in `avoid`, with the owner's key: one, which may have other
+    /// allocations; or, for more than a region, whole ones with consecutive addresses.
+    pub fn place(&mut self, pid: Pid, key: Key, bytes: u64, avoid: &[u32]) -> Result<Vec<Placement>, ClientError> {
+        match self.ask(&Request::PlaceRegion { pid, key, bytes, avoid: avoid.to_vec() })? {
+            Answer::Placed { regions } => Ok(regions),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Where a region is, with a capability of the key's rights.
+    pub fn locate(&mut self, pid: Pid, key: Key, region: u32) -> Result<Placement, ClientError> {
+        match self.ask(&Request::Locate { pid, key, region })? {
+            Answer::Located(placement) => Ok(placement),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Ends an address space, with the owner's key.
+    pub fn destroy_space(&mut self, pid: Pid, key: Key) -> Result<(), ClientError> {
+        let connected = self.connection.is_some();
+        let asked_before = self.next_id;
+        match self.ask(&Request::DestroySpace { pid, key }) {
+            Ok(Answer::Destroyed) => Ok(()),
+            Ok(other) => Err(self.unexpected(&other)),
+            // An earlier attempt has ended it, and its answer was lost.
+            Err(ClientError::Refused(Refusal::BadKey { .. })) if connected && self.next_id > asked_before + 1 => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All nodes.
+    pub fn nodes(&mut self) -> Result<Vec<NodeView>, ClientError> {
+        match self.ask(&Request::Nodes)? {
+            Answer::Nodes(nodes) => Ok(nodes),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Begins to move all regions off a node, named by number or URL; says how many are left.
+    pub fn start_drain(&mut self, node: &str) -> Result<u64, ClientError> {
+        match self.ask(&Request::Drain { node: node.to_owned() })? {
+            Answer::Draining { regions_left } => Ok(regions_left),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Moves all regions off a node, and waits until none is left.
+    pub fn drain(&mut self, node: &str, patience: Duration) -> Result<(), ClientError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.start_drain(node)? {
+                0 => return Ok(()),
+                regions_left if Instant::now() >= deadline => {
+                    return Err(ClientError::StillDraining { node: node.to_owned(), regions_left });
+                }
+                _ => thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    /// Lets a node have regions again.
+    pub fn undrain(&mut self, node: &str) -> Result<(), ClientError> {
+        match self.ask(&Request::Undrain { node: node.to_owned() })? {
+            Answer::Undrained => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Asks until there is an answer, or time is up.
+    fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now()).max(ATTEMPT_MIN);
+            match self.ask_once(request, left) {
+                Ok(Answer::Refused(refusal)) => return Err(refusal.into()),
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    self.connection = None;
+                    if Instant::now() + PAUSE >= deadline {
+                        return Err(self.unreachable(&error.to_string()));
+                    }
+                    // Perhaps another one leads now.
+                    self.addresses.rotate_left(1);
+                    thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    fn ask_once(&mut self, request: &Request, patience: Duration) -> io::Result<Answer> {
+        self.next_id += 1;
+        let id = self.next_id;
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            None => {
+                let stream = connect(&self.addresses[0], patience)?;
+                let lines = LineReader::new(stream.try_clone()?);
+                self.connection.insert(Connection { stream, lines })
+            }
+        };
+        connection.stream.set_read_timeout(Some(patience))?;
+        send_line(&connection.stream, &ToController::Ask { id, request: request.clone() })?;
+        loop {
+            match connection.lines.next()? {
+                Some(FromController::Answer { id: answered, answer }) if answered == id => return Ok(answer),
+                // To a request that was given up.
+                Some(FromController::Answer { .. }) => {}
+                Some(FromController::TurnedAway { cause }) => return Err(io::Error::other(cause)),
+                Some(other) => return Err(io::Error::other(format!("{other:?} is not for clients"))),
+                None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+    }
+
+    fn unexpected(&mut self, answer: &Answer) -> ClientError {
+        self.connection = None;
+        self.unreachable(&format!("{answer:?} does not answer the question: use the same release on both sides"))
+    }
+
+    fn unreachable(&self, cause: &str) -> ClientError {
+        let addresses: Vec<&str> = self.addresses.iter().map(String::as_str).collect();
+        ClientError::Unreachable { addresses: addresses.join(","), cause: cause.to_owned() }
+    }
+}

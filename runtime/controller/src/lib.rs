@@ -1,0 +1,31 @@
+//! The controller of several memory nodes (Clio, section 4.7): a server, the node's side of it, and a client.
+//!
+//! [`ControllerServer`] runs what `core/placement` decides: nodes and clients speak JSON Lines to it over TCP
+//! ([`ToController`], [`FromController`]), and its records are in a [`Store`]: in memory ([`MemoryStore`]), in a file
+//! ([`EmbeddedStore`]), or in etcd (`EtcdStore`, with the feature of this name). A node runs a [`NodeLink`] and implements
+//! [`NodeAgent`]; whoever allocates has a [`ControllerClient`]. Reads and writes never pass the controller.
+//!
+//! There is no encryption and no login: whoever reaches the port may make address spaces and drain nodes. The keys of an
+//! address space keep its users apart, not an attacker on the network.
+//!
+//! Neighbours: `core/placement` decides; `runtime/node` is the memory node.
+
+#![forbid(unsafe_code)]
+
+mod agent;
+mod brain;
+mod client;
+mod lines;
+mod link;
+mod messages;
+mod server;
+mod store;
+
+pub use agent::{MoveEnd, NodeAgent};
+pub use client::{ClientError, ControllerClient, OpenedSpace, Space};
+pub use link::{LinkCondition, LinkError, NodeLink};
+pub use messages::{FromController, ToController};
+pub use server::{ControllerError, ControllerServer};
+pub use store::{EmbeddedStore, MemoryStore, Store, StoreError, Write};
+#[cfg(feature = "etcd")]
+pub use store::{EtcdStore, Leadership};

@@ -1,0 +1,210 @@
+//! [`ControllerServer`]: the listening socket, a reader thread for each connection, and the brain's thread.
+
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use yonder_placement::{ClusterId, Config, ConfigError, Controller, RestoreError};
+
+use crate::brain::{Arrival, Brain, PeerId};
+use crate::lines::LineReader;
+use crate::store::{self, Store, StoreError};
+
+/// Most connections at a time.
+const PEERS_MAX: usize = 4096;
+/// Stack of a reader: it parses lines of bounded depth, and there may be many.
+const READER_STACK_BYTES: usize = 256 << 10;
+/// Most lines that wait for the brain; readers wait then.
+const ARRIVALS_MAX: usize = 1024;
+/// How long a peer may not read what it is sent, once its socket is full.
+const SEND_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Why a controller cannot start, or has ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ControllerError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {cause}; type another --listen")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+    /// The limits contradict each other.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The stored state does not fit.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A running controller. Dropping it stops it.
+#[derive(Debug)]
+pub struct ControllerServer {
+    address: SocketAddr,
+    stopping: Arc<AtomicBool>,
+    arrivals: SyncSender<Arrival>,
+    brain: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl ControllerServer {
+    /// Serves at `listen`, with the records in `store`.
+    pub fn start(listen: SocketAddr, config: Config, mut store: Box<dyn Store>) -> Result<Self, ControllerError> {
+        config.check()?;
+        let failed = |cause| ControllerError::Listen { address: listen, cause };
+        let listener = TcpListener::bind(listen).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let records = store::load(store.as_mut(), "the store")?;
+        let controller = Controller::restore(config, ClusterId(StdRng::from_os_rng().random()), records, 0)?;
+        let (arrivals, inbox) = mpsc::sync_channel(ARRIVALS_MAX);
+        let brain = Brain::new(controller, store, Duration::from_nanos(config.lease), Instant::now());
+        let stopping = Arc::new(AtomicBool::new(false));
+        let on_end = EndGuard { stopping: Arc::clone(&stopping), address };
+        let think = move || {
+            let _on_end = on_end;
+            brain.run(&inbox)
+        };
+        let brain = thread::Builder::new().name("yonder-controller".to_owned()).spawn(think).map_err(failed)?;
+        let acceptor = Acceptor { listener, stopping: Arc::clone(&stopping), arrivals: arrivals.clone() };
+        let accept = thread::Builder::new().name("yonder-accept".to_owned()).spawn(move || acceptor.run());
+        let acceptor = Some(accept.map_err(failed)?);
+        Ok(Self { address, stopping, arrivals, brain: Mutex::new(Some(brain)), acceptor })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits until it ends: well after [`ControllerServer::stop`], or because its store failed.
+    pub fn wait(&self) -> Result<(), ControllerError> {
+        let brain = self.brain.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match brain.map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(result)) => Ok(result?),
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// Tells it to end; [`ControllerServer::wait`] returns then.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        // If the brain has ended already, nobody listens.
+        let _ = self.arrivals.send(Arrival::Stop);
+    }
+}
+
+impl Drop for ControllerServer {
+    fn drop(&mut self) {
+        self.stop();
+        if let Err(error) = self.wait() {
+            tracing::error!(%error, "the controller has failed");
+        }
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+/// When the brain ends, for whatever reason, nobody is accepted any more.
+struct EndGuard {
+    stopping: Arc<AtomicBool>,
+    address: SocketAddr,
+}
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        // Wakes the acceptor, which then sees that it must stop.
+        let mut address = self.address;
+        match address {
+            SocketAddr::V4(_) if address.ip().is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+            SocketAddr::V6(_) if address.ip().is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+            _ => {}
+        }
+        let _ = TcpStream::connect_timeout(&address, SEND_PATIENCE);
+    }
+}
+
+struct Acceptor {
+    listener: TcpListener,
+    stopping: Arc<AtomicBool>,
+    arrivals: SyncSender<Arrival>,
+}
+
+impl Acceptor {
+    fn run(self) {
+        let peers = Arc::new(AtomicUsize::new(0));
+        for number in 0.. {
+            let accepted = self.listener.accept();
+            if self.stopping.load(Ordering::Acquire) {
+                return;
+            }
+            match accepted {
+                Ok((stream, _)) => self.serve(PeerId(number), stream, &peers),
+                // A connection that ended before it was accepted, or no descriptor is free: others may end soon.
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    }
+
+    /// Starts the reader of a connection. A connection too many, or a broken one, is dropped.
+    fn serve(&self, id: PeerId, stream: TcpStream, peers: &Arc<AtomicUsize>) {
+        if peers.load(Ordering::Relaxed) >= PEERS_MAX {
+            tracing::warn!("more than {PEERS_MAX} connections: one was refused");
+            return;
+        }
+        let prepared = stream
+            .set_nodelay(true)
+            .and_then(|()| stream.set_write_timeout(Some(SEND_PATIENCE)))
+            .and_then(|()| stream.try_clone());
+        let Ok(readable) = prepared else { return };
+        let arrivals = self.arrivals.clone();
+        if arrivals.send(Arrival::Peer(id, stream)).is_err() {
+            return;
+        }
+        peers.fetch_add(1, Ordering::Relaxed);
+        let counted = Arc::clone(peers);
+        let read = move || {
+            let cause = read_lines(id, readable, &arrivals);
+            let _ = arrivals.send(Arrival::End(id, cause));
+            counted.fetch_sub(1, Ordering::Relaxed);
+        };
+        let reader = thread::Builder::new().name("yonder-read".to_owned()).stack_size(READER_STACK_BYTES);
+        if reader.spawn(read).is_err() {
+            peers.fetch_sub(1, Ordering::Relaxed);
+            let _ = self.arrivals.send(Arrival::End(id, Some("the controller has no thread left".to_owned())));
+        }
+    }
+}
+
+/// Passes lines on until the connection ends; says what was wrong with it, if that was its fault.
+fn read_lines(id: PeerId, stream: TcpStream, arrivals: &SyncSender<Arrival>) -> Option<String> {
+    let mut lines = LineReader::new(stream);
+    loop {
+        match lines.next() {
+            Ok(Some(line)) => {
+                if arrivals.send(Arrival::Line(id, Instant::now(), Box::new(line))).is_err() {
+                    let _ = lines.shutdown();
+                    return None;
+                }
+            }
+            Ok(None) => return None,
+            Err(error) => return (error.kind() == ErrorKind::InvalidData).then(|| error.to_string()),
+        }
+    }
+}

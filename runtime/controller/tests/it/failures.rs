@@ -1,0 +1,155 @@
+//! Controllers that stop, nodes that go and come back, peers that talk nonsense, stores that fail.
+
+use std::io::{Read, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use yonder_controller::{
+    ClientError, ControllerClient, ControllerError, EmbeddedStore, LinkCondition, LinkError, MemoryStore, Store,
+    StoreError, Write,
+};
+use yonder_placement::{Config, Refusal};
+
+use crate::fake::{Cluster, REGION, config, until, url};
+
+#[test]
+fn a_controller_that_starts_again_knows_everything_and_orders_no_move_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let open = || -> Box<dyn Store> { Box::new(EmbeddedStore::open(&path).unwrap()) };
+    let mut cluster = Cluster::new(config(), open());
+    let links = [cluster.node(1, 10), cluster.node(2, 10)];
+    let mut client = cluster.client();
+    let space = client.create_space().unwrap();
+    let placed = client.place(space.pid, space.keys.owner, REGION, &[]).unwrap();
+    cluster.network.write(space.pid, &placed[0], REGION, 5).unwrap();
+    cluster.network.at(1, |host| host.holds_moves = true);
+    assert_eq!(client.start_drain(&url(1)).unwrap(), 1);
+    let (order, end) = until("the move begins", || cluster.network.held(1).pop());
+    cluster.restart(open);
+    until("the nodes are back", || links.iter().all(|link| link.condition() == LinkCondition::Connected).then_some(()));
+    assert_eq!(client.locate(space.pid, space.keys.owner, 1).unwrap(), placed[0], "the move is not over");
+    // The end of the move is told to nobody: the controller is away. It must hear of it when it asks again.
+    drop(cluster.server.take());
+    cluster.network.finish(1, &order, end);
+    cluster.restart(open);
+    let at = until("the region is at its new node", || {
+        let at = client.locate(space.pid, space.keys.owner, 1).unwrap();
+        (at.node.0 == 2).then_some(at)
+    });
+    assert_eq!(cluster.network.read(space.pid, &at, REGION), Ok(Some(5)));
+    assert_eq!(cluster.network.at(1, |host| host.moves_begun), 1);
+    until("the node is drained", || (client.start_drain(&url(1)).unwrap() == 0).then_some(()));
+}
+
+#[test]
+fn what_a_lost_node_had_is_lost_until_it_comes_back() {
+    let config = Config { lease: 500_000_000, ..config() };
+    let cluster = Cluster::new(config, Box::new(MemoryStore::default()));
+    let link = cluster.node(1, 10);
+    let _other = cluster.node(2, 10);
+    let mut client = cluster.client();
+    let space = client.create_space().unwrap();
+    let placed = client.place(space.pid, space.keys.owner, REGION, &[]).unwrap();
+    cluster.network.write(space.pid, &placed[0], REGION, 5).unwrap();
+    drop(link);
+    let said = until("the node is lost", || match client.locate(space.pid, space.keys.owner, 1) {
+        Err(ClientError::Refused(refusal @ Refusal::RegionLost { .. })) => Some(refusal.to_string()),
+        Ok(_) => None,
+        Err(other) => panic!("{other}"),
+    });
+    assert!(said.contains("tcp://node1:7000"), "{said}");
+    // A busy machine may let the other node's short lease end too, for a moment.
+    let elsewhere = until("there is room", || client.place(space.pid, space.keys.owner, REGION, &[]).ok());
+    assert_eq!((elsewhere[0].region, elsewhere[0].node.0), (2, 2));
+    let _link = cluster.node(1, 10);
+    let found = until("the node is back", || client.locate(space.pid, space.keys.owner, 1).ok());
+    assert_eq!(found, placed[0]);
+    assert_eq!(cluster.network.read(space.pid, &placed[0], REGION), Ok(Some(5)));
+}
+
+#[test]
+fn a_space_that_ended_while_a_node_was_away_is_ended_when_it_returns() {
+    let cluster = Cluster::in_memory();
+    let link = cluster.node(1, 10);
+    let mut client = cluster.client();
+    let space = client.create_space().unwrap();
+    client.place(space.pid, space.keys.owner, REGION, &[]).unwrap();
+    drop(link);
+    client.destroy_space(space.pid, space.keys.owner).unwrap();
+    assert_eq!(cluster.network.at(1, |host| host.spaces.len()), 1);
+    let _link = cluster.node(1, 10);
+    until("the node ends the space", || cluster.network.at(1, |host| host.spaces.is_empty().then_some(())));
+}
+
+#[test]
+fn a_controller_that_has_lost_its_state_does_not_take_nodes_that_hold_memory() {
+    let mut cluster = Cluster::in_memory();
+    let link = cluster.node(1, 10);
+    cluster.restart(|| Box::new(MemoryStore::default()));
+    let cause = until("the node is turned away", || match link.condition() {
+        LinkCondition::Reconnecting(cause) if cause.contains("another cluster") => Some(cause),
+        _ => None,
+    });
+    assert!(cause.contains("start the node again"), "{cause}");
+    assert_eq!(cluster.client().nodes().unwrap(), []);
+}
+
+#[test]
+fn a_node_with_other_regions_is_turned_away_at_its_start() {
+    let mut cluster = Cluster::in_memory();
+    cluster.config.region_bytes *= 2;
+    let error = cluster.try_node(1, 10).unwrap_err();
+    assert!(matches!(&error, LinkError::TurnedAway { cause, .. } if cause.contains("1 MiB")), "{error}");
+    drop(cluster.server.take());
+    let error = cluster.try_node(1, 10).unwrap_err();
+    assert!(error.to_string().contains("start one with `yonder controller --listen"), "{error}");
+    let mut client = ControllerClient::new(&cluster.address.to_string(), Duration::from_millis(1));
+    assert!(matches!(client.nodes(), Err(ClientError::Unreachable { .. })));
+}
+
+#[test]
+fn nonsense_is_answered_in_one_line_and_harms_nobody() {
+    let cluster = Cluster::in_memory();
+    let mut client = cluster.client();
+    assert_eq!(client.nodes().unwrap(), []);
+    for text in ["GET / HTTP/1.1\r\n\r\n", "\n", "{\"report\":{\"free_bytes\":1,\"regions\":[]}}\n", "{\"ask\":{}}\n"] {
+        let mut stream = TcpStream::connect(cluster.address).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("{\"turned-away\":{\"cause\":"), "{answer}");
+        assert_eq!(answer.lines().count(), 1);
+    }
+    assert_eq!(client.nodes().unwrap(), []);
+}
+
+/// A store whose disk is full after some commits.
+struct Failing(usize);
+
+impl Store for Failing {
+    fn scan(&mut self, _prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn commit(&mut self, _writes: &[Write]) -> Result<(), StoreError> {
+        let full = || StoreError::Failed { place: "here".to_owned(), cause: "no space left".to_owned() };
+        self.0 = self.0.checked_sub(1).ok_or_else(full)?;
+        Ok(())
+    }
+
+    fn announce(&mut self, _name: &str, _value: &[u8], _lease: Duration) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_controller_that_cannot_write_ends_before_it_answers() {
+    // The cluster's own record, and one space.
+    let cluster = Cluster::new(config(), Box::new(Failing(2)));
+    let mut client = ControllerClient::new(&cluster.address.to_string(), Duration::from_millis(200));
+    client.create_space().unwrap();
+    assert!(matches!(client.create_space(), Err(ClientError::Unreachable { .. })));
+    let ended = cluster.server.as_ref().unwrap().wait();
+    assert!(matches!(ended, Err(ControllerError::Store(StoreError::Failed { .. }))));
+}

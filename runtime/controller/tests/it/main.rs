@@ -1,0 +1,10 @@
+//! The controller end to end, in one process: its server, nodes made of maps (`fake`), and clients.
+
+#![forbid(unsafe_code)]
+
+mod cluster;
+#[cfg(feature = "etcd")]
+mod etcd;
+mod failures;
+mod fake;
+mod moves;

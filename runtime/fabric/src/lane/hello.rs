@@ -1,0 +1,167 @@
+//! Greeting a node: the blocking start of every lane.
+
+use std::io::{self, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use yonder_wire::{
+    Body, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, MessageBuffer, Welcome, WireError,
+};
+
+/// Longest wait for a connection, or for the welcome.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Time after which a greeting by datagram is sent again.
+const GREET_AGAIN: Duration = Duration::from_millis(200);
+/// Room for a welcome.
+const BUFFER_BYTES: usize = 4096;
+
+/// Why a lane did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The operating system's word.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// What came back makes no sense.
+    #[error("{0}")]
+    Wire(#[from] WireError),
+    /// The node refused the greeting.
+    #[error("{0}")]
+    Refused(ErrorCode),
+    /// The node sent something else than a welcome.
+    #[error("it sent an unexpected {0:?} message")]
+    Unexpected(Kind),
+    /// The node is not the one that had this client's memory.
+    #[error("the node was restarted, or this client was away for too long: its far memory is lost")]
+    Forgotten,
+}
+
+/// A stream whose peer has welcomed this client, and the descriptor that came with the welcome, if one did.
+pub(crate) struct Greeted {
+    pub(crate) socket: OwnedFd,
+    pub(crate) welcome: Welcome,
+    pub(crate) file: Option<OwnedFd>,
+}
+
+/// Connects to a node over the network and greets it.
+pub(crate) fn dial_tcp(address: SocketAddr, home: Option<u32>) -> Result<Greeted, OpenError> {
+    let mut stream = TcpStream::connect_timeout(&address, WAIT_MAX)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(WAIT_MAX))?;
+    stream.set_write_timeout(Some(WAIT_MAX))?;
+    stream.write_all(&hello(home))?;
+    let welcome = read_welcome(&mut stream)?;
+    Ok(Greeted { socket: stream.into(), welcome, file: None })
+}
+
+/// Connects to a node on this machine and greets it.
+pub(crate) fn dial_unix(path: &Path) -> Result<Greeted, OpenError> {
+    let socket = UnixStream::connect(path)?;
+    socket.set_read_timeout(Some(WAIT_MAX))?;
+    socket.set_write_timeout(Some(WAIT_MAX))?;
+    let mut stream = DescriptorStream { socket, file: None };
+    stream.socket.write_all(&hello(None))?;
+    let welcome = read_welcome(&mut stream)?;
+    Ok(Greeted { socket: stream.socket.into(), welcome, file: stream.file })
+}
+
+/// A socket for datagrams to a node that has answered a greeting.
+pub(crate) fn dial_udp(address: SocketAddr) -> Result<(UdpSocket, Welcome), OpenError> {
+    let own: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(own)?;
+    socket.connect(address)?;
+    socket.set_read_timeout(Some(GREET_AGAIN))?;
+    let (hello, mut received) = (hello(None), [0; BUFFER_BYTES]);
+    let end = Instant::now() + WAIT_MAX;
+    let mut problem = OpenError::Io(io::Error::other("it does not answer"));
+    while Instant::now() < end {
+        socket.send(&hello)?;
+        match socket.recv(&mut received) {
+            Ok(bytes) => match welcome_in(&received[..bytes]) {
+                Ok(Some((welcome, _))) => {
+                    socket.set_read_timeout(None)?;
+                    return Ok((socket, welcome));
+                }
+                Ok(None) => {}
+                // Damaged on its way, or meant for the socket that had this port before: the next answer may be right.
+                Err(error) => problem = error,
+            },
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(problem)
+}
+
+/// The greeting as it is sent.
+pub(crate) fn hello(home: Option<u32>) -> [u8; HEADER_BYTES + Greeting::BYTES] {
+    let mut message = [0; HEADER_BYTES + Greeting::BYTES];
+    let (head, payload) = message.split_at_mut(HEADER_BYTES);
+    Greeting { home }.write_to(payload);
+    head.copy_from_slice(&Header::request(Kind::Hello, 1, 0, Greeting::BYTES as u32).seal(payload));
+    message
+}
+
+/// The welcome that `received` begins with, and its length; `None` until it is there as a whole.
+pub(crate) fn welcome_in(received: &[u8]) -> Result<Option<(Welcome, usize)>, OpenError> {
+    let Some(message) = yonder_wire::split(received)? else { return Ok(None) };
+    message.verify()?;
+    let header = &message.header;
+    if header.kind != Kind::Hello || header.direction != Direction::Answer {
+        return Err(OpenError::Unexpected(header.kind));
+    }
+    if header.is_refusal() {
+        return Err(OpenError::Refused(header.code));
+    }
+    Ok(Some((Welcome::from_bytes(message.payload)?, message.bytes())))
+}
+
+fn read_welcome(stream: &mut impl Read) -> Result<Welcome, OpenError> {
+    let mut received = MessageBuffer::new(BUFFER_BYTES);
+    loop {
+        match stream.read(received.room()) {
+            Ok(0) => return Err(io::Error::other("it closed the connection").into()),
+            Ok(bytes) => received.received(bytes),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::Error::other("it does not answer").into());
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if let Some((welcome, bytes)) = welcome_in(received.pending())? {
+            // Nothing was asked yet, so nothing more can have been answered.
+            if bytes < received.pending().len() {
+                return Err(io::Error::other("it answers what nobody asked").into());
+            }
+            return Ok(welcome);
+        }
+    }
+}
+
+/// A local stream that keeps the descriptor its peer sends.
+struct DescriptorStream {
+    socket: UnixStream,
+    file: Option<OwnedFd>,
+}
+
+impl Read for DescriptorStream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let slices = &mut [IoSliceMut::new(into)];
+        let received = rustix::net::recvmsg(self.socket.as_fd(), slices, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                self.file = files.last().or(self.file.take());
+            }
+        }
+        Ok(received.bytes)
+    }
+}

@@ -1,0 +1,161 @@
+//! [`Agent`]: what the node does for its controller. Address spaces are made and ended on the slow path; each move has a
+//! thread of its own, which `carrier` is for.
+//!
+//! The controller's link owns the agent and calls it from one thread. When it is dropped no move is under way any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use yonder_board::{Pid, SlowPath};
+use yonder_controller::{MoveEnd, NodeAgent};
+use yonder_placement::{Capabilities, Capability, MoveOrder, NodeReport, RegionReport};
+use yonder_wire::{ErrorCode, Rights};
+
+use crate::Shared;
+use crate::carrier::carry;
+
+/// Regions that one errand to the slow path looks at, so that requests do not wait for the whole report.
+const REGIONS_PER_ERRAND: usize = 8;
+/// Pause before a move that was called off is looked at again.
+const MOVE_PAUSE: Duration = Duration::from_millis(1);
+
+/// The node, as its controller sees it.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    shared: Arc<Shared>,
+    region_bytes: u64,
+    moves: Vec<Move>,
+}
+
+/// A move that was begun.
+#[derive(Debug)]
+struct Move {
+    pid: yonder_placement::Pid,
+    is_called_off: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Agent {
+    pub(crate) fn new(shared: Arc<Shared>, region_bytes: u64) -> Self {
+        Self { shared, region_bytes, moves: Vec::new() }
+    }
+
+    fn call_off(&self, is_meant: impl Fn(&Move) -> bool) {
+        for meant in self.moves.iter().filter(|underway| is_meant(underway)) {
+            meant.is_called_off.store(true, Ordering::Release);
+        }
+    }
+
+    /// The address spaces that a controller has named.
+    fn named_spaces(&self) -> Option<Vec<Pid>> {
+        let named = |slow: &mut SlowPath| slow.spaces().into_iter().filter(|pid| pid.is_of_controller()).collect();
+        self.shared.on_slow_path(move |slow, _| named(slow))
+    }
+
+    /// The regions of an address space that have allocations; `None` if the node stops.
+    fn regions_of(&self, pid: Pid) -> Option<Vec<RegionReport>> {
+        let used = self.shared.on_slow_path(move |slow, _| slow.regions(pid))?;
+        let mut reports = Vec::with_capacity(used.len());
+        for some in used.chunks(REGIONS_PER_ERRAND) {
+            let regions: Vec<u32> = some.iter().map(|used| used.region).collect();
+            let resident = self.shared.on_slow_path(move |slow, _| {
+                regions.iter().map(|region| slow.resident_bytes(pid, *region)).collect::<Vec<u64>>()
+            })?;
+            reports.extend(some.iter().zip(resident).map(|(used, resident_bytes)| RegionReport {
+                pid: yonder_placement::Pid(pid.get()),
+                region: used.region,
+                allocated_bytes: used.allocated_bytes,
+                resident_bytes,
+                heat: self.shared.board.heat(pid, used.region),
+            }));
+        }
+        Some(reports)
+    }
+
+    fn whole_report(&self) -> Option<NodeReport> {
+        let free_bytes = self.shared.on_slow_path(|slow, _| slow.status().free_bytes)?;
+        let mut regions = Vec::new();
+        for pid in self.named_spaces()? {
+            regions.extend(self.regions_of(pid)?);
+        }
+        Some(NodeReport { free_bytes, regions })
+    }
+}
+
+impl NodeAgent for Agent {
+    fn report(&mut self) -> NodeReport {
+        let report = self.whole_report().unwrap_or_default();
+        self.shared.board.cool();
+        report
+    }
+
+    fn spaces(&mut self) -> Vec<yonder_placement::Pid> {
+        let named = self.named_spaces().unwrap_or_default();
+        named.into_iter().map(|pid| yonder_placement::Pid(pid.get())).collect()
+    }
+
+    fn create_space(&mut self, pid: yonder_placement::Pid) -> Result<Capabilities, String> {
+        let named = Pid::new(pid.0).filter(|pid| pid.is_of_controller());
+        let named =
+            named.ok_or_else(|| format!("{pid} is not a number that a controller gives to an address space"))?;
+        let created = self.shared.on_slow_path(move |slow, _| {
+            match slow.create_space(Some(named), 0, yonder_clock::now()) {
+                // It was made before; it has the same capabilities.
+                Ok(_) | Err(ErrorCode::BadAddress) => {}
+                Err(code) => return Err(code.to_string()),
+            }
+            let [owner, read_write, read] = [Rights::Owner, Rights::ReadWrite, Rights::Read]
+                .map(|rights| Capability(slow.capability(named, rights)));
+            Ok(Capabilities { owner, read_write, read })
+        });
+        created.unwrap_or_else(|| Err("the node stops".to_owned()))
+    }
+
+    fn destroy_space(&mut self, pid: yonder_placement::Pid) {
+        let Some(named) = Pid::new(pid.0) else { return };
+        self.call_off(|underway| underway.pid == pid);
+        // A move that was called off gives its range back at once.
+        while self.shared.on_slow_path(move |slow, _| slow.destroy_space(named)) == Some(Err(ErrorCode::Busy)) {
+            thread::sleep(MOVE_PAUSE);
+        }
+    }
+
+    fn drop_region(&mut self, pid: yonder_placement::Pid, region: u32) {
+        let Some(named) = Pid::new(pid.0) else { return };
+        let from = u64::from(region) * self.region_bytes;
+        let to = from + self.region_bytes;
+        if let Some(Err(code)) = self.shared.on_slow_path(move |slow, _| slow.drop_range(named, from, to)) {
+            tracing::warn!("what a move left of region {region} of address space {pid} is not freed: {code}");
+        }
+    }
+
+    fn start_move(&mut self, order: MoveOrder, end: MoveEnd) {
+        self.moves.retain(|underway| !underway.thread.is_finished());
+        let (pid, is_called_off) = (order.pid, Arc::new(AtomicBool::new(false)));
+        let (shared, called_off) = (Arc::clone(&self.shared), Arc::clone(&is_called_off));
+        let body = move || match carry(&shared, &order, &called_off) {
+            Ok(()) => end.moved(),
+            Err(cause) => {
+                tracing::warn!("region {} of address space {} is not moved: {cause}", order.region, order.pid);
+                end.failed(cause);
+            }
+        };
+        // If there is no thread the end of the move is dropped with it, which says that it has failed.
+        if let Ok(thread) = thread::Builder::new().name("yonder-move".to_owned()).spawn(body) {
+            self.moves.push(Move { pid, is_called_off, thread });
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.call_off(|_| true);
+        for underway in self.moves.drain(..) {
+            if underway.thread.join().is_err() {
+                tracing::error!("a thread that moved a region had panicked");
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! A data thread that serves datagrams: one socket, batches in, batches out.
+//!
+//! The socket shares its port with those of the other threads; the kernel gives all datagrams of one client's socket to
+//! the same thread, as long as no socket comes or goes. So a retry meets the thread that remembers its first attempt. The
+//! thread keeps nothing about clients.
+
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use yonder_datagram::{DATAGRAM_BYTES_MAX, ReceiveBatch, SendBatch, Wait};
+use yonder_wire::split;
+
+use crate::Polling;
+use crate::forward::AnswerTo;
+use crate::serve::{Served, Server};
+use crate::stats::Batch;
+
+/// Datagrams received and sent with one system call.
+const BATCH_DATAGRAMS: usize = 32;
+/// Room for the longest datagram.
+const DATAGRAM_BYTES: usize = 64 << 10;
+
+const _: () = assert!(DATAGRAM_BYTES_MAX <= DATAGRAM_BYTES);
+
+/// The body of the thread: serves until the node stops.
+pub(crate) fn serve(mut server: Server, socket: &Arc<UdpSocket>, polling: Polling) {
+    let shared = Arc::clone(&server.shared);
+    let (mut received, mut replies) =
+        (ReceiveBatch::new(BATCH_DATAGRAMS, DATAGRAM_BYTES), SendBatch::new(BATCH_DATAGRAMS, DATAGRAM_BYTES));
+    let wait = match polling {
+        Polling::Sleep => Wait::ForOne,
+        Polling::Busy => Wait::Never,
+    };
+    while !shared.stop.load(Ordering::Acquire) {
+        match received.receive(socket.as_fd(), wait) {
+            Ok(0) => std::hint::spin_loop(),
+            Ok(_) => serve_batch(&mut server, &received, &mut replies, socket),
+            // What the network says of an earlier answer concerns nobody here: its client will ask again, or is gone.
+            Err(error) => tracing::debug!("receiving a datagram failed: {error}"),
+        }
+    }
+}
+
+fn serve_batch(server: &mut Server, received: &ReceiveBatch, replies: &mut SendBatch, socket: &Arc<UdpSocket>) {
+    let shared = Arc::clone(&server.shared);
+    let mut batch = Batch::default();
+    let visit = Server::begin(&shared, server.number());
+    for datagram in received.datagrams() {
+        let message = match split(datagram.bytes) {
+            Ok(Some(message)) if message.bytes() == datagram.bytes.len() && !datagram.is_cut => message,
+            _ => {
+                batch.bad_datagrams += 1;
+                continue;
+            }
+        };
+        // Answers that the socket has not taken are lost like those that the network loses.
+        let Some(reply) = replies.room() else { continue };
+        let answer_to = || Some(AnswerTo::Datagram { socket: Arc::clone(socket), to: *datagram.from });
+        match server.serve(&message, &mut reply[..DATAGRAM_BYTES_MAX], &mut batch, answer_to) {
+            Served::Answered(bytes) => replies.push(bytes, Some(datagram.from)),
+            Served::Forwarded => {}
+            Served::NotARequest => batch.bad_datagrams += 1,
+        }
+    }
+    drop(visit);
+    server.end_batch(&batch);
+    if let Err(error) = replies.send(socket.as_fd()) {
+        tracing::debug!("sending answers failed: {error}");
+    }
+}

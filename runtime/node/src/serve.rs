@@ -1,0 +1,135 @@
+//! [`Server`]: what a data thread does with one request, whatever it came through.
+
+use std::sync::Arc;
+
+use yonder_board::{FastPath, Handled, Path, path_of};
+use yonder_wire::{Body, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, Message, Welcome};
+
+use crate::Shared;
+use crate::forward::AnswerTo;
+use crate::quiet::Visit;
+use crate::stats::Batch;
+
+/// Where the code of a refusal is in a header on the wire.
+const CODE_AT: std::ops::Range<usize> = 6..8;
+
+/// A data thread's part of the board.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) shared: Arc<Shared>,
+    fast: FastPath,
+    /// Number of the thread among those that visit the page table.
+    visitor: usize,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Served {
+    /// This many bytes of answer have been composed.
+    Answered(usize),
+    /// Another thread will answer.
+    Forwarded,
+    /// It is no request.
+    NotARequest,
+}
+
+impl Server {
+    pub(crate) fn new(shared: Arc<Shared>, visitor: usize) -> Self {
+        let fast = shared.board.fast_path();
+        Self { shared, fast, visitor }
+    }
+
+    /// Number of the thread.
+    pub(crate) fn number(&self) -> usize {
+        self.visitor
+    }
+
+    /// Begins a batch of requests.
+    pub(crate) fn begin(shared: &Shared, visitor: usize) -> Visit<'_> {
+        shared.quiet.visit(visitor)
+    }
+
+    /// Executes one request, inside a batch, and composes the answer at the start of `reply`. A request for another thread
+    /// is refused as busy if `answer_to` has no place for its answer.
+    #[inline]
+    pub(crate) fn serve(
+        &mut self,
+        message: &Message<'_>,
+        reply: &mut [u8],
+        batch: &mut Batch,
+        answer_to: impl FnOnce() -> Option<AnswerTo>,
+    ) -> Served {
+        let now = yonder_clock::now();
+        let request = &message.header;
+        if request.kind == Kind::Hello && request.direction == Direction::Request {
+            return self.welcome(message, now, reply, batch);
+        }
+        match self.fast.execute(message, now, &self.shared.memory, &self.shared.memory, reply) {
+            Handled::Reply(bytes) => {
+                batch.answered(request, is_refusal(reply));
+                Served::Answered(bytes)
+            }
+            Handled::Slow => self.forward(message, now, reply, batch, answer_to()),
+            Handled::Dropped => Served::NotARequest,
+        }
+    }
+
+    /// Wakes the slow path if first writes have taken many pages.
+    pub(crate) fn end_batch(&self, batch: &Batch) {
+        self.shared.counters.add(batch);
+        if self.shared.memory.ring_wants(self.shared.board.free_pages()) {
+            self.shared.slow.wake();
+        }
+    }
+
+    fn forward(
+        &self,
+        message: &Message<'_>,
+        now: u64,
+        reply: &mut [u8],
+        batch: &mut Batch,
+        answer_to: Option<AnswerTo>,
+    ) -> Served {
+        let desk = match path_of(&message.header) {
+            Path::Extend => &self.shared.extend.desk,
+            Path::Fast | Path::Slow => &self.shared.slow,
+        };
+        if answer_to.is_some_and(|answer_to| desk.put(message.as_bytes(), answer_to)) {
+            return Served::Forwarded;
+        }
+        batch.answered(&message.header, true);
+        Served::Answered(refuse(&message.header, now, ErrorCode::Busy, reply))
+    }
+
+    fn welcome(&self, message: &Message<'_>, now: u64, reply: &mut [u8], batch: &mut Batch) -> Served {
+        let is_right = message.verify().is_ok() && Greeting::from_bytes(message.payload).is_ok();
+        let bytes = if is_right {
+            compose_welcome(&message.header, now, &self.shared.welcome(self.visitor as u32), reply)
+        } else {
+            refuse(&message.header, now, ErrorCode::Corrupt, reply)
+        };
+        batch.answered(&message.header, !is_right);
+        Served::Answered(bytes)
+    }
+}
+
+/// Whether a composed answer is a refusal.
+#[inline]
+pub(crate) fn is_refusal(answer: &[u8]) -> bool {
+    answer[CODE_AT] != [0; 2]
+}
+
+/// Composes the refusal of `request`, and returns its length.
+pub(crate) fn refuse(request: &Header, now: u64, code: ErrorCode, reply: &mut [u8]) -> usize {
+    reply[..HEADER_BYTES].copy_from_slice(&request.refusal(now, code).seal(&[]));
+    HEADER_BYTES
+}
+
+/// Composes the answer to a greeting, and returns its length.
+pub(crate) fn compose_welcome(hello: &Header, now: u64, welcome: &Welcome, reply: &mut [u8]) -> usize {
+    let (head, rest) = reply.split_at_mut(HEADER_BYTES);
+    let payload = &mut rest[..Welcome::BYTES];
+    welcome.write_to(payload);
+    head.copy_from_slice(&hello.answer(now, Welcome::BYTES as u32).seal(payload));
+    HEADER_BYTES + Welcome::BYTES
+}

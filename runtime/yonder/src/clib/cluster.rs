@@ -1,0 +1,196 @@
+//! [`Cluster`]: an address space that spans nodes, as one process knows it.
+//!
+//! Its addresses are divided into regions, each on one node. Where regions are is known to a controller; what was asked
+//! once is kept here, for all threads, until a node says that the region has moved.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use yonder_controller::{ClientError, ControllerClient};
+use yonder_fabric::lane::Standing;
+use yonder_placement::{Key, Keys, NodeId, Pid, Placement, Refusal};
+use yonder_wire::Rights;
+
+use super::{ClibError, Ticket};
+
+/// How long a region may be on its way between the node that had it and the controller's map.
+const MOVE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Pause between two questions where a region is.
+const ASK_AGAIN: Duration = Duration::from_millis(2);
+
+/// Where a region is.
+#[derive(Clone, Debug)]
+pub(super) struct Location {
+    pub(super) node: NodeId,
+    pub(super) urls: Vec<String>,
+    pub(super) capability: u64,
+}
+
+/// An address space of a controller.
+pub(super) struct Cluster {
+    controller: Mutex<ControllerClient>,
+    pid: Pid,
+    key: Key,
+    /// All keys, if this process has made the address space.
+    keys: Option<Keys>,
+    region_bytes: u64,
+    regions: RwLock<HashMap<u32, Location>>,
+    standings: Mutex<HashMap<NodeId, Arc<Standing>>>,
+    /// Further parts of allocations that are longer than a region, by their start.
+    parts: Mutex<HashMap<u64, Vec<u64>>>,
+}
+
+impl Cluster {
+    /// Makes an address space.
+    pub(super) fn create(addresses: &str, patience: Duration) -> Result<Self, ClibError> {
+        let mut controller = ControllerClient::new(addresses, patience);
+        let space = controller.create_space()?;
+        Ok(Self::new(controller, space.pid, space.keys.owner, Some(space.keys), space.region_bytes))
+    }
+
+    /// Uses the address space of another process.
+    pub(super) fn open(addresses: &str, patience: Duration, pid: u32, key: u128) -> Result<Self, ClibError> {
+        let mut controller = ControllerClient::new(addresses, patience);
+        let (pid, key) = (Pid(pid), Key(key));
+        let opened = controller.open(pid, key)?;
+        Ok(Self::new(controller, pid, key, None, opened.region_bytes))
+    }
+
+    fn new(controller: ControllerClient, pid: Pid, key: Key, keys: Option<Keys>, region_bytes: u64) -> Self {
+        Self {
+            controller: Mutex::new(controller),
+            pid,
+            key,
+            keys,
+            region_bytes,
+            regions: RwLock::default(),
+            standings: Mutex::default(),
+            parts: Mutex::default(),
+        }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid.0
+    }
+
+    pub(super) fn region_bytes(&self) -> u64 {
+        self.region_bytes
+    }
+
+    /// Number of the region that has `address`.
+    pub(super) fn region_of(&self, address: u64) -> Result<u32, ClibError> {
+        let region = u32::try_from(address / self.region_bytes).ok();
+        region.ok_or(ClibError::BadRange(yonder_wire::ErrorCode::BadAddress))
+    }
+
+    /// The ticket that this process has, or one with `rights` for others.
+    pub(super) fn ticket(&self, rights: Option<Rights>) -> Result<Ticket, ClibError> {
+        let key = match (rights, &self.keys) {
+            (None, _) => self.key,
+            (Some(_), None) => return Err(ClibError::NotAllowed(yonder_wire::ErrorCode::NotAllowed)),
+            (Some(Rights::Read), Some(keys)) => keys.read,
+            (Some(Rights::ReadWrite), Some(keys)) => keys.read_write,
+            (Some(Rights::Owner), Some(keys)) => keys.owner,
+        };
+        Ok(Ticket::of_controller(self.pid.0, key.0))
+    }
+
+    /// Ends the address space if this process has made it.
+    pub(super) fn destroy(&self) {
+        if self.keys.is_some() {
+            // A controller that cannot be reached keeps the address space: it has no lease.
+            let destroyed = self.controller().destroy_space(self.pid, self.key);
+            if let Err(error) = destroyed {
+                tracing::warn!(%error, "an address space was not ended");
+            }
+        }
+    }
+
+    /// Where a region is, as far as is known here; asks if nothing is.
+    pub(super) fn locate(&self, region: u32) -> Result<Location, ClibError> {
+        if let Some(known) = self.known(region) {
+            return Ok(known);
+        }
+        let placement = self.controller().locate(self.pid, self.key, region)?;
+        Ok(self.learn(&placement))
+    }
+
+    /// Where a region is that was at `node` and is no more; waits while it is on its way. `None` if it is there after all.
+    pub(super) fn relocate(&self, region: u32, node: NodeId) -> Result<Option<Location>, ClibError> {
+        let end = Instant::now() + MOVE_TIME_MAX;
+        loop {
+            if let Some(known) = self.known(region).filter(|known| known.node != node) {
+                return Ok(Some(known));
+            }
+            let placement = self.controller().locate(self.pid, self.key, region)?;
+            if placement.node != node {
+                return Ok(Some(self.learn(&placement)));
+            }
+            if Instant::now() >= end {
+                return Ok(None);
+            }
+            std::thread::sleep(ASK_AGAIN);
+        }
+    }
+
+    /// Whether the controller says that a region is elsewhere than at `node`.
+    pub(super) fn is_elsewhere(&self, region: u32, node: NodeId) -> Result<bool, ClibError> {
+        let placement = self.controller().locate(self.pid, self.key, region)?;
+        let is_elsewhere = placement.node != node;
+        self.learn(&placement);
+        Ok(is_elsewhere)
+    }
+
+    /// Regions to allocate `bytes` in, other than those in `avoid`.
+    pub(super) fn place(&self, bytes: u64, avoid: &[u32]) -> Result<Vec<u32>, ClibError> {
+        let placements = self.controller().place(self.pid, self.key, bytes, avoid)?;
+        placements.iter().for_each(|placement| drop(self.learn(placement)));
+        Ok(placements.iter().map(|placement| placement.region).collect())
+    }
+
+    /// What all threads know of a node.
+    pub(super) fn standing(&self, node: NodeId) -> Arc<Standing> {
+        let mut standings = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(standings.entry(node).or_default())
+    }
+
+    /// Remembers that the allocation at `start` has further parts.
+    pub(super) fn keep_parts(&self, start: u64, parts: Vec<u64>) {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(start, parts);
+    }
+
+    /// Further parts of the allocation at `start`, which is freed.
+    pub(super) fn take_parts(&self, start: u64) -> Vec<u64> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).remove(&start).unwrap_or_default()
+    }
+
+    fn known(&self, region: u32) -> Option<Location> {
+        self.regions.read().unwrap_or_else(PoisonError::into_inner).get(&region).cloned()
+    }
+
+    fn learn(&self, placement: &Placement) -> Location {
+        let Placement { region, node, urls, capability, .. } = placement;
+        let location = Location { node: *node, urls: urls.clone(), capability: capability.0 };
+        self.regions.write().unwrap_or_else(PoisonError::into_inner).insert(*region, location.clone());
+        location
+    }
+
+    fn controller(&self) -> std::sync::MutexGuard<'_, ControllerClient> {
+        self.controller.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<ClientError> for ClibError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Refused(Refusal::BadKey { .. } | Refusal::RegionLost { .. }) => Self::Lost,
+            ClientError::Refused(Refusal::NotAllowed { .. }) => Self::NotAllowed(yonder_wire::ErrorCode::NotAllowed),
+            ClientError::Refused(Refusal::NoRoom { .. }) => Self::OutOfMemory,
+            ClientError::Refused(Refusal::NoRegion { .. } | Refusal::BadLength { .. }) => {
+                Self::BadRange(yonder_wire::ErrorCode::BadAddress)
+            }
+            error => Self::Controller(error),
+        }
+    }
+}

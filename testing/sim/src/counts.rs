@@ -1,0 +1,61 @@
+//! [`Counts`]: how often what happened in a run, to see that runs are about something.
+
+use crate::history::End;
+
+/// How often things happened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Operations that were done.
+    pub done: u64,
+    /// Operations that were refused, by code.
+    pub refused: [u64; 15],
+    /// Operations of which nobody knows.
+    pub unknown: u64,
+    /// Operations that were cancelled.
+    pub cancelled: u64,
+    /// Requests that were sent.
+    pub requests: u64,
+    /// Requests that nodes had executed before.
+    pub repeated: u64,
+    /// Aborts that were answered.
+    pub aborts: u64,
+    /// Nodes that lost everything.
+    pub restarts: u64,
+    /// Events.
+    pub events: u64,
+    /// Words that were judged by themselves.
+    pub words: u64,
+}
+
+impl Counts {
+    /// Counts what happened in another run too.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, more) in self.refused.iter_mut().zip(other.refused) {
+            *sum += more;
+        }
+        let sums = [
+            (&mut self.done, other.done),
+            (&mut self.unknown, other.unknown),
+            (&mut self.cancelled, other.cancelled),
+            (&mut self.requests, other.requests),
+            (&mut self.repeated, other.repeated),
+            (&mut self.aborts, other.aborts),
+            (&mut self.restarts, other.restarts),
+            (&mut self.events, other.events),
+            (&mut self.words, other.words),
+        ];
+        for (sum, more) in sums {
+            *sum += more;
+        }
+    }
+
+    /// An operation has ended.
+    pub(crate) fn count(&mut self, end: End) {
+        match end {
+            End::Done(_) => self.done += 1,
+            End::Refused(code) => self.refused[code as usize] += 1,
+            End::Unknown => self.unknown += 1,
+            End::Cancelled => self.cancelled += 1,
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What goes wrong besides the weather: pauses, cuts, broken streams, nodes that lose everything, and attackers.
+//!
+//! Each kind of fault comes at random times with the mean that the settings say, until the storm is over.
+
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use yonder_client::Transport;
+use yonder_units::Nanos;
+
+use crate::lane::Stream;
+use crate::settings::{MICROSECOND, MILLISECOND};
+use crate::workload::Region;
+use crate::world::{Event, Phase, World};
+
+/// Longest pause or cut.
+const OUTAGE_MAX: Nanos = 3 * MILLISECOND;
+
+/// A kind of fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// A node or a process stops for a while.
+    Pause,
+    /// A process and a node cannot reach each other for a while.
+    Cut,
+    /// A stream breaks.
+    Disconnect,
+    /// A node loses everything.
+    Restart,
+    /// An attacker sends something.
+    Attack,
+    /// A range goes one step on its way to another node, or back.
+    Movement,
+}
+
+impl Fault {
+    const ALL: [Self; 6] = [Self::Pause, Self::Cut, Self::Disconnect, Self::Restart, Self::Attack, Self::Movement];
+}
+
+/// Who stops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Machine {
+    /// This node.
+    Node(usize),
+    /// This process.
+    Process(usize),
+}
+
+impl World {
+    /// Plans the first fault of each kind.
+    pub(crate) fn plan_faults(&mut self) {
+        for fault in Fault::ALL {
+            self.plan_fault(fault);
+        }
+    }
+
+    fn plan_fault(&mut self, fault: Fault) {
+        let faults = self.settings.faults;
+        let mean = match fault {
+            Fault::Pause => faults.pause,
+            Fault::Cut => faults.cut,
+            Fault::Disconnect => faults.disconnect,
+            Fault::Restart => faults.restart,
+            Fault::Attack => faults.attack,
+            Fault::Movement => faults.movement,
+        };
+        if mean > 0 {
+            let delay = self.rng.random_range(1..2 * mean);
+            self.agenda.after(delay, Event::Fault(fault));
+        }
+    }
+
+    /// A fault happens.
+    pub(crate) fn strike(&mut self, fault: Fault) -> Result<(), String> {
+        if self.phase != Phase::Storm {
+            return Ok(());
+        }
+        self.plan_fault(fault);
+        let node = self.rng.random_range(0..self.nodes.len());
+        let process = self.rng.random_range(0..self.settings.processes);
+        let outage = self.rng.random_range(1..OUTAGE_MAX);
+        match fault {
+            Fault::Pause => {
+                let machine = if self.rng.random_bool(0.5) { Machine::Node(node) } else { Machine::Process(process) };
+                if !self.paused.contains(&machine) {
+                    self.trace.say(self.agenda.now(), || format!("{machine:?} stops"));
+                    self.paused.push(machine);
+                    self.agenda.after(outage, Event::Continue(machine));
+                }
+            }
+            Fault::Cut => {
+                self.trace.say(self.agenda.now(), || format!("process {process} and node {node} are cut off"));
+                self.network.cut(process, node);
+                self.agenda.after(outage, Event::Mend { process, node });
+                self.disconnect(|lane| (lane.process, lane.node) == (process, node));
+            }
+            Fault::Disconnect => {
+                let unlucky = self.rng.random_range(0..self.lanes.len());
+                let mut index = 0;
+                self.disconnect(|_| {
+                    index += 1;
+                    index == unlucky + 1
+                });
+            }
+            Fault::Restart => self.restart(node),
+            Fault::Movement => {
+                let life = self.nodes[node].life();
+                let lives: Vec<&Region> = self.regions.iter().filter(|region| region.life == life).collect();
+                let range = lives.choose(&mut self.rng).map(|region| region.range());
+                self.trace.say(self.agenda.now(), || format!("node {node}: a range moves, perhaps {range:x?}"));
+                self.nodes[node].move_on(&mut self.rng, range);
+            }
+            Fault::Attack => {
+                let bytes = self.attacker.datagram(&mut self.rng);
+                let thread = self.rng.random_range(0..self.settings.threads);
+                self.node_receives(node, thread, bytes, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn restart(&mut self, node: usize) {
+        self.trace.say(self.agenda.now(), || format!("node {node} begins anew"));
+        self.counts.restarts += 1;
+        self.nodes[node] = self.new_node(node, self.nodes[node].life().number + 1);
+        self.disconnect(|lane| lane.node == node);
+    }
+
+    /// Breaks the streams of these lanes.
+    fn disconnect(&mut self, mut is_hit: impl FnMut(&crate::lane::Lane) -> bool) {
+        for index in 0..self.lanes.len() {
+            if !is_hit(&self.lanes[index]) || !self.lanes[index].is_open() {
+                continue;
+            }
+            let Some(stream) = self.lanes[index].stream.as_mut() else { continue };
+            let connection = stream.connection + 1;
+            *stream = Stream { connection, is_open: false, ..Stream::default() };
+            // What had been sent until some moment still arrives, and may be executed after the next connection has begun.
+            let lost_from = self.agenda.now() + self.rng.random_range(0..200) * MICROSECOND;
+            self.lost_from[index].push(lost_from);
+            self.trace.say(self.agenda.now(), || format!("lane {index}: the stream breaks"));
+            let delay = self.rng.random_range(1..300) * MICROSECOND;
+            self.agenda.after(delay, Event::Reconnect { lane: index });
+        }
+    }
+
+    /// A lane tries to open its stream again.
+    pub(crate) fn reconnect(&mut self, index: usize) -> Result<(), String> {
+        let (process, node) = (self.lanes[index].process, self.lanes[index].node);
+        if !self.network.is_whole(process, node) {
+            self.agenda.after(100 * MICROSECOND, Event::Reconnect { lane: index });
+            return Ok(());
+        }
+        self.trace.say(self.agenda.now(), || format!("lane {index}: the stream is open"));
+        if let Some(stream) = self.lanes[index].stream.as_mut() {
+            stream.is_open = true;
+        }
+        // The node's greeting says which life it is in.
+        if self.lanes[index].life == self.nodes[node].life() {
+            let lane = &mut self.lanes[index];
+            lane.client.reconnected(lane.clock.read(self.agenda.now()));
+        } else {
+            self.notice_restart(index)?;
+        }
+        self.pump(index)
+    }
+
+    /// The machine goes on, with what has arrived meanwhile.
+    pub(crate) fn resume(&mut self, machine: Machine) {
+        self.paused.retain(|paused| *paused != machine);
+        self.trace.say(self.agenda.now(), || format!("{machine:?} goes on"));
+        let (held, kept) = std::mem::take(&mut self.held).into_iter().partition(|(holder, _)| *holder == machine);
+        self.held = kept;
+        let held: Vec<(Machine, Event)> = held;
+        for (_, event) in held {
+            self.agenda.after(0, event);
+        }
+    }
+
+    /// The storm is over: nothing goes wrong from now on, and what is wrong is mended.
+    pub(crate) fn calm_down(&mut self) {
+        self.phase = Phase::Calm;
+        self.network.weather = self.network.weather.calm();
+        for process in 0..self.settings.processes {
+            (0..self.nodes.len()).for_each(|node| self.network.mend(process, node));
+        }
+        for node in &mut self.nodes {
+            let lost = node.end_moves();
+            for region in self.regions.iter_mut().filter(|region| region.life == node.life()) {
+                region.is_live &= !lost.iter().any(|lost| region.overlaps(*lost));
+            }
+        }
+        for machine in std::mem::take(&mut self.paused) {
+            self.resume(machine);
+        }
+    }
+
+    /// What a lane is made of.
+    pub(crate) fn draw_stream(&mut self) -> (Transport, Option<Stream>) {
+        let transport = self.settings.transport(&mut self.rng);
+        let stream = Stream { is_open: true, ..Stream::default() };
+        (transport, (transport == Transport::Stream).then_some(stream))
+    }
+}

@@ -1,0 +1,71 @@
+//! The simulator: the real client (`core/client`) and the real board (`core/board`) under a network that drops, delays,
+//! duplicates, reorders and corrupts packets, under stops, cuts and restarts, and a checker that knows what must be true.
+//!
+//! A run depends on its seed alone. [`simulate`] does one run; [`Failure`] says what was wrong.
+//!
+//! Files, from the ground up: `agenda` (events and clocks) and `network` are general; `settings` is what a seed draws;
+//! `memory`, `node` and `moves` are the shell around the board, `lane` the one around a client; `workload`, `locks` and `attacker`
+//! are what processes do; `faults` is what goes wrong; `world` is the loop. The checker is `oracle` (every answer is right
+//! when it is given, and nothing is executed twice), `history` (order, completeness, what clients were told), `words`
+//! (linearizability of words, from what clients saw alone) and `locks`. `sabotage` breaks one thing on purpose, to prove
+//! that the checker sees it.
+//!
+//! Invariant: no clock, no threads, no randomness but the seed's, and no order of a hash map.
+
+#![forbid(unsafe_code)]
+
+pub mod agenda;
+mod attacker;
+mod counts;
+mod faults;
+mod history;
+mod lane;
+mod locks;
+mod memory;
+mod moves;
+pub mod network;
+mod node;
+mod oracle;
+mod sabotage;
+mod settings;
+mod trace;
+mod words;
+mod workload;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub use counts::Counts;
+pub use sabotage::Sabotage;
+pub use trace::Trace;
+
+use world::World;
+
+/// What a run that went well has in common with each other run of its seed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// How often things happened.
+    pub counts: Counts,
+    /// A hash of all answers and the times at which they arrived.
+    pub digest: u64,
+}
+
+/// What was wrong in a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// The seed of the run.
+    pub seed: u64,
+    /// What was wrong.
+    pub cause: String,
+}
+
+/// Runs `seed`, with `sabotage` if there is to be some. A panic of the code under test is a failure too.
+pub fn simulate(seed: u64, sabotage: Option<Sabotage>, trace: Trace) -> Result<Outcome, Failure> {
+    let run = AssertUnwindSafe(|| World::new(seed, sabotage, trace).run());
+    let ended = catch_unwind(run).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(format!("panic: {}", text.unwrap_or_default()))
+    });
+    ended.map(|(counts, digest)| Outcome { counts, digest }).map_err(|cause| Failure { seed, cause })
+}

@@ -1,0 +1,354 @@
+//! [`Node`]: one memory node, the shell around the real board, and the oracle that judges each of its answers.
+//!
+//! A request for a data thread is executed when it arrives and answered in the same step (T1); one for the slow path waits
+//! in its queue. What is not a message is dropped and counted.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use yonder_board::{
+    Board, CallEffect, Config, ExtendPath, FastPath, Handled, PageSize, Path, Pid, Shell, SlowPath, path_of,
+};
+use yonder_units::Nanos;
+use yonder_wire::{ErrorCode, HEADER_BYTES, Header, Kind, Message, PAYLOAD_BYTES_MAX, split};
+
+use crate::agenda::Clock;
+use crate::history::Life;
+use crate::memory::{Janitor, Pages};
+use crate::moves::Moves;
+use crate::oracle::{Oracle, Verdict};
+use crate::sabotage::Sabotage;
+use crate::settings::{PAGE_BYTES, Settings};
+
+/// Most address spaces of a node.
+const SPACES_MAX: usize = 16;
+
+/// Number of the offload that answers how often it was called before.
+pub(crate) const COUNTER: u64 = 1;
+
+/// A memory node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    life: Life,
+    clock: Clock,
+    board: Arc<Board>,
+    pub(crate) slow_path: SlowPath,
+    threads: Vec<FastPath>,
+    extend_path: ExtendPath,
+    /// What the offload keeps.
+    counter: u64,
+    /// Ranges that move, and ranges that are away.
+    pub(crate) moves: Moves,
+    pub(crate) pages: Pages,
+    pub(crate) oracle: Oracle,
+    queue: VecDeque<Waiting>,
+    pub(crate) sabotage: Option<Sabotage>,
+    reply: Vec<u8>,
+    steps: u64,
+    /// Bytes of everything that must not grow.
+    bytes_at_birth: u64,
+}
+
+/// A request in the slow path's queue.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// The message.
+    pub(crate) bytes: Vec<u8>,
+    /// Where the answer goes.
+    pub(crate) from: Option<Sender>,
+}
+
+/// A lane, and the connection of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sender {
+    /// The lane.
+    pub(crate) lane: usize,
+    /// The connection, for a stream.
+    pub(crate) connection: u32,
+}
+
+/// What has become of what arrived.
+#[derive(Debug)]
+pub(crate) enum Arrived {
+    /// It was executed, or refused.
+    Answered {
+        /// What was asked.
+        request: Header,
+        /// What it has come to.
+        verdict: Verdict,
+        /// The answer.
+        answer: Vec<u8>,
+    },
+    /// It was corrupted, and the node has said so.
+    Corrupt(Vec<u8>),
+    /// It waits for the slow path.
+    Queued,
+    /// It was no request.
+    Dropped,
+}
+
+/// Random numbers that a life of a node begins with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Birth {
+    /// The node's clock.
+    pub(crate) clock: Clock,
+    /// Seed of the page table.
+    pub(crate) seed: u64,
+    /// Key of capabilities.
+    pub(crate) key: [u8; 16],
+}
+
+impl Node {
+    /// A node that begins.
+    #[must_use]
+    pub(crate) fn new(life: Life, birth: Birth, settings: &Settings, sabotage: Option<Sabotage>) -> Self {
+        let (board, slow_path) = Board::new(&Config {
+            pages: settings.pages,
+            page_size: PageSize::new(PAGE_BYTES).expect("a power of two"),
+            seed: birth.seed,
+            key: birth.key,
+            recent_max: settings.recent,
+            spaces_max: SPACES_MAX,
+        });
+        let threads = (0..settings.threads).map(|_| board.fast_path()).collect();
+        let mut node = Self {
+            life,
+            clock: birth.clock,
+            extend_path: board.extend_path(),
+            board,
+            slow_path,
+            threads,
+            counter: 0,
+            moves: Moves::default(),
+            pages: Pages::new(settings.pages, settings.ready_pages, sabotage),
+            oracle: Oracle::new(PAGE_BYTES),
+            queue: VecDeque::new(),
+            sabotage,
+            reply: vec![0; HEADER_BYTES + PAYLOAD_BYTES_MAX],
+            steps: 0,
+            bytes_at_birth: 0,
+        };
+        node.bytes_at_birth = node.bytes();
+        node.refill();
+        node
+    }
+
+    /// Which life of which node this is.
+    #[must_use]
+    pub(crate) const fn life(&self) -> Life {
+        self.life
+    }
+
+    /// What the node's clock shows.
+    #[must_use]
+    pub(crate) fn time(&self, now: Nanos) -> Nanos {
+        self.clock.read(now)
+    }
+
+    /// PID and owner's capability of every address space.
+    #[must_use]
+    pub(crate) fn spaces(&self) -> Vec<(u32, u64)> {
+        self.oracle.spaces().collect()
+    }
+
+    /// Whether the ring of ready pages should be refilled.
+    #[must_use]
+    pub(crate) fn wants_pages(&self) -> bool {
+        self.pages.wants_pages()
+    }
+
+    /// Makes free pages ready.
+    pub(crate) fn refill(&mut self) {
+        while self.pages.wants_pages()
+            && let Some(page) = self.slow_path.take_free_page(&mut Janitor(&self.pages))
+        {
+            self.steps += 1;
+            if self.sabotage != Some(Sabotage::LeakedPages) || !self.steps.is_multiple_of(16) {
+                yonder_board::PageSource::give_back(&self.pages, page);
+            }
+        }
+    }
+
+    /// Bytes have arrived for `thread`.
+    pub(crate) fn arrive(
+        &mut self,
+        now: Nanos,
+        thread: usize,
+        bytes: &[u8],
+        from: Option<Sender>,
+    ) -> Result<Arrived, String> {
+        let Ok(Some(message)) = split(bytes) else { return Ok(Arrived::Dropped) };
+        if message.bytes() != bytes.len() {
+            return Ok(Arrived::Dropped);
+        }
+        let tampered = self.tamper(&message, bytes);
+        let seen = whole(&tampered);
+        let now = self.clock.read(now);
+        let handled = match self.feign(&message, now) {
+            Some(handled) => handled,
+            None => self.threads[thread].execute(&seen, now, &self.pages, &self.pages, &mut self.reply),
+        };
+        match handled {
+            Handled::Slow => {
+                self.queue.push_back(Waiting { bytes: bytes.to_vec(), from });
+                Ok(Arrived::Queued)
+            }
+            handled => self.judge(&message, handled),
+        }
+    }
+
+    /// Whether requests wait for the slow path.
+    #[must_use]
+    pub(crate) fn has_slow_work(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// The slow path executes the request that waits longest.
+    pub(crate) fn slow_step(&mut self, now: Nanos) -> Result<Option<(Arrived, Option<Sender>)>, String> {
+        let Some(Waiting { bytes, from }) = self.queue.pop_front() else { return Ok(None) };
+        let message = whole(&bytes);
+        let tampered = self.tamper(&message, &bytes);
+        let now = self.clock.read(now);
+        let handled = match self.feign(&message, now) {
+            Some(handled) => handled,
+            None => self.execute_slow(&whole(&tampered), now),
+        };
+        Ok(Some((self.judge(&message, handled)?, from)))
+    }
+
+    /// Ends address spaces whose lease has run out, a long time after the last request.
+    pub(crate) fn expire_leases(&mut self, now: Nanos) {
+        let far = self.clock.read(now) + (u64::from(u32::MAX) + 1) * 1_000_000;
+        self.slow_path.expire(far);
+        self.oracle.expire_leases();
+    }
+
+    /// Bytes of the page table and of what is remembered of requests.
+    fn bytes(&self) -> u64 {
+        self.board.bytes() + self.threads.iter().map(FastPath::bytes).sum::<u64>()
+    }
+
+    /// Whether everything has been given back, when no address space is left.
+    pub(crate) fn check_empty(&mut self) -> Result<(), String> {
+        self.refill();
+        if self.bytes() != self.bytes_at_birth {
+            return Err(format!("{:?} has grown from {} bytes to {}", self.life, self.bytes_at_birth, self.bytes()));
+        }
+        let status = self.slow_path.status();
+        if (status.spaces, status.allocated_bytes) != (0, 0) {
+            return Err(format!("{:?} is not empty: {status:?}", self.life));
+        }
+        let free = self.board.free_pages();
+        let mut found = self.pages.ready() as u32;
+        while self.slow_path.take_free_page(&mut Janitor(&self.pages)).is_some() {
+            found += 1;
+        }
+        let pages = self.board.config().pages;
+        if (free, found) == (pages, pages) {
+            Ok(())
+        } else {
+            Err(format!("{:?} has leaked: {free} of {pages} pages are free, {found} were found", self.life))
+        }
+    }
+
+    /// What does not go to a data thread is executed by the slow path, or by the one offload that there is.
+    fn execute_slow(&mut self, message: &Message<'_>, now: Nanos) -> Handled {
+        if path_of(&message.header) == Path::Slow {
+            let upkeep = &mut Janitor(&self.pages);
+            let mut shell = Shell { memory: &self.pages, pages: &self.pages, upkeep };
+            return self.slow_path.execute(message, now, &mut shell, &mut self.reply);
+        }
+        let is_space = |pid: Pid| self.oracle.spaces().any(|(space, _)| space == pid.get());
+        let admitted = self.extend_path.admit(message, now, is_space, &mut self.reply);
+        if admitted != Handled::Slow {
+            return admitted;
+        }
+        let counted = self.counter.to_le_bytes();
+        let result = match message.header.address {
+            COUNTER => {
+                self.counter += 1;
+                Ok(&counted[..])
+            }
+            _ => Err(ErrorCode::NoOffload),
+        };
+        self.extend_path.answer(message, now, CallEffect::Once, result, &mut self.reply)
+    }
+
+    /// Hands request and answer to the oracle.
+    fn judge(&mut self, request: &Message<'_>, handled: Handled) -> Result<Arrived, String> {
+        let Handled::Reply(bytes) = handled else {
+            return match request.header.direction {
+                yonder_wire::Direction::Request if request.header.kind != Kind::Hello => {
+                    Err("a request was not answered".to_owned())
+                }
+                _ => Ok(Arrived::Dropped),
+            };
+        };
+        let answer = self.restored(&request.header, bytes);
+        let told = split(&answer).map_err(|error| format!("the answer is no message: {error}"))?;
+        let told = told.filter(|told| told.bytes() == answer.len()).ok_or("the answer is not whole")?;
+        told.verify().map_err(|error| format!("the answer is not sealed: {error}"))?;
+        let effect = self.pages.take_effect();
+        if request.verify().is_err() {
+            if told.header.code != ErrorCode::Corrupt || effect != Default::default() {
+                return Err(format!("a corrupted request was answered {:?}", told.header));
+            }
+            return Ok(Arrived::Corrupt(answer));
+        }
+        let judged = self.oracle.judge(request, &told, effect);
+        let verdict = judged.map_err(|cause| format!("{:?}: {:?}: {cause}", self.life, request.header))?;
+        Ok(Arrived::Answered { request: request.header, verdict, answer })
+    }
+
+    /// The request as sabotage lets the board see it.
+    fn tamper(&mut self, message: &Message<'_>, bytes: &[u8]) -> Vec<u8> {
+        self.steps += 1;
+        let mut header = message.header;
+        let is_whole = message.verify().is_ok();
+        match self.sabotage {
+            Some(Sabotage::ForgetfulRing) if is_whole && header.kind != Kind::Abort => {
+                header.first_id = header.request_id;
+            }
+            Some(Sabotage::OpenDoors) if is_whole => {
+                let owner = self.oracle.spaces().find(|(pid, _)| *pid == header.pid);
+                header.capability = owner.map_or(header.capability, |(_, capability)| capability);
+            }
+            _ => return bytes.to_vec(),
+        }
+        [&header.seal(message.payload)[..], message.payload].concat()
+    }
+
+    /// The answer as the oracle and the client see it: what sabotage has changed is put back.
+    fn restored(&self, request: &Header, bytes: usize) -> Vec<u8> {
+        let mut answer = self.reply[..bytes].to_vec();
+        let header = match (self.sabotage, split(&answer)) {
+            (Some(Sabotage::ForgetfulRing), Ok(Some(told))) => Header { first_id: request.first_id, ..told.header },
+            (Some(Sabotage::OpenDoors), Ok(Some(told)))
+                if !matches!(told.header.kind, Kind::Grant | Kind::CreateSpace) =>
+            {
+                Header { capability: request.capability, ..told.header }
+            }
+            _ => return answer,
+        };
+        let sealed = header.seal(&answer[HEADER_BYTES..]);
+        answer[..HEADER_BYTES].copy_from_slice(&sealed);
+        answer
+    }
+
+    /// An answer that sabotage gives in place of the board.
+    fn feign(&mut self, request: &Message<'_>, now: Nanos) -> Option<Handled> {
+        let header = &request.header;
+        let feigned = self.sabotage == Some(Sabotage::ForgottenAborts) && header.kind == Kind::Abort;
+        if !feigned || header.direction != yonder_wire::Direction::Request || request.verify().is_err() {
+            return None;
+        }
+        let executed = u32::from(self.oracle.was_executed(header.first_id));
+        self.reply[..HEADER_BYTES].copy_from_slice(&header.answer(now, executed).seal(&[]));
+        Some(Handled::Reply(HEADER_BYTES))
+    }
+}
+
+/// The one message that `bytes` are.
+fn whole(bytes: &[u8]) -> Message<'_> {
+    split(bytes).ok().flatten().expect("it was looked at before")
+}

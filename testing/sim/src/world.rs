@@ -1,0 +1,467 @@
+//! [`World`]: nodes, lanes and the network between them, and the loop that lets events happen one after the other.
+//!
+//! A run has phases. In the *storm* everything goes wrong that the settings allow. In the *calm* nothing does, and every
+//! operation must end. In the *review* all that is left is read. When it is *over*, everything is given back, and nothing
+//! may be missing.
+
+use std::collections::BTreeMap;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+use yonder_client::{Client, Config, WindowConfig};
+use yonder_units::Nanos;
+use yonder_wire::{Header, Kind, split};
+
+use crate::agenda::{Agenda, Clock};
+use crate::attacker::Attacker;
+use crate::counts::Counts;
+use crate::faults::{Fault, Machine};
+use crate::history::{History, Life};
+use crate::lane::{Lane, told};
+use crate::locks::LockTruth;
+use crate::network::Network;
+use crate::node::{Arrived, Birth, Node, Sender};
+use crate::sabotage::Sabotage;
+use crate::settings::{MILLISECOND, Settings};
+use crate::trace::Trace;
+use crate::workload::{Home, Purpose, Region};
+
+/// Longest storm.
+const STORM_MAX: Nanos = 60 * MILLISECOND;
+/// Longest time from the end of the storm until everything has ended.
+const CALM_MAX: Nanos = 60_000 * MILLISECOND;
+/// Most events of a run.
+const EVENTS_MAX: u64 = 1_000_000;
+/// Datagrams that wait for a machine that has stopped; more are lost.
+const HELD_MAX: usize = 64;
+/// Clocks drift by at most this many millionths. Two of them drift apart by less than a client allows for, 1 in 1024.
+const DRIFT_PPM_MAX: i64 = 400;
+
+/// Something that happens.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Bytes arrive at a node.
+    ToNode {
+        /// Where.
+        node: usize,
+        /// Which data thread gets them.
+        thread: usize,
+        /// What.
+        bytes: Vec<u8>,
+        /// From whom.
+        from: Sender,
+    },
+    /// Bytes arrive at a lane.
+    ToLane {
+        /// Where, and on which connection.
+        to: Sender,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// A lane has planned to do something.
+    Wake {
+        /// Which.
+        lane: usize,
+    },
+    /// The slow path of a node can take the next request.
+    Slow(Life),
+    /// The ring of ready pages of a node is looked after.
+    Refill(Life),
+    /// Something goes wrong.
+    Fault(Fault),
+    /// A machine goes on.
+    Continue(Machine),
+    /// Two machines reach each other again.
+    Mend {
+        /// This one.
+        process: usize,
+        /// And this.
+        node: usize,
+    },
+    /// A stream is opened again.
+    Reconnect {
+        /// Of which lane.
+        lane: usize,
+    },
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Anything goes wrong.
+    Storm,
+    /// Nothing goes wrong, and nothing is begun.
+    Calm,
+    /// Everything is read.
+    Review,
+}
+
+/// Everything there is.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) settings: Settings,
+    pub(crate) sabotage: Option<Sabotage>,
+    pub(crate) trace: Trace,
+    pub(crate) rng: SmallRng,
+    pub(crate) agenda: Agenda<Event>,
+    pub(crate) network: Network,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) history: History,
+    pub(crate) purposes: Vec<Purpose>,
+    pub(crate) homes: Vec<Home>,
+    pub(crate) regions: Vec<Region>,
+    /// Parts of regions that a lane is to read in the review.
+    pub(crate) reviews: Vec<Vec<(usize, u64)>>,
+    pub(crate) locks: BTreeMap<(usize, u64), LockTruth>,
+    pub(crate) attacker: Attacker,
+    pub(crate) paused: Vec<Machine>,
+    /// What waits for machines that have stopped.
+    pub(crate) held: Vec<(Machine, Event)>,
+    /// For each lane, since when bytes of each of its old connections are lost.
+    pub(crate) lost_from: Vec<Vec<Nanos>>,
+    pub(crate) phase: Phase,
+    pub(crate) counts: Counts,
+    slow_is_planned: Vec<bool>,
+    refill_is_planned: Vec<bool>,
+    phase_end: Nanos,
+    /// The clock of the process whose lanes are being made.
+    last_clock: Clock,
+    digest: u64,
+}
+
+impl World {
+    /// What `seed` makes, with something broken in it perhaps.
+    #[must_use]
+    pub(crate) fn new(seed: u64, sabotage: Option<Sabotage>, trace: Trace) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let settings = Settings::draw(&mut rng);
+        trace.say(0, || format!("{settings:#?}"));
+        let lanes = settings.processes * settings.nodes * settings.lanes;
+        let mut world = Self {
+            network: Network::new(settings.weather.clone()),
+            history: History::new(lanes, settings.dependency_page_bytes),
+            homes: vec![Home::default(); settings.processes * settings.nodes],
+            reviews: vec![Vec::new(); lanes],
+            lost_from: vec![Vec::new(); lanes],
+            slow_is_planned: vec![false; settings.nodes],
+            refill_is_planned: vec![false; settings.nodes],
+            settings,
+            sabotage,
+            trace,
+            rng,
+            agenda: Agenda::new(),
+            nodes: Vec::new(),
+            lanes: Vec::new(),
+            purposes: Vec::new(),
+            regions: Vec::new(),
+            locks: BTreeMap::new(),
+            attacker: Attacker::default(),
+            paused: Vec::new(),
+            held: Vec::new(),
+            phase: Phase::Storm,
+            counts: Counts::default(),
+            phase_end: STORM_MAX,
+            last_clock: Clock { offset: 0, drift_ppm: 0 },
+            digest: 0,
+        };
+        world.nodes = (0..world.settings.nodes).map(|node| world.new_node(node, 0)).collect();
+        world.lanes = (0..lanes).map(|index| world.new_lane(index)).collect();
+        world
+    }
+
+    /// Lets everything happen. Returns how often what happened, and a number that two equal runs have in common.
+    pub(crate) fn run(mut self) -> Result<(Counts, u64), String> {
+        for lane in 0..self.lanes.len() {
+            let delay = self.rng.random_range(0..MILLISECOND / 10);
+            self.agenda.after(delay, Event::Wake { lane });
+        }
+        self.plan_faults();
+        while let Some(event) = self.agenda.advance() {
+            self.counts.events += 1;
+            if self.counts.events > EVENTS_MAX {
+                return Err(format!("there is no end to it: {}", self.unfinished()));
+            }
+            self.happen(event)?;
+            if self.next_phase()? {
+                return self.finish();
+            }
+        }
+        Err(format!("nothing happens any more: {}", self.unfinished()))
+    }
+
+    /// Goes on to the next phase if it is time to. Returns whether that was the last one.
+    fn next_phase(&mut self) -> Result<bool, String> {
+        let now = self.agenda.now();
+        let is_late = now >= self.phase_end;
+        match self.phase {
+            Phase::Storm if is_late || self.lanes.iter().all(|lane| lane.budget == 0) => {
+                self.trace.say(now, || "the storm is over".to_owned());
+                self.calm_down();
+                self.phase_end = now + CALM_MAX;
+                self.wake_all();
+            }
+            Phase::Calm if self.lanes.iter().all(Lane::is_idle) && self.history.open() == 0 => {
+                self.trace.say(now, || "everything has ended".to_owned());
+                self.phase = Phase::Review;
+                self.plan_review();
+                self.wake_all();
+            }
+            Phase::Review if self.lanes.iter().all(Lane::is_idle) && self.reviews.iter().all(Vec::is_empty) => {
+                return Ok(true);
+            }
+            Phase::Calm | Phase::Review if is_late => {
+                return Err(format!("something does not end: {}", self.unfinished()));
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    fn wake_all(&mut self) {
+        for lane in 0..self.lanes.len() {
+            self.lanes[lane].idle_until = 0;
+            self.agenda.after(0, Event::Wake { lane });
+        }
+    }
+
+    /// What has not ended, in words.
+    fn unfinished(&self) -> String {
+        let open = |(index, lane): (usize, &Lane)| {
+            (!lane.is_idle())
+                .then(|| format!("lane {index} with operations {:?}", lane.open.keys().collect::<Vec<_>>()))
+        };
+        let lanes: Vec<String> = self.lanes.iter().enumerate().filter_map(open).collect();
+        format!("{} operations are open: {}", self.history.open(), lanes.join(", "))
+    }
+
+    fn finish(mut self) -> Result<(Counts, u64), String> {
+        self.history.words.check()?;
+        self.counts.words = self.history.words.count() as u64;
+        let now = self.agenda.now();
+        for node in &mut self.nodes {
+            node.expire_leases(now);
+            for (number, (pid, capability)) in (1..).zip(node.spaces()) {
+                let mut header = Header::request(Kind::DestroySpace, u64::MAX - number, 0, 0);
+                (header.pid, header.capability, header.time) = (pid, capability, node.time(now));
+                node.arrive(now, 0, &header.seal(&[]), None)?;
+            }
+            while node.slow_step(now)?.is_some() {}
+            node.check_empty()?;
+        }
+        Ok((self.counts, self.digest))
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), String> {
+        let holder = match &event {
+            Event::ToNode { node, .. } => Machine::Node(*node),
+            Event::Slow(life) | Event::Refill(life) => Machine::Node(life.node),
+            Event::ToLane { to: Sender { lane, .. }, .. } | Event::Wake { lane } | Event::Reconnect { lane } => {
+                Machine::Process(self.lanes[*lane].process)
+            }
+            _ => return self.happen_now(event),
+        };
+        if !self.paused.contains(&holder) {
+            return self.happen_now(event);
+        }
+        let datagrams =
+            self.held.iter().filter(|(_, held)| matches!(held, Event::ToNode { .. } | Event::ToLane { .. }));
+        let is_lost = match &event {
+            Event::ToNode { from, .. } => self.lanes[from.lane].stream.is_none() && datagrams.count() >= HELD_MAX,
+            Event::ToLane { to, .. } => self.lanes[to.lane].stream.is_none() && datagrams.count() >= HELD_MAX,
+            _ => false,
+        };
+        if !is_lost {
+            self.held.push((holder, event));
+        }
+        Ok(())
+    }
+
+    fn happen_now(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::ToNode { node, thread, bytes, from } => {
+                let is_lost = self.lost_from[from.lane].get(from.connection as usize);
+                if is_lost.is_some_and(|from| *from <= self.agenda.now()) {
+                    return Ok(());
+                }
+                self.attacker.overhear(&bytes);
+                self.node_receives(node, thread, bytes, Some(from))
+            }
+            Event::ToLane { to, bytes } => {
+                self.digest = xxh3_64_with_seed(&bytes, self.digest ^ self.agenda.now());
+                let stream = self.lanes[to.lane].stream;
+                if stream.is_some_and(|stream| stream.connection != to.connection) {
+                    return Ok(());
+                }
+                self.lane_receives(to.lane, &bytes)
+            }
+            Event::Wake { lane } => self.wake(lane),
+            Event::Slow(life) => self.slow_step(life),
+            Event::Refill(life) => {
+                if self.nodes[life.node].life() == life {
+                    self.refill_is_planned[life.node] = false;
+                    self.nodes[life.node].refill();
+                }
+                Ok(())
+            }
+            Event::Fault(fault) => self.strike(fault),
+            Event::Continue(machine) => {
+                self.resume(machine);
+                Ok(())
+            }
+            Event::Mend { process, node } => {
+                self.network.mend(process, node);
+                Ok(())
+            }
+            Event::Reconnect { lane } => self.reconnect(lane),
+        }
+    }
+
+    /// A lane sends a message.
+    pub(crate) fn send_to_node(&mut self, index: usize, bytes: Vec<u8>) {
+        let now = self.agenda.now();
+        let lane = &mut self.lanes[index];
+        let (node, thread) = (lane.node, lane.thread);
+        if let Some(stream) = &mut lane.stream {
+            let from = Sender { lane: index, connection: stream.connection };
+            let at = stream.there.carry(&mut self.rng, &self.network.weather, now);
+            self.agenda.at(at, Event::ToNode { node, thread, bytes, from });
+        } else if self.network.is_whole(lane.process, node) {
+            let from = Sender { lane: index, connection: 0 };
+            let agenda = &mut self.agenda;
+            self.network.carry(&mut self.rng, bytes, |after, bytes| {
+                agenda.after(after, Event::ToNode { node, thread, bytes, from });
+            });
+        }
+    }
+
+    fn send_to_lane(&mut self, to: Sender, bytes: Vec<u8>) {
+        let now = self.agenda.now();
+        let lane = &mut self.lanes[to.lane];
+        match &mut lane.stream {
+            Some(stream) if stream.connection != to.connection || !stream.is_open => {}
+            Some(stream) => {
+                let at = stream.back.carry(&mut self.rng, &self.network.weather, now);
+                self.agenda.at(at, Event::ToLane { to, bytes });
+            }
+            None if self.network.is_whole(lane.process, lane.node) => {
+                let agenda = &mut self.agenda;
+                self.network.carry(&mut self.rng, bytes, |after, bytes| {
+                    agenda.after(after, Event::ToLane { to, bytes });
+                });
+            }
+            None => {}
+        }
+    }
+
+    /// Bytes arrive at a node.
+    pub(crate) fn node_receives(
+        &mut self,
+        node: usize,
+        thread: usize,
+        bytes: Vec<u8>,
+        from: Option<Sender>,
+    ) -> Result<(), String> {
+        let arrived = self.nodes[node].arrive(self.agenda.now(), thread, &bytes, from)?;
+        let payload = if bytes.len() > yonder_wire::HEADER_BYTES { &bytes[yonder_wire::HEADER_BYTES..] } else { &[] };
+        self.answered(node, arrived, payload, from)?;
+        let life = self.nodes[node].life();
+        if self.nodes[node].has_slow_work() && !self.slow_is_planned[node] {
+            self.plan_slow(life);
+        }
+        if self.nodes[node].wants_pages() && !self.refill_is_planned[node] {
+            self.refill_is_planned[node] = true;
+            self.agenda.after(self.settings.refill_period, Event::Refill(life));
+        }
+        Ok(())
+    }
+
+    fn plan_slow(&mut self, life: Life) {
+        self.slow_is_planned[life.node] = true;
+        let delay = self.rng.random_range(0..=self.settings.slow_time);
+        self.agenda.after(delay, Event::Slow(life));
+    }
+
+    fn slow_step(&mut self, life: Life) -> Result<(), String> {
+        if self.nodes[life.node].life() != life {
+            return Ok(());
+        }
+        self.slow_is_planned[life.node] = false;
+        if let Some((arrived, from)) = self.nodes[life.node].slow_step(self.agenda.now())? {
+            self.answered(life.node, arrived, &[], from)?;
+        }
+        if self.nodes[life.node].has_slow_work() {
+            self.plan_slow(life);
+        }
+        Ok(())
+    }
+
+    /// Tells the history what a node has made of a request, and sends the answer.
+    fn answered(&mut self, node: usize, arrived: Arrived, payload: &[u8], from: Option<Sender>) -> Result<(), String> {
+        let answer = match arrived {
+            Arrived::Answered { request, verdict, answer } => {
+                self.trace.say(self.agenda.now(), || format!("node {node}: {verdict:?}: {}", told(&request)));
+                self.counts.repeated += u64::from(verdict == crate::oracle::Verdict::Repeated);
+                self.counts.aborts += u64::from(request.kind == Kind::Abort);
+                let told = split(&answer).ok().flatten().map_or(&[][..], |told| told.payload);
+                self.history.judged(self.nodes[node].life(), &request, [payload, told], verdict)?;
+                answer
+            }
+            Arrived::Corrupt(answer) => answer,
+            Arrived::Queued | Arrived::Dropped => return Ok(()),
+        };
+        if let Some(to) = from {
+            self.send_to_lane(to, answer);
+        }
+        Ok(())
+    }
+
+    /// A node that begins, with clock and key of its own.
+    pub(crate) fn new_node(&mut self, node: usize, number: u32) -> Node {
+        if let Some(planned) = self.slow_is_planned.get_mut(node) {
+            *planned = false;
+        }
+        if let Some(planned) = self.refill_is_planned.get_mut(node) {
+            *planned = false;
+        }
+        let birth = Birth { clock: self.new_clock(), seed: self.rng.random(), key: self.rng.random() };
+        Node::new(Life { node, number }, birth, &self.settings, self.sabotage)
+    }
+
+    fn new_clock(&mut self) -> Clock {
+        Clock {
+            offset: self.rng.random_range(1..1_000_000) * MILLISECOND,
+            drift_ppm: self.rng.random_range(-DRIFT_PPM_MAX..=DRIFT_PPM_MAX),
+        }
+    }
+
+    fn new_lane(&mut self, index: usize) -> Lane {
+        let (transport, stream) = self.draw_stream();
+        let settings = &self.settings;
+        let config = Config {
+            operations_max: settings.depth + 4,
+            fragments_max: settings.fragments,
+            fragment_bytes: settings.fragment_bytes,
+            dependency_page_bytes: settings.dependency_page_bytes,
+            timeout_min: settings.timeouts.0,
+            timeout_max: settings.timeouts.1,
+            window: WindowConfig { delay_target: settings.delay_target, ..WindowConfig::default() },
+            incast_bytes: settings.incast_bytes,
+            ..Config::new(transport, self.rng.random_range(1..1 << 63))
+        };
+        let process = index / (settings.nodes * settings.lanes);
+        let life = self.nodes[index / settings.lanes % settings.nodes].life();
+        let budget = settings.operations;
+        let thread = self.rng.random_range(0..self.settings.threads);
+        // All lanes of a process have one clock.
+        let clock = match index % (self.settings.nodes * self.settings.lanes) {
+            0 => self.new_clock(),
+            _ => self.last_clock,
+        };
+        self.last_clock = clock;
+        let mut lane = Lane::new(process, life, thread, clock, Client::new(config), budget);
+        lane.stream = stream;
+        lane
+    }
+}

@@ -1,0 +1,57 @@
+//! The simulator as a whole: seeds hold and repeat themselves, and each sabotage is caught, so the checker can fail.
+
+use yonder_sim::{Counts, Sabotage, Trace, simulate};
+
+/// Seeds that must hold. `cargo xtask sim` runs more.
+const SEEDS: u64 = 400;
+/// Seeds within which a sabotage must be caught.
+const CAUGHT_WITHIN: u64 = 60;
+
+#[test]
+fn seeds_hold_and_everything_happens_in_some() {
+    let mut counts = Counts::default();
+    for seed in 0..SEEDS {
+        match simulate(seed, None, Trace::Silent) {
+            Ok(outcome) => counts.add(&outcome.counts),
+            Err(failure) => panic!("seed {seed}: {}; type cargo xtask sim --seed {seed} --trace", failure.cause),
+        }
+    }
+    let Counts { done, unknown, cancelled, requests, repeated, aborts, restarts, words, .. } = counts;
+    let least = [done, unknown, cancelled, requests, repeated, aborts, restarts, words].into_iter().min();
+    assert!(least >= Some(100), "something hardly ever happens: {counts:?}");
+    // Bad address, no memory, bad length, bad capability, not allowed, too old, moved.
+    assert!([1, 2, 3, 4, 5, 8, 11].iter().all(|code| counts.refused[*code] > 10), "{counts:?}");
+}
+
+#[test]
+fn a_seed_repeats_itself() {
+    for seed in 0..20 {
+        assert_eq!(simulate(seed, None, Trace::Silent), simulate(seed, None, Trace::Silent));
+    }
+}
+
+/// Each sabotage, and what the checker must say about it in one of the first seeds.
+const CAUGHT: [(Sabotage, &str); 14] = [
+    (Sabotage::ForgetfulRing, "a copy of an executed request changed memory"),
+    (Sabotage::LostWrites, "was read as"),
+    (Sabotage::ForgottenAborts, "executed after it was Aborted"),
+    (Sabotage::DirtyPages, "was read as"),
+    (Sabotage::WrongPage, "was read as"),
+    (Sabotage::OpenDoors, "executed, though: the node does not know this address space"),
+    (Sabotage::LeakedPages, "has leaked"),
+    (Sabotage::TornAtomics, "an atomic answered"),
+    (Sabotage::WrongOrder, "on its lane, was executed after number"),
+    (Sabotage::OpenFences, "was passed before operation"),
+    (Sabotage::BrokenLocks, "hold the lock"),
+    (Sabotage::MixedAnswers, "bytes were delivered that no node has sent"),
+    (Sabotage::LostMoves, "was read as"),
+    (Sabotage::StoppedTimers, "nothing happens any more"),
+];
+
+#[test]
+fn every_sabotage_is_caught() {
+    for (sabotage, words) in CAUGHT {
+        let mut causes = (0..CAUGHT_WITHIN).filter_map(|seed| simulate(seed, Some(sabotage), Trace::Silent).err());
+        assert!(causes.any(|failure| failure.cause.contains(words)), "nobody noticed {sabotage:?}");
+    }
+}

@@ -1,0 +1,320 @@
+//! `cargo xtask install --prefix DIR`: the command, the C library, its header and its pkg-config file, where programs of
+//! this machine find them.
+//!
+//! [`Built`] is what cargo has made: of a release build, or what lies in a folder of cargo's that `--from` names, for who
+//! has built already. Each file is written beside its place and then renamed, so that a program that runs keeps what it
+//! has. Neighbours: `edge/capi` has the header and the template, and its build script the same [`ABI_VERSION`].
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// The version of the C library's binary interface, which is in the name that programs ask for when they start.
+const ABI_VERSION: &str = "0";
+/// Where the header and the template are.
+const INTERFACE: &str = "edge/capi";
+/// What to type.
+const USAGE: &str = "type cargo xtask install --prefix DIR, such as /usr/local or $HOME/.local, and --from target/release \
+                     to install what was built before";
+
+/// What the arguments ask for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Wish {
+    prefix: PathBuf,
+    from: Option<PathBuf>,
+}
+
+/// What cargo has made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Built {
+    command: PathBuf,
+    shared: PathBuf,
+    archive: PathBuf,
+}
+
+/// Permissions of an installed file.
+#[derive(Clone, Copy)]
+enum Use {
+    Run,
+    Read,
+}
+
+/// Reads the arguments after `install`.
+pub(crate) fn wish(arguments: &[&str]) -> Result<Wish, String> {
+    let (mut prefix, mut from) = (None, None);
+    for pair in arguments.chunks(2) {
+        match pair {
+            ["--prefix", folder] if !folder.is_empty() => prefix = Some(absolute(folder)?),
+            ["--from", folder] if !folder.is_empty() => from = Some(absolute(folder)?),
+            _ => return Err(format!("'{}' is not understood: {USAGE}", pair.join(" "))),
+        }
+    }
+    let prefix = prefix.ok_or_else(|| format!("it is not said where to: {USAGE}"))?;
+    if prefix.to_str().is_none_or(|text| text.contains(|letter: char| letter.is_whitespace() || letter == '$')) {
+        return Err(format!("'{}' has a character that pkg-config cannot take: {USAGE}", prefix.display()));
+    }
+    Ok(Wish { prefix, from })
+}
+
+fn absolute(folder: &str) -> Result<PathBuf, String> {
+    std::path::absolute(folder).map_err(|error| format!("'{folder}': {error}"))
+}
+
+/// Builds, unless that was done, installs, and says what it did.
+pub(crate) fn run(root: &Path, wish: &Wish) -> Result<(), String> {
+    let built = match &wish.from {
+        Some(folder) => Built::in_folder(folder)?,
+        None => Built::new(root)?,
+    };
+    let version = version(root)?;
+    for path in install(root, &built, &wish.prefix, &version)? {
+        println!("installed {}", path.display());
+    }
+    let pkgconfig = wish.prefix.join("lib/pkgconfig");
+    println!(
+        "build C programs with: cc program.c $(PKG_CONFIG_PATH={} pkg-config --cflags --libs yonder)",
+        pkgconfig.display()
+    );
+    let libraries = wish.prefix.join("lib");
+    println!(
+        "if they do not find libyonder.so.{ABI_VERSION}: type ldconfig, or export LD_LIBRARY_PATH={}",
+        libraries.display()
+    );
+    Ok(())
+}
+
+impl Built {
+    /// Builds for release, and asks cargo where what it has made is.
+    fn new(root: &Path) -> Result<Self, String> {
+        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let typed = "cargo build --release --package yonder-cli --package yonder-capi";
+        let output = Command::new(program)
+            .args(typed.split(' ').skip(1))
+            .arg("--message-format=json-render-diagnostics")
+            .current_dir(root)
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| format!("{typed}: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("'{typed}' ended with {}", output.status));
+        }
+        Self::from_messages(&String::from_utf8_lossy(&output.stdout))
+    }
+
+    /// Reads what cargo says about what it has made.
+    fn from_messages(messages: &str) -> Result<Self, String> {
+        let artifacts: Vec<Value> = messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let made = |target: &str, ending: &str| {
+            let of_target = artifacts.iter().filter(|artifact| artifact["target"]["name"] == target);
+            let files = of_target.flat_map(|artifact| artifact["filenames"].as_array().into_iter().flatten());
+            let mut found = files.filter_map(Value::as_str).map(PathBuf::from);
+            found
+                .find(|path| path.to_string_lossy().ends_with(ending))
+                .ok_or_else(|| format!("cargo has made no {target}{ending}"))
+        };
+        Ok(Self {
+            command: made("yonder", "/yonder")?,
+            shared: made("yonder_capi", ".so")?,
+            archive: made("yonder_capi", ".a")?,
+        })
+    }
+
+    /// What is in a folder of cargo's, such as `target/release`.
+    fn in_folder(folder: &Path) -> Result<Self, String> {
+        let find = |names: [&str; 2]| {
+            let mut paths = names.into_iter().map(|name| folder.join(name));
+            paths.find(|path| path.is_file()).ok_or_else(|| {
+                let name = names[1];
+                format!(
+                    "no {name} in '{}': type cargo build --release -p yonder-cli -p yonder-capi first",
+                    folder.display()
+                )
+            })
+        };
+        // Cargo links what it was asked for from `deps`, so what is there is never the older one.
+        Ok(Self {
+            command: find(["yonder", "yonder"])?,
+            shared: find(["deps/libyonder_capi.so", "libyonder_capi.so"])?,
+            archive: find(["deps/libyonder_capi.a", "libyonder_capi.a"])?,
+        })
+    }
+}
+
+/// The version of the workspace.
+fn version(root: &Path) -> Result<String, String> {
+    let path = root.join("Cargo.toml");
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let table: toml::Table = text.parse().map_err(|error| format!("{}: {error}", path.display()))?;
+    let version = table["workspace"]["package"]["version"].as_str();
+    version.map(str::to_owned).ok_or_else(|| format!("{} names no version", path.display()))
+}
+
+/// Puts everything into its place, and returns the places.
+fn install(root: &Path, built: &Built, prefix: &Path, version: &str) -> Result<Vec<PathBuf>, String> {
+    let template = root.join(INTERFACE).join("yonder.pc.in");
+    let header = root.join(INTERFACE).join("include/yonder.h");
+    let described = String::from_utf8_lossy(&read(&template)?)
+        .replace("@PREFIX@", &prefix.to_string_lossy())
+        .replace("@VERSION@", version);
+    let real = format!("libyonder.so.{version}");
+    let soname = format!("libyonder.so.{ABI_VERSION}");
+    Ok(vec![
+        place(&read(&built.command)?, prefix.join("bin/yonder"), Use::Run)?,
+        place(&read(&built.shared)?, prefix.join("lib").join(&real), Use::Run)?,
+        link(&real, prefix.join("lib").join(&soname))?,
+        link(&soname, prefix.join("lib/libyonder.so"))?,
+        place(&read(&built.archive)?, prefix.join("lib/libyonder.a"), Use::Read)?,
+        place(&read(&header)?, prefix.join("include/yonder.h"), Use::Read)?,
+        place(described.as_bytes(), prefix.join("lib/pkgconfig/yonder.pc"), Use::Read)?,
+    ])
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|error| format!("'{}' cannot be read: {error}", path.display()))
+}
+
+/// Writes a file.
+fn place(content: &[u8], path: PathBuf, purpose: Use) -> Result<PathBuf, String> {
+    let mode = match purpose {
+        Use::Run => 0o755,
+        Use::Read => 0o644,
+    };
+    into_place(path, |beside| {
+        fs::write(beside, content)?;
+        fs::set_permissions(beside, fs::Permissions::from_mode(mode))
+    })
+}
+
+/// Makes a symbolic link to `target` in the same folder.
+fn link(target: &str, path: PathBuf) -> Result<PathBuf, String> {
+    into_place(path, |beside| symlink(target, beside))
+}
+
+/// Makes something beside `path`, and renames it to that.
+fn into_place(path: PathBuf, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<PathBuf, String> {
+    let folder = path.parent().expect("what is installed is in a folder");
+    let name = path.file_name().expect("what is installed has a name").to_string_lossy();
+    let beside = folder.join(format!(".{name}.new"));
+    let made = fs::create_dir_all(folder).and_then(|()| {
+        // One that an interrupted run has left.
+        if beside.symlink_metadata().is_ok() {
+            fs::remove_file(&beside)?;
+        }
+        make(&beside)?;
+        fs::rename(&beside, &path)
+    });
+    let problem = |error| {
+        format!("'{}' cannot be written: {error}; choose a --prefix that is yours, or type sudo", path.display())
+    };
+    made.map_err(problem)?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that is gone after the test.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("yonder-install-{}-{name}", std::process::id()));
+            fs::create_dir_all(&folder).unwrap();
+            Self(folder)
+        }
+
+        fn with(self, files: &[(&str, &str)]) -> Self {
+            for (name, content) in files {
+                let path = self.0.join(name);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, content).unwrap();
+            }
+            self
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            // What is left in the folder for temporary files harms nobody.
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const BUILT: [(&str, &str); 4] = [
+        ("yonder", "command"),
+        ("deps/libyonder_capi.so", "shared"),
+        ("libyonder_capi.so", "older"),
+        ("libyonder_capi.a", "archive"),
+    ];
+
+    #[test]
+    fn everything_is_in_its_place_and_can_be_replaced() {
+        let from = Scratch::new("from").with(&BUILT);
+        let to = Scratch::new("to").with(&[("lib/.libyonder.a.new", "of an interrupted run"), ("bin/yonder", "old")]);
+        let built = Built::in_folder(&from.0).unwrap();
+        let root = crate::repository_root();
+        for _ in 0..2 {
+            let installed = install(&root, &built, &to.0, "1.2.3").unwrap();
+            assert!(installed.len() == 7 && installed.iter().all(|path| path.starts_with(&to.0) && path.exists()));
+        }
+        let read = |name: &str| fs::read_to_string(to.0.join(name)).unwrap();
+        assert_eq!((read("bin/yonder"), read("lib/libyonder.a")), ("command".to_owned(), "archive".to_owned()));
+        for name in ["libyonder.so", "libyonder.so.0", "libyonder.so.1.2.3"] {
+            assert_eq!(read(&format!("lib/{name}")), "shared", "{name}");
+        }
+        let described = read("lib/pkgconfig/yonder.pc");
+        assert!(described.contains("\nVersion: 1.2.3\n") && !described.contains('@'), "{described}");
+        assert!(described.starts_with(&format!("prefix={}\n", to.0.display())), "{described}");
+        assert!(read("include/yonder.h").contains("yonder_process_create"));
+        let mode = |name: &str| fs::metadata(to.0.join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("bin/yonder"), mode("lib/libyonder.a")), (0o755, 0o644));
+        assert_eq!(fs::read_dir(to.0.join("lib")).unwrap().count(), 5, "nothing is left beside");
+    }
+
+    #[test]
+    fn what_was_not_built_is_said() {
+        let from = Scratch::new("empty").with(&BUILT[..1]);
+        let message = Built::in_folder(&from.0).unwrap_err();
+        assert!(message.starts_with("no libyonder_capi.so in ") && message.contains("type cargo build"), "{message}");
+    }
+
+    #[test]
+    fn what_cargo_says_is_understood() {
+        let messages = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder\"},\"filenames\":[\"/t/libyonder.rlib\"]}\n\
+            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder_capi\"},\"filenames\":[\"/t/libyonder_capi.so\",\"/t/libyonder_capi.a\"]}\n\
+            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder\"},\"filenames\":[\"/t/yonder\"]}\n\
+            {\"reason\":\"build-finished\",\"success\":true}\n";
+        let built = Built::from_messages(messages).unwrap();
+        assert_eq!(built.command, Path::new("/t/yonder"));
+        assert_eq!((built.shared, built.archive), ("/t/libyonder_capi.so".into(), "/t/libyonder_capi.a".into()));
+        assert!(Built::from_messages("").is_err());
+    }
+
+    #[test]
+    fn arguments_are_checked() {
+        let wanted = wish(&["--prefix", "/opt/x", "--from", "/t"]).unwrap();
+        assert_eq!(wanted, Wish { prefix: "/opt/x".into(), from: Some("/t".into()) });
+        assert!(wish(&["--prefix", "here"]).unwrap().prefix.is_absolute());
+        for bad in [&[][..], &["--prefix"], &["--prefix", ""], &["--from", "/t"], &["/opt"], &["--prefix", "/a b"]] {
+            assert!(wish(bad).unwrap_err().contains("type cargo xtask install --prefix DIR"), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_binary_interface_has_one_version() {
+        let script = fs::read_to_string(crate::repository_root().join(INTERFACE).join("build.rs")).unwrap();
+        assert!(script.contains(&format!("-soname,libyonder.so.{ABI_VERSION}\"")));
+        assert_eq!(version(&crate::repository_root()).unwrap(), env!("CARGO_PKG_VERSION"));
+    }
+
+    #[test]
+    fn a_prefix_that_is_not_ours_is_one_line() {
+        let to = Scratch::new("file").with(&[("lib", "a file where a folder should be")]);
+        let message = place(b"", to.0.join("lib/x"), Use::Read).unwrap_err();
+        assert!(message.contains("cannot be written") && message.contains("--prefix") && !message.contains('\n'));
+    }
+}
