@@ -1,13 +1,16 @@
 //! [`Pool`]: the node's memory that no page has, and what was freed and may still be in use by requests under way.
 //!
-//! What is freed waits here until someone needs it: then one wait for the data threads serves all of it. Memory is zeroed
-//! when it is taken for a page, not when it is freed, so a free of any size takes no longer than its entries.
+//! What is freed waits here until someone needs it, or until there is nothing else to do: then one wait for the data threads
+//! serves all of it. Memory is zeroed then and not when it is freed, so a free of any size takes no longer than its entries.
 //!
 //! One owner, the slow path. Invariant: memory is handed out only after a wait that began after it was freed, and zeroed.
 
 use crate::address::PhysicalPage;
 use crate::allocator::{Allocator, Freed};
 use crate::board::Upkeep;
+
+/// Most pages that are zeroed at a time while there may be other work.
+const CLEANED_MAX: usize = 16;
 
 /// Memory without a page.
 #[derive(Debug)]
@@ -60,6 +63,16 @@ impl Pool {
             self.dirty.extend(allocator.release(freed));
         }
         true
+    }
+
+    /// Zeroes some of what was freed, and says whether there is more.
+    pub(crate) fn clean(&mut self, allocator: &mut Allocator, upkeep: &mut impl Upkeep) -> bool {
+        self.settle(allocator, upkeep);
+        for page in self.dirty.drain(self.dirty.len().saturating_sub(CLEANED_MAX)..) {
+            upkeep.zero(page);
+            self.clean.push(page);
+        }
+        !self.dirty.is_empty()
     }
 
     /// Memory that reads as zeros, if there is any.

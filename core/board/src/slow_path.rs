@@ -158,15 +158,14 @@ impl SlowPath {
         if window.pages() < pages {
             return Err(ErrorCode::BadAddress);
         }
+        // First, so that freed ranges do not keep slots that the search would have to go round.
+        self.pool.settle(&mut self.allocator, shell.upkeep);
         let memory = match request.backing {
             Backing::OnDemand => Vec::new(),
             Backing::Now => self.take_pages(pages, shell)?,
         };
         let terms = Terms { permission: request.permission, backing: request.backing, exposed: Exposed::No };
-        let mut found = self.allocator.allocate(pid, pages, terms, window, &self.closed);
-        if found.is_err() && self.pool.settle(&mut self.allocator, shell.upkeep) {
-            found = self.allocator.allocate(pid, pages, terms, window, &self.closed);
-        }
+        let found = self.allocator.allocate(pid, pages, terms, window, &self.closed);
         let Ok((first, retries)) = found else {
             memory.into_iter().for_each(|page| self.pool.give_back(page));
             let closed = if window == Window::ALL { None } else { self.closed.overlap(pid, window) };
@@ -251,6 +250,12 @@ impl SlowPath {
     /// A page for the data threads' ring: it is free, and reads as zeros. `None` if every page is in use or in the ring.
     pub fn take_free_page(&mut self, upkeep: &mut impl Upkeep) -> Option<PhysicalPage> {
         self.pool.take(&mut self.allocator, upkeep)
+    }
+
+    /// Zeroes some of the memory that was freed, so that it returns to the machine and is ready when it is needed. Returns
+    /// whether there is more: to be called when there is nothing else to do.
+    pub fn clean(&mut self, upkeep: &mut impl Upkeep) -> bool {
+        self.pool.clean(&mut self.allocator, upkeep)
     }
 
     /// Takes a page back that [`SlowPath::take_free_page`] gave and nobody wrote.

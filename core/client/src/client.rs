@@ -265,7 +265,12 @@ impl Client {
     #[inline]
     fn launch(&mut self, slot: u32, now: Nanos) -> Transmit<'_> {
         let due = match self.config.transport {
-            Transport::Datagram => now.saturating_add(self.round_trip.timeout(self.fragments.slot(slot).failed)),
+            Transport::Datagram => {
+                let fragment = self.fragments.slot(slot);
+                let is_fast = is_fast(fragment.owner, &self.operations);
+                let timeout = if is_fast { RoundTrip::timeout } else { RoundTrip::slow_timeout };
+                now.saturating_add(timeout(&self.round_trip, fragment.failed))
+            }
             Transport::Stream => Nanos::MAX,
         };
         self.fragment_due = self.fragment_due.min(due);
@@ -303,6 +308,14 @@ impl Client {
             body => Payload::Inline(body),
         };
         Transmit { header, token: entry.token, payload }
+    }
+}
+
+/// Whether a data thread answers what a fragment asks, within a round trip.
+pub(crate) fn is_fast(owner: Owner, operations: &Operations) -> bool {
+    match owner {
+        Owner::Operation(index) => operations.entry(index).kind.is_some_and(Kind::is_fast),
+        _ => true,
     }
 }
 

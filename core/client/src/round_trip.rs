@@ -2,6 +2,8 @@
 
 use yonder_units::Nanos;
 
+/// Shortest time to wait for an answer of the slow or the extend path, in shortest times for one of a data thread.
+const SLOW_TIMEOUTS: Nanos = 10;
 /// The most times that the waiting time is doubled; the longest wait is reached before.
 const DOUBLINGS_MAX: u32 = 20;
 
@@ -47,6 +49,11 @@ impl RoundTrip {
     pub(crate) fn timeout(&self, failed: u32) -> Nanos {
         let once = self.smoothed.map_or(self.timeout_min, |smoothed| smoothed.saturating_add(4 * self.variation));
         self.doubled(once.max(self.timeout_min), failed)
+    }
+
+    /// The same for requests that no data thread executes: they take as long as what they ask for, and not a round trip.
+    pub(crate) fn slow_timeout(&self, failed: u32) -> Nanos {
+        self.doubled(self.timeout(0).max(SLOW_TIMEOUTS * self.timeout_min), failed)
     }
 
     /// How long to leave a node alone that was busy `refusals` times.

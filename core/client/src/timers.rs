@@ -5,7 +5,7 @@
 
 use yonder_units::Nanos;
 
-use crate::client::Client;
+use crate::client::{Client, is_fast};
 use crate::fragments::Owner;
 
 impl Client {
@@ -37,10 +37,13 @@ impl Client {
     fn advance_fragments(&mut self, now: Nanos) {
         // Nobody wants to know the node's clock when there is nothing to do.
         let is_done = self.operations.live().is_empty();
-        let mut lost = 0;
+        let (mut lost, mut late) = (0, 0);
+        let operations = &self.operations;
         let answers = self.fragments.for_each_overdue(now, |fragments, slot| {
-            lost += 1;
             let fragment = fragments.slot_mut(slot);
+            // What is late from the slow or the extend path says nothing about the network.
+            let counter = if is_fast(fragment.owner, operations) { &mut lost } else { &mut late };
+            *counter += 1;
             fragment.failed = fragment.failed.saturating_add(1);
             if fragment.owner == Owner::Ping && is_done {
                 fragments.release(slot);
@@ -49,8 +52,8 @@ impl Client {
             }
         });
         let pauses = self.fragments.for_each_rested(now, |fragments, slot| fragments.repeat(slot));
+        self.stats.timeouts += lost + late;
         if lost > 0 {
-            self.stats.timeouts += lost;
             self.window.on_loss(self.round_trip.expected(), now);
         }
         self.fragment_due = answers.min(pauses);

@@ -14,10 +14,10 @@ pub enum Space {
 /// The virtual memory of a node, as an offload sees it during a call. A refusal means that nothing was done, except that
 /// a write across pages may have been done in part.
 pub trait OffloadMemory {
-    /// Fills `into`, which is not empty, from `address`.
+    /// Fills `into` from `address`; does nothing if it is empty.
     fn read(&mut self, space: Space, address: u64, into: &mut [u8]) -> Result<(), ErrorCode>;
 
-    /// Stores `from`, which is not empty, at `address`.
+    /// Stores `from` at `address`; does nothing if it is empty.
     fn write(&mut self, space: Space, address: u64, from: &[u8]) -> Result<(), ErrorCode>;
 
     /// Changes the aligned word of 8 bytes at `address`, and returns what it was.

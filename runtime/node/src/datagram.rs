@@ -29,6 +29,7 @@ pub(crate) fn serve(mut server: Server, socket: &Arc<UdpSocket>, polling: Pollin
     let shared = Arc::clone(&server.shared);
     let (mut received, mut replies) =
         (ReceiveBatch::new(BATCH_DATAGRAMS, DATAGRAM_BYTES), SendBatch::new(BATCH_DATAGRAMS, DATAGRAM_BYTES));
+    received.accept_trains(socket.as_fd());
     let wait = match polling {
         Polling::Sleep => Wait::ForOne,
         Polling::Busy => Wait::Never,
@@ -55,6 +56,9 @@ fn serve_batch(server: &mut Server, received: &ReceiveBatch, replies: &mut SendB
                 continue;
             }
         };
+        if replies.is_full() {
+            send(replies, socket);
+        }
         // Answers that the socket has not taken are lost like those that the network loses.
         let Some(reply) = replies.room() else { continue };
         let answer_to = || Some(AnswerTo::Datagram { socket: Arc::clone(socket), to: *datagram.from });
@@ -66,6 +70,10 @@ fn serve_batch(server: &mut Server, received: &ReceiveBatch, replies: &mut SendB
     }
     drop(visit);
     server.end_batch(&batch);
+    send(replies, socket);
+}
+
+fn send(replies: &mut SendBatch, socket: &UdpSocket) {
     if let Err(error) = replies.send(socket.as_fd()) {
         tracing::debug!("sending answers failed: {error}");
     }

@@ -184,12 +184,18 @@ impl HostMemory<'_> {
 impl OffloadMemory for HostMemory<'_> {
     fn read(&mut self, space: Space, address: u64, into: &mut [u8]) -> Result<(), ErrorCode> {
         let pid = self.pid(space)?;
+        if into.is_empty() {
+            return Ok(());
+        }
         let _visit = self.shared.quiet.visit(self.visitor);
         self.shared.board.access(&self.shared.memory, &self.shared.memory).read(pid, address, into)
     }
 
     fn write(&mut self, space: Space, address: u64, from: &[u8]) -> Result<(), ErrorCode> {
         let pid = self.pid(space)?;
+        if from.is_empty() {
+            return Ok(());
+        }
         self.until_not_busy(|memory| {
             let _visit = memory.shared.quiet.visit(memory.visitor);
             memory.shared.board.access(&memory.shared.memory, &memory.shared.memory).write(pid, address, from)

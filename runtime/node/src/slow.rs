@@ -63,6 +63,10 @@ pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath) {
         let now = yonder_clock::now();
         slow.expire(now);
         tell(shared, &mut slow);
+        if slow.clean(&mut Janitor { shared }) {
+            // There is more to clean, but requests come first.
+            continue;
+        }
         let lease = slow.next_expiry().map(|end| Duration::from_nanos(end.saturating_sub(now)));
         thread::park_timeout(lease.unwrap_or(PAUSE_MAX).min(PAUSE_MAX));
     }

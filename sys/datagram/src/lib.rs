@@ -9,9 +9,12 @@
 //! UNSAFETY: system calls on arrays of headers that point into buffers of the same batch, and one on an integer.
 
 mod address;
+mod control;
 mod path;
 mod receive;
 mod send;
+
+use control::Control;
 
 pub use address::Address;
 pub use path::path_mtu;
@@ -98,6 +101,38 @@ mod tests {
         assert!(out.is_empty());
         let mut into = ReceiveBatch::new(4, 20);
         assert_eq!(into.receive(node.as_fd(), Wait::ForOne).unwrap(), 2);
+    }
+
+    /// Datagrams of several lengths to several peers, in trains or not: all arrive, in order, as they were.
+    #[test]
+    fn trains_are_cut_where_they_were_coupled() {
+        let (node, client) = pair();
+        let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (to, to_other) = (Address::from(client.local_addr().unwrap()), Address::from(other.local_addr().unwrap()));
+        let lengths = [100, 100, 100, 60, 60, 200, 200, 0, 1, 100, 5000, 5000, 5000, 4999, 5000];
+        for accepts in [false, true] {
+            let (mut out, mut into) = (SendBatch::new(40, 6000), ReceiveBatch::new(64, DATAGRAM_BYTES_MAX));
+            if accepts {
+                into.accept_trains(client.as_fd());
+            }
+            for (number, length) in lengths.into_iter().enumerate() {
+                let peer = if number == 9 { &to_other } else { &to };
+                assert!(compose(&mut out, &vec![number as u8; length], Some(peer)));
+            }
+            assert_eq!(out.send(node.as_fd()).unwrap(), lengths.len());
+            let mut seen = Vec::new();
+            let mut trains = 0;
+            while seen.len() < lengths.len() - 1 {
+                trains += into.receive(client.as_fd(), Wait::ForOne).unwrap();
+                seen.extend(into.datagrams().map(|datagram| datagram.bytes.to_vec()));
+                assert!(into.datagrams().all(|datagram| !datagram.is_cut));
+            }
+            let expected = lengths.into_iter().enumerate().filter(|(number, _)| *number != 9);
+            let expected: Vec<Vec<u8>> = expected.map(|(number, length)| vec![number as u8; length]).collect();
+            assert_eq!(seen, expected);
+            assert!(!accepts || trains < seen.len(), "a kernel with trains gives some datagrams as one");
+            assert_eq!(other.recv(&mut [0; 200]).unwrap(), 100);
+        }
     }
 
     #[test]

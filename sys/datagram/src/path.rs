@@ -11,8 +11,7 @@ pub fn path_mtu(socket: BorrowedFd<'_>) -> io::Result<usize> {
         let mut mtu: libc::c_int = 0;
         let mut length = size_of::<libc::c_int>() as libc::socklen_t;
         // SAFETY: the kernel writes at most `length` bytes to an integer that is as long.
-        let done =
-            unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut mtu).cast(), &raw mut length) };
+        let done = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut mtu).cast(), &raw mut length) };
         if done == 0 { Ok(mtu.max(0) as usize) } else { Err(io::Error::last_os_error()) }
     };
     option(libc::IPPROTO_IP, libc::IP_MTU).or_else(|_| option(libc::IPPROTO_IPV6, libc::IPV6_MTU))

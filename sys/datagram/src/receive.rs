@@ -1,12 +1,14 @@
 //! [`ReceiveBatch`]: room for some datagrams, filled with one system call.
 //!
+//! A socket that accepts trains is given those that arrive together as one, and [`ReceiveBatch::datagrams`] cuts them.
+//!
 //! UNSAFETY: the headers hold pointers into the boxes of the same batch, which never move or shrink while it lives.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::BATCH_MAX;
 use crate::address::{ADDRESS_BYTES_MAX, Address};
+use crate::{BATCH_MAX, Control, DATAGRAM_BYTES_MAX};
 
 /// Whether to wait for a datagram if there is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +38,7 @@ pub struct ReceiveBatch {
     /// One for each slot of the buffer. The headers point at them.
     slices: Box<[libc::iovec]>,
     headers: Box<[libc::mmsghdr]>,
+    controls: Box<[Control]>,
     filled: usize,
 }
 
@@ -56,16 +59,33 @@ impl ReceiveBatch {
             .chunks_exact_mut(slot_bytes)
             .map(|slot| libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: slot_bytes })
             .collect();
-        let headers =
-            std::iter::zip(&mut slices, &mut addresses).map(|(slice, address)| header(slice, address)).collect();
-        Self { buffer, slot_bytes, addresses, slices, headers, filled: 0 }
+        let mut controls = vec![Control::NONE; slots].into_boxed_slice();
+        let parts = slices.iter_mut().zip(&mut addresses).zip(&mut controls);
+        let headers = parts.map(|((slice, address), control)| header(slice, address, control)).collect();
+        Self { buffer, slot_bytes, addresses, slices, headers, controls, filled: 0 }
     }
 
-    /// Receives what is there, as far as there is room, after waiting as `wait` says. The number of datagrams, 0 if there
-    /// were none. What was received before is forgotten.
+    /// Lets the kernel give datagrams of `socket` that arrive together as one; they are cut again here. Does nothing where
+    /// the kernel cannot.
+    ///
+    /// # Panics
+    /// If the room for a datagram is too short for the longest train.
+    pub fn accept_trains(&self, socket: BorrowedFd<'_>) {
+        assert!(self.slot_bytes >= DATAGRAM_BYTES_MAX, "a train does not fit into {} bytes", self.slot_bytes);
+        let on: libc::c_int = 1;
+        // SAFETY: the kernel reads one integer. A kernel that does not know the option refuses it, and sends no trains.
+        unsafe {
+            let length = size_of_val(&on) as libc::socklen_t;
+            libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_GRO, (&raw const on).cast(), length);
+        }
+    }
+
+    /// Receives what is there, as far as there is room, after waiting as `wait` says. How much of the room is taken, 0 if
+    /// there was nothing; a train takes as much as a datagram. What was received before is forgotten.
     pub fn receive(&mut self, socket: BorrowedFd<'_>, wait: Wait) -> io::Result<usize> {
         for header in &mut self.headers[..self.filled] {
             header.msg_hdr.msg_namelen = ADDRESS_BYTES_MAX as libc::socklen_t;
+            header.msg_hdr.msg_controllen = Control::BYTES;
             header.msg_hdr.msg_flags = 0;
         }
         self.filled = 0;
@@ -101,22 +121,26 @@ impl ReceiveBatch {
 
     /// What the last call received.
     pub fn datagrams(&self) -> impl Iterator<Item = Received<'_>> {
-        let slots = self.buffer.chunks_exact(self.slot_bytes);
-        slots.zip(&self.addresses).zip(&self.headers[..self.filled]).map(|((slot, from), header)| Received {
-            bytes: &slot[..(header.msg_len as usize).min(slot.len())],
-            from,
-            is_cut: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+        let slots = self.buffer.chunks_exact(self.slot_bytes).zip(&self.addresses).zip(&self.controls);
+        slots.zip(&self.headers[..self.filled]).flat_map(|(((slot, from), control), header)| {
+            let bytes = &slot[..(header.msg_len as usize).min(slot.len())];
+            let is_cut = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+            let segment = control.segment(header.msg_hdr.msg_controllen).unwrap_or(bytes.len()).max(1);
+            // An empty datagram is one datagram.
+            let empty = bytes.is_empty().then_some(bytes);
+            empty.into_iter().chain(bytes.chunks(segment)).map(move |bytes| Received { bytes, from, is_cut })
         })
     }
 }
 
-fn header(slice: &mut libc::iovec, address: &mut Address) -> libc::mmsghdr {
+fn header(slice: &mut libc::iovec, address: &mut Address, control: &mut Control) -> libc::mmsghdr {
     // SAFETY: a header of zeros is valid: it has no address, no data and no control part.
     let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
     header.msg_hdr.msg_name = address.as_mut_ptr();
     header.msg_hdr.msg_namelen = ADDRESS_BYTES_MAX as libc::socklen_t;
     header.msg_hdr.msg_iov = slice;
     header.msg_hdr.msg_iovlen = 1;
+    (header.msg_hdr.msg_control, header.msg_hdr.msg_controllen) = (control.as_mut_ptr(), Control::BYTES);
     header
 }
 

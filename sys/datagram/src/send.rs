@@ -1,12 +1,19 @@
 //! [`SendBatch`]: some datagrams, sent with one system call.
 //!
+//! Datagrams of one length that follow one another to one address go through the kernel as one *train* (segmentation
+//! offload), which costs about as much as one of them; the last may be shorter. Where the kernel or the device refuses
+//! trains, every datagram goes by itself.
+//!
 //! UNSAFETY: the headers hold pointers into the boxes of the same batch, which never move or shrink while it lives.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::BATCH_MAX;
 use crate::address::Address;
+use crate::{BATCH_MAX, Control, DATAGRAM_BYTES_MAX};
+
+/// Most datagrams of a train that every kernel takes.
+const TRAIN_DATAGRAMS_MAX: usize = 64;
 
 /// Datagrams that wait to be sent, in order.
 pub struct SendBatch {
@@ -14,10 +21,15 @@ pub struct SendBatch {
     slot_bytes: usize,
     addresses: Box<[Address]>,
     slices: Box<[libc::iovec]>,
+    /// One for each datagram, and those of a call: one for each train, with as many slices as datagrams.
     headers: Box<[libc::mmsghdr]>,
+    trains: Box<[libc::mmsghdr]>,
+    controls: Box<[Control]>,
     filled: usize,
     /// Datagrams at the front that the kernel has taken.
     sent: usize,
+    /// Most datagrams of a train: one, once trains were refused.
+    train_max: usize,
 }
 
 // SAFETY: the pointers in the headers lead to memory that the batch owns, not to that of a thread.
@@ -37,7 +49,7 @@ impl SendBatch {
             .chunks_exact_mut(slot_bytes)
             .map(|slot| libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: 0 })
             .collect();
-        let headers = slices
+        let headers: Box<[libc::mmsghdr]> = slices
             .iter_mut()
             .map(|slice| {
                 // SAFETY: a header of zeros is valid: it has no address, no data and no control part.
@@ -47,7 +59,9 @@ impl SendBatch {
                 header
             })
             .collect();
-        Self { buffer, slot_bytes, addresses, slices, headers, filled: 0, sent: 0 }
+        let (trains, controls) = (headers.clone(), vec![Control::NONE; slots].into_boxed_slice());
+        let train_max = TRAIN_DATAGRAMS_MAX;
+        Self { buffer, slot_bytes, addresses, slices, headers, trains, controls, filled: 0, sent: 0, train_max }
     }
 
     /// Room for the next datagram; `None` if the batch is full.
@@ -78,6 +92,12 @@ impl SendBatch {
         self.filled += 1;
     }
 
+    /// Whether there is no room for another datagram.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.filled == self.slices.len()
+    }
+
     /// Whether nothing waits to be sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -91,14 +111,16 @@ impl SendBatch {
     pub fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         let mut delivered = 0;
         while self.sent < self.filled {
-            let waiting = &mut self.headers[self.sent..self.filled];
-            // SAFETY: each of the headers points at an address and a slice of this batch, which outlive the call.
+            let trains = self.make_up_trains();
+            // SAFETY: each of the headers points at an address, slices and a control part of this batch, which outlive the
+            // call.
             let taken = unsafe {
                 let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-                libc::sendmmsg(socket.as_raw_fd(), waiting.as_mut_ptr(), waiting.len() as libc::c_uint, flags)
+                libc::sendmmsg(socket.as_raw_fd(), self.trains.as_mut_ptr(), trains as libc::c_uint, flags)
             };
             if taken >= 0 {
-                (self.sent, delivered) = (self.sent + taken as usize, delivered + taken as usize);
+                let datagrams: usize = self.trains[..taken as usize].iter().map(|train| train.msg_hdr.msg_iovlen).sum();
+                (self.sent, delivered) = (self.sent + datagrams, delivered + datagrams);
                 continue;
             }
             let error = io::Error::last_os_error();
@@ -106,11 +128,56 @@ impl SendBatch {
                 Some(libc::EINTR) => {}
                 Some(libc::EAGAIN | libc::ENOBUFS) => return Ok(delivered),
                 Some(libc::ECONNREFUSED) => return Err(error),
+                // The device cannot cut trains, or a datagram is too long for one: they go one by one from now on.
+                _ if self.trains[0].msg_hdr.msg_iovlen > 1 => self.train_max = 1,
                 _ => self.sent += 1,
             }
         }
         (self.sent, self.filled) = (0, 0);
         Ok(delivered)
+    }
+
+    /// Makes up trains of what waits, in order, and returns how many there are.
+    fn make_up_trains(&mut self) -> usize {
+        let (mut trains, mut first) = (0, self.sent);
+        while first < self.filled {
+            let datagrams = self.train_from(first);
+            let (train, control) = (&mut self.trains[trains].msg_hdr, &mut self.controls[trains]);
+            *train = self.headers[first].msg_hdr;
+            train.msg_iov = &raw mut self.slices[first];
+            train.msg_iovlen = datagrams;
+            if datagrams > 1 {
+                control.set_segment(self.slices[first].iov_len);
+                (train.msg_control, train.msg_controllen) = (control.as_mut_ptr(), Control::SEGMENT_BYTES);
+            }
+            trains += 1;
+            first += datagrams;
+        }
+        trains
+    }
+
+    /// How many datagrams from `first` on can go as one.
+    fn train_from(&self, first: usize) -> usize {
+        let length = self.slices[first].iov_len;
+        let to = |index: usize| (self.headers[index].msg_hdr.msg_namelen, &self.addresses[index]);
+        let (mut datagrams, mut bytes) = (1, length);
+        while length > 0 && datagrams < self.train_max && first + datagrams < self.filled {
+            let next = first + datagrams;
+            let next_length = self.slices[next].iov_len;
+            let same_peer = match (to(first), to(next)) {
+                ((0, _), (0, _)) => true,
+                (one, other) => one == other,
+            };
+            if !same_peer || next_length == 0 || next_length > length || bytes + next_length > DATAGRAM_BYTES_MAX {
+                break;
+            }
+            datagrams += 1;
+            bytes += next_length;
+            if next_length < length {
+                break;
+            }
+        }
+        datagrams
     }
 }
 

@@ -26,8 +26,8 @@ const FRAGMENT_BYTES_UNIT: usize = 64;
 const RECEIVE_BUFFER_BYTES: usize = 2 << 20;
 /// The kernel counts a datagram as more than its bytes: this many times, for a page.
 const RECEIVE_BUFFER_PER_BYTE: usize = 3;
-/// How long one sleeping call waits: about as long as the first retry. Longer and shorter sleeps cost one call more.
-const RECEIVE_WAIT: Duration = Duration::from_millis(4);
+/// How long one sleeping call waits: less than until the first retry. Shorter sleeps cost one call more.
+const RECEIVE_WAIT: Duration = Duration::from_millis(1);
 
 /// A socket that is connected to a node.
 #[derive(Debug)]
@@ -55,6 +55,7 @@ impl DatagramLink {
             ReceiveBatch::new(BATCH_DATAGRAMS, DATAGRAM_BYTES_MAX),
             SendBatch::new(BATCH_DATAGRAMS, DATAGRAM_BYTES_MAX),
         );
+        received.accept_trains(socket.as_fd());
         Ok((
             Self { socket, received, requests, has_arrived: false, condition: Condition::Up },
             Config { fragment_bytes, incast_bytes, ..config },
@@ -75,8 +76,11 @@ impl DatagramLink {
 
     /// Fails if the network says that nobody listens there.
     fn try_exchange(&mut self, client: &mut Client, now: Nanos, data: &mut impl Data) -> io::Result<()> {
-        if self.take_arrived(client, data) == 0 {
-            self.send(client, now, data)?;
+        let taken = self.take_arrived(client, data);
+        let sent = self.send(client, now, data)?;
+        // What was sent now is not answered yet, and what had arrived before was taken: the next poll asks the kernel.
+        if sent > 0 || (taken > 0 && taken < self.received.slots()) {
+            return Ok(());
         }
         loop {
             let count = self.received.receive(self.socket.as_fd(), Wait::Never)?;
@@ -122,8 +126,9 @@ impl DatagramLink {
         taken
     }
 
-    /// Composes and sends what may be sent, for as long as the socket takes it.
-    fn send(&mut self, client: &mut Client, now: Nanos, data: &mut impl Data) -> io::Result<()> {
+    /// Composes and sends what may be sent, for as long as the socket takes it; how much was composed.
+    fn send(&mut self, client: &mut Client, now: Nanos, data: &mut impl Data) -> io::Result<usize> {
+        let mut sent = 0;
         loop {
             let mut composed = 0;
             while let Some(room) = self.requests.room() {
@@ -132,11 +137,12 @@ impl DatagramLink {
                 composed += 1;
             }
             if self.requests.is_empty() {
-                return Ok(());
+                return Ok(sent);
             }
+            sent += composed;
             self.requests.send(self.socket.as_fd())?;
             if composed == 0 || !self.requests.is_empty() {
-                return Ok(());
+                return Ok(sent);
             }
         }
     }

@@ -116,9 +116,9 @@ impl Flows {
         self.flows.iter_mut().map(|flow| &mut flow.lane)
     }
 
-    /// Whether any operation has not ended.
-    pub(super) fn has_outstanding(&self) -> bool {
-        self.flows.iter().any(|flow| flow.lane.outstanding() > 0)
+    /// Operations that have not ended, or whose end was not taken from a lane.
+    pub(super) fn outstanding(&self) -> usize {
+        self.flows.iter().map(|flow| flow.lane.outstanding()).sum()
     }
 
     /// Most payload bytes of a message by a route.

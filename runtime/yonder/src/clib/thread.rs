@@ -23,6 +23,8 @@ const LOCK_PAUSE_MAX: Duration = Duration::from_millis(1);
 const UNLOCKED: u64 = 0;
 /// The token of fences, which have no result.
 const FENCE: u64 = u64::MAX - 1;
+/// Most asynchronous operations that wait to be sent with others. The first goes at once, so that the node has work.
+const UNSENT_MAX: usize = 16;
 /// How often one operation is asked for again at another node.
 const MOVES_MAX: u32 = 16;
 
@@ -35,6 +37,8 @@ pub struct Thread<B = Vec<u8>> {
     moved: Vec<(u32, ErrorCode)>,
     /// Asynchronous operations begun.
     begun: u64,
+    /// Those that were submitted since the lanes were last polled: they are sent together.
+    unsent: usize,
 }
 
 /// An asynchronous operation whose result was not taken yet. Its buffer stays with the thread if it is dropped.
@@ -49,7 +53,14 @@ impl<B: Buffer> Thread<B> {
     pub(super) fn new(process: &Arc<Shared>) -> Result<Self, ClibError> {
         let pending_max = process.config.pending_max.max(1);
         let flows = Flows::new(process, pending_max + OTHER_OPERATIONS_MAX)?;
-        Ok(Self { process: Arc::clone(process), flows, table: Table::new(pending_max), moved: Vec::new(), begun: 0 })
+        Ok(Self {
+            process: Arc::clone(process),
+            flows,
+            table: Table::new(pending_max),
+            moved: Vec::new(),
+            begun: 0,
+            unsent: 0,
+        })
     }
 
     /// Copies the bytes at `address` into `into`.
@@ -72,20 +83,24 @@ impl<B: Buffer> Thread<B> {
         })
     }
 
-    /// Begins to fill `buffer` with the bytes at `address`.
+    /// Begins to fill `buffer` with the bytes at `address`. It may be sent with the next call only.
     pub fn rread_async(&mut self, address: u64, buffer: B) -> Result<Pending<B>, ClibError> {
         self.begin(Kind::Read, address, buffer)
     }
 
-    /// Begins to copy `buffer` to `address`.
+    /// Begins to copy `buffer` to `address`. It may be sent with the next call only.
     pub fn rwrite_async(&mut self, address: u64, buffer: B) -> Result<Pending<B>, ClibError> {
         self.begin(Kind::Write, address, buffer)
     }
 
     /// What an operation has come to, or `pending` again if it has not ended.
     pub fn rpoll(&mut self, pending: Pending<B>) -> Result<Completed<B>, Pending<B>> {
-        self.poll_and_follow();
-        match self.table.take(pending.index) {
+        // What has arrived before is taken without asking the kernel again.
+        let taken = self.table.take(pending.index).or_else(|| {
+            self.poll_and_follow();
+            self.table.take(pending.index)
+        });
+        match taken {
             Some((buffer, outcome)) => Ok(Completed { buffer, result: self.result(outcome).map(drop) }),
             None => Err(pending),
         }
@@ -258,7 +273,10 @@ impl<B: Buffer> Thread<B> {
         match self.submit(&route, &Request::at(kind, address, length), u64::from(index.slot), now) {
             Ok(id) => {
                 self.table.submitted(index.slot, id, route.node);
-                self.poll(now, Slice::From(&[]), &mut None);
+                self.unsent += 1;
+                if self.unsent == UNSENT_MAX || self.flows.outstanding() == 1 {
+                    self.poll(now, Slice::From(&[]), &mut None);
+                }
                 Ok(Pending { index, buffer: PhantomData })
             }
             Err(error) => {
@@ -363,6 +381,7 @@ impl<B: Buffer> Thread<B> {
     /// Sends and receives, and notes what has ended; the synchronous operation's end goes into `ended`.
     fn poll(&mut self, now: Nanos, mut slice: Slice<'_>, ended: &mut Option<Outcome>) {
         let follows = matches!(self.process.place, Place::Cluster(_));
+        self.unsent = 0;
         for lane in self.flows.lanes() {
             lane.poll(now, &mut Memory { table: &mut self.table, slice: slice.reborrow() });
             while let Some(completion) = lane.completion() {
@@ -381,7 +400,7 @@ impl<B: Buffer> Thread<B> {
     /// Asks for operations again whose addresses have moved, in the order in which they were called. Everything else that
     /// is under way ends first, so that nothing that was called later comes before them.
     fn follow(&mut self, mut slice: Slice<'_>, ended: &mut Option<Outcome>) {
-        while self.flows.has_outstanding() {
+        while self.flows.outstanding() > 0 {
             self.flows.wait();
             self.poll(yonder_clock::now(), slice.reborrow(), ended);
         }
