@@ -50,9 +50,9 @@ pub struct NodeTask {
     pub polling: NodePolling,
 }
 
-/// A node, and the folder with its socket.
+/// A node, and the folder with its socket. One that was started ends when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub struct Target {
     url: String,
     pub(crate) node: Option<NodeChild>,
     folder: Option<PathBuf>,
@@ -68,7 +68,7 @@ pub(crate) struct CpuTimes {
 
 impl Target {
     /// A node with `memory` bytes in pages of `page_bytes`. One that is there has what it has.
-    pub(crate) fn new(
+    pub fn new(
         choice: &NodeChoice,
         launch: &dyn Launch,
         memory: u64,
@@ -96,7 +96,8 @@ impl Target {
     }
 
     /// The node's URL.
-    pub(crate) fn url(&self) -> &str {
+    #[must_use]
+    pub fn url(&self) -> &str {
         &self.url
     }
 

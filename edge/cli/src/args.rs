@@ -1,5 +1,6 @@
 //! Every flag of every subcommand, as the design fixes them.
 
+mod apps;
 mod controller;
 mod node;
 mod remote;
@@ -14,12 +15,13 @@ use yonder::sched::{DispatchPolicy, InstallDelegation, PollingDelegation, Reclai
 use yonder::units::{LocalSize, parse_bytes, parse_duration};
 use yonder_load::{Distribution, Mix, Rate};
 
+pub(crate) use apps::{FrameArgs, ImageArgs, MigrateArgs, ObjectsArgs, TreeArgs};
 pub(crate) use controller::{
     AtArgs, ControllerAddresses, ControllerArgs, ControllerWhat, DrainArgs, NodeNameArgs, NodesArgs, ServeArgs,
 };
 pub(crate) use node::NodeArgs;
 pub(crate) use remote::{
-    AccessArgs, GuardedArgs, RallocArgs, RreadArgs, ScaleClientArgs, ScaleClientsArgs, ScalePagesArgs,
+    AccessArgs, GuardedArgs, RallocArgs, RreadArgs, ScaleClientArgs, ScaleClientsArgs, ScalePagesArgs, TargetArgs,
 };
 
 /// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network. The help says it too.
@@ -364,6 +366,16 @@ pub(crate) enum BenchWhat {
     ScaleClients(ScaleClientsArgs),
     /// Latency with up to a million page table entries
     ScalePages(ScalePagesArgs),
+    /// Move all regions off a node while clients use them, and see that nothing is lost
+    Migrate(MigrateArgs),
+    /// Compress and decompress photos that are kept on a memory node
+    Image(ImageArgs),
+    /// Search a radix tree on a memory node by reads and by pointer chase
+    Tree(TreeArgs),
+    /// A key-value store and a multi-version store on a memory node
+    Objects(ObjectsArgs),
+    /// Queries on a data frame, at a memory node and at the client
+    Frame(FrameArgs),
     /// A client process of scale-clients
     #[command(hide = true)]
     ScaleClient(ScaleClientArgs),

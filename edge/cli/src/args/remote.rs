@@ -64,7 +64,7 @@ fn parse_list<T>(text: &str, parse: impl Fn(&str) -> Result<T, String>) -> Resul
     text.split(',').filter(|word| !word.is_empty()).map(parse).collect::<Result<_, _>>().map(List)
 }
 
-fn counts(text: &str) -> Result<List<usize>, String> {
+pub(super) fn counts(text: &str) -> Result<List<usize>, String> {
     parse_list(text, positive_count)
 }
 

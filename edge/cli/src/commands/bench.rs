@@ -1,5 +1,6 @@
 //! `yonder bench`: one benchmark, its table or its JSON.
 
+mod apps;
 mod launch;
 mod remote;
 
@@ -30,6 +31,11 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Ralloc(args) => remote::run_ralloc(args)?,
         BenchWhat::ScaleClients(args) => remote::run_scale_clients(args)?,
         BenchWhat::ScalePages(args) => remote::run_scale_pages(args)?,
+        BenchWhat::Migrate(args) => apps::run_migrate(args)?,
+        BenchWhat::Image(args) => apps::run_image(args)?,
+        BenchWhat::Tree(args) => apps::run_tree(args)?,
+        BenchWhat::Objects(args) => apps::run_objects(args)?,
+        BenchWhat::Frame(args) => apps::run_frame(args)?,
         BenchWhat::ScaleClient(args) => scale_clients::run_client(&launch::client_task(args))?,
         BenchWhat::Guarded(args) => launch::become_guarded(args)?,
     }

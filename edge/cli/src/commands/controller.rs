@@ -15,8 +15,8 @@ use yonder_placement::{NodeCondition, NodeView};
 use crate::args::{AtArgs, ControllerArgs, ControllerWhat, NodeNameArgs, NodesArgs};
 use crate::output::{json_line, line};
 
-/// How long a controller that is asked may take: it may be starting, or another one taking over.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a controller that is asked may take: it may be starting.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
@@ -28,12 +28,12 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn client(args: &AtArgs) -> ControllerClient {
-    ControllerClient::new(&args.at.to_string(), ANSWER_PATIENCE)
+fn client(args: &AtArgs, patience: Duration) -> ControllerClient {
+    ControllerClient::new(&args.at.to_string(), patience)
 }
 
 fn show_nodes(args: &NodesArgs) -> anyhow::Result<()> {
-    let nodes = client(&args.controller).nodes()?;
+    let nodes = client(&args.controller, ANSWER_PATIENCE).nodes()?;
     if args.json {
         return nodes.iter().try_for_each(json_line);
     }
@@ -83,7 +83,7 @@ fn condition(condition: NodeCondition) -> &'static str {
 }
 
 fn undrain(args: &NodeNameArgs) -> anyhow::Result<()> {
-    client(&args.controller).undrain(&args.node)?;
+    client(&args.controller, ANSWER_PATIENCE).undrain(&args.node)?;
     line(&format!("{} may have regions again", args.node))
 }
 

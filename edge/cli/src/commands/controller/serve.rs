@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use yonder::units::format_bytes;
 use yonder_controller::{ControllerClient, ControllerServer, EmbeddedStore, EtcdStore, Leadership, Store, StoreError};
 use yonder_metrics::{Extra, ExtraKind, MetricsServer, Sample};
@@ -71,7 +71,8 @@ fn open_store(
     if args.etcd.is_empty() {
         return Ok(Some((Box::new(EmbeddedStore::open(&args.state)?), args.state.display().to_string())));
     }
-    let store = lead(&args.etcd, format!("at {address}"), happens, happenings)?;
+    let name = format!("at {address}, process {}", std::process::id());
+    let store = lead(&args.etcd, name, happens, happenings)?;
     Ok(store.map(|store| (Box::new(store) as Box<dyn Store>, format!("etcd at {}", args.etcd.join(",")))))
 }
 
@@ -86,7 +87,7 @@ fn lead(
         Err(StoreError::Taken { holder, .. }) => {
             eprintln!("yonder controller: the controller {holder} leads; waiting to take over");
         }
-        other => return Ok(Some(other?)),
+        other => return other.map(Some).map_err(|error| without_etcd(endpoints, error)),
     }
     let endpoints = endpoints.to_vec();
     thread::spawn(move || {
@@ -97,6 +98,17 @@ fn lead(
         Happening::Stop => Ok(None),
         Happening::Leads(opened) => Ok(Some(opened?)),
     }
+}
+
+/// What to type when etcd cannot be used. What its client says is long, and for the log.
+fn without_etcd(endpoints: &[String], error: StoreError) -> anyhow::Error {
+    let StoreError::Failed { cause, .. } = &error else { return error.into() };
+    tracing::info!(cause, "etcd cannot be used");
+    anyhow!(
+        "no etcd can be used at {}: start one there, type another --etcd, or --state PATH to keep the state in a file; \
+         YONDER_LOG=info says more",
+        endpoints.join(",")
+    )
 }
 
 /// Serves what the controller at `controller` tells every client, as metrics.
