@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::{loom, sim, smoke, tidy};
+use crate::{fuzz, loom, sim, smoke, tidy};
 
 /// One step, by the name that `--skip` takes.
 struct Step {
@@ -23,7 +23,7 @@ enum Work {
     Chore(fn(&Path) -> Result<(), String>),
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"], &[]) },
     Step { name: "tidy", work: Work::Chore(tidy::run) },
     Step {
@@ -38,6 +38,7 @@ const STEPS: [Step; 9] = [
     Step { name: "smoke", work: Work::Chore(smoke::run) },
     Step { name: "loom", work: Work::Chore(loom::run) },
     Step { name: "sim", work: Work::Chore(sim::run) },
+    Step { name: "fuzz", work: Work::Chore(fuzz::run) },
     Step { name: "test", work: Work::Cargo(&["test", "--workspace"], &[]) },
 ];
 
@@ -109,7 +110,7 @@ mod tests {
         let message = skipped(&["--skip", "tests"]).unwrap_err();
         assert_eq!(
             message,
-            "'tests' is no step: type one of format, tidy, clippy, doc, release, smoke, loom, sim, test"
+            "'tests' is no step: type one of format, tidy, clippy, doc, release, smoke, loom, sim, fuzz, test"
         );
         assert!(skipped(&["--skip"]).is_err() && skipped(&["test", "--skip"]).is_err());
     }

@@ -1,15 +1,15 @@
-//! Project chores: `cargo xtask tidy`, `ci`, `loom`, `miri`, `sim`, `bench --smoke` and
-//! `install`.
+//! Project chores: `cargo xtask tidy`, `ci`, `loom`, `miri`, `sim`, `fuzz`, `bench --smoke` and `install`.
 //!
 //! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
 //! integration runs, in the same order. [`loom`] tries every interleaving of the lock-free types, [`miri`] interprets
-//! tests. [`sim`] runs the simulator. [`smoke`] runs every benchmark for a moment and checks the shape of its output.
-//! [`install`] puts the command and the C library where programs find them.
+//! tests. [`sim`] runs the simulator, [`fuzz`] hostile inputs. [`smoke`] runs every benchmark for a moment and checks the
+//! shape of its output. [`install`] puts the command and the C library where programs find them.
 //! Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
 
 #![forbid(unsafe_code)]
 
 mod ci;
+mod fuzz;
 mod install;
 mod loom;
 mod miri;
@@ -26,6 +26,7 @@ const USAGE: &str = "type one of
   cargo xtask loom                every interleaving of the models of the lock-free types
   cargo xtask miri                tests of core and of the free list in Miri, where nightly Rust has it
   cargo xtask sim [--seeds A..B]  client and memory node under a network with faults; --seed N [--trace] tells one run
+  cargo xtask fuzz smoke          hostile inputs for every target; fuzz TARGET --seconds N, fuzz replay TARGET FILE
   cargo xtask bench --smoke       every benchmark for a moment: does it run, and is its output well formed
   cargo xtask install --prefix DIR   the command, the C library, yonder.h and yonder.pc [--from target/release]";
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         ["loom"] => loom::run(&repository_root()),
         ["miri"] => miri::run(&repository_root()),
         ["sim", rest @ ..] => sim::run_with(&repository_root(), rest),
+        ["fuzz", rest @ ..] => fuzz::run_with(&repository_root(), rest),
         ["bench", "--smoke"] => smoke::run(&repository_root()),
         ["install", rest @ ..] => install::wish(rest).and_then(|wish| install::run(&repository_root(), &wish)),
         [] => Err(format!("a chore is missing: {USAGE}")),

@@ -17,10 +17,6 @@ pub(crate) struct FakeSpace {
 
 impl FakeSpace {
     fn check(&self, address: u64, bytes: usize) -> Result<(), ErrorCode> {
-        if bytes == 0 {
-            // As a node does.
-            return Err(ErrorCode::BadLength);
-        }
         let (start, length) = self.allocations.range(..=address).next_back().ok_or(ErrorCode::BadAddress)?;
         let end = address.checked_add(bytes as u64).ok_or(ErrorCode::BadAddress)?;
         if end <= start + length { Ok(()) } else { Err(ErrorCode::BadAddress) }
@@ -118,14 +114,21 @@ impl FakeMemory {
     }
 }
 
+/// A node refuses to be asked for no bytes.
+fn refuse_nothing(bytes: &[u8]) -> Result<(), ErrorCode> {
+    if bytes.is_empty() { Err(ErrorCode::BadLength) } else { Ok(()) }
+}
+
 impl OffloadMemory for FakeMemory {
     fn read(&mut self, space: Space, address: u64, into: &mut [u8]) -> Result<(), ErrorCode> {
         self.count_down()?;
+        refuse_nothing(into)?;
         self.space(space)?.read(address, into)
     }
 
     fn write(&mut self, space: Space, address: u64, from: &[u8]) -> Result<(), ErrorCode> {
         self.count_down()?;
+        refuse_nothing(from)?;
         self.space(space)?.write(address, from)
     }
 

@@ -127,7 +127,7 @@ fn what_cannot_be_done_says_what_to_type() {
             "no.such.host.invalid",
             "type a host",
         ),
-        (&["controller", "--listen", &taken, "--etcd", "http://127.0.0.1:1"], "http://127.0.0.1:1", "address right"),
+        (&["controller", "--listen", &taken, "--etcd", "http://127.0.0.1:1"], "http://127.0.0.1:1", "--state PATH"),
         (
             &["node", "--listen", "tcp://127.0.0.1:0", "--memory", "64MiB", "--controller", &nobody],
             &nobody,

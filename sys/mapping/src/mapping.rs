@@ -409,7 +409,11 @@ mod tests {
         let mapping = Mapping::anonymous(PAGE_BYTES).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..1000).for_each(|_| drop(mapping.update_u64(8, |old| old + 1))));
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        mapping.update_u64(8, |old| old + 1);
+                    }
+                });
             }
         });
         assert_eq!(mapping.update_u64(8, |_| 0), 4000);

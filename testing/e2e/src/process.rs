@@ -72,13 +72,32 @@ impl Process {
         Self { child, command, lines, stdout: String::new(), stderr: String::new(), banner: String::new() }
     }
 
-    pub(crate) fn wait_until_it_listens(&mut self) {
+    /// Waits until a server has said where it listens.
+    ///
+    /// # Panics
+    /// If it ends instead, or says nothing for long.
+    pub fn wait_until_it_listens(&mut self) {
         let give_up = Instant::now() + PATIENCE;
         while self.banner.is_empty() {
             match self.next_line(give_up) {
                 Next::Line(line) if line.ends_with(LISTENS) => self.banner = line,
                 Next::Line(_) => {}
                 Next::Closed | Next::Late => panic!("'{}' does not listen; it said: {}", self.command, self.stderr),
+            }
+        }
+    }
+
+    /// Waits until it has printed a line with `text`, and returns that line.
+    ///
+    /// # Panics
+    /// If it ends instead, or never does.
+    pub fn wait_for(&mut self, text: &str) -> String {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            match self.next_line(give_up) {
+                Next::Line(line) if line.contains(text) => return line,
+                Next::Line(_) => {}
+                Next::Closed | Next::Late => panic!("'{}' does not say '{text}', but: {}", self.command, self.stderr),
             }
         }
     }
@@ -125,7 +144,7 @@ impl Process {
         }
     }
 
-    /// The first address of a node with this scheme (`tcp` or `shm`), as a URL for `--far`.
+    /// The first address of a node or controller with this scheme (`tcp`, `udp` or `shm`), as a URL.
     ///
     /// # Panics
     /// If its banner names none.

@@ -238,3 +238,11 @@ fn a_caller_gets_no_more_than_its_share_and_overwriting_takes_none() {
         put(&mut store, &mut memory, &[1 + round % 9], &value).unwrap();
     }
 }
+
+#[test]
+fn a_key_and_a_value_may_have_no_bytes() {
+    let (mut store, mut memory) = (store(), FakeMemory::default());
+    assert_eq!(put(&mut store, &mut memory, &[], &[]), Ok(()));
+    let answer = call(&mut store, &mut memory, 1, &Request::Get { key: &[] }).unwrap();
+    assert_eq!(Answer::decode(&answer), Ok(Answer::Value(&[])));
+}

@@ -299,3 +299,13 @@ fn what_cannot_be_kept_is_refused() {
     let answer = call(&mut store, &mut memory, 1, &Request::Describe { object }).unwrap();
     assert_eq!(Answer::decode(&answer), Ok(Answer::Description(Description { oldest: 0, next: 0 })));
 }
+
+#[test]
+fn a_version_without_bytes_is_one() {
+    let (mut store, mut memory) = (store(), FakeMemory::default());
+    let object = create(&mut store, &mut memory, 1, 2);
+    let answer = call(&mut store, &mut memory, 1, &Request::Append { object, value: &[] }).unwrap();
+    assert_eq!(Answer::decode(&answer), Ok(Answer::Appended(0)));
+    let answer = call(&mut store, &mut memory, 1, &Request::Read { object, version: Version::Latest }).unwrap();
+    assert_eq!(Answer::decode(&answer), Ok(Answer::Value { version: 0, value: &[] }));
+}

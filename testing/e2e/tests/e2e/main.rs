@@ -4,6 +4,8 @@
 //! `YONDER_E2E_SECONDS=60` for long load and soak runs, and `YONDER_BIN` to test another binary.
 
 mod bench_node;
+mod cluster;
+mod controller;
 mod datagrams;
 mod dying_node;
 mod hostile_clients;

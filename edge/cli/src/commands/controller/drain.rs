@@ -33,7 +33,10 @@ pub(super) fn run(args: &DrainArgs) -> anyhow::Result<()> {
     let progress = Progress::new();
     loop {
         match watch.look(&client.nodes()?, Instant::now()) {
-            Seen::Drained => break,
+            Seen::Drained { total } => {
+                progress.show(total, total);
+                break;
+            }
             Seen::Failed(cause) => bail!("{cause}"),
             Seen::Moving { moved, total } => progress.show(moved, total),
             Seen::Stalled { cause } => progress.say(&cause),
@@ -56,8 +59,8 @@ pub(super) fn run(args: &DrainArgs) -> anyhow::Result<()> {
 /// What a look at the node shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Seen {
-    /// Nothing is left on it.
-    Drained,
+    /// Nothing is left on it, of so many regions that it had.
+    Drained { total: u64 },
     /// It will not be drained, for this reason.
     Failed(String),
     /// So many regions of so many have moved.
@@ -94,10 +97,10 @@ impl Watch {
             None => named(nodes, name),
         };
         // A lost node without regions is forgotten.
-        let Some(view) = found else { return Seen::Drained };
+        let Some(view) = found else { return Seen::Drained { total: self.most } };
         self.node = Some(view.node);
         match view.condition {
-            NodeCondition::Drained => return Seen::Drained,
+            NodeCondition::Drained => return Seen::Drained { total: self.most },
             NodeCondition::Serving => {
                 return Seen::Failed(format!("{name} is not drained any more: somebody has typed undrain"));
             }
@@ -151,10 +154,14 @@ impl Progress {
         if std::io::stderr().is_terminal() { Self::Bar(Bar::new("drain")) } else { Self::Lines }
     }
 
+    /// A node that had nothing needs no word but that it is drained.
     fn show(&self, moved: u64, total: u64) {
+        if total == 0 {
+            return;
+        }
         let text = format!("{moved} of {total} regions moved");
         match self {
-            Self::Bar(bar) => bar.show(&text, moved as f64 / total.max(1) as f64),
+            Self::Bar(bar) => bar.show(&text, moved as f64 / total as f64),
             Self::Lines => self.say(&text),
         }
     }
@@ -196,15 +203,15 @@ mod tests {
         // A move to the node that was under way has ended.
         assert_eq!(watch.look(&draining(4), now), Seen::Moving { moved: 0, total: 4 });
         assert_eq!(watch.look(&draining(0), now), Seen::Moving { moved: 4, total: 4 });
-        assert_eq!(watch.look(&[view(2, NodeCondition::Drained, 0)], now), Seen::Drained);
-        assert_eq!(watch.look(&[], now), Seen::Drained);
+        assert_eq!(watch.look(&[view(2, NodeCondition::Drained, 0)], now), Seen::Drained { total: 4 });
+        assert_eq!(watch.look(&[], now), Seen::Drained { total: 4 });
     }
 
     #[test]
     fn a_node_without_regions_is_drained_at_once() {
         let now = Instant::now();
         let mut watch = Watch::new("0000000000000002", now);
-        assert_eq!(watch.look(&[view(2, NodeCondition::Drained, 0)], now), Seen::Drained);
+        assert_eq!(watch.look(&[view(2, NodeCondition::Drained, 0)], now), Seen::Drained { total: 0 });
     }
 
     #[test]

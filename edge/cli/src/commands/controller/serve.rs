@@ -24,7 +24,7 @@ enum Happening {
     /// It is told to end.
     Stop,
     /// This controller leads, or never will.
-    Leads(Result<EtcdStore, StoreError>),
+    Leads(Result<Box<EtcdStore>, StoreError>),
 }
 
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
@@ -73,7 +73,7 @@ fn open_store(
     }
     let name = format!("at {address}, process {}", std::process::id());
     let store = lead(&args.etcd, name, happens, happenings)?;
-    Ok(store.map(|store| (Box::new(store) as Box<dyn Store>, format!("etcd at {}", args.etcd.join(",")))))
+    Ok(store.map(|store| (store as Box<dyn Store>, format!("etcd at {}", args.etcd.join(",")))))
 }
 
 /// Waits until this controller, called `name`, leads in etcd.
@@ -82,17 +82,17 @@ fn lead(
     name: String,
     happens: Sender<Happening>,
     happenings: &Receiver<Happening>,
-) -> anyhow::Result<Option<EtcdStore>> {
+) -> anyhow::Result<Option<Box<EtcdStore>>> {
     match EtcdStore::open(endpoints, ETCD_PREFIX, &name, Leadership::Refuse) {
         Err(StoreError::Taken { holder, .. }) => {
             eprintln!("yonder controller: the controller {holder} leads; waiting to take over");
         }
-        other => return other.map(Some).map_err(|error| without_etcd(endpoints, error)),
+        other => return other.map(|store| Some(Box::new(store))).map_err(|error| without_etcd(endpoints, error)),
     }
     let endpoints = endpoints.to_vec();
     thread::spawn(move || {
         let opened = EtcdStore::open(&endpoints, ETCD_PREFIX, &name, Leadership::Wait);
-        let _ = happens.send(Happening::Leads(opened));
+        let _ = happens.send(Happening::Leads(opened.map(Box::new)));
     });
     match happenings.recv()? {
         Happening::Stop => Ok(None),

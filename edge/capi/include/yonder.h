@@ -1,0 +1,273 @@
+/*
+ * yonder.h - remote address spaces on a memory node
+ *
+ * A memory node (`yonder node`) lends its memory to programs on other machines. A *process* of this interface has a
+ * remote address space there: its own, or one that it was given a ticket for. Each thread of the program works through a
+ * yonder_thread, which has a flow of its own to the node:
+ *
+ *     yonder_process *process;
+ *     yonder_thread *thread;
+ *     uint64_t address;
+ *     char back[14];
+ *
+ *     if (yonder_process_create("udp://127.0.0.1:7000", NULL, &process) < 0 ||
+ *         yonder_thread_open(process, &thread) < 0 ||
+ *         yonder_ralloc(thread, 1 << 20, YONDER_READ | YONDER_WRITE, &address) < 0 ||
+ *         yonder_rwrite(thread, address, "kept far away", 14) < 0 ||
+ *         yonder_rread(thread, address, back, 14) < 0)
+ *             fprintf(stderr, "%s\n", yonder_error_message());
+ *
+ * Build with:  cc program.c $(pkg-config --cflags --libs yonder)
+ *
+ * ADDRESSES are numbers of the address space, uint64_t, and no pointers. Lengths are in bytes, times in nanoseconds.
+ *
+ * RESULTS. A function that returns int returns 0 (yonder_rpoll: 0 or 1) when it has done what it says, or a negative
+ * errno; yonder_error_message() then has one line that says what is wrong. Where a function fails, what its out parameters
+ * point to is unchanged, unless it says otherwise. All functions that talk to the node can fail with:
+ *
+ *     -EINVAL        a pointer is NULL that must not be, a flag or a length is not valid, a word is not aligned
+ *     -EFAULT        the remote range is not wholly in allocated memory
+ *     -EACCES        the ticket, or the permission of the memory, does not allow it
+ *     -ENOMEM        the node has no room left
+ *     -ESTALE        the node has forgotten the address space: it was restarted, the lease is over, the owner has ended,
+ *                    or the ticket is wrong. What was in it is lost, and the process is of no more use.
+ *     -ETIMEDOUT     no answer came until the deadline. The operation was executed or not; it will not be executed later.
+ *     -EPROTO        the node refused for a reason of its own
+ *     -EOPNOTSUPP    the node does not serve such a request
+ *     -EBUSY         another thread is in a call with the same yonder_thread
+ *     -EIO           a fault of this library. The yonder_thread can only be closed.
+ *
+ * EXECUTION. Every operation is executed at most once, however often the network loses, repeats or delays it. The
+ * synchronous calls of a thread are executed one after another. Its asynchronous ones may be executed in any order, but
+ * for those that touch a page in common, one of them to change it: they keep the order in which they were called. Between
+ * threads nothing is ordered but what yonder_rlock() and atomics order.
+ *
+ * THREADS. A yonder_process may be used by many threads at once. A yonder_thread is used by one thread at a time, and may
+ * go from one to another; a call on one that is in use fails with -EBUSY. yonder_error_message() belongs to the calling
+ * thread. The library has one thread of its own for each process, and installs no signal handlers. After fork() the child
+ * must not use what the parent has opened. No function may be called from a signal handler.
+ *
+ * MEMORY. Whatever is opened or created is the caller's, who closes it. The library keeps no pointer of the caller's after
+ * a call, but for the buffers of asynchronous operations.
+ */
+#ifndef YONDER_H
+#define YONDER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Version ---------------------------------------------------------------------------------------------------- */
+
+/* The version of this header. */
+#define YONDER_VERSION_MAJOR 0
+#define YONDER_VERSION_MINOR 1
+#define YONDER_VERSION_PATCH 0
+#define YONDER_VERSION "0.1.0"
+
+/* The version of the library that the program runs with, such as "0.1.0". Lives as long as the program. */
+const char *yonder_version(void);
+
+/* What the last call of this thread that failed had to say: one line without its end, for people. "" if none has failed.
+ * Valid until the next call that fails in this thread. Never NULL. */
+const char *yonder_error_message(void);
+
+/* ---- Processes -------------------------------------------------------------------------------------------------- */
+
+/* A user of a remote address space. */
+typedef struct yonder_process yonder_process;
+
+/* How a process uses its address space. Begin with YONDER_CONFIG_DEFAULT and change what should differ:
+ *
+ *     yonder_config config = YONDER_CONFIG_DEFAULT;
+ *     config.deadline_ns = 100000000;
+ */
+typedef struct yonder_config {
+	/* sizeof(yonder_config), by which the library knows which fields there are. */
+	uint64_t size;
+	/* How long the node keeps the address space after the last sign of life of its owner, whom the library keeps alive
+	 * as long as the program runs. 0: until yonder_process_close(), whatever happens to the program. Whole milliseconds
+	 * count. Only for yonder_process_create(). */
+	uint64_t lease_ns;
+	/* From the call of an operation until it ends with -ETIMEDOUT. */
+	uint64_t deadline_ns;
+	/* How long a thread that waits asks again and again before it sleeps: shorter latency, for a CPU of its own. */
+	uint64_t spin_ns;
+	/* Most asynchronous operations of a thread, from 1 to YONDER_PENDING_MAX. */
+	uint64_t pending_max;
+} yonder_config;
+
+/* A minute's lease, five seconds' deadline, no spinning, 256 asynchronous operations. */
+#define YONDER_CONFIG_DEFAULT { sizeof(yonder_config), UINT64_C(60000000000), UINT64_C(5000000000), 0, 256 }
+
+/* Upper limit of pending_max. */
+#define YONDER_PENDING_MAX 65536
+
+/* Makes an address space on the node at `url`, udp://host:port, tcp://host:port or shm:///path of a node on this machine, or
+ * on the nodes of a controller, controller://host:port. It ends with the process. `config` may be NULL for
+ * YONDER_CONFIG_DEFAULT. Waits some seconds at most.
+ *
+ *     -EHOSTUNREACH  there is no node or no controller at `url`, or the controller cannot help
+ *     -EINVAL        `url` is not the address of a node, or the configuration is not valid
+ */
+int yonder_process_create(const char *url, const yonder_config *config, yonder_process **process);
+
+/* Uses the address space of another process on the node at `url`, which gave `ticket` away. Errors as above, and -ESTALE
+ * if the ticket is not, or no longer, one for an address space of this node. */
+int yonder_process_open(const char *url, const char *ticket, const yonder_config *config, yonder_process **process);
+
+/* Ends the process, and with its creator the address space and all that is in it. No thread may be in a call with
+ * `process`. Threads of it that are still open stay valid and are closed as usual; if this was the creator, what they do
+ * fails with -EFAULT or -ESTALE from now on. NULL is ignored. */
+void yonder_process_close(yonder_process *process);
+
+/* Rights of tickets. Each includes those before it. */
+#define YONDER_RIGHTS_SAME 0       /* those that this process has; any process can give them away */
+#define YONDER_RIGHTS_READ 1       /* to read */
+#define YONDER_RIGHTS_READ_WRITE 2 /* also to write, to use atomics and locks, and to call offloads */
+#define YONDER_RIGHTS_OWNER 3      /* also to allocate, to free and to give any rights away */
+
+/* Bytes of the longest ticket, with the NUL that ends it. */
+#define YONDER_TICKET_BYTES 64
+
+/* Writes a ticket for the address space, with these rights, into `ticket`, which has room for `ticket_bytes`. Give the
+ * text to another program, for yonder_process_open(). Whoever has it can use the address space: keep it as you would keep
+ * a password. It is good for as long as the address space is.
+ *
+ *     -EACCES        this process does not have the right to give these rights away
+ *     -ERANGE        the ticket does not fit: YONDER_TICKET_BYTES are always enough
+ */
+int yonder_process_ticket(yonder_process *process, unsigned rights, char *ticket, size_t ticket_bytes);
+
+/* ---- Threads ---------------------------------------------------------------------------------------------------- */
+
+/* One thread's way to an address space. */
+typedef struct yonder_thread yonder_thread;
+
+/* Opens a flow to the node. -EHOSTUNREACH if the node is not there any more. */
+int yonder_thread_open(yonder_process *process, yonder_thread **thread);
+
+/* Closes a flow. From then on no buffer is touched; of operations that have not ended it is unknown whether they are
+ * executed. A thread that is in a call is not closed. NULL is ignored. */
+void yonder_thread_close(yonder_thread *thread);
+
+/* What yonder_node_status() tells. */
+typedef struct yonder_node {
+	uint64_t memory_bytes;    /* memory of the node */
+	uint64_t free_bytes;      /* memory of it that no address space has */
+	uint64_t allocated_bytes; /* sum of all allocations, with memory or without */
+	uint64_t spaces;          /* address spaces */
+} yonder_node;
+
+/* How full the node is that has the memory at `near`. Where the address space is on one node, `near` may be 0. */
+int yonder_node_status(yonder_thread *thread, uint64_t near, yonder_node *status);
+
+/* ---- Memory ----------------------------------------------------------------------------------------------------- */
+
+/* Flags of yonder_ralloc(). */
+#define YONDER_READ 1u   /* may be read; always given */
+#define YONDER_WRITE 2u  /* may be written too */
+#define YONDER_BACKED 4u /* has its memory from the start, so that no write fails with -ENOMEM */
+
+/* Allocates `bytes`, rounded up to whole pages of the node, and tells where. They read as zeros. Without YONDER_BACKED
+ * memory is taken page by page, when it is first written, and a write can fail with -ENOMEM. */
+int yonder_ralloc(yonder_thread *thread, uint64_t bytes, unsigned flags, uint64_t *address);
+
+/* Frees the allocation that begins at `address`. */
+int yonder_rfree(yonder_thread *thread, uint64_t address);
+
+/* Most bytes of one read or write. */
+#define YONDER_TRANSFER_BYTES_MAX UINT32_MAX
+
+/* Copies `length` bytes at `address` to `into`. Nothing is done if `length` is 0; `into` may then be NULL. If it fails, a
+ * part may have been copied. */
+int yonder_rread(yonder_thread *thread, uint64_t address, void *into, size_t length);
+
+/* Copies `length` bytes from `from` to `address`. Nothing is done if `length` is 0; `from` may then be NULL. If it fails,
+ * a part may have been written. */
+int yonder_rwrite(yonder_thread *thread, uint64_t address, const void *from, size_t length);
+
+/* ---- Asynchronous reads and writes ------------------------------------------------------------------------------ */
+
+/* The name of an asynchronous operation of one thread. Never 0. It ends when yonder_rpoll() or yonder_rwait() has told the
+ * result. */
+typedef uint64_t yonder_pending;
+
+/* Begins to copy `length` bytes at `address` to `into`. From now until the result was told, or the thread is closed,
+ * `into` must stay where it is, and must be neither read nor written. The library touches it only during calls on this
+ * thread, which also drive the transfer: poll or wait.
+ *
+ *     -EAGAIN        as many operations are pending as there may be: take the results of some
+ */
+int yonder_rread_async(yonder_thread *thread, uint64_t address, void *into, size_t length, yonder_pending *pending);
+
+/* Begins to copy `length` bytes from `from` to `address`. From now until the result was told, or the thread is closed,
+ * `from` must stay where it is and must not be changed. -EAGAIN as above. */
+int yonder_rwrite_async(yonder_thread *thread, uint64_t address, const void *from, size_t length,
+			yonder_pending *pending);
+
+/* Whether an operation has ended: 1 if it was done, 0 if it is still pending, or a negative errno if it has failed. Unless
+ * it is 0 the name is used up, and the buffer is the caller's again. Does not wait.
+ *
+ *     -EBADF         there is no such operation, or its result was told before
+ */
+int yonder_rpoll(yonder_thread *thread, yonder_pending pending);
+
+/* Waits until an operation has ended: 0 if it was done, or a negative errno if it has failed. The name is used up, and the
+ * buffer is the caller's again. -EBADF as above. */
+int yonder_rwait(yonder_thread *thread, yonder_pending pending);
+
+/* Waits until all asynchronous operations of the thread have ended. Their results are still to be taken. */
+int yonder_rrelease(yonder_thread *thread);
+
+/* Orders: no operation of the thread that is called from now on is executed before all that were called before have ended.
+ * Does not wait. -EAGAIN if too much is pending. */
+int yonder_rfence(yonder_thread *thread);
+
+/* ---- Locks and atomics ------------------------------------------------------------------------------------------ */
+
+/* All of these work on a word: 8 bytes at an address that is a multiple of 8, little-endian when read as bytes. They fail
+ * with -EINVAL or -EFAULT where it is not aligned or not allocated. `old` may be NULL if it is not needed. */
+
+/* Takes the lock at `address`, a word that was 0 at first. Waits, without end, while somebody has it. */
+int yonder_rlock(yonder_thread *thread, uint64_t address);
+
+/* Gives the lock at `address` back. What this thread has written before is seen by whoever takes the lock next: its
+ * asynchronous operations are waited for first. */
+int yonder_runlock(yonder_thread *thread, uint64_t address);
+
+/* Sets the word to 1, and tells what it was. */
+int yonder_test_and_set(yonder_thread *thread, uint64_t address, uint64_t *old);
+
+/* Adds to the word, modulo 2^64, and tells what it was. */
+int yonder_fetch_add(yonder_thread *thread, uint64_t address, uint64_t more, uint64_t *old);
+
+/* Replaces the word by `desired` if it is `expected`, and tells what it was. */
+int yonder_compare_and_swap(yonder_thread *thread, uint64_t address, uint64_t expected, uint64_t desired,
+			    uint64_t *old);
+
+/* ---- Offloads --------------------------------------------------------------------------------------------------- */
+
+/* Most bytes of the arguments, and of the answer, of a call; over udp 64 less. */
+#define YONDER_CALL_BYTES_MAX 65536
+
+/* Calls the offload with number `offload` on the node that has the memory at `near` (where the address space is on one
+ * node, `near` may be 0), and copies its answer to `answer`, which has room for `answer_room` bytes. `*answer_bytes` becomes the length of the whole answer; it may be NULL. `arguments` may be NULL if
+ * `argument_bytes` is 0, and `answer` if `answer_room` is 0.
+ *
+ *     -ENOSYS        the node has no such offload
+ *     -EREMOTEIO     the offload failed, or did not understand its arguments
+ *     -EMSGSIZE      it was executed, but its answer does not fit. What fits was copied, and *answer_bytes is set.
+ *                    YONDER_CALL_BYTES_MAX are always enough.
+ */
+int yonder_call(yonder_thread *thread, uint64_t near, uint64_t offload, const void *arguments, size_t argument_bytes,
+		void *answer, size_t answer_room, size_t *answer_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* YONDER_H */

@@ -1,0 +1,34 @@
+//! The C interface: what `include/yonder.h` declares, over `yonder::clib`.
+//!
+//! The header is the contract, for users and for this crate; here each function reads its arguments, calls the Rust API and
+//! turns what came of it into 0 or a negative errno. `process` and `thread` have the opaque types and their functions,
+//! `pending` those of asynchronous operations, `node` and `word` what is left; `arguments` reads what C gives, `failure`
+//! maps errors, keeps the last message and stops panics, `turn` sees that nothing is used by two at once.
+//!
+//! Invariants: no panic leaves a function. No pointer of the caller's is kept beyond a call, but in `buffer`. Every
+//! function of this crate that C can see is in the header, and the other way round; a test compares them.
+
+mod arguments;
+mod buffer;
+mod failure;
+mod node;
+mod pending;
+mod process;
+mod thread;
+mod turn;
+mod version;
+mod word;
+
+pub use node::{YonderNode, yonder_call, yonder_node_status};
+pub use pending::{
+    yonder_rfence, yonder_rpoll, yonder_rread_async, yonder_rrelease, yonder_rwait, yonder_rwrite_async,
+};
+pub use process::{
+    YonderConfig, YonderProcess, yonder_process_close, yonder_process_create, yonder_process_open,
+    yonder_process_ticket,
+};
+pub use thread::{
+    YonderThread, yonder_ralloc, yonder_rfree, yonder_rread, yonder_rwrite, yonder_thread_close, yonder_thread_open,
+};
+pub use version::{yonder_error_message, yonder_version};
+pub use word::{yonder_compare_and_swap, yonder_fetch_add, yonder_rlock, yonder_runlock, yonder_test_and_set};

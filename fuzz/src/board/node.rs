@@ -1,0 +1,205 @@
+//! [`Node`]: the real board on one thread, with memory, a source of pages and a clock. It checks every answer.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use yonder_board::{
+    Board, CallEffect, Config, ExtendPath, FastPath, Handled, Memory, PageSize, PageSource, Path, PhysicalPage, Shell,
+    SlowPath, Upkeep, path_of,
+};
+use yonder_wire::{AtomicOperation, Direction, ErrorCode, HEADER_BYTES, Header, MESSAGE_BYTES_MAX, Message, split};
+
+pub(super) const PAGE: u64 = 4096;
+/// Pages of the node's memory.
+pub(super) const PAGES: u32 = 24;
+/// Pages of a region.
+pub(super) const REGION_PAGES: u64 = 16;
+/// Pages ready to be written, at most.
+const RING_PAGES: usize = 6;
+
+/// The node's bytes.
+#[derive(Debug)]
+pub(super) struct Bytes(RefCell<Vec<Vec<u8>>>);
+
+impl Bytes {
+    pub(super) fn is_zero(&self, page: PhysicalPage) -> bool {
+        self.0.borrow()[page.0 as usize].iter().all(|byte| *byte == 0)
+    }
+}
+
+impl Memory for Bytes {
+    fn read(&self, page: PhysicalPage, offset: u64, into: &mut [u8]) {
+        into.copy_from_slice(&self.0.borrow()[page.0 as usize][offset as usize..][..into.len()]);
+    }
+
+    fn write(&self, page: PhysicalPage, offset: u64, from: &[u8]) {
+        self.0.borrow_mut()[page.0 as usize][offset as usize..][..from.len()].copy_from_slice(from);
+    }
+
+    fn atomic(&self, page: PhysicalPage, offset: u64, operation: AtomicOperation) -> u64 {
+        assert_eq!(offset % 8, 0);
+        let mut pages = self.0.borrow_mut();
+        let word: &mut [u8; 8] = (&mut pages[page.0 as usize][offset as usize..][..8]).try_into().expect("8 bytes");
+        let old = u64::from_le_bytes(*word);
+        *word = operation.apply(old).to_le_bytes();
+        old
+    }
+}
+
+/// Pages for first writes.
+#[derive(Debug, Default)]
+pub(super) struct Ring(pub(super) RefCell<Vec<PhysicalPage>>);
+
+impl PageSource for Ring {
+    fn take(&self) -> Option<PhysicalPage> {
+        self.0.borrow_mut().pop()
+    }
+
+    fn give_back(&self, page: PhysicalPage) {
+        self.0.borrow_mut().push(page);
+    }
+}
+
+/// Upkeep where nothing runs beside the slow path.
+#[derive(Debug)]
+pub(super) struct Alone<'a>(&'a Bytes);
+
+impl Upkeep for Alone<'_> {
+    fn wait_until_quiet(&mut self) {}
+
+    fn zero(&mut self, page: PhysicalPage) {
+        self.0.0.borrow_mut()[page.0 as usize].fill(0);
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) header: Header,
+    pub(super) payload: Vec<u8>,
+}
+
+impl Answer {
+    pub(super) fn result(&self) -> Result<(), ErrorCode> {
+        if self.header.is_refusal() { Err(self.header.code) } else { Ok(()) }
+    }
+}
+
+/// A memory node.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) board: Arc<Board>,
+    pub(super) slow: SlowPath,
+    fast: FastPath,
+    extend: ExtendPath,
+    pub(super) memory: Bytes,
+    pub(super) ring: Ring,
+    now: Cell<u64>,
+    /// Room for an answer.
+    reply: Vec<u8>,
+}
+
+impl Node {
+    /// A node with a key of its own.
+    pub(super) fn new(key: u128) -> Self {
+        let page_size = PageSize::new(PAGE).expect("a page size");
+        let key = key.to_le_bytes();
+        let config = Config { pages: PAGES, page_size, seed: 1, key, recent_max: 70, spaces_max: 8 };
+        let (board, slow) = Board::with_regions(&config, REGION_PAGES * PAGE);
+        let memory = Bytes(RefCell::new(vec![vec![0; PAGE as usize]; PAGES as usize]));
+        let (now, reply) = (Cell::new(1000), vec![0; MESSAGE_BYTES_MAX]);
+        let (fast, extend) = (board.fast_path(), board.extend_path());
+        let mut node = Self { board, slow, fast, extend, memory, ring: Ring::default(), now, reply };
+        node.refill(RING_PAGES);
+        node
+    }
+
+    /// The node's clock. It goes on whenever somebody looks.
+    pub(super) fn now(&self) -> u64 {
+        self.now.set(self.now.get() + 1);
+        self.now.get()
+    }
+
+    pub(super) fn pass(&self, nanos: u64) {
+        self.now.set(self.now.get() + nanos);
+    }
+
+    /// Fills the ring up to so many pages.
+    pub(super) fn refill(&mut self, pages: usize) {
+        while self.ring.0.borrow().len() < pages.min(RING_PAGES)
+            && let Some(page) = self.slow.take_free_page(&mut Alone(&self.memory))
+        {
+            assert!(self.memory.is_zero(page), "a page is ready that is not zero");
+            self.ring.give_back(page);
+        }
+    }
+
+    /// The slow path, with what it needs of the shell.
+    pub(super) fn slow_path<T>(
+        &mut self,
+        work: impl FnOnce(&mut SlowPath, &mut Shell<'_, Bytes, Ring, Alone<'_>>) -> T,
+    ) -> T {
+        let mut upkeep = Alone(&self.memory);
+        let mut shell = Shell { memory: &self.memory, pages: &self.ring, upkeep: &mut upkeep };
+        work(&mut self.slow, &mut shell)
+    }
+
+    /// Seals a message and delivers it.
+    pub(super) fn send(&mut self, header: &Header, payload: &[u8]) -> Option<Answer> {
+        self.deliver(&[&header.seal(payload)[..], payload].concat(), MESSAGE_BYTES_MAX)
+    }
+
+    /// Delivers bytes as they arrive, with so many bytes of room for the answer.
+    pub(super) fn deliver(&mut self, bytes: &[u8], room: usize) -> Option<Answer> {
+        let message = split(bytes).ok()??;
+        let now = self.now();
+        let mut reply = std::mem::take(&mut self.reply);
+        let handled = self.handle(&message, now, &mut reply[..room.max(HEADER_BYTES)]);
+        self.reply = reply;
+        while self.slow.take_created().is_some() || self.slow.take_ended().is_some() {}
+        assert!(self.board.free_pages() <= PAGES);
+        let Handled::Reply(length) = handled else {
+            assert_eq!(handled, Handled::Dropped);
+            return None;
+        };
+        assert!(length <= room.max(HEADER_BYTES));
+        Some(check_answer(&message, now, &self.reply[..length]))
+    }
+
+    fn handle(&mut self, message: &Message<'_>, now: u64, reply: &mut [u8]) -> Handled {
+        let handled = self.fast.execute(message, now, &self.memory, &self.ring, reply);
+        if handled != Handled::Slow {
+            return handled;
+        }
+        match path_of(&message.header) {
+            Path::Extend => {
+                let slow = &self.slow;
+                let handled = self.extend.admit(message, now, |pid| slow.spaces().contains(&pid), reply);
+                if handled == Handled::Slow { self.call(message, now, reply) } else { handled }
+            }
+            _ => self.slow_path(|slow, shell| slow.execute(message, now, shell, reply)),
+        }
+    }
+
+    /// An offload that answers with its arguments. Its number says whether it may be called twice.
+    fn call(&mut self, message: &Message<'_>, now: u64, reply: &mut [u8]) -> Handled {
+        assert_eq!(message.verify(), Ok(()), "what arrived corrupted is not executed");
+        let effect = if message.header.address.is_multiple_of(2) { CallEffect::Once } else { CallEffect::Repeatable };
+        let result = if message.header.address < 4 { Ok(message.payload) } else { Err(ErrorCode::NoOffload) };
+        self.extend.answer(message, now, effect, result, reply)
+    }
+}
+
+/// An answer is one whole message, to this request.
+fn check_answer(message: &Message<'_>, now: u64, reply: &[u8]) -> Answer {
+    let answer = split(reply).expect("an answer is a message").expect("it is whole");
+    assert_eq!((answer.bytes(), answer.verify()), (reply.len(), Ok(())));
+    let (asked, header) = (&message.header, answer.header);
+    assert_eq!((header.direction, header.kind, header.time), (Direction::Answer, asked.kind, now));
+    assert_eq!((header.request_id, header.first_id), (asked.request_id, asked.first_id));
+    assert_eq!(asked.direction, Direction::Request, "only requests are answered");
+    if message.verify().is_err() {
+        assert_eq!(header.code, ErrorCode::Corrupt, "what arrived corrupted is refused");
+    }
+    Answer { header, payload: answer.payload.to_vec() }
+}
