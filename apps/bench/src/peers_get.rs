@@ -1,6 +1,6 @@
 //! `bench rread --peers`: reads of a remote address space beside GETs of Redis and of memcached.
 //!
-//! The same loop ([`crate::flow::drive`]) loads each in turn, over the same loopback, several rounds; medians count. The
+//! The same loop (`flow::drive`) loads each in turn, over the same loopback, several rounds; medians count. The
 //! peers get a plain blocking client that sends all requests which are due with one system call, and takes all replies
 //! that are there with another; the best that can be done for them.
 //!

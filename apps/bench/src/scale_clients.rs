@@ -4,7 +4,7 @@
 //! The clients of a run share one rate, so that the load on the machine is the same however many there are. All are
 //! started, get ready (each has its address space and its page, or the way to the one that all share), and begin together
 //! when their standard input ends. They report on one standard output that all have in common, in lines that are short
-//! enough to stay whole. [`client`] is what such a process does.
+//! enough to stay whole. `client` is what such a process does.
 
 mod client;
 

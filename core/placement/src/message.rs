@@ -349,7 +349,7 @@ pub enum Refusal {
         url: String,
     },
     /// No such node.
-    #[error("no memory node is named '{name}': `yonder controller --nodes` lists them")]
+    #[error("no memory node is named '{name}': `yonder controller nodes --at ADDRESS` lists them")]
     NoNode {
         /// What was asked for.
         name: String,

@@ -169,6 +169,12 @@ impl Lane {
         self.client.stats()
     }
 
+    /// Whether requests reached the node at the last poll.
+    #[must_use]
+    pub fn condition(&self) -> Condition {
+        self.condition
+    }
+
     /// What all lanes to the node know about it.
     #[must_use]
     pub fn standing(&self) -> &Arc<Standing> {

@@ -142,6 +142,13 @@ impl Cluster {
         Ok(is_elsewhere)
     }
 
+    /// Asks the next time where the region that has `address` is.
+    pub(super) fn forget(&self, address: u64) {
+        if let Ok(region) = self.region_of(address) {
+            self.regions.write().unwrap_or_else(PoisonError::into_inner).remove(&region);
+        }
+    }
+
     /// Regions to allocate `bytes` in, other than those in `avoid`.
     pub(super) fn place(&self, bytes: u64, avoid: &[u32]) -> Result<Vec<u32>, ClibError> {
         let placements = self.controller().place(self.pid, self.key, bytes, avoid)?;

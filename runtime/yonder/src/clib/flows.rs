@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use yonder_client::{Operation, OperationId, SubmitError};
 use yonder_fabric::FabricError;
-use yonder_fabric::lane::{Lane, NodeAddress, Standing};
+use yonder_fabric::lane::{Condition, Lane, NodeAddress, Standing};
 use yonder_placement::NodeId;
 use yonder_units::Nanos;
 use yonder_wire::Kind;
@@ -109,6 +109,16 @@ impl Flows {
         let (pid, capability) = (route.pid, route.capability);
         let operation = Operation { kind, pid, capability, address, length, body, deadline, token };
         self.flows[route.flow].lane.submit(&operation, now)
+    }
+
+    /// Gives up what was submitted by a route.
+    pub(super) fn cancel(&mut self, route: &Route, id: OperationId) {
+        self.flows[route.flow].lane.cancel(id);
+    }
+
+    /// Whether the node that a route leads to is out of reach.
+    pub(super) fn is_down(&self, route: &Route) -> bool {
+        self.flows[route.flow].lane.condition() == Condition::Down
     }
 
     /// All lanes.

@@ -25,6 +25,8 @@ const UNLOCKED: u64 = 0;
 const FENCE: u64 = u64::MAX - 1;
 /// Most asynchronous operations that wait to be sent with others. The first goes at once, so that the node has work.
 const UNSENT_MAX: usize = 16;
+/// How long a node may be out of reach until the controller is asked whether it still has an address.
+const DOWN_TIME_MAX: Nanos = 100_000_000;
 /// How often one operation is asked for again at another node.
 const MOVES_MAX: u32 = 16;
 
@@ -317,9 +319,16 @@ impl<B: Buffer> Thread<B> {
         loop {
             let route = self.flows.route(request.near)?;
             let outcome = self.perform_at(&route, request, slice.reborrow())?;
-            let (Outcome::Refused(code), Some(node)) = (outcome, route.node) else { return self.result(outcome) };
+            let Some(node) = route.node else { return self.result(outcome) };
             moves += 1;
-            if moves > MOVES_MAX || !self.has_moved(request.near, node, code)? {
+            let goes_on = moves <= MOVES_MAX
+                && match outcome {
+                    Outcome::Refused(code) => self.has_moved(request.near, node, code)?,
+                    // A node that has gone since may have executed it before: only what changes nothing is asked again.
+                    Outcome::TimedOut => self.is_elsewhere(request.near, node)? && request.kind == Kind::Read,
+                    _ => false,
+                };
+            if !goes_on {
                 return self.result(outcome);
             }
         }
@@ -328,8 +337,8 @@ impl<B: Buffer> Thread<B> {
     fn perform_at(&mut self, route: &Route, request: &Request<'_>, mut slice: Slice<'_>) -> Result<Outcome, ClibError> {
         let mut now = yonder_clock::now();
         let mut waited = Waited::new(self.process.config.spin);
-        self.submit(route, request, SYNCHRONOUS, now)?;
-        let mut ended = None;
+        let id = self.submit(route, request, SYNCHRONOUS, now)?;
+        let (mut ended, mut ask_at) = (None, now + DOWN_TIME_MAX);
         loop {
             self.poll(now, slice.reborrow(), &mut ended);
             if !self.moved.is_empty() {
@@ -338,9 +347,25 @@ impl<B: Buffer> Thread<B> {
             if let Some(outcome) = ended {
                 return Ok(outcome);
             }
+            if let Some(node) = route.node
+                && now >= ask_at
+            {
+                ask_at = now + DOWN_TIME_MAX;
+                // A node that was drained and has ended says nothing; the controller knows.
+                if self.flows.is_down(route) && self.is_elsewhere(request.near, node)? {
+                    self.flows.cancel(route, id);
+                    return Ok(Outcome::TimedOut);
+                }
+            }
             waited.wait(&mut self.flows);
             now = yonder_clock::now();
         }
+    }
+
+    /// Whether `address` is at another node than `node` now, as the controller says.
+    fn is_elsewhere(&self, address: u64, node: NodeId) -> Result<bool, ClibError> {
+        let Place::Cluster(cluster) = &self.process.place else { return Ok(false) };
+        cluster.is_elsewhere(cluster.region_of(address)?, node)
     }
 
     /// Whether a refusal with `code` by `node` means that `address` is at another node now, after waiting until it is
@@ -351,7 +376,7 @@ impl<B: Buffer> Thread<B> {
         match code {
             ErrorCode::Moved => Ok(cluster.relocate(region, node)?.is_some()),
             // A node that had the region some time ago does not know it any more.
-            ErrorCode::BadAddress | ErrorCode::BadCapability => cluster.is_elsewhere(region, node),
+            ErrorCode::BadAddress | ErrorCode::BadCapability => self.is_elsewhere(address, node),
             _ => Ok(false),
         }
     }
@@ -390,6 +415,12 @@ impl<B: Buffer> Thread<B> {
                     (FENCE, _) => {}
                     (token, Outcome::Refused(code)) if follows && may_have_moved(code) => {
                         self.moved.push((token as u32, code));
+                    }
+                    (token, Outcome::TimedOut) => {
+                        if let Place::Cluster(cluster) = &self.process.place {
+                            cluster.forget(self.table.asked(token as u32).0.address);
+                        }
+                        self.table.complete(&completion);
                     }
                     _ => self.table.complete(&completion),
                 }

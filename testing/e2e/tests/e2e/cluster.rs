@@ -270,3 +270,20 @@ fn what_a_controller_and_a_node_of_it_count_is_there_as_metrics() {
     let shown = look(&node.metrics_address().to_string());
     assert!(shown.contains("node controller connected"), "{shown}");
 }
+
+#[test]
+fn what_was_on_a_drained_node_is_found_after_the_node_has_ended() {
+    let cluster = Cluster::start();
+    let first = cluster.node("tcp");
+    let space = cluster.space();
+    let mut thread = space.thread().expect("the space can be used");
+    let parts = allocate(&mut thread);
+    write(&mut thread, &parts, 0);
+    let second = cluster.node("udp");
+    let ended = cluster.yonder.run(&["controller", "drain", &first.url("tcp"), "--at", &cluster.at()]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // The program has not touched anything since, so nobody has told it that regions have moved.
+    assert_eq!(first.stop().code, Some(0));
+    check(&mut thread, &parts, 0);
+    drop(second);
+}
