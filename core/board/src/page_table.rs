@@ -178,7 +178,13 @@ impl PageTable {
         let bucket = &self.buckets[number];
         let index = bucket.tags.iter().position(|found| found.load(Ordering::Acquire) == tag)?;
         let slot = Slot { bucket: number as u32, slot: index as u8 };
-        match Entry::from_bits(bucket.entries[index].load(Ordering::Acquire)) {
+        let entry = bucket.entries[index].load(Ordering::Acquire);
+        // A page that was removed before this visit began keeps its tag until it is forgotten, which may happen between the
+        // two loads; then the entry is already that of another page, and the tag is no longer this one.
+        if bucket.tags[index].load(Ordering::Acquire) != tag {
+            return None;
+        }
+        match Entry::from_bits(entry) {
             Entry::Free => None,
             Entry::Page { service: Service::Moving, .. } => Some(Lookup::Moving),
             Entry::Page { permission, memory: None, .. } => Some(Lookup::Reserved(slot, permission)),
