@@ -25,6 +25,7 @@ mod access;
 mod address;
 mod adoption;
 mod allocator;
+mod atomic;
 mod board;
 mod capability;
 mod extend_path;

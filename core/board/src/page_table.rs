@@ -6,14 +6,14 @@
 //!
 //! Who touches what: the allocator alone inserts and removes, under `&mut` of itself; any thread looks up, maps, and reads.
 //! An entry changes by compare-and-swap in one transition function. A removed page keeps its tag until
-//! [`PageTable::forget`], which the owner calls when no thread can still be looking at the slot.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! [`PageTable::forget`], which the owner calls when nobody can still be using the page. A visit that begins after that wait may
+//! find the tag all the same, so a lookup looks at the tag again after the entry.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use yonder_wire::Permission;
 
 use crate::address::{PhysicalPage, Pid, VirtualPage};
+use crate::atomic::{AtomicU64, Ordering};
 
 /// Slots of a bucket: tags and entries fill two cache lines.
 pub(crate) const SLOTS_PER_BUCKET: usize = 8;
@@ -38,6 +38,8 @@ struct Bucket {
     entries: [AtomicU64; SLOTS_PER_BUCKET],
 }
 
+// A word of a model is more than its bits.
+#[cfg(not(yonder_loom))]
 const _: () = assert!(size_of::<Bucket>() == 128, "a bucket is two cache lines");
 
 /// Where a page's entry is. Valid until the page is removed and forgotten.
@@ -294,7 +296,7 @@ fn tag(pid: Pid, page: VirtualPage) -> u64 {
     (u64::from(pid.get()) << 32) | u64::from(page.0)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(yonder_loom)))]
 mod tests {
     use super::*;
 
@@ -394,5 +396,60 @@ mod tests {
         table.insert(PID, PAGE, Permission::Read, Service::Open);
         let Some(Lookup::Reserved(slot, _)) = table.look_up(PID, PAGE) else { panic!() };
         table.forget(slot);
+    }
+}
+
+#[cfg(all(test, yonder_loom))]
+mod model {
+    use loom::sync::Arc;
+
+    use super::*;
+
+    const PAGE: VirtualPage = VirtualPage(1);
+    const FIRST: Pid = Pid::new(7).unwrap();
+    const SECOND: Pid = Pid::new(8).unwrap();
+
+    /// A page was removed and waited for. A lookup of it that begins now finds nothing, while its slot becomes that of another
+    /// page, which gets memory.
+    #[test]
+    fn a_removed_page_is_never_taken_for_the_one_that_gets_its_slot() {
+        loom::model(|| {
+            let table = PageTable::new(1, 1);
+            table.insert(FIRST, PAGE, Permission::ReadWrite, Service::Open);
+            let (slot, _) = table.remove(FIRST, PAGE);
+            let table = Arc::new(table);
+            let visitor = {
+                let table = Arc::clone(&table);
+                loom::thread::spawn(move || {
+                    assert_eq!(table.look_up(FIRST, PAGE), None, "another page's memory is used")
+                })
+            };
+            table.forget(slot);
+            table.insert(SECOND, PAGE, Permission::ReadWrite, Service::Open);
+            table.map(slot, PhysicalPage(5)).unwrap();
+            visitor.join().unwrap();
+        });
+    }
+
+    /// Of two first writers one gives the page its memory, and both use it.
+    #[test]
+    fn two_first_writers_use_one_page() {
+        loom::model(|| {
+            let table = PageTable::new(1, 1);
+            table.insert(FIRST, PAGE, Permission::ReadWrite, Service::Open);
+            let table = Arc::new(table);
+            let write = |table: &PageTable, own: u32| {
+                let Some(Lookup::Reserved(slot, _)) = table.look_up(FIRST, PAGE) else { return None };
+                Some(table.map(slot, PhysicalPage(own)).map_or_else(|other| other.unwrap(), |()| PhysicalPage(own)))
+            };
+            let other = {
+                let table = Arc::clone(&table);
+                loom::thread::spawn(move || write(&table, 1))
+            };
+            let mine = write(&table, 2);
+            let others = other.join().unwrap();
+            let Some(Lookup::Mapped(_, _, page)) = table.look_up(FIRST, PAGE) else { panic!("nobody mapped it") };
+            assert!([mine, others].into_iter().flatten().all(|used| used == page), "{mine:?} {others:?} {page:?}");
+        });
     }
 }

@@ -258,11 +258,6 @@ impl SlowPath {
         self.pool.clean(&mut self.allocator, upkeep)
     }
 
-    /// Takes a page back that [`SlowPath::take_free_page`] gave and nobody wrote.
-    pub fn give_free_page_back(&mut self, page: PhysicalPage) {
-        self.pool.give_back(page);
-    }
-
     /// Memory for `pages` pages, all or none: the pool's first, then the data threads'.
     pub(crate) fn take_pages<M, P: PageSource, U: Upkeep>(
         &mut self,

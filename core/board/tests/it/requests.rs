@@ -1,6 +1,6 @@
 //! A test for each rule of requests.
 
-use yonder_board::{CallEffect, Config, Handled, PageSize, Path, Pid, path_of};
+use yonder_board::{CallEffect, Config, Handled, PageSize, PageSource, Path, Pid, path_of};
 use yonder_wire::{
     AllocateRequest, AtomicOperation, Backing, Body, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX, NodeStatus,
     PAYLOAD_BYTES_MAX, Permission, Rights, Translation, split,
@@ -269,8 +269,7 @@ fn memory_is_used_again_only_after_the_data_threads_were_quiet_and_zeroed() {
     assert_eq!(world.upkeep.asked, [Asked::Quiet, Asked::Zero(page)]);
     assert!(world.memory.page(page).iter().all(|byte| *byte == 0), "old bytes");
     assert_eq!(world.slow.take_free_page(&mut world.upkeep), None);
-    world.slow.give_free_page_back(page);
-    world.refill(1);
+    PageSource::give_back(&world.ring, page);
     let (address, _) = world.allocate(space, &SOMEWHERE).unwrap();
     world.write(space, address, &[7; 64]).unwrap();
     world.upkeep.asked.clear();
