@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use yonder_wire::{BufferFull, Direction, Header, Kind, MESSAGE_BYTES_MAX, MessageBuffer};
+use yonder_wire::{Direction, Header, Kind, MESSAGE_BYTES_MAX, MessageBuffer};
 
 use crate::script::Step;
 use crate::{Target, Trail};
@@ -13,8 +13,8 @@ use crate::{Target, Trail};
 const STEP_BYTES: usize = 8;
 pub(crate) const TARGET: Target = Target { name: "stream", step_bytes: STEP_BYTES, bytes_max: 200 * STEP_BYTES, run };
 
-/// Bytes of the sending end's buffer: some messages do not fit.
-const SENDER_BYTES: usize = 3000;
+/// Bytes that may be pending at the sending end for another message to be composed.
+const PENDING_BYTES: usize = 3000;
 /// Most payload bytes of a message here.
 const PAYLOAD_BYTES: u64 = 1500;
 
@@ -22,7 +22,7 @@ const KINDS: [Kind; 5] = [Kind::Ping, Kind::Write, Kind::Read, Kind::Call, Kind:
 
 fn run(data: &[u8], trail: &mut Trail) {
     let mut line = Line {
-        sender: MessageBuffer::new(SENDER_BYTES),
+        sender: MessageBuffer::new(MESSAGE_BYTES_MAX + PENDING_BYTES),
         receiver: MessageBuffer::new(MESSAGE_BYTES_MAX + 100),
         on_the_way: VecDeque::new(),
         expected: VecDeque::new(),
@@ -37,7 +37,7 @@ fn run(data: &[u8], trail: &mut Trail) {
             3..5 => line.send(step.below(4000) as usize),
             5..7 => line.receive(1 + step.below(4000) as usize),
             _ if step.once_in(4) => line.disturb(step.rest()),
-            _ => line.compose_by_hand(&mut step),
+            _ => line.compose(&mut step),
         }
         line.read(trail);
     }
@@ -76,26 +76,16 @@ impl Line {
 
     fn compose(&mut self, step: &mut Step<'_>) {
         let (header, payload) = self.message(step);
-        let (before, fits) = (self.sender.pending().to_vec(), self.sender.fits(payload.len()));
-        let composed = self.sender.compose(&header, |into| into.copy_from_slice(&payload));
-        assert_eq!(composed.is_ok(), fits);
-        match composed {
-            Ok(()) => self.expected.push_back((header, payload)),
-            Err(BufferFull) => assert_eq!(self.sender.pending(), before, "what does not fit leaves no trace"),
-        }
-    }
-
-    /// Composes as a node does, in room that it asks for; the sender's buffer is too small for that, the receiver's is not.
-    fn compose_by_hand(&mut self, step: &mut Step<'_>) {
-        assert!(self.sender.room_for_message().is_none());
-        let (header, payload) = self.message(step);
-        let sealed = [&header.seal(&payload)[..], &payload].concat();
-        if !self.receiver.is_empty() || !self.on_the_way.is_empty() || !self.sender.is_empty() {
+        let before = self.sender.pending().to_vec();
+        let Some(room) = self.sender.room_for_message() else {
+            assert!(before.len() > PENDING_BYTES, "there is room for any message");
+            assert_eq!(self.sender.pending(), before, "what does not fit leaves no trace");
             return;
-        }
-        let room = self.receiver.room_for_message().expect("an empty buffer has room for any message");
+        };
+        assert_eq!((room.len(), before.len() <= PENDING_BYTES), (MESSAGE_BYTES_MAX, true));
+        let sealed = [&header.seal(&payload)[..], &payload].concat();
         room[..sealed.len()].copy_from_slice(&sealed);
-        self.receiver.composed(sealed.len());
+        self.sender.composed(sealed.len());
         self.expected.push_back((header, payload));
     }
 

@@ -99,6 +99,12 @@ impl Child {
         Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
     }
 
+    /// CPU time that those of its threads have used which are there, to the nanosecond; none where the kernel does not tell.
+    pub(crate) fn threads_cpu_time(&self) -> Option<Duration> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).ok()?;
+        threads.filter_map(Result::ok).map(|thread| run_time(&thread.path())).sum()
+    }
+
     /// What it holds in memory.
     pub(crate) fn resident(&self) -> Result<Resident, BenchError> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
@@ -199,6 +205,12 @@ pub(crate) fn own_cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// How long a thread has run, by its folder in `/proc`; none where the kernel does not tell.
+pub(crate) fn run_time(task: &Path) -> Option<Duration> {
+    let text = std::fs::read_to_string(task.join("schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+}
+
 /// User and system time in a line of `/proc/PID/stat`, in ticks.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     const USER: usize = 11;
@@ -244,6 +256,10 @@ mod tests {
         let mut child = Child::start(Command::new("sleep").arg("600"), "sleep").unwrap();
         assert!(child.is_running());
         assert!(child.cpu_time().unwrap() < Duration::from_secs(1));
+        match child.threads_cpu_time() {
+            Some(time) => assert!(time > Duration::ZERO && time < Duration::from_secs(1), "{time:?}"),
+            None => println!("SKIP: this kernel does not tell how long a thread ran"),
+        }
         let path = format!("/proc/{}", child.process.id());
         assert!(Path::new(&path).exists());
         drop(child);

@@ -31,7 +31,7 @@ pub mod switch;
 mod target;
 
 pub use children::Launch;
-pub use target::{NodeChoice, NodePolling, NodeTask, Target, Transport};
+pub use target::{NodeChoice, NodeTask, Target, Transport};
 
 /// Why a benchmark could not run.
 #[derive(Debug, thiserror::Error)]

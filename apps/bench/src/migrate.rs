@@ -24,6 +24,8 @@ use crate::BenchError;
 
 /// How long anything that the controller does may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Parts of the time from the first operation to the last in which operations are counted.
+const PARTS: usize = 200;
 /// Memory of a node, as a multiple of what is moved.
 const ROOM: u64 = 2;
 
@@ -71,6 +73,16 @@ pub struct MigrateResult {
     pub p99_us: f64,
     /// 99.9th percentile before the drain.
     pub p999_us: f64,
+    /// When the drain was ordered, in seconds from the beginning of the measurement ...
+    pub drain_began_s: f64,
+    /// ... and when the node was empty.
+    pub drain_ended_s: f64,
+    /// Of each region's client the longest operation during the drain, the shortest of them first.
+    pub pauses: Vec<Pause>,
+    /// Seconds in which operations were counted, for `ops_per_s_over_time`.
+    pub part_seconds: f64,
+    /// Operations per second that ended in each part of the time, before, during and after the drain.
+    pub ops_per_s_over_time: Vec<f64>,
     /// Pages that were checked at the end.
     pub pages_checked: u64,
     /// Always 0: nothing is paged.
@@ -83,6 +95,17 @@ pub struct MigrateResult {
     pub written_bytes: u64,
     /// Always 0: an error ends the run.
     pub errors: u64,
+}
+
+/// The longest operation of a region's client during the drain, in seconds from the beginning of the measurement.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Pause {
+    /// The region, by its number.
+    pub region: usize,
+    /// When it began.
+    pub began_s: f64,
+    /// When it ended.
+    pub ended_s: f64,
 }
 
 /// What is told while it goes on.
@@ -228,7 +251,7 @@ pub fn run(settings: &Settings, progress: &dyn Progress) -> Result<MigrateResult
         pause(duration);
         Ok(())
     })?;
-    let drain_seconds = (during.seconds - duration.as_secs_f64()).max(0.0);
+    let drain_seconds = (during.seconds() - duration.as_secs_f64()).max(0.0);
     progress.stage("checking");
     for client in &mut clients {
         (0..client.versions.len()).try_for_each(|page| client.check(page))?;
@@ -237,6 +260,7 @@ pub fn run(settings: &Settings, progress: &dyn Progress) -> Result<MigrateResult
     let stats = cluster.nodes[0].stats();
     let mut result = summary(settings, &before, &during);
     (result.drain_seconds, result.pages_checked) = (drain_seconds, pages_checked);
+    result.drain_ended_s = result.drain_began_s + drain_seconds;
     (result.moved_bytes, result.held_up_max_us) = (stats.moved_bytes, stats.longest_move_pause_ns as f64 / 1e3);
     drop(clients);
     drop(process);
@@ -245,13 +269,20 @@ pub fn run(settings: &Settings, progress: &dyn Progress) -> Result<MigrateResult
 
 /// What the clients did while something else happened.
 struct Phase {
-    seconds: f64,
+    began: Nanos,
+    ended: Nanos,
     of_clients: Vec<Vec<Done>>,
+}
+
+impl Phase {
+    fn seconds(&self) -> f64 {
+        (self.ended - self.began) as f64 / 1e9
+    }
 }
 
 fn measured(clients: &mut [Client], happens: impl FnOnce() -> Result<(), BenchError>) -> Result<Phase, BenchError> {
     let stop = AtomicBool::new(false);
-    let start = yonder::clock::now();
+    let began = yonder::clock::now();
     let of_clients = thread::scope(|scope| {
         let working: Vec<_> = clients.iter_mut().map(|client| scope.spawn(|| client.work(&stop))).collect();
         let happened = happens();
@@ -260,7 +291,7 @@ fn measured(clients: &mut [Client], happens: impl FnOnce() -> Result<(), BenchEr
         let done = done.collect::<Result<Vec<_>, _>>();
         happened.and(done)
     })?;
-    Ok(Phase { seconds: (yonder::clock::now() - start) as f64 / 1e9, of_clients })
+    Ok(Phase { began, ended: yonder::clock::now(), of_clients })
 }
 
 /// Waits for a time that is measured.
@@ -279,7 +310,14 @@ fn summary(settings: &Settings, before: &Phase, during: &Phase) -> MigrateResult
     pauses.sort_by_key(|(_, done)| done.ended - done.began);
     let pause_us = |at: usize| pauses.get(at).map_or(0.0, |(_, done)| (done.ended - done.began) as f64 / 1e3);
     let operations = |phase: &Phase| phase.of_clients.iter().map(Vec::len).sum::<usize>() as f64;
-    let ops_per_s = operations(before) / before.seconds;
+    let ops_per_s = operations(before) / before.seconds();
+    let seconds = |time: Nanos| time.saturating_sub(before.began) as f64 / 1e9;
+    let pause = |(region, done): &(usize, Done)| Pause {
+        region: *region,
+        began_s: seconds(done.began),
+        ended_s: seconds(done.ended),
+    };
+    let (part_seconds, ops_per_s_over_time) = over_time(before, during);
     let ops = |phase: &Phase| phase.of_clients.iter().map(Vec::len).sum::<usize>() as u64;
     let half_bytes = (ops(before) + ops(during)) / 2 * PAGE_BYTES as u64;
     MigrateResult {
@@ -298,6 +336,11 @@ fn summary(settings: &Settings, before: &Phase, during: &Phase) -> MigrateResult
         p50_us: latency.percentile_us(50.0),
         p99_us: latency.percentile_us(99.0),
         p999_us: latency.percentile_us(99.9),
+        drain_began_s: seconds(during.began),
+        drain_ended_s: 0.0,
+        pauses: pauses.iter().map(pause).collect(),
+        part_seconds,
+        ops_per_s_over_time,
         pages_checked: 0,
         major_faults: 0,
         minor_faults: 0,
@@ -305,6 +348,19 @@ fn summary(settings: &Settings, before: &Phase, during: &Phase) -> MigrateResult
         written_bytes: half_bytes,
         errors: 0,
     }
+}
+
+/// Operations per second that ended in each part of the time of both phases, and how long a part is.
+fn over_time(before: &Phase, during: &Phase) -> (f64, Vec<f64>) {
+    let nanos = during.ended - before.began;
+    let part_seconds = nanos as f64 / 1e9 / PARTS as f64;
+    let mut counts = vec![0u64; PARTS];
+    for done in before.of_clients.iter().chain(&during.of_clients).flatten() {
+        let part = (done.ended - before.began) as u128 * PARTS as u128 / u128::from(nanos.max(1));
+        // What ended last ended at the end.
+        counts[(part as usize).min(PARTS - 1)] += 1;
+    }
+    (part_seconds, counts.into_iter().map(|count| count as f64 / part_seconds).collect())
 }
 
 /// Operations per second of one client during the longest pauses of the others.
@@ -341,6 +397,32 @@ mod tests {
         assert_eq!((result.regions, result.pages_checked, result.errors), (3, 768, 0));
         assert!(result.moved_bytes >= 3 << 20, "{result:?}");
         assert!(result.pause_max_us > 0.0 && result.ops_per_s > 0.0, "{result:?}");
+        let end_s = result.part_seconds * PARTS as f64;
+        assert!(result.drain_began_s >= 0.1 && result.drain_ended_s >= result.drain_began_s, "{result:?}");
+        assert_eq!(result.pauses.len(), 3);
+        for pause in &result.pauses {
+            assert!(result.drain_began_s <= pause.began_s && pause.began_s < pause.ended_s, "{result:?}");
+            assert!(pause.ended_s <= end_s, "{result:?}");
+        }
+        let longest = result.pauses.last().map(|pause| (pause.ended_s - pause.began_s) * 1e6);
+        assert!(longest.is_some_and(|longest| (longest - result.pause_max_us).abs() < 1.0), "{result:?}");
+        // Every operation is in one part, and each moves a page.
+        let operations = result.ops_per_s_over_time.iter().sum::<f64>() * result.part_seconds;
+        let moved = (result.fetched_bytes + result.written_bytes) as f64 / PAGE_BYTES as f64;
+        assert!((operations - moved).abs() < 2.0, "{operations} operations, {moved} pages: {result:?}");
+    }
+
+    #[test]
+    fn operations_are_counted_when_they_end() {
+        let done = |began, ended| Done { began, ended };
+        let phase = |began, ended, of_client: &[Done]| Phase { began, ended, of_clients: vec![of_client.to_vec()] };
+        let second = 1_000_000_000;
+        let before = phase(second, 2 * second, &[done(second, second), done(second, 2 * second - 1)]);
+        let during = phase(2 * second, 3 * second, &[done(2 * second, 3 * second)]);
+        let (part_seconds, over_time) = over_time(&before, &during);
+        assert_eq!(part_seconds, 0.01);
+        let some: Vec<_> = over_time.iter().enumerate().filter(|(_, ops)| **ops > 0.0).collect();
+        assert_eq!(some, [(0, &100.0), (99, &100.0), (199, &100.0)]);
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl Comparison {
         let depth_max = self.settings.depths.iter().copied().max().unwrap_or(1);
         let mut peers = Vec::new();
         for server in &mut self.servers {
-            let mut flow = server.connect(bytes, depth_max)?;
+            let mut flow = server.connect(bytes, depth_max, self.settings.spin)?;
             flow.fill(count)?;
             peers.push(flow);
         }
@@ -319,7 +319,7 @@ mod tests {
             sizes: vec![100, 20_000],
             depths: vec![4],
             rounds: 2,
-            spin: Duration::ZERO,
+            spin: Duration::from_micros(50),
             duration: Duration::from_millis(20),
         };
         let mut comparison = Comparison::prepare(&settings, &NoLaunch).unwrap();

@@ -177,7 +177,7 @@ pub fn latency(settings: &Settings, launch: &dyn Launch) -> Result<Vec<AllocResu
 pub fn fill_node(settings: &Settings, launch: &dyn Launch) -> Result<Vec<AllocResult>, BenchError> {
     let choice = match &settings.node {
         // A node that is there is not ours to fill.
-        NodeChoice::At(_) => NodeChoice::Started(crate::target::Transport::Udp, crate::target::NodePolling::Sleep),
+        NodeChoice::At(_) => NodeChoice::Started(crate::target::Transport::Udp, yonder_node::Polling::default()),
         started @ NodeChoice::Started(..) => started.clone(),
     };
     let memory = u64::from(settings.node_pages) * FILLED_PAGE_BYTES;

@@ -319,7 +319,7 @@ mod tests {
             throughput_bytes: 4096,
             clients: vec![2],
             depths: vec![1, 8],
-            spin: Duration::ZERO,
+            spin: Duration::from_micros(50),
             duration: Duration::from_millis(20),
         }
     }

@@ -5,9 +5,14 @@
 //! started, get ready (each has its address space and its page, or the way to the one that all share), and begin together
 //! when their standard input ends. They report on one standard output that all have in common, in lines that are short
 //! enough to stay whole. `client` is what such a process does.
+//!
+//! A process that sleeps most of the time finds caches cold and is woken late, the more so the more there are. `echo` shows
+//! how late: the same processes at the same pace, with a plain datagram that a plain thread sends back.
 
 mod client;
+mod echo;
 
+use std::collections::HashMap;
 use std::io::PipeWriter;
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -15,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use yonder::clib::{Permission, Process, Rights, Ticket};
-use yonder_load::LatencyRecorder;
+use yonder_load::{LatencyRecorder, LatencySummary};
 
 use crate::BenchError;
 use crate::children::{Child, Launch, NodeChild, Resident, lines_of};
@@ -23,12 +28,14 @@ use crate::target::{NodeChoice, Target};
 
 pub use client::run as run_client;
 use client::{PAGE_BYTES, Report};
+use echo::EchoServer;
 
 /// How long all clients of a run may take to get ready, or to end after their time.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Pause between two looks whether a client has died.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
-/// Time between the beginning and the first read, and what each client adds: all wake at once, and that must be over.
+/// Time between the beginning and the first read that counts, and what each client adds: all wake at once, and that must
+/// be over. Besides there is a period, so that every client has made a read at its pace before.
 const SETTLE: Duration = Duration::from_millis(50);
 const SETTLE_PER_CLIENT: Duration = Duration::from_millis(1);
 /// Node pages for each client: its own, and room so that allocations are easy.
@@ -43,6 +50,8 @@ pub enum Spaces {
     Own,
     /// All use one, and the same page.
     Shared,
+    /// None: datagrams that a thread of the benchmark sends back as they are, to compare.
+    Echo,
 }
 
 /// Settings of a run.
@@ -63,7 +72,7 @@ pub struct Settings {
 /// What one client process does.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClientTask {
-    /// The node.
+    /// The node, or the echo that is asked in its place.
     pub node: String,
     /// The address space that all share, and where its page is; none if the client makes one of its own.
     pub shared: Option<(Ticket, u64)>,
@@ -71,10 +80,21 @@ pub struct ClientTask {
     pub read_bytes: usize,
     /// Time from one read to the next.
     pub period: Duration,
-    /// When the first read is due, after the beginning.
+    /// When the first read that counts is due, after the beginning. As long passes between the last and the end.
     pub first: Duration,
     /// Until when reads are made, after the beginning.
     pub duration: Duration,
+}
+
+impl ClientTask {
+    /// Time before the first read that counts in which reads are made at the same pace: whole periods in the half of it
+    /// that is farther from the beginning, and one if it can be.
+    fn unmeasured(&self) -> Duration {
+        let period = self.period.as_nanos().max(1);
+        let periods = (self.first.as_nanos() / 2 / period).max(1);
+        let time = self.period * u32::try_from(periods).unwrap_or(u32::MAX);
+        if time <= self.first { time } else { Duration::ZERO }
+    }
 }
 
 /// One number of clients; the fields are a contract with scripts.
@@ -84,7 +104,7 @@ pub struct ClientsResult {
     pub bench: &'static str,
     /// The node's URL.
     pub node: String,
-    /// `own` or `shared`.
+    /// `own` or `shared`; `echo` for the same processes without a node.
     pub spaces: Spaces,
     /// Client processes.
     pub clients: usize,
@@ -102,7 +122,17 @@ pub struct ClientsResult {
     pub p99_us: f64,
     /// 99.9th percentile.
     pub p999_us: f64,
-    /// The node's own memory while all clients are there, in bytes; absent, as the next ones, for a node that was there.
+    /// Median latency, as a multiple of the echo's with as many processes; absent for the echo itself.
+    pub p50_ratio_to_echo: Option<f64>,
+    /// The same of the 99th percentile.
+    pub p99_ratio_to_echo: Option<f64>,
+    /// The same of the 99.9th percentile.
+    pub p999_ratio_to_echo: Option<f64>,
+    /// CPU time of the node for each read while measuring, or of the echo's thread for each datagram, in microseconds; absent
+    /// where the kernel does not tell.
+    pub node_cpu_us_per_op: Option<f64>,
+    /// The node's own memory while all clients are there, in bytes; absent, as the next ones, for a node that was there
+    /// and for the echo.
     pub node_private_bytes: Option<u64>,
     /// Memory of the node that clients use.
     pub node_lent_bytes: Option<u64>,
@@ -132,6 +162,9 @@ pub struct Bench<'a> {
     _process: Process,
     target: Target,
     shared: (Ticket, u64),
+    echo: EchoServer,
+    /// What the echo took, by the number of clients.
+    echoed: HashMap<usize, LatencySummary>,
 }
 
 /// Client processes, their way to begin, and their lines.
@@ -139,6 +172,15 @@ struct Clients {
     children: Vec<Child>,
     begin: Option<PipeWriter>,
     lines: Receiver<String>,
+}
+
+/// What the clients of a run have measured, and what it cost the other side.
+#[derive(Debug)]
+struct Measured {
+    latency: LatencyRecorder,
+    errors: u64,
+    /// CPU time while it was measured.
+    cpu: Option<Duration>,
 }
 
 /// The node's memory at some moment.
@@ -164,32 +206,44 @@ impl<'a> Bench<'a> {
         let address = thread.ralloc(PAGE_BYTES, Permission::ReadWrite)?;
         client::prepare_page(&mut thread, address)?;
         let shared = (process.ticket(Rights::Read)?, address);
-        Ok(Self { settings: settings.clone(), launch, _process: process, target, shared })
+        let (echo, echoed) = (EchoServer::start()?, HashMap::new());
+        Ok(Self { settings: settings.clone(), launch, _process: process, target, shared, echo, echoed })
     }
 
-    /// Runs `clients` processes.
-    pub fn run(&self, clients: usize, spaces: Spaces) -> Result<ClientsResult, BenchError> {
-        let before = self.node_memory()?;
+    /// Runs `clients` processes. The echo with as many comes first, for others to be compared with it.
+    pub fn run(&mut self, clients: usize, spaces: Spaces) -> Result<ClientsResult, BenchError> {
+        let before = self.node_memory(spaces)?;
         let mut running = self.start(clients, spaces)?;
         running.wait_until_ready()?;
-        let during = self.node_memory()?;
-        let latency = running.measure(settle(clients) + self.settings.duration)?;
-        self.result(clients, spaces, before.zip(during), latency)
+        let during = self.node_memory(spaces)?;
+        let settle = settle(clients, self.period(clients));
+        let measured = running.measure(settle, self.settings.duration, &|| self.server_cpu_time(spaces))?;
+        let summary = measured.latency.summary();
+        if spaces == Spaces::Echo {
+            self.echoed.insert(clients, summary);
+        }
+        Ok(self.result(clients, spaces, before.zip(during), (&summary, &measured)))
+    }
+
+    /// Time from one read of a client to the next.
+    fn period(&self, clients: usize) -> Duration {
+        Duration::from_secs_f64(clients as f64 / self.settings.rate)
     }
 
     fn start(&self, clients: usize, spaces: Spaces) -> Result<Clients, BenchError> {
         let (wait, begin) = std::io::pipe()?;
         let (read, write) = std::io::pipe()?;
-        let period = Duration::from_secs_f64(clients as f64 / self.settings.rate);
+        let period = self.period(clients);
+        let settle = settle(clients, period);
         let mut running = Clients { children: Vec::with_capacity(clients), begin: Some(begin), lines: lines_of(read)? };
         for number in 0..clients {
             let task = ClientTask {
-                node: self.target.url().to_owned(),
+                node: self.url(spaces),
                 shared: (spaces == Spaces::Shared).then_some(self.shared),
                 read_bytes: self.settings.read_bytes,
                 period,
-                first: settle(clients) + period.mul_f64(number as f64 / clients as f64),
-                duration: settle(clients) + self.settings.duration,
+                first: settle + period.mul_f64(number as f64 / clients as f64),
+                duration: settle + self.settings.duration,
             };
             let mut command = self.launch.client(&task);
             command.stdin(Stdio::from(wait.try_clone()?)).stdout(Stdio::from(write.try_clone()?));
@@ -198,11 +252,20 @@ impl<'a> Bench<'a> {
         Ok(running)
     }
 
-    fn node_memory(&self) -> Result<Option<NodeMemory>, BenchError> {
+    fn url(&self, spaces: Spaces) -> String {
+        if spaces == Spaces::Echo { self.echo.url() } else { self.target.url().to_owned() }
+    }
+
+    /// CPU time that whoever answers has used until now.
+    fn server_cpu_time(&self, spaces: Spaces) -> Option<Duration> {
+        if spaces == Spaces::Echo { self.echo.cpu_time() } else { self.target.node.as_ref()?.child.threads_cpu_time() }
+    }
+
+    fn node_memory(&self, spaces: Spaces) -> Result<Option<NodeMemory>, BenchError> {
         let memory = |node: &NodeChild| {
             Ok::<_, BenchError>(NodeMemory { resident: node.child.resident()?, own_bytes: node.own_bytes()? })
         };
-        self.target.node.as_ref().map(memory).transpose()
+        self.target.node.as_ref().filter(|_| spaces != Spaces::Echo).map(memory).transpose()
     }
 
     fn result(
@@ -210,16 +273,19 @@ impl<'a> Bench<'a> {
         clients: usize,
         spaces: Spaces,
         memory: Option<(NodeMemory, NodeMemory)>,
-        (latency, errors): (LatencyRecorder, u64),
-    ) -> Result<ClientsResult, BenchError> {
-        let summary = latency.summary();
+        (summary, measured): (&LatencySummary, &Measured),
+    ) -> ClientsResult {
         let seconds = self.settings.duration.as_secs_f64();
         let growth = |value: fn(&NodeMemory) -> u64| {
             memory.map(|(before, during)| (value(&during) as f64 - value(&before) as f64) / clients as f64)
         };
-        Ok(ClientsResult {
+        let echoed = self.echoed.get(&clients).filter(|_| spaces != Spaces::Echo);
+        let ratio = |value: fn(&LatencySummary) -> f64| {
+            echoed.filter(|echo| value(echo) > 0.0).map(|echo| value(summary) / value(echo))
+        };
+        ClientsResult {
             bench: "scale-clients",
-            node: self.target.url().to_owned(),
+            node: self.url(spaces),
             spaces,
             clients,
             offered_per_s: self.settings.rate,
@@ -229,6 +295,10 @@ impl<'a> Bench<'a> {
             p50_us: summary.p50_us,
             p99_us: summary.p99_us,
             p999_us: summary.p999_us,
+            p50_ratio_to_echo: ratio(|latency| latency.p50_us),
+            p99_ratio_to_echo: ratio(|latency| latency.p99_us),
+            p999_ratio_to_echo: ratio(|latency| latency.p999_us),
+            node_cpu_us_per_op: measured.cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / summary.count.max(1) as f64),
             node_private_bytes: memory.map(|(_, during)| during.resident.private),
             node_lent_bytes: memory.map(|(_, during)| during.resident.shared),
             node_own_bytes: memory.map(|(_, during)| during.own_bytes),
@@ -238,14 +308,14 @@ impl<'a> Bench<'a> {
             minor_faults: 0,
             fetched_bytes: summary.count * self.settings.read_bytes as u64,
             written_bytes: 0,
-            errors,
-        })
+            errors: measured.errors,
+        }
     }
 }
 
-/// Time from the beginning until the first read is due.
-fn settle(clients: usize) -> Duration {
-    SETTLE + SETTLE_PER_CLIENT * clients as u32
+/// Time from the beginning until the first read that counts is due.
+fn settle(clients: usize, period: Duration) -> Duration {
+    SETTLE + SETTLE_PER_CLIENT * clients as u32 + period
 }
 
 impl Clients {
@@ -263,22 +333,33 @@ impl Clients {
         Ok(())
     }
 
-    /// Lets all begin, and collects what they have measured: the latencies, and how many reads have failed.
-    fn measure(&mut self, duration: Duration) -> Result<(LatencyRecorder, u64), BenchError> {
+    /// Lets all begin, and collects what they have measured. `cpu_time` tells what the other side has used until now.
+    fn measure(
+        &mut self,
+        settle: Duration,
+        duration: Duration,
+        cpu_time: &dyn Fn() -> Option<Duration>,
+    ) -> Result<Measured, BenchError> {
         self.begin = None;
-        let give_up = Instant::now() + duration + PATIENCE;
-        let (mut latency, mut errors, mut ended) = (LatencyRecorder::new(), 0, 0);
+        let begin = Instant::now();
+        std::thread::sleep(settle);
+        let before = cpu_time();
+        std::thread::sleep((begin + settle + duration).saturating_duration_since(Instant::now()));
+        let cpu = cpu_time().zip(before).map(|(after, before)| after.saturating_sub(before));
+        let give_up = Instant::now() + settle + PATIENCE;
+        let mut measured = Measured { latency: LatencyRecorder::new(), errors: 0, cpu };
+        let mut ended = 0;
         while ended < self.children.len() {
             match self.next_report(give_up)? {
-                Report::Latencies(some) => some.into_iter().for_each(|took| latency.record(took)),
+                Report::Latencies(some) => some.into_iter().for_each(|took| measured.latency.record(took)),
                 Report::Done(failed) => {
-                    errors += failed;
+                    measured.errors += failed;
                     ended += 1;
                 }
                 Report::Ready => return Err(BenchError::Child("a client process is ready twice".to_owned())),
             }
         }
-        Ok((latency, errors))
+        Ok(measured)
     }
 
     fn next_report(&mut self, give_up: Instant) -> Result<Report, BenchError> {
@@ -301,5 +382,34 @@ impl Drop for Clients {
     fn drop(&mut self) {
         // Those that wait end as well.
         self.begin = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_keep_their_pace_before_the_first_read_that_counts() {
+        let unmeasured = |period, first| {
+            let (period, first) = (Duration::from_millis(period), Duration::from_millis(first));
+            let task = ClientTask {
+                node: String::new(),
+                shared: None,
+                read_bytes: 16,
+                period,
+                first,
+                duration: Duration::ZERO,
+            };
+            task.unmeasured().as_millis()
+        };
+        assert_eq!(unmeasured(1, 101), 50, "half of the time");
+        assert_eq!(unmeasured(500, 1550), 500);
+        assert_eq!(unmeasured(90, 100), 90, "one, if it can be");
+        assert_eq!(unmeasured(200, 100), 0, "none before the beginning");
+        for clients in [1, 10, 1000] {
+            let period = Duration::from_secs(clients as u64);
+            assert!(settle(clients, period) > period, "there is always time for one");
+        }
     }
 }

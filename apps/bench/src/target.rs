@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use yonder::clib::{Process, ProcessConfig};
+use yonder_node::Polling;
 
 use crate::BenchError;
 use crate::children::{Launch, NodeChild, own_cpu_time};
@@ -14,7 +15,7 @@ pub enum NodeChoice {
     /// The one at this URL.
     At(String),
     /// One in a process of its own, started for the benchmark.
-    Started(Transport, NodePolling),
+    Started(Transport, Polling),
 }
 
 /// How a node that is started is reached.
@@ -28,15 +29,6 @@ pub enum Transport {
     Shm,
 }
 
-/// What the threads of a node that is started do while there is nothing to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NodePolling {
-    /// They sleep.
-    Sleep,
-    /// They ask again and again.
-    Busy,
-}
-
 /// A node to be started.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeTask {
@@ -47,7 +39,7 @@ pub struct NodeTask {
     /// Bytes of a page; `None` leaves it to the node.
     pub page_bytes: Option<u64>,
     /// What its threads do while there is nothing to do.
-    pub polling: NodePolling,
+    pub polling: Polling,
 }
 
 /// A node, and the folder with its socket. One that was started ends when it is dropped.

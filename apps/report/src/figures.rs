@@ -3,8 +3,10 @@
 use std::ops::Range;
 
 use crate::ReportError;
+use crate::axis::{Axis, round_down, round_up};
 use crate::model::{Chart, Curve, Point};
-use crate::plot::{Axes, Mark, Marks, Vertical, draw};
+use crate::numbers::{latency_tick, trimmed};
+use crate::plot::{Axes, Behind, Mark, Marks, draw};
 
 /// A plot with its words.
 pub(crate) struct Figure {
@@ -26,19 +28,32 @@ const LATENCIES: [(&str, &str, Latency); 3] = [
 /// The figures of `chart`, most telling first; none if nothing was measured.
 pub(crate) fn figures(chart: &Chart) -> Result<Vec<Figure>, ReportError> {
     let Some(range) = latency_range(&chart.curves) else { return Ok(Vec::new()) };
+    let thousands = |name, marks: &[Marks], value: fn(&Mark) -> f64| {
+        let most = marks.iter().flatten().map(value).fold(0.0, f64::max);
+        Axis::linear(name, most, |thousands| trimmed(thousands, 1))
+    };
     let mut figures = Vec::new();
     for (title, caption, latency) in LATENCIES {
-        let axes = Axes { horizontal: "achieved, K requests/s", vertical: Vertical::Latency(range.clone()) };
         let marks = |curve: &Curve| marks(curve, |point| (point.achieved_per_s / 1e3, latency(point)), Some(0.0));
-        let svg = draw(&axes, &chart.curves.iter().map(marks).collect::<Vec<_>>())?;
-        figures.push(Figure { title, caption, svg });
+        let curves: Vec<_> = chart.curves.iter().map(marks).collect();
+        let axes = Axes {
+            horizontal: thousands("achieved, K requests/s", &curves, |mark| mark.x),
+            vertical: Axis::decades("", range.clone(), latency_tick),
+            behind: Behind::Nothing,
+        };
+        figures.push(Figure { title, caption, svg: draw(&axes, &curves)? });
     }
-    let axes = Axes { horizontal: "offered, K requests/s", vertical: Vertical::Throughput };
     let marks = |curve: &Curve| marks(curve, |point| (point.offered_per_s / 1e3, point.achieved_per_s / 1e3), None);
+    let curves: Vec<_> = chart.curves.iter().map(marks).collect();
+    let axes = Axes {
+        horizontal: thousands("offered, K requests/s", &curves, |mark| mark.x),
+        vertical: thousands("", &curves, |mark| mark.y),
+        behind: Behind::Diagonal,
+    };
     figures.push(Figure {
         title: "Throughput",
         caption: "K requests/s; dashed: all that was offered.",
-        svg: draw(&axes, &chart.curves.iter().map(marks).collect::<Vec<_>>())?,
+        svg: draw(&axes, &curves)?,
     });
     Ok(figures)
 }
@@ -63,29 +78,10 @@ fn latency_range(curves: &[Curve]) -> Option<Range<f64>> {
     Some(round_down(least * 0.9)..round_up(most * 1.1))
 }
 
-/// The largest of 1, 2 and 5 times a power of ten that is not above `value`.
-fn round_down(value: f64) -> f64 {
-    let decade = 10f64.powf(value.log10().floor());
-    [5.0, 2.0, 1.0].into_iter().map(|step| step * decade).find(|round| *round <= value).unwrap_or(decade)
-}
-
-/// The smallest of 1, 2, 5 and 10 times a power of ten that is not below `value`.
-fn round_up(value: f64) -> f64 {
-    let decade = 10f64.powf(value.log10().floor());
-    [1.0, 2.0, 5.0].into_iter().map(|step| step * decade).find(|round| *round >= value).unwrap_or(decade * 10.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::samples::{point, report};
-
-    #[test]
-    fn ranges_are_round() {
-        assert_eq!([7.0, 5.0, 4.9, 1.0].map(round_down), [5.0, 5.0, 2.0, 1.0]);
-        assert_eq!([7.0, 5.0, 5.1, 1.0].map(round_up), [10.0, 5.0, 10.0, 1.0]);
-        assert!((round_down(0.3) - 0.2).abs() < 1e-12);
-    }
 
     #[test]
     fn there_is_a_figure_for_each_percentile_and_one_for_throughput() {

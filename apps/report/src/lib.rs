@@ -2,15 +2,19 @@
 //!
 //! A [`Report`] is plain data that the caller fills in: charts, each with a curve for every mode it compares, and ratios.
 //! [`text_tables`] lays it out for a terminal and [`html_page`] as one self-contained page with inline SVG plots: no scripts, no fonts and no images from anywhere.
+//! A [`Picture`] is one plot of anything, and [`picture_svg`] makes a file of its own of it.
 //!
-//! Neighbours: `yonder demo` in `edge/cli` fills in reports from the results of `apps/load` and `apps/bench`.
+//! Neighbours: `yonder demo` in `edge/cli` fills in reports from the results of `apps/load` and `apps/bench`, and `yonder bench`
+//! pictures.
 
 #![forbid(unsafe_code)]
 
+mod axis;
 mod figures;
 mod html;
 mod model;
 mod numbers;
+mod picture;
 mod plot;
 mod text;
 
@@ -19,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 pub use html::html_page;
 pub use model::{Chart, Curve, FarMemory, Machine, Point, Ratio, Report, Setting};
+pub use picture::{Line, Picture, Quantity, picture_svg, write_pictures};
 pub use text::text_tables;
 
 /// Why a report could not be made.

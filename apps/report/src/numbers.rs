@@ -30,6 +30,16 @@ pub(crate) fn latency_tick(us: f64) -> String {
     }
 }
 
+/// A size for an axis: `64 B`, `4 KiB`, `1.5 MiB`.
+pub(crate) fn bytes_tick(bytes: f64) -> String {
+    const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
+    let (mut value, mut unit) = (bytes, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        (value, unit) = (value / 1024.0, unit + 1);
+    }
+    format!("{} {}", trimmed(value, 1), UNITS[unit])
+}
+
 /// A ratio, such as `1.58x` or `10.9x`.
 pub(crate) fn ratio(ratio: f64) -> String {
     match ratio {
@@ -71,6 +81,12 @@ mod tests {
         assert_eq!([7.934, 14.04, 410.5, 9_120.4].map(microseconds), ["7.93", "14.0", "410", "9120"]);
         assert_eq!([0.5, 20.0, 5_000.0, 2e6].map(latency_tick), ["0.5 \u{b5}s", "20 \u{b5}s", "5 ms", "2 s"]);
         assert_eq!(microseconds(f64::INFINITY), "-");
+    }
+
+    #[test]
+    fn sizes_read_well() {
+        let sizes = [0.0, 64.0, 4096.0, 1.5 * 1048576.0, 4e12].map(bytes_tick);
+        assert_eq!(sizes, ["0 B", "64 B", "4 KiB", "1.5 MiB", "3725.3 GiB"]);
     }
 
     #[test]

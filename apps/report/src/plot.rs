@@ -3,33 +3,34 @@
 //! Colours are those of the light theme; the page's style sheet restyles them by attribute for the dark one, so the
 //! colours here and in `page.css` must be the same. Each curve has a colour and a shape of its own (Okabe and Ito's
 //! palette, which colour-blind readers can tell apart). Saturated points are hollow.
+//!
+//! Neighbours: `axis` has the axes; `figures` makes plots of the report, `picture` those that are files of their own.
 
 use std::f64::consts::TAU;
-use std::ops::Range;
 
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use crate::ReportError;
-use crate::numbers::{latency_tick, trimmed};
+use crate::axis::{Axis, Places};
 
 /// Size of a plot in its own units, of which the page shows about two to a pixel: coordinates are whole units.
-const SIZE: (u32, u32) = (1120, 720);
-const LEGEND_SIZE: (u32, u32) = (72, 32);
-const FONT_SIZE: i32 = 35;
+pub(crate) const SIZE: (u32, u32) = (1120, 720);
+pub(crate) const LEGEND_SIZE: (u32, u32) = (72, 32);
+pub(crate) const FONT_SIZE: i32 = 35;
 const LINE_WIDTH: u32 = 4;
 /// Radius of a marker, and of the hole in the marker of a saturated point.
 const MARKER_RADIUS: f64 = 11.0;
 const HOLE_RADIUS: f64 = 6.0;
-/// Decades above which a logarithmic axis has a tick a decade; below, it has three.
-const DENSE_DECADES_MAX: f64 = 2.2;
+/// Points of a curve above which it is a line without markers, which would hide it.
+const MARKED_POINTS_MAX: usize = 40;
+/// How much of what is behind a shaded time is hidden.
+const SHADE: f64 = 0.35;
 
-const INK: RGBColor = RGBColor(0x5b, 0x61, 0x6a);
+pub(crate) const INK: RGBColor = RGBColor(0x5b, 0x61, 0x6a);
 const AXIS: RGBColor = RGBColor(0xb9, 0xb6, 0xae);
 const GRID: RGBColor = RGBColor(0xe2, 0xdf, 0xd7);
-const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
+pub(crate) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
 /// Colours of the curves, as `page.css` names them.
 const PALETTE: [RGBColor; 6] = [
     RGBColor(0xd5, 0x5e, 0x00),
@@ -51,50 +52,54 @@ pub(crate) struct Mark {
 /// The marks of one curve; curves keep their place, and with it their colour, over all plots.
 pub(crate) type Marks = Vec<Mark>;
 
-/// What the vertical axis shows.
-#[derive(Clone, Debug)]
-pub(crate) enum Vertical {
-    /// Microseconds, logarithmic, over this range.
-    Latency(Range<f64>),
-    /// Thousands of requests per second, with a dashed line where they equal the horizontal axis.
-    Throughput,
+/// What is drawn behind the curves.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Behind {
+    /// The grid alone.
+    Nothing,
+    /// A dashed line where both axes have the same value.
+    Diagonal,
+    /// Shades between two values of the horizontal axis each.
+    Shades(Vec<(f64, f64)>),
 }
 
 /// What a plot shows besides its marks.
 #[derive(Clone, Debug)]
 pub(crate) struct Axes {
-    /// Name of the horizontal axis, which shows thousands of requests per second from zero to the largest mark.
-    pub(crate) horizontal: &'static str,
-    pub(crate) vertical: Vertical,
+    pub(crate) horizontal: Axis,
+    pub(crate) vertical: Axis,
+    pub(crate) behind: Behind,
 }
 
-/// Draws a plot. Every coordinate is finite and, on a logarithmic axis, positive.
+/// Draws a plot. Every mark has a place on both axes.
 pub(crate) fn draw(axes: &Axes, curves: &[Marks]) -> Result<String, ReportError> {
-    let reach = |coordinate: fn(&Mark) -> f64| curves.iter().flatten().map(coordinate).fold(1.0, f64::max) * 1.06;
-    let x = 0.0..reach(|mark| mark.x);
-    svg(SIZE, |area| match &axes.vertical {
-        Vertical::Latency(range) => {
-            let y = range.clone().log_scale().with_key_points(latency_ticks(range));
-            draw_chart(area, axes, x, y, curves)
-        }
-        Vertical::Throughput => draw_chart(area, axes, x, 0.0..reach(|mark| mark.y), curves),
-    })
+    svg(SIZE, |area| draw_chart(area, axes, curves))
 }
 
 /// A piece of line with its marker, for the legend.
 pub(crate) fn marker(curve: usize) -> Result<String, ReportError> {
     let (width, middle) = (LEGEND_SIZE.0 as i32, LEGEND_SIZE.1 as i32 / 2);
-    svg(LEGEND_SIZE, |area| {
-        let line = PathElement::new(vec![(0, middle), (width, middle)], colour(curve).stroke_width(LINE_WIDTH));
-        area.draw(&line).map_err(text)?;
-        area.draw(&shape((width / 2, middle), MARKER_RADIUS, curve, colour(curve))).map_err(text)
-    })
+    svg(LEGEND_SIZE, |area| draw_marker(area, (0, middle), width, curve))
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, Y>>;
+/// Draws a piece of line with its marker that begins at `from`.
+pub(crate) fn draw_marker(area: &Area<'_>, from: (i32, i32), width: i32, curve: usize) -> Result<(), String> {
+    let line = PathElement::new(vec![from, (from.0 + width, from.1)], colour(curve).stroke_width(LINE_WIDTH));
+    area.draw(&line).map_err(text)?;
+    area.draw(&shape((from.0 + width / 2, from.1), MARKER_RADIUS, curve, colour(curve))).map_err(text)
+}
 
-fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<(), String>) -> Result<String, ReportError> {
+/// Draws a piece of a shade around `from`.
+pub(crate) fn draw_shade(area: &Area<'_>, from: (i32, i32), size: (i32, i32)) -> Result<(), String> {
+    let (top, bottom) = (from.1 - size.1 / 2, from.1 + size.1 / 2);
+    let shade = Rectangle::new([(from.0, top), (from.0 + size.0, bottom)], AXIS.mix(SHADE).filled());
+    area.draw(&shade).map_err(text)
+}
+
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Places, Places>>;
+
+pub(crate) fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<(), String>) -> Result<String, ReportError> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
@@ -103,23 +108,12 @@ fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<(), String>) -> 
     Ok(svg)
 }
 
-fn draw_chart<Y>(
-    area: &Area<'_>,
-    axes: &Axes,
-    x: Range<f64>,
-    y: impl AsRangedCoord<CoordDescType = Y, Value = f64>,
-    curves: &[Marks],
-) -> Result<(), String>
-where
-    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
-{
+/// Draws a plot into a part of a picture. Every mark has a place on both axes.
+pub(crate) fn draw_chart(area: &Area<'_>, axes: &Axes, curves: &[Marks]) -> Result<(), String> {
+    let Axes { horizontal, vertical, behind } = axes;
     let mut builder = ChartBuilder::on(area);
     builder.margin(20).margin_right(30).x_label_area_size(98).y_label_area_size(140);
-    let mut chart = builder.build_cartesian_2d(x.clone(), y).map_err(text)?;
-    let tick: fn(f64) -> String = match axes.vertical {
-        Vertical::Latency(_) => latency_tick,
-        Vertical::Throughput => |thousands| trimmed(thousands, 1),
-    };
+    let mut chart = builder.build_cartesian_2d(horizontal.coordinate(), vertical.coordinate()).map_err(text)?;
     let label = ("sans-serif", FONT_SIZE).into_font().color(&INK);
     chart
         .configure_mesh()
@@ -129,32 +123,39 @@ where
         .axis_style(AXIS.stroke_width(2))
         .label_style(label.clone())
         .axis_desc_style(label)
-        .x_labels(11)
-        .y_labels(8)
-        .x_label_formatter(&|thousands| trimmed(*thousands, 1))
-        .y_label_formatter(&|value| tick(*value))
-        .x_desc(axes.horizontal)
+        .x_label_formatter(&|place| horizontal.label(*place))
+        .y_label_formatter(&|place| vertical.label(*place))
+        .x_desc(horizontal.name.as_str())
         .draw()
         .map_err(text)?;
-    if let Vertical::Throughput = axes.vertical {
-        let most = curves.iter().flatten().map(|mark| mark.y).fold(0.0, f64::max).min(x.end);
-        let line = DashedLineSeries::new([(0.0, 0.0), (most, most)], 10, 10, AXIS.stroke_width(3));
-        chart.draw_series(line).map_err(text)?;
+    match behind {
+        Behind::Nothing => {}
+        Behind::Diagonal => {
+            let most = horizontal.range.end.min(curves.iter().flatten().map(|mark| mark.y).fold(0.0, f64::max));
+            let ends = [0.0, most].map(|value| (horizontal.place(value), vertical.place(value)));
+            chart.draw_series(DashedLineSeries::new(ends, 10, 10, AXIS.stroke_width(3))).map_err(text)?;
+        }
+        Behind::Shades(shades) => {
+            let [bottom, top] = [vertical.range.start, vertical.range.end].map(|value| vertical.place(value));
+            let shade = |(from, to): &(f64, f64)| {
+                let corners = [(horizontal.place(*from), bottom), (horizontal.place(*to), top)];
+                Rectangle::new(corners, AXIS.mix(SHADE).filled())
+            };
+            chart.draw_series(shades.iter().map(shade)).map_err(text)?;
+        }
     }
-    curves.iter().enumerate().try_for_each(|(index, marks)| draw_curve(&mut chart, index, marks))
+    curves.iter().enumerate().try_for_each(|(index, marks)| draw_curve(&mut chart, axes, index, marks))
 }
 
-fn draw_curve<Y>(chart: &mut Chart<'_, '_, Y>, curve: usize, marks: &[Mark]) -> Result<(), String>
-where
-    Y: Ranged<ValueType = f64>,
-{
+fn draw_curve(chart: &mut Chart<'_, '_>, axes: &Axes, curve: usize, marks: &[Mark]) -> Result<(), String> {
     let colour = colour(curve);
-    let line = LineSeries::new(marks.iter().map(|mark| (mark.x, mark.y)), colour.stroke_width(LINE_WIDTH));
-    chart.draw_series(line).map_err(text)?;
-    let markers = marks.iter().map(|mark| {
+    let place = |mark: &Mark| (axes.horizontal.place(mark.x), axes.vertical.place(mark.y));
+    chart.draw_series(LineSeries::new(marks.iter().map(place), colour.stroke_width(LINE_WIDTH))).map_err(text)?;
+    let marked = if marks.len() > MARKED_POINTS_MAX { &[] } else { marks };
+    let markers = marked.iter().map(|mark| {
         // The hole is filled with the page's colour, so that no line shows through.
         let inside = if mark.saturated { PAPER } else { colour };
-        let at = EmptyElement::at((mark.x, mark.y));
+        let at = EmptyElement::at(place(mark));
         at + shape((0, 0), MARKER_RADIUS, curve, colour) + shape((0, 0), HOLE_RADIUS, curve, inside)
     });
     chart.draw_series(markers).map_err(text).map(|_| ())
@@ -173,26 +174,18 @@ fn shape(centre: (i32, i32), radius: f64, curve: usize, colour: RGBColor) -> Pol
     Polygon::new((0..corners).map(corner).collect::<Vec<_>>(), colour.filled())
 }
 
-/// The ticks within `range`: 1, 10, 100 ..., with 2 and 5 between them if there is room.
-fn latency_ticks(range: &Range<f64>) -> Vec<f64> {
-    let dense = (range.end / range.start).log10() <= DENSE_DECADES_MAX;
-    let steps: &[f64] = if dense { &[1.0, 2.0, 5.0] } else { &[1.0] };
-    let decades = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
-    let ticks = decades.flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
-    ticks.filter(|tick| (range.start..=range.end).contains(tick)).collect()
-}
-
 fn colour(curve: usize) -> RGBColor {
     PALETTE[curve % PALETTE.len()]
 }
 
-fn text(error: impl std::fmt::Display) -> String {
+pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::numbers::{latency_tick, trimmed};
 
     fn mark(x: f64, y: f64, saturated: bool) -> Mark {
         Mark { x, y, saturated }
@@ -202,11 +195,22 @@ mod tests {
         svg.matches(what).count()
     }
 
+    fn axes(vertical: Axis, behind: Behind) -> Axes {
+        Axes { horizontal: Axis::linear("K requests/s", 20.0, |value| trimmed(value, 1)), vertical, behind }
+    }
+
+    fn thousands(most: f64) -> Axis {
+        Axis::linear("", most, |value| trimmed(value, 1))
+    }
+
     #[test]
     fn every_mark_is_drawn_and_saturated_ones_are_hollow() {
         let curves = [vec![mark(10.0, 5.0, false), mark(20.0, 50.0, true)], vec![mark(10.0, 4.0, false)]];
-        for vertical in [Vertical::Latency(1.0..100.0), Vertical::Throughput] {
-            let svg = draw(&Axes { horizontal: "K requests/s", vertical }, &curves).unwrap();
+        for axes in [
+            axes(Axis::decades("", 1.0..100.0, latency_tick), Behind::Nothing),
+            axes(thousands(50.0), Behind::Diagonal),
+        ] {
+            let svg = draw(&axes, &curves).unwrap();
             assert_eq!(count(&svg, "<polygon"), 6, "an outside and an inside for each mark");
             assert_eq!(count(&svg, r##"fill="#FFFFFF""##), 1, "one hole");
             assert!(svg.contains("K requests/s"));
@@ -215,15 +219,20 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round_and_neither_crowded_nor_missing() {
-        assert_eq!(latency_ticks(&(1.0..100.0)), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
-        assert_eq!(latency_ticks(&(5.0..20_000.0)), [10.0, 100.0, 1000.0, 10_000.0]);
+    fn a_plot_without_marks_has_its_axes() {
+        let svg = draw(&axes(thousands(0.0), Behind::Diagonal), &[vec![]]).unwrap();
+        assert_eq!(count(&svg, "<polygon"), 0);
+        assert!(count(&svg, "<text") > 2);
     }
 
     #[test]
-    fn a_plot_without_marks_has_its_axes() {
-        let svg = draw(&Axes { horizontal: "K requests/s", vertical: Vertical::Throughput }, &[vec![]]).unwrap();
-        assert_eq!(count(&svg, "<polygon"), 0);
-        assert!(count(&svg, "<text") > 2);
+    fn a_curve_of_many_points_is_a_line_and_shades_are_behind_it() {
+        let many = |points: usize| (0..points).map(|x| mark(x as f64 / 10.0, 1.0, false)).collect::<Vec<_>>();
+        let shaded = axes(thousands(2.0), Behind::Shades(vec![(1.0, 2.0), (3.0, 4.0)]));
+        let svg = draw(&shaded, &[many(MARKED_POINTS_MAX + 1)]).unwrap();
+        assert_eq!((count(&svg, "<polygon"), count(&svg, "<rect")), (0, 2));
+        assert!(svg.find("<rect") < svg.find(r##"stroke="#D55E00""##), "{svg}");
+        let svg = draw(&axes(thousands(2.0), Behind::Nothing), &[many(MARKED_POINTS_MAX)]).unwrap();
+        assert_eq!((count(&svg, "<polygon"), count(&svg, "<rect")), (2 * MARKED_POINTS_MAX, 0));
     }
 }

@@ -50,7 +50,7 @@ pub use extend_path::{CALL_RESULT_BYTES_MAX, CallEffect, ExtendPath, Path, path_
 pub use fast_path::FastPath;
 pub use migration::{MovedAllocation, Moving};
 pub use moved::MOVED_RANGES_MAX;
-pub use recent::{Admission, NodeTime, Recent};
+pub use recent::NodeTime;
 pub use reply::Handled;
 pub use slow_path::{Shell, SlowPath};
 pub use usage::RegionUse;

@@ -49,12 +49,6 @@ enum Way {
 }
 
 impl Moving {
-    /// Whose range it is.
-    #[must_use]
-    pub fn pid(&self) -> Pid {
-        self.pid
-    }
-
     /// What is allocated in it, in order.
     #[must_use]
     pub fn allocations(&self) -> &[MovedAllocation] {

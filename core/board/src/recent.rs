@@ -32,7 +32,7 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What to do with a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Admission<R> {
+pub(crate) enum Admission<R> {
     /// It was not executed before.
     Execute,
     /// It was, with this result.
@@ -45,7 +45,7 @@ pub enum Admission<R> {
 
 /// A bounded memory of executed operations with results of type `R`.
 #[derive(Debug)]
-pub struct Recent<R> {
+pub(crate) struct Recent<R> {
     sets: Box<[Set<R>]>,
 }
 
@@ -68,7 +68,7 @@ impl<R: Copy> Recent<R> {
     /// # Panics
     /// If `capacity` is 0.
     #[must_use]
-    pub fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         assert!(capacity > 0, "who remembers nothing lets every retry be executed again");
         let empty =
             Set { ids: [NOBODY; WAYS], forgotten_before: 0, executed: [0; WAYS], next: 0, results: [None; WAYS] };
@@ -78,7 +78,7 @@ impl<R: Copy> Recent<R> {
     /// What to do at `now` with a request whose first attempt was `first_id`, and was sent at `first_sent` or later.
     #[inline]
     #[must_use]
-    pub fn admit(&self, first_id: u64, first_sent: NodeTime, now: NodeTime) -> Admission<R> {
+    pub(crate) fn admit(&self, first_id: u64, first_sent: NodeTime, now: NodeTime) -> Admission<R> {
         let set = &self.sets[self.set_of(first_id)];
         match set.ids.iter().position(|id| *id == first_id).and_then(|at| set.results[at]) {
             Some(result) => Admission::Answer(result),
@@ -94,7 +94,7 @@ impl<R: Copy> Recent<R> {
     /// # Panics
     /// If it is remembered already: it was executed twice.
     #[inline]
-    pub fn record(&mut self, first_id: u64, result: R, now: NodeTime) {
+    pub(crate) fn record(&mut self, first_id: u64, result: R, now: NodeTime) {
         let index = self.set_of(first_id);
         let set = &mut self.sets[index];
         assert!(!set.ids.contains(&first_id), "operation {first_id} was executed twice");
@@ -108,7 +108,7 @@ impl<R: Copy> Recent<R> {
 
     /// Bytes that it takes, whatever is in it.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         size_of_val::<[Set<R>]>(&self.sets) as u64
     }
 
@@ -123,7 +123,7 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
     /// How the request with `header` has ended, or why it must not be executed; `None` if it is to be executed now, and
     /// [`Recent::keep`] to be called.
     #[inline]
-    pub fn ended(&self, header: &Header, now: NodeTime) -> Option<Result<T, ErrorCode>> {
+    pub(crate) fn ended(&self, header: &Header, now: NodeTime) -> Option<Result<T, ErrorCode>> {
         match self.admit(header.first_id, header.time, now) {
             Admission::Execute => None,
             Admission::Answer(result) => Some(result),
@@ -135,7 +135,7 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
     /// Executes the request with `header` if it was not executed before, remembers how it ended, and returns that: what
     /// `execute` returned now or at the first time, or why it was not executed.
     #[inline]
-    pub fn once(
+    pub(crate) fn once(
         &mut self,
         header: &Header,
         now: NodeTime,
@@ -150,7 +150,7 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
 
     /// Remembers how a request that was admitted has ended, unless it was refused for a reason that may pass.
     #[inline]
-    pub fn keep(&mut self, header: &Header, result: Result<T, ErrorCode>, now: NodeTime) {
+    pub(crate) fn keep(&mut self, header: &Header, result: Result<T, ErrorCode>, now: NodeTime) {
         if !result.is_err_and(ErrorCode::may_pass) {
             self.record(header.first_id, result, now);
         }
@@ -158,7 +158,7 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
 
     /// Gives the request that `header` names up: from now on it is refused as aborted. Returns 1 if it had been executed
     /// before and 0 if it had not, and never will be.
-    pub fn abort(&mut self, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
+    pub(crate) fn abort(&mut self, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
         match self.admit(header.first_id, header.time, now) {
             Admission::Execute => {
                 self.record(header.first_id, Err(ErrorCode::Aborted), now);

@@ -190,12 +190,6 @@ impl Client {
         Stats { round_trip: self.round_trip.smoothed(), window_packets: self.window.packets(), ..self.stats }
     }
 
-    /// Takes note of the node's clock from a message that did not go through [`Client::receive`], such as the answer to a
-    /// greeting: the node made it at `time`, and it has arrived.
-    pub fn hear_clock(&mut self, time: u64, now: Nanos) {
-        self.clock.hear(time, now);
-    }
-
     fn window_admits(&mut self, now: Nanos) -> bool {
         if self.config.transport == Transport::Stream {
             return true;

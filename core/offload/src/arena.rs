@@ -42,14 +42,12 @@ pub(crate) struct Own<'a> {
 }
 
 impl Own<'_> {
-    /// Fills `into` from `address`. Nothing is read from anywhere: a node refuses to be asked for no bytes.
     pub(crate) fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), ErrorCode> {
-        if into.is_empty() { Ok(()) } else { self.memory.read(Space::Own, address, into) }
+        self.memory.read(Space::Own, address, into)
     }
 
-    /// Stores `from` at `address`. Nothing is stored anywhere, as for [`Own::read`].
     pub(crate) fn write(&mut self, address: u64, from: &[u8]) -> Result<(), ErrorCode> {
-        if from.is_empty() { Ok(()) } else { self.memory.write(Space::Own, address, from) }
+        self.memory.write(Space::Own, address, from)
     }
 
     pub(crate) fn read_word(&mut self, address: u64) -> Result<u64, ErrorCode> {

@@ -61,7 +61,7 @@ impl Offload for PointerChase {
         let mut value = Vec::new();
         if outcome == Outcome::Found {
             value.resize(request.value.bytes as usize, 0);
-            read_some(memory, offset(node, u64::from(request.value.offset))?, &mut value)?;
+            memory.read(Space::Caller, offset(node, u64::from(request.value.offset))?, &mut value)?;
         }
         Answer { outcome, steps, level, node, previous, value: &value }.encode(answer);
         Ok(())
@@ -150,7 +150,7 @@ impl Walk<'_> {
             return Ok((compares(stored, lists, key), next));
         }
         let stored = &mut window[..key.len()];
-        read_some(self.memory, offset(node, key_at)?, stored)?;
+        self.memory.read(Space::Caller, offset(node, key_at)?, stored)?;
         let matches = compares(stored, lists, key);
         Ok((matches, self.memory.read_word(Space::Caller, offset(node, next_at)?)?))
     }
@@ -174,11 +174,6 @@ impl Walk<'_> {
 }
 
 const _: () = assert!(KEY_BYTES_MAX <= WINDOW_BYTES_MAX as usize);
-
-/// Reads from the caller's memory; nothing is read from anywhere.
-fn read_some(memory: &mut dyn OffloadMemory, address: u64, into: &mut [u8]) -> Result<(), ErrorCode> {
-    if into.is_empty() { Ok(()) } else { memory.read(Space::Caller, address, into) }
-}
 
 /// Whether the bytes of a node compare with those of the key as asked, under the mask.
 fn compares(stored: &[u8], lists: &Lists<'_>, key: &[u8]) -> bool {

@@ -2,7 +2,10 @@
 
 use std::cmp::Ordering;
 
+use zerocopy::little_endian::U32;
+
 use crate::Malformed;
+use crate::number::one_of;
 
 /// How what is found must relate to what was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -40,7 +43,7 @@ impl Comparison {
         }
     }
 
-    pub(crate) fn from_number(number: u32) -> Result<Self, Malformed> {
-        Self::ALL.get(number as usize).copied().ok_or(Malformed)
+    pub(crate) fn from_number(number: U32) -> Result<Self, Malformed> {
+        one_of(Self::ALL, number)
     }
 }

@@ -23,6 +23,7 @@ pub mod frame;
 pub mod kv;
 mod memory;
 pub mod mv;
+mod number;
 
 pub use comparison::Comparison;
 pub use memory::{OffloadMemory, Space};
@@ -102,7 +103,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
-    use yonder_wire::PAYLOAD_BYTES_MAX;
 
     use super::*;
     use crate::fake_memory::FakeMemory;
@@ -135,17 +135,10 @@ mod tests {
         fn hostile_arguments_are_survived(calls in prop::collection::vec(hostile_arguments(), 1..20)) {
             let mut memory = FakeMemory::default();
             memory.caller_allocates(1, 0x1000, 0x4000);
-            memory.current = 1;
             for mut offload in shipped(7) {
                 for arguments in &calls {
-                    let mut answer = Vec::new();
-                    let effect = offload.effect(arguments);
-                    let outcome = offload.call(Caller { pid: 1 }, arguments, &mut memory, &mut answer);
-                    prop_assert!(answer.len() <= PAYLOAD_BYTES_MAX);
-                    if outcome.is_ok() && effect == Effect::Once {
-                        prop_assert!(answer.len() <= ONCE_ANSWER_BYTES_MAX);
-                    }
-                    prop_assert!(!matches!(outcome, Err(ErrorCode::None)));
+                    // What is refused is refused well.
+                    let _ = memory.call(&mut *offload, 1, arguments);
                 }
                 offload.space_ended(1, &mut memory);
             }

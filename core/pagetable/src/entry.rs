@@ -96,9 +96,6 @@ const STANDBY: u64 = 7;
 const POISONED: u64 = 8;
 
 impl Entry {
-    /// A page that was never touched.
-    pub const UNTOUCHED: Self = Self(UNTOUCHED);
-
     /// Where the page is.
     #[must_use]
     pub fn state(self) -> State {
@@ -223,7 +220,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 2000 }))]
         #[test]
         fn no_walk_forgets_a_local_copy_under_a_write(walk in prop::collection::vec(events(), 1..200)) {
-            let (mut entry, mut truth) = (Entry::UNTOUCHED, Truth::Node);
+            let (mut entry, mut truth) = (Entry(UNTOUCHED), Truth::Node);
             for event in walk {
                 let Some(next) = entry.on(event) else { continue };
                 match event {
@@ -272,7 +269,7 @@ mod tests {
             Event::Evict,
             Event::Evicted(FrameIndex(8)),
         ];
-        let entry = walk.into_iter().fold(Entry::UNTOUCHED, |entry, event| entry.on(event).unwrap());
+        let entry = walk.into_iter().fold(Entry(UNTOUCHED), |entry, event| entry.on(event).unwrap());
         assert!(entry.write_in_flight());
         assert_eq!(entry.on(Event::Clean), None);
         assert_eq!(entry.on(Event::Write), None);

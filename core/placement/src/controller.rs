@@ -167,8 +167,10 @@ impl Controller {
     /// Takes an event at `now`, which never goes back. Leases that end by then end before it.
     pub fn handle(&mut self, event: Event, now: Nanos) -> Actions {
         self.end_leases(now);
-        let changes_nothing =
-            matches!(event, Event::Asked(_, Request::Open { .. } | Request::Locate { .. } | Request::Nodes));
+        let changes_nothing = matches!(
+            event,
+            Event::Asked(_, Request::Open { .. } | Request::Locate { .. } | Request::Nodes | Request::Spaces { .. })
+        );
         match event {
             Event::Registered { facts, report, spaces } => self.register(facts, &report, &spaces, now),
             Event::Reported(node, report) => self.report(node, &report, now),
@@ -241,10 +243,11 @@ impl Controller {
         }
         self.live.insert(node, Live::silent(now));
         self.report(node, report, now);
-        // Spaces that ended, or were given up with the node, while it was away.
+        // Spaces that ended, or were given up with the node, while it was away. It is noted, so that the node ends them before
+        // it makes one of them anew, even if it goes away again first: it may have parts of regions.
         for pid in spaces.iter().filter(|pid| pid.is_of_controller()) {
             if !self.state.presences.contains_key(&(*pid, node)) {
-                self.command(node, Command::DestroySpace { pid: *pid });
+                self.state.put_presence(*pid, node, Presence::Ending);
             }
         }
         self.repeat_commands(node);
@@ -322,6 +325,10 @@ impl Controller {
                 .filter(|(_, record)| record.leftovers.contains(&node))
                 .map(|(region, _)| region)
                 .collect();
+            if !with_leftovers.is_empty() {
+                // First, so that no prefix of the changes has forgotten a part of a region that the node would keep.
+                self.state.put_presence(pid, node, Presence::Ending);
+            }
             for region in with_leftovers {
                 let mut record = self.state.regions[&(pid, region)].clone();
                 record.leftovers.remove(&node);

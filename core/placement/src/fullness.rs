@@ -15,6 +15,8 @@ pub(crate) struct Load {
     memory: u64,
     page_bytes: u64,
     committed: u64,
+    /// Bytes of those allocations that have memory already.
+    resident: i128,
     used: i128,
     leaving: i128,
     coming: i128,
@@ -46,6 +48,7 @@ impl Fullness {
                 memory: facts.memory_bytes,
                 page_bytes: facts.page_bytes,
                 committed: 0,
+                resident: 0,
                 used: used.max(0),
                 leaving: 0,
                 coming: 0,
@@ -67,6 +70,7 @@ impl Fullness {
         let resident = i128::from(usage.reported().unwrap_or_default().resident_bytes);
         if let Some(owner) = self.loads.get_mut(&region.owner) {
             owner.committed = owner.committed.saturating_add(allocated);
+            owner.resident += resident;
             owner.regions += 1;
             if region.moving.is_some() {
                 owner.leaving += resident;
@@ -100,13 +104,10 @@ impl Fullness {
         })
     }
 
-    /// The node for a new region: `preferred` if it has room, else the one with the smallest share of its memory allocated.
-    pub(crate) fn node_for(&self, preferred: Option<NodeId>, region: u32, bytes: u64) -> Option<NodeId> {
-        if let Some(node) = preferred.filter(|node| self.has_room(*node, region, bytes)) {
-            return Some(node);
-        }
+    /// The node for a new region: the emptiest one that has room, so that a space spreads over all nodes.
+    pub(crate) fn node_for(&self, region: u32, bytes: u64) -> Option<NodeId> {
         let with_room = self.loads.iter().filter(|(node, _)| self.has_room(**node, region, bytes));
-        with_room.min_by(|(_, a), (_, b)| a.compare_committed(b)).map(|(node, _)| *node)
+        with_room.min_by(|(_, a), (_, b)| a.compare_spoken_for(b)).map(|(node, _)| *node)
     }
 
     /// The node to move a region to: the one with the smallest share of its memory in use, if it stays out of pressure.
@@ -147,9 +148,15 @@ impl Load {
         end <= u128::from(self.page_bytes) << 32
     }
 
-    fn compare_committed(&self, other: &Self) -> Ordering {
-        let share = u128::from(self.committed) * u128::from(other.memory);
-        share.cmp(&(u128::from(other.committed) * u128::from(self.memory)))
+    /// Bytes that are not free, or will not be once all that is allocated has its memory.
+    fn spoken_for(&self) -> i128 {
+        self.used + (i128::from(self.committed) - self.resident).max(0)
+    }
+
+    /// Which of two nodes has the smaller share of its memory spoken for.
+    fn compare_spoken_for(&self, other: &Self) -> Ordering {
+        let share = self.spoken_for() * i128::from(other.memory);
+        share.cmp(&(other.spoken_for() * i128::from(self.memory)))
     }
 
     fn compare_used(&self, other: &Self) -> Ordering {

@@ -40,7 +40,7 @@ pub use config::{Config, ConfigError};
 pub use controller::{Actions, Controller, Event, RestoreError, Ticket};
 pub use message::{
     Answer, Command, MoveOrder, NodeCondition, NodeReport, NodeView, Outcome, Placement, Refusal, RegionReport,
-    Registration, Request,
+    Registration, Request, SpaceView,
 };
 pub use names::{Capability, ClusterId, Key, MoveId, NameError, NodeId, Pid};
 pub use record::{
@@ -51,5 +51,7 @@ pub use record::{
 pub const REGIONS_PER_REQUEST_MAX: u64 = 64;
 /// Most requests that wait for nodes at a time.
 pub const WAITING_MAX: usize = 4096;
+/// Most address spaces, and their nodes, that one answer tells of: what fits a line.
+pub const SPACES_PER_ANSWER_MAX: usize = 16384;
 /// Most addresses of one node.
 pub const URLS_MAX: usize = 8;

@@ -138,7 +138,8 @@ pub enum Outcome {
     },
 }
 
-/// What a client asks. All but `Nodes`, `Drain` and `Undrain` prove their right by a key.
+/// What a client asks. All but `Nodes`, `Spaces`, `Drain` and `Undrain`, which are for who runs the cluster, prove their
+/// right by a key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
@@ -183,6 +184,11 @@ pub enum Request {
     },
     /// All nodes: [`Answer::Nodes`].
     Nodes,
+    /// The address spaces, without their keys: [`Answer::Spaces`].
+    Spaces {
+        /// Only those with this number or a higher one.
+        from: Pid,
+    },
     /// Moves all regions off a node: [`Answer::Draining`], at once. It is drained when none is left.
     Drain {
         /// The node's number or one of its URLs.
@@ -225,6 +231,13 @@ pub enum Answer {
     Destroyed,
     /// All nodes.
     Nodes(Vec<NodeView>),
+    /// Address spaces by number, as many as fit an answer.
+    Spaces {
+        /// The spaces.
+        spaces: Vec<SpaceView>,
+        /// Where the rest begins, if there is one.
+        next: Option<Pid>,
+    },
     /// The node's regions are being moved.
     Draining {
         /// How many are left; 0 when the node is drained.
@@ -270,6 +283,19 @@ pub struct NodeView {
     pub regions: u64,
     /// Those of them that are moving away.
     pub regions_leaving: u64,
+}
+
+/// How an address space is seen by the controller.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SpaceView {
+    /// Its number.
+    pub pid: Pid,
+    /// Regions that it has.
+    pub regions: u64,
+    /// Bytes of all its allocations, roughly, and rather too many than too few.
+    pub allocated_bytes: u64,
+    /// The nodes that have a region of it, each once.
+    pub nodes: Vec<NodeId>,
 }
 
 /// How a node is.

@@ -300,9 +300,10 @@ impl World {
             let owner = unheard.map_or(record.owner, |moving| moving.to).0;
             assert!(holders.iter().all(|holder| *holder == owner), "{key:?} of {owner} is held by {holders:?}");
             for node in (0..NODES).filter(|node| self.nodes[*node as usize].partial.contains(&key)) {
+                let presence = state.presences.get(&(*pid, NodeId(node)));
                 let known = record.leftovers.contains(&NodeId(node))
                     || record.moving.is_some_and(|moving| moving.to == NodeId(node))
-                    || !state.presences.contains_key(&(*pid, NodeId(node)));
+                    || matches!(presence, None | Some(Presence::Ending));
                 assert!(known, "{node} has a forgotten part of {key:?}");
             }
         }

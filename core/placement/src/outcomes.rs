@@ -8,18 +8,14 @@ use yonder_units::Nanos;
 use crate::controller::Controller;
 use crate::message::{Answer, Command, Outcome, Refusal};
 use crate::names::{MoveId, NodeId, Pid};
-use crate::record::{Capabilities, Presence, RecordKey};
+use crate::record::{Capabilities, Presence, RecordKey, RegionRecord};
 
 impl Controller {
     pub(crate) fn answered(&mut self, node: NodeId, outcome: Outcome, now: Nanos) {
         match outcome {
             Outcome::SpaceCreated { pid, capabilities } => self.space_created(pid, node, capabilities),
             Outcome::SpaceRefused { pid, cause } => self.space_refused(pid, node, &cause, now),
-            Outcome::SpaceDestroyed { pid } => {
-                if self.state.presences.get(&(pid, node)) == Some(&Presence::Ending) {
-                    self.state.delete(RecordKey::Presence(pid, node));
-                }
-            }
+            Outcome::SpaceDestroyed { pid } => self.space_destroyed(pid, node),
             Outcome::Moved { id } => self.moved(node, id),
             Outcome::MoveFailed { id, .. } => self.move_failed(node, id, now),
             Outcome::RegionDropped { pid, region } => {
@@ -47,6 +43,22 @@ impl Controller {
             .collect();
         for region in coming {
             self.send_move_order((pid, region));
+        }
+        self.ask_again(node, Some(pid));
+    }
+
+    /// What the node had of a space is gone. If that was of an earlier time of the node, it may be wanted there again.
+    fn space_destroyed(&mut self, pid: Pid, node: NodeId) {
+        if self.state.presences.get(&(pid, node)) != Some(&Presence::Ending) {
+            return;
+        }
+        let moves_there = |record: &RegionRecord| record.moving.is_some_and(|moving| moving.to == node);
+        if self.state.regions_of(pid).any(|(_, record)| moves_there(record)) {
+            // In one change, so that no prefix of the changes has a move whose target will never hear of the space.
+            self.state.put_presence(pid, node, Presence::Creating);
+            self.command(node, Command::CreateSpace { pid });
+        } else {
+            self.state.delete(RecordKey::Presence(pid, node));
         }
         self.ask_again(node, Some(pid));
     }

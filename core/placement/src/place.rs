@@ -1,6 +1,7 @@
-//! Where allocations go: a region of the space that has room, else a new one; and several in a row for a large one.
+//! Where allocations go: a region of the space that has room, else a new one on the emptiest node; and several in a row for
+//! a large one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::REGIONS_PER_REQUEST_MAX;
 use crate::controller::Controller;
@@ -91,7 +92,7 @@ impl Controller {
         let part = existing.or_else(|| {
             let taken = |region: &u32| self.state.regions.contains_key(&(pid, *region)) || avoid.contains(region);
             let region = (REGION_FIRST..u32::MAX).find(|region| !taken(region))?;
-            let node = fullness.node_for(self.home(pid), region, self.on_pages(bytes))?;
+            let node = fullness.node_for(region, self.on_pages(bytes))?;
             Some(Part { region, node, bytes: self.on_pages(bytes) })
         });
         part.map(|part| vec![part])
@@ -141,7 +142,6 @@ impl Controller {
         avoid: &BTreeSet<u32>,
         mut fullness: Fullness,
     ) -> Result<Vec<Part>, u32> {
-        let mut home = self.home(pid);
         let mut left = bytes;
         let mut parts = Vec::new();
         for region in start..start.checked_add(length).ok_or(start)? {
@@ -151,25 +151,15 @@ impl Controller {
             } else if self.state.regions.contains_key(&(pid, region)) {
                 self.part_in_existing(pid, region, bytes, 0, &fullness)
             } else {
-                let node = fullness.node_for(home, region, self.on_pages(bytes));
+                let node = fullness.node_for(region, self.on_pages(bytes));
                 node.map(|node| Part { region, node, bytes: self.on_pages(bytes) })
             };
             let part = part.ok_or(region)?;
             fullness.give(part.node, part.bytes);
-            home = Some(part.node);
             left -= bytes;
             parts.push(part);
         }
         Ok(parts)
-    }
-
-    /// The node with most regions of the space: new ones go there while it has room.
-    fn home(&self, pid: Pid) -> Option<NodeId> {
-        let mut counts: BTreeMap<NodeId, usize> = BTreeMap::new();
-        for (_, record) in self.state.regions_of(pid) {
-            *counts.entry(record.owner).or_default() += 1;
-        }
-        counts.into_iter().max_by_key(|(_, count)| *count).map(|(node, _)| node)
     }
 
     /// What an allocation of `bytes` takes on the pages of any node.

@@ -158,7 +158,7 @@ pub enum Presence {
     Creating,
     /// It has made it.
     Ready(Capabilities),
-    /// It is told to end it.
+    /// It is told to end it, whether the space has ended or the node has it of an earlier time.
     Ending,
 }
 

@@ -1,11 +1,14 @@
 //! What clients ask, apart from where allocations go (`place`).
 
+use std::collections::BTreeSet;
+
 use yonder_wire::Rights;
 
+use crate::SPACES_PER_ANSWER_MAX;
 use crate::controller::{Controller, Ticket, Waiting};
 use crate::fullness::Fullness;
 use crate::live::Link;
-use crate::message::{Answer, Command, NodeCondition, NodeView, Refusal, Request};
+use crate::message::{Answer, Command, NodeCondition, NodeView, Refusal, Request, SpaceView};
 use crate::names::{Key, NodeId, Pid};
 use crate::place::Placing;
 use crate::record::{Duty, Keys, Presence, Record, RecordKey};
@@ -31,6 +34,7 @@ impl Controller {
             Request::Locate { pid, key, region } => self.locate(*pid, *key, *region),
             Request::DestroySpace { pid, key } => self.owned(*pid, *key).map(|()| self.destroy_space(*pid)),
             Request::Nodes => Ok(self.nodes()),
+            Request::Spaces { from } => Ok(self.spaces(*from)),
             Request::Drain { node } => self.drain(node),
             Request::Undrain { node } => self.node_named(node).map(|node| {
                 self.set_duty(node, Duty::Serving);
@@ -151,5 +155,30 @@ impl Controller {
             regions: load.regions,
             regions_leaving: load.regions_leaving,
         }
+    }
+
+    fn spaces(&self, from: Pid) -> Answer {
+        let (mut spaces, mut told) = (Vec::new(), 0);
+        for pid in self.state.spaces.range(from..).map(|(pid, _)| *pid) {
+            let view = self.space_view(pid);
+            told += 1 + view.nodes.len();
+            if told > SPACES_PER_ANSWER_MAX && !spaces.is_empty() {
+                return Answer::Spaces { spaces, next: Some(pid) };
+            }
+            spaces.push(view);
+        }
+        Answer::Spaces { spaces, next: None }
+    }
+
+    fn space_view(&self, pid: Pid) -> SpaceView {
+        let mut nodes = BTreeSet::new();
+        let (mut regions, mut allocated_bytes) = (0, 0u64);
+        for (region, record) in self.state.regions_of(pid) {
+            nodes.insert(record.owner);
+            regions += 1;
+            let allocated = self.usage[&(pid, region)].allocated(self.config.region_bytes);
+            allocated_bytes = allocated_bytes.saturating_add(allocated);
+        }
+        SpaceView { pid, regions, allocated_bytes, nodes: nodes.into_iter().collect() }
     }
 }

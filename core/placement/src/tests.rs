@@ -4,6 +4,9 @@ use yonder_wire::Rights;
 
 use crate::*;
 
+mod listing;
+mod spreading;
+
 const REGION: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 const SECOND: u64 = 1_000_000_000;
@@ -137,23 +140,6 @@ fn orders(actions: &Actions) -> Vec<(u64, u32, u64, MoveId)> {
 }
 
 #[test]
-fn one_space_stays_together_and_others_spread() {
-    let mut scene = Scene::new();
-    scene.register(1, 4);
-    scene.register(2, 8);
-    let pid = scene.create();
-    assert_eq!(scene.placed(pid, REGION), [(1, 1)], "equal shares: the first");
-    assert_eq!(scene.placed(pid, REGION), [(2, 1)]);
-    let Answer::SpaceCreated { pid: other, .. } = scene.answer(Request::CreateSpace { keys: keys(2) }) else {
-        panic!()
-    };
-    let place = Request::PlaceRegion { pid: other, key: keys(2).owner, bytes: 1, avoid: Vec::new() };
-    let Answer::Placed { regions } = scene.answer(place) else { panic!() };
-    assert_eq!(regions[0].node, NodeId(2), "half of node 1 is allocated, nothing of node 2");
-    assert_eq!(regions[0].capability, capabilities(2).owner);
-}
-
-#[test]
 fn small_allocations_share_a_region_until_it_is_full_or_avoided() {
     let mut scene = Scene::new();
     scene.register(1, 4);
@@ -172,7 +158,7 @@ fn a_large_allocation_takes_regions_in_a_row_on_several_nodes() {
     scene.register(1, 2);
     scene.register(2, 2);
     let pid = scene.create();
-    assert_eq!(scene.placed(pid, 3 * REGION + 1), [(1, 1), (2, 1), (3, 2), (4, 2)]);
+    assert_eq!(scene.placed(pid, 3 * REGION + 1), [(1, 1), (2, 2), (3, 1), (4, 2)]);
     assert_eq!(
         scene.place(pid, 1),
         Answer::Placed {
@@ -190,7 +176,7 @@ fn a_large_allocation_takes_regions_in_a_row_on_several_nodes() {
     scene.report(2, 2 * REGION, &[]);
     scene.report(1, 2 * REGION, &[]);
     scene.report(2, 2 * REGION, &[]);
-    assert_eq!(scene.placed(pid, 4 * REGION), [(1, 1), (2, 1), (3, 2), (4, 2)]);
+    assert_eq!(scene.placed(pid, 4 * REGION), [(1, 1), (2, 2), (3, 1), (4, 2)]);
 }
 
 #[test]
@@ -219,11 +205,11 @@ fn keys_allow_what_they_say() {
 fn the_coldest_region_leaves_a_pressed_node_and_the_largest_of_equals() {
     let mut scene = Scene::new();
     scene.register(1, 10);
-    scene.register(2, 10);
     let pid = scene.create();
     for region in 1..=4 {
         assert_eq!(scene.placed(pid, REGION), [(region, 1)]);
     }
+    scene.register(2, 10);
     let regions = [(pid, 1, REGION, 9), (pid, 2, REGION / 2, 1), (pid, 3, REGION, 1), (pid, 4, REGION, 5)];
     let actions = scene.report(1, REGION, &regions);
     assert_eq!(actions.commands, [(NodeId(2), Command::CreateSpace { pid })], "the target must know the space first");
@@ -249,6 +235,21 @@ fn nobody_is_moved_to_where_pressure_would_begin() {
     scene.report(2, REGION + REGION / 2, &[]);
     let actions = scene.report(1, 0, &[(pid, 1, REGION, 0)]);
     assert_eq!(actions.commands, []);
+}
+
+#[test]
+fn a_move_whose_order_was_not_sent_has_no_end() {
+    let mut scene = Scene::new();
+    scene.register(1, 10);
+    let pid = scene.create();
+    scene.placed(pid, REGION);
+    scene.register(2, 10);
+    let actions = scene.report(1, 0, &[(pid, 1, REGION, 0)]);
+    assert_eq!(actions.commands, [(NodeId(2), Command::CreateSpace { pid })], "the order waits for the target");
+    // No honest node says so: it does not know the move.
+    let early = scene.handle(Event::Answered(NodeId(1), Outcome::Moved { id: MoveId(1) }));
+    assert_eq!(early, Actions::default());
+    assert!(matches!(scene.locate(pid, 1), Answer::Located(placement) if placement.node == NodeId(1)));
 }
 
 #[test]
@@ -340,6 +341,32 @@ fn a_lost_node_without_regions_is_forgotten_and_told_so_when_it_returns() {
     let spaces = vec![Pid(3), pid];
     let actions = scene.handle(Event::Registered { facts, report: NodeReport::default(), spaces });
     assert_eq!(actions.commands, [(NodeId(1), Command::DestroySpace { pid })], "a space of its own is not ours to end");
+}
+
+#[test]
+fn what_a_node_has_of_an_earlier_time_ends_before_the_space_is_made_there_again() {
+    let mut scene = Scene::new();
+    scene.register(1, 4);
+    let pid = scene.create();
+    scene.placed(pid, REGION);
+    let (stranger, report) = (facts(2, 4), NodeReport { free_bytes: 4 * REGION, regions: Vec::new() });
+    let returns = || Event::Registered { facts: stranger.clone(), report: report.clone(), spaces: vec![pid] };
+    // It was given up while it was away, and is told so. It goes away once more before it has heard.
+    let ended = [(NodeId(2), Command::DestroySpace { pid })];
+    assert_eq!(scene.handle(returns()).commands, ended);
+    let place = || Request::PlaceRegion { pid, key: keys(1).owner, bytes: REGION, avoid: Vec::new() };
+    assert_eq!(scene.ask(place()).answers, [], "node 2 is the emptiest, but cannot be used yet");
+    scene.handle(Event::Disconnected(NodeId(2)));
+    scene.restart();
+    scene.register(1, 4);
+    scene.report(1, 3 * REGION, &[(pid, 1, REGION, 0)]);
+    assert_eq!(scene.handle(returns()).commands, ended, "it is still told so");
+    assert_eq!(scene.ask(place()).answers, []);
+    let gone = scene.handle(Event::Answered(NodeId(2), Outcome::SpaceDestroyed { pid }));
+    assert_eq!(gone.commands, [(NodeId(2), Command::CreateSpace { pid })]);
+    let made = Outcome::SpaceCreated { pid, capabilities: capabilities(2) };
+    let made = scene.handle(Event::Answered(NodeId(2), made));
+    assert!(matches!(&made.answers[..], [(_, Answer::Placed { regions })] if regions[0].node == NodeId(2)));
 }
 
 #[test]

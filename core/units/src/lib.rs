@@ -13,14 +13,10 @@ pub use parse::{LocalSize, ParseError, format_bytes, parse_bytes, parse_duration
 
 /// Bytes in a page: the unit of faults and of fetches.
 pub const PAGE_BYTES: usize = 4096;
-/// Base-2 logarithm of [`PAGE_BYTES`].
-pub const PAGE_SHIFT: u32 = 12;
 /// Pages in a block: the unit of reclaim (2 MiB).
 pub const BLOCK_PAGES: usize = 512;
 /// Bytes in a block.
 pub const BLOCK_BYTES: usize = BLOCK_PAGES * PAGE_BYTES;
-
-const _: () = assert!(1 << PAGE_SHIFT == PAGE_BYTES);
 
 /// A point in time or a span, in nanoseconds. Points count from an arbitrary start, the same for one process.
 pub type Nanos = u64;

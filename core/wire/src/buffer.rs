@@ -4,12 +4,7 @@
 //! sent. Messages are composed in place, so a page is copied once on its way to the socket.
 
 use crate::MESSAGE_BYTES_MAX;
-use crate::header::{HEADER_BYTES, Header};
 use crate::message::{Message, WireError, split};
-
-/// The buffer has no room for the message: send what is pending, then compose it again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BufferFull;
 
 /// A bounded buffer of stream bytes.
 #[derive(Debug)]
@@ -72,32 +67,8 @@ impl MessageBuffer {
         self.end += bytes;
     }
 
-    /// Whether a message with `payload_bytes` of payload can be composed.
-    #[must_use]
-    #[inline]
-    pub fn fits(&self, payload_bytes: usize) -> bool {
-        self.bytes.len() - (self.end - self.start) >= HEADER_BYTES + payload_bytes
-    }
-
-    /// Composes a message. `fill` writes the payload in place; the buffer is unchanged when the message does not fit.
-    #[inline]
-    pub fn compose(&mut self, header: &Header, fill: impl FnOnce(&mut [u8])) -> Result<(), BufferFull> {
-        let payload_bytes = header.payload_bytes();
-        if !self.fits(payload_bytes) {
-            return Err(BufferFull);
-        }
-        if self.bytes.len() - self.end < HEADER_BYTES + payload_bytes {
-            self.compact();
-        }
-        let (head, rest) = self.bytes[self.end..].split_at_mut(HEADER_BYTES);
-        let payload = &mut rest[..payload_bytes];
-        fill(payload);
-        head.copy_from_slice(&header.seal(payload));
-        self.end += HEADER_BYTES + payload_bytes;
-        Ok(())
-    }
-
-    /// Room for any one message behind what is pending, or `None`; [`MessageBuffer::composed`] makes bytes of it pending.
+    /// Room for any one message behind what is pending; [`MessageBuffer::composed`] makes bytes of it pending. `None` where
+    /// some of that must be sent before.
     #[inline]
     pub fn room_for_message(&mut self) -> Option<&mut [u8]> {
         if self.bytes.len() - (self.end - self.start) < MESSAGE_BYTES_MAX {
@@ -128,10 +99,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Kind, PAYLOAD_BYTES_MAX};
+    use crate::{HEADER_BYTES, Header, Kind};
 
     fn write(id: u64, length: usize) -> Header {
         Header::request(Kind::Write, id + 1, 0, length as u32)
+    }
+
+    /// Composes a message in place. False if there is no room for every message.
+    fn compose(into: &mut MessageBuffer, header: &Header, byte: u8) -> bool {
+        let Some(room) = into.room_for_message() else { return false };
+        let (head, rest) = room.split_at_mut(HEADER_BYTES);
+        let payload = &mut rest[..header.payload_bytes()];
+        payload.fill(byte);
+        head.copy_from_slice(&header.seal(payload));
+        into.composed(HEADER_BYTES + header.payload_bytes());
+        true
     }
 
     proptest! {
@@ -141,12 +123,11 @@ mod tests {
             lengths in prop::collection::vec(0usize..600, 1..60),
             cuts in prop::collection::vec(1usize..700, 1..40),
         ) {
-            let (mut out, mut into) = (MessageBuffer::new(1024), MessageBuffer::new(1024));
+            let (mut out, mut into) = (MessageBuffer::new(MESSAGE_BYTES_MAX + 1000), MessageBuffer::new(1024));
             let (mut composed, mut seen, mut cut) = (0, 0, cuts.iter().cycle());
             while seen < lengths.len() {
                 while composed < lengths.len() {
-                    let header = write(composed as u64, lengths[composed]);
-                    if out.compose(&header, |payload| payload.fill(composed as u8)).is_err() {
+                    if !compose(&mut out, &write(composed as u64, lengths[composed]), composed as u8) {
                         break;
                     }
                     composed += 1;
@@ -170,12 +151,19 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_does_not_fit_changes_nothing() {
-        let mut buffer = MessageBuffer::new(HEADER_BYTES * 2);
-        assert_eq!(buffer.compose(&write(1, 65), |_| unreachable!("no room")), Err(BufferFull));
-        assert_eq!(buffer.compose(&write(1, 64), |payload| payload.fill(1)), Ok(()));
-        assert!(!buffer.fits(0));
-        assert_eq!(buffer.compose(&write(2, PAYLOAD_BYTES_MAX), |_| unreachable!("no room")), Err(BufferFull));
-        assert_eq!(buffer.message().unwrap().unwrap().header.request_id, 2);
+    fn there_is_room_only_where_any_message_fits() {
+        let mut buffer = MessageBuffer::new(MESSAGE_BYTES_MAX + HEADER_BYTES + 8);
+        assert!(compose(&mut buffer, &write(1, 8), 1));
+        assert_eq!(buffer.room_for_message().map(|room| room.len()), Some(MESSAGE_BYTES_MAX));
+        assert!(compose(&mut buffer, &write(2, 0), 2));
+        let before = buffer.pending().to_vec();
+        assert!(buffer.room_for_message().is_none());
+        assert_eq!(buffer.pending(), before);
+        // What is left moves to the front, where it is behind what was sent.
+        buffer.consume(HEADER_BYTES + 8);
+        assert!(compose(&mut buffer, &write(3, MESSAGE_BYTES_MAX - HEADER_BYTES), 3));
+        assert_eq!(buffer.message().unwrap().unwrap().header, write(2, 0));
+        buffer.consume(HEADER_BYTES);
+        assert_eq!(buffer.message().unwrap().unwrap().verify(), Ok(()));
     }
 }

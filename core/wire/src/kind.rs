@@ -55,7 +55,8 @@ pub enum Direction {
 }
 
 impl Kind {
-    const ALL: [Self; 16] = [
+    /// All of them, by number.
+    pub const ALL: [Self; 16] = [
         Self::Hello,
         Self::Ping,
         Self::Read,

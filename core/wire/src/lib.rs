@@ -27,7 +27,7 @@ pub use body::{
     AllocateRequest, Allocated, AtomicOperation, Backing, Body, Greeting, NodeStatus, Permission, Rights, Translation,
     Welcome,
 };
-pub use buffer::{BufferFull, MessageBuffer};
+pub use buffer::MessageBuffer;
 pub use header::{HEADER_BYTES, Header, VERSION};
 pub use kind::{Direction, ErrorCode, Kind};
 pub use message::{Message, WireError, split};

@@ -5,8 +5,9 @@
  *     yonder node --listen udp://127.0.0.1:7000 --memory 64MiB &
  *     ./pipeline udp://127.0.0.1:7000
  *
- * Writes 256 blocks with up to 16 under way, and reads them back likewise. A buffer belongs to the library from the call
- * that begins an operation until its result was told; then it is used for the next block.
+ * Allocates memory for 256 blocks, one allocation for each 16 of them, all asked for at once; writes the blocks with up to 16
+ * under way, reads them back likewise, and frees all at once. A buffer belongs to the library from the call that begins an
+ * operation until its result was told; then it is used for the next block.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,9 @@
 #define BLOCK 16384
 #define BLOCKS 256
 #define DEPTH 16
+#define PARTS (BLOCKS / DEPTH)
 
+static uint64_t parts[PARTS];
 static unsigned char buffers[DEPTH][BLOCK];
 static yonder_pending pending[DEPTH];
 
@@ -43,7 +46,38 @@ static void finish(yonder_thread *thread, int slot)
 	pending[slot] = 0;
 }
 
-static void write_all(yonder_thread *thread, uint64_t address)
+/* Where a block is. */
+static uint64_t place(int block)
+{
+	return parts[block / DEPTH] + (uint64_t)(block % DEPTH) * BLOCK;
+}
+
+/* Asks for all parts before the first address is there. */
+static void allocate_all(yonder_thread *thread)
+{
+	yonder_pending allocating[PARTS];
+	int part;
+
+	for (part = 0; part < PARTS; part++)
+		must(yonder_ralloc_async(thread, (uint64_t)DEPTH * BLOCK, YONDER_READ | YONDER_WRITE, &parts[part],
+					 &allocating[part]),
+		     "ralloc_async");
+	for (part = 0; part < PARTS; part++)
+		must(yonder_rwait(thread, allocating[part]), "ralloc");
+}
+
+static void free_all(yonder_thread *thread)
+{
+	yonder_pending freeing[PARTS];
+	int part;
+
+	for (part = 0; part < PARTS; part++)
+		must(yonder_rfree_async(thread, parts[part], &freeing[part]), "rfree_async");
+	for (part = 0; part < PARTS; part++)
+		must(yonder_rwait(thread, freeing[part]), "rfree");
+}
+
+static void write_all(yonder_thread *thread)
 {
 	int block;
 
@@ -52,8 +86,7 @@ static void write_all(yonder_thread *thread, uint64_t address)
 
 		finish(thread, slot);
 		memset(buffers[slot], content(block), BLOCK);
-		must(yonder_rwrite_async(thread, address + (uint64_t)block * BLOCK, buffers[slot], BLOCK, &pending[slot]),
-		     "rwrite_async");
+		must(yonder_rwrite_async(thread, place(block), buffers[slot], BLOCK, &pending[slot]), "rwrite_async");
 	}
 	must(yonder_rrelease(thread), "rrelease");
 	for (block = 0; block < DEPTH; block++)
@@ -61,7 +94,7 @@ static void write_all(yonder_thread *thread, uint64_t address)
 }
 
 /* Counts the blocks that are not as they should be. */
-static int check_all(yonder_thread *thread, uint64_t address)
+static int check_all(yonder_thread *thread)
 {
 	int block, wrong = 0;
 
@@ -75,9 +108,7 @@ static int check_all(yonder_thread *thread, uint64_t address)
 			wrong += bytes[0] != content(block - DEPTH) || memcmp(bytes, bytes + 1, BLOCK - 1) != 0;
 		}
 		if (block < BLOCKS)
-			must(yonder_rread_async(thread, address + (uint64_t)block * BLOCK, buffers[slot], BLOCK,
-						&pending[slot]),
-			     "rread_async");
+			must(yonder_rread_async(thread, place(block), buffers[slot], BLOCK, &pending[slot]), "rread_async");
 	}
 	return wrong;
 }
@@ -87,7 +118,6 @@ int main(int argc, char **argv)
 	yonder_config config = YONDER_CONFIG_DEFAULT;
 	yonder_process *process;
 	yonder_thread *thread;
-	uint64_t address;
 	int wrong;
 
 	if (argc != 2) {
@@ -97,9 +127,10 @@ int main(int argc, char **argv)
 	config.pending_max = DEPTH;
 	must(yonder_process_create(argv[1], &config, &process), "create");
 	must(yonder_thread_open(process, &thread), "thread");
-	must(yonder_ralloc(thread, (uint64_t)BLOCKS * BLOCK, YONDER_READ | YONDER_WRITE, &address), "ralloc");
-	write_all(thread, address);
-	wrong = check_all(thread, address);
+	allocate_all(thread);
+	write_all(thread);
+	wrong = check_all(thread);
+	free_all(thread);
 	printf("%d blocks written and read, %d of them wrong\n", BLOCKS, wrong);
 	yonder_thread_close(thread);
 	yonder_process_close(process);

@@ -48,7 +48,7 @@
  * must not use what the parent has opened. No function may be called from a signal handler.
  *
  * MEMORY. Whatever is opened or created is the caller's, who closes it. The library keeps no pointer of the caller's after
- * a call, but for the buffers of asynchronous operations.
+ * a call, but for the buffers and addresses of asynchronous operations.
  */
 #ifndef YONDER_H
 #define YONDER_H
@@ -94,14 +94,15 @@ typedef struct yonder_config {
 	uint64_t lease_ns;
 	/* From the call of an operation until it ends with -ETIMEDOUT. */
 	uint64_t deadline_ns;
-	/* How long a thread that waits asks again and again before it sleeps: shorter latency, for a CPU of its own. */
+	/* How long a thread that waits asks again before it sleeps, at most, for shorter latency; less if that has not helped
+	 * lately. 0: it always sleeps. */
 	uint64_t spin_ns;
 	/* Most asynchronous operations of a thread, from 1 to YONDER_PENDING_MAX. */
 	uint64_t pending_max;
 } yonder_config;
 
-/* A minute's lease, five seconds' deadline, no spinning, 256 asynchronous operations. */
-#define YONDER_CONFIG_DEFAULT { sizeof(yonder_config), UINT64_C(60000000000), UINT64_C(5000000000), 0, 256 }
+/* A minute's lease, five seconds' deadline, at most 50 microseconds of asking again, 256 asynchronous operations. */
+#define YONDER_CONFIG_DEFAULT { sizeof(yonder_config), UINT64_C(60000000000), UINT64_C(5000000000), UINT64_C(50000), 256 }
 
 /* Upper limit of pending_max. */
 #define YONDER_PENDING_MAX 65536
@@ -167,7 +168,7 @@ int yonder_node_status(yonder_thread *thread, uint64_t near, yonder_node *status
 
 /* ---- Memory ----------------------------------------------------------------------------------------------------- */
 
-/* Flags of yonder_ralloc(). */
+/* Flags of yonder_ralloc() and yonder_ralloc_async(). */
 #define YONDER_READ 1u   /* may be read; always given */
 #define YONDER_WRITE 2u  /* may be written too */
 #define YONDER_BACKED 4u /* has its memory from the start, so that no write fails with -ENOMEM */
@@ -190,7 +191,7 @@ int yonder_rread(yonder_thread *thread, uint64_t address, void *into, size_t len
  * a part may have been written. */
 int yonder_rwrite(yonder_thread *thread, uint64_t address, const void *from, size_t length);
 
-/* ---- Asynchronous reads and writes ------------------------------------------------------------------------------ */
+/* ---- Asynchronous operations ------------------------------------------------------------------------------------ */
 
 /* The name of an asynchronous operation of one thread. Never 0. It ends when yonder_rpoll() or yonder_rwait() has told the
  * result. */
@@ -208,6 +209,19 @@ int yonder_rread_async(yonder_thread *thread, uint64_t address, void *into, size
  * `from` must stay where it is and must not be changed. -EAGAIN as above. */
 int yonder_rwrite_async(yonder_thread *thread, uint64_t address, const void *from, size_t length,
 			yonder_pending *pending);
+
+/* Begins to allocate, as yonder_ralloc() does. `*address` becomes the address when yonder_rpoll() or yonder_rwait() tells
+ * that it was done; until the result was told, or the thread is closed, `address` must stay where it is. An allocation that
+ * is called after a release may be executed before it: where it needs that memory, yonder_rfence() goes between.
+ *
+ * Where the address space is on several nodes, the controller is waited for, and what it refuses is returned here, -ENOMEM
+ * among it; an allocation that is longer than a region is done at once. -EAGAIN as above. */
+int yonder_ralloc_async(yonder_thread *thread, uint64_t bytes, unsigned flags, uint64_t *address,
+			yonder_pending *pending);
+
+/* Begins to free the allocation that begins at `address`, after all that was called before for its pages. Where the address
+ * space is on several nodes, one that is longer than a region is freed at once. -EAGAIN as above. */
+int yonder_rfree_async(yonder_thread *thread, uint64_t address, yonder_pending *pending);
 
 /* Whether an operation has ended: 1 if it was done, 0 if it is still pending, or a negative errno if it has failed. Unless
  * it is 0 the name is used up, and the buffer is the caller's again. Does not wait.

@@ -54,7 +54,7 @@ impl<T> Out<T> {
     /// A place that must be there.
     ///
     /// # Safety
-    /// `pointer` is NULL, or may be written until the function returns.
+    /// `pointer` is NULL, or may be written as long as the place is there.
     pub(crate) unsafe fn required(pointer: *mut T, name: &str) -> Result<Self, Failure> {
         if pointer.is_null() { Err(null(name)) } else { Ok(Self(pointer)) }
     }

@@ -5,8 +5,9 @@
 //! `pending` those of asynchronous operations, `node` and `word` what is left; `arguments` reads what C gives, `failure`
 //! maps errors, keeps the last message and stops panics, `turn` sees that nothing is used by two at once.
 //!
-//! Invariants: no panic leaves a function. No pointer of the caller's is kept beyond a call, but in `buffer`. Every
-//! function of this crate that C can see is in the header, and the other way round; a test compares them.
+//! Invariants: no panic leaves a function. No pointer of the caller's is kept beyond a call, but in `buffer` and,
+//! for the addresses of allocations, in `pending`. Every function of this crate that C can see is in the header, and the
+//! other way round; a test compares them.
 
 mod arguments;
 mod buffer;
@@ -21,7 +22,8 @@ mod word;
 
 pub use node::{YonderNode, yonder_call, yonder_node_status};
 pub use pending::{
-    yonder_rfence, yonder_rpoll, yonder_rread_async, yonder_rrelease, yonder_rwait, yonder_rwrite_async,
+    yonder_ralloc_async, yonder_rfence, yonder_rfree_async, yonder_rpoll, yonder_rread_async, yonder_rrelease,
+    yonder_rwait, yonder_rwrite_async,
 };
 pub use process::{
     YonderConfig, YonderProcess, yonder_process_close, yonder_process_create, yonder_process_open,

@@ -1,25 +1,36 @@
-//! Asynchronous reads and writes, and the [`Names`] by which C knows them.
+//! Asynchronous operations, and the [`Names`] by which C knows them.
 //!
 //! A name is the place of an operation and how often the place was used before, so that a name that was used up is never
 //! taken for another operation.
 //!
-//! UNSAFETY: it exports functions that read C's pointers.
+//! UNSAFETY: it exports functions that read C's pointers, and keeps those to addresses until results are told.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
-use yonder::clib::{Completed, Pending};
+use yonder::clib::{ClibError, Pending, PendingAllocation, PendingFree, Thread};
 
 use crate::arguments::Out;
 use crate::buffer::RawBuffer;
 use crate::failure::Failure;
-use crate::thread::{Inside, YonderThread, with};
+use crate::thread::{Inside, YonderThread, allocation, with};
 
 /// The asynchronous operations of a thread whose results were not told. There are as many places as operations were ever
 /// pending at once, which `yonder::clib` limits.
 #[derive(Debug)]
-pub(crate) struct Names<P = Pending<RawBuffer>> {
+pub(crate) struct Names<P = Operation> {
     places: Vec<Place<P>>,
     free: Vec<u32>,
+}
+
+/// An operation that was begun.
+#[derive(Debug)]
+pub(crate) enum Operation {
+    /// A read or write.
+    Transfer(Pending<RawBuffer>),
+    /// An allocation, and where C wants the address.
+    Allocation(PendingAllocation, Out<u64>),
+    /// A release.
+    Free(PendingFree),
 }
 
 #[derive(Debug)]
@@ -85,7 +96,7 @@ pub unsafe extern "C" fn yonder_rread_async(
         // SAFETY: as the caller promises: the buffer is dropped when the result is told or the thread is closed.
         let (out, buffer) = unsafe { (Out::required(pending, "pending")?, RawBuffer::into(into.cast(), length)?) };
         let begun = inside.thread.rread_async(address, buffer)?;
-        out.set(inside.names.insert(begun));
+        out.set(inside.names.insert(Operation::Transfer(begun)));
         Ok(0)
     };
     // SAFETY: as the caller promises.
@@ -108,7 +119,48 @@ pub unsafe extern "C" fn yonder_rwrite_async(
         // SAFETY: as the caller promises: the buffer is dropped when the result is told or the thread is closed.
         let (out, buffer) = unsafe { (Out::required(pending, "pending")?, RawBuffer::from(from.cast(), length)?) };
         let begun = inside.thread.rwrite_async(address, buffer)?;
-        out.set(inside.names.insert(begun));
+        out.set(inside.names.insert(Operation::Transfer(begun)));
+        Ok(0)
+    };
+    // SAFETY: as the caller promises.
+    unsafe { with(thread, work) }
+}
+
+/// `yonder_ralloc_async` of `yonder.h`.
+///
+/// # Safety
+/// The pointers are what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn yonder_ralloc_async(
+    thread: *mut YonderThread,
+    bytes: u64,
+    flags: c_uint,
+    address: *mut u64,
+    pending: *mut u64,
+) -> c_int {
+    let work = |inside: &mut Inside| {
+        // SAFETY: as the caller promises: the address is written when the result is told, and never after that.
+        let (out, address) = unsafe { (Out::required(pending, "pending")?, Out::required(address, "address")?) };
+        let (permission, backing) = allocation(bytes, flags)?;
+        let begun = inside.thread.ralloc_with_async(bytes, permission, backing)?;
+        out.set(inside.names.insert(Operation::Allocation(begun, address)));
+        Ok(0)
+    };
+    // SAFETY: as the caller promises.
+    unsafe { with(thread, work) }
+}
+
+/// `yonder_rfree_async` of `yonder.h`.
+///
+/// # Safety
+/// The pointers are what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn yonder_rfree_async(thread: *mut YonderThread, address: u64, pending: *mut u64) -> c_int {
+    let work = |inside: &mut Inside| {
+        // SAFETY: as the caller promises.
+        let out = unsafe { Out::required(pending, "pending")? };
+        let begun = inside.thread.rfree_async(address)?;
+        out.set(inside.names.insert(Operation::Free(begun)));
         Ok(0)
     };
     // SAFETY: as the caller promises.
@@ -121,11 +173,14 @@ pub unsafe extern "C" fn yonder_rwrite_async(
 /// The pointer is what the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn yonder_rpoll(thread: *mut YonderThread, pending: u64) -> c_int {
-    let work = |inside: &mut Inside| match inside.thread.rpoll(inside.names.take(pending)?) {
-        Ok(completed) => told(completed, 1),
-        Err(still) => {
-            inside.names.put_back(pending, still);
-            Ok(0)
+    let work = |inside: &mut Inside| {
+        let operation = inside.names.take(pending)?;
+        match polled(&mut inside.thread, operation) {
+            Ok(done) => Ok(done.map(|()| 1)?),
+            Err(still) => {
+                inside.names.put_back(pending, still);
+                Ok(0)
+            }
         }
     };
     // SAFETY: as the caller promises.
@@ -139,17 +194,29 @@ pub unsafe extern "C" fn yonder_rpoll(thread: *mut YonderThread, pending: u64) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn yonder_rwait(thread: *mut YonderThread, pending: u64) -> c_int {
     let work = |inside: &mut Inside| {
-        let operation = inside.names.take(pending)?;
-        told(inside.thread.rwait(operation), 0)
+        match inside.names.take(pending)? {
+            Operation::Transfer(begun) => inside.thread.rwait(begun).result?,
+            Operation::Allocation(begun, address) => address.set(inside.thread.rwait(begun)?),
+            Operation::Free(begun) => inside.thread.rwait(begun)?,
+        }
+        Ok(0)
     };
     // SAFETY: as the caller promises.
     unsafe { with(thread, work) }
 }
 
-/// The result of an operation that has ended; `done` if it was done.
-fn told(completed: Completed<RawBuffer>, done: c_int) -> Result<c_int, Failure> {
-    completed.result?;
-    Ok(done)
+/// What an operation has come to, with its results where C wants them; or the operation, if it has not ended.
+fn polled(thread: &mut Thread<RawBuffer>, operation: Operation) -> Result<Result<(), ClibError>, Operation> {
+    match operation {
+        Operation::Transfer(begun) => {
+            thread.rpoll(begun).map(|completed| completed.result).map_err(Operation::Transfer)
+        }
+        Operation::Allocation(begun, address) => match thread.rpoll(begun) {
+            Ok(result) => Ok(result.map(|allocated| address.set(allocated))),
+            Err(still) => Err(Operation::Allocation(still, address)),
+        },
+        Operation::Free(begun) => thread.rpoll(begun).map_err(Operation::Free),
+    }
 }
 
 /// `yonder_rrelease` of `yonder.h`.

@@ -166,11 +166,10 @@ mod tests {
     #[test]
     fn the_defaults_of_the_header_are_those_of_the_library() {
         let ProcessConfig { lease, deadline, pending_max, spin } = ProcessConfig::default();
-        assert_eq!(spin, Duration::ZERO);
-        let (lease, deadline) = (lease.as_nanos(), deadline.as_nanos());
+        let [lease, deadline, spin] = [lease, deadline, spin].map(|time| time.as_nanos());
         let header = include_str!("../include/yonder.h");
         let expected = format!(
-            "YONDER_CONFIG_DEFAULT {{ sizeof(yonder_config), UINT64_C({lease}), UINT64_C({deadline}), 0, {pending_max} }}"
+            "YONDER_CONFIG_DEFAULT {{ sizeof(yonder_config), UINT64_C({lease}), UINT64_C({deadline}), UINT64_C({spin}), {pending_max} }}"
         );
         assert!(header.contains(&expected), "{expected}");
         assert!(header.contains(&format!("#define YONDER_PENDING_MAX {PENDING_MAX}\n")));

@@ -92,10 +92,7 @@ pub unsafe extern "C" fn yonder_ralloc(
     let work = |inside: &mut Inside| {
         // SAFETY: as the caller promises.
         let out = unsafe { Out::required(address, "address")? };
-        let (permission, backing) = allocation(flags)?;
-        if bytes == 0 {
-            return Err(Failure::invalid("an allocation of 0 bytes: ask for one at least"));
-        }
+        let (permission, backing) = allocation(bytes, flags)?;
         out.set(inside.thread.ralloc_with(bytes, permission, backing)?.0);
         Ok(0)
     };
@@ -103,12 +100,16 @@ pub unsafe extern "C" fn yonder_ralloc(
     unsafe { with(thread, work) }
 }
 
-fn allocation(flags: c_uint) -> Result<(Permission, Backing), Failure> {
+/// What `flags` ask for, if they and the length can be.
+pub(crate) fn allocation(bytes: u64, flags: c_uint) -> Result<(Permission, Backing), Failure> {
     if flags & READ == 0 || flags & !(READ | WRITE | BACKED) != 0 {
         let message = format!(
             "the flags {flags:#x} are not valid: give YONDER_READ, and what else is needed of YONDER_WRITE and YONDER_BACKED"
         );
         return Err(Failure::invalid(message));
+    }
+    if bytes == 0 {
+        return Err(Failure::invalid("an allocation of 0 bytes: ask for one at least"));
     }
     let permission = if flags & WRITE == 0 { Permission::Read } else { Permission::ReadWrite };
     let backing = if flags & BACKED == 0 { Backing::OnDemand } else { Backing::Now };
@@ -181,10 +182,10 @@ mod tests {
         for (name, flag) in [("READ", READ), ("WRITE", WRITE), ("BACKED", BACKED)] {
             assert!(header.contains(&format!("#define YONDER_{name} {flag}u ")), "{name}");
         }
-        assert_eq!(allocation(READ | BACKED), Ok((Permission::Read, Backing::Now)));
-        assert_eq!(allocation(READ | WRITE), Ok((Permission::ReadWrite, Backing::OnDemand)));
+        assert_eq!(allocation(1, READ | BACKED), Ok((Permission::Read, Backing::Now)));
+        assert_eq!(allocation(1, READ | WRITE), Ok((Permission::ReadWrite, Backing::OnDemand)));
         for bad in [0, WRITE, BACKED, READ | 8, c_uint::MAX] {
-            assert!(allocation(bad).is_err(), "{bad}");
+            assert!(allocation(1, bad).is_err(), "{bad}");
         }
     }
 }

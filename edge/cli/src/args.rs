@@ -3,6 +3,7 @@
 mod apps;
 mod controller;
 mod node;
+mod pictured;
 mod remote;
 
 use std::net::SocketAddr;
@@ -18,8 +19,10 @@ use yonder_load::{Distribution, Mix, Rate};
 pub(crate) use apps::{FrameArgs, ImageArgs, MigrateArgs, ObjectsArgs, TreeArgs};
 pub(crate) use controller::{
     AtArgs, ControllerAddresses, ControllerArgs, ControllerWhat, DrainArgs, NodeNameArgs, NodesArgs, ServeArgs,
+    SpacesArgs,
 };
 pub(crate) use node::NodeArgs;
+pub(crate) use pictured::Pictured;
 pub(crate) use remote::{
     AccessArgs, GuardedArgs, RallocArgs, RreadArgs, ScaleClientArgs, ScaleClientsArgs, ScalePagesArgs, TargetArgs,
 };
@@ -357,17 +360,17 @@ pub(crate) enum BenchWhat {
     /// Check that nothing is lost under load, changing limits and injected failures
     Soak(SoakArgs),
     /// Reads of a memory node without paging: latency by size, throughput by clients and by depth
-    Rread(RreadArgs),
+    Rread(Pictured<RreadArgs>),
     /// Writes to a memory node without paging, as rread
-    Rwrite(AccessArgs),
+    Rwrite(Pictured<AccessArgs>),
     /// Allocation on a memory node, by size and by how full it is
-    Ralloc(RallocArgs),
+    Ralloc(Pictured<RallocArgs>),
     /// Latency and the node's memory with up to a thousand client processes
-    ScaleClients(ScaleClientsArgs),
+    ScaleClients(Pictured<ScaleClientsArgs>),
     /// Latency with up to a million page table entries
-    ScalePages(ScalePagesArgs),
+    ScalePages(Pictured<ScalePagesArgs>),
     /// Move all regions off a node while clients use them, and see that nothing is lost
-    Migrate(MigrateArgs),
+    Migrate(Pictured<MigrateArgs>),
     /// Compress and decompress photos that are kept on a memory node
     Image(ImageArgs),
     /// Search a radix tree on a memory node by reads and by pointer chase

@@ -76,6 +76,7 @@ fn what_cannot_be_understood_says_what_to_type() {
         (&["controller", "list"], "'list'", "yonder controller --help"),
         (&["controller", "nodes"], "--at", "yonder controller nodes --help"),
         (&["controller", "nodes", "--at", "here"], "'here'", "HOST:PORT"),
+        (&["controller", "spaces"], "--at", "yonder controller spaces --help"),
         (&["controller", "drain", "--at", &taken], "<NODE>", "yonder controller drain --help"),
         (&["load", "kv", "--rate", "fast"], "'fast'", "max"),
         (&["load", "kv", "--rate", "0"], "'0'", "max"),
@@ -134,6 +135,7 @@ fn what_cannot_be_done_says_what_to_type() {
             "start one",
         ),
         (&["controller", "nodes", "--at", &nobody], &nobody, "yonder controller --listen"),
+        (&["controller", "spaces", "--at", &nobody], &nobody, "yonder controller --listen"),
         (&["controller", "drain", "tcp://127.0.0.1:7000", "--at", &nobody], &nobody, "yonder controller --listen"),
     ] {
         let line = complaint(args, 1);

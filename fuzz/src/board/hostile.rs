@@ -21,33 +21,9 @@ pub(super) const NAMED: u32 = 1 << 31;
 const SHARED: u8 = 0x5a;
 /// Names of its own requests in the beginning; later ones are whatever the input says.
 const FIRST_ID: u64 = 1 << 61;
-/// What it may send: all kinds, the usual ones more often.
-const KINDS: [Kind; 24] = [
-    Kind::Hello,
-    Kind::Ping,
-    Kind::Read,
-    Kind::Write,
-    Kind::Atomic,
-    Kind::Abort,
-    Kind::CreateSpace,
-    Kind::DestroySpace,
-    Kind::Allocate,
-    Kind::Free,
-    Kind::Discard,
-    Kind::Grant,
-    Kind::Translate,
-    Kind::Call,
-    Kind::Status,
-    Kind::Adopt,
-    Kind::Read,
-    Kind::Write,
-    Kind::Atomic,
-    Kind::Allocate,
-    Kind::Free,
-    Kind::Discard,
-    Kind::Adopt,
-    Kind::Adopt,
-];
+/// The usual kinds, which it sends more often than the others.
+const USUAL: [Kind; 8] =
+    [Kind::Read, Kind::Write, Kind::Atomic, Kind::Allocate, Kind::Free, Kind::Discard, Kind::Adopt, Kind::Adopt];
 
 /// An address space and a capability.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,7 +92,7 @@ impl Hostile {
 
     /// Sends something, and says what and what came of it.
     pub(super) fn act(&mut self, node: &mut Node, step: &mut Step<'_>) -> [u64; 3] {
-        let kind = step.pick(&KINDS);
+        let kind = step.pick(&[&Kind::ALL[..], &USUAL].concat());
         let credential = self.credential(step);
         let address = self.address(step);
         let payload = if kind.carries_payload(Direction::Request) { self.payload(kind, step) } else { Vec::new() };

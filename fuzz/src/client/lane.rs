@@ -289,7 +289,6 @@ impl Lane {
                 self.ledger.abandon();
             }
             1 => self.client.reconnected(self.now),
-            2 => self.client.hear_clock(step.number(), self.now),
             _ => self.client.advance(self.now),
         }
         what

@@ -112,10 +112,10 @@ impl Memory {
 
 impl OffloadMemory for Memory {
     fn read(&mut self, space: Space, address: u64, into: &mut [u8]) -> Result<(), ErrorCode> {
-        self.count(into.len())?;
         if into.is_empty() {
-            return Err(ErrorCode::BadLength);
+            return Ok(());
         }
+        self.count(into.len())?;
         if space == Space::Caller {
             into.copy_from_slice(self.caller_range(address, into.len())?);
             return Ok(());
@@ -129,10 +129,10 @@ impl OffloadMemory for Memory {
     }
 
     fn write(&mut self, space: Space, address: u64, from: &[u8]) -> Result<(), ErrorCode> {
-        self.count(from.len())?;
         if from.is_empty() {
-            return Err(ErrorCode::BadLength);
+            return Ok(());
         }
+        self.count(from.len())?;
         if space == Space::Caller {
             self.caller_range(address, from.len())?.copy_from_slice(from);
             return Ok(());

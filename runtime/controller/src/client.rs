@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use yonder_placement::{Answer, Key, Keys, NodeView, Pid, Placement, Refusal, Request};
+use yonder_placement::{Answer, Key, Keys, NodeView, Pid, Placement, Refusal, Request, SpaceView};
 use yonder_wire::Rights;
 
 use crate::lines::{LineReader, send_line};
@@ -146,6 +146,22 @@ impl ControllerClient {
             Answer::Nodes(nodes) => Ok(nodes),
             other => Err(self.unexpected(&other)),
         }
+    }
+
+    /// All address spaces, as they were while it asked.
+    pub fn spaces(&mut self) -> Result<Vec<SpaceView>, ClientError> {
+        let (mut all, mut from) = (Vec::new(), Some(Pid::FIRST));
+        while let Some(first) = from {
+            match self.ask(&Request::Spaces { from: first })? {
+                Answer::Spaces { spaces, next } => {
+                    all.extend(spaces);
+                    // An answer that leads nowhere would be asked for without end.
+                    from = next.filter(|next| *next > first);
+                }
+                other => return Err(self.unexpected(&other)),
+            }
+        }
+        Ok(all)
     }
 
     /// Begins to move all regions off a node, named by number or URL; says how many are left.

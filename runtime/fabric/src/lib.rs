@@ -4,7 +4,8 @@
 //! to it, shaped like verbs: posts are bounded and never block, errors are completions. A worker has a queue pair per
 //! [`Module`], so a demand fetch never queues behind a write-back.
 //!
-//! [`lane`] is what is below for a node in another process: one flow of requests to it, which `yonder::clib` uses too.
+//! [`lane`] is what is below for a node in another process: one flow of requests to it; a [`Tenancy`] holds an address space
+//! there. `yonder::clib` uses both too.
 //!
 //! Neighbours: `runtime/paging` posts page reads and writes here; `core/client` decides what goes over a lane and when.
 
@@ -12,6 +13,7 @@
 
 mod emu;
 pub mod lane;
+mod patience;
 mod queue;
 mod ranges;
 mod remote;
@@ -20,8 +22,10 @@ mod space;
 mod url;
 
 pub use emu::{EmuControl, EmuFabric};
+pub use patience::Patience;
 pub use remote::RemoteFabric;
 pub use shm::ShmFabric;
+pub use space::{Credentials, Tenancy, TenancyError};
 pub use url::open;
 
 use std::sync::Arc;

@@ -1,9 +1,13 @@
-//! [`Space`]: this program's address space on one node, for as long as the fabric lives.
+//! [`Tenancy`]: one program's hold on an address space of a node; [`Space`]: the one that a fabric keeps its memory in.
 //!
-//! It has a lane of its own for what is not on the fault path: allocation, release, discard. The node keeps an address
+//! A tenancy has a lane of its own for what is not on the fault path: allocation, release, rights. The node keeps an address
 //! space for as long as its lease is renewed, which a thread does here, so that the memory of a program that was killed
-//! comes back to the node.
+//! comes back to the node. Who has made an address space ends it; a guest leaves it as it is.
+//!
+//! `yonder::clib` holds its address spaces by tenancies too. Invariant: once the node has refused the right to the address
+//! space, the node is lost for all who share the standing.
 
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,110 +19,134 @@ use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission, T
 use crate::lane::{Answer, CallError, Lane, Standing, call};
 use crate::{FabricError, RemoteAddress};
 
-/// How long the node keeps the memory of a program that it no longer hears of.
+/// How long the node keeps the memory of a fabric's program that it no longer hears of.
 const LEASE: Duration = Duration::from_secs(60);
-/// How often the lease is renewed: several times may fail.
-const RENEWAL: Duration = Duration::from_secs(10);
+/// How often a lease is renewed while it lasts: several times may fail.
+const RENEWALS_PER_LEASE: u32 = 4;
 
-/// An address space and its lease.
-pub(crate) struct Space {
+/// Which address space, and the right to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Credentials {
+    /// Number of the address space.
+    pub pid: u32,
+    /// Proof of the right.
+    pub capability: u64,
+}
+
+/// Why there is no tenancy.
+#[derive(Debug, thiserror::Error)]
+pub enum TenancyError {
+    /// The node has not done what it was asked.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The thread that renews the lease was not started.
+    #[error("no thread can be started to renew the lease: {0}")]
+    Renewer(io::Error),
+}
+
+/// What becomes of the address space at the end of a tenancy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ownership {
+    /// It ends with the tenancy that made it.
+    Owner,
+    /// It stays.
+    Guest,
+}
+
+/// A hold on an address space. It ends when it is told to, or dropped.
+pub struct Tenancy {
     shared: Arc<Shared>,
-    renewer: Option<JoinHandle<()>>,
+    renewer: Mutex<Option<JoinHandle<()>>>,
+    ownership: Ownership,
 }
 
 struct Shared {
-    url: String,
-    pid: u32,
-    capability: u64,
+    credentials: Credentials,
     standing: Arc<Standing>,
     lane: Mutex<Lane>,
     ended: Mutex<bool>,
     ending: Condvar,
 }
 
-impl Space {
-    /// Makes an address space over `lane`, which is used for nothing else from then on.
-    pub(crate) fn create(url: &str, mut lane: Lane) -> Result<Self, FabricError> {
-        let standing = Arc::clone(lane.standing());
-        let request = operation(Kind::CreateSpace, 0, 0, 0, LEASE.as_millis() as u64, &[]);
-        let answer = call(&mut lane, &request, &[])
-            .map_err(|error| FabricError::Unreachable { url: url.to_owned(), cause: error.to_string() })?;
-        let shared = Arc::new(Shared {
-            url: url.to_owned(),
-            pid: answer.header.pid,
-            capability: answer.header.capability,
-            standing,
-            lane: Mutex::new(lane),
-            ended: Mutex::new(false),
-            ending: Condvar::new(),
-        });
-        let renewed = Arc::clone(&shared);
-        let renewer = std::thread::Builder::new().name("yonder-lease".to_owned()).spawn(move || renewed.keep_lease());
-        let renewer = renewer.map_err(|error| shared.system(&error.to_string()))?;
-        Ok(Self { shared, renewer: Some(renewer) })
+impl Tenancy {
+    /// Makes an address space over `lane`, which is used for nothing else from then on. The node keeps it for `lease` after
+    /// the last sign of life; zero keeps it until it is ended, whatever happens to the program.
+    pub fn create(mut lane: Lane, lease: Duration) -> Result<Self, TenancyError> {
+        let lease_ms = lease.as_millis().min(u128::from(u32::MAX)) as u64;
+        let nobody = Credentials { pid: 0, capability: 0 };
+        let made = call(&mut lane, &operation(Kind::CreateSpace, nobody, 0, lease_ms, &[]), &[])?.header;
+        let credentials = Credentials { pid: made.pid, capability: made.capability };
+        Self::begin(lane, credentials, lease, Ownership::Owner)
     }
 
-    pub(crate) fn url(&self) -> &str {
-        &self.shared.url
+    /// Uses an address space that somebody else has made. Fails if `credentials` are not, or no longer, good.
+    pub fn open(mut lane: Lane, credentials: Credentials, lease: Duration) -> Result<Self, TenancyError> {
+        call(&mut lane, &operation(Kind::Ping, credentials, 0, 0, &[]), &[])?;
+        Self::begin(lane, credentials, lease, Ownership::Guest)
     }
 
-    pub(crate) fn standing(&self) -> &Arc<Standing> {
-        &self.shared.standing
+    fn begin(
+        lane: Lane,
+        credentials: Credentials,
+        lease: Duration,
+        ownership: Ownership,
+    ) -> Result<Self, TenancyError> {
+        let (standing, lane) = (Arc::clone(lane.standing()), Mutex::new(lane));
+        let (ended, ending) = (Mutex::new(false), Condvar::new());
+        let shared = Arc::new(Shared { credentials, standing, lane, ended, ending });
+        let tenancy = Self { shared, renewer: Mutex::default(), ownership };
+        if !lease.is_zero() {
+            let renewed = Arc::clone(&tenancy.shared);
+            let work = move || renewed.keep_lease(lease / RENEWALS_PER_LEASE);
+            let spawned = std::thread::Builder::new().name("yonder-lease".to_owned()).spawn(work);
+            let renewer = spawned.map_err(TenancyError::Renewer)?;
+            *tenancy.renewer.lock().unwrap_or_else(PoisonError::into_inner) = Some(renewer);
+        }
+        Ok(tenancy)
     }
 
     /// Number of the address space and the right to it.
-    pub(crate) fn credentials(&self) -> Credentials {
-        Credentials { pid: self.shared.pid, capability: self.shared.capability }
+    #[must_use]
+    pub fn credentials(&self) -> Credentials {
+        self.shared.credentials
     }
 
-    /// As [`crate::Fabric::allocate`]: the memory is there at once, so that no write-back lacks it.
-    pub(crate) fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {
-        let request =
-            AllocateRequest { bytes, permission: Permission::ReadWrite, backing: Backing::Now, from: 0, to: 0 };
-        let mut body = [0; AllocateRequest::BYTES];
-        request.write_to(&mut body);
-        match self.shared.call(Kind::Allocate, 0, 0, &body) {
-            Ok(answer) => Ok(RemoteAddress(answer.header.address)),
-            Err(CallError::Refused(ErrorCode::OutOfMemory)) => {
-                Err(FabricError::OutOfMemory { url: self.shared.url.clone(), bytes })
-            }
-            Err(error) => Err(self.shared.failed(error)),
+    /// What all who use the node's memory know of the node.
+    #[must_use]
+    pub fn standing(&self) -> &Arc<Standing> {
+        &self.shared.standing
+    }
+
+    /// Asks the node for something in the address space, and waits for the answer.
+    pub fn call(&self, kind: Kind, address: u64, length: u64, body: &[u8]) -> Result<Answer, CallError> {
+        self.shared.call(kind, address, length, body)
+    }
+
+    /// Ends the tenancy, and with its maker's the address space. Ended again, it is as it was.
+    pub fn end(&self) {
+        let was_ended = std::mem::replace(&mut *self.shared.ended(), true);
+        self.shared.ending.notify_all();
+        if let Some(renewer) = self.renewer.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // It has nothing to report.
+            let _ = renewer.join();
         }
-    }
-
-    /// As [`crate::Fabric::release`].
-    pub(crate) fn release(&self, start: RemoteAddress) -> Result<(), FabricError> {
-        self.done(self.shared.call(Kind::Free, start.0, 0, &[]))
-    }
-
-    /// As [`crate::Fabric::discard`].
-    pub(crate) fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError> {
-        self.done(self.shared.call(Kind::Discard, start.0, bytes, &[]))
-    }
-
-    /// Where in the node's exported memory the page at `address` lies.
-    pub(crate) fn translate(&self, address: u64) -> Result<Translation, FabricError> {
-        let answer = self.shared.call(Kind::Translate, address, 1, &[]).map_err(|error| self.shared.failed(error))?;
-        Translation::from_bytes(&answer.payload).map_err(|error| self.shared.system(&error.to_string()))
-    }
-
-    fn done(&self, called: Result<Answer, CallError>) -> Result<(), FabricError> {
-        called.map(drop).map_err(|error| self.shared.failed(error))
+        if self.ownership == Ownership::Owner && !was_ended && !self.shared.standing.is_lost() {
+            // If the node cannot be reached it ends the address space when the lease is over.
+            let _ = self.shared.call(Kind::DestroySpace, 0, 0, &[]);
+        }
     }
 }
 
-/// Which address space, and the right to it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Credentials {
-    pub(crate) pid: u32,
-    pub(crate) capability: u64,
+impl Drop for Tenancy {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 impl Shared {
     fn call(&self, kind: Kind, address: u64, length: u64, body: &[u8]) -> Result<Answer, CallError> {
         let mut lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner);
-        let request = operation(kind, self.pid, self.capability, address, length, body);
-        let called = call(&mut lane, &request, &[]);
+        let called = call(&mut lane, &operation(kind, self.credentials, address, length, body), &[]);
         if called == Err(CallError::Refused(ErrorCode::BadCapability)) {
             // The node does not know the address space any more: it was restarted, or the lease has run out.
             self.standing.lose();
@@ -127,18 +155,94 @@ impl Shared {
         called
     }
 
-    fn keep_lease(&self) {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+    fn keep_lease(&self, pause: Duration) {
+        let mut ended = self.ended();
         while !*ended {
-            let (guard, waited) = self.ending.wait_timeout(ended, RENEWAL).unwrap_or_else(PoisonError::into_inner);
+            let (guard, waited) = self.ending.wait_timeout(ended, pause).unwrap_or_else(PoisonError::into_inner);
             ended = guard;
             if waited.timed_out() && !*ended && !self.standing.is_lost() {
                 drop(ended);
                 // A renewal that fails is tried again; if the lease is over, the call has given the node up.
                 let _ = self.call(Kind::Ping, 0, 0, &[]);
-                ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+                ended = self.ended();
             }
         }
+    }
+
+    fn ended(&self) -> std::sync::MutexGuard<'_, bool> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn operation(kind: Kind, credentials: Credentials, address: u64, length: u64, body: &[u8]) -> Operation<'_> {
+    let Credentials { pid, capability } = credentials;
+    Operation { kind, pid, capability, address, length, body, deadline: Nanos::MAX, token: 0 }
+}
+
+/// The address space of a fabric.
+pub(crate) struct Space {
+    url: String,
+    tenancy: Tenancy,
+}
+
+impl Space {
+    /// Makes an address space over `lane`, which is used for nothing else from then on.
+    pub(crate) fn create(url: &str, lane: Lane) -> Result<Self, FabricError> {
+        match Tenancy::create(lane, LEASE) {
+            Ok(tenancy) => Ok(Self { url: url.to_owned(), tenancy }),
+            Err(TenancyError::Call(error)) => {
+                Err(FabricError::Unreachable { url: url.to_owned(), cause: error.to_string() })
+            }
+            Err(error) => Err(FabricError::System { url: url.to_owned(), cause: error.to_string() }),
+        }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn standing(&self) -> &Arc<Standing> {
+        self.tenancy.standing()
+    }
+
+    /// Number of the address space and the right to it.
+    pub(crate) fn credentials(&self) -> Credentials {
+        self.tenancy.credentials()
+    }
+
+    /// As [`crate::Fabric::allocate`]: the memory is there at once, so that no write-back lacks it.
+    pub(crate) fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {
+        let request =
+            AllocateRequest { bytes, permission: Permission::ReadWrite, backing: Backing::Now, from: 0, to: 0 };
+        let mut body = [0; AllocateRequest::BYTES];
+        request.write_to(&mut body);
+        match self.tenancy.call(Kind::Allocate, 0, 0, &body) {
+            Ok(answer) => Ok(RemoteAddress(answer.header.address)),
+            Err(CallError::Refused(ErrorCode::OutOfMemory)) => {
+                Err(FabricError::OutOfMemory { url: self.url.clone(), bytes })
+            }
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// As [`crate::Fabric::release`].
+    pub(crate) fn release(&self, start: RemoteAddress) -> Result<(), FabricError> {
+        self.done(self.tenancy.call(Kind::Free, start.0, 0, &[]))
+    }
+
+    /// As [`crate::Fabric::discard`].
+    pub(crate) fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError> {
+        self.done(self.tenancy.call(Kind::Discard, start.0, bytes, &[]))
+    }
+
+    /// Where in the node's exported memory the page at `address` lies.
+    pub(crate) fn translate(&self, address: u64) -> Result<Translation, FabricError> {
+        let answer = self.tenancy.call(Kind::Translate, address, 1, &[]).map_err(|error| self.failed(error))?;
+        Translation::from_bytes(&answer.payload).map_err(|error| self.system(&error.to_string()))
+    }
+
+    fn done(&self, called: Result<Answer, CallError>) -> Result<(), FabricError> {
+        called.map(drop).map_err(|error| self.failed(error))
     }
 
     fn failed(&self, error: CallError) -> FabricError {
@@ -153,23 +257,4 @@ impl Shared {
     fn system(&self, cause: &str) -> FabricError {
         FabricError::System { url: self.url.clone(), cause: cause.to_owned() }
     }
-}
-
-impl Drop for Space {
-    fn drop(&mut self) {
-        *self.shared.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.shared.ending.notify_all();
-        if let Some(renewer) = self.renewer.take() {
-            // It has nothing to report.
-            let _ = renewer.join();
-        }
-        if !self.shared.standing.is_lost() {
-            // If the node cannot be reached it takes the memory back when the lease is over.
-            let _ = self.shared.call(Kind::DestroySpace, 0, 0, &[]);
-        }
-    }
-}
-
-fn operation(kind: Kind, pid: u32, capability: u64, address: u64, length: u64, body: &[u8]) -> Operation<'_> {
-    Operation { kind, pid, capability, address, length, body, deadline: Nanos::MAX, token: 0 }
 }

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use yonder_datagram::{DATAGRAM_BYTES_MAX, ReceiveBatch, SendBatch, Wait};
 use yonder_wire::split;
 
-use crate::Polling;
 use crate::forward::AnswerTo;
+use crate::polling::{Polling, Waiting};
 use crate::serve::{Served, Server};
 use crate::stats::Batch;
 
@@ -30,14 +30,16 @@ pub(crate) fn serve(mut server: Server, socket: &Arc<UdpSocket>, polling: Pollin
     let (mut received, mut replies) =
         (ReceiveBatch::new(BATCH_DATAGRAMS, DATAGRAM_BYTES), SendBatch::new(BATCH_DATAGRAMS, DATAGRAM_BYTES));
     received.accept_trains(socket.as_fd());
-    let wait = match polling {
-        Polling::Sleep => Wait::ForOne,
-        Polling::Busy => Wait::Never,
-    };
+    let mut waiting = Waiting::new(polling);
     while !shared.stop.load(Ordering::Acquire) {
+        let wait = if waiting.asks_again() { Wait::Never } else { Wait::ForOne };
         match received.receive(socket.as_fd(), wait) {
-            Ok(0) => std::hint::spin_loop(),
-            Ok(_) => serve_batch(&mut server, &received, &mut replies, socket),
+            Ok(0) => waiting.pause(),
+            Ok(_) => {
+                waiting.end();
+                serve_batch(&mut server, &received, &mut replies, socket);
+                waiting.begin();
+            }
             // What the network says of an earlier answer concerns nobody here: its client will ask again, or is gone.
             Err(error) => tracing::debug!("receiving a datagram failed: {error}"),
         }

@@ -14,9 +14,10 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 
+use crate::Shared;
 use crate::connection::{Closed, Connection};
+use crate::polling::{Polling, Waiting};
 use crate::serve::Server;
-use crate::{Polling, Shared};
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 256;
@@ -139,18 +140,23 @@ impl EventLoop {
     /// The body of the thread: serves until the node stops.
     pub(crate) fn serve(mut self, polling: Polling) {
         let shared = Arc::clone(&self.server.shared);
-        let timeout = match polling {
-            Polling::Sleep => None,
-            Polling::Busy => Some(Duration::ZERO),
-        };
+        let mut waiting = Waiting::new(polling);
         let mut ready = Vec::with_capacity(EVENTS_MAX);
         while !shared.stop.load(Ordering::Acquire) {
-            if self.poll.wait(timeout, &mut ready) {
+            let timeout = waiting.asks_again().then_some(Duration::ZERO);
+            let has_arrivals = self.poll.wait(timeout, &mut ready);
+            if !has_arrivals && ready.is_empty() {
+                waiting.pause();
+                continue;
+            }
+            waiting.end();
+            if has_arrivals {
                 self.take_arrivals();
             }
             for token in ready.drain(..) {
                 self.turn(token);
             }
+            waiting.begin();
         }
         let arrived = self.poll.inbox.take();
         let served = std::mem::take(&mut self.connections).into_values().map(|served| served.connection);

@@ -20,7 +20,6 @@ use yonder_wire::{AllocateRequest, AtomicOperation, Backing, ErrorCode, Header, 
 use crate::Shared;
 use crate::forward::Desk;
 use crate::serve::is_refusal;
-use crate::stats::Batch;
 
 /// Longest time between two looks at the order to stop.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -104,7 +103,6 @@ impl Host {
     /// Executes what is on the desk.
     fn serve_waiting(&mut self, reply: &mut [u8], answer: &mut Vec<u8>) {
         let shared = Arc::clone(&self.shared);
-        let mut batch = Batch::default();
         self.note_changes();
         while let Some(request) = shared.extend.desk.take() {
             self.note_changes();
@@ -122,11 +120,10 @@ impl Host {
                 handled => handled,
             };
             if let Handled::Reply(bytes) = handled {
-                batch.answered(&message.header, is_refusal(reply));
+                shared.counters.answered(&message.header, is_refusal(reply));
                 request.answer_to.send(&reply[..bytes]);
             }
         }
-        shared.counters.add(&batch);
     }
 
     fn call(&mut self, header: &Header, arguments: &[u8], answer: &mut Vec<u8>) -> (CallEffect, Result<(), ErrorCode>) {

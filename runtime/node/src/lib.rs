@@ -35,6 +35,7 @@ mod extend;
 mod forward;
 mod listen;
 mod memory;
+mod polling;
 mod quiet;
 mod serve;
 mod slow;
@@ -67,6 +68,7 @@ use stats::Counters;
 pub use controller::ControllerConfig;
 pub use error::NodeError;
 pub use listen::{Listen, ListenError, parse_listen};
+pub use polling::Polling;
 pub use stats::NodeStats;
 
 /// Most connections at a time; the limit of open files may lower it.
@@ -81,16 +83,6 @@ const PAGE_BYTES_MIN: u64 = 4 << 10;
 const RECENT_MAX: usize = 1 << 18;
 /// Most address spaces.
 const SPACES_MAX: usize = 1 << 16;
-
-/// What a data thread does while there is nothing to do.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Polling {
-    /// It sleeps.
-    #[default]
-    Sleep,
-    /// It asks for more, again and again: the shortest latency, for a CPU of its own.
-    Busy,
-}
 
 /// What a node serves, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -110,10 +102,17 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// A node of `memory_bytes` at `listen`, with as many data threads as fit the machine, which sleep when idle.
+    /// A node of `memory_bytes` at `listen`, with as many data threads as fit the machine, which sleep when idle for long.
     #[must_use]
     pub fn new(listen: Vec<Listen>, memory_bytes: u64) -> Self {
-        Self { listen, memory_bytes, page_bytes: None, data_threads: None, polling: Polling::Sleep, controller: None }
+        Self {
+            listen,
+            memory_bytes,
+            page_bytes: None,
+            data_threads: None,
+            polling: Polling::default(),
+            controller: None,
+        }
     }
 
     fn data_threads(&self) -> usize {

@@ -13,7 +13,6 @@ use yonder_wire::{MESSAGE_BYTES_MAX, split};
 
 use crate::Shared;
 use crate::serve::is_refusal;
-use crate::stats::Batch;
 
 /// Longest time between two looks at leases and at the ring.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -39,7 +38,6 @@ pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath) {
     let mut reply = vec![0; MESSAGE_BYTES_MAX].into_boxed_slice();
     while !shared.stop.load(Ordering::Acquire) {
         fill_ring(shared, &mut slow);
-        let mut batch = Batch::default();
         loop {
             let mut janitor = Janitor { shared };
             let mut shell = Shell { memory: &shared.memory, pages: &shared.memory, upkeep: &mut janitor };
@@ -51,7 +49,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath) {
             let message = split(&request.bytes).ok().flatten().expect("a data thread has put a whole message here");
             match slow.execute(&message, yonder_clock::now(), &mut shell, &mut reply) {
                 Handled::Reply(bytes) => {
-                    batch.answered(&message.header, is_refusal(&reply));
+                    shared.counters.answered(&message.header, is_refusal(&reply));
                     tell(shared, &mut slow);
                     request.answer_to.send(&reply[..bytes]);
                 }
@@ -59,7 +57,6 @@ pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath) {
             }
             fill_ring(shared, &mut slow);
         }
-        shared.counters.add(&batch);
         let now = yonder_clock::now();
         slow.expire(now);
         tell(shared, &mut slow);

@@ -108,6 +108,13 @@ impl Batch {
 }
 
 impl Counters {
+    /// Counts one answer, before it is sent: who has it finds it counted.
+    pub(crate) fn answered(&self, request: &Header, is_refusal: bool) {
+        let mut batch = Batch::default();
+        batch.answered(request, is_refusal);
+        self.add(&batch);
+    }
+
     pub(crate) fn add(&self, batch: &Batch) {
         let sums = [
             (&self.reads, batch.reads),

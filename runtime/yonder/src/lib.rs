@@ -25,7 +25,7 @@ mod placement;
 
 pub use placement::{Placement, place};
 pub use yonder_clock as clock;
-pub use yonder_fabric::{EmuControl, EmuFabric, Fabric, FabricError, open};
+pub use yonder_fabric::{EmuControl, EmuFabric, Fabric, FabricError, Patience, open};
 pub use yonder_paging::{
     Access, Config, ConfigError, Deadlines, FarError, FarMemory, FaultPolicy, FaultStages, Hold, PagingCause,
     PagingError, Region, Shares, StageHistogram, Stats, Verify, no_yield,

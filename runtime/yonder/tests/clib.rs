@@ -123,6 +123,121 @@ fn too_many_pending_operations_are_refused_and_nothing_is_lost() {
 }
 
 #[test]
+fn memory_is_allocated_used_and_freed_without_waiting() {
+    const PAGE: u64 = 64 << 10;
+    let scene = Scene::new();
+    for url in scene.urls() {
+        let process = Process::create(&url).unwrap();
+        let mut thread: Thread = process.thread().unwrap();
+        let before = thread.node_status().unwrap().allocated_bytes;
+        let allocating: Vec<_> = (0..20).map(|_| thread.ralloc_async(PAGE, Permission::ReadWrite).unwrap()).collect();
+        thread.rrelease();
+        let polled = allocating.into_iter().map(|pending| thread.rpoll(pending).expect("rrelease has waited").unwrap());
+        let addresses: Vec<u64> = polled.collect();
+        assert!(addresses.iter().enumerate().all(|(at, address)| !addresses[..at].contains(address)), "{addresses:x?}");
+        assert_eq!(thread.node_status().unwrap().allocated_bytes, before + 20 * PAGE);
+        // Each is written, read, freed and read once more, and nobody waits in between.
+        let mut begun = Vec::new();
+        for (number, address) in addresses.into_iter().enumerate() {
+            let written = thread.rwrite_async(address, vec![number as u8 + 1; 5000]).unwrap();
+            let read = thread.rread_async(address, vec![0; 5000]).unwrap();
+            let freed = thread.rfree_async(address).unwrap();
+            let again = thread.rread_async(address, vec![0; 1]).unwrap();
+            begun.push((number, written, read, freed, again));
+        }
+        for (number, written, read, freed, again) in begun {
+            thread.rwait(written).result.unwrap();
+            let read = thread.rwait(read);
+            read.result.unwrap();
+            assert_eq!(read.buffer, vec![number as u8 + 1; 5000]);
+            thread.rwait(freed).unwrap();
+            assert!(matches!(thread.rwait(again).result, Err(ClibError::BadRange(_))), "it was freed before");
+        }
+        assert_eq!((thread.pending(), thread.node_status().unwrap().allocated_bytes), (0, before));
+    }
+}
+
+#[test]
+fn what_a_node_refuses_is_the_result_of_the_asynchronous_call() {
+    let scene = Scene::new();
+    for url in scene.urls() {
+        let owner = Process::create(&url).unwrap();
+        let mut thread: Thread = owner.thread().unwrap();
+        let much = thread.ralloc_with_async(65 * MIB as u64, Permission::ReadWrite, Backing::Now).unwrap();
+        let nothing = thread.ralloc_async(0, Permission::ReadWrite).unwrap();
+        let sealed = thread.ralloc_async(1, Permission::Read).unwrap();
+        assert!(matches!(thread.rwait(much), Err(ClibError::OutOfMemory)));
+        assert!(matches!(thread.rwait(nothing), Err(ClibError::BadRange(_))));
+        let sealed = thread.rwait(sealed).unwrap();
+        assert!(matches!(thread.rwrite(sealed, &[1]), Err(ClibError::NotAllowed(_))));
+        // Addresses of somebody else, of nobody, and within an allocation.
+        let other = Process::create(&url).unwrap();
+        let (mut others, large) = (other.thread().unwrap(), thread.ralloc(MIB as u64, Permission::ReadWrite).unwrap());
+        let foreign = (0..).map(|_| others.ralloc(MIB as u64, Permission::ReadWrite).unwrap());
+        let foreign = foreign.take(4).find(|address| ![sealed, large].contains(address)).expect("addresses differ");
+        others.rwrite(foreign, b"mine").unwrap();
+        for address in [foreign, 1 << 45, large + (64 << 10)] {
+            let freeing = thread.rfree_async(address).unwrap();
+            assert!(matches!(thread.rwait(freeing), Err(ClibError::BadRange(_))), "{address:x}");
+        }
+        let mut back = [0; 4];
+        others.rread(foreign, &mut back).unwrap();
+        assert_eq!(&back, b"mine");
+        let reader = Process::open(&url, owner.ticket(Rights::Read).unwrap()).unwrap();
+        let mut reading: Thread = reader.thread().unwrap();
+        let (allocating, freeing) = (reading.ralloc_async(1, Permission::Read), reading.rfree_async(large));
+        assert!(matches!(reading.rwait(allocating.unwrap()), Err(ClibError::NotAllowed(_))));
+        assert!(matches!(reading.rwait(freeing.unwrap()), Err(ClibError::NotAllowed(_))));
+        thread.rwrite(large, &[1]).expect("nobody has freed it");
+    }
+}
+
+#[test]
+fn an_asynchronous_allocation_finds_what_was_freed_before_a_fence() {
+    let scene = Scene::new();
+    let process = Process::create(&scene.udp()).unwrap();
+    let mut thread: Thread = process.thread().unwrap();
+    let all = |thread: &mut Thread| thread.ralloc_with_async(64 * MIB as u64, Permission::ReadWrite, Backing::Now);
+    let pending = all(&mut thread).unwrap();
+    let mut address = thread.rwait(pending).unwrap();
+    for _ in 0..5 {
+        let freeing = thread.rfree_async(address).unwrap();
+        thread.rfence().unwrap();
+        let allocating = all(&mut thread).unwrap();
+        address = thread.rwait(allocating).expect("all of it was freed");
+        thread.rwait(freeing).unwrap();
+    }
+}
+
+#[test]
+fn pending_allocations_that_are_dropped_keep_their_place_and_their_memory_until_the_end() {
+    const PAGE: u64 = 64 << 10;
+    let scene = Scene::new();
+    for url in scene.urls() {
+        let config = ProcessConfig { pending_max: 3, ..ProcessConfig::default() };
+        let process = Process::create_with(&url, config).unwrap();
+        let mut thread: Thread = process.thread().unwrap();
+        let before = scene.node.stats().allocated_bytes;
+        let address = thread.ralloc(PAGE, Permission::ReadWrite).unwrap();
+        drop(thread.ralloc_async(2 * PAGE, Permission::ReadWrite).unwrap());
+        drop(thread.rfree_async(address).unwrap());
+        thread.rrelease();
+        assert_eq!((thread.pending(), scene.node.stats().allocated_bytes), (2, before + 2 * PAGE));
+        assert!(matches!(thread.rread(address, &mut [0]), Err(ClibError::BadRange(_))), "it was freed all the same");
+        let last = thread.ralloc_async(PAGE, Permission::ReadWrite).unwrap();
+        assert!(matches!(thread.ralloc_async(PAGE, Permission::ReadWrite), Err(ClibError::TooManyPending(3))));
+        assert!(matches!(thread.rfree_async(address), Err(ClibError::TooManyPending(3))));
+        let address = thread.rwait(last).unwrap();
+        thread.rwrite(address, b"used").unwrap();
+        assert_eq!(scene.node.stats().allocated_bytes, before + 3 * PAGE, "what was refused has allocated nothing");
+        // A thread may go with allocations under way, too.
+        let _never = thread.ralloc_async(PAGE, Permission::ReadWrite).unwrap();
+        drop((thread, process));
+        assert_eq!(scene.node.stats().allocated_bytes, before);
+    }
+}
+
+#[test]
 fn a_lock_admits_one_at_a_time_among_processes() {
     const TURNS: u64 = 150;
     let scene = Scene::new();
@@ -294,11 +409,15 @@ fn a_node_that_has_gone_times_out_or_is_lost() {
         let url = scene.urls()[transport].clone();
         let config = ProcessConfig { deadline: Duration::from_millis(50), ..ProcessConfig::default() };
         let process = Process::create_with(&url, config).unwrap();
-        let mut thread = process.thread().unwrap();
+        let mut thread: Thread = process.thread().unwrap();
         let address = thread.ralloc(1, Permission::ReadWrite).unwrap();
         let config = NodeConfig::new(vec![scene.node.addresses()[transport].clone()], MIB as u64);
         drop(scene);
         assert!(matches!(thread.rwrite(address, &[1]), Err(ClibError::TimedOut)));
+        let allocating = thread.ralloc_async(1, Permission::ReadWrite).unwrap();
+        let freeing = thread.rfree_async(address).unwrap();
+        assert!(matches!(thread.rwait(allocating), Err(ClibError::TimedOut)));
+        assert!(matches!(thread.rwait(freeing), Err(ClibError::TimedOut)));
         // Another node at the same address knows nothing of the address space, and must not be taken for the old one.
         let stranger = loop {
             match Node::start(config.clone()) {

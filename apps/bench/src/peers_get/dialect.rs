@@ -1,9 +1,14 @@
-//! [`Dialect`]: how a peer is asked and what it answers; [`PeerFlow`]: a plain blocking client with a pipeline.
+//! [`Dialect`]: how a peer is asked and what it answers; [`PeerFlow`]: a plain client with a pipeline, which waits as ours
+//! do: it asks again before it sleeps, if that has helped before.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
 use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use yonder::{Patience, clock};
 
 use crate::BenchError;
 use crate::flow::{Flow, check, stamp};
@@ -106,16 +111,24 @@ pub(super) struct PeerFlow {
     replies: Vec<u8>,
     /// Part of `replies` that has arrived and was not handled.
     arrived: Range<usize>,
+    patience: Patience,
 }
 
 impl PeerFlow {
-    /// A flow for values of `bytes` bytes, at most `depth` at a time.
-    pub(super) fn new(dialect: Dialect, stream: TcpStream, bytes: usize, depth: usize) -> Result<Self, BenchError> {
+    /// A flow for values of `bytes` bytes, at most `depth` at a time, which asks again for `spin` before it sleeps.
+    pub(super) fn new(
+        dialect: Dialect,
+        stream: TcpStream,
+        bytes: usize,
+        depth: usize,
+        spin: Duration,
+    ) -> Result<Self, BenchError> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
         let room = (depth * (bytes + REPLY_MORE_BYTES)).max(ROOM_BYTES_MIN);
         let asked = std::collections::VecDeque::with_capacity(depth);
-        Ok(Self { dialect, stream, bytes, requests: Vec::new(), asked, replies: vec![0; room], arrived: 0..0 })
+        let (replies, patience) = (vec![0; room], Patience::new(spin));
+        Ok(Self { dialect, stream, bytes, requests: Vec::new(), asked, replies, arrived: 0..0, patience })
     }
 
     /// Stores items 0 to `count`.
@@ -161,14 +174,21 @@ impl PeerFlow {
             self.replies.copy_within(self.arrived.clone(), 0);
             self.arrived = 0..self.arrived.len();
         }
-        match self.stream.read(&mut self.replies[self.arrived.end..]) {
+        let room = &mut self.replies[self.arrived.end..];
+        let asks_again = self.patience.asks_again(clock::now());
+        let flags = if asks_again { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+        match rustix::net::recv(&self.stream, room, flags).map(|(_, bytes)| bytes) {
             Ok(0) => Err(BenchError::Child(format!("{} has hung up", self.dialect.name()))),
             Ok(bytes) => {
                 self.arrived.end += bytes;
                 Ok(())
             }
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(Errno::INTR) => Ok(()),
+            Err(Errno::AGAIN) if asks_again => {
+                Patience::pause();
+                Ok(())
+            }
+            Err(error) => Err(std::io::Error::from(error).into()),
         }
     }
 }
@@ -183,10 +203,12 @@ impl Flow for PeerFlow {
     fn wait(&mut self) -> Result<usize, BenchError> {
         self.stream.write_all(&self.requests)?;
         self.requests.clear();
+        self.patience.begin(clock::now());
         loop {
             self.receive()?;
             let taken = self.take_arrived()?;
             if taken > 0 {
+                self.patience.end(clock::now());
                 return Ok(taken);
             }
         }
@@ -242,7 +264,7 @@ mod tests {
             }
         });
         let stream = TcpStream::connect(address).unwrap();
-        let mut flow = PeerFlow::new(Dialect::Memcached, stream, 10, 3).unwrap();
+        let mut flow = PeerFlow::new(Dialect::Memcached, stream, 10, 3, Duration::from_micros(50)).unwrap();
         for item in [1, 2, 3] {
             flow.post(item).unwrap();
         }

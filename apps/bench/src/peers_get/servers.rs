@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use super::dialect::{Dialect, PeerFlow};
 use crate::BenchError;
@@ -32,9 +33,9 @@ impl Server {
         Ok(Some(Self { dialect, child, address }))
     }
 
-    /// A connection for values of `bytes` bytes, at most `depth` at a time.
-    pub(super) fn connect(&mut self, bytes: usize, depth: usize) -> Result<PeerFlow, BenchError> {
-        PeerFlow::new(self.dialect, self.child.connect(self.address)?, bytes, depth)
+    /// A connection for values of `bytes` bytes, at most `depth` at a time, which asks again for `spin` before it sleeps.
+    pub(super) fn connect(&mut self, bytes: usize, depth: usize, spin: Duration) -> Result<PeerFlow, BenchError> {
+        PeerFlow::new(self.dialect, self.child.connect(self.address)?, bytes, depth, spin)
     }
 }
 

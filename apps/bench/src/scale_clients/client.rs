@@ -5,10 +5,11 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use yonder::clib::{ClibError, Permission, Process, ProcessConfig, Thread};
+use yonder::clib::{Permission, Process, ProcessConfig, Thread};
 use yonder::units::Nanos;
 
 use super::ClientTask;
+use super::echo::{self, EchoClient};
 use crate::BenchError;
 use crate::flow::{check, stamp};
 
@@ -18,7 +19,7 @@ pub(super) const PAGE_BYTES: u64 = 4 << 10;
 const LATENCIES_PER_LINE: usize = 300;
 /// Digits of a latency and the space before it, at most: longer ones are cut to what fits.
 const LATENCY_NS_MAX: Nanos = 999_999_999_999;
-/// Reads before the first that counts.
+/// Round trips before a client is ready.
 const WARM_UP_READS: usize = 20;
 /// The item that every page begins with.
 const ITEM: u64 = 1;
@@ -82,6 +83,10 @@ pub(super) fn prepare_page(thread: &mut Thread, address: u64) -> Result<(), Benc
 }
 
 fn work(task: &ClientTask, begin: &mut dyn Read, output: &mut dyn Write) -> Result<(), BenchError> {
+    if let Some(address) = task.node.strip_prefix(echo::SCHEME) {
+        let mut client = EchoClient::connect(address, task.read_bytes)?;
+        return take_part(task, &mut || client.round_trip(), begin, output);
+    }
     let config = ProcessConfig { pending_max: 1, ..ProcessConfig::default() };
     let process = match task.shared {
         Some((ticket, _)) => Process::open_with(&task.node, ticket, config)?,
@@ -97,12 +102,28 @@ fn work(task: &ClientTask, begin: &mut dyn Read, output: &mut dyn Write) -> Resu
         }
     };
     let mut buffer = vec![0; task.read_bytes];
-    for _ in 0..WARM_UP_READS {
+    let mut read = || {
         thread.rread(address, &mut buffer)?;
+        check(ITEM, &buffer)
+    };
+    take_part(task, &mut read, begin, output)
+}
+
+/// Waits for the beginning, makes the round trips of `task`, and reports.
+fn take_part(
+    task: &ClientTask,
+    round_trip: &mut dyn FnMut() -> Result<(), BenchError>,
+    begin: &mut dyn Read,
+    output: &mut dyn Write,
+) -> Result<(), BenchError> {
+    // The first look at the clock measures it for some milliseconds, which is not to happen when all begin.
+    let _ = yonder::clock::now();
+    for _ in 0..WARM_UP_READS {
+        round_trip()?;
     }
     output.write_all(Report::Ready.line().as_bytes())?;
     begin.read_to_end(&mut Vec::new())?;
-    let (latencies, errors) = read_at_its_pace(task, &mut thread, address, &mut buffer);
+    let (latencies, errors) = at_its_pace(task, round_trip);
     for some in latencies.chunks(LATENCIES_PER_LINE) {
         output.write_all(Report::Latencies(some.to_vec()).line().as_bytes())?;
     }
@@ -110,31 +131,48 @@ fn work(task: &ClientTask, begin: &mut dyn Read, output: &mut dyn Write) -> Resu
     Ok(())
 }
 
-fn read_at_its_pace(task: &ClientTask, thread: &mut Thread, address: u64, buffer: &mut [u8]) -> (Vec<Nanos>, u64) {
+/// Makes the round trips that are due: what those took that count, and how many have failed.
+fn at_its_pace(task: &ClientTask, round_trip: &mut dyn FnMut() -> Result<(), BenchError>) -> (Vec<Nanos>, u64) {
     let start = yonder::clock::now();
     let nanos = |time: Duration| time.as_nanos() as Nanos;
-    let (mut due, until) = (start + nanos(task.first), start + nanos(task.duration));
+    let (counts, until) = (start + nanos(task.first), start + nanos(task.duration));
+    let mut due = counts - nanos(task.unmeasured());
     let (mut latencies, mut errors) = (Vec::new(), 0);
     while due < until {
-        std::thread::sleep(Duration::from_nanos(due.saturating_sub(yonder::clock::now())));
+        sleep_until(due);
         let sent = yonder::clock::now();
-        let read: Result<(), ClibError> = thread.rread(address, buffer);
-        if read.is_ok() && check(ITEM, buffer).is_ok() {
-            latencies.push(yonder::clock::now() - sent);
-        } else {
-            errors += 1;
+        let result = round_trip();
+        let took = yonder::clock::now() - sent;
+        match result {
+            Ok(()) if due >= counts => latencies.push(took),
+            Ok(()) => {}
+            Err(_) => errors += 1,
         }
         due += nanos(task.period).max(1);
     }
-    // One that ends disturbs others, which may have reads to make.
-    std::thread::sleep(Duration::from_nanos(until.saturating_sub(yonder::clock::now())));
+    // One that ends disturbs others, which may have reads to make: it began when it was woken, and they may have been
+    // woken later, though not by more than all had to settle.
+    sleep_until(until + nanos(task.first));
     (latencies, errors)
+}
+
+fn sleep_until(time: Nanos) {
+    std::thread::sleep(Duration::from_nanos(time.saturating_sub(yonder::clock::now())));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::in_process::node;
+    use crate::scale_clients::echo::EchoServer;
+
+    fn parsed(output: Vec<u8>) -> Vec<Report> {
+        String::from_utf8(output).unwrap().lines().map(|line| Report::parse(line).unwrap()).collect()
+    }
+
+    fn counted(reports: &[Report]) -> usize {
+        reports.iter().map(|report| if let Report::Latencies(some) = report { some.len() } else { 0 }).sum()
+    }
 
     #[test]
     fn reports_survive_their_lines() {
@@ -161,11 +199,36 @@ mod tests {
         };
         let mut output = Vec::new();
         work(&task, &mut std::io::empty(), &mut output).unwrap();
-        let reports: Vec<_> =
-            String::from_utf8(output).unwrap().lines().map(|line| Report::parse(line).unwrap()).collect();
+        let reports = parsed(output);
         assert_eq!((reports.first(), reports.last()), (Some(&Report::Ready), Some(&Report::Done(0))));
-        let counted: usize =
-            reports.iter().map(|report| if let Report::Latencies(some) = report { some.len() } else { 0 }).sum();
-        assert_eq!(counted, 1000, "every read that is due is made");
+        assert_eq!(counted(&reports), 1000, "every read that is due is made");
+    }
+
+    #[test]
+    fn a_client_of_the_echo_goes_round_at_its_pace_and_only_what_is_due_counts() {
+        let server = EchoServer::start().unwrap();
+        let task = ClientTask {
+            node: server.url(),
+            shared: None,
+            read_bytes: 16,
+            period: Duration::from_millis(1),
+            first: Duration::from_millis(10),
+            duration: Duration::from_millis(20),
+        };
+        let mut round_trips = 0;
+        let mut client = EchoClient::connect(task.node.strip_prefix(echo::SCHEME).unwrap(), task.read_bytes).unwrap();
+        let mut round_trip = || {
+            round_trips += 1;
+            // The first of those that count fails.
+            if round_trips == WARM_UP_READS + 6 { Err(BenchError::WrongValues(1)) } else { client.round_trip() }
+        };
+        let mut output = Vec::new();
+        let began = yonder::clock::now();
+        take_part(&task, &mut round_trip, &mut std::io::empty(), &mut output).unwrap();
+        let took = Duration::from_nanos(yonder::clock::now() - began);
+        assert!(took >= task.duration + task.first, "it ended while others may still measure");
+        let reports = parsed(output);
+        assert_eq!((counted(&reports), reports.last()), (9, Some(&Report::Done(1))));
+        assert_eq!(round_trips, WARM_UP_READS + 5 + 10, "half of the time before the first that counts is used");
     }
 }

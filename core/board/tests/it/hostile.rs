@@ -7,25 +7,6 @@ use crate::world::{PAGE, SOMEWHERE, World};
 
 const SECRET: u8 = 0xa5;
 
-const KINDS: [Kind; 16] = [
-    Kind::Hello,
-    Kind::Ping,
-    Kind::Read,
-    Kind::Write,
-    Kind::Atomic,
-    Kind::Abort,
-    Kind::CreateSpace,
-    Kind::DestroySpace,
-    Kind::Allocate,
-    Kind::Free,
-    Kind::Discard,
-    Kind::Grant,
-    Kind::Translate,
-    Kind::Call,
-    Kind::Status,
-    Kind::Adopt,
-];
-
 /// A message as an attacker composes it: any header, aimed near what is there.
 #[derive(Clone, Debug)]
 struct Attack {
@@ -58,7 +39,7 @@ fn payload() -> impl Strategy<Value = Vec<u8>> {
 
 fn attack() -> impl Strategy<Value = Attack> {
     let direction = prop_oneof![9 => Just(Direction::Request), 1 => Just(Direction::Answer)];
-    let what = (prop::sample::select(&KINDS[..]), direction, 1u64..20, 0u32..20, 0usize..4, 0usize..5);
+    let what = (prop::sample::select(&Kind::ALL[..]), direction, 1u64..20, 0u32..20, 0usize..4, 0usize..5);
     let length = prop_oneof![any::<u32>(), 0u32..5, 0..3 * PAGE as u32];
     let time = prop_oneof![any::<u64>(), 0u64..2000];
     let flipped = prop_oneof![9 => Just(None), 1 => any::<u16>().prop_map(Some)];

@@ -11,6 +11,7 @@ use yonder_wire::PAYLOAD_BYTES_MAX;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::number::{length, one_of};
 use crate::{Comparison, Malformed};
 
 /// Most nodes that one call looks at.
@@ -184,7 +185,6 @@ impl<'a> Request<'a> {
             Shape::Lists(lists) => (LISTS, lists),
             Shape::Tables { table_offset } => (TABLES, no_lists(table_offset)),
         };
-        let length = |part: &[u8]| U32::new(u32::try_from(part.len()).unwrap_or(u32::MAX));
         let raw = RawRequest {
             start: U64::new(self.start),
             shape: U32::new(shape),
@@ -219,7 +219,7 @@ impl<'a> Request<'a> {
                 key_offset: raw.key_offset.get(),
                 levels: raw.levels.get(),
                 order: one_of([Order::Bytes, Order::LittleEndian], raw.order)?,
-                comparison: Comparison::from_number(raw.comparison.get())?,
+                comparison: Comparison::from_number(raw.comparison)?,
                 take: one_of([Take::Match, Take::Before], raw.take)?,
                 mask,
             }),
@@ -238,7 +238,7 @@ impl<'a> Answer<'a> {
             outcome: U32::new(self.outcome as u32),
             steps: U32::new(self.steps),
             level: U32::new(self.level),
-            value_bytes: U32::new(u32::try_from(self.value.len()).unwrap_or(u32::MAX)),
+            value_bytes: length(self.value),
             node: U64::new(self.node),
             previous: U64::new(self.previous),
         };
@@ -261,8 +261,4 @@ impl<'a> Answer<'a> {
             value,
         })
     }
-}
-
-fn one_of<T: Copy, const N: usize>(all: [T; N], number: U32) -> Result<T, Malformed> {
-    all.get(number.get() as usize).copied().ok_or(Malformed)
 }

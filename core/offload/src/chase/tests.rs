@@ -14,14 +14,12 @@ const SIZE: u64 = 16 << 20;
 
 fn memory() -> FakeMemory {
     let mut memory = FakeMemory::default();
-    memory.current = PID;
     memory.caller_allocates(PID, BASE, SIZE);
     memory
 }
 
 fn call(memory: &mut FakeMemory, request: &Request<'_>) -> Result<Vec<u8>, ErrorCode> {
-    let mut answer = Vec::new();
-    PointerChase.call(Caller { pid: PID }, &request.encode(), memory, &mut answer).map(|()| answer)
+    memory.call(&mut PointerChase, PID, &request.encode())
 }
 
 /// A node of 32 bytes: key of 8 bytes, next, child, value of 8 bytes.
@@ -265,6 +263,6 @@ fn wild_pointers_and_wild_requests_are_refused() {
     for request in refused {
         assert_eq!(call(&mut memory, &request), Err(ErrorCode::BadLength), "{request:?}");
     }
-    memory.current = PID + 1;
-    assert_eq!(call(&mut memory, &good), Err(ErrorCode::BadAddress), "another caller's memory");
+    let refused = memory.call(&mut PointerChase, PID + 1, &good.encode());
+    assert_eq!(refused, Err(ErrorCode::BadAddress), "another caller's memory");
 }

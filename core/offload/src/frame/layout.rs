@@ -18,6 +18,7 @@ use super::query::{
     AggregateRequest, Column, ColumnKind, Combine, Condition, Filter, Numbers, Output, Rows, SelectRequest, Selected,
     Summary, Target, Test,
 };
+use crate::number::one_of;
 use crate::{Comparison, Malformed};
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -118,7 +119,7 @@ impl<T> Condition<T> {
         let operand = value(raw.operand.get())?;
         match raw.what.get() {
             BETWEEN => Ok(Self::Between(operand, value(raw.upper.get())?)),
-            what => Ok(Self::Is(Comparison::from_number(what)?, operand)),
+            _ => Ok(Self::Is(Comparison::from_number(raw.what)?, operand)),
         }
     }
 }
@@ -186,8 +187,7 @@ impl RawOutput {
         match self.what.get() {
             COUNT => Ok(Output::Count),
             BITMAP => {
-                let all = [Combine::Replace, Combine::And, Combine::Or];
-                let combine = all.get(self.how.get() as usize).copied().ok_or(Malformed)?;
+                let combine = one_of([Combine::Replace, Combine::And, Combine::Or], self.how)?;
                 Ok(Output::Bitmap { address, combine })
             }
             ROWS => Ok(Output::Rows(target?)),
@@ -285,6 +285,5 @@ impl Summary {
 }
 
 fn kind_of(number: U32) -> Result<ColumnKind, Malformed> {
-    let all = [ColumnKind::I64, ColumnKind::F64, ColumnKind::U32];
-    all.get(number.get() as usize).copied().ok_or(Malformed)
+    one_of([ColumnKind::I64, ColumnKind::F64, ColumnKind::U32], number)
 }

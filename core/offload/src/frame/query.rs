@@ -196,16 +196,6 @@ impl Summary {
         Self { count: 0, numbers }
     }
 
-    /// The mean, or `None` of no values.
-    #[must_use]
-    pub fn average(&self) -> Option<f64> {
-        let sum = match self.numbers {
-            Numbers::Integers { sum, .. } => sum as f64,
-            Numbers::Reals { sum, .. } => sum,
-        };
-        (self.count > 0).then(|| sum / self.count as f64)
-    }
-
     /// The summary of the values of both, which are of columns of one kind; `None` if they are not.
     #[must_use]
     pub fn merge(self, other: Self) -> Option<Self> {

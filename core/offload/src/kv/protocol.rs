@@ -10,6 +10,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::Malformed;
+use crate::number::{length, one_of};
 
 /// Most bytes in a key.
 pub const KEY_BYTES_MAX: usize = 4096;
@@ -126,6 +127,9 @@ struct RawStats {
     fields: [U64; 5],
 }
 
+/// By number.
+const PUT_MODES: [PutMode; 3] = [PutMode::Always, PutMode::Create, PutMode::Update];
+
 const VALUE: u32 = 0;
 const ABSENT: u32 = 1;
 const CREATED: u32 = 2;
@@ -144,7 +148,7 @@ impl<'a> Request<'a> {
             Self::Delete { key } => (2, key, &[], PutMode::Always),
             Self::Stats => (3, &[], &[], PutMode::Always),
         };
-        let [key_bytes, value_bytes] = [key, value].map(|part| U32::new(u32::try_from(part.len()).unwrap_or(u32::MAX)));
+        let [key_bytes, value_bytes] = [key, value].map(length);
         let raw = RawRequest { operation: U32::new(operation), key_bytes, value_bytes, mode: U32::new(mode as u32) };
         [raw.as_bytes(), key, value].concat()
     }
@@ -158,17 +162,11 @@ impl<'a> Request<'a> {
         }
         match (raw.operation.get(), key, value) {
             (0, key, []) => Ok(Self::Get { key }),
-            (1, key, value) => Ok(Self::Put { key, value, mode: PutMode::from_number(raw.mode.get())? }),
+            (1, key, value) => Ok(Self::Put { key, value, mode: one_of(PUT_MODES, raw.mode)? }),
             (2, key, []) => Ok(Self::Delete { key }),
             (3, [], []) => Ok(Self::Stats),
             _ => Err(Malformed),
         }
-    }
-}
-
-impl PutMode {
-    fn from_number(number: u32) -> Result<Self, Malformed> {
-        [Self::Always, Self::Create, Self::Update].get(number as usize).copied().ok_or(Malformed)
     }
 }
 

@@ -17,32 +17,7 @@ fn call(
     pid: u32,
     request: &Request<'_>,
 ) -> Result<Vec<u8>, ErrorCode> {
-    let (arguments, mut answer) = (request.encode(), Vec::new());
-    let outcome = store.call(Caller { pid }, &arguments, memory, &mut answer);
-    if outcome.is_ok() && store.effect(&arguments) == Effect::Once {
-        assert!(answer.len() <= crate::ONCE_ANSWER_BYTES_MAX);
-    }
-    outcome.map(|()| answer)
-}
-
-/// Makes a call of which one access may be refused, and again, as a client does, if it is.
-fn call_twice(
-    store: &mut KeyValueStore,
-    memory: &mut FakeMemory,
-    pid: u32,
-    request: &Request<'_>,
-    refuse_after: Option<u32>,
-) -> Vec<u8> {
-    memory.refuse_after = refuse_after;
-    let first = call(store, memory, pid, request);
-    memory.refuse_after = None;
-    match first {
-        Ok(answer) => answer,
-        Err(refused) => {
-            assert_eq!(refused, ErrorCode::Busy);
-            call(store, memory, pid, request).unwrap()
-        }
-    }
+    memory.call(store, pid, &request.encode())
 }
 
 #[derive(Clone, Debug)]
@@ -71,14 +46,14 @@ fn run(steps: Vec<(u32, u16, Step, Option<u32>)>, keys: u16) -> Result<(), TestC
         let (key, model) = (key_of(number % keys), models.entry(pid).or_default());
         match step {
             Step::Get => {
-                let answer = call_twice(&mut store, &mut memory, pid, &Request::Get { key: &key }, refuse_after);
+                let answer = memory.call_twice(&mut store, pid, &Request::Get { key: &key }.encode(), refuse_after);
                 let expected = model.get(&key).map_or(Answer::Absent, |value| Answer::Value(value));
                 prop_assert_eq!(Answer::decode(&answer), Ok(expected));
             }
             Step::Put(mode, bytes) => {
                 let value = vec![count as u8; bytes];
                 let request = Request::Put { key: &key, value: &value, mode };
-                let answer = call_twice(&mut store, &mut memory, pid, &request, refuse_after);
+                let answer = memory.call_twice(&mut store, pid, &request.encode(), refuse_after);
                 let expected = match (model.contains_key(&key), mode) {
                     (true, PutMode::Create) | (false, PutMode::Update) => PutOutcome::Refused,
                     (true, _) => PutOutcome::Replaced,
@@ -90,7 +65,7 @@ fn run(steps: Vec<(u32, u16, Step, Option<u32>)>, keys: u16) -> Result<(), TestC
                 }
             }
             Step::Delete => {
-                let answer = call_twice(&mut store, &mut memory, pid, &Request::Delete { key: &key }, refuse_after);
+                let answer = memory.call_twice(&mut store, pid, &Request::Delete { key: &key }.encode(), refuse_after);
                 let expected = if model.remove(&key).is_some() { Answer::Deleted } else { Answer::Absent };
                 prop_assert_eq!(Answer::decode(&answer), Ok(expected));
             }

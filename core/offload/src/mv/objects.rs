@@ -181,7 +181,8 @@ impl Objects {
         let array = self.arena.allocate(8 * places as usize, own)?;
         let grown = Descriptor { array, places, ..old };
         let mut words = vec![0; 8 * old.places as usize];
-        let moved = read_if_any(&old, &mut words, own)
+        let moved = own
+            .read(old.array, &mut words)
             .and_then(|()| own.write(array, &words))
             .and_then(|()| grown.write(address, own));
         match moved {
@@ -227,7 +228,7 @@ impl Objects {
     pub(super) fn delete(&mut self, object: ObjectId, own: &mut Own<'_>) -> Result<Answer<'static>, ErrorCode> {
         let Some((address, descriptor)) = self.find(object, own)? else { return Ok(Answer::NoObject) };
         let mut words = vec![0; 8 * descriptor.places as usize];
-        read_if_any(&descriptor, &mut words, own)?;
+        own.read(descriptor.array, &mut words)?;
         Descriptor::free(descriptor.serial, self.free).write(address, own)?;
         self.free = index_of(object);
         self.objects -= 1;
@@ -284,9 +285,4 @@ impl Objects {
 
 fn index_of(object: ObjectId) -> u32 {
     object.0 as u32
-}
-
-/// Reads the whole array of an object that has one.
-fn read_if_any(descriptor: &Descriptor, words: &mut [u8], own: &mut Own<'_>) -> Result<(), ErrorCode> {
-    if words.is_empty() { Ok(()) } else { own.read(descriptor.array, words) }
 }

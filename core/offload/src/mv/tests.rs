@@ -17,29 +17,7 @@ fn call(
     pid: u32,
     request: &Request<'_>,
 ) -> Result<Vec<u8>, ErrorCode> {
-    let (arguments, mut answer) = (request.encode(), Vec::new());
-    let outcome = store.call(Caller { pid }, &arguments, memory, &mut answer);
-    if outcome.is_ok() && store.effect(&arguments) == Effect::Once {
-        assert!(answer.len() <= crate::ONCE_ANSWER_BYTES_MAX);
-    }
-    outcome.map(|()| answer)
-}
-
-/// Makes a call of which one access may be refused, and again, as a client does, if it is.
-fn call_twice(
-    store: &mut VersionStore,
-    memory: &mut FakeMemory,
-    pid: u32,
-    request: &Request<'_>,
-    refuse_after: Option<u32>,
-) -> Vec<u8> {
-    memory.refuse_after = refuse_after;
-    let first = call(store, memory, pid, request);
-    memory.refuse_after = None;
-    first.unwrap_or_else(|refused| {
-        assert_eq!(refused, ErrorCode::Busy);
-        call(store, memory, pid, request).unwrap()
-    })
+    memory.call(store, pid, &request.encode())
 }
 
 fn create(store: &mut VersionStore, memory: &mut FakeMemory, pid: u32, versions_kept: u32) -> ObjectId {
@@ -116,7 +94,7 @@ fn run(steps: Vec<(u32, prop::sample::Index, Step, Option<u32>)>) -> Result<(), 
         let model = models.entry(pid).or_default();
         // Numbers of deleted objects and of another caller's objects are tried too.
         let object = if ids.is_empty() { ObjectId(0) } else { ids[index.index(ids.len())] };
-        let mut call = |request: Request<'_>| call_twice(&mut store, &mut memory, pid, &request, refuse_after);
+        let mut call = |request: Request<'_>| memory.call_twice(&mut store, pid, &request.encode(), refuse_after);
         match step {
             Step::Create(versions_kept) => {
                 let answer = call(Request::Create { versions_kept });

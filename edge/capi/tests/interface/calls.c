@@ -213,6 +213,66 @@ static void asynchronous(yonder_process *process, yonder_thread *thread, uint64_
 	IS(0, yonder_rfree(thread, address));
 }
 
+static void allocations(yonder_process *process, yonder_thread *thread, uint64_t pending_max)
+{
+	uint64_t address = 77, other = 88, addresses[64], count;
+	unsigned char out[64], back[64];
+	yonder_pending allocating, writing, reading, freeing, names[64];
+	yonder_thread *closed;
+	yonder_node before, after;
+	int polled;
+
+	IS(-EINVAL, yonder_ralloc_async(NULL, 4096, READ_WRITE, &address, &allocating));
+	IS(-EINVAL, yonder_ralloc_async(thread, 4096, READ_WRITE, NULL, &allocating));
+	SAYS("'address' is NULL");
+	IS(-EINVAL, yonder_ralloc_async(thread, 4096, READ_WRITE, &address, NULL));
+	IS(-EINVAL, yonder_ralloc_async(thread, 0, READ_WRITE, &address, &allocating));
+	IS(-EINVAL, yonder_ralloc_async(thread, 4096, YONDER_WRITE, &address, &allocating));
+	IS(-EINVAL, yonder_rfree_async(thread, address, NULL));
+	IS(0, yonder_node_status(thread, 0, &before));
+
+	/* What the node refuses is the result, and the address stays as it was. */
+	IS(0, yonder_ralloc_async(thread, UINT64_C(1) << 40, YONDER_READ | YONDER_BACKED, &address, &allocating));
+	IS(-ENOMEM, yonder_rwait(thread, allocating));
+	SAYS("no room");
+	IS(77, address);
+	IS(-EBADF, yonder_rwait(thread, allocating));
+	IS(0, yonder_rfree_async(thread, UINT64_C(1) << 60, &freeing));
+	IS(-EFAULT, yonder_rwait(thread, freeing));
+
+	/* As many at a time as may be; used; and freed after they were used. */
+	for (count = 0; count < pending_max; count++)
+		IS(0, yonder_ralloc_async(thread, 4096, READ_WRITE, &addresses[count], &names[count]));
+	IS(-EAGAIN, yonder_ralloc_async(thread, 4096, READ_WRITE, &address, &allocating));
+	IS(-EAGAIN, yonder_rfree_async(thread, 4096, &freeing));
+	IS(0, yonder_rrelease(thread));
+	for (count = 0; count < pending_max; count++)
+		IS(1, yonder_rpoll(thread, names[count]));
+	memset(out, 'a', sizeof out);
+	for (count = 0; count < pending_max; count++) {
+		memset(back, 0, sizeof back);
+		IS(0, yonder_rwrite_async(thread, addresses[count], out, sizeof out, &writing));
+		IS(0, yonder_rread_async(thread, addresses[count], back, sizeof back, &reading));
+		IS(0, yonder_rfree_async(thread, addresses[count], &freeing));
+		while ((polled = yonder_rpoll(thread, freeing)) == 0)
+			;
+		IS(1, polled);
+		IS(0, yonder_rwait(thread, writing));
+		IS(0, yonder_rwait(thread, reading));
+		IS(0, memcmp(out, back, sizeof out));
+		IS(-EFAULT, yonder_rread(thread, addresses[count], back, 1));
+	}
+
+	/* A thread that is closed puts no address anywhere. */
+	IS(0, yonder_thread_open(process, &closed));
+	IS(0, yonder_ralloc_async(closed, 4096, READ_WRITE, &other, &allocating));
+	IS(-EBADF, yonder_rwait(thread, allocating));
+	yonder_thread_close(closed);
+	IS(88, other);
+	IS(0, yonder_node_status(thread, 0, &after));
+	IS(1, after.allocated_bytes <= before.allocated_bytes + (1 << 16));
+}
+
 static void words(yonder_thread *thread)
 {
 	uint64_t address, old = 99;
@@ -322,6 +382,7 @@ int main(int argc, char **argv)
 	tickets(argv[1], process, thread);
 	memory(thread);
 	asynchronous(process, thread, config.pending_max);
+	allocations(process, thread, config.pending_max);
 	words(thread);
 	calls(thread);
 	turns(process, thread);

@@ -18,6 +18,7 @@ One controller and two nodes on this machine, and a node that is emptied before 
   yonder node --listen tcp://127.0.0.1:7001 --memory 1GiB --controller 127.0.0.1:7400
   yonder node --listen tcp://127.0.0.1:7002 --memory 1GiB --controller 127.0.0.1:7400
   yonder controller nodes --at 127.0.0.1:7400
+  yonder controller spaces --at 127.0.0.1:7400
   yonder controller drain tcp://127.0.0.1:7001 --at 127.0.0.1:7400";
 
 #[derive(Debug, Args)]
@@ -35,6 +36,8 @@ pub(crate) struct ControllerArgs {
 pub(crate) enum ControllerWhat {
     /// Show the memory nodes: their memory, regions and whether they serve
     Nodes(NodesArgs),
+    /// Show the address spaces: their numbers, regions and memory, and the nodes that they are on
+    Spaces(SpacesArgs),
     /// Move everything off a node, and wait until nothing is left
     Drain(DrainArgs),
     /// Let a node that was drained, or is being drained, have regions again
@@ -79,6 +82,15 @@ pub(crate) struct NodesArgs {
     #[command(flatten)]
     pub(crate) controller: AtArgs,
     /// One JSON object for each node on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SpacesArgs {
+    #[command(flatten)]
+    pub(crate) controller: AtArgs,
+    /// One JSON object for each address space on standard output
     #[arg(long)]
     pub(crate) json: bool,
 }

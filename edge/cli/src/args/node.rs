@@ -1,7 +1,9 @@
 //! The flags of `yonder node`.
 
+use std::time::Duration;
+
 use clap::Args;
-use yonder::units::parse_bytes;
+use yonder::units::{parse_bytes, parse_duration};
 use yonder_node::{Listen, ListenError, parse_listen};
 
 use super::{ControllerAddresses, positive_count};
@@ -29,8 +31,11 @@ pub(crate) struct NodeArgs {
     /// Threads that serve datagrams, and as many for streams [default: half of the CPUs, at most 8]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(crate) data_threads: Option<usize>,
+    /// How long an idle thread asks for more before it sleeps, at most; less if that has not helped lately
+    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = parse_duration)]
+    pub(crate) spin: Duration,
     /// Threads never sleep: the shortest latency, for a CPU each
-    #[arg(long)]
+    #[arg(long, conflicts_with = "spin")]
     pub(crate) busy_poll: bool,
     /// Serve a controller, which places what it likes here: its address, such as 127.0.0.1:7400, or several of which one
     /// leads, with commas between

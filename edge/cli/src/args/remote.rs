@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use yonder::clib::Ticket;
 use yonder::units::{parse_bytes, parse_duration};
-use yonder_bench::{NodeChoice, NodePolling, Transport};
+use yonder_bench::{NodeChoice, Transport};
+use yonder_node::Polling;
 
 use super::{BENCHMARK, positive_count, positive_duration};
 
@@ -27,8 +28,11 @@ pub(crate) struct TargetArgs {
     /// How a node that is started is reached
     #[arg(long, value_name = "KIND", default_value = "udp", conflicts_with = "node")]
     pub(crate) transport: TransportKind,
+    /// How long idle threads of a node that is started ask for more before they sleep, at most
+    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = parse_duration)]
+    pub(crate) node_spin: Duration,
     /// Threads of a node that is started never sleep: the shortest latency, for a CPU each
-    #[arg(long, conflicts_with = "node")]
+    #[arg(long, conflicts_with_all = ["node", "node_spin"])]
     pub(crate) node_busy_poll: bool,
 }
 
@@ -52,7 +56,7 @@ impl From<&TargetArgs> for NodeChoice {
             TransportKind::Tcp => Transport::Tcp,
             TransportKind::Shm => Transport::Shm,
         };
-        Self::Started(transport, if args.node_busy_poll { NodePolling::Busy } else { NodePolling::Sleep })
+        Self::Started(transport, if args.node_busy_poll { Polling::Busy } else { Polling::Adaptive(args.node_spin) })
     }
 }
 
@@ -118,8 +122,8 @@ pub(crate) struct AccessArgs {
     /// Memory that is used, at random places
     #[arg(long, help_heading = BENCHMARK, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
     pub(crate) memory: u64,
-    /// How long a client asks again and again before it sleeps
-    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "0us", value_parser = parse_duration)]
+    /// How long a client asks again before it sleeps, at most
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "50us", value_parser = parse_duration)]
     pub(crate) spin: Duration,
     /// Measured time of each run; a warm-up comes before
     #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]

@@ -2,6 +2,7 @@
 
 mod apps;
 mod launch;
+mod pictures;
 mod remote;
 
 use std::process::ExitCode;
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Reclaim(args) => run_reclaim(args)?,
         BenchWhat::Soak(args) => run_soak(args)?,
         BenchWhat::Rread(args) => remote::run_rread(args)?,
-        BenchWhat::Rwrite(args) => remote::run_access(args, Direction::Write)?,
+        BenchWhat::Rwrite(args) => remote::run_access(args.parts(), Direction::Write)?,
         BenchWhat::Ralloc(args) => remote::run_ralloc(args)?,
         BenchWhat::ScaleClients(args) => remote::run_scale_clients(args)?,
         BenchWhat::ScalePages(args) => remote::run_scale_pages(args)?,

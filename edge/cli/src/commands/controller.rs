@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use yonder::units::format_bytes;
 use yonder_controller::ControllerClient;
-use yonder_placement::{NodeCondition, NodeView};
+use yonder_placement::{NodeCondition, NodeView, SpaceView};
 
-use crate::args::{AtArgs, ControllerArgs, ControllerWhat, NodeNameArgs, NodesArgs};
+use crate::args::{AtArgs, ControllerArgs, ControllerWhat, NodeNameArgs, NodesArgs, SpacesArgs};
 use crate::output::{json_line, line};
 
 /// How long a controller that is asked may take: it may be starting.
@@ -22,6 +22,7 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
         None => serve::run(&args.serve)?,
         Some(ControllerWhat::Nodes(args)) => show_nodes(args)?,
+        Some(ControllerWhat::Spaces(args)) => show_spaces(args)?,
         Some(ControllerWhat::Drain(args)) => drain::run(args)?,
         Some(ControllerWhat::Undrain(args)) => undrain(args)?,
     }
@@ -82,6 +83,34 @@ fn condition(condition: NodeCondition) -> &'static str {
     }
 }
 
+fn show_spaces(args: &SpacesArgs) -> anyhow::Result<()> {
+    let spaces = client(&args.controller, ANSWER_PATIENCE).spaces()?;
+    if args.json {
+        return spaces.iter().try_for_each(json_line);
+    }
+    if spaces.is_empty() {
+        let at = &args.controller.at;
+        eprintln!("yonder controller: no address space yet; a program makes one at controller://{at}");
+        return Ok(());
+    }
+    spaces_table(&spaces).iter().try_for_each(|row| line(row))
+}
+
+/// A line of titles and one for each address space.
+fn spaces_table(spaces: &[SpaceView]) -> Vec<String> {
+    let row = |columns: [&str; 4]| {
+        let [pid, regions, allocated, nodes] = columns;
+        format!("{pid:<10}  {regions:>7}  {allocated:>10}  {nodes}")
+    };
+    let titles = row(["PID", "REGIONS", "ALLOCATED", "NODES"]);
+    let rows = spaces.iter().map(|space| {
+        let nodes: Vec<String> = space.nodes.iter().map(ToString::to_string).collect();
+        let nodes = if nodes.is_empty() { "none".to_owned() } else { nodes.join(",") };
+        row([&space.pid.to_string(), &space.regions.to_string(), &format_bytes(space.allocated_bytes), &nodes])
+    });
+    std::iter::once(titles).chain(rows).collect()
+}
+
 fn undrain(args: &NodeNameArgs) -> anyhow::Result<()> {
     client(&args.controller, ANSWER_PATIENCE).undrain(&args.node)?;
     line(&format!("{} may have regions again", args.node))
@@ -111,5 +140,21 @@ mod tests {
         assert!(words(2).starts_with("00000000000000a2 lost unknown of 4 GiB"), "{}", words(2));
         let column = |row: usize, text: &str| table[row].find(text).unwrap();
         assert_eq!(column(0, "URLS"), column(1, "udp://"));
+    }
+
+    #[test]
+    fn spaces_are_a_table() {
+        let view = |pid, nodes: &[u64]| SpaceView {
+            pid: yonder_placement::Pid(pid),
+            regions: nodes.len() as u64,
+            allocated_bytes: (nodes.len() as u64) << 29,
+            nodes: nodes.iter().map(|node| yonder_placement::NodeId(*node)).collect(),
+        };
+        let table = spaces_table(&[view(1 << 31, &[0xa1, 0xa2, 0xa3]), view((1 << 31) + 1, &[])]);
+        let words = |row: usize| table[row].split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words(0), "PID REGIONS ALLOCATED NODES");
+        assert_eq!(words(1), "2147483648 3 1.5 GiB 00000000000000a1,00000000000000a2,00000000000000a3");
+        assert_eq!(words(2), "2147483649 0 0 B none");
+        assert_eq!(table[0].find("NODES"), table[1].find("00000000000000a1"));
     }
 }

@@ -51,7 +51,7 @@ fn config(args: &NodeArgs) -> NodeConfig {
             .controller
             .as_ref()
             .map(|addresses| ControllerConfig { addresses: addresses.to_string(), region_bytes: args.region_size }),
-        polling: if args.busy_poll { Polling::Busy } else { Polling::Sleep },
+        polling: if args.busy_poll { Polling::Busy } else { Polling::Adaptive(args.spin) },
         ..NodeConfig::new(args.listen.0.clone(), args.memory)
     }
 }

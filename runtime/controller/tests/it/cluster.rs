@@ -1,7 +1,7 @@
 //! What clients get when all is well.
 
 use yonder_controller::ClientError;
-use yonder_placement::{NodeCondition, Refusal};
+use yonder_placement::{NodeCondition, NodeId, Refusal};
 use yonder_wire::Rights;
 
 use crate::fake::{Cluster, REGION, Refused, until};
@@ -15,7 +15,7 @@ fn a_space_spans_nodes_and_its_keys_are_not_equal() {
     assert_eq!(space.region_bytes, REGION);
     let placed = client.place(space.pid, space.keys.owner, 4 * REGION, &[]).unwrap();
     let found: Vec<(u32, u64)> = placed.iter().map(|at| (at.region, at.node.0)).collect();
-    assert_eq!(found, [(1, 1), (2, 1), (3, 1), (4, 2)], "three half again as large as the node, the rest elsewhere");
+    assert_eq!(found, [(1, 1), (2, 2), (3, 1), (4, 2)], "each on the emptier node");
     for at in &placed {
         cluster.network.write(space.pid, at, u64::from(at.region) * REGION, 7).unwrap();
     }
@@ -33,6 +33,22 @@ fn a_space_spans_nodes_and_its_keys_are_not_equal() {
     });
     assert_eq!(cluster.network.read(space.pid, &reader, 4 * REGION), Err(Refused::BadCapability));
     assert!(matches!(client.open(space.pid, space.keys.read), Err(ClientError::Refused(Refusal::BadKey { .. }))));
+}
+
+#[test]
+fn spaces_are_listed_with_the_nodes_that_they_are_on() {
+    let cluster = Cluster::in_memory();
+    let _nodes = [cluster.node(1, 8), cluster.node(2, 8)];
+    let mut client = cluster.client();
+    assert_eq!(client.spaces().unwrap(), []);
+    let spaces = [(); 2].map(|()| client.create_space().unwrap());
+    client.place(spaces[1].pid, spaces[1].keys.owner, 2 * REGION + 1, &[]).unwrap();
+    let listed = client.spaces().unwrap();
+    let seen: Vec<_> = listed.iter().map(|view| (view.pid, view.regions, view.nodes.clone())).collect();
+    assert_eq!(seen, [(spaces[0].pid, 0, vec![]), (spaces[1].pid, 3, vec![NodeId(1), NodeId(2)])]);
+    assert!((2 * REGION..=3 * REGION).contains(&listed[1].allocated_bytes), "{listed:?}");
+    client.destroy_space(spaces[0].pid, spaces[0].keys.owner).unwrap();
+    assert_eq!(client.spaces().unwrap().iter().map(|view| view.pid).collect::<Vec<_>>(), [spaces[1].pid]);
 }
 
 #[test]

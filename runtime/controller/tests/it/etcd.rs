@@ -1,63 +1,21 @@
 //! A controller whose state is in etcd, which the test starts on this machine.
 
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use yonder_controller::{EtcdStore, Leadership, Store, StoreError, Write};
 
-use crate::fake::{Cluster, REGION, config, until, url};
+use crate::etcd_server::Etcd;
+use crate::fake::{Cluster, REGION, config, url};
 
-/// A running etcd, which ends with the test.
-struct Etcd {
-    process: Child,
-    endpoint: String,
-    _folder: tempfile::TempDir,
+/// Opens the state of the controllers in these tests.
+fn open(etcd: &Etcd, name: &str, leadership: Leadership) -> Result<EtcdStore, StoreError> {
+    EtcdStore::open(&[etcd.endpoint().to_owned()], "yonder/", name, leadership)
 }
 
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Etcd {
-    /// `None`, with the reason printed, if it is not installed.
-    fn start() -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let [clients, peers] = std::array::from_fn(|_| {
-            let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            format!("http://{}", socket.local_addr().unwrap())
-        });
-        let started = Command::new("etcd")
-            .arg("--data-dir")
-            .arg(folder.path())
-            .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
-            .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
-            .args(["--initial-cluster", &format!("default={peers}")])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        match started {
-            Ok(process) => Some(Self { process, endpoint: clients, _folder: folder }),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                println!("SKIP: etcd is not installed: apt-get install etcd-server");
-                None
-            }
-            Err(error) => panic!("etcd does not start: {error}"),
-        }
-    }
-
-    fn open(&self, name: &str, leadership: Leadership) -> Result<EtcdStore, StoreError> {
-        EtcdStore::open(std::slice::from_ref(&self.endpoint), "yonder/", name, leadership)
-    }
-
-    /// Waits until it serves.
-    fn first(&self) -> EtcdStore {
-        until("etcd serves", || self.open("first", Leadership::Refuse).ok())
-    }
+/// The state of a controller that has come first.
+fn first(etcd: &Etcd) -> EtcdStore {
+    open(etcd, "first", Leadership::Refuse).unwrap()
 }
 
 fn put(key: &str, value: &str) -> Write {
@@ -67,7 +25,7 @@ fn put(key: &str, value: &str) -> Write {
 #[test]
 fn records_are_kept_and_one_controller_leads() {
     let Some(etcd) = Etcd::start() else { return };
-    let mut first = etcd.first();
+    let mut first = first(&etcd);
     let many: Vec<Write> = (0..250).map(|number| put(&format!("region/{number:03}"), "here")).collect();
     first.commit(&many).unwrap();
     first.commit(&[put("space/1", "a"), Write::DeletePrefix { prefix: "region/1".to_owned() }]).unwrap();
@@ -76,10 +34,10 @@ fn records_are_kept_and_one_controller_leads() {
     assert_eq!(first.scan("space/").unwrap(), [("space/1".to_owned(), b"a".to_vec())]);
     first.announce("a node", b"{}", Duration::from_secs(2)).unwrap();
     first.announce("a node", b"{}", Duration::from_secs(2)).unwrap();
-    let refused = etcd.open("second", Leadership::Refuse).unwrap_err();
+    let refused = open(&etcd, "second", Leadership::Refuse).unwrap_err();
     assert!(matches!(&refused, StoreError::Taken { holder, .. } if holder.starts_with("first (")), "{refused}");
     let second = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| etcd.open("second", Leadership::Wait).unwrap());
+        let waiting = scope.spawn(|| open(&etcd, "second", Leadership::Wait).unwrap());
         first.commit(&[put("space/2", "b")]).unwrap();
         drop(first);
         waiting.join().unwrap()
@@ -91,14 +49,13 @@ fn records_are_kept_and_one_controller_leads() {
 #[test]
 fn a_leader_that_was_replaced_cannot_write() {
     let Some(etcd) = Etcd::start() else { return };
-    let mut first = etcd.first();
-    let mut other =
-        EtcdStore::open(std::slice::from_ref(&etcd.endpoint), "other/", "other", Leadership::Refuse).unwrap();
+    let mut first = first(&etcd);
+    let mut other = EtcdStore::open(&[etcd.endpoint().to_owned()], "other/", "other", Leadership::Refuse).unwrap();
     first.commit(&[put("space/1", "a")]).unwrap();
     // As if its lease had ended and another controller had come: the key that says who leads says something else.
     let stolen = Command::new("etcdctl")
         .env("ETCDCTL_API", "3")
-        .args(["--endpoints", &etcd.endpoint, "put", "yonder/leader", "somebody else"])
+        .args(["--endpoints", etcd.endpoint(), "put", "yonder/leader", "somebody else"])
         .stdout(Stdio::null())
         .status();
     if stolen.is_err() {
@@ -113,13 +70,13 @@ fn a_leader_that_was_replaced_cannot_write() {
 #[test]
 fn another_controller_goes_on_where_the_first_one_stopped() {
     let Some(etcd) = Etcd::start() else { return };
-    let mut cluster = Cluster::new(config(), Box::new(etcd.first()));
+    let mut cluster = Cluster::new(config(), Box::new(first(&etcd)));
     let _nodes = [cluster.node(1, 10), cluster.node(2, 10)];
     let mut client = cluster.client();
     let space = client.create_space().unwrap();
     let placed = client.place(space.pid, space.keys.owner, REGION, &[]).unwrap();
     cluster.network.write(space.pid, &placed[0], REGION, 5).unwrap();
-    cluster.restart(|| Box::new(etcd.open("second", Leadership::Wait).unwrap()));
+    cluster.restart(|| Box::new(open(&etcd, "second", Leadership::Wait).unwrap()));
     assert_eq!(client.locate(space.pid, space.keys.owner, 1).unwrap(), placed[0]);
     client.drain(&url(1), crate::fake::PATIENCE).unwrap();
     let at = client.locate(space.pid, space.keys.owner, 1).unwrap();

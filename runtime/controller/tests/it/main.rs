@@ -5,6 +5,8 @@
 mod cluster;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "etcd")]
+mod etcd_server;
 mod failures;
 mod fake;
 mod moves;

@@ -10,7 +10,7 @@ use crate::fake::{Cluster, PATIENCE, REGION, Refused, config, until, url};
 #[test]
 fn a_drain_under_writes_loses_nothing() {
     let cluster = Cluster::in_memory();
-    let _nodes = [cluster.node(1, 40), cluster.node(2, 40), cluster.node(3, 40)];
+    let _source = cluster.node(1, 40);
     let mut client = cluster.client();
     let space = client.create_space().unwrap();
     let regions: Vec<_> =
@@ -19,6 +19,7 @@ fn a_drain_under_writes_loses_nothing() {
         cluster.network.write(space.pid, at, u64::from(at.region) * REGION, 0).unwrap();
     }
     assert!(regions.iter().all(|at| at.node.0 == 1), "they are together");
+    let _targets = [cluster.node(2, 40), cluster.node(3, 40)];
     let stop = AtomicBool::new(false);
     let written = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
@@ -60,10 +61,11 @@ fn a_drain_under_writes_loses_nothing() {
 fn a_pressed_node_gives_its_coldest_region_away_and_only_that_one_pauses() {
     let config = Config { moves_max: 1, ..config() };
     let cluster = Cluster::new(config, Box::new(MemoryStore::default()));
-    let _nodes = [cluster.node(1, 10), cluster.node(2, 10)];
+    let _source = cluster.node(1, 10);
     let mut client = cluster.client();
     let space = client.create_space().unwrap();
     let placed = client.place(space.pid, space.keys.owner, 3 * REGION, &[]).unwrap();
+    let _target = cluster.node(2, 10);
     for at in &placed {
         cluster.network.write(space.pid, at, u64::from(at.region) * REGION, 1).unwrap();
     }

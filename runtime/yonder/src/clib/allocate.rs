@@ -1,15 +1,71 @@
-//! Allocation: [`Thread::ralloc`] and [`Thread::rfree`], on one node or in the regions of a controller.
+//! Allocation: [`Thread::ralloc`] and [`Thread::rfree`], on one node or in the regions of a controller, and the same
+//! asynchronously.
+//!
+//! In an address space of several nodes the controller is asked first, and that is waited for in asynchronous calls too; what
+//! the node then does is not. What is longer than a region has parts on several nodes, and is done at once.
 
 use std::sync::Arc;
 
 use yonder_wire::{AllocateRequest, Allocated, Backing, Body, ErrorCode, Kind, Permission};
 
+use super::cluster::Cluster;
 use super::flows::Request;
 use super::process::Place;
-use super::{Buffer, ClibError, Thread};
+use super::table::Content;
+use super::{Buffer, ClibError, PendingAllocation, PendingFree, Thread};
 
 /// How many regions are tried for one allocation.
 const REGIONS_TRIED_MAX: usize = 16;
+
+/// An asynchronous allocation: what is asked for, and what it has come to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Allocation {
+    request: AllocateRequest,
+    /// Regions that had no room.
+    avoid: Vec<u32>,
+    /// What the node has answered; before, nothing.
+    pub(super) address: u64,
+}
+
+impl Allocation {
+    fn new(request: AllocateRequest) -> Self {
+        Self { request, avoid: Vec::new(), address: 0 }
+    }
+
+    /// The request to the node. What it carries is put into `body`.
+    pub(super) fn request<'a>(&self, body: &'a mut [u8; AllocateRequest::BYTES]) -> Request<'a> {
+        self.request.write_to(body);
+        allocate(self.request.from, body)
+    }
+
+    /// Chooses a region of `cluster`, and returns where it begins.
+    fn place(&mut self, cluster: &Cluster) -> Result<u64, ClibError> {
+        let regions = cluster.place(self.request.bytes, &self.avoid)?;
+        let from = u64::from(*regions.first().ok_or(ClibError::OutOfMemory)?) * cluster.region_bytes();
+        self.request = AllocateRequest { from, to: from + cluster.region_bytes(), ..self.request };
+        Ok(from)
+    }
+
+    /// Chooses another one after the node has refused with `code`, if that was for want of room.
+    pub(super) fn place_again(&mut self, cluster: &Cluster, code: ErrorCode) -> Result<u64, ClibError> {
+        if !is_full(code) || self.avoid.len() == REGIONS_TRIED_MAX {
+            return Err(code.into());
+        }
+        self.avoid.push(cluster.region_of(self.request.from)?);
+        self.place(cluster)
+    }
+}
+
+/// Whether a refusal may mean that the region has no room for the allocation: the node has filled up since the controller
+/// last heard of it.
+pub(super) fn is_full(code: ErrorCode) -> bool {
+    matches!(ClibError::from(code), ClibError::OutOfMemory | ClibError::BadRange(_))
+}
+
+/// The request for an allocation on the node that has `near`.
+fn allocate(near: u64, body: &[u8]) -> Request<'_> {
+    Request { near, body, ..Request::at(Kind::Allocate, 0, 0) }
+}
 
 impl<B: Buffer> Thread<B> {
     /// Allocates `bytes`, which read as zeros. Memory is taken page by page, when it is first written.
@@ -60,12 +116,57 @@ impl<B: Buffer> Thread<B> {
         self.ask(&Request::at(Kind::Free, address, 0), &[]).map(drop)
     }
 
+    /// Begins to allocate `bytes`, as [`Thread::ralloc`] does. The result is the address. It may be sent with the next call
+    /// only, and be executed before a release that was called earlier: where the memory of that is needed, a
+    /// [`Thread::rfence`] goes between.
+    ///
+    /// In an address space of several nodes, the controller is waited for, and its refusal (such as
+    /// [`ClibError::OutOfMemory`]) is returned here; more than a region is allocated at once.
+    pub fn ralloc_async(&mut self, bytes: u64, permission: Permission) -> Result<PendingAllocation, ClibError> {
+        self.ralloc_with_async(bytes, permission, Backing::OnDemand)
+    }
+
+    /// As [`Thread::ralloc_async`], with memory from the start if `backing` says so.
+    pub fn ralloc_with_async(
+        &mut self,
+        bytes: u64,
+        permission: Permission,
+        backing: Backing,
+    ) -> Result<PendingAllocation, ClibError> {
+        self.check_room()?;
+        let mut allocation = Allocation::new(AllocateRequest { bytes, permission, backing, from: 0, to: 0 });
+        let process = Arc::clone(&self.process);
+        let near = match &process.place {
+            Place::Node(_) => 0,
+            Place::Cluster(cluster) if bytes <= cluster.region_bytes() => allocation.place(cluster)?,
+            Place::Cluster(_) => {
+                let done = self.ralloc_with(bytes, permission, backing);
+                let done = done.map(|(address, _)| allocation.address = address);
+                return self.ended(Content::Allocation(allocation), done).map(PendingAllocation::new);
+            }
+        };
+        self.begin(Kind::Allocate, near, Content::Allocation(allocation)).map(PendingAllocation::new)
+    }
+
+    /// Begins to free the allocation that begins at `address`, as [`Thread::rfree`] does, after all that was called before for
+    /// its pages. It may be sent with the next call only. One that is longer than a region of a controller is freed at once.
+    pub fn rfree_async(&mut self, address: u64) -> Result<PendingFree, ClibError> {
+        self.check_room()?;
+        let has_parts = matches!(&self.process.place, Place::Cluster(cluster) if cluster.has_parts(address));
+        let index = if has_parts {
+            let done = self.rfree(address);
+            self.ended(Content::Free, done)
+        } else {
+            self.begin(Kind::Free, address, Content::Free)
+        };
+        index.map(PendingFree::new)
+    }
+
     /// Allocates in the address space from `near` on.
     fn allocate_in(&mut self, near: u64, request: &AllocateRequest) -> Result<(u64, Allocated), ClibError> {
         let mut body = [0; AllocateRequest::BYTES];
         request.write_to(&mut body);
-        let request = Request { near, body: &body, ..Request::at(Kind::Allocate, 0, 0) };
-        let (header, payload) = self.ask(&request, &[])?;
+        let (header, payload) = self.ask(&allocate(near, &body), &[])?;
         let allocated = Allocated::from_bytes(&payload).map_err(|_| ClibError::Refused(ErrorCode::Corrupt))?;
         Ok((header.address, allocated))
     }

@@ -167,6 +167,11 @@ impl Cluster {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(start, parts);
     }
 
+    /// Whether the allocation at `start` has further parts.
+    pub(super) fn has_parts(&self, start: u64) -> bool {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&start)
+    }
+
     /// Further parts of the allocation at `start`, which is freed.
     pub(super) fn take_parts(&self, start: u64) -> Vec<u64> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).remove(&start).unwrap_or_default()

@@ -69,7 +69,8 @@ impl Flows {
     pub(super) fn new(process: &Arc<Shared>, operations_max: usize) -> Result<Self, ClibError> {
         let mut flows = Self { process: Arc::clone(process), flows: Vec::new(), operations_max };
         if let Place::Node(node) = &process.place {
-            let lane = open(&process.url, std::slice::from_ref(&node.address), operations_max, &node.standing)?;
+            let lane =
+                open(&process.url, std::slice::from_ref(&node.address), operations_max, node.tenancy.standing())?;
             flows.flows.push(Flow { node: None, lane });
         }
         Ok(flows)

@@ -19,10 +19,11 @@
 //! The address space is on one node, or spread over several that a controller places it on (`controller://host:port`); then
 //! [`Process`] finds out where addresses are, and follows them when they move.
 //!
-//! A synchronous call returns when the node has answered. An asynchronous one returns a [`Pending`] at once, whose result
-//! [`Thread::rpoll`] asks for. Asynchronous operations of a thread may be executed in any order, but for those that touch a
-//! page in common, one of them to change it: they keep the order in which they were called. [`Thread::rrelease`] returns
-//! when all have ended. Between threads and processes nothing is ordered but what [`Thread::rlock`] and atomics order.
+//! A synchronous call returns when the node has answered. An asynchronous one returns a [`Pending`] (or a
+//! [`PendingAllocation`] or [`PendingFree`]) at once, whose result [`Thread::rpoll`] asks for. Asynchronous operations of a
+//! thread may be executed in any order, but for those that touch a page in common, one of them to change it: they keep the
+//! order in which they were called, and nothing on freed pages comes before or after its turn. An allocation touches no page:
+//! it may be executed before a release that was called earlier. [`Thread::rrelease`] returns when all have ended. Between threads and processes nothing is ordered but what [`Thread::rlock`] and atomics order.
 //!
 //! [`offload`] has the requests and answers of what a node computes beside the data, for [`Thread::call`].
 //!
@@ -31,18 +32,21 @@
 //! in order waits until the node has confirmed that it will not be executed later.
 
 mod allocate;
+mod asynchronous;
 mod cluster;
 mod error;
 mod flows;
+mod pending;
 mod process;
 mod table;
 mod thread;
 mod ticket;
 
 pub use error::ClibError;
+pub use pending::{Begun, Pending, PendingAllocation, PendingFree};
 pub use process::{Process, ProcessConfig};
 pub use table::{Buffer, Completed};
-pub use thread::{Pending, Thread};
+pub use thread::Thread;
 pub use ticket::{Ticket, TicketError};
 pub use yonder_offload as offload;
 pub use yonder_wire::{Backing, NodeStatus, Permission, Rights};

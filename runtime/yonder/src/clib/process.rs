@@ -1,14 +1,11 @@
 //! [`Process`]: an address space, on one node or spread over those of a controller, and the threads that use it.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
-use yonder_client::Operation;
-use yonder_fabric::FabricError;
-use yonder_fabric::lane::{CallError, Lane, NodeAddress, Standing, call};
-use yonder_units::Nanos;
-use yonder_wire::{ErrorCode, Kind, Rights};
+use yonder_fabric::lane::{Lane, NodeAddress, Standing};
+use yonder_fabric::{Credentials, FabricError, Patience, Tenancy, TenancyError};
+use yonder_wire::{Kind, Rights};
 
 use super::cluster::Cluster;
 use super::flows::open;
@@ -30,7 +27,7 @@ pub struct ProcessConfig {
     pub deadline: Duration,
     /// Most asynchronous operations of a thread.
     pub pending_max: usize,
-    /// How long a thread that waits asks again and again before it sleeps: shorter latency, for a CPU of its own.
+    /// How long a thread that waits asks again before it sleeps, at most; see [`Patience`]. Zero always sleeps.
     pub spin: Duration,
 }
 
@@ -40,7 +37,7 @@ impl Default for ProcessConfig {
             lease: Duration::from_secs(60),
             deadline: Duration::from_secs(5),
             pending_max: 256,
-            spin: Duration::ZERO,
+            spin: Patience::LONGEST_DEFAULT,
         }
     }
 }
@@ -48,7 +45,6 @@ impl Default for ProcessConfig {
 /// A user of an address space. It may be shared by threads.
 pub struct Process {
     shared: Arc<Shared>,
-    renewer: Option<JoinHandle<()>>,
 }
 
 /// What a process and its threads share.
@@ -56,8 +52,6 @@ pub(super) struct Shared {
     pub(super) url: String,
     pub(super) config: ProcessConfig,
     pub(super) place: Place,
-    ended: Mutex<bool>,
-    ending: Condvar,
 }
 
 /// Where the address space is.
@@ -70,18 +64,7 @@ pub(super) enum Place {
 pub(super) struct NodePlace {
     pub(super) address: NodeAddress,
     pub(super) ticket: Ticket,
-    pub(super) standing: Arc<Standing>,
-    control: Mutex<Lane>,
-    ownership: Ownership,
-}
-
-/// What becomes of the address space when the process is dropped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ownership {
-    /// It ends with the process that made it.
-    Owner,
-    /// It stays.
-    Guest,
+    pub(super) tenancy: Tenancy,
 }
 
 impl Process {
@@ -94,14 +77,14 @@ impl Process {
     /// As [`Process::create`].
     pub fn create_with(url: &str, config: ProcessConfig) -> Result<Self, ClibError> {
         if let Some(addresses) = url.strip_prefix(CONTROLLER) {
-            return Self::start(url, Place::Cluster(Box::new(Cluster::create(addresses, config.deadline)?)), config);
+            let cluster = Cluster::create(addresses, config.deadline)?;
+            return Ok(Self::new(url, Place::Cluster(Box::new(cluster)), config));
         }
-        let (address, mut lane) = connect(url)?;
-        let lease_ms = config.lease.as_millis().min(u128::from(u32::MAX)) as u64;
-        let request = operation(Kind::CreateSpace, 0, 0, lease_ms);
-        let header = call(&mut lane, &request, &[])?.header;
-        let ticket = Ticket::new(header.pid, header.capability);
-        Self::start(url, Place::Node(Box::new(NodePlace::new(address, lane, ticket, Ownership::Owner))), config)
+        let (address, lane) = connect(url)?;
+        let tenancy = Tenancy::create(lane, config.lease).map_err(|error| failed(url, error))?;
+        let Credentials { pid, capability } = tenancy.credentials();
+        let ticket = Ticket::new(pid, capability);
+        Ok(Self::new(url, Place::Node(Box::new(NodePlace { address, ticket, tenancy })), config))
     }
 
     /// Uses the address space of another process at `url`, which has handed out `ticket`.
@@ -114,30 +97,22 @@ impl Process {
         match (url.strip_prefix(CONTROLLER), ticket.proof()) {
             (Some(addresses), Proof::Key(key)) => {
                 let cluster = Cluster::open(addresses, config.deadline, ticket.pid(), key)?;
-                Self::start(url, Place::Cluster(Box::new(cluster)), config)
+                Ok(Self::new(url, Place::Cluster(Box::new(cluster)), config))
             }
             (None, Proof::Capability(capability)) => {
-                let (address, mut lane) = connect(url)?;
+                let (address, lane) = connect(url)?;
                 // A ticket that is not right is refused now and not at the first use.
-                call(&mut lane, &operation(Kind::Ping, ticket.pid(), capability, 0), &[])?;
-                Self::start(url, Place::Node(Box::new(NodePlace::new(address, lane, ticket, Ownership::Guest))), config)
+                let credentials = Credentials { pid: ticket.pid(), capability };
+                let tenancy = Tenancy::open(lane, credentials, config.lease).map_err(|error| failed(url, error))?;
+                Ok(Self::new(url, Place::Node(Box::new(NodePlace { address, ticket, tenancy })), config))
             }
             // A ticket of a node at a controller, or of a controller at a node.
             _ => Err(ClibError::Lost),
         }
     }
 
-    fn start(url: &str, place: Place, config: ProcessConfig) -> Result<Self, ClibError> {
-        let has_lease = matches!(place, Place::Node(_)) && !config.lease.is_zero();
-        let (ended, ending) = (Mutex::new(false), Condvar::new());
-        let shared = Arc::new(Shared { url: url.to_owned(), config, place, ended, ending });
-        if !has_lease {
-            return Ok(Self { shared, renewer: None });
-        }
-        let renewed = Arc::clone(&shared);
-        let spawned = std::thread::Builder::new().name("yonder-lease".to_owned()).spawn(move || renewed.keep_lease());
-        let renewer = spawned.map_err(|error| FabricError::System { url: url.to_owned(), cause: error.to_string() })?;
-        Ok(Self { shared, renewer: Some(renewer) })
+    fn new(url: &str, place: Place, config: ProcessConfig) -> Self {
+        Self { shared: Arc::new(Shared { url: url.to_owned(), config, place }) }
     }
 
     /// A thread's way to the address space, for asynchronous operations with buffers of type `B`.
@@ -154,7 +129,10 @@ impl Process {
     /// address space.
     pub fn ticket(&self, rights: Rights) -> Result<Ticket, ClibError> {
         match &self.shared.place {
-            Place::Node(node) => Ok(Ticket::new(node.ticket.pid(), node.call(Kind::Grant, rights as u64)?)),
+            Place::Node(node) => {
+                let granted = node.tenancy.call(Kind::Grant, 0, rights as u64, &[])?.header;
+                Ok(Ticket::new(node.ticket.pid(), granted.capability))
+            }
             Place::Cluster(cluster) => cluster.ticket(Some(rights)),
         }
     }
@@ -169,67 +147,20 @@ impl Process {
     }
 }
 
-impl NodePlace {
-    fn new(address: NodeAddress, lane: Lane, ticket: Ticket, ownership: Ownership) -> Self {
-        Self { address, ticket, standing: Arc::clone(lane.standing()), control: Mutex::new(lane), ownership }
-    }
-
-    /// A request for the whole address space; the capability in the answer.
-    fn call(&self, kind: Kind, length: u64) -> Result<u64, ClibError> {
-        let Proof::Capability(capability) = self.ticket.proof() else {
-            unreachable!("a node's address space has a capability");
-        };
-        let mut lane = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        let called = call(&mut lane, &operation(kind, self.ticket.pid(), capability, length), &[]);
-        if called == Err(CallError::Refused(ErrorCode::BadCapability)) {
-            self.standing.lose();
-        }
-        Ok(called?.header.capability)
-    }
-}
-
 impl Shared {
     /// Gives a node up for good that has refused the right to the address space: it has forgotten it.
     pub(super) fn lose(&self) {
         if let Place::Node(node) = &self.place {
-            node.standing.lose();
+            node.tenancy.standing().lose();
         }
-    }
-
-    fn keep_lease(&self) {
-        let Place::Node(node) = &self.place else { return };
-        let mut ended = self.ended();
-        while !*ended {
-            let waited = self.ending.wait_timeout(ended, self.config.lease / 4).unwrap_or_else(PoisonError::into_inner);
-            ended = waited.0;
-            if waited.1.timed_out() && !*ended && !node.standing.is_lost() {
-                drop(ended);
-                // A renewal that fails is tried again; if the lease is over, the call has given the node up.
-                let _ = node.call(Kind::Ping, 0);
-                ended = self.ended();
-            }
-        }
-    }
-
-    fn ended(&self) -> MutexGuard<'_, bool> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Process {
+    /// Its threads may still be there: they are told from now on that the address space has ended, if it has.
     fn drop(&mut self) {
-        *self.shared.ended() = true;
-        self.shared.ending.notify_all();
-        if let Some(renewer) = self.renewer.take() {
-            // It has nothing to report.
-            let _ = renewer.join();
-        }
         match &self.shared.place {
-            Place::Node(node) if node.ownership == Ownership::Owner && !node.standing.is_lost() => {
-                // If the node cannot be reached it ends the address space when the lease is over.
-                let _ = node.call(Kind::DestroySpace, 0);
-            }
-            Place::Node(_) => {}
+            Place::Node(node) => node.tenancy.end(),
             Place::Cluster(cluster) => cluster.destroy(),
         }
     }
@@ -247,6 +178,9 @@ fn connect(url: &str) -> Result<(NodeAddress, Lane), ClibError> {
     Err(refused.expect("a URL that resolves has an address"))
 }
 
-fn operation(kind: Kind, pid: u32, capability: u64, length: u64) -> Operation<'static> {
-    Operation { kind, pid, capability, address: 0, length, body: &[], deadline: Nanos::MAX, token: 0 }
+fn failed(url: &str, error: TenancyError) -> ClibError {
+    match error {
+        TenancyError::Call(error) => error.into(),
+        TenancyError::Renewer(_) => FabricError::System { url: url.to_owned(), cause: error.to_string() }.into(),
+    }
 }

@@ -1,14 +1,16 @@
 //! [`Table`]: the asynchronous operations of a thread, their buffers, and what became of them.
 //!
 //! A buffer belongs to the table from the call to the moment when its owner takes the result, so that nothing else can
-//! touch it meanwhile. Synchronous operations use slices of their callers instead, under a token of their own.
+//! touch it meanwhile. Allocations and releases have no buffer; the table keeps what they are answered. Synchronous operations use slices of their callers instead, under a token of their own.
 
 use yonder_client::{Completion, OperationId, Outcome};
 use yonder_fabric::lane::Data;
 use yonder_placement::NodeId;
-use yonder_wire::{Header, Kind};
+use yonder_wire::{AllocateRequest, Body, Header, Kind};
 
 use super::ClibError;
+use super::allocate::Allocation;
+use super::flows::Request;
 
 /// Memory that an asynchronous operation reads from or into.
 pub trait Buffer {
@@ -55,7 +57,7 @@ pub(super) const SYNCHRONOUS: u64 = u64::MAX;
 
 /// Name of an entry of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Index {
+pub struct Index {
     pub(super) slot: u32,
     pub(super) generation: u32,
 }
@@ -69,8 +71,31 @@ struct Entry<B> {
 #[derive(Debug)]
 enum State<B> {
     Free,
-    Pending { buffer: B, id: Option<OperationId>, asked: Asked },
-    Done { buffer: B, outcome: Outcome },
+    Pending { content: Content<B>, id: Option<OperationId>, asked: Asked },
+    Done { content: Content<B>, outcome: Outcome },
+}
+
+/// What an asynchronous operation has.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Content<B> {
+    /// It reads into this, or writes it.
+    Buffer(B),
+    /// It allocates.
+    Allocation(Allocation),
+    /// It frees.
+    Free,
+}
+
+impl<B: Buffer> Content<B> {
+    /// The request for what was asked. What it carries is put into `body`.
+    pub(super) fn request<'a>(&self, asked: &Asked, body: &'a mut [u8; AllocateRequest::BYTES]) -> Request<'a> {
+        let Asked { kind, address, .. } = *asked;
+        match self {
+            Self::Buffer(buffer) => Request::at(kind, address, buffer.len() as u64),
+            Self::Allocation(allocation) => allocation.request(body),
+            Self::Free => Request::at(kind, address, 0),
+        }
+    }
 }
 
 /// What a pending operation has asked, and of whom: to ask again when that has moved.
@@ -129,26 +154,31 @@ impl<B: Buffer> Table<B> {
         self.entries.len()
     }
 
+    /// Whether no other operation fits.
+    pub(super) fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
     /// Operations that are pending or whose result was not taken.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// Takes a buffer in; gives it back if there is no room.
-    pub(super) fn insert(&mut self, buffer: B, asked: Asked) -> Result<Index, B> {
-        let Some(slot) = self.free.pop() else { return Err(buffer) };
+    /// Takes an operation in; gives what it has back if there is no room.
+    pub(super) fn insert(&mut self, content: Content<B>, asked: Asked) -> Result<Index, Content<B>> {
+        let Some(slot) = self.free.pop() else { return Err(content) };
         let entry = &mut self.entries[slot as usize];
         entry.generation = entry.generation.wrapping_add(1);
-        entry.state = State::Pending { buffer, id: None, asked };
+        entry.state = State::Pending { content, id: None, asked };
         Ok(Index { slot, generation: entry.generation })
     }
 
-    /// Takes a buffer in whose operation has ended already; gives it back if there is no room.
-    pub(super) fn insert_done(&mut self, buffer: B, outcome: Outcome) -> Result<Index, B> {
-        let Some(slot) = self.free.pop() else { return Err(buffer) };
+    /// Takes an operation in that has ended already; gives what it has back if there is no room.
+    pub(super) fn insert_done(&mut self, content: Content<B>, outcome: Outcome) -> Result<Index, Content<B>> {
+        let Some(slot) = self.free.pop() else { return Err(content) };
         let entry = &mut self.entries[slot as usize];
         entry.generation = entry.generation.wrapping_add(1);
-        entry.state = State::Done { buffer, outcome };
+        entry.state = State::Done { content, outcome };
         Ok(Index { slot, generation: entry.generation })
     }
 
@@ -160,29 +190,37 @@ impl<B: Buffer> Table<B> {
         (*id, asked.node) = (Some(submitted), node);
     }
 
-    /// What a pending operation has asked, and how many bytes it is about.
-    pub(super) fn asked(&self, slot: u32) -> (Asked, u64) {
-        let State::Pending { buffer, asked, .. } = &self.entries[slot as usize].state else {
+    /// What a pending operation has asked, and has.
+    pub(super) fn asked(&self, slot: u32) -> (&Asked, &Content<B>) {
+        let State::Pending { content, asked, .. } = &self.entries[slot as usize].state else {
             panic!("only what is pending is asked for again");
         };
-        (*asked, buffer.len() as u64)
+        (asked, content)
+    }
+
+    /// The same of one that allocates, to ask for something else; `None` of another one.
+    pub(super) fn allocation(&mut self, slot: u32) -> Option<(&mut Asked, &mut Allocation)> {
+        match &mut self.entries[slot as usize].state {
+            State::Pending { content: Content::Allocation(allocation), asked, .. } => Some((asked, allocation)),
+            _ => None,
+        }
     }
 
     /// Ends a pending operation that no lane has.
     pub(super) fn end(&mut self, slot: u32, outcome: Outcome) {
         let entry = &mut self.entries[slot as usize];
         match std::mem::replace(&mut entry.state, State::Free) {
-            State::Pending { buffer, .. } => entry.state = State::Done { buffer, outcome },
+            State::Pending { content, .. } => entry.state = State::Done { content, outcome },
             State::Free | State::Done { .. } => panic!("only what is pending ends"),
         }
     }
 
     /// Takes an operation out again that the lane has not taken.
-    pub(super) fn withdraw(&mut self, index: Index) -> B {
+    pub(super) fn withdraw(&mut self, index: Index) -> Content<B> {
         match std::mem::replace(&mut self.entries[index.slot as usize].state, State::Free) {
-            State::Pending { buffer, .. } => {
+            State::Pending { content, .. } => {
                 self.free.push(index.slot);
-                buffer
+                content
             }
             State::Free | State::Done { .. } => panic!("only what is pending is withdrawn"),
         }
@@ -192,9 +230,9 @@ impl<B: Buffer> Table<B> {
     pub(super) fn complete(&mut self, completion: &Completion) {
         let entry = &mut self.entries[completion.token as usize];
         match std::mem::replace(&mut entry.state, State::Free) {
-            State::Pending { buffer, id, .. } => {
+            State::Pending { content, id, .. } => {
                 assert_eq!(id, Some(completion.id), "a completion of another operation");
-                entry.state = State::Done { buffer, outcome: completion.outcome };
+                entry.state = State::Done { content, outcome: completion.outcome };
             }
             State::Free | State::Done { .. } => panic!("a completion of what is not pending"),
         }
@@ -204,13 +242,13 @@ impl<B: Buffer> Table<B> {
     ///
     /// # Panics
     /// If the result was taken before.
-    pub(super) fn take(&mut self, index: Index) -> Option<(B, Outcome)> {
+    pub(super) fn take(&mut self, index: Index) -> Option<(Content<B>, Outcome)> {
         let entry = &mut self.entries[index.slot as usize];
         assert!(entry.generation == index.generation, "the result of an operation is taken once");
         match std::mem::replace(&mut entry.state, State::Free) {
-            State::Done { buffer, outcome } => {
+            State::Done { content, outcome } => {
                 self.free.push(index.slot);
-                Some((buffer, outcome))
+                Some((content, outcome))
             }
             pending @ State::Pending { .. } => {
                 entry.state = pending;
@@ -227,7 +265,8 @@ impl<B: Buffer> Table<B> {
 
     fn buffer(&mut self, token: u64) -> &mut B {
         match &mut self.entries[token as usize].state {
-            State::Pending { buffer, .. } => buffer,
+            State::Pending { content: Content::Buffer(buffer), .. } => buffer,
+            State::Pending { .. } => panic!("the lane uses a buffer of an operation that has none"),
             State::Free | State::Done { .. } => panic!("the lane uses the buffer of an operation that is over"),
         }
     }
@@ -254,7 +293,14 @@ impl<B: Buffer> Data for Memory<'_, B> {
         into[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
-    fn answer(&mut self, _token: u64, header: &Header, payload: &[u8]) {
+    fn answer(&mut self, token: u64, header: &Header, payload: &[u8]) {
+        if token != SYNCHRONOUS {
+            // A release is answered too, by nothing that anybody needs.
+            if let Some((_, allocation)) = self.table.allocation(token as u32) {
+                allocation.address = header.address;
+            }
+            return;
+        }
         let Slice::Answer { answer, .. } = &mut self.slice else { panic!("an answer to nothing that was asked") };
         **answer = Some((*header, payload.to_vec()));
     }
@@ -268,15 +314,17 @@ mod tests {
 
     #[test]
     fn a_table_is_bounded_and_results_are_taken_once() {
+        let buffer = |byte: u8| Content::Buffer(vec![byte]);
         let mut table = Table::new(1);
-        let index = table.insert(vec![1u8], ASKED).unwrap();
-        assert_eq!((table.insert(vec![2], ASKED), table.len()), (Err(vec![2]), 1));
+        let index = table.insert(buffer(1), ASKED).unwrap();
+        assert!(table.is_full());
+        assert_eq!((table.insert(buffer(2), ASKED), table.len()), (Err(buffer(2)), 1));
         assert!(table.take(index).is_none() && table.has_pending());
-        assert_eq!(table.withdraw(index), [1]);
-        let again = table.insert(vec![3], ASKED).unwrap();
+        assert_eq!(table.withdraw(index), buffer(1));
+        let again = table.insert(buffer(3), ASKED).unwrap();
         assert_ne!(index, again);
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| table.take(index))).is_err());
         table.end(again.slot, Outcome::Done);
-        assert_eq!(table.take(again), Some((vec![3], Outcome::Done)));
+        assert_eq!(table.take(again), Some((buffer(3), Outcome::Done)));
     }
 }

@@ -1,18 +1,19 @@
 //! [`Thread`]: one thread's operations on an address space.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use yonder_client::{OperationId, Outcome};
+use yonder_fabric::Patience;
 use yonder_placement::NodeId;
 use yonder_units::Nanos;
 use yonder_wire::{AtomicOperation, Body, ErrorCode, Header, Kind, NodeStatus};
 
-use super::ClibError;
+use super::allocate::is_full;
 use super::flows::{Flows, Request, Route};
 use super::process::{Place, Shared};
-use super::table::{Asked, Buffer, Completed, Index, Memory, SYNCHRONOUS, Slice, Table};
+use super::table::{Buffer, Memory, SYNCHRONOUS, Slice, Table};
+use super::{Begun, ClibError};
 
 /// Operations of a lane beside the asynchronous ones: the synchronous one, fences, and those that were given up.
 const OTHER_OPERATIONS_MAX: usize = 64;
@@ -23,8 +24,6 @@ const LOCK_PAUSE_MAX: Duration = Duration::from_millis(1);
 const UNLOCKED: u64 = 0;
 /// The token of fences, which have no result.
 const FENCE: u64 = u64::MAX - 1;
-/// Most asynchronous operations that wait to be sent with others. The first goes at once, so that the node has work.
-const UNSENT_MAX: usize = 16;
 /// How long a node may be out of reach until the controller is asked whether it still has an address.
 const DOWN_TIME_MAX: Nanos = 100_000_000;
 /// How often one operation is asked for again at another node.
@@ -33,22 +32,15 @@ const MOVES_MAX: u32 = 16;
 /// One thread's way to an address space, with buffers of type `B` for asynchronous operations.
 pub struct Thread<B = Vec<u8>> {
     pub(super) process: Arc<Shared>,
-    flows: Flows,
-    table: Table<B>,
-    /// Asynchronous operations whose node does not have the address any more.
-    moved: Vec<(u32, ErrorCode)>,
+    pub(super) flows: Flows,
+    pub(super) table: Table<B>,
+    /// Asynchronous operations whose node does not have the address any more, or no room for an allocation.
+    pub(super) moved: Vec<(u32, ErrorCode)>,
     /// Asynchronous operations begun.
-    begun: u64,
+    pub(super) begun: u64,
     /// Those that were submitted since the lanes were last polled: they are sent together.
-    unsent: usize,
-}
-
-/// An asynchronous operation whose result was not taken yet. Its buffer stays with the thread if it is dropped.
-#[must_use = "its result is never seen, and its place never free again"]
-#[derive(Debug)]
-pub struct Pending<B> {
-    index: Index,
-    buffer: PhantomData<B>,
+    pub(super) unsent: usize,
+    patience: Patience,
 }
 
 impl<B: Buffer> Thread<B> {
@@ -62,6 +54,7 @@ impl<B: Buffer> Thread<B> {
             moved: Vec::new(),
             begun: 0,
             unsent: 0,
+            patience: Patience::new(process.config.spin),
         })
     }
 
@@ -85,51 +78,47 @@ impl<B: Buffer> Thread<B> {
         })
     }
 
-    /// Begins to fill `buffer` with the bytes at `address`. It may be sent with the next call only.
-    pub fn rread_async(&mut self, address: u64, buffer: B) -> Result<Pending<B>, ClibError> {
-        self.begin(Kind::Read, address, buffer)
-    }
-
-    /// Begins to copy `buffer` to `address`. It may be sent with the next call only.
-    pub fn rwrite_async(&mut self, address: u64, buffer: B) -> Result<Pending<B>, ClibError> {
-        self.begin(Kind::Write, address, buffer)
-    }
-
     /// What an operation has come to, or `pending` again if it has not ended.
-    pub fn rpoll(&mut self, pending: Pending<B>) -> Result<Completed<B>, Pending<B>> {
+    pub fn rpoll<P: Begun<B>>(&mut self, pending: P) -> Result<P::Completed, P> {
         // What has arrived before is taken without asking the kernel again.
-        let taken = self.table.take(pending.index).or_else(|| {
+        let taken = self.table.take(pending.index()).or_else(|| {
             self.poll_and_follow();
-            self.table.take(pending.index)
+            self.table.take(pending.index())
         });
         match taken {
-            Some((buffer, outcome)) => Ok(Completed { buffer, result: self.result(outcome).map(drop) }),
+            Some((content, outcome)) => Ok(P::completed(content, self.result(outcome).map(drop))),
             None => Err(pending),
         }
     }
 
     /// Waits until an operation has ended.
-    pub fn rwait(&mut self, pending: Pending<B>) -> Completed<B> {
-        let mut waited = Waited::new(self.process.config.spin);
-        let mut pending = pending;
+    pub fn rwait<P: Begun<B>>(&mut self, pending: P) -> P::Completed {
+        let mut pending = match self.rpoll(pending) {
+            Ok(completed) => return completed,
+            Err(pending) => pending,
+        };
+        self.patience.begin(yonder_clock::now());
         loop {
+            self.pause();
             match self.rpoll(pending) {
-                Ok(completed) => return completed,
+                Ok(completed) => {
+                    self.patience.end(yonder_clock::now());
+                    return completed;
+                }
                 Err(again) => pending = again,
             }
-            waited.wait(&mut self.flows);
         }
     }
 
     /// Waits until all asynchronous operations have ended. Their results can be asked for afterwards.
     pub fn rrelease(&mut self) {
-        let mut waited = Waited::new(self.process.config.spin);
+        self.patience.begin(yonder_clock::now());
         loop {
             self.poll_and_follow();
             if !self.table.has_pending() {
                 return;
             }
-            waited.wait(&mut self.flows);
+            self.pause();
         }
     }
 
@@ -259,53 +248,6 @@ impl<B: Buffer> Thread<B> {
         }
     }
 
-    fn begin(&mut self, kind: Kind, address: u64, mut buffer: B) -> Result<Pending<B>, ClibError> {
-        let (now, length) = (yonder_clock::now(), buffer.len() as u64);
-        let full = ClibError::TooManyPending(self.table.capacity());
-        let route = self.flows.route(address)?;
-        if length > route.end - address {
-            // It lies on two nodes, which is rare: it is done at once.
-            let outcome = self.across_nodes(kind, address, &mut buffer)?;
-            let index = self.table.insert_done(buffer, outcome).map_err(|_| full)?;
-            return Ok(Pending { index, buffer: PhantomData });
-        }
-        self.begun += 1;
-        let asked = Asked { kind, address, node: route.node, order: self.begun };
-        let Ok(index) = self.table.insert(buffer, asked) else { return Err(full) };
-        match self.submit(&route, &Request::at(kind, address, length), u64::from(index.slot), now) {
-            Ok(id) => {
-                self.table.submitted(index.slot, id, route.node);
-                self.unsent += 1;
-                if self.unsent == UNSENT_MAX || self.flows.outstanding() == 1 {
-                    self.poll(now, Slice::From(&[]), &mut None);
-                }
-                Ok(Pending { index, buffer: PhantomData })
-            }
-            Err(error) => {
-                self.table.withdraw(index);
-                Err(error)
-            }
-        }
-    }
-
-    /// An operation with a buffer that lies on two nodes.
-    fn across_nodes(&mut self, kind: Kind, address: u64, buffer: &mut B) -> Result<Outcome, ClibError> {
-        let mut bytes = vec![0; buffer.len()];
-        let done = if kind == Kind::Read {
-            self.rread(address, &mut bytes)
-        } else {
-            buffer.copy_out(0, &mut bytes);
-            self.rwrite(address, &bytes)
-        };
-        match done {
-            Ok(()) if kind == Kind::Read => buffer.copy_in(0, &bytes),
-            Ok(()) => {}
-            Err(ClibError::TimedOut) => return Ok(Outcome::TimedOut),
-            Err(error) => return Err(error),
-        }
-        Ok(Outcome::Done)
-    }
-
     /// An operation that is answered by a message.
     pub(super) fn ask(&mut self, request: &Request<'_>, arguments: &[u8]) -> Result<(Header, Vec<u8>), ClibError> {
         let mut answer = None;
@@ -336,7 +278,7 @@ impl<B: Buffer> Thread<B> {
 
     fn perform_at(&mut self, route: &Route, request: &Request<'_>, mut slice: Slice<'_>) -> Result<Outcome, ClibError> {
         let mut now = yonder_clock::now();
-        let mut waited = Waited::new(self.process.config.spin);
+        self.patience.begin(now);
         let id = self.submit(route, request, SYNCHRONOUS, now)?;
         let (mut ended, mut ask_at) = (None, now + DOWN_TIME_MAX);
         loop {
@@ -345,6 +287,7 @@ impl<B: Buffer> Thread<B> {
                 self.follow(slice.reborrow(), &mut ended);
             }
             if let Some(outcome) = ended {
+                self.patience.end(yonder_clock::now());
                 return Ok(outcome);
             }
             if let Some(node) = route.node
@@ -357,7 +300,7 @@ impl<B: Buffer> Thread<B> {
                     return Ok(Outcome::TimedOut);
                 }
             }
-            waited.wait(&mut self.flows);
+            self.pause();
             now = yonder_clock::now();
         }
     }
@@ -370,7 +313,7 @@ impl<B: Buffer> Thread<B> {
 
     /// Whether a refusal with `code` by `node` means that `address` is at another node now, after waiting until it is
     /// known which.
-    fn has_moved(&self, address: u64, node: NodeId, code: ErrorCode) -> Result<bool, ClibError> {
+    pub(super) fn has_moved(&self, address: u64, node: NodeId, code: ErrorCode) -> Result<bool, ClibError> {
         let Place::Cluster(cluster) = &self.process.place else { return Ok(false) };
         let region = cluster.region_of(address)?;
         match code {
@@ -381,7 +324,7 @@ impl<B: Buffer> Thread<B> {
         }
     }
 
-    fn submit(
+    pub(super) fn submit(
         &mut self,
         route: &Route,
         request: &Request<'_>,
@@ -395,6 +338,15 @@ impl<B: Buffer> Thread<B> {
         submitted.map_err(|_| ClibError::TooManyPending(self.table.len()))
     }
 
+    /// Between two looks at the lanes: the thread asks again soon, or sleeps until something may have arrived.
+    fn pause(&mut self) {
+        if self.patience.asks_again(yonder_clock::now()) {
+            Patience::pause();
+        } else {
+            self.flows.wait();
+        }
+    }
+
     /// Sends and receives, and goes after what has moved.
     fn poll_and_follow(&mut self) {
         self.poll(yonder_clock::now(), Slice::From(&[]), &mut None);
@@ -404,7 +356,7 @@ impl<B: Buffer> Thread<B> {
     }
 
     /// Sends and receives, and notes what has ended; the synchronous operation's end goes into `ended`.
-    fn poll(&mut self, now: Nanos, mut slice: Slice<'_>, ended: &mut Option<Outcome>) {
+    pub(super) fn poll(&mut self, now: Nanos, mut slice: Slice<'_>, ended: &mut Option<Outcome>) {
         let follows = matches!(self.process.place, Place::Cluster(_));
         self.unsent = 0;
         for lane in self.flows.lanes() {
@@ -413,7 +365,11 @@ impl<B: Buffer> Thread<B> {
                 match (completion.token, completion.outcome) {
                     (SYNCHRONOUS, outcome) => *ended = Some(outcome),
                     (FENCE, _) => {}
-                    (token, Outcome::Refused(code)) if follows && may_have_moved(code) => {
+                    (token, Outcome::Refused(code))
+                        if follows
+                            && (may_have_moved(code)
+                                || is_full(code) && self.table.allocation(token as u32).is_some()) =>
+                    {
                         self.moved.push((token as u32, code));
                     }
                     (token, Outcome::TimedOut) => {
@@ -428,37 +384,6 @@ impl<B: Buffer> Thread<B> {
         }
     }
 
-    /// Asks for operations again whose addresses have moved, in the order in which they were called. Everything else that
-    /// is under way ends first, so that nothing that was called later comes before them.
-    fn follow(&mut self, mut slice: Slice<'_>, ended: &mut Option<Outcome>) {
-        while self.flows.outstanding() > 0 {
-            self.flows.wait();
-            self.poll(yonder_clock::now(), slice.reborrow(), ended);
-        }
-        let mut moved = std::mem::take(&mut self.moved);
-        moved.sort_unstable_by_key(|(slot, _)| self.table.asked(*slot).0.order);
-        for (slot, code) in moved {
-            if let Err(outcome) = self.ask_again(slot, code) {
-                self.table.end(slot, outcome);
-            }
-        }
-    }
-
-    /// Asks for an asynchronous operation at the node that has its address now; or says how it has ended.
-    fn ask_again(&mut self, slot: u32, code: ErrorCode) -> Result<(), Outcome> {
-        let (asked, length) = self.table.asked(slot);
-        let node = asked.node.expect("only an address space of several nodes moves");
-        let unknown = |_| Outcome::TimedOut;
-        if !self.has_moved(asked.address, node, code).map_err(unknown)? {
-            return Err(Outcome::Refused(code));
-        }
-        let route = self.flows.route(asked.address).map_err(unknown)?;
-        let request = Request::at(asked.kind, asked.address, length);
-        let id = self.submit(&route, &request, u64::from(slot), yonder_clock::now()).map_err(unknown)?;
-        self.table.submitted(slot, id, route.node);
-        Ok(())
-    }
-
     fn result(&self, outcome: Outcome) -> Result<Outcome, ClibError> {
         match outcome {
             Outcome::Done | Outcome::Old(_) => Ok(outcome),
@@ -470,26 +395,6 @@ impl<B: Buffer> Thread<B> {
                 }
                 Err(code.into())
             }
-        }
-    }
-}
-
-/// How a thread waits: it spins at first, if it is to, and sleeps from then on.
-struct Waited {
-    spin_until: Nanos,
-}
-
-impl Waited {
-    fn new(spin: Duration) -> Self {
-        let spin_until = if spin.is_zero() { 0 } else { yonder_clock::now() + spin.as_nanos() as Nanos };
-        Self { spin_until }
-    }
-
-    fn wait(&mut self, flows: &mut Flows) {
-        if self.spin_until > 0 && yonder_clock::now() < self.spin_until {
-            std::hint::spin_loop();
-        } else {
-            flows.wait();
         }
     }
 }

@@ -84,12 +84,45 @@ fn clients_cost_the_node_nothing_that_it_counts() {
     let yonder = Yonder::found();
     let _alone = alone();
     let objects = bench(yonder, "scale-clients --clients 1,12 --rate 500 --duration 200ms");
-    assert_eq!(column(&objects, "spaces"), ["own", "own", "shared", "shared"]);
-    assert_eq!(column(&objects, "clients"), [1, 12, 1, 12]);
+    assert_eq!(column(&objects, "spaces"), ["echo", "own", "shared", "echo", "own", "shared"]);
+    assert_eq!(column(&objects, "clients"), [1, 1, 1, 12, 12, 12]);
     for object in &objects {
-        assert_eq!(object["node_own_bytes_per_client"], 0.0, "{object}");
         assert!(object["fetched_bytes"].as_u64() > Some(0), "{object}");
+        let of_node = ["node_own_bytes_per_client", "p50_ratio_to_echo", "p999_ratio_to_echo"];
+        if object["spaces"] == "echo" {
+            assert!(of_node.iter().all(|key| object[key].is_null()), "{object}");
+            assert!(object["node"].as_str().is_some_and(|node| node.starts_with("echo://127.0.0.1:")), "{object}");
+        } else {
+            assert_eq!(object["node_own_bytes_per_client"], 0.0, "{object}");
+            assert!(of_node[1..].iter().all(|key| object[key].as_f64() > Some(0.0)), "{object}");
+        }
     }
+}
+
+#[test]
+fn pictures_are_drawn_of_what_was_measured() {
+    let yonder = Yonder::found();
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("there is room for files");
+    let out = folder.path().join("pictures").display().to_string();
+    for (arguments, wanted) in [
+        ("rread --memory 1MiB --sizes 4,4096 --clients 1 --depths 1,4 --duration 10ms", 2),
+        ("ralloc --sizes page --node-pages 1024 --table-pages 16384 --duration 10ms", 2),
+        ("scale-clients --clients 1,3 --rate 500 --duration 50ms", 5),
+        ("scale-pages --entries 1,256 --duration 10ms", 1),
+        ("migrate --regions 2 --region-size 1MiB --duration 50ms", 1),
+    ] {
+        let before = files(&out);
+        bench(yonder, &format!("{arguments} --out {out}"));
+        assert_eq!(files(&out) - before, wanted, "{arguments}");
+    }
+}
+
+/// How many pictures there are.
+fn files(folder: &str) -> usize {
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    let texts = entries.map(|entry| std::fs::read_to_string(entry.expect("it is listed").path()).expect("it is text"));
+    texts.filter(|text| text.starts_with("<svg ") && text.trim_end().ends_with("</svg>")).count()
 }
 
 #[test]

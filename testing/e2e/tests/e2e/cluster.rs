@@ -60,6 +60,13 @@ impl Cluster {
         ended.objects().into_iter().find(|object| object["urls"][0] == node)
     }
 
+    /// What `yonder controller spaces` says of all address spaces.
+    fn spaces(&self) -> Vec<Value> {
+        let ended = self.yonder.run(&["controller", "spaces", "--json", "--at", &self.at()]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.objects()
+    }
+
     /// Asks for a node until it is as it should be.
     fn until(&self, node: &str, what: &str, is_right: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
@@ -169,6 +176,42 @@ fn a_drained_node_is_empty_and_nothing_is_lost(from: &str, to: &str) {
     assert!(ended.code == Some(0) && !ended.stderr.contains("are gone"), "{}", ended.stderr);
     check(&mut thread, &parts, round);
     assert_eq!(second.stop().code, Some(0));
+}
+
+#[test]
+fn one_space_spreads_over_nodes_and_is_listed() {
+    let cluster = Cluster::start();
+    let (at, table) = (cluster.at(), ["controller", "spaces", "--at"]);
+    let nobody = cluster.yonder.run(&[&table[..], &[&at]].concat());
+    assert_eq!((nobody.code, nobody.stdout.as_str()), (Some(0), ""), "{}", nobody.stderr);
+    assert!(nobody.stderr.contains("no address space yet") && nobody.stderr.lines().count() == 1, "{}", nobody.stderr);
+
+    let nodes = [cluster.node("udp"), cluster.node("tcp")];
+    let space = cluster.space();
+    let mut thread = space.thread().expect("the space can be used");
+    let parts = allocate(&mut thread);
+    write(&mut thread, &parts, 3);
+    check(&mut thread, &parts, 3);
+    let views = [nodes[0].url("udp"), nodes[1].url("tcp")].map(|url| cluster.view(&url).expect("the node is known"));
+    let regions = views.each_ref().map(|view| view["regions"].as_u64().expect("a number"));
+    assert_eq!(regions, [PARTS as u64 / 2; 2], "both nodes have their share");
+
+    let listed = cluster.spaces();
+    let [listed] = &listed[..] else { panic!("one address space, not {listed:?}") };
+    let pid = space.own_ticket().pid();
+    assert_eq!((&listed["pid"], &listed["regions"]), (&Value::from(pid), &Value::from(PARTS)));
+    let on = listed["nodes"].as_array().expect("a list");
+    assert!(on.len() == 2 && views.iter().all(|view| on.contains(&view["node"])), "{listed}");
+    let allocated = listed["allocated_bytes"].as_u64().expect("a number");
+    let exact = PARTS as u64 * PART_BYTES;
+    assert!((exact..=PARTS as u64 * REGION_BYTES).contains(&allocated), "{allocated} of {exact} bytes");
+
+    let rows = cluster.yonder.run(&[&table[..], &[&at]].concat()).stdout;
+    let row = rows.lines().nth(1).expect("titles and one row").to_owned();
+    assert!(rows.lines().count() == 2 && row.starts_with(&pid.to_string()), "{rows}");
+    assert!(views.iter().all(|view| row.contains(view["node"].as_str().expect("a name"))), "{rows}");
+    drop(space);
+    assert_eq!(cluster.spaces(), [] as [Value; 0], "it has ended");
 }
 
 #[test]

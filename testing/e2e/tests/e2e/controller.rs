@@ -1,14 +1,13 @@
 //! `yonder controller` as a process: it ends when it is told to, keeps its state in a file or in etcd, and gives way to one
 //! controller at a time.
 
-use std::io::{BufRead, BufReader, ErrorKind};
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 use yonder::clib::{ClibError, Process as Space, Rights};
 use yonder_e2e::{Process, Yonder};
+
+use crate::etcd_server::Etcd;
 
 /// Starts a controller with its state in `folder`.
 fn start(yonder: Yonder, folder: &Path, listen: &str) -> Process {
@@ -70,61 +69,11 @@ fn a_state_has_one_controller_and_one_size_of_regions() {
     assert!(complaint.contains("1 GiB") && complaint.contains("type the size"), "{complaint}");
 }
 
-/// A running etcd, which ends with the test.
-struct Etcd {
-    process: Child,
-    endpoint: String,
-    _folder: tempfile::TempDir,
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        // It may have ended by itself; nothing else can be wrong with a child of ours.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Etcd {
-    /// Starts one, and returns once it serves. `None`, with the reason printed, if it is not installed.
-    fn start() -> Option<Self> {
-        const SERVES: &str = "ready to serve client requests";
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        // Both are held until both are chosen, so that they differ.
-        let sockets =
-            [0; 2].map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("loopback has free ports"));
-        let [clients, peers] = sockets.map(|socket| format!("http://{}", socket.local_addr().expect("it is bound")));
-        let started = Command::new("etcd")
-            .arg("--data-dir")
-            .arg(folder.path())
-            .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
-            .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
-            .args(["--initial-cluster", &format!("default={peers}")])
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn();
-        let mut process = match started {
-            Ok(process) => process,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                println!("SKIP: etcd is not installed: apt-get install etcd-server");
-                return None;
-            }
-            Err(error) => panic!("etcd does not start: {error}"),
-        };
-        let mut log = BufReader::new(process.stderr.take().expect("piped")).lines();
-        let serves = log.by_ref().map_while(Result::ok).any(|line| line.contains(SERVES));
-        assert!(serves, "etcd ends instead of serving");
-        // What it says later must be read, or it would wait for that.
-        std::thread::spawn(move || log.for_each(drop));
-        Some(Self { process, endpoint: clients, _folder: folder })
-    }
-}
-
 #[test]
 fn another_controller_takes_over_in_etcd() {
     let Some(etcd) = Etcd::start() else { return };
     let yonder = Yonder::found();
-    let flags = ["controller", "--listen", "tcp://127.0.0.1:0", "--etcd", &etcd.endpoint];
+    let flags = ["controller", "--listen", "tcp://127.0.0.1:0", "--etcd", etcd.endpoint()];
     let first = yonder.serve(&flags);
     let space = Space::create(&url(&first)).expect("it serves");
     let ticket = space.ticket(Rights::Read).expect("the owner hands rights out");

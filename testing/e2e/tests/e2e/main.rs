@@ -8,6 +8,8 @@ mod cluster;
 mod controller;
 mod datagrams;
 mod dying_node;
+#[path = "../../../../runtime/controller/tests/it/etcd_server.rs"]
+mod etcd_server;
 mod hostile_clients;
 mod local_limit;
 mod memory_nodes;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use yonder_bench::migrate::{self, Progress};
+use yonder_bench::migrate::{self, MigrateResult, Progress};
 use yonder_bench::{NodeChoice, Target};
 use yonder_frame::FrameSettings;
 use yonder_image::ImageSettings;
@@ -11,7 +11,8 @@ use yonder_objects::ObjectsSettings;
 use yonder_tree::TreeSettings;
 
 use super::launch::Launcher;
-use crate::args::{FrameArgs, ImageArgs, MigrateArgs, ObjectsArgs, TargetArgs, TreeArgs};
+use super::pictures;
+use crate::args::{FrameArgs, ImageArgs, MigrateArgs, ObjectsArgs, Pictured, TargetArgs, TreeArgs};
 use crate::output::{Bar, json_line, line};
 
 /// Memory of a node that is started for an application.
@@ -66,7 +67,7 @@ pub(super) fn run_frame(args: &FrameArgs) -> anyhow::Result<()> {
     })
 }
 
-pub(super) fn run_migrate(args: &MigrateArgs) -> anyhow::Result<()> {
+pub(super) fn run_migrate(args: &Pictured<MigrateArgs>) -> anyhow::Result<()> {
     struct Shown(Bar);
 
     impl Progress for Shown {
@@ -75,11 +76,14 @@ pub(super) fn run_migrate(args: &MigrateArgs) -> anyhow::Result<()> {
         }
     }
 
+    let (args, out) = args.parts();
     let settings = migrate::Settings { regions: args.regions, region_bytes: args.region_size, duration: args.duration };
     let result = migrate::run(&settings, &Shown(Bar::new("bench migrate")))?;
-    if args.json {
-        return json_line(&result);
-    }
+    if args.json { json_line(&result) } else { print_migrate(&result) }?;
+    pictures::write(pictures::migrate(&result), out)
+}
+
+fn print_migrate(result: &MigrateResult) -> anyhow::Result<()> {
     line(&format!(
         "{} regions, {:.0} MiB moved in {:.2} s; nothing lost in {} pages\n\
          a region paused for {:.1} ms (median; longest {:.1} ms), of which the source held it up {:.1} ms at most\n\

@@ -7,7 +7,8 @@ use std::process::Command;
 use anyhow::Context as _;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use yonder_bench::scale_clients::ClientTask;
-use yonder_bench::{Launch, NodePolling, NodeTask};
+use yonder_bench::{Launch, NodeTask};
+use yonder_node::Polling;
 
 use crate::args::{GuardedArgs, ScaleClientArgs};
 
@@ -30,9 +31,10 @@ impl Launch for Launcher {
         if let Some(bytes) = task.page_bytes {
             command.args(["--page-size", &bytes.to_string()]);
         }
-        if task.polling == NodePolling::Busy {
-            command.arg("--busy-poll");
-        }
+        match task.polling {
+            Polling::Adaptive(longest) => command.args(["--spin", &format!("{}us", longest.as_micros())]),
+            Polling::Busy => command.arg("--busy-poll"),
+        };
         command
     }
 
@@ -116,7 +118,7 @@ mod tests {
             listen: "udp://127.0.0.1:0".to_owned(),
             memory: 1 << 20,
             page_bytes: Some(4096),
-            polling: NodePolling::Busy,
+            polling: Polling::Busy,
         };
         let command = launcher.node(&task);
         let words: Vec<_> = command.get_args().skip(3).collect();

@@ -1,6 +1,7 @@
 //! The benchmarks of the memory node: flags in, tables or JSON out.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use yonder::units::format_bytes;
 use yonder_bench::peers_get::{self, Comparison, PeerResult};
@@ -10,14 +11,17 @@ use yonder_bench::scale_clients::{self, ClientsResult, Spaces};
 use yonder_bench::scale_pages::{self, PagesResult};
 
 use super::launch::Launcher;
-use crate::args::{AccessArgs, RallocArgs, RreadArgs, ScaleClientsArgs, ScalePagesArgs};
+use super::pictures;
+use crate::args::{AccessArgs, Pictured, RallocArgs, RreadArgs, ScaleClientsArgs, ScalePagesArgs};
 use crate::output::{Bar, json_line, line};
 
-pub(super) fn run_rread(args: &RreadArgs) -> anyhow::Result<()> {
-    if args.peers { compare(args) } else { run_access(&args.access, Direction::Read) }
+pub(super) fn run_rread(args: &Pictured<RreadArgs>) -> anyhow::Result<()> {
+    let (args, out) = args.parts();
+    if args.peers { compare(args, out) } else { run_access((&args.access, out), Direction::Read) }
 }
 
-pub(super) fn run_access(args: &AccessArgs, direction: Direction) -> anyhow::Result<()> {
+/// Reads or writes, with pictures in a folder if there is one.
+pub(super) fn run_access((args, out): (&AccessArgs, Option<&Path>), direction: Direction) -> anyhow::Result<()> {
     let settings = rread::Settings {
         direction,
         node: (&args.target).into(),
@@ -35,7 +39,7 @@ pub(super) fn run_access(args: &AccessArgs, direction: Direction) -> anyhow::Res
     if !args.json {
         line(&format!("{}, {} of memory", bench.node(), format_bytes(args.memory)))?;
     }
-    let mut sweep = "";
+    let (mut sweep, mut results) = ("", Vec::new());
     for (number, point) in points.iter().enumerate() {
         bar.show(point.sweep, number as f64 / points.len() as f64);
         let result = bench.run(*point)?;
@@ -45,8 +49,10 @@ pub(super) fn run_access(args: &AccessArgs, direction: Direction) -> anyhow::Res
             print_point(&result, sweep != point.sweep)?;
         }
         sweep = point.sweep;
+        results.push(result);
     }
-    Ok(())
+    drop(bar);
+    pictures::write(pictures::access(&results), out)
 }
 
 fn print_point(result: &PointResult, first: bool) -> anyhow::Result<()> {
@@ -72,7 +78,7 @@ fn print_point(result: &PointResult, first: bool) -> anyhow::Result<()> {
     ))
 }
 
-fn compare(args: &RreadArgs) -> anyhow::Result<()> {
+fn compare(args: &RreadArgs, out: Option<&Path>) -> anyhow::Result<()> {
     let access = &args.access;
     let settings = peers_get::Settings {
         node: (&access.target).into(),
@@ -89,6 +95,7 @@ fn compare(args: &RreadArgs) -> anyhow::Result<()> {
     }
     let bar = Bar::new("bench rread --peers");
     let sizes = comparison.sizes().to_vec();
+    let mut all = Vec::new();
     for (number, bytes) in sizes.iter().enumerate() {
         bar.show(&format_bytes(*bytes as u64), number as f64 / sizes.len() as f64);
         let results = comparison.run(*bytes)?;
@@ -109,8 +116,10 @@ fn compare(args: &RreadArgs) -> anyhow::Result<()> {
                 print_peer(result)?;
             }
         }
+        all.extend(results);
     }
-    Ok(())
+    drop(bar);
+    pictures::write(pictures::peers(&all), out)
 }
 
 fn print_peer(result: &PeerResult) -> anyhow::Result<()> {
@@ -132,7 +141,8 @@ fn print_peer(result: &PeerResult) -> anyhow::Result<()> {
     ))
 }
 
-pub(super) fn run_ralloc(args: &RallocArgs) -> anyhow::Result<()> {
+pub(super) fn run_ralloc(args: &Pictured<RallocArgs>) -> anyhow::Result<()> {
+    let (args, out) = args.parts();
     let settings = ralloc::Settings {
         node: (&args.target).into(),
         sizes: args.sizes.0.clone(),
@@ -159,7 +169,7 @@ pub(super) fn run_ralloc(args: &RallocArgs) -> anyhow::Result<()> {
         }
         part = result.part;
     }
-    Ok(())
+    pictures::write(pictures::ralloc(&results), out)
 }
 
 fn print_alloc(result: &AllocResult, first: bool) -> anyhow::Result<()> {
@@ -184,7 +194,8 @@ fn print_alloc(result: &AllocResult, first: bool) -> anyhow::Result<()> {
     line(&text)
 }
 
-pub(super) fn run_scale_clients(args: &ScaleClientsArgs) -> anyhow::Result<()> {
+pub(super) fn run_scale_clients(args: &Pictured<ScaleClientsArgs>) -> anyhow::Result<()> {
+    let (args, out) = args.parts();
     let settings = scale_clients::Settings {
         node: (&args.target).into(),
         clients: args.clients.0.clone(),
@@ -193,12 +204,11 @@ pub(super) fn run_scale_clients(args: &ScaleClientsArgs) -> anyhow::Result<()> {
         duration: args.duration,
     };
     let launcher = Launcher::new()?;
-    let bench = scale_clients::Bench::prepare(&settings, &launcher)?;
-    let bar = Bar::new("bench scale-clients");
-    let runs: Vec<_> = [Spaces::Own, Spaces::Shared]
-        .into_iter()
-        .flat_map(|spaces| settings.clients.iter().map(move |clients| (spaces, *clients)))
-        .collect();
+    let mut bench = scale_clients::Bench::prepare(&settings, &launcher)?;
+    let (bar, mut results) = (Bar::new("bench scale-clients"), Vec::new());
+    // What is compared is measured one after the other.
+    let spaces = [Spaces::Echo, Spaces::Own, Spaces::Shared];
+    let runs: Vec<_> = settings.clients.iter().flat_map(|clients| spaces.map(|spaces| (spaces, *clients))).collect();
     for (number, (spaces, clients)) in runs.iter().enumerate() {
         bar.show(&format!("{clients} clients"), number as f64 / runs.len() as f64);
         let result = bench.run(*clients, *spaces)?;
@@ -207,44 +217,62 @@ pub(super) fn run_scale_clients(args: &ScaleClientsArgs) -> anyhow::Result<()> {
         } else {
             print_clients(&result, number == 0)?;
         }
+        results.push(result);
     }
-    Ok(())
+    drop(bar);
+    pictures::write(pictures::scale_clients(&results), out)
 }
 
 fn print_clients(result: &ClientsResult, first: bool) -> anyhow::Result<()> {
     if first {
         line(&format!(
-            "{:>7} {:>8} {:>9} {:>9} {:>9} {:>9} {:>12} {:>12} {:>22} {:>6}",
+            "{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6} {:>6} {:>6} {:>8} {:>11} {:>10} {:>21} {:>6}",
             "spaces",
             "clients",
             "ops/s",
             "p50 us",
             "p99 us",
             "p99.9 us",
+            "p50",
+            "p99",
+            "p99.9",
+            "CPU us",
             "node memory",
             "its tables",
             "bytes/client (tables)",
             "errors"
         ))?;
+        line(&format!("{:>51} {:>20} {:>8}", "", "as multiples of echo", "of node"))?;
     }
-    let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), format_bytes);
-    let each = |bytes: Option<f64>| bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.0}"));
+    let or_dash = |shown: Option<String>| shown.unwrap_or_else(|| "-".to_owned());
+    let bytes = |bytes: Option<u64>| or_dash(bytes.map(format_bytes));
+    let number = |value: Option<f64>, digits: usize| or_dash(value.map(|value| format!("{value:.digits$}")));
+    let each = result.node_private_bytes_per_client.zip(result.node_own_bytes_per_client);
     line(&format!(
-        "{:>7} {:>8} {:>9.0} {:>9.1} {:>9.1} {:>9.1} {:>12} {:>12} {:>22} {:>6}",
-        if result.spaces == Spaces::Own { "own" } else { "shared" },
+        "{:>7} {:>8} {:>8.0} {:>8.1} {:>8.1} {:>8.1} {:>6} {:>6} {:>6} {:>8} {:>11} {:>10} {:>21} {:>6}",
+        match result.spaces {
+            Spaces::Own => "own",
+            Spaces::Shared => "shared",
+            Spaces::Echo => "echo",
+        },
         result.clients,
         result.ops_per_s,
         result.p50_us,
         result.p99_us,
         result.p999_us,
+        number(result.p50_ratio_to_echo, 2),
+        number(result.p99_ratio_to_echo, 2),
+        number(result.p999_ratio_to_echo, 2),
+        number(result.node_cpu_us_per_op, 1),
         bytes(result.node_private_bytes),
         bytes(result.node_own_bytes),
-        format!("{} ({})", each(result.node_private_bytes_per_client), each(result.node_own_bytes_per_client)),
+        or_dash(each.map(|(private, own)| format!("{private:.0} ({own:.0})"))),
         result.errors,
     ))
 }
 
-pub(super) fn run_scale_pages(args: &ScalePagesArgs) -> anyhow::Result<()> {
+pub(super) fn run_scale_pages(args: &Pictured<ScalePagesArgs>) -> anyhow::Result<()> {
+    let (args, out) = args.parts();
     let settings = scale_pages::Settings {
         node: (&args.target).into(),
         page_bytes: args.page_size,
@@ -253,7 +281,7 @@ pub(super) fn run_scale_pages(args: &ScalePagesArgs) -> anyhow::Result<()> {
         duration: args.duration,
     };
     let mut bench = scale_pages::Bench::prepare(&settings, &Launcher::new()?)?;
-    let bar = Bar::new("bench scale-pages");
+    let (bar, mut results) = (Bar::new("bench scale-pages"), Vec::new());
     for (number, entries) in settings.entries.iter().enumerate() {
         bar.show(&format!("{entries} entries"), number as f64 / settings.entries.len() as f64);
         let result = bench.run(*entries)?;
@@ -262,8 +290,10 @@ pub(super) fn run_scale_pages(args: &ScalePagesArgs) -> anyhow::Result<()> {
         } else {
             print_pages(&result, number == 0)?;
         }
+        results.push(result);
     }
-    Ok(())
+    drop(bar);
+    pictures::write(pictures::scale_pages(&results), out)
 }
 
 fn print_pages(result: &PagesResult, first: bool) -> anyhow::Result<()> {
