@@ -113,6 +113,8 @@ pub struct ArrayResult {
     pub delegation: &'static str,
     /// Who maps pages for a worker that has other requests to run: `on` (the dispatcher too) or `off` (the worker).
     pub install_delegation: &'static str,
+    /// What was fetched before it was touched: `none`, `readahead` or `trend`.
+    pub prefetch: &'static str,
     /// Who made the reclaimer's steps: `thread` or `dispatcher`.
     pub reclaim: &'static str,
     /// Free share of local memory at which reclaim starts, in percent.
@@ -221,6 +223,7 @@ impl Array {
             max_inflight: sched.max_inflight,
             delegation: delegation_name(sched.delegation),
             install_delegation: install_delegation_name(sched.installs),
+            prefetch: crate::seq::prefetch_name(settings.paging.prefetch),
             reclaim: reclaim_name(sched.reclaim),
             reclaim_start_percent: settings.paging.shares.start_percent,
             reclaim_end_percent: settings.paging.shares.end_percent,

@@ -2,7 +2,8 @@
 //!
 //! Each module runs one benchmark and returns serialisable results whose fields scripts rely on. `array` is the
 //! random-index microbenchmark of Adios (sections 2 and 5.1), `switch` the cost of a context switch, `fault` the latency
-//! of faults by stage, `reclaim` the rate and CPU cost of reclaim, `soak` checks losslessness under everything at once.
+//! of faults by stage, `reclaim` the rate and CPU cost of reclaim, `soak` checks losslessness under everything at once, `seq`
+//! compares prefetchers.
 //!
 //! Those of the memory node, which is a process of its own: `rread` has reads and writes, `peers_get` compares them with
 //! other servers, `ralloc` is allocation; `scale_clients` and `scale_pages` show what does not grow (Clio, sections 7.1 and
@@ -26,6 +27,7 @@ pub mod reclaim;
 pub mod rread;
 pub mod scale_clients;
 pub mod scale_pages;
+pub mod seq;
 pub mod soak;
 pub mod switch;
 mod target;

@@ -5,6 +5,7 @@ mod controller;
 mod node;
 mod pictured;
 mod remote;
+mod seq;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,6 +27,8 @@ pub(crate) use pictured::Pictured;
 pub(crate) use remote::{
     AccessArgs, GuardedArgs, RallocArgs, RreadArgs, ScaleClientArgs, ScaleClientsArgs, ScalePagesArgs, TargetArgs,
 };
+use seq::PrefetchMode;
+pub(crate) use seq::SeqArgs;
 
 /// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network. The help says it too.
 const HYBRID_SPIN: Duration = Duration::from_micros(4);
@@ -199,6 +202,9 @@ pub(crate) struct ThreadArgs {
     /// How long a page that cannot be had is tried for before the request that touched it fails
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
     pub(crate) deadline: Duration,
+    /// What is fetched before it is touched
+    #[arg(long, value_name = "HOW", default_value = "readahead")]
+    pub(crate) prefetch: PrefetchMode,
     /// Reclaim of local memory starts when less than this percentage of it is free
     #[arg(long, value_name = "PCT", default_value_t = 15.0)]
     pub(crate) reclaim_start: f64,
@@ -359,6 +365,8 @@ pub(crate) enum BenchWhat {
     Reclaim(ReclaimArgs),
     /// Check that nothing is lost under load, changing limits and injected failures
     Soak(SoakArgs),
+    /// Pages read and written one after the other, with each prefetcher
+    Seq(SeqArgs),
     /// Reads of a memory node without paging: latency by size, throughput by clients and by depth
     Rread(Pictured<RreadArgs>),
     /// Writes to a memory node without paging, as rread

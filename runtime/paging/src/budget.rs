@@ -106,6 +106,13 @@ impl Budget {
         self.peak.load(Ordering::Relaxed)
     }
 
+    /// Pages that faults may charge now.
+    #[inline]
+    pub(crate) fn fault_room(&self) -> u64 {
+        let charged = Halves::of(self.charged.load(Ordering::Acquire));
+        charged.high.saturating_sub(charged.low)
+    }
+
     /// Pages that the reclaimer may charge now.
     pub(crate) fn headroom(&self) -> u64 {
         Halves::of(self.limits.load(Ordering::Acquire)).high.saturating_sub(self.charged())

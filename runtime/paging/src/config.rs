@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use yonder_prefetch::Algorithm;
 use yonder_reclaim::{LIMIT_PAGES_MAX, LIMIT_PAGES_MIN, Policy, Shares};
 use yonder_units::{Nanos, PAGE_BYTES, format_bytes};
 
@@ -46,6 +47,8 @@ pub struct Config {
     pub reclaimer_cpu: Option<usize>,
     /// Whether a fetched page is checked before it is mapped.
     pub verify: Verify,
+    /// What is fetched before it is touched.
+    pub prefetch: Algorithm,
 }
 
 /// Whether fetched pages are compared with the hash of what was written.
@@ -96,6 +99,7 @@ impl Config {
             deadlines: Deadlines::default(),
             reclaimer_cpu: None,
             verify: Verify::Off,
+            prefetch: Algorithm::default(),
         }
     }
 

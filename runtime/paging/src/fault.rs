@@ -13,8 +13,8 @@ use crate::budget::Account;
 use crate::config::FaultPolicy;
 use crate::error::PagingCause;
 use crate::handover::Installs;
-use crate::pager::{Local, Pager};
-use crate::port::{FetchRequest, Port, PortInner};
+use crate::pager::{GUEST_PORTS, Local, Pager};
+use crate::port::{FetchRequest, Hit, Port, PortInner};
 use crate::region::RegionCore;
 use crate::worker;
 
@@ -52,7 +52,7 @@ pub(crate) fn bring(region: &Arc<RegionCore>, page: PageIndex) -> Result<(), Pag
     let entered = yonder_clock::now();
     let deadline = entered + pager.patience();
     let toucher = Toucher::of_this_thread(pager);
-    let mut waits_for = PagingCause::Stuck;
+    let (mut waits_for, mut pauses) = (PagingCause::Stuck, 0);
     loop {
         let seen = region.table.load(page);
         match seen.state() {
@@ -85,8 +85,12 @@ pub(crate) fn bring(region: &Arc<RegionCore>, page: PageIndex) -> Result<(), Pag
         }
         if waits_for == PagingCause::LocalMemoryFull {
             pager.wake_reclaimer();
+            if matches!(toucher, Toucher::Thread) && pager.reclaim_directly() {
+                continue;
+            }
         }
-        toucher.pause(pager);
+        pauses += 1;
+        toucher.pause(pager, pauses);
     }
 }
 
@@ -127,14 +131,24 @@ impl<'a> Toucher<'a> {
     }
 
     /// Waits for a fetch that this worker has in flight already; `None` if it is another's or just over.
-    fn join(self, region: &RegionCore, page: PageIndex, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
-        let Self::Unithread { port: own, token, may_yield } = self else { return None };
-        if own.id != port {
-            return None;
-        }
+    fn join(self, region: &Arc<RegionCore>, page: PageIndex, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
+        let (own, token, may_yield) = match self {
+            Self::Unithread { port: own, token, may_yield } if own.id == port => (own, token, may_yield),
+            _ => return touch_ahead(region, page, port, slot),
+        };
         let mut inner = own.lock();
         if region.table.load(page).state() != (State::Fetching { port, slot }) {
             return None;
+        }
+        if inner.is_ahead(slot) {
+            match hit(&mut inner, slot, (region, page), own) {
+                Hit::Mapped => {
+                    inner.waiters.count_faults(token, 0, 1);
+                    return Some(Ok(()));
+                }
+                Hit::OnItsWay => {}
+                Hit::Later | Hit::Over => return None,
+            }
         }
         inner.join(slot, token);
         inner.waiters.count_faults(token, 0, 1);
@@ -144,7 +158,7 @@ impl<'a> Toucher<'a> {
     }
 
     /// Lets others run for a moment.
-    fn pause(self, pager: &Pager) {
+    fn pause(self, pager: &Pager, pauses: u32) {
         match self {
             Self::Unithread { port, token, may_yield: MayYield::Now | MayYield::AfterSpinning(_) } => {
                 port.lock().waiters.retry.push(token);
@@ -154,6 +168,7 @@ impl<'a> Toucher<'a> {
                 port.poll(&mut port.lock(), pager, yonder_clock::now(), Installs::Own);
                 std::thread::yield_now();
             }
+            Self::Thread if pauses < GUEST_SPINS => std::hint::spin_loop(),
             Self::Thread => std::thread::yield_now(),
         }
     }
@@ -211,7 +226,30 @@ fn start(
     }
     inner.start(&FetchRequest { region, page, slot, frame, entered, deadline }, port, pager);
     inner.join(slot, token);
+    inner.missed(region, page, port, pager, yonder_clock::now());
     Ok(())
+}
+
+/// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it is not
+/// mapped by that.
+fn touch_ahead(region: &Arc<RegionCore>, page: PageIndex, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
+    let port = region.pager.port(port);
+    let mut inner = port.try_lock()?;
+    let is_mapped = inner.is_ahead(slot) && hit(&mut inner, slot, (region, page), port) == Hit::Mapped;
+    is_mapped.then_some(Ok(()))
+}
+
+/// Touches a page that is fetched ahead, after a look whether it has arrived.
+fn hit(inner: &mut PortInner, slot: u16, page: (&Arc<RegionCore>, PageIndex), port: &Port) -> Hit {
+    let pager = &*page.0.pager;
+    let now = yonder_clock::now();
+    match inner.hit(slot, page, port, pager, now) {
+        Hit::OnItsWay => {
+            port.poll(inner, pager, now, Installs::Own);
+            inner.hit(slot, page, port, pager, now)
+        }
+        seen => seen,
+    }
 }
 
 /// Waits until the fetch that `token` has joined is over.
@@ -265,10 +303,13 @@ fn fetch_as_thread(
     }
 }
 
-/// A guest port that nobody uses now.
+/// A guest port that nobody uses now: the one that this thread had before, if it is free, because that knows what the thread
+/// reads.
 fn borrow_guest(pager: &Pager) -> (&Port, std::sync::MutexGuard<'_, PortInner>) {
+    let usual = worker::guest_number();
     loop {
-        if let Some(found) = pager.guests().find_map(|port| port.try_lock().map(|inner| (port, inner))) {
+        let ports = (0..GUEST_PORTS).map(|next| pager.port(((usual + next) % GUEST_PORTS) as u16));
+        if let Some(found) = ports.filter_map(|port| port.try_lock().map(|inner| (port, inner))).next() {
             return found;
         }
         std::thread::yield_now();

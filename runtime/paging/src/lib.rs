@@ -47,4 +47,5 @@ pub use pin::pin_this_thread;
 pub use region::{Access, Hold, Region};
 pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats};
 pub use worker::{FaultCounts, WorkerPort, no_yield};
+pub use yonder_prefetch::Algorithm as Prefetch;
 pub use yonder_reclaim::Shares;

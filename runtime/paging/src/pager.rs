@@ -8,6 +8,7 @@ use crossbeam_utils::CachePadded;
 use yonder_fabric::{Fabric, Module, RemoteAddress};
 use yonder_mapping::Mapping;
 use yonder_pagetable::{Entry, Event, Source as LocalSource, State};
+use yonder_prefetch::Algorithm;
 use yonder_reclaim::{Policy, Usage};
 use yonder_uffd::{CopyOutcome, Uffd};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
@@ -16,14 +17,16 @@ use crate::budget::{Account, Budget};
 use crate::config::{Config, FaultPolicy, Verify};
 use crate::error::FarError;
 use crate::frames::FramePool;
-use crate::port::Port;
-use crate::reclaimer::{ReclaimStats, Reclaimer};
+use crate::port::{Port, Prefetch};
+use crate::reclaimer::{ReclaimStats, Reclaimer, Step};
 use crate::region::RegionCore;
 
 /// Threads that can page at one time: workers and guests.
 pub(crate) const PORTS_MAX: usize = 256;
 /// Ports that ordinary threads share. Each is used for the length of one fault.
 pub(crate) const GUEST_PORTS: usize = 8;
+/// What share of local memory faults must have to spare for something to be fetched ahead: one part in so many.
+const AHEAD_MARGIN: u64 = 64;
 /// Installs that the kernel may refuse because its address space is changing before the install is put off.
 const AGAIN_MAX: u32 = 1_000;
 const _: () = assert!(GUEST_PORTS < PORTS_MAX && PORTS_MAX <= u16::MAX as usize);
@@ -144,8 +147,12 @@ impl Pager {
         if id >= PORTS_MAX {
             return Err(FarError::Ports(PORTS_MAX - GUEST_PORTS));
         }
-        let queue = self.fabric.queue_pair(Module::Fault, Arc::clone(self.frames.mapping()))?;
-        let added = self.ports[id].set(Port::new(id as u16, queue, tokens, policy));
+        let queue = |module| self.fabric.queue_pair(module, Arc::clone(self.frames.mapping()));
+        let prefetch = match self.config.prefetch {
+            Algorithm::None => None,
+            algorithm => Some(Prefetch { algorithm, queue: queue(Module::Prefetch)? }),
+        };
+        let added = self.ports[id].set(Port::new(id as u16, queue(Module::Fault)?, prefetch, tokens, policy));
         assert!(added.is_ok(), "port {id} was given out twice");
         Ok(id as u16)
     }
@@ -156,10 +163,6 @@ impl Pager {
 
     pub(crate) fn ports(&self) -> impl Iterator<Item = &Port> {
         self.ports.iter().filter_map(OnceLock::get)
-    }
-
-    pub(crate) fn guests(&self) -> impl Iterator<Item = &Port> {
-        self.ports[..GUEST_PORTS].iter().filter_map(OnceLock::get)
     }
 
     pub(crate) fn node(&self) -> Arc<str> {
@@ -277,6 +280,17 @@ impl Pager {
             || self.signals.starved.load(Ordering::Relaxed)
     }
 
+    /// Makes one step of the reclaimer, for a thread that waits for room and has nothing else to do; false if somebody else
+    /// makes one, or there is nothing to do at once.
+    pub(crate) fn reclaim_directly(&self) -> bool {
+        let Some(mut reclaimer) = self.try_lock_reclaimer() else { return false };
+        let start = yonder_clock::now();
+        let step = reclaimer.step(self, start);
+        drop(reclaimer);
+        self.signals.cpu_ns.fetch_add(yonder_clock::now() - start, Ordering::Relaxed);
+        step == Step::Worked
+    }
+
     /// Ends the reclaimer's sleep: somebody waits for room.
     pub(crate) fn wake_reclaimer(&self) {
         self.signals.starved.store(true, Ordering::Release);
@@ -300,6 +314,58 @@ impl Pager {
         }
         gate.leave();
         mapped
+    }
+
+    /// As [`Pager::map_arrived`] for `pages` pages of one block whose bytes lie one behind the other. How many are mapped, from
+    /// the first on.
+    pub(crate) fn map_arrived_run(&self, region: &RegionCore, first: PageIndex, source: Source, pages: usize) -> usize {
+        let gate = region.gate(first);
+        if !gate.enter() {
+            return 0;
+        }
+        let (mapping, offset) = self.resolve(source);
+        let mut mapped = 0;
+        for _ in 0..AGAIN_MAX {
+            let (from, to) = (offset + (mapped * PAGE_BYTES) as u64, first.offset() + (mapped * PAGE_BYTES) as u64);
+            let copied = self.uffd.copy_pages(&region.mapping, to, mapping, from, pages - mapped);
+            let (more, next) =
+                copied.unwrap_or_else(|error| panic!("an install that must be possible failed: {error}"));
+            mapped += more;
+            match next {
+                CopyOutcome::Installed | CopyOutcome::NoMemory => break,
+                CopyOutcome::Again => std::hint::spin_loop(),
+                CopyOutcome::Exists => panic!("a page that the page table says is missing is mapped"),
+            }
+        }
+        for page in (first.0..first.0 + mapped as u32).map(PageIndex) {
+            region.table.advance_owned(page, Event::Installed);
+            region.count_resident(page);
+        }
+        gate.leave();
+        mapped
+    }
+
+    /// Whether something may be fetched ahead: faults must not be the ones to find local memory full.
+    #[inline]
+    pub(crate) fn has_room_ahead(&self) -> bool {
+        self.budget.fault_room() > self.budget.limit() / AHEAD_MARGIN
+    }
+
+    /// Gives up what was fetched ahead and nobody has touched, of every port that nobody uses now.
+    pub(crate) fn drop_ahead(&self, now: Nanos) {
+        if self.config.prefetch != Algorithm::None {
+            self.ports().filter_map(Port::try_lock).for_each(|mut inner| inner.drop_windows(self, now));
+        }
+    }
+
+    /// Gives up the fetch ahead of `page`, whose entry says that `slot` of port `port` has it.
+    pub(crate) fn drop_ahead_of(&self, region: &RegionCore, page: PageIndex, port: u16, slot: u16) {
+        if let Some(mut inner) = self.port(port).try_lock()
+            && inner.is_ahead(slot)
+            && region.table.load(page).state() == (State::Fetching { port, slot })
+        {
+            inner.drop_unwanted(slot, self, yonder_clock::now());
+        }
     }
 
     /// Maps an untouched or standby page whose entry was `seen`.

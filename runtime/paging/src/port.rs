@@ -4,7 +4,11 @@
 //! to itself; ordinary threads borrow one of a few guest ports for the length of a fault. A port's mutex is taken by one
 //! thread at a time and for moments only: it is there for the readers of other threads that are rare (a region's end).
 //!
-//! Who waits for them is in `waiters`, what other threads install for them in `handover`.
+//! Who waits for them is in `waiters`, what other threads install for them in `handover`, what is fetched before anybody
+//! waits for it in `ahead`.
+
+mod ahead;
+mod known;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,11 +20,15 @@ use yonder_units::{FrameIndex, Nanos, PageIndex};
 
 use crate::config::FaultPolicy;
 use crate::error::PagingCause;
-use crate::handover::{Answer, HANDED_OVER_MAX, Handover, Installs, Order, Window};
+use crate::handover::{Answer, Handover, Installs, Order, Window};
 use crate::pager::{Pager, Source};
 use crate::region::RegionCore;
 use crate::stats::PortStats;
 use crate::waiters::{Queue, Waiters};
+
+use ahead::Ahead;
+pub(crate) use ahead::{Hit, Prefetch};
+use known::Known;
 
 /// How often fetches in flight are checked for lost completions.
 const SCAN_INTERVAL: Nanos = 1_000_000;
@@ -29,6 +37,8 @@ const BACKOFF_MIN: Nanos = 10_000;
 const BACKOFF_MAX: Nanos = 2_000_000;
 /// Completions handled in one poll.
 const COMPLETIONS_MAX: usize = 64;
+/// Most fetches on demand.
+const DEMAND_SLOTS_MAX: usize = 1 << 15;
 pub(crate) struct Port {
     pub(crate) id: u16,
     inner: Mutex<PortInner>,
@@ -48,19 +58,13 @@ pub(crate) struct PortInner {
     deferred: Vec<u16>,
     completions: Vec<Completion>,
     next_scan: Nanos,
+    ahead: Ahead,
     pub(crate) waiters: Waiters,
     /// The regions this port has fetched for, so that completions need no shared table.
     regions: Box<[Known]>,
     window: Window,
     /// Who will probably make the installs of the fetches that start now: what the last poll said.
     installs: Installs,
-}
-
-/// A region that a port knows, with the references that it lends to whoever installs for it.
-#[derive(Clone, Default)]
-struct Known {
-    core: Option<Arc<RegionCore>>,
-    lendable: [Option<Arc<RegionCore>>; HANDED_OVER_MAX],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,6 +77,8 @@ enum Phase {
     Arrived,
     /// The bytes are here; another thread maps the page.
     HandedOver,
+    /// The bytes are here, and nobody has touched the page: it was fetched ahead.
+    Ready,
 }
 
 struct Fetch {
@@ -100,17 +106,26 @@ pub(crate) struct FetchRequest<'a> {
 }
 
 impl Port {
-    /// A port for `tokens` waiters.
-    pub(crate) fn new(id: u16, queue: Box<dyn QueuePair>, tokens: usize, policy: FaultPolicy) -> Self {
-        let slots = queue.depth().min(usize::from(u16::MAX));
+    /// A port for `tokens` waiters, which fetches on demand over `queue` and ahead of it as `prefetch` says.
+    pub(crate) fn new(
+        id: u16,
+        queue: Box<dyn QueuePair>,
+        prefetch: Option<Prefetch>,
+        tokens: usize,
+        policy: FaultPolicy,
+    ) -> Self {
+        let demand = queue.depth().min(DEMAND_SLOTS_MAX);
+        let ahead = Ahead::new(prefetch, demand as u16);
+        let slots = demand + ahead.slots();
         let inner = PortInner {
             id,
             queue,
             fetches: (0..slots).map(|_| Fetch::free()).collect(),
-            free: (0..slots as u16).rev().collect(),
+            free: (0..demand as u16).rev().collect(),
             deferred: Vec::with_capacity(slots),
             completions: Vec::with_capacity(COMPLETIONS_MAX),
             next_scan: 0,
+            ahead,
             waiters: Waiters::new(tokens),
             regions: vec![Known::default(); REGISTRATIONS_MAX].into_boxed_slice(),
             window: Window::new(),
@@ -153,8 +168,9 @@ impl Port {
 }
 
 impl PortInner {
+    /// Fetches on demand.
     fn in_flight(&self) -> usize {
-        self.fetches.len() - self.free.len()
+        self.fetches.len() - self.ahead.slots() - self.free.len()
     }
 
     pub(crate) fn take_slot(&mut self) -> Option<u16> {
@@ -167,23 +183,7 @@ impl PortInner {
 
     /// Starts the fetch of a page whose entry the caller has moved to `Fetching` with this port and slot.
     pub(crate) fn start(&mut self, request: &FetchRequest<'_>, port: &Port, pager: &Pager) {
-        let region = request.region.number;
-        self.regions[region as usize].learn(request.region);
-        let fetch = &mut self.fetches[usize::from(request.slot)];
-        assert!(fetch.phase == Phase::Free, "slot {} of port {} is in use", request.slot, self.id);
-        *fetch = Fetch {
-            phase: Phase::Backoff(0),
-            region,
-            page: request.page,
-            frame: request.frame,
-            generation: fetch.generation.wrapping_add(1),
-            attempts: 0,
-            posted: 0,
-            arrived: 0,
-            deadline: request.deadline,
-            queue: Queue::EMPTY,
-            last_failure: PagingCause::TimedOut,
-        };
+        self.fill(request);
         let now = yonder_clock::now();
         if request.frame.is_none() && self.installs == Installs::Own {
             // The bytes will be copied from where they are, by this CPU: a NIC would have put them into a cache by then.
@@ -197,6 +197,17 @@ impl PortInner {
         port.stats.major_faults.add(1);
     }
 
+    /// Takes a request into its slot, which is free.
+    fn fill(&mut self, request: &FetchRequest<'_>) {
+        let region = request.region.number;
+        self.regions[region as usize].learn(request.region);
+        let fetch = &mut self.fetches[usize::from(request.slot)];
+        assert!(fetch.phase == Phase::Free, "slot {} of port {} is in use", request.slot, self.id);
+        let generation = fetch.generation.wrapping_add(1);
+        let (page, frame, deadline) = (request.page, request.frame, request.deadline);
+        *fetch = Fetch { phase: Phase::Backoff(0), region, page, frame, generation, deadline, ..Fetch::free() };
+    }
+
     /// Makes `token` wait for the fetch at `slot`.
     pub(crate) fn join(&mut self, slot: u16, token: u32) {
         self.waiters.join(&mut self.fetches[usize::from(slot)].queue, token);
@@ -207,13 +218,14 @@ impl PortInner {
         let busy = self.fetches.iter().any(|fetch| fetch.phase != Phase::Free && fetch.region == region);
         assert!(!busy, "a region ended with a fetch in flight");
         self.regions[region as usize] = Known::default();
+        self.ahead.forget(region);
     }
 
     fn poll(&mut self, port: &Port, pager: &Pager, now: Nanos, installs: Installs) {
         // What is checked before it is mapped is mapped at once, so that nothing can change in between.
         let may_hand_over = port.handover.is_helped() && !pager.verifies();
         self.installs = if may_hand_over { installs } else { Installs::Own };
-        if self.in_flight() == 0 {
+        if self.in_flight() == 0 && self.ahead.in_use() == 0 {
             return;
         }
         if self.window.out() > 0 {
@@ -224,6 +236,7 @@ impl PortInner {
         for completion in completions.drain(..) {
             self.complete(completion, port, pager, now, self.installs);
         }
+        self.poll_ahead(&mut completions, port, pager, now);
         self.completions = completions;
         if !self.deferred.is_empty() {
             self.retry_deferred(port, pager, now);
@@ -245,6 +258,10 @@ impl PortInner {
             Status::Done if self.verified(slot, pager) => {
                 let fetch = &mut self.fetches[usize::from(slot)];
                 (fetch.phase, fetch.arrived) = (Phase::Arrived, now);
+                if self.ahead.has(slot) {
+                    self.arrived_ahead(slot, port);
+                    return;
+                }
                 port.stats.fetch.record(now.saturating_sub(fetch.posted));
                 if installs == Installs::HandOver && self.window.has_room(now) {
                     self.hand_over(slot, port, now);
@@ -355,6 +372,11 @@ impl PortInner {
     fn failed(&mut self, slot: u16, cause: PagingCause, port: &Port, pager: &Pager, now: Nanos) {
         let fetch = &mut self.fetches[usize::from(slot)];
         fetch.last_failure = cause;
+        if self.ahead.has(slot) && fetch.queue == Queue::EMPTY {
+            // Whoever touches the page will see to it.
+            self.drop_ahead(slot, pager, now);
+            return;
+        }
         if now >= fetch.deadline {
             self.give_up(slot, port, pager, now);
             return;
@@ -392,7 +414,11 @@ impl PortInner {
             pager.frames.release(frame);
         }
         let queue = std::mem::replace(&mut fetch.queue, Queue::EMPTY);
-        self.free.push(slot);
+        if self.ahead.has(slot) {
+            self.ahead.ended(slot);
+        } else {
+            self.free.push(slot);
+        }
         self.waiters.end(queue, result, now);
     }
 
@@ -402,7 +428,8 @@ impl PortInner {
         let id = WorkId(u64::from(fetch.generation) << 16 | u64::from(slot));
         let from: RemoteAddress = self.region(fetch.region).remote_address(fetch.page);
         let into = fetch.frame.map_or(ReadInto::Mapped, ReadInto::Frame);
-        match self.queue.post_read(id, from, into, now) {
+        let queue = if self.ahead.has(slot) { self.ahead.queue() } else { &mut *self.queue };
+        match queue.post_read(id, from, into, now) {
             Ok(()) => {
                 let fetch = &mut self.fetches[usize::from(slot)];
                 (fetch.phase, fetch.posted) = (Phase::Posted, now);
@@ -410,6 +437,13 @@ impl PortInner {
             }
             Err(PostError::Full) => false,
         }
+    }
+
+    /// Withdraws the read of `slot`.
+    fn cancel(&mut self, slot: u16) {
+        let id = WorkId(u64::from(self.fetches[usize::from(slot)].generation) << 16 | u64::from(slot));
+        let queue = if self.ahead.has(slot) { self.ahead.queue() } else { &mut *self.queue };
+        queue.cancel(id);
     }
 
     fn retry_deferred(&mut self, port: &Port, pager: &Pager, now: Nanos) {
@@ -423,7 +457,7 @@ impl PortInner {
                     true
                 }
                 Phase::Backoff(at) => now >= at && self.post(slot, now),
-                Phase::Free | Phase::Posted | Phase::HandedOver => {
+                Phase::Free | Phase::Posted | Phase::HandedOver | Phase::Ready => {
                     unreachable!("a deferred fetch is neither over nor under way")
                 }
             };
@@ -439,7 +473,7 @@ impl PortInner {
             let fetch = &self.fetches[usize::from(slot)];
             let overdue = now >= fetch.posted + pager.attempt_deadline || now >= fetch.deadline;
             if fetch.phase == Phase::Posted && overdue {
-                self.queue.cancel(WorkId(u64::from(fetch.generation) << 16 | u64::from(slot)));
+                self.cancel(slot);
                 self.failed(slot, PagingCause::TimedOut, port, pager, now);
             }
         }
@@ -447,26 +481,6 @@ impl PortInner {
 
     fn region(&self, number: u32) -> &Arc<RegionCore> {
         self.regions[number as usize].core.as_ref().expect("a region is known from its first fetch to its end")
-    }
-}
-
-impl Known {
-    fn learn(&mut self, region: &Arc<RegionCore>) {
-        if let Some(known) = &self.core {
-            assert!(Arc::ptr_eq(known, region), "a port takes a region for one that has ended");
-            return;
-        }
-        self.core = Some(Arc::clone(region));
-        self.lendable = std::array::from_fn(|_| Some(Arc::clone(region)));
-    }
-
-    fn lend(&mut self) -> Arc<RegionCore> {
-        self.lendable.iter_mut().find_map(Option::take).expect("no more are lent than the window allows")
-    }
-
-    fn regain(&mut self, region: Arc<RegionCore>) {
-        let place = self.lendable.iter_mut().find(|place| place.is_none()).expect("it was lent from here");
-        *place = Some(region);
     }
 }
 

@@ -124,6 +124,9 @@ impl Reclaimer {
         let policy = pager.policy();
         let usage = pager.usage();
         let starved = pager.signals.starved.swap(false, Ordering::AcqRel);
+        if starved {
+            pager.drop_ahead(now);
+        }
         self.working |= starved || policy.is_low(&usage);
         if !self.working {
             return self.rest(&policy, pager);

@@ -101,7 +101,11 @@ impl Pager {
                 true
             }
             State::Resident => self.unmap_page(core, page),
-            _ => false,
+            State::Fetching { port, slot } => {
+                self.drop_ahead_of(core, page, port, slot);
+                false
+            }
+            State::Standby(_) | State::Installing(_) | State::Evicting => false,
         }
     }
 

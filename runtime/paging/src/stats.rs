@@ -148,6 +148,12 @@ pub struct Stats {
     pub helped_installs: u64,
     /// Of the minor faults, waits for a fetch that was on its way.
     pub joins: u64,
+    /// Pages fetched ahead of demand.
+    pub prefetched_pages: u64,
+    /// Of the minor faults, touches of pages that were fetched ahead.
+    pub prefetch_hits: u64,
+    /// Pages fetched ahead that were mapped, with the one that was touched.
+    pub prefetch_used_pages: u64,
     /// Accesses that ended in a paging error.
     pub paging_errors: u64,
     /// Reads that were posted again.
@@ -196,6 +202,9 @@ pub(crate) struct PortStats {
     pub(crate) rescues: Counter,
     pub(crate) helped_installs: Counter,
     pub(crate) joins: Counter,
+    pub(crate) prefetched_pages: Counter,
+    pub(crate) prefetch_hits: Counter,
+    pub(crate) prefetch_used_pages: Counter,
     pub(crate) paging_errors: Counter,
     pub(crate) fetch_retries: Counter,
     pub(crate) fetched_pages: Counter,
@@ -214,6 +223,9 @@ impl PortStats {
             rescues: Counter::default(),
             helped_installs: Counter::default(),
             joins: Counter::default(),
+            prefetched_pages: Counter::default(),
+            prefetch_hits: Counter::default(),
+            prefetch_used_pages: Counter::default(),
             paging_errors: Counter::default(),
             fetch_retries: Counter::default(),
             fetched_pages: Counter::default(),
@@ -231,7 +243,10 @@ impl PortStats {
         stats.rescues += self.rescues.get();
         stats.helped_installs += self.helped_installs.get();
         stats.joins += self.joins.get();
-        stats.minor_faults += self.zero_faults.get() + self.rescues.get() + self.joins.get();
+        stats.prefetched_pages += self.prefetched_pages.get();
+        stats.prefetch_hits += self.prefetch_hits.get();
+        stats.prefetch_used_pages += self.prefetch_used_pages.get();
+        stats.minor_faults += self.zero_faults.get() + self.rescues.get() + self.joins.get() + self.prefetch_hits.get();
         stats.paging_errors += self.paging_errors.get();
         stats.fetch_retries += self.fetch_retries.get();
         stats.fetched_bytes += self.fetched_pages.get() * yonder_units::PAGE_BYTES as u64;

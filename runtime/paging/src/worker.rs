@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use yonder_units::Nanos;
 
@@ -19,6 +20,8 @@ use crate::port::Port;
 thread_local! {
     /// The pager this thread is a worker of, and its port there.
     static BOUND: Cell<Option<(u32, u16)>> = const { Cell::new(None) };
+    /// Number of this thread among those that have had a fault outside of a worker, from 1 on; 0 before the first.
+    static GUEST: Cell<usize> = const { Cell::new(0) };
     /// Depth of no-yield sections of the unithread that runs now.
     static NO_YIELD: Cell<u32> = const { Cell::new(0) };
 }
@@ -108,6 +111,16 @@ pub(crate) fn bound_unithread(pager: u32) -> Option<(u16, u32)> {
     let (bound, port) = BOUND.get()?;
     let token = yonder_unithread::current()?;
     (bound == pager).then_some((port, token.0))
+}
+
+/// A number of this thread that stays the same.
+#[inline]
+pub(crate) fn guest_number() -> usize {
+    static GUESTS: AtomicUsize = AtomicUsize::new(1);
+    if GUEST.get() == 0 {
+        GUEST.set(GUESTS.fetch_add(1, Ordering::Relaxed));
+    }
+    GUEST.get()
 }
 
 /// Makes progress on the fetches of this thread, if it is a worker of `pager`: what a wait that does not yield must do.

@@ -28,7 +28,7 @@ pub use yonder_clock as clock;
 pub use yonder_fabric::{EmuControl, EmuFabric, Fabric, FabricError, Patience, open};
 pub use yonder_paging::{
     Access, Config, ConfigError, Deadlines, FarError, FarMemory, FaultPolicy, FaultStages, Hold, PagingCause,
-    PagingError, Region, Shares, StageHistogram, Stats, Verify, no_yield,
+    PagingError, Prefetch, Region, Shares, StageHistogram, Stats, Verify, no_yield,
 };
 pub use yonder_uffd::{Abilities, probe as abilities};
 pub use yonder_units as units;

@@ -147,6 +147,33 @@ impl Uffd {
         })
     }
 
+    /// Maps `pages` pages from `offset` of `region` on with the content of those from `source_offset` of `source` on, with
+    /// one call if the kernel does not stop in between. Returns how many it has mapped, from the first on, and how the next
+    /// one ended if it is not all of them. Wakes nobody.
+    pub fn copy_pages(
+        &self,
+        region: &Mapping,
+        offset: u64,
+        source: &Mapping,
+        source_offset: u64,
+        pages: usize,
+    ) -> Result<(usize, CopyOutcome), UffdError> {
+        let (dst, bytes) = (range_address(region, offset, pages), pages * PAGE_BYTES);
+        let mut request = raw::Copy {
+            dst: dst as u64,
+            src: range_address(source, source_offset, pages) as u64,
+            len: bytes as u64,
+            mode: raw::COPY_MODE_DONTWAKE,
+            copy: 0,
+        };
+        let Err(error) = self.ioctl(raw::IOCTL_COPY, &mut request) else { return Ok((pages, CopyOutcome::Installed)) };
+        // A call that stopped in between says how far it came, and EAGAIN whatever stopped it.
+        let mapped = usize::try_from(request.copy).unwrap_or(0) / PAGE_BYTES;
+        let next = outcome(Err(error), request.copy);
+        let failed = |source| UffdError { operation: "UFFDIO_COPY", address: dst, bytes, source };
+        next.map(|next| (mapped, next)).map_err(failed)
+    }
+
     /// Maps the page at `offset` of `region` as zeros.
     #[inline]
     pub fn zero_page(&self, region: &Mapping, offset: u64) -> Result<CopyOutcome, UffdError> {
@@ -319,6 +346,26 @@ mod tests {
         uffd.unprotect(&region, page, 2).unwrap();
         uffd.wake(&region, page, 2).unwrap();
         region.write(page, b"changed");
+    }
+
+    #[test]
+    fn a_run_is_mapped_up_to_what_is_there() {
+        let Some(uffd) = open() else { return };
+        let (region, source) = (Mapping::region(8 * PAGE_BYTES).unwrap(), Mapping::anonymous(8 * PAGE_BYTES).unwrap());
+        uffd.register(&region).unwrap();
+        let page = PAGE_BYTES as u64;
+        (0..8).for_each(|number| source.write(number * page, &[number as u8 + 1]));
+        assert_eq!(uffd.copy_page(&region, 6 * page, &source, 0).unwrap(), CopyOutcome::Installed);
+        let (mapped, next) = uffd.copy_pages(&region, page, &source, 2 * page, 6).unwrap();
+        assert_eq!(mapped, 5);
+        assert!(matches!(next, CopyOutcome::Again | CopyOutcome::Exists), "{next:?}");
+        assert_eq!(uffd.copy_pages(&region, 7 * page, &source, 0, 1).unwrap(), (1, CopyOutcome::Installed));
+        assert_eq!(uffd.copy_pages(&region, 6 * page, &source, 0, 1).unwrap(), (0, CopyOutcome::Exists));
+        for (number, expected) in [(1, 3), (5, 7), (6, 1), (7, 1)] {
+            let mut byte = [0];
+            region.read(number * page, &mut byte);
+            assert_eq!(byte, [expected], "page {number}");
+        }
     }
 
     #[test]

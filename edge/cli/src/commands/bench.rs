@@ -4,6 +4,7 @@ mod apps;
 mod launch;
 mod pictures;
 mod remote;
+mod sequence;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Fault(args) => run_fault(args)?,
         BenchWhat::Reclaim(args) => run_reclaim(args)?,
         BenchWhat::Soak(args) => run_soak(args)?,
+        BenchWhat::Seq(args) => sequence::run(args)?,
         BenchWhat::Rread(args) => remote::run_rread(args)?,
         BenchWhat::Rwrite(args) => remote::run_access(args.parts(), Direction::Write)?,
         BenchWhat::Ralloc(args) => remote::run_ralloc(args)?,

@@ -1,0 +1,405 @@
+//! [`Ahead`]: a port's fetches ahead of demand.
+//!
+//! The prefetcher (`core/prefetch`) plans windows; each has a row of fetch slots here, and a queue pair of their own, so that
+//! a fetch on demand is never behind one of these. A page that has arrived stays where it has arrived, in its frame or in far
+//! memory that is mapped, charged and not mapped in the region, its entry still `Fetching`. The first touch of a window is a
+//! hit: it plans the next window, and maps all that has arrived of this one, neighbours with one call of the kernel.
+//!
+//! A window that nobody touches goes when its slots are needed, when memory is short, or with its range
+//! ([`PortInner::drop_window`]): its pages are on the node as before.
+//!
+//! Invariants: a fetch in phase `Ready` has no waiters. What is fetched ahead is charged like what is fetched on demand, and
+//! only while faults have room to spare.
+
+use std::sync::Arc;
+
+use yonder_fabric::{Completion, QueuePair};
+use yonder_pagetable::{Event, State};
+use yonder_prefetch::{Algorithm, Plan, Prefetcher, Touch, WINDOW_PAGES_MAX};
+use yonder_units::{Nanos, PageIndex};
+
+use super::{FetchRequest, Phase, Port, PortInner};
+use crate::budget::Account;
+use crate::pager::{Pager, Source};
+use crate::region::RegionCore;
+use crate::waiters::Queue;
+
+/// Windows of a port.
+const WINDOWS: usize = 8;
+/// Slots of a window.
+const WINDOW_SLOTS: usize = WINDOW_PAGES_MAX as usize;
+
+/// How a port fetches ahead, and over what.
+pub(crate) struct Prefetch {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) queue: Box<dyn QueuePair>,
+}
+
+/// A port's windows.
+pub(super) struct Ahead {
+    /// None if nothing is fetched ahead.
+    prefetch: Option<(Prefetcher, Box<dyn QueuePair>)>,
+    windows: [Window; WINDOWS],
+    /// The first slot of the first window.
+    first_slot: u16,
+    /// Slots in use.
+    in_use: usize,
+    /// Windows made.
+    made: u64,
+    /// Slots whose page has arrived in this poll and is waited for.
+    wanted: Vec<u16>,
+}
+
+/// A row of slots, the one at `step` for the page `first + stride * step`, if that had to be fetched.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    stride: i32,
+    in_use: u32,
+    /// Number of the window among those that were made.
+    number: u64,
+    is_touched: bool,
+}
+
+/// What a touch of a page that is fetched ahead has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Hit {
+    /// The page is mapped.
+    Mapped,
+    /// It is on its way.
+    OnItsWay,
+    /// It is here, but its block is swept, or the kernel has no page now.
+    Later,
+    /// The fetch is over, one way or another.
+    Over,
+}
+
+impl Ahead {
+    pub(super) fn new(prefetch: Option<Prefetch>, first_slot: u16) -> Self {
+        let prefetch = prefetch.map(|prefetch| (Prefetcher::new(prefetch.algorithm), prefetch.queue));
+        let none = Window { stride: 1, in_use: 0, number: 0, is_touched: false };
+        let wanted = Vec::with_capacity(if prefetch.is_some() { WINDOWS * WINDOW_SLOTS } else { 0 });
+        Self { prefetch, windows: [none; WINDOWS], first_slot, in_use: 0, made: 0, wanted }
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        if self.prefetch.is_some() { WINDOWS * WINDOW_SLOTS } else { 0 }
+    }
+
+    /// Whether `slot` is one of a window.
+    #[inline]
+    pub(super) fn has(&self, slot: u16) -> bool {
+        slot >= self.first_slot
+    }
+
+    /// Fetches ahead that are not over.
+    #[inline]
+    pub(super) fn in_use(&self) -> usize {
+        self.in_use
+    }
+
+    pub(super) fn queue(&mut self) -> &mut dyn QueuePair {
+        let (_, queue) = self.prefetch.as_mut().expect("only a port that fetches ahead has slots for it");
+        &mut **queue
+    }
+
+    pub(super) fn forget(&mut self, region: u32) {
+        if let Some((prefetcher, _)) = &mut self.prefetch {
+            prefetcher.forget(region);
+        }
+    }
+
+    /// The fetch at `slot` is over.
+    pub(super) fn ended(&mut self, slot: u16) {
+        let (window, _) = self.place(slot);
+        self.windows[window].in_use -= 1;
+        self.in_use -= 1;
+    }
+
+    fn place(&self, slot: u16) -> (usize, usize) {
+        let index = usize::from(slot - self.first_slot);
+        (index / WINDOW_SLOTS, index % WINDOW_SLOTS)
+    }
+
+    fn slot(&self, window: usize, step: usize) -> u16 {
+        self.first_slot + (window * WINDOW_SLOTS + step) as u16
+    }
+}
+
+impl PortInner {
+    /// Whether `slot` is of a fetch ahead.
+    #[inline]
+    pub(crate) fn is_ahead(&self, slot: u16) -> bool {
+        self.ahead.has(slot)
+    }
+
+    /// A page has been missed: fetches ahead what the prefetcher makes of that.
+    #[inline]
+    pub(crate) fn missed(&mut self, region: &Arc<RegionCore>, page: PageIndex, port: &Port, pager: &Pager, now: Nanos) {
+        if self.ahead.prefetch.is_some() {
+            self.plan(region, page, Touch::Miss, port, pager, now);
+        }
+    }
+
+    /// Somebody touches `page` of `region`, whose entry has said that it is fetched ahead at `slot`.
+    pub(crate) fn hit(
+        &mut self,
+        slot: u16,
+        (region, page): (&Arc<RegionCore>, PageIndex),
+        port: &Port,
+        pager: &Pager,
+        now: Nanos,
+    ) -> Hit {
+        if region.table.load(page).state() != (State::Fetching { port: self.id, slot }) {
+            return Hit::Over;
+        }
+        let (window, _) = self.ahead.place(slot);
+        if !self.ahead.windows[window].is_touched {
+            // As new as one that is made now: the next one takes another's place.
+            self.ahead.made += 1;
+            (self.ahead.windows[window].is_touched, self.ahead.windows[window].number) = (true, self.ahead.made);
+            self.plan(region, page, Touch::Hit, port, pager, now);
+        }
+        match self.fetches[usize::from(slot)].phase {
+            Phase::Ready => {
+                if !self.map_window(slot, port, pager) {
+                    return Hit::Later;
+                }
+                port.stats.prefetch_hits.add(1);
+                Hit::Mapped
+            }
+            Phase::Free => unreachable!("the window that is touched is not the one that is emptied"),
+            Phase::Posted | Phase::Backoff(_) | Phase::Arrived | Phase::HandedOver => Hit::OnItsWay,
+        }
+    }
+
+    /// Takes the completions of fetches ahead, and maps those that somebody waits for.
+    pub(super) fn poll_ahead(&mut self, completions: &mut Vec<Completion>, port: &Port, pager: &Pager, now: Nanos) {
+        if self.ahead.in_use == 0 {
+            return;
+        }
+        loop {
+            self.ahead.queue().poll(now, completions);
+            let is_full = completions.len() == completions.capacity();
+            for completion in completions.drain(..) {
+                self.complete(completion, port, pager, now, super::Installs::Own);
+            }
+            if !is_full {
+                break;
+            }
+        }
+        while let Some(slot) = self.ahead.wanted.pop() {
+            if self.fetches[usize::from(slot)].phase == Phase::Arrived && !self.map_window(slot, port, pager) {
+                self.deferred.push(slot);
+            }
+        }
+    }
+
+    /// The page of a fetch ahead has arrived.
+    pub(super) fn arrived_ahead(&mut self, slot: u16, port: &Port) {
+        port.stats.fetched_pages.add(1);
+        let fetch = &mut self.fetches[usize::from(slot)];
+        if fetch.queue == Queue::EMPTY {
+            fetch.phase = Phase::Ready;
+        } else {
+            self.ahead.wanted.push(slot);
+        }
+    }
+
+    /// Gives back what nobody has touched: memory is short.
+    pub(crate) fn drop_windows(&mut self, pager: &Pager, now: Nanos) {
+        for window in 0..self.ahead.slots() / WINDOW_SLOTS {
+            self.drop_window(window, pager, now);
+        }
+    }
+
+    /// Gives up the fetch ahead at `slot`, if nobody waits for it.
+    pub(crate) fn drop_unwanted(&mut self, slot: u16, pager: &Pager, now: Nanos) {
+        let fetch = &self.fetches[usize::from(slot)];
+        if fetch.queue != Queue::EMPTY {
+            return;
+        }
+        match fetch.phase {
+            Phase::Ready => self.drop_ahead(slot, pager, now),
+            Phase::Posted => {
+                self.cancel(slot);
+                self.drop_ahead(slot, pager, now);
+            }
+            Phase::Free | Phase::Backoff(_) | Phase::Arrived | Phase::HandedOver => {}
+        }
+    }
+
+    /// Ends a fetch ahead whose read is over or withdrawn and that nobody waits for.
+    pub(super) fn drop_ahead(&mut self, slot: u16, pager: &Pager, now: Nanos) {
+        let fetch = &self.fetches[usize::from(slot)];
+        self.region(fetch.region).table.advance_owned(fetch.page, Event::FetchFailed);
+        pager.budget.uncharge(1);
+        self.end(slot, Ok(()), now, pager);
+        if let Some((prefetcher, _)) = &mut self.ahead.prefetch {
+            prefetcher.unused(1);
+        }
+    }
+
+    fn drop_window(&mut self, window: usize, pager: &Pager, now: Nanos) {
+        for step in 0..WINDOW_SLOTS {
+            if self.ahead.windows[window].in_use == 0 {
+                return;
+            }
+            self.drop_unwanted(self.ahead.slot(window, step), pager, now);
+        }
+    }
+
+    fn plan(
+        &mut self,
+        region: &Arc<RegionCore>,
+        page: PageIndex,
+        touch: Touch,
+        port: &Port,
+        pager: &Pager,
+        now: Nanos,
+    ) {
+        let Some((prefetcher, _)) = &mut self.ahead.prefetch else { return };
+        let Some(plan) = prefetcher.touched(region.number, page, touch) else { return };
+        let Some(window) = self.free_window(pager, now) else { return };
+        self.ahead.made += 1;
+        let number = self.ahead.made;
+        self.ahead.windows[window] = Window { stride: plan.stride, in_use: 0, number, is_touched: false };
+        let pages = self.fetch_window(window, plan, region, port, pager, now);
+        if let Some((prefetcher, _)) = &mut self.ahead.prefetch
+            && pages < plan.count
+        {
+            prefetcher.shortened(&plan, pages);
+        }
+    }
+
+    /// A window without fetches: a free one, or the oldest, if it can be emptied.
+    fn free_window(&mut self, pager: &Pager, now: Nanos) -> Option<usize> {
+        let windows = &self.ahead.windows;
+        let oldest = (0..WINDOWS).min_by_key(|at| (windows[*at].in_use > 0, windows[*at].number))?;
+        self.drop_window(oldest, pager, now);
+        (self.ahead.windows[oldest].in_use == 0).then_some(oldest)
+    }
+
+    /// Fetches what has to be fetched of a plan; for how many of its pages that could be seen to.
+    fn fetch_window(
+        &mut self,
+        window: usize,
+        plan: Plan,
+        region: &Arc<RegionCore>,
+        port: &Port,
+        pager: &Pager,
+        now: Nanos,
+    ) -> u32 {
+        let deadline = now + pager.patience();
+        for (step, page) in plan.pages().enumerate() {
+            if page.index() >= region.table.pages() || !pager.has_room_ahead() {
+                return step as u32;
+            }
+            let seen = region.table.load(page);
+            if seen.state() != State::Remote {
+                continue;
+            }
+            let Some(frame) = take_memory(pager) else { return step as u32 };
+            let slot = self.ahead.slot(window, step);
+            if region.table.advance(page, seen, Event::Fetch { port: self.id, slot }).is_err() {
+                give_memory_back(pager, frame);
+                continue;
+            }
+            self.ahead.windows[window].in_use += 1;
+            self.ahead.in_use += 1;
+            self.fill(&FetchRequest { region, page, slot, frame, entered: now, deadline });
+            if !self.post(slot, now) {
+                // It was not posted, and ends as if it had been lost.
+                self.drop_ahead(slot, pager, now);
+                return step as u32;
+            }
+            port.stats.prefetched_pages.add(1);
+        }
+        plan.count
+    }
+
+    /// Maps what has arrived of a window, from `slot` on; whether the page of `slot` is.
+    fn map_window(&mut self, slot: u16, port: &Port, pager: &Pager) -> bool {
+        let (window, first) = self.ahead.place(slot);
+        let mut step = first;
+        while step < WINDOW_SLOTS {
+            let run = self.run_at(window, step, step == first, pager);
+            if run == 0 {
+                step += 1;
+                continue;
+            }
+            let mapped = self.map_run(window, step, run, port, pager);
+            if mapped < run {
+                return step + mapped > first;
+            }
+            step += run;
+        }
+        true
+    }
+
+    /// How many pages from `step` on have arrived, lie one behind the other here and where they came to, and in one block.
+    /// Only the first that is asked for may be waited for: others of those are seen to by themselves.
+    fn run_at(&self, window: usize, step: usize, is_asked_for: bool, pager: &Pager) -> usize {
+        let fetch = |step: usize| &self.fetches[usize::from(self.ahead.slot(window, step))];
+        let first = fetch(step);
+        if first.phase != Phase::Ready && !(is_asked_for && first.phase == Phase::Arrived) {
+            return 0;
+        }
+        let is_row = self.ahead.windows[window].stride == 1;
+        let mut run = 1;
+        while is_row && step + run < WINDOW_SLOTS {
+            let next = fetch(step + run);
+            let follows = next.phase == Phase::Ready
+                && next.page.block() == first.page.block()
+                && match (first.frame, next.frame) {
+                    (Some(first), Some(next)) => next.0 == first.0 + run as u32,
+                    _ => !pager.reads_into_frames(),
+                };
+            if !follows {
+                break;
+            }
+            run += 1;
+        }
+        run
+    }
+
+    /// Maps a run, and ends the fetches of what is mapped; how many are.
+    fn map_run(&mut self, window: usize, step: usize, run: usize, port: &Port, pager: &Pager) -> usize {
+        let slot = self.ahead.slot(window, step);
+        let fetch = &self.fetches[usize::from(slot)];
+        let (page, source): (PageIndex, Source) = (fetch.page, self.source(slot));
+        let region = Arc::clone(self.region(fetch.region));
+        let mapped = pager.map_arrived_run(&region, page, source, run);
+        let now = yonder_clock::now();
+        for done in 0..mapped {
+            self.end(self.ahead.slot(window, step + done), Ok(()), now, pager);
+        }
+        port.stats.prefetch_used_pages.add(mapped as u64);
+        if mapped > 0 {
+            pager.set_node_lost(false);
+        }
+        mapped
+    }
+}
+
+/// Charges a page, and takes a frame for it if the fabric reads into frames.
+#[allow(clippy::option_option)]
+fn take_memory(pager: &Pager) -> Option<Option<yonder_units::FrameIndex>> {
+    if !pager.budget.charge(Account::Fault) {
+        return None;
+    }
+    if !pager.reads_into_frames() {
+        return Some(None);
+    }
+    let frame = pager.frames.take(&pager.budget, Account::Fault);
+    if frame.is_none() {
+        pager.budget.uncharge(1);
+    }
+    frame.map(Some)
+}
+
+fn give_memory_back(pager: &Pager, frame: Option<yonder_units::FrameIndex>) {
+    if let Some(frame) = frame {
+        pager.frames.release(frame);
+    }
+    pager.budget.uncharge(1);
+}

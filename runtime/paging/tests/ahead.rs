@@ -1,0 +1,166 @@
+//! Pages that are fetched before they are touched: who finds them, what becomes of those that nobody touches, and that
+//! nothing is lost or counted wrong by it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use yonder_fabric::{EmuControl, EmuFabric};
+use yonder_paging::{Access, Config, Deadlines, FarMemory, Prefetch, Region, Shares, Stats, Verify};
+use yonder_units::PAGE_BYTES;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+const LOCAL: u64 = 4 << 20;
+const PAGES: u64 = 5 * LOCAL / PAGE;
+
+/// Far memory over a fast emulated link, or `None` (and a line that says so) where userfaultfd is missing.
+fn far(config: Config) -> Option<(FarMemory, Arc<EmuControl>)> {
+    if let Err(error) = yonder_uffd::probe().userfaultfd {
+        println!("SKIP: {error}");
+        return None;
+    }
+    let pairs = [("latency", "1us"), ("size", "256MiB")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let fabric = EmuFabric::from_query("emu://?latency=1us&size=256MiB", &pairs).unwrap();
+    let control = fabric.control();
+    Some((FarMemory::new(Arc::new(fabric), config).unwrap(), control))
+}
+
+/// Reclaim begins early, so that so little memory has room for what is fetched ahead.
+fn with(prefetch: Prefetch) -> Config {
+    let shares = Shares { start_percent: 35.0, end_percent: 40.0, ..Shares::default() };
+    Config { prefetch, shares, ..Config::with_local(LOCAL) }
+}
+
+/// A word that depends on the page.
+fn word(page: u64) -> u64 {
+    (page + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// A region of which every page was written, and most are on the node now.
+fn filled(far: &FarMemory) -> Region {
+    let region = far.region(PAGES * PAGE).unwrap();
+    for page in 0..PAGES {
+        region.write_u64(page * PAGE + page % 500 * 8, word(page)).unwrap();
+    }
+    // Nothing is fetched ahead while memory is short.
+    while far.stats().charged_pages > LOCAL / PAGE * 66 / 100 {
+        std::thread::yield_now();
+    }
+    region
+}
+
+fn check(region: &Region, pages: impl IntoIterator<Item = u64>) {
+    for page in pages {
+        assert_eq!(region.read_u64(page * PAGE + page % 500 * 8), Ok(word(page)), "page {page}");
+    }
+}
+
+/// What has happened since `before`.
+fn since(far: &FarMemory, before: &Stats, count: fn(&Stats) -> u64) -> u64 {
+    count(&far.stats()) - count(before)
+}
+
+#[test]
+fn a_sequence_is_fetched_ahead_and_everything_else_is_not() {
+    for (access, verify) in [(Access::Trap, Verify::Off), (Access::Probe, Verify::On)] {
+        for prefetch in [Prefetch::None, Prefetch::Readahead, Prefetch::Trend] {
+            let Some((far, _)) = far(Config { verify, ..with(prefetch) }) else { return };
+            let region = filled(&far).with_access(access);
+            let before = far.stats();
+            check(&region, 0..PAGES);
+            let (major, hits) = (since(&far, &before, |s| s.major_faults), since(&far, &before, |s| s.prefetch_hits));
+            if prefetch == Prefetch::None {
+                assert_eq!((far.stats().prefetched_pages, hits), (0, 0));
+            } else {
+                assert!(major <= PAGES / 4 && hits > 0, "{prefetch:?}: {major} major faults, {hits} hits");
+            }
+            assert!(far.stats().peak_pages <= LOCAL / PAGE);
+        }
+    }
+}
+
+#[test]
+fn strides_are_fetched_ahead_by_their_trend() {
+    let Some((far, _)) = far(with(Prefetch::Trend)) else { return };
+    let region = filled(&far);
+    let before = far.stats();
+    check(&region, (0..7).flat_map(|first| (first..PAGES).step_by(7)));
+    let major = since(&far, &before, |s| s.major_faults);
+    assert!(major <= PAGES / 4, "{major} major faults");
+}
+
+/// The thread whose faults have fetched the pages may not look at them any more: others must find them all the same.
+#[test]
+fn another_thread_finds_what_was_fetched_ahead() {
+    let Some((far, _)) = far(with(Prefetch::Readahead)) else { return };
+    let region = filled(&far);
+    let before = far.stats();
+    check(&region, [0, 1]);
+    let ahead = since(&far, &before, |s| s.prefetched_pages);
+    assert!(ahead > 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| check(&region, 2..2 + ahead));
+    });
+    assert_eq!(since(&far, &before, |s| s.major_faults), 2, "{:?}", far.stats());
+}
+
+#[test]
+fn threads_share_sequences() {
+    let Some((far, _)) = far(with(Prefetch::Readahead)) else { return };
+    let region = filled(&far);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let region = &region;
+            // Two at a time read the same pages, and all begin at different places.
+            scope.spawn(move || check(region, (0..2 * PAGES).map(|step| (step + thread / 2 * 777) % PAGES)));
+        }
+    });
+}
+
+#[test]
+fn freed_ranges_take_what_was_fetched_ahead_with_them() {
+    let Some((far, control)) = far(with(Prefetch::Readahead)) else { return };
+    let region = filled(&far);
+    assert_eq!(region.alloc(PAGES * PAGE), Some(0));
+    for first in [0, 64, 128] {
+        check(&region, [first, first + 1]);
+        // Those on their way are given up as well.
+        control.set_delay(50_000_000, if first == 64 { 1.0 } else { 0.0 });
+        region.free(first * PAGE, 64 * PAGE).unwrap();
+        control.set_delay(0, 0.0);
+        for page in first..first + 64 {
+            assert_eq!(region.read_u64(page * PAGE + page % 500 * 8), Ok(0), "page {page}");
+        }
+    }
+    check(&region, 192..PAGES);
+    check(&region, [400, 401]);
+    drop(region);
+    let stats = far.stats();
+    assert_eq!((stats.resident_pages, stats.standby_pages), (0, 0), "{stats:?}");
+}
+
+#[test]
+fn failures_of_what_nobody_waits_for_are_nobodys_errors() {
+    let deadlines = Deadlines { attempt: Duration::from_millis(2), ..Deadlines::default() };
+    let Some((far, control)) = far(Config { deadlines, ..with(Prefetch::Readahead) }) else { return };
+    let region = filled(&far);
+    control.set_errors(0.1);
+    control.set_drops(0.002);
+    control.set_delay(20_000, 0.1);
+    for _ in 0..2 {
+        check(&region, 0..PAGES);
+    }
+    assert_eq!(far.stats().paging_errors, 0);
+}
+
+#[test]
+fn a_lower_limit_takes_what_was_fetched_ahead() {
+    let Some((far, _)) = far(with(Prefetch::Readahead)) else { return };
+    let region = filled(&far);
+    for first in (0..512).step_by(64) {
+        check(&region, [first, first + 1]);
+    }
+    far.set_local(2 << 20).unwrap();
+    let stats = far.stats();
+    assert!(stats.charged_pages <= (2 << 20) / PAGE, "{stats:?}");
+    check(&region, 0..PAGES);
+}
