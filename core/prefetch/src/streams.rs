@@ -109,8 +109,13 @@ impl Stream {
             return None;
         }
         let (distance, stride) = (i64::from(page.0) - self.first, i64::from(self.stride));
-        let steps = distance / stride;
         let (pages, behind) = (i64::from(self.pages), i64::from(self.behind));
+        // Most touches are far from most streams, and divisions are slow.
+        let along = distance * stride.signum();
+        if along < -behind * stride.abs() || along > pages * stride.abs() {
+            return None;
+        }
+        let steps = distance / stride;
         let is_expected = match touch {
             Touch::Hit => -behind <= steps && steps <= pages,
             Touch::Miss => (-behind <= steps && steps <= 0) || steps == pages,

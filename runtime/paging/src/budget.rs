@@ -106,11 +106,11 @@ impl Budget {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Pages that faults may charge now.
+    /// Pages that are charged, and up to how many faults may charge.
     #[inline]
-    pub(crate) fn fault_room(&self) -> u64 {
+    pub(crate) fn charged_of(&self) -> (u64, u64) {
         let charged = Halves::of(self.charged.load(Ordering::Acquire));
-        charged.high.saturating_sub(charged.low)
+        (charged.low, charged.high)
     }
 
     /// Pages that the reclaimer may charge now.

@@ -85,9 +85,6 @@ pub(crate) fn bring(region: &Arc<RegionCore>, page: PageIndex) -> Result<(), Pag
         }
         if waits_for == PagingCause::LocalMemoryFull {
             pager.wake_reclaimer();
-            if matches!(toucher, Toucher::Thread) && pager.reclaim_directly() {
-                continue;
-            }
         }
         pauses += 1;
         toucher.pause(pager, pauses);

@@ -18,15 +18,13 @@ use crate::config::{Config, FaultPolicy, Verify};
 use crate::error::FarError;
 use crate::frames::FramePool;
 use crate::port::{Port, Prefetch};
-use crate::reclaimer::{ReclaimStats, Reclaimer, Step};
+use crate::reclaimer::{ReclaimStats, Reclaimer};
 use crate::region::RegionCore;
 
 /// Threads that can page at one time: workers and guests.
 pub(crate) const PORTS_MAX: usize = 256;
 /// Ports that ordinary threads share. Each is used for the length of one fault.
 pub(crate) const GUEST_PORTS: usize = 8;
-/// What share of local memory faults must have to spare for something to be fetched ahead: one part in so many.
-const AHEAD_MARGIN: u64 = 64;
 /// Installs that the kernel may refuse because its address space is changing before the install is put off.
 const AGAIN_MAX: u32 = 1_000;
 const _: () = assert!(GUEST_PORTS < PORTS_MAX && PORTS_MAX <= u16::MAX as usize);
@@ -280,17 +278,6 @@ impl Pager {
             || self.signals.starved.load(Ordering::Relaxed)
     }
 
-    /// Makes one step of the reclaimer, for a thread that waits for room and has nothing else to do; false if somebody else
-    /// makes one, or there is nothing to do at once.
-    pub(crate) fn reclaim_directly(&self) -> bool {
-        let Some(mut reclaimer) = self.try_lock_reclaimer() else { return false };
-        let start = yonder_clock::now();
-        let step = reclaimer.step(self, start);
-        drop(reclaimer);
-        self.signals.cpu_ns.fetch_add(yonder_clock::now() - start, Ordering::Relaxed);
-        step == Step::Worked
-    }
-
     /// Ends the reclaimer's sleep: somebody waits for room.
     pub(crate) fn wake_reclaimer(&self) {
         self.signals.starved.store(true, Ordering::Release);
@@ -345,10 +332,13 @@ impl Pager {
         mapped
     }
 
-    /// Whether something may be fetched ahead: faults must not be the ones to find local memory full.
+    /// How many pages may be fetched ahead: up to the middle between where reclaim starts and where faults have to wait, so
+    /// that they are not the ones to find local memory full.
     #[inline]
-    pub(crate) fn has_room_ahead(&self) -> bool {
-        self.budget.fault_room() > self.budget.limit() / AHEAD_MARGIN
+    pub(crate) fn room_ahead(&self) -> u64 {
+        let (charged, most) = self.budget.charged_of();
+        let margin = most.saturating_sub(self.start_above.load(Ordering::Relaxed)) / 2;
+        (most - margin).saturating_sub(charged)
     }
 
     /// Gives up what was fetched ahead and nobody has touched, of every port that nobody uses now.

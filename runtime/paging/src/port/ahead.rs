@@ -20,12 +20,14 @@ use yonder_units::{Nanos, PageIndex};
 
 use super::{FetchRequest, Phase, Port, PortInner};
 use crate::budget::Account;
-use crate::pager::{Pager, Source};
+use crate::pager::{GUEST_PORTS, Pager, Source};
 use crate::region::RegionCore;
 use crate::waiters::Queue;
 
 /// Windows of a port.
 const WINDOWS: usize = 8;
+/// How long a thread waits for room for a window: until some hundred pages are reclaimed.
+const ROOM_PATIENCE: Nanos = 100_000;
 /// Slots of a window.
 const WINDOW_SLOTS: usize = WINDOW_PAGES_MAX as usize;
 
@@ -149,15 +151,20 @@ impl PortInner {
         pager: &Pager,
         now: Nanos,
     ) -> Hit {
-        if region.table.load(page).state() != (State::Fetching { port: self.id, slot }) {
+        let own = self.id;
+        let is_under_way = || region.table.load(page).state() == State::Fetching { port: own, slot };
+        if !is_under_way() {
             return Hit::Over;
         }
-        let (window, _) = self.ahead.place(slot);
-        if !self.ahead.windows[window].is_touched {
+        let (window, step) = self.ahead.place(slot);
+        if !self.ahead.windows[window].is_touched && self.is_first(window, step) {
             // As new as one that is made now: the next one takes another's place.
             self.ahead.made += 1;
             (self.ahead.windows[window].is_touched, self.ahead.windows[window].number) = (true, self.ahead.made);
             self.plan(region, page, Touch::Hit, port, pager, now);
+            if !is_under_way() {
+                return Hit::Over;
+            }
         }
         match self.fetches[usize::from(slot)].phase {
             Phase::Ready => {
@@ -167,9 +174,15 @@ impl PortInner {
                 port.stats.prefetch_hits.add(1);
                 Hit::Mapped
             }
-            Phase::Free => unreachable!("the window that is touched is not the one that is emptied"),
+            Phase::Free => unreachable!("a page is under way as long as its entry says so"),
             Phase::Posted | Phase::Backoff(_) | Phase::Arrived | Phase::HandedOver => Hit::OnItsWay,
         }
+    }
+
+    /// Whether nothing before `step` is left of a window: who reads it in order comes there first, and who does not is no
+    /// reason to fetch what is behind it.
+    fn is_first(&self, window: usize, step: usize) -> bool {
+        (0..step).all(|step| self.fetches[usize::from(self.ahead.slot(window, step))].phase == Phase::Free)
     }
 
     /// Takes the completions of fetches ahead, and maps those that somebody waits for.
@@ -260,10 +273,17 @@ impl PortInner {
         let Some((prefetcher, _)) = &mut self.ahead.prefetch else { return };
         let Some(plan) = prefetcher.touched(region.number, page, touch) else { return };
         let Some(window) = self.free_window(pager, now) else { return };
+        if touch == Touch::Miss && usize::from(self.id) < GUEST_PORTS {
+            await_room(pager, plan.count, now);
+        }
         self.ahead.made += 1;
         let number = self.ahead.made;
         self.ahead.windows[window] = Window { stride: plan.stride, in_use: 0, number, is_touched: false };
         let pages = self.fetch_window(window, plan, region, port, pager, now);
+        // What is posted is sent by a poll, and the next one may be long from now.
+        let mut completions = std::mem::take(&mut self.completions);
+        self.poll_ahead(&mut completions, port, pager, now);
+        self.completions = completions;
         if let Some((prefetcher, _)) = &mut self.ahead.prefetch
             && pages < plan.count
         {
@@ -291,7 +311,7 @@ impl PortInner {
     ) -> u32 {
         let deadline = now + pager.patience();
         for (step, page) in plan.pages().enumerate() {
-            if page.index() >= region.table.pages() || !pager.has_room_ahead() {
+            if page.index() >= region.table.pages() || pager.room_ahead() == 0 {
                 return step as u32;
             }
             let seen = region.table.load(page);
@@ -378,6 +398,14 @@ impl PortInner {
             pager.set_node_lost(false);
         }
         mapped
+    }
+}
+
+/// Waits a moment until `pages` can be fetched ahead, for a thread that has nothing else to do. One that reads a sequence
+/// faster than memory is reclaimed has to wait in any case: here once for a window, and not for every page by a fault.
+fn await_room(pager: &Pager, pages: u32, now: Nanos) {
+    while pager.room_ahead() < u64::from(pages) && yonder_clock::now() < now + ROOM_PATIENCE {
+        std::hint::spin_loop();
     }
 }
 
