@@ -8,6 +8,7 @@
 //! waits for it in `ahead`.
 
 mod ahead;
+mod fetch;
 mod known;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,6 +29,7 @@ use crate::waiters::{Queue, Waiters};
 
 use ahead::Ahead;
 pub(crate) use ahead::{Hit, Prefetch};
+use fetch::{Fetch, Phase};
 use known::Known;
 
 /// How often fetches in flight are checked for lost completions.
@@ -65,34 +67,6 @@ pub(crate) struct PortInner {
     window: Window,
     /// Who will probably make the installs of the fetches that start now: what the last poll said.
     installs: Installs,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    Free,
-    Posted,
-    /// To be posted again at this time.
-    Backoff(Nanos),
-    /// The bytes are here; the page is not mapped yet.
-    Arrived,
-    /// The bytes are here; another thread maps the page.
-    HandedOver,
-    /// The bytes are here, and nobody has touched the page: it was fetched ahead.
-    Ready,
-}
-
-struct Fetch {
-    phase: Phase,
-    region: u32,
-    page: PageIndex,
-    frame: Option<FrameIndex>,
-    generation: u32,
-    attempts: u32,
-    posted: Nanos,
-    arrived: Nanos,
-    deadline: Nanos,
-    queue: Queue,
-    last_failure: PagingCause,
 }
 
 /// What a fetch needs to be started.
@@ -481,23 +455,5 @@ impl PortInner {
 
     fn region(&self, number: u32) -> &Arc<RegionCore> {
         self.regions[number as usize].core.as_ref().expect("a region is known from its first fetch to its end")
-    }
-}
-
-impl Fetch {
-    fn free() -> Self {
-        Self {
-            phase: Phase::Free,
-            region: 0,
-            page: PageIndex(0),
-            frame: None,
-            generation: 0,
-            attempts: 0,
-            posted: 0,
-            arrived: 0,
-            deadline: 0,
-            queue: Queue::EMPTY,
-            last_failure: PagingCause::TimedOut,
-        }
     }
 }

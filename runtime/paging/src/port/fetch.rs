@@ -1,0 +1,54 @@
+//! [`Fetch`]: one slot of a port's table of fetches.
+
+use yonder_units::{FrameIndex, Nanos, PageIndex};
+
+use crate::error::PagingCause;
+use crate::waiters::Queue;
+
+/// How far a fetch is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    Free,
+    Posted,
+    /// To be posted again at this time.
+    Backoff(Nanos),
+    /// The bytes are here; the page is not mapped yet.
+    Arrived,
+    /// The bytes are here; another thread maps the page.
+    HandedOver,
+    /// The bytes are here, and nobody has touched the page: it was fetched ahead.
+    Ready,
+}
+
+/// A slot, and the fetch that it is used for.
+pub(super) struct Fetch {
+    pub(super) phase: Phase,
+    pub(super) region: u32,
+    pub(super) page: PageIndex,
+    pub(super) frame: Option<FrameIndex>,
+    pub(super) generation: u32,
+    pub(super) attempts: u32,
+    pub(super) posted: Nanos,
+    pub(super) arrived: Nanos,
+    pub(super) deadline: Nanos,
+    pub(super) queue: Queue,
+    pub(super) last_failure: PagingCause,
+}
+
+impl Fetch {
+    pub(super) fn free() -> Self {
+        Self {
+            phase: Phase::Free,
+            region: 0,
+            page: PageIndex(0),
+            frame: None,
+            generation: 0,
+            attempts: 0,
+            posted: 0,
+            arrived: 0,
+            deadline: 0,
+            queue: Queue::EMPTY,
+            last_failure: PagingCause::TimedOut,
+        }
+    }
+}
