@@ -1,7 +1,7 @@
 //! `bench soak`: losslessness under everything at once.
 //!
-//! Requests on workers and plain threads write and check words of random pages while the local limit changes, ranges are
-//! allocated and freed, and an emulated fabric delays, fails and loses operations or dies for a moment. Every word has
+//! Requests on workers and plain threads write and check words of random pages and of sequences of pages, which are fetched
+//! ahead, while the local limit changes, ranges are allocated and freed, and an emulated fabric delays, fails and loses operations or dies for a moment. Every word has
 //! one writer (its *lane*), which remembers what it stored last; a word that reads as anything else is a mismatch.
 //!
 //! A store can yield, so the value is computed first, stored, and only then remembered. A store that ended in a paging
@@ -28,6 +28,8 @@ const REQUEST_LANES: u64 = 24;
 const THREAD_LANES: u64 = 4;
 const SLOT_BYTES: u64 = 128;
 const _: () = assert!((REQUEST_LANES + THREAD_LANES) * SLOT_BYTES <= PAGE);
+/// Longest sequence.
+const SEQUENCE_PAGES_MAX: u64 = 100;
 /// Smallest region that is worth it.
 const MEMORY_MIN: u64 = 1 << 20;
 /// Marks the version of a word whose last store ended in an error, or has not ended: the word may be one older.
@@ -101,6 +103,10 @@ pub struct SoakResult {
     pub helped_installs: u64,
     /// Faults that needed none.
     pub minor_faults: u64,
+    /// Pages fetched ahead.
+    pub prefetched_pages: u64,
+    /// Faults on pages that had been fetched ahead.
+    pub prefetch_hits: u64,
     /// Bytes fetched.
     pub fetched_bytes: u64,
     /// Bytes written back.
@@ -120,11 +126,12 @@ struct Field {
     stop: AtomicBool,
 }
 
-/// A store or a check in a lane's slot of a page.
+/// A store or a check in a lane's slot of a page and of those behind it.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
     lane: u64,
     page: u64,
+    pages: u64,
     store: bool,
 }
 
@@ -181,7 +188,7 @@ pub fn run(settings: &SoakSettings, progress: &mut dyn FnMut(&str, f64)) -> Resu
         latency: requests.latency.summary(),
     };
     for page in 0..pages {
-        (0..lanes).for_each(|lane| field.touch(Touch { lane, page, store: false }));
+        (0..lanes).for_each(|lane| field.touch(Touch { lane, page, pages: 1, store: false }));
     }
     Ok(result(settings, &far, &field, &watch, &load))
 }
@@ -218,6 +225,8 @@ fn result(settings: &SoakSettings, far: &FarMemory, field: &Field, watch: &Watch
         major_faults: stats.major_faults,
         helped_installs: stats.helped_installs,
         minor_faults: stats.minor_faults,
+        prefetched_pages: stats.prefetched_pages,
+        prefetch_hits: stats.prefetch_hits,
         fetched_bytes: stats.fetched_bytes,
         written_bytes: stats.written_bytes,
     }
@@ -234,7 +243,11 @@ fn open(url: &str, config: Config) -> Result<(FarMemory, Option<Arc<EmuControl>>
 
 impl Field {
     fn touch(&self, touch: Touch) {
-        let Touch { lane, page, store } = touch;
+        let end = (touch.page + touch.pages).min(self.pages);
+        (touch.page..end).for_each(|page| self.touch_page(touch.lane, page, touch.store));
+    }
+
+    fn touch_page(&self, lane: u64, page: u64, store: bool) {
         let stored = &self.stored[(page * (REQUEST_LANES + THREAD_LANES) + lane) as usize];
         let last = stored.load(Ordering::Relaxed);
         let result = if store || last & UNKNOWN != 0 {
@@ -365,10 +378,11 @@ impl Frontend for Requests<'_> {
     }
 }
 
-/// Half of the touches store; a third go to a twentieth of the pages.
+/// Half of the touches store; a third go to a twentieth of the pages; one in twenty goes on with the pages behind.
 fn random_touch(random: &mut SmallRng, lane: u64, pages: u64) -> Touch {
     let range = if random.random_range(0..3) == 0 { pages / 20 } else { pages };
-    Touch { lane, page: random.random_range(0..range.max(1)), store: random.random() }
+    let run = if random.random_range(0..20) == 0 { random.random_range(2..=SEQUENCE_PAGES_MAX) } else { 1 };
+    Touch { lane, page: random.random_range(0..range.max(1)), pages: run, store: random.random() }
 }
 
 fn plain_thread(field: &Field, lane: u64, seed: u64) {

@@ -260,6 +260,10 @@ fn wait_as_unithread(pager: &Pager, port: &Port, token: u32, may_yield: MayYield
         let now = yonder_clock::now();
         let mut inner = port.lock();
         if now >= spin_until {
+            // Another thread that found a page here fetched ahead has looked at everything that has arrived.
+            if let Some(outcome) = inner.waiters.outcome(token) {
+                return outcome;
+            }
             inner.waiters.park(token);
             drop(inner);
             yonder_unithread::suspend();

@@ -69,7 +69,9 @@ impl Waiters {
 
     /// From now on the token's unithread is parked: the end of its wait puts it on the ready list.
     pub(crate) fn park(&mut self, token: u32) {
-        self.tokens[token as usize].parked = true;
+        let waiting = &mut self.tokens[token as usize];
+        assert!(waiting.outcome == PENDING, "token {token} would wait for what has ended");
+        waiting.parked = true;
     }
 
     /// Ends the waits of `queue`, whose fetch has ended at `now`.

@@ -148,8 +148,12 @@ fn workers_that_wait_for_replies_and_a_dispatcher_that_reclaims() {
 #[test]
 fn a_dispatcher_that_maps_pages_for_its_worker() {
     let config = SchedConfig { idle: Idle::BusyPoll, worker_queue: 64, ..SchedConfig::default() };
-    let Some(stats) = increments_are_exact(&config, Access::Probe) else { return };
-    assert!(stats.helped_installs > 0, "the dispatcher never helped");
+    // Whether the dispatcher has a CPU while the worker has pages to map is up to the kernel, for one run.
+    let mut runs = (0..10).map_while(|_| increments_are_exact(&config, Access::Probe)).peekable();
+    if runs.peek().is_none() {
+        return;
+    }
+    assert!(runs.any(|stats| stats.helped_installs > 0), "the dispatcher never helped");
     let own = SchedConfig { installs: InstallDelegation::Off, ..config };
     assert_eq!(increments_are_exact(&own, Access::Probe).map(|stats| stats.helped_installs), Some(0));
 }
