@@ -3,7 +3,7 @@
 //! A [`Prefetcher`] is told of every touch that it could have made faster: a [`Touch::Miss`], which waited for the node, and
 //! a [`Touch::Hit`], the first touch of a window that had been fetched ahead. It answers with a [`Plan`], a window of pages
 //! to fetch next. There are no accessed bits in user space, so that is all it learns: what is mapped with a window is not
-//! seen again until its end. Windows therefore belong to [`Stream`](streams)s, and the hit of one plans the next, twice as
+//! seen again until its end. Windows therefore belong to streams, and the hit of one plans the next, twice as
 //! long, so that it is under way while this one is read.
 //!
 //! [`Algorithm`]s differ in how they recognise a new stream: readahead by a neighbour that was missed before, trend by the

@@ -134,6 +134,16 @@ mod tests {
         assert_eq!((waiters.outcome(1), waiters.ready.len()), (Some((Ok(()), 9)), 2));
     }
 
+    /// Nobody would ever resume its unithread.
+    #[test]
+    #[should_panic(expected = "would wait for what has ended")]
+    fn a_token_whose_wait_is_over_does_not_park() {
+        let (mut waiters, mut queue) = (Waiters::new(1), Queue::EMPTY);
+        waiters.join(&mut queue, 0);
+        waiters.end(queue, Ok(()), 1);
+        waiters.park(0);
+    }
+
     #[test]
     #[should_panic(expected = "waits twice")]
     fn a_token_waits_for_one_fetch_at_a_time() {
