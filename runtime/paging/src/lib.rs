@@ -15,8 +15,10 @@
 //! - A page is installed only by whoever moved its entry to `Fetching` or `Installing`, or by whom that thread has handed
 //!   the install over to; always inside its block's gate.
 //! - A frame's content is forgotten only when the node is known to hold it, by its hash or by its acknowledgement.
-//! - The fault path takes one uncontended lock (its port's) for a moment, never across a wait, allocates nothing, and
-//!   makes no system call but the install.
+//! - The fault path takes one lock, its port's. A unithread has it for moments and never across a switch; an ordinary thread
+//!   has a guest port for as long as its fault takes, since nobody else needs that port meanwhile. Who finds a page that
+//!   another port has fetched ahead tries that port's lock and never waits for it.
+//! - The fault path allocates nothing, and makes no system call but the installs, and those with which a fabric sends.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,9 @@
 //! [`Port`]: one thread's fetches.
 //!
 //! A port has a fault queue pair, a table of fetches in flight, and the unithreads that wait for them. A worker has one
-//! to itself; ordinary threads borrow one of a few guest ports for the length of a fault. A port's mutex is taken by one
-//! thread at a time and for moments only: it is there for the readers of other threads that are rare (a region's end).
+//! to itself; ordinary threads borrow one of a few guest ports for the length of a fault. A port's mutex is there for the
+//! visits of others: of threads that touch what was fetched ahead here, and of the reclaimer that takes it back, which both
+//! only try it, and of a region's end. A worker holds it for moments, a visitor for as long as it takes to map a window.
 //!
 //! Who waits for them is in `waiters`, what other threads install for them in `handover`, what is fetched before anybody
 //! waits for it in `ahead`.
@@ -41,6 +42,7 @@ const BACKOFF_MAX: Nanos = 2_000_000;
 const COMPLETIONS_MAX: usize = 64;
 /// Most fetches on demand.
 const DEMAND_SLOTS_MAX: usize = 1 << 15;
+
 pub(crate) struct Port {
     pub(crate) id: u16,
     inner: Mutex<PortInner>,
@@ -115,12 +117,13 @@ impl Port {
         }
     }
 
-    /// The port's state. Uncontended but for the end of a region.
+    /// The port's state. Only a visit of another thread makes its owner wait: see the head of this file.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, PortInner> {
         self.inner.lock().expect("no code panics while it holds a port")
     }
 
+    /// As [`Port::lock`], unless somebody has it.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, PortInner>> {
         self.inner.try_lock().ok()
     }
