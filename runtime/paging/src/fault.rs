@@ -131,7 +131,14 @@ impl<'a> Toucher<'a> {
     fn join(self, region: &Arc<RegionCore>, page: PageIndex, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
         let (own, token, may_yield) = match self {
             Self::Unithread { port: own, token, may_yield } if own.id == port => (own, token, may_yield),
-            _ => return touch_ahead(region, page, port, slot),
+            Self::Unithread { port: own, token, .. } => {
+                let result = touch_ahead(region, page, port, slot);
+                if result.is_some() {
+                    own.lock().waiters.count_faults(token, 0, 1);
+                }
+                return result;
+            }
+            Self::Thread => return touch_ahead(region, page, port, slot),
         };
         let mut inner = own.lock();
         if region.table.load(page).state() != (State::Fetching { port, slot }) {
@@ -314,5 +321,42 @@ fn borrow_guest(pager: &Pager) -> (&Port, std::sync::MutexGuard<'_, PortInner>) 
             return found;
         }
         std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::far_memory::FarMemory;
+
+    /// Another thread that looks for what was fetched ahead here takes all completions, also that of a fetch whose unithread
+    /// has joined it and not parked yet.
+    #[test]
+    fn a_wait_that_is_over_before_its_unithread_parks_is_not_parked() {
+        if let Err(error) = yonder_uffd::probe().userfaultfd {
+            println!("SKIP: {error}");
+            return;
+        }
+        let far = FarMemory::open("emu://?latency=1us&size=64MiB", Config::with_local(4 << 20)).unwrap();
+        let mut region = far.region(16 << 20).unwrap();
+        (0..16 << 20).step_by(4096).for_each(|offset| region.write_u64(offset, offset + 1).unwrap());
+        // What is swept from a sealed region is far, and not on standby.
+        region.seal().unwrap();
+        let (core, page) = (&region.core, PageIndex(0));
+        let pager = &*core.pager;
+        let port = pager.port(pager.add_port(1, FaultPolicy::Yield).unwrap());
+        let (seen, now) = (core.table.load(page), yonder_clock::now());
+        assert_eq!(seen.state(), State::Remote);
+        {
+            let mut inner = port.lock();
+            let started = start(pager, port, &mut inner, 0, (core, page, seen), (now, Nanos::MAX));
+            assert!(started.is_ok());
+            while inner.waiters.outcome(0).is_none() {
+                port.poll(&mut inner, pager, yonder_clock::now(), Installs::Own);
+            }
+        }
+        let (result, _) = wait_as_unithread(pager, port, 0, MayYield::Now);
+        assert_eq!((result, core.table.load(page).is_resident()), (Ok(()), true));
     }
 }

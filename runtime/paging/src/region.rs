@@ -165,7 +165,7 @@ impl FaultHandler for RegionFaults {
 /// scheduler, elsewhere it waits inline. An access that cannot have its page before the deadline fails; it may have been
 /// done in part then. Concurrent accesses to the same bytes are allowed and unordered, like unsynchronised memory.
 pub struct Region {
-    core: Arc<RegionCore>,
+    pub(crate) core: Arc<RegionCore>,
     extents: Mutex<Extents>,
     access: Access,
     /// Dropped before the far memory it pages from.
