@@ -1,26 +1,15 @@
 //! Far memory used by ordinary threads: content, limits, errors, freeing, sealing.
 
-use std::sync::Arc;
+mod emulated;
+
 use std::time::Duration;
 
-use yonder_fabric::{EmuControl, EmuFabric};
-use yonder_paging::{Access, Config, Deadlines, FarMemory, PagingCause, Region, Verify};
+use emulated::far;
+use yonder_paging::{Access, Config, Deadlines, PagingCause, Region, Verify};
 use yonder_units::PAGE_BYTES;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const LOCAL: u64 = 4 << 20;
-
-/// Far memory over a fast emulated link, or `None` (and a line that says so) where userfaultfd is missing.
-fn far(config: Config) -> Option<(FarMemory, Arc<EmuControl>)> {
-    if let Err(error) = yonder_uffd::probe().userfaultfd {
-        println!("SKIP: {error}");
-        return None;
-    }
-    let pairs = [("latency", "1us"), ("size", "256MiB")].map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let fabric = EmuFabric::from_query("emu://?latency=1us&size=256MiB", &pairs).unwrap();
-    let control = fabric.control();
-    Some((FarMemory::new(Arc::new(fabric), config).unwrap(), control))
-}
 
 fn impatient() -> Config {
     let deadlines = Deadlines { fault: Duration::from_millis(150), attempt: Duration::from_millis(5) };
