@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use yonder_fabric::{Fabric, RemoteAddress};
+use yonder_mapping::Mapping;
 use yonder_trap::{REGISTRATIONS_MAX, RegisterError};
 use yonder_units::{Nanos, PAGE_BYTES, pages_for};
 
@@ -50,9 +51,18 @@ impl FarMemory {
 
     /// A new region of `bytes`, rounded up to pages, that reads as zeros.
     pub fn region(&self, bytes: u64) -> Result<Region, FarError> {
-        let pages = pages_for(bytes.max(1));
-        let remote = self.pager().fabric.allocate(pages * PAGE_BYTES as u64)?;
-        let core = self.add_region(pages, remote).inspect_err(|_| {
+        self.region_of(Mapping::region(pages_for(bytes.max(1)) as usize * PAGE_BYTES)?)
+    }
+
+    /// As [`FarMemory::region`], at `address`, a multiple of a block where nothing is mapped: for whoever has to tell far
+    /// memory from other memory by its address.
+    pub fn region_at(&self, address: usize, bytes: u64) -> Result<Region, FarError> {
+        self.region_of(Mapping::region_at(address, pages_for(bytes.max(1)) as usize * PAGE_BYTES)?)
+    }
+
+    fn region_of(&self, mapping: Mapping) -> Result<Region, FarError> {
+        let remote = self.pager().fabric.allocate(mapping.len() as u64)?;
+        let core = self.add_region(mapping, remote).inspect_err(|_| {
             if let Err(error) = self.pager().fabric.release(remote) {
                 tracing::warn!(%error, "the node did not take back the memory of a region that was refused");
             }
@@ -66,7 +76,7 @@ impl FarMemory {
         Ok(region)
     }
 
-    fn add_region(&self, pages: u64, remote: RemoteAddress) -> Result<Arc<RegionCore>, FarError> {
+    fn add_region(&self, mapping: Mapping, remote: RemoteAddress) -> Result<Arc<RegionCore>, FarError> {
         let pager = self.pager();
         let mut reclaimer = pager.lock_reclaimer();
         let number = reclaimer.regions.iter().position(Option::is_none).unwrap_or(reclaimer.regions.len());
@@ -75,13 +85,13 @@ impl FarMemory {
         }
         // The seed makes hash collisions unpredictable to whoever chooses the content.
         let seed = RandomState::new().hash_one(number);
-        let core = Arc::new(RegionCore::new(Arc::clone(pager), number as u32, pages as usize, remote, seed)?);
+        let core = Arc::new(RegionCore::new(Arc::clone(pager), number as u32, mapping, remote, seed));
         pager.uffd.register(&core.mapping)?;
         if number == reclaimer.regions.len() {
             reclaimer.regions.push(None);
         }
         reclaimer.regions[number] = Some(Arc::clone(&core));
-        pager.cover(pages);
+        pager.cover(core.table.pages() as u64);
         pager.metadata_bytes.fetch_add(core.metadata_bytes(), Ordering::Relaxed);
         Ok(core)
     }

@@ -10,6 +10,7 @@ use yonder_mapping::Mapping;
 use yonder_pagetable::PageTable;
 use yonder_trap::{Fault, FaultHandler, FaultKind, RegisterError, Registration, Verdict};
 use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageIndex};
+use zerocopy::FromZeros as _;
 
 use crate::error::{FarError, PagingCause, PagingError};
 use crate::far_memory::FarMemory;
@@ -51,24 +52,27 @@ impl RegionCore {
     pub(crate) fn new(
         pager: Arc<Pager>,
         number: u32,
-        pages: usize,
+        mapping: Mapping,
         remote: RemoteAddress,
         seed: u64,
-    ) -> Result<Self, FarError> {
+    ) -> Self {
+        let pages = mapping.len() / PAGE_BYTES;
         let blocks = pages.div_ceil(BLOCK_PAGES);
-        Ok(Self {
+        // Backed where they are used: a region may be far larger than what is ever put into it.
+        let hashes = <[AtomicU64]>::new_box_zeroed_with_elems(pages).expect("hashes are 1/512 of their region");
+        Self {
             number,
-            mapping: Mapping::region(pages * PAGE_BYTES)?,
+            mapping,
             table: PageTable::new(pages),
             pager,
             gates: (0..blocks).map(|_| BlockGate::default()).collect(),
             resident: (0..blocks).map(|_| AtomicU32::new(0)).collect(),
-            remote_hashes: (0..pages).map(|_| AtomicU64::new(HASH_OF_ZEROS)).collect(),
+            remote_hashes: hashes,
             remote,
             seed,
             zeros: xxh3_64_with_seed(&[0; PAGE_BYTES], seed),
             sealed: AtomicBool::new(false),
-        })
+        }
     }
 
     #[inline]

@@ -1,14 +1,15 @@
 //! The way back: freeing ranges, sealing and ending regions.
 //!
-//! All three take the reclaimer for one page or one block at a time and give it back while they wait, so that a node
+//! All three take the reclaimer for one block at a time and give it back while they wait, so that a node
 //! that stands still stops only them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use yonder_fabric::RemoteAddress;
 use yonder_pagetable::{Event, State};
-use yonder_units::{BlockIndex, Nanos, PAGE_BYTES, PageIndex};
+use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PAGE_BYTES, PageIndex};
 
 use crate::error::{FarError, PagingCause};
 use crate::pager::Pager;
@@ -56,30 +57,70 @@ impl Extents {
     }
 }
 
+/// What one look at a page that is to be forgotten came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Release {
+    Forgotten,
+    /// It is mapped: its block has to be taken first.
+    Mapped,
+    /// Something is under way with it.
+    Busy,
+}
+
 impl Pager {
     /// Forgets the content of a page-aligned range, here and on the node: it reads as zeros again.
     pub(crate) fn release(&self, core: &RegionCore, offset: u64, bytes: u64) -> Result<(), FarError> {
-        let deadline = yonder_clock::now() + self.fault_deadline;
-        let (first, end) = (PageIndex::containing(offset).0, PageIndex::containing(offset + bytes).0);
-        for page in (first..end).map(PageIndex) {
-            self.release_page(core, page, deadline)?;
+        if self.release_locally(core, offset, bytes)? {
+            let RemoteAddress(start) = core.remote_address(PageIndex::containing(offset));
+            self.fabric.discard(RemoteAddress(start), bytes)?;
         }
-        let RemoteAddress(start) = core.remote_address(PageIndex(first));
-        Ok(self.fabric.discard(RemoteAddress(start), bytes)?)
+        Ok(())
     }
 
-    /// Forgets one page. A write or a fetch of it has to end first; others use the reclaimer while this waits.
-    fn release_page(&self, core: &RegionCore, page: PageIndex, deadline: Nanos) -> Result<(), FarError> {
+    /// Forgets a page-aligned range here; whether the node may have something of it.
+    fn release_locally(&self, core: &RegionCore, offset: u64, bytes: u64) -> Result<bool, FarError> {
+        let deadline = yonder_clock::now() + self.fault_deadline;
+        let (mut first, end) = (PageIndex::containing(offset).0, PageIndex::containing(offset + bytes).0);
+        let mut is_on_node = false;
+        while first < end {
+            let next = (PageIndex(first).block().0 + 1) * BLOCK_PAGES as u32;
+            is_on_node |= self.release_in_block(core, first..end.min(next), deadline)?;
+            first = next;
+        }
+        Ok(is_on_node)
+    }
+
+    /// Forgets pages of one block; whether the node has had any. Writes and fetches of them have to end first; others use the
+    /// reclaimer while this waits.
+    fn release_in_block(&self, core: &RegionCore, pages: Range<u32>, deadline: Nanos) -> Result<bool, FarError> {
+        let mut is_on_node = false;
         loop {
             let now = yonder_clock::now();
+            let mut left = None;
             {
                 let mut reclaimer = self.lock_reclaimer();
                 reclaimer.poll_writes(self, now);
-                if self.try_release_page(core, page) {
-                    core.set_remote_hash(page, HASH_OF_ZEROS);
-                    return Ok(());
+                let mut mapped = false;
+                for page in pages.clone().map(PageIndex) {
+                    let is_written =
+                        core.remote_hash(page) != HASH_OF_ZEROS || core.table.load(page).state() == State::Remote;
+                    match self.try_release_page(core, page) {
+                        Release::Forgotten if is_written => {
+                            is_on_node = true;
+                            core.set_remote_hash(page, HASH_OF_ZEROS);
+                        }
+                        Release::Forgotten => {}
+                        Release::Mapped => mapped = true,
+                        Release::Busy => left = Some(page),
+                    }
+                }
+                if mapped {
+                    let (kept, was_on_node) = self.unmap_pages(core, pages.clone());
+                    is_on_node |= was_on_node;
+                    left = left.or(kept);
                 }
             }
+            let Some(page) = left else { return Ok(is_on_node) };
             worker::poll_own_port(self, now);
             if now > deadline {
                 return Err(core.error(page.offset(), PagingCause::NodeLost).into());
@@ -88,10 +129,10 @@ impl Pager {
         }
     }
 
-    /// Forgets one page if nothing is under way with it. The caller holds the reclaimer.
-    fn try_release_page(&self, core: &RegionCore, page: PageIndex) -> bool {
+    /// Forgets one page if nothing is under way with it and it is not mapped. The caller holds the reclaimer.
+    fn try_release_page(&self, core: &RegionCore, page: PageIndex) -> Release {
         let seen = core.table.load(page);
-        match seen.state() {
+        let forgotten = match seen.state() {
             _ if seen.write_in_flight() => false,
             State::Untouched => true,
             State::Remote | State::Poisoned(_) => core.table.advance(page, seen, Event::Free).is_ok(),
@@ -100,32 +141,56 @@ impl Pager {
                 self.frames.release(frame);
                 true
             }
-            State::Resident => self.unmap_page(core, page),
+            State::Resident => return Release::Mapped,
             State::Fetching { port, slot } => {
                 self.drop_ahead_of(core, page, port, slot);
                 false
             }
             State::Standby(_) | State::Installing(_) | State::Evicting => false,
-        }
+        };
+        if forgotten { Release::Forgotten } else { Release::Busy }
     }
 
-    /// Unmaps a resident page without keeping its content; false if its block is in use.
-    fn unmap_page(&self, core: &RegionCore, page: PageIndex) -> bool {
-        let gate = core.gate(page);
+    /// Unmaps the resident pages among `pages` of one block without keeping their content, neighbours with one call. The first
+    /// that has to be looked at again, and whether the node has had any of the others. The caller holds the reclaimer.
+    fn unmap_pages(&self, core: &RegionCore, pages: Range<u32>) -> (Option<PageIndex>, bool) {
+        let (first, block) = (PageIndex(pages.start), PageIndex(pages.start).block());
+        let gate = core.gate(first);
         if !gate.try_sweep() {
-            return false;
+            return (Some(first), false);
         }
-        let seen = core.table.load(page);
-        let owned = seen.state() == State::Resident && !seen.write_in_flight();
-        if owned {
-            core.table.advance_owned(page, Event::Evict);
-            core.mapping.discard(page.offset(), PAGE_BYTES).expect("a mapped page can be dropped");
-            core.table.advance_owned(page, Event::Free);
-            core.uncount_resident(page.block(), 1);
-            self.budget.uncharge(1);
+        let (mut left, mut is_on_node, mut run) = (None, false, pages.start..pages.start);
+        for page in pages.map(PageIndex) {
+            let seen = core.table.load(page);
+            if seen.state() == State::Resident && !seen.write_in_flight() {
+                core.table.advance_owned(page, Event::Evict);
+                is_on_node |= core.remote_hash(page) != HASH_OF_ZEROS;
+                if run.end != page.0 {
+                    self.forget_run(core, block, std::mem::replace(&mut run, page.0..page.0));
+                }
+                run.end = page.0 + 1;
+            } else if seen.state() != State::Untouched {
+                left = left.or(Some(page));
+            }
         }
+        self.forget_run(core, block, run);
         gate.end_sweep();
-        owned
+        (left, is_on_node)
+    }
+
+    /// Unmaps pages of a block that are `Evicting`.
+    fn forget_run(&self, core: &RegionCore, block: BlockIndex, run: Range<u32>) {
+        if run.is_empty() {
+            return;
+        }
+        let (offset, pages) = (PageIndex(run.start).offset(), run.len());
+        core.mapping.discard(offset, pages * PAGE_BYTES).expect("mapped pages can be dropped");
+        for page in run.map(PageIndex) {
+            core.set_remote_hash(page, HASH_OF_ZEROS);
+            core.table.advance_owned(page, Event::Free);
+        }
+        core.uncount_resident(block, pages as u32);
+        self.budget.uncharge(pages as u64);
     }
 
     /// Writes everything local of a region to the node and lets go of it, then marks the region read-only. The caller
@@ -182,8 +247,8 @@ impl Pager {
 
     /// Lets go of everything of a region whose owner is gone: nobody can touch it any more.
     pub(crate) fn end_region(&self, core: &RegionCore) {
-        for page in (0..core.table.pages() as u32).map(PageIndex) {
-            self.abandon_page(core, page);
+        for block in (0..core.blocks() as u32).map(BlockIndex) {
+            self.abandon_block(core, block);
         }
         // Before the number is free for another region, or a port would take that one for this.
         for port in self.ports() {
@@ -194,17 +259,15 @@ impl Pager {
         self.metadata_bytes.fetch_sub(core.metadata_bytes(), Ordering::Relaxed);
     }
 
-    /// As [`Pager::release_page`], but a lost node cannot keep the page: its write is abandoned, since nobody will read
-    /// it.
-    fn abandon_page(&self, core: &RegionCore, page: PageIndex) {
-        let seen = core.table.load(page);
-        if seen.state() == State::Untouched && !seen.write_in_flight() {
-            return;
-        }
-        if self.release_page(core, page, yonder_clock::now() + self.attempt_deadline).is_err() {
+    /// As [`Pager::release_in_block`] for a whole block, but a lost node cannot keep its pages: their writes are abandoned,
+    /// since nobody will read them.
+    fn abandon_block(&self, core: &RegionCore, block: BlockIndex) {
+        let first = block.first_page().0;
+        let pages = first..(first + BLOCK_PAGES as u32).min(core.table.pages() as u32);
+        if self.release_in_block(core, pages.clone(), yonder_clock::now() + self.attempt_deadline).is_err() {
             self.lock_reclaimer().abandon_writes(self, core.number);
-            let result = self.release_page(core, page, yonder_clock::now() + self.fault_deadline);
-            result.expect("a page without a write is released");
+            let result = self.release_in_block(core, pages, yonder_clock::now() + self.fault_deadline);
+            result.expect("pages without a write are released");
         }
     }
 }

@@ -87,6 +87,20 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// As [`Mapping::region`], at `address`, which is a multiple of a block and where nothing is mapped.
+    pub fn region_at(address: usize, bytes: usize) -> Result<Self, MapError> {
+        assert!(address.is_multiple_of(BLOCK_BYTES) && bytes > 0 && bytes.is_multiple_of(PAGE_BYTES));
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        let wanted = ptr::without_provenance_mut(address);
+        // SAFETY: a new mapping that replaces nothing.
+        let base = unsafe { libc::mmap(wanted, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let mapping = Self::from_mmap(base, bytes, Backing::Anonymous)?;
+        assert!(base == wanted, "the kernel is too old for MAP_FIXED_NOREPLACE");
+        mapping.advise(libc::MADV_NOHUGEPAGE)?;
+        mapping.advise(libc::MADV_DONTFORK)?;
+        Ok(mapping)
+    }
+
     /// Maps the first `bytes` of `fd`, a memfd that another process may map too.
     pub fn shared(fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, MapError> {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
