@@ -3,7 +3,7 @@
 //! Each module runs one benchmark and returns serialisable results whose fields scripts rely on. `array` is the
 //! random-index microbenchmark of Adios (sections 2 and 5.1), `switch` the cost of a context switch, `fault` the latency
 //! of faults by stage, `reclaim` the rate and CPU cost of reclaim, `soak` checks losslessness under everything at once, `seq`
-//! compares prefetchers.
+//! compares prefetchers. `programs` runs other people's programs, which know nothing of far memory.
 //!
 //! Those of the memory node, which is a process of its own: `rread` has reads and writes, `peers_get` compares them with
 //! other servers, `ralloc` is allocation; `scale_clients` and `scale_pages` show what does not grow (Clio, sections 7.1 and
@@ -22,6 +22,7 @@ mod in_process;
 pub mod migrate;
 mod parking;
 pub mod peers_get;
+pub mod programs;
 pub mod ralloc;
 pub mod reclaim;
 pub mod rread;

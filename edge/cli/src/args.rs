@@ -4,7 +4,9 @@ mod apps;
 mod controller;
 mod node;
 mod pictured;
+mod programs;
 mod remote;
+mod run;
 mod seq;
 
 use std::net::SocketAddr;
@@ -24,9 +26,11 @@ pub(crate) use controller::{
 };
 pub(crate) use node::NodeArgs;
 pub(crate) use pictured::Pictured;
+pub(crate) use programs::ProgramsArgs;
 pub(crate) use remote::{
     AccessArgs, GuardedArgs, RallocArgs, RreadArgs, ScaleClientArgs, ScaleClientsArgs, ScalePagesArgs, TargetArgs,
 };
+pub(crate) use run::RunArgs;
 use seq::PrefetchMode;
 pub(crate) use seq::SeqArgs;
 
@@ -78,6 +82,8 @@ pub(crate) enum Command {
     Node(NodeArgs),
     /// Run the controller of several memory nodes, or ask one: which nodes there are, to empty a node
     Controller(ControllerArgs),
+    /// Run a program that knows nothing of it with its memory far
+    Run(RunArgs),
     /// Serve memcached's protocol, with the items in far memory
     Kv(KvArgs),
     /// Put load on a server and measure what its clients see
@@ -387,6 +393,8 @@ pub(crate) enum BenchWhat {
     Objects(ObjectsArgs),
     /// Queries on a data frame, at a memory node and at the client
     Frame(FrameArgs),
+    /// Programs that know nothing of far memory: alone, under yonder run, and with the kernel's swap
+    Programs(ProgramsArgs),
     /// A client process of scale-clients
     #[command(hide = true)]
     ScaleClient(ScaleClientArgs),

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => commands::demo::run(&args),
         Command::Node(args) => commands::node::run(&args),
         Command::Controller(args) => commands::controller::run(&args),
+        Command::Run(args) => commands::run::run(&args),
         Command::Kv(args) => commands::kv::run(&args),
         Command::Load(args) => commands::load::run(&args),
         Command::Bench(args) => commands::bench::run(&args),

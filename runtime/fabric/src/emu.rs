@@ -246,6 +246,10 @@ impl Fabric for EmuFabric {
         result.map_err(|error| FabricError::System { url: self.url.clone(), cause: error.to_string() })
     }
 
+    fn is_inherited(&self) -> bool {
+        self.mapped().is_some()
+    }
+
     fn mapped(&self) -> Option<&Arc<Mapping>> {
         (self.reads == Reads::Mapped).then_some(&self.link.memory)
     }

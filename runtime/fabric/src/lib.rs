@@ -145,6 +145,11 @@ pub trait Fabric: Send + Sync {
     /// Gives the backing of `bytes` at `start` back while the address range stays allocated: it reads as zeros again.
     fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError>;
 
+    /// Whether far memory lies in this process, mapped, so that a forked child has a copy of it as it was at the fork.
+    fn is_inherited(&self) -> bool {
+        false
+    }
+
     /// Far memory itself, if this fabric maps it: byte `a` of the mapping is [`RemoteAddress`] `a`. Reads may then be
     /// posted with [`ReadInto::Mapped`].
     fn mapped(&self) -> Option<&Arc<Mapping>>;

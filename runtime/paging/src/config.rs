@@ -103,6 +103,11 @@ impl Config {
         }
     }
 
+    /// Whether far memory can be made with these settings.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.policy().map(|_| ())
+    }
+
     /// Checks the settings and derives the watermarks.
     pub(crate) fn policy(&self) -> Result<Policy, ConfigError> {
         if self.local_bytes < LOCAL_BYTES_MIN {

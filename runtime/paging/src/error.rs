@@ -26,10 +26,12 @@ pub enum PagingCause {
     Poisoned,
     /// The memory under the page is damaged (an uncorrectable error).
     HardwareError,
+    /// The process is a forked child, and the page is where only its parent can fetch it.
+    Forked,
 }
 
 impl PagingCause {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::NodeLost,
         Self::TimedOut,
         Self::NodeFailed,
@@ -37,6 +39,7 @@ impl PagingCause {
         Self::Stuck,
         Self::Poisoned,
         Self::HardwareError,
+        Self::Forked,
     ];
 
     /// The code by which the fault handler reports the cause.
@@ -59,6 +62,9 @@ impl PagingCause {
             Self::Stuck => "the page stays under reclaim",
             Self::Poisoned => "the page is lost",
             Self::HardwareError => "the memory is damaged",
+            Self::Forked => {
+                "a forked process has only those of its parent's pages that were local or in the parent's process"
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use yonder_units::{Nanos, PageIndex};
 use crate::budget::Account;
 use crate::config::FaultPolicy;
 use crate::error::PagingCause;
+use crate::forked;
 use crate::handover::Installs;
 use crate::pager::{GUEST_PORTS, Local, Pager};
 use crate::port::{FetchRequest, Hit, Port, PortInner};
@@ -49,6 +50,9 @@ enum Attempt {
 /// time after; the access that needs it is simply tried again.
 pub(crate) fn bring(region: &Arc<RegionCore>, page: PageIndex) -> Result<(), PagingCause> {
     let pager = &*region.pager;
+    if pager.child.is_one() {
+        return forked::bring(region, page);
+    }
     let entered = yonder_clock::now();
     let deadline = entered + pager.patience();
     let toucher = Toucher::of_this_thread(pager);

@@ -5,7 +5,7 @@
 //! `runtime/sched` binds a [`WorkerPort`], so that faults on its unithreads yield; any other thread waits inline.
 //!
 //! Files: `fault` is the fault path, `port` the fetches of one thread and their completions, `waiters` who waits for them,
-//! `handover` what a port lets another thread install, `reclaimer` the two hands, `release` the way back of freed ranges;
+//! `handover` what a port lets another thread install, `reclaimer` the two hands, `release` the way back of freed ranges, `forked` children;
 //! `budget`, `frames` and `gate` are the three small lock-free structures they share. `core/pagetable` and `core/reclaim`
 //! decide; this crate performs.
 //!
@@ -28,6 +28,7 @@ mod config;
 mod error;
 mod far_memory;
 mod fault;
+mod forked;
 mod frames;
 mod gate;
 mod handover;
@@ -44,6 +45,7 @@ mod worker;
 pub use config::{Config, ConfigError, Deadlines, FaultPolicy, Verify};
 pub use error::{FarError, PagingCause, PagingError};
 pub use far_memory::{FarMemory, ReclaimHost};
+pub use forked::Forking;
 pub use handover::{InstallHelper, Installs};
 pub use pin::pin_this_thread;
 pub use region::{Access, Hold, Region};

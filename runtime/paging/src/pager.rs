@@ -16,6 +16,7 @@ use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 use crate::budget::{Account, Budget};
 use crate::config::{Config, FaultPolicy, Verify};
 use crate::error::FarError;
+use crate::forked::Child;
 use crate::frames::FramePool;
 use crate::port::{Port, Prefetch};
 use crate::reclaimer::{ReclaimStats, Reclaimer};
@@ -62,6 +63,7 @@ pub(crate) struct Pager {
     ports: Box<[OnceLock<Port>]>,
     ports_used: AtomicU32,
     node: Arc<str>,
+    pub(crate) child: Child,
 }
 
 /// What the reclaimer, its host and those who wait for it tell one another.
@@ -132,6 +134,7 @@ impl Pager {
             ports_used: AtomicU32::new(0),
             fabric,
             node,
+            child: Child::default(),
         };
         for _ in 0..GUEST_PORTS {
             pager.add_port(1, FaultPolicy::Busy)?;

@@ -49,13 +49,7 @@ pub(crate) struct RegionCore {
 pub(crate) const HASH_OF_ZEROS: u64 = 0;
 
 impl RegionCore {
-    pub(crate) fn new(
-        pager: Arc<Pager>,
-        number: u32,
-        mapping: Mapping,
-        remote: RemoteAddress,
-        seed: u64,
-    ) -> Self {
+    pub(crate) fn new(pager: Arc<Pager>, number: u32, mapping: Mapping, remote: RemoteAddress, seed: u64) -> Self {
         let pages = mapping.len() / PAGE_BYTES;
         let blocks = pages.div_ceil(BLOCK_PAGES);
         // Backed where they are used: a region may be far larger than what is ever put into it.
@@ -293,18 +287,25 @@ impl Region {
     pub fn hold(&self, offset: u64, bytes: usize) -> Result<Hold<'_>, PagingError> {
         assert!(bytes > 0 && offset + bytes as u64 <= self.bytes(), "{bytes} bytes at {offset}");
         let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
-        let mut hold = Hold { region: self, blocks: first.block().0..first.block().0 };
-        for block in first.block().0..=last.block().0 {
-            while !self.core.block_gate(BlockIndex(block)).hold() {
-                std::thread::yield_now();
-            }
-            hold.blocks.end = block + 1;
-        }
+        let hold = self.hold_as_is(offset, bytes);
         for page in first.0..=last.0 {
             let page = PageIndex(page);
             fault::bring(&self.core, page).map_err(|cause| self.core.error(page.offset(), cause))?;
         }
         Ok(hold)
+    }
+
+    /// Keeps what is resident of `bytes` at `offset` so, and leaves the rest away, until the hold is dropped: for memory that
+    /// nobody can read meanwhile, not even whoever sweeps it.
+    pub fn hold_as_is(&self, offset: u64, bytes: usize) -> Hold<'_> {
+        assert!(bytes > 0 && offset + bytes as u64 <= self.bytes(), "{bytes} bytes at {offset}");
+        let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
+        for block in first.block().0..=last.block().0 {
+            while !self.core.block_gate(BlockIndex(block)).hold() {
+                std::thread::yield_now();
+            }
+        }
+        Hold { region: self, blocks: first.block().0..last.block().0 + 1 }
     }
 
     /// Makes the region read-only for good: from now on its pages are dropped without a copy. What is local is written
@@ -333,6 +334,21 @@ impl Region {
         self.core.pager.release(&self.core, offset, bytes)?;
         self.extents.lock().expect("no code panics while it holds the extents").give(offset, bytes);
         Ok(())
+    }
+
+    /// Forgets the content of whole pages, here and on the node: they read as zeros. Nothing may touch them meanwhile. Blocks
+    /// until writes of theirs that are in flight have ended.
+    ///
+    /// # Panics
+    /// If `offset` or `bytes` is no multiple of a page.
+    pub fn discard(&self, offset: u64, bytes: u64) -> Result<(), FarError> {
+        let page = PAGE_BYTES as u64;
+        assert!(
+            offset.is_multiple_of(page) && bytes.is_multiple_of(page),
+            "{bytes} bytes at {offset} are not whole pages"
+        );
+        assert!(offset + bytes <= self.bytes(), "{bytes} bytes at {offset} of a region of {}", self.bytes());
+        self.core.pager.release(&self.core, offset, bytes)
     }
 
     /// With [`Access::Probe`], brings the pages of an access that is about to happen.

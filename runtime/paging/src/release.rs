@@ -12,6 +12,7 @@ use yonder_pagetable::{Event, State};
 use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PAGE_BYTES, PageIndex};
 
 use crate::error::{FarError, PagingCause};
+use crate::forked;
 use crate::pager::Pager;
 use crate::reclaimer::Step;
 use crate::region::{HASH_OF_ZEROS, RegionCore};
@@ -70,6 +71,9 @@ enum Release {
 impl Pager {
     /// Forgets the content of a page-aligned range, here and on the node: it reads as zeros again.
     pub(crate) fn release(&self, core: &RegionCore, offset: u64, bytes: u64) -> Result<(), FarError> {
+        if self.child.is_one() {
+            return forked::release(self, core, offset, bytes);
+        }
         if self.release_locally(core, offset, bytes)? {
             let RemoteAddress(start) = core.remote_address(PageIndex::containing(offset));
             self.fabric.discard(RemoteAddress(start), bytes)?;

@@ -45,6 +45,12 @@ impl StageHistogram {
         self.buckets.iter().sum()
     }
 
+    /// About how long all recorded times are together, to an eighth, in nanoseconds.
+    #[must_use]
+    pub fn sum(&self) -> Nanos {
+        self.buckets.iter().enumerate().map(|(bucket, count)| bucket_middle(bucket) * count).sum()
+    }
+
     /// The time that a share of `quantile` (0 to 1) of the recorded times does not exceed, in nanoseconds.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Nanos {

@@ -13,4 +13,4 @@ mod advice;
 mod mapping;
 
 pub use advice::{DropMethod, Run, drop_method};
-pub use mapping::{MapError, Mapping, create_memfd};
+pub use mapping::{Inherited, MapError, Mapping, create_memfd};

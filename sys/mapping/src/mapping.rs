@@ -40,6 +40,15 @@ pub struct Mapping {
     backing: Backing,
 }
 
+/// What a forked child has of a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inherited {
+    /// Its content at the time of the fork.
+    Copied,
+    /// Nothing: a touch ends the child.
+    Missing,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Backing {
     Anonymous,
@@ -249,6 +258,12 @@ impl Mapping {
     pub fn prefer_huge_pages(&self) {
         // A kernel without huge pages for shared memory refuses the advice, and small pages are right then.
         let _ = self.advise(libc::MADV_HUGEPAGE);
+    }
+
+    /// Whether children that are forked from now on get a copy of the mapping.
+    pub fn inherit(&self, inherited: Inherited) {
+        let advice = if inherited == Inherited::Copied { libc::MADV_DOFORK } else { libc::MADV_DONTFORK };
+        self.advise(advice).expect("whether a mapping is inherited can be changed");
     }
 
     /// Backs every page now, so that later accesses do not enter the kernel.

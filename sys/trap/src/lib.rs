@@ -15,4 +15,7 @@ pub mod access;
 mod resume;
 mod sigbus;
 
-pub use sigbus::{Fault, FaultHandler, FaultKind, REGISTRATIONS_MAX, RegisterError, Registration, Verdict, register};
+pub use sigbus::{
+    Fault, FaultHandler, FaultKind, REGISTRATIONS_MAX, RegisterError, Registration, Verdict, is_installed, register,
+    replace_next,
+};

@@ -10,8 +10,8 @@
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::ptr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
 
 use crate::{access, resume};
 
@@ -83,7 +83,8 @@ static SLOTS: [Slot; REGISTRATIONS_MAX] = [const {
 /// Slots below this have been used; the handler looks no further.
 static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
 static REGISTERING: Mutex<()> = Mutex::new(());
-static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+/// Who gets the signals that are not ours. Replaced as a whole and never freed, because a handler may be reading it.
+static NEXT: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 
 /// Keeps a region's faults handled. Dropped only when no thread can touch the region any more.
 #[derive(Debug)]
@@ -119,8 +120,26 @@ impl Drop for Registration {
     }
 }
 
+/// Whether the process's SIGBUS handler is the one here.
+#[must_use]
+pub fn is_installed() -> bool {
+    !NEXT.load(Ordering::Acquire).is_null()
+}
+
+/// Who gets the SIGBUS signals that are not of a region, and who does from now on if there is a `next`: for whoever stands
+/// between a program and `sigaction`. `None` before the first region is registered.
+pub fn replace_next(next: Option<libc::sigaction>) -> Option<libc::sigaction> {
+    let _guard = REGISTERING.lock().expect("no code panics while it holds this lock");
+    // SAFETY: null, or from `Box::into_raw` and never freed.
+    let before = unsafe { NEXT.load(Ordering::Acquire).as_ref() }.copied()?;
+    if let Some(next) = next {
+        NEXT.store(Box::into_raw(Box::new(next)), Ordering::Release);
+    }
+    Some(before)
+}
+
 fn install_once() -> std::io::Result<()> {
-    if PREVIOUS.get().is_some() {
+    if is_installed() {
         return Ok(());
     }
     // Asked here, so that the handler finds the answer without a system call.
@@ -140,7 +159,7 @@ fn install_once() -> std::io::Result<()> {
         }
         previous
     };
-    let _ = PREVIOUS.set(previous);
+    NEXT.store(Box::into_raw(Box::new(previous)), Ordering::Release);
     Ok(())
 }
 
@@ -199,8 +218,10 @@ fn kind(code: libc::c_int, error: i64) -> FaultKind {
 
 /// Passes a signal that is not ours to the handler that was installed before, or lets it have its default effect.
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let previous = PREVIOUS.get().map_or(libc::SIG_DFL, |action| action.sa_sigaction);
-    let with_info = PREVIOUS.get().is_some_and(|action| action.sa_flags & libc::SA_SIGINFO != 0);
+    // SAFETY: null, or from `Box::into_raw` and never freed.
+    let next = unsafe { NEXT.load(Ordering::Acquire).as_ref() };
+    let previous = next.map_or(libc::SIG_DFL, |action| action.sa_sigaction);
+    let with_info = next.is_some_and(|action| action.sa_flags & libc::SA_SIGINFO != 0);
     if previous == libc::SIG_DFL || previous == libc::SIG_IGN {
         // SAFETY: restoring the default action is async-signal-safe; the access is retried and then has its effect.
         unsafe { libc::signal(signal, libc::SIG_DFL) };

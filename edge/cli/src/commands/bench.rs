@@ -3,6 +3,7 @@
 mod apps;
 mod launch;
 mod pictures;
+mod programs;
 mod remote;
 mod sequence;
 
@@ -39,6 +40,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Tree(args) => apps::run_tree(args)?,
         BenchWhat::Objects(args) => apps::run_objects(args)?,
         BenchWhat::Frame(args) => apps::run_frame(args)?,
+        BenchWhat::Programs(args) => programs::run(args)?,
         BenchWhat::ScaleClient(args) => scale_clients::run_client(&launch::client_task(args))?,
         BenchWhat::Guarded(args) => launch::become_guarded(args)?,
     }

@@ -7,4 +7,5 @@ pub(crate) mod doctor;
 pub(crate) mod kv;
 pub(crate) mod load;
 pub(crate) mod node;
+pub(crate) mod run;
 pub(crate) mod top;

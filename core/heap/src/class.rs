@@ -1,0 +1,169 @@
+//! [`Class`]: the sizes of small objects.
+//!
+//! Sizes go in steps of 16 bytes to 128. Above that, a class is the largest multiple of 16 of which a certain number
+//! fits into a page: other sizes would only leave more of the page unused. Every power of two is among them, for
+//! alignments.
+
+use yonder_units::PAGE_BYTES;
+
+/// Largest small object, in bytes. What is larger gets whole pages.
+pub const OBJECT_BYTES_MAX: usize = 2048;
+/// All offsets that are given out are multiples of this.
+pub const GRANULE_BYTES: usize = 16;
+/// Number of classes.
+pub const CLASSES: usize = SIZES.len();
+
+const SIZES: [u16; 23] = [
+    16, 32, 48, 64, 80, 96, 112, 128, // steps of a granule
+    160, 192, 224, 256, // 25, 21, 18 and 16 in a page
+    288, 336, 400, 448, 512, // 14, 12, 10, 9 and 8
+    576, 672, 816, 1024, // 7, 6, 5 and 4
+    1360, 2048, // 3 and 2
+];
+const PAGE_GRANULES: usize = PAGE_BYTES / GRANULE_BYTES;
+
+/// The class of an object of up to as many granules.
+const BY_GRANULES: [u8; OBJECT_BYTES_MAX / GRANULE_BYTES + 1] = {
+    let mut table = [0; OBJECT_BYTES_MAX / GRANULE_BYTES + 1];
+    let (mut granules, mut class) = (0, 0);
+    while granules < table.len() {
+        if granules * GRANULE_BYTES > SIZES[class] as usize {
+            class += 1;
+        }
+        table[granules] = class as u8;
+        granules += 1;
+    }
+    table
+};
+
+/// 2^16 divided by the granules of a class, rounded up: multiplying divides exactly, as a page has few granules.
+const RECIPROCALS: [u32; CLASSES] = {
+    let mut table = [0; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        table[class] = (1u32 << 16).div_ceil(SIZES[class] as u32 / GRANULE_BYTES as u32);
+        class += 1;
+    }
+    table
+};
+const _: () = assert!(PAGE_GRANULES * (OBJECT_BYTES_MAX / GRANULE_BYTES) <= 1 << 16, "reciprocals divide exactly");
+
+/// One size of small objects.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Class(u8);
+
+impl Class {
+    /// The smallest class for `bytes` bytes at a multiple of `align`, a power of two. `None` if whole pages are needed.
+    #[must_use]
+    #[inline]
+    pub fn fitting(bytes: u64, align: u64) -> Option<Self> {
+        if bytes > OBJECT_BYTES_MAX as u64 || align > OBJECT_BYTES_MAX as u64 {
+            return None;
+        }
+        let class = BY_GRANULES[(bytes as usize).div_ceil(GRANULE_BYTES)];
+        if align <= GRANULE_BYTES as u64 {
+            return Some(Self(class));
+        }
+        // Slots follow one another from the first byte of a page. The last class is a multiple of every such alignment.
+        let aligned = SIZES[class as usize..].iter().position(|size| u64::from(*size) % align == 0)?;
+        Some(Self(class + aligned as u8))
+    }
+
+    /// All classes, the smallest first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..CLASSES as u8).map(Self)
+    }
+
+    /// The class as an index into an array of [`CLASSES`].
+    #[must_use]
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Bytes of an object.
+    #[must_use]
+    #[inline]
+    pub const fn bytes(self) -> usize {
+        SIZES[self.0 as usize] as usize
+    }
+
+    /// Objects in a page.
+    #[must_use]
+    #[inline]
+    pub const fn slots(self) -> usize {
+        PAGE_BYTES / self.bytes()
+    }
+
+    /// The class at `index`, which is less than [`CLASSES`].
+    #[inline]
+    pub(crate) const fn at(index: u8) -> Self {
+        assert!((index as usize) < CLASSES);
+        Self(index)
+    }
+
+    /// The bits of word `index` of a page's bitmap that stand for slots.
+    #[inline]
+    pub(crate) fn slot_mask(self, index: usize) -> u64 {
+        let slots = self.slots().saturating_sub(index * u64::BITS as usize);
+        if slots >= u64::BITS as usize { !0 } else { (1 << slots) - 1 }
+    }
+
+    /// The slot that begins at byte `within` of its page, if one does.
+    #[inline]
+    pub(crate) fn slot_at(self, within: usize) -> Option<usize> {
+        let slot = (((within / GRANULE_BYTES) as u32 * RECIPROCALS[self.index()]) >> 16) as usize;
+        (slot * self.bytes() == within && slot < self.slots()).then_some(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_gets_the_smallest_class_that_holds_it() {
+        for bytes in 0..=OBJECT_BYTES_MAX as u64 {
+            let smallest = Class::all().find(|class| class.bytes() as u64 >= bytes);
+            assert_eq!(Class::fitting(bytes, 1), smallest, "{bytes} bytes");
+        }
+        assert_eq!(Class::fitting(OBJECT_BYTES_MAX as u64 + 1, 1), None);
+        assert_eq!(Class::fitting(1, 2 * OBJECT_BYTES_MAX as u64), None);
+    }
+
+    #[test]
+    fn little_of_a_page_is_wasted() {
+        // With the end of the page that holds no slot, in thousandths of what a full page could hold.
+        let wasted = |bytes: usize| 1000 - 1000 * bytes * Class::fitting(bytes as u64, 1).unwrap().slots() / PAGE_BYTES;
+        let worst = |sizes: std::ops::RangeInclusive<usize>| sizes.map(wasted).max().unwrap();
+        assert_eq!(worst(113..=128), 118);
+        assert_eq!(worst(129..=1024), 213, "129 bytes in 160");
+        assert_eq!(worst(1025..=1360), 250, "1025 bytes, of which four need more than a page");
+        assert_eq!(worst(1361..=2048), 336, "1361 bytes, of which three need more than a page");
+        assert!((1..=128).all(|bytes| Class::fitting(bytes, 1).unwrap().bytes() as u64 - bytes < GRANULE_BYTES as u64));
+        // What a class itself leaves of a page.
+        assert!(Class::all().all(|class| PAGE_BYTES - class.slots() * class.bytes() <= 112), "a class leaves much");
+    }
+
+    #[test]
+    fn alignments_take_the_smallest_class_that_is_a_multiple() {
+        for align in (0..=11).map(|power| 1u64 << power) {
+            let fits =
+                |class: &Class, bytes| class.bytes() as u64 >= bytes && (class.bytes() as u64).is_multiple_of(align);
+            for bytes in 0..=OBJECT_BYTES_MAX as u64 {
+                let smallest = Class::all().find(|class| fits(class, bytes));
+                assert!(smallest.is_some());
+                assert_eq!(Class::fitting(bytes, align), smallest, "{bytes} bytes at {align}");
+            }
+        }
+    }
+
+    #[test]
+    fn slots_are_found_by_their_first_byte_only() {
+        for class in Class::all() {
+            let starts = (0..PAGE_BYTES).filter_map(|within| class.slot_at(within).map(|slot| (slot, within)));
+            let expected = (0..class.slots()).map(|slot| (slot, slot * class.bytes()));
+            assert!(starts.eq(expected), "{} bytes", class.bytes());
+        }
+    }
+}

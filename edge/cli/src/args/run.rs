@@ -1,0 +1,35 @@
+//! The flags of `yonder run`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use yonder::units::{LocalSize, parse_bytes};
+
+/// What `yonder run --help` ends with.
+const AFTER_HELP: &str = "\
+Memory that the program's code allocates becomes far memory; the program itself is not changed. It must be linked
+dynamically, and must not be set-uid. Try it with any program, and with a node that keeps the pages:
+  yonder run --local 64MiB -- sort --buffer-size=1G words.txt
+  yonder node --listen tcp://127.0.0.1:7000 --memory 4GiB
+  yonder run --far tcp://127.0.0.1:7000 --memory 2GiB --local 25% -- redis-server --save ''";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct RunArgs {
+    /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in the program's process
+    #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
+    pub(crate) far: String,
+    /// Local memory that far pages may use at a time, in each process: a size, or a percentage of --memory
+    #[arg(long, value_name = "SIZE|PCT", default_value = "25%")]
+    pub(crate) local: LocalSize,
+    /// Far memory that each process may use; more is refused to it
+    #[arg(long, value_name = "SIZE", default_value = "16GiB", value_parser = parse_bytes)]
+    pub(crate) memory: u64,
+    /// Write the summary to this file, as a JSON object
+    #[arg(long, value_name = "FILE")]
+    pub(crate) summary: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}

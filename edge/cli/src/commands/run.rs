@@ -1,0 +1,227 @@
+//! `yonder run`: an unmodified program whose memory is far.
+//!
+//! `program` finds it and says why it cannot be run; here it is started with the library that does the work, watched, and its
+//! figures are told when it has ended.
+
+mod program;
+
+use std::io::IsTerminal as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use indicatif::ProgressBar;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use yonder::Config;
+use yonder::units::format_bytes;
+use yonder_run::{Board, Figures, Settings};
+
+use crate::args::RunArgs;
+
+/// The library that is preloaded.
+const LIBRARY: &str = "libyonder_run.so";
+/// How often the figures are looked at while the program runs.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// What a run that lasts longer shows how it goes on.
+const LONG: Duration = Duration::from_secs(2);
+/// Exit code of what a user has typed wrong.
+const USAGE: u8 = 2;
+
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let local_bytes = args.local.resolve(args.memory);
+    if let Err(error) = check(args, local_bytes) {
+        eprintln!("yonder: {error:#}");
+        return Ok(ExitCode::from(USAGE));
+    }
+    let library = find_library()?;
+    let folder = std::env::temp_dir().join(format!("yonder-run-{}", std::process::id()));
+    std::fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let folder = Scratch(folder);
+    let path = folder.0.join("board");
+    let board = Board::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    let settings = Settings { far: args.far.clone(), local_bytes, memory_bytes: args.memory, board: path };
+
+    let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
+    let began = Instant::now();
+    let child = start(args, &library, &settings)?;
+    let status = watch(child, &board, &mut signals, began)?;
+    let summary = Summary::new(args, &settings, &board.figures(), began.elapsed());
+    eprintln!("{summary}");
+    if let Some(file) = &args.summary {
+        let text = serde_json::to_string(&summary)? + "\n";
+        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(exit_code(status))
+}
+
+/// Says what cannot work before anything is started.
+fn check(args: &RunArgs, local_bytes: u64) -> anyhow::Result<()> {
+    Config::with_local(local_bytes).check()?;
+    program::check(&args.program[0])?;
+    // The program opens it again; whether that can work is better known now.
+    yonder::open(&args.far)?;
+    Ok(())
+}
+
+/// A folder that goes with this.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The library, beside this program or where it is installed.
+fn find_library() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot find where yonder is")?;
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let places =
+        [folder.join(LIBRARY), folder.join("../lib/yonder").join(LIBRARY), folder.join("../lib").join(LIBRARY)];
+    let found = places.iter().find(|place| place.is_file());
+    found.and_then(|place| place.canonicalize().ok()).with_context(|| {
+        format!("{LIBRARY} is not beside {}: build it with `cargo build --release -p yonder-shim`", own.display())
+    })
+}
+
+fn start(args: &RunArgs, library: &Path, settings: &Settings) -> anyhow::Result<Child> {
+    let mut preload = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    let mut command = Command::new(&args.program[0]);
+    command.args(&args.program[1..]).env("LD_PRELOAD", preload).envs(settings.variables());
+    command.spawn().with_context(|| format!("cannot start {}", args.program[0].to_string_lossy()))
+}
+
+/// Waits for the program, passes signals on to it, and shows how it goes on.
+fn watch(
+    mut child: Child,
+    board: &Board,
+    signals: &mut SignalsInfo<WithOrigin>,
+    began: Instant,
+) -> anyhow::Result<ExitStatus> {
+    // The program's own output goes first: on a terminal, nothing is drawn into it.
+    let shows = std::io::stderr().is_terminal() && !std::io::stdout().is_terminal();
+    let mut spinner: Option<ProgressBar> = None;
+    let (ended, has_ended) = std::sync::mpsc::channel::<()>();
+    let pid = Pid::from_child(&child);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(move || {
+            let status = child.wait();
+            drop(ended);
+            status
+        });
+        while has_ended.recv_timeout(LOOK_EVERY) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            for origin in signals.pending() {
+                // The terminal sends its signals to the program as well.
+                if origin.process.is_some()
+                    && let Some(signal) = Signal::from_named_raw(origin.signal)
+                {
+                    // A program that has just ended takes none.
+                    let _ = kill_process(pid, signal);
+                }
+            }
+            if shows && began.elapsed() > LONG {
+                let spinner = spinner.get_or_insert_with(ProgressBar::new_spinner);
+                spinner.set_message(progress(&board.figures()));
+                spinner.tick();
+            }
+        }
+        if let Some(spinner) = spinner {
+            spinner.finish_and_clear();
+        }
+        waiter.join().expect("the thread only waits").context("cannot wait for the program")
+    })
+}
+
+fn progress(figures: &Figures) -> String {
+    format!(
+        "{} far, {} local at most; {} fetched, {} written",
+        format_bytes(figures.peak_far_bytes),
+        format_bytes(figures.peak_local_bytes),
+        format_bytes(figures.fetched_bytes),
+        format_bytes(figures.written_bytes)
+    )
+}
+
+fn exit_code(status: ExitStatus) -> ExitCode {
+    /// What shells add to the number of the signal that ended a program.
+    const BY_SIGNAL: i32 = 128;
+    let code = status.code().or_else(|| status.signal().map(|signal| BY_SIGNAL + signal)).unwrap_or(1);
+    ExitCode::from(code as u8)
+}
+
+/// What a run has come to.
+#[derive(Serialize)]
+struct Summary {
+    program: String,
+    far: String,
+    memory_bytes: u64,
+    local_bytes: u64,
+    seconds: f64,
+    /// Processes whose memory was far.
+    processes: u64,
+    major_faults: u64,
+    minor_faults: u64,
+    fetched_bytes: u64,
+    written_bytes: u64,
+    saved_bytes: u64,
+    waited_seconds: f64,
+    peak_local_bytes: u64,
+    peak_far_bytes: u64,
+    far_calls: u64,
+    trapped_calls: u64,
+}
+
+impl Summary {
+    fn new(args: &RunArgs, settings: &Settings, figures: &Figures, ran: Duration) -> Self {
+        Self {
+            program: args.program[0].to_string_lossy().into_owned(),
+            far: settings.far.clone(),
+            memory_bytes: settings.memory_bytes,
+            local_bytes: settings.local_bytes,
+            seconds: ran.as_secs_f64(),
+            processes: figures.processes,
+            major_faults: figures.major_faults,
+            minor_faults: figures.minor_faults,
+            fetched_bytes: figures.fetched_bytes,
+            written_bytes: figures.written_bytes,
+            saved_bytes: figures.saved_bytes,
+            waited_seconds: Duration::from_nanos(figures.waited_ns).as_secs_f64(),
+            peak_local_bytes: figures.peak_local_bytes,
+            peak_far_bytes: figures.peak_far_bytes,
+            far_calls: figures.far_calls,
+            trapped_calls: figures.trapped_calls,
+        }
+    }
+}
+
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.processes == 0 {
+            return write!(f, "yonder run: {:.2} s; too little memory was used for any of it to be far", self.seconds);
+        }
+        write!(
+            f,
+            "yonder run: {:.2} s; {} far and {} of {} local at most; {} major and {} minor faults, {} fetched, {} \
+             written; {:.2} s waited for pages",
+            self.seconds,
+            format_bytes(self.peak_far_bytes),
+            format_bytes(self.peak_local_bytes),
+            format_bytes(self.local_bytes),
+            self.major_faults,
+            self.minor_faults,
+            format_bytes(self.fetched_bytes),
+            format_bytes(self.written_bytes),
+            self.waited_seconds
+        )
+    }
+}

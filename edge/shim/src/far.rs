@@ -1,0 +1,195 @@
+//! [`Far`]: the far memory of this process, and when it begins to be used.
+//!
+//! A process is left alone until it has asked for [`ENOUGH_BYTES`]: the many small programs that a program starts have nothing
+//! to gain, and would pay for a reclaimer thread and a connection each. From then on whatever its code allocates is far; what
+//! it has before stays where it is.
+//!
+//! Who touches what: [`FAR`] is set once, by the thread that has won [`STAGE`]; everything in a [`Far`] is shared.
+//!
+//! UNSAFETY: holds back signals while threads are made.
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use yonder_heap::Heap;
+use yonder_paging::{Access, Config, FarMemory, Region};
+use yonder_run::{Board, Figures, Place, Settings, WINDOW};
+
+use crate::bounce::Bounces;
+use crate::heap::FarHeap;
+use crate::libc_own::own;
+use crate::{complain, forks, signals};
+
+/// Bytes that a process allocates before its memory becomes far.
+const ENOUGH_BYTES: u64 = 4 << 20;
+/// How often the figures of this process are put up.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+
+/// The far memory of this process.
+pub(crate) struct Far {
+    pub(crate) region: Region,
+    pub(crate) heap: FarHeap,
+    pub(crate) bounces: Bounces,
+    place: Option<Place>,
+    /// Whether this is a forked child, whose figures are nobody's.
+    forked: AtomicBool,
+    pub(crate) calls: Calls,
+}
+
+/// System calls on far memory.
+#[derive(Default)]
+pub(crate) struct Calls {
+    pub(crate) all: AtomicU64,
+    pub(crate) trapped: AtomicU64,
+}
+
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+static FAR: AtomicPtr<Far> = AtomicPtr::new(std::ptr::null_mut());
+static ASKED: AtomicU64 = AtomicU64::new(0);
+static STAGE: AtomicU8 = AtomicU8::new(OFF);
+
+/// This process is none of a run, or is not ready yet.
+const OFF: u8 = 0;
+/// It has not asked for much memory yet.
+const SMALL: u8 = 1;
+/// A thread is making its far memory.
+const STARTING: u8 = 2;
+/// Its memory is far.
+const STARTED: u8 = 3;
+
+/// From now on memory becomes far once there is enough of it.
+pub(crate) fn arm(settings: Settings) {
+    if SETTINGS.set(settings).is_ok() {
+        STAGE.store(SMALL, Ordering::Release);
+    }
+}
+
+/// The far memory of this process, if it has any.
+#[inline]
+pub(crate) fn far() -> Option<&'static Far> {
+    // SAFETY: null, or from `Box::into_raw` and never freed: threads can touch far memory until the process has ended.
+    unsafe { FAR.load(Ordering::Acquire).as_ref() }
+}
+
+/// The far memory of this process for an allocation of `bytes`, which it may be the one to begin with.
+#[inline]
+pub(crate) fn far_for(bytes: usize) -> Option<&'static Far> {
+    match STAGE.load(Ordering::Relaxed) {
+        STARTED => far(),
+        SMALL => {
+            let asked = ASKED.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+            if asked < ENOUGH_BYTES { None } else { start() }
+        }
+        _ => None,
+    }
+}
+
+/// Whether an address is of far memory.
+#[inline]
+pub(crate) fn is_far(address: usize) -> bool {
+    WINDOW.contains(&address)
+}
+
+#[cold]
+fn start() -> Option<&'static Far> {
+    if STAGE.compare_exchange(SMALL, STARTING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return far();
+    }
+    let settings = SETTINGS.get().expect("armed with settings");
+    match without_signals(|| Far::new(settings)) {
+        Ok(new) => {
+            FAR.store(Box::into_raw(Box::new(new)), Ordering::Release);
+            forks::watch();
+            STAGE.store(STARTED, Ordering::Release);
+            without_signals(spawn_publisher);
+        }
+        Err(error) => {
+            complain(&error);
+            // SAFETY: ends the process without running code that would allocate.
+            unsafe { libc::_exit(1) }
+        }
+    }
+    far()
+}
+
+impl Far {
+    fn new(settings: &Settings) -> Result<Self, String> {
+        signals::answer_system_calls().map_err(|error| format!("system calls cannot be filtered: {error}"))?;
+        let config = Config::with_local(settings.local_bytes);
+        let far = FarMemory::open(&settings.far, config).map_err(|error| error.to_string())?;
+        let region = far.region_at(WINDOW.start, settings.memory_bytes).map_err(|error| error.to_string())?;
+        let heap = FarHeap::new(Mutex::new(Heap::new(region.bytes())));
+        let place = Board::open(&settings.board).ok().and_then(Board::take_place);
+        let bounces = Bounces::new().map_err(|error| error.to_string())?;
+        Ok(Self {
+            region: region.with_access(Access::Trap),
+            heap,
+            bounces,
+            place,
+            forked: AtomicBool::new(false),
+            calls: Calls::default(),
+        })
+    }
+
+    /// Offset in the region of an address in the window; `None` behind the region's end.
+    #[inline]
+    pub(crate) fn offset(&self, address: usize) -> Option<u64> {
+        let offset = address.wrapping_sub(WINDOW.start) as u64;
+        (offset < self.region.bytes()).then_some(offset)
+    }
+
+    /// This process is a forked child: its parent's place on the board is not its own.
+    pub(crate) fn is_child(&self) {
+        self.forked.store(true, Ordering::Relaxed);
+    }
+
+    /// Puts the figures of now where `yonder run` sees them.
+    pub(crate) fn publish(&self) {
+        let Some(place) = self.place.as_ref().filter(|_| !self.forked.load(Ordering::Relaxed)) else { return };
+        let stats = self.region.far().stats();
+        place.publish(&Figures {
+            processes: 1,
+            major_faults: stats.major_faults,
+            minor_faults: stats.minor_faults,
+            fetched_bytes: stats.fetched_bytes,
+            written_bytes: stats.written_bytes,
+            peak_local_bytes: stats.peak_pages * yonder_units::PAGE_BYTES as u64,
+            waited_ns: stats.stages.total.sum(),
+            trapped_calls: self.calls.trapped.load(Ordering::Relaxed),
+            far_calls: self.calls.all.load(Ordering::Relaxed),
+            saved_bytes: 0,
+            peak_far_bytes: self.heap.peak_bytes(),
+        });
+    }
+}
+
+fn spawn_publisher() {
+    let publish = || {
+        loop {
+            std::thread::sleep(PUBLISH_EVERY);
+            if let Some(far) = far() {
+                far.publish();
+            }
+        }
+    };
+    // Without it the figures are put up at the end only.
+    let _ = std::thread::Builder::new().name("yonder-figures".into()).spawn(publish);
+}
+
+/// Runs `code` while this thread takes no signals, so that threads it makes take none: the program's handlers may touch far
+/// memory, which a reclaimer cannot wait for.
+fn without_signals<T>(code: impl FnOnce() -> T) -> T {
+    let set_mask = own!(pthread_sigmask: fn(libc::c_int, *const libc::sigset_t, *mut libc::sigset_t) -> libc::c_int);
+    // SAFETY: both sets live as long as the calls; SIGBUS and SIGSYS stay as they are for the faults of this thread.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::sigdelset(&raw mut all, libc::SIGBUS);
+        libc::sigdelset(&raw mut all, libc::SIGSYS);
+        set_mask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let result = code();
+        set_mask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        result
+    }
+}

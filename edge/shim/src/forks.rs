@@ -1,0 +1,58 @@
+//! Children that the program forks.
+//!
+//! The C library calls these around every `fork`, also its own. Nothing changes while the kernel copies the process; the child
+//! then has the far memory that its parent had, as far as that can be ([`yonder_paging::Forking`]), and ends with a message
+//! where it cannot. Between `vfork` and `exec` a child uses its parent's memory, and its faults are as its parent's.
+//!
+//! UNSAFETY: hooks that the C library calls.
+
+use std::cell::RefCell;
+use std::sync::MutexGuard;
+
+use yonder_heap::Heap;
+use yonder_paging::Forking;
+
+use crate::far::{Far, far};
+use crate::{complain, maps};
+
+/// What is held while the process forks.
+struct Held {
+    far: &'static Far,
+    forking: Forking<'static>,
+    _heap: MutexGuard<'static, Heap>,
+    _maps: maps::Held,
+}
+
+thread_local! {
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+/// From now on forks are right.
+pub(crate) fn watch() {
+    // SAFETY: the hooks have the type that is asked for, and this library is never unloaded. Without the hooks, a child that
+    // touches far memory ends by SIGSEGV, because that is not inherited.
+    let _ = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+}
+
+unsafe extern "C" fn before() {
+    let Some(far) = far() else { return };
+    let (maps, heap) = (maps::hold(), far.heap.lock());
+    let forking = far.region.far().about_to_fork(&[&far.region]);
+    HELD.with_borrow_mut(|held| *held = Some(Held { far, forking, _heap: heap, _maps: maps }));
+}
+
+unsafe extern "C" fn in_parent() {
+    if let Some(held) = HELD.take() {
+        held.forking.in_parent(&[&held.far.region]);
+    }
+}
+
+unsafe extern "C" fn in_child() {
+    let Some(held) = HELD.take() else { return };
+    held.far.is_child();
+    if let Err(error) = held.forking.in_child(&[&held.far.region]) {
+        complain(&format!("a forked process has no far memory: {error}"));
+        // SAFETY: ends the child without running what belongs to the parent.
+        unsafe { libc::_exit(1) }
+    }
+}

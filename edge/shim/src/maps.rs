@@ -1,0 +1,424 @@
+//! `mmap` and its kin: large anonymous mappings are far memory.
+//!
+//! A mapping is a run of the far heap, one entry of [`Maps`] each; unmapping a part of one splits it. What is protected against
+//! reading is kept from being swept, since the reclaimer reads what it takes.
+//!
+//! UNSAFETY: the C library's contracts for these functions.
+
+use std::arch::naked_asm;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_long, c_void};
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libc::{off_t, size_t};
+use yonder_heap::{Freed, Resized};
+use yonder_intercept::Call;
+use yonder_run::WINDOW;
+use yonder_units::PAGE_BYTES;
+
+use crate::far::{Far, far, far_for, is_far};
+use crate::libc_own::{as_c, own, set_errno};
+use crate::{callers, calls};
+
+/// Smallest mapping that is far.
+const FAR_BYTES_MIN: usize = 256 << 10;
+
+static MAPS: Mutex<Maps> = Mutex::new(Maps { runs: BTreeMap::new(), protected: BTreeMap::new() });
+
+/// The far mappings of this process, by their addresses.
+struct Maps {
+    /// Bytes of each, whole pages.
+    runs: BTreeMap<usize, usize>,
+    /// Ranges that are not as they were made, with the hold on those that cannot be read.
+    protected: BTreeMap<usize, Protected>,
+}
+
+struct Protected {
+    end: usize,
+    _hold: Option<yonder_paging::Hold<'static>>,
+}
+
+/// Keeps mappings from changing.
+pub(crate) struct Held {
+    _maps: MutexGuard<'static, Maps>,
+}
+
+/// Keeps mappings from changing until this is dropped.
+pub(crate) fn hold() -> Held {
+    Held { _maps: maps() }
+}
+
+fn maps() -> MutexGuard<'static, Maps> {
+    MAPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn whole_pages(bytes: usize) -> Option<usize> {
+    bytes.checked_next_multiple_of(PAGE_BYTES).filter(|bytes| *bytes > 0)
+}
+
+/// Whose call about a range of addresses it is.
+enum About {
+    /// The program's, about far memory.
+    Far(&'static Far),
+    /// The paging runtime's, about what is behind far memory: the filter must not send it back.
+    Behind,
+    /// Somebody's, about other memory.
+    Other,
+}
+
+fn about(address: usize, caller: usize) -> About {
+    match far().filter(|_| is_far(address)) {
+        None => About::Other,
+        Some(_) if callers::is_own(caller) => About::Behind,
+        Some(far) => About::Far(far),
+    }
+}
+
+/// Makes a call of the paging runtime.
+fn behind(number: c_long, arguments: [u64; 3]) -> c_int {
+    let [a, b, c] = arguments;
+    as_c(calls::make(&Call { number, arguments: [a, b, c, 0, 0, 0] })) as c_int
+}
+
+fn failed(errno: c_int) -> *mut c_void {
+    set_errno(errno);
+    libc::MAP_FAILED
+}
+
+/// `mmap`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mmap(
+    hint: *mut c_void,
+    bytes: size_t,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    naked_asm!("push qword ptr [rsp]", "call {}", "pop rcx", "ret", sym mmap_for)
+}
+
+/// `mmap64`, which is the same.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mmap64(
+    hint: *mut c_void,
+    bytes: size_t,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    naked_asm!("push qword ptr [rsp]", "call {}", "pop rcx", "ret", sym mmap_for)
+}
+
+/// The seventh argument, who has called, is on the stack.
+unsafe extern "C" fn mmap_for(
+    hint: *mut c_void,
+    bytes: size_t,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+    caller: usize,
+) -> *mut c_void {
+    /// A mapping with any of these is for somebody who needs it where and as it is.
+    const NOT_FAR: c_int = libc::MAP_FIXED
+        | libc::MAP_FIXED_NOREPLACE
+        | libc::MAP_GROWSDOWN
+        | libc::MAP_HUGETLB
+        | libc::MAP_LOCKED
+        | libc::MAP_STACK
+        | libc::MAP_32BIT;
+    if is_far(hint as usize) && flags & libc::MAP_FIXED != 0 && !callers::is_local(caller) {
+        return replace(hint as usize, bytes, prot, flags);
+    }
+    let is_plain = flags & (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) == libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
+        && flags & NOT_FAR == 0
+        && prot == libc::PROT_READ | libc::PROT_WRITE;
+    if is_plain
+        && bytes >= FAR_BYTES_MIN
+        && !callers::is_local(caller)
+        && let Some(far) = far_for(bytes)
+    {
+        return far.map(bytes).map_or_else(|| failed(libc::ENOMEM), std::ptr::with_exposed_provenance_mut);
+    }
+    let own = own!(mmap: fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void);
+    // SAFETY: the caller's.
+    unsafe { own(hint, bytes, prot, flags, fd, offset) }
+}
+
+/// A new mapping in the place of far memory: as good as new if it is plain, refused if it is not.
+fn replace(address: usize, bytes: usize, prot: c_int, flags: c_int) -> *mut c_void {
+    let wanted = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let (Some(far), Some(bytes)) = (far(), whole_pages(bytes)) else { return failed(libc::EINVAL) };
+    if flags & wanted != wanted || far.offset(address + bytes - 1).is_none() || !address.is_multiple_of(PAGE_BYTES) {
+        return failed(libc::ENOMEM);
+    }
+    far.unprotect(address..address + bytes);
+    far.clear(address, bytes as u64);
+    if protect(far, address, bytes, prot) == 0 {
+        std::ptr::with_exposed_provenance_mut(address)
+    } else {
+        libc::MAP_FAILED
+    }
+}
+
+/// `munmap`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn munmap(start: *mut c_void, bytes: size_t) -> c_int {
+    naked_asm!("mov rdx, [rsp]", "jmp {}", sym munmap_for)
+}
+
+unsafe extern "C" fn munmap_for(start: *mut c_void, bytes: size_t, caller: usize) -> c_int {
+    match about(start as usize, caller) {
+        About::Far(far) => unmap(far, start as usize, bytes),
+        About::Behind => behind(libc::SYS_munmap, [start as u64, bytes as u64, 0]),
+        About::Other => {
+            let own = own!(munmap: fn(*mut c_void, size_t) -> c_int);
+            // SAFETY: the caller's.
+            unsafe { own(start, bytes) }
+        }
+    }
+}
+
+fn unmap(far: &Far, address: usize, bytes: usize) -> c_int {
+    let Some(bytes) = whole_pages(bytes).filter(|_| address.is_multiple_of(PAGE_BYTES)) else {
+        set_errno(libc::EINVAL);
+        return -1;
+    };
+    far.unmap(address..address + bytes);
+    0
+}
+
+/// `mremap`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mremap(
+    old: *mut c_void,
+    old_bytes: size_t,
+    new_bytes: size_t,
+    flags: c_int,
+    wanted: *mut c_void,
+) -> *mut c_void {
+    naked_asm!("mov r9, [rsp]", "jmp {}", sym mremap_for)
+}
+
+unsafe extern "C" fn mremap_for(
+    old: *mut c_void,
+    old_bytes: size_t,
+    new_bytes: size_t,
+    flags: c_int,
+    wanted: *mut c_void,
+    caller: usize,
+) -> *mut c_void {
+    let About::Far(far) = about(old as usize, caller) else {
+        let own = own!(mremap: fn(*mut c_void, size_t, size_t, c_int, *mut c_void) -> *mut c_void);
+        // SAFETY: the caller's.
+        return unsafe { own(old, old_bytes, new_bytes, flags, wanted) };
+    };
+    let (Some(old_bytes), Some(new_bytes)) = (whole_pages(old_bytes), whole_pages(new_bytes)) else {
+        return failed(libc::EINVAL);
+    };
+    if flags & !libc::MREMAP_MAYMOVE != 0 || !(old as usize).is_multiple_of(PAGE_BYTES) {
+        return failed(libc::EINVAL);
+    }
+    let may_move = flags & libc::MREMAP_MAYMOVE != 0;
+    match far.remap(old as usize, old_bytes, new_bytes) {
+        Some(()) => old,
+        None if !may_move => failed(libc::ENOMEM),
+        None => {
+            let Some(new) = far.map(new_bytes) else { return failed(libc::ENOMEM) };
+            let new = std::ptr::with_exposed_provenance_mut::<c_void>(new);
+            // SAFETY: both ranges are mapped, and the new one is nobody else's.
+            unsafe { std::ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast(), old_bytes.min(new_bytes)) };
+            far.unmap(old as usize..old as usize + old_bytes);
+            new
+        }
+    }
+}
+
+/// `mprotect`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mprotect(start: *mut c_void, bytes: size_t, prot: c_int) -> c_int {
+    naked_asm!("mov rcx, [rsp]", "jmp {}", sym mprotect_for)
+}
+
+unsafe extern "C" fn mprotect_for(start: *mut c_void, bytes: size_t, prot: c_int, caller: usize) -> c_int {
+    match about(start as usize, caller) {
+        About::Far(far) => protect(far, start as usize, bytes, prot),
+        About::Behind => behind(libc::SYS_mprotect, [start as u64, bytes as u64, prot as u64]),
+        About::Other => {
+            let own = own!(mprotect: fn(*mut c_void, size_t, c_int) -> c_int);
+            // SAFETY: the caller's.
+            unsafe { own(start, bytes, prot) }
+        }
+    }
+}
+
+/// `madvise`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn madvise(start: *mut c_void, bytes: size_t, advice: c_int) -> c_int {
+    naked_asm!("mov rcx, [rsp]", "jmp {}", sym madvise_for)
+}
+
+unsafe extern "C" fn madvise_for(start: *mut c_void, bytes: size_t, advice: c_int, caller: usize) -> c_int {
+    match about(start as usize, caller) {
+        About::Far(far) => as_c(advise(far, start as usize, bytes, advice)) as c_int,
+        About::Behind => behind(libc::SYS_madvise, [start as u64, bytes as u64, advice as u64]),
+        About::Other => {
+            let own = own!(madvise: fn(*mut c_void, size_t, c_int) -> c_int);
+            // SAFETY: the caller's.
+            unsafe { own(start, bytes, advice) }
+        }
+    }
+}
+
+fn advise(far: &'static Far, address: usize, bytes: usize, advice: c_int) -> i64 {
+    let Some(bytes) = whole_pages(bytes) else { return 0 };
+    let is_inside = address.is_multiple_of(PAGE_BYTES) && far.offset(address + bytes - 1).is_some();
+    match advice {
+        _ if !is_inside => -i64::from(libc::EINVAL),
+        libc::MADV_DONTNEED => {
+            far.clear(address, bytes as u64);
+            0
+        }
+        // These would take the memory away from where it is paged.
+        libc::MADV_REMOVE | libc::MADV_HWPOISON | libc::MADV_DOFORK => -i64::from(libc::EINVAL),
+        _ => 0,
+    }
+}
+
+/// Changes the protection of far memory.
+fn protect(far: &'static Far, address: usize, bytes: usize, prot: c_int) -> c_int {
+    let (Some(bytes), Some(offset)) = (whole_pages(bytes), far.offset(address)) else { return 0 };
+    let is_plain = prot & (libc::PROT_READ | libc::PROT_WRITE) == libc::PROT_READ | libc::PROT_WRITE;
+    let mut maps = maps();
+    maps.forget_protection(address..address + bytes, |_| ());
+    if !is_plain {
+        // Before it cannot be read any more, nobody may be reading it.
+        let hold = (prot & libc::PROT_READ == 0).then(|| far.region.hold_as_is(offset, bytes));
+        maps.protected.insert(address, Protected { end: address + bytes, _hold: hold });
+    }
+    behind(libc::SYS_mprotect, [address as u64, bytes as u64, prot as u64])
+}
+
+/// What a system call that changes far mappings without the C library comes to.
+pub(crate) fn answer(call: &Call) -> i64 {
+    let [start, bytes, third, ..] = call.arguments;
+    let Some(far) = far() else { return -i64::from(libc::EFAULT) };
+    let result = match call.number {
+        libc::SYS_munmap => unmap(far, start as usize, bytes as usize),
+        libc::SYS_mprotect => protect(far, start as usize, bytes as usize, third as c_int),
+        libc::SYS_madvise => return advise(far, start as usize, bytes as usize, third as c_int),
+        libc::SYS_mincore | libc::SYS_msync | libc::SYS_munlock => return calls::make(call),
+        _ => return -i64::from(libc::ENOMEM),
+    };
+    if result == 0 { 0 } else { -i64::from(libc::ENOMEM) }
+}
+
+impl Far {
+    /// A new mapping of zeros.
+    fn map(&self, bytes: usize) -> Option<usize> {
+        let bytes = whole_pages(bytes)?;
+        let new = self.alloc(bytes, PAGE_BYTES);
+        if new == 0 {
+            return None;
+        }
+        self.clear(new, bytes as u64);
+        maps().runs.insert(new, bytes);
+        Some(new)
+    }
+
+    /// Gives back what is mapped of a range.
+    fn unmap(&self, range: Range<usize>) {
+        let gone = {
+            let mut maps = maps();
+            maps.split_at(self, range.start);
+            maps.split_at(self, range.end);
+            let gone: Vec<usize> = maps.runs.range(range.clone()).map(|(start, _)| *start).collect();
+            gone.iter().for_each(|start| _ = maps.runs.remove(start));
+            gone
+        };
+        self.unprotect(range);
+        for start in gone {
+            let freed = self.heap.lock().free((start - WINDOW.start) as u64);
+            match freed {
+                Ok(Freed::Run(retired)) => self.retire(retired),
+                Ok(Freed::Object(_)) => unreachable!("a mapping is a run"),
+                Err(error) => crate::malloc::die_of(error),
+            }
+        }
+    }
+
+    /// Makes a mapping `new` bytes long where it is; `None` if it has to move.
+    fn remap(&self, start: usize, old: usize, new: usize) -> Option<()> {
+        let mut maps = maps();
+        maps.split_at(self, start);
+        maps.split_at(self, start + old);
+        if maps.runs.get(&start) != Some(&old) {
+            return None;
+        }
+        let resized = self.heap.lock().resize_in_place((start - WINDOW.start) as u64, new as u64);
+        match resized.unwrap_or_else(|error| crate::malloc::die_of(error)) {
+            Resized::Refused => return None,
+            Resized::Shrunk(retired) => self.retire(retired),
+            Resized::Done if new > old => self.clear(start + old, (new - old) as u64),
+            Resized::Done => {}
+        }
+        maps.runs.insert(start, new);
+        Some(())
+    }
+
+    /// Makes a range readable and writable again, as all memory is that is given out.
+    fn unprotect(&self, range: Range<usize>) {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        maps().forget_protection(range, |part| {
+            _ = behind(libc::SYS_mprotect, [part.start as u64, part.len() as u64, prot as u64]);
+        });
+    }
+}
+
+impl Maps {
+    /// Makes `address` a border between two mappings, if it lies within one.
+    fn split_at(&mut self, far: &Far, address: usize) {
+        let Some((start, bytes)) = self.runs.range(..address).next_back().map(|(start, bytes)| (*start, *bytes)) else {
+            return;
+        };
+        if start + bytes <= address {
+            return;
+        }
+        let head = address - start;
+        let split = far.heap.lock().split((start - WINDOW.start) as u64, head as u64);
+        split.unwrap_or_else(|error| crate::malloc::die_of(error));
+        self.runs.insert(start, head);
+        self.runs.insert(address, bytes - head);
+    }
+
+    /// Forgets that parts of `range` are protected, and tells which.
+    fn forget_protection(&mut self, range: Range<usize>, mut each: impl FnMut(Range<usize>)) {
+        let before = self.protected.range(..range.end).filter(|(_, entry)| entry.end > range.start);
+        let overlapping: Vec<usize> = before.map(|(start, _)| *start).collect();
+        for start in overlapping {
+            let entry = self.protected.remove(&start).expect("just found");
+            each(start.max(range.start)..entry.end.min(range.end));
+            // What is left of it stays as it is, and held if it was: a block more than needed at most.
+            let was_held = entry._hold.is_some();
+            for rest in [start..range.start.min(entry.end), range.end.max(start)..entry.end] {
+                if !rest.is_empty() {
+                    let hold = was_held.then(|| {
+                        let far = far().expect("far memory is protected");
+                        let offset = far.offset(rest.start).expect("protected memory is far");
+                        far.region.hold_as_is(offset, rest.len())
+                    });
+                    self.protected.insert(rest.start, Protected { end: rest.end, _hold: hold });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Children of a process that pages: the far memory of a forked child is what its parent's was at the fork.
+//!
+//! The kernel copies what is mapped, and frames and page tables with it, when they are next written. What it does not copy is
+//! the userfaultfd: a missing page of the child would read as zeros. So whoever forks first stops all changes
+//! ([`FarMemory::about_to_fork`]), and the child makes a userfaultfd of its own before it goes on
+//! ([`Forking::in_child`]). A page that the child misses comes from where the page table it has inherited says: a frame, or
+//! far memory that was in the parent's process and was copied too. From a node that both share it cannot come, because the
+//! parent may have written something newer there: that is a paging error.
+//!
+//! A child has no reclaimer, so what it touches stays. Its faults are served one at a time.
+//!
+//! Invariant: a child never uses its parent's userfaultfd, which would change the parent's memory, nor its queue pairs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use yonder_mapping::Inherited;
+use yonder_pagetable::{Event, Source as LocalSource, State};
+use yonder_uffd::{CopyOutcome, Uffd};
+use yonder_units::{PAGE_BYTES, PageIndex};
+
+use crate::error::{FarError, PagingCause};
+use crate::far_memory::FarMemory;
+use crate::pager::{Pager, Source};
+use crate::port::PortInner;
+use crate::reclaimer::Reclaimer;
+use crate::region::{Region, RegionCore};
+
+/// What a process has instead of its parent's userfaultfd, once it is a forked child.
+#[derive(Default)]
+pub(crate) struct Child {
+    is_one: AtomicBool,
+    /// Its own, and locked for the length of a fault.
+    uffd: Mutex<Option<Uffd>>,
+}
+
+impl Child {
+    #[inline]
+    pub(crate) fn is_one(&self) -> bool {
+        self.is_one.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Uffd>> {
+        self.uffd.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nothing of a far memory changes while this is there.
+pub struct Forking<'a> {
+    far: &'a FarMemory,
+    _ports: Vec<MutexGuard<'a, PortInner>>,
+    _reclaimer: MutexGuard<'a, Reclaimer>,
+    child: MutexGuard<'a, Option<Uffd>>,
+}
+
+impl FarMemory {
+    /// Stops all changes until the process has forked: to be asked for right before `fork`, by the thread that forks, and to be
+    /// dropped right after it in the parent.
+    #[must_use]
+    pub fn about_to_fork(&self, regions: &[&Region]) -> Forking<'_> {
+        let pager = self.pager();
+        let child = pager.child.lock();
+        // Whoever has a port may wait for the reclaimer, which waits for no port.
+        let ports = pager.ports().map(crate::port::Port::lock).collect();
+        let reclaimer = pager.lock_reclaimer();
+        for region in regions {
+            region.core.mapping.inherit(Inherited::Copied);
+        }
+        Forking { far: self, _ports: ports, _reclaimer: reclaimer, child }
+    }
+}
+
+impl Forking<'_> {
+    /// Goes on in the parent.
+    pub fn in_parent(self, regions: &[&Region]) {
+        for region in regions {
+            region.core.mapping.inherit(Inherited::Missing);
+        }
+    }
+
+    /// Makes the regions the child's own. After an error they must not be touched.
+    pub fn in_child(mut self, regions: &[&Region]) -> Result<(), FarError> {
+        let pager = self.far.pager();
+        let uffd = Uffd::open()?;
+        for region in regions {
+            region.core.mapping.inherit(Inherited::Missing);
+            uffd.register(&region.core.mapping)?;
+        }
+        // The child of a child closes its parent's, which goes on there.
+        *self.child = Some(uffd);
+        pager.child.is_one.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// As [`crate::fault::bring`], in a forked child.
+#[cold]
+pub(crate) fn bring(region: &Arc<RegionCore>, page: PageIndex) -> Result<(), PagingCause> {
+    let pager = &*region.pager;
+    let uffd = pager.child.lock();
+    let seen = region.table.load(page);
+    let source = match seen.state() {
+        State::Resident => return Ok(()),
+        State::Poisoned(_) => return Err(PagingCause::Poisoned),
+        State::Untouched | State::Installing(LocalSource::Zeros) => None,
+        State::Standby(frame) | State::Installing(LocalSource::Frame(frame)) => Some(Source::Frame(frame)),
+        State::Remote | State::Fetching { .. } if pager.fabric.is_inherited() => {
+            Some(Source::Far(region.remote_address(page)))
+        }
+        State::Remote | State::Fetching { .. } => return Err(PagingCause::Forked),
+        // The reclaimer does not sweep while a process forks, and a child has none.
+        State::Evicting => return Err(PagingCause::Stuck),
+    };
+    match seen.state() {
+        State::Untouched | State::Standby(_) => _ = region.table.advance_owned(page, Event::Install),
+        State::Remote => _ = region.table.advance_owned(page, Event::Fetch { port: 0, slot: 0 }),
+        _ => {}
+    }
+    let uffd = uffd.as_ref().expect("a child has a userfaultfd before it has faults");
+    map(pager, uffd, region, page, source)?;
+    region.table.advance_owned(page, Event::Installed);
+    Ok(())
+}
+
+fn map(
+    pager: &Pager,
+    uffd: &Uffd,
+    region: &RegionCore,
+    page: PageIndex,
+    source: Option<Source>,
+) -> Result<(), PagingCause> {
+    loop {
+        let outcome = match source {
+            None => uffd.zero_page(&region.mapping, page.offset()),
+            Some(source) => {
+                let (mapping, offset) = pager.resolve(source);
+                uffd.copy_page(&region.mapping, page.offset(), mapping, offset)
+            }
+        };
+        match outcome {
+            Ok(CopyOutcome::Installed | CopyOutcome::Exists) => return Ok(()),
+            Ok(CopyOutcome::Again) => std::hint::spin_loop(),
+            Ok(CopyOutcome::NoMemory) | Err(_) => return Err(PagingCause::LocalMemoryFull),
+        }
+    }
+}
+
+/// As [`Pager::release`], in a forked child: the parent's copy and the node's stay.
+#[cold]
+pub(crate) fn release(pager: &Pager, region: &RegionCore, offset: u64, bytes: u64) -> Result<(), FarError> {
+    let _no_faults = pager.child.lock();
+    region.mapping.discard(offset, bytes as usize)?;
+    for page in 0..(bytes / PAGE_BYTES as u64) as u32 {
+        let page = PageIndex(PageIndex::containing(offset).0 + page);
+        if region.table.load(page).write_in_flight() {
+            region.table.advance_owned(page, Event::WriteEnded);
+        }
+        match region.table.load(page).state() {
+            State::Untouched => continue,
+            State::Resident => _ = region.table.advance_owned(page, Event::Evict),
+            State::Fetching { .. } => _ = region.table.advance_owned(page, Event::FetchFailed),
+            State::Installing(_) => _ = region.table.advance_owned(page, Event::InstallFailed),
+            State::Remote | State::Standby(_) | State::Poisoned(_) | State::Evicting => {}
+        }
+        if region.table.load(page).state() != State::Untouched {
+            region.table.advance_owned(page, Event::Free);
+        }
+    }
+    Ok(())
+}

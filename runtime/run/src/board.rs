@@ -1,0 +1,198 @@
+//! [`Board`]: where the processes of a run keep their figures, in a file that all of them map.
+//!
+//! So they are known also of a process that is killed. Each process that uses far memory takes a place, which only it writes;
+//! `yonder run` reads them all. A figure is one word, and each is right by itself.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use yonder_mapping::Mapping;
+
+/// Processes of one run whose figures are kept.
+pub const PLACES_MAX: u64 = 1023;
+/// Bytes of a place. The first one has the number of places taken instead.
+const PLACE_BYTES: u64 = 128;
+const FIGURES: usize = 11;
+const _: () = assert!(FIGURES * 8 <= PLACE_BYTES as usize);
+
+/// What one process, or all of a run, have done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Figures {
+    /// Processes that these are the figures of.
+    pub processes: u64,
+    /// Faults that needed a fetch.
+    pub major_faults: u64,
+    /// Faults that needed none.
+    pub minor_faults: u64,
+    /// Bytes read from the node.
+    pub fetched_bytes: u64,
+    /// Bytes that the node has acknowledged.
+    pub written_bytes: u64,
+    /// Most local memory that far pages took at a time; of several processes, of the one that took most.
+    pub peak_local_bytes: u64,
+    /// Time that threads have waited in major faults, in nanoseconds.
+    pub waited_ns: u64,
+    /// System calls on far memory that had to be sent back by the kernel first.
+    pub trapped_calls: u64,
+    /// System calls on far memory.
+    pub far_calls: u64,
+    /// Bytes that were not transferred because nothing lived in them.
+    pub saved_bytes: u64,
+    /// Most bytes of far memory in use at a time; of several processes, of the one that used most.
+    pub peak_far_bytes: u64,
+}
+
+impl Figures {
+    fn words(&self) -> [u64; FIGURES] {
+        [
+            self.processes,
+            self.major_faults,
+            self.minor_faults,
+            self.fetched_bytes,
+            self.written_bytes,
+            self.peak_local_bytes,
+            self.waited_ns,
+            self.trapped_calls,
+            self.far_calls,
+            self.saved_bytes,
+            self.peak_far_bytes,
+        ]
+    }
+
+    fn from_words(words: [u64; FIGURES]) -> Self {
+        let [
+            processes,
+            major_faults,
+            minor_faults,
+            fetched_bytes,
+            written_bytes,
+            peak_local_bytes,
+            waited_ns,
+            trapped_calls,
+            far_calls,
+            saved_bytes,
+            peak_far_bytes,
+        ] = words;
+        Self {
+            processes,
+            major_faults,
+            minor_faults,
+            fetched_bytes,
+            written_bytes,
+            peak_local_bytes,
+            waited_ns,
+            trapped_calls,
+            far_calls,
+            saved_bytes,
+            peak_far_bytes,
+        }
+    }
+
+    /// The figures of both.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let (mine, theirs) = (self.words(), other.words());
+        let mut sum = Self::from_words(std::array::from_fn(|index| mine[index] + theirs[index]));
+        sum.peak_local_bytes = self.peak_local_bytes.max(other.peak_local_bytes);
+        sum.peak_far_bytes = self.peak_far_bytes.max(other.peak_far_bytes);
+        sum
+    }
+}
+
+/// The file of a run.
+pub struct Board {
+    file: Mapping,
+}
+
+impl Board {
+    /// Makes the file, for [`PLACES_MAX`] processes.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        file.set_len((PLACES_MAX + 1) * PLACE_BYTES)?;
+        Self::map(&file)
+    }
+
+    /// Opens the file that `yonder run` has made.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::map(&File::options().read(true).write(true).open(path)?)
+    }
+
+    fn map(file: &File) -> io::Result<Self> {
+        let mapping = Mapping::shared(file.as_fd(), ((PLACES_MAX + 1) * PLACE_BYTES) as usize);
+        Ok(Self { file: mapping.map_err(|error| io::Error::other(error.to_string()))? })
+    }
+
+    /// The figures of all processes.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let taken = self.word(0).min(PLACES_MAX);
+        let of_place =
+            |place| Figures::from_words(std::array::from_fn(|index| self.word(place * PLACE_BYTES + index as u64 * 8)));
+        (1..=taken).map(of_place).fold(Figures::default(), |sum, figures| sum.and(&figures))
+    }
+
+    /// A place for this process; `None` if all are taken, and then its figures are missing.
+    #[must_use]
+    pub fn take_place(self) -> Option<Place> {
+        let number = self.file.update_u64(0, |taken| taken + 1) + 1;
+        (number <= PLACES_MAX).then_some(Place { board: self, number })
+    }
+
+    fn word(&self, offset: u64) -> u64 {
+        let mut word = [0; 8];
+        self.file.read(offset, &mut word);
+        u64::from_ne_bytes(word)
+    }
+}
+
+/// Where one process keeps its figures.
+pub struct Place {
+    board: Board,
+    number: u64,
+}
+
+impl Place {
+    /// Writes the figures of now.
+    pub fn publish(&self, figures: &Figures) {
+        for (index, word) in figures.words().iter().enumerate() {
+            self.board.file.write(self.number * PLACE_BYTES + index as u64 * 8, &word.to_ne_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_add_up_and_peaks_are_the_highest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("board");
+        let board = Board::create(&path).unwrap();
+        assert!(Board::create(&path).is_err(), "a board of somebody else was taken");
+        let places = [1, 2].map(|_| Board::open(&path).unwrap().take_place().unwrap());
+        for (place, faults) in places.iter().zip([3, 4]) {
+            place.publish(&Figures {
+                processes: 1,
+                major_faults: faults,
+                peak_local_bytes: faults,
+                ..Figures::default()
+            });
+        }
+        let figures = board.figures();
+        assert_eq!((figures.processes, figures.major_faults, figures.peak_local_bytes), (2, 7, 4));
+    }
+
+    #[test]
+    fn who_comes_too_late_has_no_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("board");
+        let board = Board::create(&path).unwrap();
+        board.file.update_u64(0, |_| PLACES_MAX - 1);
+        assert!(Board::open(&path).unwrap().take_place().is_some());
+        assert!(Board::open(&path).unwrap().take_place().is_none());
+        assert_eq!(board.figures(), Figures::default());
+    }
+}
