@@ -73,8 +73,9 @@ mod tests {
             let is_set = |bit: u32| words[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
             let (a, b) = (ends.0.index(bits + 1) as u32, ends.1.index(bits + 1) as u32);
             let range = a.min(b)..a.max(b);
-            prop_assert_eq!(next_one(&words, range.clone()), range.clone().find(|bit| is_set(*bit)).unwrap_or(range.end));
-            prop_assert_eq!(next_zero(&words, range.clone()), range.clone().find(|bit| !is_set(*bit)).unwrap_or(range.end));
+            let first = |wanted| range.clone().find(|bit| is_set(*bit) == wanted).unwrap_or(range.end);
+            prop_assert_eq!(next_one(&words, range.clone()), first(true));
+            prop_assert_eq!(next_zero(&words, range.clone()), first(false));
             let mut masked = vec![0u64; words.len()];
             if !range.is_empty() {
                 let Words { partial, whole } = words_of(range.clone());

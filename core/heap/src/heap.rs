@@ -176,7 +176,8 @@ impl Heap {
         }
     }
 
-    /// Makes two runs of the one at `offset`: `bytes` of it, whole pages and not all, and the rest, which begins behind them.
+    /// Makes two runs of the one at `offset`: `bytes` of it, whole pages and not all, and the rest, which begins behind
+    /// them.
     ///
     /// # Panics
     /// If `bytes` is not so.

@@ -36,8 +36,9 @@
 //! - Nothing is allocated after [`Heap::new`], so a heap can stand behind `malloc`; [`Magazine::new`] is the exception.
 //! - A table's memory is backed by the kernel where it is used: a heap of any size is made at once.
 //! - What is handed out was said to be live before.
-//! - Freeing what is not live is an error and changes nothing. One case is seen late: an object that is freed a second time
-//!   while it lies in a magazine. [`Magazine::contains`] finds it in the thread's own; in another's, the flush does.
+//! - Freeing what is not live is an error and changes nothing. One case is seen late: an object that is freed a second
+//!   time while it lies in a magazine. [`Magazine::contains`] finds it in the thread's own; in another's, the flush
+//!   does.
 
 #![forbid(unsafe_code)]
 

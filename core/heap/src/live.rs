@@ -160,7 +160,9 @@ mod tests {
         #[test]
         fn what_is_live_is_kept_and_little_else(
             class in 0..crate::CLASSES as u8,
-            words in prop::array::uniform4(prop_oneof![3 => Just(0), 1 => Just(!0), 2 => any::<u64>(), 2 => (0u32..64).prop_map(|bit| 1 << bit)]),
+            words in prop::array::uniform4(
+                prop_oneof![3 => Just(0), 1 => Just(!0), 2 => any::<u64>(), 2 => (0u32..64).prop_map(|bit| 1 << bit)]
+            ),
         ) {
             let class = Class::at(class);
             let expected = kept(class, &words);
@@ -178,7 +180,8 @@ mod tests {
                     prop_assert_eq!(covered.iter().filter(|covered| **covered).count(), bytes, "{:?}", segments);
                     let is_live = |slot: usize| words[slot / 64] >> (slot % 64) & 1 == 1;
                     for slot in (0..class.slots()).filter(|slot| is_live(*slot)) {
-                        prop_assert!(!covered[slot * class.bytes()..][..class.bytes()].contains(&false), "slot {}", slot);
+                        let bytes = &covered[slot * class.bytes()..][..class.bytes()];
+                        prop_assert!(!bytes.contains(&false), "slot {}", slot);
                     }
                 }
             }

@@ -145,9 +145,12 @@ mod tests {
         assert_eq!(magazine.free(class, 99), Err(Full));
         assert!(magazine.contains(class, 0) && !magazine.contains(class, 99));
         let mut left = Vec::new();
-        let refuse = |offset| if offset == 1 { Err(NotAllocated { offset }) } else { Ok(left.push(offset)) };
+        let refuse = |offset| {
+            left.push(offset);
+            if offset == 1 { Err(NotAllocated { offset }) } else { Ok(()) }
+        };
         assert_eq!(magazine.drain(class, 3, refuse), Err(NotAllocated { offset: 1 }));
-        assert_eq!((left, magazine.objects(class)), (vec![0, 2], MAGAZINE_OBJECTS_MIN - 3));
+        assert_eq!((left, magazine.objects(class)), (vec![0, 1, 2], MAGAZINE_OBJECTS_MIN - 3));
         assert!(!magazine.contains(class, 0));
         assert_eq!(magazine.alloc(class), Some(7));
         magazine.reverse(class, 2);

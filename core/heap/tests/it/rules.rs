@@ -35,6 +35,26 @@ fn what_is_freed_twice_is_refused() {
 }
 
 #[test]
+fn a_run_is_split_into_runs_that_live_on_their_own() {
+    let mut heap = Heap::new(64 * PAGE);
+    let run = heap.alloc(5 * PAGE + 100, 1).unwrap();
+    let live = |heap: &Heap, page: u64| heap.map().live(PageIndex::containing(run + page * PAGE));
+    let before: Vec<Live> = (0..6).map(|page| live(&heap, page)).collect();
+    heap.split(run, 2 * PAGE).unwrap();
+    heap.split(run + 2 * PAGE, 3 * PAGE).unwrap();
+    assert_eq!((0..6).map(|page| live(&heap, page)).collect::<Vec<_>>(), before, "what is live has changed");
+    let sizes = [0, 2, 5].map(|page| heap.size_of(run + page * PAGE).unwrap());
+    assert_eq!(sizes, [2 * PAGE, 3 * PAGE, 112]);
+    assert!(heap.split(run + PAGE, PAGE).is_err(), "a run was split that does not begin there");
+    free_run(&mut heap, run + 2 * PAGE);
+    assert_eq!((live(&heap, 1), live(&heap, 2), live(&heap, 4)), (Live::Whole, Live::Nothing, Live::Nothing));
+    assert_ne!(live(&heap, 5), Live::Nothing);
+    free_run(&mut heap, run);
+    free_run(&mut heap, run + 5 * PAGE);
+    assert_eq!(heap.alloc(64 * PAGE, 1), Some(0), "pages were lost");
+}
+
+#[test]
 fn what_is_freed_twice_into_magazines_is_found_by_the_flush() {
     let mut heap = Heap::new(GIB);
     let (mut one, mut two) = (Magazine::new(), Magazine::new());
