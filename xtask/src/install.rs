@@ -1,5 +1,5 @@
-//! `cargo xtask install --prefix DIR`: the command, the C library, its header and its pkg-config file, where programs of
-//! this machine find them.
+//! `cargo xtask install --prefix DIR`: the command, the library that `yonder run` preloads, the C library, its header and its
+//! pkg-config file, where programs of this machine find them.
 //!
 //! [`Built`] is what cargo has made: of a release build, or what lies in a folder of cargo's that `--from` names, for who
 //! has built already. Each file is written beside its place and then renamed, so that a program that runs keeps what it
@@ -31,6 +31,7 @@ pub(crate) struct Wish {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Built {
     command: PathBuf,
+    preloaded: PathBuf,
     shared: PathBuf,
     archive: PathBuf,
 }
@@ -90,7 +91,7 @@ impl Built {
     /// Builds for release, and asks cargo where what it has made is.
     fn new(root: &Path) -> Result<Self, String> {
         let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let typed = "cargo build --release --package yonder-cli --package yonder-capi";
+        let typed = "cargo build --release --package yonder-cli --package yonder-shim --package yonder-capi";
         let output = Command::new(program)
             .args(typed.split(' ').skip(1))
             .arg("--message-format=json-render-diagnostics")
@@ -117,6 +118,7 @@ impl Built {
         };
         Ok(Self {
             command: made("yonder", "/yonder")?,
+            preloaded: made("yonder_run", ".so")?,
             shared: made("yonder_capi", ".so")?,
             archive: made("yonder_capi", ".a")?,
         })
@@ -129,7 +131,7 @@ impl Built {
             paths.find(|path| path.is_file()).ok_or_else(|| {
                 let name = names[1];
                 format!(
-                    "no {name} in '{}': type cargo build --release -p yonder-cli -p yonder-capi first",
+                    "no {name} in '{}': type cargo build --release -p yonder-cli -p yonder-shim -p yonder-capi first",
                     folder.display()
                 )
             })
@@ -137,6 +139,7 @@ impl Built {
         // Cargo links what it was asked for from `deps`, so what is there is never the older one.
         Ok(Self {
             command: find(["yonder", "yonder"])?,
+            preloaded: find(["deps/libyonder_run.so", "libyonder_run.so"])?,
             shared: find(["deps/libyonder_capi.so", "libyonder_capi.so"])?,
             archive: find(["deps/libyonder_capi.a", "libyonder_capi.a"])?,
         })
@@ -163,6 +166,7 @@ fn install(root: &Path, built: &Built, prefix: &Path, version: &str) -> Result<V
     let soname = format!("libyonder.so.{ABI_VERSION}");
     Ok(vec![
         place(&read(&built.command)?, prefix.join("bin/yonder"), Use::Run)?,
+        place(&read(&built.preloaded)?, prefix.join("lib/yonder/libyonder_run.so"), Use::Run)?,
         place(&read(&built.shared)?, prefix.join("lib").join(&real), Use::Run)?,
         link(&real, prefix.join("lib").join(&soname))?,
         link(&soname, prefix.join("lib/libyonder.so"))?,
@@ -244,8 +248,9 @@ mod tests {
         }
     }
 
-    const BUILT: [(&str, &str); 4] = [
+    const BUILT: [(&str, &str); 5] = [
         ("yonder", "command"),
+        ("deps/libyonder_run.so", "preloaded"),
         ("deps/libyonder_capi.so", "shared"),
         ("libyonder_capi.so", "older"),
         ("libyonder_capi.a", "archive"),
@@ -259,25 +264,26 @@ mod tests {
         let root = crate::repository_root();
         for _ in 0..2 {
             let installed = install(&root, &built, &to.0, "1.2.3").unwrap();
-            assert!(installed.len() == 7 && installed.iter().all(|path| path.starts_with(&to.0) && path.exists()));
+            assert!(installed.len() == 8 && installed.iter().all(|path| path.starts_with(&to.0) && path.exists()));
         }
         let read = |name: &str| fs::read_to_string(to.0.join(name)).unwrap();
         assert_eq!((read("bin/yonder"), read("lib/libyonder.a")), ("command".to_owned(), "archive".to_owned()));
         for name in ["libyonder.so", "libyonder.so.0", "libyonder.so.1.2.3"] {
             assert_eq!(read(&format!("lib/{name}")), "shared", "{name}");
         }
+        assert_eq!(read("lib/yonder/libyonder_run.so"), "preloaded");
         let described = read("lib/pkgconfig/yonder.pc");
         assert!(described.contains("\nVersion: 1.2.3\n") && !described.contains('@'), "{described}");
         assert!(described.starts_with(&format!("prefix={}\n", to.0.display())), "{described}");
         assert!(read("include/yonder.h").contains("yonder_process_create"));
         let mode = |name: &str| fs::metadata(to.0.join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("bin/yonder"), mode("lib/libyonder.a")), (0o755, 0o644));
-        assert_eq!(fs::read_dir(to.0.join("lib")).unwrap().count(), 5, "nothing is left beside");
+        assert_eq!(fs::read_dir(to.0.join("lib")).unwrap().count(), 6, "nothing is left beside");
     }
 
     #[test]
     fn what_was_not_built_is_said() {
-        let from = Scratch::new("empty").with(&BUILT[..1]);
+        let from = Scratch::new("empty").with(&BUILT[..2]);
         let message = Built::in_folder(&from.0).unwrap_err();
         assert!(message.starts_with("no libyonder_capi.so in ") && message.contains("type cargo build"), "{message}");
     }
@@ -286,10 +292,11 @@ mod tests {
     fn what_cargo_says_is_understood() {
         let messages = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder\"},\"filenames\":[\"/t/libyonder.rlib\"]}\n\
             {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder_capi\"},\"filenames\":[\"/t/libyonder_capi.so\",\"/t/libyonder_capi.a\"]}\n\
+            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder_run\"},\"filenames\":[\"/t/libyonder_run.so\"]}\n\
             {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder\"},\"filenames\":[\"/t/yonder\"]}\n\
             {\"reason\":\"build-finished\",\"success\":true}\n";
         let built = Built::from_messages(messages).unwrap();
-        assert_eq!(built.command, Path::new("/t/yonder"));
+        assert_eq!((built.command, built.preloaded), ("/t/yonder".into(), "/t/libyonder_run.so".into()));
         assert_eq!((built.shared, built.archive), ("/t/libyonder_capi.so".into(), "/t/libyonder_capi.a".into()));
         assert!(Built::from_messages("").is_err());
     }

@@ -13,8 +13,8 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use yonder_heap::Heap;
-use yonder_paging::{Access, Config, FarMemory, Region};
-use yonder_run::{Board, Figures, Place, Settings, WINDOW};
+use yonder_paging::{Access, Config, Delivery, FarMemory, Region};
+use yonder_run::{Board, Faults, Figures, Place, Settings, WINDOW};
 
 use crate::bounce::Bounces;
 use crate::heap::FarHeap;
@@ -116,7 +116,11 @@ fn start() -> Option<&'static Far> {
 impl Far {
     fn new(settings: &Settings) -> Result<Self, String> {
         signals::answer_system_calls().map_err(|error| format!("system calls cannot be filtered: {error}"))?;
-        let config = Config::with_local(settings.local_bytes);
+        let delivery = match settings.faults {
+            Faults::Inline => Delivery::Signal,
+            Faults::Monitor => Delivery::Messages,
+        };
+        let config = Config { prefetch: settings.prefetch, delivery, ..Config::with_local(settings.local_bytes) };
         let far = FarMemory::open(&settings.far, config).map_err(|error| error.to_string())?;
         let region = far.region_at(WINDOW.start, settings.memory_bytes).map_err(|error| error.to_string())?;
         let heap = FarHeap::new(Mutex::new(Heap::new(region.bytes())));

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use yonder_prefetch::Algorithm;
 use yonder_reclaim::{LIMIT_PAGES_MAX, LIMIT_PAGES_MIN, Policy, Shares};
+use yonder_uffd::Delivery;
 use yonder_units::{Nanos, PAGE_BYTES, format_bytes};
 
 /// What a worker does while a page is on its way.
@@ -49,6 +50,8 @@ pub struct Config {
     pub verify: Verify,
     /// What is fetched before it is touched.
     pub prefetch: Algorithm,
+    /// How faults reach the pager.
+    pub delivery: Delivery,
 }
 
 /// Whether fetched pages are compared with the hash of what was written.
@@ -100,6 +103,7 @@ impl Config {
             reclaimer_cpu: None,
             verify: Verify::Off,
             prefetch: Algorithm::default(),
+            delivery: Delivery::default(),
         }
     }
 

@@ -9,11 +9,13 @@ use std::time::Duration;
 use yonder_fabric::{Fabric, RemoteAddress};
 use yonder_mapping::Mapping;
 use yonder_trap::{REGISTRATIONS_MAX, RegisterError};
+use yonder_uffd::Delivery;
 use yonder_units::{Nanos, PAGE_BYTES, pages_for};
 
 use crate::config::Config;
 use crate::error::FarError;
 use crate::handover::InstallHelper;
+use crate::monitor::{MONITORS, monitor};
 use crate::pager::Pager;
 use crate::pin::pin_this_thread;
 use crate::reclaimer::Step;
@@ -30,7 +32,8 @@ pub struct FarMemory {
 /// The pager and its reclaimer thread.
 struct Running {
     pager: Arc<Pager>,
-    thread: Option<JoinHandle<()>>,
+    /// The reclaimer, and monitors if there are any.
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl FarMemory {
@@ -41,7 +44,16 @@ impl FarMemory {
         let thread = std::thread::Builder::new().name("yonder-reclaim".into()).spawn(move || reclaim(&for_thread));
         let thread = thread.map_err(FarError::Thread)?;
         let _ = pager.reclaimer_thread.set(thread.thread().clone());
-        Ok(Self { running: Arc::new(Running { pager, thread: Some(thread) }) })
+        // From here a refusal ends the threads that have been started.
+        let mut running = Running { pager, threads: vec![thread] };
+        if config.delivery == Delivery::Messages {
+            for _ in 0..MONITORS {
+                let pager = Arc::clone(&running.pager);
+                let monitor = std::thread::Builder::new().name("yonder-monitor".into()).spawn(move || monitor(&pager));
+                running.threads.push(monitor.map_err(FarError::Thread)?);
+            }
+        }
+        Ok(Self { running: Arc::new(running) })
     }
 
     /// Far memory on the fabric that `url` names, with its reclaimer thread started.
@@ -191,8 +203,8 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.pager.stopping.store(true, Ordering::Release);
         self.pager.wake_reclaimer();
-        if let Some(thread) = self.thread.take() {
-            // The last owner can be the reclaimer's own thread only if it held a clone, which it does not.
+        for thread in self.threads.drain(..) {
+            // The last owner could be one of these threads only if it held a clone, which none does.
             let _ = thread.join();
         }
     }

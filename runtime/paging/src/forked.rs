@@ -81,6 +81,7 @@ impl Forking<'_> {
     /// Makes the regions the child's own. After an error they must not be touched.
     pub fn in_child(mut self, regions: &[&Region]) -> Result<(), FarError> {
         let pager = self.far.pager();
+        // A child has no thread that could read messages.
         let uffd = Uffd::open()?;
         for region in regions {
             region.core.mapping.inherit(Inherited::Missing);

@@ -5,7 +5,7 @@
 //! `runtime/sched` binds a [`WorkerPort`], so that faults on its unithreads yield; any other thread waits inline.
 //!
 //! Files: `fault` is the fault path, `port` the fetches of one thread and their completions, `waiters` who waits for them,
-//! `handover` what a port lets another thread install, `reclaimer` the two hands, `release` the way back of freed ranges, `forked` children;
+//! `handover` what a port lets another thread install, `reclaimer` the two hands, `release` the way back of freed ranges, `forked` children, `monitor` faults that are not signals;
 //! `budget`, `frames` and `gate` are the three small lock-free structures they share. `core/pagetable` and `core/reclaim`
 //! decide; this crate performs.
 //!
@@ -32,6 +32,7 @@ mod forked;
 mod frames;
 mod gate;
 mod handover;
+mod monitor;
 mod pager;
 mod pin;
 mod port;
@@ -53,3 +54,4 @@ pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats
 pub use worker::{FaultCounts, WorkerPort, no_yield};
 pub use yonder_prefetch::Algorithm as Prefetch;
 pub use yonder_reclaim::Shares;
+pub use yonder_uffd::Delivery;

@@ -113,7 +113,7 @@ impl Pager {
         let pager = Self {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             config,
-            uffd: Uffd::open()?,
+            uffd: Uffd::open_for(config.delivery)?,
             budget: CachePadded::new(Budget::new(&policy)),
             frames,
             policy: Mutex::new(policy.for_pages(0)),

@@ -5,7 +5,7 @@ mod emulated;
 use std::time::Duration;
 
 use emulated::far;
-use yonder_paging::{Access, Config, Deadlines, PagingCause, Region, Verify};
+use yonder_paging::{Access, Config, Deadlines, Delivery, PagingCause, Region, Verify};
 use yonder_units::PAGE_BYTES;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -52,6 +52,42 @@ fn five_times_the_local_memory_is_written_and_read_back() {
         let stats = far.stats();
         assert!(stats.peak_pages <= LOCAL / PAGE, "{} pages of {}", stats.peak_pages, LOCAL / PAGE);
         assert!(stats.major_faults > 0 && stats.written_bytes > 0, "{stats:?}");
+    }
+}
+
+/// The thread sleeps in the kernel meanwhile, and others bring its pages.
+#[test]
+fn faults_can_be_messages() {
+    if let Err(error) = yonder_uffd::Uffd::open_for(Delivery::Messages) {
+        println!("SKIP: {error}");
+        return;
+    }
+    let Some((far, _)) = far(Config { delivery: Delivery::Messages, ..Config::with_local(LOCAL) }) else { return };
+    let region = far.region(5 * LOCAL).unwrap().with_access(Access::Trap);
+    for round in 0..2 {
+        fill(&region, round);
+        std::thread::scope(|scope| {
+            (0..3).for_each(|_| _ = scope.spawn(|| check(&region, round)));
+        });
+    }
+    let stats = far.stats();
+    assert!(stats.peak_pages <= LOCAL / PAGE && stats.major_faults > 0, "{stats:?}");
+}
+
+#[test]
+fn a_region_is_where_its_owner_wants_it() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let wanted = 0x2000_0000_0000;
+    let region = far.region_at(wanted, 5 * LOCAL).unwrap();
+    assert_eq!(region.address(), wanted);
+    assert!(far.region_at(wanted + 2 * LOCAL as usize, LOCAL).is_err(), "a region has taken another's place");
+    fill(&region, 1);
+    check(&region, 1);
+    let (half, pages) = (region.bytes() / 2, region.bytes() / PAGE / 2);
+    region.discard(half, half).unwrap();
+    for page in 0..2 * pages {
+        let expected = if page < pages { word(page, 1) } else { 0 };
+        assert_eq!(region.read_u64(page * PAGE + page % 500 * 8), Ok(expected), "page {page}");
     }
 }
 

@@ -80,7 +80,17 @@ pub fn probe() -> Abilities {
     }
 }
 
-/// An open userfaultfd in SIGBUS mode with write protection.
+/// How the faults of a descriptor reach whoever handles them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Delivery {
+    /// As SIGBUS, in the thread that has the fault. Accesses of the kernel fail.
+    #[default]
+    Signal,
+    /// As messages that somebody reads, while the thread sleeps in the kernel, also one in a system call.
+    Messages,
+}
+
+/// An open userfaultfd with write protection.
 #[derive(Debug)]
 pub struct Uffd {
     fd: OwnedFd,
@@ -88,12 +98,20 @@ pub struct Uffd {
 }
 
 impl Uffd {
-    /// Opens a descriptor from the first source that this user may use.
+    /// Opens a descriptor whose faults are signals from the first source that this user may use.
     pub fn open() -> Result<Self, OpenError> {
+        Self::open_for(Delivery::Signal)
+    }
+
+    /// As [`Uffd::open`], with faults delivered in this way. Messages of the kernel's own accesses need a source that an
+    /// unprivileged user may lack.
+    pub fn open_for(delivery: Delivery) -> Result<Self, OpenError> {
         // Each source is tried to the end, and the first one's refusal is reported: it is the one that most users mend.
         let mut refusal = None;
-        for (source, open) in SOURCES {
-            let opened = open().map_err(refused).and_then(|fd| Self::negotiate(fd, source));
+        let sources =
+            SOURCES.iter().filter(|(source, _)| delivery == Delivery::Signal || *source != Source::UserModeOnly);
+        for (source, open) in sources {
+            let opened = open().map_err(refused).and_then(|fd| Self::negotiate(fd, *source, delivery));
             match opened {
                 Ok(uffd) => return Ok(uffd),
                 Err(error) => refusal = refusal.or(Some(error)),
@@ -108,7 +126,7 @@ impl Uffd {
         self.source
     }
 
-    /// Delivers missing-page and write-protection faults of `mapping` as SIGBUS from now on.
+    /// Delivers missing-page and write-protection faults of `mapping` from now on.
     pub fn register(&self, mapping: &Mapping) -> Result<(), UffdError> {
         let range = raw::Range { start: mapping.address() as u64, len: mapping.len() as u64 };
         let mut request = raw::Register { range, mode: raw::REGISTER_MODE_MISSING | raw::REGISTER_MODE_WP, ioctls: 0 };
@@ -232,8 +250,30 @@ impl Uffd {
         }
     }
 
-    fn negotiate(fd: OwnedFd, source: Source) -> Result<Self, OpenError> {
-        let features = raw::FEATURE_SIGBUS | raw::FEATURE_PAGEFAULT_FLAG_WP;
+    /// The address of the next fault whose thread waits for it, or `None` if there is none for `patience_ms`. For
+    /// descriptors with [`Delivery::Messages`]; several threads may ask.
+    pub fn next_fault(&self, patience_ms: i32) -> io::Result<Option<usize>> {
+        let mut ready = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd is passed, which lives as long as the call.
+        if unsafe { libc::poll(&raw mut ready, 1, patience_ms) } <= 0 {
+            return Ok(None);
+        }
+        let mut message = raw::Message { event: 0, reserved: [0; 7], flags: 0, address: 0, thread: 0 };
+        let bytes = size_of::<raw::Message>();
+        // SAFETY: the structure is as long as the call is told, and any bytes are a valid one.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut message).cast(), bytes) };
+        if read < 0 {
+            let error = io::Error::last_os_error();
+            // Another thread was first.
+            return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
+        }
+        let is_fault = read as usize == bytes && message.event == raw::EVENT_PAGEFAULT;
+        Ok(is_fault.then_some(message.address as usize))
+    }
+
+    fn negotiate(fd: OwnedFd, source: Source, delivery: Delivery) -> Result<Self, OpenError> {
+        let as_signals = if delivery == Delivery::Signal { raw::FEATURE_SIGBUS } else { 0 };
+        let features = as_signals | raw::FEATURE_PAGEFAULT_FLAG_WP;
         let mut api = raw::Api { api: raw::API_VERSION, features, ioctls: 0 };
         let uffd = Self { fd, source };
         // The kernel answers EINVAL when it lacks a feature that was asked for.
@@ -366,6 +406,29 @@ mod tests {
             region.read(number * page, &mut byte);
             assert_eq!(byte, [expected], "page {number}");
         }
+    }
+
+    #[test]
+    fn a_thread_that_faults_sleeps_until_it_is_woken() {
+        let Ok(uffd) = Uffd::open_for(Delivery::Messages).inspect_err(|error| println!("SKIP: {error}")) else {
+            return;
+        };
+        let (region, source) = (Mapping::region(4 * PAGE_BYTES).unwrap(), Mapping::anonymous(PAGE_BYTES).unwrap());
+        uffd.register(&region).unwrap();
+        source.write(0, b"content");
+        assert_eq!(uffd.next_fault(0).unwrap(), None);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut back = [0; 7];
+                region.read(PAGE_BYTES as u64, &mut back);
+                back
+            });
+            let address = std::iter::repeat_with(|| uffd.next_fault(1000).unwrap()).flatten().next();
+            assert_eq!(address, Some(region.address() + PAGE_BYTES));
+            assert_eq!(uffd.copy_page(&region, PAGE_BYTES as u64, &source, 0).unwrap(), CopyOutcome::Installed);
+            uffd.wake(&region, PAGE_BYTES as u64, 1).unwrap();
+            assert_eq!(&reader.join().unwrap(), b"content");
+        });
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! are typed: `UFFDIO_COPY` that found a page there, or an address space in motion, is an answer and not an error. The
 //! errno is kept in every other case.
 //!
-//! Faults are delivered as SIGBUS in the thread that touched the page (`UFFD_FEATURE_SIGBUS`); `sys/trap` handles them.
+//! Faults are delivered as SIGBUS in the thread that touched the page (`UFFD_FEATURE_SIGBUS`), which `sys/trap` handles, or as
+//! messages to whoever reads them ([`Delivery`]).
 //! Closing or unregistering while a fault is in flight would map a zero page, so a [`Uffd`] is closed only by its
 //! owner's drop, when no thread can touch its ranges.
 //!
@@ -13,4 +14,4 @@
 mod descriptor;
 mod raw;
 
-pub use descriptor::{Abilities, CopyOutcome, OpenError, Source, Uffd, UffdError, probe};
+pub use descriptor::{Abilities, CopyOutcome, Delivery, OpenError, Source, Uffd, UffdError, probe};

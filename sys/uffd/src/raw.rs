@@ -61,6 +61,20 @@ pub(crate) struct Writeprotect {
     pub(crate) mode: u64,
 }
 
+/// `struct uffd_msg` of a page fault.
+#[repr(C)]
+pub(crate) struct Message {
+    pub(crate) event: u8,
+    pub(crate) reserved: [u8; 7],
+    pub(crate) flags: u64,
+    pub(crate) address: u64,
+    pub(crate) thread: u64,
+}
+
+/// `UFFD_EVENT_PAGEFAULT`.
+pub(crate) const EVENT_PAGEFAULT: u8 = 0x12;
+
+const _: () = assert!(size_of::<Message>() == 32);
 const _: () = assert!(size_of::<Api>() == 24);
 const _: () = assert!(size_of::<Range>() == 16);
 const _: () = assert!(size_of::<Register>() == 32);

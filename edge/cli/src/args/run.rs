@@ -3,8 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use yonder::units::{LocalSize, parse_bytes};
+use yonder_run::Faults;
+
+use super::seq::PrefetchMode;
 
 /// What `yonder run --help` ends with.
 const AFTER_HELP: &str = "\
@@ -13,6 +16,24 @@ dynamically, and must not be set-uid. Try it with any program, and with a node t
   yonder run --local 64MiB -- sort --buffer-size=1G words.txt
   yonder node --listen tcp://127.0.0.1:7000 --memory 4GiB
   yonder run --far tcp://127.0.0.1:7000 --memory 2GiB --local 25% -- redis-server --save ''";
+
+/// Who handles the faults of a program.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum RunFaults {
+    /// The thread that has the fault
+    Inline,
+    /// Threads that watch for faults: slower, and right for system calls that reach far memory in unusual ways
+    Monitor,
+}
+
+impl From<RunFaults> for Faults {
+    fn from(mode: RunFaults) -> Self {
+        match mode {
+            RunFaults::Inline => Self::Inline,
+            RunFaults::Monitor => Self::Monitor,
+        }
+    }
+}
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -26,6 +47,12 @@ pub(crate) struct RunArgs {
     /// Far memory that each process may use; more is refused to it
     #[arg(long, value_name = "SIZE", default_value = "16GiB", value_parser = parse_bytes)]
     pub(crate) memory: u64,
+    /// Who handles the program's faults
+    #[arg(long, value_name = "MODE", default_value = "inline")]
+    pub(crate) faults: RunFaults,
+    /// What is fetched before it is touched
+    #[arg(long, value_name = "HOW", default_value = "readahead")]
+    pub(crate) prefetch: PrefetchMode,
     /// Write the summary to this file, as a JSON object
     #[arg(long, value_name = "FILE")]
     pub(crate) summary: Option<PathBuf>,

@@ -45,7 +45,14 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let folder = Scratch(folder);
     let path = folder.0.join("board");
     let board = Board::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
-    let settings = Settings { far: args.far.clone(), local_bytes, memory_bytes: args.memory, board: path };
+    let settings = Settings {
+        far: args.far.clone(),
+        local_bytes,
+        memory_bytes: args.memory,
+        prefetch: args.prefetch.into(),
+        faults: args.faults.into(),
+        board: path,
+    };
 
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
     let began = Instant::now();
