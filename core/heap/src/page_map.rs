@@ -145,6 +145,14 @@ impl PageMap {
         }
     }
 
+    /// How many pages the run has that begins with `page`, if one does now. Needs no lock.
+    #[must_use]
+    #[inline]
+    pub fn run_at(&self, page: PageIndex) -> Option<u32> {
+        let is_run = self.kinds.get(page.index())?.load(Ordering::Acquire) == RUN;
+        is_run.then(|| yonder_units::pages_for(self.word(page.0, RUN_BYTES).load(Ordering::Acquire)) as u32)
+    }
+
     /// Bytes of address space that it has.
     pub(crate) fn bytes(&self) -> u64 {
         (size_of_val(&*self.kinds) + size_of_val(&*self.words) + size_of_val(&*self.in_run)) as u64

@@ -11,7 +11,7 @@ pub struct Entry(u64);
 pub enum State {
     /// Never written: reads as zeros, neither here nor on the node.
     Untouched,
-    /// On the node only.
+    /// On the node only, all of it or what is live of it.
     Remote,
     /// A read of the page is outstanding at slot `slot` of port `port`.
     Fetching {
@@ -73,7 +73,7 @@ pub enum Event {
     Write,
     /// The write has ended, well or badly.
     WriteEnded,
-    /// The page's range was freed by the application.
+    /// The page's range was freed by the application, or nothing of the page is needed any more.
     Free,
     /// The page is lost.
     Poison(u32),

@@ -18,7 +18,7 @@ use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, parse_bytes, parse_duration};
 use crate::ranges::Ranges;
 use crate::{
     Completion, Fabric, FabricError, Module, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status,
-    WorkId,
+    Vector, WorkId,
 };
 
 /// What `emu://` may say, for messages.
@@ -76,14 +76,15 @@ struct Link {
 }
 
 impl Link {
-    /// Puts one page on the link and returns when it has been carried and travelled.
-    fn carry(&self, now: Nanos) -> Nanos {
+    /// Puts `bytes` bytes on the link and returns when they have been carried and travelled.
+    fn carry(&self, bytes: usize, now: Nanos) -> Nanos {
         if self.page_time == 0 {
             return now + self.latency;
         }
+        let time = self.page_time * bytes as u64 / PAGE_BYTES as u64;
         let mut free = self.busy_until.load(Ordering::Relaxed);
         loop {
-            let carried = free.max(now) + self.page_time;
+            let carried = free.max(now) + time;
             match self.busy_until.compare_exchange_weak(free, carried, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return carried + self.latency,
                 Err(current) => free = current,
@@ -267,6 +268,7 @@ struct Due {
     at: Nanos,
     id: WorkId,
     operation: Operation,
+    vector: Vector,
     fails: bool,
 }
 
@@ -294,11 +296,11 @@ struct EmuQueuePair {
 }
 
 impl EmuQueuePair {
-    fn post(&mut self, id: WorkId, operation: Operation, now: Nanos) -> Result<(), PostError> {
+    fn post(&mut self, id: WorkId, operation: Operation, vector: Vector, now: Nanos) -> Result<(), PostError> {
         if self.outstanding() >= self.depth {
             return Err(PostError::Full);
         }
-        let mut at = self.link.carry(now);
+        let mut at = self.link.carry(vector.bytes(), now);
         if self.happens(self.link.control.drop_chance.load(Ordering::Relaxed)) {
             self.lost.push(id);
             return Ok(());
@@ -307,7 +309,7 @@ impl EmuQueuePair {
             at += self.link.control.extra_delay.load(Ordering::Relaxed);
         }
         let fails = self.happens(self.link.control.error_chance.load(Ordering::Relaxed));
-        self.due.push(Reverse(Due { at, id, operation, fails }));
+        self.due.push(Reverse(Due { at, id, operation, vector, fails }));
         Ok(())
     }
 
@@ -329,21 +331,35 @@ impl EmuQueuePair {
         match due.operation {
             Operation::Read { into: ReadInto::Mapped, .. } => {}
             Operation::Read { from, into: ReadInto::Frame(frame) } => {
-                self.frames.copy_from(frame.offset(), &self.link.memory, from.0, PAGE_BYTES);
+                due.vector.copy(&self.frames, frame.offset(), &self.link.memory, from.0);
             }
-            Operation::Write { to, from } => self.link.memory.copy_from(to.0, &self.frames, from.offset(), PAGE_BYTES),
+            Operation::Write { to, from } => due.vector.copy(&self.link.memory, to.0, &self.frames, from.offset()),
         }
         Status::Done
     }
 }
 
 impl QueuePair for EmuQueuePair {
-    fn post_read(&mut self, id: WorkId, from: RemoteAddress, into: ReadInto, now: Nanos) -> Result<(), PostError> {
-        self.post(id, Operation::Read { from, into }, now)
+    fn post_read_vector(
+        &mut self,
+        id: WorkId,
+        from: RemoteAddress,
+        into: ReadInto,
+        vector: Vector,
+        now: Nanos,
+    ) -> Result<(), PostError> {
+        self.post(id, Operation::Read { from, into }, vector, now)
     }
 
-    fn post_write(&mut self, id: WorkId, to: RemoteAddress, from: FrameIndex, now: Nanos) -> Result<(), PostError> {
-        self.post(id, Operation::Write { to, from }, now)
+    fn post_write_vector(
+        &mut self,
+        id: WorkId,
+        to: RemoteAddress,
+        from: FrameIndex,
+        vector: Vector,
+        now: Nanos,
+    ) -> Result<(), PostError> {
+        self.post(id, Operation::Write { to, from }, vector, now)
     }
 
     #[inline]
@@ -382,96 +398,4 @@ impl QueuePair for EmuQueuePair {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn open(query: &str) -> EmuFabric {
-        let pairs: Vec<_> =
-            query.split('&').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect();
-        EmuFabric::from_query(&format!("emu://?{query}"), &pairs).unwrap()
-    }
-
-    fn poll(queue: &mut dyn QueuePair, now: Nanos) -> Vec<Completion> {
-        let mut completions = Vec::with_capacity(8);
-        queue.poll(now, &mut completions);
-        completions
-    }
-
-    #[test]
-    fn latency_and_bandwidth_are_modelled() {
-        let fabric = open("latency=1us&gbps=32.768&size=1MiB");
-        let frames = Arc::new(Mapping::anonymous(4 * PAGE_BYTES).unwrap());
-        let (mut one, mut two) = (
-            fabric.queue_pair(Module::Fault, frames.clone()).unwrap(),
-            fabric.queue_pair(Module::WriteBack, frames).unwrap(),
-        );
-        one.post_read(WorkId(1), RemoteAddress(0), ReadInto::Mapped, 0).unwrap();
-        two.post_read(WorkId(2), RemoteAddress(0), ReadInto::Mapped, 0).unwrap();
-        assert_eq!((poll(&mut *one, 1_999).len(), poll(&mut *one, 2_000).len()), (0, 1));
-        // The second queue pair waits for the link behind the first.
-        assert_eq!((poll(&mut *two, 2_999).len(), poll(&mut *two, 3_000).len()), (0, 1));
-    }
-
-    #[test]
-    fn writes_are_read_back_and_discard_zeroes() {
-        let fabric = open("size=1MiB&gbps=0&latency=1us");
-        let frames = Arc::new(Mapping::anonymous(2 * PAGE_BYTES).unwrap());
-        let mut queue = fabric.queue_pair(Module::Fault, frames.clone()).unwrap();
-        let start = fabric.allocate(2 * PAGE_BYTES as u64).unwrap();
-        let mut back = [0; 5];
-        frames.write(0, b"bytes");
-        queue.post_write(WorkId(1), start, FrameIndex(0), 0).unwrap();
-        assert_eq!(poll(&mut *queue, 5_000), [Completion { id: WorkId(1), status: Status::Done }]);
-        queue.post_read(WorkId(2), start, ReadInto::Frame(FrameIndex(1)), 5_000).unwrap();
-        assert_eq!(poll(&mut *queue, 9_000).len(), 1);
-        frames.read(PAGE_BYTES as u64, &mut back);
-        assert_eq!(&back, b"bytes");
-        fabric.discard(start, PAGE_BYTES as u64).unwrap();
-        fabric.mapped().unwrap().read(start.0, &mut back);
-        assert_eq!(back, [0; 5]);
-    }
-
-    #[test]
-    fn failures_happen_as_asked() {
-        let fabric = open("size=1MiB&latency=1us");
-        let mut queue = fabric.queue_pair(Module::Fault, Arc::new(Mapping::anonymous(PAGE_BYTES).unwrap())).unwrap();
-        let read =
-            |queue: &mut dyn QueuePair, id| queue.post_read(WorkId(id), RemoteAddress(0), ReadInto::Mapped, 0).unwrap();
-        fabric.control().set_errors(1.0);
-        read(&mut *queue, 1);
-        assert_eq!(poll(&mut *queue, 1 << 40)[0].status, Status::Failed);
-        fabric.control().set_errors(0.0);
-        fabric.control().set_drops(1.0);
-        read(&mut *queue, 2);
-        assert!(poll(&mut *queue, 1 << 40).is_empty());
-        assert_eq!(queue.outstanding(), 1);
-        queue.cancel(WorkId(2));
-        assert_eq!(queue.outstanding(), 0);
-        fabric.control().set_drops(0.0);
-        fabric.control().set_dead(true);
-        read(&mut *queue, 3);
-        assert_eq!(poll(&mut *queue, 0)[0].status, Status::Disconnected);
-    }
-
-    #[test]
-    fn memory_is_allocated_and_released() {
-        let fabric = open("size=1MiB");
-        let page = PAGE_BYTES as u64;
-        let parts: Vec<_> = (0..3).map(|_| fabric.allocate(page).unwrap()).collect();
-        for part in [1, 0, 2] {
-            fabric.release(parts[part]).unwrap();
-        }
-        assert_eq!(fabric.allocate(1 << 20).unwrap(), RemoteAddress(0));
-        assert!(matches!(fabric.allocate(page), Err(FabricError::OutOfMemory { .. })));
-    }
-
-    #[test]
-    fn bad_queries_say_what_to_type() {
-        for (key, value) in
-            [("latency", "5"), ("depth", "0"), ("drop", "2"), ("delay", "1ms"), ("speed", "1"), ("gbps", "-1")]
-        {
-            let error = EmuFabric::from_query("emu://", &[(key.into(), value.into())]).unwrap_err().to_string();
-            assert!(error.contains("type emu://?latency") && !error.contains('\n'), "{error}");
-        }
-    }
-}
+mod tests;

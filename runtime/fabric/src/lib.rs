@@ -20,6 +20,7 @@ mod remote;
 mod shm;
 mod space;
 mod url;
+mod vector;
 
 pub use emu::{EmuControl, EmuFabric};
 pub use patience::Patience;
@@ -27,6 +28,7 @@ pub use remote::RemoteFabric;
 pub use shm::ShmFabric;
 pub use space::{Credentials, Tenancy, TenancyError};
 pub use url::open;
+pub use vector::{GRANULE_BYTES, SEGMENTS_MAX, Vector};
 
 use std::sync::Arc;
 
@@ -160,11 +162,37 @@ pub trait Fabric: Send + Sync {
 /// Posting neither allocates nor makes a system call; `poll` sends what was posted and collects what has arrived.
 pub trait QueuePair: Send {
     /// Posts a read of one page at `from`.
-    fn post_read(&mut self, id: WorkId, from: RemoteAddress, into: ReadInto, now: Nanos) -> Result<(), PostError>;
+    fn post_read(&mut self, id: WorkId, from: RemoteAddress, into: ReadInto, now: Nanos) -> Result<(), PostError> {
+        self.post_read_vector(id, from, into, Vector::WHOLE, now)
+    }
 
     /// Posts a write of the frame `from` to the page at `to`. The frame must not change until the completion or
     /// [`QueuePair::cancel`]. Two writes to one page are never outstanding together.
-    fn post_write(&mut self, id: WorkId, to: RemoteAddress, from: FrameIndex, now: Nanos) -> Result<(), PostError>;
+    fn post_write(&mut self, id: WorkId, to: RemoteAddress, from: FrameIndex, now: Nanos) -> Result<(), PostError> {
+        self.post_write_vector(id, to, from, Vector::WHOLE, now)
+    }
+
+    /// As [`QueuePair::post_read`], of the bytes of `vector` alone, to where they are in a page: the other bytes of a frame
+    /// stay as they are. One operation, which fails if the read of one segment does.
+    fn post_read_vector(
+        &mut self,
+        id: WorkId,
+        from: RemoteAddress,
+        into: ReadInto,
+        vector: Vector,
+        now: Nanos,
+    ) -> Result<(), PostError>;
+
+    /// As [`QueuePair::post_write`], of the bytes of `vector` alone: the other bytes of the page stay as they are on the node.
+    /// One operation, which fails if the write of one segment does; others may have been written then.
+    fn post_write_vector(
+        &mut self,
+        id: WorkId,
+        to: RemoteAddress,
+        from: FrameIndex,
+        vector: Vector,
+        now: Nanos,
+    ) -> Result<(), PostError>;
 
     /// Makes progress and appends finished operations to `completions`, never beyond its capacity.
     fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>);

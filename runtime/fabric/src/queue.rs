@@ -1,8 +1,10 @@
 //! [`LaneQueuePair`]: reads and writes of pages over one [`Lane`].
 //!
-//! Every operation has a slot, whose number is its name on the lane. The lane repeats what the network loses, executes each
-//! write once, and orders what concerns one page, also after a write that was cancelled: a later write of the page waits
-//! until the node has confirmed that the cancelled one will not be executed any more.
+//! Every operation has a slot, and one request on the lane for each segment, which is named by the slot and its place in the
+//! vector. The lane repeats what the network loses, executes each write once, and orders what concerns the same bytes, also
+//! after a write that was cancelled: a later write of them waits until the node has confirmed that the cancelled one will not
+//! be executed any more. An operation is over when all of its requests are, or when one of them has failed, which cancels the
+//! others.
 //!
 //! Invariants: nothing is allocated after the queue pair was made. A frame is read only when its write is composed, and
 //! written only by a verified answer to the read that is outstanding for it. When the lane is down every operation is given
@@ -10,19 +12,22 @@
 
 use std::sync::Arc;
 
-use yonder_client::{Operation, OperationId, Outcome};
+use yonder_client::{Config, Operation, OperationId, Outcome};
 use yonder_mapping::Mapping;
-use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
+use yonder_units::{FrameIndex, Nanos};
 use yonder_wire::{ErrorCode, Header, Kind};
 
 use crate::lane::{Condition, Data, Lane};
 use crate::space::Credentials;
-use crate::{Completion, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status, WorkId};
+use crate::{
+    Completion, GRANULE_BYTES, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, SEGMENTS_MAX, Status,
+    Vector, WorkId,
+};
 
 /// Operations that a queue pair holds.
 const DEPTH: usize = 256;
-/// Operations of its lane: as many, and as many again that were cancelled and that the node has not confirmed.
-pub(crate) const OPERATIONS_MAX: usize = 2 * DEPTH;
+/// Requests of its lane: all segments of as many, and as many again that were cancelled and that the node has not confirmed.
+const REQUESTS_MAX: usize = (SEGMENTS_MAX + 1) * DEPTH;
 /// How often a queue pair without operations looks whether its lane still stands.
 const IDLE_LOOK_INTERVAL: Nanos = 10_000_000;
 
@@ -31,8 +36,8 @@ const _: () = assert!(DEPTH <= QUEUE_DEPTH_MAX);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Free,
-    /// The lane has it.
-    Posted(OperationId),
+    /// The lane has what is not over of it.
+    Posted,
     /// To be completed as disconnected.
     Lost,
 }
@@ -42,6 +47,17 @@ struct Slot {
     state: State,
     id: WorkId,
     frame: FrameIndex,
+    requests: [Request; SEGMENTS_MAX],
+}
+
+/// What moves one segment.
+#[derive(Clone, Copy, Default, Debug)]
+struct Request {
+    /// Of the segment in its page.
+    offset: u64,
+    bytes: u64,
+    /// The lane's name for it, until it is over.
+    operation: Option<OperationId>,
 }
 
 /// A queue pair over a lane.
@@ -61,9 +77,17 @@ struct Pages {
     slots: Box<[Slot; DEPTH]>,
 }
 
+/// The limits of a lane for a queue pair, whose requests depend on one another if they have bytes in common: segments of one
+/// page do not wait for each other.
+pub(crate) fn lane_config(config: Config) -> Config {
+    Config { operations_max: REQUESTS_MAX, dependency_page_bytes: GRANULE_BYTES as u64, ..config }
+}
+
 impl LaneQueuePair {
+    /// A queue pair over `lane`, which was opened with the limits of [`lane_config`].
     pub(crate) fn new(lane: Lane, credentials: Credentials, frames: Arc<Mapping>) -> Self {
-        let empty = Slot { state: State::Free, id: WorkId(0), frame: FrameIndex(0) };
+        let requests = [Request::default(); SEGMENTS_MAX];
+        let empty = Slot { state: State::Free, id: WorkId(0), frame: FrameIndex(0), requests };
         Self {
             lane,
             credentials,
@@ -80,22 +104,32 @@ impl LaneQueuePair {
         kind: Kind,
         address: RemoteAddress,
         frame: FrameIndex,
+        vector: Vector,
         now: Nanos,
     ) -> Result<(), PostError> {
         let index = *self.free.last().ok_or(PostError::Full)?;
-        let operation = Operation {
-            kind,
-            pid: self.credentials.pid,
-            capability: self.credentials.capability,
-            address: address.0,
-            length: PAGE_BYTES as u64,
-            body: &[],
-            deadline: Nanos::MAX,
-            token: u64::from(index),
-        };
-        let submitted = self.lane.submit(&operation, now).map_err(|_| PostError::Full)?;
+        let mut requests = [Request::default(); SEGMENTS_MAX];
+        for (place, (request, segment)) in requests.iter_mut().zip(vector.segments()).enumerate() {
+            let (offset, bytes) = (segment.start as u64, segment.len() as u64);
+            let operation = Operation {
+                kind,
+                pid: self.credentials.pid,
+                capability: self.credentials.capability,
+                address: address.0 + offset,
+                length: bytes,
+                body: &[],
+                deadline: Nanos::MAX,
+                token: token(index, place),
+            };
+            let Ok(submitted) = self.lane.submit(&operation, now) else {
+                // Nothing is sent before a poll, so those that the lane has taken never are.
+                give_up(&mut self.lane, &mut requests);
+                return Err(PostError::Full);
+            };
+            *request = Request { offset, bytes, operation: Some(submitted) };
+        }
         self.free.pop();
-        self.pages.slots[usize::from(index)] = Slot { state: State::Posted(submitted), id, frame };
+        self.pages.slots[usize::from(index)] = Slot { state: State::Posted, id, frame, requests };
         Ok(())
     }
 
@@ -114,7 +148,15 @@ impl LaneQueuePair {
                 Outcome::Lost | Outcome::TimedOut => Status::Disconnected,
                 Outcome::Old(_) => unreachable!("no atomic was submitted"),
             };
-            self.complete(done.token as u16, status, completions);
+            let (index, place) = slot_and_place(done.token);
+            let requests = &mut self.pages.slots[index].requests;
+            requests[place].operation = None;
+            if status != Status::Done {
+                give_up(&mut self.lane, requests);
+            }
+            if requests.iter().all(|request| request.operation.is_none()) {
+                self.complete(index as u16, status, completions);
+            }
         }
     }
 
@@ -129,8 +171,8 @@ impl LaneQueuePair {
     /// Gives every operation up: the lane is down.
     fn lose_all(&mut self) {
         for slot in self.pages.slots.iter_mut() {
-            if let State::Posted(operation) = slot.state {
-                self.lane.cancel(operation);
+            if slot.state == State::Posted {
+                give_up(&mut self.lane, &mut slot.requests);
                 slot.state = State::Lost;
                 self.lost += 1;
             }
@@ -152,13 +194,27 @@ impl LaneQueuePair {
 }
 
 impl QueuePair for LaneQueuePair {
-    fn post_read(&mut self, id: WorkId, from: RemoteAddress, into: ReadInto, now: Nanos) -> Result<(), PostError> {
+    fn post_read_vector(
+        &mut self,
+        id: WorkId,
+        from: RemoteAddress,
+        into: ReadInto,
+        vector: Vector,
+        now: Nanos,
+    ) -> Result<(), PostError> {
         let ReadInto::Frame(frame) = into else { panic!("this fabric maps nothing: read into a frame") };
-        self.post(id, Kind::Read, from, frame, now)
+        self.post(id, Kind::Read, from, frame, vector, now)
     }
 
-    fn post_write(&mut self, id: WorkId, to: RemoteAddress, from: FrameIndex, now: Nanos) -> Result<(), PostError> {
-        self.post(id, Kind::Write, to, from, now)
+    fn post_write_vector(
+        &mut self,
+        id: WorkId,
+        to: RemoteAddress,
+        from: FrameIndex,
+        vector: Vector,
+        now: Nanos,
+    ) -> Result<(), PostError> {
+        self.post(id, Kind::Write, to, from, vector, now)
     }
 
     fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>) {
@@ -178,7 +234,7 @@ impl QueuePair for LaneQueuePair {
         let posted = self.pages.slots.iter().position(|slot| slot.state != State::Free && slot.id == id);
         let Some(index) = posted else { return };
         match self.pages.slots[index].state {
-            State::Posted(operation) => self.lane.cancel(operation),
+            State::Posted => give_up(&mut self.lane, &mut self.pages.slots[index].requests),
             State::Lost => self.lost -= 1,
             State::Free => unreachable!("it was looked for among the others"),
         }
@@ -198,17 +254,34 @@ impl QueuePair for LaneQueuePair {
 impl Data for Pages {
     #[inline]
     fn copy_out(&mut self, token: u64, offset: u64, into: &mut [u8]) {
-        self.frames.read(self.slots[token as usize].frame.offset() + offset, into);
+        let (index, place) = slot_and_place(token);
+        let slot = &self.slots[index];
+        self.frames.read(slot.frame.offset() + slot.requests[place].offset + offset, into);
     }
 
     #[inline]
     fn copy_in(&mut self, token: u64, offset: u64, bytes: &[u8]) {
-        let slot = &self.slots[token as usize];
-        assert!(offset as usize + bytes.len() <= PAGE_BYTES, "a read of a page brought more");
-        self.frames.write(slot.frame.offset() + offset, bytes);
+        let (index, place) = slot_and_place(token);
+        let (slot, request) = (&self.slots[index], &self.slots[index].requests[place]);
+        assert!(offset + bytes.len() as u64 <= request.bytes, "a read of {} bytes brought more", request.bytes);
+        self.frames.write(slot.frame.offset() + request.offset + offset, bytes);
     }
 
     fn answer(&mut self, _token: u64, _header: &Header, _payload: &[u8]) {
         unreachable!("only reads and writes are submitted");
     }
+}
+
+/// Gives up those of an operation's requests that are not over.
+fn give_up(lane: &mut Lane, requests: &mut [Request; SEGMENTS_MAX]) {
+    requests.iter_mut().filter_map(|request| request.operation.take()).for_each(|operation| lane.cancel(operation));
+}
+
+/// The name on the lane of the request for the segment at `place` of the operation in slot `index`.
+fn token(index: u16, place: usize) -> u64 {
+    (place as u64) << u16::BITS | u64::from(index)
+}
+
+fn slot_and_place(token: u64) -> (usize, usize) {
+    (usize::from(token as u16), (token >> u16::BITS) as usize)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use yonder_mapping::Mapping;
 
 use crate::lane::{Lane, NodeAddress, Standing};
-use crate::queue::{LaneQueuePair, OPERATIONS_MAX};
+use crate::queue::{LaneQueuePair, lane_config};
 use crate::space::Space;
 use crate::{Fabric, FabricError, Module, QueuePair, RemoteAddress};
 
@@ -40,7 +40,7 @@ impl Fabric for RemoteFabric {
     }
 
     fn queue_pair(&self, _module: Module, frames: Arc<Mapping>) -> Result<Box<dyn QueuePair>, FabricError> {
-        let opened = Lane::open(&self.address, OPERATIONS_MAX, self.space.standing())
+        let opened = Lane::open_with(&self.address, self.space.standing(), lane_config)
             .map_err(|error| FabricError::Unreachable { url: self.url().to_owned(), cause: error.to_string() })?;
         Ok(Box::new(LaneQueuePair::new(opened.lane, self.space.credentials(), frames)))
     }

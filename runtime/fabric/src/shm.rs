@@ -26,7 +26,7 @@ use crate::space::Space;
 use crate::url::shm_path;
 use crate::{
     Completion, Fabric, FabricError, Module, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status,
-    WorkId,
+    Vector, WorkId,
 };
 
 /// Operations that a queue pair holds.
@@ -238,50 +238,62 @@ enum Operation {
 struct ShmQueuePair {
     far: Arc<Far>,
     frames: Arc<Mapping>,
-    posted: VecDeque<(WorkId, Operation)>,
+    posted: VecDeque<(WorkId, Operation, Vector)>,
 }
 
 impl ShmQueuePair {
-    fn post(&mut self, id: WorkId, operation: Operation) -> Result<(), PostError> {
+    fn post(&mut self, id: WorkId, operation: Operation, vector: Vector) -> Result<(), PostError> {
         if self.posted.len() == DEPTH {
             return Err(PostError::Full);
         }
-        self.posted.push_back((id, operation));
+        self.posted.push_back((id, operation, vector));
         Ok(())
     }
 
-    fn execute(&self, operation: Operation) -> Status {
+    fn execute(&self, operation: Operation, vector: Vector) -> Status {
         let (Operation::Read { from: address, .. } | Operation::Write { to: address, .. }) = operation;
         if !self.far.has_page(address.0) {
             return Status::Failed;
         }
         match operation {
             Operation::Read { from, into: ReadInto::Frame(frame) } => {
-                self.frames.copy_from(frame.offset(), &self.far.mapping, from.0, PAGE_BYTES);
+                vector.copy(&self.frames, frame.offset(), &self.far.mapping, from.0);
             }
             Operation::Read { into: ReadInto::Mapped, .. } => {}
-            Operation::Write { to, from } => {
-                self.far.mapping.copy_from(to.0, &self.frames, from.offset(), PAGE_BYTES);
-            }
+            Operation::Write { to, from } => vector.copy(&self.far.mapping, to.0, &self.frames, from.offset()),
         }
         Status::Done
     }
 }
 
 impl QueuePair for ShmQueuePair {
-    fn post_read(&mut self, id: WorkId, from: RemoteAddress, into: ReadInto, _now: Nanos) -> Result<(), PostError> {
-        self.post(id, Operation::Read { from, into })
+    fn post_read_vector(
+        &mut self,
+        id: WorkId,
+        from: RemoteAddress,
+        into: ReadInto,
+        vector: Vector,
+        _now: Nanos,
+    ) -> Result<(), PostError> {
+        self.post(id, Operation::Read { from, into }, vector)
     }
 
-    fn post_write(&mut self, id: WorkId, to: RemoteAddress, from: FrameIndex, _now: Nanos) -> Result<(), PostError> {
-        self.post(id, Operation::Write { to, from })
+    fn post_write_vector(
+        &mut self,
+        id: WorkId,
+        to: RemoteAddress,
+        from: FrameIndex,
+        vector: Vector,
+        _now: Nanos,
+    ) -> Result<(), PostError> {
+        self.post(id, Operation::Write { to, from }, vector)
     }
 
     fn poll(&mut self, _now: Nanos, completions: &mut Vec<Completion>) {
         while completions.len() < completions.capacity()
-            && let Some((id, operation)) = self.posted.pop_front()
+            && let Some((id, operation, vector)) = self.posted.pop_front()
         {
-            let executed = self.execute(operation);
+            let executed = self.execute(operation, vector);
             // Asked after the copy: what was copied while the node was there is good.
             let status = if self.far.standing.is_lost() { Status::Disconnected } else { executed };
             completions.push(Completion { id, status });
@@ -289,7 +301,7 @@ impl QueuePair for ShmQueuePair {
     }
 
     fn cancel(&mut self, id: WorkId) {
-        self.posted.retain(|(posted, _)| *posted != id);
+        self.posted.retain(|(posted, ..)| *posted != id);
     }
 
     fn outstanding(&self) -> usize {
@@ -298,5 +310,35 @@ impl QueuePair for ShmQueuePair {
 
     fn depth(&self) -> usize {
         DEPTH
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_copied_alone() {
+        let file = yonder_mapping::create_memfd(c"yonder-shm-test", PAGE_BYTES).unwrap();
+        let far = Arc::new(Far::new(2 * PAGE_BYTES as u64, PAGE_BYTES as u64, Arc::default()).unwrap());
+        far.mapping.map_file(0, file.as_fd(), 0, PAGE_BYTES).unwrap();
+        far.set_mapped(0, PAGE_BYTES as u64, true);
+        let frames = Arc::new(Mapping::anonymous(2 * PAGE_BYTES).unwrap());
+        let mut queue = ShmQueuePair { far: Arc::clone(&far), frames: frames.clone(), posted: VecDeque::new() };
+        let (vector, mut completions) = (Vector::new([16..32, 100..200, 4000..4096]), Vec::with_capacity(4));
+        frames.write(0, &[1; PAGE_BYTES]);
+        frames.write(PAGE_BYTES as u64, &[2; PAGE_BYTES]);
+        queue.post_write_vector(WorkId(1), RemoteAddress(0), FrameIndex(0), vector, 0).unwrap();
+        queue.post_read_vector(WorkId(2), RemoteAddress(0), ReadInto::Frame(FrameIndex(1)), vector, 0).unwrap();
+        queue.post_read_vector(WorkId(3), RemoteAddress(PAGE_BYTES as u64), ReadInto::Mapped, vector, 0).unwrap();
+        queue.poll(0, &mut completions);
+        assert_eq!(
+            completions.iter().map(|completion| completion.status).collect::<Vec<_>>(),
+            [Status::Done, Status::Done, Status::Failed]
+        );
+        let (mut node, mut local) = ([9; PAGE_BYTES], [9; PAGE_BYTES]);
+        far.mapping.read(0, &mut node);
+        frames.read(PAGE_BYTES as u64, &mut local);
+        assert!(node == vector.filled(1, 0) && local == vector.filled(1, 2));
     }
 }

@@ -183,7 +183,9 @@ impl FarMemory {
         stats.swept_blocks = reclaimed.swept_blocks.get();
         stats.dropped_pages = reclaimed.dropped_pages.get();
         stats.clean_pages = reclaimed.clean_pages.get();
-        stats.written_bytes = reclaimed.written_pages.get() * PAGE_BYTES as u64;
+        stats.dead_pages = reclaimed.dead_pages.get();
+        stats.written_bytes = reclaimed.written_bytes.get();
+        stats.saved_written_bytes = reclaimed.saved_written_bytes.get();
         stats.write_retries = reclaimed.write_retries.get();
         stats.metadata_bytes = pager.metadata_bytes.load(Ordering::Relaxed);
         stats.reclaim_cpu_ns = pager.signals.cpu_ns.load(Ordering::Relaxed);

@@ -95,6 +95,24 @@ pub(crate) fn bring(region: &Arc<RegionCore>, page: PageIndex) -> Result<(), Pag
     }
 }
 
+/// Begins to fetch `count` pages from `first` on, which are about to be touched; more than one is fetched at a time then.
+pub(crate) fn fetch_range(region: &Arc<RegionCore>, first: PageIndex, count: u32) {
+    let pager = &*region.pager;
+    let is_remote = |page: &u32| region.table.load(PageIndex(*page)).state() == State::Remote;
+    let remote = (first.0..first.0 + count).filter(is_remote).take(2).count();
+    if pager.child.is_one() || remote < 2 {
+        return;
+    }
+    let now = yonder_clock::now();
+    match Toucher::of_this_thread(pager) {
+        Toucher::Unithread { port, .. } => port.lock().fetch_range(region, first, count, port, pager, now),
+        Toucher::Thread => {
+            let (port, mut inner) = borrow_guest(pager);
+            inner.fetch_range(region, first, count, port, pager, now);
+        }
+    }
+}
+
 impl<'a> Toucher<'a> {
     fn of_this_thread(pager: &'a Pager) -> Self {
         let Some((port, token)) = worker::bound_unithread(pager.id) else { return Self::Thread };

@@ -8,20 +8,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crossbeam_queue::ArrayQueue;
+use yonder_fabric::Vector;
 use yonder_mapping::{MapError, Mapping, Run};
 use yonder_pagetable::{Event, PageTable, State};
 use yonder_units::{FrameIndex, PAGE_BYTES, PageIndex};
 
 use crate::atomic::{AtomicU8, Ordering};
 use crate::budget::{Account, Budget};
+use crate::digest::Digest;
 
 pub(crate) struct FramePool {
     mapping: Arc<Mapping>,
     spare: ArrayQueue<u32>,
     bare: ArrayQueue<u32>,
     holders: Box<[AtomicU8]>,
-    /// Hash of a standby frame's content, written by the reclaimer when it copies.
-    hashes: Box<[AtomicU64]>,
+    /// Digest of a standby frame's content, in two words, written by the reclaimer when it copies.
+    digests: Box<[[AtomicU64; 2]]>,
     backed: AtomicU64,
 }
 
@@ -36,7 +38,7 @@ impl FramePool {
             spare: ArrayQueue::new(frames),
             bare,
             holders: (0..frames).map(|_| AtomicU8::new(0)).collect(),
-            hashes: (0..frames).map(|_| AtomicU64::new(0)).collect(),
+            digests: (0..frames).map(|_| Default::default()).collect(),
             backed: AtomicU64::new(0),
         })
     }
@@ -98,12 +100,23 @@ impl FramePool {
         }
     }
 
-    pub(crate) fn hash(&self, frame: FrameIndex) -> u64 {
-        self.hashes[frame.index()].load(Ordering::Acquire)
+    pub(crate) fn digest(&self, frame: FrameIndex) -> Digest {
+        Digest::from_words(self.digests[frame.index()].each_ref().map(|word| word.load(Ordering::Acquire)))
     }
 
-    pub(crate) fn set_hash(&self, frame: FrameIndex, hash: u64) {
-        self.hashes[frame.index()].store(hash, Ordering::Release);
+    pub(crate) fn set_digest(&self, frame: FrameIndex, digest: Digest) {
+        for (word, value) in self.digests[frame.index()].iter().zip(digest.to_words()) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    /// Makes the bytes of a frame that `vector` does not have zeros.
+    #[inline]
+    pub(crate) fn clear_beside(&self, frame: FrameIndex, vector: Vector) {
+        static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+        for gap in vector.gaps() {
+            self.mapping.write(frame.offset() + gap.start as u64, &ZEROS[gap]);
+        }
     }
 
     /// Gives the backing of up to `wanted` spare frames back to the kernel and uncharges them.
@@ -124,8 +137,8 @@ impl FramePool {
 
     /// Local memory that the pool's own tables take, in bytes.
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        /// Two queue cells, a holder count and a hash.
-        const FRAME_BYTES: u64 = 2 * 16 + 1 + 8;
+        /// Two queue cells, a holder count and a digest.
+        const FRAME_BYTES: u64 = 2 * 16 + 1 + 16;
         self.holders.len() as u64 * FRAME_BYTES
     }
 

@@ -5,7 +5,9 @@
 //! `runtime/sched` binds a [`WorkerPort`], so that faults on its unithreads yield; any other thread waits inline.
 //!
 //! Files: `fault` is the fault path, `port` the fetches of one thread and their completions, `waiters` who waits for them,
-//! `handover` what a port lets another thread install, `reclaimer` the two hands, `release` the way back of freed ranges, `forked` children, `monitor` faults that are not signals;
+//! `handover` what a port lets another thread install, `reclaimer` the two hands, `digest` what the node has
+//! of each page and `guide` who says what is live of it, `release` the way back of freed ranges, `forked` children, `monitor`
+//! faults that are not signals;
 //! `budget`, `frames` and `gate` are the three small lock-free structures they share. `core/pagetable` and `core/reclaim`
 //! decide; this crate performs.
 //!
@@ -14,7 +16,8 @@
 //!   `budget` before the kernel backs it.
 //! - A page is installed only by whoever moved its entry to `Fetching` or `Installing`, or by whom that thread has handed
 //!   the install over to; always inside its block's gate.
-//! - A frame's content is forgotten only when the node is known to hold it, by its hash or by its acknowledgement.
+//! - A frame's content is forgotten only when the node is known to hold what is live of it, by its digest or by its
+//!   acknowledgement.
 //! - The fault path takes one lock, its port's. A unithread has it for moments and never across a switch; an ordinary thread
 //!   has a guest port for as long as its fault takes, since nobody else needs that port meanwhile. Who finds a page that
 //!   another port has fetched ahead tries that port's lock and never waits for it.
@@ -25,12 +28,14 @@
 mod atomic;
 mod budget;
 mod config;
+mod digest;
 mod error;
 mod far_memory;
 mod fault;
 mod forked;
 mod frames;
 mod gate;
+mod guide;
 mod handover;
 mod monitor;
 mod pager;
@@ -47,6 +52,7 @@ pub use config::{Config, ConfigError, Deadlines, FaultPolicy, Verify};
 pub use error::{FarError, PagingCause, PagingError};
 pub use far_memory::{FarMemory, ReclaimHost};
 pub use forked::Forking;
+pub use guide::Liveness;
 pub use handover::{InstallHelper, Installs};
 pub use pin::pin_this_thread;
 pub use region::{Access, Hold, Region};

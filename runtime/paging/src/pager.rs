@@ -18,6 +18,7 @@ use crate::config::{Config, FaultPolicy, Verify};
 use crate::error::FarError;
 use crate::forked::Child;
 use crate::frames::FramePool;
+use crate::guide::Liveness;
 use crate::port::{Port, Prefetch};
 use crate::reclaimer::{ReclaimStats, Reclaimer};
 use crate::region::RegionCore;
@@ -342,6 +343,17 @@ impl Pager {
         let (charged, most) = self.budget.charged_of();
         let margin = most.saturating_sub(self.start_above.load(Ordering::Relaxed)) / 2;
         (most - margin).saturating_sub(charged)
+    }
+
+    /// From now on the pages of `region` are kept as `liveness` says.
+    pub(crate) fn guide(&self, region: &RegionCore, liveness: Arc<dyn Liveness>) {
+        let no_sweep = self.lock_reclaimer();
+        let before = region.metadata_bytes();
+        region.digests.keep_vectors();
+        let is_first = region.guide.set(liveness);
+        self.metadata_bytes.fetch_add(region.metadata_bytes() - before, Ordering::Relaxed);
+        drop(no_sweep);
+        assert!(is_first, "the paging of a region is guided by one");
     }
 
     /// Gives up what was fetched ahead and nobody has touched, of every port that nobody uses now.

@@ -160,7 +160,7 @@ impl PortInner {
 
     /// Starts the fetch of a page whose entry the caller has moved to `Fetching` with this port and slot.
     pub(crate) fn start(&mut self, request: &FetchRequest<'_>, port: &Port, pager: &Pager) {
-        self.fill(request);
+        self.fill(request, pager);
         let now = yonder_clock::now();
         if request.frame.is_none() && self.installs == Installs::Own {
             // The bytes will be copied from where they are, by this CPU: a NIC would have put them into a cache by then.
@@ -175,14 +175,19 @@ impl PortInner {
     }
 
     /// Takes a request into its slot, which is free.
-    fn fill(&mut self, request: &FetchRequest<'_>) {
+    fn fill(&mut self, request: &FetchRequest<'_>, pager: &Pager) {
         let region = request.region.number;
         self.regions[region as usize].learn(request.region);
         let fetch = &mut self.fetches[usize::from(request.slot)];
         assert!(fetch.phase == Phase::Free, "slot {} of port {} is in use", request.slot, self.id);
         let generation = fetch.generation.wrapping_add(1);
         let (page, frame, deadline) = (request.page, request.frame, request.deadline);
-        *fetch = Fetch { phase: Phase::Backoff(0), region, page, frame, generation, deadline, ..Fetch::free() };
+        // The entry is `Fetching`, so what the node has of the page stays the same.
+        let vector = request.region.digests.vector(page);
+        if let Some(frame) = frame {
+            pager.frames.clear_beside(frame, vector);
+        }
+        *fetch = Fetch { phase: Phase::Backoff(0), region, page, frame, vector, generation, deadline, ..Fetch::free() };
     }
 
     /// Makes `token` wait for the fetch at `slot`.
@@ -260,7 +265,7 @@ impl PortInner {
         let fetch = &self.fetches[usize::from(slot)];
         let region = self.region(fetch.region);
         let (mapping, offset) = pager.resolve(self.source(slot));
-        mapping.with_page(offset, |bytes| region.matches_remote(fetch.page, bytes))
+        mapping.with_page(offset, |bytes| region.digests.matches(fetch.page, bytes))
     }
 
     fn source(&self, slot: u16) -> Source {
@@ -340,7 +345,7 @@ impl PortInner {
     /// Ends the fetch of a page that was mapped at `at`.
     fn mapped(&mut self, slot: u16, at: Nanos, port: &Port, pager: &Pager) {
         port.stats.install.record(at.saturating_sub(self.fetches[usize::from(slot)].arrived));
-        port.stats.fetched_pages.add(1);
+        port.stats.count_fetched(self.fetches[usize::from(slot)].vector.bytes());
         pager.set_node_lost(false);
         self.end(slot, Ok(()), at, pager);
     }
@@ -404,9 +409,9 @@ impl PortInner {
         let fetch = &self.fetches[usize::from(slot)];
         let id = WorkId(u64::from(fetch.generation) << 16 | u64::from(slot));
         let from: RemoteAddress = self.region(fetch.region).remote_address(fetch.page);
-        let into = fetch.frame.map_or(ReadInto::Mapped, ReadInto::Frame);
+        let (into, vector) = (fetch.frame.map_or(ReadInto::Mapped, ReadInto::Frame), fetch.vector);
         let queue = if self.ahead.has(slot) { self.ahead.queue() } else { &mut *self.queue };
-        match queue.post_read(id, from, into, now) {
+        match queue.post_read_vector(id, from, into, vector, now) {
             Ok(()) => {
                 let fetch = &mut self.fetches[usize::from(slot)];
                 (fetch.phase, fetch.posted) = (Phase::Posted, now);

@@ -15,15 +15,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use yonder_fabric::{Completion, QueuePair, Status, WorkId};
+use yonder_fabric::{Completion, QueuePair, Status, Vector, WorkId};
 use yonder_mapping::Run;
 use yonder_pagetable::{Event, State};
 use yonder_reclaim::{Action, Policy, Standby, StandbyQueue, SweepHand};
-use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, PageIndex};
+use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
 use crate::budget::Account;
+use crate::digest::Digest;
 use crate::pager::Pager;
-use crate::region::{HASH_OF_ZEROS, RegionCore};
+use crate::region::RegionCore;
 use crate::stats::Counter;
 
 /// Sealed pages dropped with one flush.
@@ -58,7 +59,9 @@ pub(crate) struct ReclaimStats {
     pub(crate) swept_blocks: Counter,
     pub(crate) dropped_pages: Counter,
     pub(crate) clean_pages: Counter,
-    pub(crate) written_pages: Counter,
+    pub(crate) dead_pages: Counter,
+    pub(crate) written_bytes: Counter,
+    pub(crate) saved_written_bytes: Counter,
     pub(crate) write_retries: Counter,
 }
 
@@ -74,6 +77,7 @@ pub(crate) struct Reclaimer {
     /// Whether reclaim has started and not reached the upper watermark.
     working: bool,
     taken: Vec<(PageIndex, FrameIndex)>,
+    dead: Vec<PageIndex>,
     runs: Vec<Run>,
     dropped: Vec<PageIndex>,
     swept: Vec<BlockIndex>,
@@ -84,7 +88,7 @@ struct Write {
     region: u32,
     page: PageIndex,
     frame: FrameIndex,
-    hash: u64,
+    digest: Digest,
     generation: u32,
     attempts: u32,
     /// When it was posted, or when it will be.
@@ -106,6 +110,7 @@ impl Reclaimer {
             next_scan: 0,
             working: false,
             taken: Vec::with_capacity(BLOCK_PAGES),
+            dead: Vec::with_capacity(BLOCK_PAGES),
             runs: Vec::with_capacity(BLOCK_PAGES),
             dropped: Vec::with_capacity(DROP_PAGES_MAX),
             swept: Vec::with_capacity(DROP_BLOCKS_MAX),
@@ -176,7 +181,7 @@ impl Reclaimer {
         let Some((region, block)) = found else { return false };
         let core = Arc::clone(self.regions[region].as_ref().expect("found"));
         let block = BlockIndex(block as u32);
-        if core.is_sealed() {
+        if core.is_sealed() && !core.guide.is_set() {
             self.drop_sealed(pager, &core, block)
         } else {
             let swept = self.sweep_block(pager, &core, block, room);
@@ -185,7 +190,7 @@ impl Reclaimer {
         }
     }
 
-    /// Sweeps a block whose gate the caller has taken. Returns the number of pages put on standby.
+    /// Sweeps a block whose gate the caller has taken. Returns the number of pages that were put on standby or forgotten.
     pub(crate) fn sweep_block(&mut self, pager: &Pager, core: &RegionCore, block: BlockIndex, room: usize) -> usize {
         self.taken.clear();
         for page in pages_of(core, block) {
@@ -200,28 +205,37 @@ impl Reclaimer {
         let (Some((first, _)), Some((last, _))) = (self.taken.first(), self.taken.last()) else { return 0 };
         let (start, pages) = (first.offset(), (last.0 - first.0 + 1) as usize);
         pager.uffd.write_protect(&core.mapping, start, pages).expect("a registered range can be protected");
-        for (page, frame) in &self.taken {
-            pager.frames.mapping().copy_from(frame.offset(), &core.mapping, page.offset(), yonder_units::PAGE_BYTES);
-            let hash = pager.frames.mapping().with_page(frame.offset(), |content| core.hash(content));
-            pager.frames.set_hash(*frame, hash);
+        let (taken, dead) = (&mut self.taken, &mut self.dead);
+        let unmapped = taken.len();
+        dead.clear();
+        taken.retain(|(page, frame)| {
+            let is_kept = copy_live(pager, core, *page, *frame);
+            if !is_kept {
+                dead.push(*page);
+                pager.frames.release(*frame);
+            }
+            is_kept
+        });
+        core.mapping.discard(start, pages * PAGE_BYTES).expect("a mapped range can be dropped");
+        core.uncount_resident(block, unmapped as u32);
+        pager.standby.fetch_add(taken.len() as u64, Ordering::AcqRel);
+        pager.budget.uncharge(unmapped as u64);
+        for page in dead {
+            core.table.advance_owned(*page, Event::Free);
         }
-        core.mapping.discard(start, pages * yonder_units::PAGE_BYTES).expect("a mapped range can be dropped");
-        let swept = self.taken.len();
-        core.uncount_resident(block, swept as u32);
-        pager.standby.fetch_add(swept as u64, Ordering::AcqRel);
-        pager.budget.uncharge(swept as u64);
-        for (page, frame) in &self.taken {
+        for (page, frame) in taken {
             core.table.advance_owned(*page, Event::Evicted(*frame));
             self.standby.push(Standby { region: core.number, page: *page, frame: *frame });
         }
-        pager.reclaimed.swept_pages.add(swept as u64);
+        pager.reclaimed.swept_pages.add(self.taken.len() as u64);
+        pager.reclaimed.dead_pages.add(self.dead.len() as u64);
         pager.reclaimed.swept_blocks.add(1);
         let regions = &self.regions;
         self.standby.compact(pager.standby.load(Ordering::Acquire) as usize, |entry| {
             let core = regions[entry.region as usize].as_ref();
             core.is_some_and(|core| core.table.load(entry.page).state() == State::Standby(entry.frame))
         });
-        swept
+        unmapped
     }
 
     /// Unmaps resident pages of a sealed region with one flush: those of `block`, whose gate the caller has taken, and of
@@ -290,15 +304,16 @@ impl Reclaimer {
                 self.standby.push(standby);
                 continue;
             }
-            let hash = pager.frames.hash(standby.frame);
-            if hash == core.remote_hash(standby.page) {
-                let event = if hash == HASH_OF_ZEROS { Event::CleanZeros } else { Event::Clean };
+            let (digest, node) = (pager.frames.digest(standby.frame), core.digests.get(standby.page));
+            let are_zeros = digest.is_zeros() && node.is_zeros();
+            if digest == node || are_zeros {
+                let event = if are_zeros { Event::CleanZeros } else { Event::Clean };
                 if core.table.advance(standby.page, seen, event).is_ok() {
                     self.forget(pager, standby.frame);
                     pager.reclaimed.clean_pages.add(1);
                     drained += 1;
                 }
-            } else if !self.begin_write(pager, &core, standby, hash, now) {
+            } else if !self.begin_write(pager, &core, standby, digest, now) {
                 self.standby.push(standby);
                 return if drained > 0 { Step::Worked } else { Step::Waiting };
             } else {
@@ -319,7 +334,7 @@ impl Reclaimer {
     }
 
     /// Posts the write of a dirty page; false if no write can be posted now.
-    fn begin_write(&mut self, pager: &Pager, core: &RegionCore, standby: Standby, hash: u64, now: Nanos) -> bool {
+    fn begin_write(&mut self, pager: &Pager, core: &RegionCore, standby: Standby, digest: Digest, now: Nanos) -> bool {
         let Some(index) = self.free_writes.pop() else { return false };
         if !pager.frames.hold_for_write(&core.table, standby.page, standby.frame) {
             // The page was rescued just now: nothing to write.
@@ -329,7 +344,7 @@ impl Reclaimer {
         pager.writing.fetch_add(1, Ordering::AcqRel);
         let Standby { region, page, frame } = standby;
         self.writes[usize::from(index)] =
-            Some(Write { region, page, frame, hash, generation: 0, attempts: 0, at: now, posted: false });
+            Some(Write { region, page, frame, digest, generation: 0, attempts: 0, at: now, posted: false });
         self.post(index, now);
         true
     }
@@ -338,7 +353,8 @@ impl Reclaimer {
         let write = self.writes[usize::from(index)].as_mut().expect("a write is posted while it is there");
         let core = self.regions[write.region as usize].as_ref().expect("a region outlives its writes");
         let id = WorkId(u64::from(write.generation) << 16 | u64::from(index));
-        write.posted = self.queue_pair.post_write(id, core.remote_address(write.page), write.frame, now).is_ok();
+        let (to, vector) = (core.remote_address(write.page), write.digest.vector);
+        write.posted = self.queue_pair.post_write_vector(id, to, write.frame, vector, now).is_ok();
         write.at = now;
     }
 
@@ -374,10 +390,12 @@ impl Reclaimer {
         self.free_writes.push(index);
         let core = Arc::clone(self.regions[write.region as usize].as_ref().expect("a region outlives its writes"));
         // The node's copy is known before the page can be judged again.
-        core.set_remote_hash(write.page, write.hash);
+        core.digests.set(write.page, write.digest);
         let ended = core.table.advance_owned(write.page, Event::WriteEnded);
         pager.writing.fetch_sub(1, Ordering::AcqRel);
-        pager.reclaimed.written_pages.add(1);
+        let bytes = write.digest.vector.bytes();
+        pager.reclaimed.written_bytes.add(bytes as u64);
+        pager.reclaimed.saved_written_bytes.add((PAGE_BYTES - bytes) as u64);
         let untouched = ended.state() == State::Standby(write.frame);
         if untouched && core.table.advance(write.page, ended, Event::Clean).is_ok() {
             self.forget(pager, write.frame);
@@ -430,6 +448,23 @@ impl Reclaimer {
         self.standby.remove_region(number);
         self.regions[number as usize] = None;
     }
+}
+
+/// Copies a write-protected page into a frame, with the digest of what is live of it; false if nothing is.
+fn copy_live(pager: &Pager, core: &RegionCore, page: PageIndex, frame: FrameIndex) -> bool {
+    let live = match core.guide.live(page) {
+        // A page whose write has not ended is not forgotten, whatever becomes of its content.
+        None if core.table.load(page).write_in_flight() => Vector::WHOLE,
+        None => return false,
+        Some(live) => live,
+    };
+    pager.frames.mapping().copy_from(frame.offset(), &core.mapping, page.offset(), PAGE_BYTES);
+    pager.frames.mapping().with_page(frame.offset(), |content| {
+        let digest = core.digests.of(live, content);
+        core.digests.narrow(page, digest, content);
+        pager.frames.set_digest(frame, digest);
+    });
+    true
 }
 
 /// The pages of a block; the last block of a region may be short.

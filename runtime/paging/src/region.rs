@@ -1,21 +1,22 @@
 //! [`Region`]: a range of far memory that code reads and writes.
 
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 use yonder_fabric::RemoteAddress;
 use yonder_mapping::Mapping;
 use yonder_pagetable::PageTable;
+use yonder_prefetch::WINDOW_PAGES_MAX;
 use yonder_trap::{Fault, FaultHandler, FaultKind, RegisterError, Registration, Verdict};
 use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageIndex};
-use zerocopy::FromZeros as _;
 
+use crate::digest::Digests;
 use crate::error::{FarError, PagingCause, PagingError};
 use crate::far_memory::FarMemory;
 use crate::fault;
 use crate::gate::BlockGate;
+use crate::guide::{Guide, Liveness};
 use crate::pager::Pager;
 use crate::release::Extents;
 
@@ -37,23 +38,17 @@ pub(crate) struct RegionCore {
     gates: Box<[BlockGate]>,
     /// Mapped pages of each block, so that the first hand skips empty ones.
     resident: Box<[AtomicU32]>,
-    /// What the node holds of each page, as [`RegionCore::hash`] of its content. Written by the reclaimer only.
-    remote_hashes: Box<[AtomicU64]>,
+    /// What the node has of each page.
+    pub(crate) digests: Digests,
+    pub(crate) guide: Guide,
     remote: RemoteAddress,
-    seed: u64,
-    zeros: u64,
     sealed: AtomicBool,
 }
-
-/// Hash of a page of zeros, and of a page the node has never been sent.
-pub(crate) const HASH_OF_ZEROS: u64 = 0;
 
 impl RegionCore {
     pub(crate) fn new(pager: Arc<Pager>, number: u32, mapping: Mapping, remote: RemoteAddress, seed: u64) -> Self {
         let pages = mapping.len() / PAGE_BYTES;
         let blocks = pages.div_ceil(BLOCK_PAGES);
-        // Backed where they are used: a region may be far larger than what is ever put into it.
-        let hashes = <[AtomicU64]>::new_box_zeroed_with_elems(pages).expect("hashes are 1/512 of their region");
         Self {
             number,
             mapping,
@@ -61,10 +56,9 @@ impl RegionCore {
             pager,
             gates: (0..blocks).map(|_| BlockGate::default()).collect(),
             resident: (0..blocks).map(|_| AtomicU32::new(0)).collect(),
-            remote_hashes: hashes,
+            digests: Digests::new(pages, seed),
+            guide: Guide::default(),
             remote,
-            seed,
-            zeros: xxh3_64_with_seed(&[0; PAGE_BYTES], seed),
             sealed: AtomicBool::new(false),
         }
     }
@@ -101,24 +95,6 @@ impl RegionCore {
         RemoteAddress(self.remote.0 + page.offset())
     }
 
-    /// Seeded hash of a page's content, 0 for zeros. Two contents share a hash with probability 2^-64.
-    #[inline]
-    pub(crate) fn hash(&self, content: &[u8; PAGE_BYTES]) -> u64 {
-        xxh3_64_with_seed(content, self.seed) ^ self.zeros
-    }
-
-    pub(crate) fn remote_hash(&self, page: PageIndex) -> u64 {
-        self.remote_hashes[page.index()].load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_remote_hash(&self, page: PageIndex, hash: u64) {
-        self.remote_hashes[page.index()].store(hash, Ordering::Release);
-    }
-
-    pub(crate) fn matches_remote(&self, page: PageIndex, content: &[u8; PAGE_BYTES]) -> bool {
-        self.hash(content) == self.remote_hash(page)
-    }
-
     pub(crate) fn is_sealed(&self) -> bool {
         self.sealed.load(Ordering::Acquire)
     }
@@ -128,7 +104,8 @@ impl RegionCore {
     }
 
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        (self.table.pages() * 16 + self.gates.len() * 8) as u64
+        const ENTRY_BYTES: u64 = 8;
+        self.table.pages() as u64 * (ENTRY_BYTES + self.digests.bytes_per_page()) + self.gates.len() as u64 * 8
     }
 
     pub(crate) fn error(&self, offset: u64, cause: PagingCause) -> PagingError {
@@ -288,8 +265,10 @@ impl Region {
         assert!(bytes > 0 && offset + bytes as u64 <= self.bytes(), "{bytes} bytes at {offset}");
         let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
         let hold = self.hold_as_is(offset, bytes);
-        for page in first.0..=last.0 {
-            let page = PageIndex(page);
+        for page in (first.0..=last.0).map(PageIndex) {
+            if page.0 % WINDOW_PAGES_MAX == first.0 % WINDOW_PAGES_MAX {
+                fault::fetch_range(&self.core, page, (last.0 - page.0 + 1).min(WINDOW_PAGES_MAX));
+            }
             fault::bring(&self.core, page).map_err(|cause| self.core.error(page.offset(), cause))?;
         }
         Ok(hold)
@@ -308,8 +287,17 @@ impl Region {
         Hold { region: self, blocks: first.block().0..last.block().0 + 1 }
     }
 
-    /// Makes the region read-only for good: from now on its pages are dropped without a copy. What is local is written
-    /// to the node first, so this takes as long as that.
+    /// From now on only what `liveness` says is live of a page is kept when the page leaves local memory: all other bytes of
+    /// it may read as anything then.
+    ///
+    /// # Panics
+    /// If the paging of the region is guided already.
+    pub fn guide_paging(&self, liveness: Arc<dyn Liveness>) {
+        self.core.pager.guide(&self.core, liveness);
+    }
+
+    /// Makes the region read-only for good: from now on its pages are dropped without a copy, unless its paging is guided.
+    /// What is local is written to the node first, so this takes as long as that.
     pub fn seal(&mut self) -> Result<(), FarError> {
         self.core.pager.seal(&self.core)
     }

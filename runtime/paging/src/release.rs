@@ -15,7 +15,7 @@ use crate::error::{FarError, PagingCause};
 use crate::forked;
 use crate::pager::Pager;
 use crate::reclaimer::Step;
-use crate::region::{HASH_OF_ZEROS, RegionCore};
+use crate::region::RegionCore;
 use crate::worker;
 
 /// Free ranges of a region by their offset, in whole pages, never adjacent.
@@ -107,11 +107,11 @@ impl Pager {
                 let mut mapped = false;
                 for page in pages.clone().map(PageIndex) {
                     let is_written =
-                        core.remote_hash(page) != HASH_OF_ZEROS || core.table.load(page).state() == State::Remote;
+                        !core.digests.get(page).is_zeros() || core.table.load(page).state() == State::Remote;
                     match self.try_release_page(core, page) {
                         Release::Forgotten if is_written => {
                             is_on_node = true;
-                            core.set_remote_hash(page, HASH_OF_ZEROS);
+                            core.digests.forget(page);
                         }
                         Release::Forgotten => {}
                         Release::Mapped => mapped = true,
@@ -168,7 +168,7 @@ impl Pager {
             let seen = core.table.load(page);
             if seen.state() == State::Resident && !seen.write_in_flight() {
                 core.table.advance_owned(page, Event::Evict);
-                is_on_node |= core.remote_hash(page) != HASH_OF_ZEROS;
+                is_on_node |= !core.digests.get(page).is_zeros();
                 if run.end != page.0 {
                     self.forget_run(core, block, std::mem::replace(&mut run, page.0..page.0));
                 }
@@ -190,7 +190,7 @@ impl Pager {
         let (offset, pages) = (PageIndex(run.start).offset(), run.len());
         core.mapping.discard(offset, pages * PAGE_BYTES).expect("mapped pages can be dropped");
         for page in run.map(PageIndex) {
-            core.set_remote_hash(page, HASH_OF_ZEROS);
+            core.digests.forget(page);
             core.table.advance_owned(page, Event::Free);
         }
         core.uncount_resident(block, pages as u32);

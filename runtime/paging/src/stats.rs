@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use yonder_units::Nanos;
+use yonder_units::{Nanos, PAGE_BYTES};
 
 /// Buckets of a [`StageHistogram`]: four to each power of two, up to 2^32 ns.
 pub const STAGE_BUCKETS: usize = 128;
@@ -166,8 +166,12 @@ pub struct Stats {
     pub fetch_retries: u64,
     /// Bytes read from the node.
     pub fetched_bytes: u64,
+    /// Bytes of fetched pages that were not read, because nobody needs them.
+    pub saved_fetch_bytes: u64,
     /// Bytes the node has acknowledged.
     pub written_bytes: u64,
+    /// Bytes of written pages that were not written, because nobody needs them.
+    pub saved_written_bytes: u64,
     /// Writes that were posted again.
     pub write_retries: u64,
     /// Pages that the first hand put on standby.
@@ -178,6 +182,8 @@ pub struct Stats {
     pub dropped_pages: u64,
     /// Standby pages found clean by the second hand.
     pub clean_pages: u64,
+    /// Pages that the first hand forgot, because nobody needs a byte of them.
+    pub dead_pages: u64,
     /// CPU time of the reclaimer thread in nanoseconds.
     pub reclaim_cpu_ns: u64,
     /// Limit of local memory in pages.
@@ -213,7 +219,8 @@ pub(crate) struct PortStats {
     pub(crate) prefetch_used_pages: Counter,
     pub(crate) paging_errors: Counter,
     pub(crate) fetch_retries: Counter,
-    pub(crate) fetched_pages: Counter,
+    pub(crate) fetched_bytes: Counter,
+    pub(crate) saved_fetch_bytes: Counter,
     pub(crate) post: StageRecorder,
     pub(crate) fetch: StageRecorder,
     pub(crate) install: StageRecorder,
@@ -234,13 +241,21 @@ impl PortStats {
             prefetch_used_pages: Counter::default(),
             paging_errors: Counter::default(),
             fetch_retries: Counter::default(),
-            fetched_pages: Counter::default(),
+            fetched_bytes: Counter::default(),
+            saved_fetch_bytes: Counter::default(),
             post: StageRecorder::default(),
             fetch: StageRecorder::default(),
             install: StageRecorder::default(),
             resume: StageRecorder::default(),
             total: StageRecorder::default(),
         }
+    }
+
+    /// A page has arrived, of which so many bytes were fetched.
+    #[inline]
+    pub(crate) fn count_fetched(&self, bytes: usize) {
+        self.fetched_bytes.add(bytes as u64);
+        self.saved_fetch_bytes.add((PAGE_BYTES - bytes) as u64);
     }
 
     pub(crate) fn add_to(&self, stats: &mut Stats) {
@@ -255,7 +270,8 @@ impl PortStats {
         stats.minor_faults += self.zero_faults.get() + self.rescues.get() + self.joins.get() + self.prefetch_hits.get();
         stats.paging_errors += self.paging_errors.get();
         stats.fetch_retries += self.fetch_retries.get();
-        stats.fetched_bytes += self.fetched_pages.get() * yonder_units::PAGE_BYTES as u64;
+        stats.fetched_bytes += self.fetched_bytes.get();
+        stats.saved_fetch_bytes += self.saved_fetch_bytes.get();
         stats.stages.post.add(&self.post);
         stats.stages.fetch.add(&self.fetch);
         stats.stages.install.add(&self.install);

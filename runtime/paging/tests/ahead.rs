@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emulated::far;
+use yonder_heap::Live;
 use yonder_paging::{
-    Access, Config, Deadlines, FarMemory, FaultCounts, FaultPolicy, Installs, Prefetch, Region, Shares, Stats, Verify,
-    WorkerPort,
+    Access, Config, Deadlines, FarMemory, FaultCounts, FaultPolicy, Installs, Liveness, Prefetch, Region, Shares,
+    Stats, Verify, WorkerPort,
 };
 use yonder_unithread::{Pool, Resumed, STACK_BYTES_DEFAULT};
-use yonder_units::PAGE_BYTES;
+use yonder_units::{PAGE_BYTES, PageIndex};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const LOCAL: u64 = 4 << 20;
@@ -113,6 +114,45 @@ fn what_another_thread_has_fetched_ahead_is_a_minor_fault_of_a_unithread() {
         running = again;
     }
     assert_eq!(port.take_faults(token), FaultCounts { major: 0, minor: 1 });
+}
+
+/// What is held is wanted as a whole, so it is fetched together.
+#[test]
+fn a_hold_fetches_its_pages_together() {
+    let Some((far, _)) = far(with(Prefetch::Readahead)) else { return };
+    let region = filled(&far);
+    let before = far.stats();
+    drop(region.hold(64 * PAGE, 40 * PAGE as usize).unwrap());
+    let (major, fetched) = (since(&far, &before, |s| s.major_faults), since(&far, &before, |s| s.fetched_bytes));
+    assert!(major <= 2 && fetched >= 40 * PAGE, "{major} major faults for {fetched} bytes");
+    check(&region, 64..104);
+}
+
+/// Every 8 pages are an object.
+struct Objects;
+
+impl Liveness for Objects {
+    fn live(&self, _page: PageIndex) -> Live {
+        Live::Whole
+    }
+
+    fn object_at(&self, page: PageIndex) -> Option<u32> {
+        (page.0 % 8 == 0).then_some(8)
+    }
+}
+
+#[test]
+fn the_rest_of_an_object_is_fetched_with_its_first_page() {
+    let Some((far, _)) = far(with(Prefetch::Readahead)) else { return };
+    let region = filled(&far);
+    region.guide_paging(Arc::new(Objects));
+    let before = far.stats();
+    check(&region, [80]);
+    assert_eq!(since(&far, &before, |s| s.prefetched_pages), 7);
+    check(&region, 81..88);
+    assert_eq!(since(&far, &before, |s| s.major_faults), 1);
+    check(&region, [163]);
+    assert_eq!(since(&far, &before, |s| s.prefetched_pages), 7, "a touch within an object says nothing of it");
 }
 
 #[test]

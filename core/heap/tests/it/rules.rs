@@ -43,6 +43,8 @@ fn a_run_is_split_into_runs_that_live_on_their_own() {
     heap.split(run, 2 * PAGE).unwrap();
     heap.split(run + 2 * PAGE, 3 * PAGE).unwrap();
     assert_eq!((0..6).map(|page| live(&heap, page)).collect::<Vec<_>>(), before, "what is live has changed");
+    let runs = [0, 1, 2, 5, 6].map(|page| heap.map().run_at(PageIndex::containing(run + page * PAGE)));
+    assert_eq!(runs, [Some(2), None, Some(3), Some(1), None]);
     let sizes = [0, 2, 5].map(|page| heap.size_of(run + page * PAGE).unwrap());
     assert_eq!(sizes, [2 * PAGE, 3 * PAGE, 112]);
     assert!(heap.split(run + PAGE, PAGE).is_err(), "a run was split that does not begin there");

@@ -91,6 +91,15 @@ pub struct Opened {
 impl Lane {
     /// Opens a lane for at most `operations_max` operations at a time. Blocks for some seconds at most.
     pub fn open(address: &NodeAddress, operations_max: usize, standing: &Arc<Standing>) -> Result<Opened, OpenError> {
+        Self::open_with(address, standing, |config| Config { operations_max, ..config })
+    }
+
+    /// As [`Lane::open`], with the limits that `adjust` makes of the usual ones.
+    pub(crate) fn open_with(
+        address: &NodeAddress,
+        standing: &Arc<Standing>,
+        adjust: impl FnOnce(Config) -> Config,
+    ) -> Result<Opened, OpenError> {
         let (link, welcome, memory, config) = match address {
             NodeAddress::Udp(address) => {
                 let (socket, welcome) = hello::dial_udp(*address)?;
@@ -103,8 +112,12 @@ impl Lane {
         if !standing.accept(&welcome) {
             return Err(OpenError::Forgotten);
         }
-        let config = Config { operations_max, ..config };
-        let lane = Self { client: Client::new(config), link, condition: Condition::Up, standing: Arc::clone(standing) };
+        let lane = Self {
+            client: Client::new(adjust(config)),
+            link,
+            condition: Condition::Up,
+            standing: Arc::clone(standing),
+        };
         Ok(Opened { lane, welcome, memory })
     }
 

@@ -62,6 +62,15 @@ struct Window {
     is_touched: bool,
 }
 
+/// What the first touch of a window leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Followed {
+    /// The next window of the sequence.
+    ByNext,
+    /// Nothing: the window is all that is known to be wanted.
+    ByNothing,
+}
+
 /// What a touch of a page that is fetched ahead has come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Hit {
@@ -209,8 +218,8 @@ impl PortInner {
 
     /// The page of a fetch ahead has arrived.
     pub(super) fn arrived_ahead(&mut self, slot: u16, port: &Port) {
-        port.stats.fetched_pages.add(1);
         let fetch = &mut self.fetches[usize::from(slot)];
+        port.stats.count_fetched(fetch.vector.bytes());
         if fetch.queue == Queue::EMPTY {
             fetch.phase = Phase::Ready;
         } else {
@@ -270,25 +279,61 @@ impl PortInner {
         pager: &Pager,
         now: Nanos,
     ) {
+        let object = if touch == Touch::Miss { region.guide.object_at(page) } else { None };
+        if let Some(pages) = object.filter(|pages| (2..=WINDOW_PAGES_MAX).contains(pages)) {
+            self.fetch_range(region, PageIndex(page.0 + 1), pages - 1, port, pager, now);
+            return;
+        }
         let Some((prefetcher, _)) = &mut self.ahead.prefetch else { return };
         let Some(plan) = prefetcher.touched(region.number, page, touch) else { return };
-        let Some(window) = self.free_window(pager, now) else { return };
         if touch == Touch::Miss && usize::from(self.id) < GUEST_PORTS {
             await_room(pager, plan.count, now);
         }
-        self.ahead.made += 1;
-        let number = self.ahead.made;
-        self.ahead.windows[window] = Window { stride: plan.stride, in_use: 0, number, is_touched: false };
-        let pages = self.fetch_window(window, plan, region, port, pager, now);
-        // What is posted is sent by a poll, and the next one may be long from now.
-        let mut completions = std::mem::take(&mut self.completions);
-        self.poll_ahead(&mut completions, port, pager, now);
-        self.completions = completions;
+        let Some(pages) = self.fetch_plan(plan, Followed::ByNext, region, port, pager, now) else { return };
         if let Some((prefetcher, _)) = &mut self.ahead.prefetch
             && pages < plan.count
         {
             prefetcher.shortened(&plan, pages);
         }
+    }
+
+    /// Fetches `count` pages, at most [`WINDOW_PAGES_MAX`], from `first` on, which are about to be touched.
+    pub(crate) fn fetch_range(
+        &mut self,
+        region: &Arc<RegionCore>,
+        first: PageIndex,
+        count: u32,
+        port: &Port,
+        pager: &Pager,
+        now: Nanos,
+    ) {
+        if self.ahead.prefetch.is_some() {
+            let plan = Plan { region: region.number, first, stride: 1, count };
+            // Who cannot have a window fetches page by page.
+            let _ = self.fetch_plan(plan, Followed::ByNothing, region, port, pager, now);
+        }
+    }
+
+    /// Makes a window of a plan; how many of its pages could be seen to, or `None` if no window is free.
+    fn fetch_plan(
+        &mut self,
+        plan: Plan,
+        followed: Followed,
+        region: &Arc<RegionCore>,
+        port: &Port,
+        pager: &Pager,
+        now: Nanos,
+    ) -> Option<u32> {
+        let window = self.free_window(pager, now)?;
+        self.ahead.made += 1;
+        let (number, is_touched) = (self.ahead.made, followed == Followed::ByNothing);
+        self.ahead.windows[window] = Window { stride: plan.stride, in_use: 0, number, is_touched };
+        let pages = self.fetch_window(window, plan, region, port, pager, now);
+        // What is posted is sent by a poll, and the next one may be long from now.
+        let mut completions = std::mem::take(&mut self.completions);
+        self.poll_ahead(&mut completions, port, pager, now);
+        self.completions = completions;
+        Some(pages)
     }
 
     /// A window without fetches: a free one, or the oldest, if it can be emptied.
@@ -326,7 +371,7 @@ impl PortInner {
             }
             self.ahead.windows[window].in_use += 1;
             self.ahead.in_use += 1;
-            self.fill(&FetchRequest { region, page, slot, frame, entered: now, deadline });
+            self.fill(&FetchRequest { region, page, slot, frame, entered: now, deadline }, pager);
             if !self.post(slot, now) {
                 // It was not posted, and ends as if it had been lost.
                 self.drop_ahead(slot, pager, now);

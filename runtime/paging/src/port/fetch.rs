@@ -1,5 +1,6 @@
 //! [`Fetch`]: one slot of a port's table of fetches.
 
+use yonder_fabric::Vector;
 use yonder_units::{FrameIndex, Nanos, PageIndex};
 
 use crate::error::PagingCause;
@@ -26,6 +27,8 @@ pub(super) struct Fetch {
     pub(super) region: u32,
     pub(super) page: PageIndex,
     pub(super) frame: Option<FrameIndex>,
+    /// Which bytes of the page are fetched: those that the node has.
+    pub(super) vector: Vector,
     pub(super) generation: u32,
     pub(super) attempts: u32,
     pub(super) posted: Nanos,
@@ -42,6 +45,7 @@ impl Fetch {
             region: 0,
             page: PageIndex(0),
             frame: None,
+            vector: Vector::WHOLE,
             generation: 0,
             attempts: 0,
             posted: 0,
