@@ -15,6 +15,7 @@
 
 pub mod array;
 mod children;
+pub mod del_get;
 pub mod fault;
 mod flow;
 #[cfg(test)]

@@ -145,6 +145,12 @@ pub fn names() -> Vec<&'static str> {
     PROGRAMS.iter().map(|program| program.name).collect()
 }
 
+/// Names of those that are installed packages, in the order in which they run: what is run if nobody says otherwise.
+#[must_use]
+pub fn packaged() -> Vec<&'static str> {
+    PROGRAMS.iter().filter(|program| !program.is_workload()).map(|program| program.name).collect()
+}
+
 impl<'a> Bench<'a> {
     /// Finds the programs, and sets up swap if a leg needs it.
     pub fn prepare(settings: &'a Settings, launch: &'a dyn Launch) -> Result<Self, BenchError> {

@@ -44,6 +44,7 @@ pub fn examine(machine: &Machine, abilities: &Abilities) -> Report {
             socket_buffers(machine),
             shared_ports(machine),
             shared_huge_pages(machine),
+            system_call_filter(machine),
         ],
     }
 }
@@ -249,6 +250,18 @@ fn shared_ports(machine: &Machine) -> Check {
     }
 }
 
+fn system_call_filter(machine: &Machine) -> Check {
+    const NAME: &str = "system_call_filter";
+    if machine.has_trapping_filters {
+        return ok(NAME, "system calls of unmodified programs on far memory are found, which 'yonder run' needs");
+    }
+    warn(
+        NAME,
+        "this kernel or its sandbox has no seccomp filters, so 'yonder run' cannot run programs",
+        "use a kernel built with CONFIG_SECCOMP_FILTER, outside a sandbox that hides it",
+    )
+}
+
 fn shared_huge_pages(machine: &Machine) -> Check {
     const NAME: &str = "shared_huge_pages";
     match machine.shared_huge_pages {
@@ -281,6 +294,7 @@ mod tests {
             receive_buffer_max_bytes: Some(SOCKET_BUFFER_WANTED_BYTES),
             send_buffer_max_bytes: Some(SOCKET_BUFFER_WANTED_BYTES),
             has_shared_ports: true,
+            has_trapping_filters: true,
             shared_huge_pages: Some(SharedHugePages::OnRequest),
             cpu_flags: ["constant_tsc", "nonstop_tsc", "avx2", "fsrm"].map(str::to_owned).into(),
         }
@@ -315,7 +329,7 @@ mod tests {
         assert!(report.checks.iter().all(|check| check.status == Status::Ok && check.mend.is_none()), "{report:?}");
         let mut names: Vec<&str> = report.checks.iter().map(|check| check.check).collect();
         names.dedup();
-        assert_eq!(names.len(), 14);
+        assert_eq!(names.len(), 15);
     }
 
     #[test]
@@ -384,6 +398,12 @@ mod tests {
         assert_check(&alone, &abilities, "shared_ports", Status::Warn, "sandbox");
         let never = Machine { shared_huge_pages: Some(SharedHugePages::Never), ..good };
         assert_check(&never, &abilities, "shared_huge_pages", Status::Warn, "tee /sys/kernel/mm/transparent_hugepage");
+    }
+
+    #[test]
+    fn who_cannot_run_programs_is_told_why() {
+        let machine = Machine { has_trapping_filters: false, ..good_machine() };
+        assert_check(&machine, &good_abilities(), "system_call_filter", Status::Warn, "CONFIG_SECCOMP_FILTER");
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub struct Machine {
     pub send_buffer_max_bytes: Option<u64>,
     /// Whether several sockets may have one port, so that the kernel spreads datagrams over threads.
     pub has_shared_ports: bool,
+    /// Whether a filter can send system calls back to the thread that makes them.
+    pub has_trapping_filters: bool,
     /// Huge pages for memory that is shared by descriptor.
     pub shared_huge_pages: Option<SharedHugePages>,
     /// The processor's abilities, by the kernel's names.
@@ -103,6 +105,9 @@ impl Machine {
             receive_buffer_max_bytes: text("proc/sys/net/core/rmem_max").trim().parse().ok(),
             send_buffer_max_bytes: text("proc/sys/net/core/wmem_max").trim().parse().ok(),
             has_shared_ports: false,
+            has_trapping_filters: text("proc/sys/kernel/seccomp/actions_avail")
+                .split_whitespace()
+                .any(|word| word == "trap"),
             shared_huge_pages: shared_huge_pages(&text),
             cpu_flags: cpu_flags(&text("proc/cpuinfo")),
         }
@@ -194,6 +199,7 @@ mod tests {
         write(root, "dev/userfaultfd", "");
         write(root, "proc/sys/net/core/rmem_max", "212992\n");
         write(root, "proc/sys/net/core/wmem_max", "4194304\n");
+        write(root, "proc/sys/kernel/seccomp/actions_avail", "kill_process kill_thread trap errno allow\n");
         let machine = Machine::read_below(root);
         assert_eq!(machine.kernel_release, "6.18.44-test");
         assert_eq!(machine.memory_available_bytes, Some(4000 << 10));
@@ -201,6 +207,7 @@ mod tests {
         assert_eq!((machine.receive_buffer_max_bytes, machine.send_buffer_max_bytes), (Some(212_992), Some(4 << 20)));
         assert_eq!(machine.memlock, Some(MemlockLimit::Bytes(8 << 20)));
         assert!(machine.cpu_flags.contains("constant_tsc") && machine.has_userfaultfd_device && !machine.is_container);
+        assert!(machine.has_trapping_filters);
 
         write(root, "sys/fs/cgroup/memory.max", "3072000\n");
         write(root, "sys/fs/cgroup/memory.current", "1024000\n");

@@ -2,12 +2,15 @@
 
 mod apps;
 mod controller;
+mod del_get;
 mod node;
 mod pictured;
 mod programs;
 mod remote;
 mod run;
 mod seq;
+mod top;
+pub(crate) mod workload;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,6 +27,7 @@ pub(crate) use controller::{
     AtArgs, ControllerAddresses, ControllerArgs, ControllerWhat, DrainArgs, NodeNameArgs, NodesArgs, ServeArgs,
     SpacesArgs,
 };
+pub(crate) use del_get::DelGetArgs;
 pub(crate) use node::NodeArgs;
 pub(crate) use pictured::Pictured;
 pub(crate) use programs::ProgramsArgs;
@@ -33,6 +37,7 @@ pub(crate) use remote::{
 pub(crate) use run::RunArgs;
 use seq::PrefetchMode;
 pub(crate) use seq::SeqArgs;
+pub(crate) use top::TopArgs;
 
 /// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network. The help says it too.
 const HYBRID_SPIN: Duration = Duration::from_micros(4);
@@ -92,6 +97,7 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Watch a running server that was started with --metrics
     Top(TopArgs),
+    Workload(workload::WorkloadArgs),
 }
 
 #[derive(Debug, Args)]
@@ -395,6 +401,8 @@ pub(crate) enum BenchWhat {
     Frame(FrameArgs),
     /// Programs that know nothing of far memory: alone, under yonder run, and with the kernel's swap
     Programs(ProgramsArgs),
+    /// What guided paging saves of a Redis server most of whose values were deleted
+    DelGet(DelGetArgs),
     /// A client process of scale-clients
     #[command(hide = true)]
     ScaleClient(ScaleClientArgs),
@@ -482,17 +490,4 @@ pub(crate) struct SoakArgs {
     /// One JSON object on standard output
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TopArgs {
-    /// Where the server's metrics are: what it was given as --metrics
-    #[arg(long, value_name = "ADDR", default_value = yonder_metrics::DEFAULT_ADDRESS)]
-    pub(crate) attach: String,
-    /// Time between two looks, over which rates are shown
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
-    pub(crate) interval: Duration,
-    /// Print one look as text and end, as is done when standard output is no terminal
-    #[arg(long)]
-    pub(crate) once: bool,
 }

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Load(args) => commands::load::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Top(args) => commands::top::run(&args),
+        Command::Workload(args) => commands::workload::run(&args),
     };
     match result {
         Ok(code) => code,
@@ -120,6 +121,7 @@ mod tests {
             &["load", "kv", "--mix", "get=95"],
             &["node", "--listen", "http://x"],
             &["demo", "--quickly"],
+            &["workload", "bogosort"],
             &["frobnicate"],
         ] {
             let line = complaint(arguments);

@@ -11,4 +11,4 @@ mod board;
 mod settings;
 
 pub use board::{Board, Figures, PLACES_MAX, Place};
-pub use settings::{Faults, Settings, SettingsError, WINDOW};
+pub use settings::{Faults, Settings, SettingsError, Transfer, WINDOW};

@@ -15,6 +15,7 @@ const MEMORY: &str = "YONDER_RUN_MEMORY";
 const BOARD: &str = "YONDER_RUN_BOARD";
 const PREFETCH: &str = "YONDER_RUN_PREFETCH";
 const FAULTS: &str = "YONDER_RUN_FAULTS";
+const TRANSFER: &str = "YONDER_RUN_TRANSFER";
 
 /// What is fetched before it is touched, and its name here.
 const ALGORITHMS: [(Prefetch, &str); 3] =
@@ -33,6 +34,19 @@ pub enum Faults {
 /// How faults are handled, and its name here.
 const FAULT_MODES: [(Faults, &str); 2] = [(Faults::Inline, "inline"), (Faults::Monitor, "monitor")];
 
+/// What of a page goes to the node and comes back.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Transfer {
+    /// What the program has allocated and not freed.
+    #[default]
+    Live,
+    /// All of it.
+    Pages,
+}
+
+/// What is transferred, and its name here.
+const TRANSFERS: [(Transfer, &str); 2] = [(Transfer::Live, "live"), (Transfer::Pages, "pages")];
+
 /// How a program's memory is far.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
@@ -46,6 +60,8 @@ pub struct Settings {
     pub prefetch: Prefetch,
     /// How its faults are handled.
     pub faults: Faults,
+    /// What of a page is transferred.
+    pub transfer: Transfer,
     /// The file of the run's [`Board`](crate::Board).
     pub board: PathBuf,
 }
@@ -60,17 +76,14 @@ pub struct SettingsError {
 impl Settings {
     /// The variables that carry the settings.
     #[must_use]
-    pub fn variables(&self) -> [(&'static str, String); 6] {
-        let prefetch = ALGORITHMS.iter().find(|(algorithm, _)| *algorithm == self.prefetch);
-        let (_, prefetch) = prefetch.expect("every algorithm has a name");
-        let faults = FAULT_MODES.iter().find(|(mode, _)| *mode == self.faults);
-        let (_, faults) = faults.expect("every mode has a name");
+    pub fn variables(&self) -> [(&'static str, String); 7] {
         [
             (FAR, self.far.clone()),
             (LOCAL, self.local_bytes.to_string()),
             (MEMORY, self.memory_bytes.to_string()),
-            (PREFETCH, (*prefetch).to_owned()),
-            (FAULTS, (*faults).to_owned()),
+            (PREFETCH, name_of(&ALGORITHMS, self.prefetch)),
+            (FAULTS, name_of(&FAULT_MODES, self.faults)),
+            (TRANSFER, name_of(&TRANSFERS, self.transfer)),
             (BOARD, self.board.to_string_lossy().into_owned()),
         ]
     }
@@ -82,15 +95,28 @@ impl Settings {
             let text = variable(name).ok_or(SettingsError { variable: name })?;
             text.parse().map_err(|_| SettingsError { variable: name })
         };
-        let prefetch = variable(PREFETCH).unwrap_or_default();
-        let prefetch = ALGORITHMS.iter().find(|(_, name)| *name == prefetch);
-        let (prefetch, _) = *prefetch.ok_or(SettingsError { variable: PREFETCH })?;
-        let faults = variable(FAULTS).unwrap_or_default();
-        let faults = FAULT_MODES.iter().find(|(_, name)| *name == faults);
-        let (faults, _) = *faults.ok_or(SettingsError { variable: FAULTS })?;
+        let (prefetch, faults) = (named(&ALGORITHMS, PREFETCH, &variable)?, named(&FAULT_MODES, FAULTS, &variable)?);
+        let transfer = named(&TRANSFERS, TRANSFER, &variable)?;
         let board = variable(BOARD).ok_or(SettingsError { variable: BOARD })?.into();
-        Ok(Some(Self { far, local_bytes: bytes(LOCAL)?, memory_bytes: bytes(MEMORY)?, prefetch, faults, board }))
+        let (local_bytes, memory_bytes) = (bytes(LOCAL)?, bytes(MEMORY)?);
+        Ok(Some(Self { far, local_bytes, memory_bytes, prefetch, faults, transfer, board }))
     }
+}
+
+fn name_of<T: PartialEq>(names: &[(T, &'static str)], value: T) -> String {
+    let found = names.iter().find(|(named, _)| *named == value);
+    found.expect("everything has a name").1.to_owned()
+}
+
+/// What the variable's value is the name of.
+fn named<T: Copy>(
+    names: &[(T, &'static str)],
+    name: &'static str,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<T, SettingsError> {
+    let value = variable(name).unwrap_or_default();
+    let found = names.iter().find(|(_, name)| *name == value);
+    found.map(|(value, _)| *value).ok_or(SettingsError { variable: name })
 }
 
 #[cfg(test)]
@@ -107,6 +133,7 @@ mod tests {
             memory_bytes: 1 << 33,
             prefetch: Prefetch::Trend,
             faults: Faults::Monitor,
+            transfer: Transfer::Pages,
             board: "/tmp/board".into(),
         };
         let mut variables: HashMap<_, _> = settings.variables().into();

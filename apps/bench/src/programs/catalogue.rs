@@ -21,7 +21,7 @@ pub(super) struct Program {
     pub(super) name: &'static str,
     /// The Debian packages that have it.
     pub(super) package: &'static str,
-    /// Commands that succeed where it is installed; the first one that does is the program.
+    /// Commands that succeed where it is installed; the first one that does is the program. None for a workload of `yonder`.
     installed: &'static [&'static [&'static str]],
     /// Its work, with its files in a folder. The program is the word that is there; the folder's path is absolute.
     prepare: fn(&str, &Path, Scale) -> std::io::Result<Work>,
@@ -69,11 +69,40 @@ pub(super) const PROGRAMS: &[Program] = &[
     },
     Program { name: "sort", package: "coreutils", installed: &[&["sort", "--version"]], prepare: prepare_sort },
     Program { name: "gcc", package: "gcc", installed: &[&["gcc", "--version"]], prepare: prepare_gcc },
+    workload("quicksort", |yonder, _, scale| own(yonder, "quicksort", scale.pick("4MiB", "256MiB"))),
+    workload("k-means", |yonder, _, scale| own(yonder, "k-means", scale.pick("4MiB", "256MiB"))),
+    workload("snappy-compress", |yonder, _, scale| own(yonder, "snappy-compress", scale.pick("4MiB", "256MiB"))),
+    workload("snappy-decompress", |yonder, _, scale| own(yonder, "snappy-decompress", scale.pick("4MiB", "256MiB"))),
+    workload("pagerank", |yonder, _, scale| own(yonder, "pagerank", scale.pick("4MiB", "64MiB"))),
+    workload("bc", |yonder, _, scale| own(yonder, "bc", scale.pick("4MiB", "64MiB"))),
+    workload("frame", |yonder, _, scale| own(yonder, "frame", scale.pick("4MiB", "256MiB"))),
+    workload("linked-list", |yonder, _, scale| own(yonder, "linked-list", scale.pick("1MiB", "64MiB"))),
 ];
 
+/// One of `yonder workload`.
+const fn workload(name: &'static str, prepare: fn(&str, &Path, Scale) -> std::io::Result<Work>) -> Program {
+    Program { name, package: "yonder", installed: &[], prepare }
+}
+
+fn own(yonder: &str, name: &str, size: &str) -> std::io::Result<Work> {
+    let words = [yonder, "workload", name, "--size", size, "--check"];
+    Ok(Work::Batch { command: words.map(OsString::from).into(), output: Output::Standard })
+}
+
 impl Program {
+    /// Whether it is one of `yonder workload`.
+    pub(super) fn is_workload(&self) -> bool {
+        self.installed.is_empty()
+    }
+
     /// Its work at a scale, with files in `folder`; `None` if it is not installed.
     pub(super) fn work(&self, folder: &Path, scale: Scale) -> std::io::Result<Option<Work>> {
+        if self.is_workload() {
+            // The tests of this crate are no `yonder`.
+            let yonder = std::env::current_exe()?;
+            let is_yonder = yonder.file_name().is_some_and(|name| name == "yonder");
+            return yonder.to_str().filter(|_| is_yonder).map(|path| (self.prepare)(path, folder, scale)).transpose();
+        }
         let Some(command) = self.installed.iter().find(|command| succeeds(command)) else { return Ok(None) };
         (self.prepare)(command[0], folder, scale).map(Some)
     }

@@ -42,7 +42,7 @@ pub(crate) struct ProgramsArgs {
     /// Local memory, with commas between: sizes, or percentages of what the program takes when it runs alone
     #[arg(long, value_name = "SIZE|PCT", default_value = "25%", value_delimiter = ',')]
     pub(crate) local: Vec<LocalSize>,
-    /// Which programs, with commas between; all if not given
+    /// Which programs, with commas between; all that are packages if not given, and none of yonder's own workloads
     #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", value_delimiter = ',', value_parser = known_program)]
     pub(crate) programs: Option<Vec<String>>,
     /// Which ways to run them are shown, with commas between; each program runs alone first in any case

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use yonder::units::{LocalSize, parse_bytes};
-use yonder_run::Faults;
+use yonder_run::{Faults, Transfer};
 
 use super::seq::PrefetchMode;
 
@@ -35,6 +35,24 @@ impl From<RunFaults> for Faults {
     }
 }
 
+/// What of a page is transferred.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum RunTransfer {
+    /// What the program has allocated and not freed
+    Live,
+    /// All of it
+    Pages,
+}
+
+impl From<RunTransfer> for Transfer {
+    fn from(what: RunTransfer) -> Self {
+        match what {
+            RunTransfer::Live => Self::Live,
+            RunTransfer::Pages => Self::Pages,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct RunArgs {
@@ -53,6 +71,9 @@ pub(crate) struct RunArgs {
     /// What is fetched before it is touched
     #[arg(long, value_name = "HOW", default_value = "readahead")]
     pub(crate) prefetch: PrefetchMode,
+    /// What of a page goes to the node and comes back
+    #[arg(long, value_name = "WHAT", default_value = "live")]
+    pub(crate) transfer: RunTransfer,
     /// Write the summary to this file, as a JSON object
     #[arg(long, value_name = "FILE")]
     pub(crate) summary: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! `yonder bench`: one benchmark, its table or its JSON.
 
 mod apps;
+mod del_get;
 mod launch;
 mod pictures;
 mod programs;
@@ -41,6 +42,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Objects(args) => apps::run_objects(args)?,
         BenchWhat::Frame(args) => apps::run_frame(args)?,
         BenchWhat::Programs(args) => programs::run(args)?,
+        BenchWhat::DelGet(args) => del_get::run(args)?,
         BenchWhat::ScaleClient(args) => scale_clients::run_client(&launch::client_task(args))?,
         BenchWhat::Guarded(args) => launch::become_guarded(args)?,
     }

@@ -9,3 +9,4 @@ pub(crate) mod load;
 pub(crate) mod node;
 pub(crate) mod run;
 pub(crate) mod top;
+pub(crate) mod workload;

@@ -40,10 +40,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(USAGE));
     }
     let library = find_library()?;
-    let folder = std::env::temp_dir().join(format!("yonder-run-{}", std::process::id()));
-    std::fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let folder = Scratch(folder);
-    let path = folder.0.join("board");
+    let folder = Scratch::new("run")?;
+    let path = folder.path().join("board");
     let board = Board::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
     let settings = Settings {
         far: args.far.clone(),
@@ -51,6 +49,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         memory_bytes: args.memory,
         prefetch: args.prefetch.into(),
         faults: args.faults.into(),
+        transfer: args.transfer.into(),
         board: path,
     };
 
@@ -76,8 +75,20 @@ fn check(args: &RunArgs, local_bytes: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A folder that goes with this.
-struct Scratch(PathBuf);
+/// A folder for files of a run, which goes with this.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(what: &str) -> anyhow::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("yonder-{what}-{}", std::process::id()));
+        std::fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(Self(folder))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
 
 impl Drop for Scratch {
     fn drop(&mut self) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, bail};
 use yonder::units::format_bytes;
-use yonder_bench::programs::{Bench, Figures, Leg, ProgramResult, Settings, names};
+use yonder_bench::programs::{Bench, Figures, Leg, ProgramResult, Settings, packaged};
 
 use super::launch::Launcher;
 use crate::args::ProgramsArgs;
@@ -44,7 +44,7 @@ fn settings(args: &ProgramsArgs, stop: Arc<AtomicBool>) -> anyhow::Result<Settin
     let program = program.into_os_string().into_string().ok().context("this program's path is not text")?;
     let words = ["run", "--far", "{far}", "--local", "{local}", "--memory", "{memory}", "--"];
     Ok(Settings {
-        programs: args.programs.clone().unwrap_or_else(|| names().into_iter().map(str::to_owned).collect()),
+        programs: args.programs.clone().unwrap_or_else(|| packaged().into_iter().map(str::to_owned).collect()),
         legs: args.legs.iter().map(|leg| (*leg).into()).collect(),
         local: args.local.clone(),
         far: args.far.clone(),

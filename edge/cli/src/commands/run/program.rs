@@ -16,6 +16,14 @@ const HEAD_BYTES: u64 = 4096;
 
 /// Says in one line why `program` cannot be run.
 pub(crate) fn check(program: &OsStr) -> anyhow::Result<()> {
+    check_content(program)?;
+    let path = find(program)?;
+    let mode = path.metadata().with_context(|| format!("{} cannot be read", path.display()))?.mode();
+    ensure!(mode & 0o111 != 0, "{0} is not executable: type chmod +x {0}", path.display());
+    Ok(())
+}
+
+fn check_content(program: &OsStr) -> anyhow::Result<()> {
     let mut path = find(program)?;
     for _ in 0..SCRIPTS_MAX {
         let shown = path.display().to_string();
@@ -98,6 +106,8 @@ mod tests {
         check(OsStr::new("/bin/sh")).unwrap();
         let script = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(script.path(), "#!/usr/bin/env -S sh\nexit 0\n").unwrap();
+        assert!(refusal(script.path().to_str().unwrap()).contains("not executable"));
+        std::fs::set_permissions(script.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         check(script.path().as_os_str()).unwrap();
     }
 

@@ -1,0 +1,20 @@
+//! The flags of `yonder top`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::positive_duration;
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Where the server's metrics are: what it was given as --metrics
+    #[arg(long, value_name = "ADDR", default_value = yonder_metrics::DEFAULT_ADDRESS)]
+    pub(crate) attach: String,
+    /// Time between two looks, over which rates are shown
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
+    pub(crate) interval: Duration,
+    /// Print one look as text and end, as is done when standard output is no terminal
+    #[arg(long)]
+    pub(crate) once: bool,
+}
