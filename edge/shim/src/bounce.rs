@@ -1,14 +1,19 @@
-//! [`Bounces`]: local buffers that small transfers of the kernel go through.
+//! [`Local`]: local memory that transfers of the kernel go through.
 //!
-//! A buffer is taken for the length of one system call, from signal handlers too, so taking one is one compare-and-swap.
+//! It is taken for the length of one system call, from signal handlers too: one of the [`Bounces`] where that is enough, which is
+//! one compare-and-swap, else a mapping of its own, of which only what is used costs anything. A call that a handler leaves by a
+//! jump never gives it back; then others have a mapping too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use yonder_intercept::Call;
 use yonder_mapping::{MapError, Mapping};
 
-/// Bytes of a buffer, and so the largest transfer that is copied; larger ones use the memory itself, which is held meanwhile.
-pub(crate) const BOUNCE_BYTES: usize = 16 << 10;
-/// System calls that have a buffer at a time. Others hold the memory.
+use crate::calls;
+
+/// Bytes of a buffer.
+const BOUNCE_BYTES: usize = 16 << 10;
+/// System calls that have a buffer at a time.
 const BUFFERS: usize = 64;
 
 /// The buffers.
@@ -18,10 +23,22 @@ pub(crate) struct Bounces {
     taken: AtomicU64,
 }
 
+/// Local memory for one call, zeros or not.
+pub(crate) enum Local<'a> {
+    Bounce(Bounce<'a>),
+    Mapped(Mapped),
+}
+
 /// A buffer.
 pub(crate) struct Bounce<'a> {
     of: &'a Bounces,
     number: u32,
+}
+
+/// A mapping that is only for one call.
+pub(crate) struct Mapped {
+    address: usize,
+    bytes: usize,
 }
 
 impl Bounces {
@@ -29,18 +46,46 @@ impl Bounces {
         Ok(Self { memory: Mapping::anonymous(BUFFERS * BOUNCE_BYTES)?, taken: AtomicU64::new(0) })
     }
 
+    /// So much memory, which begins with a page; an error is the answer of the call that needs it.
+    pub(crate) fn local(&self, bytes: usize) -> Result<Local<'_>, i64> {
+        match self.take().filter(|_| bytes <= BOUNCE_BYTES) {
+            Some(bounce) => Ok(Local::Bounce(bounce)),
+            None => Mapped::new(bytes).map(Local::Mapped),
+        }
+    }
+
     /// A buffer, if one is free.
-    pub(crate) fn take(&self) -> Option<Bounce<'_>> {
+    fn take(&self) -> Option<Bounce<'_>> {
         let take = |taken: u64| (taken != u64::MAX).then(|| taken | (taken + 1));
         let before = self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).ok()?;
         Some(Bounce { of: self, number: before.trailing_ones() })
     }
 }
 
-impl Bounce<'_> {
+impl Local<'_> {
     /// Its address.
     pub(crate) fn address(&self) -> usize {
-        self.of.memory.address() + self.number as usize * BOUNCE_BYTES
+        match self {
+            Self::Bounce(bounce) => bounce.of.memory.address() + bounce.number as usize * BOUNCE_BYTES,
+            Self::Mapped(mapped) => mapped.address,
+        }
+    }
+}
+
+impl Mapped {
+    fn new(bytes: usize) -> Result<Self, i64> {
+        let (prot, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+        let arguments = [0, bytes as u64, prot as u64, flags as u64, u64::MAX, 0];
+        let address = calls::make(&Call { number: libc::SYS_mmap, arguments });
+        if address < 0 { Err(address) } else { Ok(Self { address: address as usize, bytes }) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        let arguments = [self.address as u64, self.bytes as u64, 0, 0, 0, 0];
+        let _ = calls::make(&Call { number: libc::SYS_munmap, arguments });
     }
 }
 

@@ -1,37 +1,37 @@
 //! System calls on far memory.
 //!
 //! The kernel cannot wait for a page of far memory: it answers EFAULT, or loses what it was about to store. So a call on far
-//! memory is made on local memory instead, or on pages that are held: small buffers are copied through a [`Bounce`], because
-//! a call may wait for long and a hold keeps a block from being swept; large ones are made resident and held for the call,
-//! and very large ones in pieces. Which arguments are buffers stands in `core/syscalls`.
+//! memory is made on local memory instead: buffers are copied through [`Local`] memory, lists of buffers and messages through
+//! [`Lists`], and large transfers in pieces. Copied and not held, because a call may wait for long, and a hold keeps all of a block
+//! from being swept; only memory of which the length is not known is held. Which arguments are buffers stands in `core/syscalls`.
 //!
 //! Calls come here from `transfers` by their names, and all others by a signal: [`answer_trapped`] runs in the handler, at any
 //! system call of the program, so nothing here allocates or takes a lock.
 //!
 //! UNSAFETY: memory of the program at the addresses that it gives the kernel.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
-use libc::{iovec, mmsghdr, msghdr};
-use yonder_intercept::{Call, STUB};
+use libc::iovec;
+use yonder_intercept::{Call, Interrupted, STUB};
 use yonder_paging::Hold;
 use yonder_syscalls::{Access, Buffer, Buffers, Instruction, Issuer, Length, Plan, Stub, plan, syscall};
 
-use crate::bounce::{BOUNCE_BYTES, Bounce};
+use crate::bounce::Local;
 use crate::far::{Far, far, is_far};
-use crate::maps;
+use crate::lists::Lists;
+use crate::{maps, signals};
 
-/// Buffers of one call that are held.
-const HOLDS_MAX: usize = 64;
-/// Buffers of one call that are copied: as many as it has arguments.
-const BOUNCED_MAX: usize = 6;
+/// Buffers of one call that are copied or held: as many as it has arguments.
+const BUFFERS_MAX: usize = 6;
+/// Words of which a call names the addresses.
+const FUTEXES_MAX: usize = 2;
 /// Longest text that the kernel takes: a path.
 const TEXT_BYTES_MAX: usize = libc::PATH_MAX as usize;
-/// A share of local memory of one in so many is held for a transfer; a larger one is made in pieces.
-const PIECES: u64 = 16;
-/// Smallest and largest piece, in bytes.
-const PIECE_MIN: u64 = 64 << 10;
-const PIECE_MAX: u64 = 8 << 20;
+/// Bytes that are copied at a time. No datagram is as long, so none is cut.
+const PIECE_BYTES: u64 = 1 << 20;
 
 const EFAULT: i64 = -(libc::EFAULT as i64);
 
@@ -41,9 +41,12 @@ pub(crate) fn filter() -> Vec<Instruction> {
 }
 
 /// Answers a call that the filter has sent back.
-pub(crate) fn answer_trapped(call: &Call) -> i64 {
+pub(crate) fn answer_trapped(call: &Call, interrupted: &mut Interrupted<'_>) -> i64 {
     if let Some(far) = far() {
         far.calls.trapped.fetch_add(1, Ordering::Relaxed);
+    }
+    if call.number == libc::SYS_rt_sigprocmask {
+        return signals::change_mask(call, interrupted).unwrap_or_else(|errno| errno);
     }
     answer(call)
 }
@@ -70,16 +73,25 @@ pub(crate) fn make(call: &Call) -> i64 {
 
 /// Holds far memory that the kernel may use from now on at any time.
 pub(crate) fn hold_for_good(address: usize, bytes: usize) {
+    /// The ends of what is held, by the starts.
+    static HELD: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
     if let Some(far) = far()
         && let Some(offset) = far.offset(address)
         && bytes > 0
         && far.offset(address + bytes - 1).is_some()
     {
-        std::mem::forget(far.region.hold(offset, bytes));
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = held.range(..=address).next_back();
+        if before.is_none_or(|(_, end)| *end < address + bytes)
+            && let Ok(hold) = signals::hold_back(|| far.region.hold(offset, bytes))
+        {
+            std::mem::forget(hold);
+            held.insert(address, address + bytes);
+        }
     }
 }
 
-/// How a transfer that is too large to be held goes on after a piece.
+/// How a transfer that is made in pieces goes on after one that was whole.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AfterPiece {
     /// With the next one.
@@ -89,32 +101,35 @@ enum AfterPiece {
 }
 
 /// What stands in for the memory of a call, or keeps it here.
-struct Uses<'a> {
-    bounced: [Option<(Bounce<'a>, Buffer, u64)>; BOUNCED_MAX],
-    holds: [Option<Hold<'a>>; HOLDS_MAX],
-    held: usize,
+#[derive(Default)]
+struct Uses {
+    copies: [Option<(Local<'static>, Buffer, u64)>; BUFFERS_MAX],
+    holds: [Option<Hold<'static>>; BUFFERS_MAX],
+    lists: Option<Lists>,
+    futexes: [Option<usize>; FUTEXES_MAX],
 }
 
 impl Far {
-    /// Makes a call, in pieces if its buffer is too large to be held.
+    /// Makes a call, in pieces if it moves much.
     fn transfer(&'static self, call: &Call, buffers: &Buffers) -> i64 {
-        let piece_max = (self.region.far().local() / PIECES).clamp(PIECE_MIN, PIECE_MAX);
-        let mut call = *call;
-        if matches!(call.number, libc::SYS_epoll_wait | libc::SYS_epoll_pwait) {
-            // A few events less at a time, so that they fit into a copy: the call waits, and must not hold anything.
-            let most = BOUNCE_BYTES / size_of::<libc::epoll_event>();
-            call.arguments[2] = call.arguments[2].min(most as u64);
-            let Plan::Issue(fewer) = plan(call.number as u32, &call.arguments) else { return EFAULT };
-            return self.issue(&call, &fewer);
+        let list = buffers.iter().find_map(|buffer| match buffer.length {
+            Length::Iovec(count) => Some(count),
+            _ => None,
+        });
+        match (after_piece(call), list) {
+            (Some(after), Some(count)) => self.transfer_list(call, count, after),
+            (Some(after), None) if call.arguments[2] > PIECE_BYTES => self.transfer_bytes(call, after),
+            _ => self.issue(call, buffers),
         }
-        let bytes = call.arguments[2];
-        let Some(after) = after_piece(&call).filter(|_| bytes > piece_max) else { return self.issue(&call, buffers) };
+    }
+
+    fn transfer_bytes(&'static self, call: &Call, after: AfterPiece) -> i64 {
+        let (mut call, bytes) = (*call, call.arguments[2]);
         let mut done = 0;
         loop {
-            let piece = (bytes - done).min(piece_max);
+            let piece = (bytes - done).min(PIECE_BYTES);
             call.arguments[2] = piece;
-            let Plan::Issue(buffers) = plan(call.number as u32, &call.arguments) else { return EFAULT };
-            let result = self.issue(&call, &buffers);
+            let result = self.issue_as_planned(&call);
             if result < 0 {
                 return if done > 0 { done as i64 } else { result };
             }
@@ -129,74 +144,101 @@ impl Far {
         }
     }
 
+    /// As [`Far::transfer_bytes`], with a list of buffers.
+    fn transfer_list(&'static self, call: &Call, count: u64, after: AfterPiece) -> i64 {
+        if count == 0 || count > libc::UIO_MAXIOV as u64 {
+            return make(call);
+        }
+        let list_bytes = count as usize * size_of::<iovec>();
+        let lists = self.bounces.local(list_bytes).and_then(|rest| Ok((rest, self.bounces.local(list_bytes)?)));
+        let (rest, part) = match lists {
+            Ok(lists) => lists,
+            Err(errno) => return errno,
+        };
+        // SAFETY: both are this call's alone, and as long.
+        let (rest, part) = unsafe {
+            (
+                std::slice::from_raw_parts_mut(pointer_mut::<iovec>(rest.address()), count as usize),
+                std::slice::from_raw_parts_mut(pointer_mut::<iovec>(part.address()), count as usize),
+            )
+        };
+        if let Err(errno) = self.get(call.arguments[1] as usize, rest) {
+            return errno;
+        }
+        let (mut call, mut first, mut done) = (*call, 0, 0);
+        loop {
+            let (filled, bytes) = cut(&mut rest[first..], part);
+            (call.arguments[1], call.arguments[2]) = (part.as_ptr() as u64, filled as u64);
+            let result = self.issue_as_planned(&call);
+            if result < 0 {
+                return if done > 0 { done } else { result };
+            }
+            done += result;
+            first += rest[first..].iter().position(|buffer| buffer.iov_len > 0).unwrap_or(rest.len() - first);
+            if (result as u64) < bytes || first == rest.len() || after == AfterPiece::Stop {
+                return done;
+            }
+            // Offset -1 is the file's own.
+            if !matches!(call.number, libc::SYS_readv | libc::SYS_writev) && call.arguments[3] != u64::MAX {
+                call.arguments[3] += bytes;
+            }
+        }
+    }
+
+    fn issue_as_planned(&'static self, call: &Call) -> i64 {
+        let Plan::Issue(buffers) = plan(call.number as u32, &call.arguments) else { return EFAULT };
+        self.issue(call, &buffers)
+    }
+
     fn issue(&'static self, call: &Call, buffers: &Buffers) -> i64 {
-        let mut uses = Uses { bounced: [const { None }; BOUNCED_MAX], holds: [const { None }; HOLDS_MAX], held: 0 };
-        let (mut call, mut futex) = (*call, None);
+        let (mut call, mut uses) = (*call, Uses::default());
         for (index, buffer) in buffers.iter().enumerate() {
-            if let Err(errno) = self.prepare(&mut call, &mut uses, index, *buffer, &mut futex) {
+            if let Err(errno) = self.prepare(&mut call, &mut uses, index, *buffer) {
                 return errno;
             }
         }
         let mut result = make(&call);
-        while let Some(address) = futex.filter(|_| result == EFAULT) {
+        while result == EFAULT && uses.futexes[0].is_some() {
             // It was taken away again before the kernel has looked at it.
-            if self.offset(address).is_none_or(|offset| self.region.probe(offset).is_err()) {
+            if uses.futexes.iter().flatten().any(|address| self.touch(*address).is_err()) {
                 break;
             }
             result = make(&call);
         }
-        for (bounce, buffer, offset) in uses.bounced.iter().flatten() {
+        for (copy, buffer, offset) in uses.copies.iter().flatten() {
             let written = buffer.written(result) as usize;
-            // SAFETY: the buffer is this call's alone, and the kernel is done with it.
-            let copy = unsafe { std::slice::from_raw_parts(pointer::<u8>(bounce.address()), written) };
+            // SAFETY: the copy is this call's alone, and the kernel is done with it.
+            let copy = unsafe { std::slice::from_raw_parts(pointer::<u8>(copy.address()), written) };
             if self.region.write(*offset, copy).is_err() {
                 return EFAULT;
             }
         }
-        result
+        match uses.lists.map_or(Ok(()), |lists| lists.copy_back(self, result)) {
+            Ok(()) => result,
+            Err(errno) => errno,
+        }
     }
 
     /// Sees to one buffer of a call; an error is the call's answer.
-    fn prepare(
-        &'static self,
-        call: &mut Call,
-        uses: &mut Uses<'static>,
-        at: usize,
-        buffer: Buffer,
-        futex: &mut Option<usize>,
-    ) -> Result<(), i64> {
+    fn prepare(&'static self, call: &mut Call, uses: &mut Uses, at: usize, buffer: Buffer) -> Result<(), i64> {
         let address = buffer.address as usize;
         match buffer.length {
             // What these point to can be far even if they are not.
-            Length::Iovec(count) => {
-                self.hold(uses, address, count * size_of::<iovec>() as u64)?;
-                let held = self.hold_list(uses, pointer(address), count)?;
-                if held < count {
-                    // A transfer that is cut short is no error of its own, and goes on with the next call.
-                    call.arguments[usize::from(buffer.index) + 1] = held;
-                }
+            Length::Iovec(_) | Length::Message | Length::Messages(_) => {
+                let lists = Lists::of(self, &buffer)?;
+                call.arguments[usize::from(buffer.index)] = lists.address() as u64;
+                uses.lists = Some(lists);
                 Ok(())
-            }
-            Length::Message => {
-                self.hold(uses, address, size_of::<msghdr>() as u64)?;
-                self.hold_message(uses, pointer(address))
-            }
-            Length::Messages(count) => {
-                self.hold(uses, address, count * size_of::<mmsghdr>() as u64)?;
-                let messages = pointer::<mmsghdr>(address);
-                // SAFETY: the program says that so many are there.
-                (0..count as usize)
-                    .try_for_each(|index| self.hold_message(uses, unsafe { &raw const (*messages.add(index)).msg_hdr }))
             }
             _ if !buffer.is_far() => Ok(()),
             Length::Futex => {
-                *futex = Some(address);
-                let offset = self.offset(address).ok_or(EFAULT)?;
-                self.region.probe(offset).map_err(|_| EFAULT)
+                let free = uses.futexes.iter_mut().find(|futex| futex.is_none());
+                *free.ok_or(EFAULT)? = Some(address);
+                self.touch(address)
             }
             Length::Told { at: place, .. } => {
                 let told = buffer.told(self.word(place as usize)?);
-                self.prepare(call, uses, at, told, futex)
+                self.prepare(call, uses, at, told)
             }
             Length::Text => {
                 let bytes = self.text_bytes(address)?;
@@ -206,91 +248,94 @@ impl Far {
                 hold_for_good(address, bytes as usize);
                 Ok(())
             }
-            Length::Bytes(bytes) if bytes as usize <= BOUNCE_BYTES => self.copy_in(call, uses, at, buffer, bytes),
-            Length::Bytes(bytes) | Length::AtLeast(bytes) => self.hold(uses, address, bytes),
+            Length::Bytes(0) => Ok(()),
+            Length::Bytes(bytes) => self.copy_in(call, uses, at, buffer, bytes),
+            Length::AtLeast(bytes) => self.hold(uses, at, address, bytes),
             // It may be a number that looks like an address.
-            Length::Unknown => self.hold(uses, address, 1).or(Ok(())),
+            Length::Unknown => self.hold(uses, at, address, 1).or(Ok(())),
             Length::Waiters(_) | Length::Strings | Length::Argpack | Length::Stack => Err(EFAULT),
         }
     }
 
-    /// Puts a local copy in the place of a buffer; holds it if there is none to be had.
+    /// Puts a local copy in the place of a buffer.
     fn copy_in(
         &'static self,
         call: &mut Call,
-        uses: &mut Uses<'static>,
+        uses: &mut Uses,
         at: usize,
         buffer: Buffer,
         bytes: u64,
     ) -> Result<(), i64> {
         let address = buffer.address as usize;
-        let Some(bounce) = self.bounces.take() else { return self.hold(uses, address, bytes) };
         let offset = self.offset(address).ok_or(EFAULT)?;
         if self.offset(address + bytes as usize - 1).is_none() {
             return Err(EFAULT);
         }
+        let local = self.bounces.local(bytes as usize)?;
         if matches!(buffer.access, Access::In | Access::InOut) {
-            // SAFETY: the buffer is this call's alone, and at least as long.
-            let copy =
-                unsafe { std::slice::from_raw_parts_mut(pointer::<u8>(bounce.address()).cast_mut(), bytes as usize) };
+            // SAFETY: the copy is this call's alone, and at least as long.
+            let copy = unsafe { std::slice::from_raw_parts_mut(pointer_mut::<u8>(local.address()), bytes as usize) };
             self.region.read(offset, copy).map_err(|_| EFAULT)?;
         }
-        call.arguments[usize::from(buffer.index)] = bounce.address() as u64;
-        uses.bounced[at] = Some((bounce, buffer, offset));
+        call.arguments[usize::from(buffer.index)] = local.address() as u64;
+        uses.copies[at] = Some((local, buffer, offset));
         Ok(())
     }
 
-    /// Keeps memory here for the call, if it is far.
-    fn hold(&'static self, uses: &mut Uses<'static>, address: usize, bytes: u64) -> Result<(), i64> {
-        if !is_far(address) || bytes == 0 {
+    /// Keeps memory here for the call.
+    fn hold(&'static self, uses: &mut Uses, at: usize, address: usize, bytes: u64) -> Result<(), i64> {
+        if bytes == 0 {
             return Ok(());
         }
         let offset = self.offset(address).ok_or(EFAULT)?;
         if address.checked_add(bytes as usize - 1).is_none_or(|last| self.offset(last).is_none()) {
             return Err(EFAULT);
         }
-        let place = uses.holds.get_mut(uses.held).ok_or(-i64::from(libc::EMSGSIZE))?;
-        *place = Some(self.region.hold(offset, bytes as usize).map_err(|_| EFAULT)?);
-        uses.held += 1;
+        uses.holds[at] = Some(signals::hold_back(|| self.region.hold(offset, bytes as usize)).map_err(|_| EFAULT)?);
         Ok(())
     }
 
-    /// Holds the buffers of a list; how many of them, from the first on, could be.
-    fn hold_list(&'static self, uses: &mut Uses<'static>, list: *const iovec, count: u64) -> Result<u64, i64> {
-        for index in 0..count {
-            if uses.held == HOLDS_MAX {
-                return Ok(index);
-            }
-            // SAFETY: the program says that so many are there.
-            let buffer = unsafe { list.add(index as usize).read_unaligned() };
-            self.hold(uses, buffer.iov_base as usize, buffer.iov_len as u64)?;
-        }
-        Ok(count)
+    /// Makes sure that the kernel finds a word.
+    fn touch(&self, address: usize) -> Result<(), i64> {
+        let offset = self.offset(address).ok_or(EFAULT)?;
+        signals::hold_back(|| self.region.probe(offset)).map_err(|_| EFAULT)
     }
 
-    fn hold_message(&'static self, uses: &mut Uses<'static>, message: *const msghdr) -> Result<(), i64> {
-        // SAFETY: the program says that one is there.
-        let message = unsafe { message.read_unaligned() };
-        let list_bytes = message.msg_iovlen as u64 * size_of::<iovec>() as u64;
-        self.hold(uses, message.msg_name as usize, u64::from(message.msg_namelen))?;
-        self.hold(uses, message.msg_control as usize, message.msg_controllen as u64)?;
-        self.hold(uses, message.msg_iov as usize, list_bytes)?;
-        let held = self.hold_list(uses, message.msg_iov, message.msg_iovlen as u64)?;
-        // A message cannot be cut.
-        if held == message.msg_iovlen as u64 { Ok(()) } else { Err(-i64::from(libc::EMSGSIZE)) }
-    }
-
-    /// The 32 bits at an address.
-    fn word(&self, address: usize) -> Result<u32, i64> {
-        let mut word = [0; 4];
-        if is_far(address) {
+    /// Copies what the program has at an address, wherever that is.
+    pub(crate) fn get<T>(&self, address: usize, into: &mut [T]) -> Result<(), i64> {
+        // SAFETY: any bytes are valid in the structures of the kernel that this is used for; the slice is as long.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast::<u8>(), size_of_val(into)) };
+        if is_far(address) && !bytes.is_empty() {
             let offset = self.offset(address).ok_or(EFAULT)?;
-            self.region.read(offset, &mut word).map_err(|_| EFAULT)?;
-        } else if address != 0 {
-            // SAFETY: the program says that they are there.
-            word = unsafe { pointer::<[u8; 4]>(address).read_unaligned() };
+            self.offset(address + bytes.len() - 1).ok_or(EFAULT)?;
+            return self.region.read(offset, bytes).map_err(|_| EFAULT);
         }
-        Ok(u32::from_ne_bytes(word))
+        // SAFETY: the program says that so much is there, and the slice is ours.
+        unsafe { pointer::<u8>(address).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies to where the program has memory, wherever that is.
+    pub(crate) fn put<T>(&self, address: usize, from: &[T]) -> Result<(), i64> {
+        // SAFETY: the slice is as long; what is copied are structures of the kernel and bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(from.as_ptr().cast::<u8>(), size_of_val(from)) };
+        if is_far(address) && !bytes.is_empty() {
+            let offset = self.offset(address).ok_or(EFAULT)?;
+            self.offset(address + bytes.len() - 1).ok_or(EFAULT)?;
+            return self.region.write(offset, bytes).map_err(|_| EFAULT);
+        }
+        // SAFETY: the program says that so much is there, and the slice is ours.
+        unsafe { pointer_mut::<u8>(address).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// The 32 bits at an address, zeros if that is null.
+    fn word(&self, address: usize) -> Result<u32, i64> {
+        let mut word = [0];
+        if address != 0 {
+            self.get(address, &mut word)?;
+        }
+        Ok(word[0])
     }
 
     /// Bytes of a text, with the zero at its end.
@@ -312,14 +357,37 @@ impl Far {
     }
 }
 
-/// How a large transfer goes on after a piece; `None` if it is not one that can be made in pieces.
+/// How a transfer goes on after a piece; `None` if it is not one that can be made in pieces.
 fn after_piece(call: &Call) -> Option<AfterPiece> {
     match call.number {
         libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_sendto => Some(AfterPiece::GoOn),
-        libc::SYS_read if is_regular(call.arguments[0]) => Some(AfterPiece::GoOn),
-        libc::SYS_read | libc::SYS_recvfrom => Some(AfterPiece::Stop),
+        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 | libc::SYS_preadv => Some(AfterPiece::GoOn),
+        libc::SYS_read | libc::SYS_readv | libc::SYS_preadv2 if is_regular(call.arguments[0]) => Some(AfterPiece::GoOn),
+        libc::SYS_read | libc::SYS_readv | libc::SYS_preadv2 => Some(AfterPiece::Stop),
+        libc::SYS_recvfrom => match call.arguments[3] as libc::c_int & (libc::MSG_WAITALL | libc::MSG_PEEK) {
+            libc::MSG_WAITALL => Some(AfterPiece::GoOn),
+            0 => Some(AfterPiece::Stop),
+            _ => None,
+        },
         _ => None,
     }
+}
+
+/// Moves the next piece of a list of buffers to `part`: how many buffers and bytes that are.
+fn cut(rest: &mut [iovec], part: &mut [iovec]) -> (usize, u64) {
+    let (mut filled, mut bytes) = (0, 0);
+    for (buffer, place) in rest.iter_mut().zip(part) {
+        let length = buffer.iov_len.min((PIECE_BYTES - bytes) as usize);
+        *place = iovec { iov_base: buffer.iov_base, iov_len: length };
+        buffer.iov_base = buffer.iov_base.wrapping_byte_add(length);
+        buffer.iov_len -= length;
+        filled += 1;
+        bytes += length as u64;
+        if bytes == PIECE_BYTES {
+            break;
+        }
+    }
+    (filled, bytes)
 }
 
 /// Whether a descriptor is of a file that is read to its end without waiting.
@@ -332,4 +400,8 @@ fn is_regular(fd: u64) -> bool {
 
 fn pointer<T>(address: usize) -> *const T {
     std::ptr::with_exposed_provenance(address)
+}
+
+fn pointer_mut<T>(address: usize) -> *mut T {
+    std::ptr::with_exposed_provenance_mut(address)
 }

@@ -6,7 +6,7 @@
 //!
 //! Who touches what: [`FAR`] is set once, by the thread that has won [`STAGE`]; everything in a [`Far`] is shared.
 //!
-//! UNSAFETY: holds back signals while threads are made.
+//! UNSAFETY: a pointer that is set once.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -14,12 +14,11 @@ use std::time::Duration;
 
 use yonder_heap::Heap;
 use yonder_paging::{Access, Config, Delivery, FarMemory, Region};
-use yonder_run::{Board, Faults, Figures, Place, Settings, WINDOW};
+use yonder_run::{Board, Faults, Figures, Place, Settings, Transfer, WINDOW};
 
 use crate::bounce::Bounces;
 use crate::heap::FarHeap;
-use crate::libc_own::own;
-use crate::{complain, forks, signals};
+use crate::{complain, signals};
 
 /// Bytes that a process allocates before its memory becomes far.
 const ENOUGH_BYTES: u64 = 4 << 20;
@@ -97,12 +96,11 @@ fn start() -> Option<&'static Far> {
         return far();
     }
     let settings = SETTINGS.get().expect("armed with settings");
-    match without_signals(|| Far::new(settings)) {
+    match signals::hold_back(|| Far::new(settings)) {
         Ok(new) => {
             FAR.store(Box::into_raw(Box::new(new)), Ordering::Release);
-            forks::watch();
             STAGE.store(STARTED, Ordering::Release);
-            without_signals(spawn_publisher);
+            signals::hold_back(spawn_publisher);
         }
         Err(error) => {
             complain(&error);
@@ -115,6 +113,7 @@ fn start() -> Option<&'static Far> {
 
 impl Far {
     fn new(settings: &Settings) -> Result<Self, String> {
+        yonder_trap::hold_signals();
         signals::answer_system_calls().map_err(|error| format!("system calls cannot be filtered: {error}"))?;
         let delivery = match settings.faults {
             Faults::Inline => Delivery::Signal,
@@ -124,6 +123,9 @@ impl Far {
         let far = FarMemory::open(&settings.far, config).map_err(|error| error.to_string())?;
         let region = far.region_at(WINDOW.start, settings.memory_bytes).map_err(|error| error.to_string())?;
         let heap = FarHeap::new(Mutex::new(Heap::new(region.bytes())));
+        if settings.transfer == Transfer::Live {
+            region.guide_paging(heap.map());
+        }
         let place = Board::open(&settings.board).ok().and_then(Board::take_place);
         let bounces = Bounces::new().map_err(|error| error.to_string())?;
         Ok(Self {
@@ -162,7 +164,7 @@ impl Far {
             waited_ns: stats.stages.total.sum(),
             trapped_calls: self.calls.trapped.load(Ordering::Relaxed),
             far_calls: self.calls.all.load(Ordering::Relaxed),
-            saved_bytes: 0,
+            saved_bytes: stats.saved_fetch_bytes + stats.saved_written_bytes,
             peak_far_bytes: self.heap.peak_bytes(),
         });
     }
@@ -179,21 +181,4 @@ fn spawn_publisher() {
     };
     // Without it the figures are put up at the end only.
     let _ = std::thread::Builder::new().name("yonder-figures".into()).spawn(publish);
-}
-
-/// Runs `code` while this thread takes no signals, so that threads it makes take none: the program's handlers may touch far
-/// memory, which a reclaimer cannot wait for.
-fn without_signals<T>(code: impl FnOnce() -> T) -> T {
-    let set_mask = own!(pthread_sigmask: fn(libc::c_int, *const libc::sigset_t, *mut libc::sigset_t) -> libc::c_int);
-    // SAFETY: both sets live as long as the calls; SIGBUS and SIGSYS stay as they are for the faults of this thread.
-    unsafe {
-        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&raw mut all);
-        libc::sigdelset(&raw mut all, libc::SIGBUS);
-        libc::sigdelset(&raw mut all, libc::SIGSYS);
-        set_mask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let result = code();
-        set_mask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-        result
-    }
 }

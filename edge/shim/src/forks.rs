@@ -13,21 +13,22 @@ use yonder_heap::Heap;
 use yonder_paging::Forking;
 
 use crate::far::{Far, far};
-use crate::{complain, maps};
+use crate::{complain, mapped};
 
 /// What is held while the process forks.
 struct Held {
     far: &'static Far,
     forking: Forking<'static>,
     _heap: MutexGuard<'static, Heap>,
-    _maps: maps::Held,
+    _maps: mapped::Held,
 }
 
 thread_local! {
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
-/// From now on forks are right.
+/// From now on forks are right. To be called before the program's code runs: hooks that come later are called outside these, and
+/// may use memory.
 pub(crate) fn watch() {
     // SAFETY: the hooks have the type that is asked for, and this library is never unloaded. Without the hooks, a child that
     // touches far memory ends by SIGSEGV, because that is not inherited.
@@ -36,7 +37,7 @@ pub(crate) fn watch() {
 
 unsafe extern "C" fn before() {
     let Some(far) = far() else { return };
-    let (maps, heap) = (maps::hold(), far.heap.lock());
+    let (maps, heap) = (mapped::hold(), far.heap.lock());
     let forking = far.region.far().about_to_fork(&[&far.region]);
     HELD.with_borrow_mut(|held| *held = Some(Held { far, forking, _heap: heap, _maps: maps }));
 }

@@ -12,6 +12,7 @@ use yonder_run::WINDOW;
 use yonder_units::PAGE_BYTES;
 
 use crate::far::Far;
+use crate::signals;
 
 /// Runs of at least so many pages are given back to the kernel and the node when they are freed; smaller ones may be used again
 /// soon, and cost nothing if they are not: reclaim takes them like all pages.
@@ -34,6 +35,11 @@ impl FarHeap {
     pub(crate) fn new(heap: Mutex<Heap>) -> Self {
         let map = Arc::clone(heap.lock().expect("just made").map());
         Self { heap, map, key: OnceLock::new(), peak_bytes: AtomicU64::new(0) }
+    }
+
+    /// What every page is, for whoever pages it.
+    pub(crate) fn map(&self) -> Arc<PageMap> {
+        Arc::clone(&self.map)
     }
 
     /// Most bytes of far memory that were in use at a time, in whole pages, as far as anybody has looked.
@@ -83,7 +89,8 @@ impl Far {
     /// Makes a run read as zeros.
     pub(crate) fn clear(&self, address: usize, bytes: u64) {
         let bytes = bytes.next_multiple_of(PAGE_BYTES as u64);
-        self.region.discard((address - WINDOW.start) as u64, bytes).unwrap_or_else(|error| {
+        let cleared = signals::hold_back(|| self.region.discard((address - WINDOW.start) as u64, bytes));
+        cleared.unwrap_or_else(|error| {
             crate::complain(&format!("memory could not be cleared: {error}"));
             std::process::abort()
         });

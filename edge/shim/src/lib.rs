@@ -14,7 +14,7 @@
 //! changed, and nothing of it is known: whatever a name or a filter cannot show is answered with an error, never with memory
 //! that is not what it should be.
 //!
-//! Files: `far` when it begins; `heap`, `malloc`, `maps` what is far; `calls`, `bounce`, `transfers` system calls;
+//! Files: `far` when it begins; `heap`, `malloc`, `maps`, `mapped` what is far; `calls`, `bounce`, `lists`, `transfers` system calls;
 //! `signals`, `process`, `forks` what the program may do with signals and processes; `callers` whose call it is; `libc_own` the
 //! C library behind.
 //!
@@ -31,7 +31,9 @@ mod far;
 mod forks;
 mod heap;
 mod libc_own;
+mod lists;
 mod malloc;
+mod mapped;
 mod maps;
 mod process;
 mod signals;
@@ -50,6 +52,7 @@ static END: extern "C" fn() = end;
 
 extern "C" fn begin() {
     callers::find();
+    forks::watch();
     match Settings::read(|name| std::env::var(name).ok()) {
         Ok(Some(settings)) => {
             signals::let_ours_through();

@@ -1,15 +1,13 @@
 //! `mmap` and its kin: large anonymous mappings are far memory.
 //!
-//! A mapping is a run of the far heap, one entry of [`Maps`] each; unmapping a part of one splits it. What is protected against
-//! reading is kept from being swept, since the reclaimer reads what it takes.
+//! A mapping is a run of the far heap, and what is known of all of them stands in [`Maps`]. What is protected against reading is
+//! kept from being swept, since the reclaimer reads what it takes.
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 
 use std::arch::naked_asm;
-use std::collections::BTreeMap;
 use std::ffi::{c_int, c_long, c_void};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{off_t, size_t};
 use yonder_heap::{Freed, Resized};
@@ -19,39 +17,11 @@ use yonder_units::PAGE_BYTES;
 
 use crate::far::{Far, far, far_for, is_far};
 use crate::libc_own::{as_c, own, set_errno};
-use crate::{callers, calls};
+use crate::mapped::{Maps, Protected, maps};
+use crate::{callers, calls, signals};
 
 /// Smallest mapping that is far.
 const FAR_BYTES_MIN: usize = 256 << 10;
-
-static MAPS: Mutex<Maps> = Mutex::new(Maps { runs: BTreeMap::new(), protected: BTreeMap::new() });
-
-/// The far mappings of this process, by their addresses.
-struct Maps {
-    /// Bytes of each, whole pages.
-    runs: BTreeMap<usize, usize>,
-    /// Ranges that are not as they were made, with the hold on those that cannot be read.
-    protected: BTreeMap<usize, Protected>,
-}
-
-struct Protected {
-    end: usize,
-    _hold: Option<yonder_paging::Hold<'static>>,
-}
-
-/// Keeps mappings from changing.
-pub(crate) struct Held {
-    _maps: MutexGuard<'static, Maps>,
-}
-
-/// Keeps mappings from changing until this is dropped.
-pub(crate) fn hold() -> Held {
-    Held { _maps: maps() }
-}
-
-fn maps() -> MutexGuard<'static, Maps> {
-    MAPS.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn whole_pages(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(PAGE_BYTES).filter(|bytes| *bytes > 0)
@@ -146,15 +116,25 @@ unsafe extern "C" fn mmap_for(
         return far.map(bytes).map_or_else(|| failed(libc::ENOMEM), std::ptr::with_exposed_provenance_mut);
     }
     let own = own!(mmap: fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void);
+    let is_ours_to_say = is_far(hint as usize) && !callers::is_local(caller);
+    if is_ours_to_say && flags & libc::MAP_FIXED_NOREPLACE != 0 {
+        return failed(libc::EEXIST);
+    }
+    // A place in the window is a wish that cannot come true.
+    let hint = if is_ours_to_say { std::ptr::null_mut() } else { hint };
     // SAFETY: the caller's.
     unsafe { own(hint, bytes, prot, flags, fd, offset) }
 }
 
-/// A new mapping in the place of far memory: as good as new if it is plain, refused if it is not.
+/// A new mapping in the place of a far one: as good as new if it is plain, refused if it is not.
 fn replace(address: usize, bytes: usize, prot: c_int, flags: c_int) -> *mut c_void {
     let wanted = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let (Some(far), Some(bytes)) = (far(), whole_pages(bytes)) else { return failed(libc::EINVAL) };
     if flags & wanted != wanted || far.offset(address + bytes - 1).is_none() || !address.is_multiple_of(PAGE_BYTES) {
+        return failed(libc::ENOMEM);
+    }
+    if !maps().cover(address..address + bytes) {
+        // It is somebody else's by now, or may be soon.
         return failed(libc::ENOMEM);
     }
     far.unprotect(address..address + bytes);
@@ -285,27 +265,79 @@ fn advise(far: &'static Far, address: usize, bytes: usize, advice: c_int) -> i64
     match advice {
         _ if !is_inside => -i64::from(libc::EINVAL),
         libc::MADV_DONTNEED => {
-            far.clear(address, bytes as u64);
+            clear_as_protected(far, address, bytes);
             0
         }
-        // These would take the memory away from where it is paged.
-        libc::MADV_REMOVE | libc::MADV_HWPOISON | libc::MADV_DOFORK => -i64::from(libc::EINVAL),
-        _ => 0,
+        // The memory may stay as it is.
+        libc::MADV_NORMAL
+        | libc::MADV_RANDOM
+        | libc::MADV_SEQUENTIAL
+        | libc::MADV_WILLNEED
+        | libc::MADV_FREE
+        | libc::MADV_DONTFORK
+        | libc::MADV_MERGEABLE
+        | libc::MADV_UNMERGEABLE
+        | libc::MADV_HUGEPAGE
+        | libc::MADV_NOHUGEPAGE
+        | libc::MADV_DONTDUMP
+        | libc::MADV_DODUMP
+        | libc::MADV_COLD
+        | libc::MADV_PAGEOUT
+        | libc::MADV_POPULATE_READ
+        | libc::MADV_POPULATE_WRITE
+        | libc::MADV_COLLAPSE => 0,
+        // Others promise something that is not kept, or would take the memory away from where it is paged.
+        _ => -i64::from(libc::EINVAL),
+    }
+}
+
+/// Makes a range zeros, whose protection stays. What is held cannot be cleared, so it is opened for the moment.
+fn clear_as_protected(far: &'static Far, address: usize, bytes: usize) {
+    let range = address..address + bytes;
+    let mut maps = maps();
+    let protected = maps.protection_of(range.clone());
+    maps.forget_protection(range, make_plain);
+    far.clear(address, bytes as u64);
+    for (part, prot) in protected {
+        protect_in(&mut maps, far, part.start, part.len(), prot);
     }
 }
 
 /// Changes the protection of far memory.
 fn protect(far: &'static Far, address: usize, bytes: usize, prot: c_int) -> c_int {
-    let (Some(bytes), Some(offset)) = (whole_pages(bytes), far.offset(address)) else { return 0 };
+    let Some(bytes) = whole_pages(bytes).filter(|_| far.offset(address).is_some()) else { return 0 };
+    protect_in(&mut maps(), far, address, bytes, prot)
+}
+
+fn protect_in(maps: &mut Maps, far: &'static Far, address: usize, bytes: usize, prot: c_int) -> c_int {
+    let Some(offset) = far.offset(address) else { return 0 };
     let is_plain = prot & (libc::PROT_READ | libc::PROT_WRITE) == libc::PROT_READ | libc::PROT_WRITE;
-    let mut maps = maps();
     maps.forget_protection(address..address + bytes, |_| ());
     if !is_plain {
         // Before it cannot be read any more, nobody may be reading it.
-        let hold = (prot & libc::PROT_READ == 0).then(|| far.region.hold_as_is(offset, bytes));
-        maps.protected.insert(address, Protected { end: address + bytes, _hold: hold });
+        let hold = (prot & libc::PROT_READ == 0).then(|| signals::hold_back(|| far.region.hold_as_is(offset, bytes)));
+        maps.protected.insert(address, Protected { end: address + bytes, prot, _hold: hold });
     }
     behind(libc::SYS_mprotect, [address as u64, bytes as u64, prot as u64])
+}
+
+/// `mincore`: the range or what is told of it may be far.
+fn mincore(far: &'static Far, call: &Call) -> i64 {
+    let [_, bytes, told, ..] = call.arguments;
+    let Some(pages) = whole_pages(bytes as usize).map(|bytes| bytes / PAGE_BYTES).filter(|_| is_far(told as usize))
+    else {
+        return calls::make(call);
+    };
+    let local = match far.bounces.local(pages) {
+        Ok(local) => local,
+        Err(errno) => return errno,
+    };
+    let mut call = *call;
+    call.arguments[2] = local.address() as u64;
+    let result = calls::make(&call);
+    // SAFETY: so many bytes are there, and nobody else has them.
+    let copy = unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(local.address()), pages) };
+    if result == 0 { far.put(told as usize, copy).map_or_else(|errno| errno, |()| 0) } else { result }
 }
 
 /// What a system call that changes far mappings without the C library comes to.
@@ -316,7 +348,8 @@ pub(crate) fn answer(call: &Call) -> i64 {
         libc::SYS_munmap => unmap(far, start as usize, bytes as usize),
         libc::SYS_mprotect => protect(far, start as usize, bytes as usize, third as c_int),
         libc::SYS_madvise => return advise(far, start as usize, bytes as usize, third as c_int),
-        libc::SYS_mincore | libc::SYS_msync | libc::SYS_munlock => return calls::make(call),
+        libc::SYS_mincore => return mincore(far, call),
+        libc::SYS_msync | libc::SYS_munlock => return calls::make(call),
         _ => return -i64::from(libc::ENOMEM),
     };
     if result == 0 { 0 } else { -i64::from(libc::ENOMEM) }
@@ -367,7 +400,10 @@ impl Far {
         let resized = self.heap.lock().resize_in_place((start - WINDOW.start) as u64, new as u64);
         match resized.unwrap_or_else(|error| crate::malloc::die_of(error)) {
             Resized::Refused => return None,
-            Resized::Shrunk(retired) => self.retire(retired),
+            Resized::Shrunk(retired) => {
+                maps.forget_protection(start + new..start + old, make_plain);
+                self.retire(retired);
+            }
             Resized::Done if new > old => self.clear(start + old, (new - old) as u64),
             Resized::Done => {}
         }
@@ -377,48 +413,12 @@ impl Far {
 
     /// Makes a range readable and writable again, as all memory is that is given out.
     fn unprotect(&self, range: Range<usize>) {
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
-        maps().forget_protection(range, |part| {
-            _ = behind(libc::SYS_mprotect, [part.start as u64, part.len() as u64, prot as u64]);
-        });
+        maps().forget_protection(range, make_plain);
     }
 }
 
-impl Maps {
-    /// Makes `address` a border between two mappings, if it lies within one.
-    fn split_at(&mut self, far: &Far, address: usize) {
-        let Some((start, bytes)) = self.runs.range(..address).next_back().map(|(start, bytes)| (*start, *bytes)) else {
-            return;
-        };
-        if start + bytes <= address {
-            return;
-        }
-        let head = address - start;
-        let split = far.heap.lock().split((start - WINDOW.start) as u64, head as u64);
-        split.unwrap_or_else(|error| crate::malloc::die_of(error));
-        self.runs.insert(start, head);
-        self.runs.insert(address, bytes - head);
-    }
-
-    /// Forgets that parts of `range` are protected, and tells which.
-    fn forget_protection(&mut self, range: Range<usize>, mut each: impl FnMut(Range<usize>)) {
-        let before = self.protected.range(..range.end).filter(|(_, entry)| entry.end > range.start);
-        let overlapping: Vec<usize> = before.map(|(start, _)| *start).collect();
-        for start in overlapping {
-            let entry = self.protected.remove(&start).expect("just found");
-            each(start.max(range.start)..entry.end.min(range.end));
-            // What is left of it stays as it is, and held if it was: a block more than needed at most.
-            let was_held = entry._hold.is_some();
-            for rest in [start..range.start.min(entry.end), range.end.max(start)..entry.end] {
-                if !rest.is_empty() {
-                    let hold = was_held.then(|| {
-                        let far = far().expect("far memory is protected");
-                        let offset = far.offset(rest.start).expect("protected memory is far");
-                        far.region.hold_as_is(offset, rest.len())
-                    });
-                    self.protected.insert(rest.start, Protected { end: rest.end, _hold: hold });
-                }
-            }
-        }
-    }
+/// Makes a range readable and writable for the kernel.
+fn make_plain(range: Range<usize>) {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    _ = behind(libc::SYS_mprotect, [range.start as u64, range.len() as u64, prot as u64]);
 }

@@ -5,6 +5,7 @@
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 
+use std::arch::naked_asm;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use libc::{FILE, pid_t};
@@ -60,10 +61,155 @@ impl LocalTexts {
     }
 }
 
+/// A structure that is local: itself, or a copy.
+pub(crate) struct LocalCopy<T> {
+    given: *const T,
+    copy: Option<T>,
+}
+
+impl<T> LocalCopy<T> {
+    /// # Safety
+    /// `given` is null or valid; nothing of what it points to is given up with the copy.
+    pub(crate) unsafe fn of(given: *const T) -> Self {
+        // SAFETY: the caller's.
+        Self { given, copy: is_far(given as usize).then(|| unsafe { given.read() }) }
+    }
+
+    pub(crate) fn start(&self) -> *const c_void {
+        self.copy.as_ref().map_or(self.given, |copy| &raw const *copy).cast()
+    }
+}
+
 type Texts = *const *const c_char;
 
 unsafe extern "C" {
-    static environ: Texts;
+    static mut environ: Texts;
+}
+
+/// The environment, for functions of the C library that use it by themselves: what is far in it is replaced for good.
+fn local_environment() {
+    // SAFETY: the environment is a list of C strings; it is the program's business that nobody changes it meanwhile.
+    unsafe {
+        let local = LocalTexts::of(environ);
+        if local.list != environ {
+            environ = local.list;
+            std::mem::forget(local);
+        }
+    }
+}
+
+/// Arguments of a function that takes any number of them, with a null pointer at their end.
+struct Variadic {
+    /// Those in registers: all but the first.
+    registers: *const [*const c_char; 5],
+    /// The others.
+    stack: Texts,
+}
+
+impl Variadic {
+    fn at(&self, index: usize) -> *const c_char {
+        // SAFETY: the caller asks for no more than there are.
+        unsafe {
+            match (*self.registers).get(index) {
+                Some(text) => *text,
+                None => *self.stack.add(index - (*self.registers).len()),
+            }
+        }
+    }
+
+    /// All texts, and the null pointer.
+    fn texts(&self) -> Vec<*const c_char> {
+        let mut texts = Vec::new();
+        while texts.last().is_none_or(|last: &*const c_char| !last.is_null()) {
+            texts.push(self.at(texts.len()));
+        }
+        texts
+    }
+}
+
+/// Hands a variadic function's arguments over: the first one, and addresses of the others in registers and on the stack.
+macro_rules! variadic {
+    ($(#[$doc:meta])* $name:ident = $function:ident) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name() {
+            naked_asm!(
+                "push r9", "push r8", "push rcx", "push rdx", "push rsi",
+                "mov rsi, rsp",
+                "lea rdx, [rsp + 48]",
+                "call {}",
+                "add rsp, 40",
+                "ret",
+                sym $function
+            )
+        }
+    };
+}
+
+variadic! {
+    /// `execl`.
+    execl = execl_of
+}
+
+unsafe extern "C" fn execl_of(path: *const c_char, registers: *const [*const c_char; 5], stack: Texts) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { execv(path, Variadic { registers, stack }.texts().as_ptr()) }
+}
+
+variadic! {
+    /// `execlp`.
+    execlp = execlp_of
+}
+
+unsafe extern "C" fn execlp_of(file: *const c_char, registers: *const [*const c_char; 5], stack: Texts) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { execvp(file, Variadic { registers, stack }.texts().as_ptr()) }
+}
+
+variadic! {
+    /// `execle`.
+    execle = execle_of
+}
+
+unsafe extern "C" fn execle_of(path: *const c_char, registers: *const [*const c_char; 5], stack: Texts) -> c_int {
+    let arguments = Variadic { registers, stack };
+    let texts = arguments.texts();
+    // SAFETY: the caller's: the environment follows the null pointer.
+    unsafe { execve(path, texts.as_ptr(), arguments.at(texts.len()).cast()) }
+}
+
+/// `fexecve`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: Texts, environment: Texts) -> c_int {
+    let own = own!(fexecve: fn(c_int, Texts, Texts) -> c_int);
+    // SAFETY: the caller's; copies live as long as the call.
+    unsafe { own(fd, LocalTexts::of(arguments).list, LocalTexts::of(environment).list) }
+}
+
+/// `execveat`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn execveat(
+    fd: c_int,
+    path: *const c_char,
+    arguments: Texts,
+    environment: Texts,
+    flags: c_int,
+) -> c_int {
+    let own = own!(execveat: fn(c_int, *const c_char, Texts, Texts, c_int) -> c_int);
+    // SAFETY: the caller's; copies live as long as the call.
+    unsafe {
+        own(fd, LocalText::of(path).text, LocalTexts::of(arguments).list, LocalTexts::of(environment).list, flags)
+    }
 }
 
 /// `execve`.
@@ -130,11 +276,20 @@ unsafe fn spawn(
     arguments: Texts,
     environment: Texts,
 ) -> c_int {
-    // SAFETY: the caller's; copies live as long as the call, which returns when the new program has begun.
+    // SAFETY: the caller's; copies live as long as the call, which returns when the new program has begun. All of it happens with
+    // all signals held back, the result too.
     unsafe {
         let (path, arguments, environment) =
             (LocalText::of(path), LocalTexts::of(arguments), LocalTexts::of(environment));
-        own(pid, path.text, actions, attributes, arguments.list, environment.list)
+        let actions = LocalCopy::of(actions.cast::<libc::posix_spawn_file_actions_t>());
+        let attributes = LocalCopy::of(attributes.cast::<libc::posix_spawnattr_t>());
+        let mut child = 0;
+        let result =
+            own(&raw mut child, path.text, actions.start(), attributes.start(), arguments.list, environment.list);
+        if let (0, Some(pid)) = (result, pid.as_mut()) {
+            *pid = child;
+        }
+        result
     }
 }
 
@@ -181,6 +336,7 @@ pub(crate) unsafe extern "C" fn posix_spawnp(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn system(command: *const c_char) -> c_int {
     let own = own!(system: fn(*const c_char) -> c_int);
+    local_environment();
     // SAFETY: the caller's; the copy lives as long as the call.
     unsafe { own(LocalText::of(command).text) }
 }
@@ -192,6 +348,7 @@ pub(crate) unsafe extern "C" fn system(command: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
     let own = own!(popen: fn(*const c_char, *const c_char) -> *mut FILE);
+    local_environment();
     // SAFETY: the caller's; the copy lives as long as the call, which returns when the shell has begun.
     unsafe { own(LocalText::of(command).text, mode) }
 }

@@ -5,13 +5,17 @@
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 
-use std::ffi::c_int;
+use std::arch::naked_asm;
+use std::ffi::{c_int, c_void};
 use std::io;
 
-use libc::{sigaction as Action, sighandler_t, sigset_t};
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigaction as Action, sighandler_t, sigset_t, timespec};
+use yonder_intercept::{Call, Interrupted};
 
 use crate::calls;
+use crate::far::{far, is_far};
 use crate::libc_own::own;
+use crate::process::LocalCopy;
 
 /// The variable that says that a program before this one has installed the filter, which stays.
 const FILTERED: &std::ffi::CStr = c"YONDER_RUN_FILTERED";
@@ -30,6 +34,24 @@ pub(crate) fn answer_system_calls() -> io::Result<()> {
     Ok(())
 }
 
+/// Signals that must come through: bit `n - 1` is signal `n`.
+const OURS: u64 = 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSYS - 1);
+
+/// Runs `code` while this thread takes no signals but those for far memory. The program's handlers may touch far memory: that must
+/// not happen in the middle of a change of it, nor on a thread that is ours.
+pub(crate) fn hold_back<T>(code: impl FnOnce() -> T) -> T {
+    let set = |mask: &u64, before: *mut u64| {
+        let arguments = [libc::SIG_SETMASK as u64, mask as *const u64 as u64, before as u64, 8, 0, 0];
+        // SAFETY: the kernel reads and writes the words, which live as long as the call.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, arguments[0], arguments[1], arguments[2], arguments[3]) };
+    };
+    let mut before = 0;
+    set(&!OURS, &raw mut before);
+    let result = code();
+    set(&before, std::ptr::null_mut());
+    result
+}
+
 /// Takes the signals that must come through out of a set.
 ///
 /// # Safety
@@ -42,6 +64,34 @@ unsafe fn without_ours(set: *const sigset_t) -> Option<sigset_t> {
         libc::sigdelset(&raw mut copy, libc::SIGSYS);
         Some(copy)
     }
+}
+
+/// Changes the signals that an interrupted thread holds back, as its `rt_sigprocmask` asks. The C library makes this call itself
+/// where it keeps a mask for the program: in `sigsetjmp`, `swapcontext` and their kin.
+pub(crate) fn change_mask(call: &Call, interrupted: &mut Interrupted<'_>) -> Result<i64, i64> {
+    const NEVER: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
+    let [how, set, before, bytes, ..] = call.arguments;
+    let invalid = -i64::from(libc::EINVAL);
+    let far = far().ok_or(-i64::from(libc::EFAULT))?;
+    if bytes as usize != size_of::<u64>() {
+        return Err(invalid);
+    }
+    let now = *interrupted.signal_mask();
+    if set != 0 {
+        let mut given = [0];
+        far.get(set as usize, &mut given)?;
+        let next = match how as c_int {
+            libc::SIG_BLOCK => now | given[0] & !OURS,
+            libc::SIG_UNBLOCK => now & !given[0],
+            libc::SIG_SETMASK => given[0] & !OURS,
+            _ => return Err(invalid),
+        };
+        *interrupted.signal_mask() = next & !NEVER;
+    }
+    if before != 0 {
+        far.put(before as usize, &[now])?;
+    }
+    Ok(0)
 }
 
 fn pointer_to(set: Option<&sigset_t>) -> *const sigset_t {
@@ -64,8 +114,15 @@ unsafe fn allowed(how: c_int, set: *const sigset_t) -> Option<sigset_t> {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, before: *mut sigset_t) -> c_int {
     let set_mask = own!(sigprocmask: fn(c_int, *const sigset_t, *mut sigset_t) -> c_int);
-    // SAFETY: the caller's.
-    unsafe { set_mask(how, pointer_to(allowed(how, set).as_ref()), before) }
+    // SAFETY: the caller's; the copies are locals.
+    unsafe {
+        let mut was: sigset_t = std::mem::zeroed();
+        let result = set_mask(how, pointer_to(allowed(how, set).as_ref()), &raw mut was);
+        if let (0, Some(before)) = (result, before.as_mut()) {
+            *before = was;
+        }
+        result
+    }
 }
 
 /// `pthread_sigmask`.
@@ -75,8 +132,15 @@ pub(crate) unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, be
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, before: *mut sigset_t) -> c_int {
     let set_mask = own!(pthread_sigmask: fn(c_int, *const sigset_t, *mut sigset_t) -> c_int);
-    // SAFETY: the caller's.
-    unsafe { set_mask(how, pointer_to(allowed(how, set).as_ref()), before) }
+    // SAFETY: the caller's; the copies are locals.
+    unsafe {
+        let mut was: sigset_t = std::mem::zeroed();
+        let result = set_mask(how, pointer_to(allowed(how, set).as_ref()), &raw mut was);
+        if let (0, Some(before)) = (result, before.as_mut()) {
+            *before = was;
+        }
+        result
+    }
 }
 
 /// `sigaction`. A handler for SIGBUS gets the signals that are not of far memory; one for SIGSYS is not taken.
@@ -137,7 +201,199 @@ pub(crate) unsafe extern "C" fn sigaltstack(stack: *const libc::stack_t, before:
         {
             calls::hold_for_good(stack.ss_sp as usize, stack.ss_size);
         }
-        set_stack(stack, before)
+        let (given, mut was): (_, libc::stack_t) = (stack.as_ref().copied(), std::mem::zeroed());
+        let result = set_stack(given.as_ref().map_or(std::ptr::null(), |given| &raw const *given), &raw mut was);
+        if let (0, Some(before)) = (result, before.as_mut()) {
+            *before = was;
+        }
+        result
+    }
+}
+
+/// `makecontext`. A stack in far memory is held from now on: the kernel cannot tell a thread of a fault on a stack that is not
+/// here.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn makecontext() {
+    // The arguments, of which there can be any number, stay where they are.
+    naked_asm!(
+        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
+        "call {}",
+        "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+        "jmp rax",
+        sym hold_stack_of
+    )
+}
+
+/// Holds the stack of a context; the address of the C library's `makecontext`.
+unsafe extern "C" fn hold_stack_of(context: *const libc::ucontext_t) -> unsafe extern "C" fn() {
+    // SAFETY: the caller of `makecontext` has one.
+    let stack = unsafe { &(*context).uc_stack };
+    calls::hold_for_good(stack.ss_sp as usize, stack.ss_size);
+    own!(makecontext: fn() -> ())
+}
+
+/// `pthread_create`. The C library reads the attributes with all signals held back.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    start: *mut c_void,
+    argument: *mut c_void,
+) -> c_int {
+    let own =
+        own!(pthread_create: fn(*mut libc::pthread_t, *const libc::pthread_attr_t, *mut c_void, *mut c_void) -> c_int);
+    // SAFETY: the caller's; what the copy points to stays the program's.
+    unsafe { own(thread, LocalCopy::of(attributes).start().cast(), start, argument) }
+}
+
+/// `pthread_attr_setstack`. A thread that is to run on far memory gets a stack of the C library instead, as large: it begins with
+/// all signals held back, and could have no faults.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pthread_attr_setstack(
+    attributes: *mut libc::pthread_attr_t,
+    stack: *mut c_void,
+    bytes: usize,
+) -> c_int {
+    let set_stack = own!(pthread_attr_setstack: fn(*mut libc::pthread_attr_t, *mut c_void, usize) -> c_int);
+    let set_size = own!(pthread_attr_setstacksize: fn(*mut libc::pthread_attr_t, usize) -> c_int);
+    // SAFETY: the caller's.
+    unsafe { if is_far(stack as usize) { set_size(attributes, bytes) } else { set_stack(attributes, stack, bytes) } }
+}
+
+/// `pthread_attr_setsigmask_np`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pthread_attr_setsigmask_np(
+    attributes: *mut libc::pthread_attr_t,
+    mask: *const sigset_t,
+) -> c_int {
+    let own = own!(pthread_attr_setsigmask_np: fn(*mut libc::pthread_attr_t, *const sigset_t) -> c_int);
+    // SAFETY: the caller's; the copy is a local.
+    unsafe { own(attributes, pointer_to(without_ours(mask).as_ref())) }
+}
+
+/// `sigsuspend`. Handlers run with its mask.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
+    let own = own!(sigsuspend: fn(*const sigset_t) -> c_int);
+    // SAFETY: the caller's; the copy is a local.
+    unsafe { own(pointer_to(without_ours(mask).as_ref())) }
+}
+
+/// `ppoll`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let own = own!(ppoll: fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int);
+    // SAFETY: the caller's; the copy is a local.
+    unsafe { own(fds, count, timeout, pointer_to(without_ours(mask).as_ref())) }
+}
+
+/// `pselect`. The kernel finds its mask by an address that no filter sees.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pselect(
+    count: c_int,
+    reads: *mut fd_set,
+    writes: *mut fd_set,
+    errors: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let own =
+        own!(pselect: fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *const timespec, *const sigset_t) -> c_int);
+    // SAFETY: the caller's; the copy is a local.
+    unsafe { own(count, reads, writes, errors, timeout, pointer_to(without_ours(mask).as_ref())) }
+}
+
+/// `epoll_pwait`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn epoll_pwait(
+    fd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    let own = own!(epoll_pwait: fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int);
+    // SAFETY: the caller's; the copy is a local.
+    unsafe { own(fd, events, most, timeout, pointer_to(without_ours(mask).as_ref())) }
+}
+
+/// `timer_create`. The C library starts threads for timers that hold all signals back.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn timer_create(clock: c_int, event: *mut SignalEvent, timer: *mut *mut c_void) -> c_int {
+    let own = own!(timer_create: fn(c_int, *mut SignalEvent, *mut *mut c_void) -> c_int);
+    // SAFETY: the caller's.
+    unsafe {
+        let Some(event) = event.as_ref().filter(|event| event.notify == libc::SIGEV_THREAD) else {
+            return own(clock, event, timer);
+        };
+        let mut ours = *event;
+        // Kept for good: a thread may start at any time, even after the timer's end.
+        ours.value = Box::into_raw(Box::new(*event)).cast();
+        ours.function = Some(notify);
+        let mut made = std::ptr::null_mut();
+        let result = own(clock, &raw mut ours, &raw mut made);
+        if result == 0 {
+            *timer = made;
+        }
+        result
+    }
+}
+
+/// `struct sigevent`, for a function that is called.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct SignalEvent {
+    value: *mut c_void,
+    signal: c_int,
+    notify: c_int,
+    function: Option<unsafe extern "C" fn(*mut c_void)>,
+    attributes: *mut c_void,
+    rest: [u64; 4],
+}
+
+const _: () = assert!(size_of::<SignalEvent>() == size_of::<libc::sigevent>());
+
+/// Calls the program's function in a thread for a timer.
+unsafe extern "C" fn notify(event: *mut c_void) {
+    let_ours_through();
+    // SAFETY: from `timer_create`, and never freed.
+    let event = unsafe { &*event.cast::<SignalEvent>() };
+    if let Some(function) = event.function {
+        // SAFETY: the program's own function with the value that it wants.
+        unsafe { function(event.value) }
     }
 }
 

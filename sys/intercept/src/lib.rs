@@ -30,7 +30,21 @@ pub struct Call {
 
 /// Answers a [`Call`]: a result, or an errno with its sign changed. Runs inside a signal handler, at any system call of the
 /// program: it must not allocate or wait for a lock that the interrupted code may hold.
-pub type Handler = fn(&Call) -> i64;
+pub type Handler = fn(&Call, &mut Interrupted<'_>) -> i64;
+
+/// The thread that has made a call, as it will go on after the answer.
+pub struct Interrupted<'a> {
+    context: &'a mut libc::ucontext_t,
+}
+
+impl Interrupted<'_> {
+    /// The signals that the thread holds back: bit `n - 1` is signal `n`. A change of the mask by a system call would be undone
+    /// when the handler returns; this is what the thread has from then on.
+    pub fn signal_mask(&mut self) -> &mut u64 {
+        // SAFETY: the kernel keeps 64 signals in the first word of the C library's larger set, which lives as long as `self`.
+        unsafe { &mut *(&raw mut self.context.uc_sigmask).cast::<u64>() }
+    }
+}
 
 /// Where the stub is: in the page below the window of far memory.
 pub const STUB: Range<usize> = 0x2fff_ffff_f000..0x3000_0000_0000;
@@ -142,10 +156,10 @@ const BY_FILTER: libc::c_int = 1;
 extern "C" fn on_sigsys(_signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo and, on x86-64, a ucontext that this frame owns until it returns.
     let (info, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
-    let registers = &mut context.uc_mcontext.gregs;
     if info.si_code != BY_FILTER {
         return;
     }
+    let registers = &context.uc_mcontext.gregs;
     // SAFETY: errno is a thread-local word of libc.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
@@ -157,7 +171,8 @@ extern "C" fn on_sigsys(_signal: libc::c_int, info: *mut libc::siginfo_t, contex
     let call = Call { number: registers[libc::REG_RAX as usize], arguments };
     // SAFETY: the pointer came from a `Handler`, and the filter is installed after `handle` has been called.
     let handler = unsafe { std::mem::transmute::<*mut (), Handler>(HANDLER.load(Ordering::Acquire)) };
-    registers[libc::REG_RAX as usize] = handler(&call);
+    let answer = handler(&call, &mut Interrupted { context });
+    context.uc_mcontext.gregs[libc::REG_RAX as usize] = answer;
     // SAFETY: as above.
     unsafe { *errno = saved_errno };
 }

@@ -30,7 +30,7 @@ fn a_call_that_comes_back_is_answered_by_the_handler_which_can_make_it() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         install_stub().unwrap();
-        handle(|sent_back| {
+        handle(|sent_back, _| {
             // SAFETY: getppid takes no pointers.
             let parent = unsafe { call(sent_back) };
             parent + 1_000_000_000
@@ -45,6 +45,36 @@ fn a_call_that_comes_back_is_answered_by_the_handler_which_can_make_it() {
     }
     let mut status = 0;
     // SAFETY: `child` is a child of this process, and the status is a local.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child's status");
+}
+
+#[test]
+fn the_handler_can_change_the_signal_mask_for_good() {
+    const USR1: u64 = 1 << (libc::SIGUSR1 - 1);
+    // SAFETY: as above.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        install_stub().unwrap();
+        handle(|_, interrupted| {
+            let before = *interrupted.signal_mask();
+            *interrupted.signal_mask() = before | USR1;
+            i64::from(before & USR1 != 0)
+        })
+        .unwrap();
+        install_filter(&program()).unwrap();
+        // SAFETY: getppid takes no pointers; the set is a local.
+        let (answers, is_held) = unsafe {
+            let answers = [libc::syscall(libc::SYS_getppid), libc::syscall(libc::SYS_getppid)];
+            let mut now: libc::sigset_t = std::mem::zeroed();
+            libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut now);
+            (answers, libc::sigismember(&raw const now, libc::SIGUSR1) == 1)
+        };
+        // SAFETY: as above.
+        unsafe { libc::_exit(if answers == [0, 1] && is_held { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: as above.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child's status");
 }

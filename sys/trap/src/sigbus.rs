@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::ptr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use crate::{access, resume};
 
@@ -86,6 +86,17 @@ static REGISTERING: Mutex<()> = Mutex::new(());
 /// Who gets the signals that are not ours. Replaced as a whole and never freed, because a handler may be reading it.
 static NEXT: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 
+/// Whether the handler runs with other signals held back.
+static HOLDS_SIGNALS: AtomicBool = AtomicBool::new(false);
+
+/// From now on faults are handled with other signals held back, for a program whose handlers touch regions: one that comes in the
+/// middle of a fault would wait for what its own thread is doing. To be called before the first [`register`]; a handler must not be
+/// left by a switch then.
+pub fn hold_signals() {
+    assert!(!is_installed(), "signals are held back from the first fault on, or never");
+    HOLDS_SIGNALS.store(true, Ordering::Release);
+}
+
 /// Keeps a region's faults handled. Dropped only when no thread can touch the region any more.
 #[derive(Debug)]
 pub struct Registration {
@@ -153,6 +164,13 @@ fn install_once() -> std::io::Result<()> {
         // it is, so that the handler can be left by a switch while it waits.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
         libc::sigemptyset(&raw mut action.sa_mask);
+        if HOLDS_SIGNALS.load(Ordering::Acquire) {
+            libc::sigfillset(&raw mut action.sa_mask);
+            // What an instruction raises cannot wait.
+            for own in [libc::SIGBUS, libc::SIGSYS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP] {
+                libc::sigdelset(&raw mut action.sa_mask, own);
+            }
+        }
         let mut previous: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGBUS, &raw const action, &raw mut previous) != 0 {
             return Err(std::io::Error::last_os_error());
@@ -169,6 +187,10 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     // SAFETY: SIGBUS fills the address field.
     let address = unsafe { info_ref.si_addr() } as usize;
     let Some((slot, offset)) = find(address) else {
+        if HOLDS_SIGNALS.load(Ordering::Relaxed) {
+            // SAFETY: both masks live as long as the call.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const context_ref.uc_sigmask, ptr::null_mut()) };
+        }
         chain(signal, info, context);
         return;
     };
@@ -192,7 +214,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     }
     // SAFETY: the unithread that faulted is back on its own thread, so this is the errno that was saved.
     unsafe { *errno = saved_errno };
-    if resume::is_possible() {
+    if resume::is_possible() && !HOLDS_SIGNALS.load(Ordering::Relaxed) {
         // SAFETY: this is the handler of `context`, nothing here has a destructor, and the mask was never changed.
         unsafe { resume::resume(context.cast()) }
     }

@@ -185,6 +185,11 @@ impl Uffd {
             copy: 0,
         };
         let Err(error) = self.ioctl(raw::IOCTL_COPY, &mut request) else { return Ok((pages, CopyOutcome::Installed)) };
+        if error.raw_os_error() == Some(libc::ENOENT) && pages > 1 {
+            // A change of protection has cut the region into several mappings of the kernel, and one call is for one of them.
+            let first = self.copy_page(region, offset, source, source_offset)?;
+            return Ok(if first == CopyOutcome::Installed { (1, CopyOutcome::Again) } else { (0, first) });
+        }
         // A call that stopped in between says how far it came, and EAGAIN whatever stopped it.
         let mapped = usize::try_from(request.copy).unwrap_or(0) / PAGE_BYTES;
         let next = outcome(Err(error), request.copy);

@@ -3,6 +3,7 @@
 //! In this order: what the variable `YONDER_BIN` names; `yonder` beside the test executable's folder, where
 //! `cargo test --workspace` puts it; else it is built once, with cargo, in the test's own profile. Cargo does not
 //! rebuild it for `cargo test -p yonder-e2e` when it is there already: build `-p yonder-cli` first after a change.
+//! The library that `yonder run` preloads is looked for beside the binary, and built there in the same way (`-p yonder-shim`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +14,8 @@ use crate::terminal::Terminal;
 
 /// Environment variable that names the binary to test.
 const BINARY_VARIABLE: &str = "YONDER_BIN";
+/// What `yonder run` preloads.
+const LIBRARY: &str = "libyonder_run.so";
 
 /// The `yonder` binary.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +53,24 @@ impl Yonder {
     pub fn found() -> Self {
         static PATH: OnceLock<PathBuf> = OnceLock::new();
         Self { path: PATH.get_or_init(locate) }
+    }
+
+    /// The binary with what `yonder run` needs, if this machine can run far memory; else prints `SKIP` as [`Yonder::ready`].
+    ///
+    /// # Panics
+    /// If the binary or the library cannot be found or built.
+    #[must_use]
+    pub fn ready_to_run() -> Option<Self> {
+        static LIBRARY_IS_THERE: OnceLock<()> = OnceLock::new();
+        let yonder = Self::ready()?;
+        LIBRARY_IS_THERE.get_or_init(|| {
+            let folder = yonder.path.parent().expect("the binary is in a folder");
+            if !folder.join(LIBRARY).exists() {
+                assert!(std::env::var_os(BINARY_VARIABLE).is_none(), "{LIBRARY} is not in {}", folder.display());
+                build("yonder-shim", folder);
+            }
+        });
+        Some(yonder)
     }
 
     /// Starts a server (`kv` or `node`) and returns once it has said where it listens.
@@ -95,28 +116,31 @@ fn locate() -> PathBuf {
     if let Some(path) = std::env::var_os(BINARY_VARIABLE) {
         return path.into();
     }
-    let test = std::env::current_exe().expect("a running test knows its executable");
-    let profile = test.parent().and_then(Path::parent).expect("cargo puts tests into TARGET/PROFILE/deps");
+    let profile = profile_folder();
     let path = profile.join("yonder");
     if !path.exists() {
-        build(profile);
+        build("yonder-cli", &profile);
     }
     assert!(path.exists(), "{} is not there: type cargo build -p yonder-cli", path.display());
     path
 }
 
-/// Builds the binary into `profile`, the folder of the profile of this test.
-fn build(profile: &Path) {
+/// The folder of the profile of this test, in the target folder.
+pub(crate) fn profile_folder() -> PathBuf {
+    let test = std::env::current_exe().expect("a running test knows its executable");
+    let profile = test.parent().and_then(Path::parent).expect("cargo puts tests into TARGET/PROFILE/deps");
+    profile.to_owned()
+}
+
+/// Builds a package into `profile`, the folder of the profile of this test.
+fn build(package: &str, profile: &Path) {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = profile.parent().expect("a profile's folder is in the target folder");
     let mut command = Command::new(cargo);
-    command
-        .args(["build", "--package", "yonder-cli", "--target-dir"])
-        .arg(target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.args(["build", "--package", package, "--target-dir"]).arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
     if profile.ends_with("release") {
         command.arg("--release");
     }
     let status = command.status().expect("cargo can be started");
-    assert!(status.success(), "cargo build --package yonder-cli ended with {status}");
+    assert!(status.success(), "cargo build --package {package} ended with {status}");
 }

@@ -1,8 +1,9 @@
 //! What the end-to-end tests are made of: real processes, real sockets, and values that can be told from any others.
 //!
 //! [`Yonder`] is the binary under test, [`Process`] a running one that ends with its guard, [`Client`] a plain
-//! conversation in memcached's text protocol, [`Terminal`] a `yonder` on a screen of its own, [`Content`] a data set whose every value can be checked. The tests
-//! themselves are in `tests/e2e`; the stock clients' scripts in `clients`.
+//! conversation in memcached's text protocol, [`Terminal`] a `yonder` on a screen of its own, [`Content`] a data set whose
+//! every value can be checked, [`Program`] a program in C that `yonder run` can run. The tests themselves are in `tests/e2e`; the
+//! stock clients' scripts in `clients`, the programs in `programs`.
 //!
 //! Nothing here sleeps to wait for something: a process is ready when it says so, and everything that waits has an end
 //! ([`PATIENCE`]), so that a hang becomes a failed test.
@@ -13,6 +14,7 @@ mod binary;
 mod client;
 mod content;
 mod process;
+mod program;
 mod terminal;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,6 +24,7 @@ pub use binary::Yonder;
 pub use client::{Client, Got, Stats};
 pub use content::Content;
 pub use process::{Ended, Process};
+pub use program::{Linked, Program};
 pub use terminal::{Left, Terminal};
 
 /// How long anything may take that should be over long before. It only decides when a hang is called one.

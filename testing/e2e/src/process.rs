@@ -1,4 +1,4 @@
-//! A running `yonder`: [`Process`] collects what it prints, waits for it with an end, and kills it when dropped.
+//! A running `yonder`, or a program of a test: [`Process`] collects what it prints, waits for it with an end, and kills it when dropped.
 //!
 //! Two threads read the process's streams to their ends and hand over lines; whoever waits for the process waits for
 //! those lines, so no wait is a sleep and none is for ever.
@@ -35,7 +35,7 @@ enum Next {
     Late,
 }
 
-/// A started `yonder`. Dropping it kills it.
+/// A started process. Dropping it kills it.
 pub struct Process {
     child: Child,
     command: String,
@@ -68,7 +68,8 @@ impl Process {
         let (sender, lines) = channel();
         read_lines(child.stdout.take().expect("piped"), Stream::Output, sender.clone());
         read_lines(child.stderr.take().expect("piped"), Stream::Errors, sender);
-        let command = format!("yonder {}", args.join(" "));
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let command = format!("{name} {}", args.join(" "));
         Self { child, command, lines, stdout: String::new(), stderr: String::new(), banner: String::new() }
     }
 

@@ -14,6 +14,7 @@ mod hostile_clients;
 mod local_limit;
 mod memory_nodes;
 mod refusals;
+mod run;
 mod soak;
 mod stock_clients;
 mod top;

@@ -1,0 +1,295 @@
+// Anonymous mappings that are far, and what can be done to them; the malloc family from outside.
+
+#include "check.h"
+
+#include <malloc.h>
+#include <setjmp.h>
+#include <signal.h>
+
+enum { PROT = PROT_READ | PROT_WRITE, FLAGS = MAP_PRIVATE | MAP_ANONYMOUS };
+
+static unsigned char *map(size_t bytes) {
+    unsigned char *mapped = mmap(NULL, bytes, PROT, FLAGS, -1, 0);
+    if (mapped == MAP_FAILED || is_far(mapped) != is_far_run()) {
+        printf("WRONG: a mapping is not where it should be: %p\n", (void *)mapped);
+        exit(1);
+    }
+    return mapped;
+}
+
+static void mapping(void) {
+    unsigned char *memory = map(12 * MIB);
+    check("a mapping is zeros", is_all(memory, 12 * MIB, 0));
+    fill(memory, 12 * MIB, 1);
+    sweep();
+    check("it keeps what is written", is_filled(memory, 12 * MIB, 1));
+    check("munmap of the middle", munmap(memory + 5 * MIB, 2 * MIB) == 0);
+    check("munmap of the head", munmap(memory, 64 * KIB) == 0);
+    check("munmap of the tail", munmap(memory + 12 * MIB - 3 * PAGE, 3 * PAGE) == 0);
+    // What is mapped and allocated now may take the place of what is gone, and of nothing else.
+    unsigned char *others[6];
+    for (int index = 0; index < 6; index++) {
+        others[index] = index % 2 ? map(MIB) : calloc(1, MIB);
+        check("memory that is used again is zeros", is_all(others[index], MIB, 0));
+        memset(others[index], 0xff, MIB);
+    }
+    unsigned char *copy = malloc(12 * MIB);
+    fill(copy, 12 * MIB, 1);
+    int is_right = memcmp(memory + 64 * KIB, copy + 64 * KIB, 5 * MIB - 64 * KIB) == 0 &&
+                   memcmp(memory + 7 * MIB, copy + 7 * MIB, 5 * MIB - 3 * PAGE) == 0;
+    check("the rest is untouched", is_right);
+    for (int index = 0; index < 6; index++) {
+        is_right = is_right && is_all(others[index], MIB, 0xff);
+        if (index % 2) munmap(others[index], MIB);
+        else free(others[index]);
+    }
+    check("and so is what came later", is_right);
+    check("munmap across a hole", munmap(memory + 64 * KIB, 12 * MIB - 64 * KIB - 3 * PAGE) == 0);
+    free(copy);
+    errno = 0;
+    check("munmap of nothing is refused", munmap(map(MIB), 0) == -1 && errno == EINVAL);
+    for (int turn = 0; turn < 40; turn++) {
+        unsigned char *again = map(3 * MIB);
+        if (!is_all(again, 3 * MIB, 0)) is_right = 0;
+        memset(again, 0xaa, 3 * MIB);
+        munmap(again, 3 * MIB);
+    }
+    check("mappings that come and go are zeros", is_right);
+    unsigned char *file_like = mmap(memory, 100 * PAGE, PROT, FLAGS, -1, 0);
+    check("a hint is a hint", file_like != MAP_FAILED && is_all(file_like, 100 * PAGE, 0));
+    unsigned char *shared = mmap(memory, 300 * PAGE, PROT, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check("a shared mapping with a hint", shared != MAP_FAILED && is_all(shared, 300 * PAGE, 0));
+}
+
+static void moving(void) {
+    unsigned char *memory = map(4 * MIB), *moved;
+    fill(memory, 4 * MIB, 2);
+    moved = mremap(memory, 4 * MIB, 2 * MIB, 0);
+    check("mremap shrinks in place", moved == memory && is_filled(memory, 2 * MIB, 2));
+    unsigned char *neighbour = map(2 * MIB);
+    memset(neighbour, 0x11, 2 * MIB);
+    moved = mremap(memory, 2 * MIB, 9 * MIB, MREMAP_MAYMOVE);
+    check("mremap grows", moved != MAP_FAILED && is_filled(moved, 2 * MIB, 2) && is_all(moved + 2 * MIB, 7 * MIB, 0));
+    memory = moved;
+    fill(memory, 9 * MIB, 3);
+    for (size_t bytes = 9 * MIB; bytes < 14 * MIB; bytes += 333 * PAGE) {
+        moved = mremap(memory, bytes, bytes + 333 * PAGE, MREMAP_MAYMOVE);
+        if (moved == MAP_FAILED || !is_all(moved + bytes, 333 * PAGE, 0)) check("mremap grows step by step", 0);
+        memory = moved;
+    }
+    check("mremap keeps all", is_filled(memory, 9 * MIB, 3) && is_all(neighbour, 2 * MIB, 0x11));
+    // The part of a mapping in the middle can move away on its own.
+    memory = map(6 * MIB);
+    fill(memory, 6 * MIB, 4);
+    moved = mremap(memory + 2 * MIB, 2 * MIB, 5 * MIB, MREMAP_MAYMOVE);
+    unsigned char *copy = malloc(6 * MIB);
+    fill(copy, 6 * MIB, 4);
+    check("mremap of a part", moved != MAP_FAILED && memcmp(moved, copy + 2 * MIB, 2 * MIB) == 0 && is_all(moved + 2 * MIB, 3 * MIB, 0) &&
+                                  memcmp(memory, copy, 2 * MIB) == 0 && memcmp(memory + 4 * MIB, copy + 4 * MIB, 2 * MIB) == 0);
+    free(copy);
+    // What was protected at its end is given to others as good as new.
+    memory = map(4 * MIB);
+    check("mprotect of a tail", mprotect(memory + 2 * MIB, 2 * MIB, PROT_NONE) == 0);
+    check("mremap cuts it off", mremap(memory, 4 * MIB, 2 * MIB, 0) == memory);
+    int is_right = 1;
+    for (int turn = 0; turn < 6; turn++) {
+        unsigned char *next = map(2 * MIB);
+        is_right = is_right && is_all(next, 2 * MIB, 0);
+        memset(next, 1, 2 * MIB);
+    }
+    check("what was cut off can be used", is_right);
+}
+
+static void advice(void) {
+    unsigned char *memory = map(6 * MIB);
+    fill(memory, 6 * MIB, 5);
+    check("MADV_DONTNEED", madvise(memory + MIB, 3 * MIB, MADV_DONTNEED) == 0 && is_all(memory + MIB, 3 * MIB, 0) && is_filled(memory, MIB, 5));
+    memset(memory + MIB, 9, 3 * MIB);
+    cold_bytes(memory + MIB, 3 * MIB);
+    check("MADV_DONTNEED of remote memory", madvise(memory + MIB, 3 * MIB, MADV_DONTNEED) == 0 && is_all(memory + MIB, 3 * MIB, 0));
+    memset(memory, 3, 6 * MIB);
+    static const int harmless[] = {MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_DONTDUMP, MADV_DODUMP, MADV_COLD, MADV_PAGEOUT};
+    int is_right = 1;
+    for (size_t index = 0; index < sizeof harmless / sizeof *harmless; index++) is_right = is_right && madvise(memory, 6 * MIB, harmless[index]) == 0;
+    check("advice that changes nothing", is_right && is_all(memory, 6 * MIB, 3));
+    check("MADV_FREE", madvise(memory, 6 * MIB, MADV_FREE) == 0);
+    for (size_t at = 0; at < 6 * MIB; at += PAGE) is_right = is_right && (is_all(memory + at, PAGE, 3) || is_all(memory + at, PAGE, 0));
+    check("MADV_FREE leaves old pages or zeros", is_right);
+    errno = 0;
+    check("unknown advice is refused", madvise(memory, PAGE, 7777) == -1 && errno == EINVAL);
+    errno = 0;
+    check("advice off a page's border is refused", madvise(memory + 1, PAGE, MADV_DONTNEED) == -1 && errno == EINVAL);
+}
+
+static sigjmp_buf back;
+static void *volatile fault_at;
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+    (void)number, (void)context;
+    fault_at = info->si_addr;
+    siglongjmp(back, 1);
+}
+
+// Whether a write raises SIGSEGV there.
+static int traps_writes(volatile unsigned char *at) {
+    if (sigsetjmp(back, 1) == 0) {
+        *at = 1;
+        return 0;
+    }
+    return fault_at == (void *)at;
+}
+
+static int traps_reads(volatile unsigned char *at) {
+    if (sigsetjmp(back, 1) == 0) {
+        (void)*at;
+        return 0;
+    }
+    return fault_at == (void *)at;
+}
+
+static void protection(void) {
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSEGV, &action, NULL);
+    unsigned char *memory = map(12 * MIB);
+    fill(memory, 12 * MIB, 6);
+    check("PROT_READ", mprotect(memory + MIB, 4 * MIB, PROT_READ) == 0);
+    check("a write to it is a fault", traps_writes(memory + MIB + 5) && traps_writes(memory + 5 * MIB - 1) && !traps_reads(memory + MIB));
+    sweep();
+    check("a write to it is a fault when it is remote", traps_writes(cold_bytes(memory + 2 * MIB, PAGE)) && traps_writes(memory + 3 * MIB + 77));
+    memory[MIB - 1] = pattern(6, MIB - 1), memory[5 * MIB] = pattern(6, 5 * MIB);
+    check("it can be read", is_filled(memory, 12 * MIB, 6));
+    check("PROT_NONE", mprotect(memory + 2 * MIB, 8 * MIB, PROT_NONE) == 0);
+    check("a touch of it is a fault", traps_reads(memory + 2 * MIB) && traps_reads(memory + 10 * MIB - 1) && traps_writes(memory + 6 * MIB) && !traps_reads(memory + 10 * MIB));
+    sweep(), sweep();
+    check("a touch of it is a fault for long", traps_reads(memory + 4 * MIB + 123));
+    check("back to PROT_READ | PROT_WRITE", mprotect(memory + MIB, 9 * MIB, PROT) == 0);
+    check("nothing was lost", is_filled(memory, 12 * MIB, 6));
+    check("it can be written", !traps_writes(memory + MIB + 5));
+    // As collectors of garbage do it: nothing of it can be reached, and all of it is there again.
+    unsigned char *large = map(24 * MIB);
+    fill(large, 24 * MIB, 7);
+    mprotect(large, 24 * MIB, PROT_NONE);
+    sweep(), sweep();
+    check("much can be protected", traps_reads(large + 11 * MIB));
+    for (size_t at = 0; at < 24 * MIB; at += 64 * PAGE) mprotect(large + at, 64 * PAGE, at / (64 * PAGE) % 2 ? PROT : PROT_READ);
+    check("and opened piece by piece", is_filled(large, 24 * MIB, 7));
+    mprotect(large, 24 * MIB, PROT_NONE);
+    check("MADV_DONTNEED of what is protected", madvise(large, 24 * MIB, MADV_DONTNEED) == 0);
+    mprotect(large, 24 * MIB, PROT);
+    check("makes it zeros", is_all(large, 24 * MIB, 0));
+    fill(large, 24 * MIB, 8);
+    mprotect(large, 24 * MIB, PROT_NONE);
+    check("munmap of what is protected", munmap(large, 24 * MIB) == 0);
+    large = map(24 * MIB);
+    check("its place can be used", is_all(large, 24 * MIB, 0) && !traps_writes(large) && !traps_writes(large + 24 * MIB - 1));
+    munmap(large, 24 * MIB);
+    // A block of the heap with a guard page.
+    unsigned char *guarded = aligned_alloc(PAGE, 64 * PAGE);
+    memset(guarded, 1, 64 * PAGE);
+    check("mprotect of a block of the heap", mprotect(guarded + 3 * PAGE, PAGE, PROT_NONE) == 0 && traps_reads(guarded + 3 * PAGE) && !traps_reads(guarded + 4 * PAGE));
+    mprotect(guarded + 3 * PAGE, PAGE, PROT);
+    free(guarded);
+}
+
+static void replacing(void) {
+    unsigned char *memory = map(8 * MIB);
+    fill(memory, 8 * MIB, 9);
+    check("MAP_FIXED over a far mapping", mmap(memory + MIB, 2 * MIB, PROT, FLAGS | MAP_FIXED, -1, 0) == memory + MIB);
+    unsigned char *copy = malloc(8 * MIB);
+    fill(copy, 8 * MIB, 9);
+    check("is zeros there", is_all(memory + MIB, 2 * MIB, 0) && memcmp(memory, copy, MIB) == 0 && memcmp(memory + 3 * MIB, copy + 3 * MIB, 5 * MIB) == 0);
+    check("MAP_FIXED with PROT_NONE", mmap(memory + MIB, MIB, PROT_NONE, FLAGS | MAP_FIXED, -1, 0) == memory + MIB && traps_reads(memory + MIB));
+    check("mprotect opens it", mprotect(memory + MIB, MIB, PROT) == 0 && is_all(memory + MIB, MIB, 0));
+    // A hole belongs to whoever comes first: a mapping is not put over what is somebody else's.
+    munmap(memory + 4 * MIB, 2 * MIB);
+    unsigned char *blocks[64];
+    for (int index = 0; index < 64; index++) blocks[index] = memset(malloc(100 * KIB), index + 1, 100 * KIB);
+    unsigned char *filled = mmap(memory + 4 * MIB, 2 * MIB, PROT, FLAGS | MAP_FIXED, -1, 0);
+    if (filled != MAP_FAILED) memset(filled, 0xdd, 2 * MIB);
+    int is_right = filled == memory + 4 * MIB || (is_far_run() && errno == ENOMEM);
+    for (int index = 0; index < 64; index++) is_right = is_right && is_all(blocks[index], 100 * KIB, (unsigned char)(index + 1));
+    check("MAP_FIXED over a hole hurts nobody", is_right);
+    for (int index = 0; index < 64; index++) free(blocks[index]);
+    check("and can be undone", filled == MAP_FAILED || munmap(filled, 2 * MIB) == 0);
+    errno = 0;
+    unsigned char *taken = mmap(memory, PAGE, PROT, FLAGS | MAP_FIXED_NOREPLACE, -1, 0);
+    check("MAP_FIXED_NOREPLACE replaces nothing", taken == MAP_FAILED && errno == EEXIST && memcmp(memory, copy, MIB) == 0);
+    free(copy);
+}
+
+static void heap(void) {
+    unsigned char *block = NULL;
+    size_t bytes = 1;
+    int is_right = 1;
+    for (; bytes < 40 * MIB; bytes = bytes * 3 / 2 + 1) {
+        size_t before = block == NULL ? 0 : bytes * 2 / 3;
+        block = realloc(block, bytes);
+        is_right = is_right && block != NULL && is_filled(block, before < bytes ? before / 2 : 0, 10) && malloc_usable_size(block) >= bytes;
+        fill(block, bytes, 10);
+    }
+    for (bytes = 30 * MIB; bytes > 0; bytes = bytes * 3 / 5) {
+        block = realloc(block, bytes);
+        is_right = is_right && block != NULL && is_filled(block, bytes, 10) && malloc_usable_size(block) >= bytes;
+    }
+    check("realloc grows and shrinks", is_right);
+    check("realloc to nothing frees", realloc(block, 0) == NULL);
+    for (size_t align = 16; align <= 2 * MIB; align *= 2)
+        for (size_t size = 1; size < 5 * MIB; size = size * 7 + 3) {
+            void *aligned = NULL;
+            is_right = is_right && posix_memalign(&aligned, align, size) == 0 && (uintptr_t)aligned % align == 0;
+            memset(aligned, 1, size);
+            void *other = align % 3 ? memalign(align, size) : aligned_alloc(align, size);
+            is_right = is_right && other != NULL && (uintptr_t)other % align == 0;
+            memset(other, 2, size);
+            is_right = is_right && is_all(aligned, size, 1);
+            free(aligned);
+            other = realloc(other, size + 1);
+            is_right = is_right && is_all(other, size, 2);
+            free(other);
+        }
+    check("blocks are aligned up to 2 MiB", is_right);
+    void *none = NULL;
+    check("alignment that is none is refused", posix_memalign(&none, 3, 10) == EINVAL && posix_memalign(&none, 4, 10) == EINVAL);
+    for (size_t size = 20 * MIB; size > 100; size = size * 2 / 3) {
+        unsigned char *dirty = malloc(size);
+        memset(dirty, 0xff, size);
+        free(dirty);
+        dirty = calloc(size / 10, 10);
+        is_right = is_right && is_all(dirty, size / 10 * 10, 0);
+        free(dirty);
+    }
+    check("calloc is zeros after anything", is_right);
+    errno = 0;
+    volatile size_t too_much = SIZE_MAX / 2 + 1;
+    check("calloc that overflows", calloc(too_much, 2) == NULL && errno == ENOMEM);
+    errno = 0;
+    check("malloc of too much", malloc(too_much - 1) == NULL && errno == ENOMEM);
+    errno = 0;
+    check("mmap of too much", mmap(NULL, too_much - 1, PROT, FLAGS, -1, 0) == MAP_FAILED && errno == ENOMEM);
+    check("reallocarray that overflows", reallocarray(NULL, too_much, 3) == NULL);
+    void *empty = malloc(0), *other = malloc(0);
+    check("malloc of nothing is something", empty != NULL && other != NULL && empty != other);
+    free(empty), free(other), free(NULL);
+    char *text = strdup(cold_text("text")), *part = strndup(cold_text("partition"), 4), *printed = NULL;
+    check("strdup and strndup", strcmp(text, "text") == 0 && strcmp(part, "part") == 0);
+    check("asprintf", asprintf(&printed, "%s", text) == 4 && strcmp(printed, "text") == 0);
+    printed = realloc(printed, 3 * MIB);
+    check("realloc of the C library's memory", printed != NULL && strcmp(printed, "text") == 0);
+    memset(printed, 1, 3 * MIB);
+    free(text), free(part), free(printed);
+    void *page = valloc(10), *pages = pvalloc(PAGE + 1);
+    check("valloc and pvalloc", (uintptr_t)page % PAGE == 0 && (uintptr_t)pages % PAGE == 0 && malloc_usable_size(pages) >= 2 * PAGE);
+    free(page), free(pages);
+    check("malloc_trim and mallopt", malloc_trim(0) >= 0 && mallopt(M_MMAP_THRESHOLD, 65536) >= 0 && mallinfo2().arena > 0);
+}
+
+int main(void) {
+    begin();
+    mapping();
+    moving();
+    advice();
+    protection();
+    replacing();
+    heap();
+    return done();
+}

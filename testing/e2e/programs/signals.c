@@ -1,0 +1,193 @@
+// Signals of a program with far memory, and stacks that lie in it.
+
+#include "check.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/time.h>
+#include <time.h>
+
+enum { DATA = 8 << 20 };
+static unsigned char *data;
+static volatile uint64_t *ticks;
+
+static void on_tick(int number) {
+    int saved = errno;
+    (void)number;
+    // A page that is probably not here, and one that is.
+    uint64_t tick = ++*ticks;
+    volatile unsigned char *at = data + tick * 7919 % (DATA / PAGE) * PAGE;
+    if (*at != pattern(1, (size_t)(at - data))) _exit(97);
+    errno = saved;
+}
+
+static void tick_every_ms(int flags) {
+    struct sigaction action = {.sa_handler = on_tick, .sa_flags = flags};
+    sigaction(SIGALRM, &action, NULL);
+    struct itimerval interval = {{0, 1000}, {0, 1000}};
+    setitimer(ITIMER_REAL, &interval, NULL);
+}
+
+static void stop_ticking(void) {
+    struct itimerval none = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &none, NULL);
+}
+
+static void handlers(void) {
+    fill(data, DATA, 1);
+    tick_every_ms(SA_RESTART);
+    int ends[2], is_right = 1;
+    if (pipe(ends) != 0) exit(1);
+    unsigned char *buffer = paged(70000);
+    for (int turn = 0; turn < 30000 && (turn < 5 || *ticks < 100); turn++) {
+        sweep();
+        is_right = is_right && is_filled_from(data, (size_t)turn % 128 * 65536, (size_t)turn % 128 * 65536 + 65536, 1);
+        size_t bytes = turn % 2 ? 60000 : 600;
+        for (size_t at = 0; at < bytes;) {
+            ssize_t wrote = write(ends[1], data + at, bytes - at);
+            if (wrote < 0) is_right = 0;
+            at += (size_t)(wrote < 0 ? (ssize_t)bytes : wrote);
+        }
+        memset(buffer, 0, bytes);
+        for (size_t at = 0; at < bytes;) {
+            ssize_t got = read(ends[0], buffer + at, bytes - at);
+            if (got <= 0) is_right = 0;
+            at += (size_t)(got <= 0 ? (ssize_t)bytes : got);
+        }
+        is_right = is_right && memcmp(buffer, data, bytes) == 0;
+    }
+    stop_ticking();
+    check("handlers touch far memory while the program does", is_right && *ticks >= 100);
+    close(ends[0]), close(ends[1]);
+}
+
+static void *touch_all(void *given) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
+    unsigned char *buffer = paged(100000);
+    int fd = open("/dev/zero", O_RDONLY), is_right = 1;
+    for (int turn = 0; turn < 5; turn++) {
+        sweep();
+        memset(buffer, 1, 100000);
+        is_right = is_right && is_filled(data, DATA / 8, 1) && read(fd, cold_bytes(buffer, 100000), 100000) == 100000 && is_all(buffer, 100000, 0);
+    }
+    close(fd);
+    unsigned char deep[100000];
+    memset(deep, 7, sizeof deep);
+    sweep();
+    is_right = is_right && is_all(deep, sizeof deep, 7);
+    return is_right ? given : NULL;
+}
+
+static void threads(void) {
+    pthread_t thread;
+    void *result = NULL;
+    pthread_create(&thread, NULL, touch_all, data);
+    pthread_join(thread, &result);
+    check("a thread that holds all signals back", result == data);
+    pthread_attr_t *attributes = NEW(pthread_attr_t);
+    sigset_t *all = NEW(sigset_t);
+    sigfillset(all);
+    pthread_attr_init(attributes);
+    pthread_attr_setsigmask_np(attributes, COLD(all));
+    check("a thread made to hold all signals back", pthread_create(&thread, COLD(attributes), touch_all, data) == 0 && pthread_join(thread, &result) == 0 && result == data);
+    pthread_attr_destroy(attributes);
+    int is_right = 1;
+    for (int turn = 0; turn < 4; turn++) {
+        // Stacks that are given, of the heap and of a mapping.
+        size_t bytes = MIB;
+        unsigned char *stack = turn % 2 ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : paged(bytes);
+        pthread_attr_init(attributes);
+        pthread_attr_setstack(attributes, cold_bytes(stack, bytes), bytes);
+        pthread_t second;
+        is_right = is_right && pthread_create(&thread, attributes, touch_all, data) == 0;
+        sweep();
+        is_right = is_right && pthread_join(thread, &result) == 0 && result == data;
+        // Used again, by another thread.
+        is_right = is_right && pthread_create(&second, attributes, touch_all, data) == 0 && pthread_join(second, &result) == 0 && result == data;
+    }
+    check("threads whose stacks are in far memory", is_right);
+    pthread_attr_t *told = NEW(pthread_attr_t);
+    void **start = NEW(void *);
+    size_t *size = NEW(size_t);
+    check("pthread_getattr_np", pthread_getattr_np(pthread_self(), COLD(told)) == 0 && pthread_attr_getstack(told, COLD(start), COLD(size)) == 0 && *size > 0);
+    pthread_attr_destroy(told);
+}
+
+static sigjmp_buf *back;
+static void *volatile bus_at;
+
+static void on_bus(int number, siginfo_t *info, void *context) {
+    (void)number, (void)context;
+    bus_at = info->si_addr;
+    siglongjmp(*back, 1);
+}
+
+static void own_bus_errors(const char *folder) {
+    char path[300];
+    back = NEW(sigjmp_buf);
+    snprintf(path, sizeof path, "%s/short", folder);
+    int fd = open(path, O_CREAT | O_RDWR, 0600);
+    if (ftruncate(fd, 10 * PAGE) != 0) exit(1);
+    volatile unsigned char *file = mmap(NULL, 10 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct sigaction *action = NEW(struct sigaction), *before = NEW(struct sigaction);
+    action->sa_sigaction = on_bus;
+    action->sa_flags = SA_SIGINFO;
+    check("sigaction for SIGBUS", sigaction(SIGBUS, COLD(action), COLD(before)) == 0 && before->sa_handler == SIG_DFL);
+    check("sigaction for SIGBUS is told", sigaction(SIGBUS, NULL, COLD(before)) == 0 && before->sa_sigaction == on_bus && (before->sa_flags & SA_SIGINFO));
+    if (ftruncate(fd, PAGE) != 0) exit(1);
+    volatile int caught = 0;
+    for (int turn = 0; turn < 3; turn++) {
+        sweep();
+        if (sigsetjmp(*back, 1) == 0) file[5 * PAGE] = 1;
+        else caught += bus_at == (void *)&file[5 * PAGE];
+    }
+    check("the program's own bus errors reach it", caught == 3);
+    check("and its far memory does not", is_filled(data, DATA, 1));
+    struct sigaction none = {.sa_handler = SIG_IGN};
+    check("SIGPIPE", sigaction(SIGPIPE, &none, NULL) == 0 && signal(SIGPIPE, SIG_DFL) == SIG_IGN);
+    close(fd);
+}
+
+// A call that waits is left by a jump out of a handler, again and again: nothing of it may be kept for good.
+static void jump_back(int number) {
+    (void)number;
+    siglongjmp(*back, 1);
+}
+
+static void jumps_out_of_calls(void) {
+    int ends[2];
+    if (pipe(ends) != 0) exit(1);
+    struct sigaction action = {.sa_handler = jump_back};
+    sigaction(SIGALRM, &action, NULL);
+    unsigned char *buffers = paged(200 * 8192 + 20000);
+    volatile int jumped = 0;
+    for (volatile int turn = 0; turn < 150; turn++) {
+        struct itimerval soon = {{0, 0}, {0, 500}};
+        if (sigsetjmp(*back, 1) == 0) {
+            setitimer(ITIMER_REAL, &soon, NULL);
+            if (read(ends[0], buffers + turn * 8192, turn % 2 ? 20000 : 1000) != 12345) check("a pipe without a writer", 0);
+        } else {
+            jumped++;
+        }
+    }
+    check("jumps out of calls that wait", jumped == 150);
+    memset(buffers, 5, 200 * 8192);
+    cold_bytes(data, DATA);
+    check("memory goes on being used", is_filled(data, DATA, 1) && is_all(buffers, 200 * 8192, 5));
+}
+
+int main(int count, char **arguments) {
+    if (count != 2) return 2;
+    begin();
+    data = malloc(DATA);
+    ticks = NEW(uint64_t);
+    handlers();
+    threads();
+    own_bus_errors(arguments[1]);
+    jumps_out_of_calls();
+    return done();
+}

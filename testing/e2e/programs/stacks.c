@@ -1,0 +1,126 @@
+// Stacks in far memory: of coroutines, and of signal handlers. What the kernel writes to is kept here, and what lies near it.
+
+// With a larger local limit than the other programs, of which that is a small part.
+#define SWEPT_BYTES (24 * MIB)
+#include "check.h"
+
+#include <signal.h>
+#include <sys/time.h>
+#include <ucontext.h>
+
+enum { DATA = 8 << 20 };
+static unsigned char *data;
+static volatile uint64_t *ticks;
+
+static void on_tick(int number) {
+    int saved = errno;
+    (void)number;
+    // A page that is probably not here, and one that is.
+    uint64_t tick = ++*ticks;
+    volatile unsigned char *at = data + tick * 7919 % (DATA / PAGE) * PAGE;
+    if (*at != pattern(1, (size_t)(at - data))) _exit(97);
+    errno = saved;
+}
+
+static void tick_every_ms(int flags) {
+    struct sigaction action = {.sa_handler = on_tick, .sa_flags = flags};
+    sigaction(SIGALRM, &action, NULL);
+    struct itimerval interval = {{0, 1000}, {0, 1000}};
+    setitimer(ITIMER_REAL, &interval, NULL);
+}
+
+static void stop_ticking(void) {
+    struct itimerval none = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &none, NULL);
+}
+
+static volatile int *alternate_is_right;
+static unsigned char *alternate;
+
+static void on_alternate(int number) {
+    unsigned char here;
+    (void)number;
+    *alternate_is_right += &here > alternate && &here < alternate + 64 * KIB && data[DATA - 1] == pattern(1, DATA - 1);
+}
+
+static void alternate_stacks(void) {
+    alternate = paged(64 * KIB);
+    alternate_is_right = NEW(int);
+    stack_t *stack = NEW(stack_t), *before = NEW(stack_t);
+    *stack = (stack_t){.ss_sp = alternate, .ss_size = 64 * KIB};
+    cold_bytes(alternate, 64 * KIB);
+    some_stays = 1;
+    check("sigaltstack", sigaltstack(COLD(stack), COLD(before)) == 0 && before->ss_flags == SS_DISABLE);
+    check("sigaltstack is told", sigaltstack(NULL, COLD(before)) == 0 && before->ss_sp == alternate && before->ss_size == 64 * KIB);
+    struct sigaction action = {.sa_handler = on_alternate, .sa_flags = SA_ONSTACK};
+    sigaction(SIGUSR2, &action, NULL);
+    for (int turn = 0; turn < 10; turn++) {
+        sweep();
+        cold_bytes(data + DATA - PAGE, PAGE);
+        raise(SIGUSR2);
+    }
+    check("a handler on an alternate stack in far memory", *alternate_is_right == 10);
+    stack->ss_flags = SS_DISABLE;
+    check("sigaltstack ends", sigaltstack(COLD(stack), NULL) == 0);
+}
+
+enum { COROUTINES = 12, SWITCHES = 40, STACK = 64 << 10 };
+static ucontext_t *scheduler, *coroutines;
+static int *switched;
+
+static void coroutine(int number) {
+    volatile unsigned char deep[20000];
+    for (int turn = 0; turn < SWITCHES; turn++) {
+        for (size_t at = 0; at < sizeof deep; at += 512) deep[at] = (unsigned char)(number + turn);
+        swapcontext(&coroutines[number], scheduler);
+        for (size_t at = 0; at < sizeof deep; at += 512)
+            if (deep[at] != (unsigned char)(number + turn)) _exit(96);
+        if (data[number * 65537] != pattern(1, (size_t)number * 65537)) _exit(95);
+        switched[number]++;
+    }
+}
+
+static void run_coroutines(void) {
+    scheduler = NEW(ucontext_t);
+    coroutines = paged(COROUTINES * sizeof *coroutines);
+    switched = paged(COROUTINES * sizeof *switched);
+    int is_right = 1;
+    // One block for all stacks, as a pool of them has it.
+    unsigned char *pool = malloc(COROUTINES * STACK);
+    for (int number = 0; number < COROUTINES; number++) {
+        unsigned char *stack = pool + number * STACK;
+        is_right = is_right && getcontext(cold_bytes(&coroutines[number], sizeof *coroutines)) == 0;
+        coroutines[number].uc_stack = (stack_t){.ss_sp = stack, .ss_size = STACK};
+        coroutines[number].uc_link = scheduler;
+        makecontext(&coroutines[number], (void (*)(void))coroutine, 1, number);
+    }
+    tick_every_ms(SA_RESTART);
+    for (int turn = 0; turn <= SWITCHES; turn++) {
+        for (int number = 0; number < COROUTINES; number++) is_right = is_right && swapcontext(scheduler, &coroutines[number]) == 0;
+        if (turn % 8 == 0) sweep();
+    }
+    stop_ticking();
+    for (int number = 0; number < COROUTINES; number++) is_right = is_right && switched[number] == SWITCHES;
+    check("coroutines on stacks in far memory", is_right);
+    // Made again and again on the same stack.
+    unsigned char *stack = malloc(STACK);
+    static const int again = 70000;
+    for (volatile int turn = 0; turn < again; turn++) {
+        getcontext(&coroutines[0]);
+        coroutines[0].uc_stack = (stack_t){.ss_sp = stack, .ss_size = STACK};
+        coroutines[0].uc_link = scheduler;
+        makecontext(&coroutines[0], (void (*)(void))on_tick, 1, 0);
+        is_right = is_right && swapcontext(scheduler, &coroutines[0]) == 0;
+    }
+    check("coroutines made again and again", is_right);
+}
+
+int main(void) {
+    begin();
+    data = malloc(DATA);
+    fill(data, DATA, 1);
+    ticks = NEW(uint64_t);
+    alternate_stacks();
+    run_coroutines();
+    return done();
+}

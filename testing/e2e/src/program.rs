@@ -1,0 +1,103 @@
+//! Programs in C, of the folder `programs`: compiled once, with whatever `cc` is.
+//!
+//! Each checks what a program can do with its memory, prints a line for each check, and ends with 0 if all came true. It prints
+//! the same with and without far memory.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::binary::profile_folder;
+use crate::process::{Ended, Process};
+
+/// How a program is linked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Linked {
+    /// As programs are.
+    Dynamically,
+    /// With everything in it.
+    Statically,
+}
+
+/// A compiled program.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+}
+
+impl Program {
+    /// The program of this name; prints `SKIP` if there is no compiler.
+    ///
+    /// # Panics
+    /// If it does not compile.
+    #[must_use]
+    pub fn compiled(name: &str) -> Option<Self> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name).with_extension("c");
+        Self::compile(&source, name, Linked::Dynamically)
+    }
+
+    /// A program that does nothing, linked in this way; prints `SKIP` if that is not possible here.
+    ///
+    /// # Panics
+    /// If its source cannot be written.
+    #[must_use]
+    pub fn idle(folder: &Path, linked: Linked) -> Option<Self> {
+        let source = folder.join("idle.c");
+        std::fs::write(&source, "int main(void) { return 0; }\n").expect("the folder is writable");
+        let name = if linked == Linked::Statically { "idle-static" } else { "idle" };
+        Self::compile(&source, name, linked)
+    }
+
+    fn compile(source: &Path, name: &str, linked: Linked) -> Option<Self> {
+        let folder = profile_folder().join("e2e-programs");
+        std::fs::create_dir_all(&folder).expect("the target folder is writable");
+        let path = folder.join(name);
+        // Two tests may compile the same program at a time: each gets one that is whole.
+        let fresh = tempfile::NamedTempFile::new_in(&folder).expect("the target folder is writable").into_temp_path();
+        let mut command = Command::new("cc");
+        command
+            .args(["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
+            .arg(source)
+            .arg("-o")
+            .arg(&fresh);
+        if linked == Linked::Statically {
+            command.arg("-static");
+        }
+        match command.arg("-lutil").stdin(Stdio::null()).output() {
+            Err(error) => {
+                println!("SKIP: there is no C compiler: {error}");
+                return None;
+            }
+            Ok(output) if !output.status.success() && linked == Linked::Statically => {
+                println!("SKIP: nothing can be linked statically here");
+                return None;
+            }
+            Ok(output) => assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr)),
+        }
+        fresh.persist(&path).expect("the target folder is writable");
+        Some(Self { path })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.path.to_str().expect("the target folder has a name that can be printed")
+    }
+
+    /// Starts it, with its memory where memory is.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn spawn(&self, args: &[&str]) -> Process {
+        Process::spawn(&self.path, args)
+    }
+
+    /// Runs it to its end, with its memory where memory is.
+    ///
+    /// # Panics
+    /// If it does not end.
+    #[must_use]
+    pub fn run(&self, args: &[&str]) -> Ended {
+        self.spawn(args).end()
+    }
+}

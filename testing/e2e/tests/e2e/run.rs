@@ -1,0 +1,130 @@
+//! `yonder run`: programs in C that check everything they do with their memory, over several fabrics.
+//!
+//! A program prints the same as without far memory, or it is wrong. `run/refusals` is what `yonder run` itself says and does.
+
+mod refusals;
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use yonder_e2e::{Ended, Program, Yonder, alone};
+
+/// How long a program may run. It only decides when a hang is called one.
+const PROGRAM_TIME: Duration = Duration::from_secs(120);
+/// Local memory: a fraction of what every program sweeps.
+const LOCAL: &str = "4MiB";
+/// The emulated link is fast, so that tests are.
+const EMULATED: &str = "emu://?latency=2us&gbps=100";
+
+/// How a program is run.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    far: &'a str,
+    local: &'a str,
+    memory: &'a str,
+    program: &'a Program,
+    args: &'a [&'a str],
+}
+
+impl Run<'_> {
+    /// Runs it to its end; also what the summary says.
+    fn end(&self, yonder: Yonder, folder: &Path) -> (Ended, Value) {
+        let summary = folder.join("summary.json");
+        let summary = summary.to_str().expect("temporary folders have names that can be printed");
+        let flags =
+            ["run", "--far", self.far, "--local", self.local, "--memory", self.memory, "--summary", summary, "--"];
+        let ended = yonder.spawn(&[&flags[..], &[self.program.path()], self.args].concat()).end_within(PROGRAM_TIME);
+        let text = std::fs::read_to_string(summary).unwrap_or_else(|_| panic!("there is no summary: {}", ended.stderr));
+        (ended, serde_json::from_str(&text).expect("the summary is a JSON object"))
+    }
+}
+
+/// Far memory of a kind, for as long as `test` runs.
+fn over(yonder: Yonder, fabric: &str, test: impl FnOnce(&str)) {
+    if fabric == "emu" {
+        return test(EMULATED);
+    }
+    let node = yonder.serve(&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "3GiB"]);
+    test(&node.url(fabric));
+    assert_eq!(node.stop().code, Some(0));
+}
+
+/// Runs a program with and without far memory, and compares. `FOLDER` stands for an empty folder.
+fn is_the_same(name: &str, args: &[&str], fabric: &str, local: &str) {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let Some(program) = Program::compiled(name) else { return };
+    let in_folder = |run: &dyn Fn(&Path, &[&str])| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let work = folder.path().join("work");
+        std::fs::create_dir(&work).expect("a temporary folder is writable");
+        let work = work.to_str().expect("temporary folders have names that can be printed");
+        let args: Vec<&str> = args.iter().map(|arg| if *arg == "FOLDER" { work } else { *arg }).collect();
+        run(folder.path(), &args);
+    };
+    // Each uses both CPUs of a small machine, and has a node with deadlines beside it.
+    let _turn = alone();
+    over(yonder, fabric, |far| {
+        in_folder(&|folder, args| {
+            let run = Run { far, local, memory: "512MiB", program: &program, args };
+            let (ended, summary) = run.end(yonder, folder);
+            let wrong: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("WRONG")).collect();
+            assert!(wrong.is_empty() && ended.code == Some(0), "{wrong:#?}\n{:?}: {}", ended.code, ended.stderr);
+            in_folder(&|_, args| assert_eq!(ended.stdout, program.run(args).stdout));
+            let number = |name: &str| summary[name].as_u64().unwrap_or_else(|| panic!("no {name} in {summary}"));
+            assert!(
+                number("processes") >= 1 && number("fetched_bytes") > 4 * number("local_bytes"),
+                "little was far: {summary}"
+            );
+            assert!(number("peak_local_bytes") <= number("local_bytes"), "{summary}");
+        });
+    });
+}
+
+macro_rules! programs {
+    ($($test:ident: $name:literal $args:tt over $fabric:literal with $local:expr;)*) => {$(
+        #[test]
+        fn $test() {
+            is_the_same($name, &$args, $fabric, $local);
+        }
+    )*};
+}
+
+programs! {
+    files_over_emu: "files" ["FOLDER", "32"] over "emu" with LOCAL;
+    files_over_tcp: "files" ["FOLDER", "6"] over "tcp" with LOCAL;
+    sockets_over_emu: "sockets" ["24"] over "emu" with LOCAL;
+    sockets_over_tcp: "sockets" ["10"] over "tcp" with LOCAL;
+    waiting_over_emu: "waiting" [] over "emu" with LOCAL;
+    waiting_over_tcp: "waiting" [] over "tcp" with LOCAL;
+    locks_over_emu: "sync" [] over "emu" with LOCAL;
+    locks_over_tcp: "sync" [] over "tcp" with LOCAL;
+    mappings_over_emu: "maps" [] over "emu" with LOCAL;
+    mappings_over_tcp: "maps" [] over "tcp" with LOCAL;
+    the_heap_over_emu: "heap" ["1", "3"] over "emu" with "8MiB";
+    the_heap_over_tcp: "heap" ["2", "3"] over "tcp" with "8MiB";
+    processes_over_emu: "processes" ["FOLDER"] over "emu" with LOCAL;
+    processes_over_tcp: "processes" ["FOLDER", "REMOTE"] over "tcp" with LOCAL;
+    signals_over_emu: "signals" ["FOLDER"] over "emu" with LOCAL;
+    signals_over_tcp: "signals" ["FOLDER"] over "tcp" with LOCAL;
+    stacks_over_emu: "stacks" [] over "emu" with "12MiB";
+    stacks_over_tcp: "stacks" [] over "tcp" with "12MiB";
+}
+
+#[test]
+fn a_forked_process_that_needs_a_node_says_so() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let Some(program) = Program::compiled("forked") else { return };
+    over(yonder, "tcp", |far| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let run = Run { far, local: LOCAL, memory: "64MiB", program: &program, args: &[] };
+        let (ended, _) = run.end(yonder, folder.path());
+        assert_eq!(
+            (ended.code, ended.stdout.as_str()),
+            (Some(0), "ok the child was ended by signal 6\ndone\n"),
+            "{}",
+            ended.stderr
+        );
+        assert_eq!(ended.stderr.matches("a forked process").count(), 1, "{}", ended.stderr);
+    });
+}

@@ -1,0 +1,129 @@
+//! What `yonder run` refuses, passes on and tells.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use yonder_e2e::{Ended, Linked, Program, Yonder};
+
+fn run(yonder: Yonder, args: &[&str]) -> Ended {
+    yonder.run(&[&["run"], args].concat())
+}
+
+fn assert_refused(yonder: Yonder, args: &[&str], why: &str) {
+    let ended = run(yonder, args);
+    let complaint = ended.complaint(2);
+    assert!(complaint.starts_with("yonder: ") && complaint.contains(why), "{args:?}: {complaint}");
+    assert!(ended.stdout.is_empty(), "{}", ended.stdout);
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("temporary folders have names that can be printed")
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_before_anything_runs() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    assert_refused(yonder, &["--", "no-such-program-anywhere"], "is not installed");
+    assert_refused(yonder, &["--", "/no/such/program"], "is not there");
+    assert_refused(yonder, &["--", text(folder.path())], "is not there");
+    let file = folder.path().join("text");
+    std::fs::write(&file, "no program\n").expect("the folder is writable");
+    assert_refused(yonder, &["--", text(&file)], "neither a program nor a script");
+    let mut true_copy = std::fs::read("/bin/true").expect("there is /bin/true");
+    std::fs::write(&file, &true_copy).expect("the folder is writable");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o4755)).expect("the file is ours");
+    assert_refused(yonder, &["--", text(&file)], "set-uid");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("the file is ours");
+    assert_refused(yonder, &["--", text(&file)], "not executable");
+    true_copy[18] = 183;
+    std::fs::write(&file, &true_copy).expect("the folder is writable");
+    assert_refused(yonder, &["--", text(&file)], "another kind of processor");
+    if let Some(program) = Program::idle(folder.path(), Linked::Statically) {
+        assert_refused(yonder, &["--", program.path()], "linked statically");
+    }
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_before_anything_runs() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let far = format!("tcp://{}", nobody.expect("loopback has free ports"));
+    assert_refused(yonder, &["--local", "4KiB", "--", "echo", "ran"], "local memory");
+    assert_refused(yonder, &["--far", &far, "--", "echo", "ran"], &far);
+    assert_refused(yonder, &["--far", "nonsense://", "--", "echo", "ran"], "nonsense");
+    // What clap says has several lines.
+    for args in [&[][..], &["--local", "4MiB"], &["--local", "much", "--", "true"], &["--no-such-flag", "--", "true"]] {
+        let ended = run(yonder, args);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{args:?}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn exit_codes_and_signals_pass_through() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    for (script, code) in [("exit 0", 0), ("exit 37", 37), ("exit 255", 255), ("kill -9 $$", 137), ("kill -11 $$", 139)]
+    {
+        let ended = run(yonder, &["--", "sh", "-c", script]);
+        assert_eq!(ended.code, Some(code), "{script}: {}", ended.stderr);
+    }
+    for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP")] {
+        let script = format!("trap 'echo caught; exit 5' {name}; echo ready; while :; do read -t 60 line; done");
+        let mut process = yonder.spawn(&["run", "--", "bash", "-c", &script]);
+        process.wait_for("ready");
+        process.signal(signal);
+        let ended = process.end();
+        assert_eq!((ended.code, ended.stdout.contains("caught")), (Some(5), true), "{name}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_program_that_needs_little_is_left_alone() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let summary = folder.path().join("summary.json");
+    let ended = run(yonder, &["--summary", text(&summary), "--", "echo", "said"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "said\n"));
+    assert!(ended.stderr.lines().count() == 1 && ended.stderr.contains("too little memory"), "{}", ended.stderr);
+    let told: Value = serde_json::from_str(&std::fs::read_to_string(&summary).expect("it was written")).expect("JSON");
+    assert_eq!((told["processes"].as_u64(), told["major_faults"].as_u64()), (Some(0), Some(0)));
+}
+
+#[test]
+fn the_summary_has_all_numbers_and_they_make_sense() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let Some(program) = Program::compiled("heap") else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let summary = folder.path().join("summary.json");
+    let flags = ["--local", "8MiB", "--memory", "512MiB", "--summary", text(&summary), "--"];
+    let ended = run(yonder, &[&flags[..], &[program.path(), "5", "1"]].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    let told: Value = serde_json::from_str(&std::fs::read_to_string(&summary).expect("it was written")).expect("JSON");
+    let number = |name: &str| told[name].as_f64().unwrap_or_else(|| panic!("no {name} in {told}"));
+    assert_eq!(told["program"].as_str(), Some(program.path()));
+    assert!(told["far"].as_str().is_some_and(|far| far.starts_with("emu://")), "{told}");
+    assert_eq!((number("memory_bytes"), number("local_bytes")), ((512 << 20) as f64, (8 << 20) as f64));
+    assert_eq!(number("processes"), 1.0);
+    let (seconds, waited) = (number("seconds"), number("waited_seconds"));
+    assert!((1.0..60.0).contains(&seconds), "{told}");
+    assert!(waited > 0.0 && waited < seconds * 9.0, "nine threads have waited for longer than they were there: {told}");
+    assert!(number("major_faults") > 0.0 && number("minor_faults") > 0.0, "{told}");
+    assert!(number("fetched_bytes") >= number("major_faults") * 4096.0, "{told}");
+    assert!(number("written_bytes") > 0.0 && number("saved_bytes") >= 0.0, "{told}");
+    let (peak, most) = (number("peak_local_bytes"), number("local_bytes"));
+    assert!(peak > most / 2.0 && peak <= most, "{told}");
+    assert!((16.0..512.0).contains(&(number("peak_far_bytes") / f64::from(1 << 20))), "{told}");
+    assert!(number("far_calls") >= number("trapped_calls"), "{told}");
+}
+
+#[test]
+fn memory_that_is_used_up_is_refused_to_the_program() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let Some(program) = Program::compiled("full") else { return };
+    let ended = run(yonder, &["--local", "4MiB", "--memory", "64MiB", "--", program.path()]);
+    assert_eq!((ended.code, ended.stdout.ends_with("done\n")), (Some(0), true), "{}{}", ended.stdout, ended.stderr);
+}
