@@ -137,7 +137,7 @@ impl Liveness for Objects {
     }
 
     fn object_at(&self, page: PageIndex) -> Option<u32> {
-        (page.0 % 8 == 0).then_some(8)
+        page.0.is_multiple_of(8).then_some(8)
     }
 }
 
