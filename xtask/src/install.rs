@@ -118,7 +118,7 @@ impl Built {
         };
         Ok(Self {
             command: made("yonder", "/yonder")?,
-            preloaded: made("yonder_run", ".so")?,
+            preloaded: made("yonder_preload", ".so")?,
             shared: made("yonder_capi", ".so")?,
             archive: made("yonder_capi", ".a")?,
         })
@@ -139,7 +139,7 @@ impl Built {
         // Cargo links what it was asked for from `deps`, so what is there is never the older one.
         Ok(Self {
             command: find(["yonder", "yonder"])?,
-            preloaded: find(["deps/libyonder_run.so", "libyonder_run.so"])?,
+            preloaded: find(["deps/libyonder_preload.so", "libyonder_preload.so"])?,
             shared: find(["deps/libyonder_capi.so", "libyonder_capi.so"])?,
             archive: find(["deps/libyonder_capi.a", "libyonder_capi.a"])?,
         })
@@ -166,7 +166,7 @@ fn install(root: &Path, built: &Built, prefix: &Path, version: &str) -> Result<V
     let soname = format!("libyonder.so.{ABI_VERSION}");
     Ok(vec![
         place(&read(&built.command)?, prefix.join("bin/yonder"), Use::Run)?,
-        place(&read(&built.preloaded)?, prefix.join("lib/yonder/libyonder_run.so"), Use::Run)?,
+        place(&read(&built.preloaded)?, prefix.join("lib/yonder/libyonder_preload.so"), Use::Run)?,
         place(&read(&built.shared)?, prefix.join("lib").join(&real), Use::Run)?,
         link(&real, prefix.join("lib").join(&soname))?,
         link(&soname, prefix.join("lib/libyonder.so"))?,
@@ -250,7 +250,7 @@ mod tests {
 
     const BUILT: [(&str, &str); 5] = [
         ("yonder", "command"),
-        ("deps/libyonder_run.so", "preloaded"),
+        ("deps/libyonder_preload.so", "preloaded"),
         ("deps/libyonder_capi.so", "shared"),
         ("libyonder_capi.so", "older"),
         ("libyonder_capi.a", "archive"),
@@ -271,7 +271,7 @@ mod tests {
         for name in ["libyonder.so", "libyonder.so.0", "libyonder.so.1.2.3"] {
             assert_eq!(read(&format!("lib/{name}")), "shared", "{name}");
         }
-        assert_eq!(read("lib/yonder/libyonder_run.so"), "preloaded");
+        assert_eq!(read("lib/yonder/libyonder_preload.so"), "preloaded");
         let described = read("lib/pkgconfig/yonder.pc");
         assert!(described.contains("\nVersion: 1.2.3\n") && !described.contains('@'), "{described}");
         assert!(described.starts_with(&format!("prefix={}\n", to.0.display())), "{described}");
@@ -292,11 +292,11 @@ mod tests {
     fn what_cargo_says_is_understood() {
         let messages = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder\"},\"filenames\":[\"/t/libyonder.rlib\"]}\n\
             {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder_capi\"},\"filenames\":[\"/t/libyonder_capi.so\",\"/t/libyonder_capi.a\"]}\n\
-            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder_run\"},\"filenames\":[\"/t/libyonder_run.so\"]}\n\
+            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder_preload\"},\"filenames\":[\"/t/libyonder_preload.so\"]}\n\
             {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder\"},\"filenames\":[\"/t/yonder\"]}\n\
             {\"reason\":\"build-finished\",\"success\":true}\n";
         let built = Built::from_messages(messages).unwrap();
-        assert_eq!((built.command, built.preloaded), ("/t/yonder".into(), "/t/libyonder_run.so".into()));
+        assert_eq!((built.command, built.preloaded), ("/t/yonder".into(), "/t/libyonder_preload.so".into()));
         assert_eq!((built.shared, built.archive), ("/t/libyonder_capi.so".into(), "/t/libyonder_capi.a".into()));
         assert!(Built::from_messages("").is_err());
     }

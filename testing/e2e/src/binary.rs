@@ -15,7 +15,7 @@ use crate::terminal::Terminal;
 /// Environment variable that names the binary to test.
 const BINARY_VARIABLE: &str = "YONDER_BIN";
 /// What `yonder run` preloads.
-const LIBRARY: &str = "libyonder_run.so";
+const LIBRARY: &str = "libyonder_preload.so";
 
 /// The `yonder` binary.
 #[derive(Clone, Copy, Debug)]

@@ -25,7 +25,7 @@ use yonder_run::{Board, Figures, Settings};
 use crate::args::RunArgs;
 
 /// The library that is preloaded.
-const LIBRARY: &str = "libyonder_run.so";
+const LIBRARY: &str = "libyonder_preload.so";
 /// How often the figures are looked at while the program runs.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// What a run that lasts longer shows how it goes on.
