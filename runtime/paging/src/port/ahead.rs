@@ -279,13 +279,19 @@ impl PortInner {
         pager: &Pager,
         now: Nanos,
     ) {
+        let Some((prefetcher, _)) = &mut self.ahead.prefetch else { return };
+        // Asked in any case: a sequence of small objects is one all the same.
+        let plan = prefetcher.touched(region.number, page, touch);
         let object = if touch == Touch::Miss { region.guide.object_at(page) } else { None };
-        if let Some(pages) = object.filter(|pages| (2..=WINDOW_PAGES_MAX).contains(pages)) {
-            self.fetch_range(region, PageIndex(page.0 + 1), pages - 1, port, pager, now);
+        let rest = object.filter(|pages| (2..=WINDOW_PAGES_MAX).contains(pages)).map_or(0, |pages| pages - 1);
+        if rest > plan.map_or(0, |plan| plan.count) {
+            if let (Some(plan), Some((prefetcher, _))) = (plan, &mut self.ahead.prefetch) {
+                prefetcher.shortened(&plan, 0);
+            }
+            self.fetch_range(region, PageIndex(page.0 + 1), rest, port, pager, now);
             return;
         }
-        let Some((prefetcher, _)) = &mut self.ahead.prefetch else { return };
-        let Some(plan) = prefetcher.touched(region.number, page, touch) else { return };
+        let Some(plan) = plan else { return };
         if touch == Touch::Miss && usize::from(self.id) < GUEST_PORTS {
             await_room(pager, plan.count, now);
         }
