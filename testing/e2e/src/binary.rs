@@ -61,16 +61,24 @@ impl Yonder {
     /// If the binary or the library cannot be found or built.
     #[must_use]
     pub fn ready_to_run() -> Option<Self> {
+        Self::ready().map(Self::with_library)
+    }
+
+    /// The same binary, with the library that `yonder run` preloads beside it.
+    ///
+    /// # Panics
+    /// If the library cannot be found or built.
+    #[must_use]
+    pub fn with_library(self) -> Self {
         static LIBRARY_IS_THERE: OnceLock<()> = OnceLock::new();
-        let yonder = Self::ready()?;
         LIBRARY_IS_THERE.get_or_init(|| {
-            let folder = yonder.path.parent().expect("the binary is in a folder");
+            let folder = self.path.parent().expect("the binary is in a folder");
             if !folder.join(LIBRARY).exists() {
                 assert!(std::env::var_os(BINARY_VARIABLE).is_none(), "{LIBRARY} is not in {}", folder.display());
                 build("yonder-shim", folder);
             }
         });
-        Some(yonder)
+        self
     }
 
     /// Starts a server (`kv` or `node`) and returns once it has said where it listens.

@@ -58,7 +58,7 @@ fn build(example: &str, folder: &Path, flags: &[String]) -> PathBuf {
 
 #[test]
 fn examples_are_built_from_an_installed_library_and_run_against_a_node() {
-    let yonder = Yonder::found();
+    let yonder = Yonder::found().with_library();
     for (program, package) in [("cc", "gcc"), ("pkg-config", "pkg-config")] {
         if !has(program) {
             println!("SKIP: no {program}: type apt-get install {package}");
