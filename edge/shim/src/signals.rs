@@ -107,13 +107,16 @@ unsafe fn allowed(how: c_int, set: *const sigset_t) -> Option<sigset_t> {
     unsafe { if how == libc::SIG_UNBLOCK { set.as_ref().copied() } else { without_ours(set) } }
 }
 
-/// `sigprocmask`.
+/// Changes the mask with one of the C library's functions. The kernel gets copies of the sets, which may be far.
 ///
 /// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, before: *mut sigset_t) -> c_int {
-    let set_mask = own!(sigprocmask: fn(c_int, *const sigset_t, *mut sigset_t) -> c_int);
+/// As that function's.
+unsafe fn change_by(
+    set_mask: unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int,
+    how: c_int,
+    set: *const sigset_t,
+    before: *mut sigset_t,
+) -> c_int {
     // SAFETY: the caller's; the copies are locals.
     unsafe {
         let mut was: sigset_t = std::mem::zeroed();
@@ -125,6 +128,17 @@ pub(crate) unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, be
     }
 }
 
+/// `sigprocmask`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, before: *mut sigset_t) -> c_int {
+    let set_mask = own!(sigprocmask: fn(c_int, *const sigset_t, *mut sigset_t) -> c_int);
+    // SAFETY: the caller's.
+    unsafe { change_by(set_mask, how, set, before) }
+}
+
 /// `pthread_sigmask`.
 ///
 /// # Safety
@@ -132,15 +146,8 @@ pub(crate) unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, be
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, before: *mut sigset_t) -> c_int {
     let set_mask = own!(pthread_sigmask: fn(c_int, *const sigset_t, *mut sigset_t) -> c_int);
-    // SAFETY: the caller's; the copies are locals.
-    unsafe {
-        let mut was: sigset_t = std::mem::zeroed();
-        let result = set_mask(how, pointer_to(allowed(how, set).as_ref()), &raw mut was);
-        if let (0, Some(before)) = (result, before.as_mut()) {
-            *before = was;
-        }
-        result
-    }
+    // SAFETY: the caller's.
+    unsafe { change_by(set_mask, how, set, before) }
 }
 
 /// `sigaction`. A handler for SIGBUS gets the signals that are not of far memory; one for SIGSYS is not taken.
