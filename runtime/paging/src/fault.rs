@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use yonder_pagetable::{Entry, Event, Source, State};
+use yonder_trap::Registers;
 use yonder_units::{Nanos, PageIndex};
 
 use crate::budget::Account;
@@ -21,6 +22,25 @@ use crate::worker;
 
 /// Looks at a guest port's fetch before the thread lets others run.
 const GUEST_SPINS: u32 = 256;
+
+/// What was touched of a region, and from where.
+#[derive(Clone, Copy)]
+pub(crate) struct Touch<'a> {
+    pub(crate) offset: u64,
+    /// The registers at the instruction, if it had a fault.
+    pub(crate) registers: Option<Registers<'a>>,
+}
+
+impl Touch<'_> {
+    /// A touch without a fault.
+    pub(crate) fn of(offset: u64) -> Self {
+        Self { offset, registers: None }
+    }
+
+    pub(crate) fn page(&self) -> PageIndex {
+        PageIndex::containing(self.offset)
+    }
+}
 
 /// Who has touched the page.
 #[derive(Clone, Copy)]
@@ -46,10 +66,10 @@ enum Attempt {
     NoSlot,
 }
 
-/// Makes `page` resident, or says why that is not possible before the deadline. The page may be taken away again at any
+/// Makes the page that was touched resident, or says why that is not possible before the deadline. The page may be taken away again at any
 /// time after; the access that needs it is simply tried again.
-pub(crate) fn bring(region: &Arc<RegionCore>, page: PageIndex) -> Result<(), PagingCause> {
-    let pager = &*region.pager;
+pub(crate) fn bring(region: &Arc<RegionCore>, touch: Touch<'_>) -> Result<(), PagingCause> {
+    let (pager, page) = (&*region.pager, touch.page());
     if pager.child.is_one() {
         return forked::bring(region, page);
     }

@@ -14,7 +14,7 @@ use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageIndex};
 use crate::digest::Digests;
 use crate::error::{FarError, PagingCause, PagingError};
 use crate::far_memory::FarMemory;
-use crate::fault;
+use crate::fault::{self, Touch};
 use crate::gate::BlockGate;
 use crate::guide::{Guide, Liveness};
 use crate::pager::Pager;
@@ -117,17 +117,17 @@ impl RegionCore {
 struct RegionFaults(Arc<RegionCore>);
 
 impl FaultHandler for RegionFaults {
-    fn on_fault(&self, fault: &Fault) -> Verdict {
+    fn on_fault(&self, fault: &Fault<'_>) -> Verdict {
         if fault.kind == FaultKind::Hardware {
             return Verdict::Fail(PagingCause::HardwareError.code());
         }
-        match fault::bring(&self.0, PageIndex::containing(fault.offset)) {
+        match fault::bring(&self.0, Touch { offset: fault.offset, registers: Some(fault.registers) }) {
             Ok(()) => Verdict::Retry,
             Err(cause) => Verdict::Fail(cause.code()),
         }
     }
 
-    fn describe(&self, _fault: &Fault, code: NonZeroU32, out: &mut dyn std::fmt::Write) {
+    fn describe(&self, _fault: &Fault<'_>, code: NonZeroU32, out: &mut dyn std::fmt::Write) {
         let cause = PagingCause::from_code(code).text();
         // Nothing can be done about a message that does not fit.
         let _ = write!(out, "node {}: {cause}", self.0.pager.fabric.url());
@@ -245,7 +245,7 @@ impl Region {
         if self.core.table.load(page).is_resident() {
             return Ok(());
         }
-        fault::bring(&self.core, page).map_err(|cause| self.core.error(offset, cause))
+        fault::bring(&self.core, Touch::of(offset)).map_err(|cause| self.core.error(offset, cause))
     }
 
     /// Whether the page at `offset` is resident now.
@@ -269,7 +269,8 @@ impl Region {
             if page.0 % WINDOW_PAGES_MAX == first.0 % WINDOW_PAGES_MAX {
                 fault::fetch_range(&self.core, page, (last.0 - page.0 + 1).min(WINDOW_PAGES_MAX));
             }
-            fault::bring(&self.core, page).map_err(|cause| self.core.error(page.offset(), cause))?;
+            fault::bring(&self.core, Touch::of(page.offset()))
+                .map_err(|cause| self.core.error(page.offset(), cause))?;
         }
         Ok(hold)
     }

@@ -29,15 +29,54 @@ pub enum FaultKind {
     Hardware,
 }
 
+/// The general registers of a thread at an instruction, which is tried again later.
+#[derive(Clone, Copy, Debug)]
+pub struct Registers<'a>(&'a [libc::greg_t; 23]);
+
+impl Registers<'_> {
+    /// Address of the instruction.
+    #[must_use]
+    pub fn instruction(&self) -> usize {
+        self.0[libc::REG_RIP as usize] as usize
+    }
+
+    /// What is in the registers that can have an address: all but the stack pointer and the instruction's, in no useful order.
+    #[must_use]
+    pub fn words(&self) -> [u64; WORDS.len()] {
+        WORDS.map(|register| self.0[register as usize] as u64)
+    }
+}
+
+/// See [`Registers::words`].
+const WORDS: [libc::c_int; 15] = [
+    libc::REG_RAX,
+    libc::REG_RBX,
+    libc::REG_RCX,
+    libc::REG_RDX,
+    libc::REG_RSI,
+    libc::REG_RDI,
+    libc::REG_RBP,
+    libc::REG_R8,
+    libc::REG_R9,
+    libc::REG_R10,
+    libc::REG_R11,
+    libc::REG_R12,
+    libc::REG_R13,
+    libc::REG_R14,
+    libc::REG_R15,
+];
+
 /// One fault in a registered region.
 #[derive(Clone, Copy, Debug)]
-pub struct Fault {
+pub struct Fault<'a> {
     /// Byte offset of the touched address in its region.
     pub offset: u64,
     /// The touched address.
     pub address: usize,
     /// What was tried.
     pub kind: FaultKind,
+    /// The registers of who tried it.
+    pub registers: Registers<'a>,
 }
 
 /// What the handler does with the access that faulted.
@@ -56,10 +95,10 @@ pub enum Verdict {
 /// back later.
 pub trait FaultHandler: Send + Sync {
     /// Brings the page that `fault` touched, or says why it cannot.
-    fn on_fault(&self, fault: &Fault) -> Verdict;
+    fn on_fault(&self, fault: &Fault<'_>) -> Verdict;
 
     /// Writes one line that says what `code` means, for the message that ends the process.
-    fn describe(&self, fault: &Fault, code: NonZeroU32, out: &mut dyn std::fmt::Write);
+    fn describe(&self, fault: &Fault<'_>, code: NonZeroU32, out: &mut dyn std::fmt::Write);
 }
 
 /// Why a region could not be registered.
@@ -199,7 +238,8 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     // SAFETY: as above.
     let saved_errno = unsafe { *errno };
     let registers = &mut context_ref.uc_mcontext.gregs;
-    let fault = Fault { offset, address, kind: kind(info_ref.si_code, registers[libc::REG_ERR as usize]) };
+    let kind = kind(info_ref.si_code, registers[libc::REG_ERR as usize]);
+    let fault = Fault { offset, address, kind, registers: Registers(registers) };
     // SAFETY: a slot that `find` returned has a handler, which lives until its registration is dropped.
     let handler = unsafe { &**slot.handler.load(Ordering::Acquire) };
     if let Verdict::Fail(code) = handler.on_fault(&fault) {
@@ -260,7 +300,7 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
 }
 
 /// Ends the process: code that cannot be made to fail touched a page that cannot be had.
-fn die(handler: &dyn FaultHandler, fault: &Fault, code: NonZeroU32) -> ! {
+fn die(handler: &dyn FaultHandler, fault: &Fault<'_>, code: NonZeroU32) -> ! {
     let mut line = Line { text: [0; 512], len: 0 };
     let _ = write!(line, "yonder: paging error at address {:#x}: ", fault.address);
     handler.describe(fault, code, &mut line);
