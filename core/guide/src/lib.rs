@@ -101,7 +101,10 @@ pub trait Reach {
     /// one batch. False if there is no room for all of them; the guide then had better stop.
     fn prefetch(&mut self, address: u64, bytes: u64) -> bool;
 
-    /// Reads bytes at `address`, at most [`READ_BYTES_MAX`] and of one page. What comes later has this `note`.
+    /// Reads bytes at `address`, at most [`READ_BYTES_MAX`] and of one page, if they are here; whether they are.
+    fn peek(&mut self, address: u64, into: &mut [u8]) -> bool;
+
+    /// As [`Reach::peek`], and reads what is far too: it comes later, with this `note`.
     fn read(&mut self, address: u64, into: &mut [u8], note: u64) -> Reading;
 }
 

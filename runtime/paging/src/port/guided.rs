@@ -218,6 +218,13 @@ impl Hands<'_> {
         (bytes > 0 && offset.checked_add(bytes)? <= self.region.mapping.len() as u64).then_some(offset)
     }
 
+    /// Offset in the region of bytes that can be read at once.
+    fn readable(&self, address: u64, into: &[u8]) -> Option<u64> {
+        let offset = self.offset(address, into.len() as u64)?;
+        let is_one_page = offset % PAGE_BYTES as u64 + into.len() as u64 <= PAGE_BYTES as u64;
+        (is_one_page && into.len() <= READ_BYTES_MAX).then_some(offset)
+    }
+
     /// Copies bytes of a page that is here, or says what to do instead.
     fn read_here(&self, offset: u64, into: &mut [u8]) -> Option<Reading> {
         let (region, page) = (&**self.region, PageIndex::containing(offset));
@@ -327,12 +334,12 @@ impl Reach for Hands<'_> {
         true
     }
 
+    fn peek(&mut self, address: u64, into: &mut [u8]) -> bool {
+        self.readable(address, into).is_some_and(|offset| self.read_here(offset, into) == Some(Reading::Done))
+    }
+
     fn read(&mut self, address: u64, into: &mut [u8], note: u64) -> Reading {
-        let Some(offset) = self.offset(address, into.len() as u64) else { return Reading::Refused };
-        let is_one_page = offset % PAGE_BYTES as u64 + into.len() as u64 <= PAGE_BYTES as u64;
-        if into.len() > READ_BYTES_MAX || !is_one_page {
-            return Reading::Refused;
-        }
+        let Some(offset) = self.readable(address, into) else { return Reading::Refused };
         match self.read_here(offset, into) {
             Some(reading) => reading,
             None => self.read_far(offset, into.len(), note),
