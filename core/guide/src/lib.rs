@@ -69,7 +69,7 @@ pub struct Payoff {
 pub enum Verdict {
     /// It does: nobody else fetches ahead for this touch.
     Known,
-    /// It does not, and the general prefetcher does what it makes of it.
+    /// It does not, or not all of it: the general prefetcher does what it makes of it too.
     Unknown,
 }
 
@@ -110,7 +110,7 @@ pub trait Reach {
 
 /// Knows a program.
 pub trait Guide: Send {
-    /// A touch, which may be the beginning of something. [`Verdict::Unknown`] if not, and nothing should have been asked for.
+    /// A touch, which may be the beginning of something.
     fn touched(&mut self, touch: &Touch<'_>, reach: &mut dyn Reach) -> Verdict;
 
     /// Bytes that a read had to wait for.
