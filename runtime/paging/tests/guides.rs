@@ -102,7 +102,7 @@ fn pointers_are_followed_to_pages_that_are_far() {
         let after = far.stats();
         let (majors, reads) = (after.major_faults - before.major_faults, after.guide_reads - before.guide_reads);
         println!("{url}: {majors} major faults and {reads} reads of the guide for {PAGES} pages");
-        assert!(majors < PAGES / 4 && reads > 0, "{majors} major faults, {reads} reads");
+        assert!(majors < 3 * PAGES / 4 && reads > 0, "{majors} major faults, {reads} reads");
         assert!(after.peak_pages <= LOCAL / PAGE);
         drop(region);
         let stats = far.stats();
