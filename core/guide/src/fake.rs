@@ -42,12 +42,22 @@ impl FakeReach {
         true
     }
 
+    fn is_far(&self, address: u64) -> bool {
+        self.far.iter().any(|range| range.contains(&address))
+    }
+
     fn copy(&self, address: u64, into: &mut [u8]) {
         for (at, byte) in (address..).zip(into) {
             let word = self.words.get(&(at & !7)).copied().unwrap_or_default();
             *byte = word.to_ne_bytes()[(at & 7) as usize];
         }
     }
+}
+
+/// Whether bytes are few enough, and of one page.
+fn can_be_read(address: u64, into: &[u8]) -> bool {
+    let bytes = into.len() as u64;
+    (1..=READ_BYTES_MAX as u64).contains(&bytes) && address / PAGE == (address + bytes - 1) / PAGE
 }
 
 impl Reach for FakeReach {
@@ -61,17 +71,26 @@ impl Reach for FakeReach {
         true
     }
 
+    fn peek(&mut self, address: u64, into: &mut [u8]) -> bool {
+        let is_here = can_be_read(address, into) && !self.is_far(address);
+        if is_here {
+            self.copy(address, into);
+        }
+        is_here
+    }
+
     fn read(&mut self, address: u64, into: &mut [u8], note: u64) -> Reading {
         self.reads += 1;
-        let is_one_page = address / PAGE == (address + into.len().max(1) as u64 - 1) / PAGE;
-        if into.is_empty() || into.len() > READ_BYTES_MAX || !is_one_page || self.coming.len() == READS_MAX {
+        if !can_be_read(address, into) {
             return Reading::Refused;
         }
-        if self.far.iter().any(|range| range.contains(&address)) {
-            self.coming.push_back((address, into.len(), note));
-            return Reading::Coming;
+        if self.peek(address, into) {
+            return Reading::Done;
         }
-        self.copy(address, into);
-        Reading::Done
+        if self.coming.len() == READS_MAX {
+            return Reading::Refused;
+        }
+        self.coming.push_back((address, into.len(), note));
+        Reading::Coming
     }
 }

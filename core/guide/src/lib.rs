@@ -69,7 +69,7 @@ pub struct Payoff {
 pub enum Verdict {
     /// It does: nobody else fetches ahead for this touch.
     Known,
-    /// It does not, and the general prefetcher does what it makes of it.
+    /// It does not, or not all of it: the general prefetcher does what it makes of it too.
     Unknown,
 }
 
@@ -101,13 +101,16 @@ pub trait Reach {
     /// one batch. False if there is no room for all of them; the guide then had better stop.
     fn prefetch(&mut self, address: u64, bytes: u64) -> bool;
 
-    /// Reads bytes at `address`, at most [`READ_BYTES_MAX`] and of one page. What comes later has this `note`.
+    /// Reads bytes at `address`, at most [`READ_BYTES_MAX`] and of one page, if they are here; whether they are.
+    fn peek(&mut self, address: u64, into: &mut [u8]) -> bool;
+
+    /// As [`Reach::peek`], and reads what is far too: it comes later, with this `note`.
     fn read(&mut self, address: u64, into: &mut [u8], note: u64) -> Reading;
 }
 
 /// Knows a program.
 pub trait Guide: Send {
-    /// A touch, which may be the beginning of something. [`Verdict::Unknown`] if not, and nothing should have been asked for.
+    /// A touch, which may be the beginning of something.
     fn touched(&mut self, touch: &Touch<'_>, reach: &mut dyn Reach) -> Verdict;
 
     /// Bytes that a read had to wait for.

@@ -123,8 +123,8 @@ impl Far {
             Faults::Monitor => Delivery::Messages,
         };
         let config = Config { prefetch: settings.prefetch, delivery, ..Config::with_local(settings.local_bytes) };
-        let _guide = settings.guide.as_deref().map(open_guide).transpose()?;
-        let far = FarMemory::open(&settings.far, config).map_err(|error| error.to_string())?;
+        let guide = settings.guide.as_deref().map(open_guide).transpose()?;
+        let far = FarMemory::open_guided(&settings.far, config, guide).map_err(|error| error.to_string())?;
         let region = far.region_at(WINDOW.start, settings.memory_bytes).map_err(|error| error.to_string())?;
         let heap = FarHeap::new(Mutex::new(Heap::new(region.bytes())));
         if settings.transfer == Transfer::Live {

@@ -45,6 +45,8 @@ pub enum Module {
     Fault,
     /// Fetches ahead of demand.
     Prefetch,
+    /// Reads of a guide, of a few bytes.
+    Guide,
     /// Write-back of the reclaimer.
     WriteBack,
 }

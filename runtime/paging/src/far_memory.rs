@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use yonder_fabric::{Fabric, RemoteAddress};
+use yonder_guide::MakeGuide;
 use yonder_mapping::Mapping;
 use yonder_trap::{REGISTRATIONS_MAX, RegisterError};
 use yonder_uffd::Delivery;
@@ -39,7 +40,17 @@ struct Running {
 impl FarMemory {
     /// Far memory on `fabric`, with its reclaimer thread started.
     pub fn new(fabric: Arc<dyn Fabric>, config: Config) -> Result<Self, FarError> {
-        let pager = Arc::new(Pager::new(config, fabric)?);
+        Self::start(fabric, config, None)
+    }
+
+    /// As [`FarMemory::open`], and a guide is told of touches and fetches ahead what it knows will be touched: `guide` makes one
+    /// for each port. What a guide knows nothing of is left to the configuration's prefetcher.
+    pub fn open_guided(url: &str, config: Config, guide: Option<MakeGuide>) -> Result<Self, FarError> {
+        Self::start(yonder_fabric::open(url)?, config, guide)
+    }
+
+    fn start(fabric: Arc<dyn Fabric>, config: Config, guide: Option<MakeGuide>) -> Result<Self, FarError> {
+        let pager = Arc::new(Pager::new(config, fabric, guide)?);
         let for_thread = Arc::clone(&pager);
         let thread = std::thread::Builder::new().name("yonder-reclaim".into()).spawn(move || reclaim(&for_thread));
         let thread = thread.map_err(FarError::Thread)?;

@@ -91,14 +91,14 @@ pub(crate) fn bring(region: &Arc<RegionCore>, touch: Touch<'_>) -> Result<(), Pa
                 Local::NoRoom => waits_for = PagingCause::LocalMemoryFull,
                 Local::Later => {}
             },
-            State::Remote => match toucher.fetch(region, page, seen, entered, deadline) {
+            State::Remote => match toucher.fetch(region, touch, seen, entered, deadline) {
                 Attempt::Over(result) => return result,
                 Attempt::Raced => continue,
                 Attempt::NoRoom => waits_for = PagingCause::LocalMemoryFull,
                 Attempt::NoSlot => {}
             },
             State::Fetching { port, slot } => {
-                if let Some(result) = toucher.join(region, page, port, slot) {
+                if let Some(result) = toucher.join(region, touch, port, slot) {
                     return result;
                 }
             }
@@ -147,12 +147,19 @@ impl<'a> Toucher<'a> {
     }
 
     /// Fetches a remote page and waits for it.
-    fn fetch(self, region: &Arc<RegionCore>, page: PageIndex, seen: Entry, entered: Nanos, deadline: Nanos) -> Attempt {
+    fn fetch(
+        self,
+        region: &Arc<RegionCore>,
+        touch: Touch<'_>,
+        seen: Entry,
+        entered: Nanos,
+        deadline: Nanos,
+    ) -> Attempt {
         let pager = &*region.pager;
         match self {
             Self::Unithread { port, token, may_yield } => {
                 let mut inner = port.lock();
-                let started = start(pager, port, &mut inner, token, (region, page, seen), (entered, deadline));
+                let started = start(pager, port, &mut inner, token, (region, touch, seen), (entered, deadline));
                 if let Err(why_not) = started {
                     return why_not;
                 }
@@ -165,29 +172,29 @@ impl<'a> Toucher<'a> {
                 port.stats.total.record(now.saturating_sub(entered));
                 Attempt::Over(result)
             }
-            Self::Thread => fetch_as_thread(pager, (region, page, seen), (entered, deadline)),
+            Self::Thread => fetch_as_thread(pager, (region, touch, seen), (entered, deadline)),
         }
     }
 
     /// Waits for a fetch that this worker has in flight already; `None` if it is another's or just over.
-    fn join(self, region: &Arc<RegionCore>, page: PageIndex, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
+    fn join(self, region: &Arc<RegionCore>, touch: Touch<'_>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
         let (own, token, may_yield) = match self {
             Self::Unithread { port: own, token, may_yield } if own.id == port => (own, token, may_yield),
             Self::Unithread { port: own, token, .. } => {
-                let result = touch_ahead(region, page, port, slot);
+                let result = touch_ahead(region, touch, port, slot);
                 if result.is_some() {
                     own.lock().waiters.count_faults(token, 0, 1);
                 }
                 return result;
             }
-            Self::Thread => return touch_ahead(region, page, port, slot),
+            Self::Thread => return touch_ahead(region, touch, port, slot),
         };
         let mut inner = own.lock();
-        if region.table.load(page).state() != (State::Fetching { port, slot }) {
+        if region.table.load(touch.page()).state() != (State::Fetching { port, slot }) {
             return None;
         }
         if inner.is_ahead(slot) {
-            match hit(&mut inner, slot, (region, page), own) {
+            match hit(&mut inner, slot, (region, touch), own) {
                 Hit::Mapped => {
                     inner.waiters.count_faults(token, 0, 1);
                     return Some(Ok(()));
@@ -244,9 +251,10 @@ fn start(
     port: &Port,
     inner: &mut PortInner,
     token: u32,
-    (region, page, seen): (&Arc<RegionCore>, PageIndex, Entry),
+    (region, touch, seen): (&Arc<RegionCore>, Touch<'_>, Entry),
     (entered, deadline): (Nanos, Nanos),
 ) -> Result<(), Attempt> {
+    let page = touch.page();
     let Some(slot) = inner.take_slot() else { return Err(Attempt::NoSlot) };
     if !pager.budget.charge(Account::Fault) {
         inner.return_slot(slot);
@@ -272,27 +280,27 @@ fn start(
     }
     inner.start(&FetchRequest { region, page, slot, frame, entered, deadline }, port, pager);
     inner.join(slot, token);
-    inner.missed(region, page, port, pager, yonder_clock::now());
+    inner.missed(region, touch, port, pager, yonder_clock::now());
     Ok(())
 }
 
 /// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it is not
 /// mapped by that.
-fn touch_ahead(region: &Arc<RegionCore>, page: PageIndex, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
+fn touch_ahead(region: &Arc<RegionCore>, touch: Touch<'_>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
     let port = region.pager.port(port);
     let mut inner = port.try_lock()?;
-    let is_mapped = inner.is_ahead(slot) && hit(&mut inner, slot, (region, page), port) == Hit::Mapped;
+    let is_mapped = inner.is_ahead(slot) && hit(&mut inner, slot, (region, touch), port) == Hit::Mapped;
     is_mapped.then_some(Ok(()))
 }
 
 /// Touches a page that is fetched ahead, after a look whether it has arrived.
-fn hit(inner: &mut PortInner, slot: u16, page: (&Arc<RegionCore>, PageIndex), port: &Port) -> Hit {
-    let pager = &*page.0.pager;
+fn hit(inner: &mut PortInner, slot: u16, touched: (&Arc<RegionCore>, Touch<'_>), port: &Port) -> Hit {
+    let pager = &*touched.0.pager;
     let now = yonder_clock::now();
-    match inner.hit(slot, page, port, pager, now) {
+    match inner.hit(slot, touched, port, pager, now) {
         Hit::OnItsWay => {
             port.poll(inner, pager, now, Installs::Own);
-            inner.hit(slot, page, port, pager, now)
+            inner.hit(slot, touched, port, pager, now)
         }
         seen => seen,
     }
@@ -330,7 +338,7 @@ fn wait_as_unithread(pager: &Pager, port: &Port, token: u32, may_yield: MayYield
 /// Fetches on a guest port and waits inline.
 fn fetch_as_thread(
     pager: &Pager,
-    target: (&Arc<RegionCore>, PageIndex, Entry),
+    target: (&Arc<RegionCore>, Touch<'_>, Entry),
     (entered, deadline): (Nanos, Nanos),
 ) -> Attempt {
     const TOKEN: u32 = 0;
@@ -392,7 +400,7 @@ mod tests {
         assert_eq!(seen.state(), State::Remote);
         {
             let mut inner = port.lock();
-            let started = start(pager, port, &mut inner, 0, (core, page, seen), (now, Nanos::MAX));
+            let started = start(pager, port, &mut inner, 0, (core, Touch::of(0), seen), (now, Nanos::MAX));
             assert!(started.is_ok());
             while inner.waiters.outcome(0).is_none() {
                 port.poll(&mut inner, pager, yonder_clock::now(), Installs::Own);

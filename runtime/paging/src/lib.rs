@@ -6,7 +6,7 @@
 //!
 //! Files: `fault` is the fault path, `port` the fetches of one thread and their completions, `waiters` who waits for them,
 //! `handover` what a port lets another thread install, `reclaimer` the two hands, `digest` what the node has
-//! of each page and `guide` who says what is live of it, `release` the way back of freed ranges, `forked` children, `monitor`
+//! of each page and `liveness` who says what is live of it, `release` the way back of freed ranges, `forked` children, `monitor`
 //! faults that are not signals;
 //! `budget`, `frames` and `gate` are the three small lock-free structures they share. `core/pagetable` and `core/reclaim`
 //! decide; this crate performs.
@@ -35,8 +35,9 @@ mod fault;
 mod forked;
 mod frames;
 mod gate;
-mod guide;
+
 mod handover;
+mod liveness;
 mod monitor;
 mod pager;
 mod pin;
@@ -52,8 +53,9 @@ pub use config::{Config, ConfigError, Deadlines, FaultPolicy, Verify};
 pub use error::{FarError, PagingCause, PagingError};
 pub use far_memory::{FarMemory, ReclaimHost};
 pub use forked::Forking;
-pub use guide::Liveness;
+
 pub use handover::{InstallHelper, Installs};
+pub use liveness::Liveness;
 pub use pin::pin_this_thread;
 pub use region::{Access, Hold, Region};
 pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats};

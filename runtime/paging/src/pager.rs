@@ -6,6 +6,7 @@ use std::thread::Thread;
 
 use crossbeam_utils::CachePadded;
 use yonder_fabric::{Fabric, Module, RemoteAddress};
+use yonder_guide::MakeGuide;
 use yonder_mapping::Mapping;
 use yonder_pagetable::{Entry, Event, Source as LocalSource, State};
 use yonder_prefetch::Algorithm;
@@ -18,8 +19,8 @@ use crate::config::{Config, FaultPolicy, Verify};
 use crate::error::FarError;
 use crate::forked::Child;
 use crate::frames::FramePool;
-use crate::guide::Liveness;
-use crate::port::{Port, Prefetch};
+use crate::liveness::Liveness;
+use crate::port::{GuideOf, Port, Prefetch};
 use crate::reclaimer::{ReclaimStats, Reclaimer};
 use crate::region::RegionCore;
 
@@ -65,6 +66,7 @@ pub(crate) struct Pager {
     ports_used: AtomicU32,
     node: Arc<str>,
     pub(crate) child: Child,
+    make_guide: Option<MakeGuide>,
 }
 
 /// What the reclaimer, its host and those who wait for it tell one another.
@@ -104,7 +106,11 @@ pub(crate) enum Local {
 }
 
 impl Pager {
-    pub(crate) fn new(config: Config, fabric: Arc<dyn Fabric>) -> Result<Self, FarError> {
+    pub(crate) fn new(
+        config: Config,
+        fabric: Arc<dyn Fabric>,
+        make_guide: Option<MakeGuide>,
+    ) -> Result<Self, FarError> {
         static IDS: AtomicU32 = AtomicU32::new(1);
         let policy = config.policy()?;
         let frames = FramePool::new(frames_for(config.local_bytes_max / PAGE_BYTES as u64))?;
@@ -136,6 +142,7 @@ impl Pager {
             fabric,
             node,
             child: Child::default(),
+            make_guide,
         };
         for _ in 0..GUEST_PORTS {
             pager.add_port(1, FaultPolicy::Busy)?;
@@ -151,10 +158,14 @@ impl Pager {
         }
         let queue = |module| self.fabric.queue_pair(module, Arc::clone(self.frames.mapping()));
         let prefetch = match self.config.prefetch {
-            Algorithm::None => None,
+            Algorithm::None if self.make_guide.is_none() => None,
             algorithm => Some(Prefetch { algorithm, queue: queue(Module::Prefetch)? }),
         };
-        let added = self.ports[id].set(Port::new(id as u16, queue(Module::Fault)?, prefetch, tokens, policy));
+        let guide = match &self.make_guide {
+            Some(make) => Some(GuideOf { guide: make(), queue: queue(Module::Guide)? }),
+            None => None,
+        };
+        let added = self.ports[id].set(Port::new(id as u16, queue(Module::Fault)?, prefetch, guide, tokens, policy));
         assert!(added.is_ok(), "port {id} was given out twice");
         Ok(id as u16)
     }
@@ -346,11 +357,11 @@ impl Pager {
     }
 
     /// From now on the pages of `region` are kept as `liveness` says.
-    pub(crate) fn guide(&self, region: &RegionCore, liveness: Arc<dyn Liveness>) {
+    pub(crate) fn guide_paging(&self, region: &RegionCore, liveness: Arc<dyn Liveness>) {
         let no_sweep = self.lock_reclaimer();
         let before = region.metadata_bytes();
         region.digests.keep_vectors();
-        let is_first = region.guide.set(liveness);
+        let is_first = region.owner.set(liveness);
         self.metadata_bytes.fetch_add(region.metadata_bytes() - before, Ordering::Relaxed);
         drop(no_sweep);
         assert!(is_first, "the paging of a region is guided by one");
@@ -358,7 +369,7 @@ impl Pager {
 
     /// Gives up what was fetched ahead and nobody has touched, of every port that nobody uses now.
     pub(crate) fn drop_ahead(&self, now: Nanos) {
-        if self.config.prefetch != Algorithm::None {
+        if self.config.prefetch != Algorithm::None || self.make_guide.is_some() {
             self.ports().filter_map(Port::try_lock).for_each(|mut inner| inner.drop_windows(self, now));
         }
     }

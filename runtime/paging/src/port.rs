@@ -6,10 +6,12 @@
 //! only try it, and of a region's end. A worker holds it for moments, a visitor for as long as it takes to map a window.
 //!
 //! Who waits for them is in `waiters`, what other threads install for them in `handover`, what is fetched before anybody
-//! waits for it in `ahead`.
+//! waits for it in `ahead`,
+//! who says what to fetch so in `guided`.
 
 mod ahead;
 mod fetch;
+mod guided;
 mod known;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,6 +33,8 @@ use crate::waiters::{Queue, Waiters};
 use ahead::Ahead;
 pub(crate) use ahead::{Hit, Prefetch};
 use fetch::{Fetch, Phase};
+pub(crate) use guided::GuideOf;
+use guided::Guided;
 use known::Known;
 
 /// How often fetches in flight are checked for lost completions.
@@ -63,6 +67,8 @@ pub(crate) struct PortInner {
     completions: Vec<Completion>,
     next_scan: Nanos,
     ahead: Ahead,
+    /// None if there is no guide, or while it is asked.
+    guided: Option<Box<Guided>>,
     pub(crate) waiters: Waiters,
     /// The regions this port has fetched for, so that completions need no shared table.
     regions: Box<[Known]>,
@@ -82,11 +88,12 @@ pub(crate) struct FetchRequest<'a> {
 }
 
 impl Port {
-    /// A port for `tokens` waiters, which fetches on demand over `queue` and ahead of it as `prefetch` says.
+    /// A port for `tokens` waiters, which fetches on demand over `queue` and ahead of it as `guide` and `prefetch` say.
     pub(crate) fn new(
         id: u16,
         queue: Box<dyn QueuePair>,
         prefetch: Option<Prefetch>,
+        guide: Option<GuideOf>,
         tokens: usize,
         policy: FaultPolicy,
     ) -> Self {
@@ -102,6 +109,7 @@ impl Port {
             completions: Vec::with_capacity(COMPLETIONS_MAX),
             next_scan: 0,
             ahead,
+            guided: guide.map(Guided::new),
             waiters: Waiters::new(tokens),
             regions: vec![Known::default(); REGISTRATIONS_MAX].into_boxed_slice(),
             window: Window::new(),
@@ -177,7 +185,7 @@ impl PortInner {
     /// Takes a request into its slot, which is free.
     fn fill(&mut self, request: &FetchRequest<'_>, pager: &Pager) {
         let region = request.region.number;
-        self.regions[region as usize].learn(request.region);
+        self.learn(request.region);
         let fetch = &mut self.fetches[usize::from(request.slot)];
         assert!(fetch.phase == Phase::Free, "slot {} of port {} is in use", request.slot, self.id);
         let generation = fetch.generation.wrapping_add(1);
@@ -190,13 +198,18 @@ impl PortInner {
         *fetch = Fetch { phase: Phase::Backoff(0), region, page, frame, vector, generation, deadline, ..Fetch::free() };
     }
 
+    fn learn(&mut self, region: &Arc<RegionCore>) {
+        self.regions[region.number as usize].learn(region);
+    }
+
     /// Makes `token` wait for the fetch at `slot`.
     pub(crate) fn join(&mut self, slot: u16, token: u32) {
         self.waiters.join(&mut self.fetches[usize::from(slot)].queue, token);
     }
 
     /// Forgets a region that ends. Its fetches have ended before.
-    pub(crate) fn forget_region(&mut self, region: u32) {
+    pub(crate) fn forget_region(&mut self, region: u32, pager: &Pager) {
+        self.cancel_guide_reads(pager, |of, _| of == region);
         let busy = self.fetches.iter().any(|fetch| fetch.phase != Phase::Free && fetch.region == region);
         assert!(!busy, "a region ended with a fetch in flight");
         self.regions[region as usize] = Known::default();
@@ -207,7 +220,7 @@ impl PortInner {
         // What is checked before it is mapped is mapped at once, so that nothing can change in between.
         let may_hand_over = port.handover.is_helped() && !pager.verifies();
         self.installs = if may_hand_over { installs } else { Installs::Own };
-        if self.in_flight() == 0 && self.ahead.in_use() == 0 {
+        if self.in_flight() == 0 && self.ahead.in_use() == 0 && !self.guide_reads() {
             return;
         }
         if self.window.out() > 0 {
@@ -219,6 +232,7 @@ impl PortInner {
             self.complete(completion, port, pager, now, self.installs);
         }
         self.poll_ahead(&mut completions, port, pager, now);
+        self.poll_guide(&mut completions, port, pager, now);
         self.completions = completions;
         if !self.deferred.is_empty() {
             self.retry_deferred(port, pager, now);
@@ -451,6 +465,7 @@ impl PortInner {
 
     /// Posts reads again whose completion is overdue: the fabric has lost them.
     fn scan_for_lost(&mut self, port: &Port, pager: &Pager, now: Nanos) {
+        self.cancel_guide_reads(pager, |_, posted| now >= posted + pager.attempt_deadline);
         for slot in 0..self.fetches.len() as u16 {
             let fetch = &self.fetches[usize::from(slot)];
             let overdue = now >= fetch.posted + pager.attempt_deadline || now >= fetch.deadline;

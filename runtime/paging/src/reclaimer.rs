@@ -181,7 +181,7 @@ impl Reclaimer {
         let Some((region, block)) = found else { return false };
         let core = Arc::clone(self.regions[region].as_ref().expect("found"));
         let block = BlockIndex(block as u32);
-        if core.is_sealed() && !core.guide.is_set() {
+        if core.is_sealed() && !core.owner.is_set() {
             self.drop_sealed(pager, &core, block)
         } else {
             let swept = self.sweep_block(pager, &core, block, room);
@@ -452,7 +452,7 @@ impl Reclaimer {
 
 /// Copies a write-protected page into a frame, with the digest of what is live of it; false if nothing is.
 fn copy_live(pager: &Pager, core: &RegionCore, page: PageIndex, frame: FrameIndex) -> bool {
-    let live = match core.guide.live(page) {
+    let live = match core.owner.live(page) {
         // A page whose write has not ended is not forgotten, whatever becomes of its content.
         None if core.table.load(page).write_in_flight() => Vector::WHOLE,
         None => return false,

@@ -16,7 +16,7 @@ use crate::error::{FarError, PagingCause, PagingError};
 use crate::far_memory::FarMemory;
 use crate::fault::{self, Touch};
 use crate::gate::BlockGate;
-use crate::guide::{Guide, Liveness};
+use crate::liveness::{Liveness, Owner};
 use crate::pager::Pager;
 use crate::release::Extents;
 
@@ -40,7 +40,7 @@ pub(crate) struct RegionCore {
     resident: Box<[AtomicU32]>,
     /// What the node has of each page.
     pub(crate) digests: Digests,
-    pub(crate) guide: Guide,
+    pub(crate) owner: Owner,
     remote: RemoteAddress,
     sealed: AtomicBool,
 }
@@ -57,7 +57,7 @@ impl RegionCore {
             gates: (0..blocks).map(|_| BlockGate::default()).collect(),
             resident: (0..blocks).map(|_| AtomicU32::new(0)).collect(),
             digests: Digests::new(pages, seed),
-            guide: Guide::default(),
+            owner: Owner::default(),
             remote,
             sealed: AtomicBool::new(false),
         }
@@ -294,7 +294,7 @@ impl Region {
     /// # Panics
     /// If the paging of the region is guided already.
     pub fn guide_paging(&self, liveness: Arc<dyn Liveness>) {
-        self.core.pager.guide(&self.core, liveness);
+        self.core.pager.guide_paging(&self.core, liveness);
     }
 
     /// Makes the region read-only for good: from now on its pages are dropped without a copy, unless its paging is guided.

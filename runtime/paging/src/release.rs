@@ -256,7 +256,7 @@ impl Pager {
         }
         // Before the number is free for another region, or a port would take that one for this.
         for port in self.ports() {
-            port.lock().forget_region(core.number);
+            port.lock().forget_region(core.number, self);
         }
         self.lock_reclaimer().remove_region(core.number);
         self.uncover(core.table.pages() as u64);

@@ -160,6 +160,8 @@ pub struct Stats {
     pub prefetch_hits: u64,
     /// Pages fetched ahead that were mapped, with the one that was touched.
     pub prefetch_used_pages: u64,
+    /// Reads of a few bytes that guides have made of far pages.
+    pub guide_reads: u64,
     /// Accesses that ended in a paging error.
     pub paging_errors: u64,
     /// Reads that were posted again.
@@ -217,6 +219,7 @@ pub(crate) struct PortStats {
     pub(crate) prefetched_pages: Counter,
     pub(crate) prefetch_hits: Counter,
     pub(crate) prefetch_used_pages: Counter,
+    pub(crate) guide_reads: Counter,
     pub(crate) paging_errors: Counter,
     pub(crate) fetch_retries: Counter,
     pub(crate) fetched_bytes: Counter,
@@ -239,6 +242,7 @@ impl PortStats {
             prefetched_pages: Counter::default(),
             prefetch_hits: Counter::default(),
             prefetch_used_pages: Counter::default(),
+            guide_reads: Counter::default(),
             paging_errors: Counter::default(),
             fetch_retries: Counter::default(),
             fetched_bytes: Counter::default(),
@@ -268,6 +272,7 @@ impl PortStats {
         stats.prefetch_hits += self.prefetch_hits.get();
         stats.prefetch_used_pages += self.prefetch_used_pages.get();
         stats.minor_faults += self.zero_faults.get() + self.rescues.get() + self.joins.get() + self.prefetch_hits.get();
+        stats.guide_reads += self.guide_reads.get();
         stats.paging_errors += self.paging_errors.get();
         stats.fetch_retries += self.fetch_retries.get();
         stats.fetched_bytes += self.fetched_bytes.get();

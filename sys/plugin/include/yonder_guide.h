@@ -128,21 +128,24 @@ struct yonder_arrived {
 struct yonder_reach {
 	void *context;
 
-	/* Fetches the pages of `bytes` bytes at `address`, as far as they are far. Those that are asked for until the next
+	/* Fetches the pages of `bytes` bytes, at least 1, at `address`, as far as they are far. Those that are asked for until the next
 	 * touch are one batch, whose pages are mapped together when one of them is touched. 0 if there is no room for all of
 	 * them; the guide had better stop then. Else 1. */
 	int (*prefetch)(void *context, uint64_t address, uint64_t bytes);
 
-	/* Reads `bytes` bytes at `address` to `into`: from 1 to YONDER_READ_BYTES_MAX of one page, fetching no more than
-	 * them. YONDER_DONE, YONDER_COMING or YONDER_REFUSED; `into` is changed only if they are there. What comes later
-	 * has this `note`. */
+	/* Copies `bytes` bytes at `address` to `into`, from 1 to YONDER_READ_BYTES_MAX of one page, if they are here. 1 if
+	 * they are, else 0, and `into` is as it was. */
+	int (*peek)(void *context, uint64_t address, void *into, uint64_t bytes);
+
+	/* As peek(), but reads what is far too, and no more than these bytes: YONDER_DONE, YONDER_COMING or
+	 * YONDER_REFUSED. What comes later has this `note`. */
 	int (*read)(void *context, uint64_t address, void *into, uint64_t bytes, uint64_t note);
 };
 
 /* ---- What a guide is -------------------------------------------------------------------------------------------- */
 
-/* touched(): the guide does not know what the touch is part of, and has asked for nothing. The general prefetcher does
- * what it makes of it. */
+/* touched(): the guide does not know what the touch is part of, or not all of it: the general prefetcher does what it makes
+ * of it too. */
 #define YONDER_UNKNOWN 0
 /* touched(): it does know, and nobody else fetches ahead for this touch. */
 #define YONDER_KNOWN 1

@@ -89,8 +89,13 @@ impl Reach for ByHost<'_> {
         unsafe { (self.0.prefetch)(self.0.context, address, bytes) != 0 }
     }
 
-    fn read(&mut self, address: u64, into: &mut [u8], note: u64) -> Reading {
+    fn peek(&mut self, address: u64, into: &mut [u8]) -> bool {
         // SAFETY: as above, and `into` is as long as it says.
+        unsafe { (self.0.peek)(self.0.context, address, into.as_mut_ptr().cast(), into.len() as u64) != 0 }
+    }
+
+    fn read(&mut self, address: u64, into: &mut [u8], note: u64) -> Reading {
+        // SAFETY: as above.
         match unsafe { (self.0.read)(self.0.context, address, into.as_mut_ptr().cast(), into.len() as u64, note) } {
             reading::DONE => Reading::Done,
             reading::COMING => Reading::Coming,
@@ -127,7 +132,9 @@ mod tests {
             Self::say(reach, &[touch.payoff.fetched_pages, touch.payoff.hits, touch.payoff.unused_pages]);
             let mut bytes = [0; 8];
             let reading = reach.read(touch.address, &mut bytes, self.touches);
-            let has_room = Self::say(reach, &[reading as u64, word(&bytes)]);
+            let mut peeked = [0; 8];
+            let is_here = reach.peek(touch.address, &mut peeked);
+            let has_room = Self::say(reach, &[reading as u64, word(&bytes), is_here.into(), word(&peeked)]);
             if has_room { Verdict::Known } else { Verdict::Unknown }
         }
 
@@ -139,7 +146,7 @@ mod tests {
     /// What a guide says and asks for in a life of touches and arrivals.
     fn life(mut guide: impl Guide) -> (Vec<Verdict>, Vec<u64>, usize) {
         let mut reach = FakeReach::default();
-        reach.room = Some(30);
+        reach.room = Some(40);
         reach.put(0x4000, &[7, 8, 9]);
         reach.make_far(0x4008..0x4010);
         let mut verdicts = Vec::new();

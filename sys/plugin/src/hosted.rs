@@ -86,7 +86,7 @@ impl Guide for Hosted {
 
 /// A reach for C, as long as `reach` lives.
 fn reach_by(reach: &mut &mut dyn Reach) -> RawReach {
-    RawReach { context: std::ptr::from_mut(reach).cast(), prefetch, read }
+    RawReach { context: std::ptr::from_mut(reach).cast(), prefetch, peek, read }
 }
 
 unsafe extern "C" fn prefetch(context: *mut c_void, address: u64, bytes: u64) -> c_int {
@@ -95,24 +95,57 @@ unsafe extern "C" fn prefetch(context: *mut c_void, address: u64, bytes: u64) ->
     c_int::from(bytes > 0 && address.checked_add(bytes).is_some() && reach.prefetch(address, bytes))
 }
 
+unsafe extern "C" fn peek(context: *mut c_void, address: u64, into: *mut c_void, bytes: u64) -> c_int {
+    // SAFETY: as above; the guide has room for as many bytes as it asks for.
+    let (reach, into) = unsafe { (&mut *context.cast::<&mut dyn Reach>(), Room::new(into, bytes)) };
+    let is_here = into.is_some_and(|mut into| {
+        let is_here = reach.peek(address, into.local());
+        if is_here {
+            into.fill();
+        }
+        is_here
+    });
+    c_int::from(is_here)
+}
+
 unsafe extern "C" fn read(context: *mut c_void, address: u64, into: *mut c_void, bytes: u64, note: u64) -> c_int {
     // SAFETY: as above.
-    let reach = unsafe { &mut *context.cast::<&mut dyn Reach>() };
-    // What C has there need not have been written yet.
-    let mut local = [0; READ_BYTES_MAX];
-    let Some(local) = usize::try_from(bytes).ok().and_then(|bytes| local.get_mut(..bytes)) else {
-        return reading::REFUSED;
-    };
-    if into.is_null() || local.is_empty() {
-        return reading::REFUSED;
-    }
-    match reach.read(address, local, note) {
+    let (reach, into) = unsafe { (&mut *context.cast::<&mut dyn Reach>(), Room::new(into, bytes)) };
+    let Some(mut into) = into else { return reading::REFUSED };
+    match reach.read(address, into.local(), note) {
         Reading::Done => {
-            // SAFETY: the guide has room for as many bytes as it asks for, and `local` is ours.
-            unsafe { into.cast::<u8>().copy_from_nonoverlapping(local.as_ptr(), local.len()) }
+            into.fill();
             reading::DONE
         }
         Reading::Coming => reading::COMING,
         Reading::Refused => reading::REFUSED,
+    }
+}
+
+/// Room for bytes that a guide has asked for. What is there need not have been written yet, so they are read to a place of ours.
+struct Room {
+    into: *mut u8,
+    bytes: usize,
+    local: [u8; READ_BYTES_MAX],
+}
+
+impl Room {
+    /// None if there cannot be as many.
+    ///
+    /// # Safety
+    /// There is room for `bytes` bytes at `into` as long as this is used, or it is null.
+    unsafe fn new(into: *mut c_void, bytes: u64) -> Option<Self> {
+        let is_right = !into.is_null() && (1..=READ_BYTES_MAX as u64).contains(&bytes);
+        is_right.then(|| Self { into: into.cast(), bytes: bytes as usize, local: [0; READ_BYTES_MAX] })
+    }
+
+    fn local(&mut self) -> &mut [u8] {
+        &mut self.local[..self.bytes]
+    }
+
+    /// Gives the guide what was read.
+    fn fill(&self) {
+        // SAFETY: what `new` was promised, for no more bytes than `local` has.
+        unsafe { self.into.copy_from_nonoverlapping(self.local.as_ptr(), self.bytes) }
     }
 }

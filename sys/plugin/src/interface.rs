@@ -95,6 +95,8 @@ pub struct RawReach {
     pub context: *mut c_void,
     /// [`Reach::prefetch`](yonder_guide::Reach::prefetch).
     pub prefetch: unsafe extern "C" fn(*mut c_void, u64, u64) -> c_int,
+    /// [`Reach::peek`](yonder_guide::Reach::peek).
+    pub peek: unsafe extern "C" fn(*mut c_void, u64, *mut c_void, u64) -> c_int,
     /// [`Reach::read`](yonder_guide::Reach::read).
     pub read: unsafe extern "C" fn(*mut c_void, u64, *mut c_void, u64, u64) -> c_int,
 }

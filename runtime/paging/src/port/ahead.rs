@@ -14,12 +14,14 @@
 use std::sync::Arc;
 
 use yonder_fabric::{Completion, QueuePair};
+use yonder_guide::{Cause, Verdict};
 use yonder_pagetable::{Event, State};
 use yonder_prefetch::{Algorithm, Plan, Prefetcher, Touch, WINDOW_PAGES_MAX};
 use yonder_units::{Nanos, PageIndex};
 
 use super::{FetchRequest, Phase, Port, PortInner};
 use crate::budget::Account;
+use crate::fault;
 use crate::pager::{GUEST_PORTS, Pager, Source};
 use crate::region::RegionCore;
 use crate::waiters::Queue;
@@ -48,27 +50,30 @@ pub(super) struct Ahead {
     in_use: usize,
     /// Windows made.
     made: u64,
+    /// Pages that the guide has fetched and that were thrown away, untouched.
+    pub(super) unused_of_guide: u64,
     /// Slots whose page has arrived in this poll and is waited for.
     wanted: Vec<u16>,
 }
 
-/// A row of slots, the one at `step` for the page `first + stride * step`, if that had to be fetched.
+/// A row of slots, for pages in the order in which they will probably be touched.
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    stride: i32,
     in_use: u32,
     /// Number of the window among those that were made.
     number: u64,
-    is_touched: bool,
+    /// What its first touch leads to, as long as nobody has touched it.
+    followed: Option<Followed>,
+    is_guides: bool,
 }
 
 /// What the first touch of a window leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Followed {
+pub(super) enum Followed {
     /// The next window of the sequence.
     ByNext,
-    /// Nothing: the window is all that is known to be wanted.
-    ByNothing,
+    /// What the guide makes of it.
+    ByGuide,
 }
 
 /// What a touch of a page that is fetched ahead has come to.
@@ -87,9 +92,9 @@ pub(crate) enum Hit {
 impl Ahead {
     pub(super) fn new(prefetch: Option<Prefetch>, first_slot: u16) -> Self {
         let prefetch = prefetch.map(|prefetch| (Prefetcher::new(prefetch.algorithm), prefetch.queue));
-        let none = Window { stride: 1, in_use: 0, number: 0, is_touched: false };
+        let none = Window { in_use: 0, number: 0, followed: None, is_guides: false };
         let wanted = Vec::with_capacity(if prefetch.is_some() { WINDOWS * WINDOW_SLOTS } else { 0 });
-        Self { prefetch, windows: [none; WINDOWS], first_slot, in_use: 0, made: 0, wanted }
+        Self { prefetch, windows: [none; WINDOWS], first_slot, in_use: 0, made: 0, unused_of_guide: 0, wanted }
     }
 
     pub(super) fn slots(&self) -> usize {
@@ -143,34 +148,47 @@ impl PortInner {
         self.ahead.has(slot)
     }
 
-    /// A page has been missed: fetches ahead what the prefetcher makes of that.
+    /// A page has been missed: fetches ahead what the guide or else the prefetcher makes of that.
     #[inline]
-    pub(crate) fn missed(&mut self, region: &Arc<RegionCore>, page: PageIndex, port: &Port, pager: &Pager, now: Nanos) {
-        if self.ahead.prefetch.is_some() {
-            self.plan(region, page, Touch::Miss, port, pager, now);
+    pub(crate) fn missed(
+        &mut self,
+        region: &Arc<RegionCore>,
+        touch: fault::Touch<'_>,
+        port: &Port,
+        pager: &Pager,
+        now: Nanos,
+    ) {
+        if self.ahead.prefetch.is_some()
+            && self.guide_touch(Cause::Miss, region, touch, port, pager, now) == Verdict::Unknown
+        {
+            self.plan(region, touch.page(), Touch::Miss, port, pager, now);
         }
     }
 
-    /// Somebody touches `page` of `region`, whose entry has said that it is fetched ahead at `slot`.
+    /// Somebody touches a page of `region` whose entry has said that it is fetched ahead at `slot`.
     pub(crate) fn hit(
         &mut self,
         slot: u16,
-        (region, page): (&Arc<RegionCore>, PageIndex),
+        (region, touch): (&Arc<RegionCore>, fault::Touch<'_>),
         port: &Port,
         pager: &Pager,
         now: Nanos,
     ) -> Hit {
-        let own = self.id;
+        let (own, page) = (self.id, touch.page());
         let is_under_way = || region.table.load(page).state() == State::Fetching { port: own, slot };
         if !is_under_way() {
             return Hit::Over;
         }
         let (window, step) = self.ahead.place(slot);
-        if !self.ahead.windows[window].is_touched && self.is_first(window, step) {
+        let followed = self.ahead.windows[window].followed;
+        if followed == Some(Followed::ByGuide) || followed == Some(Followed::ByNext) && self.is_first(window, step) {
             // As new as one that is made now: the next one takes another's place.
             self.ahead.made += 1;
-            (self.ahead.windows[window].is_touched, self.ahead.windows[window].number) = (true, self.ahead.made);
-            self.plan(region, page, Touch::Hit, port, pager, now);
+            (self.ahead.windows[window].followed, self.ahead.windows[window].number) = (None, self.ahead.made);
+            match followed {
+                Some(Followed::ByGuide) => _ = self.guide_touch(Cause::Hit, region, touch, port, pager, now),
+                _ => self.plan(region, page, Touch::Hit, port, pager, now),
+            }
             if !is_under_way() {
                 return Hit::Over;
             }
@@ -256,7 +274,10 @@ impl PortInner {
         self.region(fetch.region).table.advance_owned(fetch.page, Event::FetchFailed);
         pager.budget.uncharge(1);
         self.end(slot, Ok(()), now, pager);
-        if let Some((prefetcher, _)) = &mut self.ahead.prefetch {
+        let (window, _) = self.ahead.place(slot);
+        if self.ahead.windows[window].is_guides {
+            self.ahead.unused_of_guide += 1;
+        } else if let Some((prefetcher, _)) = &mut self.ahead.prefetch {
             prefetcher.unused(1);
         }
     }
@@ -282,7 +303,7 @@ impl PortInner {
         let Some((prefetcher, _)) = &mut self.ahead.prefetch else { return };
         // Asked in any case: a sequence of small objects is one all the same.
         let plan = prefetcher.touched(region.number, page, touch);
-        let object = if touch == Touch::Miss { region.guide.object_at(page) } else { None };
+        let object = if touch == Touch::Miss { region.owner.object_at(page) } else { None };
         let rest = object.filter(|pages| (2..=WINDOW_PAGES_MAX).contains(pages)).map_or(0, |pages| pages - 1);
         if rest > plan.map_or(0, |plan| plan.count) {
             if let (Some(plan), Some((prefetcher, _))) = (plan, &mut self.ahead.prefetch) {
@@ -295,7 +316,7 @@ impl PortInner {
         if touch == Touch::Miss && usize::from(self.id) < GUEST_PORTS {
             await_room(pager, plan.count, now);
         }
-        let Some(pages) = self.fetch_plan(plan, Followed::ByNext, region, port, pager, now) else { return };
+        let Some(pages) = self.fetch_plan(plan, Some(Followed::ByNext), region, port, pager, now) else { return };
         if let Some((prefetcher, _)) = &mut self.ahead.prefetch
             && pages < plan.count
         {
@@ -316,7 +337,7 @@ impl PortInner {
         if self.ahead.prefetch.is_some() {
             let plan = Plan { region: region.number, first, stride: 1, count };
             // Who cannot have a window fetches page by page.
-            let _ = self.fetch_plan(plan, Followed::ByNothing, region, port, pager, now);
+            let _ = self.fetch_plan(plan, None, region, port, pager, now);
         }
     }
 
@@ -324,22 +345,53 @@ impl PortInner {
     fn fetch_plan(
         &mut self,
         plan: Plan,
-        followed: Followed,
+        followed: Option<Followed>,
         region: &Arc<RegionCore>,
         port: &Port,
         pager: &Pager,
         now: Nanos,
     ) -> Option<u32> {
+        let (window, _) = self.begin_window(followed, pager, now)?;
+        Some(self.extend_window((window, 0), plan, region, port, pager, now).0)
+    }
+
+    /// Makes a window without pages: its place, and its number. `None` if none is free.
+    pub(super) fn begin_window(
+        &mut self,
+        followed: Option<Followed>,
+        pager: &Pager,
+        now: Nanos,
+    ) -> Option<(usize, u64)> {
         let window = self.free_window(pager, now)?;
         self.ahead.made += 1;
-        let (number, is_touched) = (self.ahead.made, followed == Followed::ByNothing);
-        self.ahead.windows[window] = Window { stride: plan.stride, in_use: 0, number, is_touched };
-        let pages = self.fetch_window(window, plan, region, port, pager, now);
+        self.ahead.windows[window] =
+            Window { in_use: 0, number: self.ahead.made, followed, is_guides: followed == Some(Followed::ByGuide) };
+        Some((window, self.ahead.made))
+    }
+
+    /// Whether a window that was made is still the one at its place, and untouched.
+    pub(super) fn is_open(&self, (window, number): (usize, u64)) -> bool {
+        let window = &self.ahead.windows[window];
+        window.number == number && window.followed.is_some()
+    }
+
+    /// Fetches the pages of a plan into a window whose slots from a step on are free: how many pages of the plan could be seen
+    /// to, and how many slots that took.
+    pub(super) fn extend_window(
+        &mut self,
+        (window, step): (usize, usize),
+        plan: Plan,
+        region: &Arc<RegionCore>,
+        port: &Port,
+        pager: &Pager,
+        now: Nanos,
+    ) -> (u32, usize) {
+        let fetched = self.fetch_pages((window, step), plan, region, port, pager, now);
         // What is posted is sent by a poll, and the next one may be long from now.
         let mut completions = std::mem::take(&mut self.completions);
         self.poll_ahead(&mut completions, port, pager, now);
         self.completions = completions;
-        Some(pages)
+        fetched
     }
 
     /// A window without fetches: a free one, or the oldest, if it can be emptied.
@@ -350,42 +402,45 @@ impl PortInner {
         (self.ahead.windows[oldest].in_use == 0).then_some(oldest)
     }
 
-    /// Fetches what has to be fetched of a plan; for how many of its pages that could be seen to.
-    fn fetch_window(
+    /// See [`PortInner::extend_window`].
+    fn fetch_pages(
         &mut self,
-        window: usize,
+        (window, first_step): (usize, usize),
         plan: Plan,
         region: &Arc<RegionCore>,
         port: &Port,
         pager: &Pager,
         now: Nanos,
-    ) -> u32 {
+    ) -> (u32, usize) {
         let deadline = now + pager.patience();
-        for (step, page) in plan.pages().enumerate() {
+        let mut steps = 0;
+        for (seen_to, page) in plan.pages().enumerate() {
+            let so_far = (seen_to as u32, steps);
             if page.index() >= region.table.pages() || pager.room_ahead() == 0 {
-                return step as u32;
+                return so_far;
             }
             let seen = region.table.load(page);
             if seen.state() != State::Remote {
                 continue;
             }
-            let Some(frame) = take_memory(pager) else { return step as u32 };
-            let slot = self.ahead.slot(window, step);
+            let Some(frame) = take_memory(pager) else { return so_far };
+            let slot = self.ahead.slot(window, first_step + steps);
             if region.table.advance(page, seen, Event::Fetch { port: self.id, slot }).is_err() {
                 give_memory_back(pager, frame);
                 continue;
             }
+            steps += 1;
             self.ahead.windows[window].in_use += 1;
             self.ahead.in_use += 1;
             self.fill(&FetchRequest { region, page, slot, frame, entered: now, deadline }, pager);
             if !self.post(slot, now) {
                 // It was not posted, and ends as if it had been lost.
                 self.drop_ahead(slot, pager, now);
-                return step as u32;
+                return so_far;
             }
             port.stats.prefetched_pages.add(1);
         }
-        plan.count
+        (plan.count, steps)
     }
 
     /// Maps what has arrived of a window, from `slot` on; whether the page of `slot` is.
@@ -415,11 +470,12 @@ impl PortInner {
         if first.phase != Phase::Ready && !(is_asked_for && first.phase == Phase::Arrived) {
             return 0;
         }
-        let is_row = self.ahead.windows[window].stride == 1;
         let mut run = 1;
-        while is_row && step + run < WINDOW_SLOTS {
+        while step + run < WINDOW_SLOTS {
             let next = fetch(step + run);
             let follows = next.phase == Phase::Ready
+                && next.region == first.region
+                && next.page.0 == first.page.0 + run as u32
                 && next.page.block() == first.page.block()
                 && match (first.frame, next.frame) {
                     (Some(first), Some(next)) => next.0 == first.0 + run as u32,
@@ -462,7 +518,7 @@ fn await_room(pager: &Pager, pages: u32, now: Nanos) {
 
 /// Charges a page, and takes a frame for it if the fabric reads into frames.
 #[allow(clippy::option_option)]
-fn take_memory(pager: &Pager) -> Option<Option<yonder_units::FrameIndex>> {
+pub(super) fn take_memory(pager: &Pager) -> Option<Option<yonder_units::FrameIndex>> {
     if !pager.budget.charge(Account::Fault) {
         return None;
     }
@@ -476,7 +532,7 @@ fn take_memory(pager: &Pager) -> Option<Option<yonder_units::FrameIndex>> {
     frame.map(Some)
 }
 
-fn give_memory_back(pager: &Pager, frame: Option<yonder_units::FrameIndex>) {
+pub(super) fn give_memory_back(pager: &Pager, frame: Option<yonder_units::FrameIndex>) {
     if let Some(frame) = frame {
         pager.frames.release(frame);
     }

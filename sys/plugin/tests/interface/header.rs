@@ -38,7 +38,7 @@ fn claims() -> String {
         "yonder_payoff" RawPayoff { fetched_pages, hits, unused_pages }
         "yonder_touch" RawTouch { cause, register_count, address, registers, history, history_count, payoff }
         "yonder_arrived" RawArrived { address, bytes, count, note }
-        "yonder_reach" RawReach { context, prefetch, read }
+        "yonder_reach" RawReach { context, prefetch, peek, read }
         "yonder_guide" RawGuide { version, bytes, name, state_bytes, start, touched, arrived }
     );
     let numbers = [
@@ -96,5 +96,5 @@ fn structures_and_numbers_are_the_same_on_both_sides() {
         assert!(text.contains(&format!("CLAIM({name} ==")), "nobody checks {name}");
     }
     let fields = header.lines().filter(|line| line.starts_with('\t') && line.ends_with(';')).count();
-    assert_eq!(text.matches("offsetof").count() - 1, fields, "nobody checks some field");
+    assert_eq!(text.matches("offsetof").count(), fields, "nobody checks some field");
 }

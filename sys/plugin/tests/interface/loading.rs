@@ -24,6 +24,9 @@ static int touched(void *memory, const struct yonder_touch *touch, const struct 
     uint64_t word = 99;
     int reading = reach->read(reach->context, touch->address, &word, 8, touch->address + 1);
     say(reach, (uint64_t)reading); say(reach, word);
+    word = 98;
+    int is_here = reach->peek(reach->context, touch->address, &word, 8);
+    say(reach, (uint64_t)is_here); say(reach, word);
     return touch->cause == YONDER_HIT ? YONDER_KNOWN : YONDER_UNKNOWN;
 }
 static void arrived(void *memory, const struct yonder_arrived *arrived, const struct yonder_reach *reach) {
@@ -59,11 +62,11 @@ fn a_guide_in_c_is_told_everything_and_can_do_everything() {
     let payoff = Payoff { fetched_pages: 51, hits: 52, unused_pages: 53 };
     let miss = Touch { cause: Cause::Miss, address: 0x5000, registers: &[31, 32, 33], history: &[21, 22], payoff };
     assert_eq!(one.touched(&miss, &mut reach), Verdict::Unknown);
-    assert_eq!(said(&mut reach), [7, 1, 0, 0x5000, 31, 32, 33, 21, 22, 51, 52, 53, 0, 41]);
+    assert_eq!(said(&mut reach), [7, 1, 0, 0x5000, 31, 32, 33, 21, 22, 51, 52, 53, 0, 41, 1, 41]);
 
     let hit = Touch { cause: Cause::Hit, address: 0x9000, registers: &[], history: &[], payoff };
     assert_eq!(one.touched(&hit, &mut reach), Verdict::Known);
-    assert_eq!(said(&mut reach), [7, 2, 1, 0x9000, 51, 52, 53, 1, 99], "what is coming is not there yet");
+    assert_eq!(said(&mut reach), [7, 2, 1, 0x9000, 51, 52, 53, 1, 99, 0, 98], "what is coming is not there yet");
     assert!(reach.deliver(&mut *one));
     assert_eq!(said(&mut reach), [2, 0x9000, 43, 8, 0x9001]);
 
@@ -85,6 +88,9 @@ static int touched(void *memory, const struct yonder_touch *touch, const struct 
     if (reach->read(reach->context, touch->address, room, UINT64_MAX, 0) != YONDER_REFUSED) return 2;
     if (reach->read(reach->context, touch->address + 4000, room, 200, 0) != YONDER_REFUSED) return 2;
     if (reach->read(reach->context, touch->address, room, 256, 0) != YONDER_DONE) return 2;
+    if (reach->peek(reach->context, touch->address, room, 257) != 0) return 2;
+    if (reach->peek(reach->context, touch->address, NULL, 8) != 0) return 2;
+    if (reach->peek(reach->context, touch->address, room, 256) != 1) return 2;
     if (reach->prefetch(reach->context, touch->address, 0) != 0) return 2;
     if (reach->prefetch(reach->context, UINT64_MAX, 2) != 0) return 2;
     if (reach->prefetch(reach->context, touch->address, 8192) != 1) return 2;
@@ -176,8 +182,8 @@ fn what_is_no_guide_is_refused_and_said_in_one_line() {
     let wrong = [
         ("v2", format!("2, {SIZE}, \"x\", 0, NULL, touched, NULL"), "version 2 of the interface"),
         ("v0", format!("0, {SIZE}, \"x\", 0, NULL, touched, NULL"), "version 0 of the interface"),
-        ("small", format!("1, {SIZE} - 1, \"x\", 0, NULL, touched, NULL"), "55 bytes instead of 56"),
-        ("huge", "1, 4097, \"x\", 0, NULL, touched, NULL".to_owned(), "4097 bytes instead of 56"),
+        ("small", format!("1, {SIZE} - 1, \"x\", 0, NULL, touched, NULL"), "47 bytes instead of 48"),
+        ("huge", "1, 4097, \"x\", 0, NULL, touched, NULL".to_owned(), "4097 bytes instead of 48"),
         ("state", format!("1, {SIZE}, \"x\", 1048577, NULL, touched, NULL"), "a state of 1048577 bytes"),
         ("idle", format!("1, {SIZE}, \"x\", 0, NULL, NULL, NULL"), "no function touched"),
         ("unnamed", format!("1, {SIZE}, NULL, 0, NULL, touched, NULL"), "no name"),

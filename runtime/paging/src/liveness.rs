@@ -44,11 +44,11 @@ impl Liveness for PageMap {
     }
 }
 
-/// A region's [`Liveness`], if it has one.
+/// Who owns a region, if that is told: its [`Liveness`].
 #[derive(Default)]
-pub(crate) struct Guide(OnceLock<Arc<dyn Liveness>>);
+pub(crate) struct Owner(OnceLock<Arc<dyn Liveness>>);
 
-impl Guide {
+impl Owner {
     /// False if there is one already.
     pub(crate) fn set(&self, liveness: Arc<dyn Liveness>) -> bool {
         self.0.set(liveness).is_ok()

@@ -1,0 +1,273 @@
+//! [`ListWalk`]: walks ahead of who walks a list.
+//!
+//! A walk begins with a miss of some node's entries. From then on it is in batches: the first touch of one asks for the next, twice as
+//! long. A list is seldom read to its end (`LRANGE key 0 99`), so a batch that would go beyond what the walk before has come to is
+//! cut there.
+
+use yonder_guide::{Arrived, Reach, Reading, Touch, word};
+
+use crate::OF_LIST;
+use crate::layout::{NODE_BYTES, Node};
+
+/// Nodes of the first and of the longest batch.
+const BATCH_MIN: u32 = 2;
+const BATCH_MAX: u32 = 8;
+
+/// See the head of this file.
+#[derive(Default)]
+pub(crate) struct ListWalk {
+    /// The node whose entries were missed last.
+    at: u64,
+    /// The next node to look at, 0 if there is none.
+    next: u64,
+    is_backward: bool,
+    /// Nodes of the batch that is made, and those of it that are still to be asked for.
+    batch: u32,
+    wanted: u32,
+    /// Entries of the nodes of the batch, and how many there are.
+    entries: [(u64, u64); BATCH_MAX as usize],
+    known: usize,
+    /// Nodes of this walk: those that were asked for, and those of batches that were touched.
+    asked: u32,
+    used: u32,
+    /// Nodes that the walk before has come to.
+    usual: u32,
+    /// Tells reads for this walk from those for walks before.
+    number: u64,
+}
+
+impl ListWalk {
+    /// A miss: whether it is of a node's entries.
+    pub(crate) fn missed(&mut self, touch: &Touch<'_>, reach: &mut dyn Reach) -> bool {
+        let Some((at, node)) = find(touch, reach) else { return false };
+        if at == self.next {
+            // The walk has come to where there was no room to go on.
+            self.asked += 1;
+            self.used = self.asked;
+        } else {
+            if self.used > 0 {
+                self.usual = self.used;
+            }
+            // Who comes from the node behind walks backward.
+            self.is_backward = node.next != 0 && node.next == self.at;
+            (self.batch, self.asked, self.used) = (BATCH_MIN, 1, 1);
+        }
+        self.at = at;
+        self.number = (self.number + 1) & (OF_LIST - 1);
+        self.next = self.after(&node);
+        if reach.prefetch(node.entries, node.entries_bytes) {
+            self.begin_batch(reach);
+        }
+        true
+    }
+
+    /// The node that comes after `node` on this walk.
+    fn after(&self, node: &Node) -> u64 {
+        if self.is_backward { node.previous } else { node.next }
+    }
+
+    /// The first touch of a batch: whether it is this walk's.
+    pub(crate) fn hit(&mut self, address: u64, reach: &mut dyn Reach) -> bool {
+        let is_own = self.entries[..self.known].iter().any(|(start, bytes)| (*start..start + bytes).contains(&address));
+        if is_own {
+            self.used = self.asked;
+            self.batch = (2 * self.batch).min(BATCH_MAX);
+            self.begin_batch(reach);
+        }
+        is_own
+    }
+
+    /// A node that was far.
+    pub(crate) fn arrived(&mut self, arrived: &Arrived<'_>, reach: &mut dyn Reach) {
+        let is_awaited = arrived.note == OF_LIST | self.number && arrived.address == self.next;
+        if let (true, Ok(bytes)) = (is_awaited, arrived.bytes.try_into())
+            && self.take(&Node::parse(bytes), reach)
+        {
+            self.go_on(reach);
+        }
+    }
+
+    fn begin_batch(&mut self, reach: &mut dyn Reach) {
+        // A walk that goes on beyond what is usual is seen at the next node.
+        self.wanted =
+            if self.usual == 0 { self.batch } else { self.batch.min(self.usual.saturating_sub(self.asked).max(1)) };
+        self.known = 0;
+        self.go_on(reach);
+    }
+
+    fn go_on(&mut self, reach: &mut dyn Reach) {
+        while self.wanted > 0 && self.next != 0 {
+            let mut bytes = [0; NODE_BYTES];
+            match reach.read(self.next, &mut bytes, OF_LIST | self.number) {
+                Reading::Done if self.take(&Node::parse(&bytes), reach) => {}
+                Reading::Coming => return,
+                Reading::Done | Reading::Refused => self.wanted = 0,
+            }
+        }
+    }
+
+    /// Fetches the entries of the next node; whether to go on.
+    fn take(&mut self, node: &Node, reach: &mut dyn Reach) -> bool {
+        self.wanted = self.wanted.saturating_sub(1);
+        if node.entries_bytes == 0 || !reach.prefetch(node.entries, node.entries_bytes) {
+            self.wanted = 0;
+            return false;
+        }
+        self.next = self.after(node);
+        if let Some(place) = self.entries.get_mut(self.known) {
+            *place = (node.entries, node.entries_bytes);
+            self.known += 1;
+        }
+        self.asked += 1;
+        true
+    }
+}
+
+/// The node whose entries were touched, if a register has it, or something that points to it at its beginning.
+fn find(touch: &Touch<'_>, reach: &mut dyn Reach) -> Option<(u64, Node)> {
+    let is_near = |address: u64| address.is_multiple_of(8) && (address ^ touch.address) >> 44 == 0;
+    let mut node_at = |address: u64| {
+        let mut bytes = [0; NODE_BYTES];
+        (is_near(address) && reach.peek(address, &mut bytes)).then_some(bytes)
+    };
+    for (index, register) in touch.registers.iter().enumerate() {
+        if touch.registers[..index].contains(register) {
+            continue;
+        }
+        let Some(bytes) = node_at(*register) else { continue };
+        for address in [*register, word(&bytes), word(&bytes[8..])] {
+            let Some(bytes) = node_at(address) else { continue };
+            let node = Node::parse(&bytes);
+            if node.has(touch.address) {
+                return Some((address, node));
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use yonder_guide::{Cause, FakeReach, Guide as _, Payoff, Verdict};
+
+    use super::*;
+    use crate::RedisGuide;
+
+    const NODES: u64 = 0x3000_0010_0000;
+    const ITERATOR: u64 = 0x3000_0000_1000;
+    const ENTRIES_BYTES: u64 = 8_100;
+
+    fn node(index: u64) -> u64 {
+        NODES + index * 5_008 / 8 * 8
+    }
+
+    fn entries(index: u64) -> u64 {
+        0x3000_1000_0000 + (index * 7 % 1000) * 0x3000
+    }
+
+    /// A list of so many nodes, in no order of addresses, and somebody who walks it.
+    struct Walker {
+        guide: RedisGuide,
+        reach: FakeReach,
+    }
+
+    impl Walker {
+        fn new(nodes: u64) -> Self {
+            let mut reach = FakeReach::default();
+            for index in 0..nodes {
+                let previous = if index == 0 { 0 } else { node(index - 1) };
+                let next = if index + 1 == nodes { 0 } else { node(index + 1) };
+                reach.put(node(index), &[previous, next, entries(index), ENTRIES_BYTES]);
+            }
+            Self { guide: RedisGuide::default(), reach }
+        }
+
+        fn touch(&mut self, cause: Cause, address: u64, registers: &[u64]) -> Verdict {
+            let touch = Touch { cause, address, registers, history: &[], payoff: Payoff::default() };
+            self.guide.touched(&touch, &mut self.reach)
+        }
+
+        /// Misses and hits of a walk from `first`, of so many nodes: how often it had to wait.
+        fn walk(&mut self, nodes: impl IntoIterator<Item = u64>) -> usize {
+            self.reach.prefetched.clear();
+            let (mut misses, mut mapped) = (0, 0);
+            for index in nodes {
+                let address = entries(index) + 4;
+                match self.reach.prefetched.iter().position(|range| range.contains(&address)) {
+                    None => {
+                        misses += 1;
+                        self.touch(Cause::Miss, address, &[1, node(index), 7]);
+                        mapped = 1.max(mapped);
+                    }
+                    Some(at) if at >= mapped => {
+                        mapped = self.reach.prefetched.len();
+                        self.touch(Cause::Hit, address, &[]);
+                    }
+                    Some(_) => {}
+                }
+            }
+            misses
+        }
+    }
+
+    #[test]
+    fn a_walk_waits_once_whatever_way_it_goes() {
+        let mut walker = Walker::new(60);
+        assert_eq!(walker.walk(0..60), 1);
+        // Until it has come from one node to the one before, a walk could go either way.
+        assert_eq!(walker.walk((0..60).rev()), 2);
+    }
+
+    #[test]
+    fn walks_of_a_part_fetch_little_more_than_that() {
+        let mut walker = Walker::new(200);
+        for _ in 0..4 {
+            walker.walk(0..15);
+        }
+        assert!((15..=17).contains(&walker.reach.prefetched.len()), "{}", walker.reach.prefetched.len());
+        // One that goes on is followed all the same.
+        assert_eq!(walker.walk(0..120), 1);
+    }
+
+    #[test]
+    fn nodes_are_found_by_what_points_to_them() {
+        for (at, registers) in [(8, [ITERATOR, 5]), (0, [3, ITERATOR])] {
+            let mut walker = Walker::new(3);
+            walker.reach.put(ITERATOR + at, &[node(0)]);
+            assert_eq!(walker.touch(Cause::Miss, entries(0) + 4, &registers), Verdict::Known);
+            assert_eq!(walker.reach.prefetched.len(), 3);
+        }
+        let mut walker = Walker::new(3);
+        walker.reach.put(ITERATOR, &[node(1), 0, 0]);
+        assert_eq!(walker.touch(Cause::Miss, entries(0) + 40, &[ITERATOR, NODES + 1, 1 << 46]), Verdict::Unknown);
+        assert_eq!((walker.reach.prefetched.len(), walker.reach.reads), (0, 0));
+    }
+
+    #[test]
+    fn nodes_that_are_far_are_read_first() {
+        let mut walker = Walker::new(20);
+        walker.reach.make_far(node(1)..node(20));
+        walker.touch(Cause::Miss, entries(0) + 4, &[node(0)]);
+        assert_eq!(walker.reach.prefetched.len(), 1);
+        while walker.reach.deliver(&mut walker.guide) {}
+        assert_eq!(walker.reach.prefetched.len(), 1 + BATCH_MIN as usize);
+        // An answer for a walk that is over is none for this one.
+        walker.touch(Cause::Hit, entries(1), &[]);
+        walker.touch(Cause::Miss, entries(0) + 4, &[node(0)]);
+        let asked = walker.reach.prefetched.len();
+        assert!(walker.reach.deliver(&mut walker.guide));
+        assert_eq!(walker.reach.prefetched.len(), asked);
+    }
+
+    #[test]
+    fn a_walk_without_room_goes_on_at_the_next_miss() {
+        let mut walker = Walker::new(20);
+        walker.reach.room = Some(3);
+        walker.touch(Cause::Miss, entries(0) + 4, &[node(0)]);
+        assert_eq!(walker.reach.prefetched.len(), 1);
+        walker.reach.room = None;
+        walker.touch(Cause::Miss, entries(1) + 4, &[node(1)]);
+        assert!(walker.reach.prefetched.contains(&(entries(2)..entries(2) + ENTRIES_BYTES)));
+        assert_eq!(walker.guide.list.used, 2, "it was taken for another walk");
+    }
+}
