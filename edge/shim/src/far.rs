@@ -8,17 +8,20 @@
 //!
 //! UNSAFETY: a pointer that is set once.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+use yonder_guide::MakeGuide;
 use yonder_heap::Heap;
 use yonder_paging::{Access, Config, Delivery, FarMemory, Region};
+use yonder_plugin::Loaded;
 use yonder_run::{Board, Faults, Figures, Place, Settings, Transfer, WINDOW};
 
 use crate::bounce::Bounces;
 use crate::heap::FarHeap;
-use crate::{complain, signals};
+use crate::{callers, complain, signals};
 
 /// Bytes that a process allocates before its memory becomes far.
 const ENOUGH_BYTES: u64 = 4 << 20;
@@ -120,7 +123,8 @@ impl Far {
             Faults::Monitor => Delivery::Messages,
         };
         let config = Config { prefetch: settings.prefetch, delivery, ..Config::with_local(settings.local_bytes) };
-        let far = FarMemory::open(&settings.far, config).map_err(|error| error.to_string())?;
+        let guide = settings.guide.as_deref().map(open_guide).transpose()?;
+        let far = FarMemory::open_guided(&settings.far, config, guide).map_err(|error| error.to_string())?;
         let region = far.region_at(WINDOW.start, settings.memory_bytes).map_err(|error| error.to_string())?;
         let heap = FarHeap::new(Mutex::new(Heap::new(region.bytes())));
         if settings.transfer == Transfer::Live {
@@ -168,6 +172,13 @@ impl Far {
             peak_far_bytes: self.heap.peak_bytes(),
         });
     }
+}
+
+/// Loads the guide, whose code gets local memory, now and whenever it asks for any.
+fn open_guide(path: &Path) -> Result<MakeGuide, String> {
+    let guide = Loaded::open(path).map_err(|error| error.to_string())?;
+    callers::add_guide(guide.address());
+    Ok(guide.maker())
 }
 
 fn spawn_publisher() {

@@ -16,6 +16,7 @@ const BOARD: &str = "YONDER_RUN_BOARD";
 const PREFETCH: &str = "YONDER_RUN_PREFETCH";
 const FAULTS: &str = "YONDER_RUN_FAULTS";
 const TRANSFER: &str = "YONDER_RUN_TRANSFER";
+const GUIDE: &str = "YONDER_RUN_GUIDE";
 
 /// What is fetched before it is touched, and its name here.
 const ALGORITHMS: [(Prefetch, &str); 3] =
@@ -64,6 +65,8 @@ pub struct Settings {
     pub transfer: Transfer,
     /// The file of the run's [`Board`](crate::Board).
     pub board: PathBuf,
+    /// The library of the guide that knows the program, if one does.
+    pub guide: Option<PathBuf>,
 }
 
 /// Settings that somebody else has written.
@@ -74,17 +77,19 @@ pub struct SettingsError {
 }
 
 impl Settings {
-    /// The variables that carry the settings.
+    /// The variables that carry the settings; what has no value must not be set, even if it is for this process.
     #[must_use]
-    pub fn variables(&self) -> [(&'static str, String); 7] {
+    pub fn variables(&self) -> [(&'static str, Option<String>); 8] {
+        let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         [
-            (FAR, self.far.clone()),
-            (LOCAL, self.local_bytes.to_string()),
-            (MEMORY, self.memory_bytes.to_string()),
-            (PREFETCH, name_of(&ALGORITHMS, self.prefetch)),
-            (FAULTS, name_of(&FAULT_MODES, self.faults)),
-            (TRANSFER, name_of(&TRANSFERS, self.transfer)),
-            (BOARD, self.board.to_string_lossy().into_owned()),
+            (FAR, Some(self.far.clone())),
+            (LOCAL, Some(self.local_bytes.to_string())),
+            (MEMORY, Some(self.memory_bytes.to_string())),
+            (PREFETCH, Some(name_of(&ALGORITHMS, self.prefetch))),
+            (FAULTS, Some(name_of(&FAULT_MODES, self.faults))),
+            (TRANSFER, Some(name_of(&TRANSFERS, self.transfer))),
+            (BOARD, Some(text(&self.board))),
+            (GUIDE, self.guide.as_ref().map(text)),
         ]
     }
 
@@ -99,7 +104,8 @@ impl Settings {
         let transfer = named(&TRANSFERS, TRANSFER, &variable)?;
         let board = variable(BOARD).ok_or(SettingsError { variable: BOARD })?.into();
         let (local_bytes, memory_bytes) = (bytes(LOCAL)?, bytes(MEMORY)?);
-        Ok(Some(Self { far, local_bytes, memory_bytes, prefetch, faults, transfer, board }))
+        let guide = variable(GUIDE).map(PathBuf::from);
+        Ok(Some(Self { far, local_bytes, memory_bytes, prefetch, faults, transfer, board, guide }))
     }
 }
 
@@ -135,11 +141,17 @@ mod tests {
             faults: Faults::Monitor,
             transfer: Transfer::Pages,
             board: "/tmp/board".into(),
+            guide: Some("/tmp/guide.so".into()),
         };
+        let without = Settings { guide: None, ..settings.clone() };
+        for settings in [&settings, &without] {
+            let variables: HashMap<_, _> = settings.variables().into();
+            assert_eq!(Settings::read(|name| variables[name].clone()).as_ref(), Ok(&Some(settings.clone())));
+        }
+        assert_eq!(without.variables().iter().filter(|(_, value)| value.is_none()).count(), 1);
         let mut variables: HashMap<_, _> = settings.variables().into();
-        assert_eq!(Settings::read(|name| variables.get(name).cloned()), Ok(Some(settings)));
-        variables.insert(LOCAL, "many".into());
-        assert_eq!(Settings::read(|name| variables.get(name).cloned()), Err(SettingsError { variable: LOCAL }));
+        variables.insert(LOCAL, Some("many".into()));
+        assert_eq!(Settings::read(|name| variables[name].clone()), Err(SettingsError { variable: LOCAL }));
         assert_eq!(Settings::read(|_| None), Ok(None));
     }
 }

@@ -1,8 +1,9 @@
 //! `yonder run`: an unmodified program whose memory is far.
 //!
-//! `program` finds it and says why it cannot be run; here it is started with the library that does the work, watched, and its
-//! figures are told when it has ended.
+//! `program` finds it and says why it cannot be run, `guide` does that for the guide that it runs with; here it is started with
+//! the library that does the work, watched, and its figures are told when it has ended.
 
+mod guide;
 mod program;
 
 use std::io::IsTerminal as _;
@@ -35,11 +36,14 @@ const USAGE: u8 = 2;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let local_bytes = args.local.resolve(args.memory);
-    if let Err(error) = check(args, local_bytes) {
-        eprintln!("yonder: {error:#}");
-        return Ok(ExitCode::from(USAGE));
-    }
     let library = find_library()?;
+    let guide = match check(args, local_bytes, &library) {
+        Ok(guide) => guide,
+        Err(error) => {
+            eprintln!("yonder: {error:#}");
+            return Ok(ExitCode::from(USAGE));
+        }
+    };
     let folder = Scratch::new("run")?;
     let path = folder.path().join("board");
     let board = Board::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
@@ -51,6 +55,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         faults: args.faults.into(),
         transfer: args.transfer.into(),
         board: path,
+        guide,
     };
 
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
@@ -66,13 +71,15 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(status))
 }
 
-/// Says what cannot work before anything is started.
-fn check(args: &RunArgs, local_bytes: u64) -> anyhow::Result<()> {
+/// Says what cannot work before anything is started, and where the guide is.
+fn check(args: &RunArgs, local_bytes: u64, library: &Path) -> anyhow::Result<Option<PathBuf>> {
     Config::with_local(local_bytes).check()?;
     program::check(&args.program[0])?;
+    let guides = library.parent().unwrap_or(Path::new("/"));
+    let guide = args.guide.as_ref().map(|named| guide::find(named, guides)).transpose()?;
     // The program opens it again; whether that can work is better known now.
     yonder::open(&args.far)?;
-    Ok(())
+    Ok(guide)
 }
 
 /// A folder for files of a run, which goes with this.
@@ -115,7 +122,13 @@ fn start(args: &RunArgs, library: &Path, settings: &Settings) -> anyhow::Result<
         preload.push(others);
     }
     let mut command = Command::new(&args.program[0]);
-    command.args(&args.program[1..]).env("LD_PRELOAD", preload).envs(settings.variables());
+    command.args(&args.program[1..]).env("LD_PRELOAD", preload);
+    for (name, value) in settings.variables() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     command.spawn().with_context(|| format!("cannot start {}", args.program[0].to_string_lossy()))
 }
 
@@ -184,6 +197,7 @@ struct Summary {
     far: String,
     memory_bytes: u64,
     local_bytes: u64,
+    guide: Option<String>,
     seconds: f64,
     /// Processes whose memory was far.
     processes: u64,
@@ -206,6 +220,7 @@ impl Summary {
             far: settings.far.clone(),
             memory_bytes: settings.memory_bytes,
             local_bytes: settings.local_bytes,
+            guide: args.guide.clone(),
             seconds: ran.as_secs_f64(),
             processes: figures.processes,
             major_faults: figures.major_faults,

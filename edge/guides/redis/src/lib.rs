@@ -26,6 +26,8 @@ use text::Text;
 /// Notes of reads for lists; those for strings are others.
 const OF_LIST: u64 = 1 << 63;
 
+yonder_plugin::export_guide!(RedisGuide);
+
 /// See the head of this file.
 #[derive(Default)]
 pub struct RedisGuide {
