@@ -120,7 +120,7 @@ impl PortInner {
         let told = Touch {
             cause,
             address,
-            registers: words.as_ref().map_or(&[], |words| words),
+            registers: words.as_deref().unwrap_or_default(),
             history: &history[..host.misses.min(HISTORY_MAX)],
             payoff,
         };
