@@ -45,7 +45,8 @@ pub struct Touch<'a> {
     pub cause: Cause,
     /// The address that was touched.
     pub address: u64,
-    /// The general registers of the code that touched it, in no useful order; none if it had no trap.
+    /// What the code that touched it works with: its general registers, in no useful order, and then some words from the top of
+    /// its stack; none if it had no trap.
     pub registers: &'a [u64],
     /// Addresses of the last misses before this one, the latest first.
     pub history: &'a [u64],

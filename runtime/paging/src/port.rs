@@ -232,8 +232,8 @@ impl PortInner {
             self.complete(completion, port, pager, now, self.installs);
         }
         self.poll_ahead(&mut completions, port, pager, now);
-        self.poll_guide(&mut completions, port, pager, now);
         self.completions = completions;
+        self.poll_guide(port, pager, now);
         if !self.deferred.is_empty() {
             self.retry_deferred(port, pager, now);
         }

@@ -13,6 +13,8 @@ use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
+use yonder_units::PAGE_BYTES;
+
 use crate::{access, resume};
 
 /// Regions that can be registered at one time in a process. Few and large is what userfaultfd wants.
@@ -40,10 +42,45 @@ impl Registers<'_> {
         self.0[libc::REG_RIP as usize] as usize
     }
 
-    /// What is in the registers that can have an address: all but the stack pointer and the instruction's, in no useful order.
+    /// What the code works with: the general registers but the stack pointer and the instruction's, in no useful order, and then
+    /// the words on top of its stack, as far as these can be read without asking the kernel: to the end of a page, and none that
+    /// could have a fault itself.
     #[must_use]
-    pub fn words(&self) -> [u64; WORDS.len()] {
-        WORDS.map(|register| self.0[register as usize] as u64)
+    pub fn words(&self) -> Words {
+        let mut words = Words { words: [0; WORDS_MAX], count: WORDS.len() };
+        for (word, register) in words.words.iter_mut().zip(WORDS) {
+            *word = self.0[register as usize] as u64;
+        }
+        let top = (self.0[libc::REG_RSP as usize] as usize).next_multiple_of(size_of::<u64>());
+        let end = top.next_multiple_of(PAGE_BYTES);
+        if find(top).is_none() {
+            let stack = (top..end).step_by(size_of::<u64>());
+            for (word, at) in words.words[WORDS.len()..].iter_mut().zip(stack) {
+                // SAFETY: a stack begins above its top, and what is left of the page of the top is mapped as a whole; if the top is at
+                // the end of a page, nothing is read. The word may change meanwhile, so it is read as one that may.
+                *word = unsafe { ptr::with_exposed_provenance::<u64>(at).read_volatile() };
+                words.count += 1;
+            }
+        }
+        words
+    }
+}
+
+/// Most words of a stack that are looked at.
+const STACK_WORDS_MAX: usize = 32;
+const WORDS_MAX: usize = WORDS.len() + STACK_WORDS_MAX;
+
+/// Words that some code works with. See [`Registers::words`].
+pub struct Words {
+    words: [u64; WORDS_MAX],
+    count: usize,
+}
+
+impl std::ops::Deref for Words {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        &self.words[..self.count]
     }
 }
 

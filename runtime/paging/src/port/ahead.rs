@@ -217,6 +217,7 @@ impl PortInner {
         if self.ahead.in_use == 0 {
             return;
         }
+        assert!(completions.capacity() > 0, "somebody who polls polls again");
         loop {
             self.ahead.queue().poll(now, completions);
             let is_full = completions.len() == completions.capacity();

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use yonder_fabric::{Completion, QueuePair, ReadInto, Status, Vector, WorkId};
+use yonder_fabric::{QueuePair, ReadInto, Status, Vector, WorkId};
 use yonder_guide::{
     Arrived, Cause, Guide, HISTORY_MAX, Payoff, READ_BYTES_MAX, READS_MAX, Reach, Reading, Touch, Verdict,
 };
@@ -120,7 +120,7 @@ impl PortInner {
         let told = Touch {
             cause,
             address,
-            registers: words.as_ref().map_or(&[], |words| words),
+            registers: words.as_deref().unwrap_or_default(),
             history: &history[..host.misses.min(HISTORY_MAX)],
             payoff,
         };
@@ -132,22 +132,22 @@ impl PortInner {
         }
         self.guided = Some(guided);
         // What is posted is sent by a poll, and the next one may be long from now.
-        if self.guide_reads() {
-            let mut completions = std::mem::take(&mut self.completions);
-            self.poll_guide(&mut completions, port, pager, now);
-            self.completions = completions;
-        }
+        self.poll_guide(port, pager, now);
         verdict
     }
 
     /// Hands the guide what has arrived for it.
-    pub(super) fn poll_guide(&mut self, completions: &mut Vec<Completion>, port: &Port, pager: &Pager, now: Nanos) {
+    pub(super) fn poll_guide(&mut self, port: &Port, pager: &Pager, now: Nanos) {
+        if !self.guide_reads() {
+            return;
+        }
         let Some(mut guided) = self.guided.take() else { return };
         let Guided { guide, host } = &mut *guided;
-        if host.in_flight > 0 {
-            host.queue.poll(now, completions);
-        }
-        for completion in completions.drain(..) {
+        host.queue.poll(now, &mut self.completions);
+        // What the guide does next may poll too.
+        let mut arrived = [None; READS_MAX];
+        arrived.iter_mut().zip(self.completions.drain(..)).for_each(|(place, completion)| *place = Some(completion));
+        for completion in arrived.into_iter().flatten() {
             let place = (completion.id.0 & 0xffff) as usize;
             let read = host.reads[place];
             assert!(
