@@ -1,5 +1,5 @@
-//! `cargo xtask install --prefix DIR`: the command, the library that `yonder run` preloads, the C library, its header and its
-//! pkg-config file, where programs of this machine find them.
+//! `cargo xtask install --prefix DIR`: the command, the library that `yonder run` preloads, the guides beside it, the C library,
+//! its header and its pkg-config file, and the header for guides, where programs of this machine find them.
 //!
 //! [`Built`] is what cargo has made: of a release build, or what lies in a folder of cargo's that `--from` names, for who
 //! has built already. Each file is written beside its place and then renamed, so that a program that runs keeps what it
@@ -16,6 +16,9 @@ use serde_json::Value;
 const ABI_VERSION: &str = "0";
 /// Where the header and the template are.
 const INTERFACE: &str = "edge/capi";
+/// Where the header for guides is, and where the guides are.
+const GUIDE_HEADER: &str = "sys/plugin/include/yonder_guide.h";
+const GUIDES: &str = "edge/guides";
 /// What to type.
 const USAGE: &str = "type cargo xtask install --prefix DIR, such as /usr/local or $HOME/.local, and --from target/release \
                      to install what was built before";
@@ -34,6 +37,7 @@ struct Built {
     preloaded: PathBuf,
     shared: PathBuf,
     archive: PathBuf,
+    guides: Vec<PathBuf>,
 }
 
 /// Permissions of an installed file.
@@ -67,7 +71,7 @@ fn absolute(folder: &str) -> Result<PathBuf, String> {
 /// Builds, unless that was done, installs, and says what it did.
 pub(crate) fn run(root: &Path, wish: &Wish) -> Result<(), String> {
     let built = match &wish.from {
-        Some(folder) => Built::in_folder(folder)?,
+        Some(folder) => Built::in_folder(root, folder)?,
         None => Built::new(root)?,
     };
     let version = version(root)?;
@@ -87,11 +91,30 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<(), String> {
     Ok(())
 }
 
+/// The names of the guides, which are those of their folders.
+fn guides(root: &Path) -> Result<Vec<String>, String> {
+    let folder = root.join(GUIDES);
+    let problem = |error| format!("'{}' cannot be read: {error}", folder.display());
+    let entries = fs::read_dir(&folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(problem)?;
+    let folders = entries.into_iter().filter(|entry| entry.path().join("Cargo.toml").is_file());
+    let mut names: Vec<String> = folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// What cargo calls the library of a guide, and what its file is called without its ending.
+fn guide_target(name: &str) -> String {
+    format!("yonder_guide_{}", name.replace('-', "_"))
+}
+
 impl Built {
     /// Builds for release, and asks cargo where what it has made is.
     fn new(root: &Path) -> Result<Self, String> {
         let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let typed = "cargo build --release --package yonder-cli --package yonder-shim --package yonder-capi";
+        let guides = guides(root)?;
+        let mut typed =
+            "cargo build --release --package yonder-cli --package yonder-shim --package yonder-capi".to_owned();
+        typed.extend(guides.iter().map(|name| format!(" --package yonder-guide-{name}")));
         let output = Command::new(program)
             .args(typed.split(' ').skip(1))
             .arg("--message-format=json-render-diagnostics")
@@ -102,11 +125,11 @@ impl Built {
         if !output.status.success() {
             return Err(format!("'{typed}' ended with {}", output.status));
         }
-        Self::from_messages(&String::from_utf8_lossy(&output.stdout))
+        Self::from_messages(&String::from_utf8_lossy(&output.stdout), &guides)
     }
 
     /// Reads what cargo says about what it has made.
-    fn from_messages(messages: &str) -> Result<Self, String> {
+    fn from_messages(messages: &str, guides: &[String]) -> Result<Self, String> {
         let artifacts: Vec<Value> = messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let made = |target: &str, ending: &str| {
             let of_target = artifacts.iter().filter(|artifact| artifact["target"]["name"] == target);
@@ -121,20 +144,25 @@ impl Built {
             preloaded: made("yonder_preload", ".so")?,
             shared: made("yonder_capi", ".so")?,
             archive: made("yonder_capi", ".a")?,
+            guides: guides.iter().map(|name| made(&guide_target(name), ".so")).collect::<Result<_, _>>()?,
         })
     }
 
     /// What is in a folder of cargo's, such as `target/release`.
-    fn in_folder(folder: &Path) -> Result<Self, String> {
-        let find = |names: [&str; 2]| {
+    fn in_folder(root: &Path, folder: &Path) -> Result<Self, String> {
+        let find = |names: [&str; 2]| -> Result<PathBuf, String> {
             let mut paths = names.into_iter().map(|name| folder.join(name));
             paths.find(|path| path.is_file()).ok_or_else(|| {
                 let name = names[1];
                 format!(
-                    "no {name} in '{}': type cargo build --release -p yonder-cli -p yonder-shim -p yonder-capi first",
+                    "no {name} in '{}': type cargo build --release and cargo build --release -p yonder-capi first",
                     folder.display()
                 )
             })
+        };
+        let guide = |name: &String| {
+            let file = format!("lib{}.so", guide_target(name));
+            find([&format!("deps/{file}"), &file])
         };
         // Cargo links what it was asked for from `deps`, so what is there is never the older one.
         Ok(Self {
@@ -142,6 +170,7 @@ impl Built {
             preloaded: find(["deps/libyonder_preload.so", "libyonder_preload.so"])?,
             shared: find(["deps/libyonder_capi.so", "libyonder_capi.so"])?,
             archive: find(["deps/libyonder_capi.a", "libyonder_capi.a"])?,
+            guides: guides(root)?.iter().map(guide).collect::<Result<_, _>>()?,
         })
     }
 }
@@ -164,7 +193,7 @@ fn install(root: &Path, built: &Built, prefix: &Path, version: &str) -> Result<V
         .replace("@VERSION@", version);
     let real = format!("libyonder.so.{version}");
     let soname = format!("libyonder.so.{ABI_VERSION}");
-    Ok(vec![
+    let mut places = vec![
         place(&read(&built.command)?, prefix.join("bin/yonder"), Use::Run)?,
         place(&read(&built.preloaded)?, prefix.join("lib/yonder/libyonder_preload.so"), Use::Run)?,
         place(&read(&built.shared)?, prefix.join("lib").join(&real), Use::Run)?,
@@ -172,8 +201,15 @@ fn install(root: &Path, built: &Built, prefix: &Path, version: &str) -> Result<V
         link(&soname, prefix.join("lib/libyonder.so"))?,
         place(&read(&built.archive)?, prefix.join("lib/libyonder.a"), Use::Read)?,
         place(&read(&header)?, prefix.join("include/yonder.h"), Use::Read)?,
+        place(&read(&root.join(GUIDE_HEADER))?, prefix.join("include/yonder_guide.h"), Use::Read)?,
         place(described.as_bytes(), prefix.join("lib/pkgconfig/yonder.pc"), Use::Read)?,
-    ])
+    ];
+    // `yonder run` looks for guides in the folder of what it preloads.
+    for guide in &built.guides {
+        let file = guide.file_name().expect("what was built has a name");
+        places.push(place(&read(guide)?, prefix.join("lib/yonder").join(file), Use::Run)?);
+    }
+    Ok(places)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
@@ -258,13 +294,20 @@ mod tests {
 
     #[test]
     fn everything_is_in_its_place_and_can_be_replaced() {
-        let from = Scratch::new("from").with(&BUILT);
-        let to = Scratch::new("to").with(&[("lib/.libyonder.a.new", "of an interrupted run"), ("bin/yonder", "old")]);
-        let built = Built::in_folder(&from.0).unwrap();
         let root = crate::repository_root();
+        let guides = guides(&root).unwrap();
+        assert!(guides.contains(&"linked-list".to_owned()), "{guides:?}");
+        let files: Vec<String> = guides.iter().map(|name| format!("lib{}.so", guide_target(name))).collect();
+        let from = Scratch::new("from").with(&BUILT);
+        let from = files.iter().fold(from, |from, file| from.with(&[(file, "guide")]));
+        let to = Scratch::new("to").with(&[("lib/.libyonder.a.new", "of an interrupted run"), ("bin/yonder", "old")]);
+        let built = Built::in_folder(&root, &from.0).unwrap();
         for _ in 0..2 {
             let installed = install(&root, &built, &to.0, "1.2.3").unwrap();
-            assert!(installed.len() == 8 && installed.iter().all(|path| path.starts_with(&to.0) && path.exists()));
+            assert!(
+                installed.len() == 9 + guides.len()
+                    && installed.iter().all(|path| path.starts_with(&to.0) && path.exists())
+            );
         }
         let read = |name: &str| fs::read_to_string(to.0.join(name)).unwrap();
         assert_eq!((read("bin/yonder"), read("lib/libyonder.a")), ("command".to_owned(), "archive".to_owned()));
@@ -272,6 +315,8 @@ mod tests {
             assert_eq!(read(&format!("lib/{name}")), "shared", "{name}");
         }
         assert_eq!(read("lib/yonder/libyonder_preload.so"), "preloaded");
+        assert!(files.iter().all(|file| read(&format!("lib/yonder/{file}")) == "guide"));
+        assert!(read("include/yonder_guide.h").contains("YONDER_GUIDE_VERSION"));
         let described = read("lib/pkgconfig/yonder.pc");
         assert!(described.contains("\nVersion: 1.2.3\n") && !described.contains('@'), "{described}");
         assert!(described.starts_with(&format!("prefix={}\n", to.0.display())), "{described}");
@@ -284,7 +329,7 @@ mod tests {
     #[test]
     fn what_was_not_built_is_said() {
         let from = Scratch::new("empty").with(&BUILT[..2]);
-        let message = Built::in_folder(&from.0).unwrap_err();
+        let message = Built::in_folder(&crate::repository_root(), &from.0).unwrap_err();
         assert!(message.starts_with("no libyonder_capi.so in ") && message.contains("type cargo build"), "{message}");
     }
 
@@ -293,12 +338,15 @@ mod tests {
         let messages = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder\"},\"filenames\":[\"/t/libyonder.rlib\"]}\n\
             {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder_capi\"},\"filenames\":[\"/t/libyonder_capi.so\",\"/t/libyonder_capi.a\"]}\n\
             {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder_preload\"},\"filenames\":[\"/t/libyonder_preload.so\"]}\n\
+            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder_guide_a_b\"},\"filenames\":[\"/t/libyonder_guide_a_b.so\",\"/t/libyonder_guide_a_b.rlib\"]}\n\
             {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"yonder\"},\"filenames\":[\"/t/yonder\"]}\n\
             {\"reason\":\"build-finished\",\"success\":true}\n";
-        let built = Built::from_messages(messages).unwrap();
+        let guides = ["a-b".to_owned()];
+        let built = Built::from_messages(messages, &guides).unwrap();
+        assert_eq!(built.guides, [PathBuf::from("/t/libyonder_guide_a_b.so")]);
         assert_eq!((built.command, built.preloaded), ("/t/yonder".into(), "/t/libyonder_preload.so".into()));
         assert_eq!((built.shared, built.archive), ("/t/libyonder_capi.so".into(), "/t/libyonder_capi.a".into()));
-        assert!(Built::from_messages("").is_err());
+        assert!(Built::from_messages("", &guides).is_err());
     }
 
     #[test]
