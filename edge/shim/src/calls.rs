@@ -291,7 +291,8 @@ impl Far {
         if address.checked_add(bytes as usize - 1).is_none_or(|last| self.offset(last).is_none()) {
             return Err(EFAULT);
         }
-        uses.holds[at] = Some(yonder_trap::hold_back(|| self.region().hold(offset, bytes as usize)).map_err(|_| EFAULT)?);
+        uses.holds[at] =
+            Some(yonder_trap::hold_back(|| self.region().hold(offset, bytes as usize)).map_err(|_| EFAULT)?);
         Ok(())
     }
 

@@ -8,8 +8,8 @@
 //!
 //! UNSAFETY: a pointer that is set once.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use yonder_far_heap::FarHeap;
@@ -126,13 +126,7 @@ impl Far {
         }
         let place = Board::open(&settings.board).ok().and_then(Board::take_place);
         let bounces = Bounces::new().map_err(|error| error.to_string())?;
-        Ok(Self {
-            heap,
-            bounces,
-            place,
-            forked: AtomicBool::new(false),
-            calls: Calls::default(),
-        })
+        Ok(Self { heap, bounces, place, forked: AtomicBool::new(false), calls: Calls::default() })
     }
 
     /// The region whose bytes the heap gives out.

@@ -316,7 +316,8 @@ fn protect_in(maps: &mut Maps, far: &'static Far, address: usize, bytes: usize, 
     maps.forget_protection(address..address + bytes, |_| ());
     if !is_plain {
         // Before it cannot be read any more, nobody may be reading it.
-        let hold = (prot & libc::PROT_READ == 0).then(|| yonder_trap::hold_back(|| far.region().hold_as_is(offset, bytes)));
+        let hold =
+            (prot & libc::PROT_READ == 0).then(|| yonder_trap::hold_back(|| far.region().hold_as_is(offset, bytes)));
         maps.protected.insert(address, Protected { end: address + bytes, prot, _hold: hold });
     }
     behind(libc::SYS_mprotect, [address as u64, bytes as u64, prot as u64])

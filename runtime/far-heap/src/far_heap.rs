@@ -113,7 +113,7 @@ impl FarHeap {
     }
 
     /// The address of `bytes` bytes, or one if that is 0, at a multiple of `align`. Their content is undefined. `None` if there
-    /// is no room, or the region does not begin at such a multiple: it does at those of a page.
+    /// is no room, or the region does not begin at such a multiple: it does at those of a block.
     ///
     /// # Panics
     /// If `align` is not a power of two.
