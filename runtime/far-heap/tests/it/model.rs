@@ -150,7 +150,7 @@ fn any_calls_give_out_what_nobody_has_and_keep_what_was_stored() {
     if heap(HEAP).is_none() {
         return;
     }
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(48));
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(20));
     let fetched_bytes = std::cell::Cell::new(0);
     let result = runner.run(&steps(), |steps| {
         let mut world = World {

@@ -20,7 +20,8 @@ fn work(heap: &Arc<FarHeap>, passed_on: &Mutex<Vec<Block>>, thread: u64) {
         random % below
     };
     for round in 0..ROUNDS {
-        let bytes = (1 << next(if next(32) == 0 { 22 } else { 13 })) + next(64) as usize;
+        let powers = if next(32) == 0 { 22 } else { 13 };
+        let bytes = (1 << next(powers)) + next(64) as usize;
         let Some(address) = heap.alloc(share.magazine(), bytes, 16) else { continue };
         let block = Block { address, bytes, seed: round * THREADS + thread };
         if round % 3 == 0 {
