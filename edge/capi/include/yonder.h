@@ -356,7 +356,7 @@ typedef struct yonder_memory_config {
 int yonder_memory_open(const yonder_memory_config *config);
 
 /* Closes the far memory, when everything in it is free and the other threads that have used it have ended. Programs that end
- * need not close it.
+ * need not close it; the node then has its memory again a while later.
  *
  *     -ENXIO         it is not open, or only in the parent of this process
  *     -EBUSY         something is allocated, or another thread that has called a function below has not ended

@@ -262,6 +262,7 @@ int main(int argc, char **argv)
 	handlers_touch_far_memory();
 	a_child_has_no_far_memory();
 	closes_when_nothing_is_left(argv[1]);
+	CHECK(yonder_memory_close() == 0);
 	printf("done\n");
 	return 0;
 }
