@@ -17,8 +17,8 @@
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define THREADS 6
-#define GENERATIONS 4
-#define TURNS 300
+#define GENERATIONS 3
+#define TURNS 150
 #define OWN 48
 #define QUEUE 128
 #define LARGEST (64 * MIB)
