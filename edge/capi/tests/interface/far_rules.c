@@ -113,7 +113,9 @@ static void allocates_as_the_c_library(void)
 
 /* ---- Signals, forks and threads --------------------------------------------------------------------------------- */
 
-static unsigned char *seen_by_handler;
+static volatile unsigned char *seen_by_handler;
+/* Where the interrupted code touches far memory. */
+static volatile size_t touched;
 static volatile sig_atomic_t handled;
 
 static void handle(int number)
@@ -122,17 +124,22 @@ static void handle(int number)
 	size_t count;
 
 	(void)number;
+	if (seen_by_handler[touched] != (unsigned char)(touched >> 12))
+		_exit(9);
 	for (count = 0; count < 8; count++, at = (at + 4096) % (8 * MIB))
 		if (seen_by_handler[at] != (unsigned char)(at >> 12))
 			_exit(9);
 	handled++;
 }
 
-/* Signals that come in the middle of faults, and while much is freed, find far memory as it should be. */
+/* Signals that come in the middle of faults, of the pages that the handler touches too, and while much is freed, find far memory
+ * as it should be. */
 static void handlers_touch_far_memory(void)
 {
+	struct itimerspec every = {{0, 300000}, {0, 300000}};
 	struct sigaction action;
 	unsigned char *block;
+	timer_t timer;
 	size_t at;
 	int turn;
 
@@ -143,21 +150,19 @@ static void handlers_touch_far_memory(void)
 	action.sa_handler = handle;
 	action.sa_flags = SA_RESTART;
 	sigaction(SIGALRM, &action, NULL);
-	{
-		timer_t timer;
-		struct itimerspec every = {{0, 300000}, {0, 300000}};
-
-		CHECK(timer_create(CLOCK_MONOTONIC, NULL, &timer) == 0);
-		CHECK(timer_settime(timer, 0, &every, NULL) == 0);
-		for (turn = 0; turn < 40 || handled < 200; turn++) {
-			CHECK((block = yonder_malloc(6 * MIB)) != NULL);
-			for (at = 0; at < 6 * MIB; at += 4096)
-				block[at] = 1;
-			yonder_free(block);
-		}
-		timer_delete(timer);
+	CHECK(timer_create(CLOCK_MONOTONIC, NULL, &timer) == 0 && timer_settime(timer, 0, &every, NULL) == 0);
+	for (turn = 0; turn < 40 || handled < 200; turn++) {
+		CHECK((block = yonder_malloc(6 * MIB)) != NULL);
+		for (at = 0; at < 6 * MIB; at += 4096)
+			block[at] = 1;
+		yonder_free(block);
 	}
-	yonder_free(seen_by_handler);
+	for (at = 0; handled < 1000; at += 5 * 4096) {
+		touched = at % (8 * MIB);
+		CHECK(seen_by_handler[touched] == (unsigned char)(touched >> 12));
+	}
+	timer_delete(timer);
+	yonder_free((void *)seen_by_handler);
 }
 
 static void a_child_has_no_far_memory(void)
