@@ -157,8 +157,8 @@ static void handlers_touch_far_memory(void)
 			block[at] = 1;
 		yonder_free(block);
 	}
-	for (at = 0; handled < 1000; at += 5 * 4096) {
-		touched = at % (8 * MIB);
+	for (at = 0; handled < 1500; at = at * 1103515245 + 12345) {
+		touched = (at >> 8) % 2048 * 4096;
 		CHECK(seen_by_handler[touched] == (unsigned char)(touched >> 12));
 	}
 	timer_delete(timer);
