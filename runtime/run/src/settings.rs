@@ -16,6 +16,7 @@ const BOARD: &str = "YONDER_RUN_BOARD";
 const PREFETCH: &str = "YONDER_RUN_PREFETCH";
 const FAULTS: &str = "YONDER_RUN_FAULTS";
 const TRANSFER: &str = "YONDER_RUN_TRANSFER";
+const RECORDS: &str = "YONDER_RUN_RECORDS";
 
 /// What is fetched before it is touched, and its name here.
 const ALGORITHMS: [(Prefetch, &str); 3] =
@@ -64,6 +65,8 @@ pub struct Settings {
     pub transfer: Transfer,
     /// The file of the run's [`Board`](crate::Board).
     pub board: PathBuf,
+    /// Folder in which every process keeps a record of its faults, if somebody wants one.
+    pub records: Option<PathBuf>,
 }
 
 /// Settings that somebody else has written.
@@ -76,7 +79,7 @@ pub struct SettingsError {
 impl Settings {
     /// The variables that carry the settings.
     #[must_use]
-    pub fn variables(&self) -> [(&'static str, String); 7] {
+    pub fn variables(&self) -> [(&'static str, String); 8] {
         [
             (FAR, self.far.clone()),
             (LOCAL, self.local_bytes.to_string()),
@@ -85,6 +88,7 @@ impl Settings {
             (FAULTS, name_of(&FAULT_MODES, self.faults)),
             (TRANSFER, name_of(&TRANSFERS, self.transfer)),
             (BOARD, self.board.to_string_lossy().into_owned()),
+            (RECORDS, self.records.as_ref().map_or_else(String::new, |folder| folder.to_string_lossy().into_owned())),
         ]
     }
 
@@ -98,8 +102,9 @@ impl Settings {
         let (prefetch, faults) = (named(&ALGORITHMS, PREFETCH, &variable)?, named(&FAULT_MODES, FAULTS, &variable)?);
         let transfer = named(&TRANSFERS, TRANSFER, &variable)?;
         let board = variable(BOARD).ok_or(SettingsError { variable: BOARD })?.into();
+        let records = variable(RECORDS).filter(|folder| !folder.is_empty()).map(PathBuf::from);
         let (local_bytes, memory_bytes) = (bytes(LOCAL)?, bytes(MEMORY)?);
-        Ok(Some(Self { far, local_bytes, memory_bytes, prefetch, faults, transfer, board }))
+        Ok(Some(Self { far, local_bytes, memory_bytes, prefetch, faults, transfer, board, records }))
     }
 }
 
@@ -135,9 +140,13 @@ mod tests {
             faults: Faults::Monitor,
             transfer: Transfer::Pages,
             board: "/tmp/board".into(),
+            records: Some("/tmp/records".into()),
         };
         let mut variables: HashMap<_, _> = settings.variables().into();
-        assert_eq!(Settings::read(|name| variables.get(name).cloned()), Ok(Some(settings)));
+        assert_eq!(Settings::read(|name| variables.get(name).cloned()), Ok(Some(settings.clone())));
+        let unrecorded = Settings { records: None, ..settings };
+        let without: HashMap<_, _> = unrecorded.variables().into();
+        assert_eq!(Settings::read(|name| without.get(name).cloned()), Ok(Some(unrecorded)));
         variables.insert(LOCAL, "many".into());
         assert_eq!(Settings::read(|name| variables.get(name).cloned()), Err(SettingsError { variable: LOCAL }));
         assert_eq!(Settings::read(|_| None), Ok(None));
