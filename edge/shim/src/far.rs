@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use yonder_heap::Heap;
 use yonder_paging::{Access, Config, Delivery, FarMemory, Region};
-use yonder_run::{Board, Faults, Figures, Place, Settings, Transfer, WINDOW};
+use yonder_run::{Board, Faults, Figures, Place, RECORDS_MAX, Settings, Transfer, WINDOW};
 
 use crate::bounce::Bounces;
 use crate::heap::FarHeap;
+use crate::recorded::Recorded;
 use crate::{complain, signals};
 
 /// Bytes that a process allocates before its memory becomes far.
@@ -31,6 +32,7 @@ pub(crate) struct Far {
     pub(crate) heap: FarHeap,
     pub(crate) bounces: Bounces,
     place: Option<Place>,
+    recorded: Option<Recorded>,
     /// Whether this is a forked child, whose figures are nobody's.
     forked: AtomicBool,
     pub(crate) calls: Calls,
@@ -127,12 +129,20 @@ impl Far {
             region.guide_paging(heap.map());
         }
         let place = Board::open(&settings.board).ok().and_then(Board::take_place);
+        let recorded = settings.records.clone().zip(place.as_ref()).and_then(|(folder, place)| {
+            // How many have none is known at the end.
+            if place.number() > RECORDS_MAX {
+                return None;
+            }
+            Recorded::begin(&region, folder, place).inspect_err(|error| complain(error)).ok()
+        });
         let bounces = Bounces::new().map_err(|error| error.to_string())?;
         Ok(Self {
             region: region.with_access(Access::Trap),
             heap,
             bounces,
             place,
+            recorded,
             forked: AtomicBool::new(false),
             calls: Calls::default(),
         })
@@ -167,6 +177,9 @@ impl Far {
             saved_bytes: stats.saved_fetch_bytes + stats.saved_written_bytes,
             peak_far_bytes: self.heap.peak_bytes(),
         });
+        if let Some(recorded) = &self.recorded {
+            recorded.look_for_code();
+        }
     }
 }
 

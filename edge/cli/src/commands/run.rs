@@ -1,9 +1,11 @@
 //! `yonder run`: an unmodified program whose memory is far.
 //!
 //! `program` finds it and says why it cannot be run; here it is started with the library that does the work, watched, and its
-//! figures are told when it has ended.
+//! figures are told when it has ended. `report` makes a picture of its faults, in which `symbols` names the code.
 
 mod program;
+mod report;
+mod symbols;
 
 use std::io::IsTerminal as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -22,6 +24,7 @@ use yonder::Config;
 use yonder::units::format_bytes;
 use yonder_run::{Board, Figures, Settings};
 
+use self::report::{ReportFile, Told};
 use crate::args::RunArgs;
 
 /// The library that is preloaded.
@@ -35,10 +38,13 @@ const USAGE: u8 = 2;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let local_bytes = args.local.resolve(args.memory);
-    if let Err(error) = check(args, local_bytes) {
-        eprintln!("yonder: {error:#}");
-        return Ok(ExitCode::from(USAGE));
-    }
+    let report = match check(args, local_bytes) {
+        Ok(report) => report,
+        Err(error) => {
+            eprintln!("yonder: {error:#}");
+            return Ok(ExitCode::from(USAGE));
+        }
+    };
     let library = find_library()?;
     let folder = Scratch::new("run")?;
     let path = folder.path().join("board");
@@ -51,28 +57,41 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         faults: args.faults.into(),
         transfer: args.transfer.into(),
         board: path,
+        records: report.as_ref().map(|_| folder.path().to_owned()),
     };
 
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
     let began = Instant::now();
     let child = start(args, &library, &settings)?;
     let status = watch(child, &board, &mut signals, began)?;
-    let summary = Summary::new(args, &settings, &board.figures(), began.elapsed());
+    let figures = board.figures();
+    let summary = Summary::new(args, &settings, &figures, began.elapsed());
     eprintln!("{summary}");
     if let Some(file) = &args.summary {
         let text = serde_json::to_string(&summary)? + "\n";
         std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
+    if let Some(report) = report {
+        let totals = summary.to_string().replacen("yonder run: ", "", 1);
+        let told = Told { title: title(args), far: &args.far, totals, figures: &figures };
+        eprintln!("report: {}", report.write(folder.path(), &told)?.display());
+    }
     Ok(exit_code(status))
 }
 
+/// What was run, as it is typed.
+fn title(args: &RunArgs) -> String {
+    let words = args.program.iter().map(|word| word.to_string_lossy());
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// Says what cannot work before anything is started.
-fn check(args: &RunArgs, local_bytes: u64) -> anyhow::Result<()> {
+fn check(args: &RunArgs, local_bytes: u64) -> anyhow::Result<Option<ReportFile<'_>>> {
     Config::with_local(local_bytes).check()?;
     program::check(&args.program[0])?;
     // The program opens it again; whether that can work is better known now.
     yonder::open(&args.far)?;
-    Ok(())
+    args.report.as_ref().map(|path| ReportFile::check(path, args.faults.into())).transpose()
 }
 
 /// A folder for files of a run, which goes with this.
