@@ -10,7 +10,7 @@ use plotters::prelude::*;
 use crate::ReportError;
 use crate::axis::Axis;
 use crate::model::FarMemory;
-use crate::numbers::{count, latency_tick, trimmed};
+use crate::numbers::{latency_tick, trimmed};
 use crate::picture::{LEGEND_TOP, Line, MARGIN, Picture, Quantity, draw_picture, draw_title, draw_words, text_width};
 use crate::plot::{Area, Axes, Behind, Cell, FONT_SIZE, PAPER, SIZE, colour, draw_chart, svg, text};
 
@@ -21,12 +21,14 @@ const PICTURE_SIZE: (u32, u32) = (2 * SIZE.0, HEAD_HEIGHT + 2 * PANEL_HEIGHT);
 const HEAD_FONT_SIZE: i32 = 56;
 const HEAD_TOP: i32 = 30;
 const TOTALS_TOP: i32 = 112;
+const TOTALS_FONT_SIZE: i32 = 32;
 /// Call sites that have a bar.
-const BARS_MAX: usize = 9;
+const BARS_MAX: usize = 8;
 /// A bar's name and its numbers, and the bar below them.
 const BAR_HEIGHT: i32 = 24;
 const BAR_TOP: i32 = 46;
-const ROW_HEIGHT: i32 = 82;
+const ROW_HEIGHT: i32 = 88;
+const BARS_TOP: i32 = LEGEND_TOP + 16;
 /// Steps of darkness, so that neighbours can be drawn as one.
 const DARKNESS_STEPS: f64 = 8.0;
 
@@ -94,13 +96,15 @@ pub fn fault_svg(report: &FaultReport) -> Result<String, ReportError> {
         area.fill(&PAPER).map_err(text)?;
         let (head, panels) = area.split_vertically(HEAD_HEIGHT);
         let width = 2 * SIZE.0 as i32 - 2 * MARGIN;
-        let title = cut(&report.title, width * FONT_SIZE / HEAD_FONT_SIZE);
-        draw_words(&head, &title, (MARGIN, HEAD_TOP), HEAD_FONT_SIZE, FontStyle::Bold)?;
-        draw_words(&head, &cut(&report.totals, width), (MARGIN, TOTALS_TOP), FONT_SIZE, FontStyle::Normal)?;
+        let in_head = |words: &str, top: i32, size: i32, style: FontStyle| {
+            draw_words(&head, &cut(words, width * FONT_SIZE / size), (MARGIN, top), size, style)
+        };
+        in_head(&report.title, HEAD_TOP, HEAD_FONT_SIZE, FontStyle::Bold)?;
+        in_head(&report.totals, TOTALS_TOP, TOTALS_FONT_SIZE, FontStyle::Normal)?;
         let panels = panels.split_evenly((2, 2));
         draw_picture(&panels[0], &faults_over_time(report))?;
         draw_picture(&panels[1], &waiting_over_time(report))?;
-        draw_map(&panels[2], &report.map)?;
+        draw_map(&panels[2], &report.map, report.over_time.len() as f64 * report.part_seconds)?;
         draw_bars(&panels[3], report)
     })
 }
@@ -139,11 +143,12 @@ fn waiting_over_time(report: &FaultReport) -> Picture {
     over_time("Threads waiting", "On average; 1 is one thread that does nothing else.", Quantity::Number(""), lines)
 }
 
-fn draw_map(area: &Area<'_>, map: &FaultMap) -> Result<(), String> {
+fn draw_map(area: &Area<'_>, map: &FaultMap, run_seconds: f64) -> Result<(), String> {
     let (head, plot) = area.split_vertically(LEGEND_TOP);
     draw_title(&head, "Major faults by address", &map.caption)?;
     let rows = map.faults.iter().map(Vec::len).max().unwrap_or(0);
-    let seconds = map.faults.len() as f64 * map.part_seconds;
+    // As long as the axes above it are.
+    let seconds = run_seconds.max(map.faults.len() as f64 * map.part_seconds);
     let axes = Axes {
         horizontal: Axis::linear("seconds", seconds, |value| trimmed(value, 2)),
         vertical: Quantity::Memory.axis(&[rows as f64 * map.part_bytes as f64]),
@@ -181,18 +186,15 @@ fn draw_bars(area: &Area<'_>, report: &FaultReport) -> Result<(), String> {
     let most = report.sites.iter().map(|site| site.faults.waited_seconds).fold(f64::MIN_POSITIVE, f64::max);
     let width = SIZE.0 as i32 - 2 * MARGIN;
     for (row, site) in report.sites.iter().take(BARS_MAX).enumerate() {
-        let top = LEGEND_TOP + row as i32 * ROW_HEIGHT;
-        let numbers = format!(
-            "{}, {} %; {} major",
-            latency_tick(site.faults.waited_seconds * 1e6),
-            trimmed(100.0 * site.faults.waited_seconds / total.max(f64::MIN_POSITIVE), 0),
-            count(site.faults.major_faults)
-        );
+        let top = BARS_TOP + row as i32 * ROW_HEIGHT;
+        let waited = site.faults.waited_seconds;
+        let share = 100.0 * waited / total.max(f64::MIN_POSITIVE);
+        let numbers = format!("{}, {} %", latency_tick(waited * 1e6), trimmed(share, 0));
         let numbers_left = MARGIN + width - text_width(&numbers);
         draw_words(area, &numbers, (numbers_left, top), FONT_SIZE, FontStyle::Normal)?;
         let name = if site.line.is_empty() { site.name.clone() } else { format!("{}  {}", site.name, site.line) };
         draw_words(area, &cut(&name, numbers_left - 2 * MARGIN), (MARGIN, top), FONT_SIZE, FontStyle::Normal)?;
-        let bar_width = (f64::from(width) * site.faults.waited_seconds / most).ceil() as i32;
+        let bar_width = (f64::from(width) * waited / most).ceil() as i32;
         let corners = [(MARGIN, top + BAR_TOP), (MARGIN + bar_width.max(2), top + BAR_TOP + BAR_HEIGHT)];
         area.draw(&Rectangle::new(corners, colour(0).filled())).map_err(text)?;
     }
@@ -262,7 +264,7 @@ pub(crate) mod tests {
             "Darker: more faults.",
             "merge+0x3f (sort)  merge.c:7",
             "fill+0x4 (sort)  merge.c:7",
-            "50 ms, 33 %; 50 major",
+            "50 ms, 33 %",
             "4 MiB",
         ] {
             assert!(words.contains(&word), "{word} is missing of {words:?}");
@@ -297,7 +299,7 @@ pub(crate) mod tests {
         long.title = "t".repeat(400);
         let svg = fault_svg(&long).unwrap();
         let words = words(&svg);
-        assert!(words.contains(&"The first 9 of 40, by the time that threads waited there."), "{words:?}");
+        assert!(words.contains(&"The first 8 of 40, by the time that threads waited there."), "{words:?}");
         assert_eq!(words.iter().filter(|word| word.starts_with("nnn") && word.ends_with("...")).count(), BARS_MAX);
         assert!(words.iter().all(|word| text_width(word) < PICTURE_SIZE.0 as i32));
         assert_eq!((cut("short", 1000), cut("abcdefgh", text_width("abcd..."))), ("short".into(), "abcd...".into()));

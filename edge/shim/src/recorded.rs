@@ -14,9 +14,30 @@ use yonder_run::{Modules, Place, Recorder};
 
 /// Functions of which the C library has several, without names, and takes one when the program starts.
 const CHOSEN: [&CStr; 24] = [
-    c"memcpy", c"memmove", c"memset", c"memcmp", c"memchr", c"memrchr", c"rawmemchr", c"strlen", c"strnlen", c"strcmp",
-    c"strncmp", c"strcasecmp", c"strcpy", c"stpcpy", c"strncpy", c"strcat", c"strchr", c"strrchr", c"strchrnul", c"strspn",
-    c"strcspn", c"strpbrk", c"strstr", c"wcslen",
+    c"memcpy",
+    c"memmove",
+    c"memset",
+    c"memcmp",
+    c"memchr",
+    c"memrchr",
+    c"rawmemchr",
+    c"strlen",
+    c"strnlen",
+    c"strcmp",
+    c"strncmp",
+    c"strcasecmp",
+    c"strcpy",
+    c"stpcpy",
+    c"strncpy",
+    c"strcat",
+    c"strchr",
+    c"strrchr",
+    c"strchrnul",
+    c"strspn",
+    c"strcspn",
+    c"strpbrk",
+    c"strstr",
+    c"wcslen",
 ];
 
 /// The record of this process.

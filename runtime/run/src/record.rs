@@ -30,6 +30,9 @@ const MAP_TIME: Scale = Scale::new(24, 7, 10);
 /// Major faults over the far memory: 64 of 256 KiB, then coarser; 64 GiB.
 const MAP_BYTES: Scale = Scale::new(18, 6, 12);
 
+/// Slots that the time of one fault is spread over; what is left is counted in the last.
+const PIECES_MAX: usize = 64;
+
 /// Says that the file is a record of this layout.
 const MAGIC: u64 = 0x3152_444e_4f59;
 const MAGIC_AT: usize = 0;
@@ -95,12 +98,32 @@ impl Recorder {
     }
 }
 
+impl Recorder {
+    /// Counts a fault when it began, and its time when that was.
+    #[inline]
+    fn count_over_time(&self, since: u64, mut tally: Tally) {
+        let (mut at, mut left) = (since, tally.waited_ns);
+        for _ in 1..PIECES_MAX {
+            let room = TIME.room(at);
+            if left <= room {
+                break;
+            }
+            tally.waited_ns = room;
+            add_tally(&self.words, TIME_AT + TIME.slot(at) * TALLY_WORDS, &tally);
+            tally = Tally::default();
+            (at, left) = (at + room, left - room);
+        }
+        tally.waited_ns = left;
+        add_tally(&self.words, TIME_AT + TIME.slot(at) * TALLY_WORDS, &tally);
+    }
+}
+
 impl FaultObserver for Recorder {
     fn saw(&self, fault: &SeenFault) {
         let since = fault.began.wrapping_add(self.clock);
         let major_faults = u64::from(fault.needed == Needed::Fetch);
         let tally = Tally { major_faults, minor_faults: 1 - major_faults, waited_ns: fault.took };
-        add_tally(&self.words, TIME_AT + TIME.slot(since) * TALLY_WORDS, &tally);
+        self.count_over_time(since, tally);
         TABLE.count(&self.words, fault.instruction as u64, &tally);
         if major_faults > 0 {
             let row = MAP_TIME.slot(since) * MAP_BYTES.slots();
@@ -265,6 +288,23 @@ mod tests {
         });
         assert!(diagonal, "{map:?}");
         assert_eq!(records[1].map().faults, [] as [Vec<u64>; 0]);
+    }
+
+    #[test]
+    fn a_long_fault_waits_when_it_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let recorder = Recorder::create(folder.path(), 1, monotonic_ns()).unwrap();
+        let (slot, began) = (1u64 << 22, (1u64 << 21).wrapping_sub(recorder.clock));
+        let long = SeenFault { offset: 0, instruction: 1, began, took: 3 * slot, needed: Needed::Fetch };
+        recorder.saw(&long);
+        let time = Record::over_time(&Record::read_all(folder.path()).unwrap());
+        let waited: Vec<u64> = time.slots.iter().map(|tally| 2 * tally.waited_ns / slot).collect();
+        assert_eq!((waited, time.slots[0].major_faults), (vec![1, 2, 2, 1], 1));
+        // One that lasts for as long as there are slots and more is counted once, and its time is whole.
+        recorder.saw(&SeenFault { took: 1 << 50, ..long });
+        let record = &Record::read_all(folder.path()).unwrap()[0];
+        let whole = Tally { major_faults: 2, minor_faults: 0, waited_ns: 3 * slot + (1 << 50) };
+        assert_eq!((record.total(), record.sites[0].1), (whole, whole));
     }
 
     #[test]

@@ -47,6 +47,14 @@ impl Scale {
         slot.min(self.slots - 1)
     }
 
+    /// How much follows `value` before the next slot begins.
+    #[inline]
+    pub(crate) fn room(self, value: u64) -> u64 {
+        let slot = self.slot(value);
+        let next = self.level(slot).1.end << self.unit_bits;
+        if slot + 1 == self.slots { u64::MAX } else { next - value }
+    }
+
     /// How often the width of this slot was doubled, and which units it covers.
     fn level(self, slot: usize) -> (u32, Range<u64>) {
         let half = 1 << (self.first_bits - 1);
@@ -101,6 +109,11 @@ mod tests {
             let slot = SCALE.slot(value);
             assert!(slot == last || slot == last + 1, "{value} is in slot {slot}, and the one before in {last}");
             assert!(SCALE.level(slot).1.contains(&(value / 16)), "{value} is in slot {slot}");
+            let next = value.saturating_add(SCALE.room(value));
+            assert!(
+                next == u64::MAX || SCALE.slot(next) == slot + 1 && SCALE.slot(next - 1) == slot,
+                "{value}: {next}"
+            );
             last = slot;
         }
         assert_eq!((last, SCALE.slot(u64::MAX)), (SCALE.slots() - 1, SCALE.slots() - 1));

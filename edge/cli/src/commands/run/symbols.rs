@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use addr2line::gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection as _};
 use addr2line::{Loader, demangle_auto};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
-use yonder_run::{Module, Modules};
+use yonder_run::Modules;
 
 /// Where distributions put files with debug information, by the file's identity.
 const DEBUG_FOLDER: &str = "/usr/lib/debug/.build-id";
@@ -191,6 +191,8 @@ pub(super) fn program_name(modules: &Modules) -> String {
 
 #[cfg(test)]
 mod tests {
+    use yonder_run::Module;
+
     use super::*;
 
     /// This process's code.
@@ -221,24 +223,22 @@ mod tests {
 
     #[test]
     fn a_function_that_was_chosen_has_its_name() {
-        // What `memcpy` is, this process knows as the linker does.
-        let memcpy = here(Vec::new()).modules.iter().find(|module| module.path.contains("libc.so")).cloned();
-        let Some(libc) = memcpy else { panic!("there is no C library") };
+        let libc = here(Vec::new()).modules.into_iter().find(|module| module.path.contains("libc.so")).unwrap();
         let code = Code::read(Path::new(&libc.path)).unwrap();
         let nameless = code.frames.iter().find(|frame| code.function(frame.start).is_none());
         let Some(frame) = nameless else { return println!("SKIP: every function of the C library has a name here") };
-        let (part, base) = code.segments.iter().find(|(_, base)| *base <= frame.start && frame.start - base < 1 << 24)
-            .map(|(part, base)| (part.start, *base)).unwrap();
+        let is_of =
+            |(part, address): &&(Range<u64>, u64)| (*address..address + (part.end - part.start)).contains(&frame.start);
+        let (part, address) = code.segments.iter().find(is_of).unwrap();
         let modules = Modules {
             chosen: vec![(0x1000 + frame.start, "memcpy".into()), (0x1000 + frame.start, "memmove".into())],
             modules: vec![Module {
-                addresses: 0x1000 + base..0x1000 + base + (1 << 24),
-                offset: part,
+                addresses: 0x1000 + address..0x1000 + address + (part.end - part.start),
+                offset: part.start,
                 path: libc.path.clone(),
             }],
             ..Modules::default()
         };
-        let _ = (part, base);
         let named = Symbols::default().name(&modules, 0x1000 + frame.start + 1);
         assert!(named.name.starts_with("memcpy/memmove+0x1 (libc.so"), "{named:?}");
         let unknown = Modules { chosen: Vec::new(), ..modules };
