@@ -21,7 +21,7 @@ const PICTURE_SIZE: (u32, u32) = (2 * SIZE.0, HEAD_HEIGHT + 2 * PANEL_HEIGHT);
 const HEAD_FONT_SIZE: i32 = 56;
 const HEAD_TOP: i32 = 30;
 const TOTALS_TOP: i32 = 112;
-const TOTALS_FONT_SIZE: i32 = 32;
+const TOTALS_FONT_SIZE: i32 = 29;
 /// Call sites that have a bar.
 const BARS_MAX: usize = 8;
 /// A bar's name and its numbers, and the bar below them.
