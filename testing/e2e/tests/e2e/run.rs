@@ -1,8 +1,10 @@
 //! `yonder run`: programs in C that check everything they do with their memory, over several fabrics.
 //!
-//! A program prints the same as without far memory, or it is wrong. `run/refusals` is what `yonder run` itself says and does.
+//! A program prints the same as without far memory, or it is wrong. `run/refusals` is what `yonder run` itself says and does,
+//! `run/reports` what it draws.
 
 mod refusals;
+mod reports;
 
 use std::path::Path;
 use std::time::Duration;
