@@ -15,6 +15,8 @@ use crate::layout::{NODE_BYTES, Node};
 /// Nodes of the first batch of which nothing is known, and of the longest.
 const BATCH_MIN: u32 = 1;
 const BATCH_MAX: u32 = 16;
+/// Walks in a row that have ended with the same node, until nothing is fetched beyond it.
+const EXACT_MIN: u32 = 2;
 /// Nodes that are looked at for a batch, at most.
 const STEPS_MAX: u32 = 4 * BATCH_MAX;
 
@@ -26,9 +28,11 @@ pub(crate) struct ListWalk {
     /// The next node to look at, 0 if there is none.
     next: u64,
     is_backward: bool,
-    /// Nodes of the batch that is made, and those of it that are still to be asked for.
+    /// Nodes of the next batch of which nothing is known.
     batch: u32,
+    /// Nodes that are still to be fetched for this one, and the node of the walk that it ends with at the latest.
     wanted: u32,
+    until: u32,
     /// Nodes that were looked at for it.
     steps: u32,
     /// Entries of the nodes of the batch, with the number of each on this walk.
@@ -37,8 +41,9 @@ pub(crate) struct ListWalk {
     /// Nodes of this walk: those that were asked for; those that were certainly and those that were perhaps come to.
     asked: u32,
     come_to: Range<u32>,
-    /// Nodes that walks come to.
+    /// Nodes that walks come to, and how many walks in a row have ended with just the last of them.
     usual: u32,
+    exact: u32,
     /// Tells reads for this walk from those for walks before.
     number: u64,
 }
@@ -49,10 +54,13 @@ impl ListWalk {
         let Some((at, node)) = find(touch, reach) else { return false };
         if at == self.next {
             // The walk has come to where there was no room to go on.
+            if self.asked >= self.usual {
+                self.exact = 0;
+            }
             self.asked += 1;
             self.come_to = self.asked..self.asked;
         } else {
-            self.usual = (self.come_to.start + self.come_to.end).div_ceil(2);
+            self.learn();
             // Who comes from the node behind walks backward.
             self.is_backward = node.next != 0 && node.next == self.at;
             (self.batch, self.asked, self.come_to) = (BATCH_MIN, 1, 1..1);
@@ -67,6 +75,18 @@ impl ListWalk {
             self.extend_batch(reach);
         }
         true
+    }
+
+    /// A walk has ended: how far it has come.
+    fn learn(&mut self) {
+        let Range { start, end } = self.come_to;
+        // If nothing of the last batch was away, nobody could see the walk go on.
+        let is_seen = self.known > 0 || end + 1 < self.usual;
+        if is_seen {
+            let nodes = (start + end).div_ceil(2);
+            self.exact = if nodes == self.usual { self.exact + 1 } else { 0 };
+            self.usual = nodes;
+        }
     }
 
     /// Notes that a node's entries are of the batch.
@@ -103,20 +123,22 @@ impl ListWalk {
     }
 
     fn extend_batch(&mut self, reach: &mut dyn Reach) {
-        self.wanted = match self.usual.saturating_sub(self.asked) {
+        (self.wanted, self.until) = match self.usual.saturating_sub(self.asked) {
+            0 if self.exact >= EXACT_MIN => (0, 0),
             0 => {
                 self.batch = (2 * self.batch).min(BATCH_MAX);
-                self.batch / 2
+                (self.batch / 2, u32::MAX)
             }
             // The last one is a batch of its own: its touch says that this walk has come so far.
-            left => (left - 1).clamp(1, BATCH_MAX),
+            1 => (1, self.usual),
+            _ => (BATCH_MAX, self.usual - 1),
         };
         self.steps = 0;
         self.go_on(reach);
     }
 
     fn go_on(&mut self, reach: &mut dyn Reach) {
-        while self.wanted > 0 && self.next != 0 && self.steps < STEPS_MAX {
+        while self.wanted > 0 && self.asked < self.until && self.next != 0 && self.steps < STEPS_MAX {
             let mut bytes = [0; NODE_BYTES];
             match reach.read(self.next, &mut bytes, OF_LIST | self.number) {
                 Reading::Done if self.take(&Node::parse(&bytes), reach) => {}
@@ -253,7 +275,9 @@ mod tests {
         (0..8).for_each(|_| _ = walker.walk(0..2));
         assert!(walker.reach.prefetched.len() <= 5, "{}", walker.reach.prefetched.len());
         // One that goes on is followed all the same.
-        assert_eq!(walker.walk(0..120), 1);
+        (0..4).for_each(|_| _ = walker.walk(0..15));
+        assert_eq!(walker.reach.prefetched.len(), 15, "walks have the same end each time");
+        assert_eq!(walker.walk(0..120), 2);
     }
 
     #[test]
