@@ -16,6 +16,6 @@ mod resume;
 mod sigbus;
 
 pub use sigbus::{
-    Fault, FaultHandler, FaultKind, REGISTRATIONS_MAX, RegisterError, Registers, Registration, Verdict, Words, hold_signals,
-    is_installed, register, replace_next,
+    Fault, FaultHandler, FaultKind, REGISTRATIONS_MAX, RegisterError, Registers, Registration, Verdict, Words,
+    hold_signals, is_installed, register, replace_next,
 };
