@@ -11,15 +11,22 @@ use yonder_mapping::{MapError, Mapping};
 
 use crate::calls;
 
-/// Bytes of a buffer.
-const BOUNCE_BYTES: usize = 16 << 10;
-/// System calls that have a buffer at a time.
-const BUFFERS: usize = 64;
+/// Bytes of a small buffer, and how many there are.
+const SMALL: (usize, u32) = (16 << 10, 64);
+/// Of large ones: what a server sends at a time, of which few are under way at once. What was used of them stays mapped.
+const LARGE: (usize, u32) = (256 << 10, 8);
 
 /// The buffers.
 pub(crate) struct Bounces {
+    small: Buffers,
+    large: Buffers,
+}
+
+/// Buffers of one size.
+struct Buffers {
     memory: Mapping,
-    /// A bit for each buffer that is in use.
+    bytes: usize,
+    /// A bit for each buffer that is in use, or that does not exist.
     taken: AtomicU64,
 }
 
@@ -31,7 +38,7 @@ pub(crate) enum Local<'a> {
 
 /// A buffer.
 pub(crate) struct Bounce<'a> {
-    of: &'a Bounces,
+    of: &'a Buffers,
     number: u32,
 }
 
@@ -43,15 +50,23 @@ pub(crate) struct Mapped {
 
 impl Bounces {
     pub(crate) fn new() -> Result<Self, MapError> {
-        Ok(Self { memory: Mapping::anonymous(BUFFERS * BOUNCE_BYTES)?, taken: AtomicU64::new(0) })
+        Ok(Self { small: Buffers::new(SMALL)?, large: Buffers::new(LARGE)? })
     }
 
     /// So much memory, which begins with a page; an error is the answer of the call that needs it.
     pub(crate) fn local(&self, bytes: usize) -> Result<Local<'_>, i64> {
-        match self.take().filter(|_| bytes <= BOUNCE_BYTES) {
+        let of_size = [&self.small, &self.large].into_iter().filter(|buffers| bytes <= buffers.bytes);
+        match of_size.filter_map(Buffers::take).next() {
             Some(bounce) => Ok(Local::Bounce(bounce)),
             None => Mapped::new(bytes).map(Local::Mapped),
         }
+    }
+}
+
+impl Buffers {
+    fn new((bytes, count): (usize, u32)) -> Result<Self, MapError> {
+        let missing = u64::MAX.checked_shl(count).unwrap_or(0);
+        Ok(Self { memory: Mapping::anonymous(bytes * count as usize)?, bytes, taken: AtomicU64::new(missing) })
     }
 
     /// A buffer, if one is free.
@@ -66,7 +81,7 @@ impl Local<'_> {
     /// Its address.
     pub(crate) fn address(&self) -> usize {
         match self {
-            Self::Bounce(bounce) => bounce.of.memory.address() + bounce.number as usize * BOUNCE_BYTES,
+            Self::Bounce(bounce) => bounce.of.memory.address() + bounce.number as usize * bounce.of.bytes,
             Self::Mapped(mapped) => mapped.address,
         }
     }

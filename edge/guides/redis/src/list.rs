@@ -1,17 +1,22 @@
 //! [`ListWalk`]: walks ahead of who walks a list.
 //!
-//! A walk begins with a miss of some node's entries. From then on it is in batches: the first touch of one asks for the next, twice as
-//! long. A list is seldom read to its end (`LRANGE key 0 99`), so a batch that would go beyond what the walk before has come to is
-//! cut there.
+//! A walk begins with a miss of some node's entries. From then on it is in batches: the first touch of one asks for the next. A list
+//! is seldom read to its end (`LRANGE key 0 99`), so the first batch goes as far as walks usually come, and what comes then begins
+//! small and doubles. How far a walk has come is not known exactly: as far as the node whose touch was seen last, and no further than
+//! its batch.
+
+use std::ops::Range;
 
 use yonder_guide::{Arrived, Reach, Reading, Touch, word};
 
 use crate::OF_LIST;
 use crate::layout::{NODE_BYTES, Node};
 
-/// Nodes of the first and of the longest batch.
-const BATCH_MIN: u32 = 2;
-const BATCH_MAX: u32 = 8;
+/// Nodes of the first batch of which nothing is known, and of the longest.
+const BATCH_MIN: u32 = 1;
+const BATCH_MAX: u32 = 16;
+/// Nodes that are looked at for a batch, at most.
+const STEPS_MAX: u32 = 4 * BATCH_MAX;
 
 /// See the head of this file.
 #[derive(Default)]
@@ -24,13 +29,15 @@ pub(crate) struct ListWalk {
     /// Nodes of the batch that is made, and those of it that are still to be asked for.
     batch: u32,
     wanted: u32,
-    /// Entries of the nodes of the batch, and how many there are.
-    entries: [(u64, u64); BATCH_MAX as usize],
+    /// Nodes that were looked at for it.
+    steps: u32,
+    /// Entries of the nodes of the batch, with the number of each on this walk.
+    entries: [(Range<u64>, u32); BATCH_MAX as usize + 1],
     known: usize,
-    /// Nodes of this walk: those that were asked for, and those of batches that were touched.
+    /// Nodes of this walk: those that were asked for; those that were certainly and those that were perhaps come to.
     asked: u32,
-    used: u32,
-    /// Nodes that the walk before has come to.
+    come_to: Range<u32>,
+    /// Nodes that walks come to.
     usual: u32,
     /// Tells reads for this walk from those for walks before.
     number: u64,
@@ -43,22 +50,31 @@ impl ListWalk {
         if at == self.next {
             // The walk has come to where there was no room to go on.
             self.asked += 1;
-            self.used = self.asked;
+            self.come_to = self.asked..self.asked;
         } else {
-            if self.used > 0 {
-                self.usual = self.used;
-            }
+            self.usual = (self.come_to.start + self.come_to.end).div_ceil(2);
             // Who comes from the node behind walks backward.
             self.is_backward = node.next != 0 && node.next == self.at;
-            (self.batch, self.asked, self.used) = (BATCH_MIN, 1, 1);
+            (self.batch, self.asked, self.come_to) = (BATCH_MIN, 1, 1..1);
         }
         self.at = at;
         self.number = (self.number + 1) & (OF_LIST - 1);
         self.next = self.after(&node);
         if reach.prefetch(node.entries, node.entries_bytes) {
-            self.begin_batch(reach);
+            // The rest of what was missed is touched first, and of the first batch.
+            self.known = 0;
+            self.know(&node);
+            self.extend_batch(reach);
         }
         true
+    }
+
+    /// Notes that a node's entries are of the batch.
+    fn know(&mut self, node: &Node) {
+        if let Some(place) = self.entries.get_mut(self.known) {
+            *place = (node.entries..node.entries + node.entries_bytes, self.asked);
+            self.known += 1;
+        }
     }
 
     /// The node that comes after `node` on this walk.
@@ -68,13 +84,12 @@ impl ListWalk {
 
     /// The first touch of a batch: whether it is this walk's.
     pub(crate) fn hit(&mut self, address: u64, reach: &mut dyn Reach) -> bool {
-        let is_own = self.entries[..self.known].iter().any(|(start, bytes)| (*start..start + bytes).contains(&address));
-        if is_own {
-            self.used = self.asked;
-            self.batch = (2 * self.batch).min(BATCH_MAX);
-            self.begin_batch(reach);
-        }
-        is_own
+        let touched = self.entries[..self.known].iter().find(|(entries, _)| entries.contains(&address));
+        let Some((_, number)) = touched else { return false };
+        self.come_to = *number..self.asked;
+        self.known = 0;
+        self.extend_batch(reach);
+        true
     }
 
     /// A node that was far.
@@ -87,16 +102,21 @@ impl ListWalk {
         }
     }
 
-    fn begin_batch(&mut self, reach: &mut dyn Reach) {
-        // A walk that goes on beyond what is usual is seen at the next node.
-        self.wanted =
-            if self.usual == 0 { self.batch } else { self.batch.min(self.usual.saturating_sub(self.asked).max(1)) };
-        self.known = 0;
+    fn extend_batch(&mut self, reach: &mut dyn Reach) {
+        self.wanted = match self.usual.saturating_sub(self.asked) {
+            0 => {
+                self.batch = (2 * self.batch).min(BATCH_MAX);
+                self.batch / 2
+            }
+            // The last one is a batch of its own: its touch says that this walk has come so far.
+            left => (left - 1).clamp(1, BATCH_MAX),
+        };
+        self.steps = 0;
         self.go_on(reach);
     }
 
     fn go_on(&mut self, reach: &mut dyn Reach) {
-        while self.wanted > 0 && self.next != 0 {
+        while self.wanted > 0 && self.next != 0 && self.steps < STEPS_MAX {
             let mut bytes = [0; NODE_BYTES];
             match reach.read(self.next, &mut bytes, OF_LIST | self.number) {
                 Reading::Done if self.take(&Node::parse(&bytes), reach) => {}
@@ -108,17 +128,20 @@ impl ListWalk {
 
     /// Fetches the entries of the next node; whether to go on.
     fn take(&mut self, node: &Node, reach: &mut dyn Reach) -> bool {
-        self.wanted = self.wanted.saturating_sub(1);
+        let mut is_here = |address| reach.peek(address, &mut [0]);
+        // A batch of nodes that are here would have no first touch that anybody sees.
+        let is_away = !is_here(node.entries) || !is_here(node.entries + node.entries_bytes.saturating_sub(1));
+        self.steps += 1;
         if node.entries_bytes == 0 || !reach.prefetch(node.entries, node.entries_bytes) {
             self.wanted = 0;
             return false;
         }
-        self.next = self.after(node);
-        if let Some(place) = self.entries.get_mut(self.known) {
-            *place = (node.entries, node.entries_bytes);
-            self.known += 1;
-        }
         self.asked += 1;
+        if is_away {
+            self.know(node);
+            self.wanted = self.wanted.saturating_sub(1);
+        }
+        self.next = self.after(node);
         true
     }
 }
@@ -174,6 +197,7 @@ mod tests {
     impl Walker {
         fn new(nodes: u64) -> Self {
             let mut reach = FakeReach::default();
+            reach.make_far(entries(0)..entries(0) + 1000 * 0x3000);
             for index in 0..nodes {
                 let previous = if index == 0 { 0 } else { node(index - 1) };
                 let next = if index + 1 == nodes { 0 } else { node(index + 1) };
@@ -221,10 +245,13 @@ mod tests {
     #[test]
     fn walks_of_a_part_fetch_little_more_than_that() {
         let mut walker = Walker::new(200);
-        for _ in 0..4 {
+        (0..4).for_each(|_| _ = walker.walk(0..15));
+        for _ in 0..20 {
             walker.walk(0..15);
+            assert!((13..=19).contains(&walker.reach.prefetched.len()), "{}", walker.reach.prefetched.len());
         }
-        assert!((15..=17).contains(&walker.reach.prefetched.len()), "{}", walker.reach.prefetched.len());
+        (0..8).for_each(|_| _ = walker.walk(0..2));
+        assert!(walker.reach.prefetched.len() <= 5, "{}", walker.reach.prefetched.len());
         // One that goes on is followed all the same.
         assert_eq!(walker.walk(0..120), 1);
     }
@@ -235,7 +262,7 @@ mod tests {
             let mut walker = Walker::new(3);
             walker.reach.put(ITERATOR + at, &[node(0)]);
             assert_eq!(walker.touch(Cause::Miss, entries(0) + 4, &registers), Verdict::Known);
-            assert_eq!(walker.reach.prefetched.len(), 3);
+            assert_eq!(walker.reach.prefetched.len(), 1 + BATCH_MIN as usize);
         }
         let mut walker = Walker::new(3);
         walker.reach.put(ITERATOR, &[node(1), 0, 0]);
@@ -268,6 +295,6 @@ mod tests {
         walker.reach.room = None;
         walker.touch(Cause::Miss, entries(1) + 4, &[node(1)]);
         assert!(walker.reach.prefetched.contains(&(entries(2)..entries(2) + ENTRIES_BYTES)));
-        assert_eq!(walker.guide.list.used, 2, "it was taken for another walk");
+        assert_eq!(walker.guide.list.come_to, 2..2, "it was taken for another walk");
     }
 }

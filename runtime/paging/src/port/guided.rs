@@ -18,10 +18,10 @@ use yonder_pagetable::State;
 use yonder_prefetch::{Plan, WINDOW_PAGES_MAX};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
-use super::ahead::{Followed, give_memory_back, take_memory};
+use super::ahead::{Followed, await_room, give_memory_back, take_memory};
 use super::{Phase, Port, PortInner};
 use crate::fault;
-use crate::pager::{Local, Pager};
+use crate::pager::{GUEST_PORTS, Local, Pager};
 use crate::region::RegionCore;
 
 /// A guide, and a queue pair for its reads.
@@ -306,6 +306,9 @@ impl Reach for Hands<'_> {
     fn prefetch(&mut self, address: u64, bytes: u64) -> bool {
         let Some(offset) = self.offset(address, bytes) else { return false };
         let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes - 1));
+        if usize::from(self.inner.id) < GUEST_PORTS {
+            await_room(self.pager, (last.0 - first.0 + 1).min(WINDOW_PAGES_MAX), self.now);
+        }
         let mut next = first.0;
         while next <= last.0 {
             let count = (last.0 - next + 1).min(WINDOW_PAGES_MAX);
