@@ -1,5 +1,5 @@
 /*
- * yonder.h - remote address spaces on a memory node
+ * yonder.h - remote address spaces on a memory node, and far memory
  *
  * A memory node (`yonder node`) lends its memory to programs on other machines. A *process* of this interface has a
  * remote address space there: its own, or one that it was given a ticket for. Each thread of the program works through a
@@ -16,6 +16,9 @@
  *         yonder_rwrite(thread, address, "kept far away", 14) < 0 ||
  *         yonder_rread(thread, address, back, 14) < 0)
  *             fprintf(stderr, "%s\n", yonder_error_message());
+ *
+ * The other half, at the end, is *far memory*: yonder_malloc() gives out memory that is touched by pointers like any other, of
+ * which a part is local and the rest on the node.
  *
  * Build with:  cc program.c $(pkg-config --cflags --libs yonder)
  *
@@ -44,8 +47,8 @@
  *
  * THREADS. A yonder_process may be used by many threads at once. A yonder_thread is used by one thread at a time, and may
  * go from one to another; a call on one that is in use fails with -EBUSY. yonder_error_message() belongs to the calling
- * thread. The library has one thread of its own for each process, and installs no signal handlers. After fork() the child
- * must not use what the parent has opened. No function may be called from a signal handler.
+ * thread. The library has one thread of its own for each process; it installs no signal handlers before far memory is opened.
+ * After fork() the child must not use what the parent has opened. No function may be called from a signal handler.
  *
  * MEMORY. Whatever is opened or created is the caller's, who closes it. The library keeps no pointer of the caller's after
  * a call, but for the buffers and addresses of asynchronous operations.
@@ -279,6 +282,133 @@ int yonder_compare_and_swap(yonder_thread *thread, uint64_t address, uint64_t ex
  */
 int yonder_call(yonder_thread *thread, uint64_t near, uint64_t offload, const void *arguments, size_t argument_bytes,
 		void *answer, size_t answer_room, size_t *answer_bytes);
+
+/* ---- Far memory ------------------------------------------------------------------------------------------------- */
+
+/* Far memory is memory of this program, whose pointers are ordinary ones, of which `local_bytes` at most are here at a time. The
+ * rest is on the node, and comes when it is touched:
+ *
+ *     yonder_memory_config config = YONDER_MEMORY_CONFIG_DEFAULT;
+ *     double *numbers;
+ *
+ *     config.far_url = "tcp://127.0.0.1:7000";
+ *     config.memory_bytes = UINT64_C(64) << 30;
+ *     config.local_bytes = UINT64_C(4) << 30;
+ *     if (yonder_memory_open(&config) < 0)
+ *             fprintf(stderr, "%s\n", yonder_error_message());
+ *     numbers = yonder_calloc(1000000000, sizeof *numbers);
+ *     numbers[123456789] = 1.5;
+ *
+ * FAULTS. A touch of memory that is not here is served by the thread that touches: SIGBUS is raised in it, and the handler that
+ * yonder_memory_open() installs brings the page, needs up to 32 KiB of the thread's stack, and returns to the access. So threads
+ * that touch far memory must not hold SIGBUS back, and a program that installs a SIGBUS handler of its own does it before
+ * yonder_memory_open(), which passes on to it what is not of far memory. Signal handlers may touch far memory. If a page cannot
+ * be had until the deadline, the program ends with a message: it never reads zeros or old content instead.
+ *
+ * SYSTEM CALLS on far memory do not work: the kernel does not fetch, and read(), write() and their kin fail with EFAULT, or stop
+ * half way, where it meets a page that is not here. Copy instead: read into a local buffer and memcpy() to far memory, or the
+ * other way round. The same holds for functions of the C library that make system calls with the caller's pointers, such as
+ * fread() of much, and for stacks, locks and condition variables, which have to be local. `yonder run` is for programs that cannot
+ * tell: it makes the memory of an unmodified program far, system calls included.
+ *
+ * MISUSE. Freeing what is not allocated ends the program with one line, by abort(). What two threads have both freed may be
+ * found only later, when one of them frees more or ends.
+ *
+ * COST. Allocating and freeing small objects takes no lock, and neither touches far memory, but for zeros and what
+ * yonder_realloc() moves. Every thread keeps some small objects of each size ready, and gives them back when it ends. */
+
+/* What is fetched before it is touched. */
+#define YONDER_PREFETCH_NONE 0      /* nothing */
+#define YONDER_PREFETCH_READAHEAD 1 /* what follows where two neighbours were missed */
+#define YONDER_PREFETCH_TREND 2     /* also with gaps, where most of the last steps were equal */
+
+/* The far memory of a program. Begin with YONDER_MEMORY_CONFIG_DEFAULT and set the first three. */
+typedef struct yonder_memory_config {
+	/* sizeof(yonder_memory_config), by which the library knows which fields there are. */
+	uint64_t size;
+	/* Where the memory is: tcp://host:port, udp://host:port or shm:///path of a `yonder node`, or emu:// for emulated far
+	 * memory in this process, such as "emu://?latency=2.5us&gbps=100". Read during the call only. */
+	const char *far_url;
+	/* Bytes that can be allocated, from 1 to 8 TiB. The node has to have as many. Local bookkeeping takes about 1 % of what is
+	 * used. */
+	uint64_t memory_bytes;
+	/* Most bytes of it that are local at a time, at least 2 MiB. */
+	uint64_t local_bytes;
+	/* One of YONDER_PREFETCH_... */
+	uint64_t prefetch;
+	/* How long a touch waits for its page before the program ends. */
+	uint64_t deadline_ns;
+} yonder_memory_config;
+
+/* Readahead and five seconds; far_url, memory_bytes and local_bytes have to be set. */
+#define YONDER_MEMORY_CONFIG_DEFAULT \
+	{ sizeof(yonder_memory_config), NULL, 0, 0, YONDER_PREFETCH_READAHEAD, UINT64_C(5000000000) }
+
+/* Opens the far memory of this program, which has one at a time, for all its threads. Waits some seconds at most.
+ *
+ *     -EINVAL        far_url is not the address of far memory, or a setting is not valid
+ *     -EALREADY      it is open
+ *     -EPERM         this user may not use userfaultfd; the message has the command that mends it
+ *     -ENOSYS        this kernel has no userfaultfd, or one that is too old
+ *     -EHOSTUNREACH  there is no node at far_url
+ *     -ENOMEM        the node has not as much memory, or this machine has no room for the bookkeeping or a thread
+ */
+int yonder_memory_open(const yonder_memory_config *config);
+
+/* Closes the far memory, when everything in it is free and the other threads that have used it have ended. Programs that end
+ * need not close it; the node then has its memory again a while later.
+ *
+ *     -ENXIO         it is not open, or only in the parent of this process
+ *     -EBUSY         something is allocated, or another thread that has called a function below has not ended
+ */
+int yonder_memory_close(void);
+
+/* What yonder_memory_stats() tells. Counters are of the time since yonder_memory_open(). */
+typedef struct yonder_memory {
+	uint64_t memory_bytes;      /* can be allocated */
+	uint64_t used_bytes;        /* of the pages in which something is allocated, or kept ready by threads */
+	uint64_t used_bytes_max;    /* most of them, as far as anybody has looked */
+	uint64_t local_limit_bytes; /* may be local */
+	uint64_t local_bytes;       /* are local */
+	uint64_t local_bytes_max;   /* most that were */
+	uint64_t major_faults;      /* touches that waited for the node */
+	uint64_t minor_faults;      /* touches of what was not mapped, but here */
+	uint64_t fetched_bytes;     /* came from the node */
+	uint64_t written_bytes;     /* went there */
+} yonder_memory;
+
+/* How full the far memory is, and what it did. -ENXIO if it is not open. */
+int yonder_memory_stats(yonder_memory *stats);
+
+/* The functions below are those of the C library without the prefix, for far memory. Where one returns NULL, errno says why, and
+ * yonder_error_message() too:
+ *
+ *     ENOMEM         far memory has no room, or the node does not answer for zeros
+ *     EINVAL         the alignment is no power of two
+ *     ENXIO          no far memory is open
+ *
+ * A block may be used, resized and freed by any thread. */
+
+/* Allocates `bytes` bytes with any content, aligned for every object; with 0 bytes a block of its own too. */
+void *yonder_malloc(size_t bytes);
+
+/* Allocates `count` times `bytes` bytes that are zeros. Zeros of whole pages take no memory before they are written. */
+void *yonder_calloc(size_t count, size_t bytes);
+
+/* Allocates `bytes` bytes at a multiple of `align`, a power of two. Up to 2 MiB there are always such places. */
+void *yonder_memalign(size_t align, size_t bytes);
+
+/* Makes a block hold `bytes` bytes, and returns where it is now: its first bytes are as they were. Large blocks are cut, and
+ * grow if there is room behind them, where they are. NULL is as for yonder_malloc(); 0 bytes are as for yonder_free(), and NULL
+ * is returned. If it fails the block is as it was. */
+void *yonder_realloc(void *block, size_t bytes);
+
+/* Frees a block that one of the functions above has returned. NULL is ignored. Of a large one the memory goes back to the node
+ * at once. */
+void yonder_free(void *block);
+
+/* Bytes of a block that may be used, at least as many as were asked for. 0 for NULL. */
+size_t yonder_malloc_usable_size(void *block);
 
 #ifdef __cplusplus
 }

@@ -8,8 +8,9 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use yonder::FabricError;
 use yonder::clib::{ClibError, TicketError};
+use yonder::{FabricError, FarError};
+use yonder_uffd::OpenError;
 use yonder_wire::ErrorCode;
 
 /// Why something was not done.
@@ -28,6 +29,15 @@ impl Failure {
     /// An argument that makes no sense.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(libc::EINVAL, message)
+    }
+
+    /// A positive errno.
+    pub(crate) fn errno(&self) -> c_int {
+        self.errno
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 }
 
@@ -60,6 +70,20 @@ fn of_fabric(error: &FabricError) -> c_int {
     }
 }
 
+impl From<FarError> for Failure {
+    fn from(error: FarError) -> Self {
+        let errno = match &error {
+            FarError::Config(_) => libc::EINVAL,
+            FarError::Userfaultfd(OpenError::NotPermitted(_)) => libc::EPERM,
+            FarError::Userfaultfd(_) => libc::ENOSYS,
+            FarError::Fabric(cause) => of_fabric(cause),
+            FarError::Region(_) | FarError::Memory(_) | FarError::Regions(_) | FarError::Thread(_) => libc::ENOMEM,
+            FarError::Paging(_) | FarError::Ports(_) | FarError::Limit(_) => libc::EIO,
+        };
+        Self::new(errno, error.to_string())
+    }
+}
+
 impl From<TicketError> for Failure {
     fn from(error: TicketError) -> Self {
         Self::invalid(error.to_string())
@@ -89,7 +113,8 @@ pub(crate) fn answer(work: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     -failure.errno
 }
 
-fn remember(message: &str) {
+/// Keeps the line of a failure.
+pub(crate) fn remember(message: &str) {
     // Text of the caller's can be in a message, so it is made one line without a NUL.
     let line: String = message.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
     let line = CString::new(line).unwrap_or_default();
@@ -136,6 +161,24 @@ mod tests {
             let expected = error.to_string();
             assert_eq!(answer(|| Err(error.into())), -errno, "{expected}");
             assert_eq!(line(), expected);
+        }
+    }
+
+    #[test]
+    fn far_memory_that_cannot_be_had_has_an_errno() {
+        let system = || std::io::Error::from_raw_os_error(libc::EPERM);
+        let cases = [
+            (yonder::ConfigError::LocalTooSmall(1).into(), libc::EINVAL),
+            (OpenError::NotPermitted(system()).into(), libc::EPERM),
+            (OpenError::Unsupported(system()).into(), libc::ENOSYS),
+            (OpenError::MissingFeature("something").into(), libc::ENOSYS),
+            (FarError::Fabric(FabricError::BadUrl("'x' has no scheme".to_owned())), libc::EINVAL),
+            (FarError::Regions("too many".to_owned()), libc::ENOMEM),
+            (FarError::Thread(system()), libc::ENOMEM),
+        ];
+        for (error, errno) in cases {
+            let expected = error.to_string();
+            assert_eq!(answer(|| Err(error.into())), -errno, "{expected}");
         }
     }
 

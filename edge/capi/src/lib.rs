@@ -1,8 +1,9 @@
-//! The C interface: what `include/yonder.h` declares, over `yonder::clib`.
+//! The C interface: what `include/yonder.h` declares, over `yonder::clib` and `runtime/far-heap`.
 //!
 //! The header is the contract, for users and for this crate; here each function reads its arguments, calls the Rust API and
 //! turns what came of it into 0 or a negative errno. `process` and `thread` have the opaque types and their functions,
-//! `pending` those of asynchronous operations, `node` and `word` what is left; `arguments` reads what C gives, `failure`
+//! `pending` those of asynchronous operations, `node` and `word` what is left of address spaces; `memory` has the far memory of the
+//! process and `malloc` what allocates from it; `arguments` reads what C gives, `failure`
 //! maps errors, keeps the last message and stops panics, `turn` sees that nothing is used by two at once.
 //!
 //! Invariants: no panic leaves a function. No pointer of the caller's is kept beyond a call, but in `buffer` and,
@@ -12,6 +13,8 @@
 mod arguments;
 mod buffer;
 mod failure;
+mod malloc;
+mod memory;
 mod node;
 mod pending;
 mod process;
@@ -20,6 +23,10 @@ mod turn;
 mod version;
 mod word;
 
+pub use malloc::{
+    yonder_calloc, yonder_free, yonder_malloc, yonder_malloc_usable_size, yonder_memalign, yonder_realloc,
+};
+pub use memory::{YonderMemory, YonderMemoryConfig, yonder_memory_close, yonder_memory_open, yonder_memory_stats};
 pub use node::{YonderNode, yonder_call, yonder_node_status};
 pub use pending::{
     yonder_ralloc_async, yonder_rfence, yonder_rfree_async, yonder_rpoll, yonder_rread_async, yonder_rrelease,

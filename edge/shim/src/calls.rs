@@ -83,7 +83,7 @@ pub(crate) fn hold_for_good(address: usize, bytes: usize) {
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
         let before = held.range(..=address).next_back();
         if before.is_none_or(|(_, end)| *end < address + bytes)
-            && let Ok(hold) = signals::hold_back(|| far.region.hold(offset, bytes))
+            && let Ok(hold) = yonder_trap::hold_back(|| far.region().hold(offset, bytes))
         {
             std::mem::forget(hold);
             held.insert(address, address + bytes);
@@ -209,7 +209,7 @@ impl Far {
             let written = buffer.written(result) as usize;
             // SAFETY: the copy is this call's alone, and the kernel is done with it.
             let copy = unsafe { std::slice::from_raw_parts(pointer::<u8>(copy.address()), written) };
-            if self.region.write(*offset, copy).is_err() {
+            if self.region().write(*offset, copy).is_err() {
                 return EFAULT;
             }
         }
@@ -275,7 +275,7 @@ impl Far {
         if matches!(buffer.access, Access::In | Access::InOut) {
             // SAFETY: the copy is this call's alone, and at least as long.
             let copy = unsafe { std::slice::from_raw_parts_mut(pointer_mut::<u8>(local.address()), bytes as usize) };
-            self.region.read(offset, copy).map_err(|_| EFAULT)?;
+            self.region().read(offset, copy).map_err(|_| EFAULT)?;
         }
         call.arguments[usize::from(buffer.index)] = local.address() as u64;
         uses.copies[at] = Some((local, buffer, offset));
@@ -291,14 +291,15 @@ impl Far {
         if address.checked_add(bytes as usize - 1).is_none_or(|last| self.offset(last).is_none()) {
             return Err(EFAULT);
         }
-        uses.holds[at] = Some(signals::hold_back(|| self.region.hold(offset, bytes as usize)).map_err(|_| EFAULT)?);
+        uses.holds[at] =
+            Some(yonder_trap::hold_back(|| self.region().hold(offset, bytes as usize)).map_err(|_| EFAULT)?);
         Ok(())
     }
 
     /// Makes sure that the kernel finds a word.
     fn touch(&self, address: usize) -> Result<(), i64> {
         let offset = self.offset(address).ok_or(EFAULT)?;
-        signals::hold_back(|| self.region.probe(offset)).map_err(|_| EFAULT)
+        yonder_trap::hold_back(|| self.region().probe(offset)).map_err(|_| EFAULT)
     }
 
     /// Copies what the program has at an address, wherever that is.
@@ -308,7 +309,7 @@ impl Far {
         if is_far(address) && !bytes.is_empty() {
             let offset = self.offset(address).ok_or(EFAULT)?;
             self.offset(address + bytes.len() - 1).ok_or(EFAULT)?;
-            return self.region.read(offset, bytes).map_err(|_| EFAULT);
+            return self.region().read(offset, bytes).map_err(|_| EFAULT);
         }
         // SAFETY: the program says that so much is there, and the slice is ours.
         unsafe { pointer::<u8>(address).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
@@ -322,7 +323,7 @@ impl Far {
         if is_far(address) && !bytes.is_empty() {
             let offset = self.offset(address).ok_or(EFAULT)?;
             self.offset(address + bytes.len() - 1).ok_or(EFAULT)?;
-            return self.region.write(offset, bytes).map_err(|_| EFAULT);
+            return self.region().write(offset, bytes).map_err(|_| EFAULT);
         }
         // SAFETY: the program says that so much is there, and the slice is ours.
         unsafe { pointer_mut::<u8>(address).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
@@ -347,7 +348,7 @@ impl Far {
             let step = STEP - (address + bytes) % STEP;
             let mut part = [0; STEP];
             let offset = self.offset(address + bytes).ok_or(EFAULT)?;
-            self.region.read(offset, &mut part[..step]).map_err(|_| EFAULT)?;
+            self.region().read(offset, &mut part[..step]).map_err(|_| EFAULT)?;
             if let Some(zero) = part[..step].iter().position(|byte| *byte == 0) {
                 return Ok((bytes + zero + 1) as u64);
             }

@@ -9,18 +9,17 @@
 //! UNSAFETY: a pointer that is set once.
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+use yonder_far_heap::FarHeap;
 use yonder_guide::MakeGuide;
-use yonder_heap::Heap;
-use yonder_paging::{Access, Config, Delivery, FarMemory, Region};
+use yonder_paging::{Config, Delivery, FarMemory, Region};
 use yonder_plugin::Loaded;
 use yonder_run::{Board, Faults, Figures, Place, Settings, Transfer, WINDOW};
 
 use crate::bounce::Bounces;
-use crate::heap::FarHeap;
 use crate::{callers, complain, signals};
 
 /// Bytes that a process allocates before its memory becomes far.
@@ -30,7 +29,6 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
 /// The far memory of this process.
 pub(crate) struct Far {
-    pub(crate) region: Region,
     pub(crate) heap: FarHeap,
     pub(crate) bounces: Bounces,
     place: Option<Place>,
@@ -99,11 +97,11 @@ fn start() -> Option<&'static Far> {
         return far();
     }
     let settings = SETTINGS.get().expect("armed with settings");
-    match signals::hold_back(|| Far::new(settings)) {
+    match yonder_trap::hold_back(|| Far::new(settings)) {
         Ok(new) => {
             FAR.store(Box::into_raw(Box::new(new)), Ordering::Release);
             STAGE.store(STARTED, Ordering::Release);
-            signals::hold_back(spawn_publisher);
+            yonder_trap::hold_back(spawn_publisher);
         }
         Err(error) => {
             complain(&error);
@@ -126,27 +124,26 @@ impl Far {
         let guide = settings.guide.as_deref().map(open_guide).transpose()?;
         let far = FarMemory::open_guided(&settings.far, config, guide).map_err(|error| error.to_string())?;
         let region = far.region_at(WINDOW.start, settings.memory_bytes).map_err(|error| error.to_string())?;
-        let heap = FarHeap::new(Mutex::new(Heap::new(region.bytes())));
+        let heap = FarHeap::with_discarding(region, |discard| yonder_trap::hold_back(discard));
         if settings.transfer == Transfer::Live {
-            region.guide_paging(heap.map());
+            heap.guide_paging();
         }
         let place = Board::open(&settings.board).ok().and_then(Board::take_place);
         let bounces = Bounces::new().map_err(|error| error.to_string())?;
-        Ok(Self {
-            region: region.with_access(Access::Trap),
-            heap,
-            bounces,
-            place,
-            forked: AtomicBool::new(false),
-            calls: Calls::default(),
-        })
+        Ok(Self { heap, bounces, place, forked: AtomicBool::new(false), calls: Calls::default() })
+    }
+
+    /// The region whose bytes the heap gives out.
+    #[inline]
+    pub(crate) fn region(&self) -> &Region {
+        self.heap.region()
     }
 
     /// Offset in the region of an address in the window; `None` behind the region's end.
     #[inline]
     pub(crate) fn offset(&self, address: usize) -> Option<u64> {
         let offset = address.wrapping_sub(WINDOW.start) as u64;
-        (offset < self.region.bytes()).then_some(offset)
+        (offset < self.region().bytes()).then_some(offset)
     }
 
     /// This process is a forked child: its parent's place on the board is not its own.
@@ -157,7 +154,7 @@ impl Far {
     /// Puts the figures of now where `yonder run` sees them.
     pub(crate) fn publish(&self) {
         let Some(place) = self.place.as_ref().filter(|_| !self.forked.load(Ordering::Relaxed)) else { return };
-        let stats = self.region.far().stats();
+        let stats = self.region().far().stats();
         place.publish(&Figures {
             processes: 1,
             major_faults: stats.major_faults,
@@ -169,7 +166,7 @@ impl Far {
             trapped_calls: self.calls.trapped.load(Ordering::Relaxed),
             far_calls: self.calls.all.load(Ordering::Relaxed),
             saved_bytes: stats.saved_fetch_bytes + stats.saved_written_bytes,
-            peak_far_bytes: self.heap.peak_bytes(),
+            peak_far_bytes: self.heap.usage().peak_bytes,
         });
     }
 }

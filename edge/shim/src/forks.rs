@@ -38,20 +38,20 @@ pub(crate) fn watch() {
 unsafe extern "C" fn before() {
     let Some(far) = far() else { return };
     let (maps, heap) = (mapped::hold(), far.heap.lock());
-    let forking = far.region.far().about_to_fork(&[&far.region]);
+    let forking = far.region().far().about_to_fork(&[far.region()]);
     HELD.with_borrow_mut(|held| *held = Some(Held { far, forking, _heap: heap, _maps: maps }));
 }
 
 unsafe extern "C" fn in_parent() {
     if let Some(held) = HELD.take() {
-        held.forking.in_parent(&[&held.far.region]);
+        held.forking.in_parent(&[held.far.region()]);
     }
 }
 
 unsafe extern "C" fn in_child() {
     let Some(held) = HELD.take() else { return };
     held.far.is_child();
-    if let Err(error) = held.forking.in_child(&[&held.far.region]) {
+    if let Err(error) = held.forking.in_child(&[held.far.region()]) {
         complain(&format!("a forked process has no far memory: {error}"));
         // SAFETY: ends the child without running what belongs to the parent.
         unsafe { libc::_exit(1) }

@@ -7,7 +7,7 @@
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
-use yonder_heap::{NotAllocated, OBJECT_BYTES_MAX};
+use yonder_far_heap::Misuse;
 
 use crate::callers;
 use crate::far::{Far, far, far_for, is_far};
@@ -92,17 +92,15 @@ extern "C" fn realloc_for(old: *mut c_void, bytes: usize, caller: usize) -> *mut
         return std::ptr::null_mut();
     }
     let Some(far) = far.filter(|_| is_far(address)) else { return realloc_local(old, bytes, caller) };
-    let size = far.size_of(address).unwrap_or_else(|error| die_of(error));
-    // An object that would be half empty moves to a smaller one; a run is cut where it is.
-    let may_stay = size > OBJECT_BYTES_MAX || bytes >= size / 2;
-    if may_stay && far.resize_in_place(address, bytes).unwrap_or_else(|error| die_of(error)) {
+    let size = far.heap.size_of(address).unwrap_or_else(|misuse| die_of(misuse));
+    if far.heap.resize_in_place(address, bytes).unwrap_or_else(|misuse| die_of(misuse)) {
         return old;
     }
     let new = allocated(far.alloc(bytes, MALLOC_ALIGN));
     if !new.is_null() {
         // SAFETY: both are as long, and new memory does not overlap old.
         unsafe { std::ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast(), size.min(bytes)) };
-        far.free(address).unwrap_or_else(|error| die_of(error));
+        far.free(address).unwrap_or_else(|misuse| die_of(misuse));
     }
     new
 }
@@ -133,7 +131,7 @@ pub(crate) unsafe extern "C" fn free(old: *mut c_void) {
     if is_far(old as usize)
         && let Some(far) = far()
     {
-        far.free(old as usize).unwrap_or_else(|error| die_of(error));
+        far.free(old as usize).unwrap_or_else(|misuse| die_of(misuse));
     } else {
         // SAFETY: the caller's.
         unsafe { __libc_free(old) }
@@ -147,7 +145,7 @@ pub(crate) unsafe extern "C" fn free(old: *mut c_void) {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
     match far() {
-        Some(far) if is_far(block as usize) => far.size_of(block as usize).unwrap_or_else(|error| die_of(error)),
+        Some(far) if is_far(block as usize) => far.heap.size_of(block as usize).unwrap_or_else(|misuse| die_of(misuse)),
         // SAFETY: the caller's.
         _ => unsafe { usable_local(block) },
     }
@@ -229,7 +227,7 @@ extern "C" fn memalign_for(align: usize, bytes: usize, caller: usize) -> *mut c_
 
 /// Ends the process: the program has freed what it had not allocated, and its heap is not what it thinks.
 #[cold]
-pub(crate) fn die_of(error: NotAllocated) -> ! {
-    crate::complain(&error.to_string());
+pub(crate) fn die_of(misuse: Misuse) -> ! {
+    crate::complain(&misuse.to_string());
     std::process::abort()
 }

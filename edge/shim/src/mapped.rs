@@ -7,10 +7,10 @@ use std::ffi::c_int;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use yonder_far_heap::Misuse;
 use yonder_run::WINDOW;
 
 use crate::far::{Far, far};
-use crate::signals;
 
 static MAPS: Mutex<Maps> = Mutex::new(Maps { runs: BTreeMap::new(), protected: BTreeMap::new() });
 
@@ -66,7 +66,7 @@ impl Maps {
         }
         let head = address - start;
         let split = far.heap.lock().split((start - WINDOW.start) as u64, head as u64);
-        split.unwrap_or_else(|error| crate::malloc::die_of(error));
+        split.unwrap_or_else(|_| crate::malloc::die_of(Misuse { address: start }));
         self.runs.insert(start, head);
         self.runs.insert(address, bytes - head);
     }
@@ -93,7 +93,7 @@ impl Maps {
                     let hold = was_held.then(|| {
                         let far = far().expect("far memory is protected");
                         let offset = far.offset(rest.start).expect("protected memory is far");
-                        signals::hold_back(|| far.region.hold_as_is(offset, rest.len()))
+                        yonder_trap::hold_back(|| far.region().hold_as_is(offset, rest.len()))
                     });
                     self.protected.insert(rest.start, Protected { end: rest.end, prot: entry.prot, _hold: hold });
                 }

@@ -10,6 +10,7 @@ use std::ffi::{c_int, c_long, c_void};
 use std::ops::Range;
 
 use libc::{off_t, size_t};
+use yonder_far_heap::Misuse;
 use yonder_heap::{Freed, Resized};
 use yonder_intercept::Call;
 use yonder_run::WINDOW;
@@ -18,7 +19,7 @@ use yonder_units::PAGE_BYTES;
 use crate::far::{Far, far, far_for, is_far};
 use crate::libc_own::{as_c, own, set_errno};
 use crate::mapped::{Maps, Protected, maps};
-use crate::{callers, calls, signals};
+use crate::{callers, calls};
 
 /// Smallest mapping that is far.
 const FAR_BYTES_MIN: usize = 256 << 10;
@@ -315,7 +316,8 @@ fn protect_in(maps: &mut Maps, far: &'static Far, address: usize, bytes: usize, 
     maps.forget_protection(address..address + bytes, |_| ());
     if !is_plain {
         // Before it cannot be read any more, nobody may be reading it.
-        let hold = (prot & libc::PROT_READ == 0).then(|| signals::hold_back(|| far.region.hold_as_is(offset, bytes)));
+        let hold =
+            (prot & libc::PROT_READ == 0).then(|| yonder_trap::hold_back(|| far.region().hold_as_is(offset, bytes)));
         maps.protected.insert(address, Protected { end: address + bytes, prot, _hold: hold });
     }
     behind(libc::SYS_mprotect, [address as u64, bytes as u64, prot as u64])
@@ -382,9 +384,9 @@ impl Far {
         for start in gone {
             let freed = self.heap.lock().free((start - WINDOW.start) as u64);
             match freed {
-                Ok(Freed::Run(retired)) => self.retire(retired),
+                Ok(Freed::Run(retired)) => self.heap.retire(retired),
                 Ok(Freed::Object(_)) => unreachable!("a mapping is a run"),
-                Err(error) => crate::malloc::die_of(error),
+                Err(_) => crate::malloc::die_of(Misuse { address: start }),
             }
         }
     }
@@ -398,11 +400,11 @@ impl Far {
             return None;
         }
         let resized = self.heap.lock().resize_in_place((start - WINDOW.start) as u64, new as u64);
-        match resized.unwrap_or_else(|error| crate::malloc::die_of(error)) {
+        match resized.unwrap_or_else(|_| crate::malloc::die_of(Misuse { address: start })) {
             Resized::Refused => return None,
             Resized::Shrunk(retired) => {
                 maps.forget_protection(start + new..start + old, make_plain);
-                self.retire(retired);
+                self.heap.retire(retired);
             }
             Resized::Done if new > old => self.clear(start + old, (new - old) as u64),
             Resized::Done => {}

@@ -11,6 +11,7 @@ use std::io;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigaction as Action, sighandler_t, sigset_t, timespec};
 use yonder_intercept::{Call, Interrupted};
+use yonder_trap::NEEDED_SIGNALS;
 
 use crate::calls;
 use crate::far::{far, is_far};
@@ -32,24 +33,6 @@ pub(crate) fn answer_system_calls() -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Signals that must come through: bit `n - 1` is signal `n`.
-const OURS: u64 = 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSYS - 1);
-
-/// Runs `code` while this thread takes no signals but those for far memory. The program's handlers may touch far memory: that must
-/// not happen in the middle of a change of it, nor on a thread that is ours.
-pub(crate) fn hold_back<T>(code: impl FnOnce() -> T) -> T {
-    let set = |mask: &u64, before: *mut u64| {
-        let arguments = [libc::SIG_SETMASK as u64, mask as *const u64 as u64, before as u64, 8, 0, 0];
-        // SAFETY: the kernel reads and writes the words, which live as long as the call.
-        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, arguments[0], arguments[1], arguments[2], arguments[3]) };
-    };
-    let mut before = 0;
-    set(&!OURS, &raw mut before);
-    let result = code();
-    set(&before, std::ptr::null_mut());
-    result
 }
 
 /// Takes the signals that must come through out of a set.
@@ -81,9 +64,9 @@ pub(crate) fn change_mask(call: &Call, interrupted: &mut Interrupted<'_>) -> Res
         let mut given = [0];
         far.get(set as usize, &mut given)?;
         let next = match how as c_int {
-            libc::SIG_BLOCK => now | given[0] & !OURS,
+            libc::SIG_BLOCK => now | given[0] & !NEEDED_SIGNALS,
             libc::SIG_UNBLOCK => now & !given[0],
-            libc::SIG_SETMASK => given[0] & !OURS,
+            libc::SIG_SETMASK => given[0] & !NEEDED_SIGNALS,
             _ => return Err(invalid),
         };
         *interrupted.signal_mask() = next & !NEVER;

@@ -4,6 +4,8 @@
 //! memory, and whatever is not local is fetched when it is touched. On an ordinary thread the access waits; in a server
 //! run by [`sched::serve`] it yields: the request that touched the missing page is parked and its worker serves others.
 //!
+//! [`alloc`] makes a region memory for collections: vectors and maps that are larger than local memory.
+//!
 //! [`clib`] is the other way to use a memory node: remote address spaces, with explicit reads and writes.
 //!
 //! ```no_run
@@ -20,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod alloc;
 pub mod clib;
 mod placement;
 

@@ -12,9 +12,11 @@
 //! Neighbours: `sys/mapping` wraps [`access`] in bounds checks; `runtime/paging` implements [`FaultHandler`].
 
 pub mod access;
+mod hold_back;
 mod resume;
 mod sigbus;
 
+pub use hold_back::{NEEDED_SIGNALS, hold_back};
 pub use sigbus::{
     Fault, FaultHandler, FaultKind, REGISTRATIONS_MAX, RegisterError, Registers, Registration, Verdict, Words,
     hold_signals, is_installed, register, replace_next,

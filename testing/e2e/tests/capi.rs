@@ -88,9 +88,12 @@ fn examples_are_built_from_an_installed_library_and_run_against_a_node() {
     for (kind, flags) in [("dynamic", &dynamic), ("static", &fixed)] {
         let place = folder.path().join(kind);
         std::fs::create_dir(&place).expect("the folder is new");
-        for (example, says) in
-            [("counter", "the counter is 200\n"), ("pipeline", "256 blocks written and read, 0 of them")]
-        {
+        let examples = [
+            ("counter", "the counter is 200\n"),
+            ("pipeline", "256 blocks written and read, 0 of them"),
+            ("far_array", "32 MiB were used, and at most "),
+        ];
+        for (example, says) in examples {
             let mut command = Command::new(build(example, &place, flags));
             command.arg(node.url("udp")).env_remove("LD_LIBRARY_PATH");
             if kind == "dynamic" {

@@ -9,7 +9,8 @@ use crate::toolchain::{Toolchain, file, has, library, succeed};
 /// A program that has nothing but the header, twice, and uses what are macros.
 const ALONE: &str = "#include <yonder.h>\n#include <yonder.h>\n\
     static yonder_config config = YONDER_CONFIG_DEFAULT;\n\
-    int main(void) { return config.size == sizeof config && YONDER_TRANSFER_BYTES_MAX > 0 ? 0 : 1; }\n";
+    static yonder_memory_config memory = YONDER_MEMORY_CONFIG_DEFAULT;\n\
+    int main(void) { return memory.size == sizeof memory && config.size == sizeof config && YONDER_TRANSFER_BYTES_MAX > 0 ? 0 : 1; }\n";
 
 fn write(folder: &Path, name: &str) -> std::path::PathBuf {
     let path = folder.join(name);
@@ -23,7 +24,7 @@ fn the_header_is_clean_c() {
     let source = write(toolchain.folder(), "alone.c");
     for standard in ["c99", "c11", "c17"] {
         toolchain.check("cc", standard, &source);
-        for example in ["counter", "pipeline"] {
+        for example in ["counter", "pipeline", "far_array"] {
             toolchain.check("cc", standard, &file(&format!("examples/{example}.c")));
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! One program, so that cargo builds the shared library once beside it; `toolchain` finds it there.
 
+mod far;
 mod header;
 mod programs;
 mod toolchain;

@@ -1,0 +1,270 @@
+//! [`FarHeap`]: a heap, its lock, and the region whose bytes it gives out.
+//!
+//! Who touches what: the heap is behind its lock; the map is for all threads, without one; a magazine is its thread's.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use yonder_heap::{Allocated, Class, Freed, Heap, Magazine, OBJECT_BYTES_MAX, PageMap, Resized, Retired};
+use yonder_paging::{Access, FarError, Region};
+use yonder_units::PAGE_BYTES;
+
+/// Runs of at least so many pages are given back to the kernel and the node when they are freed; smaller ones may be used again
+/// soon, and cost nothing if they are not: reclaim takes them like all pages.
+pub const GIVE_BACK_PAGES: u32 = 1024;
+
+/// Runs what it is given, which discards far memory, once. For programs whose signal handlers touch far memory: one that
+/// comes in the middle of a discard would wait for what its own thread is doing.
+pub type Discarding = fn(&mut dyn FnMut());
+
+/// A program gave an address back, or asked for it, that is not allocated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("nothing is allocated at address {address:#x} of far memory: it was freed before, or never given out")]
+pub struct Misuse {
+    /// The address.
+    pub address: usize,
+}
+
+impl Misuse {
+    /// Ends the process with one line: its heap is not what the program thinks.
+    #[cold]
+    pub fn die(self) -> ! {
+        eprintln!("yonder: {self}");
+        std::process::abort()
+    }
+}
+
+/// How full a heap is. What lies in magazines counts as used.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Usage {
+    /// Bytes that can be given out.
+    pub bytes: u64,
+    /// Bytes of the pages that are in use.
+    pub used_bytes: u64,
+    /// Most bytes of pages that were in use at a time, as far as anybody has looked.
+    pub peak_bytes: u64,
+}
+
+/// The far heap of one region. See the crate for who keeps what.
+pub struct FarHeap {
+    heap: Mutex<Heap>,
+    map: Arc<PageMap>,
+    /// Address of offset 0.
+    base: usize,
+    discarding: Discarding,
+    peak_bytes: AtomicU64,
+    /// The process that the heap was made in: a forked child may not have its memory.
+    process: u32,
+    region: Region,
+}
+
+impl FarHeap {
+    /// A heap of all of a region, which nobody else uses.
+    ///
+    /// # Panics
+    /// If the region is longer than [`yonder_heap::HEAP_BYTES_MAX`].
+    #[must_use]
+    pub fn new(region: Region) -> Self {
+        Self::with_discarding(region, |discard| discard())
+    }
+
+    /// As [`FarHeap::new`], with something around each discard of far memory.
+    ///
+    /// # Panics
+    /// Likewise.
+    #[must_use]
+    pub fn with_discarding(region: Region, discarding: Discarding) -> Self {
+        let heap = Heap::new(region.bytes());
+        Self {
+            map: Arc::clone(heap.map()),
+            heap: Mutex::new(heap),
+            base: region.address(),
+            discarding,
+            peak_bytes: AtomicU64::new(0),
+            process: std::process::id(),
+            region: region.with_access(Access::Trap),
+        }
+    }
+
+    /// From now on only what is allocated of a page travels.
+    ///
+    /// # Panics
+    /// If that was said before.
+    pub fn guide_paging(&self) {
+        self.region.guide_paging(Arc::<PageMap>::clone(&self.map));
+    }
+
+    /// The region whose bytes are given out.
+    #[must_use]
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Whether the calling process made the heap, and is no child of that.
+    #[must_use]
+    pub fn is_of_this_process(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// The heap itself, by offsets, for a moment in which nothing far is touched.
+    pub fn lock(&self) -> MutexGuard<'_, Heap> {
+        // Nobody panics in the middle of a change of it: what asserts does so before.
+        self.heap.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address of `bytes` bytes, or one if that is 0, at a multiple of `align`. Their content is undefined. `None` if there
+    /// is no room, or the region does not begin at such a multiple: it does at those of a block.
+    ///
+    /// # Panics
+    /// If `align` is not a power of two.
+    #[inline]
+    pub fn alloc(&self, magazine: &mut Magazine, bytes: usize, align: usize) -> Option<usize> {
+        let Some(class) = Class::fitting(bytes as u64, align as u64) else { return self.alloc_run(bytes, align) };
+        let offset = magazine.alloc(class).or_else(|| {
+            self.lock().refill(magazine, class);
+            magazine.alloc(class)
+        });
+        offset.map(|offset| self.address(offset))
+    }
+
+    fn alloc_run(&self, bytes: usize, align: usize) -> Option<usize> {
+        if !self.base.is_multiple_of(align) {
+            return None;
+        }
+        let offset = self.lock().alloc(bytes as u64, align as u64)?;
+        Some(self.address(offset))
+    }
+
+    /// Makes what was just given out at `address` read as zeros. Whole pages are forgotten, so that nothing is fetched.
+    ///
+    /// # Panics
+    /// If nothing is allocated there.
+    pub fn zero(&self, address: usize) -> Result<(), FarError> {
+        const ZEROS: [u8; OBJECT_BYTES_MAX] = [0; OBJECT_BYTES_MAX];
+        let allocated = self.look_up(address).expect("what was given out is allocated");
+        match allocated {
+            Allocated::Object(class) => Ok(self.region.write(self.offset(address), &ZEROS[..class.bytes()])?),
+            Allocated::Run(bytes) => self.clear(address, bytes),
+        }
+    }
+
+    /// Makes the whole pages of `bytes` at `address` read as zeros. Nothing may touch them meanwhile.
+    pub fn clear(&self, address: usize, bytes: u64) -> Result<(), FarError> {
+        let (offset, bytes) = (self.offset(address), bytes.next_multiple_of(PAGE_BYTES as u64));
+        let mut cleared = Ok(());
+        (self.discarding)(&mut || cleared = self.region.discard(offset, bytes));
+        cleared
+    }
+
+    /// Takes back what [`FarHeap::alloc`] gave out. The error may be of another address: of one that was freed a second time
+    /// earlier, which is seen now.
+    #[inline]
+    pub fn free(&self, magazine: &mut Magazine, address: usize) -> Result<(), Misuse> {
+        let Allocated::Object(class) = self.look_up(address)? else { return self.free_run(address) };
+        let offset = self.offset(address);
+        if magazine.contains(class, offset) {
+            return Err(Misuse { address });
+        }
+        if magazine.free(class, offset).is_err() {
+            self.flush(magazine, class)?;
+            magazine.free(class, offset).expect("there is room after a flush");
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn flush(&self, magazine: &mut Magazine, class: Class) -> Result<(), Misuse> {
+        let mut heap = self.lock();
+        self.note_peak(&heap);
+        heap.flush(magazine, class).map_err(|error| Misuse { address: self.address(error.offset) })
+    }
+
+    fn free_run(&self, address: usize) -> Result<(), Misuse> {
+        let mut heap = self.lock();
+        self.note_peak(&heap);
+        let freed = heap.free(self.offset(address)).map_err(|_| Misuse { address })?;
+        drop(heap);
+        if let Freed::Run(retired) = freed {
+            self.retire(retired);
+        }
+        Ok(())
+    }
+
+    /// Makes pages free for others. Many of them are given back to the node first.
+    pub fn retire(&self, retired: Retired) {
+        if retired.pages() >= GIVE_BACK_PAGES {
+            let bytes = u64::from(retired.pages()) * PAGE_BYTES as u64;
+            // What a node that does not answer still has of them is nobody's: pages are given out with any content.
+            let _ = self.clear(self.address(retired.first().offset()), bytes);
+        }
+        self.lock().release(retired);
+    }
+
+    /// Takes back all of a magazine, as when its thread ends.
+    pub fn flush_all(&self, magazine: &mut Magazine) -> Result<(), Misuse> {
+        let mut heap = self.lock();
+        self.note_peak(&heap);
+        heap.flush_all(magazine).map_err(|error| Misuse { address: self.address(error.offset) })
+    }
+
+    /// Bytes that the owner of `address` may use, at least as many as it asked for.
+    #[inline]
+    pub fn size_of(&self, address: usize) -> Result<usize, Misuse> {
+        self.look_up(address).map(|allocated| allocated.bytes() as usize)
+    }
+
+    /// Whether what is at `address` now has `bytes` bytes where it is; else it is as it was and has to move. A small object that
+    /// would be half empty has to move, to a smaller place; large memory is cut where it is.
+    pub fn resize_in_place(&self, address: usize, bytes: usize) -> Result<bool, Misuse> {
+        if let Allocated::Object(class) = self.look_up(address)? {
+            return Ok((class.bytes() / 2..=class.bytes()).contains(&bytes));
+        }
+        let resized = self.lock().resize_in_place(self.offset(address), bytes as u64);
+        match resized.map_err(|_| Misuse { address })? {
+            Resized::Done => Ok(true),
+            Resized::Shrunk(retired) => {
+                self.retire(retired);
+                Ok(true)
+            }
+            Resized::Refused => Ok(false),
+        }
+    }
+
+    /// How full the heap is.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let used_bytes = self.note_peak(&self.lock());
+        Usage { bytes: self.region.bytes(), used_bytes, peak_bytes: self.peak_bytes.load(Ordering::Relaxed) }
+    }
+
+    /// Whether nothing is allocated, nor in any magazine.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let stats = self.lock().stats();
+        stats.objects == 0 && stats.run_pages == 0 && stats.retired_pages == 0
+    }
+
+    /// Bytes of the pages that are in use.
+    fn note_peak(&self, heap: &Heap) -> u64 {
+        let stats = heap.stats();
+        let used = (stats.object_pages + stats.run_pages) * PAGE_BYTES as u64;
+        self.peak_bytes.fetch_max(used, Ordering::Relaxed);
+        used
+    }
+
+    #[inline]
+    fn look_up(&self, address: usize) -> Result<Allocated, Misuse> {
+        // What lies before the region has an offset behind its end.
+        self.map.look_up(self.offset(address)).map_err(|_| Misuse { address })
+    }
+
+    #[inline]
+    fn offset(&self, address: usize) -> u64 {
+        address.wrapping_sub(self.base) as u64
+    }
+
+    #[inline]
+    fn address(&self, offset: u64) -> usize {
+        self.base.wrapping_add(offset as usize)
+    }
+}
