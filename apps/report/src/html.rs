@@ -18,24 +18,29 @@ const STYLE: &str = include_str!("page.css");
 
 /// The whole page.
 pub fn html_page(report: &Report) -> Result<String, ReportError> {
-    let title = Escaped(&report.title);
-    let mut page = format!(
+    let parts = [
+        header(&report.title, &report.far_memory, &report.explanation),
+        headlines(&report.ratios),
+        ratio_table(&report.ratios),
+        charts(report)?,
+        conditions(report),
+    ];
+    Ok(page(&report.title, &parts.concat()))
+}
+
+/// A page with this body.
+pub(crate) fn page(title: &str, body: &str) -> String {
+    let title = Escaped(title);
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
          <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>{title}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
-    );
-    page.push_str(&header(report));
-    page.push_str(&headlines(&report.ratios));
-    page.push_str(&ratio_table(&report.ratios));
-    page.push_str(&charts(report)?);
-    page.push_str(&conditions(report));
-    page.push_str("</main>\n</body>\n</html>\n");
-    Ok(page)
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
+    )
 }
 
 /// A text with every character that HTML gives a meaning written as a reference.
-struct Escaped<'a>(&'a str);
+pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
 impl Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,16 +60,16 @@ impl Display for Escaped<'_> {
     }
 }
 
-fn header(report: &Report) -> String {
-    let mut out = format!("<header>\n<h1>{}</h1>\n", Escaped(&report.title));
-    out += &match &report.far_memory {
+pub(crate) fn header(title: &str, far_memory: &FarMemory, explanation: &[String]) -> String {
+    let mut out = format!("<header>\n<h1>{}</h1>\n", Escaped(title));
+    out += &match far_memory {
         FarMemory::Emulated(how) => format!(
             "<p class=\"far\"><strong class=\"emulated\">Emulated far memory</strong> <span>{}</span></p>\n",
             Escaped(how)
         ),
         FarMemory::Remote(how) => format!("<p class=\"far\"><span>Far memory: {}</span></p>\n", Escaped(how)),
     };
-    report.explanation.iter().for_each(|paragraph| out += &format!("<p>{}</p>\n", Escaped(paragraph)));
+    explanation.iter().for_each(|paragraph| out += &format!("<p>{}</p>\n", Escaped(paragraph)));
     out + "</header>\n"
 }
 
@@ -151,7 +156,7 @@ fn plots(chart: &Chart) -> Result<String, ReportError> {
 
 /// A plot's SVG as a part of the page: without the name of its format, which the page implies, and with a name for
 /// readers that do not see it.
-fn inline(svg: &str, name: Option<&str>) -> String {
+pub(crate) fn inline(svg: &str, name: Option<&str>) -> String {
     let role = match name {
         Some(name) => format!("<svg role=\"img\" aria-label=\"{} plot\" ", Escaped(name)),
         None => "<svg aria-hidden=\"true\" ".to_owned(),
@@ -244,7 +249,7 @@ fn conditions(report: &Report) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::model::Setting;
     use crate::model::samples::{empty, report};
@@ -256,7 +261,7 @@ mod tests {
     }
 
     /// Walks over the tags of a page and panics where they do not nest.
-    fn assert_well_formed(page: &str) {
+    pub(crate) fn assert_well_formed(page: &str) {
         let (mut open, mut rest) = (Vec::new(), page);
         while let Some((text, after)) = rest.split_once('<') {
             assert!(open.last() == Some(&"style") || !text.contains('>'), "a stray '>' in {text:?}");

@@ -11,6 +11,13 @@ pub(crate) fn rate(per_second: f64) -> String {
     }
 }
 
+/// A count with its thousands apart, such as `12 345`.
+pub(crate) fn count(count: u64) -> String {
+    let digits = count.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
+    groups.collect::<Vec<_>>().join("\u{2009}")
+}
+
 /// A latency as a bare number of microseconds: three significant digits below 1000, whole above.
 pub(crate) fn microseconds(us: f64) -> String {
     match us {
@@ -74,6 +81,11 @@ mod tests {
         ] {
             assert_eq!(rate(value), text);
         }
+    }
+
+    #[test]
+    fn counts_read_well() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1\u{2009}000", "1\u{2009}234\u{2009}567"]);
     }
 
     #[test]

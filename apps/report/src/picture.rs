@@ -18,11 +18,11 @@ use crate::plot::{draw_chart, draw_marker, draw_shade, svg, text};
 /// Where the title, the caption and the first line of the legend are, and how high such a line is.
 const TITLE_TOP: i32 = 22;
 const CAPTION_TOP: i32 = 78;
-const LEGEND_TOP: i32 = 130;
+pub(crate) const LEGEND_TOP: i32 = 130;
 const LEGEND_LINE_HEIGHT: i32 = 46;
 const TITLE_FONT_SIZE: i32 = 42;
 /// Where texts begin and end.
-const MARGIN: i32 = 30;
+pub(crate) const MARGIN: i32 = 30;
 /// Space between a marker and its name, and between a name and the next marker.
 const NAME_GAP: i32 = 14;
 const ENTRY_GAP: i32 = 44;
@@ -93,15 +93,23 @@ pub fn write_pictures(pictures: &[Picture], directory: &Path) -> Result<Vec<Path
 
 /// A picture as SVG.
 pub fn picture_svg(picture: &Picture) -> Result<String, ReportError> {
-    let legend = legend(picture);
-    let head_height = legend.last().map_or(LEGEND_TOP, |entry| entry.top + LEGEND_LINE_HEIGHT);
-    svg((SIZE.0, SIZE.1 + head_height as u32), |area| {
+    svg((SIZE.0, SIZE.1 + head_height(&legend(picture)) as u32), |area| {
         area.fill(&PAPER).map_err(text)?;
-        let (head, plot) = area.split_vertically(head_height);
-        draw_head(&head, picture, &legend)?;
-        let (axes, curves) = plan(picture);
-        draw_chart(&plot, &axes, &curves)
+        draw_picture(area, picture)
     })
+}
+
+/// Draws a picture into an area that is as wide as a plot.
+pub(crate) fn draw_picture(area: &Area<'_>, picture: &Picture) -> Result<(), String> {
+    let legend = legend(picture);
+    let (head, plot) = area.split_vertically(head_height(&legend));
+    draw_head(&head, picture, &legend)?;
+    let (axes, curves) = plan(picture);
+    draw_chart(&plot, &axes, &curves)
+}
+
+fn head_height(legend: &[Entry<'_>]) -> i32 {
+    legend.last().map_or(LEGEND_TOP, |entry| entry.top + LEGEND_LINE_HEIGHT)
 }
 
 /// The axes and the marks of a picture: those that have a place.
@@ -124,7 +132,7 @@ fn plan(picture: &Picture) -> (Axes, Vec<Marks>) {
 
 impl Quantity {
     /// An axis for `values`, which are finite.
-    fn axis(self, values: &[f64]) -> Axis {
+    pub(crate) fn axis(self, values: &[f64]) -> Axis {
         let most = values.iter().copied().fold(0.0, f64::max);
         let positive: Vec<f64> = values.iter().copied().filter(|value| *value > 0.0).collect();
         match self {
@@ -177,17 +185,12 @@ fn legend(picture: &Picture) -> Vec<Entry<'_>> {
 }
 
 /// About how wide a text is.
-fn text_width(text: &str) -> i32 {
+pub(crate) fn text_width(text: &str) -> i32 {
     (text.chars().count() as f64 * CHARACTER_WIDTH * f64::from(FONT_SIZE)).ceil() as i32
 }
 
 fn draw_head(area: &Area<'_>, picture: &Picture, legend: &[Entry<'_>]) -> Result<(), String> {
-    let words = |words: &str, at: (i32, i32), size: i32, style: FontStyle| {
-        let font = FontDesc::new(FontFamily::SansSerif, f64::from(size), style);
-        area.draw(&Text::new(words.to_owned(), at, font.color(&INK))).map_err(text)
-    };
-    words(&picture.title, (MARGIN, TITLE_TOP), TITLE_FONT_SIZE, FontStyle::Bold)?;
-    words(&picture.caption, (MARGIN, CAPTION_TOP), FONT_SIZE, FontStyle::Normal)?;
+    draw_title(area, &picture.title, &picture.caption)?;
     for entry in legend {
         let middle = (entry.left, entry.top + LEGEND_LINE_HEIGHT / 2);
         match entry.curve {
@@ -195,9 +198,26 @@ fn draw_head(area: &Area<'_>, picture: &Picture, legend: &[Entry<'_>]) -> Result
             None => draw_shade(area, middle, (LEGEND_SIZE.0 as i32, LEGEND_SIZE.1 as i32))?,
         }
         let name_at = (entry.left + LEGEND_SIZE.0 as i32 + NAME_GAP, middle.1 - FONT_SIZE / 2);
-        words(entry.name, name_at, FONT_SIZE, FontStyle::Normal)?;
+        draw_words(area, entry.name, name_at, FONT_SIZE, FontStyle::Normal)?;
     }
     Ok(())
+}
+
+/// Draws what a picture shows and how to read it.
+pub(crate) fn draw_title(area: &Area<'_>, title: &str, caption: &str) -> Result<(), String> {
+    draw_words(area, title, (MARGIN, TITLE_TOP), TITLE_FONT_SIZE, FontStyle::Bold)?;
+    draw_words(area, caption, (MARGIN, CAPTION_TOP), FONT_SIZE, FontStyle::Normal)
+}
+
+pub(crate) fn draw_words(
+    area: &Area<'_>,
+    words: &str,
+    at: (i32, i32),
+    size: i32,
+    style: FontStyle,
+) -> Result<(), String> {
+    let font = FontDesc::new(FontFamily::SansSerif, f64::from(size), style);
+    area.draw(&Text::new(words.to_owned(), at, font.color(&INK))).map_err(text)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! Neighbours: `axis` has the axes; `figures` makes plots of the report, `picture` those that are files of their own.
 
 use std::f64::consts::TAU;
+use std::ops::Range;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -26,6 +27,9 @@ const HOLE_RADIUS: f64 = 6.0;
 const MARKED_POINTS_MAX: usize = 40;
 /// How much of what is behind a shaded time is hidden.
 const SHADE: f64 = 0.35;
+
+/// The colour of cells.
+const CELLS: usize = 0;
 
 pub(crate) const INK: RGBColor = RGBColor(0x5b, 0x61, 0x6a);
 const AXIS: RGBColor = RGBColor(0xb9, 0xb6, 0xae);
@@ -61,6 +65,16 @@ pub(crate) enum Behind {
     Diagonal,
     /// Shades between two values of the horizontal axis each.
     Shades(Vec<(f64, f64)>),
+    /// Parts of the plane.
+    Cells(Vec<Cell>),
+}
+
+/// A part of a plot, and how dark it is, from 0 to 1.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Cell {
+    pub(crate) x: Range<f64>,
+    pub(crate) y: Range<f64>,
+    pub(crate) darkness: f64,
 }
 
 /// What a plot shows besides its marks.
@@ -143,6 +157,13 @@ pub(crate) fn draw_chart(area: &Area<'_>, axes: &Axes, curves: &[Marks]) -> Resu
             };
             chart.draw_series(shades.iter().map(shade)).map_err(text)?;
         }
+        Behind::Cells(cells) => {
+            let cell = |Cell { x, y, darkness }: &Cell| {
+                let corner = |x, y| (horizontal.place(x), vertical.place(y));
+                Rectangle::new([corner(x.start, y.end), corner(x.end, y.start)], colour(CELLS).mix(*darkness).filled())
+            };
+            chart.draw_series(cells.iter().map(cell)).map_err(text)?;
+        }
     }
     curves.iter().enumerate().try_for_each(|(index, marks)| draw_curve(&mut chart, axes, index, marks))
 }
@@ -174,7 +195,7 @@ fn shape(centre: (i32, i32), radius: f64, curve: usize, colour: RGBColor) -> Pol
     Polygon::new((0..corners).map(corner).collect::<Vec<_>>(), colour.filled())
 }
 
-fn colour(curve: usize) -> RGBColor {
+pub(crate) fn colour(curve: usize) -> RGBColor {
     PALETTE[curve % PALETTE.len()]
 }
 

@@ -17,9 +17,10 @@ use yonder_far_heap::FarHeap;
 use yonder_guide::MakeGuide;
 use yonder_paging::{Config, Delivery, FarMemory, Region};
 use yonder_plugin::Loaded;
-use yonder_run::{Board, Faults, Figures, Place, Settings, Transfer, WINDOW};
+use yonder_run::{Board, Faults, Figures, Place, RECORDS_MAX, Settings, Transfer, WINDOW};
 
 use crate::bounce::Bounces;
+use crate::recorded::Recorded;
 use crate::{callers, complain, signals};
 
 /// Bytes that a process allocates before its memory becomes far.
@@ -32,6 +33,7 @@ pub(crate) struct Far {
     pub(crate) heap: FarHeap,
     pub(crate) bounces: Bounces,
     place: Option<Place>,
+    recorded: Option<Recorded>,
     /// Whether this is a forked child, whose figures are nobody's.
     forked: AtomicBool,
     pub(crate) calls: Calls,
@@ -129,8 +131,15 @@ impl Far {
             heap.guide_paging();
         }
         let place = Board::open(&settings.board).ok().and_then(Board::take_place);
+        let recorded = settings.records.clone().zip(place.as_ref()).and_then(|(folder, place)| {
+            // How many have none is known at the end.
+            if place.number() > RECORDS_MAX {
+                return None;
+            }
+            Recorded::begin(heap.region(), folder, place).inspect_err(|error| complain(error)).ok()
+        });
         let bounces = Bounces::new().map_err(|error| error.to_string())?;
-        Ok(Self { heap, bounces, place, forked: AtomicBool::new(false), calls: Calls::default() })
+        Ok(Self { heap, bounces, place, recorded, forked: AtomicBool::new(false), calls: Calls::default() })
     }
 
     /// The region whose bytes the heap gives out.
@@ -168,6 +177,9 @@ impl Far {
             saved_bytes: stats.saved_fetch_bytes + stats.saved_written_bytes,
             peak_far_bytes: self.heap.usage().peak_bytes,
         });
+        if let Some(recorded) = &self.recorded {
+            recorded.look_for_code();
+        }
     }
 }
 

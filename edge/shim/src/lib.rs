@@ -14,7 +14,7 @@
 //! changed, and nothing of it is known: whatever a name or a filter cannot show is answered with an error, never with memory
 //! that is not what it should be.
 //!
-//! Files: `far` when it begins; `heap`, `malloc`, `maps`, `mapped` what is far; `calls`, `bounce`, `lists`, `transfers` system calls;
+//! Files: `far` when it begins; `recorded` its record for a report; `heap`, `malloc`, `maps`, `mapped` what is far; `calls`, `bounce`, `lists`, `transfers` system calls;
 //! `signals`, `process`, `forks` what the program may do with signals and processes; `callers` whose call it is; `libc_own` the
 //! C library behind.
 //!
@@ -36,6 +36,7 @@ mod malloc;
 mod mapped;
 mod maps;
 mod process;
+mod recorded;
 mod signals;
 mod transfers;
 

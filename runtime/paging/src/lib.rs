@@ -7,7 +7,7 @@
 //! Files: `fault` is the fault path, `port` the fetches of one thread and their completions, `waiters` who waits for them,
 //! `handover` what a port lets another thread install, `reclaimer` the two hands, `digest` what the node has
 //! of each page and `liveness` who says what is live of it, `release` the way back of freed ranges, `forked` children, `monitor`
-//! faults that are not signals;
+//! faults that are not signals, `observer` who wants to know of faults;
 //! `budget`, `frames` and `gate` are the three small lock-free structures they share. `core/pagetable` and `core/reclaim`
 //! decide; this crate performs.
 //!
@@ -39,6 +39,7 @@ mod gate;
 mod handover;
 mod liveness;
 mod monitor;
+mod observer;
 mod pager;
 mod pin;
 mod port;
@@ -56,6 +57,7 @@ pub use forked::Forking;
 
 pub use handover::{InstallHelper, Installs};
 pub use liveness::Liveness;
+pub use observer::{FaultObserver, Needed, SeenFault};
 pub use pin::pin_this_thread;
 pub use region::{Access, Hold, Region};
 pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats};

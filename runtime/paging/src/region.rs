@@ -17,6 +17,7 @@ use crate::far_memory::FarMemory;
 use crate::fault::{self, Touch};
 use crate::gate::BlockGate;
 use crate::liveness::{Liveness, Owner};
+use crate::observer::{FaultObserver, Observer};
 use crate::pager::Pager;
 use crate::release::Extents;
 
@@ -41,6 +42,7 @@ pub(crate) struct RegionCore {
     /// What the node has of each page.
     pub(crate) digests: Digests,
     pub(crate) owner: Owner,
+    observer: Observer,
     remote: RemoteAddress,
     sealed: AtomicBool,
 }
@@ -58,6 +60,7 @@ impl RegionCore {
             resident: (0..blocks).map(|_| AtomicU32::new(0)).collect(),
             digests: Digests::new(pages, seed),
             owner: Owner::default(),
+            observer: Observer::default(),
             remote,
             sealed: AtomicBool::new(false),
         }
@@ -121,8 +124,14 @@ impl FaultHandler for RegionFaults {
         if fault.kind == FaultKind::Hardware {
             return Verdict::Fail(PagingCause::HardwareError.code());
         }
+        let seeing = self.0.observer.begin(&self.0.table, fault.offset, fault.registers.instruction());
         match fault::bring(&self.0, Touch { offset: fault.offset, registers: Some(fault.registers) }) {
-            Ok(()) => Verdict::Retry,
+            Ok(()) => {
+                if let Some(seeing) = seeing {
+                    seeing.end();
+                }
+                Verdict::Retry
+            }
             Err(cause) => Verdict::Fail(cause.code()),
         }
     }
@@ -295,6 +304,14 @@ impl Region {
     /// If the paging of the region is guided already.
     pub fn guide_paging(&self, liveness: Arc<dyn Liveness>) {
         self.core.pager.guide_paging(&self.core, liveness);
+    }
+
+    /// From now on `observer` is told of every fault that comes by a signal.
+    ///
+    /// # Panics
+    /// If the region is observed already.
+    pub fn observe_faults(&self, observer: Arc<dyn FaultObserver>) {
+        assert!(self.core.observer.set(observer), "the faults of the region are observed already");
     }
 
     /// Makes the region read-only for good: from now on its pages are dropped without a copy, unless its paging is guided.

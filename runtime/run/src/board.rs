@@ -10,10 +10,14 @@ use std::path::Path;
 
 use yonder_mapping::Mapping;
 
+use crate::record::monotonic_ns;
+
 /// Processes of one run whose figures are kept.
 pub const PLACES_MAX: u64 = 1023;
-/// Bytes of a place. The first one has the number of places taken instead.
+/// Bytes of a place. The first one has the number of places taken instead, and when the run began.
 const PLACE_BYTES: u64 = 128;
+/// Where the latter is.
+const BEGAN_AT: u64 = 8;
 const FIGURES: usize = 11;
 const _: () = assert!(FIGURES * 8 <= PLACE_BYTES as usize);
 
@@ -111,7 +115,9 @@ impl Board {
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         file.set_len((PLACES_MAX + 1) * PLACE_BYTES)?;
-        Self::map(&file)
+        let board = Self::map(&file)?;
+        board.file.write(BEGAN_AT, &monotonic_ns().to_ne_bytes());
+        Ok(board)
     }
 
     /// Opens the file that `yonder run` has made.
@@ -140,6 +146,12 @@ impl Board {
         (number <= PLACES_MAX).then_some(Place { board: self, number })
     }
 
+    /// When the run began, see [`monotonic_ns`].
+    #[must_use]
+    pub fn began_ns(&self) -> u64 {
+        self.word(BEGAN_AT)
+    }
+
     fn word(&self, offset: u64) -> u64 {
         let mut word = [0; 8];
         self.file.read(offset, &mut word);
@@ -154,6 +166,18 @@ pub struct Place {
 }
 
 impl Place {
+    /// Which of the run's places it is, from 1 on.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// When the run began, see [`monotonic_ns`].
+    #[must_use]
+    pub fn began_ns(&self) -> u64 {
+        self.board.began_ns()
+    }
+
     /// Writes the figures of now.
     pub fn publish(&self, figures: &Figures) {
         for (index, word) in figures.words().iter().enumerate() {

@@ -17,6 +17,7 @@ const PREFETCH: &str = "YONDER_RUN_PREFETCH";
 const FAULTS: &str = "YONDER_RUN_FAULTS";
 const TRANSFER: &str = "YONDER_RUN_TRANSFER";
 const GUIDE: &str = "YONDER_RUN_GUIDE";
+const RECORDS: &str = "YONDER_RUN_RECORDS";
 
 /// What is fetched before it is touched, and its name here.
 const ALGORITHMS: [(Prefetch, &str); 3] =
@@ -67,6 +68,8 @@ pub struct Settings {
     pub board: PathBuf,
     /// The library of the guide that knows the program, if one does.
     pub guide: Option<PathBuf>,
+    /// Folder in which every process keeps a record of its faults, if somebody wants one.
+    pub records: Option<PathBuf>,
 }
 
 /// Settings that somebody else has written.
@@ -79,7 +82,7 @@ pub struct SettingsError {
 impl Settings {
     /// The variables that carry the settings; what has no value must not be set, even if it is for this process.
     #[must_use]
-    pub fn variables(&self) -> [(&'static str, Option<String>); 8] {
+    pub fn variables(&self) -> [(&'static str, Option<String>); 9] {
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         [
             (FAR, Some(self.far.clone())),
@@ -90,6 +93,7 @@ impl Settings {
             (TRANSFER, Some(name_of(&TRANSFERS, self.transfer))),
             (BOARD, Some(text(&self.board))),
             (GUIDE, self.guide.as_ref().map(text)),
+            (RECORDS, self.records.as_ref().map(text)),
         ]
     }
 
@@ -104,8 +108,8 @@ impl Settings {
         let transfer = named(&TRANSFERS, TRANSFER, &variable)?;
         let board = variable(BOARD).ok_or(SettingsError { variable: BOARD })?.into();
         let (local_bytes, memory_bytes) = (bytes(LOCAL)?, bytes(MEMORY)?);
-        let guide = variable(GUIDE).map(PathBuf::from);
-        Ok(Some(Self { far, local_bytes, memory_bytes, prefetch, faults, transfer, board, guide }))
+        let [guide, records] = [GUIDE, RECORDS].map(|name| variable(name).map(PathBuf::from));
+        Ok(Some(Self { far, local_bytes, memory_bytes, prefetch, faults, transfer, board, guide, records }))
     }
 }
 
@@ -142,13 +146,14 @@ mod tests {
             transfer: Transfer::Pages,
             board: "/tmp/board".into(),
             guide: Some("/tmp/guide.so".into()),
+            records: Some("/tmp/records".into()),
         };
-        let without = Settings { guide: None, ..settings.clone() };
+        let without = Settings { guide: None, records: None, ..settings.clone() };
         for settings in [&settings, &without] {
             let variables: HashMap<_, _> = settings.variables().into();
             assert_eq!(Settings::read(|name| variables[name].clone()).as_ref(), Ok(&Some(settings.clone())));
         }
-        assert_eq!(without.variables().iter().filter(|(_, value)| value.is_none()).count(), 1);
+        assert_eq!(without.variables().iter().filter(|(_, value)| value.is_none()).count(), 2);
         let mut variables: HashMap<_, _> = settings.variables().into();
         variables.insert(LOCAL, Some("many".into()));
         assert_eq!(Settings::read(|name| variables[name].clone()), Err(SettingsError { variable: LOCAL }));

@@ -246,12 +246,31 @@ impl Mapping {
     /// regions.
     #[inline]
     pub fn update_u64(&self, offset: u64, mut change: impl FnMut(u64) -> u64) -> u64 {
-        assert!(offset.is_multiple_of(8), "offset {offset} is not a multiple of 8");
-        // SAFETY: in bounds and aligned, and the mapping outlives the reference, which ends with this function.
-        let word = unsafe { AtomicU64::from_ptr(self.checked(offset, 8).cast()) };
-        match word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(change(old))) {
+        match self.word(offset).fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(change(old))) {
             Ok(old) | Err(old) => old,
         }
+    }
+
+    /// Adds to the aligned word at `offset`, as one step among all changes by any process that maps the memory, and in no order
+    /// with changes of other words. Not for far regions.
+    #[inline]
+    pub fn add_u64(&self, offset: u64, count: u64) {
+        self.word(offset).fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The aligned word at `offset`, in no order with other words. Not for far regions.
+    #[inline]
+    #[must_use]
+    pub fn load_u64(&self, offset: u64) -> u64 {
+        self.word(offset).load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8), "offset {offset} is not a multiple of 8");
+        // SAFETY: in bounds and aligned, and the mapping outlives the reference; memory that others change may be behind one to an
+        // atomic word.
+        unsafe { AtomicU64::from_ptr(self.checked(offset, 8).cast()) }
     }
 
     /// Asks for huge pages where the kernel gives them to memory of this kind; where it does not, nothing changes.
@@ -445,6 +464,7 @@ mod tests {
                 });
             }
         });
+        assert_eq!(mapping.load_u64(8), 4000);
         assert_eq!(mapping.update_u64(8, |_| 0), 4000);
     }
 

@@ -236,7 +236,7 @@ static void generations(const char *self) {
     pid_t child;
     check("an executed program has far memory", posix_spawn(&child, self, NULL, NULL, arguments, environ) == 0 && ended(child, 17));
     // Also if nothing but what makes it far is in its environment: the filter was inherited.
-    char *few[8] = {NULL};
+    char *few[16] = {NULL};
     int count = 0;
     for (char **variable = environ; *variable != NULL; variable++)
         if ((strncmp(*variable, "YONDER_RUN_", 11) == 0 && strncmp(*variable, "YONDER_RUN_FILTERED", 19) != 0) || strncmp(*variable, "LD_PRELOAD=", 11) == 0)

@@ -14,6 +14,7 @@ const AFTER_HELP: &str = "\
 Memory that the program's code allocates becomes far memory; the program itself is not changed. It must be linked
 dynamically, and must not be set-uid. Try it with any program, and with a node that keeps the pages:
   yonder run --local 64MiB -- sort --buffer-size=1G words.txt
+  yonder run --local 64MiB --report faults.html -- sort --buffer-size=1G words.txt
   yonder node --listen tcp://127.0.0.1:7000 --memory 4GiB
   yonder run --far tcp://127.0.0.1:7000 --memory 2GiB --local 25% -- redis-server --save ''";
 
@@ -81,6 +82,9 @@ pub(crate) struct RunArgs {
     /// Write the summary to this file, as a JSON object
     #[arg(long, value_name = "FILE")]
     pub(crate) summary: Option<PathBuf>,
+    /// Write a picture of the faults to this file: over time, by address and by call site. FILE ends with .svg or .html
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,

@@ -1,10 +1,13 @@
 //! `yonder run`: an unmodified program whose memory is far.
 //!
 //! `program` finds it and says why it cannot be run, `guide` does that for the guide that it runs with; here it is started with
-//! the library that does the work, watched, and its figures are told when it has ended.
+//! the library that does the work, watched, and its figures are told when it has ended. `report` makes a picture of its faults,
+//! in which `symbols` names the code.
 
 mod guide;
 mod program;
+mod report;
+mod symbols;
 
 use std::io::IsTerminal as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -23,6 +26,7 @@ use yonder::Config;
 use yonder::units::format_bytes;
 use yonder_run::{Board, Figures, Settings};
 
+use self::report::{ReportFile, Told};
 use crate::args::RunArgs;
 
 /// The library that is preloaded.
@@ -37,8 +41,8 @@ const USAGE: u8 = 2;
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let local_bytes = args.local.resolve(args.memory);
     let library = find_library()?;
-    let guide = match check(args, local_bytes, &library) {
-        Ok(guide) => guide,
+    let Checked { guide, report } = match check(args, local_bytes, &library) {
+        Ok(checked) => checked,
         Err(error) => {
             eprintln!("yonder: {error:#}");
             return Ok(ExitCode::from(USAGE));
@@ -56,30 +60,50 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         transfer: args.transfer.into(),
         board: path,
         guide,
+        records: report.as_ref().map(|_| folder.path().to_owned()),
     };
 
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
     let began = Instant::now();
     let child = start(args, &library, &settings)?;
     let status = watch(child, &board, &mut signals, began)?;
-    let summary = Summary::new(args, &settings, &board.figures(), began.elapsed());
+    let figures = board.figures();
+    let summary = Summary::new(args, &settings, &figures, began.elapsed());
     eprintln!("{summary}");
     if let Some(file) = &args.summary {
         let text = serde_json::to_string(&summary)? + "\n";
         std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
+    if let Some(report) = report {
+        let totals = summary.to_string().replacen("yonder run: ", "", 1);
+        let told = Told { title: title(args), far: &args.far, totals, figures: &figures };
+        eprintln!("report: {}", report.write(folder.path(), &told)?.display());
+    }
     Ok(exit_code(status))
 }
 
+/// What was run, as it is typed.
+fn title(args: &RunArgs) -> String {
+    let words = args.program.iter().map(|word| word.to_string_lossy());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// What a run needs beside its arguments.
+struct Checked<'a> {
+    guide: Option<PathBuf>,
+    report: Option<ReportFile<'a>>,
+}
+
 /// Says what cannot work before anything is started, and where the guide is.
-fn check(args: &RunArgs, local_bytes: u64, library: &Path) -> anyhow::Result<Option<PathBuf>> {
+fn check<'a>(args: &'a RunArgs, local_bytes: u64, library: &Path) -> anyhow::Result<Checked<'a>> {
     Config::with_local(local_bytes).check()?;
     program::check(&args.program[0])?;
     let guides = library.parent().unwrap_or(Path::new("/"));
     let guide = args.guide.as_ref().map(|named| guide::find(named, guides)).transpose()?;
     // The program opens it again; whether that can work is better known now.
     yonder::open(&args.far)?;
-    Ok(guide)
+    let report = args.report.as_ref().map(|path| ReportFile::check(path, args.faults.into())).transpose()?;
+    Ok(Checked { guide, report })
 }
 
 /// A folder for files of a run, which goes with this.

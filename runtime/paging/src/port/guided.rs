@@ -277,7 +277,7 @@ impl Hands<'_> {
         let Some(frame) = take_memory(self.pager) else { return Reading::Refused };
         self.inner.learn(self.region);
         let at = (offset % PAGE_BYTES as u64) as usize;
-        let vector = Vector::new([at..at + bytes]);
+        let vector = Vector::new(std::iter::once(at..at + bytes));
         let read = &mut self.host.reads[place];
         *read = Read {
             is_posted: true,

@@ -1,10 +1,11 @@
 //! `yonder run`: programs in C that check everything they do with their memory, over several fabrics.
 //!
 //! A program prints the same as without far memory, or it is wrong. `run/refusals` is what `yonder run` itself says and does,
-//! `run/guides` is programs with a guide.
+//! `run/guides` what they are with a guide, `run/reports` what it draws.
 
 mod guides;
 mod refusals;
+mod reports;
 
 use std::path::Path;
 use std::time::Duration;
