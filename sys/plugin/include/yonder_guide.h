@@ -93,7 +93,8 @@ struct yonder_touch {
 	uint32_t register_count;
 	/* The address that was touched. */
 	uint64_t address;
-	/* The general registers of the code that touched it, in no useful order. */
+	/* What the code that touched it works with: its general registers, in no useful order, and then some words from the top
+	 * of its stack. */
 	const uint64_t *registers;
 	/* Addresses of the last misses before this one, the latest first. */
 	const uint64_t *history;

@@ -63,7 +63,7 @@ pub struct RawTouch {
     pub register_count: u32,
     /// As in [`Touch`](yonder_guide::Touch).
     pub address: u64,
-    /// The registers.
+    /// The registers, and words of the stack.
     pub registers: *const u64,
     /// Addresses of the last misses.
     pub history: *const u64,

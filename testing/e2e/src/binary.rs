@@ -14,6 +14,8 @@ use crate::terminal::Terminal;
 
 /// Environment variable that names the binary to test.
 const BINARY_VARIABLE: &str = "YONDER_BIN";
+/// Where the guides are, a folder for each.
+const GUIDES: &str = "../../edge/guides";
 /// What `yonder run` preloads.
 const LIBRARY: &str = "libyonder_preload.so";
 
@@ -79,6 +81,38 @@ impl Yonder {
             }
         });
         self
+    }
+
+    /// The same binary, with the guides that are found by name beside it.
+    ///
+    /// # Panics
+    /// If they cannot be found or built.
+    #[must_use]
+    pub fn with_guides(self) -> Self {
+        static GUIDES_ARE_THERE: OnceLock<()> = OnceLock::new();
+        GUIDES_ARE_THERE.get_or_init(|| {
+            let folder = self.path.parent().expect("the binary is in a folder");
+            let guides = Path::new(env!("CARGO_MANIFEST_DIR")).join(GUIDES);
+            for guide in guides.read_dir().expect("there are guides") {
+                let name = guide.expect("the folder can be read").file_name();
+                let name = name.to_str().expect("guides have plain names");
+                let library = format!("libyonder_guide_{}.so", name.replace('-', "_"));
+                if !folder.join(&library).exists() {
+                    assert!(std::env::var_os(BINARY_VARIABLE).is_none(), "{library} is not in {}", folder.display());
+                    build(&format!("yonder-guide-{name}"), folder);
+                }
+            }
+        });
+        self
+    }
+
+    /// Where the binary is.
+    ///
+    /// # Panics
+    /// If that cannot be printed.
+    #[must_use]
+    pub fn path(self) -> &'static str {
+        self.path.to_str().expect("the target folder has a name that can be printed")
     }
 
     /// Starts a server (`kv` or `node`) and returns once it has said where it listens.

@@ -2,7 +2,8 @@
 //!
 //! [`Yonder`] is the binary under test, [`Process`] a running one that ends with its guard, [`Client`] a plain
 //! conversation in memcached's text protocol, [`Terminal`] a `yonder` on a screen of its own, [`Content`] a data set whose
-//! every value can be checked, [`Program`] a program in C that `yonder run` can run. The tests themselves are in `tests/e2e`; the
+//! every value can be checked, [`Program`] a program in C that `yonder run` can run, and [`Guide`] one that
+//! it can run it with. The tests themselves are in `tests/e2e`; the
 //! stock clients' scripts in `clients`, the programs in `programs`.
 //!
 //! Nothing here sleeps to wait for something: a process is ready when it says so, and everything that waits has an end
@@ -24,7 +25,7 @@ pub use binary::Yonder;
 pub use client::{Client, Got, Stats};
 pub use content::Content;
 pub use process::{Ended, Process};
-pub use program::{Linked, Program};
+pub use program::{Guide, Linked, Program};
 pub use terminal::{Left, Terminal};
 
 /// How long anything may take that should be over long before. It only decides when a hang is called one.

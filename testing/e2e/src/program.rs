@@ -18,6 +18,37 @@ pub enum Linked {
     Statically,
 }
 
+/// Where the header for guides is.
+const GUIDE_HEADER: &str = "../../sys/plugin/include";
+
+/// A compiled guide.
+#[derive(Clone, Debug)]
+pub struct Guide {
+    path: PathBuf,
+}
+
+impl Guide {
+    /// The guide of this name, compiled with `flags`; prints `SKIP` if there is no compiler.
+    ///
+    /// # Panics
+    /// If it does not compile.
+    #[must_use]
+    pub fn compiled(name: &str, flags: &[&str]) -> Option<Self> {
+        let (here, name_of_file) = (Path::new(env!("CARGO_MANIFEST_DIR")), format!("{name}{}.so", flags.concat()));
+        let source = here.join("programs").join(name).with_extension("c");
+        let mut command = Command::new("cc");
+        command.args(["-shared", "-fPIC"]).args(flags).arg("-I").arg(here.join(GUIDE_HEADER));
+        let path = compile(command, &source, &name_of_file)?.unwrap_or_else(|why| panic!("{name}: {why}"));
+        Some(Self { path })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.path.to_str().expect("the target folder has a name that can be printed")
+    }
+}
+
 /// A compiled program.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -48,33 +79,19 @@ impl Program {
     }
 
     fn compile(source: &Path, name: &str, linked: Linked) -> Option<Self> {
-        let folder = profile_folder().join("e2e-programs");
-        std::fs::create_dir_all(&folder).expect("the target folder is writable");
-        let path = folder.join(name);
-        // Two tests may compile the same program at a time: each gets one that is whole.
-        let fresh = tempfile::NamedTempFile::new_in(&folder).expect("the target folder is writable").into_temp_path();
         let mut command = Command::new("cc");
-        command
-            .args(["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
-            .arg(source)
-            .arg("-o")
-            .arg(&fresh);
+        command.arg("-pthread");
         if linked == Linked::Statically {
             command.arg("-static");
         }
-        match command.arg("-lutil").stdin(Stdio::null()).output() {
-            Err(error) => {
-                println!("SKIP: there is no C compiler: {error}");
-                return None;
-            }
-            Ok(output) if !output.status.success() && linked == Linked::Statically => {
+        match compile(command, source, name)? {
+            Ok(path) => Some(Self { path }),
+            Err(_) if linked == Linked::Statically => {
                 println!("SKIP: nothing can be linked statically here");
-                return None;
+                None
             }
-            Ok(output) => assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr)),
+            Err(why) => panic!("{name}: {why}"),
         }
-        fresh.persist(&path).expect("the target folder is writable");
-        Some(Self { path })
     }
 
     /// Where it is.
@@ -99,5 +116,26 @@ impl Program {
     #[must_use]
     pub fn run(&self, args: &[&str]) -> Ended {
         self.spawn(args).end()
+    }
+}
+
+/// Runs a compiler on `source`: where the result is, or what it says is wrong. Prints `SKIP` if there is none.
+fn compile(mut command: Command, source: &Path, name: &str) -> Option<Result<PathBuf, String>> {
+    let folder = profile_folder().join("e2e-programs");
+    std::fs::create_dir_all(&folder).expect("the target folder is writable");
+    let path = folder.join(name);
+    // Two tests may compile the same program at a time: each gets one that is whole.
+    let fresh = tempfile::NamedTempFile::new_in(&folder).expect("the target folder is writable").into_temp_path();
+    command.args(["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]).arg(source).arg("-o").arg(&fresh);
+    match command.arg("-lutil").stdin(Stdio::null()).output() {
+        Err(error) => {
+            println!("SKIP: there is no C compiler: {error}");
+            None
+        }
+        Ok(output) if !output.status.success() => Some(Err(String::from_utf8_lossy(&output.stderr).into_owned())),
+        Ok(_) => {
+            fresh.persist(&path).expect("the target folder is writable");
+            Some(Ok(path))
+        }
     }
 }

@@ -36,7 +36,14 @@ fn install(prefix: &Path) {
     command.args(["run", "--quiet", "--package", "xtask", "--target-dir"]).arg(profile.parent().expect("as above"));
     command.args(["--", "install", "--prefix"]).arg(prefix).arg("--from").arg(profile).current_dir(root());
     let said = succeed(&mut command);
-    for place in ["bin/yonder", "lib/libyonder.so", "include/yonder.h", "lib/pkgconfig/yonder.pc"] {
+    for place in [
+        "bin/yonder",
+        "lib/libyonder.so",
+        "include/yonder.h",
+        "lib/pkgconfig/yonder.pc",
+        "include/yonder_guide.h",
+        "lib/yonder/libyonder_guide_linked_list.so",
+    ] {
         assert!(said.contains(&format!("installed {}\n", prefix.join(place).display())), "{said}");
     }
 }
@@ -58,7 +65,7 @@ fn build(example: &str, folder: &Path, flags: &[String]) -> PathBuf {
 
 #[test]
 fn examples_are_built_from_an_installed_library_and_run_against_a_node() {
-    let yonder = Yonder::found().with_library();
+    let yonder = Yonder::found().with_library().with_guides();
     for (program, package) in [("cc", "gcc"), ("pkg-config", "pkg-config")] {
         if !has(program) {
             println!("SKIP: no {program}: type apt-get install {package}");

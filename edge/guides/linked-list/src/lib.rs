@@ -19,7 +19,7 @@
 //!
 //! - **Is it ours?** Most misses of a program are of something else. Here a register must point into the node, and the page must not
 //!   be a neighbour of the last one missed, which is a scan that readahead does better. Where walks lead nowhere, because the first
-//!   word is no address, fewer and fewer are begun ([`LinkedList::is_walk`]).
+//!   word is no address, fewer are begun (`is_walk`).
 //! - **How far ahead?** A walk begins with a short batch. A hit asks for the next one, twice as long, as readahead does; when what
 //!   was fetched was thrown away untouched, half as long.
 //! - **Is it true?** What is read may be anything. It is checked before it is followed, and the reach refuses what is not far

@@ -1,8 +1,9 @@
 //! `yonder run`: programs in C that check everything they do with their memory, over several fabrics.
 //!
 //! A program prints the same as without far memory, or it is wrong. `run/refusals` is what `yonder run` itself says and does,
-//! `run/reports` what it draws.
+//! `run/guides` what they are with a guide, `run/reports` what it draws.
 
+mod guides;
 mod refusals;
 mod reports;
 
@@ -25,6 +26,7 @@ struct Run<'a> {
     far: &'a str,
     local: &'a str,
     memory: &'a str,
+    flags: &'a [&'a str],
     program: &'a Program,
     args: &'a [&'a str],
 }
@@ -34,9 +36,10 @@ impl Run<'_> {
     fn end(&self, yonder: Yonder, folder: &Path) -> (Ended, Value) {
         let summary = folder.join("summary.json");
         let summary = summary.to_str().expect("temporary folders have names that can be printed");
-        let flags =
-            ["run", "--far", self.far, "--local", self.local, "--memory", self.memory, "--summary", summary, "--"];
-        let ended = yonder.spawn(&[&flags[..], &[self.program.path()], self.args].concat()).end_within(PROGRAM_TIME);
+        let flags = ["run", "--far", self.far, "--local", self.local, "--memory", self.memory, "--summary", summary];
+        let ended = yonder
+            .spawn(&[&flags[..], self.flags, &["--", self.program.path()], self.args].concat())
+            .end_within(PROGRAM_TIME);
         let text = std::fs::read_to_string(summary).unwrap_or_else(|_| panic!("there is no summary: {}", ended.stderr));
         (ended, serde_json::from_str(&text).expect("the summary is a JSON object"))
     }
@@ -68,7 +71,7 @@ fn is_the_same(name: &str, args: &[&str], fabric: &str, local: &str) {
     let _turn = alone();
     over(yonder, fabric, |far| {
         in_folder(&|folder, args| {
-            let run = Run { far, local, memory: "512MiB", program: &program, args };
+            let run = Run { far, local, memory: "512MiB", flags: &[], program: &program, args };
             let (ended, summary) = run.end(yonder, folder);
             let wrong: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("WRONG")).collect();
             assert!(wrong.is_empty() && ended.code == Some(0), "{wrong:#?}\n{:?}: {}", ended.code, ended.stderr);
@@ -119,7 +122,7 @@ fn a_forked_process_that_needs_a_node_says_so() {
     let Some(program) = Program::compiled("forked") else { return };
     over(yonder, "tcp", |far| {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let run = Run { far, local: LOCAL, memory: "64MiB", program: &program, args: &[] };
+        let run = Run { far, local: LOCAL, memory: "64MiB", flags: &[], program: &program, args: &[] };
         let (ended, _) = run.end(yonder, folder.path());
         assert_eq!(
             (ended.code, ended.stdout.as_str()),

@@ -12,7 +12,7 @@ fn run(yonder: Yonder, args: &[&str]) -> Ended {
     yonder.run(&[&["run"], args].concat())
 }
 
-fn assert_refused(yonder: Yonder, args: &[&str], why: &str) {
+pub(super) fn assert_refused(yonder: Yonder, args: &[&str], why: &str) {
     let ended = run(yonder, args);
     let complaint = ended.complaint(2);
     assert!(complaint.starts_with("yonder: ") && complaint.contains(why), "{args:?}: {complaint}");
