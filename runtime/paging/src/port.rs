@@ -13,6 +13,7 @@ mod ahead;
 mod fetch;
 mod guided;
 mod known;
+mod windows;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -18,7 +18,8 @@ use yonder_pagetable::State;
 use yonder_prefetch::{Plan, WINDOW_PAGES_MAX};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
-use super::ahead::{Followed, await_room, give_memory_back, take_memory};
+use super::ahead::Followed;
+use super::windows::{await_room, give_memory_back, take_memory};
 use super::{Phase, Port, PortInner};
 use crate::fault;
 use crate::pager::{GUEST_PORTS, Local, Pager};

@@ -1,0 +1,204 @@
+//! What windows are made of: pages are fetched into a window, and mapped from it.
+//!
+//! Invariant: the slots of a window are used from its first on, so what has arrived is mapped in the order in which it will
+//! probably be touched, neighbours with one call of the kernel.
+
+use std::sync::Arc;
+
+use yonder_pagetable::{Event, State};
+use yonder_prefetch::Plan;
+use yonder_units::{FrameIndex, Nanos, PageIndex};
+
+use super::ahead::{Followed, WINDOW_SLOTS, WINDOWS, Window};
+use super::{FetchRequest, Phase, Port, PortInner};
+use crate::budget::Account;
+use crate::pager::{Pager, Source};
+use crate::region::RegionCore;
+
+/// How long a thread waits for room for a window: until some hundred pages are reclaimed.
+const ROOM_PATIENCE: Nanos = 100_000;
+
+impl PortInner {
+    /// Makes a window without pages: its place, and its number. `None` if none is free.
+    pub(super) fn begin_window(
+        &mut self,
+        followed: Option<Followed>,
+        pager: &Pager,
+        now: Nanos,
+    ) -> Option<(usize, u64)> {
+        let window = self.free_window(pager, now)?;
+        self.ahead.made += 1;
+        self.ahead.windows[window] =
+            Window { in_use: 0, number: self.ahead.made, followed, is_guides: followed == Some(Followed::ByGuide) };
+        Some((window, self.ahead.made))
+    }
+
+    /// Whether a window that was made is still the one at its place, and untouched.
+    pub(super) fn is_open(&self, (window, number): (usize, u64)) -> bool {
+        let window = &self.ahead.windows[window];
+        window.number == number && window.followed.is_some()
+    }
+
+    /// Fetches the pages of a plan into a window whose slots from a step on are free: how many pages of the plan could be seen
+    /// to, and how many slots that took.
+    pub(super) fn extend_window(
+        &mut self,
+        (window, step): (usize, usize),
+        plan: Plan,
+        region: &Arc<RegionCore>,
+        port: &Port,
+        pager: &Pager,
+        now: Nanos,
+    ) -> (u32, usize) {
+        let fetched = self.fetch_pages((window, step), plan, region, port, pager, now);
+        // What is posted is sent by a poll, and the next one may be long from now.
+        let mut completions = std::mem::take(&mut self.completions);
+        self.poll_ahead(&mut completions, port, pager, now);
+        self.completions = completions;
+        fetched
+    }
+
+    /// A window without fetches: a free one, or the oldest, if it can be emptied.
+    fn free_window(&mut self, pager: &Pager, now: Nanos) -> Option<usize> {
+        let windows = &self.ahead.windows;
+        let oldest = (0..WINDOWS).min_by_key(|at| (windows[*at].in_use > 0, windows[*at].number))?;
+        self.drop_window(oldest, pager, now);
+        (self.ahead.windows[oldest].in_use == 0).then_some(oldest)
+    }
+
+    /// See [`PortInner::extend_window`].
+    fn fetch_pages(
+        &mut self,
+        (window, first_step): (usize, usize),
+        plan: Plan,
+        region: &Arc<RegionCore>,
+        port: &Port,
+        pager: &Pager,
+        now: Nanos,
+    ) -> (u32, usize) {
+        let deadline = now + pager.patience();
+        let mut steps = 0;
+        for (seen_to, page) in plan.pages().enumerate() {
+            let so_far = (seen_to as u32, steps);
+            if page.index() >= region.table.pages() || pager.room_ahead() == 0 {
+                return so_far;
+            }
+            let seen = region.table.load(page);
+            if seen.state() != State::Remote {
+                continue;
+            }
+            let Some(frame) = take_memory(pager) else { return so_far };
+            let slot = self.ahead.slot(window, first_step + steps);
+            if region.table.advance(page, seen, Event::Fetch { port: self.id, slot }).is_err() {
+                give_memory_back(pager, frame);
+                continue;
+            }
+            steps += 1;
+            self.ahead.windows[window].in_use += 1;
+            self.ahead.in_use += 1;
+            self.fill(&FetchRequest { region, page, slot, frame, entered: now, deadline }, pager);
+            if !self.post(slot, now) {
+                // It was not posted, and ends as if it had been lost.
+                self.drop_ahead(slot, pager, now);
+                return so_far;
+            }
+            port.stats.prefetched_pages.add(1);
+        }
+        (plan.count, steps)
+    }
+
+    /// Maps what has arrived of a window, from `slot` on; whether the page of `slot` is.
+    pub(super) fn map_window(&mut self, slot: u16, port: &Port, pager: &Pager) -> bool {
+        let (window, first) = self.ahead.place(slot);
+        let mut step = first;
+        while step < WINDOW_SLOTS {
+            let run = self.run_at(window, step, step == first, pager);
+            if run == 0 {
+                step += 1;
+                continue;
+            }
+            let mapped = self.map_run(window, step, run, port, pager);
+            if mapped < run {
+                return step + mapped > first;
+            }
+            step += run;
+        }
+        true
+    }
+
+    /// How many pages from `step` on have arrived, lie one behind the other here and where they came to, and in one block.
+    /// Only the first that is asked for may be waited for: others of those are seen to by themselves.
+    fn run_at(&self, window: usize, step: usize, is_asked_for: bool, pager: &Pager) -> usize {
+        let fetch = |step: usize| &self.fetches[usize::from(self.ahead.slot(window, step))];
+        let first = fetch(step);
+        if first.phase != Phase::Ready && !(is_asked_for && first.phase == Phase::Arrived) {
+            return 0;
+        }
+        let mut run = 1;
+        while step + run < WINDOW_SLOTS {
+            let next = fetch(step + run);
+            let follows = next.phase == Phase::Ready
+                && next.region == first.region
+                && next.page.0 == first.page.0 + run as u32
+                && next.page.block() == first.page.block()
+                && match (first.frame, next.frame) {
+                    (Some(first), Some(next)) => next.0 == first.0 + run as u32,
+                    _ => !pager.reads_into_frames(),
+                };
+            if !follows {
+                break;
+            }
+            run += 1;
+        }
+        run
+    }
+
+    /// Maps a run, and ends the fetches of what is mapped; how many are.
+    fn map_run(&mut self, window: usize, step: usize, run: usize, port: &Port, pager: &Pager) -> usize {
+        let slot = self.ahead.slot(window, step);
+        let fetch = &self.fetches[usize::from(slot)];
+        let (page, source): (PageIndex, Source) = (fetch.page, self.source(slot));
+        let region = Arc::clone(self.region(fetch.region));
+        let mapped = pager.map_arrived_run(&region, page, source, run);
+        let now = yonder_clock::now();
+        for done in 0..mapped {
+            self.end(self.ahead.slot(window, step + done), Ok(()), now, pager);
+        }
+        port.stats.prefetch_used_pages.add(mapped as u64);
+        if mapped > 0 {
+            pager.set_node_lost(false);
+        }
+        mapped
+    }
+}
+
+/// Waits a moment until `pages` can be fetched ahead, for a thread that has nothing else to do. One that reads a sequence
+/// faster than memory is reclaimed has to wait in any case: here once for a window, and not for every page by a fault.
+pub(super) fn await_room(pager: &Pager, pages: u32, now: Nanos) {
+    while pager.room_ahead() < u64::from(pages) && yonder_clock::now() < now + ROOM_PATIENCE {
+        std::hint::spin_loop();
+    }
+}
+
+/// Charges a page, and takes a frame for it if the fabric reads into frames.
+#[allow(clippy::option_option)]
+pub(super) fn take_memory(pager: &Pager) -> Option<Option<FrameIndex>> {
+    if !pager.budget.charge(Account::Fault) {
+        return None;
+    }
+    if !pager.reads_into_frames() {
+        return Some(None);
+    }
+    let frame = pager.frames.take(&pager.budget, Account::Fault);
+    if frame.is_none() {
+        pager.budget.uncharge(1);
+    }
+    frame.map(Some)
+}
+
+pub(super) fn give_memory_back(pager: &Pager, frame: Option<FrameIndex>) {
+    if let Some(frame) = frame {
+        pager.frames.release(frame);
+    }
+    pager.budget.uncharge(1);
+}
