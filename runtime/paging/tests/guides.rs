@@ -114,18 +114,26 @@ fn pointers_are_followed_to_pages_that_are_far() {
     }
 }
 
+/// What a thread has stored last in each page, and how often the guide has looked.
+struct Stored {
+    values: Vec<AtomicU64>,
+    looks: AtomicU64,
+}
+
 /// Looks at words whose value the writer knows.
-struct Looker(Arc<AtomicU64>);
+struct Looker(Arc<Stored>);
 
 impl Guide for Looker {
     fn touched(&mut self, touch: &Touch<'_>, reach: &mut dyn Reach) -> Verdict {
         let page = touch.address / PAGE * PAGE;
-        // The page behind was touched a moment ago, so it is here, as it was left.
-        for at in touch.history.iter().take(1).map(|address| address / PAGE * PAGE) {
+        // The page of the miss before was stored to since, and is here unless it was swept: as it was left.
+        if let Some(before) = touch.history.first().map(|address| address / PAGE * PAGE) {
             let mut value = [0; 8];
-            if reach.peek(at + 2048, &mut value) {
-                assert_eq!(word(&value), !at, "the page is here, with another value than it was given");
-                self.0.fetch_add(1, Ordering::Relaxed);
+            if reach.peek(before + 2048, &mut value) {
+                let index = (before / PAGE % PAGES) as usize;
+                let stored = self.0.values[index].load(Ordering::Relaxed);
+                assert_eq!(word(&value), stored, "the page is here, with another value than was stored last");
+                self.0.looks.fetch_add(1, Ordering::Relaxed);
             }
         }
         let mut bytes = [0; READ_BYTES_MAX + 1];
@@ -146,19 +154,23 @@ impl Guide for Looker {
 #[test]
 fn what_is_here_is_seen_as_it_is_and_nonsense_is_refused() {
     for url in FABRICS {
-        let looks = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&looks);
-        let make: MakeGuide = Arc::new(move || Box::new(Looker(Arc::clone(&counted))));
+        let values = (0..PAGES).map(|_| AtomicU64::new(0)).collect();
+        let stored = Arc::new(Stored { values, looks: AtomicU64::new(0) });
+        let told = Arc::clone(&stored);
+        let make: MakeGuide = Arc::new(move || Box::new(Looker(Arc::clone(&told))));
         let Some(far) = far(url, Prefetch::Readahead, make) else { return };
         let region = far.region(PAGES * PAGE).unwrap().with_access(Access::Trap);
-        let value = |page: u64| !(region.address() as u64 + page * PAGE);
-        (0..PAGES).for_each(|page| region.write_u64(page * PAGE + 2048, value(page)).unwrap());
+        // The place of a page's value is its number modulo PAGES; the region begins at any page.
+        let first = region.address() as u64 / PAGE % PAGES;
         let mut random = SmallRng::seed_from_u64(3);
-        for _ in 0..4 * PAGES {
+        for step in 1..6 * PAGES {
             let page = random.random_range(0..PAGES);
-            assert_eq!(region.read_u64(page * PAGE + 2048), Ok(value(page)));
+            let value = &stored.values[((first + page) % PAGES) as usize];
+            assert_eq!(region.read_u64(page * PAGE + 2048), Ok(value.load(Ordering::Relaxed)));
+            region.write_u64(page * PAGE + 2048, step).unwrap();
+            value.store(step, Ordering::Relaxed);
         }
-        assert!(looks.load(Ordering::Relaxed) > PAGES / 2, "{looks:?}");
+        assert!(stored.looks.load(Ordering::Relaxed) > PAGES / 2, "{:?}", stored.looks);
     }
 }
 
