@@ -81,6 +81,9 @@ pub(crate) struct RunArgs {
     /// Write the summary to this file, as a JSON object
     #[arg(long, value_name = "FILE")]
     pub(crate) summary: Option<PathBuf>,
+    /// Keep the figures in this new file, for a benchmark that reads them while the program runs
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) board: Option<PathBuf>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
