@@ -7,8 +7,8 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -86,6 +86,16 @@ impl Child {
         }
     }
 
+    /// Its standard output, if that is a pipe which nobody has taken yet.
+    pub(crate) fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.process.stdout.take()
+    }
+
+    /// The same for its standard error.
+    pub(crate) fn take_stderr(&mut self) -> Option<ChildStderr> {
+        self.process.stderr.take()
+    }
+
     /// Whether it has not ended by itself.
     pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(None))
@@ -144,7 +154,7 @@ impl NodeChild {
         let mut command = launch.node(task);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = Child::spawn(&mut command, "the memory node")?;
-        let said = lines_of(child.process.stderr.take().expect("it is piped"))?;
+        let said = lines_of(child.take_stderr().expect("it is piped"))?;
         let (mut url, mut all) = (None, String::new());
         let give_up = Instant::now() + START_TIME_MAX;
         loop {
@@ -197,6 +207,12 @@ pub(crate) fn lines_of(stream: impl Read + Send + 'static) -> Result<Receiver<St
         }
     })?;
     Ok(lines)
+}
+
+/// A program's path, if it is on the search path.
+pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 /// CPU time that this process has used.
@@ -264,6 +280,12 @@ mod tests {
         assert!(Path::new(&path).exists());
         drop(child);
         assert!(!Path::new(&path).exists());
+    }
+
+    #[test]
+    fn programs_are_found_on_the_search_path_or_not() {
+        assert!(find_program("sh").is_some());
+        assert_eq!(find_program("no-program-has-this-name"), None);
     }
 
     #[test]

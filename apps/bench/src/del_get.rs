@@ -4,8 +4,6 @@
 //! checked. Then pages are full of holes. The same is done with whole pages and with live bytes only; runs without the gets tell
 //! what these alone have fetched.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,13 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::BenchError;
-use crate::children::Child;
-
-/// Requests under way at a time.
-const DEPTH: usize = 32;
-/// How long a server may take to end.
-const END_TIME_MAX: Duration = Duration::from_secs(30);
-const LOOK_PAUSE: Duration = Duration::from_millis(5);
+use crate::redis_client::{Client, Server, write_command};
 
 /// What is measured.
 #[derive(Clone, PartialEq, Debug)]
@@ -121,36 +113,33 @@ struct Leg {
 impl Leg {
     fn run(settings: &Settings, transfer: Transfer, gets: Gets) -> Result<Self, BenchError> {
         let summary = settings.folder.join("summary.json");
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let transfer = if transfer == Transfer::Live { "live" } else { "pages" };
         let mut words = settings
             .prefix
             .iter()
             .map(|word| word.replace("{transfer}", transfer).replace("{summary}", &summary.to_string_lossy()));
         let mut command = Command::new(words.next().ok_or_else(|| BenchError::Child("nothing to run".to_owned()))?);
-        command.args(words).args(["redis-server", "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
-        command.args(["--port", &port.to_string()]);
-        let mut server = Child::start(&mut command, "redis-server")?;
-        let mut client = Client::new(server.connect((Ipv4Addr::LOCALHOST, port).into())?, settings.value_bytes)?;
+        command.args(words);
+        let (server, mut client) = Server::start(command)?;
 
         let mut random = SmallRng::seed_from_u64(5);
         let mut keys: Vec<usize> = (0..settings.keys).collect();
-        client.all(&keys, Client::set, |client, _| client.line().map(|line| line == "+OK"))?;
+        let set = |key, to: &mut Vec<u8>| {
+            write_command(&[b"SET", name(key).as_bytes(), value(key, settings.value_bytes).as_bytes()], to);
+        };
+        client.all(&keys, set, |client, _| client.line().map(|line| line == "+OK"))?;
         keys.shuffle(&mut random);
         let left = keys.split_off(keys.len() * settings.deleted_percent / 100);
-        client.all(&keys, Client::del, |client, _| client.line().map(|line| line == ":1"))?;
+        let del = |key, to: &mut Vec<u8>| write_command(&[b"DEL", name(key).as_bytes()], to);
+        client.all(&keys, del, |client, _| client.line().map(|line| line == ":1"))?;
         let begun = Instant::now();
         let asked: &[usize] = if gets == Gets::All { &left } else { &[] };
-        let wrong = client.all(asked, Client::get, Client::is_value)?;
+        let get = |key, to: &mut Vec<u8>| write_command(&[b"GET", name(key).as_bytes()], to);
+        let is_value =
+            |client: &mut Client, key| Ok(client.string()? == Some(value(key, settings.value_bytes).as_bytes()));
+        let wrong = client.all(asked, get, is_value)?;
         let get_time = begun.elapsed();
-        client.stream.write_all(b"SHUTDOWN NOSAVE\r\n")?;
-        let give_up = Instant::now() + END_TIME_MAX;
-        while server.is_running() {
-            if Instant::now() > give_up {
-                return Err(BenchError::Child("redis-server does not end".to_owned()));
-            }
-            std::thread::sleep(LOOK_PAUSE);
-        }
+        server.shut_down(client)?;
         let text = std::fs::read_to_string(&summary)?;
         let told: Value =
             serde_json::from_str(&text).map_err(|error| BenchError::Child(format!("'{text}': {error}")))?;
@@ -165,70 +154,6 @@ impl Leg {
             get_time,
             wrong,
         })
-    }
-}
-
-/// A connection to the server.
-struct Client {
-    stream: TcpStream,
-    replies: BufReader<TcpStream>,
-    value_bytes: usize,
-    text: String,
-}
-
-impl Client {
-    fn new(stream: TcpStream, value_bytes: usize) -> Result<Self, BenchError> {
-        let replies = BufReader::new(stream.try_clone()?);
-        Ok(Self { stream, replies, value_bytes, text: String::new() })
-    }
-
-    /// Asks `ask` of each key, and returns for how many `is_right` has found the answer wrong.
-    fn all(
-        &mut self,
-        keys: &[usize],
-        ask: fn(&Self, usize) -> String,
-        is_right: fn(&mut Self, usize) -> Result<bool, BenchError>,
-    ) -> Result<u64, BenchError> {
-        let mut wrong = 0;
-        for keys in keys.chunks(DEPTH) {
-            let requests: String = keys.iter().map(|key| ask(self, *key)).collect();
-            self.stream.write_all(requests.as_bytes())?;
-            for key in keys {
-                wrong += u64::from(!is_right(self, *key)?);
-            }
-        }
-        Ok(wrong)
-    }
-
-    fn set(&self, key: usize) -> String {
-        let (key, value) = (name(key), value(key, self.value_bytes));
-        format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${}\r\n{value}\r\n", key.len(), value.len())
-    }
-
-    fn del(&self, key: usize) -> String {
-        let key = name(key);
-        format!("*2\r\n$3\r\nDEL\r\n${}\r\n{key}\r\n", key.len())
-    }
-
-    fn get(&self, key: usize) -> String {
-        let key = name(key);
-        format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len())
-    }
-
-    fn is_value(&mut self, key: usize) -> Result<bool, BenchError> {
-        let expected = value(key, self.value_bytes);
-        if self.line()? != format!("${}", expected.len()) {
-            return Ok(false);
-        }
-        let mut bytes = vec![0; expected.len() + 2];
-        self.replies.read_exact(&mut bytes)?;
-        Ok(bytes.strip_suffix(b"\r\n") == Some(expected.as_bytes()))
-    }
-
-    fn line(&mut self) -> Result<&str, BenchError> {
-        self.text.clear();
-        self.replies.read_line(&mut self.text)?;
-        Ok(self.text.trim_end())
     }
 }
 

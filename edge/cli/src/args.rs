@@ -6,6 +6,7 @@ mod del_get;
 mod node;
 mod pictured;
 mod programs;
+mod redis;
 mod remote;
 mod run;
 mod seq;
@@ -31,6 +32,7 @@ pub(crate) use del_get::DelGetArgs;
 pub(crate) use node::NodeArgs;
 pub(crate) use pictured::Pictured;
 pub(crate) use programs::ProgramsArgs;
+pub(crate) use redis::RedisArgs;
 pub(crate) use remote::{
     AccessArgs, GuardedArgs, RallocArgs, RreadArgs, ScaleClientArgs, ScaleClientsArgs, ScalePagesArgs, TargetArgs,
 };
@@ -403,6 +405,8 @@ pub(crate) enum BenchWhat {
     Programs(ProgramsArgs),
     /// What guided paging saves of a Redis server most of whose values were deleted
     DelGet(DelGetArgs),
+    /// A Redis server under yonder run, by query, by local memory and by what is fetched ahead
+    Redis(RedisArgs),
     /// A client process of scale-clients
     #[command(hide = true)]
     ScaleClient(ScaleClientArgs),

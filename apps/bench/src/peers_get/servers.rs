@@ -1,13 +1,12 @@
 //! [`Server`]: a peer in a process of its own, on a port of its own, without persistence.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use super::dialect::{Dialect, PeerFlow};
 use crate::BenchError;
-use crate::children::{Child, Launch};
+use crate::children::{Child, Launch, find_program};
 
 /// Memory that memcached may use, in MiB: more than all items take.
 const MEMCACHED_MIB: &str = "4096";
@@ -23,7 +22,7 @@ pub(super) struct Server {
 impl Server {
     /// Starts a peer; `None` if it is not installed.
     pub(super) fn start(dialect: Dialect, launch: &dyn Launch) -> Result<Option<Self>, BenchError> {
-        let Some(program) = find(dialect.program()) else { return Ok(None) };
+        let Some(program) = find_program(dialect.program()) else { return Ok(None) };
         // The port may be taken by another program before the peer has it; then the peer ends, and that is said.
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let mut command = launch.guarded(&program);
@@ -60,21 +59,4 @@ fn add_arguments(dialect: Dialect, port: u16, command: &mut Command) {
             if rustix::process::geteuid().is_root() { command.args(["-u", "root"]) } else { command }
         }
     };
-}
-
-/// The program's path, if it is on the search path.
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn programs_are_found_on_the_search_path_or_not() {
-        assert!(find("sh").is_some());
-        assert_eq!(find("no-program-has-this-name"), None);
-    }
 }

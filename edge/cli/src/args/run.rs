@@ -85,6 +85,9 @@ pub(crate) struct RunArgs {
     /// Write a picture of the faults to this file: over time, by address and by call site. FILE ends with .svg or .html
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+    /// Keep the figures in this new file, for a benchmark that reads them while the program runs
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) board: Option<PathBuf>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,

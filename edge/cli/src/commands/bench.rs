@@ -5,6 +5,7 @@ mod del_get;
 mod launch;
 mod pictures;
 mod programs;
+mod redis;
 mod remote;
 mod sequence;
 
@@ -43,6 +44,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Frame(args) => apps::run_frame(args)?,
         BenchWhat::Programs(args) => programs::run(args)?,
         BenchWhat::DelGet(args) => del_get::run(args)?,
+        BenchWhat::Redis(args) => redis::run(args)?,
         BenchWhat::ScaleClient(args) => scale_clients::run_client(&launch::client_task(args))?,
         BenchWhat::Guarded(args) => launch::become_guarded(args)?,
     }

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let folder = Scratch::new("run")?;
-    let path = folder.path().join("board");
+    let path = args.board.clone().unwrap_or_else(|| folder.path().join("board"));
     let board = Board::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
     let settings = Settings {
         far: args.far.clone(),
@@ -104,6 +104,11 @@ fn check<'a>(args: &'a RunArgs, local_bytes: u64, library: &Path) -> anyhow::Res
     yonder::open(&args.far)?;
     let report = args.report.as_ref().map(|path| ReportFile::check(path, args.faults.into())).transpose()?;
     Ok(Checked { guide, report })
+}
+
+/// The guide of this name, if a program can be run with it.
+pub(crate) fn find_guide(name: &str) -> anyhow::Result<PathBuf> {
+    guide::find(name, find_library()?.parent().unwrap_or(Path::new("/")))
 }
 
 /// A folder for files of a run, which goes with this.
