@@ -91,7 +91,7 @@ fn what_cannot_be_understood_says_what_to_type() {
         (&["bench", "programs", "--legs", "native,disk"], "'disk'", "zram"),
         (&["bench", "redis", "--queries", "get-4k,set"], "'set'", "get-64k, get-mixed, lrange"),
         (&["bench", "redis", "--ahead", "oracle"], "'oracle'", "guide"),
-        (&["bench", "redis", "--runs", "0"], "'0'", "yonder bench redis --help"),
+        (&["bench", "redis", "--runs", "0"], "'0'", "whole number"),
         (&["bench", "switch", "--switches", "0"], "'0'", "yonder bench switch --help"),
         (&["doctor", "--verbose"], "'--verbose'", "yonder doctor --help"),
         (&["top", "--interval", "often"], "'often'", "ms"),
