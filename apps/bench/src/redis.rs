@@ -6,8 +6,8 @@
 //! fetching ahead take turns ([`Bench::row`]), and medians count.
 //!
 //! Faults and bytes are those of the queries alone: the server's figures are read from the board of its run while it runs, before
-//! and after them, so no second leg without queries is needed. The first quarter as many requests again warms up, and is not
-//! counted. Before it and behind the measurement a sample of the data is compared with what was written.
+//! and after them, so no second leg without queries is needed. A quarter as many requests come before, to warm up. Before them,
+//! and after all, a sample of the data is compared with what was written.
 
 mod asking;
 mod data;

@@ -7,7 +7,7 @@
 //! Neighbours: `del_get` and `redis` fill servers and check what they answer; `programs` has a client of its own, which
 //! measures each get.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Error, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::Receiver;
@@ -22,6 +22,8 @@ use crate::children::{Child, lines_of};
 const DEPTH: usize = 32;
 /// Room for replies.
 const ROOM_BYTES: usize = 256 << 10;
+/// How long an answer may take. It only decides when a hang is called one.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 /// How long a server may take to end.
 const END_TIME_MAX: Duration = Duration::from_secs(30);
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
@@ -105,6 +107,8 @@ pub(crate) struct Client {
 
 impl Client {
     fn new(stream: TcpStream) -> Result<Self, BenchError> {
+        stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+        stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
         let replies = BufReader::with_capacity(ROOM_BYTES, stream.try_clone()?);
         Ok(Self { stream, replies, line: String::new(), value: Vec::new() })
     }
@@ -120,7 +124,7 @@ impl Client {
         for items in items.chunks(DEPTH) {
             requests.clear();
             items.iter().for_each(|item| ask(*item, &mut requests));
-            self.stream.write_all(&requests)?;
+            self.stream.write_all(&requests).map_err(unanswered)?;
             for item in items {
                 wrong += u64::from(!is_right(self, *item)?);
             }
@@ -131,7 +135,7 @@ impl Client {
     /// A line of the answer.
     pub(crate) fn line(&mut self) -> Result<&str, BenchError> {
         self.line.clear();
-        if self.replies.read_line(&mut self.line)? == 0 {
+        if self.replies.read_line(&mut self.line).map_err(unanswered)? == 0 {
             return Err(BenchError::Child("redis-server has hung up".to_owned()));
         }
         Ok(self.line.trim_end())
@@ -141,7 +145,7 @@ impl Client {
     pub(crate) fn string(&mut self) -> Result<Option<&[u8]>, BenchError> {
         let Some(bytes) = self.count('$')? else { return Ok(None) };
         self.value.resize(bytes + 2, 0);
-        self.replies.read_exact(&mut self.value)?;
+        self.replies.read_exact(&mut self.value).map_err(unanswered)?;
         Ok(self.value.strip_suffix(b"\r\n"))
     }
 
@@ -166,6 +170,16 @@ impl Client {
             Some(Ok(count)) if count >= 0 => Ok(Some(count as usize)),
             _ => Err(BenchError::Child(format!("redis-server answers '{line}'"))),
         }
+    }
+}
+
+/// Names a time limit that has passed.
+fn unanswered(error: Error) -> BenchError {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            BenchError::Child(format!("redis-server has not answered for {} s", ANSWER_TIME_MAX.as_secs()))
+        }
+        _ => error.into(),
     }
 }
 
