@@ -296,6 +296,11 @@ impl Pager {
     /// Ends the reclaimer's sleep: somebody waits for room.
     pub(crate) fn wake_reclaimer(&self) {
         self.signals.starved.store(true, Ordering::Release);
+        self.unpark_reclaimer();
+    }
+
+    /// Ends the reclaimer's sleep: there is something to do.
+    pub(crate) fn unpark_reclaimer(&self) {
         if let Some(thread) = self.reclaimer_thread.get() {
             thread.unpark();
         }

@@ -28,6 +28,8 @@ pub(crate) fn text_bytes(header: &[u8]) -> Option<u64> {
     (length > 0 && length <= capacity && capacity < 1 << 40).then_some(length)
 }
 
+/// Most bytes of a node's entries, but for elements that are as long by themselves.
+const ENTRIES_BYTES_MAX: u64 = 128 << 10;
 /// Bytes of a node that are of use.
 pub(crate) const NODE_BYTES: usize = 32;
 
@@ -49,7 +51,8 @@ impl Node {
 
     /// Whether `address` is of its entries.
     pub(crate) fn has(&self, address: u64) -> bool {
-        self.entries_bytes > 0 && (self.entries..self.entries + self.entries_bytes).contains(&address)
+        (1..=ENTRIES_BYTES_MAX).contains(&self.entries_bytes)
+            && (self.entries..self.entries.saturating_add(self.entries_bytes)).contains(&address)
     }
 }
 
@@ -86,5 +89,6 @@ mod tests {
         assert_eq!(node, Node { previous: 0x1000, next: 0x2000, entries: 0x3000, entries_bytes: 8_100 });
         assert!(node.has(0x3000) && node.has(0x3000 + 8_099) && !node.has(0x3000 + 8_100) && !node.has(0x2fff));
         assert!(!Node { entries_bytes: 0, ..node }.has(0x3000));
+        assert!(!Node { entries_bytes: ENTRIES_BYTES_MAX + 1, ..node }.has(0x3000));
     }
 }

@@ -168,27 +168,42 @@ impl ListWalk {
     }
 }
 
-/// The node whose entries were touched, if a register has it, or something that points to it at its beginning.
+/// The node whose entries were touched, if a word has its address, or that of something that points to it at its beginning.
 fn find(touch: &Touch<'_>, reach: &mut dyn Reach) -> Option<(u64, Node)> {
-    let is_near = |address: u64| address.is_multiple_of(8) && (address ^ touch.address) >> 44 == 0;
-    let mut node_at = |address: u64| {
-        let mut bytes = [0; NODE_BYTES];
-        (is_near(address) && reach.peek(address, &mut bytes)).then_some(bytes)
-    };
     for (index, register) in touch.registers.iter().enumerate() {
         if touch.registers[..index].contains(register) {
             continue;
         }
-        let Some(bytes) = node_at(*register) else { continue };
+        let Some(bytes) = look(*register, touch, reach) else { continue };
         for address in [*register, word(&bytes), word(&bytes[8..])] {
-            let Some(bytes) = node_at(address) else { continue };
+            let Some(bytes) = look(address, touch, reach) else { continue };
             let node = Node::parse(&bytes);
-            if node.has(touch.address) {
+            if node.has(touch.address) && is_linked(address, &node, touch, reach) {
                 return Some((address, node));
             }
         }
     }
     None
+}
+
+/// Whether an object of the program could be at `address`.
+fn is_near(address: u64, touch: &Touch<'_>) -> bool {
+    address.is_multiple_of(8) && (address ^ touch.address) >> 44 == 0
+}
+
+/// What is at `address`, if that could be a node and is here.
+fn look(address: u64, touch: &Touch<'_>, reach: &mut dyn Reach) -> Option<[u8; NODE_BYTES]> {
+    let mut bytes = [0; NODE_BYTES];
+    (is_near(address, touch) && reach.peek(address, &mut bytes)).then_some(bytes)
+}
+
+/// Whether the neighbours of what looks like a node know it, as far as they are here.
+fn is_linked(at: u64, node: &Node, touch: &Touch<'_>, reach: &mut dyn Reach) -> bool {
+    let mut knows = |address: u64, pointer: fn(&Node) -> u64| {
+        let seen = look(address, touch, reach);
+        address == 0 || is_near(address, touch) && seen.is_none_or(|bytes| pointer(&Node::parse(&bytes)) == at)
+    };
+    knows(node.next, |next| next.previous) && knows(node.previous, |previous| previous.next)
 }
 
 #[cfg(test)]
@@ -292,6 +307,12 @@ mod tests {
         walker.reach.put(ITERATOR, &[node(1), 0, 0]);
         assert_eq!(walker.touch(Cause::Miss, entries(0) + 40, &[ITERATOR, NODES + 1, 1 << 46]), Verdict::Unknown);
         assert_eq!((walker.reach.prefetched.len(), walker.reach.reads), (0, 0));
+        // What only looks like a node: its neighbours do not know it, or are nowhere.
+        for neighbour in [node(2), 77] {
+            let mut walker = Walker::new(3);
+            walker.reach.put(ITERATOR, &[0, neighbour, entries(0), ENTRIES_BYTES]);
+            assert_eq!(walker.touch(Cause::Miss, entries(0) + 40, &[ITERATOR]), Verdict::Unknown);
+        }
     }
 
     #[test]

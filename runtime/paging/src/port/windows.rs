@@ -175,8 +175,14 @@ impl PortInner {
 /// Waits a moment until `pages` can be fetched ahead, for a thread that has nothing else to do. One that reads a sequence
 /// faster than memory is reclaimed has to wait in any case: here once for a window, and not for every page by a fault.
 pub(super) fn await_room(pager: &Pager, pages: u32, now: Nanos) {
-    while pager.room_ahead() < u64::from(pages) && yonder_clock::now() < now + ROOM_PATIENCE {
-        std::hint::spin_loop();
+    let has_room = || pager.room_ahead() >= u64::from(pages);
+    if has_room() {
+        return;
+    }
+    pager.unpark_reclaimer();
+    while !has_room() && yonder_clock::now() < now + ROOM_PATIENCE {
+        // The reclaimer may wait for this CPU.
+        std::thread::yield_now();
     }
 }
 
