@@ -63,7 +63,8 @@ impl ListWalk {
             self.learn();
             // Who comes from the node behind walks backward.
             self.is_backward = node.next != 0 && node.next == self.at;
-            (self.batch, self.asked, self.come_to) = (BATCH_MIN, 1, 1..1);
+            let number = 1 + self.nodes_before(&node, touch, reach);
+            (self.batch, self.asked, self.come_to) = (BATCH_MIN, number, number..number);
         }
         self.at = at;
         self.number = (self.number + 1) & (OF_LIST - 1);
@@ -75,6 +76,22 @@ impl ListWalk {
             self.extend_batch(reach);
         }
         true
+    }
+
+    /// Nodes that the walk has come past: those that were here, if it has begun where the list does, as most do.
+    fn nodes_before(&self, node: &Node, touch: &Touch<'_>, reach: &mut dyn Reach) -> u32 {
+        let (mut node, mut count) = (*node, 0);
+        loop {
+            let before = if self.is_backward { node.next } else { node.previous };
+            // Some nodes are in memory that is never far: those that were made first.
+            if before == 0 || !is_near(before, touch) {
+                return count;
+            }
+            match look(before, touch, reach) {
+                Some(bytes) if count < STEPS_MAX => (node, count) = (Node::parse(&bytes), count + 1),
+                _ => return 0,
+            }
+        }
     }
 
     /// A walk has ended: how far it has come.
@@ -200,8 +217,9 @@ fn look(address: u64, touch: &Touch<'_>, reach: &mut dyn Reach) -> Option<[u8; N
 /// Whether the neighbours of what looks like a node know it, as far as they are here.
 fn is_linked(at: u64, node: &Node, touch: &Touch<'_>, reach: &mut dyn Reach) -> bool {
     let mut knows = |address: u64, pointer: fn(&Node) -> u64| {
+        // Some are in memory that is never far.
         let seen = look(address, touch, reach);
-        address == 0 || is_near(address, touch) && seen.is_none_or(|bytes| pointer(&Node::parse(&bytes)) == at)
+        address.is_multiple_of(8) && seen.is_none_or(|bytes| pointer(&Node::parse(&bytes)) == at)
     };
     knows(node.next, |next| next.previous) && knows(node.previous, |previous| previous.next)
 }
@@ -307,7 +325,7 @@ mod tests {
         walker.reach.put(ITERATOR, &[node(1), 0, 0]);
         assert_eq!(walker.touch(Cause::Miss, entries(0) + 40, &[ITERATOR, NODES + 1, 1 << 46]), Verdict::Unknown);
         assert_eq!((walker.reach.prefetched.len(), walker.reach.reads), (0, 0));
-        // What only looks like a node: its neighbours do not know it, or are nowhere.
+        // What only looks like a node: its neighbours do not know it, or are no addresses.
         for neighbour in [node(2), 77] {
             let mut walker = Walker::new(3);
             walker.reach.put(ITERATOR, &[0, neighbour, entries(0), ENTRIES_BYTES]);
@@ -329,6 +347,16 @@ mod tests {
         let asked = walker.reach.prefetched.len();
         assert!(walker.reach.deliver(&mut walker.guide));
         assert_eq!(walker.reach.prefetched.len(), asked);
+    }
+
+    #[test]
+    fn nodes_that_were_here_count_as_come_past() {
+        let mut walker = Walker::new(60);
+        (0..6).for_each(|_| _ = walker.walk(0..15));
+        walker.reach.prefetched.clear();
+        walker.touch(Cause::Miss, entries(5) + 4, &[node(5)]);
+        walker.touch(Cause::Hit, entries(5) + 4, &[]);
+        assert_eq!(walker.reach.prefetched.last(), Some(&(entries(14)..entries(14) + ENTRIES_BYTES)));
     }
 
     #[test]
