@@ -1,7 +1,7 @@
 //! `bench redis`: how fast a Redis server under `yonder run` answers the queries of DiLOS (sections 6.2 and 6.3), by how much of
 //! its data is local and by what is fetched ahead.
 //!
-//! [`Bench`] does one [`Leg`] after another: a server is started, filled, asked by `redis-benchmark`, and ended. For each query a
+//! [`Bench`] does one leg after another: a server is started, filled, asked by `redis-benchmark`, and ended. For each query a
 //! leg that is not limited finds how much memory the data takes ([`Bench::filled`]). Then, for each local memory, the ways of
 //! fetching ahead take turns ([`Bench::row`]), and medians count.
 //!
