@@ -13,8 +13,9 @@ use crate::calls;
 
 /// Bytes of a small buffer, and how many there are.
 const SMALL: (usize, u32) = (16 << 10, 64);
-/// Of large ones: what a server sends at a time, of which few are under way at once. What was used of them stays mapped.
-const LARGE: (usize, u32) = (256 << 10, 8);
+/// Of large ones, for a piece of a transfer: few are under way at once. What was used of them stays mapped, because a mapping for
+/// each call cost a server that sends replies of 110 KB more than all else that it did.
+const LARGE: (usize, u32) = (calls::PIECE_BYTES as usize, 8);
 
 /// The buffers.
 pub(crate) struct Bounces {

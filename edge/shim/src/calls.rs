@@ -31,7 +31,7 @@ const FUTEXES_MAX: usize = 2;
 /// Longest text that the kernel takes: a path.
 const TEXT_BYTES_MAX: usize = libc::PATH_MAX as usize;
 /// Bytes that are copied at a time. No datagram is as long, so none is cut.
-const PIECE_BYTES: u64 = 1 << 20;
+pub(crate) const PIECE_BYTES: u64 = 1 << 20;
 
 const EFAULT: i64 = -(libc::EFAULT as i64);
 

@@ -17,7 +17,7 @@ use yonder_far_heap::FarHeap;
 use yonder_guide::MakeGuide;
 use yonder_paging::{Config, Delivery, FarMemory, Region};
 use yonder_plugin::Loaded;
-use yonder_run::{Board, Faults, Figures, Place, RECORDS_MAX, Settings, Transfer, WINDOW};
+use yonder_run::{Board, Faults, Figures, Place, RECORDS_MAX, Settings, Space, Transfer, WINDOW};
 
 use crate::bounce::Bounces;
 use crate::recorded::Recorded;
@@ -131,6 +131,11 @@ impl Far {
             heap.guide_paging();
         }
         let place = Board::open(&settings.board).ok().and_then(Board::take_place);
+        if let Some((place, space)) = place.as_ref().zip(heap.region().far().space()) {
+            // Whoever has started the run gives the memory back when this process is gone.
+            let process = std::process::id();
+            place.tell_space(Space { process, number: space.pid, capability: space.capability });
+        }
         let recorded = settings.records.clone().zip(place.as_ref()).and_then(|(folder, place)| {
             // How many have none is known at the end.
             if place.number() > RECORDS_MAX {

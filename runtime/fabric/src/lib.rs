@@ -26,7 +26,7 @@ pub use emu::{EmuControl, EmuFabric};
 pub use patience::Patience;
 pub use remote::RemoteFabric;
 pub use shm::ShmFabric;
-pub use space::{Credentials, Tenancy, TenancyError};
+pub use space::{Credentials, Tenancy, TenancyError, end_space};
 pub use url::open;
 pub use vector::{GRANULE_BYTES, SEGMENTS_MAX, Vector};
 
@@ -148,6 +148,11 @@ pub trait Fabric: Send + Sync {
 
     /// Gives the backing of `bytes` at `start` back while the address range stays allocated: it reads as zeros again.
     fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError>;
+
+    /// The address space that the memory is in, on a node; `None` if there is no node. See [`end_space`].
+    fn space(&self) -> Option<Credentials> {
+        None
+    }
 
     /// Whether far memory lies in this process, mapped, so that a forked child has a copy of it as it was at the fork.
     fn is_inherited(&self) -> bool {

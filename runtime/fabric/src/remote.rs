@@ -9,7 +9,7 @@ use yonder_mapping::Mapping;
 use crate::lane::{Lane, NodeAddress, Standing};
 use crate::queue::{LaneQueuePair, lane_config};
 use crate::space::Space;
-use crate::{Fabric, FabricError, Module, QueuePair, RemoteAddress};
+use crate::{Credentials, Fabric, FabricError, Module, QueuePair, RemoteAddress};
 
 /// Operations of the lane for allocation: one, and those that were given up and not yet acknowledged.
 const CONTROL_OPERATIONS_MAX: usize = 32;
@@ -43,6 +43,10 @@ impl Fabric for RemoteFabric {
         let opened = Lane::open_with(&self.address, self.space.standing(), lane_config)
             .map_err(|error| FabricError::Unreachable { url: self.url().to_owned(), cause: error.to_string() })?;
         Ok(Box::new(LaneQueuePair::new(opened.lane, self.space.credentials(), frames)))
+    }
+
+    fn space(&self) -> Option<Credentials> {
+        Some(self.space.credentials())
     }
 
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {

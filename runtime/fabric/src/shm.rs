@@ -25,7 +25,7 @@ use crate::ranges::Ranges;
 use crate::space::Space;
 use crate::url::shm_path;
 use crate::{
-    Completion, Fabric, FabricError, Module, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status,
+    Completion, Credentials, Fabric, FabricError, Module, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status,
     Vector, WorkId,
 };
 
@@ -137,6 +137,10 @@ impl Fabric for ShmFabric {
 
     fn queue_pair(&self, _module: Module, frames: Arc<Mapping>) -> Result<Box<dyn QueuePair>, FabricError> {
         Ok(Box::new(ShmQueuePair { far: Arc::clone(&self.far), frames, posted: VecDeque::with_capacity(DEPTH) }))
+    }
+
+    fn space(&self) -> Option<Credentials> {
+        Some(self.space.credentials())
     }
 
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {

@@ -16,7 +16,8 @@ use yonder_client::Operation;
 use yonder_units::Nanos;
 use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission, Translation};
 
-use crate::lane::{Answer, CallError, Lane, Standing, call};
+use crate::lane::{Answer, CallError, Lane, NodeAddress, Standing, call};
+use crate::url::shm_path;
 use crate::{FabricError, RemoteAddress};
 
 /// How long the node keeps the memory of a fabric's program that it no longer hears of.
@@ -172,6 +173,26 @@ impl Shared {
     fn ended(&self) -> std::sync::MutexGuard<'_, bool> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Ends the address space that a program has made on the node at `url`, which is no more: nobody waits for its lease then.
+pub fn end_space(url: &str, credentials: Credentials) -> Result<(), FabricError> {
+    let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };
+    let addresses = match url.split_once("://") {
+        Some(("shm", _)) => vec![NodeAddress::Unix(shm_path(url)?.to_owned())],
+        _ => NodeAddress::resolve(url)?,
+    };
+    let mut refused = String::new();
+    for address in addresses {
+        match Lane::open(&address, 1, &Arc::new(Standing::default())) {
+            Ok(mut opened) => {
+                let ended = call(&mut opened.lane, &operation(Kind::DestroySpace, credentials, 0, 0, &[]), &[]);
+                return ended.map(drop).map_err(|error| unreachable(error.to_string()));
+            }
+            Err(error) => refused = error.to_string(),
+        }
+    }
+    Err(unreachable(refused))
 }
 
 fn operation(kind: Kind, credentials: Credentials, address: u64, length: u64, body: &[u8]) -> Operation<'_> {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use yonder_fabric::{Fabric, RemoteAddress};
+use yonder_fabric::{Credentials, Fabric, RemoteAddress};
 use yonder_guide::MakeGuide;
 use yonder_mapping::Mapping;
 use yonder_trap::{REGISTRATIONS_MAX, RegisterError};
@@ -165,6 +165,12 @@ impl FarMemory {
     #[must_use]
     pub fn url(&self) -> &str {
         self.pager().fabric.url()
+    }
+
+    /// The address space on the node that the memory is in, if there is a node: for whoever ends it when this process is gone.
+    #[must_use]
+    pub fn space(&self) -> Option<Credentials> {
+        self.pager().fabric.space()
     }
 
     /// Fetches in flight on the port with number `port`.

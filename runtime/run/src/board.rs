@@ -19,7 +19,9 @@ const PLACE_BYTES: u64 = 128;
 /// Where the latter is.
 const BEGAN_AT: u64 = 8;
 const FIGURES: usize = 11;
-const _: () = assert!(FIGURES * 8 <= PLACE_BYTES as usize);
+/// Words of a [`Space`], which stand behind the figures.
+const SPACE_WORDS: usize = 3;
+const _: () = assert!((FIGURES + SPACE_WORDS) * 8 <= PLACE_BYTES as usize);
 
 /// What one process, or all of a run, have done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -105,6 +107,17 @@ impl Figures {
     }
 }
 
+/// The address space on a node that a process has its far memory in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// Number of the process.
+    pub process: u32,
+    /// Number of the address space.
+    pub number: u32,
+    /// Proof of the right to it; never 0.
+    pub capability: u64,
+}
+
 /// The file of a run.
 pub struct Board {
     file: Mapping,
@@ -137,6 +150,17 @@ impl Board {
         let of_place =
             |place| Figures::from_words(std::array::from_fn(|index| self.word(place * PLACE_BYTES + index as u64 * 8)));
         (1..=taken).map(of_place).fold(Figures::default(), |sum, figures| sum.and(&figures))
+    }
+
+    /// The address spaces that processes have told of.
+    #[must_use]
+    pub fn spaces(&self) -> Vec<Space> {
+        let of_place = |place: u64| {
+            let word = |index: usize| self.word(place * PLACE_BYTES + ((FIGURES + index) * 8) as u64);
+            Space { process: word(0) as u32, number: word(1) as u32, capability: word(2) }
+        };
+        let taken = self.word(0).min(PLACES_MAX);
+        (1..=taken).map(of_place).filter(|space| space.capability != 0).collect()
     }
 
     /// A place for this process; `None` if all are taken, and then its figures are missing.
@@ -178,6 +202,16 @@ impl Place {
         self.board.began_ns()
     }
 
+    /// Tells of the address space of this process.
+    pub fn tell_space(&self, space: Space) {
+        let words = [space.process.into(), space.number.into(), space.capability];
+        // The capability last: without it there is no address space.
+        for (index, word) in words.into_iter().enumerate() {
+            let at = self.number * PLACE_BYTES + ((FIGURES + index) * 8) as u64;
+            self.board.file.write(at, &u64::to_ne_bytes(word));
+        }
+    }
+
     /// Writes the figures of now.
     pub fn publish(&self, figures: &Figures) {
         for (index, word) in figures.words().iter().enumerate() {
@@ -207,6 +241,21 @@ mod tests {
         }
         let figures = board.figures();
         assert_eq!((figures.processes, figures.major_faults, figures.peak_local_bytes), (2, 7, 4));
+    }
+
+    #[test]
+    fn address_spaces_are_those_that_were_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("board");
+        let board = Board::create(&path).unwrap();
+        let places = [1, 2, 3].map(|_| Board::open(&path).unwrap().take_place().unwrap());
+        let spaces = [(&places[0], 7), (&places[2], 9)].map(|(place, number)| {
+            let space = Space { process: u32::MAX, number, capability: u64::MAX - 1 };
+            place.tell_space(space);
+            place.publish(&Figures { peak_far_bytes: u64::MAX, ..Figures::default() });
+            space
+        });
+        assert_eq!(board.spaces(), spaces);
     }
 
     #[test]

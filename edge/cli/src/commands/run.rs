@@ -24,6 +24,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use yonder::Config;
 use yonder::units::format_bytes;
+use yonder_fabric::{Credentials, end_space};
 use yonder_run::{Board, Figures, Settings};
 
 use self::report::{ReportFile, Told};
@@ -67,6 +68,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     let child = start(args, &library, &settings)?;
     let status = watch(child, &board, &mut signals, began)?;
+    end_spaces(&board, &args.far);
     let figures = board.figures();
     let summary = Summary::new(args, &settings, &figures, began.elapsed());
     eprintln!("{summary}");
@@ -80,6 +82,15 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         eprintln!("report: {}", report.write(folder.path(), &told)?.display());
     }
     Ok(exit_code(status))
+}
+
+/// Gives the memory of processes that are gone back to the node. What does not work, or belongs to processes that still run, the node
+/// takes back when their leases are over.
+fn end_spaces(board: &Board, far: &str) {
+    let is_gone = |process: u32| !Path::new("/proc").join(process.to_string()).exists();
+    for space in board.spaces().into_iter().filter(|space| is_gone(space.process)) {
+        let _ = end_space(far, Credentials { pid: space.number, capability: space.capability });
+    }
 }
 
 /// What was run, as it is typed.

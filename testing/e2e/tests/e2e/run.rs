@@ -133,3 +133,19 @@ fn a_forked_process_that_needs_a_node_says_so() {
         assert_eq!(ended.stderr.matches("a forked process").count(), 1, "{}", ended.stderr);
     });
 }
+
+/// A node that has room for one program at a time has room for the next one at once, however the one before has ended.
+#[test]
+fn the_memory_of_a_program_that_has_ended_is_the_nodes_again() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let Some(program) = Program::compiled("faults") else { return };
+    let node = yonder.serve(&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "384MiB"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let far = &node.url("tcp");
+    for (args, code) in [(&[][..], 0), (&["KILL"][..], 128 + 9), (&[][..], 0)] {
+        let run = Run { far, local: "8MiB", memory: "256MiB", flags: &[], program: &program, args };
+        let (ended, _) = run.end(yonder, folder.path());
+        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+    }
+    assert_eq!(node.stop().code, Some(0));
+}
