@@ -25,8 +25,8 @@ use crate::ranges::Ranges;
 use crate::space::Space;
 use crate::url::shm_path;
 use crate::{
-    Completion, Credentials, Fabric, FabricError, Module, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status,
-    Vector, WorkId,
+    Completion, Credentials, Fabric, FabricError, Module, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto,
+    RemoteAddress, Status, Vector, WorkId,
 };
 
 /// Operations that a queue pair holds.
