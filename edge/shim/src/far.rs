@@ -17,7 +17,7 @@ use yonder_far_heap::FarHeap;
 use yonder_guide::MakeGuide;
 use yonder_paging::{Config, Delivery, FarMemory, Region};
 use yonder_plugin::Loaded;
-use yonder_run::{Board, Faults, Figures, Place, RECORDS_MAX, Settings, Space, Transfer, WINDOW};
+use yonder_run::{Board, Faults, Figures, Place, RECORDS_MAX, Settings, Space, Transfer, WINDOW, pid_namespace};
 
 use crate::bounce::Bounces;
 use crate::recorded::Recorded;
@@ -131,10 +131,10 @@ impl Far {
             heap.guide_paging();
         }
         let place = Board::open(&settings.board).ok().and_then(Board::take_place);
-        if let Some((place, space)) = place.as_ref().zip(heap.region().far().space()) {
+        if let (Some(place), Some(space), Some(namespace)) = (&place, heap.region().far().space(), pid_namespace()) {
             // Whoever has started the run gives the memory back when this process is gone.
             let process = std::process::id();
-            place.tell_space(Space { process, number: space.pid, capability: space.capability });
+            place.tell_space(Space { process, namespace, number: space.pid, capability: space.capability });
         }
         let recorded = settings.records.clone().zip(place.as_ref()).and_then(|(folder, place)| {
             // How many have none is known at the end.

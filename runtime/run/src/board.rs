@@ -20,7 +20,7 @@ const PLACE_BYTES: u64 = 128;
 const BEGAN_AT: u64 = 8;
 const FIGURES: usize = 11;
 /// Words of a [`Space`], which stand behind the figures.
-const SPACE_WORDS: usize = 3;
+const SPACE_WORDS: usize = 4;
 const _: () = assert!((FIGURES + SPACE_WORDS) * 8 <= PLACE_BYTES as usize);
 
 /// What one process, or all of a run, have done so far.
@@ -112,10 +112,19 @@ impl Figures {
 pub struct Space {
     /// Number of the process.
     pub process: u32,
+    /// In which namespace that is its number; see [`pid_namespace`].
+    pub namespace: u64,
     /// Number of the address space.
     pub number: u32,
     /// Proof of the right to it; never 0.
     pub capability: u64,
+}
+
+/// The namespace that numbers of processes are of here; `None` if that cannot be known.
+#[must_use]
+pub fn pid_namespace() -> Option<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self/ns/pid").ok().map(|file| file.ino())
 }
 
 /// The file of a run.
@@ -157,7 +166,7 @@ impl Board {
     pub fn spaces(&self) -> Vec<Space> {
         let of_place = |place: u64| {
             let word = |index: usize| self.word(place * PLACE_BYTES + ((FIGURES + index) * 8) as u64);
-            Space { process: word(0) as u32, number: word(1) as u32, capability: word(2) }
+            Space { process: word(0) as u32, namespace: word(1), number: word(2) as u32, capability: word(3) }
         };
         let taken = self.word(0).min(PLACES_MAX);
         (1..=taken).map(of_place).filter(|space| space.capability != 0).collect()
@@ -204,7 +213,7 @@ impl Place {
 
     /// Tells of the address space of this process.
     pub fn tell_space(&self, space: Space) {
-        let words = [space.process.into(), space.number.into(), space.capability];
+        let words = [space.process.into(), space.namespace, space.number.into(), space.capability];
         // The capability last: without it there is no address space.
         for (index, word) in words.into_iter().enumerate() {
             let at = self.number * PLACE_BYTES + ((FIGURES + index) * 8) as u64;
@@ -250,7 +259,7 @@ mod tests {
         let board = Board::create(&path).unwrap();
         let places = [1, 2, 3].map(|_| Board::open(&path).unwrap().take_place().unwrap());
         let spaces = [(&places[0], 7), (&places[2], 9)].map(|(place, number)| {
-            let space = Space { process: u32::MAX, number, capability: u64::MAX - 1 };
+            let space = Space { process: u32::MAX, namespace: 3, number, capability: u64::MAX - 1 };
             place.tell_space(space);
             place.publish(&Figures { peak_far_bytes: u64::MAX, ..Figures::default() });
             space

@@ -15,7 +15,7 @@ mod scale;
 mod settings;
 mod sites;
 
-pub use board::{Board, Figures, PLACES_MAX, Place, Space};
+pub use board::{Board, Figures, PLACES_MAX, Place, Space, pid_namespace};
 pub use modules::{Module, Modules};
 pub use record::{FaultMap, RECORDS_MAX, Record, Recorder, monotonic_ns};
 pub use scale::Folded;

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use indicatif::ProgressBar;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
@@ -25,7 +26,7 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use yonder::Config;
 use yonder::units::format_bytes;
 use yonder_fabric::{Credentials, end_space};
-use yonder_run::{Board, Figures, Settings};
+use yonder_run::{Board, Figures, Settings, Space, pid_namespace};
 
 use self::report::{ReportFile, Told};
 use crate::args::RunArgs;
@@ -84,11 +85,15 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(status))
 }
 
-/// Gives the memory of processes that are gone back to the node. What does not work, or belongs to processes that still run, the node
-/// takes back when their leases are over.
+/// Gives the memory of processes that are gone for certain back to the node. What does not work, or belongs to others, the node takes
+/// back when their leases are over.
 fn end_spaces(board: &Board, far: &str) {
-    let is_gone = |process: u32| !Path::new("/proc").join(process.to_string()).exists();
-    for space in board.spaces().into_iter().filter(|space| is_gone(space.process)) {
+    let here = pid_namespace();
+    let is_gone = |space: &Space| {
+        let pid = i32::try_from(space.process).ok().and_then(Pid::from_raw);
+        here == Some(space.namespace) && pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+    };
+    for space in board.spaces().into_iter().filter(is_gone) {
         let _ = end_space(far, Credentials { pid: space.number, capability: space.capability });
     }
 }
