@@ -26,7 +26,7 @@ for part in "${parts[@]}"; do
     workloads) bench programs --programs "$own" --local "$local" --runs "$runs" --json >"$folder/workloads.jsonl" ;;
     programs) bench programs --local "$local" --runs "$runs" --json >"$folder/programs.jsonl" ;;
     redis) bench redis --local "$local" --runs "$runs" --json >"$folder/redis.jsonl" ;;
-    del-get) for _ in $(seq "$runs"); do bench del-get --json; done >"$folder/del-get.jsonl" ;;
+    del-get) bench del-get --runs "$runs" --json >"$folder/del-get.jsonl" ;;
     *)
         echo "there is no part '$part': type some of seq workloads programs redis del-get" >&2
         exit 2

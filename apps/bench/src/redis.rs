@@ -27,7 +27,7 @@ use asking::{Asking, Measured};
 use data::Data;
 
 /// A run's figures are put up ten times a second: after this they are those of everything before.
-const FIGURES_TIME: Duration = Duration::from_millis(250);
+pub(crate) const FIGURES_TIME: Duration = Duration::from_millis(250);
 /// For so many requests one warms up.
 const REQUESTS_PER_WARMING: usize = 4;
 

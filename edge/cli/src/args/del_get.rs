@@ -25,6 +25,9 @@ pub(crate) struct DelGetArgs {
     /// Share of the keys that is deleted, in percent
     #[arg(long, help_heading = BENCHMARK, value_name = "PCT", default_value_t = 70, value_parser = clap::value_parser!(u8).range(1..=99))]
     pub(crate) deleted: u8,
+    /// Runs of each way, of which the median is told; the ways take turns
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = positive_count)]
+    pub(crate) runs: usize,
     /// One JSON object for each way on standard output
     #[arg(long, help_heading = BENCHMARK)]
     pub(crate) json: bool,

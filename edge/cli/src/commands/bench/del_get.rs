@@ -14,12 +14,14 @@ pub(super) fn run(args: &DelGetArgs) -> anyhow::Result<()> {
     let folder = Scratch::new("del-get")?;
     let (local, memory) = (args.local.to_string(), args.memory.to_string());
     let words = ["run", "--far", &args.far, "--local", &local, "--memory", &memory];
-    let more = ["--transfer", "{transfer}", "--summary", "{summary}", "--"];
+    let more = ["--transfer", "{transfer}", "--board", "{board}", "--"];
     let settings = Settings {
         prefix: std::iter::once(program).chain(words.into_iter().chain(more).map(str::to_owned)).collect(),
         keys: args.keys,
         value_bytes: args.value_size,
         deleted_percent: args.deleted.into(),
+        local_bytes: args.local,
+        runs: args.runs,
         folder: folder.path().to_owned(),
     };
     let bar = Bar::new("bench del-get");
@@ -29,16 +31,17 @@ pub(super) fn run(args: &DelGetArgs) -> anyhow::Result<()> {
         return results.iter().try_for_each(json_line);
     }
     line(&format!(
-        "redis-server, {} keys of {} B of which {} % are deleted; {} local, far memory {}",
+        "redis-server, {} keys of {} B of which {} % are deleted; {} local, far memory {}; medians of {} runs",
         args.keys,
         args.value_size,
         args.deleted,
         format_bytes(args.local),
-        args.far
+        args.far,
+        args.runs
     ))?;
     line(&format!(
-        "{:>9} {:>16} {:>18} {:>10} {:>7}",
-        "transfer", "gets fetched", "sets, dels moved", "gets/s", "errors"
+        "{:>9} {:>13} {:>10} {:>10} {:>18} {:>10} {:>7}",
+        "transfer", "gets fetched", "least", "most", "sets, dels moved", "gets/s", "errors"
     ))?;
     results.iter().try_for_each(|result| line(&row(result)))?;
     let [pages, live] = &results;
@@ -53,8 +56,10 @@ pub(super) fn run(args: &DelGetArgs) -> anyhow::Result<()> {
 fn row(result: &DelGetResult) -> String {
     let name = format!("{:?}", result.transfer).to_lowercase();
     format!(
-        "{name:>9} {:>16} {:>18} {:>10.0} {:>7}",
+        "{name:>9} {:>13} {:>10} {:>10} {:>18} {:>10.0} {:>7}",
         format_bytes(result.get_fetched_bytes),
+        format_bytes(result.get_fetched_bytes_spread[0]),
+        format_bytes(result.get_fetched_bytes_spread[1]),
         format_bytes(result.before_bytes),
         result.ops_per_s,
         result.errors
