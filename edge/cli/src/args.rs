@@ -10,6 +10,7 @@ mod redis;
 mod remote;
 mod run;
 mod seq;
+mod store;
 mod top;
 pub(crate) mod workload;
 
@@ -39,6 +40,7 @@ pub(crate) use remote::{
 pub(crate) use run::RunArgs;
 use seq::PrefetchMode;
 pub(crate) use seq::SeqArgs;
+pub(crate) use store::StoreArgs;
 pub(crate) use top::TopArgs;
 
 /// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network. The help says it too.
@@ -381,6 +383,8 @@ pub(crate) enum BenchWhat {
     Soak(SoakArgs),
     /// Pages read and written one after the other, with each prefetcher
     Seq(SeqArgs),
+    /// Pages of each store read and written at random, without paging; beside fio
+    Store(StoreArgs),
     /// Reads of a memory node without paging: latency by size, throughput by clients and by depth
     Rread(Pictured<RreadArgs>),
     /// Writes to a memory node without paging, as rread

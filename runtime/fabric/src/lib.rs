@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod emu;
+mod file;
 pub mod lane;
 mod patience;
 mod queue;
@@ -23,6 +24,7 @@ mod url;
 mod vector;
 
 pub use emu::{EmuControl, EmuFabric};
+pub use file::FileFabric;
 pub use patience::Patience;
 pub use remote::RemoteFabric;
 pub use shm::ShmFabric;
@@ -157,6 +159,11 @@ pub trait Fabric: Send + Sync {
     /// Whether far memory lies in this process, mapped, so that a forked child has a copy of it as it was at the fork.
     fn is_inherited(&self) -> bool {
         false
+    }
+
+    /// Whether an operation may be lost on its way and never end, so that it is worth posting again after some time.
+    fn loses_operations(&self) -> bool {
+        true
     }
 
     /// Far memory itself, if this fabric maps it: byte `a` of the mapping is [`RemoteAddress`] `a`. Reads may then be

@@ -6,10 +6,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{EmuFabric, Fabric, FabricError, RemoteFabric, ShmFabric};
+use crate::{EmuFabric, Fabric, FabricError, FileFabric, RemoteFabric, ShmFabric};
 
 /// What can be typed, for messages.
-const KNOWN: &str = "type emu://?latency=2.5us&gbps=100, udp://host:port, tcp://host:port or shm:///path.sock";
+const KNOWN: &str =
+    "type emu://?latency=2.5us&gbps=100, udp://host:port, tcp://host:port, shm:///path.sock or file:///path?size=64GiB";
 
 /// Connects to the memory node that `url` names, or makes the embedded one. Blocks until it answers, at most seconds.
 pub fn open(url: &str) -> Result<Arc<dyn Fabric>, FabricError> {
@@ -20,7 +21,8 @@ pub fn open(url: &str) -> Result<Arc<dyn Fabric>, FabricError> {
         "emu" => Ok(Arc::new(EmuFabric::from_query(url, &query(url, rest)?)?)),
         "tcp" | "udp" => Ok(Arc::new(RemoteFabric::connect(url)?)),
         "shm" => Ok(Arc::new(ShmFabric::connect(url)?)),
-        "rdma" | "file" => Err(bad(url, &format!("is not available in this version: {KNOWN}"))),
+        "file" => Ok(Arc::new(FileFabric::open(url)?)),
+        "rdma" => Err(bad(url, &format!("is not available in this version: {KNOWN}"))),
         _ => Err(bad(url, &format!("has an unknown scheme: {KNOWN}"))),
     }
 }
@@ -80,7 +82,11 @@ mod tests {
             ("http://a:1", "unknown scheme"),
             ("udp://host", "not a host and a port"),
             ("rdma://a:1", "not available in this version"),
-            ("file:///a?size=1GiB", "not available in this version"),
+            ("file://a", "not an absolute path"),
+            ("file:///a?size", "not a list of settings"),
+            ("file:///tmp/none?size=many", "many"),
+            ("file:///tmp/none?length=1GiB", "unknown setting 'length'"),
+            ("file:///proc/none", "cannot be opened"),
             ("tcp://", "not a host and a port"),
             ("tcp://:7000", "not a host and a port"),
             ("tcp://host", "not a host and a port"),

@@ -117,6 +117,9 @@ impl Pager {
         let write_back = fabric.queue_pair(Module::WriteBack, Arc::clone(frames.mapping()))?;
         let node = Arc::from(fabric.url());
         let metadata_bytes = frames.metadata_bytes();
+        let fault_deadline = config.deadlines.fault.as_nanos() as Nanos;
+        let attempt_deadline =
+            if fabric.loses_operations() { config.deadlines.attempt.as_nanos() as Nanos } else { fault_deadline };
         let pager = Self {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             config,
@@ -127,8 +130,8 @@ impl Pager {
             region_pages: AtomicU64::new(0),
             standby: AtomicU64::new(0),
             writing: AtomicU64::new(0),
-            fault_deadline: config.deadlines.fault.as_nanos() as Nanos,
-            attempt_deadline: config.deadlines.attempt.as_nanos() as Nanos,
+            fault_deadline,
+            attempt_deadline,
             reclaimer: CachePadded::new(Mutex::new(Reclaimer::new(write_back))),
             signals: CachePadded::default(),
             reclaimed: ReclaimStats::default(),

@@ -8,6 +8,7 @@ mod programs;
 mod redis;
 mod remote;
 mod sequence;
+mod store;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Reclaim(args) => run_reclaim(args)?,
         BenchWhat::Soak(args) => run_soak(args)?,
         BenchWhat::Seq(args) => sequence::run(args)?,
+        BenchWhat::Store(args) => store::run(args)?,
         BenchWhat::Rread(args) => remote::run_rread(args)?,
         BenchWhat::Rwrite(args) => remote::run_access(args.parts(), Direction::Write)?,
         BenchWhat::Ralloc(args) => remote::run_ralloc(args)?,

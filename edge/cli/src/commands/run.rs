@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use indicatif::ProgressBar;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -113,6 +113,10 @@ struct Checked<'a> {
 /// Says what cannot work before anything is started, and where the guide is.
 fn check<'a>(args: &'a RunArgs, local_bytes: u64, library: &Path) -> anyhow::Result<Checked<'a>> {
     Config::with_local(local_bytes).check()?;
+    if args.far.starts_with("file://") {
+        // The filter that finds the program's system calls on far memory refuses io_uring to the whole process.
+        bail!("a program's far memory cannot be in a file yet: type --far tcp://host:port of a node, or --far emu://");
+    }
     program::check(&args.program[0])?;
     let guides = library.parent().unwrap_or(Path::new("/"));
     let guide = args.guide.as_ref().map(|named| guide::find(named, guides)).transpose()?;

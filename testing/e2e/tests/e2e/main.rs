@@ -11,6 +11,7 @@ mod datagrams;
 mod dying_node;
 #[path = "../../../../runtime/controller/tests/it/etcd_server.rs"]
 mod etcd_server;
+mod files;
 mod hostile_clients;
 mod local_limit;
 mod memory_nodes;

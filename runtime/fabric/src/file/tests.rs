@@ -1,0 +1,249 @@
+//! A store on a real disk: what is written is read, whatever is cleaned meanwhile, and damage is never read.
+
+use std::collections::HashMap;
+use std::os::unix::fs::FileExt as _;
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, RngCore as _, SeedableRng as _};
+use tempfile::TempDir;
+use yonder_units::FrameIndex;
+
+use super::*;
+use crate::{Completion, ReadInto, Status, Vector, WorkId};
+
+const FRAMES: usize = 64;
+
+struct World {
+    fabric: FileFabric,
+    frames: Arc<Mapping>,
+    reads: Box<dyn QueuePair>,
+    writes: Box<dyn QueuePair>,
+    folder: TempDir,
+    next: u64,
+}
+
+/// A store in a folder of its own; `None`, and a line that says why, where there is no io_uring or no direct access.
+fn world(size: &str) -> Option<World> {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("file://{}/store?size={size}", folder.path().display());
+    let fabric = match FileFabric::open(&url) {
+        Ok(fabric) => fabric,
+        Err(error) if error.to_string().contains("io_uring") || error.to_string().contains("direct access") => {
+            println!("SKIP: {error}");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let frames = Arc::new(Mapping::anonymous(FRAMES * PAGE_BYTES).unwrap());
+    let [reads, writes] =
+        [Module::Fault, Module::WriteBack].map(|module| fabric.queue_pair(module, Arc::clone(&frames)).unwrap());
+    Some(World { fabric, frames, reads, writes, folder, next: 0 })
+}
+
+fn poll(queue: &mut dyn QueuePair, count: usize) -> Vec<Completion> {
+    let mut completions = Vec::with_capacity(count);
+    while completions.len() < count {
+        queue.poll(0, &mut completions);
+        std::hint::spin_loop();
+    }
+    completions
+}
+
+/// What a page is filled with.
+fn content(page: u64, version: u64) -> [u8; PAGE_BYTES] {
+    let mut bytes = [0; PAGE_BYTES];
+    SmallRng::seed_from_u64(page << 32 | version).fill_bytes(&mut bytes);
+    bytes
+}
+
+impl World {
+    fn id(&mut self) -> WorkId {
+        self.next += 1;
+        WorkId(self.next)
+    }
+
+    fn write(&mut self, to: RemoteAddress, frame: usize, bytes: &[u8; PAGE_BYTES]) {
+        let (id, frame) = (self.id(), FrameIndex(frame as u32));
+        self.frames.write(frame.offset(), bytes);
+        while self.writes.post_write(id, to, frame, 0).is_err() {
+            // The log is full until something was cleaned, or all batches are on their way.
+            self.writes.poll(0, &mut Vec::new());
+        }
+    }
+
+    fn read(&mut self, from: RemoteAddress) -> Option<[u8; PAGE_BYTES]> {
+        let (id, frame) = (self.id(), FrameIndex(FRAMES as u32 - 1));
+        self.reads.post_read(id, from, ReadInto::Frame(frame), 0).unwrap();
+        let done = poll(&mut *self.reads, 1);
+        assert_eq!(done[0].id, id);
+        let mut bytes = [0; PAGE_BYTES];
+        self.frames.read(frame.offset(), &mut bytes);
+        (done[0].status == Status::Done).then_some(bytes)
+    }
+
+    fn page(start: RemoteAddress, page: u64) -> RemoteAddress {
+        RemoteAddress(start.0 + page * PAGE_BYTES as u64)
+    }
+}
+
+#[test]
+fn pages_outlive_many_cleanings() {
+    const PAGES: u64 = 4096;
+    let Some(mut world) = world("64MiB") else { return };
+    let start = world.fabric.allocate(PAGES * PAGE_BYTES as u64).unwrap();
+    let mut random = SmallRng::seed_from_u64(3);
+    let mut versions: HashMap<u64, u64> = HashMap::new();
+    for round in 1..=1500 {
+        let first = random.random_range(0..PAGES);
+        let pages: Vec<u64> = (0..FRAMES as u64 / 2).map(|step| (first + step * 61) % PAGES).collect();
+        for (frame, page) in pages.iter().enumerate() {
+            world.write(World::page(start, *page), frame, &content(*page, round));
+            versions.insert(*page, round);
+        }
+        let done = poll(&mut *world.writes, pages.len());
+        assert!(done.iter().all(|completion| completion.status == Status::Done));
+        let page = random.random_range(0..PAGES);
+        let expected = versions.get(&page).map_or([0; PAGE_BYTES], |version| content(page, *version));
+        assert!(world.read(World::page(start, page)) == Some(expected), "page {page} in round {round}");
+    }
+    let occupancy = world.fabric.shared.log().occupancy();
+    assert!(occupancy.moved_bytes > 0 && occupancy.free_segments > 0, "{occupancy:?}");
+    for page in 0..PAGES {
+        let expected = versions.get(&page).map_or([0; PAGE_BYTES], |version| content(page, *version));
+        assert!(world.read(World::page(start, page)) == Some(expected), "page {page}");
+    }
+    world.fabric.discard(start, PAGE_BYTES as u64).unwrap();
+    assert!(world.read(start) == Some([0; PAGE_BYTES]));
+    world.fabric.release(start).unwrap();
+    assert_eq!(world.fabric.shared.log().occupancy().live_bytes, 0);
+}
+
+#[test]
+fn segments_are_kept_alone() {
+    let Some(mut world) = world("32MiB") else { return };
+    let start = world.fabric.allocate(2 * PAGE_BYTES as u64).unwrap();
+    let vector = Vector::new([16..32, 100..200, 4000..4096]);
+    world.frames.write(0, &[1; PAGE_BYTES]);
+    world.writes.post_write_vector(WorkId(1), start, FrameIndex(0), vector, 0).unwrap();
+    assert_eq!(poll(&mut *world.writes, 1), [Completion { id: WorkId(1), status: Status::Done }]);
+    assert_eq!(world.fabric.shared.log().occupancy().live_bytes, 512, "less than a page");
+    world.frames.write(PAGE_BYTES as u64, &[2; PAGE_BYTES]);
+    let into = ReadInto::Frame(FrameIndex(1));
+    world.reads.post_read_vector(WorkId(2), start, into, vector, 0).unwrap();
+    assert_eq!(poll(&mut *world.reads, 1), [Completion { id: WorkId(2), status: Status::Done }]);
+    let mut local = [9; PAGE_BYTES];
+    world.frames.read(PAGE_BYTES as u64, &mut local);
+    assert!(local == vector.filled(1, 2));
+    let part = Vector::new([112..128, 4032..4096]);
+    world.frames.write(PAGE_BYTES as u64, &[2; PAGE_BYTES]);
+    world.reads.post_read_vector(WorkId(3), start, into, part, 0).unwrap();
+    assert_eq!(poll(&mut *world.reads, 1)[0].status, Status::Done);
+    world.frames.read(PAGE_BYTES as u64, &mut local);
+    assert!(local == part.filled(1, 2));
+    assert_eq!(world.read(start), None, "nobody has written the rest");
+    assert!(world.read(World::page(start, 1)) == Some([0; PAGE_BYTES]));
+}
+
+#[test]
+fn what_was_cancelled_does_not_complete_and_is_not_kept() {
+    let Some(mut world) = world("32MiB") else { return };
+    let start = world.fabric.allocate(PAGE_BYTES as u64).unwrap();
+    world.write(start, 0, &content(0, 1));
+    poll(&mut *world.writes, 1);
+    world.write(start, 1, &content(0, 2));
+    let cancelled = WorkId(world.next);
+    world.writes.poll(0, &mut Vec::new());
+    world.writes.cancel(cancelled);
+    assert_eq!(world.writes.outstanding(), 0);
+    world.write(start, 2, &content(0, 3));
+    assert_eq!(poll(&mut *world.writes, 1)[0].id, WorkId(world.next));
+    world.reads.post_read(WorkId(1000), start, ReadInto::Frame(FrameIndex(3)), 0).unwrap();
+    world.reads.poll(0, &mut Vec::new());
+    world.reads.cancel(WorkId(1000));
+    assert_eq!(world.reads.outstanding(), 0);
+    assert!(world.read(start) == Some(content(0, 3)));
+}
+
+#[test]
+fn damage_on_the_disk_is_an_error() {
+    const PAGES: u64 = 64;
+    let Some(mut world) = world("32MiB") else { return };
+    let start = world.fabric.allocate(PAGES * PAGE_BYTES as u64).unwrap();
+    for page in 0..PAGES {
+        world.write(World::page(start, page), 0, &content(page, 1));
+        poll(&mut *world.writes, 1);
+    }
+    let file = std::fs::OpenOptions::new().write(true).open(world.folder.path().join("store")).unwrap();
+    for page in (0..PAGES).step_by(2) {
+        let location = world.fabric.shared.index.location(PageIndex(page as u32)).unwrap();
+        file.write_all_at(b"other", LOG_OFFSET + location.start() * 512 + 99 * (page % 40)).unwrap();
+    }
+    file.sync_all().unwrap();
+    for page in 0..PAGES {
+        let expected = (page % 2 == 1).then(|| content(page, 1));
+        assert!(world.read(World::page(start, page)) == expected, "page {page}");
+    }
+}
+
+#[test]
+fn a_store_begins_empty_and_gives_its_space_back() {
+    let Some(mut first) = world("32MiB") else { return };
+    let path = first.folder.path().join("store");
+    let start = first.fabric.allocate(PAGE_BYTES as u64).unwrap();
+    first.write(start, 0, &content(0, 1));
+    poll(&mut *first.writes, 1);
+    let url = first.fabric.url().to_owned();
+    assert!(refused(&url).contains("in use by another process"));
+    // As a process that was killed leaves it.
+    let kept = std::fs::read(&path).unwrap();
+    let World { fabric, reads, writes, folder: _folder, .. } = first;
+    drop((reads, writes));
+    drop(fabric);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+    std::fs::write(&path, kept).unwrap();
+    let again = FileFabric::open(&url).unwrap();
+    let frames = Arc::new(Mapping::anonymous(PAGE_BYTES).unwrap());
+    let mut queue = again.queue_pair(Module::Fault, Arc::clone(&frames)).unwrap();
+    let start = again.allocate(PAGE_BYTES as u64).unwrap();
+    frames.write(0, &[7; PAGE_BYTES]);
+    queue.post_read(WorkId(1), start, ReadInto::Frame(FrameIndex(0)), 0).unwrap();
+    assert_eq!(poll(&mut *queue, 1)[0].status, Status::Done);
+    assert!(frames.with_page(0, |page| *page == [0; PAGE_BYTES]));
+}
+
+fn refused(url: &str) -> String {
+    match FileFabric::open(url) {
+        Err(error @ FabricError::BadUrl(_)) => error.to_string(),
+        other => panic!("{url}: {:?}", other.err()),
+    }
+}
+
+#[test]
+fn what_cannot_be_a_store_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("precious");
+    std::fs::write(&path, "a letter").unwrap();
+    let url = format!("file://{}", path.display());
+    if world("32MiB").is_none() {
+        return;
+    }
+    for (url, problem) in [
+        (url.clone(), "holds something else"),
+        (format!("file://{}/small?size=1MiB", folder.path().display()), "type a size of at least"),
+        (format!("file://{}/large?size=1000TiB", folder.path().display()), "type a size of at most"),
+    ] {
+        let message = refused(&url);
+        assert!(message.contains(problem) && !message.contains('\n'), "{message}");
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter");
+}
+
+#[test]
+fn the_limit_holds() {
+    let Some(world) = world("32MiB") else { return };
+    let all = world.fabric.shared.index.pages() as u64 * PAGE_BYTES as u64;
+    let start = world.fabric.allocate(all).unwrap();
+    assert!(matches!(world.fabric.allocate(PAGE_BYTES as u64), Err(FabricError::OutOfMemory { .. })));
+    world.fabric.release(start).unwrap();
+    world.fabric.allocate(PAGE_BYTES as u64).unwrap();
+}

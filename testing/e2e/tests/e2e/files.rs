@@ -1,0 +1,99 @@
+//! `yonder kv` and `yonder bench` with far memory in a file: what is stored is found, a server that was killed leaves a file that
+//! the next one can use, and damage on the disk is refused and never served.
+
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use yonder_e2e::{Client, Content, Got, Process, Yonder};
+
+const CONTENT: Content = Content { name: "filed", keys: 20_000, value_bytes: 1000 };
+
+fn url(folder: &Path) -> String {
+    format!("file://{}?size=128MiB", folder.join("store").display())
+}
+
+/// A server with 4 MiB of local memory.
+fn start_kv(yonder: Yonder, far: &str) -> Process {
+    let flags = ["kv", "--listen", "127.0.0.1:0", "--memory", "32MiB", "--local", "4MiB", "--deadline", "500ms"];
+    yonder.serve(&[&flags[..], &["--far", far]].concat())
+}
+
+/// Whether files can be used here; says why, if not.
+fn can_use_files(yonder: Yonder, far: &str) -> bool {
+    let tried = yonder.run(&["bench", "store", "--far", far, "--memory", "1MiB", "--runs", "1", "--duration", "10ms"]);
+    if tried.code != Some(0) && ["io_uring", "direct access"].iter().any(|lack| tried.stderr.contains(lack)) {
+        println!("SKIP: {}", tried.stderr.trim());
+        return false;
+    }
+    assert_eq!(tried.code, Some(0), "{}", tried.stderr);
+    true
+}
+
+#[test]
+fn items_survive_the_way_to_a_file_and_back_and_a_kill_leaves_nothing_behind() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let far = url(folder.path());
+    if !can_use_files(yonder, &far) {
+        return;
+    }
+    for round in 1..=3 {
+        let server = start_kv(yonder, &far);
+        let mut client = Client::connect(server.address());
+        assert_eq!(client.ask(&format!("get {}", CONTENT.key(7))), "END", "nothing of an earlier server is there");
+        client.fill(&CONTENT, 0..CONTENT.keys, round);
+        client.verify(&CONTENT, 0..CONTENT.keys, round);
+        client.fill(&CONTENT, (0..CONTENT.keys).step_by(3), 10 * round);
+        client.verify(&CONTENT, (0..CONTENT.keys).step_by(3), 10 * round);
+        assert_eq!(client.stats().number("paging_errors"), 0);
+        if round < 3 {
+            server.kill();
+        } else {
+            let ended = server.stop();
+            assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        }
+    }
+    let left = std::fs::metadata(folder.path().join("store")).expect("the file stays").len();
+    assert_eq!(left, 0, "an orderly end gives the space back");
+}
+
+#[test]
+fn damage_on_the_disk_is_refused_and_never_served() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let far = url(folder.path());
+    if !can_use_files(yonder, &far) {
+        return;
+    }
+    let server = start_kv(yonder, &far);
+    let mut client = Client::connect(server.address());
+    client.fill(&CONTENT, 0..CONTENT.keys, 1);
+    // A bit in every third of the pages that the file has by now.
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(folder.path().join("store")).expect("the store");
+    let pages = file.metadata().expect("its length").len() / 4096;
+    let mut byte = [0];
+    for page in (1..pages).step_by(3) {
+        let at = page * 4096 + 1000;
+        file.read_exact_at(&mut byte, at).expect("the file is that long");
+        file.write_all_at(&[byte[0] ^ 4], at).expect("the disk has room");
+    }
+    file.sync_all().expect("the disk takes it");
+    let (mut served, mut refused) = (0, 0);
+    for index in (0..CONTENT.keys).step_by(97) {
+        match client.get(&CONTENT.key(index)) {
+            Got::Value(value) => {
+                assert!(value == CONTENT.value(index, 1), "a wrong value was served");
+                served += 1;
+            }
+            Got::Refused(line) => {
+                assert_eq!(line, "SERVER_ERROR far memory unavailable");
+                refused += 1;
+            }
+            other => panic!("{other:?} for an item that was stored"),
+        }
+        if refused == 8 {
+            break;
+        }
+    }
+    assert!(served > 0 && refused > 0, "{served} served, {refused} refused");
+}
