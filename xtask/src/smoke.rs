@@ -23,9 +23,10 @@ const KEYS: &[&str] = &[
 ];
 
 /// What to type after `yonder bench`, and the keys that every object of the result must have.
-const BENCHES: [(&str, &[&str]); 10] = [
+const BENCHES: [(&str, &[&str]); 11] = [
     ("array --memory 64MiB --local 20% --far emu://?latency=2.5us --workers 1 --faults yield --duration 500ms", KEYS),
     ("switch", &["bench", "mechanism", "ns_per_switch"]),
+    ("notify --threads 1,4 --faults-per-thread 100 --runs 1", KEYS),
     ("fault", &["bench"]),
     ("reclaim", &["bench"]),
     ("rread --memory 4MiB --sizes 4,4KiB --clients 2 --depths 1,16 --duration 100ms", KEYS),

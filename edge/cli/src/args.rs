@@ -4,6 +4,7 @@ mod apps;
 mod controller;
 mod del_get;
 mod node;
+mod notify;
 mod pictured;
 mod programs;
 mod redis;
@@ -11,6 +12,7 @@ mod remote;
 mod run;
 mod seq;
 mod store;
+mod switch;
 mod top;
 pub(crate) mod workload;
 
@@ -31,6 +33,7 @@ pub(crate) use controller::{
 };
 pub(crate) use del_get::DelGetArgs;
 pub(crate) use node::NodeArgs;
+pub(crate) use notify::NotifyArgs;
 pub(crate) use pictured::Pictured;
 pub(crate) use programs::ProgramsArgs;
 pub(crate) use redis::RedisArgs;
@@ -41,6 +44,7 @@ pub(crate) use run::RunArgs;
 use seq::PrefetchMode;
 pub(crate) use seq::SeqArgs;
 pub(crate) use store::StoreArgs;
+pub(crate) use switch::SwitchArgs;
 pub(crate) use top::TopArgs;
 
 /// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network. The help says it too.
@@ -375,6 +379,8 @@ pub(crate) enum BenchWhat {
     Array(ArrayArgs),
     /// Cost of a switch between user-level threads, against ucontext and a library
     Switch(SwitchArgs),
+    /// Time from a page fault to its handler in user space, against a monitor thread and a plain signal
+    Notify(NotifyArgs),
     /// Latency of a page fault, by kind and by stage
     Fault(FaultArgs),
     /// Pages reclaimed per second, and the CPU each costs
@@ -435,16 +441,6 @@ pub(crate) struct ArrayArgs {
     pub(crate) duration: Duration,
     /// One JSON object for each run on standard output
     #[arg(long, help_heading = BENCHMARK)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SwitchArgs {
-    /// Switches in each of nine rounds
-    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
-    pub(crate) switches: u64,
-    /// One JSON object for each mechanism on standard output
-    #[arg(long)]
     pub(crate) json: bool,
 }
 

@@ -57,7 +57,7 @@ impl FarMemory {
         let _ = pager.reclaimer_thread.set(thread.thread().clone());
         // From here a refusal ends the threads that have been started.
         let mut running = Running { pager, threads: vec![thread] };
-        if config.delivery == Delivery::Messages {
+        if config.delivery != Delivery::Signal {
             for _ in 0..MONITORS {
                 let pager = Arc::clone(&running.pager);
                 let monitor = std::thread::Builder::new().name("yonder-monitor".into()).spawn(move || monitor(&pager));

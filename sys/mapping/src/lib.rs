@@ -2,7 +2,7 @@
 //!
 //! Memory that a peer, a device or the reclaimer can change is never behind `&` or `&mut`: a [`Mapping`] is read and
 //! written by bounds-checked copies. The `try_` accessors are for far regions, where a touch can end in a paging error;
-//! the others are for memory that is always there.
+//! the others are for memory that is always there. The pages of a [`Protected`] appear at their first touch without userfaultfd.
 //!
 //! Neighbours: `sys/trap` has the copy routines that can fail; `sys/uffd` registers mappings; `runtime/paging` owns
 //! regions and frames.
@@ -11,6 +11,8 @@
 
 mod advice;
 mod mapping;
+mod protected;
 
 pub use advice::{DropMethod, Run, drop_method};
 pub use mapping::{Inherited, MapError, Mapping, create_memfd};
+pub use protected::{OnTouch, Protected};

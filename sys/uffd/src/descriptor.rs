@@ -88,6 +88,8 @@ pub enum Delivery {
     Signal,
     /// As messages that somebody reads, while the thread sleeps in the kernel, also one in a system call.
     Messages,
+    /// As [`Delivery::Messages`], but accesses of the kernel may fail: any user may have this.
+    UserMessages,
 }
 
 /// An open userfaultfd with write protection.
@@ -109,7 +111,7 @@ impl Uffd {
         // Each source is tried to the end, and the first one's refusal is reported: it is the one that most users mend.
         let mut refusal = None;
         let sources =
-            SOURCES.iter().filter(|(source, _)| delivery == Delivery::Signal || *source != Source::UserModeOnly);
+            SOURCES.iter().filter(|(source, _)| delivery != Delivery::Messages || *source != Source::UserModeOnly);
         for (source, open) in sources {
             let opened = open().map_err(refused).and_then(|fd| Self::negotiate(fd, *source, delivery));
             match opened {
@@ -197,12 +199,22 @@ impl Uffd {
         next.map(|next| (mapped, next)).map_err(failed)
     }
 
-    /// Maps the page at `offset` of `region` as zeros.
+    /// Maps the page at `offset` of `region` as zeros. Wakes nobody.
     #[inline]
     pub fn zero_page(&self, region: &Mapping, offset: u64) -> Result<CopyOutcome, UffdError> {
+        self.map_zeros(region, offset, raw::ZEROPAGE_MODE_DONTWAKE)
+    }
+
+    /// As [`Uffd::zero_page`], and wakes the threads that sleep in the kernel on a fault of the page if it installs it.
+    pub fn zero_page_and_wake(&self, region: &Mapping, offset: u64) -> Result<CopyOutcome, UffdError> {
+        self.map_zeros(region, offset, 0)
+    }
+
+    #[inline]
+    fn map_zeros(&self, region: &Mapping, offset: u64, mode: u64) -> Result<CopyOutcome, UffdError> {
         let address = page_address(region, offset);
         let range = raw::Range { start: address as u64, len: PAGE_BYTES as u64 };
-        let mut request = raw::Zeropage { range, mode: raw::ZEROPAGE_MODE_DONTWAKE, zeropage: 0 };
+        let mut request = raw::Zeropage { range, mode, zeropage: 0 };
         let result = self.ioctl(raw::IOCTL_ZEROPAGE, &mut request);
         outcome(result, request.zeropage).map_err(|source| UffdError {
             operation: "UFFDIO_ZEROPAGE",
@@ -256,7 +268,7 @@ impl Uffd {
     }
 
     /// The address of the next fault whose thread waits for it, or `None` if there is none for `patience_ms`. For
-    /// descriptors with [`Delivery::Messages`]; several threads may ask.
+    /// descriptors whose faults are messages; several threads may ask.
     pub fn next_fault(&self, patience_ms: i32) -> io::Result<Option<usize>> {
         let mut ready = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one pollfd is passed, which lives as long as the call.
@@ -434,6 +446,22 @@ mod tests {
             uffd.wake(&region, PAGE_BYTES as u64, 1).unwrap();
             assert_eq!(&reader.join().unwrap(), b"content");
         });
+    }
+
+    #[test]
+    fn whoever_may_have_signals_may_have_messages_of_its_own_faults() {
+        let Some(_) = open() else { return };
+        let uffd = Uffd::open_for(Delivery::UserMessages).unwrap();
+        let (region, page) = (Mapping::region(2 * PAGE_BYTES).unwrap(), PAGE_BYTES as u64);
+        uffd.register(&region).unwrap();
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| region.try_read_u64(page));
+            let address = std::iter::repeat_with(|| uffd.next_fault(1000).unwrap()).flatten().next();
+            assert_eq!(address, Some(region.address() + PAGE_BYTES));
+            assert_eq!(uffd.zero_page_and_wake(&region, page).unwrap(), CopyOutcome::Installed);
+            assert_eq!(reader.join().unwrap(), Ok(0));
+        });
+        assert_eq!(uffd.zero_page_and_wake(&region, page).unwrap(), CopyOutcome::Exists);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod apps;
 mod del_get;
 mod launch;
+mod notify;
 mod pictures;
 mod programs;
 mod redis;
@@ -29,6 +30,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
         BenchWhat::Array(args) => run_array(args)?,
         BenchWhat::Switch(args) => run_switch(args)?,
+        BenchWhat::Notify(args) => notify::run(args)?,
         BenchWhat::Fault(args) => run_fault(args)?,
         BenchWhat::Reclaim(args) => run_reclaim(args)?,
         BenchWhat::Soak(args) => run_soak(args)?,

@@ -20,7 +20,7 @@ const KEYS: [&str; 10] = [
 ];
 
 /// Runs a benchmark that succeeds, and returns its objects, which keep the contract.
-fn bench(yonder: Yonder, arguments: &str) -> Vec<Value> {
+pub(crate) fn bench(yonder: Yonder, arguments: &str) -> Vec<Value> {
     let words: Vec<&str> = std::iter::once("bench").chain(arguments.split(' ')).chain(["--json"]).collect();
     let ended: Ended = yonder.run(&words);
     assert_eq!(ended.code, Some(0), "'{}' said: {}", ended.command, ended.stderr);
@@ -33,7 +33,7 @@ fn bench(yonder: Yonder, arguments: &str) -> Vec<Value> {
     objects
 }
 
-fn column<'a>(objects: &'a [Value], key: &str) -> Vec<&'a Value> {
+pub(crate) fn column<'a>(objects: &'a [Value], key: &str) -> Vec<&'a Value> {
     objects.iter().map(|object| &object[key]).collect()
 }
 
