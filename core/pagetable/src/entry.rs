@@ -75,7 +75,7 @@ pub enum Event {
     WriteEnded,
     /// The page's range was freed by the application, or nothing of the page is needed any more.
     Free,
-    /// The page is lost.
+    /// The page is lost: the node's copy is not what was written, or the memory under the only copy is damaged.
     Poison(u32),
 }
 
@@ -149,8 +149,8 @@ impl Entry {
             (State::Untouched | State::Remote | State::Evicting | State::Standby(_), Event::Free) if !writing => {
                 State::Untouched
             }
-            (State::Poisoned(_), Event::Free) => State::Untouched,
-            (State::Fetching { .. }, Event::Poison(code)) => State::Poisoned(code),
+            (State::Poisoned(_), Event::Free) if !writing => State::Untouched,
+            (State::Fetching { .. } | State::Evicting, Event::Poison(code)) => State::Poisoned(code),
             _ => return None,
         };
         Some(Self(encode(next) | (self.0 & WRITE_IN_FLIGHT)))
@@ -225,6 +225,8 @@ mod tests {
                 let Some(next) = entry.on(event) else { continue };
                 match event {
                     Event::Installed => truth = Truth::Local,
+                    // Nothing is forgotten that could still be had, and no touch will see anything else in its place.
+                    Event::Poison(_) => truth = Truth::Node,
                     Event::Clean | Event::CleanZeros | Event::Dropped | Event::Free => {
                         prop_assert!(!entry.write_in_flight(), "{entry:?} forgot a write on {event:?}");
                         truth = Truth::Node;

@@ -42,9 +42,14 @@ impl PagingCause {
         Self::Forked,
     ];
 
-    /// The code by which the fault handler reports the cause.
-    pub(crate) fn code(self) -> NonZeroU32 {
+    /// The code by which the fault handler reports the cause, from 1 on. Codes of released versions do not change.
+    pub fn code(self) -> NonZeroU32 {
         NonZeroU32::new(self as u32 + 1).expect("one is added")
+    }
+
+    /// Why a page is poisoned, by the payload of its entry.
+    pub(crate) fn of_page(code: u32) -> Self {
+        Self::from_code(NonZeroU32::new(code).expect("a page is poisoned by a cause"))
     }
 
     pub(crate) fn from_code(code: NonZeroU32) -> Self {

@@ -201,6 +201,7 @@ impl FarMemory {
         stats.dropped_pages = reclaimed.dropped_pages.get();
         stats.clean_pages = reclaimed.clean_pages.get();
         stats.dead_pages = reclaimed.dead_pages.get();
+        stats.damaged_pages = pager.damaged_pages.load(Ordering::Relaxed);
         stats.written_bytes = reclaimed.written_bytes.get();
         stats.saved_written_bytes = reclaimed.saved_written_bytes.get();
         stats.write_retries = reclaimed.write_retries.get();

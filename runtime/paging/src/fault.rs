@@ -81,7 +81,7 @@ pub(crate) fn bring(region: &Arc<RegionCore>, touch: Touch<'_>) -> Result<(), Pa
         let seen = region.table.load(page);
         match seen.state() {
             State::Resident => return Ok(()),
-            State::Poisoned(_) => return Err(PagingCause::Poisoned),
+            State::Poisoned(code) => return Err(PagingCause::of_page(code)),
             State::Untouched | State::Standby(_) => match pager.map_local(region, page, seen) {
                 Local::Mapped(source) => {
                     toucher.count_local(pager, source);

@@ -102,7 +102,7 @@ pub(crate) fn bring(region: &Arc<RegionCore>, page: PageIndex) -> Result<(), Pag
     let seen = region.table.load(page);
     let source = match seen.state() {
         State::Resident => return Ok(()),
-        State::Poisoned(_) => return Err(PagingCause::Poisoned),
+        State::Poisoned(code) => return Err(PagingCause::of_page(code)),
         State::Untouched | State::Installing(LocalSource::Zeros) => None,
         State::Standby(frame) | State::Installing(LocalSource::Frame(frame)) => Some(Source::Frame(frame)),
         State::Remote | State::Fetching { .. } if pager.fabric.is_inherited() => {

@@ -7,7 +7,7 @@
 //! Files: `fault` is the fault path, `port` the fetches of one thread and their completions, `waiters` who waits for them,
 //! `handover` what a port lets another thread install, `reclaimer` the two hands, `digest` what the node has
 //! of each page and `liveness` who says what is live of it, `release` the way back of freed ranges, `forked` children, `monitor`
-//! faults that are not signals, `observer` who wants to know of faults;
+//! faults that are not signals, `observer` who wants to know of faults, `damage` memory that has failed;
 //! `budget`, `frames` and `gate` are the three small lock-free structures they share. `core/pagetable` and `core/reclaim`
 //! decide; this crate performs.
 //!
@@ -28,6 +28,7 @@
 mod atomic;
 mod budget;
 mod config;
+mod damage;
 mod digest;
 mod error;
 mod far_memory;
@@ -35,7 +36,6 @@ mod fault;
 mod forked;
 mod frames;
 mod gate;
-
 mod handover;
 mod liveness;
 mod monitor;
@@ -54,7 +54,6 @@ pub use config::{Config, ConfigError, Deadlines, FaultPolicy, Verify};
 pub use error::{FarError, PagingCause, PagingError};
 pub use far_memory::{FarMemory, ReclaimHost};
 pub use forked::Forking;
-
 pub use handover::{InstallHelper, Installs};
 pub use liveness::Liveness;
 pub use observer::{FaultObserver, Needed, SeenFault};

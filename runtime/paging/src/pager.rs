@@ -62,6 +62,8 @@ pub(crate) struct Pager {
     pub(crate) start_above: AtomicU64,
     /// Whether a fetch has reached its deadline and none has succeeded since: the node is gone.
     node_lost: AtomicBool,
+    /// Pages that were lost with their local memory.
+    pub(crate) damaged_pages: AtomicU64,
     ports: Box<[OnceLock<Port>]>,
     ports_used: AtomicU32,
     node: Arc<str>,
@@ -140,6 +142,7 @@ impl Pager {
             stopping: AtomicBool::new(false),
             start_above: AtomicU64::new(policy.for_pages(0).start_above()),
             node_lost: AtomicBool::new(false),
+            damaged_pages: AtomicU64::new(0),
             ports: (0..PORTS_MAX).map(|_| OnceLock::new()).collect(),
             ports_used: AtomicU32::new(0),
             fabric,

@@ -11,6 +11,7 @@
 //! The reclaimer is one thread behind one mutex; freeing ranges and sealing take the same mutex. It is the only writer
 //! of remote hashes and the only one that posts writes, so two writes of a page are never in flight together.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use yonder_reclaim::{Action, Policy, Standby, StandbyQueue, SweepHand};
 use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
 use crate::budget::Account;
+use crate::damage;
 use crate::digest::Digest;
 use crate::pager::Pager;
 use crate::region::RegionCore;
@@ -78,6 +80,7 @@ pub(crate) struct Reclaimer {
     working: bool,
     taken: Vec<(PageIndex, FrameIndex)>,
     dead: Vec<PageIndex>,
+    damaged: Vec<PageIndex>,
     runs: Vec<Run>,
     dropped: Vec<PageIndex>,
     swept: Vec<BlockIndex>,
@@ -111,6 +114,7 @@ impl Reclaimer {
             working: false,
             taken: Vec::with_capacity(BLOCK_PAGES),
             dead: Vec::with_capacity(BLOCK_PAGES),
+            damaged: Vec::with_capacity(BLOCK_PAGES),
             runs: Vec::with_capacity(BLOCK_PAGES),
             dropped: Vec::with_capacity(DROP_PAGES_MAX),
             swept: Vec::with_capacity(DROP_BLOCKS_MAX),
@@ -205,16 +209,18 @@ impl Reclaimer {
         let (Some((first, _)), Some((last, _))) = (self.taken.first(), self.taken.last()) else { return 0 };
         let (start, pages) = (first.offset(), (last.0 - first.0 + 1) as usize);
         pager.uffd.write_protect(&core.mapping, start, pages).expect("a registered range can be protected");
-        let (taken, dead) = (&mut self.taken, &mut self.dead);
+        let (taken, dead, damaged) = (&mut self.taken, &mut self.dead, &mut self.damaged);
         let unmapped = taken.len();
         dead.clear();
+        damaged.clear();
         taken.retain(|(page, frame)| {
-            let is_kept = copy_live(pager, core, *page, *frame);
-            if !is_kept {
-                dead.push(*page);
-                pager.frames.release(*frame);
+            match copy_live(pager, core, *page, *frame) {
+                Ok(Copied::Live) => return true,
+                Ok(Copied::Dead) => dead.push(*page),
+                Err(_) => damaged.push(*page),
             }
-            is_kept
+            pager.frames.release(*frame);
+            false
         });
         core.mapping.discard(start, pages * PAGE_BYTES).expect("a mapped range can be dropped");
         core.uncount_resident(block, unmapped as u32);
@@ -222,6 +228,9 @@ impl Reclaimer {
         pager.budget.uncharge(unmapped as u64);
         for page in dead {
             core.table.advance_owned(*page, Event::Free);
+        }
+        for page in damaged {
+            damage::poison(core, *page);
         }
         for (page, frame) in taken {
             core.table.advance_owned(*page, Event::Evicted(*frame));
@@ -450,21 +459,29 @@ impl Reclaimer {
     }
 }
 
-/// Copies a write-protected page into a frame, with the digest of what is live of it; false if nothing is.
-fn copy_live(pager: &Pager, core: &RegionCore, page: PageIndex, frame: FrameIndex) -> bool {
+/// What the first hand has found in a page.
+enum Copied {
+    /// Something that is kept, which is in the frame now.
+    Live,
+    /// Nothing that anybody needs.
+    Dead,
+}
+
+/// Copies a write-protected page into a frame, with the digest of what is live of it. Fails if the memory is damaged.
+fn copy_live(pager: &Pager, core: &RegionCore, page: PageIndex, frame: FrameIndex) -> Result<Copied, NonZeroU32> {
     let live = match core.owner.live(page) {
         // A page whose write has not ended is not forgotten, whatever becomes of its content.
         None if core.table.load(page).write_in_flight() => Vector::WHOLE,
-        None => return false,
+        None => return Ok(Copied::Dead),
         Some(live) => live,
     };
-    pager.frames.mapping().copy_from(frame.offset(), &core.mapping, page.offset(), PAGE_BYTES);
+    pager.frames.mapping().try_copy_from(frame.offset(), &core.mapping, page.offset(), PAGE_BYTES)?;
     pager.frames.mapping().with_page(frame.offset(), |content| {
         let digest = core.digests.of(live, content);
         core.digests.narrow(page, digest, content);
         pager.frames.set_digest(frame, digest);
     });
-    true
+    Ok(Copied::Live)
 }
 
 /// The pages of a block; the last block of a region may be short.

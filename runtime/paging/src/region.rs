@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use yonder_fabric::RemoteAddress;
 use yonder_mapping::Mapping;
-use yonder_pagetable::PageTable;
+use yonder_pagetable::{PageTable, State};
 use yonder_prefetch::WINDOW_PAGES_MAX;
 use yonder_trap::{Fault, FaultHandler, FaultKind, RegisterError, Registration, Verdict};
 use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageIndex};
 
+use crate::damage;
 use crate::digest::Digests;
 use crate::error::{FarError, PagingCause, PagingError};
 use crate::far_memory::FarMemory;
@@ -121,8 +122,11 @@ struct RegionFaults(Arc<RegionCore>);
 
 impl FaultHandler for RegionFaults {
     fn on_fault(&self, fault: &Fault<'_>) -> Verdict {
-        if fault.kind == FaultKind::Hardware {
-            return Verdict::Fail(PagingCause::HardwareError.code());
+        if matches!(fault.kind, FaultKind::Damaged | FaultKind::FoundDamaged) {
+            return match damage::found(&self.0, PageIndex::containing(fault.offset)) {
+                Ok(()) => Verdict::Retry,
+                Err(cause) => Verdict::Fail(cause.code()),
+            };
         }
         let seeing = self.0.observer.begin(&self.0.table, fault.offset, fault.registers.instruction());
         match fault::bring(&self.0, Touch { offset: fault.offset, registers: Some(fault.registers) }) {
@@ -261,6 +265,27 @@ impl Region {
     #[must_use]
     pub fn is_resident(&self, offset: u64) -> bool {
         self.core.table.load(PageIndex::containing(offset)).is_resident()
+    }
+
+    /// Does to the page at `offset` what an uncorrectable error in the memory under it does, for tests of what becomes of
+    /// programs. Whether the page was mapped, and is lost now.
+    pub fn inject_damage(&self, offset: u64) -> bool {
+        let page = PageIndex::containing(offset);
+        while self.core.table.load(page).is_resident() {
+            let is_lost = damage::found(&self.core, page).is_err();
+            if is_lost && matches!(self.core.table.load(page).state(), State::Poisoned(_)) {
+                return true;
+            }
+            // A sweep of the block is going on, and has not taken the page.
+            std::thread::yield_now();
+        }
+        false
+    }
+
+    /// As [`Region::inject_damage`], by the kernel: its own injection of memory errors, where it has one and the user may. The
+    /// page must be resident; the memory under it is lost to the machine until it restarts.
+    pub fn inject_damage_by_kernel(&self, offset: u64) -> Result<(), FarError> {
+        Ok(self.core.mapping.damage(offset)?)
     }
 
     /// How many of the region's pages the kernel has mapped, by its own account. For checks of the accounting.

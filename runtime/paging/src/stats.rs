@@ -164,6 +164,8 @@ pub struct Stats {
     pub guide_reads: u64,
     /// Accesses that ended in a paging error.
     pub paging_errors: u64,
+    /// Pages that were lost with their local memory: uncorrectable errors.
+    pub damaged_pages: u64,
     /// Reads that were posted again.
     pub fetch_retries: u64,
     /// Bytes read from the node.

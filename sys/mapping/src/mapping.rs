@@ -200,6 +200,21 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
     }
 
+    /// As [`Mapping::copy_from`], from a far region. Fails with the fault handler's code; a part may be copied.
+    #[inline]
+    pub fn try_copy_from(
+        &self,
+        offset: u64,
+        source: &Self,
+        source_offset: u64,
+        bytes: usize,
+    ) -> Result<(), NonZeroU32> {
+        assert!(self.base != source.base, "copy within one mapping");
+        let (to, from) = (self.checked(offset, bytes), source.checked(source_offset, bytes));
+        // SAFETY: both ranges are in bounds, different mappings do not overlap, and the faults of the source are handled.
+        unsafe { access::try_copy(to, from, bytes) }
+    }
+
     /// Calls `visit` with the page at `offset`, which must not change meanwhile: a frame that its caller owns, or a page
     /// that is write-protected.
     #[inline]
@@ -288,6 +303,17 @@ impl Mapping {
     /// Backs every page now, so that later accesses do not enter the kernel.
     pub fn populate(&self) -> Result<(), MapError> {
         self.advise(libc::MADV_POPULATE_WRITE)
+    }
+
+    /// Has the kernel treat the memory under the page at `offset` as damaged, and never use it again, for tests. Needs
+    /// CAP_SYS_ADMIN and a kernel that is built with CONFIG_MEMORY_FAILURE.
+    pub fn damage(&self, offset: u64) -> Result<(), MapError> {
+        let page = self.checked(offset / PAGE_BYTES as u64 * PAGE_BYTES as u64, PAGE_BYTES);
+        // SAFETY: the page is in bounds, and no Rust reference covers it.
+        if unsafe { libc::madvise(page.cast(), PAGE_BYTES, libc::MADV_HWPOISON) } != 0 {
+            return Err(MapError::last("madvise(MADV_HWPOISON)", PAGE_BYTES));
+        }
+        Ok(())
     }
 
     /// How many of the mapping's pages the kernel has backed. For tests of the accounting.

@@ -7,13 +7,14 @@
 //!
 //! If the page cannot be had, the access itself must fail. The routines in [`access`] are the only code that touches
 //! far memory from safe Rust; the handler knows their addresses and makes them return an error code. A touch from
-//! anywhere else ends the process with a message.
+//! anywhere else ends the innermost [`scope`] that it is in, or the process, with a message.
 //!
 //! Neighbours: `sys/mapping` wraps [`access`] in bounds checks; `runtime/paging` implements [`FaultHandler`].
 
 pub mod access;
 mod hold_back;
 mod resume;
+pub mod scope;
 mod sigbus;
 
 pub use hold_back::{NEEDED_SIGNALS, hold_back};

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use yonder_units::PAGE_BYTES;
 
-use crate::{access, resume};
+use crate::{access, resume, scope};
 
 /// Regions that can be registered at one time in a process. Few and large is what userfaultfd wants.
 pub const REGISTRATIONS_MAX: usize = 64;
@@ -27,8 +27,10 @@ pub enum FaultKind {
     Read,
     /// A write to a missing or write-protected page.
     Write,
-    /// The memory itself is damaged (`BUS_MCEERR_AR`, `BUS_MCEERR_AO`).
-    Hardware,
+    /// The memory itself is damaged: an uncorrectable error (`BUS_MCEERR_AR`).
+    Damaged,
+    /// The same, found before anybody has touched it (`BUS_MCEERR_AO`): no access has failed, and the verdict does not matter.
+    FoundDamaged,
 }
 
 /// The general registers of a thread at an instruction, which is tried again later.
@@ -279,13 +281,17 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     let fault = Fault { offset, address, kind, registers: Registers(registers) };
     // SAFETY: a slot that `find` returned has a handler, which lives until its registration is dropped.
     let handler = unsafe { &**slot.handler.load(Ordering::Acquire) };
-    if let Verdict::Fail(code) = handler.on_fault(&fault) {
+    if let Verdict::Fail(code) = handler.on_fault(&fault)
+        && kind != FaultKind::FoundDamaged
+    {
         let instruction = registers[libc::REG_RIP as usize] as usize;
         match access::landing(instruction) {
             Some(landing) => {
                 registers[libc::REG_RAX as usize] = i64::from(code.get());
                 registers[libc::REG_RIP as usize] = landing as i64;
             }
+            // With a shadow stack only the kernel may go back over frames.
+            None if resume::is_possible() && scope::is_open() => scope::catch(registers, address, code),
             None => die(handler, &fault, code),
         }
     }
@@ -309,7 +315,8 @@ fn kind(code: libc::c_int, error: i64) -> FaultKind {
     /// Bit of the x86 page-fault error code that says the access was a write.
     const WRITE: i64 = 1 << 1;
     match code {
-        libc::BUS_MCEERR_AR | libc::BUS_MCEERR_AO => FaultKind::Hardware,
+        libc::BUS_MCEERR_AR => FaultKind::Damaged,
+        libc::BUS_MCEERR_AO => FaultKind::FoundDamaged,
         _ if error & WRITE != 0 => FaultKind::Write,
         _ => FaultKind::Read,
     }
@@ -322,6 +329,14 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
     let previous = next.map_or(libc::SIG_DFL, |action| action.sa_sigaction);
     let with_info = next.is_some_and(|action| action.sa_flags & libc::SA_SIGINFO != 0);
     if previous == libc::SIG_DFL || previous == libc::SIG_IGN {
+        // SAFETY: the kernel passes a valid siginfo, and SIGBUS fills the address field.
+        let (code, address) = unsafe { ((*info).si_code, (*info).si_addr()) };
+        if matches!(code, libc::BUS_MCEERR_AR | libc::BUS_MCEERR_AO) {
+            end_process(format_args!(
+                "yonder: the memory at address {address:p} is damaged (an uncorrectable error), and it is no far memory: \
+                 what was there cannot be had again"
+            ));
+        }
         // SAFETY: restoring the default action is async-signal-safe; the access is retried and then has its effect.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     } else if with_info {
@@ -338,10 +353,21 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
 
 /// Ends the process: code that cannot be made to fail touched a page that cannot be had.
 fn die(handler: &dyn FaultHandler, fault: &Fault<'_>, code: NonZeroU32) -> ! {
+    struct Described<'a>(&'a dyn FaultHandler, &'a Fault<'a>, NonZeroU32);
+    impl std::fmt::Display for Described<'_> {
+        fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.0.describe(self.1, self.2, out);
+            Ok(())
+        }
+    }
+    let why = Described(handler, fault, code);
+    end_process(format_args!("yonder: paging error at address {:#x}: {why}", fault.address))
+}
+
+/// Ends the process with one line.
+fn end_process(message: std::fmt::Arguments<'_>) -> ! {
     let mut line = Line { text: [0; 512], len: 0 };
-    let _ = write!(line, "yonder: paging error at address {:#x}: ", fault.address);
-    handler.describe(fault, code, &mut line);
-    let _ = line.write_str("\n");
+    let _ = writeln!(line, "{message}");
     // SAFETY: write and abort are async-signal-safe; the buffer is `len` bytes long.
     unsafe {
         libc::write(2, line.text.as_ptr().cast(), line.len);

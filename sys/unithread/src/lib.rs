@@ -57,4 +57,6 @@ mod unithread;
 pub use overflow::report_overflows;
 pub use pool::{POOL_SLOTS_MAX, Pool, STACK_BYTES_DEFAULT, STACK_BYTES_MAX};
 pub use stack_memory::stack_bytes_min;
-pub use unithread::{Resumed, Running, Unithread, UnithreadId, current, is_on_unithread, panic_message, suspend};
+pub use unithread::{
+    Resumed, Running, Unithread, UnithreadId, current, is_on_unithread, local, panic_message, set_local, suspend,
+};

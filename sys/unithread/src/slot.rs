@@ -7,13 +7,14 @@
 //! | `context`                      | its owner, in `start`       | its thread           | its thread (the resumer's) |
 //! | `state`, `panic`               | its owner                   | its thread           | the unithread, as it ends  |
 //! | `entry`, `payload`             | its owner                   | nobody               | the unithread              |
+//! | `local`                        | its owner, in `start`       | nobody               | the unithread              |
 //! | `pool`, `index`, `stack_bytes` | written once, in `take`     | read                 | read                       |
 //!
 //! Nobody touches a slot that is home.
 //!
 //! Neighbours: `pool.rs` places slots, `unithread.rs` runs them, `overflow.rs` asks whose guard page was hit.
 
-// UNSAFETY: the thread-local pointer to the running slot is read through, in `current_stack`.
+// UNSAFETY: the thread-local pointer to the running slot is read through, in `current_stack` and `with_local`.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -50,6 +51,8 @@ pub(crate) struct Header {
     pub(crate) index: u32,
     /// Bytes from the header down to the guard page.
     pub(crate) stack_bytes: u32,
+    /// A word for what a thread would keep in a thread-local. See [`crate::local`].
+    pub(crate) local: Cell<usize>,
 }
 
 /// A slot's header and payload, at the upper end of its memory.
@@ -102,4 +105,12 @@ pub(crate) fn current_stack() -> Option<StackBounds> {
     // the two fields never change.
     let (index, bytes) = unsafe { ((*header.as_ptr()).index, (*header.as_ptr()).stack_bytes as usize) };
     Some(StackBounds { index, lowest: header.as_ptr().addr() - bytes, bytes })
+}
+
+/// Looks at the local word of the unithread that runs on this thread, if one does.
+#[inline]
+pub(crate) fn with_local<T>(look: impl FnOnce(&Cell<usize>) -> T) -> Option<T> {
+    let header = NonNull::new(current())?;
+    // SAFETY: as in `current_stack`; the word is touched by the running unithread alone, and `look` does not switch.
+    Some(look(unsafe { &(*header.as_ptr()).local }))
 }

@@ -13,6 +13,7 @@
 // UNSAFETY: handles are raw pointers to slots, and resuming switches stacks.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -131,6 +132,7 @@ impl<P: Send + 'static> Unithread<P> {
         unsafe {
             (&raw mut (*raw).header.context).write(Context::fresh(raw.cast(), body::<P>, raw.cast()));
             (&raw mut (*raw).header.state).write(State::Started);
+            (&raw mut (*raw).header.local).write(Cell::new(0));
             (&raw mut (*raw).entry).write(entry);
         }
         Running { slot, stays_on_its_thread: PhantomData }
@@ -261,6 +263,23 @@ pub fn current() -> Option<UnithreadId> {
 #[must_use]
 pub fn is_on_unithread() -> bool {
     !slot::current().is_null()
+}
+
+/// A word of the unithread that runs on this thread, 0 when it starts: what a thread would keep in a thread-local, which
+/// all unithreads of a thread share. `None` on a thread's own stack. Safe to ask in a signal handler.
+#[inline]
+#[must_use]
+pub fn local() -> Option<usize> {
+    slot::with_local(Cell::get)
+}
+
+/// Sets the word that [`local`] reads.
+///
+/// # Panics
+/// If no unithread is running on this thread.
+#[inline]
+pub fn set_local(word: usize) {
+    slot::with_local(|local| local.set(word)).expect("only a unithread has a local word");
 }
 
 /// What a panic said, if it was raised by `panic!` or one of its relatives.

@@ -1,0 +1,96 @@
+//! Damaged memory: pages whose local memory the hardware cannot read any more (LightSwap, section 4.4).
+//!
+//! The kernel tells of it by SIGBUS at the touch (`BUS_MCEERR_AR`), or ahead of it. A mapped page is the only copy that is
+//! known to be good, because nobody knows whether it was written since it came: it is lost, its entry is poisoned and every
+//! touch of it a paging error, until its range is freed. Only a sealed page is fetched again. The damaged memory itself is
+//! given back to the kernel, which does not use it again, and the page's share of local memory is free.
+//!
+//! A page that is being swept is left to the reclaimer, which meets the damage as it copies. If its block is in use, this
+//! touch fails and the page is left to the next touch or sweep. Memory that is not a region's
+//! (frames, metadata, the program's own) is not mended here: `sys/trap` ends the process with a message.
+
+use yonder_pagetable::{Event, State};
+use yonder_units::{PAGE_BYTES, PageIndex};
+
+use crate::error::PagingCause;
+use crate::region::RegionCore;
+
+/// What a touch of `page`, whose memory is damaged, comes to: it may be tried again, or it fails. Called in the SIGBUS handler
+/// of any thread, also of one that sweeps the page itself: it waits for nobody.
+pub(crate) fn found(core: &RegionCore, page: PageIndex) -> Result<(), PagingCause> {
+    let seen = core.table.load(page);
+    match seen.state() {
+        // It has been taken away since; what was swept is judged by the sweep.
+        State::Untouched | State::Remote | State::Standby(_) => Ok(()),
+        State::Poisoned(code) => Err(PagingCause::of_page(code)),
+        State::Evicting | State::Installing(_) | State::Fetching { .. } => Err(PagingCause::HardwareError),
+        State::Resident => {
+            let gate = core.gate(page);
+            // As a sweep, with nobody else inside: who has just mapped the page may not have counted it yet.
+            if !gate.try_sweep() {
+                return Err(PagingCause::HardwareError);
+            }
+            let result = match core.table.advance(page, seen, Event::Evict) {
+                Ok(_) => give_up(core, page),
+                // It has changed since it was looked at.
+                Err(_) => Err(PagingCause::HardwareError),
+            };
+            gate.end_sweep();
+            result
+        }
+    }
+}
+
+/// Unmaps a page that the caller has moved to `Evicting`, with its block to itself.
+fn give_up(core: &RegionCore, page: PageIndex) -> Result<(), PagingCause> {
+    core.mapping.discard(page.offset(), PAGE_BYTES).expect("mapped pages can be dropped");
+    core.uncount_resident(page.block(), 1);
+    core.pager.budget.uncharge(1);
+    if core.is_sealed() && !core.owner.is_set() {
+        core.table.advance_owned(page, Event::Dropped);
+        return Ok(());
+    }
+    poison(core, page);
+    Err(PagingCause::HardwareError)
+}
+
+/// Marks an unmapped page, which the caller has moved to `Evicting`, as lost.
+pub(crate) fn poison(core: &RegionCore, page: PageIndex) {
+    core.table.advance_owned(page, Event::Poison(PagingCause::HardwareError.code().get()));
+    core.pager.damaged_pages.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{Config, Deadlines};
+    use crate::far_memory::FarMemory;
+
+    /// No test can damage memory everywhere: a page that is mapped by its entry alone stands for it, since the reclaimer's copy
+    /// of that fails too.
+    #[test]
+    fn the_first_hand_loses_a_page_that_it_cannot_copy_and_no_other() {
+        if let Err(error) = yonder_uffd::probe().userfaultfd {
+            println!("SKIP: {error}");
+            return;
+        }
+        let deadlines = Deadlines { fault: Duration::from_millis(100), ..Deadlines::default() };
+        let config = Config { deadlines, ..Config::with_local(4 << 20) };
+        let far = FarMemory::open("emu://?latency=1us&size=64MiB", config).unwrap();
+        let region = far.region(16 << 20).unwrap();
+        let (lost, block) = (5 * PAGE_BYTES as u64, 64 * PAGE_BYTES as u64);
+        (0..block).step_by(PAGE_BYTES).for_each(|offset| region.write_u64(offset, offset + 1).unwrap());
+        assert!(region.is_resident(lost));
+        region.core.mapping.discard(lost, PAGE_BYTES).unwrap();
+        // The block is swept when others need the room.
+        (block..16 << 20).step_by(PAGE_BYTES).for_each(|offset| while region.write_u64(offset, offset + 1).is_err() {});
+        for offset in (0..16 << 20).step_by(PAGE_BYTES) {
+            let seen = region.read_u64(offset).map_err(|error| error.cause);
+            let expected = if offset == lost { Err(PagingCause::HardwareError) } else { Ok(offset + 1) };
+            assert_eq!(seen, expected, "at {offset}");
+        }
+        assert_eq!(far.stats().damaged_pages, 1);
+    }
+}
