@@ -303,7 +303,8 @@ int yonder_call(yonder_thread *thread, uint64_t near, uint64_t offload, const vo
  * yonder_memory_open() installs brings the page, needs up to 32 KiB of the thread's stack, and returns to the access. So threads
  * that touch far memory must not hold SIGBUS back, and a program that installs a SIGBUS handler of its own does it before
  * yonder_memory_open(), which passes on to it what is not of far memory. Signal handlers may touch far memory. If a page cannot
- * be had until the deadline, the program ends with a message: it never reads zeros or old content instead.
+ * be had until the deadline, that is a paging error, which YONDER_TRY catches; else the program ends with a message. It never
+ * reads zeros or old content instead.
  *
  * SYSTEM CALLS on far memory do not work: the kernel does not fetch, and read(), write() and their kin fail with EFAULT, or stop
  * half way, where it meets a page that is not here. Copy instead: read into a local buffer and memcpy() to far memory, or the
@@ -336,7 +337,7 @@ typedef struct yonder_memory_config {
 	uint64_t local_bytes;
 	/* One of YONDER_PREFETCH_... */
 	uint64_t prefetch;
-	/* How long a touch waits for its page before the program ends. */
+	/* How long a touch waits for its page before it is a paging error. */
 	uint64_t deadline_ns;
 } yonder_memory_config;
 
@@ -409,6 +410,74 @@ void yonder_free(void *block);
 
 /* Bytes of a block that may be used, at least as many as were asked for. 0 for NULL. */
 size_t yonder_malloc_usable_size(void *block);
+
+/* ---- Paging errors ---------------------------------------------------------------------------------------------- */
+
+/* A touch of far memory whose page cannot be had: the node is lost, or the memory is damaged (an uncorrectable error). What is
+ * between YONDER_TRY and YONDER_CATCH goes on in the part behind YONDER_CATCH then; without one around it, the program ends.
+ *
+ *     YONDER_TRY {
+ *             sum += table[index];
+ *     } YONDER_CATCH(code, address) {
+ *             fprintf(stderr, "%p: %s\n", address, yonder_caught_text(code));
+ *             forget(index);
+ *     } YONDER_END
+ *
+ * `code` is one of YONDER_CAUGHT_... and `address` the address that was touched; both are names of the caller's choice.
+ *
+ * WHAT A JUMP MAY SKIP. The jump is that of longjmp(): functions that were called inside end where they are. They must hold no
+ * lock, and be in the middle of nothing that others see half done; that holds for functions of the C library on far memory too,
+ * such as fputs(), which locks its stream. In C++ no object whose destructor does anything may be alive between the two. Local
+ * variables of the function that are changed inside and read behind have to be volatile. The page stays as it is: what was written
+ * before is written.
+ *
+ * TRY within TRY is allowed, in the same function and in others: the innermost catches. `return`, `break`, `continue`,
+ * `goto` and exceptions may leave YONDER_TRY, longjmp() may not. A page that is PAGE_LOST or DAMAGED stays so until the memory is freed. */
+
+#define YONDER_CAUGHT_NODE_LOST 1   /* the connection to the node is lost */
+#define YONDER_CAUGHT_TIMED_OUT 2   /* the node has not answered until the deadline */
+#define YONDER_CAUGHT_NODE_FAILED 3 /* the node has answered with errors until the deadline */
+#define YONDER_CAUGHT_LOCAL_FULL 4  /* there was no room for the page, because the node takes no writes */
+#define YONDER_CAUGHT_STUCK 5       /* the page was under reclaim until the deadline */
+#define YONDER_CAUGHT_PAGE_LOST 6   /* the page's bytes are not those that were written: it is lost */
+#define YONDER_CAUGHT_DAMAGED 7     /* the memory under the page is damaged: it is lost */
+#define YONDER_CAUGHT_FORKED 8      /* only the parent of this process could fetch the page */
+
+/* What YONDER_TRY keeps. */
+typedef struct yonder_try {
+	uint64_t kept[10];
+} yonder_try;
+
+#define YONDER_TRY_NAME_(line) yonder_try_##line
+#define YONDER_TRY_NAME(line) YONDER_TRY_NAME_(line)
+
+#define YONDER_TRY \
+	{ \
+		yonder_try YONDER_TRY_NAME(__LINE__) __attribute__((cleanup(yonder_try_leave))); \
+		if (yonder_try_enter(&YONDER_TRY_NAME(__LINE__)) == 0)
+
+#define YONDER_CATCH(code, address) \
+		else { \
+			void *address = NULL; \
+			const int code = yonder_caught(&address); \
+			(void)code; \
+			(void)address;
+
+#define YONDER_END \
+		} \
+	}
+
+/* What YONDER_TRY calls: begins, and returns 0; returns again, with a code, if it has caught one. */
+int yonder_try_enter(yonder_try *kept) __attribute__((returns_twice));
+
+/* What YONDER_TRY calls at its end. */
+void yonder_try_leave(yonder_try *kept);
+
+/* The code of what this thread has caught last, and its address, if that is not NULL. 0 if it has caught nothing. */
+int yonder_caught(void **address);
+
+/* What a code means, as the end of a sentence. Never NULL. */
+const char *yonder_caught_text(int code);
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,7 @@
 //! The header is the contract, for users and for this crate; here each function reads its arguments, calls the Rust API and
 //! turns what came of it into 0 or a negative errno. `process` and `thread` have the opaque types and their functions,
 //! `pending` those of asynchronous operations, `node` and `word` what is left of address spaces; `memory` has the far memory of the
-//! process and `malloc` what allocates from it; `arguments` reads what C gives, `failure`
+//! process and `malloc` what allocates from it, `scope` what catches its paging errors; `arguments` reads what C gives, `failure`
 //! maps errors, keeps the last message and stops panics, `turn` sees that nothing is used by two at once.
 //!
 //! Invariants: no panic leaves a function. No pointer of the caller's is kept beyond a call, but in `buffer` and,
@@ -18,6 +18,7 @@ mod memory;
 mod node;
 mod pending;
 mod process;
+mod scope;
 mod thread;
 mod turn;
 mod version;
@@ -36,6 +37,7 @@ pub use process::{
     YonderConfig, YonderProcess, yonder_process_close, yonder_process_create, yonder_process_open,
     yonder_process_ticket,
 };
+pub use scope::{yonder_caught, yonder_caught_text, yonder_try_enter, yonder_try_leave};
 pub use thread::{
     YonderThread, yonder_ralloc, yonder_rfree, yonder_rread, yonder_rwrite, yonder_thread_close, yonder_thread_open,
 };

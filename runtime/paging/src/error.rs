@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use yonder_fabric::FabricError;
 use yonder_mapping::MapError;
+use yonder_trap::scope::Caught;
 use yonder_uffd::{OpenError, UffdError};
 
 use crate::ConfigError;
@@ -31,7 +32,8 @@ pub enum PagingCause {
 }
 
 impl PagingCause {
-    const ALL: [Self; 8] = [
+    /// Every cause.
+    pub const ALL: [Self; 8] = [
         Self::NodeLost,
         Self::TimedOut,
         Self::NodeFailed,
@@ -45,6 +47,12 @@ impl PagingCause {
     /// The code by which the fault handler reports the cause, from 1 on. Codes of released versions do not change.
     pub fn code(self) -> NonZeroU32 {
         NonZeroU32::new(self as u32 + 1).expect("one is added")
+    }
+
+    /// Why a touch that [`try_far`](crate::try_far) has caught has failed.
+    #[must_use]
+    pub fn of(caught: Caught) -> Self {
+        Self::from_code(caught.code)
     }
 
     /// Why a page is poisoned, by the payload of its entry.

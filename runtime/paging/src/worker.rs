@@ -22,8 +22,6 @@ thread_local! {
     static BOUND: Cell<Option<(u32, u16)>> = const { Cell::new(None) };
     /// Number of this thread among those that have had a fault outside of a worker, from 1 on; 0 before the first.
     static GUEST: Cell<usize> = const { Cell::new(0) };
-    /// Depth of no-yield sections of the unithread that runs now.
-    static NO_YIELD: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Faults of one unithread.
@@ -90,21 +88,6 @@ impl Drop for WorkerPort {
     }
 }
 
-/// Runs `section` without yielding: its faults spin. For code that must not be left in the middle, such as a library
-/// that keeps thread-local state across the access.
-pub fn no_yield<T>(section: impl FnOnce() -> T) -> T {
-    /// Ends the section also when it unwinds.
-    struct Section;
-    impl Drop for Section {
-        fn drop(&mut self) {
-            NO_YIELD.set(NO_YIELD.get() - 1);
-        }
-    }
-    NO_YIELD.set(NO_YIELD.get() + 1);
-    let _section = Section;
-    section()
-}
-
 /// The port and the token of the unithread that runs on this thread, if the thread is bound to pager `pager`.
 #[inline]
 pub(crate) fn bound_unithread(pager: u32) -> Option<(u16, u32)> {
@@ -136,5 +119,5 @@ pub(crate) fn poll_own_port(pager: &Pager, now: Nanos) {
 #[inline]
 pub(crate) fn in_no_yield_section() -> bool {
     // A unithread that unwinds must not be left: the count of panics is the thread's.
-    NO_YIELD.get() > 0 || std::thread::panicking()
+    yonder_unithread::in_no_yield_section() || std::thread::panicking()
 }

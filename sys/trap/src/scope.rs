@@ -36,8 +36,8 @@ pub struct Scope {
     /// Where that returns to.
     rip: u64,
     outer: *mut Scope,
-    /// The address whose page could not be had, when the scope has caught one.
-    address: usize,
+    /// No-yield sections around the scope: those inside end with it.
+    no_yield_depth: usize,
 }
 
 const _: () = assert!(size_of::<Scope>() == 80, "yonder_try of yonder.h has ten words");
@@ -75,6 +75,8 @@ macro_rules! keep_registers_and {
 thread_local! {
     /// The innermost scope of the thread's own stack. Constant and without a destructor, so that a signal handler may read it.
     static INNERMOST: Cell<*mut Scope> = const { Cell::new(ptr::null_mut()) };
+    /// What a scope of this thread has caught last.
+    static CAUGHT: Cell<Option<Caught>> = const { Cell::new(None) };
 }
 
 /// A touch that failed inside a scope.
@@ -104,7 +106,7 @@ pub unsafe fn attempt<F: FnOnce() -> T, T>(body: F) -> Result<T, Caught> {
         drop(leave);
         NonZeroU32::new(code).map_or_else(
             || Ok(call.result.expect("the function has returned")),
-            |code| Err(Caught { code, address: (*scope).address }),
+            |_| Err(last_caught().expect("a scope has just caught something")),
         )
     }
 }
@@ -138,13 +140,10 @@ pub unsafe fn leave(scope: *mut Scope) {
     }
 }
 
-/// The address that the scope has caught.
-///
-/// # Safety
-/// `scope` points to a scope that has caught something.
-pub unsafe fn caught_address(scope: *const Scope) -> usize {
-    // SAFETY: as the caller promises.
-    unsafe { (*scope).address }
+/// What a scope of this thread has caught last. For unithreads: before they touch far memory again, or switch.
+#[must_use]
+pub fn last_caught() -> Option<Caught> {
+    CAUGHT.get()
 }
 
 /// Whether the running code is in a scope.
@@ -159,7 +158,8 @@ pub(crate) fn catch(registers: &mut [libc::greg_t; 23], address: usize, code: No
     // SAFETY: scopes of the chain lie in frames that are still there, and this thread is in the handler.
     let scope = unsafe { innermost().as_mut() }.expect("the caller has seen a scope");
     set_innermost(scope.outer);
-    scope.address = address;
+    CAUGHT.set(Some(Caught { code, address }));
+    yonder_unithread::leave_sections(scope.no_yield_depth);
     let mut load = |register: libc::c_int, value: u64| registers[register as usize] = value as i64;
     load(libc::REG_RBX, scope.rbx);
     load(libc::REG_RBP, scope.rbp);
@@ -175,7 +175,18 @@ pub(crate) fn catch(registers: &mut [libc::greg_t; 23], address: usize, code: No
 
 impl Scope {
     fn new() -> Self {
-        Self { rbx: 0, rbp: 0, r12: 0, r13: 0, r14: 0, r15: 0, rsp: 0, rip: 0, outer: ptr::null_mut(), address: 0 }
+        Self {
+            rbx: 0,
+            rbp: 0,
+            r12: 0,
+            r13: 0,
+            r14: 0,
+            r15: 0,
+            rsp: 0,
+            rip: 0,
+            outer: ptr::null_mut(),
+            no_yield_depth: 0,
+        }
     }
 }
 
@@ -224,7 +235,10 @@ unsafe extern "C-unwind" fn call_in(
 /// Puts `scope` into the chain, and returns 0 for [`enter`].
 unsafe extern "C" fn push(scope: *mut Scope) -> u32 {
     // SAFETY: as the caller promises.
-    unsafe { (*scope).outer = innermost() };
+    unsafe {
+        (*scope).outer = innermost();
+        (*scope).no_yield_depth = yonder_unithread::no_yield_depth();
+    }
     set_innermost(scope);
     0
 }
@@ -330,6 +344,16 @@ mod tests {
         };
         assert_eq!(outer.unwrap_err().address, lost_range() + 24);
         assert!(!is_open());
+    }
+
+    #[test]
+    fn no_yield_sections_inside_end_with_the_scope() {
+        yonder_unithread::no_yield(|| {
+            // SAFETY: nothing in the frames is dropped but the section.
+            let caught = unsafe { attempt(|| yonder_unithread::no_yield(|| touch(32))) };
+            assert_eq!((caught.is_err(), yonder_unithread::no_yield_depth()), (true, 1));
+        });
+        assert!(!yonder_unithread::in_no_yield_section());
     }
 
     #[test]

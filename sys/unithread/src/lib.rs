@@ -48,6 +48,7 @@ mod free_list;
 pub mod measure;
 mod overflow;
 mod pool;
+mod section;
 mod slot;
 mod stack_memory;
 #[cfg(target_env = "gnu")]
@@ -56,6 +57,7 @@ mod unithread;
 
 pub use overflow::report_overflows;
 pub use pool::{POOL_SLOTS_MAX, Pool, STACK_BYTES_DEFAULT, STACK_BYTES_MAX};
+pub use section::{in_no_yield_section, leave_sections, no_yield, no_yield_depth};
 pub use stack_memory::stack_bytes_min;
 pub use unithread::{
     Resumed, Running, Unithread, UnithreadId, current, is_on_unithread, local, panic_message, set_local, suspend,

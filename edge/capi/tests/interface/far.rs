@@ -1,7 +1,8 @@
 //! Programs in C whose memory is far, over emulated memory and over a node.
 
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use yonder_node::{Listen, Node, NodeConfig};
 
@@ -82,4 +83,38 @@ fn the_example_uses_more_than_is_local() {
     };
     run(EMULATED);
     with_node(&toolchain, 64 * MIB, run);
+}
+
+/// Far memory that takes no writes, and fetches nothing.
+const FAILING: &str = "emu://?latency=2us&error=1";
+
+#[test]
+fn paging_errors_are_caught() {
+    let Some(toolchain) = ready() else { return };
+    let program = toolchain.build(&file("tests/interface/far_errors.c"));
+    let said = succeed(Command::new(&program).args(["full", FAILING])).stdout;
+    assert_eq!(String::from_utf8_lossy(&said), "done\n");
+    let output = Command::new(&program).args(["uncaught", FAILING]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.signal(), said.lines().count()), (Some(6), 1), "{said}");
+    assert!(
+        said.starts_with("yonder: paging error at address 0x") && said.contains("local memory stays full"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_program_outlives_its_node() {
+    let Some(toolchain) = ready() else { return };
+    let program = toolchain.build(&file("tests/interface/far_errors.c"));
+    let node = Node::start(NodeConfig::new(vec![Listen::Tcp("127.0.0.1:0".to_owned())], 64 * MIB)).unwrap();
+    let url = node.addresses()[0].to_string();
+    let mut command = Command::new(&program);
+    let mut child = command.args(["lost", &url]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    drop(node);
+    child.stdin.take().unwrap().write_all(b"!").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "done");
+    assert!(child.wait().unwrap().success());
 }

@@ -10,7 +10,13 @@ use crate::toolchain::{Toolchain, file, has, library, succeed};
 const ALONE: &str = "#include <yonder.h>\n#include <yonder.h>\n\
     static yonder_config config = YONDER_CONFIG_DEFAULT;\n\
     static yonder_memory_config memory = YONDER_MEMORY_CONFIG_DEFAULT;\n\
-    int main(void) { return memory.size == sizeof memory && config.size == sizeof config && YONDER_TRANSFER_BYTES_MAX > 0 ? 0 : 1; }\n";
+    static int guarded(volatile int *far) {\n\
+      YONDER_TRY {\n\
+        YONDER_TRY { *far = 1; } YONDER_CATCH(code, address) { return code; } YONDER_END\n\
+      } YONDER_CATCH(code, address) { return address != NULL; } YONDER_END\n\
+      return 0;\n\
+    }\n\
+    int main(void) { int far; return guarded(&far) == 0 && memory.size == sizeof memory && config.size == sizeof config && YONDER_TRANSFER_BYTES_MAX > 0 ? 0 : 1; }\n";
 
 fn write(folder: &Path, name: &str) -> std::path::PathBuf {
     let path = folder.join(name);
