@@ -4,12 +4,18 @@
 //! Every access may wait for a page and, on a unithread, yield to other requests meanwhile. Callers therefore hold no
 //! ordinary mutex across an access.
 
-use yonder::{PagingError, Region};
+use yonder::{FarError, PagingCause, PagingError, Region};
 
 /// A range of far memory, addressed in bytes from its start. All methods may be called by many threads at once.
 pub trait ItemMemory: Send + Sync + 'static {
-    /// Why an access failed: the memory node is lost, or the deadline has passed.
+    /// Why an access failed: the memory node is lost, the deadline has passed, or a page is lost.
     type Error: std::error::Error;
+
+    /// Whether the bytes that the access asked for can never be had again, and only those: the error is of a page, not of the node.
+    fn is_lost(error: &Self::Error) -> bool;
+
+    /// Gives up the content of `bytes` at `offset`, whole pages: they read as zeros, also those that were lost.
+    fn renew(&self, offset: u64, bytes: u64) -> Result<(), Self::Error>;
 
     /// Size of the range in bytes.
     fn bytes(&self) -> u64;
@@ -32,6 +38,22 @@ pub trait ItemMemory: Send + Sync + 'static {
 
 impl ItemMemory for Region {
     type Error = PagingError;
+
+    fn is_lost(error: &PagingError) -> bool {
+        matches!(error.cause, PagingCause::Poisoned | PagingCause::HardwareError)
+    }
+
+    fn renew(&self, offset: u64, bytes: u64) -> Result<(), PagingError> {
+        match self.discard(offset, bytes) {
+            Err(FarError::Paging(error)) => Err(error),
+            // The node could not be told: its copy is as good as none.
+            Err(error) => {
+                tracing::debug!(%error, "the node keeps pages that were given up");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
 
     fn bytes(&self) -> u64 {
         Region::bytes(self)

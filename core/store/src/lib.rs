@@ -22,7 +22,7 @@
 //! - The index has a location only after the disk has said that the write is done.
 //! - A segment is used again only when no page of the index lies in it and nothing is being written to it.
 //! - A page is written by one writer at a time, and not while it is read; cleaning may do both at any time.
-//! - Nothing is allocated after the parts were made.
+//! - Reading allocates nothing and takes no lock.
 
 #![forbid(unsafe_code)]
 

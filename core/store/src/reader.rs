@@ -27,8 +27,10 @@ pub enum Read {
     },
     /// The disk reads again: the page has moved.
     Again,
-    /// The disk has failed, or has not what was written.
+    /// The disk has not what was written.
     Damaged,
+    /// The disk has failed; it may not, another time.
+    Failed,
     /// Nobody wants it any more.
     Cancelled,
 }
@@ -84,7 +86,7 @@ impl Reader {
                     }
                     _ => {
                         self.free_slot(buffer);
-                        Read::Damaged
+                        if is_read { Read::Damaged } else { Read::Failed }
                     }
                 }
             }

@@ -274,7 +274,7 @@ impl World {
                 self.doing.remove(&page);
                 self.reads[0] += 1;
             }
-            (Read::Damaged, Some(page)) => {
+            (Read::Damaged | Read::Failed, Some(page)) => {
                 assert!(
                     self.platter.borrow().faults.chance > 0.0 || !self.faults.keeps_writes(),
                     "{page:?} is damaged"

@@ -8,8 +8,8 @@
 //! [`EmuControl`] changes the failures while the fabric runs.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::collections::{BinaryHeap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use yonder_mapping::Mapping;
@@ -34,6 +34,9 @@ pub struct EmuControl {
     error_chance: AtomicU32,
     drop_chance: AtomicU32,
     dead: AtomicBool,
+    /// Pages whose reads end as [`Status::Lost`], and how many they are.
+    lost: Mutex<HashSet<u64>>,
+    lost_count: AtomicUsize,
 }
 
 impl EmuControl {
@@ -57,6 +60,35 @@ impl EmuControl {
     pub fn set_dead(&self, dead: bool) {
         self.dead.store(dead, Ordering::Release);
     }
+
+    /// The node loses what it has of the page at `address`: reads end as [`Status::Lost`] until it is written again.
+    pub fn lose(&self, address: RemoteAddress) {
+        self.change_lost(|lost| _ = lost.insert(page_of(address)));
+    }
+
+    fn is_lost(&self, address: RemoteAddress) -> bool {
+        self.lost_count.load(Ordering::Acquire) > 0 && self.lost().contains(&page_of(address))
+    }
+
+    fn written(&self, address: RemoteAddress) {
+        if self.lost_count.load(Ordering::Acquire) > 0 {
+            self.change_lost(|lost| _ = lost.remove(&page_of(address)));
+        }
+    }
+
+    fn change_lost(&self, change: impl FnOnce(&mut HashSet<u64>)) {
+        let mut lost = self.lost();
+        change(&mut lost);
+        self.lost_count.store(lost.len(), Ordering::Release);
+    }
+
+    fn lost(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.lost.lock().expect("no code panics while it holds this lock")
+    }
+}
+
+fn page_of(address: RemoteAddress) -> u64 {
+    address.0 / PAGE_BYTES as u64
 }
 
 fn scaled(chance: f64) -> u32 {
@@ -329,11 +361,15 @@ impl EmuQueuePair {
             return Status::Failed;
         }
         match due.operation {
+            Operation::Read { from, .. } if self.link.control.is_lost(from) => return Status::Lost,
             Operation::Read { into: ReadInto::Mapped, .. } => {}
             Operation::Read { from, into: ReadInto::Frame(frame) } => {
                 due.vector.copy(&self.frames, frame.offset(), &self.link.memory, from.0);
             }
-            Operation::Write { to, from } => due.vector.copy(&self.link.memory, to.0, &self.frames, from.offset()),
+            Operation::Write { to, from } => {
+                due.vector.copy(&self.link.memory, to.0, &self.frames, from.offset());
+                self.link.control.written(to);
+            }
         }
         Status::Done
     }

@@ -79,6 +79,8 @@ pub enum Status {
     Done,
     /// The node or the link reported an error for this operation; a retry may succeed.
     Failed,
+    /// The page's bytes on the node are not those that were written, and will never be: only reads end so.
+    Lost,
     /// The node is gone or the connection is lost. Retries go on being answered this way until it is back.
     Disconnected,
 }

@@ -268,6 +268,11 @@ impl PortInner {
             }
             Status::Done => self.failed(slot, PagingCause::Poisoned, port, pager, now),
             Status::Failed => self.failed(slot, PagingCause::NodeFailed, port, pager, now),
+            Status::Lost => {
+                // To ask again would help nobody.
+                self.fetches[usize::from(slot)].deadline = now;
+                self.failed(slot, PagingCause::Poisoned, port, pager, now);
+            }
             Status::Disconnected => self.failed(slot, PagingCause::NodeLost, port, pager, now),
         }
     }

@@ -383,7 +383,7 @@ impl Reclaimer {
             );
             match completion.status {
                 Status::Done => self.end_write(pager, index),
-                Status::Failed | Status::Disconnected => self.put_off(pager, index, now),
+                Status::Failed | Status::Lost | Status::Disconnected => self.put_off(pager, index, now),
             }
         }
         self.completions = completions;

@@ -72,6 +72,8 @@ struct SlabSlots {
     /// Freed slots below `fresh`; from `fresh` on, slots have never been used.
     free: Vec<u16>,
     fresh: u16,
+    /// Slots that were owned last when nothing could be written to them.
+    retired: u16,
     /// Index in the class's list.
     place: usize,
     phase: Phase,
@@ -173,8 +175,31 @@ impl Arena {
         }
     }
 
-    /// The caller has unlinked what it found in `slab`. If requests under way still own slots of it, the slab returns to
-    /// its class; else its units are free.
+    /// Keeps an owned slot from being given out again, until its slab is renewed.
+    pub(super) fn retire(&mut self, offset: u64) {
+        self.slab_at(offset).retired += 1;
+    }
+
+    /// The caller has unlinked what it found in `slab`. If that leaves nothing but retired slots, the memory of the slab has to be
+    /// renewed before the drain ends.
+    pub(super) fn wants_renewal(&self, slab: &Slab) -> bool {
+        let slots = self.slabs[slab.first_unit as usize].as_ref().expect("a slab stays while it is drained");
+        slots.retired > 0 && slots.owned() == usize::from(slots.retired)
+    }
+
+    /// The memory of a slab that is being drained is as good as new.
+    pub(super) fn renewed(&mut self, slab: &Slab) {
+        let slots = self.slabs[slab.first_unit as usize].as_mut().expect("a slab stays while it is drained");
+        assert!(
+            slots.phase == Phase::Draining && slots.owned() == usize::from(slots.retired),
+            "nobody owns a slot of it"
+        );
+        (slots.fresh, slots.retired) = (0, 0);
+        slots.free.clear();
+    }
+
+    /// The caller has unlinked what it found in `slab`. If requests under way still own slots of it, or some are retired, the slab
+    /// returns to its class; else its units are free.
     pub(super) fn end_drain(&mut self, slab: &Slab) {
         let first = slab.first_unit;
         let slots = self.slabs[first as usize].as_mut().expect("a slab stays while it is drained");
@@ -244,7 +269,7 @@ impl Arena {
         let home = &mut self.classes[class.index()];
         let place = home.slabs.len();
         self.slabs[first as usize] =
-            Some(Box::new(SlabSlots { slab, free: Vec::new(), fresh: 0, place, phase: Phase::Offered }));
+            Some(Box::new(SlabSlots { slab, free: Vec::new(), fresh: 0, retired: 0, place, phase: Phase::Offered }));
         home.slabs.push(first);
         home.candidates.push(first);
         home.free_slots += usize::from(shape.slots);

@@ -87,8 +87,9 @@ pub(super) struct Found {
     before: Before,
 }
 
+/// What points to an item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Before {
+pub(super) enum Before {
     Head,
     Item(u64),
 }
@@ -149,24 +150,44 @@ impl<'a, M: ItemMemory> Bucket<'a, M> {
     ) -> Result<Option<Owned<'a>>, M::Error> {
         let next = old.map_or(self.head(), |old| old.header.next);
         let header = Header { next, ..header };
-        self.store.memory.write(slot.offset(), &header.encode())?;
+        if let Err(error) = self.store.memory.write(slot.offset(), &header.encode()) {
+            if M::is_lost(&error) {
+                self.store.retire(slot);
+            }
+            return Err(error);
+        }
         self.set_link(old.map_or(Before::Head, |old| old.before), Link::new(slot.offset(), hash.tag()))?;
         self.store.slots.with(slot.offset(), |state| state.link(header.deadline_s, next));
         self.store.counters.item_added(header.item_bytes());
         slot.keep();
-        Ok(old.map(|old| self.disown(old)))
+        Ok(old.map(|old| self.disown(old.offset, &old.header)))
     }
 
     /// Takes an item out of the chain and returns its slot. After an error the chain is as before.
     pub(super) fn unlink(&self, found: &Found) -> Result<Owned<'a>, M::Error> {
         self.set_link(found.before, found.header.next)?;
-        Ok(self.disown(found))
+        Ok(self.disown(found.offset, &found.header))
     }
 
-    fn disown(&self, found: &Found) -> Owned<'a> {
-        self.store.slots.with(found.offset, |state| state.unlink());
-        self.store.counters.item_removed(found.header.item_bytes());
-        Owned::new(&self.store.arena, found.offset)
+    /// The slot of an item that is in no chain any more.
+    pub(super) fn disown(&self, offset: u64, header: &Header) -> Owned<'a> {
+        self.store.slots.with(offset, |state| state.unlink());
+        self.store.counters.item_removed(header.item_bytes());
+        self.store.own(offset)
+    }
+
+    pub(super) fn store(&self) -> &'a Store<M> {
+        self.store
+    }
+
+    /// The first link of the chain, and what it is in.
+    pub(super) fn first(&self) -> (Before, Link) {
+        (Before::Head, self.head())
+    }
+
+    /// What points to the item behind the one at `offset`.
+    pub(super) fn behind(&self, offset: u64) -> Before {
+        Before::Item(offset)
     }
 
     fn head(&self) -> Link {
@@ -174,7 +195,7 @@ impl<'a, M: ItemMemory> Bucket<'a, M> {
     }
 
     /// Reads the link behind an item, from far memory only if there is one.
-    fn next_of(&self, offset: u64) -> Result<Link, M::Error> {
+    pub(super) fn next_of(&self, offset: u64) -> Result<Link, M::Error> {
         if self.store.slots.with(offset, |state| state.has_next()) {
             Ok(Link(self.store.memory.read_u64(offset)?))
         } else {
@@ -182,7 +203,7 @@ impl<'a, M: ItemMemory> Bucket<'a, M> {
         }
     }
 
-    fn set_link(&self, before: Before, link: Link) -> Result<(), M::Error> {
+    pub(super) fn set_link(&self, before: Before, link: Link) -> Result<(), M::Error> {
         match before {
             Before::Head => self.head.store(link.0, Relaxed),
             Before::Item(offset) => {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::bucket::{Bucket, Found};
+use super::bucket::{Bucket, Found, Hash};
 use super::item::{DEADLINE_AT, HEADER_BYTES, Header};
 use super::stats::Stat;
 use super::{Death, Execution, Failure, Store};
@@ -26,8 +26,14 @@ impl<M: ItemMemory> Store<M> {
                 reply.extend_from_slice(reply::END);
                 return Execution { reply, rest: None };
             };
-            if let Err(error) = self.get_key(key, cas, touch, now_s, &mut reply) {
-                return Execution { reply: self.failed(&Failure::Far(error)).to_vec(), rest: None };
+            self.counters.add(if touch.is_some() { Stat::CmdTouch } else { Stat::CmdGet }, 1);
+            let (hash, start) = (self.table.hash(key), reply.len());
+            let done = self.mending(hash, || {
+                reply.truncate(start);
+                Ok(self.get_key(hash, key, cas, touch, now_s, &mut reply)?)
+            });
+            if let Err(failure) = done {
+                return Execution { reply: self.failed(&failure).to_vec(), rest: None };
             }
         }
         Execution { reply, rest: Some(Command::Get { keys, cas, touch }) }
@@ -35,28 +41,29 @@ impl<M: ItemMemory> Store<M> {
 
     pub(super) fn touch(&self, key: &[u8], exptime: Exptime, now_s: u32) -> Result<&'static [u8], Failure<M::Error>> {
         let hash = self.table.hash(key);
-        let bucket = self.lock(hash.bucket_part());
         self.counters.add(Stat::CmdTouch, 1);
-        let Lookup::Live(found) = self.look_up(&bucket, hash, key, now_s)? else {
-            self.counters.add(Stat::TouchMisses, 1);
-            return Ok(reply::NOT_FOUND);
-        };
-        self.set_deadline(&found, exptime.deadline_s(now_s))?;
-        self.counters.add(Stat::TouchHits, 1);
-        Ok(reply::TOUCHED)
+        self.mending(hash, || {
+            let bucket = self.lock(hash.bucket_part());
+            let Lookup::Live(found) = self.look_up(&bucket, hash, key, now_s)? else {
+                self.counters.add(Stat::TouchMisses, 1);
+                return Ok(reply::NOT_FOUND);
+            };
+            self.set_deadline(&found, exptime.deadline_s(now_s))?;
+            self.counters.add(Stat::TouchHits, 1);
+            Ok(reply::TOUCHED)
+        })
     }
 
     fn get_key(
         &self,
+        hash: Hash,
         key: &[u8],
         cas: CasShown,
         touch: Option<Exptime>,
         now_s: u32,
         reply: &mut Vec<u8>,
     ) -> Result<(), M::Error> {
-        let hash = self.table.hash(key);
         let bucket = self.lock(hash.bucket_part());
-        self.counters.add(if touch.is_some() { Stat::CmdTouch } else { Stat::CmdGet }, 1);
         let found = match self.look_up(&bucket, hash, key, now_s)? {
             Lookup::Live(found) => found,
             Lookup::Absent(death) => {
@@ -88,13 +95,7 @@ impl<M: ItemMemory> Store<M> {
         }
     }
 
-    fn look_up(
-        &self,
-        bucket: &Bucket<'_, M>,
-        hash: super::bucket::Hash,
-        key: &[u8],
-        now_s: u32,
-    ) -> Result<Lookup, M::Error> {
+    fn look_up(&self, bucket: &Bucket<'_, M>, hash: Hash, key: &[u8], now_s: u32) -> Result<Lookup, M::Error> {
         let Some(found) = bucket.find(hash, key)? else {
             return Ok(Lookup::Absent(None));
         };

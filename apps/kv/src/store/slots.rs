@@ -1,7 +1,8 @@
 //! Local metadata of slots: four bytes each, so that eviction and expiry sweeps touch no far page.
 //!
 //! [`SlotState`] is one word: whether the slot holds a linked item, whether another item follows in its chain, the
-//! second-chance counter, and the expiry in steps of [`EXPIRY_STEP_S`]. [`Slab`] is the fixed part of a slab;
+//! second-chance counter, and the expiry in steps of [`EXPIRY_STEP_S`]. A slot with chances and no linked item is *lost*: its
+//! item is in a chain, and nobody can read which. [`Slab`] is the fixed part of a slab;
 //! [`SlotTable`] finds the slab of an offset.
 //!
 //! Who may write: the holder of the bucket lock of the slot's item, except the second-chance counter, which the victim
@@ -58,6 +59,19 @@ impl SlotState {
     /// The item behind this one in the chain has changed.
     pub(super) fn set_next(&self, next: Link) {
         self.replace(HAS_NEXT, next_bit(next));
+    }
+
+    /// Nobody can read any more which item this is: no sweep shall find it, until its chain is mended.
+    pub(super) fn lose(&self) {
+        let lost = |state| (state & LINKED != 0).then_some(state & HAS_NEXT | CHANCE_ONE);
+        // A slot that was unlinked meanwhile has no item to lose.
+        let _ = self.0.fetch_update(Relaxed, Relaxed, lost);
+    }
+
+    /// Whether nobody can read which item this is.
+    pub(super) fn is_lost(&self) -> bool {
+        let state = self.0.load(Relaxed);
+        state & LINKED == 0 && state & CHANCE_MASK != 0
     }
 
     pub(super) fn has_next(&self) -> bool {
@@ -149,7 +163,8 @@ impl Slab {
         self.shape.slot_at((offset - self.start()) as usize)
     }
 
-    fn start(&self) -> u64 {
+    /// Byte offset of the slab in the memory.
+    pub(super) fn start(&self) -> u64 {
         u64::from(self.first_unit) * UNIT_BYTES as u64
     }
 }
@@ -178,6 +193,11 @@ impl SlotTable {
     /// The slab that covers a unit, if any.
     pub(super) fn slab(&self, unit: u32) -> Option<Arc<Slab>> {
         self.units[unit as usize].read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The slab that covers the byte at `offset`, if any.
+    pub(super) fn slab_at(&self, offset: u64) -> Option<Arc<Slab>> {
+        self.slab((offset / UNIT_BYTES as u64) as u32)
     }
 
     pub(super) fn install(&self, slab: &Arc<Slab>) {
@@ -215,6 +235,21 @@ mod tests {
         assert_eq!(state.sweep(0), Swept::Kept { chances: 2 });
         state.unlink();
         assert_eq!(state.sweep(0), Swept::Empty);
+    }
+
+    #[test]
+    fn a_lost_slot_is_no_victim_and_keeps_its_place_in_the_chain() {
+        let state = SlotState::default();
+        state.lose();
+        assert!(state.sweep(0) == Swept::Empty && !state.has_next());
+        state.link(16, Link::new(64, 0));
+        assert!(!state.is_lost());
+        state.lose();
+        assert!(state.is_lost());
+        assert!(
+            (0..4).all(|_| state.sweep(1 << 20) == Swept::Empty) && !state.is_linked() && !state.is_expired(1 << 20)
+        );
+        assert!(state.has_next());
     }
 
     #[test]

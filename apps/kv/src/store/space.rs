@@ -37,7 +37,7 @@ enum OwnedEnd {
 }
 
 impl<'a> Owned<'a> {
-    pub(super) fn new(arena: &'a Mutex<Arena>, offset: u64) -> Self {
+    fn new(arena: &'a Mutex<Arena>, offset: u64) -> Self {
         Self { arena, offset, end: OwnedEnd::Release }
     }
 
@@ -74,6 +74,11 @@ pub(super) struct CrawlCursor {
 }
 
 impl<M: ItemMemory> Store<M> {
+    /// The slot at `offset`, which is in no chain and belongs to the caller from now on.
+    pub(super) fn own(&self, offset: u64) -> Owned<'_> {
+        Owned::new(&self.arena, offset)
+    }
+
     /// A slot for an item of `item_bytes`. The caller holds no bucket.
     pub(super) fn allocate(&self, item_bytes: usize, now_s: u32) -> Result<Owned<'_>, Failure<M::Error>> {
         let class = class_for(&self.classes, item_bytes).ok_or(Failure::TooLarge)?;
@@ -81,7 +86,7 @@ impl<M: ItemMemory> Store<M> {
         for _ in 0..ALLOCATE_ROUNDS_MAX {
             let supply = self.arena().supply(class, now_s);
             match supply {
-                Supply::Free(offset) => return Ok(Owned::new(&self.arena, offset)),
+                Supply::Free(offset) => return Ok(self.own(offset)),
                 Supply::Evict(offset) => match self.evict(offset, now_s, Removable::Any) {
                     Ok(Some(slot)) => return Ok(slot),
                     Ok(None) => {}
@@ -127,17 +132,31 @@ impl<M: ItemMemory> Store<M> {
             drop(self.evict(slab.offset_of(slot), now_s, Removable::Any)?);
             give_way(turn);
         }
+        self.find_lost(slab)?;
+        // Nobody else gives out or takes back slots of a slab that is being drained and has none with an owner.
+        if self.arena().wants_renewal(slab) {
+            self.memory.renew(slab.start(), slab.shape.slab_bytes() as u64)?;
+            self.arena().renewed(slab);
+        }
         Ok(())
     }
 
-    /// Unlinks the item at `offset`, if there still is one, and returns its slot.
+    /// Unlinks the item at `offset`, if there still is one, and returns its slot. What is lost is nobody's slot for now.
     fn evict(&self, offset: u64, now_s: u32, removable: Removable) -> Result<Option<Owned<'_>>, M::Error> {
+        match self.try_evict(offset, now_s, removable) {
+            Err(error) if M::is_lost(&error) => self.lose(offset).map(|()| None),
+            done => done,
+        }
+    }
+
+    fn try_evict(&self, offset: u64, now_s: u32, removable: Removable) -> Result<Option<Owned<'_>>, M::Error> {
         // Without the bucket's lock this may be anything by now. It only says where to look; the chain decides.
         let mut hash = [0; 4];
         self.memory.read(offset + HASH_AT, &mut hash)?;
-        let bucket = self.lock(u32::from_le_bytes(hash));
+        let hash = u32::from_le_bytes(hash);
+        let bucket = self.lock(hash);
         let Some(found) = bucket.find_at(offset)? else {
-            return Ok(None);
+            return bucket.take_stranded(offset, hash);
         };
         let dead = self.death(&found.header, now_s).is_some();
         if removable == Removable::Dead && !dead {
@@ -177,7 +196,7 @@ impl<M: ItemMemory> Store<M> {
 }
 
 /// Lets the worker's other requests run now and then, in a loop over many items. The caller holds no bucket.
-fn give_way(turn: usize) {
+pub(super) fn give_way(turn: usize) {
     if turn % EVICTIONS_PER_TURN == EVICTIONS_PER_TURN - 1 {
         yonder::sched::yield_now();
     }

@@ -46,6 +46,10 @@ stats! {
     StoreTooLarge = "store_too_large",
     StoreNoMemory = "store_no_memory",
     FarErrors = "far_memory_errors",
+    /// Items that were dropped because a page of them was lost.
+    LostItems = "lost_items",
+    /// Slots that are not used any more because nothing can be written to them.
+    RetiredSlots = "retired_slots",
     TotalItems = "total_items",
     Evictions = "evictions",
     Reclaimed = "reclaimed",
@@ -82,6 +86,11 @@ impl Counters {
         let shard = self.shard();
         shard.items.fetch_sub(1, Relaxed);
         shard.bytes.fetch_sub(bytes as u64, Relaxed);
+    }
+
+    /// An item is gone whose size nobody knows any more: its bytes stay counted, as the slot's.
+    pub(super) fn item_lost(&self) {
+        self.shard().items.fetch_sub(1, Relaxed);
     }
 
     /// Sets what counts events to zero; items and bytes stay.

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use super::bucket::Found;
-use super::item::{HEADER_BYTES, Header, Link};
+use super::item::{Header, Link};
 use super::stats::Stat;
 use super::{Failure, Store};
 use crate::memory::ItemMemory;
@@ -47,13 +47,13 @@ impl<M: ItemMemory> Store<M> {
         now_s: u32,
     ) -> Result<&'static [u8], Failure<M::Error>> {
         self.counters.add(Stat::CmdSet, 1);
-        match mode {
+        self.mending(self.table.hash(item.key()), || match mode {
             WriteMode::Append => self.extend(item.key(), now_s, |old| [old, item.value()].concat()),
             WriteMode::Prepend => self.extend(item.key(), now_s, |old| [item.value(), old].concat()),
             WriteMode::Set | WriteMode::Add | WriteMode::Replace | WriteMode::Cas(_) => {
                 self.put(mode, item, flags, exptime.deadline_s(now_s), now_s)
             }
-        }
+        })
     }
 
     /// A `set` that cannot be done must not leave the old value behind, which the client believes to be replaced.
@@ -64,13 +64,13 @@ impl<M: ItemMemory> Store<M> {
         now_s: u32,
     ) -> Result<&'static [u8], Failure<M::Error>> {
         if mode == WriteMode::Set {
-            self.remove(key, now_s)?;
+            self.mending(self.table.hash(key), || Ok(self.remove(key, now_s)?))?;
         }
         Err(Failure::TooLarge)
     }
 
     pub(super) fn delete(&self, key: &[u8], now_s: u32) -> Result<&'static [u8], Failure<M::Error>> {
-        let existed = self.remove(key, now_s)?;
+        let existed = self.mending(self.table.hash(key), || Ok(self.remove(key, now_s)?))?;
         self.counters.add(if existed { Stat::DeleteHits } else { Stat::DeleteMisses }, 1);
         Ok(if existed { reply::DELETED } else { reply::NOT_FOUND })
     }
@@ -87,7 +87,7 @@ impl<M: ItemMemory> Store<M> {
             Direction::Down => (Stat::DecrHits, Stat::DecrMisses),
         };
         let mut digits = String::new();
-        let edited = self.edit(key, now_s, NUMBER_BYTES_MAX, |old| {
+        let mut number = |old: Option<&[u8]>| {
             let old_value = old.and_then(parse_u64).ok_or(())?;
             let new_value = match direction {
                 Direction::Up => old_value.wrapping_add(delta),
@@ -98,7 +98,8 @@ impl<M: ItemMemory> Store<M> {
             let mut value = digits.clone().into_bytes();
             value.resize(value.len().max(old.map_or(0, <[u8]>::len)), b' ');
             Ok(value)
-        })?;
+        };
+        let edited = self.mending(self.table.hash(key), || self.edit(key, now_s, NUMBER_BYTES_MAX, &mut number))?;
         self.counters.add(if matches!(edited, Edited::Absent) { misses } else { hits }, 1);
         Ok(match edited {
             Edited::Absent => reply::NOT_FOUND.to_vec(),
@@ -124,8 +125,7 @@ impl<M: ItemMemory> Store<M> {
                 return Ok(self.refuse(refused));
             }
         }
-        let slot = self.allocate(HEADER_BYTES + item.bytes().len(), now_s)?;
-        self.memory.write(slot.offset() + HEADER_BYTES as u64, item.bytes())?;
+        let slot = self.fill_slot(item, now_s)?;
         let bucket = self.lock(hash.bucket_part());
         let found = bucket.find(hash, item.key())?;
         if let Err(refused) = self.condition(mode, found.as_ref(), now_s) {
@@ -171,8 +171,7 @@ impl<M: ItemMemory> Store<M> {
                 Ok(value) => KeyValue::new(key, &value),
                 Err(refused) => return Ok(Edited::Refused(refused)),
             };
-            let slot = self.allocate(HEADER_BYTES + item.bytes().len(), now_s)?;
-            self.memory.write(slot.offset() + HEADER_BYTES as u64, item.bytes())?;
+            let slot = self.fill_slot(&item, now_s)?;
             let bucket = self.lock(hash.bucket_part());
             let Some(found) = bucket.find(hash, key)?.filter(|found| self.death(&found.header, now_s).is_none()) else {
                 return Ok(Edited::Absent);

@@ -1,5 +1,6 @@
 //! Local memory in the shape of far memory, that can fail on purpose: [`FlatMemory`]. And ways to run commands on it.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,12 +12,17 @@ const VALUE_BYTES_MAX: usize = 1 << 20;
 const PANIC: u64 = u64::MAX;
 
 /// An injected paging error.
-#[derive(Clone, Debug)]
-pub(crate) struct Lost;
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Lost {
+    /// The node, for a while.
+    Node,
+    /// The page, for good.
+    Page,
+}
 
 impl std::fmt::Display for Lost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the node is lost, for a test")
+        write!(f, "lost, for a test: {self:?}")
     }
 }
 
@@ -44,6 +50,7 @@ struct Inner {
     fail_one_in: AtomicU64,
     sequence: AtomicU64,
     accesses: AtomicU64,
+    lost_pages: Mutex<HashSet<u64>>,
 }
 
 impl FlatMemory {
@@ -54,6 +61,7 @@ impl FlatMemory {
             fail_one_in: AtomicU64::new(0),
             sequence: AtomicU64::new(1),
             accesses: AtomicU64::new(0),
+            lost_pages: Mutex::default(),
         }))
     }
 
@@ -66,6 +74,11 @@ impl FlatMemory {
             Faults::Panic => PANIC,
         };
         self.0.fail_one_in.store(one_in, Ordering::Relaxed);
+    }
+
+    /// The page with the byte at `offset` is lost for good.
+    pub(crate) fn lose(&self, offset: u64) {
+        self.0.lost_pages.lock().unwrap_or_else(PoisonError::into_inner).insert(offset / PAGE_BYTES);
     }
 
     /// How many pages have been accessed so far.
@@ -86,6 +99,9 @@ impl FlatMemory {
             let start = (at % PAGE_BYTES) as usize;
             let count = (len - done).min(PAGE_BYTES as usize - start);
             self.fault()?;
+            if self.0.lost_pages.lock().unwrap_or_else(PoisonError::into_inner).contains(&(at / PAGE_BYTES)) {
+                return Err(Lost::Page);
+            }
             let mut page = self.0.pages[(at / PAGE_BYTES) as usize].lock().unwrap_or_else(PoisonError::into_inner);
             visit(&mut page[start..start + count], done..done + count);
             done += count;
@@ -102,12 +118,25 @@ impl FlatMemory {
         assert!(one_in != PANIC, "a panic, for a test");
         let step = self.0.sequence.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let mixed = (step ^ step >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        if (mixed >> 33).is_multiple_of(one_in) { Err(Lost) } else { Ok(()) }
+        if (mixed >> 33).is_multiple_of(one_in) { Err(Lost::Node) } else { Ok(()) }
     }
 }
 
 impl ItemMemory for FlatMemory {
     type Error = Lost;
+
+    fn is_lost(error: &Lost) -> bool {
+        *error == Lost::Page
+    }
+
+    fn renew(&self, offset: u64, bytes: u64) -> Result<(), Lost> {
+        let mut lost = self.0.lost_pages.lock().unwrap_or_else(PoisonError::into_inner);
+        for page in offset / PAGE_BYTES..(offset + bytes) / PAGE_BYTES {
+            lost.remove(&page);
+            self.0.pages[page as usize].lock().unwrap_or_else(PoisonError::into_inner).fill(0);
+        }
+        Ok(())
+    }
 
     fn bytes(&self) -> u64 {
         self.0.pages.len() as u64 * PAGE_BYTES

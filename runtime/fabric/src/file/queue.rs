@@ -130,13 +130,16 @@ impl FileQueuePair {
                 self.reads -= 1;
                 self.end(reading.id, status);
             }
-            Read::Damaged => {
-                let reading = self.reading[slot].take().expect("a read has a slot");
-                self.reads -= 1;
-                self.end(reading.id, Status::Failed);
-            }
+            Read::Damaged => self.end_in_vain(slot, Status::Lost),
+            Read::Failed => self.end_in_vain(slot, Status::Failed),
             Read::Again | Read::Cancelled => {}
         }
+    }
+
+    fn end_in_vain(&mut self, slot: usize, status: Status) {
+        let reading = self.reading[slot].take().expect("a read has a slot");
+        self.reads -= 1;
+        self.end(reading.id, status);
     }
 
     fn end_writes(&mut self, buffer: BufferIndex, is_written: bool) {
