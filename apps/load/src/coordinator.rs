@@ -145,7 +145,11 @@ impl KvLoad {
         let assignment = |thread: usize| {
             // Every thread of every run draws its own arrivals and keys.
             let seed = self.settings.seed.wrapping_mul(1_000_003) + self.runs * 4099 + thread as u64;
-            self.assignment(Pace::new(rate, threads, seed), Work::mixed(&self.settings, seed.rotate_left(32)), deadline)
+            self.assignment(
+                Pace::new(rate, threads, seed),
+                Work::endless(&self.settings, seed.rotate_left(32)),
+                deadline,
+            )
         };
         let tally = self.start_threads(assignment, progress)?;
         let server = self.server_stats()?.since(before);

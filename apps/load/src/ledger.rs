@@ -10,6 +10,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
+use crate::key_space::KeySpace;
 use crate::value::WrongValue;
 
 /// Locks over all keys, so that threads seldom meet.
@@ -30,6 +31,7 @@ pub(crate) enum SetOutcome {
 /// the server are of another epoch.
 pub(crate) struct Ledger {
     epoch: u32,
+    keys: KeySpace,
     shards: Vec<Mutex<Vec<KeyVersions>>>,
 }
 
@@ -50,12 +52,21 @@ struct KeyVersions {
 impl Ledger {
     pub(crate) fn new(keys: u64, epoch: u32) -> Self {
         let in_shard = |shard| vec![KeyVersions::default(); ((keys + SHARDS - 1 - shard) / SHARDS) as usize];
-        Self { epoch, shards: (0..SHARDS).map(|shard| Mutex::new(in_shard(shard))).collect() }
+        let shards = (0..SHARDS).map(|shard| Mutex::new(in_shard(shard))).collect();
+        Self { epoch, keys: KeySpace::new(keys), shards }
     }
 
-    /// A set of `key` is about to be sent: the version to send.
+    /// Which keys there are.
+    pub(crate) fn keys(&self) -> &KeySpace {
+        &self.keys
+    }
+
+    /// A set of `key` is about to be sent: the version to send. A key that was not there before is from now on.
     pub(crate) fn begin_set(&self, key: u64) -> u64 {
         let (mut shard, slot) = self.lock(key);
+        if slot >= shard.len() {
+            shard.resize(slot + 1, KeyVersions::default());
+        }
         let state = &mut shard[slot];
         state.issued += 1;
         if state.outstanding == 0 {
@@ -145,6 +156,19 @@ mod tests {
         let least = ledger.begin_get(0);
         assert_eq!(ledger.judge(0, first, least), Ok(()));
         assert_eq!(ledger.judge(0, second, least), Ok(()));
+    }
+
+    #[test]
+    fn keys_that_are_inserted_are_known_from_then_on() {
+        let ledger = Ledger::new(3, EPOCH);
+        for key in 3..200 {
+            assert_eq!(ledger.keys().begin_insert(), key);
+            assert_eq!(ledger.begin_set(key), version(1));
+            ledger.end_set(key, SetOutcome::Stored);
+            ledger.keys().end_insert(key);
+            assert_eq!(ledger.judge(key, version(1), ledger.begin_get(key)), Ok(()));
+            assert!(ledger.judge(key, 0, ledger.begin_get(key)).is_err());
+        }
     }
 
     #[test]

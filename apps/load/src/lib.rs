@@ -3,7 +3,8 @@
 //! [`KvLoad`] fills a server that speaks memcached's text protocol with verifiable values and then loads it: in an open
 //! loop ([`Rate::PerSecond`]: Poisson arrivals, latency measured from the *intended* start of each request, so that a
 //! slow server cannot hide its own delay) or in a closed loop ([`Rate::Max`]). Every value that comes back is verified
-//! against what may be stored at that moment.
+//! against what may be stored at that moment. What is asked for is a mix of gets and sets, or a [`Workload`] of YCSB or of
+//! LightSwap, which may insert keys, scan and modify too ([`Requests`]).
 //!
 //! [`PoissonArrivals`], [`KeyChooser`] and [`LatencyRecorder`] touch no network and no clock; the array benchmark uses
 //! them too.
@@ -18,11 +19,13 @@
 mod arrivals;
 mod connection;
 mod coordinator;
+mod key_space;
 mod keys;
 mod latency;
 mod ledger;
 mod pipeline;
 mod pool;
+mod popularity;
 mod protocol;
 mod results;
 mod server_stats;
@@ -32,6 +35,7 @@ mod value;
 mod wake_timer;
 mod work;
 mod worker;
+mod workload;
 
 pub use arrivals::PoissonArrivals;
 pub use coordinator::{KvLoad, LoadError};
@@ -39,3 +43,4 @@ pub use keys::{Distribution, KEYS_MAX, KeyChooser};
 pub use latency::{LatencyRecorder, LatencySummary};
 pub use results::{FillResult, LoadResult, Loop, Progress};
 pub use settings::{LoadSettings, Mix, Rate, SettingError, VALUE_BYTES_MAX, VALUE_BYTES_MIN, Waiting};
+pub use workload::{Requests, SCANS_ARE, Workload};

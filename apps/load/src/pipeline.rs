@@ -1,20 +1,42 @@
 //! One connection's pipeline without its socket: requests in, bytes out; bytes in, verified outcomes out.
 //!
 //! Sans-IO: `connection` moves the bytes. Invariant: requests and replies correspond in order, and at most `depth`
-//! requests are outstanding. A set is told to the ledger before its bytes can leave, and its end after its reply.
+//! operations are outstanding. A set is told to the ledger before its bytes can leave, and its end after its reply. An
+//! operation of two requests, a get and then a set, takes its place at the end of the pipeline again for the second one.
 
 use std::collections::VecDeque;
 
 use yonder_units::Nanos;
 
 use crate::ledger::{Ledger, SetOutcome};
-use crate::protocol::{NotAReply, Op, Reply, append_get, append_set, is_key_name, key_name, parse_reply};
+use crate::protocol::{
+    NotAReply, Reply, Verb, append_get, append_get_many, append_set, is_key_name, key_name, parse_reply,
+};
 use crate::value::verify_value;
 
 /// Bytes read from a socket at once.
 const READ_BYTES: usize = 64 * 1024;
 
-/// A request as it was planned.
+/// Stands for the key of an insert until it is sent and gets the next one.
+pub(crate) const KEY_OF_INSERT: u64 = u64::MAX;
+
+/// Kinds of operations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Op {
+    Get,
+    Set,
+    /// A set of a key that was not there before.
+    Insert,
+    /// A get of several keys at once, from the request's key on.
+    Scan {
+        /// How many; at least one.
+        keys: u8,
+    },
+    /// A get, and when it is answered a set of the same key.
+    ReadModifyWrite,
+}
+
+/// An operation as it was planned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Request {
     pub(crate) op: Op,
@@ -37,8 +59,38 @@ pub(crate) enum Outcome {
 
 struct Outstanding {
     request: Request,
-    /// For a get: the least version that it must see.
-    least: u32,
+    due: Due,
+}
+
+/// What reply is due.
+enum Due {
+    /// A value of at least this version, or none.
+    Value { least: u32 },
+    /// Values of consecutive keys.
+    Values(Scan),
+    /// The end of a set. `missed` says that the get before it found nothing.
+    Stored { missed: bool },
+}
+
+/// How far the reply to a scan has come.
+struct Scan {
+    /// The least version of each key from the first on.
+    least: Vec<u32>,
+    /// How many of the keys are behind what has come.
+    passed: usize,
+    missed: bool,
+    wrong: Option<String>,
+}
+
+/// What a reply, or a piece of one, means for the operation that is due.
+enum Step {
+    /// More is to come.
+    More,
+    /// The get of a read-modify-write is answered, or has missed.
+    Modify {
+        missed: bool,
+    },
+    End(Outcome),
 }
 
 /// The pipeline of one connection.
@@ -78,19 +130,37 @@ impl Pipeline {
     }
 
     /// Encodes `request`. The caller has asked [`Pipeline::has_room`].
-    pub(crate) fn push(&mut self, request: Request, ledger: &Ledger) {
+    pub(crate) fn push(&mut self, mut request: Request, ledger: &Ledger) {
         assert!(self.has_room(), "a request was pushed into a full pipeline");
-        let least = match request.op {
-            Op::Get => {
+        let due = match request.op {
+            Op::Get | Op::ReadModifyWrite => {
                 append_get(&mut self.output, request.key);
-                ledger.begin_get(request.key)
+                Due::Value { least: ledger.begin_get(request.key) }
             }
-            Op::Set => {
-                append_set(&mut self.output, request.key, ledger.begin_set(request.key), self.value_bytes);
-                0
+            Op::Scan { keys } => {
+                let keys = request.key..request.key + u64::from(keys);
+                append_get_many(&mut self.output, keys.clone());
+                let least = keys.map(|key| ledger.begin_get(key)).collect();
+                Due::Values(Scan { least, passed: 0, missed: false, wrong: None })
             }
+            Op::Insert => {
+                request.key = ledger.keys().begin_insert();
+                self.begin_set(request.key, ledger, false)
+            }
+            Op::Set => self.begin_set(request.key, ledger, false),
         };
-        self.outstanding.push_back(Outstanding { request, least });
+        self.outstanding.push_back(Outstanding { request, due });
+    }
+
+    fn begin_set(&mut self, key: u64, ledger: &Ledger, missed: bool) -> Due {
+        append_set(&mut self.output, key, ledger.begin_set(key), self.value_bytes);
+        Due::Stored { missed }
+    }
+
+    /// The connection is lost. Inserts that were not answered keep nobody from reading later keys.
+    pub(crate) fn abandon(self, ledger: &Ledger) {
+        let inserts = self.outstanding.iter().filter(|due| due.request.op == Op::Insert);
+        inserts.for_each(|due| ledger.keys().end_insert(due.request.key));
     }
 
     /// Bytes that are to be sent.
@@ -128,42 +198,126 @@ impl Pipeline {
 
     /// The next request that is answered, and how. An error means that the connection cannot be used any more.
     pub(crate) fn next_outcome(&mut self, ledger: &Ledger) -> Result<Option<(Request, Outcome)>, NotAReply> {
-        let input = &self.input[self.parsed..self.filled];
-        let Some(due) = self.outstanding.front() else {
-            return if input.is_empty() {
-                Ok(None)
-            } else {
-                Err(NotAReply("a reply that nobody asked for".to_owned()))
+        loop {
+            let input = &self.input[self.parsed..self.filled];
+            let Some(first) = self.outstanding.front_mut() else {
+                return if input.is_empty() {
+                    Ok(None)
+                } else {
+                    Err(NotAReply("a reply that nobody asked for".to_owned()))
+                };
             };
-        };
-        let Some((reply, bytes)) = parse_reply(due.request.op, input)? else { return Ok(None) };
-        let request = due.request;
-        let outcome = judge(due, reply, self.value_bytes, ledger);
-        if request.op == Op::Set {
-            let stored = outcome == Outcome::Stored;
-            ledger.end_set(request.key, if stored { SetOutcome::Stored } else { SetOutcome::Refused });
+            let Some((reply, bytes)) = parse_reply(first.due.verb(), input)? else { return Ok(None) };
+            let step = first.step(reply, self.value_bytes, ledger);
+            let request = first.request;
+            self.parsed += bytes;
+            match step {
+                Step::More => {}
+                Step::Modify { missed } => {
+                    self.outstanding.pop_front();
+                    let due = self.begin_set(request.key, ledger, missed);
+                    self.outstanding.push_back(Outstanding { request, due });
+                }
+                Step::End(outcome) => {
+                    self.outstanding.pop_front();
+                    return Ok(Some((request, outcome)));
+                }
+            }
         }
-        self.parsed += bytes;
-        self.outstanding.pop_front();
-        Ok(Some((request, outcome)))
     }
 }
 
-fn judge(due: &Outstanding, reply: Reply<'_>, value_bytes: usize, ledger: &Ledger) -> Outcome {
-    let key = due.request.key;
-    match reply {
-        Reply::Stored => Outcome::Stored,
-        Reply::Miss => Outcome::Miss,
-        Reply::Refused(line) => Outcome::Refused(line),
-        Reply::Value { key: name, .. } if !is_key_name(name, key) => {
-            Outcome::Wrong(format!("{}: the reply names '{}'", key_name(key), name.escape_ascii()))
-        }
-        Reply::Value { data, .. } => {
-            let verdict =
-                verify_value(data, key, value_bytes).and_then(|version| ledger.judge(key, version, due.least));
-            verdict.map_or_else(|wrong| Outcome::Wrong(format!("{}: {wrong}", key_name(key))), |()| Outcome::Hit)
+impl Due {
+    fn verb(&self) -> Verb {
+        match self {
+            Self::Value { .. } => Verb::Get,
+            Self::Values(_) => Verb::GetMany,
+            Self::Stored { .. } => Verb::Set,
         }
     }
+}
+
+impl Outstanding {
+    fn step(&mut self, reply: Reply<'_>, value_bytes: usize, ledger: &Ledger) -> Step {
+        let Request { op, key, .. } = self.request;
+        match &mut self.due {
+            Due::Stored { missed } => {
+                let stored = reply == Reply::Stored;
+                ledger.end_set(key, if stored { SetOutcome::Stored } else { SetOutcome::Refused });
+                if op == Op::Insert {
+                    ledger.keys().end_insert(key);
+                }
+                Step::End(match reply {
+                    Reply::Refused(line) => Outcome::Refused(line),
+                    _ if *missed => Outcome::Miss,
+                    _ => Outcome::Stored,
+                })
+            }
+            Due::Value { least } => {
+                let outcome = match reply {
+                    Reply::Refused(line) => Outcome::Refused(line),
+                    Reply::Value { key: name, data } => judge(name, data, (key, *least), value_bytes, ledger)
+                        .map_or_else(Outcome::Wrong, |()| Outcome::Hit),
+                    Reply::End | Reply::Stored => Outcome::Miss,
+                };
+                match outcome {
+                    Outcome::Hit | Outcome::Miss if op == Op::ReadModifyWrite => {
+                        Step::Modify { missed: outcome == Outcome::Miss }
+                    }
+                    outcome => Step::End(outcome),
+                }
+            }
+            Due::Values(scan) => scan.step(reply, key, value_bytes, ledger),
+        }
+    }
+}
+
+impl Scan {
+    /// Values come in the order of their keys; a key without one is left out.
+    fn step(&mut self, reply: Reply<'_>, first: u64, value_bytes: usize, ledger: &Ledger) -> Step {
+        let (name, data) = match reply {
+            Reply::Value { key, data } => (key, data),
+            Reply::Refused(line) => return Step::End(Outcome::Refused(line)),
+            Reply::End | Reply::Stored => {
+                let missed = self.missed || self.passed < self.least.len();
+                let whole = if missed { Outcome::Miss } else { Outcome::Hit };
+                return Step::End(self.wrong.take().map_or(whole, Outcome::Wrong));
+            }
+        };
+        let place = (self.passed..self.least.len()).find(|place| is_key_name(name, first + *place as u64));
+        let verdict = match place {
+            Some(place) => {
+                self.missed |= place > self.passed;
+                self.passed = place + 1;
+                judge(name, data, (first + place as u64, self.least[place]), value_bytes, ledger)
+            }
+            None => Err(format!(
+                "{}: the reply to a get of {} keys from there on names '{}'",
+                key_name(first),
+                self.least.len(),
+                name.escape_ascii()
+            )),
+        };
+        if let Err(wrong) = verdict {
+            self.wrong.get_or_insert(wrong);
+        }
+        Step::More
+    }
+}
+
+/// Whether a value may be what is stored under `key`, of which `least` is the least version; else what is wrong.
+fn judge(
+    name: &[u8],
+    data: &[u8],
+    (key, least): (u64, u32),
+    value_bytes: usize,
+    ledger: &Ledger,
+) -> Result<(), String> {
+    if !is_key_name(name, key) {
+        return Err(format!("{}: the reply names '{}'", key_name(key), name.escape_ascii()));
+    }
+    let verdict = verify_value(data, key, value_bytes).and_then(|version| ledger.judge(key, version, least));
+    verdict.map_err(|wrong| format!("{}: {wrong}", key_name(key)))
 }
 
 #[cfg(test)]
@@ -250,6 +404,115 @@ mod tests {
             let (_, outcome) = pipeline.next_outcome(&ledger).unwrap().unwrap();
             assert!(matches!(outcome, Outcome::Wrong(_)), "{outcome:?}");
         }
+    }
+
+    /// A pipeline that has stored `keys`, and the sets that it has sent.
+    fn stored(ledger: &Ledger, depth: usize, keys: std::ops::Range<u64>) -> (Pipeline, Vec<Vec<u8>>) {
+        let mut pipeline = Pipeline::new(depth, VALUE_BYTES);
+        let store = |key| {
+            pipeline.push(request(Op::Set, key), ledger);
+            let set = send(&mut pipeline);
+            receive(&mut pipeline, b"STORED\r\n");
+            assert_eq!(pipeline.next_outcome(ledger).unwrap().unwrap().1, Outcome::Stored);
+            set
+        };
+        let sets = keys.map(store).collect();
+        (pipeline, sets)
+    }
+
+    /// The value of a set in a reply to a get of several keys.
+    fn piece(key: u64, sent: &[u8]) -> Vec<u8> {
+        hit(key, sent).strip_suffix(b"END\r\n").unwrap().to_vec()
+    }
+
+    #[test]
+    fn a_scan_is_judged_value_by_value() {
+        let ledger = Ledger::new(10, 1);
+        let (mut pipeline, sets) = stored(&ledger, 4, 0..3);
+        let scan = request(Op::Scan { keys: 3 }, 0);
+        let damaged = {
+            let mut value = piece(1, &sets[1]);
+            value[60] ^= 1;
+            value
+        };
+        let whole: Vec<Vec<u8>> = (0..3).map(|key| piece(key, &sets[key as usize])).collect();
+        for (values, expected) in [
+            (vec![&whole[0], &whole[1], &whole[2]], "Hit"),
+            (vec![&whole[0], &whole[2]], "Miss"),
+            (vec![&whole[0], &whole[1]], "Miss"),
+            (vec![], "Miss"),
+            (vec![&whole[0], &damaged, &whole[2]], "damaged"),
+            (vec![&whole[1], &whole[0], &whole[2]], "the reply to a get of 3 keys from there on names"),
+            (vec![&whole[0], &whole[0]], "the reply to a get of 3 keys"),
+        ] {
+            pipeline.push(scan, &ledger);
+            let asked = send(&mut pipeline);
+            assert_eq!(asked, b"get key-000000000000 key-000000000001 key-000000000002\r\n");
+            let reply = [values.into_iter().flatten().copied().collect::<Vec<u8>>(), b"END\r\n".to_vec()].concat();
+            let (last, pieces) = reply.split_last().unwrap();
+            for byte in pieces {
+                receive(&mut pipeline, &[*byte]);
+                assert_eq!(pipeline.next_outcome(&ledger).unwrap(), None);
+            }
+            receive(&mut pipeline, &[*last]);
+            let (done, outcome) = pipeline.next_outcome(&ledger).unwrap().unwrap();
+            assert_eq!(done, scan);
+            assert!(format!("{outcome:?}").contains(expected), "{outcome:?}, not {expected}");
+        }
+        pipeline.push(scan, &ledger);
+        receive(&mut pipeline, b"SERVER_ERROR busy\r\n");
+        let refused = Outcome::Refused("SERVER_ERROR busy".to_owned());
+        assert_eq!(pipeline.next_outcome(&ledger).unwrap(), Some((scan, refused)));
+    }
+
+    #[test]
+    fn a_read_modify_write_ends_with_its_set() {
+        let ledger = Ledger::new(10, 1);
+        let (mut pipeline, sets) = stored(&ledger, 2, 0..1);
+        let modify = |key| request(Op::ReadModifyWrite, key);
+        // The key's get and another request are sent; the set follows behind both.
+        pipeline.push(modify(0), &ledger);
+        pipeline.push(request(Op::Get, 5), &ledger);
+        assert_eq!(send(&mut pipeline), b"get key-000000000000\r\nget key-000000000005\r\n");
+        receive(&mut pipeline, &hit(0, &sets[0]));
+        assert_eq!(pipeline.next_outcome(&ledger).unwrap(), None);
+        assert!(!pipeline.has_room(), "the operation is not over");
+        let set = send(&mut pipeline);
+        assert!(set.starts_with(b"set key-000000000000 0 0 100\r\n"));
+        receive(&mut pipeline, b"END\r\n");
+        assert_eq!(pipeline.next_outcome(&ledger).unwrap(), Some((request(Op::Get, 5), Outcome::Miss)));
+        receive(&mut pipeline, b"STORED\r\n");
+        assert_eq!(pipeline.next_outcome(&ledger).unwrap(), Some((modify(0), Outcome::Stored)));
+        // What it has written is what must be read from now on.
+        pipeline.push(request(Op::Get, 0), &ledger);
+        receive(&mut pipeline, &hit(0, &sets[0]));
+        assert!(matches!(pipeline.next_outcome(&ledger).unwrap(), Some((_, Outcome::Wrong(_)))));
+        // A key that is not there is written all the same, and missed; a wrong value is not written over.
+        pipeline.push(modify(7), &ledger);
+        receive(&mut pipeline, b"END\r\nSTORED\r\n");
+        assert_eq!(pipeline.next_outcome(&ledger).unwrap(), Some((modify(7), Outcome::Miss)));
+        pipeline.push(modify(0), &ledger);
+        receive(&mut pipeline, &hit(0, &sets[0]));
+        assert!(matches!(pipeline.next_outcome(&ledger).unwrap(), Some((_, Outcome::Wrong(_)))));
+        assert_eq!(pipeline.outstanding(), 0);
+    }
+
+    #[test]
+    fn inserts_get_the_next_key_when_they_are_sent() {
+        let ledger = Ledger::new(10, 1);
+        let mut pipeline = Pipeline::new(2, VALUE_BYTES);
+        let insert = request(Op::Insert, KEY_OF_INSERT);
+        pipeline.push(insert, &ledger);
+        pipeline.push(insert, &ledger);
+        let sent = send(&mut pipeline);
+        assert!(sent.starts_with(b"set key-000000000010 ") && sent.windows(16).any(|name| name == b"key-000000000011"));
+        assert_eq!(ledger.keys().stored(), 10, "nobody may read it yet");
+        receive(&mut pipeline, b"STORED\r\n");
+        assert_eq!(pipeline.next_outcome(&ledger).unwrap(), Some((request(Op::Insert, 10), Outcome::Stored)));
+        assert_eq!(ledger.keys().stored(), 11);
+        // The connection is lost, and what it has sent may be stored or not.
+        pipeline.abandon(&ledger);
+        assert_eq!(ledger.keys().stored(), 12);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::pipeline::{Outcome, Request};
 pub(crate) struct Pool {
     connections: Vec<Option<Connection>>,
     with_room: VecDeque<usize>,
-    /// Connections that were given requests since the last flush.
+    /// Connections that may have bytes to send which no flush has tried to send yet.
     unsent: Vec<usize>,
     outstanding: usize,
     usable: usize,
@@ -81,11 +81,11 @@ impl Pool {
     }
 
     /// Sends what was pushed. A connection whose socket is full goes on when it is ready again.
-    pub(crate) fn flush(&mut self, mut lost: impl FnMut(LostConnection)) {
+    pub(crate) fn flush(&mut self, ledger: &Ledger, mut lost: impl FnMut(LostConnection)) {
         while let Some(index) = self.unsent.pop() {
             let Some(connection) = &mut self.connections[index] else { continue };
             if let Err(cause) = connection.flush() {
-                lost(self.remove(index, cause));
+                lost(self.remove(index, ledger, cause));
             }
         }
     }
@@ -111,12 +111,17 @@ impl Pool {
         if was_full && answers > 0 {
             self.with_room.push_back(index);
         }
-        result.map_err(|cause| self.remove(index, cause))
+        // The second halves of operations whose first halves were answered.
+        if !connection.pipeline.outgoing().is_empty() {
+            self.unsent.push(index);
+        }
+        result.map_err(|cause| self.remove(index, ledger, cause))
     }
 
-    fn remove(&mut self, index: usize, cause: Lost) -> LostConnection {
+    fn remove(&mut self, index: usize, ledger: &Ledger, cause: Lost) -> LostConnection {
         let connection = self.connections[index].take().expect("a connection is lost once");
         let unanswered = connection.pipeline.outstanding();
+        connection.pipeline.abandon(ledger);
         self.with_room.retain(|other| *other != index);
         self.outstanding -= unanswered;
         self.usable -= 1;

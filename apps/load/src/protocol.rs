@@ -4,24 +4,30 @@
 //! told which kind of reply is due.
 
 use std::io::Write;
+use std::ops::Range;
 
 use crate::value::append_value;
 
 /// Longest line of a reply; a longer one is not memcached's protocol.
 const LINE_BYTES_MAX: usize = 512;
 
-/// The two kinds of requests.
+/// Kinds of requests on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Op {
+pub(crate) enum Verb {
+    /// A get of one key.
     Get,
+    /// A get of several keys, whose reply is read piece by piece.
+    GetMany,
+    /// A set.
     Set,
 }
 
-/// One reply, borrowed from the bytes that came in.
+/// One reply, or one piece of the reply to a get of several keys; borrowed from the bytes that came in.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Reply<'a> {
     Stored,
-    Miss,
+    /// Nothing, or nothing more.
+    End,
     Value {
         key: &'a [u8],
         data: &'a [u8],
@@ -52,6 +58,15 @@ pub(crate) fn append_get(out: &mut Vec<u8>, key: u64) {
     write!(out, "get key-{key:012}\r\n").expect("a vector takes every write");
 }
 
+/// Appends a get of several keys.
+pub(crate) fn append_get_many(out: &mut Vec<u8>, keys: Range<u64>) {
+    out.extend_from_slice(b"get");
+    for key in keys {
+        write!(out, " key-{key:012}").expect("a vector takes every write");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
 /// Appends a set of the value that belongs to `version`.
 pub(crate) fn append_set(out: &mut Vec<u8>, key: u64, version: u64, value_bytes: usize) {
     write!(out, "set key-{key:012} 0 0 {value_bytes}\r\n").expect("a vector takes every write");
@@ -59,13 +74,14 @@ pub(crate) fn append_set(out: &mut Vec<u8>, key: u64, version: u64, value_bytes:
     out.extend_from_slice(b"\r\n");
 }
 
-/// The first reply in `input` and its length, if it is there in full.
-pub(crate) fn parse_reply(op: Op, input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, NotAReply> {
+/// The first reply in `input` and its length, if it is there in full. Of the reply to a get of several keys, its next piece.
+pub(crate) fn parse_reply(verb: Verb, input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, NotAReply> {
     let Some((line, line_bytes)) = first_line(input)? else { return Ok(None) };
-    let reply = match (op, line) {
-        (Op::Set, b"STORED") => Reply::Stored,
-        (Op::Get, b"END") => Reply::Miss,
-        (Op::Get, _) if line.starts_with(b"VALUE ") => return parse_value(line, line_bytes, input),
+    let reply = match (verb, line) {
+        (Verb::Set, b"STORED") => Reply::Stored,
+        (Verb::Get | Verb::GetMany, b"END") => Reply::End,
+        (Verb::Get, _) if line.starts_with(b"VALUE ") => return parse_value(line, line_bytes, input, b"\r\nEND\r\n"),
+        (Verb::GetMany, _) if line.starts_with(b"VALUE ") => return parse_value(line, line_bytes, input, b"\r\n"),
         _ if [&b"SERVER_ERROR"[..], b"CLIENT_ERROR", b"ERROR", b"NOT_STORED"].iter().any(|e| line.starts_with(e)) => {
             Reply::Refused(String::from_utf8_lossy(line).into_owned())
         }
@@ -74,12 +90,13 @@ pub(crate) fn parse_reply(op: Op, input: &[u8]) -> Result<Option<(Reply<'_>, usi
     Ok(Some((reply, line_bytes)))
 }
 
+/// A value behind its `line`; `tail` is what comes behind its bytes.
 fn parse_value<'a>(
     line: &'a [u8],
     line_bytes: usize,
     input: &'a [u8],
+    tail: &[u8],
 ) -> Result<Option<(Reply<'a>, usize)>, NotAReply> {
-    const TAIL: &[u8] = b"\r\nEND\r\n";
     let mut words = line.split(|byte| *byte == b' ').skip(1);
     let (key, bytes) = (words.next(), words.nth(1));
     let bytes: Option<usize> = bytes.and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
@@ -88,10 +105,12 @@ fn parse_value<'a>(
         return Err(not_a_reply(line));
     };
     let end = line_bytes + bytes;
-    match input.get(end..end + TAIL.len()) {
+    match input.get(end..end + tail.len()) {
         None => Ok(None),
-        Some(TAIL) => Ok(Some((Reply::Value { key, data: &input[line_bytes..end] }, end + TAIL.len()))),
-        Some(tail) => Err(not_a_reply(tail)),
+        Some(found) if found == tail => {
+            Ok(Some((Reply::Value { key, data: &input[line_bytes..end] }, end + tail.len())))
+        }
+        Some(found) => Err(not_a_reply(found)),
     }
 }
 
@@ -138,32 +157,48 @@ mod tests {
     #[test]
     fn replies_are_told_apart() {
         let hit = Reply::Value { key: b"key-1", data: b"ab\r\nc" };
-        assert_eq!(parse_reply(Op::Get, HIT), Ok(Some((hit, HIT.len()))));
-        assert_eq!(parse_reply(Op::Get, b"END\r\nEND\r\n"), Ok(Some((Reply::Miss, 5))));
-        assert_eq!(parse_reply(Op::Set, b"STORED\r\n"), Ok(Some((Reply::Stored, 8))));
+        assert_eq!(parse_reply(Verb::Get, HIT), Ok(Some((hit, HIT.len()))));
+        assert_eq!(parse_reply(Verb::Get, b"END\r\nEND\r\n"), Ok(Some((Reply::End, 5))));
+        assert_eq!(parse_reply(Verb::Set, b"STORED\r\n"), Ok(Some((Reply::Stored, 8))));
         let refused = Reply::Refused("SERVER_ERROR out of memory".to_owned());
-        assert_eq!(parse_reply(Op::Set, b"SERVER_ERROR out of memory\r\n"), Ok(Some((refused, 28))));
+        assert_eq!(parse_reply(Verb::Set, b"SERVER_ERROR out of memory\r\n"), Ok(Some((refused, 28))));
+    }
+
+    #[test]
+    fn several_keys_are_asked_for_at_once_and_answered_piece_by_piece() {
+        let mut out = Vec::new();
+        append_get_many(&mut out, 8..11);
+        assert_eq!(out, b"get key-000000000008 key-000000000009 key-000000000010\r\n");
+        let mut input = &b"VALUE key-1 0 2\r\nab\r\nVALUE key-2 0 0\r\n\r\nEND\r\nSTORED\r\n"[..];
+        let value = |key, data| Reply::Value { key, data };
+        for expected in [value(&b"key-1"[..], &b"ab"[..]), value(b"key-2", b""), Reply::End] {
+            let (reply, bytes) = parse_reply(Verb::GetMany, input).unwrap().unwrap();
+            assert_eq!(reply, expected);
+            input = &input[bytes..];
+        }
+        assert!(parse_reply(Verb::GetMany, input).is_err());
+        assert!(parse_reply(Verb::GetMany, b"VALUE key-1 0 1\r\nabcEND\r\n").is_err());
     }
 
     #[test]
     fn anything_else_is_an_error() {
-        for (op, input) in [
-            (Op::Get, &b"STORED\r\n"[..]),
-            (Op::Set, b"END\r\n"),
-            (Op::Get, b"HTTP/1.1 400 Bad Request\r\n"),
-            (Op::Get, b"VALUE key-1 0 many\r\n"),
-            (Op::Get, b"VALUE key-1 0 99999999999\r\n"),
-            (Op::Get, b"VALUE key-1 0 1\r\nabcEND\r\n"),
-            (Op::Get, &[b'x'; LINE_BYTES_MAX]),
+        for (verb, input) in [
+            (Verb::Get, &b"STORED\r\n"[..]),
+            (Verb::Set, b"END\r\n"),
+            (Verb::Get, b"HTTP/1.1 400 Bad Request\r\n"),
+            (Verb::Get, b"VALUE key-1 0 many\r\n"),
+            (Verb::Get, b"VALUE key-1 0 99999999999\r\n"),
+            (Verb::Get, b"VALUE key-1 0 1\r\nabcEND\r\n"),
+            (Verb::Get, &[b'x'; LINE_BYTES_MAX]),
         ] {
-            assert!(parse_reply(op, input).is_err(), "{}", input.escape_ascii());
+            assert!(parse_reply(verb, input).is_err(), "{}", input.escape_ascii());
         }
     }
 
     #[test]
     fn every_prefix_of_a_reply_waits_for_more() {
         for cut in 0..HIT.len() {
-            assert_eq!(parse_reply(Op::Get, &HIT[..cut]), Ok(None), "{cut} bytes");
+            assert_eq!(parse_reply(Verb::Get, &HIT[..cut]), Ok(None), "{cut} bytes");
         }
     }
 
@@ -171,8 +206,9 @@ mod tests {
         #[test]
         fn noise_never_panics(input in prop::collection::vec(any::<u8>(), 0..700), with_value: bool) {
             let input = if with_value { [b"VALUE ".as_slice(), &input].concat() } else { input };
-            let _ = parse_reply(Op::Get, &input);
-            let _ = parse_reply(Op::Set, &input);
+            for verb in [Verb::Get, Verb::GetMany, Verb::Set] {
+                let _ = parse_reply(verb, &input);
+            }
         }
     }
 }

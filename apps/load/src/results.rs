@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::coordinator::LoadError;
-use crate::latency::LatencySummary;
+use crate::latency::{LatencyRecorder, LatencySummary};
 use crate::server_stats::ServerStats;
 use crate::settings::{LoadSettings, Rate};
 use crate::tally::Tally;
+use crate::workload::Shares;
 
 /// How requests were started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -76,10 +77,19 @@ pub struct LoadResult {
     pub max_us: f64,
     /// Mean latency.
     pub mean_us: f64,
-    /// Latencies of gets.
+    /// Latencies of gets: of a workload's reads.
     pub get: LatencySummary,
-    /// Latencies of sets.
+    /// Latencies of sets: of a workload's updates.
     pub set: LatencySummary,
+    /// Latencies of a workload's inserts, if it has some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub insert: Option<LatencySummary>,
+    /// Latencies of its scans, each a get of several keys at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scan: Option<LatencySummary>,
+    /// Latencies of its read-modify-writes, each from the start of its get to the end of its set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_modify_write: Option<LatencySummary>,
     /// Faults of the server that fetched, as its `stats` say; zero if they do not.
     pub major_faults: u64,
     /// Faults of the server that needed no fetch.
@@ -92,7 +102,7 @@ pub struct LoadResult {
     pub requests: u64,
     /// Requests answered without an error, also after the end of the duration.
     pub completed: u64,
-    /// Gets of keys that the server did not have.
+    /// Operations that asked for keys which the server did not have.
     pub misses: u64,
     /// Values that cannot be right; any of them makes [`LoadResult::verdict`] fail.
     pub wrong_values: u64,
@@ -126,6 +136,10 @@ impl LoadResult {
     ) -> Self {
         let seconds = duration.as_secs_f64();
         let all = tally.all().summary();
+        let shares = settings.requests.shares();
+        let if_any = |share: fn(&Shares) -> u8, latency: &LatencyRecorder| {
+            shares.filter(|shares| share(shares) > 0).map(|_| latency.summary())
+        };
         Self {
             bench: "load-kv",
             settings,
@@ -141,6 +155,9 @@ impl LoadResult {
             mean_us: all.mean_us,
             get: tally.gets.summary(),
             set: tally.sets.summary(),
+            insert: if_any(|shares| shares.insert, &tally.inserts),
+            scan: if_any(|shares| shares.scan, &tally.scans),
+            read_modify_write: if_any(|shares| shares.read_modify_write, &tally.read_modify_writes),
             major_faults: server.major_faults,
             minor_faults: server.minor_faults,
             fetched_bytes: server.fetched_bytes,

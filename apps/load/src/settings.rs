@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::keys::{Distribution, KEYS_MAX};
 use crate::ledger::OVERLAP_MAX;
 use crate::value::HEADER_BYTES;
+use crate::workload::Requests;
 
 /// Smallest value: its header alone, which names the key and the version.
 pub const VALUE_BYTES_MIN: usize = HEADER_BYTES;
@@ -40,6 +41,11 @@ pub enum SettingError {
         /// What is wrong with it.
         why: String,
     },
+    /// Not a [`Workload`](crate::Workload).
+    #[error(
+        "'{0}' is not a workload: type ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-e, ycsb-f, readmost, readwrite or writemost"
+    )]
+    Workload(String),
     /// A number is out of its range.
     #[error("{flag} {value} is out of range: type a number from {least} to {most}")]
     OutOfRange {
@@ -179,14 +185,13 @@ pub enum Waiting {
 pub struct LoadSettings {
     /// Where the server listens: host and port.
     pub target: String,
-    /// How many keys there are.
+    /// How many keys there are; at the start, if a workload inserts more.
     pub keys: u64,
     /// Bytes of each value, from [`VALUE_BYTES_MIN`] to [`VALUE_BYTES_MAX`].
     pub value_size: usize,
-    /// How popular each key is.
-    pub dist: Distribution,
-    /// Shares of gets and sets.
-    pub mix: Mix,
+    /// What is asked for, of which keys.
+    #[serde(flatten)]
+    pub requests: Requests,
     /// Connections over all threads.
     pub connections: usize,
     /// Loading threads, at most one for each connection.
@@ -214,8 +219,7 @@ impl LoadSettings {
             target: target.into(),
             keys: 100_000,
             value_size: 1024,
-            dist: Distribution::Uniform,
-            mix: Mix::gets(95),
+            requests: Requests::Mixed { dist: Distribution::Uniform, mix: Mix::gets(95) },
             connections: 16,
             threads: 1,
             depth: 16,

@@ -3,14 +3,17 @@
 use yonder_units::Nanos;
 
 use crate::latency::LatencyRecorder;
-use crate::pipeline::{Outcome, Request};
-use crate::protocol::Op;
+use crate::pipeline::{Op, Outcome, Request};
 
 /// Counters and latencies since the last batch, or merged over batches.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) gets: LatencyRecorder,
     pub(crate) sets: LatencyRecorder,
+    pub(crate) inserts: LatencyRecorder,
+    pub(crate) scans: LatencyRecorder,
+    /// From the start of the get to the end of the set.
+    pub(crate) read_modify_writes: LatencyRecorder,
     /// Requests that were planned, whatever became of them.
     pub(crate) requests: u64,
     /// Replies that came before the end of the run; later ones are in the latencies only.
@@ -40,6 +43,9 @@ impl Tally {
         let recorder = match request.op {
             Op::Get => &mut self.gets,
             Op::Set => &mut self.sets,
+            Op::Insert => &mut self.inserts,
+            Op::Scan { .. } => &mut self.scans,
+            Op::ReadModifyWrite => &mut self.read_modify_writes,
         };
         recorder.record(now.saturating_sub(request.intended));
     }
@@ -54,20 +60,28 @@ impl Tally {
 
     /// Requests that got a reply which was not an error.
     pub(crate) fn completed(&self) -> u64 {
-        self.gets.len() + self.sets.len()
+        self.latencies().iter().map(|latency| latency.len()).sum()
     }
 
     /// Latencies of all requests.
     pub(crate) fn all(&self) -> LatencyRecorder {
-        let mut all = self.gets.clone();
-        all.merge(&self.sets);
+        let mut all = LatencyRecorder::new();
+        self.latencies().iter().for_each(|latency| all.merge(latency));
         all
+    }
+
+    /// Latencies of each kind of operation.
+    fn latencies(&self) -> [&LatencyRecorder; 5] {
+        [&self.gets, &self.sets, &self.inserts, &self.scans, &self.read_modify_writes]
     }
 
     /// Adds another batch.
     pub(crate) fn merge(&mut self, other: Self) {
         self.gets.merge(&other.gets);
         self.sets.merge(&other.sets);
+        self.inserts.merge(&other.inserts);
+        self.scans.merge(&other.scans);
+        self.read_modify_writes.merge(&other.read_modify_writes);
         self.requests += other.requests;
         self.in_time += other.in_time;
         self.misses += other.misses;
@@ -102,5 +116,13 @@ mod tests {
         assert_eq!((total.errors, total.first_error.as_deref()), (1, Some("SERVER_ERROR")));
         assert_eq!((total.gets.max_us(), total.sets.max_us()), (2.0, 1.0));
         assert_eq!(total.all().len(), 4);
+        let mut batch = Tally::default();
+        for (op, latency) in [(Op::Insert, 5_000), (Op::Scan { keys: 9 }, 6_000), (Op::ReadModifyWrite, 7_000)] {
+            batch.count(Request { op, key: 1, intended: 1_000 }, Outcome::Stored, 1_000 + latency, 10_000);
+        }
+        total.merge(batch);
+        let longest = [&total.inserts, &total.scans, &total.read_modify_writes].map(LatencyRecorder::max_us);
+        assert_eq!(longest.map(f64::round), [5.0, 6.0, 7.0]);
+        assert_eq!((total.completed(), total.all().len()), (7, 7));
     }
 }

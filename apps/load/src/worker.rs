@@ -160,8 +160,9 @@ impl<'a> Worker<'a> {
     /// Starts every request that is due, and says whether more may come.
     fn start_due_requests(&mut self, now: Nanos) -> bool {
         let Assignment { pace, work, deadline, backlog_max, .. } = &mut self.assignment;
+        let keys = self.ledger.keys();
         while let Some(intended) = pace.next_due(now, *deadline, self.pool.with_room()) {
-            let Some((op, key)) = work.next() else { return false };
+            let Some((op, key)) = work.next(keys.stored()) else { return false };
             let request = Request { op, key, intended };
             self.tally.requests += 1;
             if self.pool.has_room() {
@@ -176,8 +177,8 @@ impl<'a> Worker<'a> {
     }
 
     fn flush(&mut self) {
-        let Self { pool, tally, last_loss, .. } = self;
-        pool.flush(|loss| count_loss(loss, tally, last_loss));
+        let Self { pool, tally, last_loss, ledger, .. } = self;
+        pool.flush(ledger, |loss| count_loss(loss, tally, last_loss));
     }
 
     fn receive(&mut self, index: usize) {

@@ -6,15 +6,19 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use memcached::{Fault, Server};
-use yonder_load::{Distribution, KvLoad, LoadError, LoadResult, LoadSettings, Mix, Rate};
+use yonder_load::{Distribution, KvLoad, LoadError, LoadResult, LoadSettings, Mix, Rate, Requests, Workload};
 
 const SHORT: Duration = Duration::from_millis(200);
+
+fn mixed(get_percent: u8, dist: Distribution) -> Requests {
+    Requests::Mixed { dist, mix: Mix::gets(get_percent) }
+}
 
 fn settings(server: &Server) -> LoadSettings {
     LoadSettings {
         keys: 2_000,
         value_size: 200,
-        mix: Mix::gets(80),
+        requests: mixed(80, Distribution::Uniform),
         connections: 4,
         depth: 8,
         ..LoadSettings::new(server.target())
@@ -32,7 +36,9 @@ fn filled(settings: LoadSettings) -> KvLoad {
 fn run(load: &mut KvLoad, rate: Rate) -> LoadResult {
     let result = load.run(rate, SHORT, |_| ()).unwrap();
     assert_eq!(result.requests, result.completed + result.errors + result.dropped, "{result:?}");
-    assert_eq!(result.completed, result.get.count + result.set.count);
+    let others = [result.insert, result.scan, result.read_modify_write];
+    let others: u64 = others.into_iter().flatten().map(|latency| latency.count).sum();
+    assert_eq!(result.completed, result.get.count + result.set.count + others);
     result
 }
 
@@ -40,7 +46,7 @@ fn run(load: &mut KvLoad, rate: Rate) -> LoadResult {
 fn an_honest_server_passes_in_both_loops() {
     for (threads, dist) in [(1, Distribution::Uniform), (2, Distribution::Zipf { theta: 0.99 })] {
         let server = Server::start(Fault::None);
-        let mut load = filled(LoadSettings { threads, dist, ..settings(&server) });
+        let mut load = filled(LoadSettings { threads, requests: mixed(80, dist), ..settings(&server) });
         for rate in [Rate::PerSecond(2_000.0), Rate::Max] {
             let result = run(&mut load, rate);
             result.verdict().unwrap();
@@ -51,6 +57,53 @@ fn an_honest_server_passes_in_both_loops() {
             assert!(result.p50_us > 0.0 && result.p50_us <= result.p999_us && result.p999_us <= result.max_us);
         }
     }
+}
+
+#[test]
+fn every_workload_is_served_right() {
+    for workload in Workload::ALL {
+        let server = Server::start(Fault::None);
+        let requests = Requests::Workload(workload);
+        let mut load = filled(LoadSettings { requests, threads: 2, ..settings(&server) });
+        for rate in [Rate::Max, Rate::PerSecond(2_000.0)] {
+            let result = run(&mut load, rate);
+            result.verdict().unwrap();
+            assert_eq!((result.misses, result.errors, result.dropped), (0, 0, 0), "{workload}: {result:?}");
+            let count = |latency: Option<yonder_load::LatencySummary>| latency.map(|latency| latency.count > 0);
+            let (inserts, updates) = (count(result.insert), result.set.count > 0);
+            let seen = (result.get.count > 0, updates, inserts, count(result.scan), count(result.read_modify_write));
+            let expected = match workload {
+                Workload::YcsbA | Workload::YcsbB => (true, true, None, None, None),
+                Workload::YcsbC => (true, false, None, None, None),
+                Workload::YcsbD => (true, false, Some(true), None, None),
+                Workload::YcsbE => (false, false, Some(true), Some(true), None),
+                Workload::YcsbF => (true, false, None, None, Some(true)),
+                Workload::Readmost | Workload::Readwrite | Workload::Writemost => (true, true, Some(true), None, None),
+            };
+            assert_eq!(seen, expected, "{workload}: {result:?}");
+        }
+    }
+}
+
+#[test]
+fn wrong_values_are_found_by_scans_and_by_modifying() {
+    for workload in [Workload::YcsbE, Workload::YcsbF, Workload::YcsbD] {
+        for fault in [Fault::FlipBits, Fault::SwapKeys] {
+            let server = Server::start(fault);
+            let requests = Requests::Workload(workload);
+            let result = run(&mut filled(LoadSettings { requests, ..settings(&server) }), Rate::Max);
+            assert!(result.wrong_values > 0, "{workload}, {fault:?}");
+        }
+    }
+    // A server that loses updates of keys that it has is found by reading what was modified.
+    let server = Server::start(Fault::LoseUpdates);
+    let requests = Requests::Workload(Workload::YcsbF);
+    assert!(run(&mut filled(LoadSettings { requests, ..settings(&server) }), Rate::Max).wrong_values > 0);
+    let server = Server::start(Fault::Forget);
+    let requests = Requests::Workload(Workload::YcsbE);
+    let result = run(&mut filled(LoadSettings { requests, ..settings(&server) }), Rate::Max);
+    result.verdict().unwrap();
+    assert!(result.misses > 0, "scans that find less than all keys are misses");
 }
 
 #[test]
@@ -76,7 +129,8 @@ fn wrong_values_are_found() {
 fn values_of_another_load_are_accepted_until_this_one_has_stored_its_own() {
     let server = Server::start(Fault::None);
     let mut first = filled(settings(&server));
-    let mut second = KvLoad::new(LoadSettings { mix: Mix::gets(50), ..settings(&server) }).unwrap();
+    let mut second =
+        KvLoad::new(LoadSettings { requests: mixed(50, Distribution::Uniform), ..settings(&server) }).unwrap();
     run(&mut second, Rate::Max).verdict().expect("the second load has not filled, so the first one's values are right");
     let message = run(&mut first, Rate::Max).verdict().unwrap_err().to_string();
     assert!(message.contains("it was stored by another load, though version 1 had been stored"), "{message}");

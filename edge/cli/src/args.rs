@@ -3,6 +3,7 @@
 mod apps;
 mod controller;
 mod del_get;
+mod load;
 mod node;
 mod notify;
 mod pictured;
@@ -24,7 +25,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use yonder::FaultPolicy;
 use yonder::sched::{DispatchPolicy, InstallDelegation, PollingDelegation, Reclaim};
 use yonder::units::{LocalSize, parse_bytes, parse_duration};
-use yonder_load::{Distribution, Mix, Rate};
+use yonder_load::Rate;
 
 pub(crate) use apps::{FrameArgs, ImageArgs, MigrateArgs, ObjectsArgs, TreeArgs};
 pub(crate) use controller::{
@@ -32,6 +33,7 @@ pub(crate) use controller::{
     SpacesArgs,
 };
 pub(crate) use del_get::DelGetArgs;
+pub(crate) use load::{LoadArgs, LoadKvArgs, LoadWhat};
 pub(crate) use node::NodeArgs;
 pub(crate) use notify::NotifyArgs;
 pub(crate) use pictured::Pictured;
@@ -313,58 +315,6 @@ impl From<Switch> for InstallDelegation {
             Switch::Off => Self::Off,
         }
     }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LoadArgs {
-    #[command(subcommand)]
-    pub(crate) what: LoadWhat,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum LoadWhat {
-    /// A memcached-compatible server, over TCP: sets every key, then measures gets and sets and checks every value
-    Kv(LoadKvArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LoadKvArgs {
-    /// Where the server listens
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211")]
-    pub(crate) target: String,
-    /// Requests per second with Poisson arrivals, such as 50k; or max for a closed loop
-    #[arg(long, value_name = "RPS|max", default_value = "max")]
-    pub(crate) rate: Rate,
-    /// Number of different keys
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
-    pub(crate) keys: u64,
-    /// Size of every value
-    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = parse_bytes)]
-    pub(crate) value_size: u64,
-    /// How popular keys are: uniform, or zipf:THETA such as zipf:0.99
-    #[arg(long, value_name = "DIST", default_value = "uniform")]
-    pub(crate) dist: Distribution,
-    /// Shares of gets and sets, in percent
-    #[arg(long, value_name = "MIX", default_value = "get=95,set=5")]
-    pub(crate) mix: Mix,
-    /// Measured time
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
-    pub(crate) duration: Duration,
-    /// Connections, over all threads
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive_count)]
-    pub(crate) connections: usize,
-    /// Threads that load the server
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive_count)]
-    pub(crate) threads: usize,
-    /// Requests that one connection may have outstanding
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive_count)]
-    pub(crate) depth: usize,
-    /// Do not set every key first: an earlier run with the same --keys and --value-size has
-    #[arg(long)]
-    pub(crate) no_fill: bool,
-    /// One JSON object on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

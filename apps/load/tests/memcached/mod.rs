@@ -118,9 +118,10 @@ impl Shared {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             ["stats"] => self.stats(output),
-            ["get", key] => {
+            ["get", ref keys @ ..] => {
                 self.pass_gate();
-                self.get(key, output);
+                keys.iter().for_each(|key| self.get(key, output));
+                output.extend_from_slice(b"END\r\n");
             }
             ["set", key, _, _, bytes] => {
                 let mut value = vec![0; bytes.parse::<usize>().unwrap() + 2];
@@ -164,7 +165,6 @@ impl Shared {
             output.extend_from_slice(&value);
             output.extend_from_slice(b"\r\n");
         }
-        output.extend_from_slice(b"END\r\n");
     }
 
     fn set(&self, key: &str, value: Vec<u8>, output: &mut Vec<u8>) {

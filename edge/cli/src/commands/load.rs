@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use yonder_load::{KvLoad, LoadResult, LoadSettings};
+use yonder_load::{KvLoad, LoadResult, LoadSettings, Requests, SCANS_ARE};
 
 use crate::args::{LoadArgs, LoadKvArgs, LoadWhat};
 use crate::output::{Bar, json_line, line};
@@ -34,8 +34,10 @@ fn settings(args: &LoadKvArgs) -> LoadSettings {
     LoadSettings {
         keys: args.keys,
         value_size: args.value_size as usize,
-        dist: args.dist,
-        mix: args.mix,
+        requests: match args.workload {
+            Some(workload) => Requests::Workload(workload),
+            None => Requests::Mixed { dist: args.dist, mix: args.mix },
+        },
         connections: args.connections,
         threads: args.threads,
         depth: args.depth,
@@ -49,6 +51,7 @@ fn print(result: &LoadResult) -> anyhow::Result<()> {
         "latency  p50 {:.1} us   p99 {:.1} us   p99.9 {:.1} us   max {:.1} us",
         result.p50_us, result.p99_us, result.p999_us, result.max_us
     ))?;
+    print_workload(result)?;
     line(&format!(
         "misses {}   dropped {}   errors {}   wrong values {}",
         result.misses, result.dropped, result.errors, result.wrong_values
@@ -62,6 +65,30 @@ fn print(result: &LoadResult) -> anyhow::Result<()> {
     ))?;
     if let Some(first) = &result.first_error {
         line(&format!("first error: {first}"))?;
+    }
+    Ok(())
+}
+
+/// Latencies of each kind of operation of a workload, and what a scan is.
+fn print_workload(result: &LoadResult) -> anyhow::Result<()> {
+    let Requests::Workload(workload) = result.settings.requests else { return Ok(()) };
+    line(&format!("workload {workload}:"))?;
+    let kinds = [
+        ("read", Some(result.get)),
+        ("update", Some(result.set)),
+        ("insert", result.insert),
+        ("scan", result.scan),
+        ("read-modify-write", result.read_modify_write),
+    ];
+    let kinds = kinds.into_iter().filter_map(|(kind, latency)| Some((kind, latency?)));
+    for (kind, latency) in kinds.filter(|(_, latency)| latency.count > 0) {
+        line(&format!(
+            "{kind:>19} {:>9}   p50 {:.1} us   p99 {:.1} us   p99.9 {:.1} us",
+            latency.count, latency.p50_us, latency.p99_us, latency.p999_us
+        ))?;
+    }
+    if result.scan.is_some() {
+        line(&format!("scans are {SCANS_ARE}: memcached's protocol has none"))?;
     }
     Ok(())
 }
