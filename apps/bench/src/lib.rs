@@ -4,7 +4,7 @@
 //! random-index microbenchmark of Adios (sections 2 and 5.1), `switch` the cost of a context switch, `notify` the time from a
 //! fault to its handler, `fault` the latency of faults by stage, `reclaim` the rate and CPU cost of reclaim, `soak` checks
 //! losslessness under everything at once, `seq` compares prefetchers, `store` the fabrics below. `programs` runs
-//! other people's programs, which know nothing of far memory; `del_get` and `redis` ask one of them, a Redis server, what DiLOS
+//! other people's programs, which know nothing of far memory; `ycsb` puts YCSB on `yonder kv` and on the kernel's swap; `del_get` and `redis` ask one of them, a Redis server, what DiLOS
 //! (section 6) asks it.
 //!
 //! Those of the memory node, which is a process of its own: `rread` has reads and writes, `peers_get` compares them with
@@ -22,10 +22,12 @@ pub mod fault;
 mod flow;
 #[cfg(test)]
 mod in_process;
+mod kernel_swap;
 pub mod migrate;
 pub mod notify;
 mod parking;
 pub mod peers_get;
+mod process;
 pub mod programs;
 pub mod ralloc;
 pub mod reclaim;
@@ -39,8 +41,10 @@ pub mod soak;
 pub mod store;
 pub mod switch;
 mod target;
+pub mod ycsb;
 
 pub use children::Launch;
+pub use kernel_swap::SwapOn;
 pub use target::{NodeChoice, NodeTask, Target, Transport};
 
 /// Why a benchmark could not run.

@@ -5,16 +5,13 @@
 //! third leg has the same bytes as a limit of a control group, for everything the program takes: the kernel's own way. Legs take turns,
 //! and ratios compare runs of one turn.
 //!
-//! `catalogue` has the programs, `trial` runs and checks one, `process` watches it, `servers` is the client of those that serve,
-//! `zram` and `cgroup` are the kernel's side. A leg that cannot run is skipped with a reason that says what to type.
+//! `catalogue` has the programs, `trial` runs and checks one, which `process` watches, `servers` is the client of those that
+//! serve, `kernel_swap` is the kernel's side. A leg that cannot run is skipped with a reason that says what to type.
 
 mod catalogue;
-mod cgroup;
-mod process;
 mod series;
 mod servers;
 mod trial;
-mod zram;
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -26,14 +23,13 @@ use yonder::units::LocalSize;
 
 use crate::BenchError;
 use crate::children::Launch;
+use crate::kernel_swap::{Group, KernelSwap, SwapOn};
+use crate::process::End;
 use catalogue::{PROGRAMS, Program};
-use cgroup::{Group, Hierarchy};
-use process::End;
 use series::Series;
 
 pub use series::Figures;
 use trial::{Task, Trial, Way};
-use zram::Swap;
 
 /// How long a program may take alone.
 const NATIVE_TIME_MAX: Duration = Duration::from_secs(600);
@@ -124,13 +120,8 @@ pub struct Bench<'a> {
     settings: &'a Settings,
     launch: &'a dyn Launch,
     programs: Vec<Program>,
-    kernel: Result<Kernel, String>,
-}
-
-/// The kernel's side of the comparison, or why there is none.
-struct Kernel {
-    hierarchy: Hierarchy,
-    swap: Swap,
+    /// The kernel's side of the comparison, or why there is none.
+    kernel: Result<KernelSwap, String>,
 }
 
 /// What a program that ran alone allows the other legs.
@@ -159,7 +150,8 @@ impl<'a> Bench<'a> {
             found.ok_or_else(|| BenchError::Settings(format!("'{name}' is no program: type {}", names().join(", "))))
         };
         let programs = settings.programs.iter().map(find).collect::<Result<_, _>>()?;
-        let kernel = if settings.legs.contains(&Leg::Zram) { Kernel::ready() } else { Err("not asked for".to_owned()) };
+        let is_asked_for = settings.legs.contains(&Leg::Zram);
+        let kernel = if is_asked_for { KernelSwap::ready(&SwapOn::Zram) } else { Err("not asked for".to_owned()) };
         Ok(Self { settings, launch, programs, kernel })
     }
 
@@ -240,7 +232,7 @@ impl<'a> Bench<'a> {
     }
 
     fn group(&self, bytes: u64) -> Result<Group, String> {
-        self.kernel.as_ref().map_err(String::clone)?.hierarchy.group(bytes)
+        self.kernel.as_ref().map_err(String::clone)?.group(bytes)
     }
 
     /// What comes before a program in Yonder's leg.
@@ -266,15 +258,9 @@ impl<'a> Bench<'a> {
             program: program.name,
             scale: settings.scale,
             far: (series.leg == Leg::Yonder).then(|| settings.far.clone()),
-            swap: self.kernel.as_ref().ok().filter(|_| series.leg == Leg::Zram).map(|kernel| kernel.swap.name.clone()),
+            swap: self.kernel.as_ref().ok().filter(|_| series.leg == Leg::Zram).map(|kernel| kernel.name.clone()),
             figures: series.figures(native),
         }
-    }
-}
-
-impl Kernel {
-    fn ready() -> Result<Self, String> {
-        Ok(Self { hierarchy: Hierarchy::find()?, swap: Swap::ready()? })
     }
 }
 

@@ -16,6 +16,7 @@ mod store;
 mod switch;
 mod top;
 pub(crate) mod workload;
+mod ycsb;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -48,6 +49,7 @@ pub(crate) use seq::SeqArgs;
 pub(crate) use store::StoreArgs;
 pub(crate) use switch::SwitchArgs;
 pub(crate) use top::TopArgs;
+pub(crate) use ycsb::YcsbArgs;
 
 /// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network. The help says it too.
 const HYBRID_SPIN: Duration = Duration::from_micros(4);
@@ -367,6 +369,8 @@ pub(crate) enum BenchWhat {
     DelGet(DelGetArgs),
     /// A Redis server under yonder run, by query, by local memory and by what is fetched ahead
     Redis(RedisArgs),
+    /// YCSB on yonder kv with far memory on a disk, beside the same server with the kernel's swap on that disk
+    Ycsb(YcsbArgs),
     /// A client process of scale-clients
     #[command(hide = true)]
     ScaleClient(ScaleClientArgs),

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::Leg;
-use super::process::End;
 use super::trial::Trial;
+use crate::process::End;
 
 /// What the runs of a leg have come to; the fields are a contract with scripts.
 #[derive(Clone, Debug, Serialize)]

@@ -17,10 +17,10 @@ use yonder_load::LatencyRecorder;
 
 use super::Scale;
 use super::catalogue::{Output, Program, Work};
-use super::process::{End, Ended, Running, stopped};
 use super::servers::{Client, Load, Protocol};
 use crate::BenchError;
 use crate::children::Launch;
+use crate::process::{End, Ended, Running, stopped};
 
 /// How long a server may take until it listens.
 const START_TIME_MAX: Duration = Duration::from_secs(60);

@@ -10,6 +10,7 @@ mod redis;
 mod remote;
 mod sequence;
 mod store;
+mod ycsb;
 
 use std::process::ExitCode;
 
@@ -49,6 +50,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Programs(args) => programs::run(args)?,
         BenchWhat::DelGet(args) => del_get::run(args)?,
         BenchWhat::Redis(args) => redis::run(args)?,
+        BenchWhat::Ycsb(args) => ycsb::run(args)?,
         BenchWhat::ScaleClient(args) => scale_clients::run_client(&launch::client_task(args))?,
         BenchWhat::Guarded(args) => launch::become_guarded(args)?,
     }

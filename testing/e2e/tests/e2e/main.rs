@@ -21,3 +21,4 @@ mod run;
 mod soak;
 mod stock_clients;
 mod top;
+mod workloads;

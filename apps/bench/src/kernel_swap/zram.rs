@@ -4,12 +4,11 @@
 //! guard is dropped. Any other swap in front of it would be measured instead, and is refused.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+
+use super::{first_swap, pages_at_a_time, read_swaps, swap_off, swap_on};
 
 /// Bytes of the device. It takes memory only for what is in it.
 const DEVICE_BYTES: u64 = 8 << 30;
-/// In front of whatever swap there is.
-const PRIORITY: &str = "32767";
 /// How somebody who may not do it here gets it.
 const MEND: &str = "run this as root, or type `modprobe zram; zramctl /dev/zram0 --size 8GiB; mkswap /dev/zram0; \
                     swapon --priority 32767 /dev/zram0` as root";
@@ -35,9 +34,9 @@ struct Device {
 impl Swap {
     /// Swap on zram; else why there is none and how to mend it.
     pub(super) fn ready() -> Result<Self, String> {
-        let swaps = std::fs::read_to_string("/proc/swaps").map_err(|error| format!("/proc/swaps: {error}"))?;
+        let swaps = read_swaps()?;
         let blocks = Path::new("/sys/block");
-        match first_swap(&swaps) {
+        match first_swap(&swaps).map(|first| first.path) {
             Some(device) if device.starts_with("/dev/zram") => {
                 let name = describe(&blocks.join(device.trim_start_matches("/dev/")));
                 Ok(Self { _device: None, name })
@@ -61,8 +60,7 @@ impl Device {
         // From here on the guard undoes what was done, however far it came.
         std::fs::write(device.folder.join("disksize"), DEVICE_BYTES.to_string())
             .map_err(|error| format!("cannot set the size of {}: {error}", device.file.display()))?;
-        call(Command::new("mkswap").arg(&device.file))?;
-        call(Command::new("swapon").args(["--priority", PRIORITY]).arg(&device.file))?;
+        swap_on(&device.file)?;
         Ok(device)
     }
 }
@@ -70,29 +68,12 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         // It is not on if setting it up has failed.
-        let _ = call(Command::new("swapoff").arg(&self.file));
+        let _ = swap_off(&self.file);
         if let Err(error) = std::fs::write(self.folder.join("reset"), "1") {
             let file = self.file.display();
             eprintln!("swap on {file} stays: {error}: type `swapoff {file}; zramctl --reset {file}` as root");
         }
     }
-}
-
-/// Runs a command that says nothing if it succeeds.
-fn call(command: &mut Command) -> Result<(), String> {
-    let program = command.get_program().display().to_string();
-    match command.stdin(Stdio::null()).output() {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        Err(error) => Err(format!("{program}: {error}: type `apt-get install util-linux mount` as root")),
-    }
-}
-
-/// The device in `/proc/swaps` that is used first.
-fn first_swap(swaps: &str) -> Option<&str> {
-    let priority = |line: &str| line.split_whitespace().next_back()?.parse::<i32>().ok();
-    let first = swaps.lines().skip(1).max_by_key(|line| priority(line))?;
-    first.split_whitespace().next()
 }
 
 /// The first zram device that nobody has set up, among the folders of `blocks`.
@@ -108,10 +89,7 @@ fn unused(blocks: &Path) -> Option<PathBuf> {
 /// How a device compresses, and how many pages the kernel reads at a time.
 fn describe(folder: &Path) -> String {
     let algorithms = std::fs::read_to_string(folder.join("comp_algorithm")).unwrap_or_default();
-    let cluster = std::fs::read_to_string("/proc/sys/vm/page-cluster").ok().and_then(|text| text.trim().parse().ok());
-    let pages = cluster.and_then(|cluster: u32| 1_u64.checked_shl(cluster));
-    let pages = pages.map_or_else(String::new, |pages| format!(", {pages} pages at a time"));
-    format!("zram {}{pages}", chosen(&algorithms))
+    format!("zram {}{}", chosen(&algorithms), pages_at_a_time())
 }
 
 /// The word in brackets.
@@ -122,15 +100,6 @@ fn chosen(words: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_swap_that_is_used_first_is_found() {
-        const HEAD: &str = "Filename\tType\tSize\tUsed\tPriority\n";
-        assert_eq!(first_swap(HEAD), None);
-        let swaps = format!("{HEAD}/dev/vdb partition 1 0 -2\n/dev/zram1 partition 1 0 100\n/swap file 1 0 5\n");
-        assert_eq!(first_swap(&swaps), Some("/dev/zram1"));
-        assert_eq!(chosen("lzo-rle [lz4] zstd\n"), "lz4");
-    }
 
     #[test]
     fn only_a_device_that_nobody_has_set_up_is_taken() {
@@ -147,10 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_says_why() {
-        assert_eq!(call(&mut Command::new("true")), Ok(()));
-        let error = call(Command::new("sh").args(["-c", "echo not so >&2; exit 1"])).unwrap_err();
-        assert_eq!(error, "sh: not so");
-        assert!(call(&mut Command::new("/nowhere/at-all")).unwrap_err().contains("apt-get install"));
+    fn the_algorithm_in_use_is_the_one_in_brackets() {
+        assert_eq!(chosen("lzo-rle [lz4] zstd\n"), "lz4");
     }
 }

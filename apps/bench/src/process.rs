@@ -32,7 +32,7 @@ const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// A program that runs. Dropping it kills it.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(crate) struct Running {
     process: Child,
     watch: Option<Watch>,
     said: Receiver<String>,
@@ -40,14 +40,14 @@ pub(super) struct Running {
 
 /// How a program ended, and the most memory that one of its processes had.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Ended {
-    pub(super) end: End,
-    pub(super) peak_bytes: u64,
+pub(crate) struct Ended {
+    pub(crate) end: End,
+    pub(crate) peak_bytes: u64,
 }
 
 /// Why a program ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub(crate) enum End {
     /// It had done its work.
     Well,
     /// It failed: how, and the last line that it said.
@@ -78,7 +78,7 @@ struct Watched {
 
 impl Running {
     /// Starts a program that may run for `time_max`, unless `stop` becomes true before.
-    pub(super) fn start(command: &mut Command, time_max: Duration, stop: &Arc<AtomicBool>) -> Result<Self, BenchError> {
+    pub(crate) fn start(command: &mut Command, time_max: Duration, stop: &Arc<AtomicBool>) -> Result<Self, BenchError> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut process = command
             .spawn()
@@ -89,18 +89,18 @@ impl Running {
     }
 
     /// What it writes to standard output, once.
-    pub(super) fn output(&mut self) -> ChildStdout {
+    pub(crate) fn output(&mut self) -> ChildStdout {
         self.process.stdout.take().expect("it is taken once")
     }
 
     /// Whether it has ended.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         !matches!(waitid(WaitId::Pid(Pid::from_child(&self.process)), options), Ok(None))
     }
 
     /// Asks it to end, and waits until it has.
-    pub(super) fn end(self) -> Result<Ended, BenchError> {
+    pub(crate) fn end(self) -> Result<Ended, BenchError> {
         if let Some(watch) = &self.watch {
             // The watch is there until the end is seen.
             let _ = watch.until.send(Instant::now() + END_TIME_MAX);
@@ -110,7 +110,7 @@ impl Running {
     }
 
     /// Waits until it ends.
-    pub(super) fn wait(mut self) -> Result<Ended, BenchError> {
+    pub(crate) fn wait(mut self) -> Result<Ended, BenchError> {
         let leader = WaitId::Pid(Pid::from_child(&self.process));
         while let Err(error) = waitid(leader.clone(), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
             if error != Errno::INTR {
@@ -234,7 +234,7 @@ fn peak(status: &str) -> Option<u64> {
 }
 
 /// What the user's wish to stop is as an error.
-pub(super) fn stopped() -> BenchError {
+pub(crate) fn stopped() -> BenchError {
     BenchError::Child("interrupted".to_owned())
 }
 

@@ -31,9 +31,18 @@ enum Version {
 
 /// A group. Dropping it removes it; its processes have ended by then.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(crate) struct Group {
     version: Version,
     folder: PathBuf,
+}
+
+/// Page faults of a group's processes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct GroupFaults {
+    /// Those that waited for a disk, or for swap of any kind.
+    pub(crate) major: u64,
+    /// The others.
+    pub(crate) minor: u64,
 }
 
 /// A mounted hierarchy of groups, as `/proc/self/mountinfo` tells of it.
@@ -85,25 +94,43 @@ impl Hierarchy {
         std::fs::create_dir(&folder)
             .map_err(|error| format!("cannot make the control group {}: {error}: run as root", folder.display()))?;
         let group = Group { version: self.version, folder };
-        let limit = group.folder.join(match self.version {
-            Version::One => "memory.limit_in_bytes",
-            Version::Two => "memory.max",
-        });
-        match std::fs::write(&limit, bytes.to_string()) {
-            Ok(()) => Ok(group),
-            Err(error) => Err(format!("cannot write {}: {error}", limit.display())),
-        }
+        group.limit(bytes)?;
+        Ok(group)
     }
 }
 
 impl Group {
+    /// Changes how much memory its processes have together.
+    pub(crate) fn limit(&self, bytes: u64) -> Result<(), String> {
+        let limit = self.folder.join(match self.version {
+            Version::One => "memory.limit_in_bytes",
+            Version::Two => "memory.max",
+        });
+        std::fs::write(&limit, bytes.to_string()).map_err(|error| format!("cannot write {}: {error}", limit.display()))
+    }
+
+    /// Memory that its processes have together now, in bytes.
+    pub(crate) fn usage(&self) -> Result<u64, String> {
+        let usage = self.folder.join(match self.version {
+            Version::One => "memory.usage_in_bytes",
+            Version::Two => "memory.current",
+        });
+        let text = std::fs::read_to_string(&usage).map_err(|error| format!("{}: {error}", usage.display()))?;
+        text.trim().parse().map_err(|_| format!("{} says '{}'", usage.display(), text.trim()))
+    }
+
+    /// Page faults of its processes since they began.
+    pub(crate) fn faults(&self) -> GroupFaults {
+        GroupFaults::in_stat(&std::fs::read_to_string(self.folder.join("memory.stat")).unwrap_or_default())
+    }
+
     /// What to type before a program, so that it runs in the group.
-    pub(super) fn prefix(&self) -> Vec<OsString> {
+    pub(crate) fn prefix(&self) -> Vec<OsString> {
         vec!["sh".into(), "-c".into(), ENTER.into(), self.folder.join("cgroup.procs").into()]
     }
 
     /// Whether the kernel has killed one of its processes because memory was short.
-    pub(super) fn was_out_of_memory(&self) -> bool {
+    pub(crate) fn was_out_of_memory(&self) -> bool {
         let events = match self.version {
             Version::One => "memory.oom_control",
             Version::Two => "memory.events",
@@ -122,6 +149,15 @@ impl Drop for Group {
             }
             std::thread::sleep(REMOVE_PAUSE);
         }
+    }
+}
+
+impl GroupFaults {
+    /// What `memory.stat` says, in both versions.
+    fn in_stat(text: &str) -> Self {
+        let count = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        let (all, major): (u64, u64) = (count("pgfault").unwrap_or(0), count("pgmajfault").unwrap_or(0));
+        Self { major, minor: all.saturating_sub(major) }
     }
 }
 
@@ -203,6 +239,14 @@ mod tests {
     }
 
     #[test]
+    fn faults_are_counted_by_kind() {
+        let stat = "anon 7\nrss 1\npgfault 100\npgmajfault 30\ntotal_pgfault 500\ntotal_pgmajfault 400\n";
+        let faults = GroupFaults::in_stat(stat);
+        assert_eq!(faults, GroupFaults { major: 30, minor: 70 });
+        assert_eq!(GroupFaults::in_stat(""), GroupFaults::default());
+    }
+
+    #[test]
     fn programs_run_in_the_group_and_it_is_removed() {
         let group = match Hierarchy::find().and_then(|hierarchy| hierarchy.group(64 << 20)) {
             Ok(group) => group,
@@ -219,6 +263,8 @@ mod tests {
         assert!(String::from_utf8_lossy(&output.stdout).contains(&name), "{output:?}");
         assert!(!std::fs::read_to_string("/proc/self/cgroup").unwrap().contains(&name), "only children are limited");
         assert!(!group.was_out_of_memory());
+        assert!(group.faults().minor > 0 && group.usage().unwrap() < 64 << 20, "{group:?}");
+        group.limit(32 << 20).unwrap();
         drop(group);
         assert!(!folder.exists());
     }
