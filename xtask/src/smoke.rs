@@ -23,8 +23,9 @@ const KEYS: &[&str] = &[
 ];
 
 /// What to type after `yonder bench`, and the keys that every object of the result must have.
-const BENCHES: [(&str, &[&str]); 11] = [
+const BENCHES: [(&str, &[&str]); 12] = [
     ("array --memory 64MiB --local 20% --far emu://?latency=2.5us --workers 1 --faults yield --duration 500ms", KEYS),
+    ("errors --memory 24MiB --local 4MiB --keys 10000 --swap-in-errors 50 --memory-errors 50", KEYS),
     ("switch", &["bench", "mechanism", "ns_per_switch"]),
     ("notify --threads 1,4 --faults-per-thread 100 --runs 1", KEYS),
     ("fault", &["bench"]),

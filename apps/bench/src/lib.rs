@@ -18,6 +18,7 @@
 pub mod array;
 mod children;
 pub mod del_get;
+pub mod errors;
 pub mod fault;
 mod flow;
 #[cfg(test)]

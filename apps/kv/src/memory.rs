@@ -4,6 +4,8 @@
 //! Every access may wait for a page and, on a unithread, yield to other requests meanwhile. Callers therefore hold no
 //! ordinary mutex across an access.
 
+use std::sync::Arc;
+
 use yonder::{FarError, PagingCause, PagingError, Region};
 
 /// A range of far memory, addressed in bytes from its start. All methods may be called by many threads at once.
@@ -34,6 +36,43 @@ pub trait ItemMemory: Send + Sync + 'static {
 
     /// Whether the bytes at `offset` equal `bytes`.
     fn matches(&self, offset: u64, bytes: &[u8]) -> Result<bool, Self::Error>;
+}
+
+/// Memory that somebody else looks at too.
+impl<M: ItemMemory> ItemMemory for Arc<M> {
+    type Error = M::Error;
+
+    fn is_lost(error: &M::Error) -> bool {
+        M::is_lost(error)
+    }
+
+    fn renew(&self, offset: u64, bytes: u64) -> Result<(), M::Error> {
+        M::renew(self, offset, bytes)
+    }
+
+    fn bytes(&self) -> u64 {
+        M::bytes(self)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), M::Error> {
+        M::read(self, offset, into)
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), M::Error> {
+        M::write(self, offset, from)
+    }
+
+    fn read_u64(&self, offset: u64) -> Result<u64, M::Error> {
+        M::read_u64(self, offset)
+    }
+
+    fn write_u64(&self, offset: u64, value: u64) -> Result<(), M::Error> {
+        M::write_u64(self, offset, value)
+    }
+
+    fn matches(&self, offset: u64, bytes: &[u8]) -> Result<bool, M::Error> {
+        M::matches(self, offset, bytes)
+    }
 }
 
 impl ItemMemory for Region {

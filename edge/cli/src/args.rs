@@ -3,6 +3,7 @@
 mod apps;
 mod controller;
 mod del_get;
+mod errors;
 mod load;
 mod node;
 mod notify;
@@ -34,6 +35,7 @@ pub(crate) use controller::{
     SpacesArgs,
 };
 pub(crate) use del_get::DelGetArgs;
+pub(crate) use errors::ErrorsArgs;
 pub(crate) use load::{LoadArgs, LoadKvArgs, LoadWhat};
 pub(crate) use node::NodeArgs;
 pub(crate) use notify::NotifyArgs;
@@ -367,6 +369,8 @@ pub(crate) enum BenchWhat {
     Programs(ProgramsArgs),
     /// What guided paging saves of a Redis server most of whose values were deleted
     DelGet(DelGetArgs),
+    /// What becomes of a key-value server when pages of its memory are lost under load
+    Errors(ErrorsArgs),
     /// A Redis server under yonder run, by query, by local memory and by what is fetched ahead
     Redis(RedisArgs),
     /// YCSB on yonder kv with far memory on a disk, beside the same server with the kernel's swap on that disk

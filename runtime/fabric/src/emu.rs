@@ -34,6 +34,9 @@ pub struct EmuControl {
     error_chance: AtomicU32,
     drop_chance: AtomicU32,
     dead: AtomicBool,
+    loss_chance: AtomicU32,
+    /// Losses since the start.
+    losses: AtomicU64,
     /// Pages whose reads end as [`Status::Lost`], and how many they are.
     lost: Mutex<HashSet<u64>>,
     lost_count: AtomicUsize,
@@ -61,8 +64,20 @@ impl EmuControl {
         self.dead.store(dead, Ordering::Release);
     }
 
+    /// From now on a read finds with probability `chance` that the node has lost the page.
+    pub fn set_losses(&self, chance: f64) {
+        self.loss_chance.store(scaled(chance), Ordering::Relaxed);
+    }
+
+    /// Pages that the node has lost since the start.
+    #[must_use]
+    pub fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Relaxed)
+    }
+
     /// The node loses what it has of the page at `address`: reads end as [`Status::Lost`] until it is written again.
     pub fn lose(&self, address: RemoteAddress) {
+        self.losses.fetch_add(1, Ordering::Relaxed);
         self.change_lost(|lost| _ = lost.insert(page_of(address)));
     }
 
@@ -339,6 +354,11 @@ impl EmuQueuePair {
         }
         if self.happens(self.link.control.delay_chance.load(Ordering::Relaxed)) {
             at += self.link.control.extra_delay.load(Ordering::Relaxed);
+        }
+        if let Operation::Read { from, .. } = operation
+            && self.happens(self.link.control.loss_chance.load(Ordering::Relaxed))
+        {
+            self.link.control.lose(from);
         }
         let fails = self.happens(self.link.control.error_chance.load(Ordering::Relaxed));
         self.due.push(Reverse(Due { at, id, operation, vector, fails }));

@@ -187,6 +187,12 @@ impl Region {
         self.core.mapping.address()
     }
 
+    /// Where the byte at `offset` lies on the node.
+    #[must_use]
+    pub fn remote_address(&self, offset: u64) -> RemoteAddress {
+        RemoteAddress(self.core.remote_address(PageIndex::containing(offset)).0 + offset % PAGE_BYTES as u64)
+    }
+
     /// The far memory that the region belongs to.
     #[must_use]
     pub fn far(&self) -> &FarMemory {

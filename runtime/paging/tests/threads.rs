@@ -339,3 +339,26 @@ fn regions_that_are_refused_leave_nothing_behind() {
     // All of the node's memory is free again, in one piece.
     drop(far.region(256 << 20).unwrap());
 }
+
+/// A node that says that it has lost a page is believed at once, whatever the deadline; the page is an address like any other again
+/// when its content was given up.
+#[test]
+fn a_page_that_the_node_has_lost_is_a_paging_error() {
+    let Some((far, control)) = far(Config::with_local(LOCAL)) else { return };
+    let region = far.region(5 * LOCAL).unwrap();
+    fill(&region, 1);
+    let lost = (0..region.bytes() / PAGE).find(|page| !region.is_resident(page * PAGE)).unwrap();
+    control.lose(region.remote_address(lost * PAGE));
+    let begin = std::time::Instant::now();
+    for _ in 0..2 {
+        assert_eq!(region.read_u64(lost * PAGE).unwrap_err().cause, PagingCause::Poisoned);
+    }
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    for page in (0..region.bytes() / PAGE).filter(|page| *page != lost) {
+        assert_eq!(region.read_u64(page * PAGE + page % 500 * 8), Ok(word(page, 1)), "page {page}");
+    }
+    region.discard(lost * PAGE, PAGE).unwrap();
+    region.write_u64(lost * PAGE, 5).unwrap();
+    (0..region.bytes() / PAGE).for_each(|page| assert!(page == lost || region.read_u64(page * PAGE).is_ok()));
+    assert_eq!(region.read_u64(lost * PAGE), Ok(5));
+}

@@ -107,6 +107,35 @@ fn nor_when_far_memory_fails_now_and_then() {
 }
 
 #[test]
+fn nor_when_pages_are_lost_for_good() {
+    for bytes in [1 << 20, 64 << 20] {
+        let memory = FlatMemory::new(bytes);
+        let store = Store::new(memory.clone(), StoreConfig { items: Some(64), ..CONFIG }).expect("large enough");
+        let (wrong, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for seed in 0..THREADS {
+                let (store, wrong, done) = (&store, &wrong, &done);
+                scope.spawn(move || {
+                    hammer(store, seed + 1, wrong);
+                    done.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            // A page for about every hundred commands, among those that are in use.
+            let (mut sequence, mut seen) = (Sequence(9), 0);
+            while done.load(Ordering::Relaxed) < THREADS {
+                let now = memory.accesses() / 400;
+                (seen..now).for_each(|_| memory.lose(sequence.below(1 << 20)));
+                seen = now.max(seen);
+                std::thread::yield_now();
+            }
+        });
+        assert_eq!(wrong.into_inner(), 0, "wrong values");
+        assert!(stat(&store, "lost_items") > 0 && stat(&store, "retired_slots") > 0);
+        assert_eq!(stat(&store, "far_memory_errors"), 0);
+    }
+}
+
+#[test]
 fn increments_and_appends_are_not_lost() {
     let store = Store::new(FlatMemory::new(16 << 20), CONFIG).expect("large enough");
     run(&store, b"set n 0 0 1\r\n0\r\nset a 0 0 0\r\n\r\n", NOW_S);

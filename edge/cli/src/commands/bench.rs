@@ -2,6 +2,7 @@
 
 mod apps;
 mod del_get;
+mod errors;
 mod launch;
 mod notify;
 mod pictures;
@@ -49,6 +50,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Frame(args) => apps::run_frame(args)?,
         BenchWhat::Programs(args) => programs::run(args)?,
         BenchWhat::DelGet(args) => del_get::run(args)?,
+        BenchWhat::Errors(args) => errors::run(args)?,
         BenchWhat::Redis(args) => redis::run(args)?,
         BenchWhat::Ycsb(args) => ycsb::run(args)?,
         BenchWhat::ScaleClient(args) => scale_clients::run_client(&launch::client_task(args))?,

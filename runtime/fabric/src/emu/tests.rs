@@ -112,3 +112,26 @@ fn bad_queries_say_what_to_type() {
         assert!(error.contains("type emu://?latency") && !error.contains('\n'), "{error}");
     }
 }
+
+#[test]
+fn a_lost_page_is_lost_until_it_is_written() {
+    for reads in ["mapped", "frames"] {
+        let fabric = open(&format!("size=1MiB&gbps=0&latency=1us&reads={reads}"));
+        let frames = Arc::new(Mapping::anonymous(2 * PAGE_BYTES).unwrap());
+        let mut queue = fabric.queue_pair(Module::Fault, frames.clone()).unwrap();
+        let start = fabric.allocate(2 * PAGE_BYTES as u64).unwrap();
+        let into = if reads == "mapped" { ReadInto::Mapped } else { ReadInto::Frame(FrameIndex(1)) };
+        let next = RemoteAddress(start.0 + PAGE_BYTES as u64);
+        let mut read = |queue: &mut Box<dyn QueuePair>, from| {
+            queue.post_read(WorkId(1), from, into, 0).unwrap();
+            poll(&mut **queue, 10_000)[0].status
+        };
+        fabric.control().lose(start);
+        assert_eq!([start, start, next].map(|page| read(&mut queue, page)), [Status::Lost, Status::Lost, Status::Done]);
+        queue.post_write(WorkId(2), start, FrameIndex(0), 0).unwrap();
+        assert_eq!(poll(&mut *queue, 10_000)[0].status, Status::Done);
+        assert_eq!(read(&mut queue, start), Status::Done);
+        fabric.control().set_losses(1.0);
+        assert_eq!((read(&mut queue, start), fabric.control().losses()), (Status::Lost, 2));
+    }
+}
