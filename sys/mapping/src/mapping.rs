@@ -305,17 +305,6 @@ impl Mapping {
         self.advise(libc::MADV_POPULATE_WRITE)
     }
 
-    /// Has the kernel treat the memory under the page at `offset` as damaged, and never use it again, for tests. Needs
-    /// CAP_SYS_ADMIN and a kernel that is built with CONFIG_MEMORY_FAILURE.
-    pub fn damage(&self, offset: u64) -> Result<(), MapError> {
-        let page = self.checked(offset / PAGE_BYTES as u64 * PAGE_BYTES as u64, PAGE_BYTES);
-        // SAFETY: the page is in bounds, and no Rust reference covers it.
-        if unsafe { libc::madvise(page.cast(), PAGE_BYTES, libc::MADV_HWPOISON) } != 0 {
-            return Err(MapError::last("madvise(MADV_HWPOISON)", PAGE_BYTES));
-        }
-        Ok(())
-    }
-
     /// How many of the mapping's pages the kernel has backed. For tests of the accounting.
     pub fn resident_pages(&self) -> Result<usize, MapError> {
         let mut present = vec![0u8; self.bytes.div_ceil(PAGE_BYTES)];
