@@ -11,25 +11,31 @@
 
 #![forbid(unsafe_code)]
 
+mod areas;
+mod background;
 mod emu;
 mod file;
 pub mod lane;
+mod lz4;
 mod patience;
 mod queue;
 mod ranges;
 mod remote;
 mod shm;
 mod space;
+mod tier;
 mod url;
 mod vector;
 
 pub use emu::{EmuControl, EmuFabric};
 pub use file::FileFabric;
+pub use lz4::Lz4Fabric;
 pub use patience::Patience;
 pub use remote::RemoteFabric;
 pub use shm::ShmFabric;
 pub use space::{Credentials, Tenancy, TenancyError, end_space};
-pub use url::open;
+pub use tier::TierFabric;
+pub use url::{keeps_in_file, open};
 pub use vector::{GRANULE_BYTES, SEGMENTS_MAX, Vector};
 
 use std::sync::Arc;
@@ -92,6 +98,15 @@ pub struct Completion {
     pub id: WorkId,
     /// How it ended.
     pub status: Status,
+}
+
+/// A number that a fabric counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counter {
+    /// Its name, with the unit last.
+    pub name: &'static str,
+    /// The count.
+    pub value: u64,
 }
 
 /// Why a post was not taken. Nothing has been sent.
@@ -166,6 +181,11 @@ pub trait Fabric: Send + Sync {
     /// Whether an operation may be lost on its way and never end, so that it is worth posting again after some time.
     fn loses_operations(&self) -> bool {
         true
+    }
+
+    /// What the fabric has counted since it was opened, those of fabrics below it included.
+    fn counters(&self) -> Vec<Counter> {
+        Vec::new()
     }
 
     /// Far memory itself, if this fabric maps it: byte `a` of the mapping is [`RemoteAddress`] `a`. Reads may then be

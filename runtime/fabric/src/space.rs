@@ -17,7 +17,7 @@ use yonder_units::Nanos;
 use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission, Translation};
 
 use crate::lane::{Answer, CallError, Lane, NodeAddress, Standing, call};
-use crate::url::shm_path;
+use crate::url::{node_url, shm_path};
 use crate::{FabricError, RemoteAddress};
 
 /// How long the node keeps the memory of a fabric's program that it no longer hears of.
@@ -177,6 +177,7 @@ impl Shared {
 
 /// Ends the address space that a program has made on the node at `url`, which is no more: nobody waits for its lease then.
 pub fn end_space(url: &str, credentials: Credentials) -> Result<(), FabricError> {
+    let url = node_url(url);
     let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };
     let addresses = match url.split_once("://") {
         Some(("shm", _)) => vec![NodeAddress::Unix(shm_path(url)?.to_owned())],

@@ -6,14 +6,26 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{EmuFabric, Fabric, FabricError, FileFabric, RemoteFabric, ShmFabric};
+use crate::{EmuFabric, Fabric, FabricError, FileFabric, Lz4Fabric, RemoteFabric, ShmFabric, TierFabric, lz4, tier};
 
 /// What can be typed, for messages.
-const KNOWN: &str =
-    "type emu://?latency=2.5us&gbps=100, udp://host:port, tcp://host:port, shm:///path.sock or file:///path?size=64GiB";
+const KNOWN: &str = "type emu://?latency=2.5us&gbps=100, udp://host:port, tcp://host:port, shm:///path.sock or \
+file:///path?size=64GiB, lz4+ and one of these to compress pages, or tier+ and two of these with + between";
+/// What may stand before `://`, or before a `+` there.
+pub(crate) const SCHEMES: [&str; 8] = ["lz4", "tier", "emu", "tcp", "udp", "shm", "file", "rdma"];
 
 /// Connects to the memory node that `url` names, or makes the embedded one. Blocks until it answers, at most seconds.
 pub fn open(url: &str) -> Result<Arc<dyn Fabric>, FabricError> {
+    if let Some(below) = url.strip_prefix(lz4::PREFIX) {
+        if below.starts_with(lz4::PREFIX) {
+            return Err(bad(url, "compresses what is compressed already: type lz4+ once"));
+        }
+        return Ok(Arc::new(Lz4Fabric::over(open(below)?)?));
+    }
+    if url.starts_with(tier::PREFIX) {
+        let tier::Parts { limit, near, far } = tier::parse(url)?;
+        return Ok(Arc::new(TierFabric::over(url, open(near)?, limit, open(far)?)?));
+    }
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(bad(url, &format!("has no scheme: {KNOWN}")));
     };
@@ -25,6 +37,22 @@ pub fn open(url: &str) -> Result<Arc<dyn Fabric>, FabricError> {
         "rdma" => Err(bad(url, &format!("is not available in this version: {KNOWN}"))),
         _ => Err(bad(url, &format!("has an unknown scheme: {KNOWN}"))),
     }
+}
+
+/// Whether the fabric that `url` names keeps pages in a file, in one of its tiers at least.
+#[must_use]
+pub fn keeps_in_file(url: &str) -> bool {
+    let url = url.strip_prefix(lz4::PREFIX).unwrap_or(url);
+    match tier::parse(url) {
+        Ok(tier::Parts { near, far, .. }) => keeps_in_file(near) || keeps_in_file(far),
+        Err(_) => url.starts_with("file://"),
+    }
+}
+
+/// The URL of the fabric at the other end of the network, of which `url` may be a layer.
+pub(crate) fn node_url(url: &str) -> &str {
+    let url = url.strip_prefix(lz4::PREFIX).unwrap_or(url);
+    tier::parse(url).map_or(url, |parts| node_url(parts.near))
 }
 
 /// The `host:port` of a `tcp` or `udp` URL.

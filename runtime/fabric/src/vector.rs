@@ -120,6 +120,39 @@ impl Vector {
         }
     }
 
+    /// Packs the bytes of the page of `from` at `offset`, one segment behind the other, into the beginning of `into`. Returns how
+    /// many there are.
+    pub(crate) fn gather(self, from: &Mapping, offset: u64, into: &mut [u8]) -> usize {
+        let mut packed = 0;
+        for segment in self.segments() {
+            from.read(offset + segment.start as u64, &mut into[packed..packed + segment.len()]);
+            packed += segment.len();
+        }
+        packed
+    }
+
+    /// Writes those bytes of `packed`, which was gathered of this vector, that are `wanted` to the page of `to` at `offset`.
+    pub(crate) fn scatter(self, packed: &[u8], wanted: Self, to: &Mapping, offset: u64) {
+        let mut before = 0;
+        for segment in self.segments() {
+            for part in wanted.segments() {
+                let (start, end) = (part.start.max(segment.start), part.end.min(segment.end));
+                if start < end {
+                    let from = before + start - segment.start;
+                    to.write(offset + start as u64, &packed[from..from + (end - start)]);
+                }
+            }
+            before += segment.len();
+        }
+    }
+
+    /// Writes zeros to its bytes of the page of `to` at `offset`.
+    pub(crate) fn clear(self, to: &Mapping, offset: u64) {
+        for segment in self.segments() {
+            to.write(offset + segment.start as u64, &[0; PAGE_BYTES][..segment.len()]);
+        }
+    }
+
     /// A page of bytes `inside` the segments and bytes `outside`.
     #[cfg(test)]
     pub(crate) fn filled(self, inside: u8, outside: u8) -> [u8; PAGE_BYTES] {

@@ -20,10 +20,10 @@ use yonder_ring::{DirectFile, Ring};
 use yonder_store::{BufferIndex, Disk, Geometry, Index, Log};
 use yonder_units::{PAGE_BYTES, PageIndex, format_bytes, parse_bytes};
 
+use crate::background::Background;
 use crate::ranges::Ranges;
 use crate::url::{bad, query};
 use crate::{Fabric, FabricError, Module, QueuePair, RemoteAddress};
-use cleaning::Cleaning;
 use queue::FileQueuePair;
 
 /// What `file://` may say, for messages.
@@ -43,7 +43,7 @@ pub struct FileFabric {
     allocations: Mutex<Allocations>,
     /// Most bytes of the file.
     limit: u64,
-    cleaning: Cleaning,
+    cleaning: Background,
 }
 
 /// The store: what queue pairs and the cleaner share.
@@ -91,7 +91,7 @@ impl FileFabric {
         let index = Index::new(geometry.pages_max(), OsRng.try_next_u64().map_err(|error| system(error.to_string()))?);
         let none = Geometry { segments: 0, ..geometry };
         let shared = Arc::new(Shared { file, index, log: Mutex::new(Log::new(none)) });
-        let cleaning = Cleaning::start(&shared).map_err(|error| system(error.to_string()))?;
+        let cleaning = cleaning::start(&shared).map_err(|error| system(error.to_string()))?;
         let ranges = Ranges::new((geometry.pages_max() * PAGE_BYTES) as u64);
         let allocations = Mutex::new(Allocations { ranges, bytes: 0 });
         Ok(Self { url: url.to_owned(), path: path.to_owned(), shared, allocations, limit, cleaning })

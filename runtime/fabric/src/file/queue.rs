@@ -13,8 +13,8 @@ use yonder_ring::{Ring, RingError};
 use yonder_store::{BufferIndex, Disk as _, Head, Posted, Read, Reader, Shape, Write, Writer, Written};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
-use super::cleaning::Waker;
 use super::{RingDisk, Shared};
+use crate::background::Waker;
 use crate::{
     Completion, Module, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
 };
@@ -104,18 +104,7 @@ impl FileQueuePair {
             // Nobody asks for bytes that he has not written.
             return Status::Failed;
         }
-        let content = self.disk.buffer(buffer);
-        let mut packed = 0;
-        for segment in stored.segments() {
-            for wanted in vector.segments() {
-                let (start, end) = (wanted.start.max(segment.start), wanted.end.min(segment.end));
-                if start < end {
-                    let from = packed + start - segment.start;
-                    self.frames.write(frame.offset() + start as u64, &content[from..from + (end - start)]);
-                }
-            }
-            packed += segment.len();
-        }
+        stored.scatter(self.disk.buffer(buffer), vector, &self.frames, frame.offset());
         Status::Done
     }
 
@@ -171,9 +160,7 @@ impl QueuePair for FileQueuePair {
         };
         match self.reader.post(&self.shared.index, &mut self.disk, page) {
             Ok(Posted::Zeros) => {
-                for segment in vector.segments() {
-                    self.frames.write(frame.offset() + segment.start as u64, &[0; PAGE_BYTES][..segment.len()]);
-                }
+                vector.clear(&self.frames, frame.offset());
                 self.end(id, Status::Done);
             }
             Ok(Posted::Reading(buffer)) => {
@@ -203,12 +190,7 @@ impl QueuePair for FileQueuePair {
         let write = Write { id: id.0, page, shape: Shape(vector.to_word()), bytes: vector.bytes() };
         let frames = &self.frames;
         let fill = |into: &mut [u8]| {
-            let mut packed = 0;
-            for segment in vector.segments() {
-                let offset = from.offset() + segment.start as u64;
-                frames.read(offset, &mut into[packed..packed + segment.len()]);
-                packed += segment.len();
-            }
+            vector.gather(frames, from.offset(), into);
         };
         let mut log = self.shared.log();
         let posted = self.writer.post(&self.shared.index, &mut log, &mut self.disk, write, fill);

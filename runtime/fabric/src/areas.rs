@@ -1,0 +1,159 @@
+//! [`Areas`]: a table for each allocation of a fabric that is a layer over others; [`View`]: how a queue pair finds them.
+//!
+//! Who touches what: allocation and release change the list, under its lock. A queue pair finds an area in a list of its own,
+//! which it renews when the number of changes says that it is old: posting takes the lock only after a change.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use yonder_units::PAGE_BYTES;
+
+use crate::RemoteAddress;
+
+/// What is known of the pages of one allocation.
+pub(crate) struct Area<T> {
+    start: RemoteAddress,
+    pages: usize,
+    pub(crate) table: T,
+}
+
+/// One page of an area.
+pub(crate) struct Place<T> {
+    pub(crate) area: Arc<Area<T>>,
+    pub(crate) page: usize,
+}
+
+/// All areas of a fabric.
+pub(crate) struct Areas<T> {
+    /// Changes when the list does.
+    changes: AtomicU64,
+    list: Mutex<List<T>>,
+}
+
+/// Areas in the order of their addresses.
+type List<T> = Arc<[Arc<Area<T>>]>;
+
+/// The areas as one thread knows them.
+pub(crate) struct View<T> {
+    areas: Arc<Areas<T>>,
+    changes: u64,
+    list: List<T>,
+}
+
+impl<T> Area<T> {
+    pub(crate) fn new(start: RemoteAddress, bytes: u64, table: T) -> Self {
+        Self { start, pages: (bytes / PAGE_BYTES as u64) as usize, table }
+    }
+
+    pub(crate) fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// Where the page with this number lies.
+    pub(crate) fn address(&self, page: usize) -> RemoteAddress {
+        RemoteAddress(self.start.0 + (page * PAGE_BYTES) as u64)
+    }
+
+    /// The number of the page at `address`, if it is one of the area.
+    fn page(&self, address: RemoteAddress) -> Option<usize> {
+        let offset = address.0.checked_sub(self.start.0)?;
+        let page = (offset / PAGE_BYTES as u64) as usize;
+        (offset.is_multiple_of(PAGE_BYTES as u64) && page < self.pages).then_some(page)
+    }
+}
+
+impl<T> Place<T> {
+    /// Whether both are the same page.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.page == other.page && Arc::ptr_eq(&self.area, &other.area)
+    }
+}
+
+impl<T> Clone for Place<T> {
+    fn clone(&self) -> Self {
+        Self { area: Arc::clone(&self.area), page: self.page }
+    }
+}
+
+impl<T> Areas<T> {
+    pub(crate) fn new() -> Self {
+        Self { changes: AtomicU64::new(0), list: Mutex::new(Arc::new([])) }
+    }
+
+    /// Adds an area, which overlaps no other.
+    pub(crate) fn add(&self, area: Area<T>) {
+        self.change(|list| list.push(Arc::new(area)));
+    }
+
+    /// Takes the area out that begins at `start`.
+    pub(crate) fn remove(&self, start: RemoteAddress) -> Option<Arc<Area<T>>> {
+        let mut removed = None;
+        self.change(|list| {
+            if let Some(place) = list.iter().position(|area| area.start == start) {
+                removed = Some(list.remove(place));
+            }
+        });
+        removed
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Area<T>>>)) {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut areas = list.to_vec();
+        change(&mut areas);
+        areas.sort_unstable_by_key(|area| area.start);
+        *list = areas.into();
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl<T> View<T> {
+    pub(crate) fn new(areas: &Arc<Areas<T>>) -> Self {
+        Self { areas: Arc::clone(areas), changes: u64::MAX, list: Arc::new([]) }
+    }
+
+    /// The page at `address`, if there is one.
+    #[inline]
+    pub(crate) fn find(&mut self, address: RemoteAddress) -> Option<Place<T>> {
+        let changes = self.areas.changes.load(Ordering::Acquire);
+        if changes != self.changes {
+            self.list = Arc::clone(&self.areas.list.lock().unwrap_or_else(PoisonError::into_inner));
+            self.changes = changes;
+        }
+        let after = self.list.partition_point(|area| area.start <= address);
+        let area = self.list.get(after.checked_sub(1)?)?;
+        area.page(address).map(|page| Place { area: Arc::clone(area), page })
+    }
+
+    /// The pages that lie in `bytes` at `start`, if one area has them all.
+    pub(crate) fn range(&mut self, start: RemoteAddress, bytes: u64) -> Option<(Arc<Area<T>>, std::ops::Range<usize>)> {
+        let Place { area, page } = self.find(start)?;
+        let end = page + bytes.div_ceil(PAGE_BYTES as u64) as usize;
+        (end <= area.pages).then_some((area, page..end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = PAGE_BYTES as u64;
+
+    #[test]
+    fn a_view_follows_the_list() {
+        let areas = Arc::new(Areas::new());
+        let mut view = View::new(&areas);
+        assert!(view.find(RemoteAddress(0)).is_none());
+        areas.add(Area::new(RemoteAddress(10 * PAGE), 4 * PAGE, 'b'));
+        areas.add(Area::new(RemoteAddress(2 * PAGE), 3 * PAGE, 'a'));
+        let mut found = |address| view.find(RemoteAddress(address)).map(|place| (place.area.table, place.page));
+        assert_eq!((found(2 * PAGE), found(4 * PAGE), found(13 * PAGE)), (Some(('a', 0)), Some(('a', 2)), Some(('b', 3))));
+        for none in [0, PAGE, 2 * PAGE + 1, 5 * PAGE, 9 * PAGE, 14 * PAGE, u64::MAX] {
+            assert_eq!(found(none), None, "{none}");
+        }
+        assert!(view.range(RemoteAddress(11 * PAGE), 3 * PAGE).is_some_and(|(_, pages)| pages == (1..4)));
+        assert!(view.range(RemoteAddress(11 * PAGE), 4 * PAGE).is_none());
+        assert!(areas.remove(RemoteAddress(PAGE)).is_none());
+        assert_eq!(areas.remove(RemoteAddress(2 * PAGE)).map(|area| area.table), Some('a'));
+        assert!(view.find(RemoteAddress(2 * PAGE)).is_none());
+    }
+}

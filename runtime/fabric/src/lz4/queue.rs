@@ -1,0 +1,388 @@
+//! [`Lz4QueuePair`]: compresses when a write is posted, and decompresses when a read has arrived.
+//!
+//! The queue pair below has frames of its own, one for each operation, with what is stored of a page; so the poster's frame is
+//! never the fabric's, and an operation that is cancelled is over for it at once.
+//!
+//! Of a page only one version is below, so a write that was cancelled may have made it anything. Therefore it goes on here, as an
+//! *orphan*, until it has ended, or until a later write of the page is posted, which goes behind it. Whoever reads the page
+//! waits so long.
+//!
+//! Invariants: nothing is allocated after the queue pair was made. A frame gets bytes only from a whole, unpacked page.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use yonder_mapping::Mapping;
+use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
+
+use super::Shared;
+use super::codec::Codec;
+use super::table::{Content, Seen, Stored, Table, Ticket, sum};
+use crate::areas::{Place, View};
+use crate::{
+    Completion, Fabric, FabricError, GRANULE_BYTES, Module, PostError, QueuePair, ReadInto, RemoteAddress, Status,
+    Vector, WorkId,
+};
+
+/// Operations that a queue pair holds, if the one below holds as many. Orphans are among them.
+const DEPTH_MAX: usize = 256;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// A read that is below.
+    Reading(Seen),
+    /// A read of a page whose write has not ended, or one that has to be posted below again.
+    Waiting,
+    /// A write.
+    Writing(Written),
+    /// A write that was cancelled.
+    Orphan(Written),
+}
+
+/// What a write makes of its page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Written {
+    ticket: Ticket,
+    stored: Stored,
+    sum: u64,
+}
+
+struct Operation {
+    id: WorkId,
+    state: State,
+    place: Place<Table>,
+    /// The poster's.
+    frame: FrameIndex,
+    vector: Vector,
+}
+
+/// A queue pair over one of the fabric below.
+pub(super) struct Lz4QueuePair {
+    shared: Arc<Shared>,
+    view: View<Table>,
+    below: Box<dyn QueuePair>,
+    /// What the queue pair below moves: the frame of an operation has its number.
+    stored: Arc<Mapping>,
+    frames: Arc<Mapping>,
+    codec: Codec,
+    operations: Box<[Option<Operation>]>,
+    /// How often each place was used: part of the name below, so that no two operations have the same.
+    uses: Box<[u32]>,
+    free: Vec<u16>,
+    orphans: usize,
+    waiting: usize,
+    arrived: Vec<Completion>,
+    ended: VecDeque<Completion>,
+}
+
+impl Lz4QueuePair {
+    pub(super) fn new(
+        url: &str,
+        below: &dyn Fabric,
+        module: Module,
+        shared: &Arc<Shared>,
+        frames: Arc<Mapping>,
+    ) -> Result<Self, FabricError> {
+        let refused = |cause: String| FabricError::System { url: url.to_owned(), cause };
+        let stored = Arc::new(Mapping::anonymous(DEPTH_MAX * PAGE_BYTES).map_err(|error| refused(error.to_string()))?);
+        let below = below.queue_pair(module, Arc::clone(&stored))?;
+        let depth = below.depth().min(DEPTH_MAX);
+        Ok(Self {
+            shared: Arc::clone(shared),
+            view: View::new(&shared.areas),
+            below,
+            stored,
+            frames,
+            codec: Codec::new(),
+            operations: (0..depth).map(|_| None).collect(),
+            uses: vec![0; depth].into(),
+            free: (0..depth as u16).rev().collect(),
+            orphans: 0,
+            waiting: 0,
+            arrived: Vec::with_capacity(depth),
+            ended: VecDeque::with_capacity(2 * depth),
+        })
+    }
+
+    fn end(&mut self, id: WorkId, status: Status) {
+        self.ended.push_back(Completion { id, status });
+    }
+
+    /// Ends the operation at `at`.
+    fn finish(&mut self, at: u16, status: Status) {
+        let operation = self.take(at);
+        if !matches!(operation.state, State::Orphan(_)) {
+            self.end(operation.id, status);
+        }
+    }
+
+    fn take(&mut self, at: u16) -> Operation {
+        let operation = self.operations[usize::from(at)].take().expect("an operation that ends is there");
+        self.orphans -= usize::from(matches!(operation.state, State::Orphan(_)));
+        self.waiting -= usize::from(operation.state == State::Waiting);
+        self.uses[usize::from(at)] = self.uses[usize::from(at)].wrapping_add(1);
+        self.free.push(at);
+        operation
+    }
+
+    /// The name below of the operation at `at`.
+    fn id_below(&self, at: u16) -> WorkId {
+        WorkId(u64::from(self.uses[usize::from(at)]) << 16 | u64::from(at))
+    }
+
+    fn is_full(&self) -> bool {
+        self.free.is_empty() || self.outstanding() >= self.operations.len()
+    }
+
+    /// Brings the read of `place` as far as it gets: an answer, what is to be waited for, or a look at what is below.
+    fn read(&mut self, at: u16, place: &Place<Table>, vector: Vector, now: Nanos) -> Result<Read, PostError> {
+        let seen = place.area.table.look(place.page);
+        match seen.content() {
+            Content::Zeros if place.area.table.is_still(place.page, seen) => Ok(Read::Zeros),
+            Content::Unknown => Ok(Read::Failed),
+            // Nobody asks for bytes that he has not written.
+            Content::Stored(_) if !seen.shape.covers(vector) => Ok(Read::Failed),
+            Content::Stored(stored) => {
+                let (id, from) = (self.id_below(at), place.area.address(place.page));
+                let into = ReadInto::Frame(FrameIndex(u32::from(at)));
+                self.below.post_read_vector(id, from, into, beginning(stored.bytes), now)?;
+                Ok(Read::Below(seen))
+            }
+            Content::Unsettled | Content::Zeros => Ok(Read::Later),
+        }
+    }
+
+    /// Posts reads again that waited.
+    fn read_again(&mut self, now: Nanos) {
+        for at in 0..self.operations.len() as u16 {
+            if self.waiting == 0 {
+                return;
+            }
+            let Some(operation) = &self.operations[usize::from(at)] else { continue };
+            if operation.state != State::Waiting {
+                continue;
+            }
+            let (place, frame, vector) = (operation.place.clone(), operation.frame, operation.vector);
+            match self.read(at, &place, vector, now) {
+                Ok(Read::Later) | Err(PostError::Full) => {}
+                Ok(Read::Zeros) => {
+                    vector.clear(&self.frames, frame.offset());
+                    self.finish(at, Status::Done);
+                }
+                Ok(Read::Failed) => self.finish(at, Status::Failed),
+                Ok(Read::Below(seen)) => {
+                    self.waiting -= 1;
+                    let operation = self.operations[usize::from(at)].as_mut();
+                    operation.expect("nobody has ended it").state = State::Reading(seen);
+                }
+            }
+        }
+    }
+
+    /// Handles the end of what is below for the operation at `at`.
+    fn arrive(&mut self, at: u16, status: Status) {
+        let operation = self.operations[usize::from(at)].as_mut().expect("only what is posted below ends there");
+        let Operation { state, place, vector, .. } = operation;
+        match *state {
+            State::Writing(written) | State::Orphan(written) => {
+                let (table, page) = (&place.area.table, place.page);
+                match status {
+                    Status::Done => table.settle(page, written.ticket, written.stored, *vector, written.sum),
+                    Status::Failed | Status::Disconnected => table.lose(page, written.ticket),
+                }
+                self.finish(at, status);
+            }
+            State::Reading(_) if status != Status::Done => self.finish(at, status),
+            State::Reading(seen) if place.area.table.is_still(place.page, seen) => {
+                let status = self.deliver(at, seen);
+                self.finish(at, status);
+            }
+            State::Reading(_) => {
+                *state = State::Waiting;
+                self.waiting += 1;
+                // What is posted below in its place has another name.
+                self.uses[usize::from(at)] = self.uses[usize::from(at)].wrapping_add(1);
+            }
+            State::Waiting => unreachable!("what waits is not below"),
+        }
+    }
+
+    /// Unpacks what has arrived, and hands out what was asked for.
+    fn deliver(&mut self, at: u16, seen: Seen) -> Status {
+        let Some(Operation { place, frame, vector, .. }) = &self.operations[usize::from(at)] else {
+            unreachable!("it has arrived just now")
+        };
+        let Content::Stored(stored) = seen.content() else { unreachable!("only what is stored is read below") };
+        let (address, seed, offset) = (place.area.address(place.page), self.shared.seed, FrameIndex(at.into()).offset());
+        let is_whole = |bytes: &[u8]| seen.is_sum_of(bytes, address, seed);
+        match self.codec.unpack(stored, seen.shape.bytes(), &self.stored, offset, is_whole) {
+            Ok(packed) => {
+                seen.shape.scatter(packed, *vector, &self.frames, frame.offset());
+                Status::Done
+            }
+            Err(_) => Status::Failed,
+        }
+    }
+
+    /// Withdraws writes of `place` that were cancelled: another one goes behind them.
+    fn withdraw_orphans(&mut self, place: &Place<Table>) {
+        for at in 0..self.operations.len() as u16 {
+            if self.orphans == 0 {
+                return;
+            }
+            let Some(operation) = &self.operations[usize::from(at)] else { continue };
+            if let State::Orphan(written) = operation.state
+                && operation.place.is(place)
+            {
+                place.area.table.lose(place.page, written.ticket);
+                self.below.cancel(self.id_below(at));
+                self.take(at);
+            }
+        }
+    }
+}
+
+/// How far a read has got.
+enum Read {
+    Zeros,
+    Failed,
+    Below(Seen),
+    Later,
+}
+
+/// The granules that have the first `bytes` of a page.
+fn beginning(bytes: usize) -> Vector {
+    Vector::new(std::iter::once(0..bytes.next_multiple_of(GRANULE_BYTES)))
+}
+
+impl QueuePair for Lz4QueuePair {
+    fn post_read_vector(
+        &mut self,
+        id: WorkId,
+        from: RemoteAddress,
+        into: ReadInto,
+        vector: Vector,
+        now: Nanos,
+    ) -> Result<(), PostError> {
+        let ReadInto::Frame(frame) = into else { panic!("compressed pages are not mapped") };
+        let at = if self.is_full() { None } else { self.free.last().copied() }.ok_or(PostError::Full)?;
+        let Some(place) = self.view.find(from) else {
+            self.end(id, Status::Failed);
+            return Ok(());
+        };
+        let state = match self.read(at, &place, vector, now)? {
+            Read::Zeros => {
+                vector.clear(&self.frames, frame.offset());
+                self.end(id, Status::Done);
+                return Ok(());
+            }
+            Read::Failed => {
+                self.end(id, Status::Failed);
+                return Ok(());
+            }
+            Read::Below(seen) => State::Reading(seen),
+            Read::Later => State::Waiting,
+        };
+        self.free.pop();
+        self.waiting += usize::from(state == State::Waiting);
+        self.operations[usize::from(at)] = Some(Operation { id, state, place, frame, vector });
+        Ok(())
+    }
+
+    fn post_write_vector(
+        &mut self,
+        id: WorkId,
+        to: RemoteAddress,
+        from: FrameIndex,
+        vector: Vector,
+        now: Nanos,
+    ) -> Result<(), PostError> {
+        let Some(place) = self.view.find(to) else {
+            self.end(id, Status::Failed);
+            return Ok(());
+        };
+        let at = if self.is_full() { None } else { self.free.last().copied() }.ok_or(PostError::Full)?;
+        self.withdraw_orphans(&place);
+        let (stored, bytes) = self.codec.pack(vector, &self.frames, from.offset());
+        self.stored.write(FrameIndex(at.into()).offset(), bytes);
+        let sum = sum(bytes, to, self.shared.seed);
+        let (id_below, frame_below) = (self.id_below(at), FrameIndex(at.into()));
+        let table = &place.area.table;
+        let begun = table.begin_write(place.page);
+        let posted = self.below.post_write_vector(id_below, to, frame_below, beginning(stored.bytes), now);
+        if posted.is_err() {
+            table.take_back_write(place.page, begun);
+            return posted;
+        }
+        self.shared.packed_bytes.fetch_add(vector.bytes() as u64, Ordering::Relaxed);
+        self.shared.stored_bytes.fetch_add(stored.bytes as u64, Ordering::Relaxed);
+        self.free.pop();
+        let state = State::Writing(Written { ticket: begun.ticket, stored, sum });
+        self.operations[usize::from(at)] = Some(Operation { id, state, place, frame: from, vector });
+        Ok(())
+    }
+
+    fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>) {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        self.below.poll(now, &mut arrived);
+        for Completion { id, status } in arrived.drain(..) {
+            let at = id.0 as u16;
+            assert_eq!(id, self.id_below(at), "a completion of what was cancelled");
+            self.arrive(at, status);
+        }
+        self.arrived = arrived;
+        if self.waiting > 0 {
+            self.read_again(now);
+        }
+        while completions.len() < completions.capacity()
+            && let Some(completion) = self.ended.pop_front()
+        {
+            completions.push(completion);
+        }
+    }
+
+    fn cancel(&mut self, id: WorkId) {
+        let named = |operation: &Option<Operation>| {
+            operation.as_ref().is_some_and(|operation| {
+                operation.id == id && !matches!(operation.state, State::Orphan(_))
+            })
+        };
+        let Some(at) = self.operations.iter().position(named) else {
+            self.ended.retain(|completion| completion.id != id);
+            return;
+        };
+        let operation = self.operations[at].as_mut().expect("found");
+        match operation.state {
+            State::Writing(written) => {
+                operation.state = State::Orphan(written);
+                self.orphans += 1;
+            }
+            State::Reading(_) => {
+                self.below.cancel(self.id_below(at as u16));
+                self.take(at as u16);
+            }
+            State::Waiting => drop(self.take(at as u16)),
+            State::Orphan(_) => unreachable!("orphans were not looked for"),
+        }
+    }
+
+    fn outstanding(&self) -> usize {
+        self.operations.len() - self.free.len() - self.orphans + self.ended.len()
+    }
+
+    fn depth(&self) -> usize {
+        self.operations.len()
+    }
+}
+
+impl Drop for Lz4QueuePair {
+    fn drop(&mut self) {
+        // Nobody will know how they end.
+        for operation in self.operations.iter().flatten() {
+            if let State::Writing(written) | State::Orphan(written) = operation.state {
+                operation.place.area.table.lose(operation.place.page, written.ticket);
+            }
+        }
+    }
+}

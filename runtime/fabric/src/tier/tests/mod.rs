@@ -1,0 +1,272 @@
+//! A tiered store over tiers that do all that a fabric may do: never a wrong page.
+//!
+//! The mover's steps are the test's, and so is the time.
+
+mod loose;
+mod model;
+
+use std::sync::atomic::Ordering;
+
+use yonder_units::FrameIndex;
+
+use super::*;
+use crate::{Completion, ReadInto, Status, Vector, WorkId};
+use loose::{LooseFabric, Reads};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+const FRAMES: usize = 64;
+const SECOND: Nanos = 1_000_000_000;
+
+/// A store without a thread, and one queue pair for each purpose.
+struct Scene {
+    near: Arc<LooseFabric>,
+    far: Arc<LooseFabric>,
+    fabric: TierFabric,
+    frames: Arc<Mapping>,
+    reads: Box<dyn QueuePair>,
+    writes: Box<dyn QueuePair>,
+    start: RemoteAddress,
+    now: Nanos,
+    next: u64,
+}
+
+impl Scene {
+    /// `pages` pages, of which `near_pages` have room on the node.
+    fn new(pages: u64, near_pages: u64, seed: u64) -> Self {
+        let near = LooseFabric::new(near_pages as usize, seed, Reads::Halves);
+        let far = LooseFabric::new(2 * pages as usize, seed + 1, Reads::Whole);
+        let limit = Some(near_pages * PAGE);
+        let fabric = TierFabric::without_thread("tier+", near.clone(), limit, far.clone()).unwrap();
+        let frames = Arc::new(Mapping::anonymous(FRAMES * PAGE_BYTES).unwrap());
+        let [reads, writes] =
+            [Module::Fault, Module::WriteBack].map(|module| fabric.queue_pair(module, Arc::clone(&frames)).unwrap());
+        let start = fabric.allocate(pages * PAGE).unwrap();
+        Self { near, far, fabric, frames, reads, writes, start, now: yonder_clock::now(), next: 0 }
+    }
+
+    fn page(&self, page: u64) -> RemoteAddress {
+        RemoteAddress(self.start.0 + page * PAGE)
+    }
+
+    fn id(&mut self) -> WorkId {
+        self.next += 1;
+        WorkId(self.next)
+    }
+
+    fn step(&mut self) {
+        self.now += 1_000;
+        lock(&self.fabric.mover).step(self.now);
+    }
+
+    /// Writes a page of `byte`, and waits for the end of it.
+    fn write(&mut self, page: u64, byte: u8) -> Status {
+        let (id, to) = (self.id(), self.page(page));
+        self.frames.write(0, &[byte; PAGE_BYTES]);
+        while self.writes.post_write(id, to, FrameIndex(0), self.now).is_err() {
+            self.step();
+        }
+        self.finish(true, id)
+    }
+
+    /// Reads a page, which is of one byte.
+    fn read(&mut self, page: u64) -> (Status, u8) {
+        let (id, from) = (self.id(), self.page(page));
+        self.frames.write(PAGE, &[0xee; PAGE_BYTES]);
+        while self.reads.post_read(id, from, ReadInto::Frame(FrameIndex(1)), self.now).is_err() {}
+        let status = self.finish(false, id);
+        let mut bytes = [0; PAGE_BYTES];
+        self.frames.read(PAGE, &mut bytes);
+        if status == Status::Done {
+            assert!(bytes.iter().all(|byte| *byte == bytes[0]), "page {page} is torn");
+        }
+        (status, bytes[0])
+    }
+
+    fn finish(&mut self, is_write: bool, id: WorkId) -> Status {
+        let mut completions: Vec<Completion> = Vec::with_capacity(4);
+        loop {
+            self.now += 1_000;
+            let queue = if is_write { &mut self.writes } else { &mut self.reads };
+            queue.poll(self.now, &mut completions);
+            if let Some(completion) = completions.pop() {
+                assert_eq!(completion.id, id);
+                return completion.status;
+            }
+        }
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let counters = self.fabric.counters();
+        counters.iter().find(|counter| counter.name == name).expect("it is counted").value
+    }
+
+    fn location(&self, page: u64) -> Location {
+        let place = View::new(&self.fabric.shared.areas).find(self.page(page)).unwrap();
+        place.area.table.look(place.page).location()
+    }
+
+    fn is_near(&self, page: u64) -> bool {
+        matches!(self.location(page), Location::Near(_))
+    }
+}
+
+#[test]
+fn the_node_first_and_the_disk_when_it_is_full() {
+    let mut scene = Scene::new(40, 8, 1);
+    for page in 0..40 {
+        assert_eq!(scene.write(page, page as u8 + 1), Status::Done);
+    }
+    let near: Vec<u64> = (0..40).filter(|page| scene.is_near(*page)).collect();
+    assert_eq!(near, (0..8).collect::<Vec<_>>());
+    assert_eq!((scene.counter("tier_near_writes"), scene.counter("tier_far_writes")), (8, 32));
+    for page in 0..40 {
+        assert_eq!(scene.read(page), (Status::Done, page as u8 + 1));
+    }
+}
+
+#[test]
+fn pages_of_a_lost_node_are_errors_until_they_are_written_again() {
+    let mut scene = Scene::new(16, 8, 2);
+    for page in 0..16 {
+        scene.write(page, 1);
+    }
+    // The far tier has older copies of pages that are near now.
+    let near: Vec<u64> = (0..16).filter(|page| scene.is_near(*page)).collect();
+    scene.near.link.is_away.store(true, Ordering::Relaxed);
+    for page in 0..16 {
+        let expected = if near.contains(&page) { (Status::Disconnected, 0xee) } else { (Status::Done, 1) };
+        assert_eq!(scene.read(page), expected, "page {page}");
+    }
+    for page in 0..16 {
+        while scene.write(page, 2) != Status::Done {}
+        assert_eq!((scene.location(page), scene.read(page)), (Location::Far, (Status::Done, 2)));
+    }
+    scene.near.link.is_away.store(false, Ordering::Relaxed);
+    scene.now += 2 * SECOND;
+    assert_eq!(scene.write(3, 3), Status::Done);
+    assert!(scene.is_near(3), "the node is back");
+    assert_eq!(scene.read(3), (Status::Done, 3));
+}
+
+#[test]
+fn an_older_copy_in_the_far_tier_is_never_read() {
+    let mut scene = Scene::new(4, 4, 3);
+    scene.near.link.is_away.store(true, Ordering::Relaxed);
+    while scene.write(0, 1) != Status::Done {}
+    assert_eq!(scene.location(0), Location::Far);
+    scene.near.link.is_away.store(false, Ordering::Relaxed);
+    scene.now += 2 * SECOND;
+    assert_eq!(scene.write(0, 2), Status::Done);
+    assert!(scene.is_near(0));
+    scene.near.link.is_away.store(true, Ordering::Relaxed);
+    assert_eq!(scene.read(0), (Status::Disconnected, 0xee));
+}
+
+#[test]
+fn pages_that_nobody_uses_make_room_and_pages_that_are_read_come_back() {
+    let mut scene = Scene::new(64, 32, 4);
+    for page in 0..32 {
+        scene.write(page, 1);
+    }
+    // The hand comes by twice; what is read between stays.
+    for round in 0..200 {
+        scene.step();
+        if round % 4 == 0 {
+            (0..4).for_each(|page| assert_eq!(scene.read(page), (Status::Done, 1)));
+        }
+    }
+    assert_eq!(scene.counter("tier_demoted_pages"), 2, "the reserve of 32 slots");
+    assert!((0..4).all(|page| scene.is_near(page)));
+    let cold = (0..32).find(|page| !scene.is_near(*page)).unwrap();
+    for _ in 0..3 {
+        assert_eq!(scene.read(cold), (Status::Done, 1));
+    }
+    (0..200).for_each(|_| scene.step());
+    assert_eq!(scene.counter("tier_promoted_pages"), 1);
+    assert!(scene.is_near(cold));
+    for page in 0..64 {
+        assert_eq!(scene.read(page), (Status::Done, u8::from(page < 32)));
+    }
+}
+
+#[test]
+fn what_is_given_back_is_zeros_and_its_slots_are_free() {
+    let mut scene = Scene::new(16, 8, 5);
+    for page in 0..16 {
+        scene.write(page, 1);
+    }
+    scene.fabric.discard(scene.page(4), 8 * PAGE).unwrap();
+    for page in 0..16 {
+        assert_eq!(scene.read(page), (Status::Done, u8::from(!(4..12).contains(&page))));
+    }
+    assert_eq!(scene.fabric.shared.near.free_slots(), 4);
+    // Pages that move meanwhile are let go.
+    scene.write(4, 2);
+    (0..3).for_each(|_| scene.step());
+    scene.fabric.release(scene.start).unwrap();
+    assert_eq!(scene.fabric.shared.near.free_slots(), 8);
+    let again = scene.fabric.allocate(16 * PAGE).unwrap();
+    assert_eq!(again, scene.start);
+    for page in 0..16 {
+        assert_eq!(scene.read(page), (Status::Done, 0));
+        assert_eq!(scene.write(page, 3), Status::Done);
+    }
+}
+
+#[test]
+fn parts_of_a_page_move_with_it() {
+    let mut scene = Scene::new(8, 8, 6);
+    let vector = Vector::new([16..32, 2000..2100]);
+    scene.frames.write(0, &[7; PAGE_BYTES]);
+    let (id, to) = (scene.id(), scene.page(0));
+    while scene.writes.post_write_vector(id, to, FrameIndex(0), vector, scene.now).is_err() {}
+    assert_eq!(scene.finish(true, id), Status::Done);
+    (1..8).for_each(|page| drop(scene.write(page, 1)));
+    while scene.is_near(0) {
+        scene.step();
+        (1..8).for_each(|page| drop(scene.read(page)));
+    }
+    scene.frames.write(PAGE, &[9; PAGE_BYTES]);
+    let id = scene.id();
+    while scene.reads.post_read_vector(id, to, ReadInto::Frame(FrameIndex(1)), vector, scene.now).is_err() {}
+    assert_eq!(scene.finish(false, id), Status::Done);
+    let mut bytes = [0; PAGE_BYTES];
+    scene.frames.read(PAGE, &mut bytes);
+    assert!(bytes == vector.filled(7, 9));
+    assert_eq!(scene.read(0).0, Status::Failed, "nobody has written the rest");
+}
+
+#[test]
+fn a_slot_that_is_used_again_meanwhile_is_no_page() {
+    let mut scene = Scene::new(4, 2, 7);
+    scene.write(0, 1);
+    let from = scene.page(0);
+    while scene.reads.post_read(WorkId(1000), from, ReadInto::Frame(FrameIndex(1)), scene.now).is_err() {}
+    // The page goes to the other slot, and another page to its own.
+    scene.write(0, 2);
+    scene.write(1, 3);
+    assert_eq!(scene.finish(false, WorkId(1000)), Status::Done);
+    assert!(scene.frames.with_page(PAGE, |bytes| *bytes == [2; PAGE_BYTES]));
+    assert_eq!(scene.counter("tier_repeated_reads"), 1);
+}
+
+#[test]
+fn addresses_outside_fail_and_the_depth_holds() {
+    let mut scene = Scene::new(4, 2, 8);
+    for address in [scene.page(4).0, scene.page(0).0 + 1, u64::MAX] {
+        scene.reads.post_read(WorkId(address), RemoteAddress(address), ReadInto::Frame(FrameIndex(1)), 0).unwrap();
+        assert_eq!(scene.finish(false, WorkId(address)), Status::Failed);
+        scene.writes.post_write(WorkId(address), RemoteAddress(address), FrameIndex(1), 0).unwrap();
+        assert_eq!(scene.finish(true, WorkId(address)), Status::Failed);
+    }
+    let depth = scene.reads.depth();
+    for id in 0..depth as u64 {
+        scene.reads.post_read(WorkId(id), scene.start, ReadInto::Frame(FrameIndex(1)), 0).unwrap();
+    }
+    assert_eq!(scene.reads.outstanding(), depth);
+    let into = ReadInto::Frame(FrameIndex(1));
+    assert!(scene.reads.post_read(WorkId(9999), scene.start, into, 0).is_err());
+    let mut completions = Vec::with_capacity(5);
+    scene.reads.poll(0, &mut completions);
+    assert_eq!((completions.len(), completions.capacity(), scene.reads.outstanding()), (5, 5, depth - 5));
+}
