@@ -146,7 +146,10 @@ mod tests {
         areas.add(Area::new(RemoteAddress(10 * PAGE), 4 * PAGE, 'b'));
         areas.add(Area::new(RemoteAddress(2 * PAGE), 3 * PAGE, 'a'));
         let mut found = |address| view.find(RemoteAddress(address)).map(|place| (place.area.table, place.page));
-        assert_eq!((found(2 * PAGE), found(4 * PAGE), found(13 * PAGE)), (Some(('a', 0)), Some(('a', 2)), Some(('b', 3))));
+        assert_eq!(
+            (found(2 * PAGE), found(4 * PAGE), found(13 * PAGE)),
+            (Some(('a', 0)), Some(('a', 2)), Some(('b', 3)))
+        );
         for none in [0, PAGE, 2 * PAGE + 1, 5 * PAGE, 9 * PAGE, 14 * PAGE, u64::MAX] {
             assert_eq!(found(none), None, "{none}");
         }

@@ -16,6 +16,8 @@ mod background;
 mod emu;
 mod file;
 pub mod lane;
+#[cfg(test)]
+mod loose;
 mod lz4;
 mod patience;
 mod queue;

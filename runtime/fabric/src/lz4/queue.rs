@@ -214,7 +214,8 @@ impl Lz4QueuePair {
             unreachable!("it has arrived just now")
         };
         let Content::Stored(stored) = seen.content() else { unreachable!("only what is stored is read below") };
-        let (address, seed, offset) = (place.area.address(place.page), self.shared.seed, FrameIndex(at.into()).offset());
+        let (address, seed, offset) =
+            (place.area.address(place.page), self.shared.seed, FrameIndex(at.into()).offset());
         let is_whole = |bytes: &[u8]| seen.is_sum_of(bytes, address, seed);
         match self.codec.unpack(stored, seen.shape.bytes(), &self.stored, offset, is_whole) {
             Ok(packed) => {
@@ -302,8 +303,11 @@ impl QueuePair for Lz4QueuePair {
             self.end(id, Status::Failed);
             return Ok(());
         };
-        let at = if self.is_full() { None } else { self.free.last().copied() }.ok_or(PostError::Full)?;
+        if self.is_full() {
+            return Err(PostError::Full);
+        }
         self.withdraw_orphans(&place);
+        let at = *self.free.last().expect("it is not full");
         let (stored, bytes) = self.codec.pack(vector, &self.frames, from.offset());
         self.stored.write(FrameIndex(at.into()).offset(), bytes);
         let sum = sum(bytes, to, self.shared.seed);
@@ -344,9 +348,9 @@ impl QueuePair for Lz4QueuePair {
 
     fn cancel(&mut self, id: WorkId) {
         let named = |operation: &Option<Operation>| {
-            operation.as_ref().is_some_and(|operation| {
-                operation.id == id && !matches!(operation.state, State::Orphan(_))
-            })
+            operation
+                .as_ref()
+                .is_some_and(|operation| operation.id == id && !matches!(operation.state, State::Orphan(_)))
         };
         let Some(at) = self.operations.iter().position(named) else {
             self.ended.retain(|completion| completion.id != id);

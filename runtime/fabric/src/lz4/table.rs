@@ -99,7 +99,8 @@ pub(super) fn sum(bytes: &[u8], address: RemoteAddress, seed: u64) -> u64 {
 impl Table {
     /// Of pages that are zeros, backed where they are used.
     pub(super) fn new(pages: usize) -> Self {
-        let words = || <[AtomicU64]>::new_box_zeroed_with_elems(pages).expect("some bytes a page are a part of an area");
+        let words =
+            || <[AtomicU64]>::new_box_zeroed_with_elems(pages).expect("some bytes a page are a part of an area");
         let small = <[AtomicU32]>::new_box_zeroed_with_elems(pages).expect("some bytes a page are a part of an area");
         Self { words: small, sums: words(), shapes: words() }
     }

@@ -216,4 +216,4 @@ impl Drop for TierFabric {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -18,9 +18,7 @@ use super::entry::{Entries, Entry, Location, Tier};
 use super::near::Slot;
 use super::{Event, Shared};
 use crate::areas::{Place, View};
-use crate::{
-    Completion, FabricError, Module, PostError, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
-};
+use crate::{Completion, FabricError, Module, PostError, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId};
 
 /// Operations that a queue pair holds, if those below hold as many.
 const DEPTH_MAX: usize = 256;
@@ -66,11 +64,7 @@ pub(super) struct TierQueuePair {
 }
 
 impl TierQueuePair {
-    pub(super) fn new(
-        shared: &Arc<Shared>,
-            module: Module,
-        frames: Arc<Mapping>,
-    ) -> Result<Self, FabricError> {
+    pub(super) fn new(shared: &Arc<Shared>, module: Module, frames: Arc<Mapping>) -> Result<Self, FabricError> {
         let far = shared.far.queue_pair(module, Arc::clone(&frames))?;
         // Without the node everything goes far, and what is on the node cannot be read.
         let near = shared.near.fabric().queue_pair(module, Arc::clone(&frames)).ok();

@@ -11,7 +11,8 @@ use crate::url::{SCHEMES, bad};
 /// What stands before the tiers.
 pub(crate) const PREFIX: &str = "tier+";
 /// What may be typed, for messages.
-const USAGE: &str = "type tier+tcp://host:port+file:///path?size=64GiB, or tier+near=4GiB+... for at most 4 GiB of the node";
+const USAGE: &str =
+    "type tier+tcp://host:port+file:///path?size=64GiB, or tier+near=4GiB+... for at most 4 GiB of the node";
 
 /// What a URL says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,10 @@
-//! [`LooseFabric`]: far memory that does all that a fabric may do, and as late as it may.
+//! [`LooseFabric`]: far memory that does all that a fabric may do, and as late as it may; [`model`]: what layers over it must keep.
 //!
 //! Operations end in any order. Some fail, some are lost, all are while the node is away. A write that was cancelled, or that ended
 //! with the connection, may still be executed, at any time before a later write of the page on the same queue pair is. A read may take
 //! half a page at a time ([`Reads`]).
+
+pub(crate) mod model;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,24 +20,24 @@ use crate::{
     Completion, Fabric, FabricError, Module, PostError, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
 };
 
-pub(super) struct LooseFabric {
-    pub(super) link: Arc<Link>,
+pub(crate) struct LooseFabric {
+    pub(crate) link: Arc<Link>,
     ranges: Mutex<Ranges>,
     seeds: Mutex<SmallRng>,
 }
 
 /// What a test changes while the fabric is used.
-pub(super) struct Link {
+pub(crate) struct Link {
     memory: Arc<Mapping>,
     reads: Reads,
-    pub(super) is_away: AtomicBool,
+    pub(crate) is_away: AtomicBool,
     /// Of a thousand operations.
-    pub(super) failures: AtomicU32,
+    pub(crate) failures: AtomicU32,
 }
 
 /// How a page is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reads {
+pub(crate) enum Reads {
     /// At once: a write that nobody waits for comes before it or after it.
     Whole,
     /// In two steps, between which others write.
@@ -43,7 +45,7 @@ pub(super) enum Reads {
 }
 
 impl LooseFabric {
-    pub(super) fn new(pages: usize, seed: u64, reads: Reads) -> Arc<Self> {
+    pub(crate) fn new(pages: usize, seed: u64, reads: Reads) -> Arc<Self> {
         let memory = Arc::new(Mapping::anonymous(pages * PAGE_BYTES).unwrap());
         let link = Link { memory, reads, is_away: AtomicBool::new(false), failures: AtomicU32::new(0) };
         let ranges = Mutex::new(Ranges::new((pages * PAGE_BYTES) as u64));
@@ -58,7 +60,13 @@ impl Fabric for LooseFabric {
 
     fn queue_pair(&self, _module: Module, frames: Arc<Mapping>) -> Result<Box<dyn QueuePair>, FabricError> {
         let random = SmallRng::from_rng(&mut *self.seeds.lock().unwrap());
-        Ok(Box::new(LooseQueuePair { link: Arc::clone(&self.link), frames, random, doing: Vec::new(), late: Vec::new() }))
+        Ok(Box::new(LooseQueuePair {
+            link: Arc::clone(&self.link),
+            frames,
+            random,
+            doing: Vec::new(),
+            late: Vec::new(),
+        }))
     }
 
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {

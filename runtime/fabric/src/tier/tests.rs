@@ -2,16 +2,15 @@
 //!
 //! The mover's steps are the test's, and so is the time.
 
-mod loose;
-mod model;
-
 use std::sync::atomic::Ordering;
 
 use yonder_units::FrameIndex;
 
 use super::*;
+use crate::loose::model::{Layers, PAGES, run_seeds};
+use crate::loose::{LooseFabric, Reads};
 use crate::{Completion, ReadInto, Status, Vector, WorkId};
-use loose::{LooseFabric, Reads};
+use rand::Rng as _;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const FRAMES: usize = 64;
@@ -20,7 +19,6 @@ const SECOND: Nanos = 1_000_000_000;
 /// A store without a thread, and one queue pair for each purpose.
 struct Scene {
     near: Arc<LooseFabric>,
-    far: Arc<LooseFabric>,
     fabric: TierFabric,
     frames: Arc<Mapping>,
     reads: Box<dyn QueuePair>,
@@ -36,12 +34,12 @@ impl Scene {
         let near = LooseFabric::new(near_pages as usize, seed, Reads::Halves);
         let far = LooseFabric::new(2 * pages as usize, seed + 1, Reads::Whole);
         let limit = Some(near_pages * PAGE);
-        let fabric = TierFabric::without_thread("tier+", near.clone(), limit, far.clone()).unwrap();
+        let fabric = TierFabric::without_thread("tier+", near.clone(), limit, far).unwrap();
         let frames = Arc::new(Mapping::anonymous(FRAMES * PAGE_BYTES).unwrap());
         let [reads, writes] =
             [Module::Fault, Module::WriteBack].map(|module| fabric.queue_pair(module, Arc::clone(&frames)).unwrap());
         let start = fabric.allocate(pages * PAGE).unwrap();
-        Self { near, far, fabric, frames, reads, writes, start, now: yonder_clock::now(), next: 0 }
+        Self { near, fabric, frames, reads, writes, start, now: yonder_clock::now(), next: 0 }
     }
 
     fn page(&self, page: u64) -> RemoteAddress {
@@ -108,6 +106,17 @@ impl Scene {
     fn is_near(&self, page: u64) -> bool {
         matches!(self.location(page), Location::Near(_))
     }
+}
+
+/// Of `near_pages` on the node, and `PAGES` in all.
+pub(crate) fn layers(near: Arc<dyn Fabric>, near_pages: u64, far: Arc<dyn Fabric>) -> (Arc<dyn Fabric>, Layers) {
+    let limit = Some(near_pages * PAGE);
+    let fabric = Arc::new(TierFabric::without_thread("tier+", near, limit, far).unwrap());
+    let mover = Arc::clone(&fabric.mover);
+    let step = move |now| {
+        lock(&mover).step(now);
+    };
+    (fabric, Layers { step: Box::new(step), ..Layers::default() })
 }
 
 #[test]
@@ -221,10 +230,14 @@ fn parts_of_a_page_move_with_it() {
     let (id, to) = (scene.id(), scene.page(0));
     while scene.writes.post_write_vector(id, to, FrameIndex(0), vector, scene.now).is_err() {}
     assert_eq!(scene.finish(true, id), Status::Done);
-    (1..8).for_each(|page| drop(scene.write(page, 1)));
+    for page in 1..8 {
+        scene.write(page, 1);
+    }
     while scene.is_near(0) {
         scene.step();
-        (1..8).for_each(|page| drop(scene.read(page)));
+        for page in 1..8 {
+            scene.read(page);
+        }
     }
     scene.frames.write(PAGE, &[9; PAGE_BYTES]);
     let id = scene.id();
@@ -269,4 +282,16 @@ fn addresses_outside_fail_and_the_depth_holds() {
     let mut completions = Vec::with_capacity(5);
     scene.reads.poll(0, &mut completions);
     assert_eq!((completions.len(), completions.capacity(), scene.reads.outstanding()), (5, 5, depth - 5));
+}
+
+#[test]
+fn by_seeds_never_a_wrong_page() {
+    run_seeds(1500, |seed, random| {
+        let near_pages = random.random_range(2..=PAGES + 4);
+        let near = LooseFabric::new(near_pages as usize, seed, Reads::Halves);
+        let far = LooseFabric::new(PAGES as usize, seed + 1, Reads::Whole);
+        let links = vec![Arc::clone(&near.link), Arc::clone(&far.link)];
+        let (fabric, layers) = layers(near, near_pages, far);
+        (fabric, Layers { links, ..layers })
+    });
 }
