@@ -18,7 +18,7 @@ pub(crate) const SCHEMES: [&str; 8] = ["lz4", "tier", "emu", "tcp", "udp", "shm"
 pub fn open(url: &str) -> Result<Arc<dyn Fabric>, FabricError> {
     if let Some(below) = url.strip_prefix(lz4::PREFIX) {
         if below.starts_with(lz4::PREFIX) {
-            return Err(bad(url, "compresses what is compressed already: type lz4+ once"));
+            return Err(bad(url, "compresses what is compressed already: type lz4+ once, such as lz4+tcp://host:port"));
         }
         return Ok(Arc::new(Lz4Fabric::over(open(below)?)?));
     }
@@ -123,6 +123,8 @@ mod tests {
             ("shm://node.sock", "not an absolute path"),
             ("emu://latency", "not a list of settings"),
             ("emu://?latency", "not a list of settings"),
+            ("lz4+lz4+emu://", "compressed already"),
+            ("tier+emu://", "has one tier only"),
         ];
         for (url, problem) in bad {
             let message = match open(url) {
@@ -135,8 +137,37 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wrong_below_a_layer_is_said_of_what_is_below() {
+        for url in ["lz4+tcp://host", "tier+tcp://host+emu://", "tier+emu://+lz4+tcp://host"] {
+            let message = open(url).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(message.starts_with("'tcp://host' is not a host and a port"), "{message}");
+        }
+    }
+
+    #[test]
+    fn layers_say_what_is_at_their_ends() {
+        for (url, node, is_file) in [
+            ("file:///a?size=1GiB", "file:///a?size=1GiB", true),
+            ("lz4+tcp://a:7", "tcp://a:7", false),
+            ("lz4+file:///a", "file:///a", true),
+            ("tier+tcp://a:7+file:///a", "tcp://a:7", true),
+            ("lz4+tier+near=1GiB+lz4+udp://a:7+lz4+file:///a", "udp://a:7", true),
+            ("tier+tcp://a:7+emu://", "tcp://a:7", false),
+        ] {
+            assert_eq!((node_url(url), keeps_in_file(url)), (node, is_file), "{url}");
+        }
+    }
+
+    #[test]
     fn the_embedded_fabric_opens() {
-        for url in ["emu://", "emu://?", "emu://?latency=2.5us&gbps=100"] {
+        for url in [
+            "emu://",
+            "emu://?",
+            "emu://?latency=2.5us&gbps=100",
+            "lz4+emu://",
+            "tier+near=1GiB+emu://?size=1GiB+lz4+emu://",
+            "lz4+tier+emu://+emu://?latency=20us",
+        ] {
             assert_eq!(open(url).unwrap().url(), url);
         }
     }

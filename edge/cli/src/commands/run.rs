@@ -25,7 +25,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use yonder::Config;
 use yonder::units::format_bytes;
-use yonder_fabric::{Credentials, end_space};
+use yonder_fabric::{Credentials, end_space, keeps_in_file};
 use yonder_run::{Board, Figures, Settings, Space, pid_namespace};
 
 use self::report::{ReportFile, Told};
@@ -113,7 +113,7 @@ struct Checked<'a> {
 /// Says what cannot work before anything is started, and where the guide is.
 fn check<'a>(args: &'a RunArgs, local_bytes: u64, library: &Path) -> anyhow::Result<Checked<'a>> {
     Config::with_local(local_bytes).check()?;
-    if args.far.starts_with("file://") {
+    if keeps_in_file(&args.far) {
         // The filter that finds the program's system calls on far memory refuses io_uring to the whole process.
         bail!("a program's far memory cannot be in a file yet: type --far tcp://host:port of a node, or --far emu://");
     }

@@ -232,6 +232,8 @@ impl QueuePair for LooseQueuePair {
         if self.random.random_ratio(1, 50) {
             return Err(PostError::Full);
         }
+        let is_written = |doing: &Doing| doing.is_write && doing.at == to;
+        assert!(!self.doing.iter().any(is_written), "two writes of one page are outstanding");
         self.post(id, to, from, vector, true);
         Ok(())
     }

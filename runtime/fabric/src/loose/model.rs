@@ -4,7 +4,7 @@
 //! background makes its steps. A page has the value of its last write that was done, or that of a later one that was given up.
 //! Whoever reads a page waits until its write has ended, as paging does, except a guide.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -65,7 +65,7 @@ struct Model {
     random: SmallRng,
     /// The values that each page may have now.
     values: Vec<Vec<u16>>,
-    doing: HashMap<WorkId, Doing>,
+    doing: BTreeMap<u64, Doing>,
     next_value: u16,
     next_id: u64,
     now: Nanos,
@@ -99,7 +99,7 @@ impl Model {
         let queues = MODULES.map(|module| fabric.queue_pair(module, Arc::clone(&frames)).unwrap());
         let start = fabric.allocate(PAGES * PAGE).unwrap();
         let values = (0..PAGES).map(|_| vec![0]).collect();
-        let (doing, now) = (HashMap::new(), yonder_clock::now());
+        let (doing, now) = (BTreeMap::new(), yonder_clock::now());
         Self {
             layers,
             frames,
@@ -126,7 +126,7 @@ impl Model {
     }
 
     /// A new operation, if it is one that paging could post now and there is a frame for it.
-    fn plan(&mut self, module: Module) -> Option<(WorkId, Doing)> {
+    fn plan(&mut self, module: Module) -> Option<(u64, Doing)> {
         let (page, frame) = (self.random.random_range(0..PAGES), self.random.random_range(0..FRAMES));
         let others = || self.doing.values().filter(|doing| doing.page == page);
         let is_free = match module {
@@ -141,7 +141,7 @@ impl Model {
         let mut may_be = self.values[page as usize].clone();
         may_be.extend(others().filter_map(|doing| doing.writes));
         let doing = Doing { page, frame, module, writes: None, may_be, since: self.now };
-        Some((WorkId(self.next_id), doing))
+        Some((self.next_id, doing))
     }
 
     fn write(&mut self) {
@@ -149,7 +149,7 @@ impl Model {
         self.next_value += 1;
         let (to, value, frame, now) = (self.page(doing.page), self.next_value, FrameIndex(doing.frame), self.now);
         self.frames.write(frame.offset(), &content(doing.page, value));
-        if self.queue(Module::WriteBack).post_write(id, to, frame, now).is_ok() {
+        if self.queue(Module::WriteBack).post_write(WorkId(id), to, frame, now).is_ok() {
             let beside = self.doing.values_mut().filter(|other| other.page == doing.page);
             beside.for_each(|other| other.may_be.push(value));
             doing.writes = Some(value);
@@ -160,7 +160,7 @@ impl Model {
     fn read(&mut self, module: Module) {
         let Some((id, doing)) = self.plan(module) else { return };
         let (from, into, now) = (self.page(doing.page), ReadInto::Frame(FrameIndex(doing.frame)), self.now);
-        if self.queue(module).post_read(id, from, into, now).is_ok() {
+        if self.queue(module).post_read(WorkId(id), from, into, now).is_ok() {
             self.doing.insert(id, doing);
         }
     }
@@ -168,10 +168,10 @@ impl Model {
     /// Cancels what takes longer than this.
     fn cancel(&mut self, patience: Nanos) {
         let is_late = |doing: &Doing| doing.since + patience < self.now;
-        let ids: Vec<WorkId> = self.doing.iter().filter(|(_, doing)| is_late(doing)).map(|(id, _)| *id).collect();
+        let ids: Vec<u64> = self.doing.iter().filter(|(_, doing)| is_late(doing)).map(|(id, _)| *id).collect();
         for id in ids {
             let doing = self.doing.remove(&id).expect("it is there");
-            self.queue(doing.module).cancel(id);
+            self.queue(doing.module).cancel(WorkId(id));
             self.values[doing.page as usize].extend(doing.writes);
             self.frames.write(FrameIndex(doing.frame).offset(), &[0xcc; PAGE_BYTES]);
         }
@@ -183,7 +183,7 @@ impl Model {
         let now = self.now;
         self.queues.iter_mut().for_each(|queue| queue.poll(now, &mut completions));
         for Completion { id, status } in completions {
-            let doing = self.doing.remove(&id).expect("it ends once, and not after it was cancelled");
+            let doing = self.doing.remove(&id.0).expect("it ends once, and not after it was cancelled");
             let values = &mut self.values[doing.page as usize];
             match doing.writes {
                 Some(value) if status == Status::Done => *values = vec![value],
@@ -254,9 +254,8 @@ impl Model {
             let before = self.checked;
             for _ in 0..ATTEMPTS {
                 self.next_id += 1;
-                let (id, from, into, now) =
-                    (WorkId(self.next_id), self.page(page), ReadInto::Frame(FrameIndex(0)), self.now);
-                if self.queue(Module::Fault).post_read(id, from, into, now).is_ok() {
+                let (id, from, into, now) = (self.next_id, self.page(page), ReadInto::Frame(FrameIndex(0)), self.now);
+                if self.queue(Module::Fault).post_read(WorkId(id), from, into, now).is_ok() {
                     let may_be = self.values[page as usize].clone();
                     let (module, since) = (Module::Fault, self.now);
                     self.doing.insert(id, Doing { page, frame: 0, module, writes: None, may_be, since });
@@ -283,7 +282,7 @@ impl Model {
 pub(crate) fn run_seeds(seeds: u64, mut make: impl FnMut(u64, &mut SmallRng) -> (Arc<dyn Fabric>, Layers)) {
     let named = std::env::var("YONDER_FABRIC_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
     let range = named.map_or(0..seeds, |seed: u64| seed..seed + 1);
-    let mut totals: HashMap<&str, u64> = HashMap::new();
+    let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in range {
         let mut random = SmallRng::seed_from_u64(seed);
         let (fabric, layers) = make(seed, &mut random);

@@ -170,6 +170,21 @@ fn a_cancelled_write_ends_behind_the_posters_back() {
 }
 
 #[test]
+fn a_page_that_is_written_meanwhile_is_read_again() {
+    let mut scene = Scene::new();
+    scene.write(0, Vector::WHOLE, &text());
+    let mut guide = scene.fabric.queue_pair(Module::Guide, Arc::clone(&scene.frames)).unwrap();
+    guide.post_read(WorkId(1), scene.start, ReadInto::Frame(FrameIndex(2)), 0).unwrap();
+    scene.write(0, Vector::WHOLE, &noise(4));
+    let mut completions = Vec::with_capacity(1);
+    while completions.is_empty() {
+        guide.poll(0, &mut completions);
+    }
+    assert_eq!(completions, [Completion { id: WorkId(1), status: Status::Done }]);
+    assert!(scene.frames.with_page(FrameIndex(2).offset(), |found| *found == noise(4)));
+}
+
+#[test]
 fn a_page_whose_write_failed_is_unknown_until_it_is_written() {
     let mut scene = Scene::new();
     scene.write(0, Vector::WHOLE, &[1; PAGE_BYTES]);

@@ -8,6 +8,7 @@ use yonder_e2e::{PATIENCE, Yonder, alone, seconds};
 /// Seconds of soaking, unless `YONDER_E2E_SECONDS` says otherwise.
 const EMULATED_SECONDS: u64 = 30;
 const STANDING_STILL_SECONDS: u64 = 10;
+const LAYERS_SECONDS: u64 = 5;
 
 /// How long the node stands still, and how long it then runs.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -57,5 +58,19 @@ fn nothing_is_lost_while_the_node_stands_still_again_and_again() {
     }
     assert!(pauses >= 3, "the node stood still {pauses} times only");
     assert_lossless(&soak.end().object());
+    assert_eq!(node.stop().code, Some(0));
+}
+
+#[test]
+fn nothing_is_lost_in_tiers_and_compressed() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _turn = alone();
+    let node = yonder.serve(&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "256MiB"]);
+    let duration = seconds(LAYERS_SECONDS);
+    let (near, far) = (node.url("tcp"), "emu://?latency=20us&size=256MiB");
+    for far in [format!("tier+near=16MiB+{near}+{far}"), format!("lz4+tier+near=16MiB+{near}+{far}")] {
+        let soak = yonder.spawn(&["bench", "soak", "--far", &far, "--duration", &format!("{duration}s"), "--json"]);
+        assert_lossless(&soak.end_within(PATIENCE + Duration::from_secs(duration)).object());
+    }
     assert_eq!(node.stop().code, Some(0));
 }
