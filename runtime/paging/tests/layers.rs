@@ -8,10 +8,10 @@ use yonder_paging::{Config, Deadlines, FarMemory, PagingCause, Region, Verify};
 use yonder_units::PAGE_BYTES;
 
 const PAGE: u64 = PAGE_BYTES as u64;
-const LOCAL: u64 = 1 << 20;
-const MEMORY: u64 = 6 << 20;
+const LOCAL: u64 = 4 << 20;
+const MEMORY: u64 = 16 << 20;
 /// Less than the region has, so that the node is full.
-const NEAR: u64 = 2 << 20;
+const NEAR: u64 = 6 << 20;
 
 /// Far memory and what its fabrics are, or `None` (and a line that says so) where userfaultfd is missing.
 struct World {

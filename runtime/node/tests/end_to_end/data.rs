@@ -12,7 +12,7 @@ use crate::testbed::{
     Client, Dice, NETWORKS, Network, PAGE, address, node, node_at, page, shm_node, tcp_node, wait_for,
 };
 
-const PAGES: u64 = 48;
+pub(crate) const PAGES: u64 = 48;
 const FRAMES: u64 = 40;
 /// What a frame of a cancelled operation is filled with; no page ever has it.
 const TABOO: u8 = 0xff;
@@ -26,7 +26,7 @@ struct Doing {
 
 /// So many random reads and writes, some of them cancelled, never two on one page or frame, checked against a table of
 /// values.
-fn agrees_with_a_model(url: &str, operations: u32, seed: u64) {
+pub(crate) fn agrees_with_a_model(url: &str, operations: u32, seed: u64) {
     let mut client = Client::new(url, FRAMES as usize);
     let start = client.allocate(PAGES);
     let mut dice = Dice(seed);
@@ -158,7 +158,7 @@ fn all_transports_of_one_node_serve_side_by_side() {
 }
 
 /// The queue pair takes exactly its depth, and completions wait for room.
-fn is_bounded(client: &mut Client, start: RemoteAddress) {
+pub(crate) fn is_bounded(client: &mut Client, start: RemoteAddress) {
     let depth = client.queue_pair.depth();
     for _ in 0..depth {
         client.read(start, 0);

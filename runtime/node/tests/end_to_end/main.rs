@@ -7,6 +7,7 @@
 mod data;
 mod datagrams;
 mod failure;
+mod layers;
 mod lossy;
 mod memory;
 #[path = "../../../fabric/tests/messages/mod.rs"]
