@@ -4,6 +4,7 @@
 //! time. Every page that is read is checked. For a store in a file, `fio` can read the same bytes of the same file at the same
 //! depth in between (LightSwap, section 5.2, stands on a driver of its own instead).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -94,6 +95,8 @@ pub struct StoreResult {
     pub written_bytes: u64,
     /// Operations that failed.
     pub errors: u64,
+    /// What the store has counted since it was opened, such as bytes before and after compression.
+    pub counters: BTreeMap<&'static str, u64>,
 }
 
 /// One run of one way.
@@ -196,6 +199,7 @@ impl Settings {
             fetched_bytes: bytes(Operation::Read),
             written_bytes: bytes(Operation::Write),
             errors: runs.iter().map(|run| run.errors).sum(),
+            counters: store.fabric.counters().into_iter().map(|counter| (counter.name, counter.value)).collect(),
         }
     }
 }
@@ -206,7 +210,7 @@ struct Store {
     // Before the fabric, which outlives them.
     queues: [Box<dyn QueuePair>; 2],
     frames: Arc<Mapping>,
-    _fabric: Arc<dyn Fabric>,
+    fabric: Arc<dyn Fabric>,
     start: RemoteAddress,
     pages: u64,
     random: SmallRng,
@@ -221,7 +225,7 @@ impl Store {
         let pages = memory / PAGE_BYTES as u64;
         let start = fabric.allocate(pages * PAGE_BYTES as u64).map_err(yonder::FarError::from)?;
         let random = SmallRng::seed_from_u64(11);
-        let mut store = Self { far: far.to_owned(), queues, frames, _fabric: fabric, start, pages, random };
+        let mut store = Self { far: far.to_owned(), queues, frames, fabric, start, pages, random };
         let mut next = 0;
         let mut all = |_: &mut SmallRng, _slot: u64| {
             next += 1;

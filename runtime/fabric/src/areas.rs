@@ -1,10 +1,13 @@
 //! [`Areas`]: a table for each allocation of a fabric that is a layer over others; [`View`]: how a queue pair finds them.
 //!
-//! Who touches what: allocation and release change the list, under its lock. A queue pair finds an area in a list of its own,
-//! which it renews when the number of changes says that it is old: posting takes the lock only after a change.
+//! Who touches what: allocation and release change the list, under its lock. A queue pair finds an area in the list that it has
+//! seen last, and takes the new one when the number of changes says that it is old: posting takes the lock only after a change.
+//!
+//! Invariant: a queue pair frees no memory when it takes a new list, because that may be in a signal handler. Old lists are kept
+//! until nobody else has them, and freed by who changes the list next.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use yonder_units::PAGE_BYTES;
 
@@ -27,7 +30,13 @@ pub(crate) struct Place<T> {
 pub(crate) struct Areas<T> {
     /// Changes when the list does.
     changes: AtomicU64,
-    list: Mutex<List<T>>,
+    lists: Mutex<Lists<T>>,
+}
+
+struct Lists<T> {
+    current: List<T>,
+    /// Older ones that somebody may have.
+    retired: Vec<List<T>>,
 }
 
 /// Areas in the order of their addresses.
@@ -77,7 +86,8 @@ impl<T> Clone for Place<T> {
 
 impl<T> Areas<T> {
     pub(crate) fn new() -> Self {
-        Self { changes: AtomicU64::new(0), list: Mutex::new(Arc::new([])) }
+        let lists = Lists { current: Arc::new([]), retired: Vec::new() };
+        Self { changes: AtomicU64::new(0), lists: Mutex::new(lists) }
     }
 
     /// Adds an area, which overlaps no other.
@@ -96,19 +106,30 @@ impl<T> Areas<T> {
         removed
     }
 
+    fn lists(&self) -> MutexGuard<'_, Lists<T>> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Area<T>>>)) {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut areas = list.to_vec();
+        let mut lists = self.lists();
+        let mut areas = lists.current.to_vec();
         change(&mut areas);
         areas.sort_unstable_by_key(|area| area.start);
-        *list = areas.into();
+        let old = std::mem::replace(&mut lists.current, areas.into());
+        lists.retired.push(old);
+        lists.retired.retain(|list| Arc::strong_count(list) > 1);
         self.changes.fetch_add(1, Ordering::Release);
     }
 }
 
 impl<T> View<T> {
     pub(crate) fn new(areas: &Arc<Areas<T>>) -> Self {
-        Self { areas: Arc::clone(areas), changes: u64::MAX, list: Arc::new([]) }
+        let lists = areas.lists();
+        Self {
+            areas: Arc::clone(areas),
+            changes: areas.changes.load(Ordering::Acquire),
+            list: Arc::clone(&lists.current),
+        }
     }
 
     /// The page at `address`, if there is one.
@@ -116,7 +137,7 @@ impl<T> View<T> {
     pub(crate) fn find(&mut self, address: RemoteAddress) -> Option<Place<T>> {
         let changes = self.areas.changes.load(Ordering::Acquire);
         if changes != self.changes {
-            self.list = Arc::clone(&self.areas.list.lock().unwrap_or_else(PoisonError::into_inner));
+            self.list = Arc::clone(&self.areas.lists().current);
             self.changes = changes;
         }
         let after = self.list.partition_point(|area| area.start <= address);
@@ -158,5 +179,27 @@ mod tests {
         assert!(areas.remove(RemoteAddress(PAGE)).is_none());
         assert_eq!(areas.remove(RemoteAddress(2 * PAGE)).map(|area| area.table), Some('a'));
         assert!(view.find(RemoteAddress(2 * PAGE)).is_none());
+    }
+
+    /// Says that it was freed.
+    struct Told(Arc<AtomicU64>);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_a_view_leaves_is_freed_by_the_next_change() {
+        let (areas, freed) = (Arc::new(Areas::new()), Arc::new(AtomicU64::new(0)));
+        areas.add(Area::new(RemoteAddress(0), PAGE, Told(Arc::clone(&freed))));
+        let mut view = View::new(&areas);
+        assert!(view.find(RemoteAddress(0)).is_some());
+        drop(areas.remove(RemoteAddress(0)));
+        assert!(view.find(RemoteAddress(0)).is_none());
+        assert_eq!(freed.load(Ordering::Relaxed), 0, "the view has freed it");
+        areas.remove(RemoteAddress(0));
+        assert_eq!(freed.load(Ordering::Relaxed), 1);
     }
 }

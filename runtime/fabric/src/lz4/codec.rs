@@ -98,7 +98,8 @@ mod tests {
     #[test]
     fn what_was_packed_is_unpacked() {
         let mut codec = Codec::new();
-        let vectors = [Vector::WHOLE, Vector::new([16..32, 112..2000, 4000..4096]), Vector::new([48..64])];
+        let vectors =
+            [Vector::WHOLE, Vector::new([16..32, 112..2000, 4000..4096]), Vector::new(std::iter::once(48..64))];
         for content in contents() {
             for vector in vectors {
                 let (stored, bytes) = codec.pack(vector, &mapping(&content), 0);

@@ -208,12 +208,5 @@ impl Fabric for TierFabric {
     }
 }
 
-impl Drop for TierFabric {
-    fn drop(&mut self) {
-        // Before the fabrics below, which the thread uses.
-        self.background = None;
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests;

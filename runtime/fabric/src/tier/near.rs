@@ -131,7 +131,9 @@ impl Near {
         let owners = <[AtomicU64]>::new_box_zeroed_with_elems(slots).expect("a word a page is 1/512 of the block");
         assert!(self.blocks[block].set(Block { start, owners }).is_ok(), "blocks are added one after the other");
         let mut free = self.free();
-        free.reserve(slots);
+        // For all slots, so that giving one back never allocates.
+        let missing = (self.slots() + slots).saturating_sub(free.len());
+        free.reserve(missing);
         let first = (block as u32) << SLOT_BITS;
         free.extend((first..first + slots as u32).rev().map(Slot));
         self.free_slots.store(free.len(), Ordering::Release);

@@ -295,3 +295,49 @@ fn by_seeds_never_a_wrong_page() {
         (fabric, Layers { links, ..layers })
     });
 }
+
+/// With its thread, a file and a clock.
+#[test]
+fn a_file_has_what_the_node_has_no_room_for() {
+    const PAGES: u64 = 2048;
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("file://{}/store?size=64MiB", folder.path().display());
+    let fabric = match crate::open(&format!("lz4+tier+near=1MiB+emu://?size=64MiB+{file}")) {
+        Ok(fabric) => fabric,
+        Err(error) if error.to_string().contains("io_uring") || error.to_string().contains("direct access") => {
+            println!("SKIP: {error}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let frames = Arc::new(Mapping::anonymous(FRAMES * PAGE_BYTES).unwrap());
+    let mut queue = fabric.queue_pair(Module::WriteBack, Arc::clone(&frames)).unwrap();
+    let start = fabric.allocate(PAGES * PAGE).unwrap();
+    let mut completions = Vec::with_capacity(1);
+    let mut finish = |queue: &mut dyn QueuePair| loop {
+        queue.poll(yonder_clock::now(), &mut completions);
+        if let Some(completion) = completions.pop() {
+            return completion.status;
+        }
+    };
+    for page in 0..PAGES {
+        let to = RemoteAddress(start.0 + page * PAGE);
+        frames.write(0, &[page as u8; PAGE_BYTES]);
+        while queue.post_write(WorkId(page), to, FrameIndex(0), yonder_clock::now()).is_err() {
+            queue.poll(yonder_clock::now(), &mut Vec::new());
+        }
+        assert_eq!(finish(&mut *queue), Status::Done);
+    }
+    for page in (0..PAGES).chain((0..PAGES).rev()) {
+        let from = RemoteAddress(start.0 + page * PAGE);
+        queue.post_read(WorkId(page), from, ReadInto::Frame(FrameIndex(1)), yonder_clock::now()).unwrap();
+        assert_eq!(finish(&mut *queue), Status::Done);
+        assert!(frames.with_page(PAGE, |found| *found == [page as u8; PAGE_BYTES]), "page {page}");
+    }
+    let far: u64 = (fabric.counters().iter())
+        .filter(|counter| ["tier_far_writes", "tier_demoted_pages"].contains(&counter.name))
+        .map(|counter| counter.value)
+        .sum();
+    assert!(far >= PAGES - 256, "{:?}", fabric.counters());
+    fabric.release(start).unwrap();
+}
