@@ -77,6 +77,8 @@ fn report(records: &[Record], told: &Told<'_>) -> FaultReport {
         title: told.title.clone(),
         far_memory: match told.far.strip_prefix("emu://") {
             Some(how) => FarMemory::Emulated(how.trim_start_matches('?').replace('&', ", ")),
+            // A layer over it, or a tier of it.
+            None if told.far.contains("emu://") => FarMemory::Emulated(told.far.to_owned()),
             None => FarMemory::Remote(told.far.to_owned()),
         },
         totals: told.totals.clone(),
