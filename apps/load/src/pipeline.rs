@@ -4,15 +4,16 @@
 //! operations are outstanding. A set is told to the ledger before its bytes can leave, and its end after its reply. An
 //! operation of two requests, a get and then a set, takes its place at the end of the pipeline again for the second one.
 
+mod due;
+
 use std::collections::VecDeque;
 
 use yonder_units::Nanos;
 
-use crate::ledger::{Ledger, SetOutcome};
-use crate::protocol::{
-    NotAReply, Reply, Verb, append_get, append_get_many, append_set, is_key_name, key_name, parse_reply,
-};
-use crate::value::verify_value;
+use crate::ledger::Ledger;
+use crate::protocol::{NotAReply, append_get, append_get_many, append_set, parse_reply};
+
+use due::{Due, Outstanding, Scan, Step};
 
 /// Bytes read from a socket at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -55,42 +56,6 @@ pub(crate) enum Outcome {
     Wrong(String),
     /// An error line of the server.
     Refused(String),
-}
-
-struct Outstanding {
-    request: Request,
-    due: Due,
-}
-
-/// What reply is due.
-enum Due {
-    /// A value of at least this version, or none.
-    Value { least: u32 },
-    /// Values of consecutive keys.
-    Values(Scan),
-    /// The end of a set. `missed` says that the get before it found nothing.
-    Stored { missed: bool },
-}
-
-/// How far the reply to a scan has come.
-struct Scan {
-    /// The least version of each key from the first on.
-    least: Vec<u32>,
-    /// How many of the keys are behind what has come.
-    passed: usize,
-    missed: bool,
-    wrong: Option<String>,
-}
-
-/// What a reply, or a piece of one, means for the operation that is due.
-enum Step {
-    /// More is to come.
-    More,
-    /// The get of a read-modify-write is answered, or has missed.
-    Modify {
-        missed: bool,
-    },
-    End(Outcome),
 }
 
 /// The pipeline of one connection.
@@ -141,7 +106,7 @@ impl Pipeline {
                 let keys = request.key..request.key + u64::from(keys);
                 append_get_many(&mut self.output, keys.clone());
                 let least = keys.map(|key| ledger.begin_get(key)).collect();
-                Due::Values(Scan { least, passed: 0, missed: false, wrong: None })
+                Due::Values(Scan::new(least))
             }
             Op::Insert => {
                 request.key = ledger.keys().begin_insert();
@@ -227,102 +192,10 @@ impl Pipeline {
     }
 }
 
-impl Due {
-    fn verb(&self) -> Verb {
-        match self {
-            Self::Value { .. } => Verb::Get,
-            Self::Values(_) => Verb::GetMany,
-            Self::Stored { .. } => Verb::Set,
-        }
-    }
-}
-
-impl Outstanding {
-    fn step(&mut self, reply: Reply<'_>, value_bytes: usize, ledger: &Ledger) -> Step {
-        let Request { op, key, .. } = self.request;
-        match &mut self.due {
-            Due::Stored { missed } => {
-                let stored = reply == Reply::Stored;
-                ledger.end_set(key, if stored { SetOutcome::Stored } else { SetOutcome::Refused });
-                if op == Op::Insert {
-                    ledger.keys().end_insert(key);
-                }
-                Step::End(match reply {
-                    Reply::Refused(line) => Outcome::Refused(line),
-                    _ if *missed => Outcome::Miss,
-                    _ => Outcome::Stored,
-                })
-            }
-            Due::Value { least } => {
-                let outcome = match reply {
-                    Reply::Refused(line) => Outcome::Refused(line),
-                    Reply::Value { key: name, data } => judge(name, data, (key, *least), value_bytes, ledger)
-                        .map_or_else(Outcome::Wrong, |()| Outcome::Hit),
-                    Reply::End | Reply::Stored => Outcome::Miss,
-                };
-                match outcome {
-                    Outcome::Hit | Outcome::Miss if op == Op::ReadModifyWrite => {
-                        Step::Modify { missed: outcome == Outcome::Miss }
-                    }
-                    outcome => Step::End(outcome),
-                }
-            }
-            Due::Values(scan) => scan.step(reply, key, value_bytes, ledger),
-        }
-    }
-}
-
-impl Scan {
-    /// Values come in the order of their keys; a key without one is left out.
-    fn step(&mut self, reply: Reply<'_>, first: u64, value_bytes: usize, ledger: &Ledger) -> Step {
-        let (name, data) = match reply {
-            Reply::Value { key, data } => (key, data),
-            Reply::Refused(line) => return Step::End(Outcome::Refused(line)),
-            Reply::End | Reply::Stored => {
-                let missed = self.missed || self.passed < self.least.len();
-                let whole = if missed { Outcome::Miss } else { Outcome::Hit };
-                return Step::End(self.wrong.take().map_or(whole, Outcome::Wrong));
-            }
-        };
-        let place = (self.passed..self.least.len()).find(|place| is_key_name(name, first + *place as u64));
-        let verdict = match place {
-            Some(place) => {
-                self.missed |= place > self.passed;
-                self.passed = place + 1;
-                judge(name, data, (first + place as u64, self.least[place]), value_bytes, ledger)
-            }
-            None => Err(format!(
-                "{}: the reply to a get of {} keys from there on names '{}'",
-                key_name(first),
-                self.least.len(),
-                name.escape_ascii()
-            )),
-        };
-        if let Err(wrong) = verdict {
-            self.wrong.get_or_insert(wrong);
-        }
-        Step::More
-    }
-}
-
-/// Whether a value may be what is stored under `key`, of which `least` is the least version; else what is wrong.
-fn judge(
-    name: &[u8],
-    data: &[u8],
-    (key, least): (u64, u32),
-    value_bytes: usize,
-    ledger: &Ledger,
-) -> Result<(), String> {
-    if !is_key_name(name, key) {
-        return Err(format!("{}: the reply names '{}'", key_name(key), name.escape_ascii()));
-    }
-    let verdict = verify_value(data, key, value_bytes).and_then(|version| ledger.judge(key, version, least));
-    verdict.map_err(|wrong| format!("{}: {wrong}", key_name(key)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::key_name;
 
     const VALUE_BYTES: usize = 100;
 

@@ -122,7 +122,7 @@ fn a_lost_page_is_lost_until_it_is_written() {
         let start = fabric.allocate(2 * PAGE_BYTES as u64).unwrap();
         let into = if reads == "mapped" { ReadInto::Mapped } else { ReadInto::Frame(FrameIndex(1)) };
         let next = RemoteAddress(start.0 + PAGE_BYTES as u64);
-        let mut read = |queue: &mut Box<dyn QueuePair>, from| {
+        let read = |queue: &mut Box<dyn QueuePair>, from| {
             queue.post_read(WorkId(1), from, into, 0).unwrap();
             poll(&mut **queue, 10_000)[0].status
         };

@@ -189,7 +189,7 @@ impl Lz4QueuePair {
                 let (table, page) = (&place.area.table, place.page);
                 match status {
                     Status::Done => table.settle(page, written.ticket, written.stored, *vector, written.sum),
-                    Status::Failed | Status::Disconnected => table.lose(page, written.ticket),
+                    Status::Failed | Status::Lost | Status::Disconnected => table.lose(page, written.ticket),
                 }
                 self.finish(at, status);
             }
