@@ -15,7 +15,7 @@ mod server;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -315,7 +315,9 @@ struct Folder {
 
 impl Folder {
     fn new() -> Result<Self, BenchError> {
-        let path = std::env::temp_dir().join(format!("yonder-ycsb-{}", std::process::id()));
+        static FOLDERS: AtomicU64 = AtomicU64::new(0);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("yonder-ycsb-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path)?;
         Ok(Self { path })
     }

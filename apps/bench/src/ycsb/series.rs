@@ -150,15 +150,15 @@ impl Series {
         }
     }
 
-    /// Turn by turn, how many times as many operations as with the faster of the kernel's ways; nothing for those.
+    /// How many times as many operations as with the kernel's ways; nothing for those.
     fn ratios(&self, all: &[Self]) -> Vec<f64> {
-        let rate = |series: &Self, turn: usize| Some(series.trials.get(turn)?.result.ops_per_s);
-        let kernel = |turn| {
-            let kernels = all.iter().filter(|series| series.way.is_kernel());
-            kernels.filter_map(|series| rate(series, turn)).max_by(f64::total_cmp)
-        };
-        let turns = if self.way.is_kernel() { 0 } else { self.trials.len() };
-        sorted((0..turns).filter_map(|turn| Some(rate(self, turn)? / kernel(turn)?)))
+        let kernels = all.iter().filter(|series| series.way.is_kernel() && !self.way.is_kernel());
+        ratios(&self.rates(), &kernels.map(Self::rates).collect::<Vec<_>>())
+    }
+
+    /// Operations per second, turn by turn.
+    fn rates(&self) -> Vec<f64> {
+        self.trials.iter().map(|trial| trial.result.ops_per_s).collect()
     }
 
     fn sorted(&self, value: impl Fn(&Trial) -> f64) -> Vec<f64> {
@@ -170,6 +170,12 @@ impl Trial {
     fn wrong_values(&self) -> u64 {
         self.wrong_before + self.result.wrong_values
     }
+}
+
+/// Turn by turn, how many times as much as the best of the others; of turns in which there is one. Sorted.
+fn ratios(own: &[f64], others: &[Vec<f64>]) -> Vec<f64> {
+    let best = |turn: usize| others.iter().filter_map(|other| other.get(turn).copied()).max_by(f64::total_cmp);
+    sorted(own.iter().enumerate().filter_map(|(turn, rate)| Some(rate / best(turn)?)))
 }
 
 fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
@@ -184,4 +190,33 @@ fn median(sorted: &[f64]) -> Option<f64> {
 
 fn ends(sorted: &[f64]) -> Option<[f64; 2]> {
     Some([*sorted.first()?, *sorted.last()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_of_one_turn_and_to_the_best_of_the_others() {
+        let own = [6.0, 8.0, 9.0, 5.0];
+        // 6 to 3, 8 to 1 and 9 to 9; in the fourth turn nobody else was left.
+        assert_eq!(ratios(&own, &[vec![3.0, 1.0], vec![2.0, 0.5, 9.0]]), [1.0, 2.0, 8.0]);
+        assert!(ratios(&own, &[]).is_empty());
+        assert_eq!((median(&[1.0, 2.0, 8.0]), ends(&[1.0, 2.0, 8.0])), (Some(2.0), Some([1.0, 8.0])));
+        assert_eq!((median(&[]), ends(&[])), (None, None));
+    }
+
+    #[test]
+    fn a_way_that_failed_or_cannot_run_is_over() {
+        for (ended, failed, skipped) in [
+            (Ended::Badly("killed".to_owned()), Some("killed"), None),
+            (Ended::Not("run as root".to_owned()), None, Some("run as root")),
+        ] {
+            let mut series = Series::new(Way::Swap);
+            assert!(!series.is_over());
+            series.add(ended);
+            assert!(series.is_over());
+            assert_eq!((series.failed.as_deref(), series.skipped.as_deref()), (failed, skipped));
+        }
+    }
 }
