@@ -14,6 +14,15 @@ pub struct BlockIndex(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FrameIndex(pub u32);
 
+/// A page of one far memory: which region, by its number there, and which of its pages.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Place {
+    /// The region's number. It is given to another region when this one is gone.
+    pub region: u32,
+    /// The page in the region.
+    pub page: PageIndex,
+}
+
 impl PageIndex {
     /// The page that holds byte `offset` of a region.
     #[must_use]
