@@ -1,20 +1,29 @@
-//! Dispatch policies: which worker gets the next request.
+//! Dispatch policies: which worker gets the next request, and which request a worker takes next.
 //!
-//! The dispatcher owns the single queue. At each turn it takes the workers that have room, in an order that the policy
-//! gives, and hands each one request. Page-fault-aware order is Adios' Algorithm 1: fewest outstanding fetches first, so
-//! that a burst of faults on one worker's queue pair does not delay the requests behind it.
+//! The dispatcher owns the single queue, or one of hits and one of faults under [`DispatchPolicy::Predicted`]. At each turn it
+//! takes the workers that have room, in an order that the policy gives, and hands each one request. Page-fault-aware order is
+//! Adios' Algorithm 1: fewest outstanding fetches first, so that a burst of faults on one worker's queue pair does not delay
+//! the requests behind it.
 //!
-//! Neighbours: `runtime/sched` performs the hand-over; the simulator will drive the same code.
+//! Where faults are predicted, [`Turns`] says whose turn it is at a worker.
+//!
+//! Neighbours: `runtime/sched` performs the hand-over; `core/predict` tells the requests of the two queues apart.
 
 #![forbid(unsafe_code)]
 
-/// How the dispatcher orders workers.
+mod turns;
+
+pub use turns::{FAULTS_OVERTAKEN_MAX, RESUMED_OVERTAKEN_MAX, Turn, Turns, Waiting};
+
+/// How the dispatcher orders workers and requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DispatchPolicy {
     /// One after another.
     RoundRobin,
     /// Fewest outstanding fetches first (Adios, Algorithm 1).
     PageFaultAware,
+    /// The same, and requests that will probably fault queue apart, so that no other waits for them (the poster, section 4.2).
+    Predicted,
 }
 
 /// What the dispatcher sees of a worker.
@@ -46,7 +55,7 @@ impl Chooser {
         order.clear();
         let count = workers.len();
         order.extend((0..count).map(|step| (self.next + step) % count).filter(|worker| workers[*worker].room > 0));
-        if self.policy == DispatchPolicy::PageFaultAware {
+        if self.policy != DispatchPolicy::RoundRobin {
             order.sort_by_key(|worker| workers[*worker].outstanding);
         }
     }
@@ -93,19 +102,26 @@ mod tests {
         assert_eq!(turns, [0, 1, 2, 0]);
     }
 
+    fn policies() -> impl Strategy<Value = DispatchPolicy> {
+        prop::sample::select(vec![
+            DispatchPolicy::RoundRobin,
+            DispatchPolicy::PageFaultAware,
+            DispatchPolicy::Predicted,
+        ])
+    }
+
     proptest! {
         #[test]
         fn every_worker_with_room_is_offered_once(
-            workers in prop::collection::vec((0u32..2, 0u32..9), 1..70), next in 0usize..70, aware in any::<bool>(),
+            workers in prop::collection::vec((0u32..2, 0u32..9), 1..70), next in 0usize..70, policy in policies(),
         ) {
             let workers: Vec<_> = workers.into_iter().map(|(room, outstanding)| WorkerView { room, outstanding }).collect();
-            let policy = if aware { DispatchPolicy::PageFaultAware } else { DispatchPolicy::RoundRobin };
             let order = order(policy, next % workers.len(), &workers);
             let mut sorted = order.clone();
             sorted.sort_unstable();
             let expected: Vec<_> = (0..workers.len()).filter(|worker| workers[*worker].room > 0).collect();
             prop_assert_eq!(sorted, expected);
-            if aware {
+            if policy != DispatchPolicy::RoundRobin {
                 prop_assert!(order.is_sorted_by_key(|worker| workers[*worker].outstanding));
             }
         }
