@@ -9,9 +9,10 @@ use std::time::Duration;
 use yonder_fabric::{Credentials, Fabric, RemoteAddress};
 use yonder_guide::MakeGuide;
 use yonder_mapping::Mapping;
+use yonder_predict::Residence;
 use yonder_trap::{REGISTRATIONS_MAX, RegisterError};
 use yonder_uffd::Delivery;
-use yonder_units::{Nanos, PAGE_BYTES, pages_for};
+use yonder_units::{Nanos, PAGE_BYTES, Place, pages_for};
 
 use crate::config::Config;
 use crate::error::FarError;
@@ -114,6 +115,7 @@ impl FarMemory {
             reclaimer.regions.push(None);
         }
         reclaimer.regions[number] = Some(Arc::clone(&core));
+        pager.places.enter(&core);
         pager.cover(core.table.pages() as u64);
         pager.metadata_bytes.fetch_add(core.metadata_bytes(), Ordering::Relaxed);
         Ok(core)
@@ -177,6 +179,13 @@ impl FarMemory {
     #[must_use]
     pub fn outstanding(&self, port: u16) -> u32 {
         self.pager().port(port).outstanding()
+    }
+
+    /// Whether the page at `place`, where a fault was once, can be had without a fetch now. Never waits.
+    #[inline]
+    #[must_use]
+    pub fn residence(&self, place: Place) -> Residence {
+        self.pager().places.residence(place)
     }
 
     /// Counters and what is now. Never waits.

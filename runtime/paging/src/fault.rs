@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use yonder_pagetable::{Entry, Event, Source, State};
 use yonder_trap::Registers;
-use yonder_units::{Nanos, PageIndex};
+use yonder_units::{Nanos, PageIndex, Place};
 
 use crate::budget::Account;
 use crate::config::FaultPolicy;
@@ -84,7 +84,7 @@ pub(crate) fn bring(region: &Arc<RegionCore>, touch: Touch<'_>) -> Result<(), Pa
             State::Poisoned(code) => return Err(PagingCause::of_page(code)),
             State::Untouched | State::Standby(_) => match pager.map_local(region, page, seen) {
                 Local::Mapped(source) => {
-                    toucher.count_local(pager, source);
+                    toucher.count_local(pager, source, region.place(page));
                     return Ok(());
                 }
                 Local::Raced => continue,
@@ -163,7 +163,7 @@ impl<'a> Toucher<'a> {
                 if let Err(why_not) = started {
                     return why_not;
                 }
-                inner.waiters.count_faults(token, 1, 0);
+                inner.waiters.count_major_fault(token, region.place(touch.page()));
                 port.publish(&inner);
                 drop(inner);
                 let (result, mapped) = wait_as_unithread(pager, port, token, may_yield);
@@ -183,7 +183,7 @@ impl<'a> Toucher<'a> {
             Self::Unithread { port: own, token, .. } => {
                 let result = touch_ahead(region, touch, port, slot);
                 if result.is_some() {
-                    own.lock().waiters.count_faults(token, 0, 1);
+                    own.lock().waiters.count_minor_fault(token, region.place(touch.page()));
                 }
                 return result;
             }
@@ -196,7 +196,7 @@ impl<'a> Toucher<'a> {
         if inner.is_ahead(slot) {
             match hit(&mut inner, slot, (region, touch), own) {
                 Hit::Mapped => {
-                    inner.waiters.count_faults(token, 0, 1);
+                    inner.waiters.count_minor_fault(token, region.place(touch.page()));
                     return Some(Ok(()));
                 }
                 Hit::OnItsWay => {}
@@ -204,7 +204,7 @@ impl<'a> Toucher<'a> {
             }
         }
         inner.join(slot, token);
-        inner.waiters.count_faults(token, 0, 1);
+        inner.waiters.count_minor_fault(token, region.place(touch.page()));
         drop(inner);
         own.stats.joins.add(1);
         Some(wait_as_unithread(&region.pager, own, token, may_yield).0)
@@ -226,7 +226,7 @@ impl<'a> Toucher<'a> {
         }
     }
 
-    fn count_local(self, pager: &Pager, source: Source) {
+    fn count_local(self, pager: &Pager, source: Source, place: Place) {
         let count = |port: &Port| match source {
             Source::Zeros => port.stats.zero_faults.add(1),
             Source::Frame(_) => port.stats.rescues.add(1),
@@ -234,7 +234,7 @@ impl<'a> Toucher<'a> {
         match self {
             Self::Unithread { port, token, .. } => {
                 count(port);
-                port.lock().waiters.count_faults(token, 0, 1);
+                port.lock().waiters.count_minor_fault(token, place);
             }
             Self::Thread => {
                 // The counters of a port have one writer at a time: whoever holds it.

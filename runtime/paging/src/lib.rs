@@ -5,7 +5,7 @@
 //! `runtime/sched` binds a [`WorkerPort`], so that faults on its unithreads yield; any other thread waits inline.
 //!
 //! Files: `fault` is the fault path, `port` the fetches of one thread and their completions, `waiters` who waits for them,
-//! `handover` what a port lets another thread install, `reclaimer` the two hands, `digest` what the node has
+//! `handover` what a port lets another thread install, `places` where a page is that somebody remembers, `reclaimer` the two hands, `digest` what the node has
 //! of each page and `liveness` who says what is live of it, `release` the way back of freed ranges, `forked` children, `monitor`
 //! faults that are not signals, `observer` who wants to know of faults, `damage` memory that has failed;
 //! `budget`, `frames` and `gate` are the three small lock-free structures they share. `core/pagetable` and `core/reclaim`
@@ -42,6 +42,7 @@ mod monitor;
 mod observer;
 mod pager;
 mod pin;
+mod places;
 mod port;
 mod reclaimer;
 mod region;
@@ -61,6 +62,7 @@ pub use pin::pin_this_thread;
 pub use region::{Access, Hold, Region};
 pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats};
 pub use worker::{FaultCounts, WorkerPort};
+pub use yonder_predict::Residence;
 pub use yonder_prefetch::Algorithm as Prefetch;
 pub use yonder_reclaim::Shares;
 pub use yonder_trap::scope::{Caught, attempt as try_far};

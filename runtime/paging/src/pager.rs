@@ -20,6 +20,7 @@ use crate::error::FarError;
 use crate::forked::Child;
 use crate::frames::FramePool;
 use crate::liveness::Liveness;
+use crate::places::Places;
 use crate::port::{GuideOf, Port, Prefetch};
 use crate::reclaimer::{ReclaimStats, Reclaimer};
 use crate::region::RegionCore;
@@ -64,6 +65,7 @@ pub(crate) struct Pager {
     node_lost: AtomicBool,
     /// Pages that were lost with their local memory.
     pub(crate) damaged_pages: AtomicU64,
+    pub(crate) places: Places,
     ports: Box<[OnceLock<Port>]>,
     ports_used: AtomicU32,
     node: Arc<str>,
@@ -143,6 +145,7 @@ impl Pager {
             start_above: AtomicU64::new(policy.for_pages(0).start_above()),
             node_lost: AtomicBool::new(false),
             damaged_pages: AtomicU64::new(0),
+            places: Places::new(),
             ports: (0..PORTS_MAX).map(|_| OnceLock::new()).collect(),
             ports_used: AtomicU32::new(0),
             fabric,

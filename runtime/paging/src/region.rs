@@ -9,7 +9,7 @@ use yonder_mapping::Mapping;
 use yonder_pagetable::{PageTable, State};
 use yonder_prefetch::WINDOW_PAGES_MAX;
 use yonder_trap::{Fault, FaultHandler, FaultKind, RegisterError, Registration, Verdict};
-use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageIndex};
+use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageIndex, Place};
 
 use crate::damage;
 use crate::digest::Digests;
@@ -97,6 +97,11 @@ impl RegionCore {
     #[inline]
     pub(crate) fn remote_address(&self, page: PageIndex) -> RemoteAddress {
         RemoteAddress(self.remote.0 + page.offset())
+    }
+
+    #[inline]
+    pub(crate) fn place(&self, page: PageIndex) -> Place {
+        Place { region: self.number, page }
     }
 
     pub(crate) fn is_sealed(&self) -> bool {

@@ -4,9 +4,10 @@
 //! are a list threaded through their tokens, so that joining one allocates nothing. A waiter that spins looks at its
 //! outcome; one that is parked is put on the ready list. Touched only under the port's lock.
 
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Place};
 
 use crate::error::PagingCause;
+use crate::worker::FaultCounts;
 
 /// Outcome of a wait that goes on.
 const PENDING: u32 = u32::MAX;
@@ -37,21 +38,14 @@ struct Waiting {
     outcome: u32,
     parked: bool,
     ended_at: Nanos,
-    major_faults: u32,
-    minor_faults: u32,
+    faults: FaultCounts,
 }
 
 impl Waiters {
     /// Nobody waits, of `tokens` that may.
     pub(crate) fn new(tokens: usize) -> Self {
-        let idle = Waiting {
-            next: Queue::EMPTY,
-            outcome: MAPPED,
-            parked: false,
-            ended_at: 0,
-            major_faults: 0,
-            minor_faults: 0,
-        };
+        let idle =
+            Waiting { next: Queue::EMPTY, outcome: MAPPED, parked: false, ended_at: 0, faults: FaultCounts::default() };
         Self {
             tokens: vec![idle; tokens].into_boxed_slice(),
             ready: Vec::with_capacity(tokens),
@@ -101,16 +95,23 @@ impl Waiters {
         }
     }
 
-    pub(crate) fn count_faults(&mut self, token: u32, major: u32, minor: u32) {
-        let waiting = &mut self.tokens[token as usize];
-        waiting.major_faults += major;
-        waiting.minor_faults += minor;
+    pub(crate) fn count_major_fault(&mut self, token: u32, place: Place) {
+        let faults = &mut self.tokens[token as usize].faults;
+        faults.major += 1;
+        faults.place = Some(place);
+    }
+
+    pub(crate) fn count_minor_fault(&mut self, token: u32, place: Place) {
+        let faults = &mut self.tokens[token as usize].faults;
+        faults.minor += 1;
+        if faults.major == 0 {
+            faults.place = Some(place);
+        }
     }
 
     /// Faults of `token` since the last call.
-    pub(crate) fn take_faults(&mut self, token: u32) -> (u32, u32) {
-        let waiting = &mut self.tokens[token as usize];
-        (std::mem::take(&mut waiting.major_faults), std::mem::take(&mut waiting.minor_faults))
+    pub(crate) fn take_faults(&mut self, token: u32) -> FaultCounts {
+        std::mem::take(&mut self.tokens[token as usize].faults)
     }
 }
 
@@ -132,6 +133,20 @@ mod tests {
         waiters.join(&mut next, 1);
         waiters.end(next, Ok(()), 9);
         assert_eq!((waiters.outcome(1), waiters.ready.len()), (Some((Ok(()), 9)), 2));
+    }
+
+    #[test]
+    fn the_place_is_that_of_the_last_major_fault_or_of_the_last_minor_one() {
+        let mut waiters = Waiters::new(1);
+        let place = |page| Place { region: 3, page: yonder_units::PageIndex(page) };
+        waiters.count_minor_fault(0, place(1));
+        waiters.count_minor_fault(0, place(2));
+        assert_eq!(waiters.take_faults(0), FaultCounts { major: 0, minor: 2, place: Some(place(2)) });
+        waiters.count_major_fault(0, place(4));
+        waiters.count_major_fault(0, place(5));
+        waiters.count_minor_fault(0, place(6));
+        assert_eq!(waiters.take_faults(0), FaultCounts { major: 2, minor: 1, place: Some(place(5)) });
+        assert_eq!(waiters.take_faults(0), FaultCounts::default());
     }
 
     /// Nobody would ever resume its unithread.

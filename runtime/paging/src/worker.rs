@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Place};
 
 use crate::config::FaultPolicy;
 use crate::error::FarError;
@@ -31,6 +31,8 @@ pub struct FaultCounts {
     pub major: u32,
     /// Faults that needed none of their own.
     pub minor: u32,
+    /// The page of the last major fault, or of the last minor one if there was no major one.
+    pub place: Option<Place>,
 }
 
 /// A worker thread's port. Made on the thread that uses it; the thread is bound until the drop.
@@ -73,8 +75,7 @@ impl WorkerPort {
     /// Faults of unithread `token` since the last call.
     #[must_use]
     pub fn take_faults(&self, token: u32) -> FaultCounts {
-        let (major, minor) = self.port().lock().waiters.take_faults(token);
-        FaultCounts { major, minor }
+        self.port().lock().waiters.take_faults(token)
     }
 
     fn port(&self) -> &Port {

@@ -13,7 +13,7 @@ use yonder_paging::{
     Stats, Verify, WorkerPort,
 };
 use yonder_unithread::{Pool, Resumed, STACK_BYTES_DEFAULT};
-use yonder_units::{PAGE_BYTES, PageIndex};
+use yonder_units::{PAGE_BYTES, PageIndex, Place};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const LOCAL: u64 = 4 << 20;
@@ -113,7 +113,8 @@ fn what_another_thread_has_fetched_ahead_is_a_minor_fault_of_a_unithread() {
         port.poll(yonder_clock::now(), Installs::Own, &mut Vec::new(), &mut Vec::new());
         running = again;
     }
-    assert_eq!(port.take_faults(token), FaultCounts { major: 0, minor: 1 });
+    let place = Some(Place { region: 0, page: PageIndex(2) });
+    assert_eq!(port.take_faults(token), FaultCounts { major: 0, minor: 1, place });
 }
 
 /// What is held is wanted as a whole, so it is fetched together.

@@ -11,12 +11,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
-use yonder_dispatch::{Chooser, WorkerView};
+use yonder_dispatch::{Chooser, DispatchPolicy, WorkerView};
 use yonder_paging::{FarError, FarMemory, InstallHelper, ReclaimHost, WorkerPort, pin_this_thread};
 use yonder_unithread::{Pool, Unithread};
 use yonder_units::Nanos;
 
 use crate::config::{Idle, InstallDelegation, Reclaim, SchedConfig, SchedConfigError};
+use crate::foresight::{Foreseen, Foresight, Lane, Lanes};
 use crate::frontend::{Activity, Done, Frontend, Handler, Outcome};
 use crate::park::Sleeper;
 use crate::task::{SchedStats, Task};
@@ -44,7 +45,7 @@ pub enum SchedError {
 /// The dispatcher's view of a worker.
 struct Desk<H: Handler> {
     shared: Arc<WorkerShared>,
-    requests: Producer<Unithread<Task<H>>>,
+    requests: Lanes<Producer<Unithread<Task<H>>>>,
     finished: Consumer<Unithread<Task<H>>>,
     port: u16,
     /// Maps pages for the worker, if installs are delegated.
@@ -60,7 +61,10 @@ struct Dispatcher<'a, H: Handler, F: Frontend> {
     pool: Arc<Pool<Task<H>>>,
     desks: Vec<Desk<H>>,
     chooser: Chooser,
-    queue: VecDeque<Unithread<Task<H>>>,
+    queues: Lanes<VecDeque<Unithread<Task<H>>>>,
+    handler: &'a H,
+    /// Tells which queue a request belongs to; without it there is but one.
+    foresight: Option<Foresight<'a>>,
     /// Requests admitted and not over.
     in_system: usize,
     views: Vec<WorkerView>,
@@ -98,7 +102,9 @@ where
         pool,
         desks,
         chooser: Chooser::new(config.dispatch),
-        queue: VecDeque::with_capacity(config.unithreads),
+        queues: Lanes::new(VecDeque::with_capacity(config.unithreads), VecDeque::with_capacity(config.unithreads)),
+        handler,
+        foresight: (config.dispatch == DispatchPolicy::Predicted).then(|| Foresight::new(far, stats)),
         in_system: 0,
         views: Vec::with_capacity(count),
         order: Vec::with_capacity(count),
@@ -146,23 +152,30 @@ where
     /// Takes requests from the frontend.
     fn admit(&mut self, now: Nanos) -> bool {
         let room = self.config.unithreads - self.in_system;
-        let Self { frontend, pool, queue, in_system, stats, .. } = self;
+        let Self { frontend, pool, queues, in_system, stats, foresight, handler, .. } = self;
         let activity = frontend.poll(now, room, &mut |request| {
-            let unithread = pool.take(Task::new(request, now));
-            queue.push_back(unithread.unwrap_or_else(|_| panic!("a frontend admitted more than its room")));
+            let foreseen = foresight.as_ref().and_then(|foresight| Some(foresight.foresee(handler.key(&request)?)));
+            let lane = foreseen.as_ref().map_or(Lane::Hits, Foreseen::lane);
+            let unithread = pool.take(Task::new(request, now, foreseen));
+            queues[lane].push_back(unithread.unwrap_or_else(|_| panic!("a frontend admitted more than its room")));
             *in_system += 1;
             stats.count_admitted();
         });
         activity == Activity::Busy
     }
 
-    /// Hands requests to workers: each that has room gets one, in the policy's order, until the queue or the room ends.
+    /// Hands requests to workers, of each lane by itself, so that neither waits for the other here.
     fn dispatch(&mut self) {
-        while !self.queue.is_empty() {
+        Lane::ALL.into_iter().for_each(|lane| self.dispatch_lane(lane));
+    }
+
+    /// Each worker that has room gets one request, in the policy's order, until the queue or the room ends.
+    fn dispatch_lane(&mut self, lane: Lane) {
+        while !self.queues[lane].is_empty() {
             self.views.clear();
             for desk in &self.desks {
                 let outstanding = if self.desks.len() > 1 { self.far.outstanding(desk.port) } else { 0 };
-                self.views.push(WorkerView { room: desk.requests.slots() as u32, outstanding });
+                self.views.push(WorkerView { room: desk.requests[lane].slots() as u32, outstanding });
             }
             self.chooser.order(&self.views, &mut self.order);
             if self.order.is_empty() {
@@ -173,8 +186,8 @@ where
             for worker in &self.order {
                 let desk = &mut self.desks[*worker];
                 for _ in 0..each {
-                    let Some(unithread) = self.queue.pop_front() else { break };
-                    assert!(desk.requests.push(unithread).is_ok(), "a worker with room takes a request");
+                    let Some(unithread) = self.queues[lane].pop_front() else { break };
+                    assert!(desk.requests[lane].push(unithread).is_ok(), "a worker with room takes a request");
                 }
                 self.chooser.dispatched(*worker, self.views.len());
                 desk.shared.sleeper.wake(|| desk.wake());
@@ -191,8 +204,11 @@ where
                 any = true;
                 self.in_system -= 1;
                 let task = unithread.payload_mut();
-                let (outcome, timing) = (task.outcome(), task.timing);
+                let (outcome, timing, foreseen, place) = (task.outcome(), task.timing, task.foreseen, task.place);
                 drop(unithread);
+                if let Some(foresight) = &mut self.foresight {
+                    foresight.learn(foreseen, &timing, place);
+                }
                 self.stats.count_done(&timing, u64::from(matches!(outcome, Outcome::Panicked)));
                 self.frontend.complete(now, Done { outcome, timing });
                 desk.shared.reaped.fetch_add(1, Ordering::Release);
@@ -257,7 +273,8 @@ fn open_desks<H: Handler>(
 ) -> Result<Vec<Desk<H>>, SchedError> {
     let mut desks: Vec<Desk<H>> = Vec::with_capacity(config.workers);
     for worker in 0..config.workers {
-        let (requests, take_requests) = RingBuffer::new(config.worker_queue);
+        let (hits, take_hits) = RingBuffer::new(config.worker_queue);
+        let (faults, take_faults) = RingBuffer::new(config.worker_queue);
         let (give_finished, finished) = RingBuffer::new(config.unithreads);
         let shared = Arc::new(WorkerShared {
             sleeper: Sleeper::default(),
@@ -275,7 +292,7 @@ fn open_desks<H: Handler>(
         };
         let links = Links {
             shared: Arc::clone(&shared),
-            requests: take_requests,
+            requests: Lanes::new(take_hits, take_faults),
             finished: give_finished,
             wake_dispatcher,
             dispatcher: sleeper,
@@ -298,6 +315,7 @@ fn open_desks<H: Handler>(
         match bound {
             Ok(port) => {
                 let helper = (config.installs == InstallDelegation::On).then(|| far_memory.help_install(port));
+                let requests = Lanes::new(hits, faults);
                 desks.push(Desk { shared, requests, finished, port, helper, thread: Some(thread) });
             }
             Err(error) => {

@@ -4,7 +4,7 @@
 //! [`Handler`] on worker threads. A request is put into a unithread's buffer by the dispatcher, travels to a worker and
 //! back as one pointer, and is never copied (Adios, sections 3.2 and 3.4).
 //!
-//! Files: `dispatcher` owns the single queue, `worker` the loop of LightSwap's priorities (completions, resumed
+//! Files: `dispatcher` owns the single queue, `foresight` splits it in two where faults are predicted, `worker` the loop of LightSwap's priorities (completions, resumed
 //! unithreads, new requests, yielded work), `task` what travels, `sync` the locks that yield.
 //!
 //! Invariants: a unithread never leaves the worker that started it; a worker parks at most `max_inflight` unithreads;
@@ -15,6 +15,7 @@
 mod atomic;
 mod config;
 mod dispatcher;
+mod foresight;
 mod frontend;
 mod park;
 pub mod sync;
@@ -24,6 +25,6 @@ mod worker;
 pub use config::{Idle, InstallDelegation, PollingDelegation, Reclaim, SchedConfig, SchedConfigError};
 pub use dispatcher::{SchedError, serve};
 pub use frontend::{Activity, Done, Frontend, Handler, Outcome, Timing};
-pub use task::{SchedStats, StageQuantiles};
+pub use task::{Predictions, SchedStats, StageQuantiles};
 pub use worker::{checkpoint, yield_now};
 pub use yonder_dispatch::DispatchPolicy;

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use yonder_paging::{StageHistogram, StageRecorder};
-use yonder_units::Nanos;
+use yonder_predict::Prediction;
+use yonder_units::{Nanos, Place};
 
+use crate::foresight::Foreseen;
 use crate::frontend::{Handler, Outcome, Timing};
 
 /// A request with its handler, its reply and its clock.
@@ -16,12 +18,16 @@ pub(crate) struct Task<H: Handler> {
     pub(crate) handler: Option<Arc<H>>,
     pub(crate) timing: Timing,
     pub(crate) started: Nanos,
+    /// What the dispatcher foresaw.
+    pub(crate) foreseen: Option<Foreseen>,
+    /// The page of its last fault.
+    pub(crate) place: Option<Place>,
 }
 
 impl<H: Handler> Task<H> {
-    pub(crate) fn new(request: H::Request, admitted: Nanos) -> Self {
+    pub(crate) fn new(request: H::Request, admitted: Nanos, foreseen: Option<Foreseen>) -> Self {
         let timing = Timing { admitted, ..Timing::default() };
-        Self { request: Some(request), reply: None, handler: None, timing, started: 0 }
+        Self { request: Some(request), reply: None, handler: None, timing, started: 0, foreseen, place: None }
     }
 
     /// A unithread's first instruction.
@@ -46,6 +52,38 @@ pub struct SchedStats {
     running: StageRecorder,
     waiting: StageRecorder,
     total: StageRecorder,
+    hit: StageRecorder,
+    predicted_hits_right: AtomicU64,
+    predicted_hits_wrong: AtomicU64,
+    predicted_faults_right: AtomicU64,
+    predicted_faults_wrong: AtomicU64,
+    predictor_bytes: AtomicU64,
+}
+
+/// What was predicted of the requests that are over, and what became of them. All are zero where nothing is predicted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Predictions {
+    /// Predicted to hit, and had no major fault.
+    pub hits_right: u64,
+    /// Predicted to hit, and had a major fault.
+    pub hits_wrong: u64,
+    /// Predicted to fault, and had a major fault.
+    pub faults_right: u64,
+    /// Predicted to fault, and had no major fault.
+    pub faults_wrong: u64,
+}
+
+impl Predictions {
+    /// What was counted since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            hits_right: self.hits_right - earlier.hits_right,
+            hits_wrong: self.hits_wrong - earlier.hits_wrong,
+            faults_right: self.faults_right - earlier.faults_right,
+            faults_wrong: self.faults_wrong - earlier.faults_wrong,
+        }
+    }
 }
 
 /// Times of requests by stage.
@@ -59,6 +97,8 @@ pub struct StageQuantiles {
     pub waiting: StageHistogram,
     /// From admission to the reply.
     pub total: StageHistogram,
+    /// The same, of requests without a major fault.
+    pub hit: StageHistogram,
 }
 
 impl SchedStats {
@@ -88,7 +128,40 @@ impl SchedStats {
             running: self.running.snapshot(),
             waiting: self.waiting.snapshot(),
             total: self.total.snapshot(),
+            hit: self.hit.snapshot(),
         }
+    }
+
+    /// What was predicted of the requests that are over.
+    #[must_use]
+    pub fn predictions(&self) -> Predictions {
+        Predictions {
+            hits_right: self.predicted_hits_right.load(Ordering::Relaxed),
+            hits_wrong: self.predicted_hits_wrong.load(Ordering::Relaxed),
+            faults_right: self.predicted_faults_right.load(Ordering::Relaxed),
+            faults_wrong: self.predicted_faults_wrong.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Local memory of the predictor, in bytes: zero where nothing is predicted.
+    #[must_use]
+    pub fn predictor_bytes(&self) -> u64 {
+        self.predictor_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_predictor_bytes(&self, bytes: u64) {
+        self.predictor_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts what became of a prediction. Called by the dispatcher only.
+    pub(crate) fn count_prediction(&self, prediction: Prediction, major_faults: u32) {
+        let counter = match (prediction, major_faults) {
+            (Prediction::Hit, 0) => &self.predicted_hits_right,
+            (Prediction::Hit, _) => &self.predicted_hits_wrong,
+            (Prediction::Fault, 0) => &self.predicted_faults_wrong,
+            (Prediction::Fault, _) => &self.predicted_faults_right,
+        };
+        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_admitted(&self) {
@@ -102,6 +175,10 @@ impl SchedStats {
         self.queued.record(timing.queued_ns);
         self.running.record(timing.running_ns);
         self.waiting.record(timing.waiting_ns);
-        self.total.record(timing.queued_ns + timing.running_ns + timing.waiting_ns);
+        let total = timing.queued_ns + timing.running_ns + timing.waiting_ns;
+        self.total.record(total);
+        if timing.major_faults == 0 {
+            self.hit.record(total);
+        }
     }
 }

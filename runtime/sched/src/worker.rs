@@ -1,7 +1,9 @@
 //! [`Worker`]: a thread that runs unithreads.
 //!
 //! The loop has LightSwap's priorities: pages that have arrived are mapped, unithreads whose pages are there are resumed,
-//! new requests are started while fewer than `max_inflight` are parked, and yielded work comes last.
+//! new requests are started while fewer than `max_inflight` are parked, and yielded work comes last. Where faults are
+//! predicted, requests that will not fault go before all but the mapping, as `core/dispatch` gives out turns: also before
+//! those whose pages are there, for these have as much left to do as a hit has in all.
 //!
 //! A unithread that suspends says why in a thread-local: it has yielded and wants another turn, or (the default) it waits
 //! and its port will name it when the wait is over.
@@ -13,11 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rtrb::{Consumer, Producer};
+use yonder_dispatch::{DispatchPolicy, Turn, Turns, Waiting};
 use yonder_paging::{Installs, WorkerPort};
 use yonder_unithread::{Resumed, Running, Unithread};
 use yonder_units::Nanos;
 
 use crate::config::{Idle, PollingDelegation, SchedConfig};
+use crate::foresight::{Lane, Lanes};
 use crate::frontend::Handler;
 use crate::park::Sleeper;
 use crate::task::Task;
@@ -70,12 +74,18 @@ pub(crate) struct Worker<H: Handler> {
     /// References to the handler that no task has: one moves with each task, so starting a request counts nothing.
     handlers: Vec<Arc<H>>,
     pub(crate) shared: Arc<WorkerShared>,
-    pub(crate) requests: Consumer<Unithread<Task<H>>>,
+    pub(crate) requests: Lanes<Consumer<Unithread<Task<H>>>>,
     pub(crate) finished: Producer<Unithread<Task<H>>>,
     pub(crate) wake_dispatcher: Arc<dyn Fn() + Send + Sync>,
     dispatcher: Arc<Sleeper>,
     /// Suspended unithreads by their id, with the time each has run so far.
     parked: Vec<Option<(Running<Task<H>>, Nanos)>>,
+    /// Parked unithreads whose pages are there.
+    ready: VecDeque<u32>,
+    /// Unithreads that gave way.
+    yielded: VecDeque<u32>,
+    turns: Turns,
+    faults_predicted: bool,
     inflight: usize,
     max_inflight: usize,
     quantum: Nanos,
@@ -87,7 +97,7 @@ pub(crate) struct Worker<H: Handler> {
 /// What connects a worker to its dispatcher.
 pub(crate) struct Links<H: Handler> {
     pub(crate) shared: Arc<WorkerShared>,
-    pub(crate) requests: Consumer<Unithread<Task<H>>>,
+    pub(crate) requests: Lanes<Consumer<Unithread<Task<H>>>>,
     pub(crate) finished: Producer<Unithread<Task<H>>>,
     pub(crate) wake_dispatcher: Arc<dyn Fn() + Send + Sync>,
     pub(crate) dispatcher: Arc<Sleeper>,
@@ -104,6 +114,10 @@ impl<H: Handler> Worker<H> {
             wake_dispatcher: links.wake_dispatcher,
             dispatcher: links.dispatcher,
             parked: (0..config.unithreads).map(|_| None).collect(),
+            ready: VecDeque::with_capacity(config.unithreads),
+            yielded: VecDeque::with_capacity(64),
+            turns: Turns::default(),
+            faults_predicted: config.dispatch == DispatchPolicy::Predicted,
             inflight: 0,
             max_inflight: config.max_inflight,
             quantum: config.preempt.map_or(Nanos::MAX, |quantum| quantum.as_nanos() as Nanos),
@@ -115,65 +129,97 @@ impl<H: Handler> Worker<H> {
 
     /// Runs until the dispatcher says stop and everything is over.
     pub(crate) fn run(mut self) {
-        let (mut ready, mut retry, mut turn) = (Vec::with_capacity(64), Vec::with_capacity(64), Vec::with_capacity(64));
-        let mut yielded = VecDeque::with_capacity(64);
+        let (mut arrived, mut retry, mut again) =
+            (Vec::with_capacity(64), Vec::with_capacity(64), Vec::with_capacity(64));
         let mut last_progress = yonder_clock::now();
         loop {
             let now = yonder_clock::now();
-            let installs = if self.has_other_work(&yielded) { Installs::HandOver } else { Installs::Own };
-            self.port.poll(now, installs, &mut ready, &mut retry);
-            let mut progress = !ready.is_empty();
-            for token in ready.drain(..) {
-                self.resume_parked(token, &mut yielded);
+            let installs = if self.has_other_work() { Installs::HandOver } else { Installs::Own };
+            self.port.poll(now, installs, &mut arrived, &mut retry);
+            self.ready.extend(arrived.drain(..));
+            std::mem::swap(&mut retry, &mut again);
+            for token in again.drain(..) {
+                self.resume_parked(token);
             }
-            std::mem::swap(&mut retry, &mut turn);
-            for token in turn.drain(..) {
-                self.resume_parked(token, &mut yielded);
-            }
-            if self.inflight < self.max_inflight
-                && let Ok(unithread) = self.requests.pop()
-            {
-                if let Ok(next) = self.requests.peek() {
-                    next.prefetch();
-                }
-                self.start(unithread, &mut yielded);
-                progress = true;
-            } else if let Some(token) = yielded.pop_front() {
-                self.resume_parked(token, &mut yielded);
-            }
-            if progress {
+            if self.give_turns() {
                 last_progress = now;
                 continue;
             }
-            if self.inflight == 0 && self.shared.stopping.load(Ordering::Acquire) && self.requests.is_empty() {
+            let is_empty = Lane::ALL.into_iter().all(|lane| self.requests[lane].is_empty());
+            if self.inflight == 0 && self.shared.stopping.load(Ordering::Acquire) && is_empty {
                 return;
             }
             self.rest(now.saturating_sub(last_progress));
         }
     }
 
-    /// Whether a unithread could run while somebody else maps a page, and somebody is awake to do it.
-    fn has_other_work(&self, yielded: &VecDeque<u32>) -> bool {
-        let has_request = self.inflight < self.max_inflight && !self.requests.is_empty();
-        (has_request || !yielded.is_empty()) && !self.dispatcher.is_asleep()
+    /// Runs who is to run before the next look for pages. Returns whether there was anybody but those who gave way.
+    fn give_turns(&mut self) -> bool {
+        let mut has_resumed = false;
+        while !self.faults_predicted
+            && let Some(token) = self.ready.pop_front()
+        {
+            self.resume_parked(token);
+            has_resumed = true;
+        }
+        match self.turns.next(self.waiting()) {
+            Some(Turn::Hit) => self.start_next(Lane::Hits),
+            Some(Turn::Fault) => self.start_next(Lane::Faults),
+            Some(Turn::Resumed) => {
+                let token = self.ready.pop_front().expect("its turn came because it waits");
+                self.resume_parked(token);
+            }
+            None => {
+                if let Some(token) = self.yielded.pop_front() {
+                    self.resume_parked(token);
+                }
+                return has_resumed;
+            }
+        }
+        true
     }
 
-    fn start(&mut self, mut unithread: Unithread<Task<H>>, yielded: &mut VecDeque<u32>) {
+    /// Who could run now. Requests that will fault leave a quarter of the unithreads to others, which would wait for slow
+    /// pages else.
+    fn waiting(&self) -> Waiting {
+        let room_for_faults = self.max_inflight - self.max_inflight / 4;
+        Waiting {
+            hits: self.inflight < self.max_inflight && !self.requests[Lane::Hits].is_empty(),
+            resumed: !self.ready.is_empty(),
+            faults: self.inflight < room_for_faults && !self.requests[Lane::Faults].is_empty(),
+        }
+    }
+
+    /// Whether a unithread could run while somebody else maps a page, and somebody is awake to do it.
+    fn has_other_work(&self) -> bool {
+        let Waiting { hits, resumed, faults } = self.waiting();
+        (hits || resumed || faults || !self.yielded.is_empty()) && !self.dispatcher.is_asleep()
+    }
+
+    fn start_next(&mut self, lane: Lane) {
+        let unithread = self.requests[lane].pop().expect("its turn came because it waits");
+        if let Ok(next) = self.requests[lane].peek() {
+            next.prefetch();
+        }
+        self.start(unithread);
+    }
+
+    fn start(&mut self, mut unithread: Unithread<Task<H>>) {
         self.inflight += 1;
         let now = yonder_clock::now();
         let task = unithread.payload_mut();
         task.handler = self.handlers.pop();
         task.started = now;
         task.timing.queued_ns = now.saturating_sub(task.timing.admitted);
-        self.resume(unithread.start(Task::run), 0, now, yielded);
+        self.resume(unithread.start(Task::run), 0, now);
     }
 
-    fn resume_parked(&mut self, token: u32, yielded: &mut VecDeque<u32>) {
+    fn resume_parked(&mut self, token: u32) {
         let (running, ran) = self.parked[token as usize].take().expect("only parked unithreads are named");
-        self.resume(running, ran, yonder_clock::now(), yielded);
+        self.resume(running, ran, yonder_clock::now());
     }
 
-    fn resume(&mut self, running: Running<Task<H>>, ran: Nanos, now: Nanos, yielded: &mut VecDeque<u32>) {
+    fn resume(&mut self, running: Running<Task<H>>, ran: Nanos, now: Nanos) {
         let token = running.id().0;
         GIVE_WAY_AT.set(now.saturating_add(self.quantum));
         let resumed = running.resume();
@@ -183,7 +229,7 @@ impl<H: Handler> Worker<H> {
             Resumed::Suspended(running) => {
                 self.parked[token as usize] = Some((running, ran));
                 if YIELDED.take() {
-                    yielded.push_back(token);
+                    self.yielded.push_back(token);
                 }
             }
             Resumed::Finished(unithread) => self.finish(unithread, token, end, ran),
@@ -203,6 +249,7 @@ impl<H: Handler> Worker<H> {
         task.timing.waiting_ns = now.saturating_sub(task.started).saturating_sub(task.timing.running_ns);
         task.timing.major_faults = faults.major;
         task.timing.minor_faults = faults.minor;
+        task.place = faults.place;
         let pushed = self.finished.push(unithread);
         assert!(pushed.is_ok(), "the ring holds every unithread");
         (self.wake_dispatcher)();
@@ -230,7 +277,8 @@ impl<H: Handler> Worker<H> {
             std::thread::yield_now();
             return;
         }
-        let has_work = || !self.requests.is_empty() || self.shared.stopping.load(Ordering::Acquire);
+        let has_requests = || Lane::ALL.into_iter().any(|lane| !self.requests[lane].is_empty());
+        let has_work = || has_requests() || self.shared.stopping.load(Ordering::Acquire);
         self.shared.sleeper.sleep(has_work, || std::thread::park_timeout(sleep));
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use yonder_fabric::{EmuControl, EmuFabric};
 use yonder_paging::{Access, Config, Deadlines, FarMemory, FaultPolicy, PagingError, Region, Stats, no_yield};
 use yonder_sched::{
-    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, InstallDelegation, Outcome, PollingDelegation, Reclaim,
-    SchedConfig, SchedStats, Timing, checkpoint, serve, sync, yield_now,
+    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, InstallDelegation, Outcome, PollingDelegation,
+    Predictions, Reclaim, SchedConfig, SchedStats, Timing, checkpoint, serve, sync, yield_now,
 };
 use yonder_units::{Nanos, PAGE_BYTES};
 
@@ -32,11 +32,13 @@ fn far(config: Config) -> Option<(FarMemory, Arc<EmuControl>)> {
 struct Script<Q, R> {
     requests: VecDeque<Q>,
     replies: Vec<Done<R>>,
+    /// Requests that are handed out only when all before them are over.
+    last: usize,
 }
 
 impl<Q, R> Script<Q, R> {
     fn new(requests: impl IntoIterator<Item = Q>) -> Self {
-        Self { requests: requests.into_iter().collect(), replies: Vec::new() }
+        Self { requests: requests.into_iter().collect(), replies: Vec::new(), last: 0 }
     }
 }
 
@@ -45,7 +47,9 @@ impl<Q, R> Frontend for Script<Q, R> {
     type Reply = R;
 
     fn poll(&mut self, _now: Nanos, room: usize, admit: &mut dyn FnMut(Q)) -> Activity {
-        let count = room.min(self.requests.len());
+        let given = self.requests.len().saturating_sub(self.last);
+        let all_over = given == 0 && room >= self.last;
+        let count = room.min(if all_over { self.last } else { given }).min(self.requests.len());
         self.requests.drain(..count).for_each(admit);
         if count > 0 { Activity::Busy } else { Activity::Idle }
     }
@@ -85,6 +89,10 @@ impl Handler for Increment {
         self.region.write_u64(page * PAGE, value)?;
         Ok(value)
     }
+
+    fn key(&self, page: &u64) -> Option<u64> {
+        Some(*page)
+    }
 }
 
 /// Runs 40,000 increments on random pages under `config` and checks every page's count. Returns what far memory counted,
@@ -103,6 +111,10 @@ fn increments_are_exact(config: &SchedConfig, access: Access) -> Option<Stats> {
     for (page, wanted) in wanted.into_iter().enumerate() {
         assert_eq!(handler.region.read_u64(page as u64 * PAGE), Ok(wanted), "page {page}");
     }
+    let Predictions { hits_right, hits_wrong, faults_right, faults_wrong } = stats.predictions();
+    let predicted = hits_right + hits_wrong + faults_right + faults_wrong;
+    assert_eq!(predicted, if config.dispatch == DispatchPolicy::Predicted { 40_000 } else { 0 });
+    assert_eq!(stats.predictor_bytes() > 0, predicted > 0);
     let faults: u64 = script.replies.iter().map(|done| u64::from(done.timing.major_faults)).sum();
     assert!(faults > 0, "nothing was far");
     assert!(far.stats().peak_pages <= LOCAL / PAGE);
@@ -132,6 +144,75 @@ fn hybrid_faults_round_robin_on_four_workers() {
         &SchedConfig { faults: FaultPolicy::Hybrid(3_000), dispatch, workers: 4, ..SchedConfig::default() },
         Access::Trap,
     );
+}
+
+#[test]
+fn predicted_faults_with_traps() {
+    let dispatch = DispatchPolicy::Predicted;
+    increments_are_exact(&SchedConfig { dispatch, ..SchedConfig::default() }, Access::Trap);
+}
+
+#[test]
+fn predicted_faults_on_two_workers_of_few_unithreads() {
+    let preempt = Some(Duration::from_micros(5));
+    let config = SchedConfig { workers: 2, max_inflight: 3, worker_queue: 1, preempt, ..SchedConfig::default() };
+    increments_are_exact(&SchedConfig { dispatch: DispatchPolicy::Predicted, ..config }, Access::Probe);
+}
+
+#[test]
+fn predicted_faults_of_one_request_at_a_time_still_end() {
+    let config = SchedConfig { max_inflight: 1, worker_queue: 1, unithreads: 1, ..SchedConfig::default() };
+    increments_are_exact(&SchedConfig { dispatch: DispatchPolicy::Predicted, ..config }, Access::Trap);
+}
+
+/// Reads the word at the start of a page.
+struct Read {
+    region: Region,
+}
+
+impl Handler for Read {
+    type Request = u64;
+    type Reply = Result<u64, PagingError>;
+
+    fn handle(&self, page: u64) -> Self::Reply {
+        self.region.read_u64(page * PAGE)
+    }
+
+    fn key(&self, page: &u64) -> Option<u64> {
+        Some(*page)
+    }
+}
+
+/// A thousand requests that come at once, after their keys have become known.
+#[test]
+fn requests_that_hit_go_before_requests_that_fault() {
+    const AT_ONCE: usize = 1000;
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let mut region = far.region(PAGES * PAGE).unwrap();
+    (0..PAGES).for_each(|page| region.write_u64(page * PAGE, page + 1).unwrap());
+    region.seal().unwrap();
+    let scattered = |turn: u64| turn * 1_103 % PAGES;
+    // Every other one was read lately; the others long ago.
+    let lately_or_not = |turn| if turn % 2 == 0 { 2 * PAGES - 1 - turn / 2 } else { PAGES + turn };
+    let pages = (0..2 * PAGES).chain((0..AT_ONCE as u64).map(lately_or_not)).map(scattered);
+    let mut script = Script { last: AT_ONCE, ..Script::new(pages) };
+    // All of them are at the worker before it has run many, however late the dispatcher gets a CPU.
+    let (dispatch, worker_queue) = (DispatchPolicy::Predicted, AT_ONCE);
+    let config = SchedConfig { dispatch, worker_queue, ..SchedConfig::default() };
+    let stats = SchedStats::default();
+    serve(&config, &far, &Arc::new(Read { region }), &mut script, &stats).unwrap();
+    let Predictions { hits_right, hits_wrong, faults_right, faults_wrong } = stats.predictions();
+    assert_eq!(hits_right + hits_wrong + faults_right + faults_wrong, 2 * PAGES + AT_ONCE as u64);
+    let last = &script.replies[script.replies.len() - AT_ONCE..];
+    let mean_queued = |is_hit| {
+        let queued =
+            last.iter().filter(|done| (done.timing.major_faults == 0) == is_hit).map(|done| done.timing.queued_ns);
+        let (count, sum) = queued.fold((0, 0), |(count, sum), queued| (count + 1, sum + queued));
+        assert!(count > 50, "{count} requests, of which a hit is {is_hit}");
+        sum / count
+    };
+    let (hits, faults) = (mean_queued(true), mean_queued(false));
+    assert!(2 * hits < faults, "hits waited {hits} ns, faults {faults} ns");
 }
 
 #[test]

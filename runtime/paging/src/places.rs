@@ -1,0 +1,95 @@
+//! [`Places`]: where a page is now, for whoever remembers pages by [`Place`] instead of by region.
+//!
+//! A place may outlive its region, so the regions are found by number here, under a lock that their beginning and end take.
+//! Only dispatchers look, never the fault path, and a look does not wait: who finds the lock taken is told nothing.
+//!
+//! Invariant: a region is here from before its first fault until it ends.
+
+use std::sync::{Arc, RwLock};
+
+use yonder_pagetable::State;
+use yonder_predict::Residence;
+use yonder_trap::REGISTRATIONS_MAX;
+use yonder_units::Place;
+
+use crate::region::RegionCore;
+
+/// The regions of one far memory by number.
+pub(crate) struct Places(Box<[RwLock<Option<Arc<RegionCore>>>]>);
+
+impl Places {
+    pub(crate) fn new() -> Self {
+        Self((0..REGISTRATIONS_MAX).map(|_| RwLock::default()).collect())
+    }
+
+    /// A region begins.
+    pub(crate) fn enter(&self, core: &Arc<RegionCore>) {
+        self.set(core.number, Some(Arc::clone(core)));
+    }
+
+    /// A region ends.
+    pub(crate) fn leave(&self, number: u32) {
+        self.set(number, None);
+    }
+
+    /// Whether the page at `place` can be had without a fetch, at the moment.
+    pub(crate) fn residence(&self, place: Place) -> Residence {
+        let Some(region) = self.0.get(place.region as usize) else { return Residence::Unknown };
+        let Ok(region) = region.try_read() else { return Residence::Unknown };
+        let Some(core) = region.as_ref().filter(|core| place.page.index() < core.table.pages()) else {
+            return Residence::Unknown;
+        };
+        match core.table.load(place.page).state() {
+            State::Remote => Residence::Far,
+            // What is swept from a sealed region is far at once, and not on standby first.
+            State::Evicting if core.is_sealed() => Residence::Far,
+            State::Fetching { .. } => Residence::Coming,
+            State::Untouched
+            | State::Installing(_)
+            | State::Resident
+            | State::Evicting
+            | State::Standby(_)
+            | State::Poisoned(_) => Residence::Local,
+        }
+    }
+
+    fn set(&self, number: u32, core: Option<Arc<RegionCore>>) {
+        *self.0[number as usize].write().expect("no code panics while it holds a place") = core;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use yonder_units::{PAGE_BYTES, PageIndex};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::far_memory::FarMemory;
+
+    #[test]
+    fn a_place_is_local_until_it_is_swept_and_unknown_when_its_region_has_ended() {
+        if let Err(error) = yonder_uffd::probe().userfaultfd {
+            println!("SKIP: {error}");
+            return;
+        }
+        const LOCAL: u64 = 4 << 20;
+        let far = FarMemory::open("emu://?latency=1us&size=64MiB", Config::with_local(LOCAL)).unwrap();
+        let mut region = far.region(4 * LOCAL).unwrap();
+        let place = |page| Place { region: 0, page: PageIndex(page) };
+        assert_eq!(far.residence(place(0)), Residence::Local, "what was never written needs no fetch");
+        let pages = (4 * LOCAL / PAGE_BYTES as u64) as u32;
+        (0..pages).for_each(|page| region.write_u64(PageIndex(page).offset(), 1).unwrap());
+        region.seal().unwrap();
+        let count = |wanted| (0..pages).filter(|page| far.residence(place(*page)) == wanted).count() as u64;
+        assert!(count(Residence::Local) <= LOCAL / PAGE_BYTES as u64);
+        assert!(count(Residence::Far) >= 3 * LOCAL / PAGE_BYTES as u64);
+        let away = (0..pages).find(|page| far.residence(place(*page)) == Residence::Far).unwrap();
+        region.read_u64(PageIndex(away).offset()).unwrap();
+        assert_eq!(far.residence(place(away)), Residence::Local);
+        assert_eq!(far.residence(place(pages)), Residence::Unknown, "behind the end");
+        assert_eq!(far.residence(Place { region: 1, page: PageIndex(0) }), Residence::Unknown);
+        assert_eq!(far.residence(Place { region: u32::MAX, page: PageIndex(0) }), Residence::Unknown);
+        drop(region);
+        assert_eq!(far.residence(place(0)), Residence::Unknown);
+    }
+}

@@ -1,0 +1,96 @@
+//! [`Foresight`]: the predictor at work, and [`Lanes`], the two queues that it fills.
+//!
+//! The dispatcher asks when it admits a request and teaches when it reaps the reply, so nobody else touches the predictor.
+//! Without it (any policy but `Predicted`) all requests are in the lane of hits.
+
+use std::ops::{Index, IndexMut};
+
+use yonder_paging::FarMemory;
+use yonder_predict::{Forecast, Outcome, Prediction, Predictor};
+use yonder_units::{PAGE_BYTES, Place};
+
+use crate::frontend::Timing;
+use crate::task::SchedStats;
+
+/// A queue of requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lane {
+    /// Of those that will not fault, or of which nothing is known.
+    Hits,
+    /// Of those that will fault.
+    Faults,
+}
+
+impl Lane {
+    pub(crate) const ALL: [Self; 2] = [Self::Hits, Self::Faults];
+}
+
+/// One of something for each lane.
+pub(crate) struct Lanes<T>([T; 2]);
+
+impl<T> Lanes<T> {
+    pub(crate) fn new(hits: T, faults: T) -> Self {
+        Self([hits, faults])
+    }
+}
+
+impl<T> Index<Lane> for Lanes<T> {
+    type Output = T;
+
+    fn index(&self, lane: Lane) -> &T {
+        &self.0[lane as usize]
+    }
+}
+
+impl<T> IndexMut<Lane> for Lanes<T> {
+    fn index_mut(&mut self, lane: Lane) -> &mut T {
+        &mut self.0[lane as usize]
+    }
+}
+
+/// What was foreseen of a request, which travels with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Foreseen {
+    key: u64,
+    forecast: Forecast,
+}
+
+impl Foreseen {
+    pub(crate) fn lane(&self) -> Lane {
+        match self.forecast.prediction {
+            Prediction::Hit => Lane::Hits,
+            Prediction::Fault => Lane::Faults,
+        }
+    }
+}
+
+/// Foresees faults of the requests on one far memory.
+pub(crate) struct Foresight<'a> {
+    predictor: Predictor,
+    far: &'a FarMemory,
+    stats: &'a SchedStats,
+}
+
+impl<'a> Foresight<'a> {
+    pub(crate) fn new(far: &'a FarMemory, stats: &'a SchedStats) -> Self {
+        let predictor = Predictor::new(far.local() / PAGE_BYTES as u64);
+        stats.set_predictor_bytes(predictor.bytes() as u64);
+        Self { predictor, far, stats }
+    }
+
+    /// What will become of a request for `key`.
+    pub(crate) fn foresee(&self, key: u64) -> Foreseen {
+        Foreseen { key, forecast: self.predictor.predict(key, |place| self.far.residence(place)) }
+    }
+
+    /// A request is over, whose last fault was at `place`.
+    pub(crate) fn learn(&mut self, foreseen: Option<Foreseen>, timing: &Timing, place: Option<Place>) {
+        let Some(Foreseen { key, forecast }) = foreseen else {
+            self.predictor.note_faults(timing.major_faults);
+            return;
+        };
+        self.stats.count_prediction(forecast.prediction, timing.major_faults);
+        let outcome = Outcome { major_faults: timing.major_faults, place };
+        self.predictor.learn(key, forecast, outcome, |place| self.far.residence(place));
+    }
+}
