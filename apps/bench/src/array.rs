@@ -1,7 +1,7 @@
 //! `bench array`: the random-index microbenchmark (Adios, sections 2 and 5.1).
 //!
 //! An array larger than local memory is filled and sealed. Requests carry a random index; the handler reads the value
-//! there and the dispatcher checks it. Requests are made inside the dispatcher thread (by the `generator`), in an open
+//! there and the dispatcher checks it. Where faults are predicted, an index is known by its page. Requests are made inside the dispatcher thread (by the `generator`), in an open
 //! loop with Poisson arrivals or in a closed loop, so that no network hides what paging costs.
 
 mod generator;
@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use yonder::sched::{
-    DispatchPolicy, Handler, Idle, InstallDelegation, PollingDelegation, Reclaim, SchedConfig, SchedStats, checkpoint,
-    serve,
+    DispatchPolicy, Handler, Idle, InstallDelegation, PollingDelegation, Predictions, Reclaim, SchedConfig, SchedStats,
+    checkpoint, serve,
 };
 use yonder::units::{LocalSize, Nanos, PAGE_BYTES};
-use yonder::{Access, Config, FarMemory, FaultPolicy, PagingError, Region};
-use yonder_load::Rate;
+use yonder::{Access, Config, FarMemory, FaultPolicy, PagingError, Region, Stats};
+use yonder_load::{Distribution, Rate};
 
 use self::generator::Generator;
 use crate::BenchError;
@@ -25,6 +25,9 @@ use crate::BenchError;
 const WORKER_QUEUE: usize = 8;
 /// The same where the dispatcher reclaims: enough to keep a worker busy for one of its steps.
 const WORKER_QUEUE_RECLAIMING: usize = 24;
+/// Requests that are told apart ahead of time where faults are predicted: a request that waits with the generator cannot be
+/// overtaken. Not in a closed loop, where it would only be a longer queue.
+const PREDICTED_QUEUE: usize = 256;
 /// Words of a page that are read: the first words of its first 60 cache lines.
 const LINES: u64 = 60;
 
@@ -41,6 +44,8 @@ pub struct ArraySettings {
     pub sched: SchedConfig,
     /// Whether the handler looks at the page table before it touches the page.
     pub access: Access,
+    /// How popular pages are; the words of a page are equally so.
+    pub distribution: Distribution,
     /// Offered load.
     pub rate: Rate,
     /// Measured time; a warm-up of a quarter of it comes before.
@@ -63,6 +68,7 @@ impl ArraySettings {
                 ..SchedConfig::default()
             },
             access: Access::Trap,
+            distribution: Distribution::Uniform,
             rate: Rate::Max,
             duration: Duration::from_secs(5),
         }
@@ -76,9 +82,12 @@ impl ArraySettings {
         };
         // A worker that busy-waits finishes each request before it starts the next, unless it is preempted.
         let one_at_a_time = self.sched.faults == FaultPolicy::Busy && self.sched.preempt.is_none();
+        let is_open_loop = matches!(self.rate, Rate::PerSecond(_));
+        let predicted = self.sched.dispatch == DispatchPolicy::Predicted && is_open_loop;
+        let ahead = worker_queue + 8 + if predicted { PREDICTED_QUEUE } else { 0 };
         SchedConfig {
             max_inflight: if one_at_a_time { 1 } else { self.sched.max_inflight },
-            unithreads: self.sched.workers * (self.sched.max_inflight + worker_queue + 8),
+            unithreads: self.sched.workers * (self.sched.max_inflight + ahead),
             idle: Idle::BusyPoll,
             worker_queue,
             ..self.sched.clone()
@@ -101,7 +110,7 @@ pub struct ArrayResult {
     pub workers: usize,
     /// Fault policy: `yield`, `busy` or `hybrid`.
     pub faults: &'static str,
-    /// Dispatch policy: `pf-aware` or `round-robin`.
+    /// Dispatch policy: `pf-aware`, `round-robin` or `predicted`.
     pub dispatch: &'static str,
     /// Whether residency was probed.
     pub probe: bool,
@@ -121,6 +130,8 @@ pub struct ArrayResult {
     pub reclaim_start_percent: f64,
     /// Free share of local memory at which reclaim stops, in percent.
     pub reclaim_end_percent: f64,
+    /// How popular pages are: `uniform` or `zipf:` and its exponent.
+    pub dist: Distribution,
     /// Offered load in requests per second; absent in a closed loop.
     pub offered_per_s: Option<f64>,
     /// Measured seconds.
@@ -135,6 +146,22 @@ pub struct ArrayResult {
     pub p999_us: f64,
     /// Longest latency.
     pub max_us: f64,
+    /// Requests without a major fault, of those whose latency counts.
+    pub hits: u64,
+    /// Median latency of these.
+    pub hit_p50_us: f64,
+    /// 99th percentile.
+    pub hit_p99_us: f64,
+    /// 99.9th percentile.
+    pub hit_p999_us: f64,
+    /// Requests that were predicted to hit and did, in the measured time. These four are zero where nothing is predicted.
+    pub predicted_hits_right: u64,
+    /// Predicted to hit, and had a major fault.
+    pub predicted_hits_wrong: u64,
+    /// Predicted to fault, and did.
+    pub predicted_faults_right: u64,
+    /// Predicted to fault, and had no major fault.
+    pub predicted_faults_wrong: u64,
     /// Arrivals in the measured time that found the queue full, or were still in it long after the end (those have the
     /// time until then as their latency).
     pub dropped: u64,
@@ -197,9 +224,10 @@ impl Array {
     pub fn run(&self, settings: &ArraySettings, progress: OnProgress<'_>) -> Result<ArrayResult, BenchError> {
         let sched = settings.sched();
         let handler = Arc::new(ReadHandler { region: Arc::clone(&self.region) });
-        let stats = || self.far.stats();
-        let mut generator = Generator::new(settings, self.pages, yonder::clock::now(), &stats, progress);
-        serve(&sched, &self.far, &handler, &mut generator, &SchedStats::default())?;
+        let requests = SchedStats::default();
+        let counters = || Counters { paging: self.far.stats(), predictions: requests.predictions() };
+        let mut generator = Generator::new(settings, self.pages, yonder::clock::now(), &counters, progress);
+        serve(&sched, &self.far, &handler, &mut generator, &requests)?;
         if generator.wrong > 0 {
             return Err(BenchError::WrongValues(generator.wrong));
         }
@@ -208,7 +236,9 @@ impl Array {
 
     fn result(&self, settings: &ArraySettings, sched: &SchedConfig, generator: &Generator<'_>) -> ArrayResult {
         let latency = generator.latency.summary();
-        let (before, after) = (&generator.before, &generator.after);
+        let hit = generator.hit_latency.summary();
+        let (before, after) = (&generator.before.paging, &generator.after.paging);
+        let predictions = generator.after.predictions.since(&generator.before.predictions);
         let seconds = generator.measured_ns as f64 / 1e9;
         ArrayResult {
             bench: "array",
@@ -227,6 +257,7 @@ impl Array {
             reclaim: reclaim_name(sched.reclaim),
             reclaim_start_percent: settings.paging.shares.start_percent,
             reclaim_end_percent: settings.paging.shares.end_percent,
+            dist: settings.distribution,
             offered_per_s: generator.rate,
             seconds,
             ops_per_s: generator.answered as f64 / seconds,
@@ -234,6 +265,14 @@ impl Array {
             p99_us: latency.p99_us,
             p999_us: latency.p999_us,
             max_us: latency.max_us,
+            hits: generator.hit_latency.len(),
+            hit_p50_us: hit.p50_us,
+            hit_p99_us: hit.p99_us,
+            hit_p999_us: hit.p999_us,
+            predicted_hits_right: predictions.hits_right,
+            predicted_hits_wrong: predictions.hits_wrong,
+            predicted_faults_right: predictions.faults_right,
+            predicted_faults_wrong: predictions.faults_wrong,
             dropped: generator.dropped,
             major_faults: after.major_faults - before.major_faults,
             minor_faults: after.minor_faults - before.minor_faults,
@@ -267,6 +306,7 @@ pub fn dispatch_policy_name(policy: DispatchPolicy) -> &'static str {
     match policy {
         DispatchPolicy::RoundRobin => "round-robin",
         DispatchPolicy::PageFaultAware => "pf-aware",
+        DispatchPolicy::Predicted => "predicted",
     }
 }
 
@@ -295,6 +335,13 @@ pub fn install_delegation_name(installs: InstallDelegation) -> &'static str {
         InstallDelegation::On => "on",
         InstallDelegation::Off => "off",
     }
+}
+
+/// What is counted while a run lasts.
+#[derive(Clone, Default)]
+struct Counters {
+    paging: Stats,
+    predictions: Predictions,
 }
 
 /// What the array holds at `offset`.
@@ -328,5 +375,9 @@ impl Handler for ReadHandler {
         let value = self.region.read_u64(request.offset);
         checkpoint();
         Value { offset: request.offset, intended: request.intended, value }
+    }
+
+    fn key(&self, request: &Index) -> Option<u64> {
+        Some(request.offset / PAGE_BYTES as u64)
     }
 }

@@ -22,6 +22,11 @@ pub(crate) const REQUESTS_PANICKED: &str = "yonder_requests_panicked_total";
 pub(crate) const REQUESTS_IN_SERVICE: &str = "yonder_requests_in_service";
 pub(crate) const REQUEST_STAGE: &str = "yonder_request_stage_seconds";
 
+pub(crate) const PREDICTED_HITS_RIGHT: &str = "yonder_predicted_hits_right_total";
+pub(crate) const PREDICTED_HITS_WRONG: &str = "yonder_predicted_hits_wrong_total";
+pub(crate) const PREDICTED_FAULTS_RIGHT: &str = "yonder_predicted_faults_right_total";
+pub(crate) const PREDICTED_FAULTS_WRONG: &str = "yonder_predicted_faults_wrong_total";
+
 /// Label of [`LOCAL_PAGES`].
 pub(crate) const STATE: &str = "state";
 /// Labels of [`FAULT_STAGE`] and [`REQUEST_STAGE`].
@@ -32,7 +37,7 @@ pub(crate) const QUANTILE: &str = "quantile";
 pub(crate) const STATES: [&str; 5] = ["resident", "standby", "writing", "buffer", "free"];
 /// Stages of a major fault, in order.
 pub(crate) const FAULT_STAGES: [&str; 5] = ["post", "fetch", "install", "resume", "total"];
-/// Stages of a request, in order.
-pub(crate) const REQUEST_STAGES: [&str; 4] = ["queued", "running", "waiting", "total"];
+/// Stages of a request, in order; `hit` is the total of requests without a major fault.
+pub(crate) const REQUEST_STAGES: [&str; 5] = ["queued", "running", "waiting", "total", "hit"];
 /// Values of [`QUANTILE`], as text and as numbers.
 pub(crate) const QUANTILES: [(&str, f64); 4] = [("0.5", 0.5), ("0.9", 0.9), ("0.99", 0.99), ("0.999", 0.999)];

@@ -5,6 +5,7 @@
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::PrometheusBuilder;
+use yonder::sched::Predictions;
 use yonder::{StageHistogram, Stats};
 
 use crate::names;
@@ -47,6 +48,13 @@ const REQUEST_COUNTERS: [Metric<Requests>; 3] = [
     (names::REQUESTS_PANICKED, "Requests whose handler panicked.", |requests| requests.panicked),
 ];
 
+const PREDICTION_COUNTERS: [Metric<Predictions>; 4] = [
+    (names::PREDICTED_HITS_RIGHT, "Requests predicted to hit that had no major fault.", |made| made.hits_right),
+    (names::PREDICTED_HITS_WRONG, "Requests predicted to hit that had a major fault.", |made| made.hits_wrong),
+    (names::PREDICTED_FAULTS_RIGHT, "Requests predicted to fault that had a major fault.", |made| made.faults_right),
+    (names::PREDICTED_FAULTS_WRONG, "Requests predicted to fault that had no major fault.", |made| made.faults_wrong),
+];
+
 const REQUEST_GAUGES: [Metric<Requests>; 1] =
     [(names::REQUESTS_IN_SERVICE, "Requests admitted and not over.", |requests| {
         requests.admitted.saturating_sub(requests.completed)
@@ -56,7 +64,8 @@ const REQUEST_GAUGES: [Metric<Requests>; 1] =
 pub(crate) fn is_extra(name: &str) -> bool {
     let paging = PAGING_COUNTERS.iter().chain(&PAGING_GAUGES).map(|metric| metric.0);
     let requests = REQUEST_COUNTERS.iter().chain(&REQUEST_GAUGES).map(|metric| metric.0);
-    !paging.chain(requests).any(|known| known == name)
+    let predictions = PREDICTION_COUNTERS.iter().map(|metric| metric.0);
+    !paging.chain(requests).chain(predictions).any(|known| known == name)
 }
 
 /// The sample as text; `recent` are the histograms of [`Sample::stages`] to take percentiles of.
@@ -103,6 +112,9 @@ fn pages_by_state(stats: &Stats) -> [u64; 5] {
 fn record_requests(requests: &Requests) {
     REQUEST_COUNTERS.iter().for_each(|(name, help, value)| record_counter(name, help, value(requests)));
     REQUEST_GAUGES.iter().for_each(|(name, help, value)| record_gauge(name, help, value(requests)));
+    if let Some(predictions) = &requests.predictions {
+        PREDICTION_COUNTERS.iter().for_each(|(name, help, value)| record_counter(name, help, value(predictions)));
+    }
 }
 
 /// Percentiles of each stage, in seconds. A stage without times has none: NaN, as Prometheus has it for summaries.
@@ -166,7 +178,14 @@ pub(crate) mod tests {
         // Bucket 40 has its middle at 2304 ns.
         paging.stages.fetch.buckets[40] = 1_000;
         paging.stages.total.buckets[41] = 1_000;
-        let mut requests = Requests { admitted: 9_010, completed: 9_000, panicked: 1, ..Requests::default() };
+        let predictions = Predictions { hits_right: 8_001, hits_wrong: 102, faults_right: 803, faults_wrong: 94 };
+        let mut requests = Requests {
+            admitted: 9_010,
+            completed: 9_000,
+            panicked: 1,
+            predictions: Some(predictions),
+            ..Requests::default()
+        };
         requests.stages.total.buckets[60] = 9_000;
         let extra = vec![
             Extra {
@@ -195,6 +214,8 @@ pub(crate) mod tests {
         assert_eq!(scrape.value(names::FETCHES_IN_FLIGHT), Some(7.0));
         assert_eq!(scrape.value(names::REQUESTS), Some(9_000.0));
         assert_eq!(scrape.value(names::REQUESTS_IN_SERVICE), Some(10.0));
+        let counters = PREDICTION_COUNTERS.map(|(name, ..)| scrape.value(name));
+        assert_eq!(counters, [8_001.0, 102.0, 803.0, 94.0].map(Some));
         assert_eq!(scrape.value("yonder_kv_get_hits_total"), Some(77.0));
         assert_eq!(scrape.value("yonder_kv_items"), Some(55.0));
         let fetch = [(names::STAGE, "fetch"), (names::QUANTILE, "0.99")];
@@ -222,6 +243,7 @@ pub(crate) mod tests {
         let sample = Sample { requests: Some(Requests::default()), ..Sample::default() };
         let text = render(&sample, &sample.stages());
         assert!(text.contains("yonder_request_stage_seconds{") && !text.contains("fault"), "{text}");
+        assert!(!text.contains("predicted"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! [`Sample`]: what a server counts, at one moment; [`Source`]: where it comes from.
 
-use yonder::sched::{SchedStats, StageQuantiles};
+use yonder::sched::{Predictions, SchedStats, StageQuantiles};
 use yonder::{StageHistogram, Stats};
 
 /// What a server shows. Called on the metrics thread, once per scrape, while the server runs.
@@ -37,13 +37,16 @@ pub struct Requests {
     pub panicked: u64,
     /// Times of the requests that are over.
     pub stages: StageQuantiles,
+    /// What was predicted of them, if anything is.
+    pub predictions: Option<Predictions>,
 }
 
 impl From<&SchedStats> for Requests {
     fn from(stats: &SchedStats) -> Self {
         // Completions are read first, so that no request seems to be over before it was admitted.
         let (completed, panicked, stages) = (stats.completed(), stats.panicked(), stats.stages());
-        Self { admitted: stats.admitted(), completed, panicked, stages }
+        let predictions = (stats.predictor_bytes() > 0).then(|| stats.predictions());
+        Self { admitted: stats.admitted(), completed, panicked, stages, predictions }
     }
 }
 
@@ -79,7 +82,7 @@ impl Sample {
         });
         let requests = self.requests.iter().flat_map(|requests| {
             let stages = &requests.stages;
-            [&stages.queued, &stages.running, &stages.waiting, &stages.total]
+            [&stages.queued, &stages.running, &stages.waiting, &stages.total, &stages.hit]
         });
         faults.chain(requests).cloned().collect()
     }

@@ -8,6 +8,7 @@ mod load;
 mod node;
 mod notify;
 mod pictured;
+mod policies;
 mod programs;
 mod redis;
 mod remote;
@@ -23,9 +24,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use yonder::FaultPolicy;
-use yonder::sched::{DispatchPolicy, InstallDelegation, PollingDelegation, Reclaim};
+use clap::{Args, Parser, Subcommand};
 use yonder::units::{LocalSize, parse_bytes, parse_duration};
 use yonder_load::Rate;
 
@@ -40,6 +39,7 @@ pub(crate) use load::{LoadArgs, LoadKvArgs, LoadWhat};
 pub(crate) use node::NodeArgs;
 pub(crate) use notify::NotifyArgs;
 pub(crate) use pictured::Pictured;
+pub(crate) use policies::{Dispatch, FaultMode, ReclaimBy, Switch};
 pub(crate) use programs::ProgramsArgs;
 pub(crate) use redis::RedisArgs;
 pub(crate) use remote::{
@@ -52,9 +52,6 @@ pub(crate) use store::StoreArgs;
 pub(crate) use switch::SwitchArgs;
 pub(crate) use top::TopArgs;
 pub(crate) use ycsb::YcsbArgs;
-
-/// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network. The help says it too.
-const HYBRID_SPIN: Duration = Duration::from_micros(4);
 
 /// What `yonder --help` ends with.
 const AFTER_HELP: &str = "\
@@ -81,7 +78,10 @@ Without --far, far memory is emulated in this process, to try things out. With a
 const ARRAY_AFTER_HELP: &str = "\
 Busy-waiting against yielding, each at three loads:
   yonder bench array --faults busy  --rate 100k,150k,200k
-  yonder bench array --faults yield --rate 100k,150k,200k";
+  yonder bench array --faults yield --rate 100k,150k,200k
+What requests gain that do not fault, when those that will fault queue apart:
+  yonder bench array --dist zipf:0.99 --rate 200k --dispatch pf-aware
+  yonder bench array --dist zipf:0.99 --rate 200k --dispatch predicted";
 
 /// Memory that lives on other machines, at microsecond cost: a page fault parks only the request that touched the page
 #[derive(Debug, Parser)]
@@ -207,7 +207,7 @@ pub(crate) struct ThreadArgs {
     /// What a worker does while a page is on its way
     #[arg(long, value_name = "MODE", default_value = "yield")]
     pub(crate) faults: FaultMode,
-    /// Which worker gets the next request
+    /// Which request is next, and which worker gets it
     #[arg(long, value_name = "POLICY", default_value = "pf-aware")]
     pub(crate) dispatch: Dispatch,
     /// Requests that one worker may have started and not finished
@@ -237,88 +237,6 @@ pub(crate) struct ThreadArgs {
     /// Reclaim stops when this percentage of local memory is free
     #[arg(long, value_name = "PCT", default_value_t = 17.0)]
     pub(crate) reclaim_end: f64,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum FaultMode {
-    /// Park the request and run others
-    Yield,
-    /// Spin until the page is there
-    Busy,
-    /// Spin for 4 us, then park the request
-    Hybrid,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Dispatch {
-    /// The one with the fewest page fetches under way
-    PfAware,
-    /// Each in turn
-    RoundRobin,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Switch {
-    On,
-    Off,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum ReclaimBy {
-    /// A thread of its own where there is a CPU for it, else the dispatcher
-    Auto,
-    /// A thread of its own
-    Thread,
-    /// The dispatcher, between its turns
-    Dispatcher,
-}
-
-impl ReclaimBy {
-    /// What was asked for; `None` leaves it to the placement on CPUs.
-    pub(crate) fn wanted(self) -> Option<Reclaim> {
-        match self {
-            Self::Auto => None,
-            Self::Thread => Some(Reclaim::Thread),
-            Self::Dispatcher => Some(Reclaim::Dispatcher),
-        }
-    }
-}
-
-impl From<FaultMode> for FaultPolicy {
-    fn from(mode: FaultMode) -> Self {
-        match mode {
-            FaultMode::Yield => Self::Yield,
-            FaultMode::Busy => Self::Busy,
-            FaultMode::Hybrid => Self::Hybrid(HYBRID_SPIN.as_nanos() as u64),
-        }
-    }
-}
-
-impl From<Dispatch> for DispatchPolicy {
-    fn from(dispatch: Dispatch) -> Self {
-        match dispatch {
-            Dispatch::PfAware => Self::PageFaultAware,
-            Dispatch::RoundRobin => Self::RoundRobin,
-        }
-    }
-}
-
-impl From<Switch> for PollingDelegation {
-    fn from(switch: Switch) -> Self {
-        match switch {
-            Switch::On => Self::On,
-            Switch::Off => Self::Off,
-        }
-    }
-}
-
-impl From<Switch> for InstallDelegation {
-    fn from(switch: Switch) -> Self {
-        match switch {
-            Switch::On => Self::On,
-            Switch::Off => Self::Off,
-        }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -388,6 +306,9 @@ pub(crate) enum BenchWhat {
 pub(crate) struct ArrayArgs {
     #[command(flatten)]
     pub(crate) paging: PagingArgs,
+    /// How popular pages are: uniform, or zipf:THETA such as zipf:0.99
+    #[arg(long, help_heading = BENCHMARK, value_name = "DIST", default_value = "uniform")]
+    pub(crate) dist: Distribution,
     /// Look at the page table before each read, so that a missing page costs no trap
     #[arg(long, help_heading = BENCHMARK)]
     pub(crate) probe: bool,

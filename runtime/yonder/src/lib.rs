@@ -40,8 +40,8 @@ pub use yonder_units as units;
 pub mod sched {
     pub use yonder_sched::{
         Activity, DispatchPolicy, Done, Frontend, Handler, Idle, InstallDelegation, Outcome, PollingDelegation,
-        Reclaim, SchedConfig, SchedConfigError, SchedError, SchedStats, StageQuantiles, Timing, checkpoint, serve,
-        yield_now,
+        Predictions, Reclaim, SchedConfig, SchedConfigError, SchedError, SchedStats, StageQuantiles, Timing,
+        checkpoint, serve, yield_now,
     };
 }
 

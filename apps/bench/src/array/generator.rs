@@ -11,12 +11,11 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use yonder::Stats;
 use yonder::sched::{Activity, Done, Frontend, Outcome, Timing};
 use yonder::units::{Nanos, PAGE_BYTES};
-use yonder_load::{LatencyRecorder, PoissonArrivals, Rate};
+use yonder_load::{KeyChooser, LatencyRecorder, PoissonArrivals, Rate};
 
-use super::{ArraySettings, Index, LINES, OnProgress, Value, value_at};
+use super::{ArraySettings, Counters, Index, LINES, OnProgress, Value, value_at};
 use crate::parking;
 
 /// Requests that arrived and wait for room, at most; later arrivals are dropped, as a full queue of a NIC would.
@@ -40,8 +39,9 @@ enum Phase {
 
 /// Makes requests and checks replies.
 pub(super) struct Generator<'a> {
-    stats: &'a dyn Fn() -> Stats,
-    pages: u64,
+    counters: &'a dyn Fn() -> Counters,
+    pages: KeyChooser,
+    /// Chooses the word of a page.
     random: SmallRng,
     arrivals: Option<std::iter::Peekable<PoissonArrivals>>,
     /// Intended starts of requests that have arrived and were not admitted.
@@ -58,9 +58,11 @@ pub(super) struct Generator<'a> {
     /// Offered load, in requests per second; `None` in a closed loop.
     pub(super) rate: Option<f64>,
     pub(super) measured_ns: Nanos,
-    pub(super) before: Stats,
-    pub(super) after: Stats,
+    pub(super) before: Counters,
+    pub(super) after: Counters,
     pub(super) latency: LatencyRecorder,
+    /// The latency of requests without a major fault.
+    pub(super) hit_latency: LatencyRecorder,
     pub(super) queued: LatencyRecorder,
     pub(super) running: LatencyRecorder,
     pub(super) waiting: LatencyRecorder,
@@ -72,12 +74,12 @@ pub(super) struct Generator<'a> {
 }
 
 impl<'a> Generator<'a> {
-    /// A run that starts at `started`, over an array of `pages`. `stats` is asked when the measured time begins and ends.
+    /// A run that starts at `started`, over an array of `pages`. `counters` are asked when the measured time begins and ends.
     pub(super) fn new(
         settings: &ArraySettings,
         pages: u64,
         started: Nanos,
-        stats: &'a dyn Fn() -> Stats,
+        counters: &'a dyn Fn() -> Counters,
         progress: OnProgress<'a>,
     ) -> Self {
         let duration = settings.duration.as_nanos() as Nanos;
@@ -87,8 +89,8 @@ impl<'a> Generator<'a> {
         };
         let warm_up_ns = duration / 4;
         Self {
-            stats,
-            pages,
+            counters,
+            pages: KeyChooser::new(pages, settings.distribution, 0x5EED),
             random: SmallRng::seed_from_u64(0x00AD_1051),
             arrivals: rate.map(|rate| PoissonArrivals::new(rate, started, 7).peekable()),
             backlog: VecDeque::with_capacity(BACKLOG_MAX),
@@ -102,9 +104,10 @@ impl<'a> Generator<'a> {
             replies: 0,
             rate,
             measured_ns: 0,
-            before: Stats::default(),
-            after: Stats::default(),
+            before: Counters::default(),
+            after: Counters::default(),
             latency: LatencyRecorder::new(),
+            hit_latency: LatencyRecorder::new(),
             queued: LatencyRecorder::new(),
             running: LatencyRecorder::new(),
             waiting: LatencyRecorder::new(),
@@ -120,13 +123,13 @@ impl<'a> Generator<'a> {
         match self.phase {
             Phase::WarmUp if now >= self.measure_from => {
                 self.phase = Phase::Measured;
-                self.before = (self.stats)();
+                self.before = (self.counters)();
                 // From here, not from where it was planned: a machine that stood still must not shorten the measurement.
                 self.end = now + (self.end - self.measure_from);
                 self.measure_from = now;
             }
             Phase::Measured if now >= self.end => {
-                self.after = (self.stats)();
+                self.after = (self.counters)();
                 self.measured_ns = now - self.measure_from;
                 self.phase = Phase::Drain { until: now + self.warm_up_ns };
             }
@@ -172,7 +175,7 @@ impl<'a> Generator<'a> {
     }
 
     fn request(&mut self, intended: Nanos) -> Index {
-        let (page, line) = (self.random.random_range(0..self.pages), self.random.random_range(0..LINES));
+        let (page, line) = (self.pages.next_key(), self.random.random_range(0..LINES));
         Index { offset: page * PAGE_BYTES as u64 + line * 64, intended }
     }
 
@@ -181,6 +184,9 @@ impl<'a> Generator<'a> {
         self.answered += u64::from(self.phase == Phase::Measured);
         if self.measures(intended) {
             self.latency.record(now.saturating_sub(intended));
+            if timing.major_faults == 0 {
+                self.hit_latency.record(now.saturating_sub(intended));
+            }
             if self.replies.is_multiple_of(STAGES_EVERY) {
                 self.queued.record(timing.queued_ns);
                 self.running.record(timing.running_ns);
@@ -253,6 +259,7 @@ mod tests {
     struct Seen {
         in_window: u64,
         latencies: u64,
+        hits: u64,
         longest_us: f64,
         answered: u64,
         dropped: u64,
@@ -266,8 +273,8 @@ mod tests {
             duration: Duration::from_millis(100),
             ..ArraySettings::new("emu://".to_owned(), 64 << 20, LocalSize::Percent(20.0))
         };
-        let (stats, mut progress) = (Stats::default, |_: &str, _: f64| {});
-        let mut generator = Generator::new(&settings, 16, 0, &stats, &mut progress);
+        let (counters, mut progress) = (Counters::default, |_: &str, _: f64| {});
+        let mut generator = Generator::new(&settings, 16, 0, &counters, &mut progress);
         let (mut now, mut served, mut in_window) = (0, 0, 0);
         while !generator.is_finished() {
             let mut admitted = None;
@@ -281,12 +288,15 @@ mod tests {
             } else {
                 Outcome::Reply(Value { offset, intended, value: Ok(value_at(offset)) })
             };
-            generator.complete(now, Done { outcome, timing: Timing::default() });
+            // Every other request faults.
+            let timing = Timing { major_faults: served as u32 % 2, ..Timing::default() };
+            generator.complete(now, Done { outcome, timing });
         }
         assert_eq!((generator.wrong, generator.measured_ns >= 100 * MS), (0, true));
         Seen {
             in_window,
             latencies: generator.latency.len(),
+            hits: generator.hit_latency.len(),
             longest_us: generator.latency.max_us(),
             answered: generator.answered,
             dropped: generator.dropped,
@@ -299,6 +309,7 @@ mod tests {
         let seen = run(Rate::PerSecond(100_000.0), 1_000, u64::MAX);
         assert!((9_000..11_000).contains(&seen.latencies), "{} latencies", seen.latencies);
         assert_eq!((seen.latencies, seen.dropped, seen.errors), (seen.in_window, 0, 0));
+        assert!(seen.hits.abs_diff(seen.latencies / 2) <= 1, "{} hits", seen.hits);
         assert!(seen.longest_us < 100.0 && seen.answered.abs_diff(seen.latencies) < 10);
     }
 

@@ -2,6 +2,8 @@
 //!
 //! A command owns its bytes: it outlives the input buffer it was read from and moves to a worker.
 
+use std::ops::Range;
+
 /// A request that the store executes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
@@ -70,6 +72,22 @@ pub enum Command {
         /// Whether the client waits for an answer.
         answer: Answer,
     },
+}
+
+impl Command {
+    /// The key that it is about, the first if there are several; `flush_all` is about none.
+    #[must_use]
+    pub fn key(&self) -> Option<&[u8]> {
+        match self {
+            Self::Get { keys, .. } => keys.first(),
+            Self::Write { item, .. } => Some(item.key()),
+            Self::WriteTooLarge { key, .. }
+            | Self::Delete { key, .. }
+            | Self::Arithmetic { key, .. }
+            | Self::Touch { key, .. } => Some(key),
+            Self::FlushAll { .. } => None,
+        }
+    }
 }
 
 /// Whether the client waits for an answer (no `noreply`).
@@ -170,10 +188,22 @@ impl Keys {
 
     /// The next key, in the order asked for.
     pub fn next_key(&mut self) -> Option<&[u8]> {
+        let key = self.find()?;
+        self.next = key.end;
+        Some(&self.line[key])
+    }
+
+    /// The key that is next, which stays so.
+    #[must_use]
+    pub fn first(&self) -> Option<&[u8]> {
+        self.find().map(|key| &self.line[key])
+    }
+
+    /// Where the next key is in the line.
+    fn find(&self) -> Option<Range<usize>> {
         let start = self.next + self.line[self.next..].iter().position(|byte| *byte != b' ')?;
         let len = self.line[start..].iter().position(|byte| *byte == b' ').unwrap_or(self.line.len() - start);
-        self.next = start + len;
-        Some(&self.line[start..start + len])
+        Some(start..start + len)
     }
 
     /// Whether all keys were taken.
@@ -234,10 +264,23 @@ mod tests {
     }
 
     #[test]
+    fn commands_know_their_key() {
+        let (answer, exptime) = (Answer::Wanted, Exptime(0));
+        let get = Command::Get { keys: Keys::new(b" first second"), cas: CasShown::No, touch: None };
+        let item = KeyValue::new(b"stored", b"value");
+        let set = Command::Write { mode: WriteMode::Set, item, flags: 0, exptime, answer };
+        assert_eq!((get.key(), set.key()), (Some(&b"first"[..]), Some(&b"stored"[..])));
+        assert_eq!(Command::Touch { key: b"touched".to_vec(), exptime, answer }.key(), Some(&b"touched"[..]));
+        assert_eq!(Command::FlushAll { delay: exptime, answer }.key(), None);
+    }
+
+    #[test]
     fn keys_come_in_order_without_blanks() {
         let mut keys = Keys::new(b"  a  bc d ");
         assert!(!keys.is_empty());
+        assert_eq!(keys.first(), Some(&b"a"[..]));
         assert_eq!(keys.next_key(), Some(&b"a"[..]));
+        assert_eq!(keys.first(), Some(&b"bc"[..]));
         assert_eq!(keys.next_key(), Some(&b"bc"[..]));
         assert_eq!(keys.next_key(), Some(&b"d"[..]));
         assert!(keys.is_empty());

@@ -73,4 +73,11 @@ impl<M: ItemMemory> Handler for KvHandler<M> {
         };
         KvReply { outcome }
     }
+
+    fn key(&self, request: &KvRequest) -> Option<u64> {
+        match &request.work {
+            Work::Execute { command, .. } => command.key().map(|key| self.store.key_number(key)),
+            Work::Crawl { .. } => None,
+        }
+    }
 }

@@ -34,6 +34,11 @@ impl Hash {
         self.0 as u32
     }
 
+    /// All of it.
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+
     fn tag(self) -> u16 {
         (self.0 >> 48) as u16
     }

@@ -176,6 +176,11 @@ impl<M: ItemMemory> Store<M> {
         self.config.value_bytes_max
     }
 
+    /// A number for `key` that hardly any other key has. Touches nothing.
+    pub fn key_number(&self, key: &[u8]) -> u64 {
+        self.table.hash(key).number()
+    }
+
     /// Serves one command at `now_s`. Never fails as a call: what goes wrong is in the reply.
     pub fn execute(&self, command: Command, now_s: u32) -> Execution {
         self.flush.apply_due(now_s, &self.cas_last);

@@ -66,6 +66,7 @@ fn run_array(args: &ArrayArgs) -> anyhow::Result<()> {
         paging,
         sched,
         access: if args.probe { Access::Probe } else { Access::Trap },
+        distribution: args.dist,
         duration: args.duration,
         ..ArraySettings::new(far, memory, local)
     };
@@ -94,22 +95,49 @@ fn print_array(result: &ArrayResult, first: bool) -> anyhow::Result<()> {
             result.far
         ))?;
         line(&format!(
-            "{:>8} {:>9} {:>10} {:>9} {:>9} {:>9} {:>12} {:>8}",
-            "faults", "offered/s", "ops/s", "p50 us", "p99 us", "p99.9 us", "major/s", "dropped"
+            "{:>8} {:>11} {:>9} {:>10} {:>9} {:>9} {:>9} {:>10} {:>10} {:>12} {:>12} {:>8}",
+            "faults",
+            "dispatch",
+            "offered/s",
+            "ops/s",
+            "p50 us",
+            "p99 us",
+            "p99.9 us",
+            "hit p50 us",
+            "hit p99 us",
+            "hit p99.9 us",
+            "major/s",
+            "dropped"
         ))?;
     }
     let offered = result.offered_per_s.map_or_else(|| "max".to_owned(), |rate| format!("{rate:.0}"));
     line(&format!(
-        "{:>8} {:>9} {:>10.0} {:>9.1} {:>9.1} {:>9.1} {:>12.0} {:>8}",
+        "{:>8} {:>11} {:>9} {:>10.0} {:>9.1} {:>9.1} {:>9.1} {:>10.1} {:>10.1} {:>12.1} {:>12.0} {:>8}",
         result.faults,
+        result.dispatch,
         offered,
         result.ops_per_s,
         result.p50_us,
         result.p99_us,
         result.p999_us,
+        result.hit_p50_us,
+        result.hit_p99_us,
+        result.hit_p999_us,
         result.major_faults as f64 / result.seconds,
         result.dropped
-    ))
+    ))?;
+    let right = result.predicted_hits_right + result.predicted_faults_right;
+    let predicted = right + result.predicted_hits_wrong + result.predicted_faults_wrong;
+    if predicted > 0 {
+        line(&format!(
+            "{:>8} {:.2} % of {predicted} predictions were right; {} hits were taken for faults, {} faults for hits",
+            "",
+            right as f64 * 100.0 / predicted as f64,
+            result.predicted_faults_wrong,
+            result.predicted_hits_wrong
+        ))?;
+    }
+    Ok(())
 }
 
 fn run_switch(args: &SwitchArgs) -> anyhow::Result<()> {

@@ -93,7 +93,8 @@ impl Server {
         let server = KvServer::bind(KvConfig { threads: sched.workers, ..config }, region)?;
         let (address, udp, shutdown) = (server.tcp_address(), server.udp_address(), server.shutdown());
         let (mut frontend, handler) = server.into_parts();
-        let for_stats = far.clone();
+        let requests = Arc::<SchedStats>::default();
+        let (for_stats, of_requests) = (far.clone(), Arc::clone(&requests));
         frontend.extra_stats(Box::new(move |lines| {
             let stats = for_stats.stats();
             let mut line = |name: &str, value: u64| lines.push((name.to_owned(), value.to_string()));
@@ -105,8 +106,14 @@ impl Server {
             line("local_limit_bytes", stats.limit_pages * 4096);
             line("local_used_bytes", stats.charged_pages * 4096);
             line("local_peak_bytes", stats.peak_pages * 4096);
+            let predictions = of_requests.predictions();
+            line("predicted_hits_right", predictions.hits_right);
+            line("predicted_hits_wrong", predictions.hits_wrong);
+            line("predicted_faults_right", predictions.faults_right);
+            line("predicted_faults_wrong", predictions.faults_wrong);
+            line("predictor_bytes", of_requests.predictor_bytes());
         }));
-        Ok(Self { far, address, udp, shutdown, stats: Arc::default(), sched, frontend, handler })
+        Ok(Self { far, address, udp, shutdown, stats: requests, sched, frontend, handler })
     }
 
     /// Serves metrics of paging, requests and items until the result is dropped.

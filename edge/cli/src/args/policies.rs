@@ -1,0 +1,95 @@
+//! The policies of a server's threads, as flags name them.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use yonder::FaultPolicy;
+use yonder::sched::{DispatchPolicy, InstallDelegation, PollingDelegation, Reclaim};
+
+/// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network. The help says it too.
+const HYBRID_SPIN: Duration = Duration::from_micros(4);
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum FaultMode {
+    /// Park the request and run others
+    Yield,
+    /// Spin until the page is there
+    Busy,
+    /// Spin for 4 us, then park the request
+    Hybrid,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Dispatch {
+    /// First come, first served, by the worker with the fewest page fetches under way
+    PfAware,
+    /// First come, first served, by each worker in turn
+    RoundRobin,
+    /// As pf-aware, but requests that will probably fault, by the history of their keys, wait for those that will not
+    Predicted,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ReclaimBy {
+    /// A thread of its own where there is a CPU for it, else the dispatcher
+    Auto,
+    /// A thread of its own
+    Thread,
+    /// The dispatcher, between its turns
+    Dispatcher,
+}
+
+impl ReclaimBy {
+    /// What was asked for; `None` leaves it to the placement on CPUs.
+    pub(crate) fn wanted(self) -> Option<Reclaim> {
+        match self {
+            Self::Auto => None,
+            Self::Thread => Some(Reclaim::Thread),
+            Self::Dispatcher => Some(Reclaim::Dispatcher),
+        }
+    }
+}
+
+impl From<FaultMode> for FaultPolicy {
+    fn from(mode: FaultMode) -> Self {
+        match mode {
+            FaultMode::Yield => Self::Yield,
+            FaultMode::Busy => Self::Busy,
+            FaultMode::Hybrid => Self::Hybrid(HYBRID_SPIN.as_nanos() as u64),
+        }
+    }
+}
+
+impl From<Dispatch> for DispatchPolicy {
+    fn from(dispatch: Dispatch) -> Self {
+        match dispatch {
+            Dispatch::PfAware => Self::PageFaultAware,
+            Dispatch::RoundRobin => Self::RoundRobin,
+            Dispatch::Predicted => Self::Predicted,
+        }
+    }
+}
+
+impl From<Switch> for PollingDelegation {
+    fn from(switch: Switch) -> Self {
+        match switch {
+            Switch::On => Self::On,
+            Switch::Off => Self::Off,
+        }
+    }
+}
+
+impl From<Switch> for InstallDelegation {
+    fn from(switch: Switch) -> Self {
+        match switch {
+            Switch::On => Self::On,
+            Switch::Off => Self::Off,
+        }
+    }
+}
