@@ -22,10 +22,14 @@ const KEYS: &[&str] = &[
     "errors",
 ];
 
+/// The keys by which dispatch policies are compared.
+const HIT_KEYS: &[&str] = &["p99_us", "hit_p99_us", "predicted_hits_right", "predicted_faults_wrong", "errors"];
+
 /// What to type after `yonder bench`, and the keys that every object of the result must have.
-const BENCHES: [(&str, &[&str]); 12] = [
+const BENCHES: [(&str, &[&str]); 14] = [
     ("array --memory 64MiB --local 20% --far emu://?latency=2.5us --workers 1 --faults yield --duration 500ms", KEYS),
     ("errors --memory 24MiB --local 4MiB --keys 10000 --swap-in-errors 50 --memory-errors 50", KEYS),
+    ("array --memory 64MiB --rate 50k --dist zipf:0.99 --dispatch predicted --duration 500ms", HIT_KEYS),
     ("switch", &["bench", "mechanism", "ns_per_switch"]),
     ("notify --threads 1,4 --faults-per-thread 100 --runs 1", KEYS),
     ("fault", &["bench"]),

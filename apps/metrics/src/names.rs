@@ -37,7 +37,9 @@ pub(crate) const QUANTILE: &str = "quantile";
 pub(crate) const STATES: [&str; 5] = ["resident", "standby", "writing", "buffer", "free"];
 /// Stages of a major fault, in order.
 pub(crate) const FAULT_STAGES: [&str; 5] = ["post", "fetch", "install", "resume", "total"];
-/// Stages of a request, in order; `hit` is the total of requests without a major fault.
-pub(crate) const REQUEST_STAGES: [&str; 5] = ["queued", "running", "waiting", "total", "hit"];
+/// Stages of a request, in order.
+pub(crate) const REQUEST_STAGES: [&str; 5] = ["queued", "running", "waiting", "total", HIT];
+/// The total of requests without a major fault.
+pub(crate) const HIT: &str = "hit";
 /// Values of [`QUANTILE`], as text and as numbers.
 pub(crate) const QUANTILES: [(&str, f64); 4] = [("0.5", 0.5), ("0.9", 0.9), ("0.99", 0.99), ("0.999", 0.999)];

@@ -17,7 +17,7 @@ use yonder_unithread::{Pool, Unithread};
 use yonder_units::Nanos;
 
 use crate::config::{Idle, InstallDelegation, Reclaim, SchedConfig, SchedConfigError};
-use crate::foresight::{Foreseen, Foresight, Lane, Lanes};
+use crate::foresight::{Foreseen, Foresight, Queue, Queues};
 use crate::frontend::{Activity, Done, Frontend, Handler, Outcome};
 use crate::park::Sleeper;
 use crate::task::{SchedStats, Task};
@@ -45,7 +45,7 @@ pub enum SchedError {
 /// The dispatcher's view of a worker.
 struct Desk<H: Handler> {
     shared: Arc<WorkerShared>,
-    requests: Lanes<Producer<Unithread<Task<H>>>>,
+    requests: Queues<Producer<Unithread<Task<H>>>>,
     finished: Consumer<Unithread<Task<H>>>,
     port: u16,
     /// Maps pages for the worker, if installs are delegated.
@@ -61,7 +61,7 @@ struct Dispatcher<'a, H: Handler, F: Frontend> {
     pool: Arc<Pool<Task<H>>>,
     desks: Vec<Desk<H>>,
     chooser: Chooser,
-    queues: Lanes<VecDeque<Unithread<Task<H>>>>,
+    queues: Queues<VecDeque<Unithread<Task<H>>>>,
     handler: &'a H,
     /// Tells which queue a request belongs to; without it there is but one.
     foresight: Option<Foresight<'a>>,
@@ -102,7 +102,7 @@ where
         pool,
         desks,
         chooser: Chooser::new(config.dispatch),
-        queues: Lanes::new(VecDeque::with_capacity(config.unithreads), VecDeque::with_capacity(config.unithreads)),
+        queues: Queues::new(VecDeque::with_capacity(config.unithreads), VecDeque::with_capacity(config.unithreads)),
         handler,
         foresight: (config.dispatch == DispatchPolicy::Predicted).then(|| Foresight::new(far, stats)),
         in_system: 0,
@@ -155,27 +155,27 @@ where
         let Self { frontend, pool, queues, in_system, stats, foresight, handler, .. } = self;
         let activity = frontend.poll(now, room, &mut |request| {
             let foreseen = foresight.as_ref().and_then(|foresight| Some(foresight.foresee(handler.key(&request)?)));
-            let lane = foreseen.as_ref().map_or(Lane::Hits, Foreseen::lane);
+            let queue = foreseen.as_ref().map_or(Queue::Hits, Foreseen::queue);
             let unithread = pool.take(Task::new(request, now, foreseen));
-            queues[lane].push_back(unithread.unwrap_or_else(|_| panic!("a frontend admitted more than its room")));
+            queues[queue].push_back(unithread.unwrap_or_else(|_| panic!("a frontend admitted more than its room")));
             *in_system += 1;
             stats.count_admitted();
         });
         activity == Activity::Busy
     }
 
-    /// Hands requests to workers, of each lane by itself, so that neither waits for the other here.
+    /// Hands requests to workers, of each queue by itself, so that neither waits for the other here.
     fn dispatch(&mut self) {
-        Lane::ALL.into_iter().for_each(|lane| self.dispatch_lane(lane));
+        Queue::ALL.into_iter().for_each(|queue| self.dispatch_queue(queue));
     }
 
     /// Each worker that has room gets one request, in the policy's order, until the queue or the room ends.
-    fn dispatch_lane(&mut self, lane: Lane) {
-        while !self.queues[lane].is_empty() {
+    fn dispatch_queue(&mut self, queue: Queue) {
+        while !self.queues[queue].is_empty() {
             self.views.clear();
             for desk in &self.desks {
                 let outstanding = if self.desks.len() > 1 { self.far.outstanding(desk.port) } else { 0 };
-                self.views.push(WorkerView { room: desk.requests[lane].slots() as u32, outstanding });
+                self.views.push(WorkerView { room: desk.requests[queue].slots() as u32, outstanding });
             }
             self.chooser.order(&self.views, &mut self.order);
             if self.order.is_empty() {
@@ -186,8 +186,8 @@ where
             for worker in &self.order {
                 let desk = &mut self.desks[*worker];
                 for _ in 0..each {
-                    let Some(unithread) = self.queues[lane].pop_front() else { break };
-                    assert!(desk.requests[lane].push(unithread).is_ok(), "a worker with room takes a request");
+                    let Some(unithread) = self.queues[queue].pop_front() else { break };
+                    assert!(desk.requests[queue].push(unithread).is_ok(), "a worker with room takes a request");
                 }
                 self.chooser.dispatched(*worker, self.views.len());
                 desk.shared.sleeper.wake(|| desk.wake());
@@ -292,7 +292,7 @@ fn open_desks<H: Handler>(
         };
         let links = Links {
             shared: Arc::clone(&shared),
-            requests: Lanes::new(take_hits, take_faults),
+            requests: Queues::new(take_hits, take_faults),
             finished: give_finished,
             wake_dispatcher,
             dispatcher: sleeper,
@@ -315,7 +315,7 @@ fn open_desks<H: Handler>(
         match bound {
             Ok(port) => {
                 let helper = (config.installs == InstallDelegation::On).then(|| far_memory.help_install(port));
-                let requests = Lanes::new(hits, faults);
+                let requests = Queues::new(hits, faults);
                 desks.push(Desk { shared, requests, finished, port, helper, thread: Some(thread) });
             }
             Err(error) => {

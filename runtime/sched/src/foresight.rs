@@ -1,7 +1,7 @@
-//! [`Foresight`]: the predictor at work, and [`Lanes`], the two queues that it fills.
+//! [`Foresight`]: the predictor at work, and [`Queues`], the two queues that it fills.
 //!
 //! The dispatcher asks when it admits a request and teaches when it reaps the reply, so nobody else touches the predictor.
-//! Without it (any policy but `Predicted`) all requests are in the lane of hits.
+//! Without it (any policy but `Predicted`) all requests are in the queue of hits.
 
 use std::ops::{Index, IndexMut};
 
@@ -14,37 +14,37 @@ use crate::task::SchedStats;
 
 /// A queue of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lane {
+pub(crate) enum Queue {
     /// Of those that will not fault, or of which nothing is known.
     Hits,
     /// Of those that will fault.
     Faults,
 }
 
-impl Lane {
+impl Queue {
     pub(crate) const ALL: [Self; 2] = [Self::Hits, Self::Faults];
 }
 
-/// One of something for each lane.
-pub(crate) struct Lanes<T>([T; 2]);
+/// One of something for each queue.
+pub(crate) struct Queues<T>([T; 2]);
 
-impl<T> Lanes<T> {
+impl<T> Queues<T> {
     pub(crate) fn new(hits: T, faults: T) -> Self {
         Self([hits, faults])
     }
 }
 
-impl<T> Index<Lane> for Lanes<T> {
+impl<T> Index<Queue> for Queues<T> {
     type Output = T;
 
-    fn index(&self, lane: Lane) -> &T {
-        &self.0[lane as usize]
+    fn index(&self, queue: Queue) -> &T {
+        &self.0[queue as usize]
     }
 }
 
-impl<T> IndexMut<Lane> for Lanes<T> {
-    fn index_mut(&mut self, lane: Lane) -> &mut T {
-        &mut self.0[lane as usize]
+impl<T> IndexMut<Queue> for Queues<T> {
+    fn index_mut(&mut self, queue: Queue) -> &mut T {
+        &mut self.0[queue as usize]
     }
 }
 
@@ -56,10 +56,10 @@ pub(crate) struct Foreseen {
 }
 
 impl Foreseen {
-    pub(crate) fn lane(&self) -> Lane {
+    pub(crate) fn queue(&self) -> Queue {
         match self.forecast.prediction {
-            Prediction::Hit => Lane::Hits,
-            Prediction::Fault => Lane::Faults,
+            Prediction::Hit => Queue::Hits,
+            Prediction::Fault => Queue::Faults,
         }
     }
 }

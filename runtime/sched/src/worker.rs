@@ -21,7 +21,7 @@ use yonder_unithread::{Resumed, Running, Unithread};
 use yonder_units::Nanos;
 
 use crate::config::{Idle, PollingDelegation, SchedConfig};
-use crate::foresight::{Lane, Lanes};
+use crate::foresight::{Queue, Queues};
 use crate::frontend::Handler;
 use crate::park::Sleeper;
 use crate::task::Task;
@@ -74,7 +74,7 @@ pub(crate) struct Worker<H: Handler> {
     /// References to the handler that no task has: one moves with each task, so starting a request counts nothing.
     handlers: Vec<Arc<H>>,
     pub(crate) shared: Arc<WorkerShared>,
-    pub(crate) requests: Lanes<Consumer<Unithread<Task<H>>>>,
+    pub(crate) requests: Queues<Consumer<Unithread<Task<H>>>>,
     pub(crate) finished: Producer<Unithread<Task<H>>>,
     pub(crate) wake_dispatcher: Arc<dyn Fn() + Send + Sync>,
     dispatcher: Arc<Sleeper>,
@@ -97,7 +97,7 @@ pub(crate) struct Worker<H: Handler> {
 /// What connects a worker to its dispatcher.
 pub(crate) struct Links<H: Handler> {
     pub(crate) shared: Arc<WorkerShared>,
-    pub(crate) requests: Lanes<Consumer<Unithread<Task<H>>>>,
+    pub(crate) requests: Queues<Consumer<Unithread<Task<H>>>>,
     pub(crate) finished: Producer<Unithread<Task<H>>>,
     pub(crate) wake_dispatcher: Arc<dyn Fn() + Send + Sync>,
     pub(crate) dispatcher: Arc<Sleeper>,
@@ -145,7 +145,7 @@ impl<H: Handler> Worker<H> {
                 last_progress = now;
                 continue;
             }
-            let is_empty = Lane::ALL.into_iter().all(|lane| self.requests[lane].is_empty());
+            let is_empty = Queue::ALL.into_iter().all(|queue| self.requests[queue].is_empty());
             if self.inflight == 0 && self.shared.stopping.load(Ordering::Acquire) && is_empty {
                 return;
             }
@@ -163,8 +163,8 @@ impl<H: Handler> Worker<H> {
             has_resumed = true;
         }
         match self.turns.next(self.waiting()) {
-            Some(Turn::Hit) => self.start_next(Lane::Hits),
-            Some(Turn::Fault) => self.start_next(Lane::Faults),
+            Some(Turn::Hit) => self.start_next(Queue::Hits),
+            Some(Turn::Fault) => self.start_next(Queue::Faults),
             Some(Turn::Resumed) => {
                 let token = self.ready.pop_front().expect("its turn came because it waits");
                 self.resume_parked(token);
@@ -184,9 +184,9 @@ impl<H: Handler> Worker<H> {
     fn waiting(&self) -> Waiting {
         let room_for_faults = self.max_inflight - self.max_inflight / 4;
         Waiting {
-            hits: self.inflight < self.max_inflight && !self.requests[Lane::Hits].is_empty(),
+            hits: self.inflight < self.max_inflight && !self.requests[Queue::Hits].is_empty(),
             resumed: !self.ready.is_empty(),
-            faults: self.inflight < room_for_faults && !self.requests[Lane::Faults].is_empty(),
+            faults: self.inflight < room_for_faults && !self.requests[Queue::Faults].is_empty(),
         }
     }
 
@@ -196,9 +196,9 @@ impl<H: Handler> Worker<H> {
         (hits || resumed || faults || !self.yielded.is_empty()) && !self.dispatcher.is_asleep()
     }
 
-    fn start_next(&mut self, lane: Lane) {
-        let unithread = self.requests[lane].pop().expect("its turn came because it waits");
-        if let Ok(next) = self.requests[lane].peek() {
+    fn start_next(&mut self, queue: Queue) {
+        let unithread = self.requests[queue].pop().expect("its turn came because it waits");
+        if let Ok(next) = self.requests[queue].peek() {
             next.prefetch();
         }
         self.start(unithread);
@@ -277,7 +277,7 @@ impl<H: Handler> Worker<H> {
             std::thread::yield_now();
             return;
         }
-        let has_requests = || Lane::ALL.into_iter().any(|lane| !self.requests[lane].is_empty());
+        let has_requests = || Queue::ALL.into_iter().any(|queue| !self.requests[queue].is_empty());
         let has_work = || has_requests() || self.shared.stopping.load(Ordering::Acquire);
         self.shared.sleeper.sleep(has_work, || std::thread::park_timeout(sleep));
     }

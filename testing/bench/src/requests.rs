@@ -1,10 +1,11 @@
-//! Requests: their unithreads, the choice of a worker, and the clock that is read at each step.
+//! Requests: their unithreads, the choice of a worker, the prediction of faults, and the clock that is read at each step.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion};
 use yonder_dispatch::{Chooser, DispatchPolicy, WorkerView};
+use yonder_predict::{Outcome, Predictor, Residence};
 use yonder_unithread::measure::unithread_ns;
 use yonder_unithread::{Pool, Resumed, STACK_BYTES_DEFAULT};
 
@@ -15,6 +16,7 @@ const WORKERS: [u32; 2] = [8, 64];
 pub fn benches(criterion: &mut Criterion) {
     switch(criterion);
     choice(criterion);
+    prediction(criterion);
     criterion.bench_function("clock", |bencher| bencher.iter(yonder_clock::now));
 }
 
@@ -42,7 +44,7 @@ fn switch(criterion: &mut Criterion) {
 
 fn choice(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("order of workers");
-    for policy in [DispatchPolicy::RoundRobin, DispatchPolicy::PageFaultAware] {
+    for policy in [DispatchPolicy::RoundRobin, DispatchPolicy::PageFaultAware, DispatchPolicy::Predicted] {
         for count in WORKERS {
             let workers: Vec<WorkerView> =
                 (0..count).map(|worker| WorkerView { room: worker % 3, outstanding: worker * 7 % 11 }).collect();
@@ -58,4 +60,20 @@ fn choice(criterion: &mut Criterion) {
         }
     }
     group.finish();
+}
+
+/// What a dispatcher pays for a request whose fault is predicted, apart from the look at the page table.
+fn prediction(criterion: &mut Criterion) {
+    const KEYS: u64 = 1 << 16;
+    let mut predictor = Predictor::new(KEYS / 8);
+    let mut key = 0;
+    criterion.bench_function("predict a fault and learn", |bencher| {
+        bencher.iter(|| {
+            key = (key + 40_503) % KEYS;
+            let forecast = predictor.predict(black_box(key), |_| Residence::Local);
+            let outcome = Outcome { major_faults: (key % 4 == 0).into(), place: None };
+            predictor.learn(key, forecast, outcome, |_| Residence::Local);
+            forecast.prediction
+        });
+    });
 }

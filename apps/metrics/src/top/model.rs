@@ -144,7 +144,9 @@ impl Model {
     /// Percentiles of all stages that the server has.
     pub(super) fn stage_rows(&self) -> Vec<StageRow> {
         let faults = names::FAULT_STAGES.map(|stage| ("fault", names::FAULT_STAGE, stage));
-        let requests = names::REQUEST_STAGES.map(|stage| ("request", names::REQUEST_STAGE, stage));
+        // A terminal of 24 lines has room for the stages of all requests, and not for those of some.
+        let of_all = names::REQUEST_STAGES.into_iter().filter(|stage| *stage != names::HIT);
+        let requests = of_all.map(|stage| ("request", names::REQUEST_STAGE, stage));
         let row = |(of, name, stage)| {
             let times = names::QUANTILES
                 .map(|(quantile, _)| self.latest.labelled(name, &[(names::STAGE, stage), (names::QUANTILE, quantile)]));
@@ -264,7 +266,7 @@ pub(super) mod tests {
         let memory = Memory { limit: 16_384, peak: 16_000, states: [10_000, 3_000, 400, 600, 2_384] };
         assert_eq!(model.memory(), Some(memory));
         let rows = model.stage_rows();
-        assert_eq!(rows.len(), names::FAULT_STAGES.len() + names::REQUEST_STAGES.len());
+        assert_eq!(rows.len(), names::FAULT_STAGES.len() + names::REQUEST_STAGES.len() - 1);
         assert_eq!((rows[1].of, rows[1].stage, rows[1].times[2].as_str()), ("fault", "fetch", "2.30 us"));
         assert_eq!((rows[5].of, rows[5].stage, rows[5].times[2].as_str()), ("request", "queued", "-"));
     }

@@ -69,12 +69,13 @@ fn a_fifth_of_memory_is_local_and_old_items_make_room() {
     assert_eq!(server.stop().code, Some(0));
 }
 
+/// With requests that overtake others, so that none is answered with another's value.
 #[test]
 fn every_value_is_right_after_every_page_was_evicted_and_rewritten() {
     let Some(yonder) = Yonder::ready() else { return };
     let content = Content { name: "all", keys: 24_000, value_bytes: 960 };
     let flags = ["kv", "--listen", "127.0.0.1:0", "--memory", "32MiB", "--local", "4MiB", "--workers", "2"];
-    let server = yonder.serve(&flags);
+    let server = yonder.serve(&[&flags[..], &["--dispatch", "predicted"]].concat());
     let mut client = Client::connect(server.address());
     client.fill(&content, 0..content.keys, 1);
     client.verify(&content, 0..content.keys, 1);
@@ -85,5 +86,6 @@ fn every_value_is_right_after_every_page_was_evicted_and_rewritten() {
     assert!(stats.number("bytes") >= 5 * stats.number("local_limit_bytes"), "the data set is five times larger");
     assert!(stats.number("fetched_bytes") > stats.number("bytes") && stats.number("written_bytes") > 0);
     assert_eq!((stats.number("evictions"), stats.number("paging_errors")), (0, 0));
+    assert!(stats.number("predicted_hits_right") > 1000 && stats.number("predicted_faults_right") > 0);
     assert_within_limit(&stats);
 }
