@@ -28,6 +28,10 @@ const IDLE_SLEEP: Duration = Duration::from_millis(100);
 /// Replies reaped from one worker in a turn.
 const REAP_MAX: usize = 64;
 
+/// Hits that may be handed to a worker ahead of time for each fault that may: where faults are predicted, hits are known to be
+/// short, and those that the worker does not have yet are overtaken by faults that it has.
+const HITS_FOR_A_FAULT: usize = 4;
+
 /// Why a server could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum SchedError {
@@ -273,7 +277,8 @@ fn open_desks<H: Handler>(
 ) -> Result<Vec<Desk<H>>, SchedError> {
     let mut desks: Vec<Desk<H>> = Vec::with_capacity(config.workers);
     for worker in 0..config.workers {
-        let (hits, take_hits) = RingBuffer::new(config.worker_queue);
+        let hits_ahead = if config.dispatch == DispatchPolicy::Predicted { HITS_FOR_A_FAULT } else { 1 };
+        let (hits, take_hits) = RingBuffer::new(config.worker_queue * hits_ahead);
         let (faults, take_faults) = RingBuffer::new(config.worker_queue);
         let (give_finished, finished) = RingBuffer::new(config.unithreads);
         let shared = Arc::new(WorkerShared {
