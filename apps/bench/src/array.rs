@@ -27,7 +27,7 @@ const WORKER_QUEUE: usize = 8;
 const WORKER_QUEUE_RECLAIMING: usize = 24;
 /// Requests that are told apart ahead of time where faults are predicted: a request that waits with the generator cannot be
 /// overtaken. Not in a closed loop, where it would only be a longer queue.
-const PREDICTED_QUEUE: usize = 256;
+const PREDICTED_QUEUE: usize = 1024;
 /// Words of a page that are read: the first words of its first 60 cache lines.
 const LINES: u64 = 60;
 

@@ -25,6 +25,8 @@ use crate::worker::{Links, Worker, WorkerShared};
 
 /// Longest sleep of the dispatcher.
 const IDLE_SLEEP: Duration = Duration::from_millis(100);
+/// Requests admitted in a turn: after a pause there may be many, and nobody is served while they are looked at.
+const ADMIT_MAX: usize = 64;
 /// Replies reaped from one worker in a turn.
 const REAP_MAX: usize = 64;
 
@@ -155,7 +157,7 @@ where
 
     /// Takes requests from the frontend.
     fn admit(&mut self, now: Nanos) -> bool {
-        let room = self.config.unithreads - self.in_system;
+        let room = (self.config.unithreads - self.in_system).min(ADMIT_MAX);
         let Self { frontend, pool, queues, in_system, stats, foresight, handler, .. } = self;
         let activity = frontend.poll(now, room, &mut |request| {
             let foreseen = foresight.as_ref().and_then(|foresight| Some(foresight.foresee(handler.key(&request)?)));
