@@ -153,39 +153,42 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// Runs who is to run before the next look for pages. Returns whether there was anybody but those who gave way.
+    /// Runs who is to run before the next look for pages: one new request, and of the resumed those that go before it. Returns
+    /// whether there was anybody but those who gave way.
     fn give_turns(&mut self) -> bool {
         let mut has_resumed = false;
-        while !self.faults_predicted
-            && let Some(token) = self.ready.pop_front()
-        {
-            self.resume_parked(token);
-            has_resumed = true;
-        }
-        match self.turns.next(self.waiting()) {
-            Some(Turn::Hit) => self.start_next(Queue::Hits),
-            Some(Turn::Fault) => self.start_next(Queue::Faults),
-            Some(Turn::Resumed) => {
-                let token = self.ready.pop_front().expect("its turn came because it waits");
-                self.resume_parked(token);
-            }
-            None => {
-                if let Some(token) = self.yielded.pop_front() {
+        loop {
+            match self.turns.next(self.waiting()) {
+                Some(Turn::Hit) => self.start_next(Queue::Hits),
+                Some(Turn::Fault) => self.start_next(Queue::Faults),
+                Some(Turn::Resumed) => {
+                    let token = self.ready.pop_front().expect("its turn came because it waits");
                     self.resume_parked(token);
+                    has_resumed = true;
+                    continue;
                 }
-                return has_resumed;
+                None => {
+                    if let Some(token) = self.yielded.pop_front() {
+                        self.resume_parked(token);
+                    }
+                    return has_resumed;
+                }
             }
+            return true;
         }
-        true
     }
 
-    /// Who could run now. Requests that will fault leave a quarter of the unithreads to others, which would wait for slow
-    /// pages else.
+    /// Who could have a turn now. Requests that will fault leave a quarter of the unithreads to others, which would wait for
+    /// slow pages else.
     fn waiting(&self) -> Waiting {
+        let resumed = !self.ready.is_empty();
+        if resumed && !self.faults_predicted {
+            return Waiting { hits: false, resumed, faults: false };
+        }
         let room_for_faults = self.max_inflight - self.max_inflight / 4;
         Waiting {
             hits: self.inflight < self.max_inflight && !self.requests[Queue::Hits].is_empty(),
-            resumed: !self.ready.is_empty(),
+            resumed,
             faults: self.inflight < room_for_faults && !self.requests[Queue::Faults].is_empty(),
         }
     }
