@@ -41,7 +41,7 @@ const BENCHES: [(&str, &[&str]); 14] = [
     ("scale-clients --clients 1,4 --duration 200ms", KEYS),
     ("scale-pages --entries 1,1024 --duration 100ms", KEYS),
     // Where there is no root the kernel's ways are skipped; their objects have the keys all the same.
-    ("ycsb --far emu://?latency=2.5us --memory 4MiB --workloads a,d --connections 16 --duration 100ms --runs 1", KEYS),
+    ("ycsb --far emu://?latency=2.5us --memory 16MiB --workloads a,d --connections 16 --duration 100ms --runs 1", KEYS),
 ];
 
 /// Runs the benchmarks of the release build.
