@@ -4,8 +4,8 @@
 //! random-index microbenchmark of Adios (sections 2 and 5.1), `switch` the cost of a context switch, `notify` the time from a
 //! fault to its handler, `fault` the latency of faults by stage, `reclaim` the rate and CPU cost of reclaim, `soak` checks
 //! losslessness under everything at once, `seq` compares prefetchers, `store` the fabrics below. `programs` runs
-//! other people's programs, which know nothing of far memory; `ycsb` puts YCSB on `yonder kv` and on the kernel's swap; `del_get` and `redis` ask one of them, a Redis server, what DiLOS
-//! (section 6) asks it.
+//! other people's programs, which know nothing of far memory; `del_get` and `redis` ask one of them, a Redis server, what DiLOS
+//! (section 6) asks it. `ycsb` asks `yonder kv` what LightSwap (section 5.4) asks memcached, beside the kernel's swap.
 //!
 //! Those of the memory node, which is a process of its own: `rread` has reads and writes, `peers_get` compares them with
 //! other servers, `ralloc` is allocation; `scale_clients` and `scale_pages` show what does not grow (Clio, sections 7.1 and
