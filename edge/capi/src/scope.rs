@@ -4,7 +4,6 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use yonder::PagingCause;
 use yonder_trap::scope::{self, Scope};
 
 /// `yonder_try_enter` of `yonder.h`.
@@ -46,51 +45,38 @@ pub unsafe extern "C" fn yonder_caught(address: *mut *mut c_void) -> c_int {
 /// `yonder_caught_text` of `yonder.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn yonder_caught_text(code: c_int) -> *const c_char {
-    ERRORS.iter().find(|error| error.code == code).map_or(c"no paging error", |error| error.text).as_ptr()
+    let index = usize::try_from(code).unwrap_or(0);
+    TEXTS.get(index).unwrap_or(&TEXTS[0]).as_ptr()
 }
 
-/// A cause as C has it.
-struct Error {
-    code: c_int,
-    text: &'static CStr,
-    cause: PagingCause,
-    name: &'static str,
-}
-
-/// YONDER_CAUGHT_...
-const ERRORS: [Error; 8] = [
-    Error { code: 1, text: c"the connection to the node is lost", cause: PagingCause::NodeLost, name: "NODE_LOST" },
-    Error { code: 2, text: c"the node does not answer", cause: PagingCause::TimedOut, name: "TIMED_OUT" },
-    Error { code: 3, text: c"the node reports errors", cause: PagingCause::NodeFailed, name: "NODE_FAILED" },
-    Error {
-        code: 4,
-        text: c"local memory stays full, because the node takes no writes",
-        cause: PagingCause::LocalMemoryFull,
-        name: "LOCAL_FULL",
-    },
-    Error { code: 5, text: c"the page stays under reclaim", cause: PagingCause::Stuck, name: "STUCK" },
-    Error { code: 6, text: c"the page is lost", cause: PagingCause::Poisoned, name: "PAGE_LOST" },
-    Error { code: 7, text: c"the memory is damaged", cause: PagingCause::HardwareError, name: "DAMAGED" },
-    Error {
-        code: 8,
-        text: c"a forked process has only those of its parent's pages that were local or in the parent's process",
-        cause: PagingCause::Forked,
-        name: "FORKED",
-    },
+/// What each YONDER_CAUGHT_... means, at the index of its code.
+const TEXTS: [&CStr; 9] = [
+    c"no paging error",
+    c"the connection to the node is lost",
+    c"the node does not answer",
+    c"the node reports errors",
+    c"local memory stays full, because the node takes no writes",
+    c"the page stays under reclaim",
+    c"the page is lost",
+    c"the memory is damaged",
+    c"a forked process has only those of its parent's pages that were local or in the parent's process",
 ];
 
 #[cfg(test)]
 mod tests {
+    use yonder::PagingCause;
+
     use super::*;
 
     #[test]
     fn the_header_has_every_cause_with_its_code() {
         let header = include_str!("../include/yonder.h");
-        for Error { code, text, cause, name } in ERRORS {
-            assert_eq!(cause.code().get() as c_int, code, "{name}");
-            assert_eq!(cause.text(), text.to_str().unwrap());
+        let names = ["NODE_LOST", "TIMED_OUT", "NODE_FAILED", "LOCAL_FULL", "STUCK", "PAGE_LOST", "DAMAGED", "FORKED"];
+        assert_eq!((names.len(), TEXTS.len()), (PagingCause::ALL.len(), PagingCause::ALL.len() + 1));
+        for (cause, name) in PagingCause::ALL.into_iter().zip(names) {
+            let code = cause.code().get();
+            assert_eq!(cause.text(), TEXTS[code as usize].to_str().unwrap());
             assert!(header.contains(&format!("#define YONDER_CAUGHT_{name} {code} ")), "{name}");
         }
-        assert!(PagingCause::ALL.iter().all(|cause| ERRORS.iter().any(|error| error.cause == *cause)));
     }
 }

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use yonder::units::{LocalSize, parse_bytes, parse_duration};
-use yonder_load::Rate;
+use yonder_load::{Distribution, Rate};
 
 pub(crate) use apps::{FrameArgs, ImageArgs, MigrateArgs, ObjectsArgs, TreeArgs};
 pub(crate) use controller::{

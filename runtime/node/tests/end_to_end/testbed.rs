@@ -184,7 +184,7 @@ impl Client {
         wait_for(|| match self.load(from) {
             (Status::Done, byte) => Some(byte),
             (Status::Disconnected, _) => None,
-            (Status::Failed, _) => panic!("the node refused the read"),
+            (Status::Failed | Status::Lost, _) => panic!("the node refused the read"),
         })
     }
 
