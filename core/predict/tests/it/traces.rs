@@ -3,58 +3,12 @@
 //! A trace is served in order. Each request touches the page of its key; pages beyond the limit leave the cache. The
 //! predictor is compared with what always saying hit, or always saying fault, would have got right.
 
-use std::collections::{BTreeMap, HashMap};
-
 use proptest::prelude::*;
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 use yonder_predict::{Outcome, Prediction, Predictor, Residence};
 use yonder_units::{PageIndex, Place};
 
-/// What leaves a cache first.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Leaves {
-    /// What was used longest ago.
-    LeastRecent,
-    /// What came first, used or not: as a hand that sweeps sealed pages.
-    First,
-}
-
-/// Pages of local memory.
-struct Cache {
-    limit: usize,
-    leaves: Leaves,
-    turn: u64,
-    turn_of: HashMap<u32, u64>,
-    by_turn: BTreeMap<u64, u32>,
-}
-
-impl Cache {
-    fn new(limit: usize, leaves: Leaves) -> Self {
-        Self { limit, leaves, turn: 0, turn_of: HashMap::new(), by_turn: BTreeMap::new() }
-    }
-
-    fn has(&self, page: u32) -> bool {
-        self.turn_of.contains_key(&page)
-    }
-
-    /// Touches a page. Returns whether that was a fault.
-    fn touch(&mut self, page: u32) -> bool {
-        self.turn += 1;
-        let is_fault = !self.has(page);
-        if is_fault || self.leaves == Leaves::LeastRecent {
-            if let Some(before) = self.turn_of.insert(page, self.turn) {
-                self.by_turn.remove(&before);
-            }
-            self.by_turn.insert(self.turn, page);
-        }
-        if self.turn_of.len() > self.limit {
-            let (_, page) = self.by_turn.pop_first().expect("a full cache has pages");
-            self.turn_of.remove(&page);
-        }
-        is_fault
-    }
-}
+use crate::cache::{Cache, Leaves};
+use crate::keys::{uniform, zipf};
 
 /// Whether the predictor learns where a key's page is.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -137,18 +91,6 @@ impl World {
 
 const KEYS: u32 = 40_000;
 const LOCAL: usize = KEYS as usize / 5;
-
-fn uniform(keys: u32, seed: u64) -> impl Iterator<Item = u32> {
-    let mut random = SmallRng::seed_from_u64(seed);
-    std::iter::repeat_with(move || random.random_range(0..keys))
-}
-
-/// Zipfian keys whose popular ones lie apart, from `from` on.
-fn zipf(keys: u32, from: u32, seed: u64) -> impl Iterator<Item = u32> {
-    let zipf = rand_distr::Zipf::new(f64::from(keys), 0.99).unwrap();
-    let mut random = SmallRng::seed_from_u64(seed);
-    std::iter::repeat_with(move || from + ((random.sample(zipf) as u32).clamp(1, keys) - 1).wrapping_mul(7919) % keys)
-}
 
 #[test]
 fn zipfian_keys_beat_every_constant_and_no_hit_waits_where_places_are_known() {
