@@ -11,6 +11,8 @@ use crate::{Completion, EmuFabric, ReadInto, Status, Vector, WorkId};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const FRAMES: usize = 8;
+/// Polls in which an operation over an emulated node without latency has to end.
+const POLLS_MAX: usize = 1000;
 
 /// A queue pair over an emulated node, whose memory the test can damage.
 struct Scene {
@@ -65,11 +67,14 @@ impl Scene {
 
     fn finish(&mut self, id: WorkId) -> Status {
         let mut completions: Vec<Completion> = Vec::with_capacity(1);
-        while completions.is_empty() {
+        for _ in 0..POLLS_MAX {
             self.queue.poll(0, &mut completions);
+            if let Some(completion) = completions.pop() {
+                assert_eq!(completion.id, id);
+                return completion.status;
+            }
         }
-        assert_eq!(completions[0].id, id);
-        completions[0].status
+        panic!("{id:?} does not end");
     }
 
     fn counter(&self, name: &str) -> u64 {

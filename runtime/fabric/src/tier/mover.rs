@@ -57,6 +57,12 @@ struct Move {
     posted: Nanos,
 }
 
+impl Move {
+    fn is_of(&self, area: &Arc<Area<Entries>>) -> bool {
+        Arc::ptr_eq(&self.place.area, area)
+    }
+}
+
 /// What copies.
 pub(super) struct Mover {
     shared: Arc<Shared>,
@@ -107,10 +113,22 @@ impl Mover {
         }
     }
 
-    /// Forgets the pages of an area that ends: nobody will read them.
+    /// Forgets the pages of an area that ends: nobody will read them. What is being written far is waited for, as long as that
+    /// may take, because others may have the memory there soon.
     pub(super) fn abandon(&mut self, area: &Arc<Area<Entries>>) {
+        self.give_up_all(area, |stage| !matches!(stage, Stage::WritingFar(_)));
+        let begun = yonder_clock::now();
+        while yonder_clock::now() < begun + PATIENCE && self.moves.iter().flatten().any(|moved| moved.is_of(area)) {
+            self.poll(yonder_clock::now());
+            self.give_up_all(area, |stage| matches!(stage, Stage::Waiting(..)));
+            std::thread::yield_now();
+        }
+        self.give_up_all(area, |_| true);
+    }
+
+    fn give_up_all(&mut self, area: &Arc<Area<Entries>>, is_to_end: impl Fn(Stage) -> bool) {
         for at in 0..MOVES_MAX {
-            if self.moves[at].as_ref().is_some_and(|moved| Arc::ptr_eq(&moved.place.area, area)) {
+            if self.moves[at].as_ref().is_some_and(|moved| moved.is_of(area) && is_to_end(moved.stage)) {
                 self.withdraw(at);
                 self.give_up(at);
             }

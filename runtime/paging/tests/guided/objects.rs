@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use yonder_fabric::{EmuControl, EmuFabric, Fabric};
+use yonder_fabric::{EmuControl, EmuFabric, Fabric, Lz4Fabric, TierFabric};
 use yonder_heap::{Freed, Heap, PageMap};
 use yonder_mapping::Mapping;
 use yonder_paging::{Access, Config, FarMemory, Liveness, Region};
@@ -70,9 +70,20 @@ impl World {
             println!("SKIP: {error}");
             return None;
         }
-        let fabric = EmuFabric::open(&format!("emu://?latency=1us&size=256MiB{settings}")).unwrap();
-        let (control, node) = (fabric.control(), fabric.mapped().cloned());
-        let far = FarMemory::new(Arc::new(fabric), config).unwrap();
+        // What is behind a `+` is a layer over the node.
+        let (settings, layer) = settings.split_once('+').unwrap_or((settings, ""));
+        let emulated =
+            |settings: &str| Arc::new(EmuFabric::open(&format!("emu://?latency=1us&size=256MiB{settings}")).unwrap());
+        let node = emulated(settings);
+        let control = node.control();
+        let fabric: Arc<dyn Fabric> = match layer {
+            "" => node,
+            "lz4" => Arc::new(Lz4Fabric::over(node).unwrap()),
+            "tier" => Arc::new(TierFabric::over("tier+", node, Some(bytes / 2), emulated("")).unwrap()),
+            _ => panic!("{layer} is no layer"),
+        };
+        let node = fabric.mapped().cloned();
+        let far = FarMemory::new(fabric, config).unwrap();
         let region = far.region(bytes).unwrap().with_access(Access::Trap);
         let heap = Heap::new(bytes);
         let (map, ballast) = (heap.map().clone(), far.region(2 * config.local_bytes).unwrap());

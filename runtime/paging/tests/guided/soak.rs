@@ -137,3 +137,11 @@ fn nothing_live_is_lost_where_it_is_read_into_frames() {
     soak("&reads=frames", Verify::Off, Prefetch::Trend, false);
     soak("&reads=frames", Verify::On, Prefetch::Readahead, true);
 }
+
+#[test]
+fn nothing_live_is_lost_where_far_memory_is_compressed_or_tiered() {
+    for layer in ["+lz4", "+tier"] {
+        soak(layer, Verify::Off, Prefetch::Trend, false);
+        soak(layer, Verify::On, Prefetch::Readahead, true);
+    }
+}
