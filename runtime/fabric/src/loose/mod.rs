@@ -59,6 +59,10 @@ impl Fabric for LooseFabric {
     }
 
     fn queue_pair(&self, _module: Module, frames: Arc<Mapping>) -> Result<Box<dyn QueuePair>, FabricError> {
+        if self.link.is_away.load(Ordering::Relaxed) {
+            let (url, cause) = (self.url().to_owned(), "it is away".to_owned());
+            return Err(FabricError::Unreachable { url, cause });
+        }
         let random = SmallRng::from_rng(&mut *self.seeds.lock().unwrap());
         Ok(Box::new(LooseQueuePair {
             link: Arc::clone(&self.link),

@@ -169,6 +169,11 @@ fn an_older_copy_in_the_far_tier_is_never_read() {
     assert!(scene.is_near(0));
     scene.near.link.is_away.store(true, Ordering::Relaxed);
     assert_eq!(scene.read(0), (Status::Disconnected, 0xee));
+    // Who comes while the node is away has the other tier only.
+    scene.reads = scene.fabric.queue_pair(Module::Fault, Arc::clone(&scene.frames)).unwrap();
+    assert_eq!(scene.read(0), (Status::Disconnected, 0xee));
+    scene.writes = scene.fabric.queue_pair(Module::WriteBack, Arc::clone(&scene.frames)).unwrap();
+    assert_eq!((scene.write(1, 4), scene.read(1)), (Status::Done, (Status::Done, 4)));
 }
 
 #[test]
