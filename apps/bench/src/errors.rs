@@ -40,6 +40,15 @@ pub enum Failing {
     Memory,
 }
 
+impl Failing {
+    fn progress(self) -> &'static str {
+        match self {
+            Self::SwapIn => "swap-ins fail",
+            Self::Memory => "memory is damaged",
+        }
+    }
+}
+
 /// Settings of one run.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -110,8 +119,8 @@ pub struct ErrorsResult {
     pub written_bytes: u64,
 }
 
-/// Runs both kinds of errors against one server, and calls `progress` with a line about where it is.
-pub fn run(settings: &Settings, mut progress: impl FnMut(&str)) -> Result<Vec<ErrorsResult>, BenchError> {
+/// Runs both kinds of errors against one server, and calls `progress` with what it does and how much of that is done.
+pub fn run(settings: &Settings, mut progress: impl FnMut(&str, f64)) -> Result<Vec<ErrorsResult>, BenchError> {
     let fabric = Arc::new(EmuFabric::open("emu://?latency=2.5us&gbps=100").map_err(FarError::from)?);
     let control = fabric.control();
     let far = FarMemory::new(fabric, Config::with_local(settings.local))?;
@@ -160,16 +169,20 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    fn measure(&self, load: LoadSettings, progress: &mut impl FnMut(&str)) -> Result<Vec<ErrorsResult>, BenchError> {
+    fn measure(
+        &self,
+        load: LoadSettings,
+        progress: &mut impl FnMut(&str, f64),
+    ) -> Result<Vec<ErrorsResult>, BenchError> {
         let mut load = KvLoad::new(load).map_err(load_failed)?;
-        progress("fill");
+        progress("fill", 0.0);
         load.fill(|_| ()).map_err(load_failed)?;
         let mut results = Vec::new();
         for (failing, wanted) in
             [(Failing::SwapIn, self.settings.swap_in_errors), (Failing::Memory, self.settings.memory_errors)]
         {
             if wanted > 0 {
-                progress(&format!("{failing:?}: the load alone"));
+                progress("the load alone", 0.0);
                 let before = load.run(Rate::Max, RUN, |_| ()).map_err(load_failed)?;
                 results.push(self.fail(failing, wanted, &mut load, &before, progress)?);
             }
@@ -184,13 +197,13 @@ impl World<'_> {
         wanted: u64,
         load: &mut KvLoad,
         before: &LoadResult,
-        progress: &mut impl FnMut(&str),
+        progress: &mut impl FnMut(&str, f64),
     ) -> Result<ErrorsResult, BenchError> {
         let (counts, paging) = (self.counts(), self.far.stats());
         let (injected_before, mut runs) = (self.injected(failing), Vec::new());
         let injected = || self.injected(failing) - injected_before;
         while injected() < wanted && runs.len() < RUNS_MAX {
-            progress(&format!("{failing:?}: {} of {wanted} errors", injected()));
+            progress(failing.progress(), injected() as f64 / wanted as f64);
             let stop = AtomicBool::new(false);
             let result = std::thread::scope(|scope| {
                 let seed = self.settings.seed + runs.len() as u64;
@@ -296,7 +309,7 @@ mod tests {
             connections: 8,
             seed: 1,
         };
-        let results = run(&settings, |_| ()).unwrap();
+        let results = run(&settings, |_, _| ()).unwrap();
         assert_eq!(results.iter().map(|result| result.failing).collect::<Vec<_>>(), [Failing::SwapIn, Failing::Memory]);
         for result in results {
             assert!(result.injected >= 100 && result.lost_items > 0, "{result:?}");

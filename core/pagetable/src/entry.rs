@@ -226,7 +226,11 @@ mod tests {
                 match event {
                     Event::Installed => truth = Truth::Local,
                     // Nothing is forgotten that could still be had, and no touch will see anything else in its place.
-                    Event::Poison(_) => truth = Truth::Node,
+                    Event::Poison(_) => {
+                        let owned = matches!(entry.state(), State::Fetching { .. } | State::Evicting);
+                        prop_assert!(owned && matches!(next.state(), State::Poisoned(_)), "{entry:?} -{event:?}-> {next:?}");
+                        truth = Truth::Node;
+                    }
                     Event::Clean | Event::CleanZeros | Event::Dropped | Event::Free => {
                         prop_assert!(!entry.write_in_flight(), "{entry:?} forgot a write on {event:?}");
                         truth = Truth::Node;
@@ -235,6 +239,9 @@ mod tests {
                     Event::Write => prop_assert!(!entry.write_in_flight()),
                     _ => {}
                 }
+                // What is lost stays so until its owner gives it up.
+                let given_up = matches!(event, Event::Free | Event::WriteEnded);
+                prop_assert!(!matches!(entry.state(), State::Poisoned(_)) || given_up, "{entry:?} -{event:?}-> {next:?}");
                 // Only the second hand, a sealed drop or a free may leave the node with the only copy.
                 let remote = matches!(next.state(), State::Remote | State::Untouched | State::Fetching { .. } | State::Poisoned(_));
                 let zeros = matches!(next.state(), State::Installing(Source::Zeros));

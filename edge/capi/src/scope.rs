@@ -64,9 +64,33 @@ const TEXTS: [&CStr; 9] = [
 
 #[cfg(test)]
 mod tests {
-    use yonder::PagingCause;
+    use yonder::{Config, FarMemory, PagingCause, try_far};
 
     use super::*;
+
+    /// The same scopes in Rust, over a region: the handler finds the page lost, and nothing on its way back.
+    #[test]
+    fn a_touch_by_pointer_of_a_lost_page_ends_its_scope() {
+        if let Err(error) = yonder::abilities().userfaultfd {
+            println!("SKIP: {error}");
+            return;
+        }
+        let far = FarMemory::open("emu://?latency=1us&size=64MiB", Config::with_local(4 << 20)).unwrap();
+        let region = far.region(8 << 20).unwrap();
+        let word = |offset: usize| std::ptr::with_exposed_provenance::<u64>(region.address() + offset);
+        (0..4).for_each(|page| region.write_u64(page * 4096, page + 1).unwrap());
+        assert!(region.inject_damage(2 * 4096));
+        for page in 0..4 {
+            // SAFETY: the word is in the region, which nobody writes; nothing in the frames is dropped.
+            let seen = unsafe { try_far(|| word(page * 4096).read_volatile()) };
+            let seen = seen.map_err(|caught| (PagingCause::of(caught), caught.address));
+            let lost = Err((PagingCause::HardwareError, word(page * 4096).addr()));
+            assert_eq!(seen, if page == 2 { lost } else { Ok(page as u64 + 1) });
+        }
+        region.discard(2 * 4096, 4096).unwrap();
+        // SAFETY: as above.
+        assert_eq!(unsafe { try_far(|| word(2 * 4096).read_volatile()) }, Ok(0));
+    }
 
     #[test]
     fn the_header_has_every_cause_with_its_code() {

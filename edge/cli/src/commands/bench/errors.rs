@@ -4,7 +4,7 @@ use yonder::units::format_bytes;
 use yonder_bench::errors::{ErrorsResult, Failing, Settings, run as measure};
 
 use crate::args::ErrorsArgs;
-use crate::output::{json_line, line};
+use crate::output::{Bar, json_line, line};
 
 pub(super) fn run(args: &ErrorsArgs) -> anyhow::Result<()> {
     let settings = Settings {
@@ -17,7 +17,9 @@ pub(super) fn run(args: &ErrorsArgs) -> anyhow::Result<()> {
         connections: args.connections,
         seed: args.seed,
     };
-    let results = measure(&settings, |what| eprintln!("bench errors: {what}"))?;
+    let bar = Bar::new("bench errors");
+    let results = measure(&settings, |what, share| bar.show(what, share))?;
+    drop(bar);
     if args.json {
         results.iter().try_for_each(json_line)?;
     } else {
