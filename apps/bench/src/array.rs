@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use yonder::sched::{
-    DispatchPolicy, Handler, Idle, InstallDelegation, PollingDelegation, Predictions, Reclaim, SchedConfig, SchedStats,
-    checkpoint, serve,
+    DispatchPolicy, Handler, Idle, InstallDelegation, Order, PollingDelegation, Predictions, Reclaim, SchedConfig,
+    SchedStats, checkpoint, serve,
 };
 use yonder::units::{LocalSize, Nanos, PAGE_BYTES};
 use yonder::{Access, Config, FarMemory, FaultPolicy, PagingError, Region, Stats};
@@ -112,6 +112,8 @@ pub struct ArrayResult {
     pub faults: &'static str,
     /// Dispatch policy: `pf-aware`, `round-robin` or `predicted`.
     pub dispatch: &'static str,
+    /// What a worker ran first: `classes` or `fifo`.
+    pub order: &'static str,
     /// Whether residency was probed.
     pub probe: bool,
     /// Preemption quantum in microseconds, if any.
@@ -248,6 +250,7 @@ impl Array {
             workers: sched.workers,
             faults: fault_policy_name(sched.faults),
             dispatch: dispatch_policy_name(sched.dispatch),
+            order: order_name(sched.order),
             probe: settings.access == Access::Probe,
             preempt_us: sched.preempt.map(|quantum| quantum.as_nanos() as f64 / 1e3),
             max_inflight: sched.max_inflight,
@@ -307,6 +310,15 @@ pub fn dispatch_policy_name(policy: DispatchPolicy) -> &'static str {
         DispatchPolicy::RoundRobin => "round-robin",
         DispatchPolicy::PageFaultAware => "pf-aware",
         DispatchPolicy::Predicted => "predicted",
+    }
+}
+
+/// The name that flags and results use.
+#[must_use]
+pub fn order_name(order: Order) -> &'static str {
+    match order {
+        Order::Classes => "classes",
+        Order::Fifo => "fifo",
     }
 }
 

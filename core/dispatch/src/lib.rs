@@ -5,14 +5,16 @@
 //! Adios' Algorithm 1: fewest outstanding fetches first, so that a burst of faults on one worker's queue pair does not delay
 //! the requests behind it.
 //!
-//! Where faults are predicted, [`Turns`] says whose turn it is at a worker.
+//! Where faults are predicted, [`Turns`] says whose turn it is at a worker; elsewhere [`Order`] does.
 //!
 //! Neighbours: `runtime/sched` performs the hand-over; `core/predict` tells the requests of the two queues apart.
 
 #![forbid(unsafe_code)]
 
+mod order;
 mod turns;
 
+pub use order::Order;
 pub use turns::{FAULTS_OVERTAKEN_MAX, RESUMED_OVERTAKEN_MAX, Turn, Turns, Waiting};
 
 /// How the dispatcher orders workers and requests.

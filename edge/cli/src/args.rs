@@ -39,7 +39,7 @@ pub(crate) use load::{LoadArgs, LoadKvArgs, LoadWhat};
 pub(crate) use node::NodeArgs;
 pub(crate) use notify::NotifyArgs;
 pub(crate) use pictured::Pictured;
-pub(crate) use policies::{Dispatch, FaultMode, ReclaimBy, Switch};
+pub(crate) use policies::{Dispatch, FaultMode, ReclaimBy, RunOrder, Switch};
 pub(crate) use programs::ProgramsArgs;
 pub(crate) use redis::RedisArgs;
 pub(crate) use remote::{
@@ -210,6 +210,9 @@ pub(crate) struct ThreadArgs {
     /// Which request is next, and which worker gets it
     #[arg(long, value_name = "POLICY", default_value = "pf-aware")]
     pub(crate) dispatch: Dispatch,
+    /// What a worker runs first
+    #[arg(long, value_name = "ORDER", default_value = "classes")]
+    pub(crate) order: RunOrder,
     /// Requests that one worker may have started and not finished
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = positive_count)]
     pub(crate) max_inflight: usize,

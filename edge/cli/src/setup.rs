@@ -31,16 +31,16 @@ impl From<&PagingArgs> for Setup {
             ..Config::with_local(local.resolve(*size))
         };
         let sched = SchedConfig {
-            workers: threads.workers,
             faults: threads.faults.into(),
             dispatch: threads.dispatch.into(),
+            order: threads.order.into(),
             preempt: threads.preempt,
             max_inflight: threads.max_inflight,
             delegation: threads.delegation.into(),
             installs: threads.install_delegation.into(),
             reclaim: threads.reclaim.wanted().unwrap_or_else(|| placement.reclaim()),
             cpus: placement.cpus,
-            ..SchedConfig::default()
+            ..SchedConfig::with_workers(threads.workers)
         };
         Self { paging, sched }
     }

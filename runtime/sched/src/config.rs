@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
-use yonder_dispatch::DispatchPolicy;
+use yonder_dispatch::{DispatchPolicy, Order};
 use yonder_paging::FaultPolicy;
 
 /// Most worker threads.
 const WORKERS_MAX: usize = 128;
+/// Requests handed ahead of time to a worker that is one of several: few, so that the single queue stays single.
+const WORKER_QUEUE: usize = 4;
+/// Requests handed ahead of time to the only worker: nobody else could serve them, and a dispatcher that shares its CPU with
+/// clients comes by rarely.
+const ONLY_WORKER_QUEUE: usize = 64;
 
 /// Who waits until a reply has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,11 +49,13 @@ pub struct SchedConfig {
     pub faults: FaultPolicy,
     /// Which worker gets the next request.
     pub dispatch: DispatchPolicy,
+    /// In which order a worker runs what waits. Where faults are predicted, the queues have an order of their own.
+    pub order: Order,
     /// Run time after which a request gives way at its next checkpoint; `None` runs requests to completion.
     pub preempt: Option<Duration>,
     /// Unithreads that one worker has started and not finished, at most.
     pub max_inflight: usize,
-    /// Requests handed to a worker ahead of time. Small, so that the single queue stays single.
+    /// Requests handed to a worker ahead of time. Small where there are several, so that the single queue stays single.
     pub worker_queue: usize,
     /// Unithreads of all workers together: requests in the system, at most.
     pub unithreads: usize,
@@ -81,9 +88,10 @@ impl Default for SchedConfig {
             workers: 1,
             faults: FaultPolicy::Yield,
             dispatch: DispatchPolicy::PageFaultAware,
+            order: Order::Classes,
             preempt: None,
             max_inflight: 128,
-            worker_queue: 4,
+            worker_queue: WORKER_QUEUE,
             unithreads: 1024,
             stack_bytes: yonder_unithread::STACK_BYTES_DEFAULT,
             delegation: PollingDelegation::On,
@@ -104,6 +112,11 @@ pub enum SchedConfigError {
     /// A bound that is zero.
     #[error("{0} is zero: give at least 1")]
     Zero(&'static str),
+    /// An order that the queues of predictions do not have.
+    #[error(
+        "predicted requests queue by what was predicted, not first in, first out: give another policy or the order of classes"
+    )]
+    OrderOfPredicted,
     /// Fewer CPUs named than threads.
     #[error(
         "{given} CPUs are named for {threads} threads: name one for the dispatcher and one for each worker, or none"
@@ -117,6 +130,13 @@ pub enum SchedConfigError {
 }
 
 impl SchedConfig {
+    /// The defaults for `workers` worker threads.
+    #[must_use]
+    pub fn with_workers(workers: usize) -> Self {
+        let worker_queue = if workers == 1 { ONLY_WORKER_QUEUE } else { WORKER_QUEUE };
+        Self { workers, worker_queue, ..Self::default() }
+    }
+
     /// Checks that the settings can work.
     pub fn validate(&self) -> Result<(), SchedConfigError> {
         if self.workers == 0 || self.workers > WORKERS_MAX {
@@ -126,6 +146,9 @@ impl SchedConfig {
             [(self.max_inflight, "max_inflight"), (self.worker_queue, "worker_queue"), (self.unithreads, "unithreads")];
         if let Some((_, name)) = bounds.into_iter().find(|(bound, _)| *bound == 0) {
             return Err(SchedConfigError::Zero(name));
+        }
+        if self.dispatch == DispatchPolicy::Predicted && self.order != Order::Classes {
+            return Err(SchedConfigError::OrderOfPredicted);
         }
         if !self.cpus.is_empty() && self.cpus.len() != self.workers + 1 {
             return Err(SchedConfigError::Cpus { given: self.cpus.len(), threads: self.workers + 1 });
@@ -144,6 +167,8 @@ mod tests {
         assert!(message(SchedConfig { workers: 0, ..Default::default() }).contains("between 1 and"));
         assert!(message(SchedConfig { max_inflight: 0, ..Default::default() }).contains("max_inflight"));
         assert!(message(SchedConfig { cpus: vec![0], ..Default::default() }).contains("1 CPUs are named for 2"));
+        let (dispatch, order) = (DispatchPolicy::Predicted, Order::Fifo);
+        assert!(message(SchedConfig { dispatch, order, ..Default::default() }).contains("order of classes"));
         assert_eq!(SchedConfig::default().validate(), Ok(()));
     }
 }

@@ -233,8 +233,16 @@ where
             std::thread::yield_now();
             return;
         }
-        let (desks, frontend) = (&self.desks, &mut *self.frontend);
-        let has_work = || desks.iter().any(Desk::has_work);
+        let Self { desks, frontend, queues, .. } = self;
+        let has_backlog = |queue: Queue| !queues[queue].is_empty();
+        for desk in &*desks {
+            Queue::ALL.into_iter().for_each(|queue| {
+                desk.shared.has_backlog[queue].store(has_backlog(queue), Ordering::Relaxed);
+            });
+        }
+        let has_room =
+            |desk: &Desk<H>| Queue::ALL.into_iter().any(|queue| has_backlog(queue) && desk.requests[queue].slots() > 0);
+        let has_work = || desks.iter().any(|desk| desk.has_work() || has_room(desk));
         self.sleeper.sleep(has_work, || frontend.wait(IDLE_SLEEP));
     }
 }
@@ -287,6 +295,7 @@ fn open_desks<H: Handler>(
             sleeper: Sleeper::default(),
             reaped: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
+            has_backlog: Queues::new(AtomicBool::new(false), AtomicBool::new(false)),
         });
         let (waker, sleeper) = (Arc::clone(&waker), Arc::clone(sleeper));
         let wake_dispatcher: Arc<dyn Fn() + Send + Sync> = match config.idle {

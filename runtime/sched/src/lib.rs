@@ -28,4 +28,4 @@ pub use dispatcher::{SchedError, serve};
 pub use frontend::{Activity, Done, Frontend, Handler, Outcome, Timing};
 pub use task::{Predictions, SchedStats, StageQuantiles};
 pub use worker::{checkpoint, yield_now};
-pub use yonder_dispatch::DispatchPolicy;
+pub use yonder_dispatch::{DispatchPolicy, Order};

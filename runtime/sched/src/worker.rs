@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rtrb::{Consumer, Producer};
-use yonder_dispatch::{DispatchPolicy, Turn, Turns, Waiting};
+use yonder_dispatch::{DispatchPolicy, Order, Turn, Turns, Waiting};
 use yonder_paging::{Installs, WorkerPort};
 use yonder_unithread::{Resumed, Running, Unithread};
 use yonder_units::Nanos;
@@ -66,6 +66,8 @@ pub(crate) struct WorkerShared {
     /// Replies that the dispatcher has reaped, for workers that wait for each.
     pub(crate) reaped: AtomicU64,
     pub(crate) stopping: AtomicBool,
+    /// Whether the dispatcher sleeps and has requests of that queue, for which it had no room anywhere.
+    pub(crate) has_backlog: Queues<AtomicBool>,
 }
 
 /// One worker thread's state.
@@ -80,11 +82,12 @@ pub(crate) struct Worker<H: Handler> {
     dispatcher: Arc<Sleeper>,
     /// Suspended unithreads by their id, with the time each has run so far.
     parked: Vec<Option<(Running<Task<H>>, Nanos)>>,
-    /// Parked unithreads whose pages are there.
-    ready: VecDeque<u32>,
+    /// Parked unithreads whose pages are there, with the time at which that was seen.
+    ready: VecDeque<(u32, Nanos)>,
     /// Unithreads that gave way.
     yielded: VecDeque<u32>,
     turns: Turns,
+    order: Order,
     faults_predicted: bool,
     inflight: usize,
     max_inflight: usize,
@@ -117,6 +120,7 @@ impl<H: Handler> Worker<H> {
             ready: VecDeque::with_capacity(config.unithreads),
             yielded: VecDeque::with_capacity(64),
             turns: Turns::default(),
+            order: config.order,
             faults_predicted: config.dispatch == DispatchPolicy::Predicted,
             inflight: 0,
             max_inflight: config.max_inflight,
@@ -136,7 +140,7 @@ impl<H: Handler> Worker<H> {
             let now = yonder_clock::now();
             let installs = if self.has_other_work() { Installs::HandOver } else { Installs::Own };
             self.port.poll(now, installs, &mut arrived, &mut retry);
-            self.ready.extend(arrived.drain(..));
+            self.ready.extend(arrived.drain(..).map(|token| (token, now)));
             std::mem::swap(&mut retry, &mut again);
             for token in again.drain(..) {
                 self.resume_parked(token);
@@ -162,7 +166,7 @@ impl<H: Handler> Worker<H> {
                 Some(Turn::Hit) => self.start_next(Queue::Hits),
                 Some(Turn::Fault) => self.start_next(Queue::Faults),
                 Some(Turn::Resumed) => {
-                    let token = self.ready.pop_front().expect("its turn came because it waits");
+                    let (token, _) = self.ready.pop_front().expect("its turn came because it waits");
                     self.resume_parked(token);
                     has_resumed = true;
                     continue;
@@ -182,15 +186,21 @@ impl<H: Handler> Worker<H> {
     /// slow pages else.
     fn waiting(&self) -> Waiting {
         let resumed = !self.ready.is_empty();
+        let hits = self.inflight < self.max_inflight && !self.requests[Queue::Hits].is_empty();
         if resumed && !self.faults_predicted {
-            return Waiting { hits: false, resumed, faults: false };
+            let resumed = !hits || self.resumes_first();
+            return Waiting { hits: !resumed, resumed, faults: false };
         }
         let room_for_faults = self.max_inflight - self.max_inflight / 4;
-        Waiting {
-            hits: self.inflight < self.max_inflight && !self.requests[Queue::Hits].is_empty(),
-            resumed,
-            faults: self.inflight < room_for_faults && !self.requests[Queue::Faults].is_empty(),
-        }
+        Waiting { hits, resumed, faults: self.inflight < room_for_faults && !self.requests[Queue::Faults].is_empty() }
+    }
+
+    /// Whether the first of those whose page has come goes before the first new request, in the order in force.
+    fn resumes_first(&self) -> bool {
+        let (Some((_, page_came)), Ok(new)) = (self.ready.front(), self.requests[Queue::Hits].peek()) else {
+            return true;
+        };
+        self.order.resumes_first(*page_came, || new.payload().timing.admitted)
     }
 
     /// Whether a unithread could run while somebody else maps a page, and somebody is awake to do it.
@@ -264,8 +274,22 @@ impl<H: Handler> Worker<H> {
         }
     }
 
+    /// Wakes a dispatcher that sleeps because it had no room for its requests, if there is room now. A reply would wake it too, but
+    /// who waits for a slow page, with room for more, must not wait for that alone.
+    fn call_for_backlog(&self) {
+        for queue in Queue::ALL {
+            let (backlog, requests) = (&self.shared.has_backlog[queue], &self.requests[queue]);
+            let has_room = || requests.slots() < requests.buffer().capacity();
+            if backlog.load(Ordering::Relaxed) && has_room() {
+                backlog.store(false, Ordering::Relaxed);
+                (self.wake_dispatcher)();
+            }
+        }
+    }
+
     /// Nothing could be done: spins or sleeps, as configured.
     fn rest(&self, idle_for: Nanos) {
+        self.call_for_backlog();
         let Idle::SleepAfter(spin) = self.idle else {
             std::hint::spin_loop();
             return;

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use yonder_fabric::{EmuControl, EmuFabric};
 use yonder_paging::{Access, Config, Deadlines, FarMemory, FaultPolicy, PagingError, Region, Stats, no_yield};
 use yonder_sched::{
-    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, InstallDelegation, Outcome, PollingDelegation,
+    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, InstallDelegation, Order, Outcome, PollingDelegation,
     Predictions, Reclaim, SchedConfig, SchedStats, Timing, checkpoint, serve, sync, yield_now,
 };
 use yonder_units::{Nanos, PAGE_BYTES};
@@ -147,6 +147,11 @@ fn hybrid_faults_round_robin_on_four_workers() {
         &SchedConfig { faults: FaultPolicy::Hybrid(3_000), dispatch, workers: 4, ..SchedConfig::default() },
         Access::Trap,
     );
+}
+
+#[test]
+fn yielding_faults_first_in_first_out() {
+    increments_are_exact(&SchedConfig { order: Order::Fifo, ..SchedConfig::default() }, Access::Trap);
 }
 
 #[test]
@@ -302,6 +307,81 @@ fn requests_that_need_a_dead_node_fail_and_others_go_on() {
         }
     }
     assert!(served > 0 && failed > 0, "{served} served, {failed} failed");
+}
+
+/// A request that waits until `wanted` requests have been started.
+struct Gathering {
+    started: AtomicU64,
+    wanted: u64,
+}
+
+impl Handler for Gathering {
+    type Request = ();
+    type Reply = ();
+
+    fn handle(&self, (): ()) {
+        self.started.fetch_add(1, Ordering::Relaxed);
+        while self.started.load(Ordering::Relaxed) < self.wanted {
+            yield_now();
+        }
+    }
+}
+
+/// A script whose dispatcher sleeps until it is woken, or until it must have been forgotten.
+struct SleepsUntilWoken {
+    script: Script<(), ()>,
+    woken: Arc<AtomicBool>,
+    was_forgotten: bool,
+}
+
+impl Frontend for SleepsUntilWoken {
+    type Request = ();
+    type Reply = ();
+
+    fn poll(&mut self, now: Nanos, room: usize, admit: &mut dyn FnMut(())) -> Activity {
+        self.script.poll(now, room, admit)
+    }
+
+    fn complete(&mut self, now: Nanos, done: Done<()>) {
+        self.script.complete(now, done);
+    }
+
+    fn wait(&mut self, _timeout: Duration) {
+        const FORGOTTEN: Duration = Duration::from_secs(10);
+        let begin = std::time::Instant::now();
+        while !self.was_forgotten && !self.woken.swap(false, Ordering::AcqRel) {
+            std::thread::park_timeout(FORGOTTEN);
+            self.was_forgotten = begin.elapsed() >= FORGOTTEN;
+        }
+    }
+
+    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let (thread, woken) = (std::thread::current(), Arc::clone(&self.woken));
+        Arc::new(move || {
+            woken.store(true, Ordering::Release);
+            thread.unpark();
+        })
+    }
+
+    fn is_finished(&self) -> bool {
+        self.script.is_finished()
+    }
+}
+
+/// No reply wakes the dispatcher here: none comes before it has handed over the last request.
+#[test]
+fn a_worker_with_room_wakes_a_dispatcher_with_requests() {
+    const REQUESTS: usize = 100;
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    for dispatch in [DispatchPolicy::PageFaultAware, DispatchPolicy::Predicted] {
+        let handler = Gathering { started: AtomicU64::new(0), wanted: REQUESTS as u64 };
+        let script = Script::new(std::iter::repeat_n((), REQUESTS));
+        let mut frontend = SleepsUntilWoken { script, woken: Arc::default(), was_forgotten: false };
+        let config =
+            SchedConfig { dispatch, worker_queue: 1, idle: Idle::SleepAfter(Duration::ZERO), ..SchedConfig::default() };
+        serve(&config, &far, &Arc::new(handler), &mut frontend, &SchedStats::default()).unwrap();
+        assert_eq!((frontend.script.replies.len(), frontend.was_forgotten), (REQUESTS, false));
+    }
 }
 
 struct Timed;

@@ -39,7 +39,7 @@ pub use yonder_units as units;
 /// Servers whose requests yield on page faults.
 pub mod sched {
     pub use yonder_sched::{
-        Activity, DispatchPolicy, Done, Frontend, Handler, Idle, InstallDelegation, Outcome, PollingDelegation,
+        Activity, DispatchPolicy, Done, Frontend, Handler, Idle, InstallDelegation, Order, Outcome, PollingDelegation,
         Predictions, Reclaim, SchedConfig, SchedConfigError, SchedError, SchedStats, StageQuantiles, Timing,
         checkpoint, serve, yield_now,
     };

@@ -99,6 +99,14 @@ impl<P: Send + 'static> Unithread<P> {
         }
     }
 
+    /// The payload, for whoever only looks at the request.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> &P {
+        // SAFETY: an idle slot holds a payload, and nobody changes it without an exclusive borrow of its only handle.
+        unsafe { (*self.slot.as_ptr()).payload.assume_init_ref() }
+    }
+
     /// The payload, for whoever fills a request in or reads its reply.
     #[inline]
     #[must_use]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use yonder::FaultPolicy;
-use yonder::sched::{DispatchPolicy, InstallDelegation, PollingDelegation, Reclaim};
+use yonder::sched::{DispatchPolicy, InstallDelegation, Order, PollingDelegation, Reclaim};
 
 /// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network. The help says it too.
 const HYBRID_SPIN: Duration = Duration::from_micros(4);
@@ -27,6 +27,14 @@ pub(crate) enum Dispatch {
     RoundRobin,
     /// As pf-aware, but requests that will probably fault, by the history of their keys, wait for those that will not
     Predicted,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum RunOrder {
+    /// Requests whose page has come, then new ones, then those that gave way
+    Classes,
+    /// As they became ready
+    Fifo,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -72,6 +80,15 @@ impl From<Dispatch> for DispatchPolicy {
             Dispatch::PfAware => Self::PageFaultAware,
             Dispatch::RoundRobin => Self::RoundRobin,
             Dispatch::Predicted => Self::Predicted,
+        }
+    }
+}
+
+impl From<RunOrder> for Order {
+    fn from(order: RunOrder) -> Self {
+        match order {
+            RunOrder::Classes => Self::Classes,
+            RunOrder::Fifo => Self::Fifo,
         }
     }
 }
