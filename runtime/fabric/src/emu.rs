@@ -17,8 +17,8 @@ use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, parse_bytes, parse_duration};
 
 use crate::ranges::Ranges;
 use crate::{
-    Completion, Fabric, FabricError, Module, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status,
-    Vector, WorkId,
+    Completion, Fabric, FabricError, Module, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress,
+    Status, Vector, WorkId,
 };
 
 /// What `emu://` may say, for messages.
@@ -416,6 +416,10 @@ impl QueuePair for EmuQueuePair {
         now: Nanos,
     ) -> Result<(), PostError> {
         self.post(id, Operation::Write { to, from }, vector, now)
+    }
+
+    fn set_posting(&mut self, _posting: Posting) {
+        // Nothing here makes a system call.
     }
 
     #[inline]

@@ -93,6 +93,31 @@ pub enum Status {
     Disconnected,
 }
 
+/// What the thread of a queue pair does after its posts, and so how long a read may wait for others before it is begun. A system
+/// call begins many reads as fast as one.
+///
+/// Whatever it is, a poll begins what has waited long enough, or as many as are gathered at most; which poll that is depends on
+/// the time that polls are given. Who does not go on polling asks for [`Posting::AtOnce`] first.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Posting {
+    /// It may wait for what it has posted: the next poll begins it, at whatever time. A new queue pair is so.
+    #[default]
+    AtOnce,
+    /// It has other work, and few others to read for: what is begun [`ALONE_AGE_MAX`] late delays one request only, and saves its
+    /// CPU a system call.
+    Alone,
+    /// It has other work, and much to read: [`TOGETHER_AGE_MAX`] are enough to gather some. What finds nothing under way
+    /// begins with the next poll.
+    Together,
+}
+
+/// Reads that are gathered at most. When there are as many, the next poll begins them.
+pub const GATHERED_MAX: usize = 16;
+/// How old a read gets at most, in nanoseconds, before a poll begins it, with [`Posting::Alone`].
+pub const ALONE_AGE_MAX: Nanos = 100_000;
+/// The same with [`Posting::Together`].
+pub const TOGETHER_AGE_MAX: Nanos = 25_000;
+
 /// The end of one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
@@ -197,7 +222,8 @@ pub trait Fabric: Send + Sync {
 
 /// One queue of operations to a memory node, used by one thread at a time.
 ///
-/// Posting neither allocates nor makes a system call; `poll` sends what was posted and collects what has arrived.
+/// Posting neither allocates nor makes a system call; `poll` sends what was posted, reads perhaps later ([`Posting`]), and
+/// collects what has arrived.
 pub trait QueuePair: Send {
     /// Posts a read of one page at `from`.
     fn post_read(&mut self, id: WorkId, from: RemoteAddress, into: ReadInto, now: Nanos) -> Result<(), PostError> {
@@ -231,6 +257,10 @@ pub trait QueuePair: Send {
         vector: Vector,
         now: Nanos,
     ) -> Result<(), PostError>;
+
+    /// Says how long reads may be gathered from now on, those included that are. Fabrics that begin a read without a system call
+    /// gather none, and writes are never gathered.
+    fn set_posting(&mut self, posting: Posting);
 
     /// Makes progress and appends finished operations to `completions`, never beyond its capacity.
     fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>);

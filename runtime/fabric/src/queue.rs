@@ -20,8 +20,8 @@ use yonder_wire::{ErrorCode, Header, Kind};
 use crate::lane::{Condition, Data, Lane};
 use crate::space::Credentials;
 use crate::{
-    Completion, GRANULE_BYTES, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, SEGMENTS_MAX, Status,
-    Vector, WorkId,
+    Completion, GRANULE_BYTES, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, SEGMENTS_MAX,
+    Status, Vector, WorkId,
 };
 
 /// Operations that a queue pair holds.
@@ -215,6 +215,10 @@ impl QueuePair for LaneQueuePair {
         now: Nanos,
     ) -> Result<(), PostError> {
         self.post(id, Kind::Write, to, from, vector, now)
+    }
+
+    fn set_posting(&mut self, _posting: Posting) {
+        // A lane sends what a poll finds posted with one system call, and waits for nothing.
     }
 
     fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>) {

@@ -97,6 +97,19 @@ impl Ring {
         self.push(buffer, entry);
     }
 
+    /// Transfers that were begun and not handed to the kernel.
+    #[must_use]
+    pub fn begun(&mut self) -> usize {
+        self.ring.submission().len()
+    }
+
+    /// Whether the kernel has ends of transfers that it tells only when it is asked: [`Ring::submit`] asks.
+    #[must_use]
+    pub fn has_news(&mut self) -> bool {
+        let submission = self.ring.submission();
+        submission.taskrun() || submission.cq_overflow()
+    }
+
     /// Hands what was begun to the kernel, and lets it finish what has ended: one system call, or none if there is neither.
     pub fn submit(&mut self) {
         let submission = self.ring.submission();

@@ -7,6 +7,7 @@
 //! [`core/store`](yonder_store) decides; here are the disk, the thread that cleans, and the queue pairs.
 
 mod cleaning;
+mod gathering;
 mod queue;
 
 use std::io;

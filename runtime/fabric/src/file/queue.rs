@@ -13,10 +13,11 @@ use yonder_ring::{Ring, RingError};
 use yonder_store::{BufferIndex, Disk as _, Head, Posted, Read, Reader, Shape, Write, Writer, Written};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
+use super::gathering::{Found, Gathering};
 use super::{RingDisk, Shared};
 use crate::background::Waker;
 use crate::{
-    Completion, Module, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
+    Completion, Module, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
 };
 
 /// What a queue pair has for its transfers.
@@ -52,6 +53,7 @@ pub(super) struct FileQueuePair {
     disk: RingDisk,
     reader: Reader,
     writer: Writer,
+    gathering: Gathering,
     first_write: u16,
     /// By buffer.
     reading: Box<[Option<Reading>]>,
@@ -78,6 +80,7 @@ impl FileQueuePair {
             disk: RingDisk { ring },
             reader: Reader::new(reads),
             writer: Writer::new(Head::Fresh, reads, writes, buffer_bytes),
+            gathering: Gathering::default(),
             first_write: reads,
             reading: (0..reads).map(|_| None).collect(),
             reads: 0,
@@ -148,7 +151,7 @@ impl QueuePair for FileQueuePair {
         from: RemoteAddress,
         into: ReadInto,
         vector: Vector,
-        _now: Nanos,
+        now: Nanos,
     ) -> Result<(), PostError> {
         let ReadInto::Frame(frame) = into else { panic!("a file is not mapped") };
         if self.outstanding() >= DEPTH {
@@ -166,6 +169,7 @@ impl QueuePair for FileQueuePair {
             Ok(Posted::Reading(buffer)) => {
                 self.reading[usize::from(buffer.0)] = Some(Reading { id, page, frame, vector });
                 self.reads += 1;
+                self.gathering.add(now);
             }
             Err(yonder_store::Full) => return Err(PostError::Full),
         }
@@ -201,9 +205,17 @@ impl QueuePair for FileQueuePair {
         posted.map_err(|yonder_store::Full| PostError::Full)
     }
 
-    fn poll(&mut self, _now: Nanos, completions: &mut Vec<Completion>) {
+    fn set_posting(&mut self, posting: Posting) {
+        self.gathering.set_posting(posting);
+    }
+
+    fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>) {
         self.writer.flush(&mut self.disk);
-        self.disk.ring.submit();
+        let ring = &mut self.disk.ring;
+        let (begun, has_news) = (ring.begun(), ring.has_news());
+        if self.gathering.is_due(Found { begun, under_way: ring.transfers() - begun, has_news }, now) {
+            ring.submit();
+        }
         while let Some(ended) = self.disk.ring.ended() {
             let buffer = BufferIndex(ended.buffer);
             if ended.buffer < self.first_write {

@@ -6,10 +6,10 @@ use std::os::unix::fs::FileExt as _;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, RngCore as _, SeedableRng as _};
 use tempfile::TempDir;
-use yonder_units::FrameIndex;
+use yonder_units::{FrameIndex, Nanos};
 
 use super::*;
-use crate::{Completion, ReadInto, Status, Vector, WorkId};
+use crate::{ALONE_AGE_MAX, Completion, GATHERED_MAX, Posting, ReadInto, Status, Vector, WorkId};
 
 const FRAMES: usize = 64;
 
@@ -162,6 +162,58 @@ fn what_was_cancelled_does_not_complete_and_is_not_kept() {
     world.reads.cancel(WorkId(1000));
     assert_eq!(world.reads.outstanding(), 0);
     assert!(world.read(start) == Some(content(0, 3)));
+}
+
+#[test]
+fn gathered_reads_begin_with_a_later_poll_or_when_enough_are_posted() {
+    const PAGES: usize = GATHERED_MAX + 1;
+    const POSTED: Nanos = 1_000_000;
+    let Some(mut world) = world("32MiB") else { return };
+    let start = world.fabric.allocate((PAGES * PAGE_BYTES) as u64).unwrap();
+    for page in 0..PAGES {
+        world.write(World::page(start, page as u64), page, &content(page as u64, 1));
+    }
+    poll(&mut *world.writes, PAGES);
+    let mut done = Vec::with_capacity(PAGES);
+    let post = |reads: &mut dyn QueuePair, pages: usize| {
+        for page in 0..pages {
+            let (id, into) = (WorkId(page as u64), ReadInto::Frame(FrameIndex(page as u32)));
+            reads.post_read(id, World::page(start, page as u64), into, POSTED).unwrap();
+        }
+    };
+    let is_quiet = |reads: &mut dyn QueuePair, now: Nanos| {
+        // As long as a disk takes for many reads: what had begun would be there.
+        let begun = std::time::Instant::now();
+        let mut none = Vec::with_capacity(1);
+        while begun.elapsed() < std::time::Duration::from_millis(20) && none.is_empty() {
+            reads.poll(now, &mut none);
+        }
+        none.is_empty()
+    };
+    let mut finish = |reads: &mut dyn QueuePair, now: Nanos, count: usize| {
+        while done.len() < count {
+            reads.poll(now, &mut done);
+        }
+        assert!(done.drain(..).all(|completion| completion.status == Status::Done));
+    };
+    let reads = &mut *world.reads;
+    reads.set_posting(Posting::Alone);
+    post(reads, 2);
+    assert!(is_quiet(reads, POSTED + ALONE_AGE_MAX - 1));
+    finish(reads, POSTED + ALONE_AGE_MAX, 2);
+    post(reads, GATHERED_MAX);
+    finish(reads, POSTED, GATHERED_MAX);
+    // What was cancelled while it was gathered does not end, and keeps nothing from beginning.
+    post(reads, 2);
+    reads.cancel(WorkId(0));
+    assert!(is_quiet(reads, POSTED));
+    reads.set_posting(Posting::AtOnce);
+    finish(reads, POSTED, 1);
+    // A disk that has nothing to do does not wait for a second one.
+    reads.set_posting(Posting::Together);
+    post(reads, 1);
+    finish(reads, POSTED, 1);
+    assert_eq!(reads.outstanding(), 0);
 }
 
 #[test]

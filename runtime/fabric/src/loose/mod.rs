@@ -17,7 +17,8 @@ use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
 
 use crate::ranges::Ranges;
 use crate::{
-    Completion, Fabric, FabricError, Module, PostError, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
+    Completion, Fabric, FabricError, Module, PostError, Posting, QueuePair, ReadInto, RemoteAddress, Status, Vector,
+    WorkId,
 };
 
 pub(crate) struct LooseFabric {
@@ -33,6 +34,11 @@ pub(crate) struct Link {
     pub(crate) is_away: AtomicBool,
     /// Of a thousand operations.
     pub(crate) failures: AtomicU32,
+    /// Whether no read is taken, and how many were not for that.
+    pub(crate) is_full: AtomicBool,
+    pub(crate) refused_reads: AtomicU32,
+    /// How its queue pairs were told to post, one after the other.
+    pub(crate) postings: Mutex<Vec<Posting>>,
 }
 
 /// How a page is read.
@@ -47,7 +53,15 @@ pub(crate) enum Reads {
 impl LooseFabric {
     pub(crate) fn new(pages: usize, seed: u64, reads: Reads) -> Arc<Self> {
         let memory = Arc::new(Mapping::anonymous(pages * PAGE_BYTES).unwrap());
-        let link = Link { memory, reads, is_away: AtomicBool::new(false), failures: AtomicU32::new(0) };
+        let link = Link {
+            memory,
+            reads,
+            is_away: AtomicBool::new(false),
+            failures: AtomicU32::new(0),
+            is_full: AtomicBool::new(false),
+            refused_reads: AtomicU32::new(0),
+            postings: Mutex::default(),
+        };
         let ranges = Mutex::new(Ranges::new((pages * PAGE_BYTES) as u64));
         Arc::new(Self { link: Arc::new(link), ranges, seeds: Mutex::new(SmallRng::seed_from_u64(seed)) })
     }
@@ -218,6 +232,10 @@ impl QueuePair for LooseQueuePair {
         _now: Nanos,
     ) -> Result<(), PostError> {
         let ReadInto::Frame(frame) = into else { panic!("nothing is mapped") };
+        if self.link.is_full.load(Ordering::Relaxed) {
+            self.link.refused_reads.fetch_add(1, Ordering::Relaxed);
+            return Err(PostError::Full);
+        }
         if self.random.random_ratio(1, 50) {
             return Err(PostError::Full);
         }
@@ -240,6 +258,10 @@ impl QueuePair for LooseQueuePair {
         assert!(!self.doing.iter().any(is_written), "two writes of one page are outstanding");
         self.post(id, to, from, vector, true);
         Ok(())
+    }
+
+    fn set_posting(&mut self, posting: Posting) {
+        self.link.postings.lock().unwrap().push(posting);
     }
 
     fn poll(&mut self, _now: Nanos, completions: &mut Vec<Completion>) {

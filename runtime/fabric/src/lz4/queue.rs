@@ -21,8 +21,8 @@ use super::codec::Codec;
 use super::table::{Content, Seen, Stored, Table, Ticket, sum};
 use crate::areas::{Place, View};
 use crate::{
-    Completion, Fabric, FabricError, GRANULE_BYTES, Module, PostError, QueuePair, ReadInto, RemoteAddress, Status,
-    Vector, WorkId,
+    Completion, Fabric, FabricError, GRANULE_BYTES, Module, PostError, Posting, QueuePair, ReadInto, RemoteAddress,
+    Status, Vector, WorkId,
 };
 
 /// Operations that a queue pair holds, if the one below holds as many. Orphans are among them.
@@ -325,6 +325,10 @@ impl QueuePair for Lz4QueuePair {
         let state = State::Writing(Written { ticket: begun.ticket, stored, sum });
         self.operations[usize::from(at)] = Some(Operation { id, state, place, frame: from, vector });
         Ok(())
+    }
+
+    fn set_posting(&mut self, posting: Posting) {
+        self.below.set_posting(posting);
     }
 
     fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>) {

@@ -21,7 +21,7 @@ use super::near::Slot;
 use super::{Event, Shared};
 use crate::areas::{Area, Place, View};
 use crate::background::Pace;
-use crate::{Completion, FabricError, Module, QueuePair, ReadInto, Status, Vector, WorkId};
+use crate::{Completion, FabricError, Module, PostError, QueuePair, ReadInto, Status, Vector, WorkId};
 
 /// Pages that are under way at a time.
 const MOVES_MAX: usize = 32;
@@ -47,6 +47,16 @@ enum Stage {
     ReadingFar,
     /// Up: written to a slot.
     WritingNear(Slot),
+}
+
+/// What became of an attempt to begin one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Attempt {
+    Begun,
+    /// The page is not where it was, or not to be moved now.
+    Changed,
+    /// The tier that would be read holds as many operations as it can, and will for a while.
+    Full,
 }
 
 struct Move {
@@ -267,9 +277,10 @@ impl Mover {
                 place.area.table.pass(place.page);
                 continue;
             }
-            if self.begin(at, place, entry, Stage::ReadingNear(slot), now) {
-                missing -= 1;
-                has_begun = true;
+            match self.begin(at, place, entry, Stage::ReadingNear(slot), now) {
+                Attempt::Begun => (missing, has_begun) = (missing - 1, true),
+                Attempt::Changed => {}
+                Attempt::Full => break,
             }
         }
         has_begun
@@ -284,16 +295,21 @@ impl Mover {
         {
             let Some(place) = self.view.find(page) else { continue };
             let entry = place.area.table.look(place.page);
-            if entry.location() == Location::Far {
-                has_begun |= self.begin(at, place, entry, Stage::ReadingFar, now);
+            if entry.location() != Location::Far {
+                continue;
+            }
+            match self.begin(at, place, entry, Stage::ReadingFar, now) {
+                Attempt::Begun => has_begun = true,
+                Attempt::Changed => {}
+                Attempt::Full => break,
             }
         }
         has_begun
     }
 
     /// Begins to move a page that is where it was at `seen`.
-    fn begin(&mut self, at: usize, place: Place<Entries>, seen: Entry, stage: Stage, now: Nanos) -> bool {
-        let Some(begun) = place.area.table.begin_move(place.page, seen) else { return false };
+    fn begin(&mut self, at: usize, place: Place<Entries>, seen: Entry, stage: Stage, now: Nanos) -> Attempt {
+        let Some(begun) = place.area.table.begin_move(place.page, seen) else { return Attempt::Changed };
         let shape = place.area.table.shape(place.page);
         let (id, into) = (self.id_below(at), ReadInto::Frame(FrameIndex(at as u32)));
         let posted = match stage {
@@ -303,10 +319,13 @@ impl Mover {
             _ => self.far.post_read_vector(id, place.area.address(place.page), into, shape, now),
         };
         self.moves[at] = Some(Move { place, begun, shape, stage, posted: now });
-        if posted.is_err() {
-            self.give_up(at);
+        match posted {
+            Ok(()) => Attempt::Begun,
+            Err(PostError::Full) => {
+                self.give_up(at);
+                Attempt::Full
+            }
         }
-        posted.is_ok()
     }
 
     /// Posts the write of a page that was read to the far tier.

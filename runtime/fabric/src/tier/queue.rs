@@ -18,7 +18,9 @@ use super::entry::{Entries, Entry, Location, Tier};
 use super::near::Slot;
 use super::{Event, Shared};
 use crate::areas::{Place, View};
-use crate::{Completion, FabricError, Module, PostError, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId};
+use crate::{
+    Completion, FabricError, Module, PostError, Posting, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
+};
 
 /// Operations that a queue pair holds, if those below hold as many.
 const DEPTH_MAX: usize = 256;
@@ -317,6 +319,10 @@ impl QueuePair for TierQueuePair {
         let kind = slot.map_or(Kind::WriteFar, Kind::WriteNear);
         self.begin(at, Operation { id, kind, place, frame: from, vector, posted: now });
         Ok(())
+    }
+
+    fn set_posting(&mut self, posting: Posting) {
+        self.near.iter_mut().chain([&mut self.far]).for_each(|queue| queue.set_posting(posting));
     }
 
     fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>) {

@@ -9,7 +9,7 @@ use yonder_units::FrameIndex;
 use super::*;
 use crate::loose::model::{Layers, PAGES, run_seeds};
 use crate::loose::{LooseFabric, Reads};
-use crate::{Completion, ReadInto, Status, Vector, WorkId};
+use crate::{Completion, Posting, ReadInto, Status, Vector, WorkId};
 use rand::Rng as _;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -200,6 +200,36 @@ fn pages_that_nobody_uses_make_room_and_pages_that_are_read_come_back() {
     assert!(scene.is_near(cold));
     for page in 0..64 {
         assert_eq!(scene.read(page), (Status::Done, u8::from(page < 32)));
+    }
+}
+
+#[test]
+fn both_tiers_and_what_is_below_compression_gather_as_they_are_told() {
+    let (near, far) = (LooseFabric::new(4, 1, Reads::Halves), LooseFabric::new(4, 2, Reads::Whole));
+    let links = [&near, &far].map(|fabric| Arc::clone(&fabric.link));
+    let tiers = TierFabric::without_thread("tier+", near, None, far).unwrap();
+    let fabric = crate::Lz4Fabric::over(Arc::new(tiers)).unwrap();
+    let frames = Arc::new(Mapping::anonymous(PAGE_BYTES).unwrap());
+    let mut queue = fabric.queue_pair(Module::Fault, frames).unwrap();
+    let told = [Posting::Together, Posting::Alone, Posting::AtOnce];
+    told.into_iter().for_each(|posting| queue.set_posting(posting));
+    assert!(links.iter().all(|link| *link.postings.lock().unwrap() == told));
+}
+
+#[test]
+fn a_node_that_takes_no_more_reads_is_asked_once_a_step() {
+    const STEPS: u32 = 10;
+    let mut scene = Scene::new(64, 32, 9);
+    for page in 0..32 {
+        scene.write(page, 1);
+    }
+    scene.near.link.is_full.store(true, Ordering::Relaxed);
+    (0..STEPS).for_each(|_| scene.step());
+    let refused = scene.near.link.refused_reads.load(Ordering::Relaxed);
+    assert!((1..=STEPS).contains(&refused), "{refused} reads in {STEPS} steps");
+    scene.near.link.is_full.store(false, Ordering::Relaxed);
+    while scene.counter("tier_demoted_pages") < 2 {
+        scene.step();
     }
 }
 
