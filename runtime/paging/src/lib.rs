@@ -62,6 +62,7 @@ pub use pin::pin_this_thread;
 pub use region::{Access, Hold, Region};
 pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats};
 pub use worker::{FaultCounts, WorkerPort};
+pub use yonder_fabric::Posting;
 pub use yonder_predict::Residence;
 pub use yonder_prefetch::Algorithm as Prefetch;
 pub use yonder_reclaim::Shares;

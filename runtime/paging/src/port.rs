@@ -18,7 +18,7 @@ mod windows;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use yonder_fabric::{Completion, PostError, QueuePair, ReadInto, RemoteAddress, Status, WorkId};
+use yonder_fabric::{Completion, PostError, Posting, QueuePair, ReadInto, RemoteAddress, Status, WorkId};
 use yonder_pagetable::Event;
 use yonder_trap::REGISTRATIONS_MAX;
 use yonder_units::{FrameIndex, Nanos, PageIndex};
@@ -76,6 +76,8 @@ pub(crate) struct PortInner {
     window: Window,
     /// Who will probably make the installs of the fetches that start now: what the last poll said.
     installs: Installs,
+    /// What the queue pair was told last.
+    posting: Posting,
 }
 
 /// What a fetch needs to be started.
@@ -115,6 +117,7 @@ impl Port {
             regions: vec![Known::default(); REGISTRATIONS_MAX].into_boxed_slice(),
             window: Window::new(),
             installs: Installs::Own,
+            posting: Posting::default(),
         };
         Self {
             id,
@@ -142,8 +145,21 @@ impl Port {
         self.outstanding.load(Ordering::Relaxed)
     }
 
-    /// Handles what has arrived: maps pages, wakes waiters, posts failed reads again.
+    /// Handles what has arrived: maps pages, wakes waiters, posts failed reads again. Begins all reads, for who may wait for them.
     pub(crate) fn poll(&self, inner: &mut PortInner, pager: &Pager, now: Nanos, installs: Installs) {
+        self.poll_between(inner, pager, now, installs, Posting::AtOnce);
+    }
+
+    /// As [`Port::poll`], for a thread that polls again soon and leaves reads to gather as `posting` says.
+    pub(crate) fn poll_between(
+        &self,
+        inner: &mut PortInner,
+        pager: &Pager,
+        now: Nanos,
+        installs: Installs,
+        posting: Posting,
+    ) {
+        inner.set_posting(posting);
         inner.poll(self, pager, now, installs);
         self.publish(inner);
     }
@@ -157,6 +173,13 @@ impl PortInner {
     /// Fetches on demand.
     fn in_flight(&self) -> usize {
         self.fetches.len() - self.ahead.slots() - self.free.len()
+    }
+
+    fn set_posting(&mut self, posting: Posting) {
+        if self.posting != posting {
+            self.posting = posting;
+            self.queue.set_posting(posting);
+        }
     }
 
     pub(crate) fn take_slot(&mut self) -> Option<u16> {

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use yonder_fabric::Posting;
 use yonder_units::{Nanos, Place};
 
 use crate::config::FaultPolicy;
@@ -62,12 +63,12 @@ impl WorkerPort {
     }
 
     /// Maps what has arrived, or hands it over as `installs` allows. Appends to `ready` the unithreads whose pages are there, and to `retry` those that wait
-    /// for something else and look again when they are resumed.
+    /// for something else and look again when they are resumed. Reads are begun now or gathered, as `posting` says.
     #[inline]
-    pub fn poll(&self, now: Nanos, installs: Installs, ready: &mut Vec<u32>, retry: &mut Vec<u32>) {
+    pub fn poll(&self, now: Nanos, installs: Installs, posting: Posting, ready: &mut Vec<u32>, retry: &mut Vec<u32>) {
         let port = self.port();
         let mut inner = port.lock();
-        port.poll(&mut inner, &self.pager, now, installs);
+        port.poll_between(&mut inner, &self.pager, now, installs, posting);
         ready.append(&mut inner.waiters.ready);
         retry.append(&mut inner.waiters.retry);
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use emulated::far;
 use yonder_heap::Live;
 use yonder_paging::{
-    Access, Config, Deadlines, FarMemory, FaultCounts, FaultPolicy, Installs, Liveness, Prefetch, Region, Shares,
-    Stats, Verify, WorkerPort,
+    Access, Config, Deadlines, FarMemory, FaultCounts, FaultPolicy, Installs, Liveness, Posting, Prefetch, Region,
+    Shares, Stats, Verify, WorkerPort,
 };
 use yonder_unithread::{Pool, Resumed, STACK_BYTES_DEFAULT};
 use yonder_units::{PAGE_BYTES, PageIndex, Place};
@@ -110,7 +110,7 @@ fn what_another_thread_has_fetched_ahead_is_a_minor_fault_of_a_unithread() {
     let token = unithread.id().0;
     let mut running = unithread.start(|region| check(region, [2]));
     while let Resumed::Suspended(again) = running.resume() {
-        port.poll(yonder_clock::now(), Installs::Own, &mut Vec::new(), &mut Vec::new());
+        port.poll(yonder_clock::now(), Installs::Own, Posting::AtOnce, &mut Vec::new(), &mut Vec::new());
         running = again;
     }
     let place = Some(Place { region: 0, page: PageIndex(2) });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use yonder_fabric::EmuFabric;
-use yonder_paging::{Config, Deadlines, FarMemory, FaultPolicy, Installs, Region, Shares, WorkerPort};
+use yonder_paging::{Config, Deadlines, FarMemory, FaultPolicy, Installs, Posting, Region, Shares, WorkerPort};
 use yonder_unithread::{Pool, Resumed, Running, STACK_BYTES_DEFAULT};
 use yonder_units::{Nanos, PAGE_BYTES};
 
@@ -67,7 +67,7 @@ impl Worker {
     }
 
     fn poll(&mut self, now: Nanos, installs: Installs) {
-        self.port.poll(now, installs, &mut self.ready, &mut self.retry);
+        self.port.poll(now, installs, Posting::AtOnce, &mut self.ready, &mut self.retry);
     }
 
     /// Resumes `running`, which must be the one that is ready, and checks what it has read.
@@ -222,7 +222,7 @@ fn read_on(port: &WorkerPort, pool: &Pool<Read>, region: &Arc<Region>, page: u64
             Resumed::Suspended(suspended) => running = suspended,
         }
         while ready.is_empty() && retry.is_empty() {
-            port.poll(yonder_clock::now(), Installs::Own, &mut ready, &mut retry);
+            port.poll(yonder_clock::now(), Installs::Own, Posting::AtOnce, &mut ready, &mut retry);
         }
         ready.clear();
         retry.clear();

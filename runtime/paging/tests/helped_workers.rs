@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use yonder_fabric::EmuFabric;
-use yonder_paging::{Access, Config, FarMemory, FaultPolicy, Installs, Region, WorkerPort};
+use yonder_paging::{Access, Config, FarMemory, FaultPolicy, Installs, Posting, Region, WorkerPort};
 use yonder_unithread::{Pool, Resumed, Running, STACK_BYTES_DEFAULT};
 use yonder_units::PAGE_BYTES;
 
@@ -65,7 +65,7 @@ fn work(far: &FarMemory, port: &WorkerPort, seed: u64) {
             let mut left = PAGES;
             while left > 0 || inflight > 0 {
                 let installs = if random.random_ratio(3, 4) { Installs::HandOver } else { Installs::Own };
-                port.poll(yonder_clock::now(), installs, &mut ready, &mut retry);
+                port.poll(yonder_clock::now(), installs, Posting::AtOnce, &mut ready, &mut retry);
                 if installs == Installs::HandOver && ready.is_empty() && random.random_ratio(1, 16) {
                     // With fewer CPUs than threads, a helper runs in time only if a worker lets it.
                     std::thread::yield_now();

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rtrb::{Consumer, Producer};
 use yonder_dispatch::{DispatchPolicy, Order, Turn, Turns, Waiting};
-use yonder_paging::{Installs, WorkerPort};
+use yonder_paging::{Installs, Posting, WorkerPort};
 use yonder_unithread::{Resumed, Running, Unithread};
 use yonder_units::Nanos;
 
@@ -33,6 +33,8 @@ const WAIT_SLEEP: Duration = Duration::from_micros(200);
 const STALLED_AFTER: Nanos = 2_000_000;
 /// Longest sleep of a worker without any request.
 const IDLE_SLEEP: Duration = Duration::from_millis(100);
+/// Parked unithreads from which on others will soon fault too, so that a read need not wait long for company.
+const CROWD: usize = 4;
 
 thread_local! {
     /// Whether the unithread that suspends now wants another turn.
@@ -138,8 +140,8 @@ impl<H: Handler> Worker<H> {
         let mut last_progress = yonder_clock::now();
         loop {
             let now = yonder_clock::now();
-            let installs = if self.has_other_work() { Installs::HandOver } else { Installs::Own };
-            self.port.poll(now, installs, &mut arrived, &mut retry);
+            let (installs, posting) = self.between_turns();
+            self.port.poll(now, installs, posting, &mut arrived, &mut retry);
             self.ready.extend(arrived.drain(..).map(|token| (token, now)));
             std::mem::swap(&mut retry, &mut again);
             for token in again.drain(..) {
@@ -203,10 +205,20 @@ impl<H: Handler> Worker<H> {
         self.order.resumes_first(*page_came, || new.payload().timing.admitted)
     }
 
-    /// Whether a unithread could run while somebody else maps a page, and somebody is awake to do it.
-    fn has_other_work(&self) -> bool {
+    /// What a look at pages may leave for later, because a unithread could run: installs for somebody else, if somebody is awake
+    /// to make them, and reads that are begun together with others. Who gave way may be waiting for one whose page is to be read,
+    /// so that reads do not wait for them.
+    fn between_turns(&self) -> (Installs, Posting) {
         let Waiting { hits, resumed, faults } = self.waiting();
-        (hits || resumed || faults || !self.yielded.is_empty()) && !self.dispatcher.is_asleep()
+        let has_turns = hits || resumed || faults;
+        let is_handed_over = (has_turns || !self.yielded.is_empty()) && !self.dispatcher.is_asleep();
+        let parked = self.inflight - self.ready.len() - self.yielded.len();
+        let posting = match has_turns {
+            false => Posting::AtOnce,
+            true if parked < CROWD => Posting::Alone,
+            true => Posting::Together,
+        };
+        (if is_handed_over { Installs::HandOver } else { Installs::Own }, posting)
     }
 
     fn start_next(&mut self, queue: Queue) {

@@ -102,13 +102,17 @@ impl Handler for Increment {
 /// or `None` where userfaultfd is missing.
 fn increments_are_exact(config: &SchedConfig, access: Access) -> Option<Stats> {
     let (far, _) = far(Config::with_local(LOCAL))?;
+    Some(increments_are_exact_on(&far, config, access))
+}
+
+fn increments_are_exact_on(far: &FarMemory, config: &SchedConfig, access: Access) -> Stats {
     let region = far.region(PAGES * PAGE).unwrap().with_access(access);
     let handler = Arc::new(Increment { region, locks: (0..16).map(|_| sync::Mutex::new(())).collect() });
     let pages = (0..40_000u64).map(|turn| turn.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).map(|random| random % PAGES);
     let mut wanted = vec![0; PAGES as usize];
     pages.clone().for_each(|page| wanted[page as usize] += 1);
     let (mut script, stats) = (Script::new(pages), SchedStats::default());
-    serve(config, &far, &handler, &mut script, &stats).unwrap();
+    serve(config, far, &handler, &mut script, &stats).unwrap();
     assert_eq!((script.replies.len(), stats.completed()), (40_000, 40_000));
     assert!(script.replies.iter().all(|done| matches!(done.outcome, Outcome::Reply(Ok(_)))));
     for (page, wanted) in wanted.into_iter().enumerate() {
@@ -121,7 +125,7 @@ fn increments_are_exact(config: &SchedConfig, access: Access) -> Option<Stats> {
     let faults: u64 = script.replies.iter().map(|done| u64::from(done.timing.major_faults)).sum();
     assert!(faults > 0, "nothing was far");
     assert!(far.stats().peak_pages <= LOCAL / PAGE);
-    Some(far.stats())
+    far.stats()
 }
 
 #[test]
@@ -152,6 +156,29 @@ fn hybrid_faults_round_robin_on_four_workers() {
 #[test]
 fn yielding_faults_first_in_first_out() {
     increments_are_exact(&SchedConfig { order: Order::Fifo, ..SchedConfig::default() }, Access::Trap);
+}
+
+/// Reads of a file are gathered while a worker has other requests to run. However they end, nobody waits for one that was
+/// not begun.
+#[test]
+fn reads_of_a_file_are_begun_by_workers_that_yield_and_by_those_that_wait() {
+    if let Err(error) = yonder_uffd::probe().userfaultfd {
+        println!("SKIP: {error}");
+        return;
+    }
+    for faults in [FaultPolicy::Yield, FaultPolicy::Hybrid(3_000), FaultPolicy::Busy] {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("file://{}/store?size=128MiB", folder.path().display());
+        let far = match FarMemory::open(&url, Config::with_local(LOCAL)) {
+            Ok(far) => far,
+            Err(error) if error.to_string().contains("io_uring") || error.to_string().contains("direct access") => {
+                println!("SKIP: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        increments_are_exact_on(&far, &SchedConfig { faults, ..SchedConfig::with_workers(1) }, Access::Trap);
+    }
 }
 
 #[test]
