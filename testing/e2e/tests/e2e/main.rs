@@ -4,6 +4,7 @@
 //! `YONDER_E2E_SECONDS=60` for long load and soak runs, and `YONDER_BIN` to test another binary.
 
 mod bench_node;
+mod bench_faults;
 mod bench_notify;
 mod bench_redis;
 mod cluster;
