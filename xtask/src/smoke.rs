@@ -25,14 +25,19 @@ const KEYS: &[&str] = &[
 /// The keys by which dispatch policies are compared.
 const HIT_KEYS: &[&str] = &["p99_us", "hit_p99_us", "predicted_hits_right", "predicted_faults_wrong", "errors"];
 
+/// The keys by which the steps of a fault are compared.
+const BREAKDOWN_KEYS: &[&str] =
+    &["far", "faults", "steps", "runtime_percent", "p50_us", "p99_us", "major_faults", "errors"];
+
 /// What to type after `yonder bench`, and the keys that every object of the result must have.
-const BENCHES: [(&str, &[&str]); 14] = [
+const BENCHES: [(&str, &[&str]); 17] = [
     ("array --memory 64MiB --local 20% --far emu://?latency=2.5us --workers 1 --faults yield --duration 500ms", KEYS),
     ("errors --memory 24MiB --local 4MiB --keys 10000 --swap-in-errors 50 --memory-errors 50", KEYS),
     ("array --memory 64MiB --rate 50k --dist zipf:0.99 --dispatch predicted --duration 500ms", HIT_KEYS),
     ("switch", &["bench", "mechanism", "ns_per_switch"]),
     ("notify --threads 1,4 --faults-per-thread 100 --runs 1", KEYS),
     ("fault", &["bench"]),
+    ("fault-breakdown --memory 16MiB --local 4MiB --touches 500 --runs 1", BREAKDOWN_KEYS),
     ("reclaim", &["bench"]),
     ("rread --memory 4MiB --sizes 4,4KiB --clients 2 --depths 1,16 --duration 100ms", KEYS),
     ("rread --peers --memory 1MiB --sizes 64 --depths 8 --rounds 1 --duration 50ms", KEYS),
@@ -42,6 +47,12 @@ const BENCHES: [(&str, &[&str]); 14] = [
     ("scale-pages --entries 1,1024 --duration 100ms", KEYS),
     // Where there is no root the kernel's ways are skipped; their objects have the keys all the same.
     ("ycsb --far emu://?latency=2.5us --memory 16MiB --workloads a,d --connections 16 --duration 100ms --runs 1", KEYS),
+    (
+        "ycsb --far emu://?latency=2.5us --memory 16MiB --workloads c --swap none --dispatch pf-aware,predicted --rate 5k \
+         --connections 16 --duration 200ms --runs 1",
+        HIT_KEYS,
+    ),
+    ("poster --memory 8MiB --connections 8 --duration 200ms --runs 1", HIT_KEYS),
 ];
 
 /// Runs the benchmarks of the release build.

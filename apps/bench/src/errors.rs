@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde::Serialize;
-use yonder::sched::{SchedConfig, SchedStats, serve};
+use yonder::sched::SchedConfig;
 use yonder::units::PAGE_BYTES;
 use yonder::{Config, EmuControl, EmuFabric, FarError, FarMemory, Region};
-use yonder_kv::{KvConfig, KvServer, Store};
-use yonder_load::{KvLoad, LoadError, LoadResult, LoadSettings, Rate, Requests, Workload};
+use yonder_kv::Store;
+use yonder_load::{KvLoad, LoadResult, LoadSettings, Rate, Requests, Workload};
 
-use crate::BenchError;
+use crate::kv_here::{KvHere, load_failed};
+use crate::{BenchError, medians};
 
 /// Chance that a swap-in fails.
 const LOSS_CHANCE: f64 = 0.02;
@@ -125,39 +126,23 @@ pub fn run(settings: &Settings, mut progress: impl FnMut(&str, f64)) -> Result<V
     let control = fabric.control();
     let far = FarMemory::new(fabric, Config::with_local(settings.local))?;
     let region = Arc::new(far.region(settings.memory)?);
-    let config = KvConfig { items: Some(settings.keys), ..KvConfig::new(([127, 0, 0, 1], 0).into()) };
-    let server =
-        KvServer::bind(config, Arc::clone(&region)).map_err(|error| BenchError::Settings(error.to_string()))?;
-    let (address, shutdown) = (server.tcp_address(), server.shutdown());
-    let (mut frontend, handler) = server.into_parts();
-    let store = Arc::clone(handler.store());
-    let handler = Arc::new(handler);
-    std::thread::scope(|scope| {
-        let serving = scope.spawn({
-            let far = &far;
-            move || serve(&SchedConfig::default(), far, &handler, &mut frontend, &SchedStats::default())
-        });
-        let load = LoadSettings {
-            keys: settings.keys,
-            value_size: settings.value_bytes,
-            requests: Requests::Workload(Workload::Readmost),
-            connections: settings.connections,
-            seed: settings.seed,
-            ..LoadSettings::new(address.to_string())
-        };
-        let world = World { settings, far: &far, region: &region, control: &control, store: &store };
-        let results = world.measure(load, &mut progress);
-        shutdown.request();
-        serving.join().expect("the server does not panic")?;
-        results
-    })
-}
-
-fn load_failed(error: LoadError) -> BenchError {
-    match error {
-        LoadError::Setting(setting) => BenchError::Settings(setting.to_string()),
-        other => BenchError::Child(other.to_string()),
-    }
+    let sched = SchedConfig::with_workers(1);
+    let server = KvHere { far: &far, region: &region, items: settings.keys, sched: &sched };
+    server.serve(
+        |handler| handler,
+        |address, store| {
+            let load = LoadSettings {
+                keys: settings.keys,
+                value_size: settings.value_bytes,
+                requests: Requests::Workload(Workload::Readmost),
+                connections: settings.connections,
+                seed: settings.seed,
+                ..LoadSettings::new(address.to_string())
+            };
+            let world = World { settings, far: &far, region: &region, control: &control, store };
+            world.measure(load, &mut progress)
+        },
+    )
 }
 
 struct World<'a> {
@@ -227,8 +212,7 @@ impl World<'_> {
         let [lost_items, retired_slots, errors, hits, misses] =
             std::array::from_fn(|count| after[count] - counts[count]);
         let (survived, now) = (lost_items + retired_slots, self.far.stats());
-        let mut rates: Vec<f64> = runs.iter().map(|run| run.ops_per_s).collect();
-        rates.sort_by(f64::total_cmp);
+        let rates = medians::sorted(runs.iter().map(|run| run.ops_per_s));
         let last = runs.last().expect("there is one");
         Ok(ErrorsResult {
             bench: "errors",
@@ -244,7 +228,7 @@ impl World<'_> {
             survived_percent: 100.0 * survived as f64 / (survived + errors).max(1) as f64,
             wrong_values: runs.iter().map(|run| run.wrong_values).sum(),
             hit_percent: 100.0 * hits as f64 / (hits + misses).max(1) as f64,
-            ops_per_s: rates[rates.len() / 2],
+            ops_per_s: medians::median(&rates).expect("there is one"),
             ops_per_s_before: before.ops_per_s,
             p50_us: last.p50_us,
             p99_us: last.p99_us,

@@ -13,7 +13,7 @@ mod touching;
 use serde::Serialize;
 use yonder_load::LatencySummary;
 
-use crate::BenchError;
+use crate::{BenchError, medians};
 use touching::Touches;
 
 /// Threads that may touch pages at a time.
@@ -167,16 +167,9 @@ pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str, f64)) -> Result<V
 }
 
 fn result(settings: &Settings, series: &Series, cpus: usize) -> NotifyResult {
-    let sorted = |figure: fn(&Run) -> f64| {
-        let mut figures: Vec<f64> = series.runs.iter().map(figure).collect();
-        figures.sort_by(f64::total_cmp);
-        figures
-    };
-    let median = |figure: fn(&Run) -> f64| sorted(figure)[series.runs.len() / 2];
-    let spread = |figure: fn(&Run) -> f64| {
-        let figures = sorted(figure);
-        [figures[0], figures[figures.len() - 1]]
-    };
+    let sorted = |figure: fn(&Run) -> f64| medians::sorted(series.runs.iter().map(figure));
+    let median = |figure: fn(&Run) -> f64| medians::median(&sorted(figure)).unwrap_or(0.0);
+    let spread = |figure: fn(&Run) -> f64| medians::ends(&sorted(figure)).unwrap_or_default();
     let faults = (series.threads * settings.faults_per_thread) as u64;
     NotifyResult {
         bench: "notify",

@@ -174,7 +174,7 @@ pub fn run(settings: &SoakSettings, progress: &mut dyn FnMut(&str, f64)) -> Resu
         }
         scope.spawn(|| alloc_and_free(&far, &field));
         let watcher = scope.spawn(|| trouble(settings, &far, control.as_deref(), &field.stop));
-        let config = SchedConfig { workers: settings.workers, ..SchedConfig::default() };
+        let config = SchedConfig::with_workers(settings.workers);
         let served = serve(&config, &far, &field, &mut requests, &stats);
         field.stop.store(true, Ordering::Release);
         served.map(|()| watcher.join().expect("the watcher does not panic"))

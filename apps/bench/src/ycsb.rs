@@ -3,8 +3,9 @@
 //! LightSwap (section 5.4) has memcached's memory in a file on a local disk, and compares it with swap on that disk. Here the
 //! server is `yonder kv`: with page faults that yield, with faults that wait, and with all of its memory local, in a control
 //! group that leaves it the same bytes, so that the kernel swaps what is more. Stock memcached can stand beside it in such
-//! a group. Each run has a new server: filled, warmed up, measured in a closed loop. Ways take turns, and ratios compare runs of
-//! one turn.
+//! a group. Each run has a new server: filled, warmed up, measured in a closed loop or at a rate. Ways take turns, and ratios
+//! compare runs of one turn. A server whose memory is far may be run with several dispatch policies, of which the latency of hits is
+//! compared: requests that meet no page which has to be fetched.
 //!
 //! `server` starts servers, `series` sums runs up, `kernel_swap` is the kernel's side. A way that cannot run is skipped with a
 //! reason that says what to type.
@@ -19,10 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
+use yonder::sched::DispatchPolicy;
 use yonder::units::LocalSize;
 use yonder_load::{KvLoad, LoadError, LoadResult, LoadSettings, Rate, Requests, Workload};
 
 use crate::BenchError;
+use crate::array::dispatch_policy_name;
 use crate::children::Launch;
 use crate::kernel_swap::{KernelSwap, SwapOn};
 use crate::process::stopped;
@@ -84,6 +87,10 @@ pub struct Settings {
     pub local: LocalSize,
     /// The ways, in their order.
     pub ways: Vec<Way>,
+    /// Which request is next, of servers whose memory is far; with several of them, each such way is run with each.
+    pub dispatch: Vec<DispatchPolicy>,
+    /// How fast requests are started.
+    pub rate: Rate,
     /// Far memory; a temporary file if none is named.
     pub far: Option<String>,
     /// The kernel's swap.
@@ -106,6 +113,14 @@ pub struct Settings {
     pub kv: Vec<OsString>,
     /// Becomes true when the user wants to stop: servers are killed, and what was set up is undone.
     pub stop: Arc<AtomicBool>,
+}
+
+/// A way, and what its server is told of the order of requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Leg {
+    way: Way,
+    /// None where requests do not wait for far memory.
+    dispatch: Option<DispatchPolicy>,
 }
 
 /// A comparison, and what it stands on.
@@ -164,7 +179,27 @@ impl Way {
     }
 }
 
+impl Leg {
+    /// What results call its policy.
+    fn dispatch_name(self) -> Option<&'static str> {
+        self.dispatch.map(dispatch_policy_name)
+    }
+}
+
 impl Settings {
+    /// What is run in a turn.
+    fn legs(&self) -> Vec<Leg> {
+        let far = |way| self.dispatch.iter().map(move |dispatch| Leg { way, dispatch: Some(*dispatch) }).collect();
+        let legs = |way: &Way| if way.is_kernel() { vec![Leg { way: *way, dispatch: None }] } else { far(*way) };
+        self.ways.iter().flat_map(legs).collect()
+    }
+
+    /// What a leg is called while it runs.
+    fn label(&self, leg: Leg) -> String {
+        let policy = leg.dispatch_name().filter(|_| self.dispatch.len() > 1);
+        leg.way.name().to_owned() + &policy.map_or_else(String::new, |policy| format!(", {policy}"))
+    }
+
     /// How many keys there are at the start.
     fn keys(&self) -> u64 {
         self.memory / self.value_bytes as u64
@@ -195,6 +230,9 @@ impl Settings {
     fn check(&self) -> Result<(), BenchError> {
         if self.workloads.is_empty() || self.ways.is_empty() {
             return Err(BenchError::Settings("nothing is compared: type --workloads a,b,c --faults yield".to_owned()));
+        }
+        if self.dispatch.is_empty() {
+            return Err(BenchError::Settings("no policy is run: type --dispatch pf-aware,predicted".to_owned()));
         }
         if self.keys() == 0 {
             return Err(BenchError::Settings("--memory holds no value: type a smaller --value-size".to_owned()));
@@ -234,22 +272,23 @@ impl<'a> Bench<'a> {
 
     /// Runs a workload in each way. `progress` gets what runs, and the share of this workload that is done.
     pub fn run(&self, workload: Workload, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<YcsbResult>, BenchError> {
-        let Settings { ways, runs, .. } = self.settings;
-        let mut all: Vec<Series> = ways.iter().map(|way| Series::new(*way)).collect();
-        for round in 0..*runs {
+        let runs = self.settings.runs;
+        let mut all: Vec<Series> = self.settings.legs().into_iter().map(Series::new).collect();
+        let legs = all.len();
+        for round in 0..runs {
             for (number, series) in all.iter_mut().enumerate().filter(|(_, series)| !series.is_over()) {
-                let share = (round * ways.len() + number) as f64 / (runs * ways.len()) as f64;
-                progress(&format!("{workload}: {} ({}/{runs})", series.way.name(), round + 1), share);
-                let ended = self.run_once(workload, series.way, round)?;
+                let share = (round * legs + number) as f64 / (runs * legs) as f64;
+                progress(&format!("{workload}: {} ({}/{runs})", self.settings.label(series.leg), round + 1), share);
+                let ended = self.run_once(workload, series.leg, round)?;
                 series.add(ended);
             }
         }
         Ok(all.iter().map(|series| series.result(self, workload, &all)).collect())
     }
 
-    fn run_once(&self, workload: Workload, way: Way, round: usize) -> Result<Ended, BenchError> {
+    fn run_once(&self, workload: Workload, leg: Leg, round: usize) -> Result<Ended, BenchError> {
         for attempt in 1..=ATTEMPTS_MAX {
-            let task = Task { way, far: &self.far, settings: self.settings, launch: self.launch };
+            let task = Task { leg, far: &self.far, settings: self.settings, launch: self.launch };
             let server = match Server::start(&task, &self.kernel)? {
                 Ok(server) => server,
                 Err(missing) => return Ok(Ended::Not(missing)),
@@ -279,9 +318,9 @@ impl<'a> Bench<'a> {
         let mut load = KvLoad::new(self.settings.load(server.address.to_string(), workload, round))?;
         load.fill(|_| ())?;
         let warm_up = (duration / WARM_UP_SHARE).max(Duration::from_millis(1));
-        let wrong_before = load.run(Rate::Max, warm_up, |_| ())?.wrong_values;
+        let wrong_before = load.run(self.settings.rate, warm_up, |_| ())?.wrong_values;
         let before = server.kernel_counts();
-        let result = load.run(Rate::Max, duration, |_| ())?;
+        let result = load.run(self.settings.rate, duration, |_| ())?;
         let kernel = server.kernel_counts().zip(before).map(|(after, before)| after.since(before));
         Ok(Trial { result, wrong_before, kernel })
     }

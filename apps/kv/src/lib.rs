@@ -18,5 +18,7 @@ pub mod store;
 mod memory;
 
 pub use memory::ItemMemory;
-pub use server::{ExtraStats, KvConfig, KvError, KvFrontend, KvHandler, KvReply, KvRequest, KvServer, Shutdown};
+pub use server::{
+    ExtraStats, KvConfig, KvError, KvFrontend, KvHandler, KvReply, KvRequest, KvServer, Shutdown, runtime_stats,
+};
 pub use store::{Store, StoreConfig};

@@ -152,7 +152,7 @@ impl KvLoad {
             )
         };
         let tally = self.start_threads(assignment, progress)?;
-        let server = self.server_stats()?.since(before);
+        let server = self.server_stats()?.since(&before);
         Ok(LoadResult::new(self.settings.clone(), rate, duration, tally, server))
     }
 

@@ -25,8 +25,12 @@ pub struct LatencySummary {
     pub count: u64,
     /// Mean.
     pub mean_us: f64,
+    /// The shortest.
+    pub min_us: f64,
     /// Median.
     pub p50_us: f64,
+    /// 95 % were at most this.
+    pub p95_us: f64,
     /// 99 % were at most this.
     pub p99_us: f64,
     /// 99.9 % were at most this.
@@ -52,6 +56,11 @@ impl LatencyRecorder {
     /// Records one latency, in nanoseconds. Latencies of more than 100 s count as 100 s.
     pub fn record(&mut self, latency_ns: Nanos) {
         self.histogram.saturating_record(latency_ns);
+    }
+
+    /// Records the same latency `count` times.
+    pub fn record_n(&mut self, latency_ns: Nanos, count: u64) {
+        self.histogram.saturating_record_n(latency_ns, count);
     }
 
     /// Adds everything that `other` has recorded.
@@ -95,7 +104,9 @@ impl LatencyRecorder {
         LatencySummary {
             count: self.len(),
             mean_us: self.mean_us(),
+            min_us: if self.is_empty() { 0.0 } else { microseconds(self.histogram.min()) },
             p50_us: self.percentile_us(50.0),
+            p95_us: self.percentile_us(95.0),
             p99_us: self.percentile_us(99.0),
             p999_us: self.percentile_us(99.9),
             max_us: self.max_us(),

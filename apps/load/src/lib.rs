@@ -41,6 +41,6 @@ pub use arrivals::PoissonArrivals;
 pub use coordinator::{KvLoad, LoadError};
 pub use keys::{Distribution, KEYS_MAX, KeyChooser};
 pub use latency::{LatencyRecorder, LatencySummary};
-pub use results::{FillResult, LoadResult, Loop, Progress};
+pub use results::{FillResult, LoadResult, Loop, Predicted, Progress};
 pub use settings::{LoadSettings, Mix, Rate, SettingError, VALUE_BYTES_MAX, VALUE_BYTES_MIN, Waiting};
 pub use workload::{Requests, SCANS_ARE, Workload};

@@ -21,6 +21,53 @@ pub enum Loop {
     Closed,
 }
 
+/// What the server foresaw of requests, and what became of them. All are zero where nothing is predicted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+pub struct Predicted {
+    /// Predicted to hit, and had no major fault.
+    #[serde(rename = "predicted_hits_right")]
+    pub hits_right: u64,
+    /// Predicted to hit, and had a major fault.
+    #[serde(rename = "predicted_hits_wrong")]
+    pub hits_wrong: u64,
+    /// Predicted to fault, and had a major fault.
+    #[serde(rename = "predicted_faults_right")]
+    pub faults_right: u64,
+    /// Predicted to fault, and had no major fault.
+    #[serde(rename = "predicted_faults_wrong")]
+    pub faults_wrong: u64,
+}
+
+impl Predicted {
+    /// Share of predictions that came true, in percent; `None` where nothing was predicted.
+    #[must_use]
+    pub fn right_percent(&self) -> Option<f64> {
+        let right = self.hits_right + self.faults_right;
+        let all = right + self.hits_wrong + self.faults_wrong;
+        (all > 0).then(|| 100.0 * right as f64 / all as f64)
+    }
+
+    /// These and `more` together.
+    #[must_use]
+    pub fn with(&self, more: &Self) -> Self {
+        self.each(more, u64::wrapping_add)
+    }
+
+    /// What was counted since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        self.each(earlier, u64::saturating_sub)
+    }
+
+    fn each(&self, other: &Self, of: fn(u64, u64) -> u64) -> Self {
+        Self {
+            hits_right: of(self.hits_right, other.hits_right),
+            hits_wrong: of(self.hits_wrong, other.hits_wrong),
+            faults_right: of(self.faults_right, other.faults_right),
+            faults_wrong: of(self.faults_wrong, other.faults_wrong),
+        }
+    }
+}
+
 /// How far a run has come.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Progress {
@@ -98,6 +145,12 @@ pub struct LoadResult {
     pub fetched_bytes: u64,
     /// Bytes that the server wrote to far memory.
     pub written_bytes: u64,
+    /// Times at the server, from admission to the reply, of the requests without a major fault, if it tells them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_hit: Option<LatencySummary>,
+    /// What the server predicted of the requests.
+    #[serde(flatten)]
+    pub predicted: Predicted,
     /// Requests planned: answered, failed or dropped.
     pub requests: u64,
     /// Requests answered without an error, also after the end of the duration.
@@ -162,6 +215,8 @@ impl LoadResult {
             minor_faults: server.minor_faults,
             fetched_bytes: server.fetched_bytes,
             written_bytes: server.written_bytes,
+            server_hit: server.hits(),
+            predicted: server.predicted,
             requests: tally.requests,
             completed: tally.completed(),
             misses: tally.misses,

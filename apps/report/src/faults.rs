@@ -9,9 +9,10 @@ use plotters::prelude::*;
 
 use crate::ReportError;
 use crate::axis::Axis;
+use crate::bars::{BAR_HEIGHT, BAR_TOP, ROW_HEIGHT, draw_names};
 use crate::model::FarMemory;
 use crate::numbers::{latency_tick, trimmed};
-use crate::picture::{LEGEND_TOP, Line, MARGIN, Picture, Quantity, draw_picture, draw_title, draw_words, text_width};
+use crate::picture::{LEGEND_TOP, Line, MARGIN, Picture, Quantity, cut, draw_picture, draw_title, draw_words};
 use crate::plot::{Area, Axes, Behind, Cell, FONT_SIZE, PAPER, SIZE, colour, draw_chart, svg, text};
 
 /// Size of the picture: two panels beside, two panels below one another, and what it is about above them.
@@ -24,10 +25,6 @@ const TOTALS_TOP: i32 = 112;
 const TOTALS_FONT_SIZE: i32 = 29;
 /// Call sites that have a bar.
 const BARS_MAX: usize = 8;
-/// A bar's name and its numbers, and the bar below them.
-const BAR_HEIGHT: i32 = 24;
-const BAR_TOP: i32 = 46;
-const ROW_HEIGHT: i32 = 88;
 const BARS_TOP: i32 = LEGEND_TOP + 16;
 /// Steps of darkness, so that neighbours can be drawn as one.
 const DARKNESS_STEPS: f64 = 8.0;
@@ -190,10 +187,8 @@ fn draw_bars(area: &Area<'_>, report: &FaultReport) -> Result<(), String> {
         let waited = site.faults.waited_seconds;
         let share = 100.0 * waited / total.max(f64::MIN_POSITIVE);
         let numbers = format!("{}, {} %", latency_tick(waited * 1e6), trimmed(share, 0));
-        let numbers_left = MARGIN + width - text_width(&numbers);
-        draw_words(area, &numbers, (numbers_left, top), FONT_SIZE, FontStyle::Normal)?;
         let name = if site.line.is_empty() { site.name.clone() } else { format!("{}  {}", site.name, site.line) };
-        draw_words(area, &cut(&name, numbers_left - 2 * MARGIN), (MARGIN, top), FONT_SIZE, FontStyle::Normal)?;
+        draw_names(area, &name, &numbers, top)?;
         let bar_width = (f64::from(width) * waited / most).ceil() as i32;
         let corners = [(MARGIN, top + BAR_TOP), (MARGIN + bar_width.max(2), top + BAR_TOP + BAR_HEIGHT)];
         area.draw(&Rectangle::new(corners, colour(0).filled())).map_err(text)?;
@@ -201,25 +196,10 @@ fn draw_bars(area: &Area<'_>, report: &FaultReport) -> Result<(), String> {
     Ok(())
 }
 
-/// As much of a text as there is room for.
-fn cut(words: &str, width: i32) -> String {
-    if text_width(words) <= width {
-        return words.to_owned();
-    }
-    let mut shown = String::new();
-    for character in words.chars() {
-        shown.push(character);
-        if text_width(&format!("{shown}...")) > width {
-            shown.pop();
-            break;
-        }
-    }
-    shown + "..."
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::picture::text_width;
 
     pub(crate) fn report() -> FaultReport {
         let part = |major_faults| FaultsOfTime { major_faults, minor_faults: 3, waited_seconds: 0.05 };

@@ -2,7 +2,7 @@
 //!
 //! A [`Report`] is plain data that the caller fills in: charts, each with a curve for every mode it compares, and ratios.
 //! [`text_tables`] lays it out for a terminal and [`html_page`] as one self-contained page with inline SVG plots: no scripts, no fonts and no images from anywhere.
-//! A [`Picture`] is one plot of anything, and [`picture_svg`] makes a file of its own of it. A [`FaultReport`] says when and where a
+//! A [`Picture`] is one plot of anything, and [`picture_svg`] makes a file of its own of it; [`Bars`] are bars, and [`bars_svg`] does the same. A [`FaultReport`] says when and where a
 //! program had faults: [`fault_svg`] draws it, and [`fault_page`] is a page with tables beside.
 //!
 //! Neighbours: `yonder demo` in `edge/cli` fills in reports from the results of `apps/load` and `apps/bench`, `yonder bench`
@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod axis;
+mod bars;
 mod faults;
 mod faults_page;
 mod figures;
@@ -24,6 +25,7 @@ mod text;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use bars::{Bar, Bars, bars_svg, write_bars};
 pub use faults::{FaultMap, FaultReport, FaultSite, FaultsOfTime, fault_svg};
 pub use faults_page::fault_page;
 pub use html::html_page;

@@ -81,19 +81,26 @@ pub enum Quantity {
 
 /// Writes pictures into `directory`, which is created if need be, and returns their files' paths.
 pub fn write_pictures(pictures: &[Picture], directory: &Path) -> Result<Vec<PathBuf>, ReportError> {
-    let write = |picture: &Picture| {
-        let path = directory.join(format!("{}.svg", picture.name));
-        let svg = picture_svg(picture)?;
+    write_files(pictures.iter().map(|picture| (picture.name.as_str(), picture_svg(picture))), directory)
+}
+
+/// Writes SVGs, each with the name of its file.
+pub(crate) fn write_files<'a>(
+    svgs: impl Iterator<Item = (&'a str, Result<String, ReportError>)>,
+    directory: &Path,
+) -> Result<Vec<PathBuf>, ReportError> {
+    let write = |(name, svg): (&str, Result<String, ReportError>)| {
+        let (path, svg) = (directory.join(format!("{name}.svg")), svg?);
         let written = std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, svg));
         written.map_err(|cause| ReportError::Write { path: path.clone(), cause })?;
         Ok(path)
     };
-    pictures.iter().map(write).collect()
+    svgs.map(write).collect()
 }
 
 /// A picture as SVG.
 pub fn picture_svg(picture: &Picture) -> Result<String, ReportError> {
-    svg((SIZE.0, SIZE.1 + head_height(&legend(picture)) as u32), |area| {
+    svg((SIZE.0, SIZE.1 + head_height(&legend_of(picture)) as u32), |area| {
         area.fill(&PAPER).map_err(text)?;
         draw_picture(area, picture)
     })
@@ -101,14 +108,15 @@ pub fn picture_svg(picture: &Picture) -> Result<String, ReportError> {
 
 /// Draws a picture into an area that is as wide as a plot.
 pub(crate) fn draw_picture(area: &Area<'_>, picture: &Picture) -> Result<(), String> {
-    let legend = legend(picture);
+    let legend = legend_of(picture);
     let (head, plot) = area.split_vertically(head_height(&legend));
     draw_head(&head, picture, &legend)?;
     let (axes, curves) = plan(picture);
     draw_chart(&plot, &axes, &curves)
 }
 
-fn head_height(legend: &[Entry<'_>]) -> i32 {
+/// How high the title, the caption and a legend are.
+pub(crate) fn head_height(legend: &[Entry<'_>]) -> i32 {
     legend.last().map_or(LEGEND_TOP, |entry| entry.top + LEGEND_LINE_HEIGHT)
 }
 
@@ -159,7 +167,7 @@ fn count_tick(count: f64) -> String {
 
 /// One entry of the legend, and where it stands.
 #[derive(Clone, PartialEq, Debug)]
-struct Entry<'a> {
+pub(crate) struct Entry<'a> {
     name: &'a str,
     /// The curve; none for the shades.
     curve: Option<usize>,
@@ -167,13 +175,18 @@ struct Entry<'a> {
     top: i32,
 }
 
-/// The entries of the legend, in as many lines as they need.
-fn legend(picture: &Picture) -> Vec<Entry<'_>> {
+/// The entries of a picture's legend.
+fn legend_of(picture: &Picture) -> Vec<Entry<'_>> {
     let curves = picture.lines.iter().enumerate().map(|(curve, line)| (line.name.as_str(), Some(curve)));
     let shades = (!picture.shades.is_empty()).then_some((picture.shade_name.as_str(), None));
+    legend(curves.chain(shades))
+}
+
+/// The entries of a legend, of names and their colours, in as many lines as they need.
+pub(crate) fn legend<'a>(names: impl Iterator<Item = (&'a str, Option<usize>)>) -> Vec<Entry<'a>> {
     let (mut left, mut top) = (MARGIN, LEGEND_TOP);
     let mut entries = Vec::new();
-    for (name, curve) in curves.chain(shades) {
+    for (name, curve) in names {
         let width = LEGEND_SIZE.0 as i32 + NAME_GAP + text_width(name);
         if left > MARGIN && left + width > SIZE.0 as i32 - MARGIN {
             (left, top) = (MARGIN, top + LEGEND_LINE_HEIGHT);
@@ -189,8 +202,29 @@ pub(crate) fn text_width(text: &str) -> i32 {
     (text.chars().count() as f64 * CHARACTER_WIDTH * f64::from(FONT_SIZE)).ceil() as i32
 }
 
+/// As much of a text as there is room for.
+pub(crate) fn cut(words: &str, width: i32) -> String {
+    if text_width(words) <= width {
+        return words.to_owned();
+    }
+    let mut shown = String::new();
+    for character in words.chars() {
+        shown.push(character);
+        if text_width(&format!("{shown}...")) > width {
+            shown.pop();
+            break;
+        }
+    }
+    shown + "..."
+}
+
 fn draw_head(area: &Area<'_>, picture: &Picture, legend: &[Entry<'_>]) -> Result<(), String> {
     draw_title(area, &picture.title, &picture.caption)?;
+    draw_entries(area, legend)
+}
+
+/// Draws the entries of a legend.
+pub(crate) fn draw_entries(area: &Area<'_>, legend: &[Entry<'_>]) -> Result<(), String> {
     for entry in legend {
         let middle = (entry.left, entry.top + LEGEND_LINE_HEIGHT / 2);
         match entry.curve {
@@ -274,7 +308,7 @@ mod tests {
     fn names_in_the_legend_neither_overlap_nor_leave_the_picture() {
         let name = |length: usize| Line { name: "n".repeat(length), points: Vec::new() };
         let many = Picture { lines: [3, 12, 20, 14, 8, 30].map(name).to_vec(), ..picture() };
-        let entries = legend(&many);
+        let entries = legend_of(&many);
         let end = |entry: &Entry<'_>| entry.left + LEGEND_SIZE.0 as i32 + NAME_GAP + text_width(entry.name);
         assert!(entries.iter().all(|entry| end(entry) <= SIZE.0 as i32), "{entries:?}");
         for pair in entries.windows(2) {

@@ -2,7 +2,7 @@
 //!
 //! Colours are those of the light theme; the page's style sheet restyles them by attribute for the dark one, so the
 //! colours here and in `page.css` must be the same. Each curve has a colour and a shape of its own (Okabe and Ito's
-//! palette, which colour-blind readers can tell apart). Saturated points are hollow.
+//! palette, which colour-blind readers can tell apart, and a brown). Saturated points are hollow.
 //!
 //! Neighbours: `axis` has the axes; `figures` makes plots of the report, `picture` those that are files of their own.
 
@@ -36,13 +36,14 @@ const AXIS: RGBColor = RGBColor(0xb9, 0xb6, 0xae);
 const GRID: RGBColor = RGBColor(0xe2, 0xdf, 0xd7);
 pub(crate) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
 /// Colours of the curves, as `page.css` names them.
-const PALETTE: [RGBColor; 6] = [
+const PALETTE: [RGBColor; 7] = [
     RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0x00, 0x9e, 0x73),
     RGBColor(0xcc, 0x79, 0xa7),
     RGBColor(0xe6, 0x9f, 0x00),
     RGBColor(0x56, 0xb4, 0xe9),
+    RGBColor(0x8c, 0x56, 0x4b),
 ];
 
 /// A measured point in the units of the axes.

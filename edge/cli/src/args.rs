@@ -4,11 +4,13 @@ mod apps;
 mod controller;
 mod del_get;
 mod errors;
+mod fault_breakdown;
 mod load;
 mod node;
 mod notify;
 mod pictured;
 mod policies;
+mod poster;
 mod programs;
 mod redis;
 mod remote;
@@ -35,11 +37,13 @@ pub(crate) use controller::{
 };
 pub(crate) use del_get::DelGetArgs;
 pub(crate) use errors::ErrorsArgs;
+pub(crate) use fault_breakdown::FaultBreakdownArgs;
 pub(crate) use load::{LoadArgs, LoadKvArgs, LoadWhat};
 pub(crate) use node::NodeArgs;
 pub(crate) use notify::NotifyArgs;
 pub(crate) use pictured::Pictured;
 pub(crate) use policies::{Dispatch, FaultMode, ReclaimBy, RunOrder, Switch};
+pub(crate) use poster::PosterArgs;
 pub(crate) use programs::ProgramsArgs;
 pub(crate) use redis::RedisArgs;
 pub(crate) use remote::{
@@ -146,6 +150,25 @@ fn positive_count(text: &str) -> Result<usize, String> {
         Ok(count) if count > 0 => Ok(count),
         _ => Err(format!("'{text}' is not a count: type a whole number of at least 1")),
     }
+}
+
+/// A count from one to `most`.
+fn count_to(text: &str, most: usize) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if (1..=most).contains(&count) => Ok(count),
+        _ => Err(format!("'{text}' is not a count: type a whole number from 1 to {most}")),
+    }
+}
+
+/// What was typed, each once, in the order in which it was typed first.
+fn each_once<T: PartialEq, F: Copy + Into<T>>(typed: &[F]) -> Vec<T> {
+    let mut once: Vec<T> = Vec::new();
+    for item in typed.iter().map(|item| (*item).into()) {
+        if !once.contains(&item) {
+            once.push(item);
+        }
+    }
+    once
 }
 
 #[derive(Debug, Args)]
@@ -258,6 +281,8 @@ pub(crate) enum BenchWhat {
     Notify(NotifyArgs),
     /// Latency of a page fault, by kind and by stage
     Fault(FaultArgs),
+    /// Where the time of a major fault goes, step by step, when faults yield and when they busy-wait
+    FaultBreakdown(Pictured<FaultBreakdownArgs>),
     /// Pages reclaimed per second, and the CPU each costs
     Reclaim(ReclaimArgs),
     /// Check that nothing is lost under load, changing limits and injected failures
@@ -296,6 +321,8 @@ pub(crate) enum BenchWhat {
     Redis(RedisArgs),
     /// YCSB on yonder kv with far memory on a disk, beside the same server with the kernel's swap on that disk
     Ycsb(YcsbArgs),
+    /// GETs of a key-value server without page faults, with synchronous, asynchronous and predicted ones
+    Poster(Pictured<PosterArgs>),
     /// A client process of scale-clients
     #[command(hide = true)]
     ScaleClient(ScaleClientArgs),

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::Leg;
 use super::trial::Trial;
+use crate::medians::{median, sorted};
 use crate::process::End;
 
 /// What the runs of a leg have come to; the fields are a contract with scripts.
@@ -142,16 +143,6 @@ impl Series {
     fn peak_bytes(&self) -> Option<u64> {
         self.trials.iter().map(|trial| trial.peak_bytes).max()
     }
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-fn median(sorted: &[f64]) -> Option<f64> {
-    sorted.get(sorted.len() / 2).copied()
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! [`Series`]: the runs of one way; [`YcsbResult`]: what they come to.
 
 use serde::Serialize;
-use yonder_load::{Requests, Workload};
+use yonder_load::{LatencySummary, Predicted, Rate, Requests, Workload};
 
-use super::{Bench, Ended, Trial, Way};
+use super::{Bench, Ended, Leg, Trial, Way};
+use crate::medians::{ends, median, ratios, sorted};
 
 /// One way of one workload; the fields are a contract with scripts.
 #[derive(Clone, Debug, Serialize)]
@@ -15,6 +16,8 @@ pub struct YcsbResult {
     pub requests: Requests,
     /// `yield`, `busy`, `swap` or `swap-memcached`.
     pub way: Way,
+    /// `pf-aware`, `round-robin` or `predicted`: which request is next, where memory is far.
+    pub dispatch: Option<&'static str>,
     /// Far memory, where there is some.
     pub far: Option<String>,
     /// The kernel's swap, where it is used.
@@ -39,6 +42,8 @@ pub struct YcsbResult {
     pub threads: usize,
     /// Seconds of each run.
     pub duration_s: f64,
+    /// Requests per second that were asked for; absent in a closed loop.
+    pub offered_per_s: Option<f64>,
     /// Runs that ended well. What follows is the median of them, unless it says otherwise.
     pub runs: usize,
     /// Operations answered per second.
@@ -57,6 +62,25 @@ pub struct YcsbResult {
     pub p99_us_spread: Option<[f64; 2]>,
     /// 99.9th percentile.
     pub p999_us: Option<f64>,
+    /// Median time at the server, from admission to the reply, of requests without a major fault; of far memory alone.
+    pub hit_p50_us: Option<f64>,
+    /// Their 99th percentile.
+    pub hit_p99_us: Option<f64>,
+    /// Of the best and of the worst run.
+    pub hit_p99_us_spread: Option<[f64; 2]>,
+    /// Their 99.9th percentile.
+    pub hit_p999_us: Option<f64>,
+    /// How many times that 99th percentile is the one with the first policy, in the same turn; of the policies after it.
+    pub hit_p99_ratio: Option<f64>,
+    /// Of the turn in which that is least, and of the one in which it is most.
+    pub hit_p99_ratio_spread: Option<[f64; 2]>,
+    /// What was predicted in all runs, and what came true.
+    #[serde(flatten)]
+    pub predicted: Predicted,
+    /// Predictions of all runs that came true, in percent.
+    pub predicted_right_percent: Option<f64>,
+    /// Requests of all runs that an open loop had no room for.
+    pub dropped: u64,
     /// Faults that fetched a page, or that waited for swap.
     pub major_faults: Option<f64>,
     /// Other faults.
@@ -79,7 +103,7 @@ pub struct YcsbResult {
 
 /// The runs of one way.
 pub(super) struct Series {
-    pub(super) way: Way,
+    pub(super) leg: Leg,
     /// One for each turn, until one fails.
     trials: Vec<Trial>,
     failed: Option<String>,
@@ -88,8 +112,8 @@ pub(super) struct Series {
 
 impl Series {
     /// Without runs.
-    pub(super) fn new(way: Way) -> Self {
-        Self { way, trials: Vec::new(), failed: None, skipped: None }
+    pub(super) fn new(leg: Leg) -> Self {
+        Self { leg, trials: Vec::new(), failed: None, skipped: None }
     }
 
     /// Whether no more runs of it make sense.
@@ -107,28 +131,35 @@ impl Series {
 
     /// What its runs have come to, beside those of `all`.
     pub(super) fn result(&self, bench: &Bench<'_>, workload: Workload, all: &[Self]) -> YcsbResult {
-        let settings = bench.settings;
+        let (settings, way) = (bench.settings, self.leg.way);
         let ops = self.sorted(|trial| trial.result.ops_per_s);
         let p99 = self.sorted(|trial| trial.result.p99_us);
-        let ratios = self.ratios(all);
+        let (ratios, hit_p99, hit_ratios) = (self.ratios(all), self.hits(|hit| hit.p99_us), self.hit_ratios(all));
         let median = |value: fn(&Trial) -> f64| median(&self.sorted(value));
+        let of_hits = |value: fn(&LatencySummary) -> f64| self::median(&sorted(self.hits(value)));
+        let predicted = self.trials.iter().fold(Predicted::default(), |all, trial| all.with(&trial.result.predicted));
         let sum = |value: fn(&Trial) -> u64| self.trials.iter().map(value).sum();
         YcsbResult {
             bench: "ycsb",
             requests: Requests::Workload(workload),
-            way: self.way,
-            far: (!self.way.is_kernel()).then(|| bench.far.clone()),
-            swap: bench.kernel.as_ref().ok().filter(|_| self.way.is_kernel()).map(|kernel| kernel.name.clone()),
+            way,
+            dispatch: self.leg.dispatch_name(),
+            far: (!way.is_kernel()).then(|| bench.far.clone()),
+            swap: bench.kernel.as_ref().ok().filter(|_| way.is_kernel()).map(|kernel| kernel.name.clone()),
             memory_bytes: settings.memory,
             keys: settings.keys(),
             value_size: settings.value_bytes,
             local_bytes: settings.local_bytes(),
             group_bytes: self.trials.iter().filter_map(|trial| Some(trial.kernel?.group_bytes)).max(),
-            workers: if self.way.is_kernel() { settings.swap_workers } else { settings.workers },
+            workers: if way.is_kernel() { settings.swap_workers } else { settings.workers },
             connections: settings.connections,
             depth: settings.depth,
             threads: settings.threads,
             duration_s: settings.duration.as_secs_f64(),
+            offered_per_s: match settings.rate {
+                Rate::Max => None,
+                Rate::PerSecond(rate) => Some(rate),
+            },
             runs: self.trials.len(),
             ops_per_s: self::median(&ops),
             ops_per_s_spread: ends(&ops),
@@ -138,6 +169,15 @@ impl Series {
             p99_us: self::median(&p99),
             p99_us_spread: ends(&p99),
             p999_us: median(|trial| trial.result.p999_us),
+            hit_p50_us: of_hits(|hit| hit.p50_us),
+            hit_p99_us: of_hits(|hit| hit.p99_us),
+            hit_p99_us_spread: ends(&sorted(hit_p99)),
+            hit_p999_us: of_hits(|hit| hit.p999_us),
+            hit_p99_ratio: self::median(&hit_ratios),
+            hit_p99_ratio_spread: ends(&hit_ratios),
+            predicted,
+            predicted_right_percent: predicted.right_percent(),
+            dropped: sum(|trial| trial.result.dropped),
             major_faults: median(|trial| trial.kernel.map_or(trial.result.major_faults, |k| k.major_faults) as f64),
             minor_faults: median(|trial| trial.kernel.map_or(trial.result.minor_faults, |k| k.minor_faults) as f64),
             fetched_bytes: median(|t| t.kernel.map_or(t.result.fetched_bytes, |k| k.swapped_in_bytes) as f64),
@@ -152,8 +192,22 @@ impl Series {
 
     /// How many times as many operations as with the kernel's ways; nothing for those.
     fn ratios(&self, all: &[Self]) -> Vec<f64> {
-        let kernels = all.iter().filter(|series| series.way.is_kernel() && !self.way.is_kernel());
+        let kernels = all.iter().filter(|series| series.leg.way.is_kernel() && !self.leg.way.is_kernel());
         ratios(&self.rates(), &kernels.map(Self::rates).collect::<Vec<_>>())
+    }
+
+    /// How many times the P99 of hits is that of the first policy of the same way; nothing for that one.
+    fn hit_ratios(&self, all: &[Self]) -> Vec<f64> {
+        let first = all.iter().find(|series| series.leg.way == self.leg.way).filter(|first| first.leg != self.leg);
+        let p99 = |series: &Self| series.hits(|hit| hit.p99_us);
+        ratios(&p99(self), &first.map(p99).into_iter().collect::<Vec<_>>())
+    }
+
+    /// A figure of the hits, turn by turn, if the server tells.
+    fn hits(&self, value: fn(&LatencySummary) -> f64) -> Vec<f64> {
+        let hits = self.trials.iter().filter_map(|trial| trial.result.server_hit.as_ref());
+        // Without hits there is no latency of them.
+        hits.filter(|hits| hits.count > 0).map(value).collect()
     }
 
     /// Operations per second, turn by turn.
@@ -172,39 +226,9 @@ impl Trial {
     }
 }
 
-/// Turn by turn, how many times as much as the best of the others; of turns in which there is one. Sorted.
-fn ratios(own: &[f64], others: &[Vec<f64>]) -> Vec<f64> {
-    let best = |turn: usize| others.iter().filter_map(|other| other.get(turn).copied()).max_by(f64::total_cmp);
-    sorted(own.iter().enumerate().filter_map(|(turn, rate)| Some(rate / best(turn)?)))
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-fn median(sorted: &[f64]) -> Option<f64> {
-    sorted.get(sorted.len() / 2).copied()
-}
-
-fn ends(sorted: &[f64]) -> Option<[f64; 2]> {
-    Some([*sorted.first()?, *sorted.last()?])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ratios_are_of_one_turn_and_to_the_best_of_the_others() {
-        let own = [6.0, 8.0, 9.0, 5.0];
-        // 6 to 3, 8 to 1 and 9 to 9; in the fourth turn nobody else was left.
-        assert_eq!(ratios(&own, &[vec![3.0, 1.0], vec![2.0, 0.5, 9.0]]), [1.0, 2.0, 8.0]);
-        assert!(ratios(&own, &[]).is_empty());
-        assert_eq!((median(&[1.0, 2.0, 8.0]), ends(&[1.0, 2.0, 8.0])), (Some(2.0), Some([1.0, 8.0])));
-        assert_eq!((median(&[]), ends(&[])), (None, None));
-    }
 
     #[test]
     fn a_way_that_failed_or_cannot_run_is_over() {
@@ -212,7 +236,7 @@ mod tests {
             (Ended::Badly("killed".to_owned()), Some("killed"), None),
             (Ended::Not("run as root".to_owned()), None, Some("run as root")),
         ] {
-            let mut series = Series::new(Way::Swap);
+            let mut series = Series::new(Leg { way: Way::Swap, dispatch: None });
             assert!(!series.is_over());
             series.add(ended);
             assert!(series.is_over());

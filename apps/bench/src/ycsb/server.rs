@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use yonder::units::PAGE_BYTES;
 
-use super::{KernelCounts, Settings, Way};
+use super::{KernelCounts, Leg, Settings, Way};
 use crate::BenchError;
 use crate::children::{Launch, find_program};
 use crate::kernel_swap::{Group, KernelSwap};
@@ -27,7 +27,7 @@ const MORE_CONNECTIONS: usize = 128;
 /// Which server to start.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
-    pub(super) way: Way,
+    pub(super) leg: Leg,
     pub(super) far: &'a str,
     pub(super) settings: &'a Settings,
     pub(super) launch: &'a dyn Launch,
@@ -53,7 +53,7 @@ impl Server {
         kernel: &Result<KernelSwap, String>,
     ) -> Result<Result<Self, String>, BenchError> {
         let local_bytes = task.settings.local_bytes();
-        let group = if task.way.is_kernel() {
+        let group = if task.leg.way.is_kernel() {
             match kernel.as_ref().map_err(String::clone).and_then(|kernel| kernel.group(local_bytes + START_BYTES)) {
                 Ok(group) => Some(group),
                 Err(missing) => return Ok(Err(missing)),
@@ -61,7 +61,7 @@ impl Server {
         } else {
             None
         };
-        if task.way == Way::SwapMemcached && find_program("memcached").is_none() {
+        if task.leg.way == Way::SwapMemcached && find_program("memcached").is_none() {
             return Ok(Err("memcached is not installed: type `apt-get install memcached` as root".to_owned()));
         }
         // The port may be taken by another program before the server has it; then the server ends, and that is said.
@@ -140,7 +140,7 @@ impl Task<'_> {
     fn words(&self, address: SocketAddr) -> Vec<OsString> {
         let settings = self.settings;
         let connections = settings.connections + MORE_CONNECTIONS;
-        if self.way == Way::SwapMemcached {
+        if self.leg.way == Way::SwapMemcached {
             let mib = settings.server_bytes().div_ceil(1 << 20);
             let flags = format!(
                 "memcached -l {} -p {} -U 0 -u root -m {mib} -t {} -c {connections}",
@@ -151,7 +151,7 @@ impl Task<'_> {
             return flags.split(' ').map(Into::into).collect();
         }
         // What the kernel is to swap is all local, so that nothing is ever fetched; twice as much, so that nothing is reclaimed.
-        let (far, local, faults, workers) = match self.way {
+        let (far, local, faults, workers) = match self.leg.way {
             Way::Yield => (self.far, settings.local_bytes(), "yield", settings.workers),
             Way::Busy => (self.far, settings.local_bytes(), "busy", settings.workers),
             Way::Swap | Way::SwapMemcached => ("emu://", 2 * settings.server_bytes(), "busy", settings.swap_workers),
@@ -166,7 +166,8 @@ impl Task<'_> {
             ("--max-inflight", settings.connections.div_ceil(workers).to_string()),
             ("--connections", connections.to_string()),
         ];
-        let flags = flags.into_iter().flat_map(|(flag, value)| [flag.into(), value.into()]);
+        let dispatch = self.leg.dispatch_name().map(|name| ("--dispatch", name.to_owned()));
+        let flags = flags.into_iter().chain(dispatch).flat_map(|(flag, value)| [flag.into(), value.into()]);
         settings.kv.iter().cloned().chain(flags).collect()
     }
 }

@@ -15,6 +15,8 @@ fn settings(script: &str, ways: &[Way], runs: usize) -> Settings {
         value_bytes: 1000,
         local: LocalSize::Percent(50.0),
         ways: ways.to_vec(),
+        dispatch: vec![DispatchPolicy::PageFaultAware],
+        rate: Rate::Max,
         far: Some("emu://".to_owned()),
         swap: SwapPlace::Beside,
         workers: 1,
@@ -54,10 +56,85 @@ fn each_way_is_measured_in_turn_and_compared() {
     }
     let kernel = results[1..].iter().filter_map(|result| result.ops_per_s).max_by(f64::total_cmp);
     let [first, ..] = &results[..] else { unreachable!() };
+    assert_eq!(
+        (first.dispatch, results[1].dispatch, first.hit_p99_us),
+        (Some("pf-aware"), None, None),
+        "memcached has no hits"
+    );
     assert_eq!(first.ratio_to_swap.is_some(), kernel.is_some());
     assert!(results[1..].iter().all(|result| result.ratio_to_swap.is_none()));
     let json = serde_json::to_value(first).unwrap();
     assert_eq!((&json["workload"], &json["way"]), (&"ycsb-f".into(), &"yield".into()));
+}
+
+#[test]
+fn far_ways_are_run_with_each_policy_and_the_others_once() {
+    let two = vec![DispatchPolicy::PageFaultAware, DispatchPolicy::Predicted];
+    let settings = Settings { dispatch: two, ..settings("true", &[Way::Yield, Way::Swap, Way::Busy], 1) };
+    let labels: Vec<_> = settings.legs().into_iter().map(|leg| settings.label(leg)).collect();
+    assert_eq!(labels, ["yield, pf-aware", "yield, predicted", "swap", "busy, pf-aware", "busy, predicted"]);
+}
+
+#[test]
+fn hits_of_policies_are_compared_turn_by_turn() {
+    let load = yonder_load::LoadSettings::new("127.0.0.1:1");
+    let trial = |p99_us: f64| Trial { result: result_of(load.clone(), p99_us), wrong_before: 0, kernel: None };
+    let series = |dispatch, p99s: &[f64]| {
+        let mut series = Series::new(Leg { way: Way::Yield, dispatch: Some(dispatch) });
+        p99s.iter().for_each(|p99| series.add(Ended::Well(Box::new(trial(*p99)))));
+        series
+    };
+    let settings = settings("true", &[Way::Yield], 3);
+    let bench = Bench::prepare(&settings, &NoLaunch).unwrap();
+    let all = [
+        series(DispatchPolicy::PageFaultAware, &[100.0, 300.0, 200.0]),
+        series(DispatchPolicy::Predicted, &[50.0, 60.0, 20.0]),
+    ];
+    let [first, second] = all.each_ref().map(|series| series.result(&bench, Workload::YcsbC, &all));
+    assert_eq!((first.hit_p99_us, first.hit_p99_ratio, first.dispatch), (Some(200.0), None, Some("pf-aware")));
+    assert_eq!((second.hit_p99_us, second.hit_p99_us_spread), (Some(50.0), Some([20.0, 60.0])));
+    assert_eq!((second.hit_p99_ratio, second.hit_p99_ratio_spread), (Some(0.2), Some([0.1, 0.5])));
+    assert_eq!((second.predicted.hits_right, second.predicted_right_percent, second.dropped), (27, Some(90.0), 6));
+    let json = serde_json::to_value(&second).unwrap();
+    assert_eq!((&json["dispatch"], &json["predicted_hits_right"]), (&"predicted".into(), &27.into()));
+}
+
+/// What a load tells of a run whose hits had this P99.
+fn result_of(settings: yonder_load::LoadSettings, p99_us: f64) -> LoadResult {
+    let hits = yonder_load::LatencySummary { count: 1, p99_us, ..Default::default() };
+    LoadResult {
+        bench: "load-kv",
+        settings,
+        rate: Rate::Max,
+        r#loop: yonder_load::Loop::Closed,
+        duration_s: 1.0,
+        offered_per_s: 1.0,
+        ops_per_s: 1.0,
+        p50_us: 1.0,
+        p99_us: 1.0,
+        p999_us: 1.0,
+        max_us: 1.0,
+        mean_us: 1.0,
+        get: hits,
+        set: hits,
+        insert: None,
+        scan: None,
+        read_modify_write: None,
+        major_faults: 0,
+        minor_faults: 0,
+        fetched_bytes: 0,
+        written_bytes: 0,
+        server_hit: Some(hits),
+        predicted: yonder_load::Predicted { hits_right: 9, faults_wrong: 1, ..Default::default() },
+        requests: 1,
+        completed: 1,
+        misses: 0,
+        wrong_values: 0,
+        first_wrong_value: None,
+        dropped: 2,
+        errors: 0,
+        first_error: None,
+    }
 }
 
 #[test]
@@ -87,6 +164,7 @@ fn settings_that_cannot_work_say_what_to_type() {
     let message = |settings: Settings| Bench::prepare(&settings, &NoLaunch).err().unwrap().to_string();
     let good = settings("true", &[Way::Yield], 1);
     assert!(message(Settings { workloads: Vec::new(), ..good.clone() }).contains("type --workloads"));
+    assert!(message(Settings { dispatch: Vec::new(), ..good.clone() }).contains("type --dispatch"));
     assert!(message(Settings { memory: 999, ..good.clone() }).contains("smaller --value-size"));
     assert!(message(Settings { threads: 9, ..good }).contains("--threads 9 is out of range"));
 }

@@ -147,6 +147,8 @@ pub enum StatsKind {
     Slabs,
     /// Item sizes, which are not tracked.
     Sizes,
+    /// Times of commands that met no page which had to be fetched.
+    Hits,
     /// Set the counters to zero.
     Reset,
 }

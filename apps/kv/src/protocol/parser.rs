@@ -335,6 +335,7 @@ fn parse_stats(tokens: &Tokens<'_>) -> Result<Step, Refusal> {
         b"items" => StatsKind::Items,
         b"slabs" => StatsKind::Slabs,
         b"sizes" => StatsKind::Sizes,
+        b"hits" => StatsKind::Hits,
         b"reset" => StatsKind::Reset,
         b"detail" => return Ok(Step::Answer(reply::STATS_DETAIL)),
         b"cachedump" => return Ok(Step::Answer(reply::BAD_STATS)),

@@ -75,6 +75,7 @@ fn commands_are_read() {
     assert_eq!(execute(b"flush_all noreply\r\n"), Command::FlushAll { delay: Exptime(0), answer: Answer::Quiet });
     assert_eq!(execute(b"flush_all 5\r\n"), Command::FlushAll { delay: Exptime(5), answer: Answer::Wanted });
     assert_eq!(one(b"stats settings\r\n"), Step::Stats(StatsKind::Settings));
+    assert_eq!(one(b"stats hits\r\n"), Step::Stats(StatsKind::Hits));
     assert_eq!(one(b"version\r\n"), Step::Version);
     assert_eq!(one(b"quit\r\n"), Step::Quit);
     assert_eq!(one(b"verbosity 1\r\n"), Step::Answer(reply::OK));

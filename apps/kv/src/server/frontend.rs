@@ -319,11 +319,13 @@ impl Frontend for KvFrontend {
         match reply.outcome {
             WorkDone::Crawled => self.crawling = false,
             WorkDone::Executed { client: Client::Udp(key), execution } => {
+                self.traffic.hits.count(&done.timing);
                 if let Some(udp) = &mut self.udp {
                     udp.executed(key, execution.reply, execution.rest);
                 }
             }
             WorkDone::Executed { client: Client::Tcp(key), execution } => {
+                self.traffic.hits.count(&done.timing);
                 let Some(connection) = self.connections.get_mut(key) else { return };
                 if connection.executed(execution.reply, execution.rest, &mut self.traffic) {
                     self.close(key);

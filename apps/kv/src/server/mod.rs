@@ -11,6 +11,7 @@ mod buffers;
 mod connection;
 mod frontend;
 mod handler;
+mod hits;
 mod registry;
 mod report;
 mod session;
@@ -30,6 +31,7 @@ pub use self::frontend::KvFrontend;
 use self::frontend::{Sockets, WAKER};
 pub use self::handler::{KvHandler, KvReply, KvRequest};
 use self::report::Report;
+pub use self::report::runtime_stats;
 use crate::memory::ItemMemory;
 use crate::store::{Store, StoreConfig, StoreError};
 

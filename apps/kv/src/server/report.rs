@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
+use yonder::FarMemory;
+use yonder::sched::SchedStats;
+use yonder::units::PAGE_BYTES;
+
 use super::buffers::Output;
+use super::hits::HitTimes;
 use super::session::VERSION;
 use super::{ExtraStats, KvConfig};
 use crate::memory::ItemMemory;
@@ -36,7 +41,7 @@ impl<M: ItemMemory> StoreStats for Store<M> {
 }
 
 /// What the front end counts itself.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct Traffic {
     pub(super) connections: u64,
     pub(super) connections_total: u64,
@@ -44,6 +49,7 @@ pub(super) struct Traffic {
     pub(super) bytes_read: u64,
     pub(super) bytes_written: u64,
     pub(super) datagrams_dropped: u64,
+    pub(super) hits: HitTimes,
 }
 
 /// Everything `stats` needs but the counters of the moment.
@@ -70,6 +76,7 @@ impl Report {
             StatsKind::Items => self.store.items().iter().for_each(|(name, value)| line(output, name, value)),
             StatsKind::Slabs => self.store.slabs().iter().for_each(|(name, value)| line(output, name, value)),
             StatsKind::Sizes => line(output, "sizes_status", "disabled"),
+            StatsKind::Hits => traffic.hits.counts().for_each(|(nanos, count)| line(output, &nanos.to_string(), count)),
             StatsKind::Reset => {
                 self.store.reset();
                 *traffic = Traffic { connections: traffic.connections, ..Traffic::default() };
@@ -92,6 +99,7 @@ impl Report {
         line(output, "bytes_read", traffic.bytes_read);
         line(output, "bytes_written", traffic.bytes_written);
         line(output, "udp_datagrams_dropped", traffic.datagrams_dropped);
+        line(output, "request_hits", traffic.hits.total());
         line(output, "accepting_conns", 1);
         line(output, "threads", self.config.threads);
         for (name, value) in self.store.general() {
@@ -124,6 +132,28 @@ impl Report {
         line(output, "slab_reassign", "yes");
         line(output, "flush_enabled", "yes");
     }
+}
+
+/// What the runtime below a server counts: of paging, and of what was predicted.
+pub fn runtime_stats(far: FarMemory, requests: Arc<SchedStats>) -> ExtraStats {
+    Box::new(move |lines| {
+        let stats = far.stats();
+        let mut line = |name: &str, value: u64| lines.push((name.to_owned(), value.to_string()));
+        line("major_faults", stats.major_faults);
+        line("minor_faults", stats.minor_faults);
+        line("fetched_bytes", stats.fetched_bytes);
+        line("written_bytes", stats.written_bytes);
+        line("paging_errors", stats.paging_errors);
+        line("local_limit_bytes", stats.limit_pages * PAGE_BYTES as u64);
+        line("local_used_bytes", stats.charged_pages * PAGE_BYTES as u64);
+        line("local_peak_bytes", stats.peak_pages * PAGE_BYTES as u64);
+        let predictions = requests.predictions();
+        line("predicted_hits_right", predictions.hits_right);
+        line("predicted_hits_wrong", predictions.hits_wrong);
+        line("predicted_faults_right", predictions.faults_right);
+        line("predicted_faults_wrong", predictions.faults_wrong);
+        line("predictor_bytes", requests.predictor_bytes());
+    })
 }
 
 fn line(output: &mut Output, name: &str, value: impl std::fmt::Display) {

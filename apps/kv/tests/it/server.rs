@@ -159,6 +159,7 @@ fn statistics_have_memcacheds_names() {
     ask(&mut client, b"set k 0 0 1\r\n1\r\nget k absent\r\n", b"END\r\n");
     let number = |client: &mut TcpStream, name| stat(client, name);
     for (name, expected) in [
+        ("request_hits", 2),
         ("cmd_get", 2),
         ("cmd_set", 1),
         ("get_hits", 1),
@@ -180,12 +181,17 @@ fn statistics_have_memcacheds_names() {
         ("stats items\r\n", "STAT items:1:number 1\r\n"),
         ("stats slabs\r\n", "STAT 1:used_chunks 1\r\n"),
         ("stats sizes\r\n", "STAT sizes_status disabled\r\n"),
+        ("stats hits\r\n", "STAT "),
     ] {
         let lines = ask(&mut client, command.as_bytes(), b"END\r\n");
         assert!(String::from_utf8_lossy(&lines).contains(expected), "{command:?} gave {}", lines.escape_ascii());
     }
     assert_eq!(ask(&mut client, b"stats reset\r\n", b"\r\n"), b"RESET\r\n");
     assert_eq!((number(&mut client, "cmd_get"), number(&mut client, "curr_items")), (0, 1));
+    assert_eq!(
+        (number(&mut client, "request_hits"), ask(&mut client, b"stats hits\r\n", b"END\r\n")),
+        (0, b"END\r\n".to_vec())
+    );
 }
 
 #[test]

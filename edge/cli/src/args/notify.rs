@@ -3,7 +3,7 @@
 use clap::Args;
 use yonder_bench::notify::{FAULTS_PER_THREAD_MAX, Settings, THREADS_MAX};
 
-use super::positive_count;
+use super::{count_to, positive_count};
 
 #[derive(Debug, Args)]
 pub(crate) struct NotifyArgs {
@@ -22,18 +22,11 @@ pub(crate) struct NotifyArgs {
 }
 
 fn threads(text: &str) -> Result<usize, String> {
-    count(text, THREADS_MAX)
+    count_to(text, THREADS_MAX)
 }
 
 fn faults(text: &str) -> Result<usize, String> {
-    count(text, FAULTS_PER_THREAD_MAX)
-}
-
-fn count(text: &str, most: usize) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count) if (1..=most).contains(&count) => Ok(count),
-        _ => Err(format!("'{text}' is not a count: type a whole number from 1 to {most}")),
-    }
+    count_to(text, FAULTS_PER_THREAD_MAX)
 }
 
 impl From<&NotifyArgs> for Settings {

@@ -4,16 +4,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use yonder::sched::DispatchPolicy;
 use yonder::units::{LocalSize, parse_bytes};
 use yonder_bench::ycsb::{SwapPlace, Way};
-use yonder_load::Workload;
+use yonder_load::{Rate, Workload};
 
-use super::{BENCHMARK, positive_count, positive_duration};
+use super::{BENCHMARK, Dispatch, each_once, positive_count, positive_duration};
 
 /// What `yonder bench ycsb --help` ends with.
 const AFTER_HELP: &str = "\
 A data set of 1 GiB, a quarter of it local, on the disk at /mnt/ssd, with 128 requests under way:
   yonder bench ycsb --far file:///mnt/ssd/far?size=4GiB --memory 1GiB --local 25% --workers 2
+What requests gain that do not fault, when those that will fault queue apart:
+  yonder bench ycsb --far tcp://127.0.0.1:7070 --workloads b,c --swap none --rate 30k --dispatch pf-aware,predicted
 
 The ways are yonder kv with faults that yield (and with faults that wait, --faults yield,busy), and the same server with all of its
 memory local, in a control group that leaves it the same bytes, so that the kernel swaps. That takes root, to make the group and to
@@ -73,6 +76,12 @@ pub(crate) struct YcsbArgs {
     /// What servers whose memory is far do about page faults, with commas between
     #[arg(long, help_heading = BENCHMARK, value_name = "MODES", default_value = "yield", value_delimiter = ',')]
     pub(crate) faults: Vec<YcsbFaults>,
+    /// Which request is next, of servers whose memory is far: policies with commas between, each of which is run
+    #[arg(long, help_heading = BENCHMARK, value_name = "POLICIES", default_value = "pf-aware", value_delimiter = ',')]
+    pub(crate) dispatch: Vec<Dispatch>,
+    /// Requests per second with Poisson arrivals, such as 30k; or max for a closed loop
+    #[arg(long, help_heading = BENCHMARK, value_name = "RPS|max", default_value = "max")]
+    pub(crate) rate: Rate,
     /// The kernel's swap: zram, file:PATH of a new file, or none [default: a file beside that of --far]
     #[arg(long, help_heading = BENCHMARK, value_name = "WHERE", value_parser = swap)]
     pub(crate) swap: Option<SwapFlag>,
@@ -94,7 +103,7 @@ pub(crate) struct YcsbArgs {
     /// Threads that load the server
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = positive_count)]
     pub(crate) threads: usize,
-    /// One JSON object for each workload and way on standard output
+    /// One JSON object for each workload, way and policy on standard output
     #[arg(long, help_heading = BENCHMARK)]
     pub(crate) json: bool,
 }
@@ -108,6 +117,11 @@ impl YcsbArgs {
         let is_compared = self.swap != Some(SwapFlag::None);
         let is_swapped = |(server, _): &(SwappedServer, Way)| is_compared && self.swap_servers.contains(server);
         far.chain(swapped.into_iter().filter(is_swapped).map(|(_, way)| way)).collect()
+    }
+
+    /// The policies that are run, each once, in the order in which they were typed.
+    pub(crate) fn policies(&self) -> Vec<DispatchPolicy> {
+        each_once(&self.dispatch)
     }
 
     /// Where the kernel swaps to, if it does.
@@ -161,6 +175,14 @@ mod tests {
         assert_eq!(parsed("").swap_place(), SwapPlace::Beside);
         assert_eq!(parsed("--swap file:/a/b").swap_place(), SwapPlace::File("/a/b".into()));
         assert_eq!(parsed("--swap zram").swap_place(), SwapPlace::Zram);
+    }
+
+    #[test]
+    fn policies_are_run_once_each() {
+        assert_eq!((parsed("").policies(), parsed("").rate), (vec![DispatchPolicy::PageFaultAware], Rate::Max));
+        let args = parsed("--dispatch predicted,pf-aware,predicted --rate 30k");
+        assert_eq!(args.policies(), [DispatchPolicy::Predicted, DispatchPolicy::PageFaultAware]);
+        assert_eq!(args.rate, Rate::PerSecond(30_000.0));
     }
 
     #[test]

@@ -3,9 +3,12 @@
 mod apps;
 mod del_get;
 mod errors;
+mod fault_breakdown;
 mod launch;
 mod notify;
 mod pictures;
+mod poster;
+mod predictions;
 mod programs;
 mod redis;
 mod remote;
@@ -23,6 +26,7 @@ use yonder_bench::reclaim::ReclaimSettings;
 use yonder_bench::rread::Direction;
 use yonder_bench::soak::SoakSettings;
 use yonder_bench::{fault, reclaim, scale_clients, soak, switch};
+use yonder_load::Predicted;
 
 use crate::args::{ArrayArgs, BenchArgs, BenchWhat, FaultArgs, MemoryArgs, ReclaimArgs, SoakArgs, SwitchArgs};
 use crate::output::{Bar, json_line, line};
@@ -34,6 +38,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Switch(args) => run_switch(args)?,
         BenchWhat::Notify(args) => notify::run(args)?,
         BenchWhat::Fault(args) => run_fault(args)?,
+        BenchWhat::FaultBreakdown(args) => fault_breakdown::run(args.parts())?,
         BenchWhat::Reclaim(args) => run_reclaim(args)?,
         BenchWhat::Soak(args) => run_soak(args)?,
         BenchWhat::Seq(args) => sequence::run(args)?,
@@ -53,6 +58,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Errors(args) => errors::run(args)?,
         BenchWhat::Redis(args) => redis::run(args)?,
         BenchWhat::Ycsb(args) => ycsb::run(args)?,
+        BenchWhat::Poster(args) => poster::run(args.parts())?,
         BenchWhat::ScaleClient(args) => scale_clients::run_client(&launch::client_task(args))?,
         BenchWhat::Guarded(args) => launch::become_guarded(args)?,
     }
@@ -126,18 +132,13 @@ fn print_array(result: &ArrayResult, first: bool) -> anyhow::Result<()> {
         result.major_faults as f64 / result.seconds,
         result.dropped
     ))?;
-    let right = result.predicted_hits_right + result.predicted_faults_right;
-    let predicted = right + result.predicted_hits_wrong + result.predicted_faults_wrong;
-    if predicted > 0 {
-        line(&format!(
-            "{:>8} {:.2} % of {predicted} predictions were right; {} hits were taken for faults, {} faults for hits",
-            "",
-            right as f64 * 100.0 / predicted as f64,
-            result.predicted_faults_wrong,
-            result.predicted_hits_wrong
-        ))?;
-    }
-    Ok(())
+    let predicted = Predicted {
+        hits_right: result.predicted_hits_right,
+        hits_wrong: result.predicted_hits_wrong,
+        faults_right: result.predicted_faults_right,
+        faults_wrong: result.predicted_faults_wrong,
+    };
+    predictions::told(&predicted).map_or(Ok(()), |told| line(&format!("{:>8} {told}", "")))
 }
 
 fn run_switch(args: &SwitchArgs) -> anyhow::Result<()> {

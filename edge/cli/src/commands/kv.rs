@@ -8,7 +8,7 @@ use std::time::Duration;
 use yonder::sched::{Idle, SchedConfig, SchedStats, serve};
 use yonder::units::format_bytes;
 use yonder::{FarMemory, Region};
-use yonder_kv::{KvConfig, KvFrontend, KvHandler, KvServer, Shutdown};
+use yonder_kv::{KvConfig, KvFrontend, KvHandler, KvServer, Shutdown, runtime_stats};
 
 use yonder_metrics::{Extra, ExtraKind, MetricsServer, Requests, Sample};
 
@@ -94,25 +94,7 @@ impl Server {
         let (address, udp, shutdown) = (server.tcp_address(), server.udp_address(), server.shutdown());
         let (mut frontend, handler) = server.into_parts();
         let requests = Arc::<SchedStats>::default();
-        let (for_stats, of_requests) = (far.clone(), Arc::clone(&requests));
-        frontend.extra_stats(Box::new(move |lines| {
-            let stats = for_stats.stats();
-            let mut line = |name: &str, value: u64| lines.push((name.to_owned(), value.to_string()));
-            line("major_faults", stats.major_faults);
-            line("minor_faults", stats.minor_faults);
-            line("fetched_bytes", stats.fetched_bytes);
-            line("written_bytes", stats.written_bytes);
-            line("paging_errors", stats.paging_errors);
-            line("local_limit_bytes", stats.limit_pages * 4096);
-            line("local_used_bytes", stats.charged_pages * 4096);
-            line("local_peak_bytes", stats.peak_pages * 4096);
-            let predictions = of_requests.predictions();
-            line("predicted_hits_right", predictions.hits_right);
-            line("predicted_hits_wrong", predictions.hits_wrong);
-            line("predicted_faults_right", predictions.faults_right);
-            line("predicted_faults_wrong", predictions.faults_wrong);
-            line("predictor_bytes", of_requests.predictor_bytes());
-        }));
+        frontend.extra_stats(runtime_stats(far.clone(), Arc::clone(&requests)));
         Ok(Self { far, address, udp, shutdown, stats: requests, sched, frontend, handler })
     }
 

@@ -1,8 +1,8 @@
 //! What the results of the memory node's benchmarks look like: [`Picture`]s, which `--out` writes as SVG files.
 //!
-//! Neighbours: `remote` and `apps` measure; `apps/report` draws.
+//! Neighbours: `remote` and `apps` measure; `fault_breakdown` and `poster` have bars of their own; `apps/report` draws.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use yonder_bench::migrate::MigrateResult;
 use yonder_bench::peers_get::PeerResult;
@@ -10,16 +10,25 @@ use yonder_bench::ralloc::AllocResult;
 use yonder_bench::rread::PointResult;
 use yonder_bench::scale_clients::{ClientsResult, Spaces};
 use yonder_bench::scale_pages::PagesResult;
-use yonder_report::{Line, Picture, Quantity, write_pictures};
+use yonder_report::{Bars, Line, Picture, Quantity, write_pictures};
 
 /// Writes pictures into `directory`, if it is given, without those that have nothing to show.
 pub(super) fn write(pictures: Vec<Picture>, directory: Option<&Path>) -> anyhow::Result<()> {
     let Some(directory) = directory else { return Ok(()) };
     let shown: Vec<_> = pictures.into_iter().filter_map(without_empty_lines).collect();
-    for path in write_pictures(&shown, directory)? {
-        eprintln!("picture: {}", path.display());
-    }
+    tell(&write_pictures(&shown, directory)?);
     Ok(())
+}
+
+/// The same of bars.
+pub(super) fn write_bars(bars: &[Bars], directory: Option<&Path>) -> anyhow::Result<()> {
+    let Some(directory) = directory else { return Ok(()) };
+    tell(&yonder_report::write_bars(bars, directory)?);
+    Ok(())
+}
+
+fn tell(paths: &[PathBuf]) {
+    paths.iter().for_each(|path| eprintln!("picture: {}", path.display()));
 }
 
 fn without_empty_lines(mut picture: Picture) -> Option<Picture> {

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, bail};
 use yonder::units::format_bytes;
 use yonder_bench::ycsb::{Bench, Settings, Way, YcsbResult};
-use yonder_load::{Requests, SCANS_ARE};
+use yonder_load::{Rate, Requests, SCANS_ARE};
 
 use super::launch::Launcher;
+use super::predictions;
 use crate::args::YcsbArgs;
 use crate::output::{Bar, json_line, line};
 
@@ -31,7 +32,10 @@ pub(super) fn run(args: &YcsbArgs) -> anyhow::Result<()> {
         if args.json {
             results.iter().try_for_each(json_line)?;
         } else {
-            results.iter().try_for_each(|result| line(&row(result)))?;
+            for result in &results {
+                line(&row(result))?;
+                predicted(result).map_or(Ok(()), |told| line(&told))?;
+            }
         }
         all.extend(results);
     }
@@ -50,6 +54,8 @@ fn settings(args: &YcsbArgs, stop: Arc<AtomicBool>) -> anyhow::Result<Settings> 
         value_bytes: args.value_size as usize,
         local: args.local,
         ways: args.ways(),
+        dispatch: args.policies(),
+        rate: args.rate,
         far: args.far.clone(),
         swap: args.swap_place(),
         workers: args.workers,
@@ -66,16 +72,33 @@ fn settings(args: &YcsbArgs, stop: Arc<AtomicBool>) -> anyhow::Result<Settings> 
 
 fn print_head(settings: &Settings, far: &str) -> anyhow::Result<()> {
     line(&format!(
-        "{} of values, {} local, far memory {far}; {} connections with {} requests each; medians of {} runs (least to most)",
+        "{} of values, {} local, far memory {far}; {} connections with {} requests each, {}; medians of {} runs (least to most)",
         format_bytes(settings.memory),
         format_bytes(settings.local.resolve(settings.memory)),
         settings.connections,
         settings.depth,
+        match settings.rate {
+            Rate::Max => "closed loop".to_owned(),
+            Rate::PerSecond(rate) => format!("{rate:.0} requests/s"),
+        },
         settings.runs
     ))?;
     line(&columns(
-        ["workload", "way", "ops/s", "to swap", "p50 us", "p99 us", "p99.9 us", "major/op", "misses", "errors"]
-            .map(str::to_owned),
+        [
+            "workload",
+            "way",
+            "dispatch",
+            "ops/s",
+            "to swap",
+            "p50 us",
+            "p99 us",
+            "p99.9 us",
+            "hit p99 us",
+            "major/op",
+            "misses",
+            "errors",
+        ]
+        .map(str::to_owned),
     ))
 }
 
@@ -95,21 +118,35 @@ fn row(result: &YcsbResult) -> String {
     columns([
         name(result),
         result.way.name().to_owned(),
+        result.dispatch.unwrap_or("-").to_owned(),
         spread(result.ops_per_s, result.ops_per_s_spread, 0, ""),
         spread(result.ratio_to_swap, result.ratio_to_swap_spread, 2, "x"),
         number(result.p50_us),
         number(result.p99_us),
         number(result.p999_us),
+        spread(result.hit_p99_us, result.hit_p99_us_spread, 0, ""),
         major.map_or_else(|| "-".to_owned(), |major| format!("{major:.2}")),
         result.misses.to_string(),
         errors,
     ])
 }
 
-fn columns([workload, way, rate, ratio, p50, p99, p999, major, misses, errors]: [String; 10]) -> String {
+fn columns([workload, way, dispatch, rate, ratio, p50, p99, p999, hit, major, misses, errors]: [String; 12]) -> String {
     format!(
-        "{workload:>9} {way:>14} {rate:>24} {ratio:>18} {p50:>8} {p99:>8} {p999:>9} {major:>8} {misses:>7} {errors:>7}"
+        "{workload:>9} {way:>14} {dispatch:>11} {rate:>24} {ratio:>18} {p50:>8} {p99:>8} {p999:>9} {hit:>20} {major:>8} \
+         {misses:>7} {errors:>7}"
     )
+}
+
+/// What was predicted, and what hits have gained by it; nothing where nothing is predicted or compared.
+fn predicted(result: &YcsbResult) -> Option<String> {
+    let told = predictions::told(&result.predicted);
+    let gained = result.hit_p99_ratio.zip(result.hit_p99_ratio_spread).map(|(ratio, [least, most])| {
+        format!("P99 of hits: {ratio:.2}x ({least:.2}-{most:.2}) that of the first policy")
+    });
+    let dropped = (result.dropped > 0).then(|| format!("{} requests were dropped", result.dropped));
+    let all: Vec<String> = [gained, told, dropped].into_iter().flatten().collect();
+    (!all.is_empty()).then(|| format!("{:>9} {}", "", all.join("; ")))
 }
 
 fn name(result: &YcsbResult) -> String {
@@ -151,7 +188,7 @@ fn judge(results: &[YcsbResult]) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use yonder_load::Workload;
+    use yonder_load::{Predicted, Workload};
 
     use super::*;
 
@@ -161,6 +198,7 @@ mod tests {
             bench: "ycsb",
             requests: Requests::Workload(Workload::YcsbA),
             way,
+            dispatch: is_far.then_some("pf-aware"),
             far: is_far.then(|| "emu://".to_owned()),
             swap: (!is_far).then(|| "zram".to_owned()),
             memory_bytes: 1 << 20,
@@ -173,6 +211,7 @@ mod tests {
             depth: 1,
             threads: 1,
             duration_s: 2.0,
+            offered_per_s: None,
             runs: 3,
             ops_per_s,
             ops_per_s_spread: ops_per_s.map(|rate| [rate - 10.0, rate + 10.0]),
@@ -182,6 +221,15 @@ mod tests {
             p99_us: Some(200.0),
             p99_us_spread: None,
             p999_us: Some(300.0),
+            hit_p50_us: is_far.then_some(40.0),
+            hit_p99_us: is_far.then_some(80.0),
+            hit_p99_us_spread: is_far.then_some([70.0, 95.0]),
+            hit_p999_us: is_far.then_some(120.0),
+            hit_p99_ratio: None,
+            hit_p99_ratio_spread: None,
+            predicted: Predicted::default(),
+            predicted_right_percent: None,
+            dropped: 0,
             major_faults: Some(1000.0),
             minor_faults: Some(1.0),
             fetched_bytes: Some(4096.0),
@@ -201,10 +249,24 @@ mod tests {
     #[test]
     fn ways_stand_below_each_other() {
         let far = words(&row(&result(Way::Yield, Some(1000.0))));
-        assert_eq!(far, "ycsb-a yield 1000 (990-1010) 3.50x (3.25-4.00) 100 200 300 0.50 0 0");
+        assert_eq!(far, "ycsb-a yield pf-aware 1000 (990-1010) 3.50x (3.25-4.00) 100 200 300 80 (70-95) 0.50 0 0");
         let mut skipped = YcsbResult { p50_us: None, p99_us: None, p999_us: None, ..result(Way::Swap, None) };
         skipped.skipped = Some("run as root".to_owned());
-        assert_eq!(words(&row(&skipped)), "ycsb-a swap - - - - - - 0 skipped");
+        assert_eq!(words(&row(&skipped)), "ycsb-a swap - - - - - - - - 0 skipped");
+    }
+
+    #[test]
+    fn what_was_predicted_is_told_below() {
+        let mut result = result(Way::Yield, Some(1000.0));
+        assert_eq!(predicted(&result), None);
+        result.predicted = Predicted { hits_right: 90, hits_wrong: 4, faults_right: 5, faults_wrong: 1 };
+        (result.hit_p99_ratio, result.hit_p99_ratio_spread) = (Some(0.31), Some([0.28, 0.352]));
+        result.dropped = 3;
+        assert_eq!(
+            predicted(&result).unwrap().trim(),
+            "P99 of hits: 0.31x (0.28-0.35) that of the first policy; 95.00 % of 100 predictions were right; 1 hits were taken \
+             for faults, 4 faults for hits; 3 requests were dropped"
+        );
     }
 
     #[test]

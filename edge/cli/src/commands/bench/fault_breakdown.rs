@@ -1,0 +1,129 @@
+//! `yonder bench fault-breakdown`: its table, its picture or its JSON.
+
+use std::path::Path;
+
+use yonder::units::format_bytes;
+use yonder_bench::fault_breakdown::{self, BreakdownResult, By, Settings, Step};
+use yonder_report::{Bar as PictureBar, Bars};
+
+use super::pictures;
+use crate::args::FaultBreakdownArgs;
+use crate::output::{Bar, json_line, line};
+
+pub(super) fn run((args, out): (&FaultBreakdownArgs, Option<&Path>)) -> anyhow::Result<()> {
+    let bar = Bar::new("bench fault-breakdown");
+    let results = fault_breakdown::run(&Settings::from(args), &mut |what, share| bar.show(what, share))?;
+    drop(bar);
+    if args.json {
+        results.iter().try_for_each(json_line)?;
+    } else {
+        print(&results)?;
+    }
+    pictures::write_bars(&[picture(&results)], out)
+}
+
+fn print(results: &[BreakdownResult]) -> anyhow::Result<()> {
+    for result in results {
+        line(&format!(
+            "{}: {} faults of {} runs, one at a time; {} of {} local; P50 {:.2} us ({:.2}-{:.2}), P99 {:.2} us",
+            label(result),
+            result.major_faults,
+            result.runs,
+            format_bytes(result.local_bytes),
+            format_bytes(result.memory_bytes),
+            result.p50_us,
+            result.p50_us_spread[0],
+            result.p50_us_spread[1],
+            result.p99_us
+        ))?;
+        line(&format!("{:>11} {:>8} {:>9} {:>9} {:>8}", "step", "by", "p50 us", "p99 us", "share %"))?;
+        for step in &result.steps {
+            line(&format!(
+                "{:>11} {:>8} {:>9.2} {:>9.2} {:>8.1}",
+                step.step.name(),
+                by_name(step.by),
+                step.p50_us,
+                step.p99_us,
+                step.percent
+            ))?;
+        }
+        line(&format!(
+            "{:>11} runtime {:.1} %, kernel {:.1} %, fabric {:.1} % of the medians' sum; a stamp costs {:.3} us",
+            "", result.runtime_percent, result.kernel_percent, result.fabric_percent, result.stamp_us
+        ))?;
+        if result.left_out > 0 {
+            line(&format!("{:>11} {} faults that were not one plain fetch are left out", "", result.left_out))?;
+        }
+    }
+    Ok(())
+}
+
+fn label(result: &BreakdownResult) -> String {
+    format!("{}, {}", result.faults, result.far)
+}
+
+fn by_name(by: By) -> &'static str {
+    match by {
+        By::Kernel => "kernel",
+        By::Runtime => "runtime",
+        By::Fabric => "fabric",
+    }
+}
+
+fn picture(results: &[BreakdownResult]) -> Bars {
+    let bar = |result: &BreakdownResult| PictureBar {
+        name: label(result),
+        numbers: format!("{:.1} us, {:.0} % Yonder's", result.p50_us, result.runtime_percent),
+        parts: result.steps.iter().map(|step| step.p50_us).collect(),
+    };
+    Bars {
+        name: "fault-breakdown".to_owned(),
+        title: "fault-breakdown: where the time of a major fault goes".to_owned(),
+        caption: "Medians of the steps, one behind the other; post, away and back are Yonder's.".to_owned(),
+        parts: Step::ALL.iter().map(|step| step.name().to_owned()).collect(),
+        bars: results.iter().map(bar).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use yonder_bench::fault_breakdown::StepResult;
+
+    use super::*;
+
+    #[test]
+    fn a_bar_has_the_medians_of_all_steps() {
+        let steps =
+            Step::ALL.map(|step| StepResult { step, by: step.by(), p50_us: 2.0, p99_us: 3.0, percent: 100.0 / 7.0 });
+        let result = BreakdownResult {
+            bench: "fault-breakdown",
+            far: "emu://".to_owned(),
+            faults: "yield",
+            memory_bytes: 1 << 20,
+            local_bytes: 1 << 18,
+            runs: 1,
+            ops_per_s: 1.0,
+            p50_us: 14.0,
+            p50_us_spread: [13.0, 15.0],
+            p99_us: 21.0,
+            p999_us: 30.0,
+            steps: steps.to_vec(),
+            runtime_percent: 42.857,
+            kernel_percent: 42.857,
+            fabric_percent: 14.286,
+            stamp_us: 0.02,
+            major_faults: 10,
+            left_out: 0,
+            minor_faults: 0,
+            fetched_bytes: 40_960,
+            written_bytes: 0,
+            errors: 0,
+        };
+        let picture = picture(&[result]);
+        assert_eq!((picture.parts.len(), picture.bars[0].parts.as_slice()), (7, &[2.0; 7][..]));
+        assert_eq!(
+            (picture.bars[0].name.as_str(), picture.bars[0].numbers.as_str()),
+            ("yield, emu://", "14.0 us, 43 % Yonder's")
+        );
+    }
+}

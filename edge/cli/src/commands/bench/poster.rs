@@ -1,0 +1,215 @@
+//! `yonder bench poster`: its table, its pictures or its JSON.
+
+use std::path::Path;
+
+use yonder::units::format_bytes;
+use yonder_bench::poster::{self, PosterResult, Set, Settings};
+use yonder_report::{Bar as PictureBar, Bars};
+
+use super::{pictures, predictions};
+use crate::args::PosterArgs;
+use crate::output::{Bar, json_line, line};
+
+pub(super) fn run((args, out): (&PosterArgs, Option<&Path>)) -> anyhow::Result<()> {
+    let bar = Bar::new("bench poster");
+    let results = poster::run(&Settings::from(args), &mut |what, share| bar.show(what, share))?;
+    drop(bar);
+    if args.json {
+        results.iter().try_for_each(json_line)?;
+    } else {
+        print(&results)?;
+    }
+    pictures::write_bars(&bars(&results), out)
+}
+
+fn print(results: &[PosterResult]) -> anyhow::Result<()> {
+    for of_set in results.chunk_by(|one, next| one.set == next.set) {
+        line(&head(&of_set[0]))?;
+        line(&columns(
+            [
+                "paging",
+                "faults %",
+                "ops/s",
+                "x",
+                "paper x",
+                "mean us",
+                "min us",
+                "p50 us",
+                "p95 us",
+                "p99 us",
+                "x",
+                "paper x",
+                "max us",
+                "hit p99 us",
+            ]
+            .map(str::to_owned),
+        ))?;
+        for result in of_set {
+            line(&row(result))?;
+            predictions::told(&result.predicted).map_or(Ok(()), |told| line(&format!("{:>9} {told}", "")))?;
+        }
+    }
+    line("x: to no-fault, in the same turn; the paper is the poster, Table 1, with Redis on 1024 keys of 128 bytes")
+}
+
+fn head(first: &PosterResult) -> String {
+    let faults = match (first.set, first.emulated_us) {
+        (Set::Emulated, Some([busy, fetch])) => format!("emulated faults of {busy} us and {fetch} us"),
+        _ => format!("far memory {}", first.far.as_deref().unwrap_or("none")),
+    };
+    format!(
+        "{}: {} keys of {}, {faults}; {} connections, {} workers; medians of {} runs (least to most)",
+        first.set.name(),
+        first.keys,
+        format_bytes(first.value_size as u64),
+        first.connections,
+        first.workers,
+        first.runs
+    )
+}
+
+fn row(result: &PosterResult) -> String {
+    let times = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+    let paper = |figure: fn((f64, f64)) -> f64| {
+        let none = poster::Paging::NoFault.poster()?;
+        let ratio = result.paging.poster().map(|own| figure(own) / figure(none));
+        ratio.filter(|_| result.paging != poster::Paging::NoFault)
+    };
+    let with_spread = |figure: f64, [least, most]: [f64; 2]| format!("{figure:.0} ({least:.0}-{most:.0})");
+    columns([
+        result.paging.name().to_owned(),
+        format!("{:.1}", result.fault_percent),
+        with_spread(result.ops_per_s, result.ops_per_s_spread),
+        times(result.ops_ratio_to_no_fault),
+        times(paper(|(ops, _)| ops)),
+        format!("{:.0}", result.mean_us),
+        format!("{:.0}", result.min_us),
+        format!("{:.0}", result.p50_us),
+        format!("{:.0}", result.p95_us),
+        with_spread(result.p99_us, result.p99_us_spread),
+        times(result.p99_ratio_to_no_fault),
+        times(paper(|(_, p99)| p99)),
+        format!("{:.0}", result.max_us),
+        result.hit_p99_us.map_or_else(|| "-".to_owned(), |p99| format!("{p99:.0}")),
+    ])
+}
+
+#[rustfmt::skip]
+fn columns([paging, faults, ops, ops_x, ops_paper, mean, min, p50, p95, p99, p99_x, p99_paper, max, hit]: [String; 14]) -> String {
+    format!(
+        "{paging:>9} {faults:>8} {ops:>22} {ops_x:>5} {ops_paper:>7} {mean:>7} {min:>6} {p50:>6} {p95:>6} {p99:>18} {p99_x:>5} \
+         {p99_paper:>7} {max:>7} {hit:>10}"
+    )
+}
+
+/// Throughput and P99 of every set.
+fn bars(results: &[PosterResult]) -> Vec<Bars> {
+    let mut all = Vec::new();
+    for of_set in results.chunk_by(|one, next| one.set == next.set) {
+        let set = of_set[0].set.name();
+        let bars = |about: &str, title: &str, figure: fn(&PosterResult) -> f64, unit: &str| Bars {
+            name: format!("poster-{set}-{about}"),
+            title: format!("poster, {set} faults: {title}"),
+            caption: format!("GETs of {} keys by {} connections; medians.", of_set[0].keys, of_set[0].connections),
+            parts: Vec::new(),
+            bars: of_set.iter().map(|result| bar(result, figure(result), unit)).collect(),
+        };
+        all.push(bars("throughput", "requests per second", |result| result.ops_per_s / 1e3, "K/s"));
+        all.push(bars("p99", "P99 latency", |result| result.p99_us, "us"));
+    }
+    all
+}
+
+fn bar(result: &PosterResult, figure: f64, unit: &str) -> PictureBar {
+    PictureBar {
+        name: result.paging.name().to_owned(),
+        numbers: format!("{figure:.0} {unit}, {:.0} % faults", result.fault_percent),
+        parts: vec![figure],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use yonder_bench::poster::Paging;
+    use yonder_load::Predicted;
+
+    use super::*;
+
+    fn result(set: Set, paging: Paging) -> PosterResult {
+        let is_base = paging == Paging::NoFault;
+        PosterResult {
+            bench: "poster",
+            set,
+            paging,
+            dispatch: "pf-aware",
+            far: (set == Set::Paged).then(|| "emu://".to_owned()),
+            emulated_us: (set == Set::Emulated).then_some([0.8, 2.5]),
+            keys: 1024,
+            value_size: 128,
+            local_bytes: 1 << 20,
+            workers: 1,
+            connections: 50,
+            duration_s: 1.0,
+            fault_percent_wanted: 30.0,
+            runs: 3,
+            fault_percent: if is_base { 0.0 } else { 30.1 },
+            ops_per_s: 100_000.0,
+            ops_per_s_spread: [90_000.0, 110_000.0],
+            ops_ratio_to_no_fault: (!is_base).then_some(0.8),
+            mean_us: 200.0,
+            min_us: 20.0,
+            p50_us: 190.0,
+            p95_us: 250.0,
+            p99_us: 300.0,
+            p99_us_spread: [280.0, 320.0],
+            p99_ratio_to_no_fault: (!is_base).then_some(1.5),
+            p999_us: 400.0,
+            max_us: 900.0,
+            hit_p99_us: (set == Set::Paged).then_some(60.0),
+            predicted: Predicted::default(),
+            predicted_right_percent: None,
+            major_faults: 0.0,
+            minor_faults: 0.0,
+            fetched_bytes: 0.0,
+            written_bytes: 0.0,
+            misses: 0,
+            errors: 0,
+        }
+    }
+
+    #[test]
+    fn rows_have_the_posters_ratios_beside() {
+        let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            words(row(&result(Set::Emulated, Paging::Sync))),
+            "sync 30.1 100000 (90000-110000) 0.80 0.85 200 20 190 250 300 (280-320) 1.50 2.39 900 -"
+        );
+        assert_eq!(
+            words(row(&result(Set::Paged, Paging::NoFault))),
+            "no-fault 0.0 100000 (90000-110000) - - 200 20 190 250 300 (280-320) - - 900 60"
+        );
+        assert!(
+            words(row(&result(Set::Paged, Paging::Predicted))).contains(" 0.80 - 200 "),
+            "the poster has no figure"
+        );
+        assert!(head(&result(Set::Emulated, Paging::NoFault)).contains("emulated faults of 0.8 us and 2.5 us"));
+        assert!(head(&result(Set::Paged, Paging::NoFault)).contains("far memory emu://"));
+    }
+
+    #[test]
+    fn every_set_has_bars_of_throughput_and_of_latency() {
+        let results = [(Set::Emulated, Paging::NoFault), (Set::Emulated, Paging::Sync), (Set::Paged, Paging::NoFault)];
+        let all = bars(&results.map(|(set, paging)| result(set, paging)));
+        let names: Vec<_> = all.iter().map(|bars| (bars.name.as_str(), bars.bars.len())).collect();
+        assert_eq!(
+            names,
+            [
+                ("poster-emulated-throughput", 2),
+                ("poster-emulated-p99", 2),
+                ("poster-paged-throughput", 1),
+                ("poster-paged-p99", 1)
+            ]
+        );
+        assert_eq!((all[0].bars[1].numbers.as_str(), all[1].bars[1].parts[0]), ("100 K/s, 30 % faults", 300.0));
+    }
+}
