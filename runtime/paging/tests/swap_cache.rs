@@ -8,8 +8,7 @@ use emulated::far;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use yonder_paging::{
-    ADVISED_PAGES_MAX, Access, Advice, AdviceError, Config, FarMemory, Prefetch, QUOTA_BYTES_MIN, Region,
-    Verify,
+    ADVISED_PAGES_MAX, Access, Advice, AdviceError, Config, FarMemory, Prefetch, QUOTA_BYTES_MIN, Region, Verify,
 };
 use yonder_units::{BLOCK_BYTES, PAGE_BYTES};
 
