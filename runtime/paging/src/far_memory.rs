@@ -210,6 +210,10 @@ impl FarMemory {
         stats.dropped_pages = reclaimed.dropped_pages.get();
         stats.clean_pages = reclaimed.clean_pages.get();
         stats.dead_pages = reclaimed.dead_pages.get();
+        stats.flushed_by_age_pages = reclaimed.flushed_by_age_pages.get();
+        stats.flushed_by_size_pages = reclaimed.flushed_by_size_pages.get();
+        stats.quota_evicted_pages = reclaimed.quota_evicted_pages.get();
+        stats.advised_out_pages = reclaimed.advised_out_pages.get();
         stats.damaged_pages = pager.damaged_pages.load(Ordering::Relaxed);
         stats.written_bytes = reclaimed.written_bytes.get();
         stats.saved_written_bytes = reclaimed.saved_written_bytes.get();
@@ -258,7 +262,7 @@ impl ReclaimHost {
         }
         self.next_look = now + LOOK_EVERY;
         let pager = self.far.pager();
-        if !pager.wants_reclaim() {
+        if !pager.wants_reclaim(now) {
             return false;
         }
         let start = yonder_clock::now();
@@ -300,7 +304,7 @@ fn reclaim(pager: &Pager) {
                 std::thread::park_timeout(HOST_PATIENCE);
                 continue;
             }
-        } else if hosted > 0 && !pager.wants_reclaim() {
+        } else if hosted > 0 && !pager.wants_reclaim(yonder_clock::now()) {
             // The host makes no steps because there is nothing to do.
             std::thread::park_timeout(HOST_PATIENCE);
             continue;

@@ -5,7 +5,8 @@
 //! `runtime/sched` binds a [`WorkerPort`], so that faults on its unithreads yield; any other thread waits inline.
 //!
 //! Files: `fault` is the fault path, `port` the fetches of one thread and their completions, `waiters` who waits for them,
-//! `handover` what a port lets another thread install, `places` where a page is that somebody remembers, `reclaimer` the two hands, `digest` what the node has
+//! `handover` what a port lets another thread install, `places` where a page is that somebody remembers, `reclaimer` the two hands and what they look after, `blocks` what is counted of a block, `limits` and `tuning` what can be
+//! changed meanwhile, `advice` what programs say of ranges, `digest` what the node has
 //! of each page and `liveness` who says what is live of it, `release` the way back of freed ranges, `forked` children, `monitor`
 //! faults that are not signals, `observer` who wants to know of faults, `damage` memory that has failed;
 //! `budget`, `frames` and `gate` are the three small lock-free structures they share. `core/pagetable` and `core/reclaim`
@@ -25,7 +26,9 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod atomic;
+mod blocks;
 mod budget;
 mod config;
 mod damage;
@@ -37,6 +40,7 @@ mod forked;
 mod frames;
 mod gate;
 mod handover;
+mod limits;
 mod liveness;
 mod monitor;
 mod observer;
@@ -48,9 +52,11 @@ mod reclaimer;
 mod region;
 mod release;
 mod stats;
+mod tuning;
 mod waiters;
 mod worker;
 
+pub use advice::{ADVISED_PAGES_MAX, Advice, AdviceError};
 pub use config::{Config, ConfigError, Deadlines, FaultPolicy, Verify};
 pub use error::{FarError, PagingCause, PagingError};
 pub use far_memory::{FarMemory, ReclaimHost};
@@ -61,6 +67,9 @@ pub use observer::{FaultObserver, Needed, SeenFault};
 pub use pin::pin_this_thread;
 pub use region::{Access, Hold, Region};
 pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats};
+pub use tuning::{
+    COLD_BANDS, ColdBand, QUOTA_BYTES_MIN, RegionView, STANDBY_AGE_MIN, Tuning, TuningCounts, TuningError,
+};
 pub use worker::{FaultCounts, WorkerPort};
 pub use yonder_fabric::Posting;
 pub use yonder_predict::Residence;

@@ -14,11 +14,14 @@ use yonder_reclaim::{Policy, Usage};
 use yonder_uffd::{CopyOutcome, Uffd};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
+use crate::advice::AdvisedOut;
+use crate::blocks::Install;
 use crate::budget::{Account, Budget};
 use crate::config::{Config, FaultPolicy, Verify};
 use crate::error::FarError;
 use crate::forked::Child;
 use crate::frames::FramePool;
+use crate::limits::Limits;
 use crate::liveness::Liveness;
 use crate::places::Places;
 use crate::port::{GuideOf, Port, Prefetch};
@@ -43,12 +46,19 @@ pub(crate) struct Pager {
     pub(crate) budget: CachePadded<Budget>,
     pub(crate) frames: FramePool,
     policy: Mutex<Policy>,
+    /// What can be changed besides.
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) advised_out: AdvisedOut,
+    /// Looks at the ages of blocks so far.
+    pub(crate) looks: AtomicU32,
     /// Pages of all regions. Changed under the policy's lock.
     region_pages: AtomicU64,
     /// Pages whose entry is `Standby`, written or not.
     pub(crate) standby: AtomicU64,
     /// Writes in flight.
     pub(crate) writing: AtomicU64,
+    /// Those of them whose page stays on standby: nobody gets a frame by them.
+    pub(crate) cleaning: AtomicU64,
     pub(crate) fault_deadline: Nanos,
     pub(crate) attempt_deadline: Nanos,
     reclaimer: CachePadded<Mutex<Reclaimer>>,
@@ -84,6 +94,8 @@ pub(crate) struct ReclaimSignals {
     pub(crate) at_work: AtomicBool,
     /// Whether somebody waits for room.
     pub(crate) starved: AtomicBool,
+    /// When the reclaimer should look after standby pages, quotas and advice.
+    pub(crate) tend_at: AtomicU64,
     /// Threads that wait for the reclaimer: its own thread lets them go first.
     wanted: AtomicU32,
 }
@@ -131,9 +143,13 @@ impl Pager {
             budget: CachePadded::new(Budget::new(&policy)),
             frames,
             policy: Mutex::new(policy.for_pages(0)),
+            limits: Arc::new(Limits::new(&policy)),
+            advised_out: AdvisedOut::default(),
+            looks: AtomicU32::new(0),
             region_pages: AtomicU64::new(0),
             standby: AtomicU64::new(0),
             writing: AtomicU64::new(0),
+            cleaning: AtomicU64::new(0),
             fault_deadline,
             attempt_deadline,
             reclaimer: CachePadded::new(Mutex::new(Reclaimer::new(write_back))),
@@ -215,7 +231,8 @@ impl Pager {
     /// Local memory as it is now.
     pub(crate) fn usage(&self) -> Usage {
         let (charged, backed) = (self.budget.charged(), self.frames.backed());
-        let writing = self.writing.load(Ordering::Acquire);
+        let cleaning = self.cleaning.load(Ordering::Acquire);
+        let writing = self.writing.load(Ordering::Acquire).saturating_sub(cleaning);
         Usage {
             charged,
             spare_frames: self.frames.spare(),
@@ -296,8 +313,9 @@ impl Pager {
 
     /// Whether a step of the reclaimer would find something to do. A few loads.
     #[inline]
-    pub(crate) fn wants_reclaim(&self) -> bool {
-        self.budget.charged() > self.start_above.load(Ordering::Relaxed)
+    pub(crate) fn wants_reclaim(&self, now: Nanos) -> bool {
+        now >= self.signals.tend_at.load(Ordering::Relaxed)
+            || self.budget.charged() > self.start_above.load(Ordering::Relaxed)
             || self.signals.at_work.load(Ordering::Relaxed)
             || self.signals.starved.load(Ordering::Relaxed)
     }
@@ -305,6 +323,12 @@ impl Pager {
     /// Ends the reclaimer's sleep: somebody waits for room.
     pub(crate) fn wake_reclaimer(&self) {
         self.signals.starved.store(true, Ordering::Release);
+        self.unpark_reclaimer();
+    }
+
+    /// Lets the reclaimer look at limits and advice now: something has changed.
+    pub(crate) fn tend_now(&self) {
+        self.signals.tend_at.store(0, Ordering::Release);
         self.unpark_reclaimer();
     }
 
@@ -326,7 +350,7 @@ impl Pager {
         let mapped = self.copy(region, page, source);
         if mapped {
             region.table.advance_owned(page, Event::Installed);
-            region.count_resident(page);
+            region.counts.count(page.block(), Install::Back);
         }
         gate.leave();
         mapped
@@ -355,7 +379,7 @@ impl Pager {
         }
         for page in (first.0..first.0 + mapped as u32).map(PageIndex) {
             region.table.advance_owned(page, Event::Installed);
-            region.count_resident(page);
+            region.counts.count(page.block(), Install::Back);
         }
         gate.leave();
         mapped
@@ -428,7 +452,7 @@ impl Pager {
             return Local::Later;
         }
         region.table.advance_owned(page, Event::Installed);
-        region.count_resident(page);
+        region.counts.count(page.block(), if source == LocalSource::Zeros { Install::New } else { Install::Back });
         if let LocalSource::Frame(frame) = source {
             self.standby.fetch_sub(1, Ordering::AcqRel);
             self.frames.release(frame);
