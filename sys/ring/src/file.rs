@@ -1,7 +1,7 @@
 //! [`DirectFile`]: a file that is read and written without the page cache.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ pub enum OpenError {
 /// A file that this process alone has, and that transfers go to without the page cache.
 #[derive(Debug)]
 pub struct DirectFile {
-    file: OwnedFd,
+    pub(crate) file: OwnedFd,
 }
 
 impl DirectFile {
@@ -70,8 +70,8 @@ impl DirectFile {
         Ok(rustix::fs::ftruncate(&self.file, 0)?)
     }
 
-    pub(crate) fn raw(&self) -> RawFd {
-        self.file.as_raw_fd()
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 
