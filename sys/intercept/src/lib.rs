@@ -4,18 +4,23 @@
 //! the handler here passes number and arguments to the function that [`handle`] was given, whose result the interrupted
 //! code sees as the result of its system call. That function makes system calls of its own with [`call`], from a *stub* at a
 //! fixed address that the filter lets through: fixed, because a filter outlives `execve`, and the next program's stub must be
-//! where the filter expects it. Code that may run with or without a filter makes its calls with [`issue`].
+//! where the filter expects it. Code that may run with or without a filter makes its calls with [`issue`], and keeps
+//! its descriptors with [`Kept`].
 //!
 //! Neighbours: `core/syscalls` builds the filter's program; `edge/shim` is the function; `sys/ring` issues calls that the filter refuses.
 //!
 //! UNSAFETY: a signal handler and the frames the kernel builds for it, a page of code that is copied to a fixed address, and
 //! system calls with whatever arguments they are given.
 
+mod kept;
+
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use yonder_syscalls::Instruction;
+
+pub use kept::{Kept, is_kept, next_kept};
 
 const _: () = assert!(size_of::<Instruction>() == size_of::<libc::sock_filter>());
 
@@ -103,6 +108,11 @@ pub fn install_stub() -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the system calls of this process are filtered, or will be.
+fn has_stub() -> bool {
+    HAS_STUB.load(Ordering::Acquire)
+}
+
 /// Makes a system call from the stub, which no filter of ours looks at. The result, or an errno with its sign changed.
 ///
 /// # Safety
@@ -123,7 +133,7 @@ pub unsafe fn call(call: &Call) -> i64 {
 /// As for the system call itself, with these arguments.
 #[must_use]
 pub unsafe fn issue(wanted: &Call) -> i64 {
-    if HAS_STUB.load(Ordering::Acquire) {
+    if has_stub() {
         // SAFETY: the caller's, and the stub is there.
         return unsafe { call(wanted) };
     }

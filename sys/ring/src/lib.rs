@@ -20,4 +20,4 @@ mod raw;
 mod ring;
 
 pub use file::{DirectFile, OpenError};
-pub use ring::{Ended, Ring, RingError};
+pub use ring::{Ended, Ring, RingError, probe};

@@ -13,6 +13,8 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use yonder_intercept::Kept;
+
 use crate::raw::{self, Completion, Enter, Params, Shared, Submission};
 
 /// What the kernel has answered to a call.
@@ -28,7 +30,7 @@ pub(crate) enum Entered {
 
 /// Both queues, and the descriptor of the ring.
 pub(crate) struct Queues {
-    fd: OwnedFd,
+    fd: Kept,
     enter: Enter,
     /// Of the submission queue. The kernel's copy of the tail is written with every push.
     head: *const AtomicU32,
@@ -88,7 +90,7 @@ impl Queues {
             completion_tail: queues.at::<AtomicU32>(completion.tail, 1),
             completions: queues.at::<Completion>(completion.entries, completion_entries),
             completion_entries,
-            fd,
+            fd: Kept::new(fd),
             enter,
             _queues: queues,
             _submissions: submissions,

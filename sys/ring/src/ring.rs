@@ -28,6 +28,11 @@ pub enum RingError {
     Memory(#[from] MapError),
 }
 
+/// Whether this process may use io_uring.
+pub fn probe() -> Result<(), RingError> {
+    Queues::new(1, raw::enter).map(drop).map_err(RingError::Unsupported)
+}
+
 /// The end of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ended {

@@ -96,7 +96,7 @@ fn what_is_no_ring_is_gone() {
     let Some(mut queues) = queues(4) else { return };
     push(&mut queues, 1);
     let other = std::fs::File::open("/dev/null").unwrap();
-    let ring = std::mem::replace(&mut queues.fd, OwnedFd::from(other));
+    let ring = std::mem::replace(&mut queues.fd, Kept::new(other.into()));
     assert_eq!(queues.enter(0), Entered::Gone);
     queues.fd = ring;
     assert_eq!(queues.enter(1), Entered::Taken);

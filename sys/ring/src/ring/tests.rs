@@ -9,8 +9,9 @@ use std::os::fd::BorrowedFd;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, RngCore as _, SeedableRng as _};
 
+use yonder_intercept::Kept;
+
 use super::*;
-use crate::OpenError;
 
 const BYTES: usize = 8192;
 
@@ -74,16 +75,6 @@ fn a_buffer_is_the_kernels_while_it_has_a_transfer() {
     let mut ring = ring(&folder, 1).unwrap_or_else(|| panic!("buffer 0 has a transfer, or would have"));
     ring.read(0, 0, 4096);
     ring.buffer(0);
-}
-
-#[test]
-fn a_file_is_one_process_own() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk");
-    let first = DirectFile::open(&path).unwrap();
-    assert!(matches!(DirectFile::open(&path), Err(OpenError::InUse)));
-    drop(first);
-    DirectFile::open(&path).unwrap();
 }
 
 thread_local! {
@@ -158,7 +149,7 @@ fn random_transfers_are_those_of_a_file() {
 /// A ring over an empty pipe, from which nothing is read before something is written, and the end to write to.
 fn over_a_pipe() -> Option<(Ring, std::io::PipeWriter)> {
     let (from, into) = std::io::pipe().unwrap();
-    let file = Arc::new(DirectFile { file: from.into() });
+    let file = Arc::new(DirectFile { file: Kept::new(from.into()) });
     match Ring::new(file, 1, BYTES) {
         Ok(ring) => Some((ring, into)),
         Err(error) => {
