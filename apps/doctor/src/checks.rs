@@ -6,6 +6,7 @@
 use yonder_uffd::{Abilities, OpenError, Source};
 use yonder_units::format_bytes;
 
+use crate::disk::Disk;
 use crate::machine::{KernelVersion, Machine, MemlockLimit, SharedHugePages};
 use crate::report::{Check, Report, Status};
 
@@ -27,7 +28,8 @@ const SOCKET_BUFFER_WANTED_BYTES: u64 = 4 << 20;
 
 /// Judges a machine. The checks come in a fixed order, the required ones first.
 #[must_use]
-pub fn examine(machine: &Machine, abilities: &Abilities) -> Report {
+pub fn examine(machine: &Machine, abilities: &Abilities, disk: &Disk) -> Report {
+    let [io_uring, direct_access] = disk.checks(machine);
     Report {
         checks: vec![
             architecture(machine),
@@ -45,15 +47,17 @@ pub fn examine(machine: &Machine, abilities: &Abilities) -> Report {
             shared_ports(machine),
             shared_huge_pages(machine),
             system_call_filter(machine),
+            io_uring,
+            direct_access,
         ],
     }
 }
 
-fn ok(check: &'static str, detail: impl Into<String>) -> Check {
+pub(crate) fn ok(check: &'static str, detail: impl Into<String>) -> Check {
     Check { check, status: Status::Ok, detail: detail.into(), mend: None }
 }
 
-fn warn(check: &'static str, detail: impl Into<String>, mend: impl Into<String>) -> Check {
+pub(crate) fn warn(check: &'static str, detail: impl Into<String>, mend: impl Into<String>) -> Check {
     Check { check, status: Status::Warn, detail: detail.into(), mend: Some(mend.into()) }
 }
 
@@ -295,9 +299,14 @@ mod tests {
             send_buffer_max_bytes: Some(SOCKET_BUFFER_WANTED_BYTES),
             has_shared_ports: true,
             has_trapping_filters: true,
+            io_uring_disabled: Some(0),
             shared_huge_pages: Some(SharedHugePages::OnRequest),
             cpu_flags: ["constant_tsc", "nonstop_tsc", "avx2", "fsrm"].map(str::to_owned).into(),
         }
+    }
+
+    fn good_disk() -> Disk {
+        Disk { ring: Ok(()), folder: "/var/tmp".into(), file: Ok(()) }
     }
 
     fn good_abilities() -> Abilities {
@@ -314,7 +323,7 @@ mod tests {
 
     #[track_caller]
     fn assert_check(machine: &Machine, abilities: &Abilities, name: &str, status: Status, mend: &str) {
-        let report = examine(machine, abilities);
+        let report = examine(machine, abilities, &good_disk());
         let check = report.checks.iter().find(|check| check.check == name).expect("every check is always there");
         assert_eq!(check.status, status, "{check:?}");
         assert_eq!(check.mend.is_some(), status != Status::Ok, "what is not ok can be mended: {check:?}");
@@ -325,11 +334,11 @@ mod tests {
 
     #[test]
     fn a_good_machine_is_ready_without_warnings() {
-        let report = examine(&good_machine(), &good_abilities());
+        let report = examine(&good_machine(), &good_abilities(), &good_disk());
         assert!(report.checks.iter().all(|check| check.status == Status::Ok && check.mend.is_none()), "{report:?}");
         let mut names: Vec<&str> = report.checks.iter().map(|check| check.check).collect();
         names.dedup();
-        assert_eq!(names.len(), 15);
+        assert_eq!(names.len(), 17);
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub enum SharedHugePages {
 }
 
 /// What the machine says about itself.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Machine {
     /// The processor architecture this program was built for, such as `x86_64`.
     pub architecture: String,
@@ -72,6 +72,8 @@ pub struct Machine {
     pub has_shared_ports: bool,
     /// Whether a filter can send system calls back to the thread that makes them.
     pub has_trapping_filters: bool,
+    /// What the administrator has said of io_uring: 0 for everybody, 1 for some, 2 for nobody.
+    pub io_uring_disabled: Option<u32>,
     /// Huge pages for memory that is shared by descriptor.
     pub shared_huge_pages: Option<SharedHugePages>,
     /// The processor's abilities, by the kernel's names.
@@ -108,6 +110,7 @@ impl Machine {
             has_trapping_filters: text("proc/sys/kernel/seccomp/actions_avail")
                 .split_whitespace()
                 .any(|word| word == "trap"),
+            io_uring_disabled: text("proc/sys/kernel/io_uring_disabled").trim().parse().ok(),
             shared_huge_pages: shared_huge_pages(&text),
             cpu_flags: cpu_flags(&text("proc/cpuinfo")),
         }
@@ -199,6 +202,7 @@ mod tests {
         write(root, "dev/userfaultfd", "");
         write(root, "proc/sys/net/core/rmem_max", "212992\n");
         write(root, "proc/sys/net/core/wmem_max", "4194304\n");
+        write(root, "proc/sys/kernel/io_uring_disabled", "2\n");
         write(root, "proc/sys/kernel/seccomp/actions_avail", "kill_process kill_thread trap errno allow\n");
         let machine = Machine::read_below(root);
         assert_eq!(machine.kernel_release, "6.18.44-test");
@@ -208,6 +212,7 @@ mod tests {
         assert_eq!(machine.memlock, Some(MemlockLimit::Bytes(8 << 20)));
         assert!(machine.cpu_flags.contains("constant_tsc") && machine.has_userfaultfd_device && !machine.is_container);
         assert!(machine.has_trapping_filters);
+        assert_eq!(machine.io_uring_disabled, Some(2));
 
         write(root, "sys/fs/cgroup/memory.max", "3072000\n");
         write(root, "sys/fs/cgroup/memory.current", "1024000\n");

@@ -120,6 +120,9 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// Folder that far memory could be in, with file://
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    pub(crate) store: PathBuf,
     /// One JSON object for each check on standard output
     #[arg(long)]
     pub(crate) json: bool,

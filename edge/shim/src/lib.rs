@@ -15,7 +15,7 @@
 //! that is not what it should be.
 //!
 //! Files: `far` when it begins; `recorded` its record for a report; `heap`, `malloc`, `maps`, `mapped` what is far; `calls`, `bounce`, `lists`, `transfers` system calls;
-//! `signals`, `process`, `forks` what the program may do with signals and processes; `callers` whose call it is; `libc_own` the
+//! `signals`, `process`, `forks`, `descriptors` what the program may do with signals, processes and descriptors; `callers` whose call it is; `libc_own` the
 //! C library behind.
 //!
 //! Invariants:
@@ -27,6 +27,7 @@
 mod bounce;
 mod callers;
 mod calls;
+mod descriptors;
 mod far;
 mod forks;
 mod heap;

@@ -37,7 +37,7 @@ pub use remote::RemoteFabric;
 pub use shm::ShmFabric;
 pub use space::{Credentials, Tenancy, TenancyError, end_space};
 pub use tier::TierFabric;
-pub use url::{keeps_in_file, open};
+pub use url::{is_tiered, keeps_in_file, open};
 pub use vector::{GRANULE_BYTES, SEGMENTS_MAX, Vector};
 
 use std::sync::Arc;
@@ -159,7 +159,7 @@ pub enum FabricError {
         cause: String,
     },
     /// The node has no room left.
-    #[error("memory node {url} has no room for {} more: type a smaller --memory, or start the node with a larger one", yonder_units::format_bytes(*.bytes))]
+    #[error("{}", no_room(.url, *.bytes))]
     OutOfMemory {
         /// The fabric's URL.
         url: String,
@@ -174,6 +174,17 @@ pub enum FabricError {
         /// What was refused.
         cause: String,
     },
+}
+
+fn no_room(url: &str, bytes: u64) -> String {
+    let (more, mib) = (yonder_units::format_bytes(bytes), file::size_for(bytes).div_ceil(1 << 20));
+    if url.starts_with("file://") {
+        format!("'{url}' has no room for {more} more: type a smaller --memory, or size={mib}MiB or more in the URL")
+    } else {
+        format!(
+            "memory node {url} has no room for {more} more: type a smaller --memory, or start the node with a larger one"
+        )
+    }
 }
 
 /// One memory node, or the embedded stand-in for one. Control operations may block; they are never on the fault path.

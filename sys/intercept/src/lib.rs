@@ -4,18 +4,23 @@
 //! the handler here passes number and arguments to the function that [`handle`] was given, whose result the interrupted
 //! code sees as the result of its system call. That function makes system calls of its own with [`call`], from a *stub* at a
 //! fixed address that the filter lets through: fixed, because a filter outlives `execve`, and the next program's stub must be
-//! where the filter expects it.
+//! where the filter expects it. Code that may run with or without a filter makes its calls with [`issue`], and keeps
+//! its descriptors with [`Kept`].
 //!
-//! Neighbours: `core/syscalls` builds the filter's program; `edge/shim` is the function.
+//! Neighbours: `core/syscalls` builds the filter's program; `edge/shim` is the function; `sys/ring` issues calls that the filter refuses.
 //!
 //! UNSAFETY: a signal handler and the frames the kernel builds for it, a page of code that is copied to a fixed address, and
 //! system calls with whatever arguments they are given.
 
+mod kept;
+
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use yonder_syscalls::Instruction;
+
+pub use kept::{Kept, is_kept, next_kept};
 
 const _: () = assert!(size_of::<Instruction>() == size_of::<libc::sock_filter>());
 
@@ -77,6 +82,8 @@ unsafe extern "C" {
 
 type Stub = unsafe extern "C" fn(i64, u64, u64, u64, u64, u64, u64) -> i64;
 
+/// Whether the stub is at its place.
+static HAS_STUB: AtomicBool = AtomicBool::new(false);
 static HANDLER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Puts the stub to its place. To be called once, before anything else here.
@@ -97,7 +104,13 @@ pub fn install_stub() -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
     }
+    HAS_STUB.store(true, Ordering::Release);
     Ok(())
+}
+
+/// Whether the system calls of this process are filtered, or will be.
+fn has_stub() -> bool {
+    HAS_STUB.load(Ordering::Acquire)
 }
 
 /// Makes a system call from the stub, which no filter of ours looks at. The result, or an errno with its sign changed.
@@ -111,6 +124,32 @@ pub unsafe fn call(call: &Call) -> i64 {
     let [a, b, c, d, e, f] = call.arguments;
     // SAFETY: the caller's.
     unsafe { stub(call.number, a, b, c, d, e, f) }
+}
+
+/// Makes a system call that no filter of ours looks at, whether one is installed or not: from the stub where there is one. The
+/// result, or an errno with its sign changed. For what is behind far memory, which a program's filter refuses to the program.
+///
+/// # Safety
+/// As for the system call itself, with these arguments.
+#[must_use]
+pub unsafe fn issue(wanted: &Call) -> i64 {
+    if has_stub() {
+        // SAFETY: the caller's, and the stub is there.
+        return unsafe { call(wanted) };
+    }
+    let [a, b, c, d, e, f] = wanted.arguments;
+    let result;
+    // SAFETY: the caller's; the kernel changes these three registers alone.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") wanted.number => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
 }
 
 /// From now on `handler` answers what the filter sends back.

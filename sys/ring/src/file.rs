@@ -1,12 +1,14 @@
 //! [`DirectFile`]: a file that is read and written without the page cache.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use yonder_intercept::Kept;
 
 /// How long a lock is waited for: the kernel ends the rings of a process, and with them its lock, some time after the process.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
@@ -23,24 +25,27 @@ pub enum OpenError {
     #[error("is on a file system without direct access: type a path on ext4, xfs or btrfs")]
     NotDirect,
     /// Another process has it.
-    #[error("is in use by another process: type another path, or end that process")]
+    #[error(
+        "is in use by another process: type another path, or that of a folder, in which each process has a file of its own"
+    )]
     InUse,
 }
 
 /// A file that this process alone has, and that transfers go to without the page cache.
 #[derive(Debug)]
 pub struct DirectFile {
-    file: OwnedFd,
+    pub(crate) file: Kept,
 }
 
 impl DirectFile {
-    /// Opens the file at `path`, readable by its owner alone if it is made now, and locks it for as long as it is open.
+    /// Opens the file at `path`, readable by its owner alone if it is made now, and locks it for as long as it is open. If there is
+    /// a folder, makes a file in it that has no name and ends with the process: each who asks has another one.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::DIRECT;
-        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|error| match error {
-            Errno::INVAL => OpenError::NotDirect,
-            other => OpenError::Refused(other.into()),
-        })?;
+        if path.is_dir() { Self::nameless(path) } else { Self::named(path) }
+    }
+
+    fn named(path: &Path) -> Result<Self, OpenError> {
+        let file = open(path, OFlags::CREATE)?;
         let begun = Instant::now();
         while let Err(error) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             if error != Errno::WOULDBLOCK {
@@ -51,6 +56,25 @@ impl DirectFile {
             }
             std::thread::sleep(LOCK_INTERVAL);
         }
+        Ok(Self { file })
+    }
+
+    fn nameless(folder: &Path) -> Result<Self, OpenError> {
+        // Nobody can give it a name later.
+        match open(folder, OFlags::TMPFILE | OFlags::EXCL) {
+            Ok(file) => Ok(Self { file }),
+            Err(OpenError::Refused(error)) if error.kind() == io::ErrorKind::Unsupported => Self::unlinked(folder),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`DirectFile::nameless`], on a file system whose files have a name at the beginning.
+    fn unlinked(folder: &Path) -> Result<Self, OpenError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!(".yonder-{}-{number}", std::process::id()));
+        let file = open(&path, OFlags::CREATE | OFlags::EXCL)?;
+        rustix::fs::unlink(&path).map_err(|error| OpenError::Refused(error.into()))?;
         Ok(Self { file })
     }
 
@@ -70,8 +94,18 @@ impl DirectFile {
         Ok(rustix::fs::ftruncate(&self.file, 0)?)
     }
 
-    pub(crate) fn raw(&self) -> RawFd {
-        self.file.as_raw_fd()
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Opens for direct reads and writes.
+fn open(path: &Path, flags: OFlags) -> Result<Kept, OpenError> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::DIRECT | flags;
+    match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok(Kept::new(file)),
+        Err(Errno::INVAL) => Err(OpenError::NotDirect),
+        Err(other) => Err(OpenError::Refused(other.into())),
     }
 }
 
@@ -79,5 +113,47 @@ impl Drop for DirectFile {
     fn drop(&mut self) {
         // A ring keeps the file open until the kernel has taken it apart, which must not keep the lock.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+
+    /// Where the descriptor of a file says that it is.
+    fn place(file: &DirectFile) -> String {
+        std::fs::read_link(format!("/proc/self/fd/{}", file.file.as_raw_fd())).unwrap().display().to_string()
+    }
+
+    #[test]
+    fn a_file_is_one_process_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let first = DirectFile::open(&path).unwrap();
+        assert!(matches!(DirectFile::open(&path), Err(OpenError::InUse)));
+        drop(first);
+        DirectFile::open(&path).unwrap();
+    }
+
+    #[test]
+    fn each_has_a_file_without_a_name_in_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let makes: [fn(&Path) -> Result<DirectFile, OpenError>; 2] = [DirectFile::open, DirectFile::unlinked];
+        for make in makes {
+            let files = [0, 1].map(|_| make(folder.path()).unwrap());
+            files[0].reserve(8192).unwrap();
+            assert_eq!(files.each_ref().map(|file| file.bytes().unwrap()), [8192, 0]);
+            assert!(files.iter().all(|file| place(file).ends_with("(deleted)")));
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_opened_says_why() {
+        let refused = |path: &str| DirectFile::open(Path::new(path)).unwrap_err().to_string();
+        assert!(refused("/proc/none/none").contains("type a path"));
+        assert!(refused("/proc/self").contains("type a path"));
     }
 }

@@ -9,10 +9,15 @@
 //! Invariant: a buffer that has a transfer is nobody's but the kernel's until the transfer has ended, also when the ring is
 //! dropped, which waits for it.
 //!
+//! Files: `raw` the kernel's structures and system calls, `queues` the two queues that are shared with it, `ring` buffers and
+//! transfers, `file` what they go to.
+//!
 //! UNSAFETY: transfers name memory and a descriptor to the kernel, which uses them later; the memory is then lent as slices.
 
 mod file;
+mod queues;
+mod raw;
 mod ring;
 
 pub use file::{DirectFile, OpenError};
-pub use ring::{Ended, Ring, RingError};
+pub use ring::{Ended, Ring, RingError, probe};

@@ -3,12 +3,14 @@
 //! UNSAFETY: see the crate.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use io_uring::{IoUring, opcode, squeue, types};
 use yonder_mapping::{MapError, Mapping};
 
 use crate::DirectFile;
+use crate::queues::{Entered, Queues};
+use crate::raw::{self, Enter, Submission};
 
 /// The only buffer and the only file that the kernel is told of beforehand.
 const REGISTERED: u16 = 0;
@@ -26,6 +28,11 @@ pub enum RingError {
     Memory(#[from] MapError),
 }
 
+/// Whether this process may use io_uring.
+pub fn probe() -> Result<(), RingError> {
+    Queues::new(1, raw::enter).map(drop).map_err(RingError::Unsupported)
+}
+
 /// The end of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ended {
@@ -37,9 +44,10 @@ pub struct Ended {
 
 /// Transfers between a file and buffers, all of one size.
 pub struct Ring {
-    ring: IoUring,
+    queues: Queues,
     file: Arc<DirectFile>,
-    buffers: Mapping,
+    /// Given back when the kernel is done with it.
+    buffers: ManuallyDrop<Mapping>,
     buffer_bytes: usize,
     /// Bytes that the kernel is to transfer, by buffer; 0 if it has no transfer.
     in_flight: Box<[u32]>,
@@ -51,20 +59,22 @@ pub struct Ring {
 impl Ring {
     /// A ring for `file` with `buffers` buffers of `buffer_bytes`, whole pages.
     pub fn new(file: Arc<DirectFile>, buffers: u16, buffer_bytes: usize) -> Result<Self, RingError> {
-        let ring = Self::set_up(u32::from(buffers)).map_err(RingError::Unsupported)?;
-        let mapping = Mapping::anonymous(usize::from(buffers) * buffer_bytes)?;
-        let all = libc::iovec { iov_base: mapping.address() as *mut libc::c_void, iov_len: mapping.len() };
-        // SAFETY: the memory stays mapped until the ring is gone, see the order of the fields and `drop`.
-        let is_registered = unsafe { ring.submitter().register_buffers(&[all]) }.is_ok();
-        ring.submitter().register_files(&[file.raw()]).map_err(RingError::Unsupported)?;
-        let in_flight = (0..buffers).map(|_| 0).collect();
-        Ok(Self { ring, file, buffers: mapping, buffer_bytes, in_flight, transfers: 0, is_registered })
+        Self::with(file, buffers, buffer_bytes, raw::enter)
     }
 
-    /// A ring that does not interrupt its thread when something ends, where the kernel can do so.
-    fn set_up(entries: u32) -> io::Result<IoUring> {
-        let quiet = IoUring::builder().dontfork().setup_coop_taskrun().setup_taskrun_flag().build(entries);
-        quiet.or_else(|_| IoUring::builder().dontfork().build(entries))
+    /// As [`Ring::new`], with another way into the kernel.
+    pub(crate) fn with(
+        file: Arc<DirectFile>,
+        buffers: u16,
+        buffer_bytes: usize,
+        enter: Enter,
+    ) -> Result<Self, RingError> {
+        let queues = Queues::new(u32::from(buffers), enter).map_err(RingError::Unsupported)?;
+        raw::register_file(queues.fd(), file.fd()).map_err(RingError::Unsupported)?;
+        let mapping = Mapping::anonymous(usize::from(buffers) * buffer_bytes)?;
+        let is_registered = raw::register_buffer(queues.fd(), mapping.address(), mapping.len()).is_ok();
+        let (buffers, in_flight) = (ManuallyDrop::new(mapping), (0..buffers).map(|_| 0).collect());
+        Ok(Self { queues, file, buffers, buffer_bytes, in_flight, transfers: 0, is_registered })
     }
 
     /// The file.
@@ -75,68 +85,52 @@ impl Ring {
 
     /// Begins to read `bytes` at `offset` of the file into a buffer.
     pub fn read(&mut self, buffer: u16, offset: u64, bytes: usize) {
-        let address = self.lend(buffer, bytes);
-        let (fd, length) = (types::Fixed(u32::from(REGISTERED)), bytes as u32);
-        let entry = if self.is_registered {
-            opcode::ReadFixed::new(fd, address, length, REGISTERED).offset(offset).build()
-        } else {
-            opcode::Read::new(fd, address, length).offset(offset).build()
-        };
-        self.push(buffer, entry);
+        let operation = if self.is_registered { raw::READ_FIXED } else { raw::READ };
+        self.begin(operation, buffer, offset, bytes);
     }
 
     /// Begins to write `bytes` from a buffer to `offset` of the file.
     pub fn write(&mut self, buffer: u16, offset: u64, bytes: usize) {
-        let address = self.lend(buffer, bytes);
-        let (fd, length) = (types::Fixed(u32::from(REGISTERED)), bytes as u32);
-        let entry = if self.is_registered {
-            opcode::WriteFixed::new(fd, address, length, REGISTERED).offset(offset).build()
-        } else {
-            opcode::Write::new(fd, address, length).offset(offset).build()
-        };
-        self.push(buffer, entry);
+        let operation = if self.is_registered { raw::WRITE_FIXED } else { raw::WRITE };
+        self.begin(operation, buffer, offset, bytes);
     }
 
     /// Transfers that were begun and not handed to the kernel.
     #[must_use]
-    pub fn begun(&mut self) -> usize {
-        self.ring.submission().len()
+    pub fn begun(&self) -> usize {
+        self.queues.pushed() as usize
     }
 
     /// Whether the kernel has ends of transfers that it tells only when it is asked: [`Ring::submit`] asks.
     #[must_use]
-    pub fn has_news(&mut self) -> bool {
-        let submission = self.ring.submission();
-        submission.taskrun() || submission.cq_overflow()
+    pub fn has_news(&self) -> bool {
+        self.queues.has_news()
     }
 
     /// Hands what was begun to the kernel, and lets it finish what has ended: one system call, or none if there is neither.
     pub fn submit(&mut self) {
-        let submission = self.ring.submission();
-        if submission.is_empty() && !submission.taskrun() && !submission.cq_overflow() {
-            return;
+        if self.begun() > 0 || self.has_news() {
+            // What the kernel has not taken is handed over the next time.
+            let _ = self.queues.enter(0);
         }
-        drop(submission);
-        // What the kernel did not take is handed over the next time.
-        let _ = self.ring.submit();
     }
 
-    /// Hands over what was begun, and sleeps until a transfer has ended, if there is one.
+    /// Hands over what was begun, and sleeps until a transfer has ended, if there is one. It may return before, as when a signal has
+    /// come: the caller asks again.
     pub fn wait(&mut self) {
-        if self.transfers > 0 && self.ring.completion().is_empty() {
-            // Interrupted or refused for now, it is for the caller to ask again.
-            let _ = self.ring.submit_and_wait(1);
+        if self.transfers > 0 && !self.queues.has_completion() {
+            let _ = self.queues.enter(1);
         }
     }
 
     /// The next transfer that has ended.
     pub fn ended(&mut self) -> Option<Ended> {
-        let entry = self.ring.completion().next()?;
-        let buffer = entry.user_data() as u16;
+        let completion = self.queues.take()?;
+        let buffer = completion.user_data as u16;
         let bytes = std::mem::take(&mut self.in_flight[usize::from(buffer)]);
         assert!(bytes > 0, "the end of a transfer that was not begun");
         self.transfers -= 1;
-        Some(Ended { buffer, is_done: u32::try_from(entry.result()) == Ok(bytes) })
+        Some(Ended { buffer, is_done: u32::try_from(completion.result) == Ok(bytes) })
     }
 
     /// Transfers that have not ended.
@@ -179,100 +173,38 @@ impl Ring {
         address
     }
 
-    fn push(&mut self, buffer: u16, entry: squeue::Entry) {
-        let entry = entry.user_data(u64::from(buffer));
+    fn begin(&mut self, operation: u8, buffer: u16, offset: u64, bytes: usize) {
+        let address = self.lend(buffer, bytes) as u64;
+        let entry = Submission {
+            operation,
+            flags: raw::FIXED_FILE,
+            fd: i32::from(REGISTERED),
+            offset,
+            address,
+            bytes: bytes as u32,
+            user_data: u64::from(buffer),
+            buffer: REGISTERED,
+            ..Submission::default()
+        };
         // SAFETY: the memory is a buffer of this ring that nothing else uses until the transfer has ended, and stays mapped
-        // until then; the descriptor is registered.
-        let pushed = unsafe { self.ring.submission().push(&entry) };
-        pushed.expect("there is an entry for each buffer");
+        // until then; the file is registered.
+        unsafe { self.queues.push(entry) };
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
         while self.transfers > 0 {
-            self.wait();
+            if !self.queues.has_completion() && self.queues.enter(1) == Entered::Gone {
+                // Nobody will know when the kernel is done with the buffers: they stay.
+                return;
+            }
             while self.ended().is_some() {}
         }
+        // SAFETY: nothing uses it after this, and the kernel has no transfer.
+        unsafe { ManuallyDrop::drop(&mut self.buffers) };
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::OpenError;
-
-    const BYTES: usize = 8192;
-
-    fn ring(folder: &tempfile::TempDir, buffers: u16) -> Option<Ring> {
-        let file = DirectFile::open(&folder.path().join("disk")).unwrap();
-        file.reserve(64 * BYTES as u64).unwrap();
-        match Ring::new(Arc::new(file), buffers, BYTES) {
-            Ok(ring) => Some(ring),
-            Err(error) => {
-                println!("SKIP: {error}");
-                None
-            }
-        }
-    }
-
-    fn finish(ring: &mut Ring) -> Vec<Ended> {
-        let mut all = Vec::new();
-        while ring.transfers() > 0 {
-            ring.wait();
-            all.extend(std::iter::from_fn(|| ring.ended()));
-        }
-        all.sort_by_key(|ended| ended.buffer);
-        all
-    }
-
-    #[test]
-    fn what_was_written_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let Some(mut ring) = ring(&folder, 8) else { return };
-        for buffer in 0..8 {
-            ring.buffer(buffer).fill(buffer as u8 + 1);
-            ring.write(buffer, u64::from(buffer) * BYTES as u64, BYTES);
-        }
-        assert_eq!(finish(&mut ring), [0, 1, 2, 3, 4, 5, 6, 7].map(|buffer| Ended { buffer, is_done: true }));
-        for buffer in 0..8 {
-            ring.read(buffer, u64::from(7 - buffer) * BYTES as u64 + 4096, 4096);
-        }
-        assert_eq!(finish(&mut ring).len(), 8);
-        for buffer in 0..8 {
-            let (read, kept) = ring.buffer(buffer).split_at(4096);
-            assert!(read.iter().all(|byte| *byte == 8 - buffer as u8));
-            assert!(kept.iter().all(|byte| *byte == buffer as u8 + 1));
-        }
-        ring.copy(0, 0, 1, 4096, 4096);
-        assert!(ring.buffer(1)[4096..].iter().all(|byte| *byte == 8));
-    }
-
-    #[test]
-    fn what_is_not_there_is_not_done() {
-        let folder = tempfile::tempdir().unwrap();
-        let Some(mut ring) = ring(&folder, 2) else { return };
-        ring.read(0, 64 * BYTES as u64 - 4096, BYTES);
-        ring.read(1, 1 << 40, 4096);
-        assert_eq!(finish(&mut ring), [0, 1].map(|buffer| Ended { buffer, is_done: false }));
-    }
-
-    #[test]
-    #[should_panic(expected = "buffer 0 has a transfer")]
-    fn a_buffer_is_the_kernels_while_it_has_a_transfer() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut ring = ring(&folder, 1).unwrap_or_else(|| panic!("buffer 0 has a transfer, or would have"));
-        ring.read(0, 0, 4096);
-        ring.buffer(0);
-    }
-
-    #[test]
-    fn a_file_is_one_process_own() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk");
-        let first = DirectFile::open(&path).unwrap();
-        assert!(matches!(DirectFile::open(&path), Err(OpenError::InUse)));
-        drop(first);
-        DirectFile::open(&path).unwrap();
-    }
-}
+mod tests;

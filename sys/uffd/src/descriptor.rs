@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use yonder_intercept::Kept;
 use yonder_mapping::{DropMethod, Mapping, drop_method};
 use yonder_units::PAGE_BYTES;
 
@@ -95,7 +96,7 @@ pub enum Delivery {
 /// An open userfaultfd with write protection.
 #[derive(Debug)]
 pub struct Uffd {
-    fd: OwnedFd,
+    fd: Kept,
     source: Source,
 }
 
@@ -292,7 +293,7 @@ impl Uffd {
         let as_signals = if delivery == Delivery::Signal { raw::FEATURE_SIGBUS } else { 0 };
         let features = as_signals | raw::FEATURE_PAGEFAULT_FLAG_WP;
         let mut api = raw::Api { api: raw::API_VERSION, features, ioctls: 0 };
-        let uffd = Self { fd, source };
+        let uffd = Self { fd: Kept::new(fd), source };
         // The kernel answers EINVAL when it lacks a feature that was asked for.
         uffd.ioctl(raw::IOCTL_API, &mut api)
             .map_err(|_| OpenError::MissingFeature("SIGBUS delivery or write protection"))?;

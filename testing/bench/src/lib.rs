@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod index;
 pub mod messages;
 pub mod pages;
 pub mod reclaim;

@@ -8,6 +8,7 @@ mod array_part;
 mod kv_part;
 mod summary;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -23,7 +24,7 @@ struct Part {
 }
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
-    let doctor = yonder_doctor::examine_this_machine();
+    let doctor = yonder_doctor::examine_this_machine(Path::new("."));
     if !doctor.is_ready() {
         eprint!("{}", doctor.to_text());
         anyhow::bail!(

@@ -24,8 +24,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use yonder::Config;
-use yonder::units::format_bytes;
-use yonder_fabric::{Credentials, end_space, keeps_in_file};
+use yonder::units::{PAGE_BYTES, format_bytes};
+use yonder_fabric::{Credentials, end_space, is_tiered, keeps_in_file};
 use yonder_run::{Board, Figures, Settings, Space, pid_namespace};
 
 use self::report::{ReportFile, Told};
@@ -70,6 +70,10 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let child = start(args, &library, &settings)?;
     let status = watch(child, &board, &mut signals, began)?;
     end_spaces(&board, &args.far);
+    if keeps_in_file(&args.far) {
+        // Who opens a store that nobody uses gives its bytes back to the disk.
+        drop(yonder::open(&args.far));
+    }
     let figures = board.figures();
     let summary = Summary::new(args, &settings, &figures, began.elapsed());
     eprintln!("{summary}");
@@ -113,15 +117,21 @@ struct Checked<'a> {
 /// Says what cannot work before anything is started, and where the guide is.
 fn check<'a>(args: &'a RunArgs, local_bytes: u64, library: &Path) -> anyhow::Result<Checked<'a>> {
     Config::with_local(local_bytes).check()?;
-    if keeps_in_file(&args.far) {
-        // The filter that finds the program's system calls on far memory refuses io_uring to the whole process.
-        bail!("a program's far memory cannot be in a file yet: type --far tcp://host:port of a node, or --far emu://");
+    if is_tiered(&args.far) && keeps_in_file(&args.far) {
+        bail!(
+            "a program's far memory cannot be in tiers of which one is a file: type --far file:///folder?size=64GiB for the \
+             file alone, or --far tcp://host:port for the node alone"
+        );
     }
     program::check(&args.program[0])?;
     let guides = library.parent().unwrap_or(Path::new("/"));
     let guide = args.guide.as_ref().map(|named| guide::find(named, guides)).transpose()?;
     // The program opens it again; whether that can work is better known now.
-    yonder::open(&args.far)?;
+    let far = yonder::open(&args.far)?;
+    if keeps_in_file(&args.far) {
+        // Each process takes the room for all of its memory from the disk when it begins.
+        far.allocate(args.memory.next_multiple_of(PAGE_BYTES as u64))?;
+    }
     let report = args.report.as_ref().map(|path| ReportFile::check(path, args.faults.into())).transpose()?;
     Ok(Checked { guide, report })
 }

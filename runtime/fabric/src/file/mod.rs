@@ -1,6 +1,7 @@
 //! `file:///path?size=64GiB`: far memory on a local disk, in a log (LightSwap, sections 4.1 and 5.1).
 //!
-//! The file is this process's alone while it is open, is written and read without the page cache, and grows with what is
+//! If the path is that of a folder, each process has a file there without a name, which is gone with it. A named one
+//! is this process's alone while it is open. It is written and read without the page cache, and grows with what is
 //! allocated, up to `size` or what the disk has room for. What an earlier process has left in it is never read: its page
 //! tables are gone. When the fabric ends, the file gives its space back.
 //!
@@ -28,7 +29,7 @@ use crate::{Fabric, FabricError, Module, QueuePair, RemoteAddress};
 use queue::FileQueuePair;
 
 /// What `file://` may say, for messages.
-const USAGE: &str = "type file:///path?size=64GiB";
+const USAGE: &str = "type file:///path?size=64GiB, of a file or of a folder";
 /// Bytes of a segment: what is cleaned at once.
 const SEGMENT_BYTES: usize = 2 << 20;
 /// First bytes of every file that is a store.
@@ -133,7 +134,7 @@ impl Fabric for FileFabric {
         let full = || FabricError::OutOfMemory { url: self.url.clone(), bytes };
         let pages = ((allocations.bytes + bytes) / PAGE_BYTES as u64) as usize;
         let geometry = Geometry::keeping(pages, SEGMENT_BYTES);
-        let file_bytes = LOG_OFFSET + geometry.bytes();
+        let file_bytes = size_for((pages * PAGE_BYTES) as u64);
         if file_bytes > self.limit {
             return Err(full());
         }
@@ -214,6 +215,11 @@ impl std::fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "names {}, which {}", self.0.display(), self.1)
     }
+}
+
+/// Bytes of a file that keeps `bytes` of far memory.
+pub(crate) fn size_for(bytes: u64) -> u64 {
+    LOG_OFFSET + Geometry::keeping(bytes.div_ceil(PAGE_BYTES as u64) as usize, SEGMENT_BYTES).bytes()
 }
 
 /// The path, and the size if there is one.

@@ -291,11 +291,41 @@ fn what_cannot_be_a_store_is_refused_and_left_as_it_is() {
 }
 
 #[test]
+fn stores_in_a_folder_are_apart_and_leave_nothing() {
+    let Some(mut world) = world("32MiB") else { return };
+    let url = format!("file://{}?size=32MiB", world.folder.path().display());
+    let files = || std::fs::read_dir(world.folder.path()).unwrap().count();
+    let before = files();
+    let stores = [1, 2].map(|version| {
+        let fabric = FileFabric::open(&url).unwrap();
+        let start = fabric.allocate(PAGE_BYTES as u64).unwrap();
+        let mut queue = fabric.queue_pair(Module::Fault, Arc::clone(&world.frames)).unwrap();
+        world.frames.write(0, &content(0, version));
+        queue.post_write(WorkId(1), start, FrameIndex(0), 0).unwrap();
+        assert_eq!(poll(&mut *queue, 1)[0].status, Status::Done);
+        (version, fabric, start, queue)
+    });
+    for (version, fabric, start, queue) in stores {
+        assert_eq!(files(), before);
+        world.reads = queue;
+        assert!(world.read(start) == Some(content(0, version)));
+        drop(fabric);
+    }
+}
+
+#[test]
 fn the_limit_holds() {
     let Some(world) = world("32MiB") else { return };
     let all = world.fabric.shared.index.pages() as u64 * PAGE_BYTES as u64;
     let start = world.fabric.allocate(all).unwrap();
     assert!(matches!(world.fabric.allocate(PAGE_BYTES as u64), Err(FabricError::OutOfMemory { .. })));
+    let refused = world.fabric.allocate(1 << 30).unwrap_err().to_string();
+    let (before, size) = refused.split_once("has no room for 1 GiB more: type a smaller --memory, or size=").unwrap();
+    assert!(before.starts_with("'file://") && size.ends_with("MiB or more in the URL"), "{refused}");
+    let mib: u64 = size.split_once("MiB").unwrap().0.parse().unwrap();
+    let least = Geometry::fitting((mib << 20) - LOG_OFFSET, SEGMENT_BYTES).unwrap();
+    let less = Geometry::fitting(((mib - 2) << 20) - LOG_OFFSET, SEGMENT_BYTES).unwrap();
+    assert!(least.pages_max() >= 1 << 18 && less.pages_max() < 1 << 18, "{refused}");
     world.fabric.release(start).unwrap();
     world.fabric.allocate(PAGE_BYTES as u64).unwrap();
 }

@@ -1,8 +1,9 @@
 //! `yonder run`: programs in C that check everything they do with their memory, over several fabrics.
 //!
-//! A program prints the same as without far memory, or it is wrong. `run/refusals` is what `yonder run` itself says and does,
+//! A program prints the same as without far memory, or it is wrong. `run/disks` is far memory in files, `run/refusals` is what `yonder run` itself says and does,
 //! `run/guides` what they are with a guide, `run/reports` what it draws.
 
+mod disks;
 mod guides;
 mod refusals;
 mod reports;
@@ -49,6 +50,9 @@ impl Run<'_> {
 fn over(yonder: Yonder, fabric: &str, test: impl FnOnce(&str)) {
     if fabric == "emu" {
         return test(EMULATED);
+    }
+    if let Some(layer) = fabric.strip_suffix("file") {
+        return disks::over_a_folder(yonder, |far| test(&format!("{layer}{far}")));
     }
     let node = yonder.serve(&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "3GiB"]);
     test(&node.url(fabric));
@@ -114,15 +118,34 @@ programs! {
     signals_over_tcp: "signals" ["FOLDER"] over "tcp" with LOCAL;
     stacks_over_emu: "stacks" [] over "emu" with "12MiB";
     stacks_over_tcp: "stacks" [] over "tcp" with "12MiB";
+    descriptors_over_emu: "descriptors" [] over "emu" with LOCAL;
+    descriptors_over_a_disk: "descriptors" [] over "file" with LOCAL;
+    descriptors_over_a_compressed_disk: "descriptors" [] over "lz4+file" with LOCAL;
+    files_over_a_disk: "files" ["FOLDER", "6"] over "file" with LOCAL;
+    sockets_over_a_disk: "sockets" ["10"] over "lz4+file" with LOCAL;
+    waiting_over_a_disk: "waiting" [] over "file" with LOCAL;
+    locks_over_a_disk: "sync" [] over "file" with LOCAL;
+    mappings_over_a_disk: "maps" [] over "lz4+file" with LOCAL;
+    the_heap_over_a_disk: "heap" ["2", "3"] over "file" with "8MiB";
+    processes_over_a_disk: "processes" ["FOLDER", "REMOTE"] over "file" with LOCAL;
+    processes_over_a_compressed_disk: "processes" ["FOLDER", "REMOTE"] over "lz4+file" with LOCAL;
+    signals_over_a_disk: "signals" ["FOLDER"] over "file" with LOCAL;
+    stacks_over_a_disk: "stacks" [] over "lz4+file" with "12MiB";
 }
 
 #[test]
 fn a_forked_process_that_needs_a_node_says_so() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
     let Some(program) = Program::compiled("forked") else { return };
-    over(yonder, "tcp", |far| {
+    for fabric in ["tcp", "file", "lz4+file"] {
+        a_forked_process_needs_what_its_parent_has(yonder, &program, fabric);
+    }
+}
+
+fn a_forked_process_needs_what_its_parent_has(yonder: Yonder, program: &Program, fabric: &str) {
+    over(yonder, fabric, |far| {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let run = Run { far, local: LOCAL, memory: "64MiB", flags: &[], program: &program, args: &[] };
+        let run = Run { far, local: LOCAL, memory: "64MiB", flags: &[], program, args: &[] };
         let (ended, _) = run.end(yonder, folder.path());
         assert_eq!(
             (ended.code, ended.stdout.as_str()),
