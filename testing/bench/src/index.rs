@@ -104,7 +104,7 @@ pub fn order(pages: usize) -> impl Iterator<Item = u32> {
     let mut state = 1_u64;
     std::iter::from_fn(move || {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        Some(((state >> 32) * pages as u64 >> 32) as u32)
+        Some((((state >> 32) * pages as u64) >> 32) as u32)
     })
 }
 

@@ -5,7 +5,7 @@ use std::mem::discriminant;
 
 use criterion::{Criterion, Throughput};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
-use yonder_reclaim::{Action, Policy, Shares, SweepHand, Usage};
+use yonder_reclaim::{Action, Policy, Shares, SweepHand, Usage, Visit};
 use yonder_units::PAGE_BYTES;
 
 /// Local memory: 64 MiB.
@@ -49,7 +49,8 @@ pub fn benches(criterion: &mut Criterion) {
     let mut hand = SweepHand::default();
     // Half of the blocks have too little that is mapped.
     group.bench_function("next block", |bencher| {
-        bencher.iter(|| hand.advance(black_box(&BLOCKS), |region, block| (region + block) % 2 == 0));
+        let visit = |region, block| if (region + block) % 2 == 0 { Visit::Take } else { Visit::Skip };
+        bencher.iter(|| hand.advance(black_box(&BLOCKS), visit));
     });
     let page: Vec<u8> = (0..PAGE_BYTES).map(|byte| (byte * 7) as u8).collect();
     group.throughput(Throughput::Bytes(PAGE_BYTES as u64));
