@@ -42,7 +42,12 @@ fn bars_are_drawn_where_they_are_wanted() {
     let ended = yonder.run(&[&["bench", "fault-breakdown"][..], &flags].concat());
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let rows = |name: &str| ended.stdout.lines().filter(|line| line.split_whitespace().next() == Some(name)).count();
-    assert_eq!(["exception", "post", "away", "fetch", "install", "back", "return"].map(rows), [2; 7], "{}", ended.stdout);
+    assert_eq!(
+        ["exception", "post", "away", "fetch", "install", "back", "return"].map(rows),
+        [2; 7],
+        "{}",
+        ended.stdout
+    );
     let svg = std::fs::read_to_string(folder.path().join("fault-breakdown.svg")).expect("the picture is there");
     assert!(svg.contains("exception") && svg.contains("busy, emu://"), "{svg}");
 }
