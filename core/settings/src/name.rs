@@ -8,13 +8,13 @@ use crate::value::Kind;
 /// A setting of a process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Name {
-    /// `standby-age`: how old a page on standby must be before its frame is taken.
+    /// `standby-age`: how long a dirty page stands on standby before it is written back without need.
     StandbyAge,
-    /// `standby-pages`: how many pages are kept on standby.
+    /// `standby-pages`: how many dirty pages stand on standby before they are written back in a batch.
     StandbyPages,
-    /// `quota`: how much local memory the process may have.
+    /// `quota`: how much of all regions together should be mapped.
     Quota,
-    /// `region.ID.quota`: how much of it one region may have.
+    /// `region.ID.quota`: how much of one region should be mapped.
     RegionQuota(u32),
 }
 
@@ -22,7 +22,7 @@ pub enum Name {
 const SINGLE: [(Name, &str, Kind); 3] = [
     (Name::StandbyAge, "standby-age", Kind::Time),
     (Name::StandbyPages, "standby-pages", Kind::Count),
-    (Name::Quota, "quota", Kind::Quota),
+    (Name::Quota, "quota", Kind::Size),
 ];
 
 /// What settings of a region begin and end with.
@@ -40,7 +40,7 @@ impl Name {
     /// What values it takes.
     #[must_use]
     pub fn kind(self) -> Kind {
-        SINGLE.iter().find(|(name, ..)| *name == self).map_or(Kind::Quota, |(.., kind)| *kind)
+        SINGLE.iter().find(|(name, ..)| *name == self).map_or(Kind::Size, |(.., kind)| *kind)
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
             assert_eq!((name.to_string().as_str(), text.parse(), name.kind()), (text, Ok(name), kind));
         }
         assert_eq!(names(), "standby-age, standby-pages, quota, region.ID.quota");
-        assert_eq!(Name::RegionQuota(12).kind(), Kind::Quota);
+        assert_eq!(Name::RegionQuota(12).kind(), Kind::Size);
     }
 
     #[test]

@@ -109,7 +109,7 @@ mod tests {
             (b"1 set quota", "'quota' sets nothing: type NAME=VALUE"),
             (b"1 set quota=", "'' is not a size"),
             (b"1 set quota=1 2", "'1 2' is not a size"),
-            (b"1 set standby-age=none", "'none' is not a time"),
+            (b"1 set standby-age=5", "'5' is not a time"),
             (b"1 set\r=1", "is no request"),
             (b"1 \xff", "a request is text"),
         ] {
@@ -126,8 +126,8 @@ mod tests {
             any::<u32>().prop_map(Name::RegionQuota)
         ];
         let set = (name.clone(), prop::option::of(0u64..=1 << 52), 0..=TIME_NS_MAX, any::<u64>());
-        let set = set.prop_map(|(name, bytes, nanos, count)| {
-            let values = [Value::Quota(bytes), Value::Time(nanos), Value::Count(count)];
+        let set = set.prop_map(|(name, limit, nanos, count)| {
+            let values = [Value::Size(limit), Value::Time(limit.map(|_| nanos)), Value::Count(limit.map(|_| count))];
             Request::Set(name, *values.iter().find(|value| value.kind() == name.kind()).unwrap())
         });
         let plain = [Request::About, Request::Get(None), Request::Stats, Request::Regions, Request::Cold];
