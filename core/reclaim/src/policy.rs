@@ -128,6 +128,12 @@ impl Policy {
         self.reserve
     }
 
+    /// Pages that stay on standby as long as nothing more is needed.
+    #[must_use]
+    pub fn standby_share(&self) -> u64 {
+        self.standby
+    }
+
     /// Charged pages above which reclaim should start.
     #[must_use]
     pub fn start_above(&self) -> u64 {

@@ -44,7 +44,7 @@ pub(crate) fn found(core: &RegionCore, page: PageIndex) -> Result<(), PagingCaus
 /// Unmaps a page that the caller has moved to `Evicting`, with its block to itself.
 fn give_up(core: &RegionCore, page: PageIndex) -> Result<(), PagingCause> {
     core.mapping.discard(page.offset(), PAGE_BYTES).expect("mapped pages can be dropped");
-    core.uncount_resident(page.block(), 1);
+    core.counts.uncount(page.block(), 1);
     core.pager.budget.uncharge(1);
     if core.is_sealed() && !core.owner.is_set() {
         core.table.advance_owned(page, Event::Dropped);

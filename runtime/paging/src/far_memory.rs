@@ -210,6 +210,10 @@ impl FarMemory {
         stats.dropped_pages = reclaimed.dropped_pages.get();
         stats.clean_pages = reclaimed.clean_pages.get();
         stats.dead_pages = reclaimed.dead_pages.get();
+        stats.flushed_by_age_pages = reclaimed.flushed_by_age_pages.get();
+        stats.flushed_by_size_pages = reclaimed.flushed_by_size_pages.get();
+        stats.quota_evicted_pages = reclaimed.quota_evicted_pages.get();
+        stats.advised_out_pages = reclaimed.advised_out_pages.get();
         stats.damaged_pages = pager.damaged_pages.load(Ordering::Relaxed);
         stats.written_bytes = reclaimed.written_bytes.get();
         stats.saved_written_bytes = reclaimed.saved_written_bytes.get();

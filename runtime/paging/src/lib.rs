@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod atomic;
+mod blocks;
 mod budget;
 mod config;
 mod damage;
@@ -37,6 +38,7 @@ mod forked;
 mod frames;
 mod gate;
 mod handover;
+mod limits;
 mod liveness;
 mod monitor;
 mod observer;
@@ -48,6 +50,7 @@ mod reclaimer;
 mod region;
 mod release;
 mod stats;
+mod tuning;
 mod waiters;
 mod worker;
 
@@ -61,6 +64,9 @@ pub use observer::{FaultObserver, Needed, SeenFault};
 pub use pin::pin_this_thread;
 pub use region::{Access, Hold, Region};
 pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats};
+pub use tuning::{
+    COLD_BANDS, ColdBand, QUOTA_BYTES_MIN, RegionView, STANDBY_AGE_MIN, Tuning, TuningCounts, TuningError,
+};
 pub use worker::{FaultCounts, WorkerPort};
 pub use yonder_predict::Residence;
 pub use yonder_prefetch::Algorithm as Prefetch;

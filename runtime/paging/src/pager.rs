@@ -14,11 +14,13 @@ use yonder_reclaim::{Policy, Usage};
 use yonder_uffd::{CopyOutcome, Uffd};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
+use crate::blocks::Install;
 use crate::budget::{Account, Budget};
 use crate::config::{Config, FaultPolicy, Verify};
 use crate::error::FarError;
 use crate::forked::Child;
 use crate::frames::FramePool;
+use crate::limits::Limits;
 use crate::liveness::Liveness;
 use crate::places::Places;
 use crate::port::{GuideOf, Port, Prefetch};
@@ -43,6 +45,10 @@ pub(crate) struct Pager {
     pub(crate) budget: CachePadded<Budget>,
     pub(crate) frames: FramePool,
     policy: Mutex<Policy>,
+    /// What can be changed besides.
+    pub(crate) limits: Arc<Limits>,
+    /// Looks at the ages of blocks so far.
+    pub(crate) looks: AtomicU32,
     /// Pages of all regions. Changed under the policy's lock.
     region_pages: AtomicU64,
     /// Pages whose entry is `Standby`, written or not.
@@ -84,6 +90,8 @@ pub(crate) struct ReclaimSignals {
     pub(crate) at_work: AtomicBool,
     /// Whether somebody waits for room.
     pub(crate) starved: AtomicBool,
+    /// When the reclaimer should look after standby pages, quotas and advice.
+    pub(crate) tend_at: AtomicU64,
     /// Threads that wait for the reclaimer: its own thread lets them go first.
     wanted: AtomicU32,
 }
@@ -131,6 +139,8 @@ impl Pager {
             budget: CachePadded::new(Budget::new(&policy)),
             frames,
             policy: Mutex::new(policy.for_pages(0)),
+            limits: Arc::new(Limits::new(&policy)),
+            looks: AtomicU32::new(0),
             region_pages: AtomicU64::new(0),
             standby: AtomicU64::new(0),
             writing: AtomicU64::new(0),
@@ -308,6 +318,12 @@ impl Pager {
         self.unpark_reclaimer();
     }
 
+    /// Lets the reclaimer look at limits and advice now: something has changed.
+    pub(crate) fn tend_now(&self) {
+        self.signals.tend_at.store(0, Ordering::Release);
+        self.unpark_reclaimer();
+    }
+
     /// Ends the reclaimer's sleep: there is something to do.
     pub(crate) fn unpark_reclaimer(&self) {
         if let Some(thread) = self.reclaimer_thread.get() {
@@ -326,7 +342,7 @@ impl Pager {
         let mapped = self.copy(region, page, source);
         if mapped {
             region.table.advance_owned(page, Event::Installed);
-            region.count_resident(page);
+            region.counts.count(page.block(), Install::Back);
         }
         gate.leave();
         mapped
@@ -355,7 +371,7 @@ impl Pager {
         }
         for page in (first.0..first.0 + mapped as u32).map(PageIndex) {
             region.table.advance_owned(page, Event::Installed);
-            region.count_resident(page);
+            region.counts.count(page.block(), Install::Back);
         }
         gate.leave();
         mapped
@@ -428,7 +444,7 @@ impl Pager {
             return Local::Later;
         }
         region.table.advance_owned(page, Event::Installed);
-        region.count_resident(page);
+        region.counts.count(page.block(), if source == LocalSource::Zeros { Install::New } else { Install::Back });
         if let LocalSource::Frame(frame) = source {
             self.standby.fetch_sub(1, Ordering::AcqRel);
             self.frames.release(frame);

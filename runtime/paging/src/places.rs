@@ -53,6 +53,17 @@ impl Places {
         }
     }
 
+    /// The numbers that regions can have.
+    pub(crate) fn numbers(&self) -> std::ops::Range<u32> {
+        0..self.0.len() as u32
+    }
+
+    /// Looks at the region with number `number`, which cannot end meanwhile; `None` if there is none. May wait for a moment.
+    pub(crate) fn with<T>(&self, number: u32, look: impl FnOnce(&RegionCore) -> T) -> Option<T> {
+        let region = self.0.get(number as usize)?.read().expect("no code panics while it holds a place");
+        region.as_deref().map(look)
+    }
+
     fn set(&self, number: u32, core: Option<Arc<RegionCore>>) {
         *self.0[number as usize].write().expect("no code panics while it holds a place") = core;
     }

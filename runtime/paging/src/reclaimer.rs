@@ -65,6 +65,10 @@ pub(crate) struct ReclaimStats {
     pub(crate) written_bytes: Counter,
     pub(crate) saved_written_bytes: Counter,
     pub(crate) write_retries: Counter,
+    pub(crate) flushed_by_age_pages: Counter,
+    pub(crate) flushed_by_size_pages: Counter,
+    pub(crate) quota_evicted_pages: Counter,
+    pub(crate) advised_out_pages: Counter,
 }
 
 pub(crate) struct Reclaimer {
@@ -180,7 +184,7 @@ impl Reclaimer {
         let found = self.hand.advance(&blocks, |region, block| {
             let core = regions[region].as_ref().expect("only regions that are there have blocks");
             let block = BlockIndex(block as u32);
-            core.resident_in(block) > 0 && core.block_gate(block).try_sweep()
+            core.counts.resident_in(block) > 0 && core.block_gate(block).try_sweep()
         });
         let Some((region, block)) = found else { return false };
         let core = Arc::clone(self.regions[region].as_ref().expect("found"));
@@ -223,7 +227,7 @@ impl Reclaimer {
             false
         });
         core.mapping.discard(start, pages * PAGE_BYTES).expect("a mapped range can be dropped");
-        core.uncount_resident(block, unmapped as u32);
+        core.counts.uncount(block, unmapped as u32);
         pager.standby.fetch_add(taken.len() as u64, Ordering::AcqRel);
         pager.budget.uncharge(unmapped as u64);
         for page in dead {
@@ -232,9 +236,11 @@ impl Reclaimer {
         for page in damaged {
             damage::poison(core, *page);
         }
+        let now = yonder_clock::now();
         for (page, frame) in taken {
             core.table.advance_owned(*page, Event::Evicted(*frame));
-            self.standby.push(Standby { region: core.number, page: *page, frame: *frame });
+            let is_dirty = pager.frames.digest(*frame) != core.digests.get(*page);
+            self.standby.push(Standby { region: core.number, page: *page, frame: *frame, since: now, is_dirty });
         }
         pager.reclaimed.swept_pages.add(self.taken.len() as u64);
         pager.reclaimed.dead_pages.add(self.dead.len() as u64);
@@ -256,7 +262,7 @@ impl Reclaimer {
         let blocks = core.blocks() as u32;
         for step in 0..blocks {
             let block = BlockIndex((block.0 + step) % blocks);
-            let is_taken = step == 0 || (core.resident_in(block) > 0 && core.block_gate(block).try_sweep());
+            let is_taken = step == 0 || (core.counts.resident_in(block) > 0 && core.block_gate(block).try_sweep());
             if is_taken {
                 self.swept.push(block);
                 self.take_sealed_pages(core, block);
@@ -268,7 +274,7 @@ impl Reclaimer {
         core.mapping.drop_runs(&self.runs).expect("a mapped range can be dropped");
         for page in &self.dropped {
             core.table.advance_owned(*page, Event::Dropped);
-            core.uncount_resident(page.block(), 1);
+            core.counts.uncount(page.block(), 1);
         }
         self.swept.iter().for_each(|block| core.block_gate(*block).end_sweep());
         pager.budget.uncharge(self.dropped.len() as u64);
@@ -351,7 +357,7 @@ impl Reclaimer {
             return true;
         }
         pager.writing.fetch_add(1, Ordering::AcqRel);
-        let Standby { region, page, frame } = standby;
+        let Standby { region, page, frame, .. } = standby;
         self.writes[usize::from(index)] =
             Some(Write { region, page, frame, digest, generation: 0, attempts: 0, at: now, posted: false });
         self.post(index, now);

@@ -1,7 +1,7 @@
 //! [`Region`]: a range of far memory that code reads and writes.
 
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use yonder_fabric::RemoteAddress;
@@ -11,12 +11,14 @@ use yonder_prefetch::WINDOW_PAGES_MAX;
 use yonder_trap::{Fault, FaultHandler, FaultKind, RegisterError, Registration, Verdict};
 use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageIndex, Place};
 
+use crate::blocks::{BLOCK_COUNTS_BYTES, Blocks};
 use crate::damage;
 use crate::digest::Digests;
 use crate::error::{FarError, PagingCause, PagingError};
 use crate::far_memory::FarMemory;
 use crate::fault::{self, Touch};
 use crate::gate::BlockGate;
+use crate::limits::Quota;
 use crate::liveness::{Liveness, Owner};
 use crate::observer::{FaultObserver, Observer};
 use crate::pager::Pager;
@@ -38,8 +40,10 @@ pub(crate) struct RegionCore {
     pub(crate) table: PageTable,
     pub(crate) pager: Arc<Pager>,
     gates: Box<[BlockGate]>,
-    /// Mapped pages of each block, so that the first hand skips empty ones.
-    resident: Box<[AtomicU32]>,
+    /// What is mapped of each block, and how hot it is.
+    pub(crate) counts: Blocks,
+    /// How many pages should be mapped at most.
+    pub(crate) quota: Quota,
     /// What the node has of each page.
     pub(crate) digests: Digests,
     pub(crate) owner: Owner,
@@ -58,7 +62,8 @@ impl RegionCore {
             table: PageTable::new(pages),
             pager,
             gates: (0..blocks).map(|_| BlockGate::default()).collect(),
-            resident: (0..blocks).map(|_| AtomicU32::new(0)).collect(),
+            counts: Blocks::new(blocks),
+            quota: Quota::default(),
             digests: Digests::new(pages, seed),
             owner: Owner::default(),
             observer: Observer::default(),
@@ -81,20 +86,6 @@ impl RegionCore {
     }
 
     #[inline]
-    pub(crate) fn count_resident(&self, page: PageIndex) {
-        self.resident[page.block().index()].fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn uncount_resident(&self, block: BlockIndex, pages: u32) {
-        let before = self.resident[block.index()].fetch_sub(pages, Ordering::AcqRel);
-        assert!(before >= pages, "{pages} pages leave a block with {before}");
-    }
-
-    pub(crate) fn resident_in(&self, block: BlockIndex) -> u32 {
-        self.resident[block.index()].load(Ordering::Acquire)
-    }
-
-    #[inline]
     pub(crate) fn remote_address(&self, page: PageIndex) -> RemoteAddress {
         RemoteAddress(self.remote.0 + page.offset())
     }
@@ -114,7 +105,9 @@ impl RegionCore {
 
     pub(crate) fn metadata_bytes(&self) -> u64 {
         const ENTRY_BYTES: u64 = 8;
-        self.table.pages() as u64 * (ENTRY_BYTES + self.digests.bytes_per_page()) + self.gates.len() as u64 * 8
+        const GATE_BYTES: u64 = 4;
+        self.table.pages() as u64 * (ENTRY_BYTES + self.digests.bytes_per_page())
+            + self.gates.len() as u64 * (GATE_BYTES + BLOCK_COUNTS_BYTES)
     }
 
     pub(crate) fn error(&self, offset: u64, cause: PagingCause) -> PagingError {

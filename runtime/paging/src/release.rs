@@ -193,7 +193,7 @@ impl Pager {
             core.digests.forget(page);
             core.table.advance_owned(page, Event::Free);
         }
-        core.uncount_resident(block, pages as u32);
+        core.counts.uncount(block, pages as u32);
         self.budget.uncharge(pages as u64);
     }
 
@@ -202,7 +202,7 @@ impl Pager {
     pub(crate) fn seal(&self, core: &RegionCore) -> Result<(), FarError> {
         let mut deadline = yonder_clock::now() + self.fault_deadline;
         for block in (0..core.blocks() as u32).map(BlockIndex) {
-            while core.resident_in(block) > 0 {
+            while core.counts.resident_in(block) > 0 {
                 let progress = self.sweep_some(core, block) || self.drain_some();
                 self.extend(&mut deadline, progress, core)?;
             }

@@ -188,6 +188,16 @@ pub struct Stats {
     pub clean_pages: u64,
     /// Pages that the first hand forgot, because nobody needs a byte of them.
     pub dead_pages: u64,
+    /// Dirty standby pages written back because of their age, before anybody needed their frames.
+    pub flushed_by_age_pages: u64,
+    /// Dirty standby pages written back because there were as many as a batch has.
+    pub flushed_by_size_pages: u64,
+    /// Pages that were put on standby or dropped because of a quota.
+    pub quota_evicted_pages: u64,
+    /// Pages that were put on standby or dropped because they had been advised out.
+    pub advised_out_pages: u64,
+    /// Pages fetched because they had been advised ahead.
+    pub advised_ahead_pages: u64,
     /// CPU time of the reclaimer thread in nanoseconds.
     pub reclaim_cpu_ns: u64,
     /// Limit of local memory in pages.
@@ -221,6 +231,7 @@ pub(crate) struct PortStats {
     pub(crate) prefetched_pages: Counter,
     pub(crate) prefetch_hits: Counter,
     pub(crate) prefetch_used_pages: Counter,
+    pub(crate) advised_ahead_pages: Counter,
     pub(crate) guide_reads: Counter,
     pub(crate) paging_errors: Counter,
     pub(crate) fetch_retries: Counter,
@@ -244,6 +255,7 @@ impl PortStats {
             prefetched_pages: Counter::default(),
             prefetch_hits: Counter::default(),
             prefetch_used_pages: Counter::default(),
+            advised_ahead_pages: Counter::default(),
             guide_reads: Counter::default(),
             paging_errors: Counter::default(),
             fetch_retries: Counter::default(),
@@ -274,6 +286,7 @@ impl PortStats {
         stats.prefetch_hits += self.prefetch_hits.get();
         stats.prefetch_used_pages += self.prefetch_used_pages.get();
         stats.minor_faults += self.zero_faults.get() + self.rescues.get() + self.joins.get() + self.prefetch_hits.get();
+        stats.advised_ahead_pages += self.advised_ahead_pages.get();
         stats.guide_reads += self.guide_reads.get();
         stats.paging_errors += self.paging_errors.get();
         stats.fetch_retries += self.fetch_retries.get();
