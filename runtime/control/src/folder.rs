@@ -6,9 +6,10 @@
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 
 /// What the name of a socket ends with.
@@ -126,8 +127,7 @@ impl Folder {
     pub(crate) fn remove_if_stale(&self, pid: u32) -> bool {
         let path = self.socket(pid);
         // A socket gets its name when it is listened at, so nobody is about to. Another error says nothing.
-        let is_refused = UnixStream::connect(&path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
-        is_refused && std::fs::remove_file(&path).is_ok()
+        connect_at_once(&path) == Err(Errno::CONNREFUSED) && std::fs::remove_file(&path).is_ok()
     }
 
     /// Looks at the socket of a process before anything is said there: `Ok(false)` if there is none.
@@ -143,6 +143,13 @@ impl Folder {
         }
         Ok(true)
     }
+}
+
+/// Connects and leaves again; does not wait where others wait already.
+fn connect_at_once(path: &Path) -> Result<(), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
 fn not_ours(owner: u32) -> String {
@@ -181,7 +188,8 @@ mod tests {
     fn a_folder_that_others_may_enter_or_have_made_is_refused() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("yonder");
-        let said = || [Folder::make(&path).unwrap_err(), Folder::open(&path).unwrap_err()].map(|error| error.to_string());
+        let said =
+            || [Folder::make(&path).unwrap_err(), Folder::open(&path).unwrap_err()].map(|error| error.to_string());
         std::fs::create_dir(&path).unwrap();
         for mode in [0o770, 0o701, 0o755] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();

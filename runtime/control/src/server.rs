@@ -53,6 +53,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct ControlServer {
     path: PathBuf,
+    pid: u32,
     /// Device and number of the file at the path.
     file: (u64, u64),
     listener: Identity,
@@ -68,9 +69,10 @@ impl ControlServer {
     /// is wrong.
     pub fn start(path: &Path, controlled: Arc<dyn Controlled>) -> Result<Self, StartError> {
         let folder = Folder::make(path)?;
-        let path = folder.socket(std::process::id());
+        let pid = std::process::id();
+        let path = folder.socket(pid);
         // What this process was before it executed another program has left one.
-        if path.exists() && !folder.remove_if_stale(std::process::id()) {
+        if path.exists() && !folder.remove_if_stale(pid) {
             return Err(StartError::Taken(path));
         }
         let refused = |cause| StartError::System { path: path.clone(), cause };
@@ -82,19 +84,19 @@ impl ControlServer {
         let (stop, stopped) = (Kept::new(stop).map_err(kept)?, Kept::new(stopped).map_err(kept)?);
         let identity = listener.identity();
         let service = Service { listener, stopped, folder, controlled, clients: Vec::new() };
-        // The thread takes over which signals it takes from the one that starts it.
-        let thread = yonder_trap::hold_back(|| {
-            std::thread::Builder::new().name("yonder-control".to_owned()).spawn(move || service.run())
-        });
-        let server = Self {
+        let mut server = Self {
             path: path.clone(),
             file: (file.dev(), file.ino()),
             listener: identity,
             stop: Some(stop),
             thread: None,
         };
-        // From here a refusal removes the socket.
-        Ok(Self { thread: Some(thread.map_err(refused)?), ..server })
+        // The thread takes over which signals it takes from the one that starts it. A refusal removes the socket.
+        let thread = yonder_trap::hold_back(|| {
+            std::thread::Builder::new().name("yonder-control".to_owned()).spawn(move || service.run())
+        });
+        server.thread = Some(thread.map_err(refused)?);
+        Ok(server)
     }
 
     /// Where it is asked.
@@ -109,9 +111,10 @@ impl ControlServer {
         self.listener.still()
     }
 
-    /// Removes the socket, for a process that ends without dropping this.
+    /// Removes the socket, for a process that ends without dropping this. A forked child's is its parent's, and stays.
     pub fn remove_socket(&self) {
-        let is_it = std::fs::symlink_metadata(&self.path).is_ok_and(|file| (file.dev(), file.ino()) == self.file);
+        let is_it = std::process::id() == self.pid
+            && std::fs::symlink_metadata(&self.path).is_ok_and(|file| (file.dev(), file.ino()) == self.file);
         if is_it {
             // If it cannot be removed, whoever finds it next does.
             let _ = std::fs::remove_file(&self.path);
@@ -186,10 +189,7 @@ impl Service {
         }
         let now = Instant::now();
         let until = self.clients.iter().map(|client| client.deadline.saturating_duration_since(now)).chain(pause).min();
-        let timeout = until.map(|left| Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: left.subsec_nanos().into(),
-        });
+        let timeout = until.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
         match poll(&mut events, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return None,
@@ -210,7 +210,9 @@ impl Service {
         let socket = match listener.accept() {
             Ok((socket, _)) => socket,
             // It is gone again.
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return true,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return true;
+            }
             Err(_) => return false,
         };
         let deadline = Instant::now() + PATIENCE;

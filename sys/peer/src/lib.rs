@@ -29,13 +29,7 @@ impl Peer {
         // SAFETY: the descriptor is open while it is borrowed; the kernel writes at most `bytes` bytes to the structure, of
         // whose fields any value is one.
         let refused = unsafe {
-            libc::getsockopt(
-                descriptor,
-                libc::SOL_SOCKET,
-                libc::SO_PEERCRED,
-                (&raw mut found).cast(),
-                &raw mut bytes,
-            )
+            libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut found).cast(), &raw mut bytes)
         };
         if refused != 0 {
             return Err(io::Error::last_os_error());
