@@ -66,7 +66,7 @@ extern "C" fn begin() {
 
 extern "C" fn end() {
     if let Some(far) = far::far() {
-        far.publish();
+        far.ends();
     }
 }
 

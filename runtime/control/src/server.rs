@@ -86,6 +86,7 @@ impl ControlServer {
         let service = Service { listener, stopped, folder, controlled, clients: Vec::new() };
         let mut server = Self {
             path: path.clone(),
+            pid,
             file: (file.dev(), file.ino()),
             listener: identity,
             stop: Some(stop),

@@ -13,11 +13,15 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::PATIENCE;
 
 /// What a server's first line ends with.
 const LISTENS: &str = "Ctrl-C ends it";
+
+/// The variable that says where processes keep sockets at which their user may ask them.
+pub const RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 
 /// Which stream a line came from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,6 +47,8 @@ pub struct Process {
     stdout: String,
     stderr: String,
     banner: String,
+    /// Where it keeps its sockets, if nobody else is to find them.
+    _runtime: Option<TempDir>,
 }
 
 /// How a command ended, and what it printed.
@@ -59,8 +65,18 @@ pub struct Ended {
 }
 
 impl Process {
+    /// Starts a process that nobody finds, and that finds nobody.
     pub(crate) fn spawn(path: &Path, args: &[&str]) -> Self {
+        let runtime = tempfile::tempdir().expect("a temporary folder");
+        let mut process = Self::spawn_in(path, args, runtime.path());
+        process._runtime = Some(runtime);
+        process
+    }
+
+    /// Starts a process that finds the others of this folder, and is found by them.
+    pub(crate) fn spawn_in(path: &Path, args: &[&str], runtime: &Path) -> Self {
         let mut command = Command::new(path);
+        command.env(RUNTIME_DIR, runtime);
         // Messages are part of what is tested; the environment must not add any.
         command.args(args).env_remove("YONDER_LOG").env_remove("RUST_BACKTRACE");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -70,7 +86,8 @@ impl Process {
         read_lines(child.stderr.take().expect("piped"), Stream::Errors, sender);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let command = format!("{name} {}", args.join(" "));
-        Self { child, command, lines, stdout: String::new(), stderr: String::new(), banner: String::new() }
+        let (stdout, stderr, banner) = (String::new(), String::new(), String::new());
+        Self { child, command, lines, stdout, stderr, banner, _runtime: None }
     }
 
     /// Waits until a server has said where it listens.
@@ -86,6 +103,12 @@ impl Process {
                 Next::Closed | Next::Late => panic!("'{}' does not listen; it said: {}", self.command, self.stderr),
             }
         }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits until it has printed a line with `text`, and returns that line.
