@@ -9,14 +9,15 @@
 
 #![forbid(unsafe_code)]
 
+mod hand;
 mod heat;
 mod policy;
+pub mod quota;
 mod standby;
 mod write_back;
 
-pub use heat::{Age, BlockHeat, PASSES_MAX};
-pub use policy::{
-    Action, LIMIT_PAGES_MAX, LIMIT_PAGES_MIN, Policy, RESERVE_PAGES_MAX, Shares, SharesError, SweepHand, Usage,
-};
+pub use hand::{SweepHand, Visit};
+pub use heat::{Age, BlockHeat, PASSES_MAX, Warmth};
+pub use policy::{Action, LIMIT_PAGES_MAX, LIMIT_PAGES_MIN, Policy, RESERVE_PAGES_MAX, Shares, SharesError, Usage};
 pub use standby::{Standby, StandbyQueue};
 pub use write_back::{FlushCause, FlushLimits, Flusher};

@@ -194,37 +194,6 @@ impl Policy {
     }
 }
 
-/// The first hand's position: round and round over the blocks of every region.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct SweepHand {
-    region: usize,
-    block: usize,
-}
-
-impl SweepHand {
-    /// The next block for which `wanted` holds, as (region, block), given each region's number of blocks. `None` after a
-    /// whole round without one.
-    pub fn advance(
-        &mut self,
-        blocks: &[usize],
-        mut wanted: impl FnMut(usize, usize) -> bool,
-    ) -> Option<(usize, usize)> {
-        let total: usize = blocks.iter().sum();
-        for _ in 0..total {
-            while self.block >= blocks.get(self.region).copied().unwrap_or(0) {
-                self.block = 0;
-                self.region = (self.region + 1) % blocks.len();
-            }
-            let here = (self.region, self.block);
-            self.block += 1;
-            if wanted(here.0, here.1) {
-                return Some(here);
-            }
-        }
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -278,15 +247,6 @@ mod tests {
     fn dead_node_leaves_only_waiting() {
         let usage = Usage { charged: 512, writing: 512, ..Usage::default() };
         assert_eq!(policy(512).decide(&usage), Action::AwaitWrites);
-    }
-
-    #[test]
-    fn the_hand_visits_every_block_once_a_round() {
-        let (mut hand, blocks) = (SweepHand::default(), [2, 0, 3]);
-        let round: Vec<_> = (0..5).map(|_| hand.advance(&blocks, |_, _| true).unwrap()).collect();
-        assert_eq!(round, [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]);
-        assert_eq!(hand.advance(&blocks, |_, _| false), None);
-        assert_eq!(hand.advance(&[], |_, _| true), None);
     }
 
     proptest! {

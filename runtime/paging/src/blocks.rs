@@ -7,14 +7,14 @@
 //! Who writes what: installs add to the words; whoever holds the reclaimer takes away from them and has the heat and the ages
 //! to itself. Anyone reads.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
-use yonder_reclaim::{Age, BlockHeat};
+use yonder_reclaim::{Age, BlockHeat, Warmth};
 use yonder_units::{BLOCK_PAGES, BlockIndex};
 
 /// Local memory that is counted of a block, in bytes: word, heat, age.
-pub(crate) const BLOCK_COUNTS_BYTES: u64 = 8 + 4 + 8;
+pub(crate) const BLOCK_COUNTS_BYTES: u64 = 8 + 8 + 8;
 
 const BACK: u64 = 1 << 16;
 const INSTALL: u64 = 1 << 32;
@@ -23,7 +23,7 @@ const _: () = assert!(4 * BLOCK_PAGES < BACK as usize, "a page that is installed
 
 pub(crate) struct Blocks {
     words: Box<[AtomicU64]>,
-    heat: Box<[AtomicU32]>,
+    heat: Box<[AtomicU64]>,
     ages: Box<[AtomicU64]>,
     /// Mapped pages of the region. Alone in its cache lines, because every install writes it.
     resident: CachePadded<AtomicU64>,
@@ -42,7 +42,7 @@ impl Blocks {
     pub(crate) fn new(blocks: usize) -> Self {
         Self {
             words: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
-            heat: (0..blocks).map(|_| AtomicU32::new(0)).collect(),
+            heat: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
             ages: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
             resident: CachePadded::default(),
         }
@@ -75,11 +75,11 @@ impl Blocks {
     }
 
     /// The hand comes to the block: whether it passes over it, because much of what was swept was wanted back.
-    pub(crate) fn passes_over(&self, block: BlockIndex) -> bool {
+    pub(crate) fn passes_over(&self, block: BlockIndex, warmth: &mut Warmth) -> bool {
         let back = self.words[block.index()].load(Ordering::Acquire) / BACK & FIELD_MASK;
         let cell = &self.heat[block.index()];
         let mut heat = BlockHeat::from_bits(cell.load(Ordering::Relaxed));
-        let passes = heat.passes_over(back as u32);
+        let passes = warmth.passes_over(&mut heat, back as u32);
         cell.store(heat.to_bits(), Ordering::Relaxed);
         passes
     }
@@ -90,12 +90,13 @@ impl Blocks {
     }
 
     /// `pages` of the block have been swept: what is wanted back counts from now on.
-    pub(crate) fn swept(&self, block: BlockIndex, pages: u32) {
+    pub(crate) fn swept(&self, block: BlockIndex, pages: u32, warmth: &mut Warmth) {
         let word = &self.words[block.index()];
         let back = word.load(Ordering::Acquire) & (FIELD_MASK * BACK);
         word.fetch_sub(back, Ordering::AcqRel);
         let cell = &self.heat[block.index()];
-        let heat = BlockHeat::from_bits(cell.load(Ordering::Relaxed)).swept(pages);
+        let mut heat = BlockHeat::from_bits(cell.load(Ordering::Relaxed));
+        warmth.sweep(&mut heat, pages);
         cell.store(heat.to_bits(), Ordering::Relaxed);
     }
 
@@ -108,7 +109,7 @@ impl Blocks {
         }
     }
 
-    /// Mapped pages of each block that has any, and for how many looks nothing of it was installed.
+    /// Mapped pages of each block that has any, and for how many looks nothing of it was installed; `tick` is the last look.
     pub(crate) fn ages(&self, tick: u32) -> impl Iterator<Item = (u32, u32)> {
         self.words.iter().zip(&self.ages).filter_map(move |(word, cell)| {
             let word = word.load(Ordering::Acquire);
@@ -127,26 +128,26 @@ mod tests {
 
     #[test]
     fn one_word_counts_what_is_mapped_and_what_was_wanted_back() {
-        let blocks = Blocks::new(2);
+        let (blocks, mut warmth) = (Blocks::new(2), Warmth::default());
         (0..100).for_each(|_| blocks.count(BLOCK, Install::New));
         assert_eq!((blocks.resident_in(BLOCK), blocks.resident_in(BlockIndex(0)), blocks.resident()), (100, 0, 100));
-        assert!(!blocks.passes_over(BLOCK), "a block that was never swept is swept");
+        assert!(!blocks.passes_over(BLOCK, &mut warmth), "a block that was never swept is swept");
         blocks.uncount(BLOCK, 100);
-        blocks.swept(BLOCK, 100);
+        blocks.swept(BLOCK, 100, &mut warmth);
         (0..100).for_each(|_| blocks.count(BLOCK, Install::Back));
-        assert!(blocks.passes_over(BLOCK) && blocks.is_hot(BLOCK));
+        assert!(blocks.passes_over(BLOCK, &mut warmth) && blocks.is_hot(BLOCK));
     }
 
     #[test]
     fn new_pages_do_not_make_a_block_hot() {
-        let blocks = Blocks::new(2);
-        blocks.swept(BLOCK, 100);
+        let (blocks, mut warmth) = (Blocks::new(2), Warmth::default());
+        blocks.swept(BLOCK, 100, &mut warmth);
         (0..100).for_each(|_| blocks.count(BLOCK, Install::New));
-        assert!(!blocks.passes_over(BLOCK));
+        assert!(!blocks.passes_over(BLOCK, &mut warmth));
         // What was wanted back before a sweep says nothing of that sweep.
         blocks.count(BLOCK, Install::Back);
-        blocks.swept(BLOCK, 1);
-        assert!(!blocks.passes_over(BLOCK));
+        blocks.swept(BLOCK, 1, &mut warmth);
+        assert!(!blocks.passes_over(BLOCK, &mut warmth));
     }
 
     #[test]

@@ -262,7 +262,7 @@ impl ReclaimHost {
         }
         self.next_look = now + LOOK_EVERY;
         let pager = self.far.pager();
-        if !pager.wants_reclaim() {
+        if !pager.wants_reclaim(now) {
             return false;
         }
         let start = yonder_clock::now();
@@ -304,7 +304,7 @@ fn reclaim(pager: &Pager) {
                 std::thread::park_timeout(HOST_PATIENCE);
                 continue;
             }
-        } else if hosted > 0 && !pager.wants_reclaim() {
+        } else if hosted > 0 && !pager.wants_reclaim(yonder_clock::now()) {
             // The host makes no steps because there is nothing to do.
             std::thread::park_timeout(HOST_PATIENCE);
             continue;

@@ -280,7 +280,10 @@ fn start(
     }
     inner.start(&FetchRequest { region, page, slot, frame, entered, deadline }, port, pager);
     inner.join(slot, token);
-    inner.missed(region, touch, port, pager, yonder_clock::now());
+    let now = yonder_clock::now();
+    if !inner.fetch_advised(region, page, port, pager, now) {
+        inner.missed(region, touch, port, pager, now);
+    }
     Ok(())
 }
 

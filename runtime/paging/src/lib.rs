@@ -25,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod atomic;
 mod blocks;
 mod budget;
@@ -54,6 +55,7 @@ mod tuning;
 mod waiters;
 mod worker;
 
+pub use advice::{ADVISED_PAGES_MAX, Advice, AdviceError};
 pub use config::{Config, ConfigError, Deadlines, FaultPolicy, Verify};
 pub use error::{FarError, PagingCause, PagingError};
 pub use far_memory::{FarMemory, ReclaimHost};

@@ -14,6 +14,7 @@ use yonder_reclaim::{Policy, Usage};
 use yonder_uffd::{CopyOutcome, Uffd};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
+use crate::advice::AdvisedOut;
 use crate::blocks::Install;
 use crate::budget::{Account, Budget};
 use crate::config::{Config, FaultPolicy, Verify};
@@ -47,6 +48,7 @@ pub(crate) struct Pager {
     policy: Mutex<Policy>,
     /// What can be changed besides.
     pub(crate) limits: Arc<Limits>,
+    pub(crate) advised_out: AdvisedOut,
     /// Looks at the ages of blocks so far.
     pub(crate) looks: AtomicU32,
     /// Pages of all regions. Changed under the policy's lock.
@@ -55,6 +57,8 @@ pub(crate) struct Pager {
     pub(crate) standby: AtomicU64,
     /// Writes in flight.
     pub(crate) writing: AtomicU64,
+    /// Those of them whose page stays on standby: nobody gets a frame by them.
+    pub(crate) cleaning: AtomicU64,
     pub(crate) fault_deadline: Nanos,
     pub(crate) attempt_deadline: Nanos,
     reclaimer: CachePadded<Mutex<Reclaimer>>,
@@ -140,10 +144,12 @@ impl Pager {
             frames,
             policy: Mutex::new(policy.for_pages(0)),
             limits: Arc::new(Limits::new(&policy)),
+            advised_out: AdvisedOut::default(),
             looks: AtomicU32::new(0),
             region_pages: AtomicU64::new(0),
             standby: AtomicU64::new(0),
             writing: AtomicU64::new(0),
+            cleaning: AtomicU64::new(0),
             fault_deadline,
             attempt_deadline,
             reclaimer: CachePadded::new(Mutex::new(Reclaimer::new(write_back))),
@@ -225,7 +231,8 @@ impl Pager {
     /// Local memory as it is now.
     pub(crate) fn usage(&self) -> Usage {
         let (charged, backed) = (self.budget.charged(), self.frames.backed());
-        let writing = self.writing.load(Ordering::Acquire);
+        let cleaning = self.cleaning.load(Ordering::Acquire);
+        let writing = self.writing.load(Ordering::Acquire).saturating_sub(cleaning);
         Usage {
             charged,
             spare_frames: self.frames.spare(),
@@ -306,8 +313,9 @@ impl Pager {
 
     /// Whether a step of the reclaimer would find something to do. A few loads.
     #[inline]
-    pub(crate) fn wants_reclaim(&self) -> bool {
-        self.budget.charged() > self.start_above.load(Ordering::Relaxed)
+    pub(crate) fn wants_reclaim(&self, now: Nanos) -> bool {
+        now >= self.signals.tend_at.load(Ordering::Relaxed)
+            || self.budget.charged() > self.start_above.load(Ordering::Relaxed)
             || self.signals.at_work.load(Ordering::Relaxed)
             || self.signals.starved.load(Ordering::Relaxed)
     }

@@ -7,8 +7,9 @@
 //!
 //! Who waits for them is in `waiters`, what other threads install for them in `handover`, what is fetched before anybody
 //! waits for it in `ahead`,
-//! who says what to fetch so in `guided`.
+//! who says what to fetch so in `guided`, and what programs have advised in `advised`.
 
+mod advised;
 mod ahead;
 mod fetch;
 mod guided;

@@ -5,37 +5,46 @@
 //! lets the block go. Two TLB flushes a block, whatever the number of pages. A sealed region's pages are unmapped
 //! without a copy, several blocks with one flush.
 //!
-//! Second hand ([`Reclaimer::drain`]): takes the oldest standby pages; one whose hash is that of the node's copy is
-//! forgotten, any other is written, and forgotten once the node has acknowledged it.
+//! Which block: one that is not hot, by what was wanted back of it ([`Warmth`]).
+//!
+//! Second hand ([`Reclaimer::drain`], in `write_back`): takes the oldest standby pages; one whose hash is that of the node's
+//! copy is forgotten, any other is written, and forgotten once the node has acknowledged it. What stands for long is written
+//! before that, and stays.
+//!
+//! Quotas and advice, which take pages away though memory does not press, are in `tended`.
 //!
 //! The reclaimer is one thread behind one mutex; freeing ranges and sealing take the same mutex. It is the only writer
 //! of remote hashes and the only one that posts writes, so two writes of a page are never in flight together.
 
+mod tended;
+mod write_back;
+
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use yonder_fabric::{Completion, QueuePair, Status, Vector, WorkId};
+use yonder_fabric::{Completion, QueuePair, Vector};
 use yonder_mapping::Run;
 use yonder_pagetable::{Event, State};
-use yonder_reclaim::{Action, Policy, Standby, StandbyQueue, SweepHand};
+use yonder_reclaim::{Action, Flusher, Policy, Standby, StandbyQueue, SweepHand, Visit, Warmth};
+use yonder_trap::REGISTRATIONS_MAX;
 use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
 use crate::budget::Account;
 use crate::damage;
-use crate::digest::Digest;
 use crate::pager::Pager;
 use crate::region::RegionCore;
 use crate::stats::Counter;
+
+use tended::Tended;
+use write_back::Write;
 
 /// Sealed pages dropped with one flush.
 const DROP_PAGES_MAX: usize = 128;
 /// Blocks they may come from.
 const DROP_BLOCKS_MAX: usize = 16;
-/// First and longest pause before a failed write is posted again.
-const BACKOFF_MIN: Nanos = 20_000;
-const BACKOFF_MAX: Nanos = 20_000_000;
 /// Shortest and longest sleep of a reclaimer with nothing to do. The longest bounds how late it sees a burst that starts
 /// from rest; waiters wake it besides.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
@@ -75,11 +84,18 @@ pub(crate) struct Reclaimer {
     pub(crate) regions: Vec<Option<Arc<RegionCore>>>,
     queue_pair: Box<dyn QueuePair>,
     standby: StandbyQueue,
+    /// Looks through `standby` for what to write back.
+    flusher: Flusher,
     hand: SweepHand,
+    /// The hand within each region, for its quota.
+    region_hands: Vec<SweepHand>,
+    warmth: Warmth,
     writes: Box<[Option<Write>]>,
     free_writes: Vec<u16>,
     completions: Vec<Completion>,
     next_scan: Nanos,
+    /// When the ages of blocks are looked at again.
+    next_age_look: Nanos,
     /// Whether reclaim has started and not reached the upper watermark.
     working: bool,
     taken: Vec<(PageIndex, FrameIndex)>,
@@ -90,26 +106,17 @@ pub(crate) struct Reclaimer {
     swept: Vec<BlockIndex>,
 }
 
-/// One write in flight, or waiting to be posted again.
-struct Write {
-    region: u32,
-    page: PageIndex,
-    frame: FrameIndex,
-    digest: Digest,
-    generation: u32,
-    attempts: u32,
-    /// When it was posted, or when it will be.
-    at: Nanos,
-    posted: bool,
-}
-
 impl Reclaimer {
     pub(crate) fn new(queue_pair: Box<dyn QueuePair>) -> Self {
         let depth = queue_pair.depth().min(usize::from(u16::MAX));
         Self {
             regions: Vec::new(),
             standby: StandbyQueue::default(),
+            flusher: Flusher::default(),
             hand: SweepHand::default(),
+            region_hands: vec![SweepHand::default(); REGISTRATIONS_MAX],
+            warmth: Warmth::default(),
+            next_age_look: 0,
             writes: (0..depth).map(|_| None).collect(),
             free_writes: (0..depth as u16).rev().collect(),
             completions: Vec::with_capacity(depth),
@@ -134,6 +141,8 @@ impl Reclaimer {
 
     fn take_step(&mut self, pager: &Pager, now: Nanos) -> Step {
         self.poll_writes(pager, now);
+        self.flush(pager, now);
+        self.look_at_ages(pager, now);
         let policy = pager.policy();
         let usage = pager.usage();
         let starved = pager.signals.starved.swap(false, Ordering::AcqRel);
@@ -142,16 +151,16 @@ impl Reclaimer {
         }
         self.working |= starved || policy.is_low(&usage);
         if !self.working {
-            return self.rest(&policy, pager);
+            return self.rest(&policy, pager, now);
         }
         match policy.decide(&usage) {
             Action::Rest => {
                 self.working = false;
-                self.rest(&policy, pager)
+                self.rest(&policy, pager, now)
             }
             Action::Drain(pages) => self.drain(pager, pages, now),
             Action::Sweep(room) => {
-                if self.sweep(pager, room as usize) {
+                if self.make_room(pager, room as usize) {
                     Step::Worked
                 } else {
                     // Every block is held or being installed into, or nothing is mapped: standby pages are what is left.
@@ -167,41 +176,72 @@ impl Reclaimer {
         }
     }
 
-    fn rest(&self, policy: &Policy, pager: &Pager) -> Step {
+    /// Memory does not press: looks after quotas and advice, then waits.
+    fn rest(&mut self, policy: &Policy, pager: &Pager, now: Nanos) -> Step {
+        let Tended::Until(next_look) = self.tend(pager, now) else { return Step::Worked };
         if pager.writing.load(Ordering::Acquire) > 0 {
-            return Step::Waiting;
+            return self.await_writes(now);
         }
         let margin = policy.margin(&pager.usage());
-        Step::Idle(Duration::from_nanos(margin * PAGE_TAKEN_NS).clamp(SLEEP_MIN, SLEEP_MAX))
+        let sleep = (margin * PAGE_TAKEN_NS).min(next_look.saturating_sub(now));
+        Step::Idle(Duration::from_nanos(sleep).clamp(SLEEP_MIN, SLEEP_MAX))
     }
 
-    /// First hand: puts the resident pages of the next block on standby, or as many as `room` allows. False if no block
-    /// could be taken.
-    fn sweep(&mut self, pager: &Pager, room: usize) -> bool {
-        let blocks: Vec<usize> =
-            self.regions.iter().map(|region| region.as_ref().map_or(0, |core| core.blocks())).collect();
-        let regions = &self.regions;
-        let found = self.hand.advance(&blocks, |region, block| {
+    /// Takes pages away under pressure: what was advised out, then what is over its quota, then what is cold. False if there
+    /// was nothing that could be taken.
+    fn make_room(&mut self, pager: &Pager, room: usize) -> bool {
+        self.sweep_advised(pager, room, |_| true) > 0
+            || self.sweep_over_quota(pager, room) > 0
+            || self.sweep(pager, room, None) > 0
+    }
+
+    /// First hand: puts the resident pages of the next block on standby, or as many as `room` allows: of any region, or of
+    /// region `only`. Returns how many pages were taken.
+    fn sweep(&mut self, pager: &Pager, room: usize, only: Option<usize>) -> usize {
+        let blocks_of = |(number, region): (usize, &Option<Arc<RegionCore>>)| match region {
+            Some(core) if only.is_none_or(|only| only == number) => core.blocks(),
+            _ => 0,
+        };
+        let blocks: Vec<usize> = self.regions.iter().enumerate().map(blocks_of).collect();
+        let (regions, warmth) = (&self.regions, &mut self.warmth);
+        let hand = match only {
+            Some(number) => &mut self.region_hands[number],
+            None => &mut self.hand,
+        };
+        let found = hand.advance(&blocks, |region, block| {
             let core = regions[region].as_ref().expect("only regions that are there have blocks");
             let block = BlockIndex(block as u32);
-            core.counts.resident_in(block) > 0 && core.block_gate(block).try_sweep()
+            if core.counts.resident_in(block) == 0 {
+                Visit::Skip
+            } else if core.counts.passes_over(block, warmth) {
+                Visit::PassOver
+            } else if core.block_gate(block).try_sweep() {
+                Visit::Take
+            } else {
+                Visit::Skip
+            }
         });
-        let Some((region, block)) = found else { return false };
+        let Some((region, block)) = found else { return 0 };
         let core = Arc::clone(self.regions[region].as_ref().expect("found"));
         let block = BlockIndex(block as u32);
-        if core.is_sealed() && !core.owner.is_set() {
-            self.drop_sealed(pager, &core, block)
+        if drops(&core) {
+            self.drop_sealed(pager, &core, block, room)
         } else {
             let swept = self.sweep_block(pager, &core, block, room);
             core.block_gate(block).end_sweep();
-            swept > 0
+            swept
         }
     }
 
     /// Sweeps a block whose gate the caller has taken. Returns the number of pages that were put on standby or forgotten.
     pub(crate) fn sweep_block(&mut self, pager: &Pager, core: &RegionCore, block: BlockIndex, room: usize) -> usize {
+        self.sweep_pages(pager, core, pages_of(core, block), room)
+    }
+
+    /// As [`Reclaimer::sweep_block`], of some pages of one block.
+    fn sweep_pages(&mut self, pager: &Pager, core: &RegionCore, pages: Range<u32>, room: usize) -> usize {
         self.taken.clear();
-        for page in pages_of(core, block) {
+        for page in pages.map(PageIndex) {
             let seen = core.table.load(page);
             if self.taken.len() == room || seen.state() != State::Resident {
                 continue;
@@ -211,10 +251,22 @@ impl Reclaimer {
             self.taken.push((page, frame));
         }
         let (Some((first, _)), Some((last, _))) = (self.taken.first(), self.taken.last()) else { return 0 };
-        let (start, pages) = (first.offset(), (last.0 - first.0 + 1) as usize);
-        pager.uffd.write_protect(&core.mapping, start, pages).expect("a registered range can be protected");
+        let (first, pages) = (*first, (last.0 - first.0 + 1) as usize);
+        pager.uffd.write_protect(&core.mapping, first.offset(), pages).expect("a registered range can be protected");
+        let unmapped = self.taken.len();
+        self.copy_taken(pager, core);
+        core.mapping.discard(first.offset(), pages * PAGE_BYTES).expect("a mapped range can be dropped");
+        core.counts.uncount(first.block(), unmapped as u32);
+        core.counts.swept(first.block(), unmapped as u32, &mut self.warmth);
+        pager.standby.fetch_add(self.taken.len() as u64, Ordering::AcqRel);
+        pager.budget.uncharge(unmapped as u64);
+        self.settle_taken(pager, core);
+        unmapped
+    }
+
+    /// Copies what was taken and is write-protected into its frames; keeps apart what is dead or damaged.
+    fn copy_taken(&mut self, pager: &Pager, core: &RegionCore) {
         let (taken, dead, damaged) = (&mut self.taken, &mut self.dead, &mut self.damaged);
-        let unmapped = taken.len();
         dead.clear();
         damaged.clear();
         taken.retain(|(page, frame)| {
@@ -226,21 +278,22 @@ impl Reclaimer {
             pager.frames.release(*frame);
             false
         });
-        core.mapping.discard(start, pages * PAGE_BYTES).expect("a mapped range can be dropped");
-        core.counts.uncount(block, unmapped as u32);
-        pager.standby.fetch_add(taken.len() as u64, Ordering::AcqRel);
-        pager.budget.uncharge(unmapped as u64);
-        for page in dead {
+    }
+
+    /// What was taken is unmapped: its entries say where it is now.
+    fn settle_taken(&mut self, pager: &Pager, core: &RegionCore) {
+        for page in &self.dead {
             core.table.advance_owned(*page, Event::Free);
         }
-        for page in damaged {
+        for page in &self.damaged {
             damage::poison(core, *page);
         }
-        let now = yonder_clock::now();
-        for (page, frame) in taken {
-            core.table.advance_owned(*page, Event::Evicted(*frame));
-            let is_dirty = pager.frames.digest(*frame) != core.digests.get(*page);
-            self.standby.push(Standby { region: core.number, page: *page, frame: *frame, since: now, is_dirty });
+        let since = yonder_clock::now();
+        for (page, frame) in &self.taken {
+            let (page, frame) = (*page, *frame);
+            let seen = core.table.advance_owned(page, Event::Evicted(frame));
+            let is_dirty = seen.write_in_flight() || pager.frames.digest(frame) != core.digests.get(page);
+            self.standby.push(Standby { region: core.number, page, frame, since, is_dirty });
         }
         pager.reclaimed.swept_pages.add(self.taken.len() as u64);
         pager.reclaimed.dead_pages.add(self.dead.len() as u64);
@@ -250,43 +303,54 @@ impl Reclaimer {
             let core = regions[entry.region as usize].as_ref();
             core.is_some_and(|core| core.table.load(entry.page).state() == State::Standby(entry.frame))
         });
-        unmapped
     }
 
     /// Unmaps resident pages of a sealed region with one flush: those of `block`, whose gate the caller has taken, and of
-    /// the blocks behind it until there are enough. False if there were none.
-    fn drop_sealed(&mut self, pager: &Pager, core: &RegionCore, block: BlockIndex) -> bool {
-        self.dropped.clear();
-        self.runs.clear();
-        self.swept.clear();
+    /// the blocks behind it that are not hot, until there are enough. Returns how many there were.
+    fn drop_sealed(&mut self, pager: &Pager, core: &RegionCore, block: BlockIndex, room: usize) -> usize {
+        self.begin_drop();
         let blocks = core.blocks() as u32;
         for step in 0..blocks {
             let block = BlockIndex((block.0 + step) % blocks);
-            let is_taken = step == 0 || (core.counts.resident_in(block) > 0 && core.block_gate(block).try_sweep());
-            if is_taken {
+            let is_wanted = core.counts.resident_in(block) > 0 && !core.counts.is_hot(block);
+            if step == 0 || (is_wanted && core.block_gate(block).try_sweep()) {
                 self.swept.push(block);
-                self.take_sealed_pages(core, block);
+                self.take_sealed_pages(core, pages_of(core, block), room);
             }
-            if self.dropped.len() == DROP_PAGES_MAX || self.swept.len() == self.swept.capacity() {
+            if self.dropped.len() >= room.min(DROP_PAGES_MAX) || self.swept.len() == self.swept.capacity() {
                 break;
             }
         }
+        self.end_drop(pager, core)
+    }
+
+    fn begin_drop(&mut self) {
+        self.dropped.clear();
+        self.runs.clear();
+        self.swept.clear();
+    }
+
+    /// Unmaps what was taken of the blocks that were swept, and lets them go.
+    fn end_drop(&mut self, pager: &Pager, core: &RegionCore) -> usize {
         core.mapping.drop_runs(&self.runs).expect("a mapped range can be dropped");
         for page in &self.dropped {
             core.table.advance_owned(*page, Event::Dropped);
-            core.counts.uncount(page.block(), 1);
+        }
+        for pages in self.dropped.chunk_by(|one, next| one.block() == next.block()) {
+            core.counts.uncount(pages[0].block(), pages.len() as u32);
+            core.counts.swept(pages[0].block(), pages.len() as u32, &mut self.warmth);
         }
         self.swept.iter().for_each(|block| core.block_gate(*block).end_sweep());
         pager.budget.uncharge(self.dropped.len() as u64);
         pager.reclaimed.dropped_pages.add(self.dropped.len() as u64);
-        !self.dropped.is_empty()
+        self.dropped.len()
     }
 
     /// Takes resident pages of a swept block, and one run that covers them: whatever else the run covers is not mapped.
-    fn take_sealed_pages(&mut self, core: &RegionCore, block: BlockIndex) {
+    fn take_sealed_pages(&mut self, core: &RegionCore, pages: Range<u32>, room: usize) {
         let before = self.dropped.len();
-        for page in pages_of(core, block) {
-            if self.dropped.len() == DROP_PAGES_MAX {
+        for page in pages.map(PageIndex) {
+            if self.dropped.len() >= room.min(DROP_PAGES_MAX) {
                 break;
             }
             if core.table.load(page).is_resident() {
@@ -296,161 +360,6 @@ impl Reclaimer {
         }
         if let (Some(first), Some(last)) = (self.dropped.get(before), self.dropped.last()) {
             self.runs.push(Run { first_page: first.0, pages: last.0 - first.0 + 1 });
-        }
-    }
-
-    /// Second hand: takes up to `pages` of the oldest standby pages.
-    pub(crate) fn drain(&mut self, pager: &Pager, pages: u64, now: Nanos) -> Step {
-        let mut drained = 0;
-        let mut looked = 0;
-        while drained < pages && looked < 8 * pages {
-            let Some(standby) = self.standby.pop() else { break };
-            looked += 1;
-            let Some(core) = self.regions[standby.region as usize].clone() else { continue };
-            let seen = core.table.load(standby.page);
-            if seen.state() != State::Standby(standby.frame) {
-                continue;
-            }
-            if seen.write_in_flight() {
-                // Its own write is out, or that of an older content: its turn comes again.
-                if self.has_write(&standby) {
-                    continue;
-                }
-                self.standby.push(standby);
-                continue;
-            }
-            let (digest, node) = (pager.frames.digest(standby.frame), core.digests.get(standby.page));
-            let are_zeros = digest.is_zeros() && node.is_zeros();
-            if digest == node || are_zeros {
-                let event = if are_zeros { Event::CleanZeros } else { Event::Clean };
-                if core.table.advance(standby.page, seen, event).is_ok() {
-                    self.forget(pager, standby.frame);
-                    pager.reclaimed.clean_pages.add(1);
-                    drained += 1;
-                }
-            } else if !self.begin_write(pager, &core, standby, digest, now) {
-                self.standby.push(standby);
-                return if drained > 0 { Step::Worked } else { Step::Waiting };
-            } else {
-                drained += 1;
-            }
-        }
-        if drained > 0 { Step::Worked } else { Step::Waiting }
-    }
-
-    fn has_write(&self, standby: &Standby) -> bool {
-        self.writes.iter().flatten().any(|write| write.frame == standby.frame && write.page == standby.page)
-    }
-
-    /// Frees the frame of a page that has left standby.
-    fn forget(&self, pager: &Pager, frame: FrameIndex) {
-        pager.standby.fetch_sub(1, Ordering::AcqRel);
-        pager.frames.release(frame);
-    }
-
-    /// Posts the write of a dirty page; false if no write can be posted now.
-    fn begin_write(&mut self, pager: &Pager, core: &RegionCore, standby: Standby, digest: Digest, now: Nanos) -> bool {
-        let Some(index) = self.free_writes.pop() else { return false };
-        if !pager.frames.hold_for_write(&core.table, standby.page, standby.frame) {
-            // The page was rescued just now: nothing to write.
-            self.free_writes.push(index);
-            return true;
-        }
-        pager.writing.fetch_add(1, Ordering::AcqRel);
-        let Standby { region, page, frame, .. } = standby;
-        self.writes[usize::from(index)] =
-            Some(Write { region, page, frame, digest, generation: 0, attempts: 0, at: now, posted: false });
-        self.post(index, now);
-        true
-    }
-
-    fn post(&mut self, index: u16, now: Nanos) {
-        let write = self.writes[usize::from(index)].as_mut().expect("a write is posted while it is there");
-        let core = self.regions[write.region as usize].as_ref().expect("a region outlives its writes");
-        let id = WorkId(u64::from(write.generation) << 16 | u64::from(index));
-        let (to, vector) = (core.remote_address(write.page), write.digest.vector);
-        write.posted = self.queue_pair.post_write_vector(id, to, write.frame, vector, now).is_ok();
-        write.at = now;
-    }
-
-    /// Handles acknowledgements, and posts again what failed or was lost.
-    pub(crate) fn poll_writes(&mut self, pager: &Pager, now: Nanos) {
-        if self.free_writes.len() == self.writes.len() {
-            return;
-        }
-        let mut completions = std::mem::take(&mut self.completions);
-        self.queue_pair.poll(now, &mut completions);
-        for completion in completions.drain(..) {
-            let (index, generation) = (completion.id.0 as u16, (completion.id.0 >> 16) as u32);
-            let write = self.writes[usize::from(index)].as_mut().expect("a completion belongs to a write");
-            assert!(
-                write.posted && write.generation == generation,
-                "a completion of a cancelled write: {completion:?}"
-            );
-            match completion.status {
-                Status::Done => self.end_write(pager, index),
-                Status::Failed | Status::Lost | Status::Disconnected => self.put_off(pager, index, now),
-            }
-        }
-        self.completions = completions;
-        if now >= self.next_scan {
-            self.next_scan = now + BACKOFF_MIN;
-            self.scan_writes(pager, now);
-        }
-    }
-
-    /// Ends an acknowledged write. A page that was not rescued meanwhile is forgotten at once.
-    fn end_write(&mut self, pager: &Pager, index: u16) {
-        let write = self.writes[usize::from(index)].take().expect("an acknowledged write is there");
-        self.free_writes.push(index);
-        let core = Arc::clone(self.regions[write.region as usize].as_ref().expect("a region outlives its writes"));
-        // The node's copy is known before the page can be judged again.
-        core.digests.set(write.page, write.digest);
-        let ended = core.table.advance_owned(write.page, Event::WriteEnded);
-        pager.writing.fetch_sub(1, Ordering::AcqRel);
-        let bytes = write.digest.vector.bytes();
-        pager.reclaimed.written_bytes.add(bytes as u64);
-        pager.reclaimed.saved_written_bytes.add((PAGE_BYTES - bytes) as u64);
-        let untouched = ended.state() == State::Standby(write.frame);
-        if untouched && core.table.advance(write.page, ended, Event::Clean).is_ok() {
-            self.forget(pager, write.frame);
-        }
-        pager.frames.release(write.frame);
-    }
-
-    fn put_off(&mut self, pager: &Pager, index: u16, now: Nanos) {
-        let write = self.writes[usize::from(index)].as_mut().expect("only a write that is there fails");
-        write.at = now + (BACKOFF_MIN << write.attempts.min(16)).min(BACKOFF_MAX);
-        write.attempts += 1;
-        write.generation = write.generation.wrapping_add(1);
-        write.posted = false;
-        pager.reclaimed.write_retries.add(1);
-    }
-
-    fn scan_writes(&mut self, pager: &Pager, now: Nanos) {
-        for index in 0..self.writes.len() as u16 {
-            let Some(write) = &self.writes[usize::from(index)] else { continue };
-            if write.posted && now >= write.at + pager.attempt_deadline {
-                self.queue_pair.cancel(WorkId(u64::from(write.generation) << 16 | u64::from(index)));
-                self.put_off(pager, index, now);
-            } else if !write.posted && now >= write.at {
-                self.post(index, now);
-            }
-        }
-    }
-
-    /// Gives up the writes of a region whose content nobody will read again.
-    pub(crate) fn abandon_writes(&mut self, pager: &Pager, region: u32) {
-        for index in 0..self.writes.len() as u16 {
-            let Some(write) = self.writes[usize::from(index)].take_if(|write| write.region == region) else { continue };
-            if write.posted {
-                self.queue_pair.cancel(WorkId(u64::from(write.generation) << 16 | u64::from(index)));
-            }
-            let core = self.regions[region as usize].as_ref().expect("a region outlives its writes");
-            core.table.advance_owned(write.page, Event::WriteEnded);
-            pager.writing.fetch_sub(1, Ordering::AcqRel);
-            pager.frames.release(write.frame);
-            self.free_writes.push(index);
         }
     }
 
@@ -490,9 +399,13 @@ fn copy_live(pager: &Pager, core: &RegionCore, page: PageIndex, frame: FrameInde
     Ok(Copied::Live)
 }
 
+/// Whether pages of the region are dropped without a copy: the node has them.
+fn drops(core: &RegionCore) -> bool {
+    core.is_sealed() && !core.owner.is_set()
+}
+
 /// The pages of a block; the last block of a region may be short.
-pub(crate) fn pages_of(core: &RegionCore, block: BlockIndex) -> impl Iterator<Item = PageIndex> + use<> {
+fn pages_of(core: &RegionCore, block: BlockIndex) -> Range<u32> {
     let first = block.first_page().0;
-    let end = (first + BLOCK_PAGES as u32).min(core.table.pages() as u32);
-    (first..end).map(PageIndex)
+    first..(first + BLOCK_PAGES as u32).min(core.table.pages() as u32)
 }

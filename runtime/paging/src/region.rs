@@ -11,6 +11,7 @@ use yonder_prefetch::WINDOW_PAGES_MAX;
 use yonder_trap::{Fault, FaultHandler, FaultKind, RegisterError, Registration, Verdict};
 use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageIndex, Place};
 
+use crate::advice::Ahead;
 use crate::blocks::{BLOCK_COUNTS_BYTES, Blocks};
 use crate::damage;
 use crate::digest::Digests;
@@ -42,6 +43,8 @@ pub(crate) struct RegionCore {
     gates: Box<[BlockGate]>,
     /// What is mapped of each block, and how hot it is.
     pub(crate) counts: Blocks,
+    /// What is fetched together.
+    pub(crate) ahead: Ahead,
     /// How many pages should be mapped at most.
     pub(crate) quota: Quota,
     /// What the node has of each page.
@@ -63,6 +66,7 @@ impl RegionCore {
             pager,
             gates: (0..blocks).map(|_| BlockGate::default()).collect(),
             counts: Blocks::new(blocks),
+            ahead: Ahead::default(),
             quota: Quota::default(),
             digests: Digests::new(pages, seed),
             owner: Owner::default(),

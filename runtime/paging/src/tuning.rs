@@ -182,7 +182,7 @@ impl Tuning {
     pub fn cold(&self) -> Vec<ColdBand> {
         let bands = self.each_region(|pager, core| {
             let mut pages = [0; COLD_BANDS.len()];
-            for (resident, looks) in core.counts.ages(pager.looks.load(Ordering::Acquire)) {
+            for (resident, looks) in core.counts.ages(pager.looks.load(Ordering::Acquire).saturating_sub(1)) {
                 let age = Duration::from_secs(u64::from(looks));
                 let band = COLD_BANDS.iter().rposition(|from| *from <= age).expect("the first band begins at zero");
                 pages[band] += u64::from(resident);

@@ -1,0 +1,60 @@
+//! Fetches of what was advised ahead ([`Advice::Ahead`](crate::Advice)): a miss in such a range fetches what is behind it, and
+//! then what is before it, a window at a time.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use yonder_pagetable::State;
+use yonder_prefetch::WINDOW_PAGES_MAX;
+use yonder_units::{Nanos, PageIndex};
+
+use super::{Port, PortInner};
+use crate::advice::ADVISED_PAGES_MAX;
+use crate::pager::Pager;
+use crate::region::RegionCore;
+
+impl PortInner {
+    /// A page has been missed: fetches others of a range that was advised ahead. Whether there is one.
+    #[inline]
+    pub(crate) fn fetch_advised(
+        &mut self,
+        region: &Arc<RegionCore>,
+        page: PageIndex,
+        port: &Port,
+        pager: &Pager,
+        now: Nanos,
+    ) -> bool {
+        let Some(range) = region.ahead.around(page) else { return false };
+        if self.ahead.slots() == 0 {
+            return false;
+        }
+        let before = port.stats.prefetched_pages.get();
+        let behind = page.0 + 1..range.end.min(page.0 + 1 + ADVISED_PAGES_MAX);
+        let left = ADVISED_PAGES_MAX - behind.len() as u32;
+        let ahead_of_it = range.start.max(page.0.saturating_sub(left))..page.0;
+        for pages in [behind, ahead_of_it] {
+            self.fetch_windows(region, pages, port, pager, now);
+        }
+        port.stats.advised_ahead_pages.add(port.stats.prefetched_pages.get() - before);
+        true
+    }
+
+    fn fetch_windows(
+        &mut self,
+        region: &Arc<RegionCore>,
+        mut pages: Range<u32>,
+        port: &Port,
+        pager: &Pager,
+        now: Nanos,
+    ) {
+        // A window that has nothing to fetch would take the place of one that has.
+        while let Some(first) = pages.find(|page| region.table.load(PageIndex(*page)).state() == State::Remote) {
+            if pager.room_ahead() == 0 {
+                return;
+            }
+            let count = (pages.end - first).min(WINDOW_PAGES_MAX);
+            self.fetch_range(region, PageIndex(first), count, port, pager, now);
+            pages.start = first + count;
+        }
+    }
+}
