@@ -28,15 +28,15 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    /// What a descriptor is of now.
     fn of(socket: impl AsFd) -> rustix::io::Result<Self> {
         let socket = socket.as_fd();
         let stat = fstat(socket)?;
         Ok(Self { number: socket.as_raw_fd(), device: stat.st_dev, inode: stat.st_ino })
     }
 
-    /// The number, if it is still of this file.
+    /// The number, if it is still of this file, for whoever has not got the socket. Where there is no `/proc` nobody knows.
     pub(crate) fn still(self) -> Option<RawFd> {
-        // By its name, because nothing here says that the descriptor is open.
         let stat = rustix::fs::stat(format!("/proc/self/fd/{}", self.number)).ok()?;
         (stat.st_dev == self.device && stat.st_ino == self.inode).then_some(self.number)
     }
@@ -59,16 +59,15 @@ impl<T: AsFd + From<OwnedFd>> Kept<T> {
 
     /// The socket, if its descriptor is still of it.
     pub(crate) fn get(&self) -> Option<&T> {
-        self.socket.as_ref().filter(|_| self.identity.still().is_some())
+        self.socket.as_ref().filter(|socket| Identity::of(socket) == Ok(self.identity))
     }
 }
 
 impl<T: AsFd> Drop for Kept<T> {
     fn drop(&mut self) {
-        if self.identity.still().is_none() {
-            // It has been closed already; what has its number now is somebody else's.
-            std::mem::forget(self.socket.take());
-        }
+        let socket = self.socket.take().filter(|socket| Identity::of(socket) != Ok(self.identity));
+        // It has been closed already; what has its number now is somebody else's.
+        std::mem::forget(socket);
     }
 }
 

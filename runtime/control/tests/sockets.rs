@@ -183,11 +183,38 @@ fn silent_clients_cost_others_nothing_and_go_when_their_time_is_over() {
     for _ in 0..3 {
         assert_eq!(served.ask(Request::Stats).unwrap().len(), 1);
     }
-    for mut socket in silent.into_iter().chain([half]) {
-        assert_eq!(socket.read(&mut [0]).unwrap_or(0), 0, "a silent client was answered");
+    for socket in silent.into_iter().chain([half]) {
+        assert!(is_sent_away(&socket), "a silent client stays");
     }
     assert!(began.elapsed() >= PATIENCE, "a client that is there was sent away before its time");
     assert_eq!(served.ask(Request::Stats).unwrap().len(), 1);
+}
+
+/// Whether nothing was answered, and nothing will be. Waits for it if the socket does.
+fn is_sent_away(mut socket: &UnixStream) -> bool {
+    match socket.read(&mut [0]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn of_too_many_clients_those_go_that_were_there_first() {
+    let served = serve(Fake::new(0));
+    let began = Instant::now();
+    let silent: Vec<_> = (0..2 * CLIENTS_MAX).map(|_| served.connect()).collect();
+    assert_eq!(served.ask(Request::Stats).unwrap().len(), 1);
+    let first = silent[..=CLIENTS_MAX].iter().filter(|socket| is_sent_away(socket)).count();
+    let last = silent[CLIENTS_MAX + 1..].iter().filter(|socket| {
+        socket.set_nonblocking(true).unwrap();
+        is_sent_away(socket)
+    });
+    let last = last.count();
+    assert_eq!(first, CLIENTS_MAX + 1);
+    // Unless the time of all of them is over.
+    if began.elapsed() < PATIENCE {
+        assert_eq!(last, 0);
+    }
 }
 
 #[test]

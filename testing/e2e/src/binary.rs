@@ -6,7 +6,7 @@
 //! The library that `yonder run` preloads is looked for beside the binary, and built there in the same way (`-p yonder-shim`).
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
@@ -196,7 +196,7 @@ impl Together {
     /// If it cannot be started.
     #[must_use]
     pub fn spawn(&self, args: &[&str]) -> Process {
-        Process::spawn_in(self.yonder.path, args, self.runtime())
+        Process::spawn_in(self.yonder.path, args, self.runtime(), Stdio::piped())
     }
 
     /// As [`Yonder::run`].

@@ -4,7 +4,7 @@
 
 mod show;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Where the processes of this user are asked.
-pub(crate) fn control_folder() -> PathBuf {
+fn control_folder() -> PathBuf {
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     folder_of(runtime_dir.as_deref())
 }
@@ -76,25 +76,31 @@ pub(crate) fn serve_settings(far: &FarMemory) -> Option<ControlServer> {
     server.inspect_err(|error| tracing::warn!("yonder ctl will not find this process: {error}")).ok()
 }
 
+/// The folder for the sockets of programs that are run, if there can be one.
+pub(crate) fn folder_for_programs() -> Option<PathBuf> {
+    let made = Folder::make(&control_folder());
+    let made = made.inspect_err(|error| tracing::warn!("yonder ctl will not find this program: {error}"));
+    made.ok().map(|folder| folder.path().to_owned())
+}
+
 fn folder() -> Result<Option<Folder>, CtlError> {
     Folder::open(&control_folder()).map_err(|error| CtlError::Failed(error.into()))
 }
 
-fn processes(folder: Option<&Folder>) -> Result<Vec<u32>, CtlError> {
-    let found = folder.map(Folder::processes).transpose();
-    found.map(Option::unwrap_or_default).map_err(|error| CtlError::Failed(error.into()))
+fn processes(folder: &Folder) -> Result<Vec<u32>, CtlError> {
+    folder.processes().map_err(|error| CtlError::Failed(error.into()))
 }
 
 fn list(args: &CtlListArgs) -> Result<(), CtlError> {
-    let folder = folder()?;
     let mut found = Vec::new();
-    for pid in processes(folder.as_ref())? {
-        let Some(folder) = &folder else { break };
-        match ask(folder, pid, Request::About, PATIENCE) {
-            Ok(rows) => found.extend(rows.into_iter().map(|row| (pid, row))),
-            // It has just ended.
-            Err(AskError::Absent(_)) => {}
-            Err(error) => eprintln!("yonder ctl: {error}"),
+    if let Some(folder) = folder()? {
+        for pid in processes(&folder)? {
+            match ask(&folder, pid, Request::About, PATIENCE) {
+                Ok(rows) => found.extend(rows.into_iter().map(|row| (pid, row))),
+                // It has just ended.
+                Err(AskError::Absent(_)) => {}
+                Err(error) => eprintln!("yonder ctl: {error}"),
+            }
         }
     }
     if found.is_empty() {
@@ -108,27 +114,23 @@ fn nobody() -> String {
 }
 
 /// A process to ask: the one that is named, or the only one.
-fn choose(named: Option<u32>, folder: Option<Folder>, typed: &str) -> Result<(Folder, u32), CtlError> {
-    let candidates = processes(folder.as_ref())?;
-    let folder = folder.ok_or_else(|| match named {
-        Some(pid) => CtlError::from(AskError::Absent(pid)),
-        None => CtlError::Usage(nobody()),
-    })?;
-    let pid = match (named, candidates.as_slice()) {
-        (Some(pid), _) => pid,
-        (None, [pid]) => *pid,
-        (None, []) => return Err(CtlError::Usage(nobody())),
-        (None, [first, ..]) => {
-            let all: Vec<_> = candidates.iter().map(ToString::to_string).collect();
-            let which = format!("type which, such as `yonder ctl {typed} {first}`");
-            return Err(CtlError::Usage(format!(
-                "{} processes have far memory ({}): {which}",
-                all.len(),
-                all.join(", ")
-            )));
-        }
+fn choose(named: Option<u32>, typed: &str) -> Result<(Folder, u32), CtlError> {
+    let Some(folder) = folder()? else {
+        return Err(named.map_or_else(|| CtlError::Usage(nobody()), |pid| AskError::Absent(pid).into()));
     };
-    Ok((folder, pid))
+    if let Some(pid) = named {
+        return Ok((folder, pid));
+    }
+    let found = processes(&folder)?;
+    match found.as_slice() {
+        [] => Err(CtlError::Usage(nobody())),
+        [pid] => Ok((folder, *pid)),
+        [first, ..] => {
+            let all = found.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let which = format!("type which, such as `yonder ctl {typed} {first}`");
+            Err(CtlError::Usage(format!("{} processes have far memory ({all}): {which}", found.len())))
+        }
+    }
 }
 
 /// Takes the process's number off the words, if the first is one.
@@ -184,18 +186,10 @@ fn show(args: &CtlProcessArgs, request: Request) -> Result<(), CtlError> {
 }
 
 fn ask_and_show(pid: Option<u32>, typed: &str, request: Request, shown: Shown, json: bool) -> Result<(), CtlError> {
-    let (folder, pid) = choose(pid, folder()?, typed)?;
+    let (folder, pid) = choose(pid, typed)?;
     let rows: Vec<Row> = ask(&folder, pid, request, PATIENCE)?;
     match shown.show(pid, &rows, json) {
         Err(error) if error.is::<OutputClosed>() => Ok(()),
         result => Ok(result?),
     }
-}
-
-/// The folder for the sockets of programs that are run, if there can be one.
-pub(crate) fn folder_for_programs() -> Option<PathBuf> {
-    let made = Folder::make(&control_folder());
-    made.map(|folder| Path::to_owned(folder.path()))
-        .inspect_err(|error| tracing::warn!("yonder ctl will not find this program: {error}"))
-        .ok()
 }
