@@ -2,7 +2,8 @@
 //!
 //! A [`Target`] is a function of bytes that panics if it finds a fault. The same bytes always do the same. [`TARGETS`] are
 //! all of them: `wire` and `stream` take bytes apart, `board` is a memory node among clients, `client` the client of a
-//! node that answers anything, `offloads` calls with any arguments, `controller` what nodes and clients tell one.
+//! node that answers anything, `offloads` calls with any arguments, `controller` what nodes and clients tell one,
+//! `settings` what a process is asked at its socket, and answers.
 //! [`driver`] invents inputs, keeps those that reach something new, and makes those that fail small.
 //!
 //! A target notes in a [`Trail`] what an input has reached, so that the driver is guided without a compiler's help; the
@@ -16,6 +17,7 @@ mod controller;
 pub mod driver;
 mod offloads;
 mod script;
+mod settings;
 mod stream;
 mod trail;
 mod wire;
@@ -37,8 +39,15 @@ pub struct Target {
 }
 
 /// All targets, in the order in which they are run.
-pub const TARGETS: [Target; 6] =
-    [wire::TARGET, stream::TARGET, board::TARGET, client::TARGET, offloads::TARGET, controller::TARGET];
+pub const TARGETS: [Target; 7] = [
+    wire::TARGET,
+    stream::TARGET,
+    board::TARGET,
+    client::TARGET,
+    offloads::TARGET,
+    controller::TARGET,
+    settings::TARGET,
+];
 
 /// The target with this name.
 ///

@@ -2,6 +2,7 @@
 
 mod apps;
 mod controller;
+mod ctl;
 mod del_get;
 mod errors;
 mod fault_breakdown;
@@ -35,6 +36,7 @@ pub(crate) use controller::{
     AtArgs, ControllerAddresses, ControllerArgs, ControllerWhat, DrainArgs, NodeNameArgs, NodesArgs, ServeArgs,
     SpacesArgs,
 };
+pub(crate) use ctl::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs};
 pub(crate) use del_get::DelGetArgs;
 pub(crate) use errors::ErrorsArgs;
 pub(crate) use fault_breakdown::FaultBreakdownArgs;
@@ -115,6 +117,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Watch a running server that was started with --metrics
     Top(TopArgs),
+    /// Show and change settings of running processes: kv servers and programs under run
+    Ctl(CtlArgs),
     Workload(workload::WorkloadArgs),
 }
 

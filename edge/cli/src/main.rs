@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Load(args) => commands::load::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Top(args) => commands::top::run(&args),
+        Command::Ctl(args) => commands::ctl::run(&args),
         Command::Workload(args) => commands::workload::run(&args),
     };
     match result {

@@ -6,13 +6,14 @@
 //!
 //! Who touches what: [`FAR`] is set once, by the thread that has won [`STAGE`]; everything in a [`Far`] is shared.
 //!
-//! UNSAFETY: a pointer that is set once.
+//! UNSAFETY: a pointer that is set once, and a descriptor that a child has of its parent.
 
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use yonder_control::{ControlServer, FarControl};
 use yonder_far_heap::FarHeap;
 use yonder_guide::MakeGuide;
 use yonder_paging::{Config, Delivery, FarMemory, Region};
@@ -34,6 +35,7 @@ pub(crate) struct Far {
     pub(crate) bounces: Bounces,
     place: Option<Place>,
     recorded: Option<Recorded>,
+    control: Option<ControlServer>,
     /// Whether this is a forked child, whose figures are nobody's.
     forked: AtomicBool,
     pub(crate) calls: Calls,
@@ -143,8 +145,9 @@ impl Far {
             }
             Recorded::begin(heap.region(), folder, place).inspect_err(|error| complain(error)).ok()
         });
+        let control = settings.control.as_deref().and_then(|folder| listen(folder, heap.region().far()));
         let bounces = Bounces::new().map_err(|error| error.to_string())?;
-        Ok(Self { heap, bounces, place, recorded, forked: AtomicBool::new(false), calls: Calls::default() })
+        Ok(Self { heap, bounces, place, recorded, control, forked: AtomicBool::new(false), calls: Calls::default() })
     }
 
     /// The region whose bytes the heap gives out.
@@ -160,9 +163,21 @@ impl Far {
         (offset < self.region().bytes()).then_some(offset)
     }
 
-    /// This process is a forked child: its parent's place on the board is not its own.
+    /// This process is a forked child: its parent's place on the board is not its own, nor are its parent's settings.
     pub(crate) fn is_child(&self) {
         self.forked.store(true, Ordering::Relaxed);
+        if let Some(descriptor) = self.control.as_ref().and_then(ControlServer::descriptor) {
+            // SAFETY: it is the server's, whose thread is not in this process; from here the server knows that it is gone.
+            let _ = unsafe { libc::close(descriptor) };
+        }
+    }
+
+    /// The process ends: puts its last figures up, and cannot be asked any more.
+    pub(crate) fn ends(&self) {
+        self.publish();
+        if let Some(control) = &self.control {
+            control.remove_socket();
+        }
     }
 
     /// Puts the figures of now where `yonder run` sees them.
@@ -186,6 +201,12 @@ impl Far {
             recorded.look_for_code();
         }
     }
+}
+
+/// Lets `yonder ctl` ask this process. If it cannot, that is all that is wrong.
+fn listen(folder: &Path, far: &FarMemory) -> Option<ControlServer> {
+    let server = ControlServer::start(folder, Arc::new(FarControl::new(far.clone())));
+    server.inspect_err(|error| complain(&format!("yonder ctl will not find this process: {error}"))).ok()
 }
 
 /// Loads the guide, whose code gets local memory, now and whenever it asks for any.

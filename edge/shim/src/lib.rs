@@ -67,7 +67,7 @@ extern "C" fn begin() {
 
 extern "C" fn end() {
     if let Some(far) = far::far() {
-        far.publish();
+        far.ends();
     }
 }
 

@@ -18,6 +18,7 @@ const FAULTS: &str = "YONDER_RUN_FAULTS";
 const TRANSFER: &str = "YONDER_RUN_TRANSFER";
 const GUIDE: &str = "YONDER_RUN_GUIDE";
 const RECORDS: &str = "YONDER_RUN_RECORDS";
+const CONTROL: &str = "YONDER_RUN_CONTROL";
 
 /// What is fetched before it is touched, and its name here.
 const ALGORITHMS: [(Prefetch, &str); 3] =
@@ -70,6 +71,8 @@ pub struct Settings {
     pub guide: Option<PathBuf>,
     /// Folder in which every process keeps a record of its faults, if somebody wants one.
     pub records: Option<PathBuf>,
+    /// Folder in which every process has a socket for its settings, if there is one.
+    pub control: Option<PathBuf>,
 }
 
 /// Settings that somebody else has written.
@@ -82,7 +85,7 @@ pub struct SettingsError {
 impl Settings {
     /// The variables that carry the settings; what has no value must not be set, even if it is for this process.
     #[must_use]
-    pub fn variables(&self) -> [(&'static str, Option<String>); 9] {
+    pub fn variables(&self) -> [(&'static str, Option<String>); 10] {
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         [
             (FAR, Some(self.far.clone())),
@@ -94,6 +97,7 @@ impl Settings {
             (BOARD, Some(text(&self.board))),
             (GUIDE, self.guide.as_ref().map(text)),
             (RECORDS, self.records.as_ref().map(text)),
+            (CONTROL, self.control.as_ref().map(text)),
         ]
     }
 
@@ -108,8 +112,8 @@ impl Settings {
         let transfer = named(&TRANSFERS, TRANSFER, &variable)?;
         let board = variable(BOARD).ok_or(SettingsError { variable: BOARD })?.into();
         let (local_bytes, memory_bytes) = (bytes(LOCAL)?, bytes(MEMORY)?);
-        let [guide, records] = [GUIDE, RECORDS].map(|name| variable(name).map(PathBuf::from));
-        Ok(Some(Self { far, local_bytes, memory_bytes, prefetch, faults, transfer, board, guide, records }))
+        let [guide, records, control] = [GUIDE, RECORDS, CONTROL].map(|name| variable(name).map(PathBuf::from));
+        Ok(Some(Self { far, local_bytes, memory_bytes, prefetch, faults, transfer, board, guide, records, control }))
     }
 }
 
@@ -147,13 +151,14 @@ mod tests {
             board: "/tmp/board".into(),
             guide: Some("/tmp/guide.so".into()),
             records: Some("/tmp/records".into()),
+            control: Some("/run/user/0/yonder".into()),
         };
-        let without = Settings { guide: None, records: None, ..settings.clone() };
+        let without = Settings { guide: None, records: None, control: None, ..settings.clone() };
         for settings in [&settings, &without] {
             let variables: HashMap<_, _> = settings.variables().into();
             assert_eq!(Settings::read(|name| variables[name].clone()).as_ref(), Ok(&Some(settings.clone())));
         }
-        assert_eq!(without.variables().iter().filter(|(_, value)| value.is_none()).count(), 2);
+        assert_eq!(without.variables().iter().filter(|(_, value)| value.is_none()).count(), 3);
         let mut variables: HashMap<_, _> = settings.variables().into();
         variables.insert(LOCAL, Some("many".into()));
         assert_eq!(Settings::read(|name| variables[name].clone()), Err(SettingsError { variable: LOCAL }));

@@ -6,8 +6,9 @@
 //! The library that `yonder run` preloads is looked for beside the binary, and built there in the same way (`-p yonder-shim`).
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use tempfile::TempDir;
 
 use crate::process::{Ended, Process};
 use crate::terminal::Terminal;
@@ -19,7 +20,8 @@ const GUIDES: &str = "../../edge/guides";
 /// What `yonder run` preloads.
 const LIBRARY: &str = "libyonder_preload.so";
 
-/// The `yonder` binary.
+/// The `yonder` binary. Each command that it starts has a folder of its own for the sockets at which processes are asked for their
+/// settings, so that none finds those of other tests; [`Yonder::together`] is for those that are to find one another.
 #[derive(Clone, Copy, Debug)]
 pub struct Yonder {
     path: &'static Path,
@@ -115,6 +117,15 @@ impl Yonder {
         self.path.to_str().expect("the target folder has a name that can be printed")
     }
 
+    /// The same binary in a folder of its own, whose processes find one another and no others.
+    ///
+    /// # Panics
+    /// If there can be no such folder.
+    #[must_use]
+    pub fn together(self) -> Together {
+        Together { yonder: self, runtime: tempfile::tempdir().expect("a temporary folder") }
+    }
+
     /// Starts a server (`kv` or `node`) and returns once it has said where it listens.
     ///
     /// # Panics
@@ -150,6 +161,50 @@ impl Yonder {
     /// If it cannot be started, or does not end.
     #[must_use]
     pub fn run(self, args: &[&str]) -> Ended {
+        self.spawn(args).end()
+    }
+}
+
+/// The `yonder` binary, with a folder in which its processes find one another.
+#[derive(Debug)]
+pub struct Together {
+    yonder: Yonder,
+    runtime: TempDir,
+}
+
+impl Together {
+    /// The folder that `XDG_RUNTIME_DIR` names.
+    #[must_use]
+    pub fn runtime(&self) -> &Path {
+        self.runtime.path()
+    }
+
+    /// As [`Yonder::serve`].
+    ///
+    /// # Panics
+    /// If it ends instead, or says nothing for long.
+    #[must_use]
+    pub fn serve(&self, args: &[&str]) -> Process {
+        let mut process = self.spawn(args);
+        process.wait_until_it_listens();
+        process
+    }
+
+    /// As [`Yonder::spawn`].
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn spawn(&self, args: &[&str]) -> Process {
+        Process::spawn_in(self.yonder.path, args, self.runtime(), Stdio::piped())
+    }
+
+    /// As [`Yonder::run`].
+    ///
+    /// # Panics
+    /// If it cannot be started, or does not end.
+    #[must_use]
+    pub fn run(&self, args: &[&str]) -> Ended {
         self.spawn(args).end()
     }
 }

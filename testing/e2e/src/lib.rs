@@ -21,10 +21,10 @@ mod terminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use binary::Yonder;
+pub use binary::{Together, Yonder};
 pub use client::{Client, Got, Stats};
 pub use content::Content;
-pub use process::{Ended, Process};
+pub use process::{Ended, Process, RUNTIME_DIR};
 pub use program::{Guide, Linked, Program};
 pub use terminal::{Left, Terminal};
 

@@ -3,21 +3,25 @@
 //! Two threads read the process's streams to their ends and hand over lines; whoever waits for the process waits for
 //! those lines, so no wait is a sleep and none is for ever.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::PATIENCE;
 
 /// What a server's first line ends with.
 const LISTENS: &str = "Ctrl-C ends it";
+
+/// The variable that says where processes keep sockets at which their user may ask them.
+pub const RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 
 /// Which stream a line came from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,11 +42,15 @@ enum Next {
 /// A started process. Dropping it kills it.
 pub struct Process {
     child: Child,
+    /// What it reads, if anybody says anything there.
+    input: Option<ChildStdin>,
     command: String,
     lines: Receiver<(Stream, String)>,
     stdout: String,
     stderr: String,
     banner: String,
+    /// Where it keeps its sockets, if nobody else is to find them.
+    _runtime: Option<TempDir>,
 }
 
 /// How a command ended, and what it printed.
@@ -59,18 +67,30 @@ pub struct Ended {
 }
 
 impl Process {
+    /// Starts a process that nobody finds, and that finds nobody.
     pub(crate) fn spawn(path: &Path, args: &[&str]) -> Self {
+        let runtime = tempfile::tempdir().expect("a temporary folder");
+        let mut process = Self::spawn_in(path, args, runtime.path(), Stdio::null());
+        process._runtime = Some(runtime);
+        process
+    }
+
+    /// Starts a process that finds the others of this folder, and is found by them.
+    pub(crate) fn spawn_in(path: &Path, args: &[&str], runtime: &Path, input: Stdio) -> Self {
         let mut command = Command::new(path);
+        command.env(RUNTIME_DIR, runtime);
         // Messages are part of what is tested; the environment must not add any.
         command.args(args).env_remove("YONDER_LOG").env_remove("RUST_BACKTRACE");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{} cannot be started: {error}", path.display()));
         let (sender, lines) = channel();
         read_lines(child.stdout.take().expect("piped"), Stream::Output, sender.clone());
         read_lines(child.stderr.take().expect("piped"), Stream::Errors, sender);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let command = format!("{name} {}", args.join(" "));
-        Self { child, command, lines, stdout: String::new(), stderr: String::new(), banner: String::new() }
+        let (stdout, stderr, banner) = (String::new(), String::new(), String::new());
+        let input = child.stdin.take();
+        Self { child, input, command, lines, stdout, stderr, banner, _runtime: None }
     }
 
     /// Waits until a server has said where it listens.
@@ -86,6 +106,12 @@ impl Process {
                 Next::Closed | Next::Late => panic!("'{}' does not listen; it said: {}", self.command, self.stderr),
             }
         }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits until it has printed a line with `text`, and returns that line.
@@ -157,6 +183,20 @@ impl Process {
             .unwrap_or_else(|| panic!("no {scheme} address in '{}'", self.banner))
             .trim_end_matches([',', ';'])
             .to_owned()
+    }
+
+    /// Says a line to a process that was started together with others.
+    ///
+    /// # Panics
+    /// If it reads nothing.
+    pub fn say(&mut self, line: &str) {
+        let input = self.input.as_mut().unwrap_or_else(|| panic!("'{}' has no input", self.command));
+        writeln!(input, "{line}").unwrap_or_else(|error| panic!("'{}' reads no more: {error}", self.command));
+    }
+
+    /// Says no more to it.
+    pub fn say_no_more(&mut self) {
+        self.input = None;
     }
 
     /// Sends a signal.

@@ -13,9 +13,11 @@ use std::time::Instant;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
+use tempfile::TempDir;
 use vt100::Parser;
 
 use crate::PATIENCE;
+use crate::process::RUNTIME_DIR;
 
 const ROWS: u16 = 30;
 const COLUMNS: u16 = 100;
@@ -31,6 +33,8 @@ pub struct Terminal {
     before: Termios,
     written: Receiver<Vec<u8>>,
     screen: Parser,
+    /// Where it looks for sockets of processes.
+    _runtime: TempDir,
 }
 
 /// What a command left behind on its terminal.
@@ -58,7 +62,9 @@ impl Terminal {
         tcsetwinsize(&slave, Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 }).expect("a size");
         let before = tcgetattr(&slave).expect("it is a terminal");
         let end = || Stdio::from(slave.try_clone().expect("one file more"));
+        let runtime = tempfile::tempdir().expect("a temporary folder");
         let mut command = Command::new(path);
+        command.env(RUNTIME_DIR, runtime.path());
         command.args(args).env_remove("YONDER_LOG").env_remove("RUST_BACKTRACE").env("TERM", "xterm-256color");
         command.stdin(end()).stdout(end()).stderr(end());
         let child = command.spawn().unwrap_or_else(|error| panic!("{} cannot be started: {error}", path.display()));
@@ -67,7 +73,8 @@ impl Terminal {
         let master = File::from(master);
         let written = read_all(master.try_clone().expect("one file more"));
         let screen = Parser::new(ROWS, COLUMNS, 0);
-        Self { child, command: format!("yonder {}", args.join(" ")), master, slave, before, written, screen }
+        let command = format!("yonder {}", args.join(" "));
+        Self { child, command, master, slave, before, written, screen, _runtime: runtime }
     }
 
     /// Types keys.

@@ -13,6 +13,7 @@ use yonder_kv::{KvConfig, KvFrontend, KvHandler, KvServer, Shutdown, runtime_sta
 use yonder_metrics::{Extra, ExtraKind, MetricsServer, Requests, Sample};
 
 use crate::args::KvArgs;
+use crate::commands::ctl::serve_settings;
 use crate::setup::Setup;
 
 /// How long idle threads of a server spin before they sleep.
@@ -29,6 +30,7 @@ pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
     let shutdown = server.shutdown.clone();
     ctrlc::set_handler(move || shutdown.request())?;
     let metrics = args.metrics.as_deref().map(|address| server.serve_metrics(address)).transpose()?;
+    let _settings = serve_settings(&server.far);
 
     let udp = server.udp.map_or_else(String::new, |address| format!(" and UDP {address}"));
     eprintln!(

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod controller;
+pub(crate) mod ctl;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod kv;

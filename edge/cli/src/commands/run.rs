@@ -30,6 +30,7 @@ use yonder_run::{Board, Figures, Settings, Space, pid_namespace};
 
 use self::report::{ReportFile, Told};
 use crate::args::RunArgs;
+use crate::commands::ctl::folder_for_programs;
 
 /// The library that is preloaded.
 const LIBRARY: &str = "libyonder_preload.so";
@@ -63,6 +64,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         board: path,
         guide,
         records: report.as_ref().map(|_| folder.path().to_owned()),
+        control: folder_for_programs(),
     };
 
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;

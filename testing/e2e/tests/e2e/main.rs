@@ -9,6 +9,7 @@ mod bench_notify;
 mod bench_redis;
 mod cluster;
 mod controller;
+mod ctl;
 mod datagrams;
 mod dying_node;
 #[path = "../../../../runtime/controller/tests/it/etcd_server.rs"]

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use yonder_e2e::{Ended, Guide, Program, Yonder, alone};
+use yonder_e2e::{Ended, Guide, Program, RUNTIME_DIR, Yonder, alone};
 
 use super::refusals::assert_refused;
 use super::{LOCAL, Run, over};
@@ -79,7 +79,9 @@ fn a_run_without_a_guide_has_none_of_who_starts_it() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
     let Some(guide) = Guide::compiled("next_pages", &[]) else { return };
     for (flags, seen) in [(&[][..], "[]\n"), (&["--guide", guide.path()], &format!("[{}]\n", guide.path()))] {
+        let runtime = tempfile::tempdir().expect("a temporary folder");
         let mut command = Command::new(yonder.path());
+        command.env(RUNTIME_DIR, runtime.path());
         command.env("YONDER_RUN_GUIDE", "/of/another.so").arg("run").args(flags);
         let output =
             command.args(["--", "sh", "-c", "echo \"[$YONDER_RUN_GUIDE]\""]).output().expect("it can be started");
