@@ -140,9 +140,12 @@ mod tests {
     #[test]
     fn each_has_a_file_without_a_name_in_a_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let makes: [fn(&Path) -> Result<DirectFile, OpenError>; 2] = [DirectFile::open, DirectFile::unlinked];
-        for make in makes {
-            let files = [0, 1].map(|_| make(folder.path()).unwrap());
+        let make = |is_unlinked| match is_unlinked {
+            false => DirectFile::open(folder.path()).unwrap(),
+            true => DirectFile::unlinked(folder.path()).unwrap(),
+        };
+        for is_unlinked in [false, true] {
+            let files = [0, 1].map(|_| make(is_unlinked));
             files[0].reserve(8192).unwrap();
             assert_eq!(files.each_ref().map(|file| file.bytes().unwrap()), [8192, 0]);
             assert!(files.iter().all(|file| place(file).ends_with("(deleted)")));

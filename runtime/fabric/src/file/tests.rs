@@ -293,8 +293,9 @@ fn what_cannot_be_a_store_is_refused_and_left_as_it_is() {
 #[test]
 fn stores_in_a_folder_are_apart_and_leave_nothing() {
     let Some(mut world) = world("32MiB") else { return };
-    let url = format!("file://{}?size=32MiB", world.folder.path().display());
-    let files = || std::fs::read_dir(world.folder.path()).unwrap().count();
+    let folder = world.folder.path().to_owned();
+    let url = format!("file://{}?size=32MiB", folder.display());
+    let files = || std::fs::read_dir(&folder).unwrap().count();
     let before = files();
     let stores = [1, 2].map(|version| {
         let fabric = FileFabric::open(&url).unwrap();

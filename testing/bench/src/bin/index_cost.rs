@@ -4,6 +4,8 @@
 //! grown, and looks so many up. Twice under `valgrind --tool=callgrind`, with no look-ups and with a million, the difference is
 //! what they take; `none` is the loop alone.
 
+#![forbid(unsafe_code)]
+
 use std::hint::black_box;
 use std::process::ExitCode;
 
