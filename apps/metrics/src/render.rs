@@ -14,7 +14,7 @@ use crate::sample::{Extra, ExtraKind, Requests, Sample};
 /// Name, help and value of what `S` counts.
 type Metric<S> = (&'static str, &'static str, fn(&S) -> u64);
 
-const PAGING_COUNTERS: [Metric<Stats>; 16] = [
+const PAGING_COUNTERS: [Metric<Stats>; 21] = [
     (names::MAJOR_FAULTS, "Page faults that needed a fetch.", |stats| stats.major_faults),
     (names::MINOR_FAULTS, "Page faults that needed no fetch of their own.", |stats| stats.minor_faults),
     ("yonder_zero_faults_total", "Minor faults that were first touches.", |stats| stats.zero_faults),
@@ -32,6 +32,17 @@ const PAGING_COUNTERS: [Metric<Stats>; 16] = [
     ("yonder_swept_blocks_total", "Blocks that reclaim swept.", |stats| stats.swept_blocks),
     ("yonder_dropped_pages_total", "Sealed pages dropped without a copy.", |stats| stats.dropped_pages),
     ("yonder_clean_pages_total", "Standby pages that needed no write.", |stats| stats.clean_pages),
+    ("yonder_flushed_by_age_pages_total", "Standby pages written back because of their age.", |stats| {
+        stats.flushed_by_age_pages
+    }),
+    ("yonder_flushed_by_size_pages_total", "Standby pages written back because there were many.", |stats| {
+        stats.flushed_by_size_pages
+    }),
+    ("yonder_quota_evicted_pages_total", "Pages taken away because of a quota.", |stats| stats.quota_evicted_pages),
+    ("yonder_advised_out_pages_total", "Pages taken away that had been advised out.", |stats| stats.advised_out_pages),
+    ("yonder_advised_ahead_pages_total", "Pages fetched because they had been advised ahead.", |stats| {
+        stats.advised_ahead_pages
+    }),
     ("yonder_reclaim_cpu_nanoseconds_total", "CPU time of the reclaimer thread.", |stats| stats.reclaim_cpu_ns),
 ];
 

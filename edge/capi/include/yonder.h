@@ -381,6 +381,20 @@ typedef struct yonder_memory {
 /* How full the far memory is, and what it did. -ENXIO if it is not open. */
 int yonder_memory_stats(yonder_memory *stats);
 
+/* Advises on the pages that `bytes` bytes at `address`, in memory that was allocated here, are in. Nothing but speed depends on
+ * it, and of too much advice the oldest is forgotten.
+ *
+ * With `out` other than 0 they will not be touched soon: they are the first to leave local memory when room is needed, and at
+ * once where a quota is reached or almost. That holds for what is local now, until it has left.
+ *
+ * With `out` 0 they will be touched together: a touch of one that has to be fetched fetches others of them too, up to 128. That
+ * holds until they are advised out, and has no effect with YONDER_PREFETCH_NONE.
+ *
+ *     -EINVAL        `bytes` is 0
+ *     -EFAULT        the bytes are not in far memory
+ *     -ENXIO         no far memory is open */
+int yonder_swap_advise(const void *address, size_t bytes, int out);
+
 /* The functions below are those of the C library without the prefix, for far memory. Where one returns NULL, errno says why, and
  * yonder_error_message() too:
  *

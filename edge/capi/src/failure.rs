@@ -9,7 +9,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use yonder::clib::{ClibError, TicketError};
-use yonder::{FabricError, FarError};
+use yonder::{AdviceError, FabricError, FarError};
 use yonder_uffd::OpenError;
 use yonder_wire::ErrorCode;
 
@@ -67,6 +67,16 @@ fn of_fabric(error: &FabricError) -> c_int {
         FabricError::BadUrl(_) => libc::EINVAL,
         FabricError::Unreachable { .. } => libc::EHOSTUNREACH,
         FabricError::OutOfMemory { .. } | FabricError::System { .. } => libc::ENOMEM,
+    }
+}
+
+impl From<AdviceError> for Failure {
+    fn from(error: AdviceError) -> Self {
+        let errno = match &error {
+            AdviceError::Empty => libc::EINVAL,
+            AdviceError::Outside { .. } | AdviceError::TooLong { .. } => libc::EFAULT,
+        };
+        Self::new(errno, error.to_string())
     }
 }
 

@@ -27,7 +27,9 @@ mod word;
 pub use malloc::{
     yonder_calloc, yonder_free, yonder_malloc, yonder_malloc_usable_size, yonder_memalign, yonder_realloc,
 };
-pub use memory::{YonderMemory, YonderMemoryConfig, yonder_memory_close, yonder_memory_open, yonder_memory_stats};
+pub use memory::{
+    YonderMemory, YonderMemoryConfig, yonder_memory_close, yonder_memory_open, yonder_memory_stats, yonder_swap_advise,
+};
 pub use node::{YonderNode, yonder_call, yonder_node_status};
 pub use pending::{
     yonder_ralloc_async, yonder_rfence, yonder_rfree_async, yonder_rpoll, yonder_rread_async, yonder_rrelease,

@@ -1,5 +1,5 @@
-//! The far memory of the process: `yonder_memory_open`, `yonder_memory_close` and `yonder_memory_stats` of `yonder.h`, and what
-//! the functions of `malloc` have of it.
+//! The far memory of the process: `yonder_memory_open`, `yonder_memory_close`, `yonder_memory_stats` and `yonder_swap_advise` of
+//! `yonder.h`, and what the functions of `malloc` have of it.
 //!
 //! Who touches what: [`OPEN`] is behind its lock, which is taken when a thread uses far memory for the first time. From then on
 //! the thread has a share of its own ([`MINE`]), and its calls take no lock of this file. Far memory is closed only while nobody
@@ -8,11 +8,11 @@
 //! UNSAFETY: it exports functions that read C's pointers.
 
 use std::cell::RefCell;
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use yonder::{Config, Deadlines, FarMemory, Prefetch};
+use yonder::{Advice, Config, Deadlines, FarMemory, Prefetch};
 use yonder_far_heap::{FarHeap, Magazine, Share};
 
 use crate::arguments::{Out, reference, text};
@@ -219,6 +219,18 @@ pub unsafe extern "C" fn yonder_memory_stats(stats: *mut YonderMemory) -> c_int 
             fetched_bytes: stats.fetched_bytes,
             written_bytes: stats.written_bytes,
         });
+        Ok(0)
+    })
+}
+
+/// `yonder_swap_advise` of `yonder.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn yonder_swap_advise(address: *const c_void, bytes: usize, out: c_int) -> c_int {
+    answer(|| {
+        let advice = if out == 0 { Advice::Ahead } else { Advice::Out };
+        let open = lock();
+        let heap = open.as_ref().ok_or_else(not_open)?;
+        heap.region().far().swap_advise(address.addr(), bytes as u64, advice)?;
         Ok(0)
     })
 }

@@ -102,17 +102,18 @@ fn advise(core: &RegionCore, offset: u64, bytes: u64, advice: Advice) -> Result<
         // A forked child neither reclaims nor fetches ahead.
         return Ok(());
     }
-    match advice {
+    // A handler that touches far memory may need the reclaimer, and that the list of what was advised out.
+    yonder_trap::hold_back(|| match advice {
         Advice::Out => {
             core.ahead.forget_in(&pages);
             pager.advised_out.add(core.number, pages);
-            pager.tend_now();
         }
         Advice::Ahead => {
             pager.advised_out.forget_in(core.number, &pages);
             core.ahead.add(&pages);
         }
-    }
+    });
+    pager.tend_now();
     Ok(())
 }
 

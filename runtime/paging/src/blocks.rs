@@ -76,7 +76,7 @@ impl Blocks {
 
     /// The hand comes to the block: whether it passes over it, because much of what was swept was wanted back.
     pub(crate) fn passes_over(&self, block: BlockIndex, warmth: &mut Warmth) -> bool {
-        let back = self.words[block.index()].load(Ordering::Acquire) / BACK & FIELD_MASK;
+        let back = self.words[block.index()].load(Ordering::Acquire) >> BACK.trailing_zeros() & FIELD_MASK;
         let cell = &self.heat[block.index()];
         let mut heat = BlockHeat::from_bits(cell.load(Ordering::Relaxed));
         let passes = warmth.passes_over(&mut heat, back as u32);

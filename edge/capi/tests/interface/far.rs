@@ -46,6 +46,14 @@ fn far_memory_does_what_the_header_says() {
 }
 
 #[test]
+fn advice_does_what_the_header_says() {
+    let Some(toolchain) = ready() else { return };
+    let program = toolchain.build(&file("tests/interface/swap_advise.c"));
+    let said = String::from_utf8(succeed(Command::new(&program).arg(EMULATED)).stdout).unwrap();
+    assert!(said.ends_with("done\n"), "{said}");
+}
+
+#[test]
 fn misuse_ends_the_program_with_one_line() {
     let Some(toolchain) = ready() else { return };
     let program = toolchain.build(&file("tests/interface/far_rules.c"));

@@ -8,9 +8,10 @@ use yonder_pagetable::State;
 use yonder_prefetch::WINDOW_PAGES_MAX;
 use yonder_units::{Nanos, PageIndex};
 
+use super::windows::await_room;
 use super::{Port, PortInner};
 use crate::advice::ADVISED_PAGES_MAX;
-use crate::pager::Pager;
+use crate::pager::{GUEST_PORTS, Pager};
 use crate::region::RegionCore;
 
 impl PortInner {
@@ -31,6 +32,9 @@ impl PortInner {
         let before = port.stats.prefetched_pages.get();
         let behind = page.0 + 1..range.end.min(page.0 + 1 + ADVISED_PAGES_MAX);
         let left = ADVISED_PAGES_MAX - behind.len() as u32;
+        if usize::from(self.id) < GUEST_PORTS {
+            await_room(pager, WINDOW_PAGES_MAX.min(range.len() as u32), now);
+        }
         let ahead_of_it = range.start.max(page.0.saturating_sub(left))..page.0;
         for pages in [behind, ahead_of_it] {
             self.fetch_windows(region, pages, port, pager, now);
