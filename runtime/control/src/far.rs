@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use yonder_paging::{ColdBand, FarMemory, RegionView, Tuning, TuningError};
-use yonder_settings::{Name, Refusal, Row, Value};
+use yonder_settings::{Name, Refusal, Row, TIME_NS_MAX, Value};
 use yonder_units::PAGE_BYTES;
 
 use crate::answer::Controlled;
@@ -54,7 +54,8 @@ impl Controlled for FarControl {
 
     fn settings(&self) -> Vec<(Name, Value)> {
         let (age, pages) = (self.tuning.standby_age(), self.tuning.standby_pages());
-        let age = (age != Duration::MAX).then(|| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
+        // Longer than what can be set is never, however it is kept.
+        let age = u64::try_from(age.as_nanos()).ok().filter(|nanos| *nanos <= TIME_NS_MAX);
         let mut settings = vec![
             (Name::StandbyAge, Value::Time(age)),
             (Name::StandbyPages, Value::Count((pages != usize::MAX).then_some(pages as u64))),
