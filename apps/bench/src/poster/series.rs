@@ -113,7 +113,7 @@ impl Series {
             paging: self.paging,
             dispatch: dispatch_policy_name(settings.sched(self.set, self.paging).dispatch),
             far: is_paged.then(|| settings.far.clone()),
-            emulated_us: (!is_paged).then(|| [settings.busy, settings.fetch].map(|time| time.as_secs_f64() * 1e6)),
+            emulated_us: (!is_paged).then(|| [settings.busy, settings.fetch].map(|time| time.as_nanos() as f64 / 1e3)),
             keys: settings.keys(self.set),
             value_size: settings.value_bytes,
             local_bytes: self.trials.last().map_or(0, |trial| trial.local_bytes),
