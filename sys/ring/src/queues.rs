@@ -4,8 +4,8 @@
 //! writes the other two. Each side releases what it has written with its own end, and acquires the other's, so an entry is whole
 //! when it is seen, and its place is used again only after it was read.
 //!
-//! In a process whose system calls are filtered, which is a program that knows nothing of this, a thread of the kernel takes the
-//! submissions. Otherwise the kernel would finish each transfer in the thread that has begun it, wherever the program is by then: a
+//! In a process whose system calls are filtered, which is a program that knows nothing of this, a thread of the kernel takes
+//! submissions that nobody waits for ([`Queues::unattended`]). Otherwise the kernel would finish each transfer in the thread that has begun it, wherever the program is by then: a
 //! system call that waits there would end as if a signal had come, `epoll_wait` with EINTR and `recv` of everything with less.
 //!
 //! Invariants: no entry is written to a place that the kernel has not let go of. An entry that the kernel has not taken, for whatever
@@ -63,13 +63,14 @@ pub(crate) struct Queues {
 unsafe impl Send for Queues {}
 
 impl Queues {
-    /// Queues for `entries` submissions at least.
-    pub(crate) fn new(entries: u32, enter: Enter) -> io::Result<Self> {
-        if has_stub() { Self::polled(entries, enter) } else { Self::own(entries, enter) }
+    /// Queues of a ring whose thread may leave while something is under way.
+    pub(crate) fn unattended(entries: u32, enter: Enter) -> io::Result<Self> {
+        if has_stub() { Self::polled(entries, enter) } else { Self::new(entries, enter) }
     }
 
-    /// Of a ring that does not interrupt its thread when something ends, where the kernel can do so.
-    fn own(entries: u32, enter: Enter) -> io::Result<Self> {
+    /// Queues for `entries` submissions at least, of a ring that does not interrupt its thread when something ends, where the
+    /// kernel can do so.
+    pub(crate) fn new(entries: u32, enter: Enter) -> io::Result<Self> {
         let quiet = Self::set_up(entries, Params::with(raw::COOPERATIVE | raw::FLAGS_WORK), enter);
         quiet.or_else(|_| Self::set_up(entries, Params::default(), enter))
     }
