@@ -1,7 +1,7 @@
 //! All micro-benchmarks, under criterion.
 
 use criterion::{criterion_group, criterion_main};
-use yonder_microbench::{index, messages, pages, reclaim, requests};
+use yonder_microbench::{messages, pages, reclaim, requests};
 
-criterion_group!(fast_paths, pages::benches, reclaim::benches, requests::benches, messages::benches, index::benches);
+criterion_group!(fast_paths, pages::benches, reclaim::benches, requests::benches, messages::benches);
 criterion_main!(fast_paths);

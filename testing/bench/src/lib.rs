@@ -7,7 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod index;
 pub mod messages;
 pub mod pages;
 pub mod reclaim;
