@@ -109,7 +109,8 @@ pub fn install_stub() -> io::Result<()> {
 }
 
 /// Whether the system calls of this process are filtered, or will be.
-fn has_stub() -> bool {
+#[must_use]
+pub fn has_stub() -> bool {
     HAS_STUB.load(Ordering::Acquire)
 }
 

@@ -4,18 +4,27 @@
 //! writes the other two. Each side releases what it has written with its own end, and acquires the other's, so an entry is whole
 //! when it is seen, and its place is used again only after it was read.
 //!
+//! In a process whose system calls are filtered, which is a program that knows nothing of this, a thread of the kernel takes
+//! submissions that nobody waits for ([`Queues::unattended`]). Otherwise the kernel would finish each transfer in the thread that has begun it, wherever the program is by then: a
+//! system call that waits there would end as if a signal had come, `epoll_wait` with EINTR and `recv` of everything with less.
+//!
 //! Invariants: no entry is written to a place that the kernel has not let go of. An entry that the kernel has not taken, for whatever
 //! reason it gives, stays and is handed over by a later call.
 //!
 //! UNSAFETY: memory that the kernel changes, reached by pointers into mappings that live as long.
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering, fence};
 
-use yonder_intercept::Kept;
+use yonder_intercept::{Kept, has_stub};
 
 use crate::raw::{self, Completion, Enter, Params, Shared, Submission};
+
+/// How long the kernel's thread looks for submissions before it sleeps, in milliseconds: the least there is.
+const THREAD_IDLE_MS: u32 = 1;
+/// The first ring whose submissions a thread of the kernel takes; -1 if there was none. The others share it.
+static FIRST_POLLED: AtomicI32 = AtomicI32::new(-1);
 
 /// What the kernel has answered to a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +52,8 @@ pub(crate) struct Queues {
     completion_tail: *const AtomicU32,
     completions: *const Completion,
     completion_entries: u32,
+    /// Whether a thread of the kernel takes submissions.
+    is_polled: bool,
     /// Behind the pointers above.
     _queues: Shared,
     _submissions: Shared,
@@ -52,14 +63,33 @@ pub(crate) struct Queues {
 unsafe impl Send for Queues {}
 
 impl Queues {
+    /// Queues of a ring whose thread may leave while something is under way.
+    pub(crate) fn unattended(entries: u32, enter: Enter) -> io::Result<Self> {
+        if has_stub() { Self::polled(entries, enter) } else { Self::new(entries, enter) }
+    }
+
     /// Queues for `entries` submissions at least, of a ring that does not interrupt its thread when something ends, where the
     /// kernel can do so.
     pub(crate) fn new(entries: u32, enter: Enter) -> io::Result<Self> {
-        let set_up = |flags| {
-            let mut params = Params::with(flags);
-            raw::setup(entries, &mut params).map(|fd| (fd, params))
-        };
-        let (fd, params) = set_up(raw::COOPERATIVE | raw::FLAGS_WORK).or_else(|_| set_up(0))?;
+        let quiet = Self::set_up(entries, Params::with(raw::COOPERATIVE | raw::FLAGS_WORK), enter);
+        quiet.or_else(|_| Self::set_up(entries, Params::default(), enter))
+    }
+
+    /// Of a ring whose submissions a thread of the kernel takes, one for the rings of a process.
+    fn polled(entries: u32, enter: Enter) -> io::Result<Self> {
+        let first = FIRST_POLLED.load(Ordering::Acquire);
+        let shared = (first >= 0).then(|| Self::set_up(entries, Params::polled(THREAD_IDLE_MS, Some(first)), enter));
+        if let Some(Ok(queues)) = shared {
+            return Ok(queues);
+        }
+        // There was none before, or it is gone.
+        let queues = Self::set_up(entries, Params::polled(THREAD_IDLE_MS, None), enter)?;
+        FIRST_POLLED.store(queues.fd.as_raw_fd(), Ordering::Release);
+        Ok(queues)
+    }
+
+    fn set_up(entries: u32, mut params: Params, enter: Enter) -> io::Result<Self> {
+        let fd = raw::setup(entries, &mut params)?;
         if params.features & (raw::ONE_MAPPING | raw::NO_DROP) != raw::ONE_MAPPING | raw::NO_DROP {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -90,6 +120,7 @@ impl Queues {
             completion_tail: queues.at::<AtomicU32>(completion.tail, 1),
             completions: queues.at::<Completion>(completion.entries, completion_entries),
             completion_entries,
+            is_polled: params.flags & raw::POLLED != 0,
             fd: Kept::new(fd),
             enter,
             _queues: queues,
@@ -144,7 +175,16 @@ impl Queues {
 
     /// Hands over what was pushed, has the kernel put up what it holds back, and waits for `least` completions in all.
     pub(crate) fn enter(&mut self, least: u32) -> Entered {
-        let flags = if least > 0 || self.has_news() { raw::GET_EVENTS } else { 0 };
+        let mut flags = if least > 0 || self.has_news() { raw::GET_EVENTS } else { 0 };
+        if self.is_polled {
+            // The tail is written before the kernel's thread is looked at, which looks at the tail before it sleeps.
+            fence(Ordering::SeqCst);
+            if self.word(self.flags).load(Ordering::Relaxed) & raw::SLEEPS != 0 {
+                flags |= raw::WAKE;
+            } else if flags == 0 {
+                return Entered::Taken;
+            }
+        }
         let answer = (self.enter)(self.fd.as_fd(), self.pushed(), least, flags);
         match i32::try_from(-answer) {
             Ok(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => Entered::Later,

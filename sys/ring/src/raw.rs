@@ -5,7 +5,7 @@
 //! UNSAFETY: system calls whose arguments are addresses.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
 use yonder_intercept::{Call, issue};
 
@@ -47,9 +47,9 @@ pub(crate) struct Params {
     pub(crate) completion_entries: u32,
     pub(crate) flags: u32,
     _thread_cpu: u32,
-    _thread_idle: u32,
+    pub(crate) thread_idle_ms: u32,
     pub(crate) features: u32,
-    _worker_fd: u32,
+    pub(crate) other_ring: u32,
     _reserved: [u32; 3],
     pub(crate) submission: SubmissionOffsets,
     pub(crate) completion: CompletionOffsets,
@@ -58,6 +58,13 @@ pub(crate) struct Params {
 impl Params {
     pub(crate) fn with(flags: u32) -> Self {
         Self { flags, ..Self::default() }
+    }
+
+    /// Of a ring whose submissions a thread of the kernel takes by itself: that of `other` where there is one, which sleeps if none
+    /// of its rings has had any for this long.
+    pub(crate) fn polled(thread_idle_ms: u32, other: Option<RawFd>) -> Self {
+        let flags = POLLED | if other.is_some() { SHARED_THREAD } else { 0 };
+        Self { flags, thread_idle_ms, other_ring: other.unwrap_or(0) as u32, ..Self::default() }
     }
 }
 
@@ -108,14 +115,19 @@ pub(crate) const FIXED_FILE: u8 = 1;
 /// `IORING_SETUP_*`: work for a thread waits until it is in the kernel anyway, and a flag says that there is some.
 pub(crate) const COOPERATIVE: u32 = 1 << 8;
 pub(crate) const FLAGS_WORK: u32 = 1 << 9;
+/// A thread of the kernel takes submissions; it is another ring's.
+pub(crate) const POLLED: u32 = 1 << 1;
+const SHARED_THREAD: u32 = 1 << 5;
 /// `IORING_FEAT_*`: both queues are in one mapping; no completion is dropped.
 pub(crate) const ONE_MAPPING: u32 = 1 << 0;
 pub(crate) const NO_DROP: u32 = 1 << 1;
 /// `IORING_SQ_*`: flags of the submission queue.
+pub(crate) const SLEEPS: u32 = 1 << 0;
 pub(crate) const HAS_OVERFLOWN: u32 = 1 << 1;
 pub(crate) const HAS_WORK: u32 = 1 << 2;
-/// `IORING_ENTER_GETEVENTS`.
+/// `IORING_ENTER_*`.
 pub(crate) const GET_EVENTS: u32 = 1 << 0;
+pub(crate) const WAKE: u32 = 1 << 1;
 /// `IORING_OFF_*`: what a mapping of the descriptor is of.
 pub(crate) const QUEUES_OFFSET: u64 = 0;
 pub(crate) const SUBMISSIONS_OFFSET: u64 = 0x1000_0000;

@@ -10,7 +10,7 @@ use yonder_mapping::{MapError, Mapping};
 
 use crate::DirectFile;
 use crate::queues::{Entered, Queues};
-use crate::raw::{self, Enter, Submission};
+use crate::raw::{self, Submission};
 
 /// The only buffer and the only file that the kernel is told of beforehand.
 const REGISTERED: u16 = 0;
@@ -59,17 +59,22 @@ pub struct Ring {
 impl Ring {
     /// A ring for `file` with `buffers` buffers of `buffer_bytes`, whole pages.
     pub fn new(file: Arc<DirectFile>, buffers: u16, buffer_bytes: usize) -> Result<Self, RingError> {
-        Self::with(file, buffers, buffer_bytes, raw::enter)
+        Self::with(file, buffers, buffer_bytes, Queues::new(u32::from(buffers), raw::enter))
     }
 
-    /// As [`Ring::new`], with another way into the kernel.
+    /// As [`Ring::new`], of a ring whose thread may go elsewhere while it has transfers, without notice of their ends there.
+    pub fn unattended(file: Arc<DirectFile>, buffers: u16, buffer_bytes: usize) -> Result<Self, RingError> {
+        Self::with(file, buffers, buffer_bytes, Queues::unattended(u32::from(buffers), raw::enter))
+    }
+
+    /// As [`Ring::new`], with these queues.
     pub(crate) fn with(
         file: Arc<DirectFile>,
         buffers: u16,
         buffer_bytes: usize,
-        enter: Enter,
+        queues: io::Result<Queues>,
     ) -> Result<Self, RingError> {
-        let queues = Queues::new(u32::from(buffers), enter).map_err(RingError::Unsupported)?;
+        let queues = queues.map_err(RingError::Unsupported)?;
         raw::register_file(queues.fd(), file.fd()).map_err(RingError::Unsupported)?;
         let mapping = Mapping::anonymous(usize::from(buffers) * buffer_bytes)?;
         let is_registered = raw::register_buffer(queues.fd(), mapping.address(), mapping.len()).is_ok();

@@ -72,7 +72,12 @@ impl FileQueuePair {
             Module::Fault | Module::Prefetch | Module::Guide => READING,
             Module::WriteBack => WRITING,
         };
-        let ring = Ring::new(Arc::clone(&shared.file), reads + writes, buffer_bytes)?;
+        let make = match module {
+            // Who fetches ahead goes on with something else.
+            Module::Prefetch | Module::Guide => Ring::unattended,
+            Module::Fault | Module::WriteBack => Ring::new,
+        };
+        let ring = make(Arc::clone(&shared.file), reads + writes, buffer_bytes)?;
         Ok(Self {
             shared: Arc::clone(shared),
             waker,

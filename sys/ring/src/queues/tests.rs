@@ -110,3 +110,39 @@ fn a_ring_that_cannot_be_is_an_error() {
         assert_eq!(refused(1 << 30), Some(io::ErrorKind::InvalidInput));
     }
 }
+
+/// Queues whose submissions a thread of the kernel takes, two that share it.
+#[test]
+fn a_thread_of_the_kernel_takes_entries_also_after_it_has_slept() {
+    if queues(4).is_none() {
+        return;
+    }
+    let [mut first, mut second] = match [0, 1].map(|_| Queues::polled(4, raw::enter)) {
+        [Ok(first), Ok(second)] => [first, second],
+        [first, second] => return println!("SKIP: {:?} {:?}", first.err(), second.err()),
+    };
+    for round in 0..20 {
+        for queues in [&mut first, &mut second] {
+            push(queues, round);
+            while !queues.has_completion() {
+                assert_ne!(queues.enter(1), Entered::Gone);
+            }
+            assert_eq!(queues.take().map(|completion| completion.user_data), Some(round));
+            // Until the thread sleeps, so that it has to be woken.
+            while round % 4 == 0 && queues.word(queues.flags).load(Ordering::Acquire) & raw::SLEEPS == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+    // The one whose thread it was goes, and the thread stays for the other.
+    drop(first);
+    push(&mut second, 99);
+    while second.take().is_none() {
+        let _ = second.enter(1);
+    }
+    let mut third = Queues::polled(4, raw::enter).unwrap();
+    push(&mut third, 1);
+    while third.take().is_none() {
+        let _ = third.enter(1);
+    }
+}

@@ -98,11 +98,11 @@ fn random_transfers_are_those_of_a_file() {
     const BUFFERS: u16 = 16;
     const BLOCKS: usize = 128;
     const BLOCK: usize = 4096;
-    for (enter, is_registered) in [(raw::enter as Enter, true), (grudging, true), (grudging, false)] {
+    for (enter, is_registered) in [(raw::enter as raw::Enter, true), (grudging, true), (grudging, false)] {
         let folder = tempfile::tempdir().unwrap();
         let file = Arc::new(DirectFile::open(&folder.path().join("disk")).unwrap());
         file.reserve((BLOCKS * BLOCK) as u64).unwrap();
-        let mut ring = match Ring::with(file, BUFFERS, BYTES, enter) {
+        let mut ring = match Ring::with(file, BUFFERS, BYTES, Queues::new(u32::from(BUFFERS), enter)) {
             Ok(ring) => ring,
             Err(error) => return println!("SKIP: {error}"),
         };
