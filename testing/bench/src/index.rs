@@ -77,7 +77,7 @@ impl Hasher for Multiplied {
     }
 
     fn write_u32(&mut self, page: u32) {
-        let product = u128::from(page) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+        let product = u128::from(page).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         self.0 = (product as u64) ^ (product >> 64) as u64;
     }
 
