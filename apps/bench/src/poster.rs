@@ -1,7 +1,7 @@
 //! `bench poster`: requests of a key-value server without page faults, with synchronous and with asynchronous ones (the poster's
 //! Table 1), and what predicting them adds (its section 4.2).
 //!
-//! Twice: `emulated` as the poster does it, where a share of the GETs waits as if for a page ([`delays`]), on its 1024 keys of 128
+//! Twice: `emulated` as the poster does it, where a share of the GETs waits as if for a page (`delays`), on its 1024 keys of 128
 //! bytes; and `paged`, where the items are in far memory and local memory is so small that the same share of GETs has a fault,
 //! which waits (sync) or yields (async). There the requests that will fault can also queue apart (predicted). Each run has a new
 //! server in this process, loaded over loopback in a closed loop; ways take turns, and ratios compare runs of one turn.
