@@ -10,7 +10,7 @@ use yonder_client::{Client, Completion, Operation, OperationId, Outcome, Payload
 use yonder_units::Nanos;
 use yonder_wire::{Body, Header, Message, split};
 
-use crate::agenda::Clock;
+use yonder_agenda::Clock;
 use crate::history::{Asked, End, Life};
 use crate::network::Wire;
 use crate::sabotage::Sabotage;

@@ -3,7 +3,7 @@
 //!
 //! A run depends on its seed alone. [`simulate`] does one run; [`Failure`] says what was wrong.
 //!
-//! Files, from the ground up: `agenda` (events and clocks) and `network` are general; `settings` is what a seed draws;
+//! Files, from the ground up: `network` is general, as is `core/agenda` (events and clocks); `settings` is what a seed draws;
 //! `memory`, `node` and `moves` are the shell around the board, `lane` the one around a client; `workload`, `locks` and `attacker`
 //! are what processes do; `faults` is what goes wrong; `world` is the loop. The checker is `oracle` (every answer is right
 //! when it is given, and nothing is executed twice), `history` (order, completeness, what clients were told), `words`
@@ -14,7 +14,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod agenda;
 mod attacker;
 mod counts;
 mod faults;

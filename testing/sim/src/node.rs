@@ -12,7 +12,7 @@ use yonder_board::{
 use yonder_units::Nanos;
 use yonder_wire::{ErrorCode, HEADER_BYTES, Header, Kind, Message, PAYLOAD_BYTES_MAX, split};
 
-use crate::agenda::Clock;
+use yonder_agenda::Clock;
 use crate::history::Life;
 use crate::memory::{Janitor, Pages};
 use crate::moves::Moves;

@@ -13,7 +13,7 @@ use yonder_client::{Client, Config, WindowConfig};
 use yonder_units::Nanos;
 use yonder_wire::{Header, Kind, split};
 
-use crate::agenda::{Agenda, Clock};
+use yonder_agenda::{Agenda, Clock};
 use crate::attacker::Attacker;
 use crate::counts::Counts;
 use crate::faults::{Fault, Machine};

@@ -1,0 +1,235 @@
+//! What a figure is, and what comes out of one: tables, pictures, and checks against the paper.
+
+use serde_json::{Map, Value};
+use yonder_report::{Bars, Picture};
+
+/// One experiment of a paper.
+#[derive(Debug)]
+pub struct Figure {
+    /// What a user types: `adios-fig7`.
+    pub name: &'static str,
+    /// Whose it is: `Adios, Figure 7`.
+    pub source: &'static str,
+    /// What it shows, in a line.
+    pub title: &'static str,
+    /// Simulates it.
+    pub run: fn(&mut Run<'_>) -> Outcome,
+}
+
+/// How a figure is to be simulated.
+pub struct Run<'a> {
+    /// Of all that is random. The same seed gives the same outcome.
+    pub seed: u64,
+    /// Share of a full run's requests, above 0 and at most 1: tests need fewer.
+    pub effort: f64,
+    /// Is told what is being simulated, and what share of the whole is done.
+    pub progress: &'a mut dyn FnMut(&str, f64),
+}
+
+impl Run<'_> {
+    /// Of `full` requests, those that this run simulates; never fewer than a thousandth.
+    #[must_use]
+    pub fn requests(&self, full: u64) -> u64 {
+        (full as f64 * self.effort.clamp(0.001, 1.0)) as u64
+    }
+}
+
+impl std::fmt::Debug for Run<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Run").field("seed", &self.seed).field("effort", &self.effort).finish_non_exhaustive()
+    }
+}
+
+/// What a simulation gave.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Outcome {
+    /// Numbers, a table for each part of the figure.
+    pub tables: Vec<Table>,
+    /// Curves to look at.
+    pub pictures: Vec<Picture>,
+    /// Bars to look at.
+    pub bars: Vec<Bars>,
+    /// The paper's numbers beside ours.
+    pub checks: Vec<Check>,
+    /// What a reader should know, a sentence each.
+    pub notes: Vec<String>,
+    /// Requests (or faults, or operations) that were simulated.
+    pub requests: u64,
+}
+
+/// A table; its columns are a contract with scripts.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Table {
+    /// Which part of the figure: `a`, `throughput`.
+    pub part: &'static str,
+    /// What it shows.
+    pub title: String,
+    /// The columns.
+    pub columns: Vec<Column>,
+    /// The rows, with a cell for each column.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// A column.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Column {
+    /// Its key in JSON, with the unit last: `p99_us`.
+    pub name: &'static str,
+    /// Digits behind the point, on a terminal.
+    pub digits: usize,
+}
+
+/// One entry of a table.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Cell {
+    /// A word.
+    Text(String),
+    /// A number, finite.
+    Number(f64),
+    /// There is none: what it would say did not happen.
+    Missing,
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<f64> for Cell {
+    fn from(number: f64) -> Self {
+        if number.is_finite() { Self::Number(number) } else { Self::Missing }
+    }
+}
+
+impl Table {
+    /// A table without rows.
+    #[must_use]
+    pub fn new(part: &'static str, title: &str, columns: &[(&'static str, usize)]) -> Self {
+        let columns = columns.iter().map(|(name, digits)| Column { name, digits: *digits }).collect();
+        Self { part, title: title.to_owned(), columns, rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    ///
+    /// # Panics
+    /// If it has not a cell for each column.
+    pub fn push(&mut self, row: Vec<Cell>) {
+        assert_eq!(row.len(), self.columns.len(), "a row of {} in a table of {}", row.len(), self.columns.len());
+        self.rows.push(row);
+    }
+
+    /// The rows as JSON objects of figure `sim`, a key for each column; numbers as they are, not rounded to digits.
+    pub fn objects(&self, sim: &str) -> impl Iterator<Item = Value> {
+        self.rows.iter().map(move |row| {
+            let mut object = Map::from_iter([("sim".to_owned(), sim.into()), ("part".to_owned(), self.part.into())]);
+            for (column, cell) in self.columns.iter().zip(row) {
+                let value = match cell {
+                    Cell::Text(text) => Value::from(text.as_str()),
+                    Cell::Number(number) => Value::from(*number),
+                    Cell::Missing => Value::Null,
+                };
+                object.insert(column.name.to_owned(), value);
+            }
+            Value::Object(object)
+        })
+    }
+}
+
+/// A number of a paper beside the simulation's.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Check {
+    /// What is compared: `peak throughput, Adios / DiLOS`.
+    pub what: String,
+    /// The paper's number.
+    pub paper: f64,
+    /// The simulation's.
+    pub simulated: f64,
+    /// How far they may be apart, in percent of the paper's.
+    pub tolerance_percent: f64,
+    /// Why they are apart, where that is known; a sentence.
+    pub why: Option<&'static str>,
+}
+
+impl Check {
+    /// A check at the usual tolerance of 15 %.
+    #[must_use]
+    pub fn new(what: impl Into<String>, paper: f64, simulated: f64) -> Self {
+        Self { what: what.into(), paper, simulated, tolerance_percent: 15.0, why: None }
+    }
+
+    /// The same within another tolerance.
+    #[must_use]
+    pub fn within(self, tolerance_percent: f64) -> Self {
+        Self { tolerance_percent, ..self }
+    }
+
+    /// The same with the reason why it is not met.
+    #[must_use]
+    pub fn because(self, why: &'static str) -> Self {
+        Self { why: Some(why), ..self }
+    }
+
+    /// How far the simulation is above the paper (below: negative), in percent of the paper's.
+    #[must_use]
+    pub fn deviation_percent(&self) -> f64 {
+        (self.simulated / self.paper - 1.0) * 100.0
+    }
+
+    /// Whether they are close enough.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        self.deviation_percent().abs() <= self.tolerance_percent
+    }
+
+    /// It as a JSON object of figure `sim`.
+    #[must_use]
+    pub fn object(&self, sim: &str) -> Value {
+        serde_json::json!({
+            "sim": sim, "check": self.what, "paper": self.paper, "simulated": self.simulated,
+            "deviation_percent": self.deviation_percent(), "tolerance_percent": self.tolerance_percent,
+            "met": self.is_met(), "why": self.why,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_is_met_within_its_tolerance_on_both_sides() {
+        let check = |simulated| Check::new("a ratio", 2.0, simulated);
+        assert!(check(2.29).is_met() && check(1.71).is_met() && !check(2.31).is_met() && !check(1.69).is_met());
+        assert!(check(2.59).within(30.0).is_met() && !check(f64::NAN).is_met());
+        let object = check(3.0).because("It is so.").object("a-fig1");
+        assert_eq!(
+            (&object["met"], &object["deviation_percent"], &object["why"]),
+            (&false.into(), &50.0.into(), &"It is so.".into())
+        );
+    }
+
+    #[test]
+    fn rows_become_objects_with_a_key_for_each_column() {
+        let mut table = Table::new("a", "A table", &[("system", 0), ("p99_us", 1), ("drops", 0)]);
+        table.push(vec!["adios".into(), 1.25.into(), f64::NAN.into()]);
+        let objects: Vec<Value> = table.objects("a-fig1").collect();
+        let expected =
+            serde_json::json!({"sim": "a-fig1", "part": "a", "system": "adios", "p99_us": 1.25, "drops": null});
+        assert_eq!(objects, [expected]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a row of 1 in a table of 2")]
+    fn a_row_that_is_too_short_is_refused() {
+        Table::new("a", "A table", &[("one", 0), ("two", 0)]).push(vec![1.0.into()]);
+    }
+
+    #[test]
+    fn tests_simulate_a_share_of_the_requests() {
+        let mut nobody = |_: &str, _: f64| {};
+        let requests = |effort, progress| Run { seed: 1, effort, progress }.requests(1_000_000);
+        assert_eq!(requests(0.05, &mut nobody), 50_000);
+        assert_eq!(requests(0.0, &mut nobody), 1_000);
+    }
+}
