@@ -11,6 +11,9 @@ use crate::picture::picture_svg;
 use crate::results::{Aim, Comparison, Origin, Results, Section, met_of};
 use crate::table::{Column, Table};
 
+/// Rows of a table above which it is folded until somebody wants it.
+const OPEN_ROWS_MAX: usize = 16;
+
 /// The whole page.
 pub fn results_page(results: &Results) -> Result<String, ReportError> {
     let mut body = format!("<header>\n<h1>{}</h1>\n{}</header>\n", Escaped(&results.title), paragraphs(&results.words));
@@ -138,9 +141,10 @@ fn table_of(table: &Table) -> String {
         format!("<tr>{}</tr>\n", cells.iter().zip(&classes).map(cell).collect::<String>())
     };
     let rows: String = table.texts().map(row).collect();
+    let open = if table.rows.len() > OPEN_ROWS_MAX { "" } else { " open=\"open\"" };
     format!(
-        "<h3>{}</h3>\n<div class=\"wide\"><table class=\"measurements\">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n\
-         </table></div>\n",
+        "<details{open}>\n<summary>{}</summary>\n<div class=\"wide\"><table class=\"measurements\">\n<thead><tr>{head}</tr></thead>\n\
+         <tbody>\n{rows}</tbody>\n</table></div>\n</details>\n",
         Escaped(&table.title)
     )
 }
@@ -204,6 +208,19 @@ mod tests {
         let page = results_page(&results).unwrap();
         assert_well_formed(&page);
         assert!(!page.contains("<script"));
+    }
+
+    #[test]
+    fn long_tables_are_folded() {
+        let mut results = results();
+        let table = &mut results.sections[0].tables[0];
+        let row = table.rows[0].clone();
+        table.rows.resize(OPEN_ROWS_MAX, row.clone());
+        let is_open = |results: &Results| results_page(results).unwrap().contains("<details open=\"open\">");
+        assert!(is_open(&results));
+        results.sections[0].tables[0].rows.push(row);
+        assert!(!is_open(&results));
+        assert_well_formed(&results_page(&results).unwrap());
     }
 
     #[test]

@@ -89,11 +89,11 @@ fn without_a_name_all_figures_are_listed() {
 #[test]
 fn a_name_that_no_figure_has_is_one_line_that_says_what_to_type() {
     let yonder = Yonder::found();
-    let ended = yonder.run(&["sim", "cotss"]);
+    let ended = yonder.run(&["sim", "costts"]);
     assert!(ended.complaint(2).contains("type `yonder sim costs`"), "{}", ended.stderr);
-    let ended = yonder.run(&["sim", "costs", "quicksilver"]);
+    let ended = yonder.run(&["sim", "costs", "frobnicate"]);
     let complaint = ended.complaint(2);
-    assert!(complaint.contains("'quicksilver'") && complaint.contains("type one of"), "{complaint}");
+    assert!(complaint.contains("'frobnicate'") && complaint.contains("type one of"), "{complaint}");
 }
 
 #[test]
