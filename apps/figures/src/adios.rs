@@ -2,16 +2,19 @@
 //! and Adios run it, and as Yonder would.
 //!
 //! Files, from the ground up: `system` says what each system does and what that costs, `workload` what a request touches,
-//! `memory` which pages are local and who evicts them, `fabric` how a page comes, `node` is the events, `measure` what is kept of
-//! them; `sweep` runs them at a series of loads, and `figures` are the paper's.
+//! `memory` which pages are local and who evicts them, `fabric` how a page comes, `state` what a run is made of, `node` its events, `measure` what is kept
+//! of them; `sweep` runs them at a series of loads, and `figures` are the paper's.
 
 mod fabric;
 mod figures;
 mod measure;
 mod memory;
 mod node;
+mod state;
 mod sweep;
 mod system;
+#[cfg(test)]
+mod tests;
 mod workload;
 
-pub(crate) use figures::FIGURES;
+pub(crate) use figures::{FIG2, FIG7, FIG8, FIG9, FIG10E, FIG11, SCALE, TABLE1};

@@ -6,6 +6,7 @@
 
 pub mod adios;
 pub mod testbed;
+pub mod yonder;
 
 use crate::figure::{Cell, Figure, Outcome, Run, Table};
 
@@ -72,7 +73,7 @@ macro_rules! costs {
 pub(crate) use costs;
 
 /// The files of costs, each with the name that its costs have in the table.
-const GROUPS: &[(&str, &[Cost])] = &[("testbed", testbed::ALL), ("adios", adios::ALL)];
+const GROUPS: &[(&str, &[Cost])] = &[("testbed", testbed::ALL), ("adios", adios::ALL), ("yonder", yonder::ALL)];
 
 /// `yonder sim costs`: the table itself.
 pub(crate) const FIGURE: Figure = Figure {

@@ -12,13 +12,24 @@
 
 #![forbid(unsafe_code)]
 
+mod adios;
 pub mod costs;
 mod figure;
 
 pub use figure::{Cell, Check, Column, Figure, Outcome, Run, Table};
 
 /// Every figure, in the order of the papers.
-pub const FIGURES: &[Figure] = &[costs::FIGURE];
+pub const FIGURES: &[Figure] = &[
+    costs::FIGURE,
+    adios::TABLE1,
+    adios::FIG2,
+    adios::FIG7,
+    adios::FIG8,
+    adios::FIG9,
+    adios::FIG10E,
+    adios::FIG11,
+    adios::SCALE,
+];
 
 /// The figure of that name.
 #[must_use]

@@ -1,6 +1,7 @@
 //! How a page comes: through its worker's queue pair, over the link from its memory node.
 //!
-//! Each queue pair and each link is served in order. Without queues a fetch takes [`testbed::FETCH`].
+//! Each queue pair and each link is served in order. Without queues a fetch takes [`testbed::FETCH_LEAST`], and up to
+//! [`testbed::FETCH_SPREAD`] more.
 
 use yonder_units::Nanos;
 
@@ -23,15 +24,15 @@ impl Fabric {
     /// Nothing under way.
     pub(crate) fn new(queue_pairs: usize, nodes: usize) -> Self {
         let (page, queue_pair_page) = (page_wire(), costs::QP_PAGE.ns());
-        let way = testbed::FETCH.ns() - page - queue_pair_page;
+        let way = testbed::FETCH_LEAST.ns() - page - queue_pair_page;
         Self { queue_pairs: vec![0; queue_pairs], links: vec![0; nodes], page, queue_pair_page, way, busy: 0 }
     }
 
-    /// A read is posted on `queue_pair`. When its page is at the node's end of the link.
-    pub(crate) fn post(&mut self, queue_pair: usize, now: Nanos) -> Nanos {
+    /// A read is posted on `queue_pair`, with `luck` from 0 to 1. When its page is at the node's end of the link.
+    pub(crate) fn post(&mut self, queue_pair: usize, now: Nanos, luck: f64) -> Nanos {
         let free = &mut self.queue_pairs[queue_pair];
         *free = now.max(*free) + self.queue_pair_page;
-        *free + self.way / 2
+        *free + self.way / 2 + (luck * testbed::FETCH_SPREAD.value) as Nanos
     }
 
     /// A page of `node` is at its end of the link. When it is in local memory.
@@ -55,19 +56,19 @@ mod tests {
     #[test]
     fn a_fetch_alone_takes_the_papers_time() {
         let mut fabric = Fabric::new(2, 1);
-        let sent = fabric.post(0, 1_000);
+        let sent = fabric.post(0, 1_000, 0.5);
         assert_eq!(fabric.send(0, sent) - 1_000, testbed::FETCH.ns());
     }
 
     #[test]
     fn pages_of_one_link_come_one_behind_the_other() {
         let mut fabric = Fabric::new(8, 2);
-        let sent: Vec<Nanos> = (0..8).map(|queue_pair| fabric.post(queue_pair, 0)).collect();
+        let sent: Vec<Nanos> = (0..8).map(|queue_pair| fabric.post(queue_pair, 0, 0.0)).collect();
         assert!(sent.iter().all(|at| *at == sent[0]), "queue pairs do not wait for one another");
         let come: Vec<Nanos> = sent.iter().map(|at| fabric.send(0, *at)).collect();
         assert!(come.windows(2).all(|pair| pair[1] - pair[0] == page_wire()));
         assert_eq!(fabric.send(1, sent[0]), come[0], "another node has a link of its own");
         assert_eq!(fabric.take_busy(), 9 * page_wire());
-        assert!(fabric.post(0, 0) > sent[0], "a queue pair takes one page at a time");
+        assert!(fabric.post(0, 0, 0.0) > sent[0], "a queue pair takes one page at a time");
     }
 }

@@ -2,12 +2,14 @@
 
 use yonder_units::Nanos;
 
+use crate::costs::adios as costs;
+
 /// Where the time of one request went, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Spent {
     /// Kind of request.
     pub(crate) kind: u8,
-    /// From arrival until it first runs.
+    /// From arrival until it runs, but for the dispatcher's own work on it; and the same once it has been preempted.
     pub(crate) queued: u32,
     /// Of that, how much workers were busy-waiting: their share of all, summed over the time.
     pub(crate) queued_busy: u32,
@@ -24,6 +26,16 @@ impl Spent {
     pub(crate) fn whole(&self) -> u32 {
         self.queued + self.fetching + self.ready + self.running
     }
+}
+
+/// The same as means, in microseconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Parts {
+    pub(crate) queued: f64,
+    pub(crate) queued_busy: f64,
+    pub(crate) fetching: f64,
+    pub(crate) ready: f64,
+    pub(crate) running: f64,
 }
 
 /// A run's results.
@@ -64,14 +76,27 @@ impl Measured {
         self.sample.iter().filter(of_kind).nth(rank).copied().unwrap_or_default()
     }
 
-    /// A percentile of one part of the time alone, in microseconds.
-    pub(crate) fn part_us(&self, percent: f64, part: impl Fn(&Spent) -> u32) -> f64 {
-        let mut values: Vec<u32> = self.sample.iter().map(part).collect();
-        if values.is_empty() {
-            return f64::NAN;
+    /// From a client's sending to its receiving, in microseconds: a percentile of the requests of a kind, or of any.
+    pub(crate) fn latency_us(&self, percent: f64, kind: Option<u8>) -> f64 {
+        (f64::from(self.at(percent, kind).whole()) + costs::CLIENT_RTT.value) / 1e3
+    }
+
+    /// Where the time went of the requests around a percentile, a quarter of what is beyond it on each side; means, in
+    /// microseconds.
+    pub(crate) fn around(&self, percent: f64) -> Parts {
+        let rank = |percent: f64| (self.sample.len() as f64 * percent / 100.0) as usize;
+        let reach = (100.0 - percent).min(percent) / 4.0;
+        let window = self.sample.get(rank(percent - reach)..rank(percent + reach)).unwrap_or_default();
+        let mean = |part: fn(&Spent) -> u32| {
+            window.iter().map(|spent| f64::from(part(spent))).sum::<f64>() / window.len() as f64 / 1e3
+        };
+        Parts {
+            queued: mean(|spent| spent.queued),
+            queued_busy: mean(|spent| spent.queued_busy),
+            fetching: mean(|spent| spent.fetching),
+            ready: mean(|spent| spent.ready),
+            running: mean(|spent| spent.running),
         }
-        let rank = ((values.len() as f64 * percent / 100.0) as usize).min(values.len() - 1);
-        f64::from(*values.select_nth_unstable(rank).1) / 1e3
     }
 }
 
@@ -101,7 +126,7 @@ impl Meter {
     pub(crate) fn answered(&mut self, spent: Spent) {
         self.measured.answered += 1;
         self.finished += 1;
-        if self.finished % self.every == 0 {
+        if self.finished.is_multiple_of(self.every) {
             self.measured.sample.push(spent);
         }
     }
@@ -130,7 +155,9 @@ mod tests {
         assert_eq!((measured.at(50.0, Some(1)).running, measured.at(0.0, Some(1)).running), (995, 990));
         assert_eq!(measured.at(99.0, None).whole(), 991);
         assert_eq!((measured.ops_per_s(), measured.link_percent), (1e6, 25.0));
-        assert_eq!(measured.part_us(50.0, |spent| spent.queued), 0.001);
+        let parts = measured.around(50.0);
+        assert_eq!((parts.queued, parts.running, parts.ready), (0.001, 0.4995, 0.0));
+        assert_eq!(measured.latency_us(0.0, None), 2.001);
     }
 
     #[test]

@@ -10,46 +10,23 @@ use std::collections::VecDeque;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use yonder_agenda::Agenda;
-use yonder_dispatch::{Chooser, DispatchPolicy, WorkerView};
+use yonder_dispatch::{Chooser, WorkerView};
 use yonder_units::{Nanos, PageIndex};
 
 use super::fabric::Fabric;
 use super::measure::{Measured, Meter, Spent};
 use super::memory::{Found, Memory};
-use super::system::Profile;
-use super::workload::Workload;
-use crate::costs::{adios as costs, testbed};
+use super::state::{Dispatcher, Doing, Event, Request, Setup, Worker};
+use crate::costs::adios as costs;
 
+/// Transmissions that a dispatcher reaps with each request.
+const REAPED_AT_ONCE: u32 = 2;
 /// Pages that the reclaimer evicts between two looks at the clock.
 const EVICTED_AT_ONCE: u64 = 16;
 
-/// One run.
-#[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    /// What the system does and costs.
-    pub(crate) profile: Profile,
-    /// What requests do.
-    pub(crate) workload: Workload,
-    /// Share of the pages that local memory holds, in percent.
-    pub(crate) local_percent: f64,
-    /// Arrivals a second, in all.
-    pub(crate) rate: f64,
-    /// Requests that arrive, of which the first fifth warms up.
-    pub(crate) requests: u64,
-    /// Which worker gets a request.
-    pub(crate) policy: DispatchPolicy,
-    /// Workers; each dispatcher has as many of them as the others, but for one.
-    pub(crate) workers: usize,
-    /// Dispatchers.
-    pub(crate) dispatchers: usize,
-    /// Memory nodes, each with a link; pages are spread over them.
-    pub(crate) nodes: usize,
-    /// Of all that is random.
-    pub(crate) seed: u64,
-}
-
 /// Simulates it.
 pub(crate) fn run(setup: &Setup) -> Measured {
+    assert!(setup.rate > 0.0, "no requests arrive");
     let mut node = Node::new(setup);
     node.agenda.after(0, Event::Arrive);
     if setup.profile.stalls {
@@ -60,89 +37,6 @@ pub(crate) fn run(setup: &Setup) -> Measured {
         node.handle(event);
     }
     node.end()
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Event {
-    /// The next request is at the node.
-    Arrive,
-    /// A dispatcher has done what it was at.
-    Dispatched(u16),
-    /// A worker has what a dispatcher gave it.
-    Given { worker: u16, request: u32 },
-    /// A dispatcher sees that a worker has room.
-    Room(u16),
-    /// A worker has come to the end of what it was at.
-    Ran(u16),
-    /// A page is at the node's end of the link.
-    Sent { worker: u16, page: u32, request: u32 },
-    /// A page is in local memory.
-    Came { worker: u16, page: u32, request: u32 },
-    /// The reclaimer has evicted some pages, or been woken.
-    Reclaim,
-    /// The kernel takes a worker's CPU.
-    Stall(u16),
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Request {
-    arrived: Nanos,
-    /// The workers' busy-waiting up to its arrival, of all, in worker-nanoseconds.
-    busy_before: Nanos,
-    spent: Spent,
-    /// Touches that are left.
-    touches: u32,
-    /// What it touches next, once that is drawn.
-    page: Option<PageIndex>,
-    /// When it last began to wait for a page, or to be ready.
-    since: Nanos,
-    /// Running time since it was last put on a CPU.
-    slice: Nanos,
-    started: bool,
-    /// The worker that it last ran on: a unithread never leaves its worker.
-    worker: u16,
-}
-
-/// What a worker is at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Doing {
-    /// Nothing: it looks for work.
-    Looking,
-    /// It runs a request up to a page that is not here.
-    ToFault(u32),
-    /// It runs a request up to a checkpoint at which that goes back to the queue.
-    ToCheckpoint(u32),
-    /// It runs a request to its end.
-    ToEnd(u32),
-    /// It busy-waits for the request's page, or for room in the queue pair or in local memory.
-    Waiting(u32),
-    /// It busy-waits for the transmission of a reply.
-    Sending,
-}
-
-#[derive(Debug)]
-struct Worker {
-    doing: Doing,
-    /// Counts the ends that were put off by a stall.
-    put_off: Nanos,
-    /// It has told its dispatcher that it has room, and has not been given a request since.
-    told: bool,
-    /// Its dispatcher has seen that.
-    room: bool,
-    given: Option<u32>,
-    ready: VecDeque<u32>,
-    outstanding: u32,
-}
-
-#[derive(Debug)]
-struct Dispatcher {
-    queue: VecDeque<u32>,
-    at_work: bool,
-    /// Transmissions to be reaped.
-    sent: u32,
-    chooser: Chooser,
-    first_worker: usize,
-    workers: usize,
 }
 
 struct Node<'a> {
@@ -247,7 +141,10 @@ impl<'a> Node<'a> {
             }
             Event::Given { worker, request } => {
                 let given = &mut self.workers[usize::from(worker)].given;
-                assert!(given.replace(request).is_none(), "worker {worker} was given two requests");
+                assert!(
+                    given.replace((request, self.agenda.now())).is_none(),
+                    "worker {worker} was given two requests"
+                );
                 self.look(usize::from(worker));
             }
             Event::Room(worker) => {
@@ -287,7 +184,7 @@ impl<'a> Node<'a> {
             return;
         }
         let kind = self.setup.workload.draw(&mut self.arrivals);
-        let touches = self.setup.workload.kinds[usize::from(kind)].touches;
+        let touches = self.setup.workload.touches(kind, &mut self.touches);
         let spent = Spent { kind, ..Spent::default() };
         let request = Request { arrived: now, busy_before, spent, touches, ..Request::default() };
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -300,7 +197,10 @@ impl<'a> Node<'a> {
     }
 
     fn dispatcher_of(&self, worker: usize) -> usize {
-        self.dispatchers.iter().rposition(|dispatcher| dispatcher.first_worker <= worker).expect("the first begins at 0")
+        self.dispatchers
+            .iter()
+            .rposition(|dispatcher| dispatcher.first_worker <= worker)
+            .expect("the first begins at 0")
     }
 
     /// A dispatcher that is free gives the first request to a worker, or reaps a transmission.
@@ -321,7 +221,9 @@ impl<'a> Node<'a> {
                 dispatcher.at_work = true;
                 let worker = (workers.start + choice) as u16;
                 self.workers[usize::from(worker)].room = false;
-                let took = costs::DISPATCH.ns();
+                let reaped = dispatcher.sent.min(REAPED_AT_ONCE);
+                dispatcher.sent -= reaped;
+                let took = costs::DISPATCH.ns() + Nanos::from(reaped) * costs::REAP.ns();
                 self.agenda.after(took, Event::Dispatched(index as u16));
                 self.agenda.after(took + costs::HANDOVER.ns(), Event::Given { worker, request });
                 return;
@@ -344,13 +246,19 @@ impl<'a> Node<'a> {
             worker.told = true;
             self.agenda.after(costs::HANDOVER.ns(), Event::Room(index as u16));
         }
-        if let Some(request) = worker.ready.pop_front() {
+        let given = worker.given.map(|(_, at)| at);
+        let resumes = worker.ready.front().is_some_and(|request| {
+            let came = self.requests[*request as usize].since;
+            given.is_none_or(|given| self.setup.order.resumes_first(came, || given))
+        });
+        if resumes {
+            let request = worker.ready.pop_front().expect("one is ready");
             let now = self.agenda.now();
             let resumed = &mut self.requests[request as usize];
             resumed.spent.ready += (now - resumed.since) as u32;
             resumed.slice = 0;
             self.go_on(index, request, self.setup.profile.after_fetch);
-        } else if let Some(request) = worker.given.take() {
+        } else if let Some((request, _)) = worker.given.take() {
             worker.told = false;
             self.start(index, request);
         }
@@ -360,8 +268,9 @@ impl<'a> Node<'a> {
     fn start(&mut self, index: usize, slot: u32) {
         let (now, busy) = (self.agenda.now(), self.busy_until_now());
         let request = &mut self.requests[slot as usize];
-        let queued = (now - request.since.max(request.arrived)) as u32;
-        request.spent.queued += queued;
+        let handled = (costs::DISPATCH.ns() + costs::HANDOVER.ns()) as u32;
+        request.spent.running += handled;
+        request.spent.queued += (now - request.since.max(request.arrived)) as u32 - handled;
         request.spent.queued_busy += ((busy - request.busy_before) / self.setup.workers as u64) as u32;
         request.slice = 0;
         request.worker = index as u16;
@@ -380,7 +289,8 @@ impl<'a> Node<'a> {
                 took += kind.last;
                 break Doing::ToEnd(slot);
             }
-            if setup.profile.preemption.is_some_and(|after| request.slice + took > after) {
+            let fresh = request.page.is_none();
+            if fresh && setup.profile.preemption.is_some_and(|after| request.slice + took > after) {
                 took += costs::PREEMPT.ns();
                 break Doing::ToCheckpoint(slot);
             }
@@ -401,11 +311,15 @@ impl<'a> Node<'a> {
 
     fn ran(&mut self, index: usize) {
         let put_off = std::mem::take(&mut self.workers[index].put_off);
+        let doing = self.workers[index].doing;
         if put_off > 0 {
+            if let Doing::ToFault(slot) | Doing::ToCheckpoint(slot) | Doing::ToEnd(slot) = doing {
+                self.requests[slot as usize].spent.running += put_off as u32;
+            }
             self.agenda.after(put_off, Event::Ran(index as u16));
             return;
         }
-        match self.workers[index].doing {
+        match doing {
             Doing::ToFault(request) => self.fault(index, request),
             Doing::ToCheckpoint(request) => self.put_back(index, request),
             Doing::ToEnd(request) => self.answer(index, request),
@@ -430,10 +344,10 @@ impl<'a> Node<'a> {
         let room = self.workers[index].outstanding < costs::QP_DEPTH.value as u32;
         match found {
             // It came while the fault was on its way: the rest of the fault's work is done as if it had been fetched.
-            Found::Local => return self.resume(index, slot),
+            Found::Local => return self.go_on(index, slot, self.setup.profile.after_fetch),
             Found::Coming => self.joined.push((page, slot)),
             Found::Remote if room && self.memory.fetch(page, index) => {
-                let at = self.fabric.post(index, now);
+                let at = self.fabric.post(index, now, self.touches.random());
                 self.agenda.at(at, Event::Sent { worker: index as u16, page: page.0, request: slot });
             }
             Found::Remote => {
@@ -476,22 +390,18 @@ impl<'a> Node<'a> {
         self.faults -= 1;
         self.workers[index].outstanding -= 1;
         let request = &mut self.requests[slot as usize];
-        request.spent.fetching += (now - request.since) as u32;
+        let waited = now - request.since;
+        request.spent.fetching += waited as u32;
         request.since = now;
         if self.setup.profile.yields {
             self.workers[index].ready.push_back(slot);
             self.look(index);
         } else {
             assert_eq!(self.workers[index].doing, Doing::Waiting(slot), "worker {index} waits for another page");
+            request.slice += waited;
             self.count_busy(-1);
-            self.resume(index, slot);
+            self.go_on(index, slot, self.setup.profile.after_fetch);
         }
-    }
-
-    fn resume(&mut self, index: usize, slot: u32) {
-        let waited = self.agenda.now() - self.requests[slot as usize].since;
-        self.requests[slot as usize].slice += waited;
-        self.go_on(index, slot, self.setup.profile.after_fetch);
     }
 
     /// Workers that found no room for their faults try again.
@@ -519,6 +429,8 @@ impl<'a> Node<'a> {
 
     fn answer(&mut self, index: usize, slot: u32) {
         let request = self.requests[slot as usize];
+        let whole = self.agenda.now() - request.arrived;
+        assert_eq!(Nanos::from(request.spent.whole()), whole, "time is missing or counted twice: {request:?}");
         self.free.push(slot);
         if self.warm() && request.arrived >= self.warm_at {
             self.meter.answered(request.spent);
@@ -540,7 +452,8 @@ impl<'a> Node<'a> {
             self.reclaiming = false;
             return;
         }
-        self.agenda.after(evicted * costs::RECLAIM_PAGE.ns(), Event::Reclaim);
+        let took = evicted * costs::RECLAIM_PAGE.ns() / self.setup.reclaimers as u64;
+        self.agenda.after(took, Event::Reclaim);
         self.feed_starved();
     }
 
@@ -561,7 +474,7 @@ impl<'a> Node<'a> {
     fn count_busy(&mut self, change: i32) {
         self.busy_sum = self.busy_until_now();
         self.busy_since = self.agenda.now();
-        self.busy = self.busy.strict_add_signed(change);
+        self.busy = self.busy.checked_add_signed(change).expect("who stops waiting had waited");
     }
 
     fn busy_until_now(&self) -> Nanos {

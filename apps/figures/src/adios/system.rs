@@ -2,7 +2,7 @@
 
 use yonder_units::Nanos;
 
-use crate::costs::{adios as costs, testbed};
+use crate::costs::{adios as costs, testbed, yonder};
 
 /// A system of Adios' section 5.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,10 +15,15 @@ pub(crate) enum System {
     DilosP,
     /// Faults yield; transmissions are reaped by the dispatcher.
     Adios,
+    /// The same on a stock kernel, whose traps and mappings cost what they cost us.
+    Yonder,
+    /// The same with probes before accesses, which skip the trap.
+    YonderProbe,
 }
 
 impl System {
-    pub(crate) const ALL: [Self; 4] = [Self::Hermit, Self::Dilos, Self::DilosP, Self::Adios];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Hermit, Self::Dilos, Self::DilosP, Self::Adios, Self::Yonder, Self::YonderProbe];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -26,24 +31,36 @@ impl System {
             Self::Dilos => "dilos",
             Self::DilosP => "dilos-p",
             Self::Adios => "adios",
+            Self::Yonder => "yonder",
+            Self::YonderProbe => "yonder-probe",
         }
     }
 
     /// What it does and costs.
     pub(crate) fn profile(self) -> Profile {
-        let kernel = if self == Self::Hermit { costs::KERNEL_FAULT.ns() } else { 0 };
-        let yields = self == Self::Adios;
-        let yielding = if yields { costs::YIELD.ns() } else { 0 };
-        let switches = if yields { 2 * costs::SWITCH.ns() } else { 0 };
-        let software = costs::FAULT_SOFTWARE.ns() + kernel;
+        let yields = matches!(self, Self::Adios | Self::Yonder | Self::YonderProbe);
+        let (before_fetch, after_fetch) = self.fault();
         Profile {
             yields,
             preemption: (self == Self::DilosP).then(|| costs::PREEMPTION.ns()),
             delegates: yields,
             stalls: self == Self::Hermit,
             pinned_reclaimer: yields,
-            before_fetch: software / 2 + switches / 2 + yielding / 2,
-            after_fetch: software - software / 2 + switches / 2 + yielding - yielding / 2,
+            before_fetch,
+            after_fetch,
+        }
+    }
+
+    /// A fault's own work before and after its fetch.
+    fn fault(self) -> (Nanos, Nanos) {
+        let halves = |whole: Nanos| (whole / 2, whole - whole / 2);
+        let (away, back) = (yonder::POST.ns() + yonder::AWAY.ns(), yonder::INSTALL.ns() + yonder::BACK.ns());
+        match self {
+            Self::Hermit => halves(costs::FAULT_SOFTWARE.ns() + costs::KERNEL_FAULT.ns()),
+            Self::Dilos | Self::DilosP => halves(costs::FAULT_SOFTWARE.ns()),
+            Self::Adios => halves(costs::FAULT_SOFTWARE.ns() + 2 * costs::SWITCH.ns() + costs::YIELD.ns()),
+            Self::Yonder => (yonder::EXCEPTION.ns() + away, back + yonder::RETURN.ns()),
+            Self::YonderProbe => (away, back),
         }
     }
 }

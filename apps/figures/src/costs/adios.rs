@@ -21,9 +21,14 @@ super::costs! {
     FREE_SHARE, "free_percent", 15.0, Paper, "section 3.3: reclaim starts when 15 % of local memory is left";
     PREEMPTION, "preemption_ns", 5000.0, Paper, "section 5: Shinjuku's default interval";
     PREEMPT, "preempt_ns", 150.0, Derived, "a checkpoint that is taken: a switch, and the request back into the one queue";
-    KERNEL_FAULT, "kernel_fault_ns", 1600.0, Calibrated, "section 5.1: DiLOS' peak is 1.29 times Hermit's";
-    KERNEL_STALL_EVERY, "kernel_stall_every_ns", 4_000_000.0, Derived, "a kernel's timer tick: each 4 ms a worker may lose its CPU";
-    KERNEL_STALL, "kernel_stall_ns", 600_000.0, Calibrated, "section 5.1: at 0.7 MRPS Hermit's P99.9 is 42 times DiLOS'";
+    KERNEL_FAULT, "kernel_fault_ns", 700.0, Calibrated, "section 5.1: DiLOS' peak is 1.29 times Hermit's";
+    KERNEL_STALL_EVERY, "kernel_stall_every_ns", 2_000_000.0, Derived, "a worker loses its CPU about as often as a kernel's timer ticks";
+    KERNEL_STALL, "kernel_stall_ns", 400_000.0, Calibrated, "section 5.1: at 0.7 MRPS Hermit's P99.9 is 42 times DiLOS'";
+    MEMCACHED_GET, "memcached_get_ns", 1800.0, Calibrated, "section 5.2: DiLOS' knee at about 750 KRPS; computing of a GET that touches two pages";
+    ROCKSDB_GET, "rocksdb_get_ns", 2400.0, Calibrated, "section 5.2: at 490 KRPS the median GET of DiLOS takes 1.37 times Adios'; computing of a GET";
+    ROCKSDB_NEXT, "rocksdb_next_ns", 1000.0, Derived, "section 5.2: a SCAN(100) takes 25 to 100 times a GET; a key and its value";
+    ROCKSDB_VALUE, "rocksdb_value_bytes", 1074.0, Paper, "section 5.2: a key of 50 and a value of 1,024 bytes";
+    ROCKSDB_SCANS, "rocksdb_scan_share", 0.01, Paper, "section 5.2: 99 % GET, 1 % SCAN(100)";
     ARRAY, "array_bytes", 42_949_672_960.0, Paper, "section 5.1: 40 GB, of which 8 GB are local";
-    SCALE, "scale", 64.0, Derived, "memory is simulated at a 64th of its size: at random only the shares count";
+    SCALE, "scale", 256.0, Derived, "memory is simulated at a 256th of its size: at random only the shares count";
 }
