@@ -10,12 +10,12 @@ use yonder_client::{Client, Completion, Operation, OperationId, Outcome, Payload
 use yonder_units::Nanos;
 use yonder_wire::{Body, Header, Message, split};
 
-use yonder_agenda::Clock;
 use crate::history::{Asked, End, Life};
 use crate::network::Wire;
 use crate::sabotage::Sabotage;
 use crate::workload::{Purpose, Script};
 use crate::world::{Event, World};
+use yonder_agenda::Clock;
 
 /// Set in the tokens of fences.
 const FENCE: u64 = 1 << 63;

@@ -12,13 +12,13 @@ use yonder_board::{
 use yonder_units::Nanos;
 use yonder_wire::{ErrorCode, HEADER_BYTES, Header, Kind, Message, PAYLOAD_BYTES_MAX, split};
 
-use yonder_agenda::Clock;
 use crate::history::Life;
 use crate::memory::{Janitor, Pages};
 use crate::moves::Moves;
 use crate::oracle::{Oracle, Verdict};
 use crate::sabotage::Sabotage;
 use crate::settings::{PAGE_BYTES, Settings};
+use yonder_agenda::Clock;
 
 /// Most address spaces of a node.
 const SPACES_MAX: usize = 16;

@@ -13,7 +13,6 @@ use yonder_client::{Client, Config, WindowConfig};
 use yonder_units::Nanos;
 use yonder_wire::{Header, Kind, split};
 
-use yonder_agenda::{Agenda, Clock};
 use crate::attacker::Attacker;
 use crate::counts::Counts;
 use crate::faults::{Fault, Machine};
@@ -26,6 +25,7 @@ use crate::sabotage::Sabotage;
 use crate::settings::{MILLISECOND, Settings};
 use crate::trace::Trace;
 use crate::workload::{Home, Purpose, Region};
+use yonder_agenda::{Agenda, Clock};
 
 /// Longest storm.
 const STORM_MAX: Nanos = 60 * MILLISECOND;
