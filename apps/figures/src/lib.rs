@@ -12,13 +12,14 @@
 
 #![forbid(unsafe_code)]
 
+mod clio;
 pub mod costs;
 mod figure;
 
 pub use figure::{Cell, Check, Column, Figure, Outcome, Run, Table};
 
 /// Every figure, in the order of the papers.
-pub const FIGURES: &[Figure] = &[costs::FIGURE];
+pub const FIGURES: &[Figure] = &[costs::FIGURE, clio::FIG4, clio::FIG5, clio::FIG8, clio::FIG13];
 
 /// The figure of that name.
 #[must_use]

@@ -1,0 +1,172 @@
+//! Figure 5: latency by the number of page table entries, and of RDMA's memory regions.
+//!
+//! As in the paper, up to 4 TB of virtual memory are mapped, and one client reads anywhere in it. The real page table holds an
+//! entry for each page; a read of a page that was never written is zeros and takes no memory.
+
+use std::rc::Rc;
+
+use rand::Rng;
+use yonder_report::Quantity;
+use yonder_units::Nanos;
+use yonder_wire::Kind;
+
+use super::node::{Node, Space};
+use super::rdma::{Access, NICS, Nic};
+use super::thread::{Load, Pace};
+use super::world::World;
+use super::{SMALL_BYTES, picture, random};
+use crate::costs::Cost;
+use crate::costs::clio::{DRAM, PAGE, REGIONS_MAX, TLB_ENTRIES};
+use crate::figure::{Cell, Check, Figure, Outcome, Run, Table};
+
+/// The figure.
+pub(crate) const FIGURE: Figure = Figure {
+    name: "clio-fig5",
+    source: "Clio, Figure 5",
+    title: "Latency by the number of page table entries and memory regions, Clio and RDMA",
+    run,
+};
+
+/// The logarithm of the most entries: 4 TB in pages of 4 MB.
+const ENTRIES_LOG_MAX: u32 = 20;
+/// Requests of each point of a full run.
+const REQUESTS: u64 = 20_000;
+/// How much more than with one entry is no longer the same latency.
+const SAME_LEVEL: f64 = 1.01;
+const TEBIBYTE: f64 = 1_099_511_627_776.0;
+
+/// Mean latencies of one system, in microseconds, by the logarithm of the number of entries; `None` where it fails.
+struct Curve {
+    system: String,
+    means_us: Vec<Option<f64>>,
+}
+
+fn run(run: &mut Run<'_>) -> Outcome {
+    let requests = run.requests(REQUESTS);
+    let mut rng = random(run.seed, 0);
+    let mut curves = Vec::new();
+    let boards: [(&str, fn(u32, &mut _) -> Node); 2] = [("clio", Node::hardware), ("yonder-software", Node::software)];
+    let mut mapped = 0.0;
+    for (index, (name, board)) in boards.into_iter().enumerate() {
+        (run.progress)(name, index as f64 / boards.len() as f64);
+        let means_us = (0..=ENTRIES_LOG_MAX).map(|_| None).collect();
+        let mut curve = Curve { system: name.to_owned(), means_us };
+        let mut node = board(1 << ENTRIES_LOG_MAX, &mut rng);
+        let all = node.space(1 << ENTRIES_LOG_MAX);
+        mapped = all.pages.len() as f64 * PAGE.value / TEBIBYTE;
+        let first = |log: u32| {
+            let pages = all.pages[..1 << log].to_vec();
+            Rc::new(Space { pid: all.pid, capability: all.capability, pages })
+        };
+        let mut world = World::new(vec![node], random(run.seed, 1 + index as u64));
+        world.add(0, Load { kind: Kind::Read, bytes: SMALL_BYTES, space: first(0), pace: Pace::Always(1) });
+        for log in 0..=ENTRIES_LOG_MAX {
+            world.go_to(0, first(log));
+            // Until the TLB has all that it can hold.
+            world.warm_up(40 * TLB_ENTRIES.value as u64);
+            curve.means_us[log as usize] = Some(world.measure(requests).mean_us());
+        }
+        curves.push(curve);
+    }
+    for (nic, entries) in NICS {
+        curves.push(rdma(&format!("rdma-ptes-{nic}"), entries, run.seed, requests, Many::Pages));
+        curves.push(rdma(&format!("rdma-regions-{nic}"), entries, run.seed, requests, Many::Regions));
+    }
+    outcome(&curves, mapped, requests)
+}
+
+/// What there are many of, for RDMA.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Many {
+    /// Pages of one region.
+    Pages,
+    /// Regions, each with one page.
+    Regions,
+}
+
+/// RDMA with so many pages or regions, over one queue pair.
+fn rdma(name: &str, entries: Cost, seed: u64, requests: u64, many: Many) -> Curve {
+    let measure = |log: u32| {
+        let count = 1u64 << log;
+        if many == Many::Regions && count as f64 > REGIONS_MAX.value {
+            return None;
+        }
+        let mut rng = random(seed, u64::MAX - u64::from(log));
+        let mut nic = Nic::new(entries);
+        let mut access = |number| {
+            let region = if many == Many::Regions { number } else { 0 };
+            nic.access(Access { queue_pair: 0, region, page: number })
+        };
+        for number in 0..count.min(2 * entries.value as u64) {
+            access(number);
+        }
+        let sum: Nanos = (0..requests).map(|_| access(rng.random_range(0..count))).sum();
+        Some(sum as f64 / requests as f64 / 1000.0)
+    };
+    Curve { system: name.to_owned(), means_us: (0..=ENTRIES_LOG_MAX).map(measure).collect() }
+}
+
+impl Curve {
+    /// The mean with 2^`log` entries.
+    fn at(&self, log: usize) -> f64 {
+        self.means_us[log].unwrap_or(f64::NAN)
+    }
+
+    /// The most entries with which the latency is that of one entry.
+    fn level_end(&self) -> f64 {
+        let same = self.means_us.iter().take_while(|mean| mean.is_some_and(|mean| mean <= self.at(0) * SAME_LEVEL));
+        2f64.powi(same.count() as i32 - 1)
+    }
+}
+
+fn outcome(curves: &[Curve], mapped_tebibytes: f64, requests: u64) -> Outcome {
+    let of = |system: &str| curves.iter().find(|curve| curve.system == system).expect("it was simulated");
+    let clio = of("clio");
+    let miss_ns = (clio.at(ENTRIES_LOG_MAX as usize) - clio.at(0)) * 1000.0;
+    let checks = vec![
+        Check::new("entries that Clio's lower level ends at", 16.0, clio.level_end()),
+        Check::new("latency with 2^20 entries / 2^10, Clio", 1.0, clio.at(20) / clio.at(10)),
+        Check::new("accesses to DRAM of a TLB miss, Clio", 1.0, miss_ns / DRAM.value),
+        Check::new("TiB that were mapped without failure, Clio", 4.0, mapped_tebibytes),
+        Check::new("entries that ConnectX-3's lower level ends at", 256.0, of("rdma-ptes-connectx3").level_end()),
+        Check::new("entries that ConnectX-5's lower level ends at", 4096.0, of("rdma-ptes-connectx5").level_end()),
+        Check::new("regions that ConnectX-3's lower level ends at", 256.0, of("rdma-regions-connectx3").level_end()),
+    ];
+    let mut table = Table::new(
+        "latency",
+        "Mean latency of 16-byte reads",
+        &[("system", 0), ("entries", 0), ("mean_us", 3)],
+    );
+    for curve in curves {
+        for (log, mean) in curve.means_us.iter().enumerate() {
+            let mean = mean.map_or(Cell::Missing, Cell::from);
+            table.push(vec![curve.system.as_str().into(), 2f64.powi(log as i32).into(), mean]);
+        }
+    }
+    let line = |curve: &Curve| {
+        let points = curve.means_us.iter().enumerate();
+        let points = points.filter_map(|(log, mean)| mean.map(|mean| (2f64.powi(log as i32), mean)));
+        (curve.system.clone(), points.collect())
+    };
+    Outcome {
+        tables: vec![table],
+        pictures: vec![picture(
+            "clio-fig5",
+            ["Latency by page table entries and regions", "Mean of 16-byte reads anywhere; lower is better"],
+            [Quantity::Counts("entries"), Quantity::Latency],
+            curves.iter().map(line).collect(),
+        )],
+        checks,
+        notes: vec![
+            "Where levels end and that RDMA fails above 2^18 regions is the paper's; how steep its curves rise is only a shape."
+                .into(),
+            "More regions cost RDMA more than more entries, as the paper finds: the entry of another region misses as well."
+                .into(),
+            "yonder-software is Yonder's data thread behind the same network: it looks at one bucket for every request, so it \
+             has one level."
+                .into(),
+        ],
+        requests: curves.iter().map(|curve| curve.means_us.iter().flatten().count() as u64 * requests).sum(),
+        ..Outcome::default()
+    }
+}
