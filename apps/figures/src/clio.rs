@@ -12,7 +12,7 @@
 //!
 //! Files: `world` lets events happen; `thread` is a client's thread, `node` a memory node, `bytes` its memory, `link` a wire;
 //! `lru` is what a TLB or a NIC caches, `rdma` the NIC. The figures: `processes` (4), `entries` (5), `goodput` (8),
-//! `allocation` (13), with `by_page` for how Clio itself hashes.
+//! `allocation` (13), with `by_page` for how Clio itself hashes; and `nodes`, with the real `core/placement`.
 //!
 //! Invariants: an operation completes once, and nothing is answered that was not asked: the shell asserts both.
 
@@ -24,6 +24,7 @@ mod goodput;
 mod link;
 mod lru;
 mod node;
+mod nodes;
 mod processes;
 mod rdma;
 mod thread;
@@ -36,6 +37,7 @@ use yonder_report::{Line, Picture, Quantity};
 pub(crate) use allocation::FIGURE as FIG13;
 pub(crate) use entries::FIGURE as FIG5;
 pub(crate) use goodput::FIGURE as FIG8;
+pub(crate) use nodes::FIGURE as NODES;
 pub(crate) use processes::FIGURE as FIG4;
 
 /// Bytes of a small request: what Figures 6 and 7 read and write.

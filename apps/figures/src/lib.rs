@@ -19,7 +19,7 @@ mod figure;
 pub use figure::{Cell, Check, Column, Figure, Outcome, Run, Table};
 
 /// Every figure, in the order of the papers.
-pub const FIGURES: &[Figure] = &[costs::FIGURE, clio::FIG4, clio::FIG5, clio::FIG8, clio::FIG13];
+pub const FIGURES: &[Figure] = &[costs::FIGURE, clio::FIG4, clio::FIG5, clio::FIG8, clio::FIG13, clio::NODES];
 
 /// The figure of that name.
 #[must_use]

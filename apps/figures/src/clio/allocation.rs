@@ -93,18 +93,21 @@ impl Allocates for ByPage {
 }
 
 /// Fills a board with allocations of `pages` pages, of processes drawn at random.
-fn fill(allocator: &mut impl Allocates, pages: u64, rng: &mut ChaCha8Rng, parts: &mut [Part; PARTS]) {
+fn fill(allocator: &mut impl Allocates, rng: &mut ChaCha8Rng, curve: &mut Curve) {
+    let pages = curve.pages;
     let pids: Vec<Pid> = (0..PROCESSES).map(|process| allocator.pid(process)).collect();
-    let mut full = 0;
+    let (mut full, mut most) = (0, 0);
     while full + pages <= u64::from(BOARD_PAGES) {
         let retries = allocator.allocate(pids[rng.random_range(0..PROCESSES)], pages);
         full += pages;
-        let part = &mut parts[((full - 1) * PARTS as u64 / u64::from(BOARD_PAGES)) as usize];
+        most = most.max(retries);
+        let part = &mut curve.parts[((full - 1) * PARTS as u64 / u64::from(BOARD_PAGES)) as usize];
         part.allocations += 1;
         part.without += u64::from(retries == 0);
         part.retries += u64::from(retries);
         part.most = part.most.max(retries);
     }
+    curve.most.push(most);
 }
 
 /// Everything that was counted of one allocator and size.
@@ -112,11 +115,18 @@ struct Curve {
     name: &'static str,
     pages: u64,
     parts: [Part; PARTS],
+    /// The most retries of an allocation, of each board.
+    most: Vec<u32>,
 }
 
 impl Curve {
-    fn most(&self) -> f64 {
-        f64::from(self.parts.iter().map(|part| part.most).max().unwrap_or(0))
+    fn new(name: &'static str, pages: u64) -> Self {
+        Self { name, pages, parts: Default::default(), most: Vec::new() }
+    }
+
+    /// Of an allocation.
+    fn mebibytes(&self) -> f64 {
+        self.pages as f64 * PAGE.value / 1_048_576.0
     }
 }
 
@@ -126,11 +136,10 @@ fn run(run: &mut Run<'_>) -> Outcome {
     for (index, pages) in SIZES.into_iter().enumerate() {
         (run.progress)(&format!("allocations of {pages} pages"), index as f64 / SIZES.len() as f64);
         let mut rng = random(run.seed, pages);
-        let mut yonder = Curve { name: "yonder", pages, parts: Default::default() };
-        let mut by_page = Curve { name: "by-page", pages, parts: Default::default() };
+        let (mut yonder, mut by_page) = (Curve::new("yonder", pages), Curve::new("by-page", pages));
         for _ in 0..boards {
-            fill(&mut Yonder::new(&mut rng), pages, &mut rng, &mut yonder.parts);
-            fill(&mut ByPage::new(BOARD_PAGES, rng.random()), pages, &mut rng, &mut by_page.parts);
+            fill(&mut Yonder::new(&mut rng), &mut rng, &mut yonder);
+            fill(&mut ByPage::new(BOARD_PAGES, rng.random()), &mut rng, &mut by_page);
         }
         curves.extend([yonder, by_page]);
     }
@@ -156,21 +165,25 @@ fn run(run: &mut Run<'_>) -> Outcome {
 
 fn checks(curves: &[Curve]) -> Vec<Check> {
     let of = |name| curves.iter().filter(move |curve| curve.name == name);
-    let most = |name| of(name).map(Curve::most).fold(0.0, f64::max);
+    let most = of("yonder").flat_map(|curve| curve.most.iter().copied()).max().unwrap_or(0);
+    let mean = |curve: &Curve| f64::from(curve.most.iter().sum::<u32>()) / curve.most.len() as f64;
+    let mean_of_most = of("by-page").map(mean).fold(0.0, f64::max);
     let smooth = |name| {
         let below_half = of(name).flat_map(|curve| &curve.parts[..PARTS / 2]);
-        let (without, all) =
-            below_half.fold((0, 0), |sum, part| (sum.0 + part.without, sum.1 + part.allocations));
+        let (without, all) = below_half.fold((0, 0), |sum, part| (sum.0 + part.without, sum.1 + part.allocations));
         without as f64 / all as f64 * 100.0
     };
     vec![
         Check::new("allocations without a retry below half full, Yonder, %", 100.0, smooth("yonder")).within(1.0),
         Check::new("allocations without a retry below half full, each page by itself, %", 100.0, smooth("by-page"))
             .within(5.0),
-        Check::new("most retries of an allocation, Yonder", 60.0, most("yonder"))
-            .because("Runs of 64 pages share a hash in Yonder, so a range of pages has one place to be refused at and not 64."),
-        Check::new("most retries of an allocation, each page by itself", 60.0, most("by-page"))
-            .because("The most of many boards, with sizes and a bucket that the text does not tell; only its order can be compared."),
+        Check::new("most retries of an allocation, Yonder", 60.0, f64::from(most)).because(
+            "Sixty is a bound, and Yonder stays far below it: runs of 64 pages share a hash, so a range of 64 pages can be \
+             refused at one or two places and not at 64.",
+        ),
+        Check::new("most retries on a board, mean of boards, each page by itself", 60.0, mean_of_most).because(
+            "The paper's number is a bound for sizes and buckets that its text does not tell, so only the order can be compared.",
+        ),
     ]
 }
 
@@ -192,7 +205,7 @@ fn table(curves: &[Curve]) -> Table {
         for (index, part) in curve.parts.iter().enumerate() {
             table.push(vec![
                 curve.name.into(),
-                (curve.pages as f64 * PAGE.value / 1_048_576.0).into(),
+                curve.mebibytes().into(),
                 fullness(index).into(),
                 (part.allocations as f64).into(),
                 (part.retries as f64 / part.allocations as f64).into(),
@@ -212,5 +225,5 @@ fn fullness(part: usize) -> f64 {
 fn line(curve: &Curve) -> (String, Vec<(f64, f64)>) {
     let mean = |part: &Part| part.retries as f64 / part.allocations as f64;
     let points = curve.parts.iter().enumerate().map(|(index, part)| (fullness(index), mean(part)));
-    (format!("{}, {} MiB", curve.name, curve.pages * PAGE.value as u64 >> 20), points.collect())
+    (format!("{}, {} MiB", curve.name, curve.mebibytes()), points.collect())
 }

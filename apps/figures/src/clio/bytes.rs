@@ -14,9 +14,12 @@ const PIECE_BYTES: u64 = 4096;
 const READY_MAX: usize = 64;
 
 /// Memory that was written, by page and piece.
+type Pieces = BTreeMap<(PhysicalPage, u64), Box<[u8]>>;
+
+/// A memory node's memory.
 #[derive(Debug, Default)]
 pub(super) struct Bytes {
-    pieces: RefCell<BTreeMap<(PhysicalPage, u64), Box<[u8]>>>,
+    pieces: RefCell<Pieces>,
     ready: RefCell<VecDeque<PhysicalPage>>,
     taken: Cell<u64>,
 }

@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use rand::Rng;
+use rand_chacha::ChaCha8Rng;
 use yonder_report::Quantity;
 use yonder_units::Nanos;
 use yonder_wire::Kind;
@@ -35,6 +36,10 @@ const REQUESTS: u64 = 20_000;
 const SAME_LEVEL: f64 = 1.01;
 const TEBIBYTE: f64 = 1_099_511_627_776.0;
 
+/// The boards, each with its name in tables.
+const BOARDS: [(&str, NewBoard); 2] = [("clio", Node::hardware), ("yonder-software", Node::software)];
+type NewBoard = fn(u32, &mut ChaCha8Rng) -> Node;
+
 /// Mean latencies of one system, in microseconds, by the logarithm of the number of entries; `None` where it fails.
 struct Curve {
     system: String,
@@ -45,10 +50,9 @@ fn run(run: &mut Run<'_>) -> Outcome {
     let requests = run.requests(REQUESTS);
     let mut rng = random(run.seed, 0);
     let mut curves = Vec::new();
-    let boards: [(&str, fn(u32, &mut _) -> Node); 2] = [("clio", Node::hardware), ("yonder-software", Node::software)];
     let mut mapped = 0.0;
-    for (index, (name, board)) in boards.into_iter().enumerate() {
-        (run.progress)(name, index as f64 / boards.len() as f64);
+    for (index, (name, board)) in BOARDS.into_iter().enumerate() {
+        (run.progress)(name, index as f64 / BOARDS.len() as f64);
         let means_us = (0..=ENTRIES_LOG_MAX).map(|_| None).collect();
         let mut curve = Curve { system: name.to_owned(), means_us };
         let mut node = board(1 << ENTRIES_LOG_MAX, &mut rng);
@@ -132,11 +136,8 @@ fn outcome(curves: &[Curve], mapped_tebibytes: f64, requests: u64) -> Outcome {
         Check::new("entries that ConnectX-5's lower level ends at", 4096.0, of("rdma-ptes-connectx5").level_end()),
         Check::new("regions that ConnectX-3's lower level ends at", 256.0, of("rdma-regions-connectx3").level_end()),
     ];
-    let mut table = Table::new(
-        "latency",
-        "Mean latency of 16-byte reads",
-        &[("system", 0), ("entries", 0), ("mean_us", 3)],
-    );
+    let mut table =
+        Table::new("latency", "Mean latency of 16-byte reads", &[("system", 0), ("entries", 0), ("mean_us", 3)]);
     for curve in curves {
         for (log, mean) in curve.means_us.iter().enumerate() {
             let mean = mean.map_or(Cell::Missing, Cell::from);

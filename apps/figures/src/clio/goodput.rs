@@ -50,6 +50,7 @@ fn run(run: &mut Run<'_>) -> Outcome {
             ("goodput_gbps", 2),
             ("mean_us", 2),
             ("p99_us", 2),
+            ("window_packets", 1),
             ("retried", 0),
         ],
     );
@@ -60,7 +61,7 @@ fn run(run: &mut Run<'_>) -> Outcome {
             let done = index as f64 + points.len() as f64 / THREADS.len() as f64;
             (run.progress)(&format!("{threads} threads, {api} {op}"), done / CURVES.len() as f64);
             let measured = measure(run.seed, threads, kind, depth, requests);
-            let goodput = (measured.operations * BYTES * 8) as f64 / measured.time as f64;
+            let goodput = measured.gbps(BYTES);
             table.push(vec![
                 api.into(),
                 op.into(),
@@ -68,6 +69,7 @@ fn run(run: &mut Run<'_>) -> Outcome {
                 goodput.into(),
                 measured.mean_us().into(),
                 measured.percentile_us(0.99).into(),
+                measured.window_packets.into(),
                 (measured.retried as f64).into(),
             ]);
             points.push((threads as f64, goodput));

@@ -4,13 +4,16 @@
 //! A request stays for its translation, which is nothing in the TLB or one access to DRAM (4.2), for three cycles if it is the
 //! first write to its page (4.3), and for the access to its data.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use yonder_board::{Board, Config, FastPath, Handled, PageSize, Pid, Shell, SlowPath};
 use yonder_units::Nanos;
-use yonder_wire::{AllocateRequest, Backing, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, Permission, Rights, split};
+use yonder_wire::{
+    AllocateRequest, Backing, ErrorCode, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, Permission, Rights, split,
+};
 
 use super::bytes::{Bytes, Cleaner};
 use super::link::Link;
@@ -100,22 +103,35 @@ impl Node {
     pub(super) fn space(&mut self, pages: u64) -> Rc<Space> {
         let pid = self.slow_path.create_space(None, 0, 0).expect("there is room for every process");
         let capability = self.slow_path.capability(pid, Rights::ReadWrite);
+        self.part(pid, capability, pages, 0..0)
+    }
+
+    /// What proves the rights to an address space of a controller, which is made if the node does not have it.
+    pub(super) fn adopt(&mut self, pid: Pid, rights: Rights) -> u64 {
+        match self.slow_path.create_space(Some(pid), 0, 0) {
+            Ok(_) | Err(ErrorCode::BadAddress) => self.slow_path.capability(pid, rights),
+            Err(code) => panic!("no room for an address space: {code}"),
+        }
+    }
+
+    /// `pages` pages of an address space that lie in `window`, or anywhere if that is empty.
+    pub(super) fn part(&mut self, pid: Pid, capability: u64, pages: u64, window: Range<u64>) -> Rc<Space> {
         let mut addresses = Vec::with_capacity(pages as usize);
         while (addresses.len() as u64) < pages {
             let run = RUN_PAGES.min(pages - addresses.len() as u64);
-            let first = self.allocate(pid, run);
+            let first = self.allocate(pid, run, &window);
             addresses.extend((0..run).map(|page| first + page * PAGE.value as u64));
         }
         Rc::new(Space { pid: pid.get(), capability, pages: addresses })
     }
 
-    fn allocate(&mut self, pid: Pid, pages: u64) -> u64 {
+    fn allocate(&mut self, pid: Pid, pages: u64, window: &Range<u64>) -> u64 {
         let request = AllocateRequest {
             bytes: pages * PAGE.value as u64,
             permission: Permission::ReadWrite,
             backing: Backing::OnDemand,
-            from: 0,
-            to: 0,
+            from: window.start,
+            to: window.end,
         };
         let upkeep = &mut Cleaner(&self.bytes);
         let mut shell = Shell { memory: &self.bytes, pages: &self.bytes, upkeep };

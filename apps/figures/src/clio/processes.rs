@@ -31,6 +31,9 @@ const PAPER_MAX: u64 = 1000;
 /// Requests of each point of a full run.
 const REQUESTS: u64 = 40_000;
 
+/// Why Clio's latency is not entirely flat.
+const TLB: &str = "With more than 16 processes, each in a page of its own, every request misses the TLB: once, whatever their number.";
+
 /// Latencies of one system with so many processes.
 struct Point {
     system: String,
@@ -56,10 +59,12 @@ fn run(run: &mut Run<'_>) -> Outcome {
     };
     let growth = |system| of(system, PAPER_MAX).mean_us / of(system, 1).mean_us;
     let checks = vec![
-        Check::new("median latency of a small read, one process, us", 2.5, of("clio-read", 1).p50_us),
-        Check::new("99th percentile of small reads, 1,000 processes, us", 3.2, of("clio-read", PAPER_MAX).p99_us),
-        Check::new("latency of Clio's reads, 1,000 processes / 1", 1.0, growth("clio-read")),
-        Check::new("latency of Clio's writes, 1,000 processes / 1", 1.0, growth("clio-write")),
+        // It fixed a cost, so it must be met as well as that can be.
+        Check::new("median latency of a small read, one process, us", 2.5, of("clio-read", 1).p50_us).within(1.0),
+        Check::new("99th percentile of small reads, 1,000 processes, us", 3.2, of("clio-read", PAPER_MAX).p99_us)
+            .because("Nothing in the model varies but what is in the TLB and what waits: the hardware's own variation is in no number of the paper."),
+        Check::new("latency of Clio's reads, 1,000 processes / 1", 1.0, growth("clio-read")).because(TLB),
+        Check::new("latency of Clio's writes, 1,000 processes / 1", 1.0, growth("clio-write")).because(TLB),
     ];
     let mut table = Table::new(
         "latency",
@@ -85,9 +90,10 @@ fn run(run: &mut Run<'_>) -> Outcome {
         )],
         checks,
         notes: vec![
-            "RDMA's curves are only a shape: the text says that it scales poorly, and with which NICs, but no latency.".into(),
-            "Clio's 2.5 us at one process fixed a cost; with more than 16 processes, each in a page of its own, every request \
-             misses the TLB."
+            "RDMA's curves are only a shape: the text says that it scales poorly, but no latency; how far they rise rests on a cost \
+             that no number of the paper fixes."
+                .into(),
+            "Clio's 2.5 us at one process is the number that fixed a cost, so it says nothing more than that the sum is right."
                 .into(),
             "With the cache sizes that Figure 5 tells, ConnectX-5 degrades only with more than 4,096 processes; the paper \
              finds that newer NICs degrade too, but not where."
@@ -121,8 +127,7 @@ fn clio(name: &str, processes: u64, measured: &Measured) -> Point {
 fn rdma(nic: &str, entries: Cost, seed: u64, processes: u64, requests: u64) -> Point {
     let mut rng = random(seed, u64::MAX - processes);
     let mut nic_of_node = Nic::new(entries);
-    let mut access =
-        |process| nic_of_node.access(Access { queue_pair: process, region: process, page: process });
+    let mut access = |process| nic_of_node.access(Access { queue_pair: process, region: process, page: process });
     for process in 0..processes {
         access(process);
     }

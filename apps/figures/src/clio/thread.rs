@@ -116,11 +116,13 @@ impl Thread {
     }
 
     /// Begins nothing more.
+    #[cfg(test)]
     pub(super) fn stop(&mut self) {
         self.load.pace = Pace::WhenAsked;
     }
 
     /// Operations that are not over.
+    #[cfg(test)]
     pub(super) fn open(&self) -> usize {
         self.open.len()
     }
@@ -217,7 +219,7 @@ impl Thread {
 }
 
 /// What is written at an address: words that are found nowhere else.
-fn content(pid: u32, address: u64, bytes: usize) -> Vec<u8> {
+pub(super) fn content(pid: u32, address: u64, bytes: usize) -> Vec<u8> {
     let words = (address..address + bytes as u64).step_by(8);
     words.flat_map(|at| ((u64::from(pid) << 32) ^ at ^ 1).to_le_bytes()).collect()
 }

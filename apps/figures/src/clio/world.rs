@@ -52,7 +52,7 @@ pub(super) struct World {
     links: Vec<[Link; 2]>,
     /// Operations for which threads are still to be asked in turn.
     turns: u64,
-    pub(super) ledger: Ledger,
+    ledger: Ledger,
 }
 
 /// What was measured.
@@ -65,6 +65,8 @@ pub(super) struct Measured {
     latencies: Vec<Nanos>,
     /// Requests that clients sent again, from the beginning on.
     pub(super) retried: u64,
+    /// Packets that the clients' congestion windows have room for at the end, on average.
+    pub(super) window_packets: f64,
 }
 
 impl World {
@@ -121,11 +123,13 @@ impl World {
         self.run(|ledger| ledger.completed >= due);
         let mut latencies = std::mem::take(&mut self.ledger.latencies);
         latencies.sort_unstable();
+        let stats: Vec<_> = self.threads.iter().map(|thread| thread.client.stats()).collect();
         Measured {
             operations: latencies.len() as u64,
             time: self.agenda.now() - begun,
             latencies,
-            retried: self.threads.iter().map(|thread| thread.client.stats().retried).sum(),
+            retried: stats.iter().map(|stats| stats.retried).sum(),
+            window_packets: stats.iter().map(|stats| stats.window_packets).sum::<f64>() / stats.len() as f64,
         }
     }
 
@@ -137,12 +141,12 @@ impl World {
 
     /// Begins nothing more, and lets everything come to its end.
     #[cfg(test)]
-    pub(super) fn finish(&mut self) -> (&[Node], &[Thread]) {
+    pub(super) fn finish(&mut self) -> (&Ledger, &mut [Node], &[Thread]) {
         self.threads.iter_mut().for_each(Thread::stop);
         while let Some(event) = self.agenda.advance() {
             self.happen(event);
         }
-        (&self.nodes, &self.threads)
+        (&self.ledger, &mut self.nodes, &self.threads)
     }
 
     fn run(&mut self, is_done: impl Fn(&Ledger) -> bool) {
@@ -236,6 +240,11 @@ impl Measured {
     pub(super) fn percentile_us(&self, share: f64) -> f64 {
         let index = (self.latencies.len() as f64 * share).ceil() as usize;
         self.latencies[index.clamp(1, self.latencies.len()) - 1] as f64 / 1000.0
+    }
+
+    /// The payload of operations of `bytes` bytes, in gigabits a second.
+    pub(super) fn gbps(&self, bytes: u64) -> f64 {
+        (self.operations * bytes * 8) as f64 / self.time as f64
     }
 
     /// The mean latency in microseconds.
