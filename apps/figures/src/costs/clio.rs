@@ -7,8 +7,8 @@ super::costs! {
     COMPUTE_NODES, "compute_nodes", 4.0, Paper, "Clio, section 7: four compute nodes";
     FRAME_OVERHEAD, "frame_overhead_bytes", 66.0, Derived, "preamble 8, Ethernet 18, gap 12, IPv4 20, UDP 8; Yonder's header of 64 bytes comes from core/wire";
     FRAGMENT, "fragment_bytes", 1408.0, Derived, "Ethernet's 1,500 bytes less IPv4, UDP and Yonder's header";
-    CYCLE, "board_cycle_ns", 4.0, Paper, "Clio, section 5: modules at 250 MHz, one new unit of data in each cycle";
-    DATA_WIDTH, "board_width_bytes", 64.0, Paper, "Clio, section 5: 512 bits in a cycle";
+    CYCLE, "board_cycle_ns", 4.0, Derived, "Clio, section 5: modules at 250 MHz, one new unit of data in each cycle";
+    DATA_WIDTH, "board_width_bytes", 64.0, Derived, "Clio, section 5: 512 bits in a cycle";
     FAULT_CYCLES, "page_fault_cycles", 3.0, Paper, "Clio, section 4.3: a page's first write takes three cycles more";
     TLB_ENTRIES, "tlb_entries", 16.0, Paper, "Clio, section 7.1: Figure 5's lower level ends at 2^4 entries; replaced by LRU, section 4.2";
     PAGE, "page_bytes", 4_194_304.0, Paper, "Clio, section 4.2: pages of 4 MB by default";
