@@ -153,7 +153,9 @@ fn run(run: &mut Run<'_>) -> Outcome {
         )],
         checks: checks(&curves),
         notes: vec![
-            "The text names neither the three sizes nor the slots of a bucket: 4, 64 and 256 MiB and 8 slots are ours.".into(),
+            "The text names neither the three sizes nor the slots of a bucket: 4, 64 and 256 MiB and 8 slots are ours. With 4 \
+             slots an allocation of 256 MiB, each page by itself, would take thousands of retries."
+                .into(),
             "by-page hashes every page by itself, as Clio does; yonder is the real allocator, whose runs of 64 pages share a \
              hash."
                 .into(),
