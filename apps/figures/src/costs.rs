@@ -5,6 +5,7 @@
 //! calibrated cost says which number fixed it; it is fixed once and serves all figures.
 
 pub mod adios;
+pub mod clio;
 pub mod testbed;
 pub mod yonder;
 
@@ -73,7 +74,8 @@ macro_rules! costs {
 pub(crate) use costs;
 
 /// The files of costs, each with the name that its costs have in the table.
-const GROUPS: &[(&str, &[Cost])] = &[("testbed", testbed::ALL), ("adios", adios::ALL), ("yonder", yonder::ALL)];
+const GROUPS: &[(&str, &[Cost])] =
+    &[("testbed", testbed::ALL), ("adios", adios::ALL), ("clio", clio::ALL), ("yonder", yonder::ALL)];
 
 /// `yonder sim costs`: the table itself.
 pub(crate) const FIGURE: Figure = Figure {

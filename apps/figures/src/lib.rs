@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod adios;
+mod clio;
 pub mod costs;
 mod figure;
 
@@ -29,6 +30,11 @@ pub const FIGURES: &[Figure] = &[
     adios::FIG10E,
     adios::FIG11,
     adios::SCALE,
+    clio::FIG4,
+    clio::FIG5,
+    clio::FIG8,
+    clio::FIG13,
+    clio::NODES,
 ];
 
 /// The figure of that name.
