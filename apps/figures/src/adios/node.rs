@@ -82,6 +82,8 @@ impl<'a> Node<'a> {
             room: true,
             given: None,
             ready: VecDeque::new(),
+            polled: 0,
+            new_is_due: false,
             outstanding: 0,
         };
         let dispatcher = |index: usize| {
@@ -236,7 +238,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A worker that has nothing to do takes what is ready, then what it was given, and tells its dispatcher when it has room.
+    /// A worker that has nothing to do polls, takes what is ready by then, then what it was given, and tells its dispatcher when it
+    /// has room. What becomes ready meanwhile waits for its next poll, so that nothing new waits for ever.
     fn look(&mut self, index: usize) {
         let worker = &mut self.workers[index];
         if worker.doing != Doing::Looking {
@@ -247,12 +250,17 @@ impl<'a> Node<'a> {
             self.agenda.after(costs::HANDOVER.ns(), Event::Room(index as u16));
         }
         let given = worker.given.map(|(_, at)| at);
-        let resumes = worker.ready.front().is_some_and(|request| {
-            let came = self.requests[*request as usize].since;
+        if worker.polled == 0 && !(worker.new_is_due && given.is_some()) {
+            worker.polled = worker.ready.len();
+            worker.new_is_due = true;
+        }
+        let resumes = worker.polled > 0 && {
+            let came = self.requests[worker.ready[0] as usize].since;
             given.is_none_or(|given| self.setup.order.resumes_first(came, || given))
-        });
+        };
         if resumes {
-            let request = worker.ready.pop_front().expect("one is ready");
+            let request = worker.ready.pop_front().expect("as many are ready");
+            worker.polled -= 1;
             let now = self.agenda.now();
             let resumed = &mut self.requests[request as usize];
             resumed.spent.ready += (now - resumed.since) as u32;
@@ -260,6 +268,7 @@ impl<'a> Node<'a> {
             self.go_on(index, request, self.setup.profile.after_fetch);
         } else if let Some((request, _)) = worker.given.take() {
             worker.told = false;
+            worker.new_is_due = false;
             self.start(index, request);
         }
     }

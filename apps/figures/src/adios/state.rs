@@ -108,6 +108,10 @@ pub(super) struct Worker {
     /// What it was given, and when.
     pub(super) given: Option<(u32, Nanos)>,
     pub(super) ready: VecDeque<u32>,
+    /// Of those that are ready, how many were at the last poll.
+    pub(super) polled: usize,
+    /// Since that poll no new request has begun.
+    pub(super) new_is_due: bool,
     pub(super) outstanding: u32,
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn testbed(system: System, workload: Workload) -> Setup {
         rate: 1e6,
         requests: 0,
         policy,
-        order: Order::Fifo,
+        order: Order::Classes,
         workers: costs::WORKERS.value as usize,
         dispatchers: 1,
         reclaimers: 1,

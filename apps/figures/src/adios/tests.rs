@@ -50,16 +50,16 @@ fn yielding_has_many_faults_under_way() {
     assert!(yielding.ops_per_s() > 1.4 * busy.ops_per_s());
 }
 
-/// With what is ready always first, a request that is given to a worker with scans waits for their ends.
+/// What is ready goes first, but only what was ready at the last poll: nothing new starves behind scans.
 #[test]
-fn long_requests_starve_new_ones_where_ready_ones_always_go_first() {
+fn new_requests_do_not_starve_behind_long_ones() {
     let tail = |order| {
         let setup =
             Setup { order, rate: 0.4e6, requests: 100_000, seed: 3, ..testbed(System::Adios, Workload::rocksdb()) };
         run(&setup).latency_us(99.9, Some(0))
     };
     let (classes, in_turn) = (tail(Order::Classes), tail(Order::Fifo));
-    assert!(classes > 3.0 * in_turn, "{classes} us and {in_turn} us");
+    assert!(classes < 1.5 * in_turn && in_turn < 1.5 * classes, "{classes} us and {in_turn} us");
 }
 
 /// Two dispatchers feed what one cannot, and nothing gets lost between them.
