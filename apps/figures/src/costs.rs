@@ -5,6 +5,8 @@
 //! calibrated cost says which number fixed it; it is fixed once and serves all figures.
 
 pub mod adios;
+pub mod dilos;
+pub mod lightswap;
 pub mod testbed;
 
 use crate::figure::{Cell, Figure, Outcome, Run, Table};
@@ -72,7 +74,8 @@ macro_rules! costs {
 pub(crate) use costs;
 
 /// The files of costs, each with the name that its costs have in the table.
-const GROUPS: &[(&str, &[Cost])] = &[("testbed", testbed::ALL), ("adios", adios::ALL)];
+const GROUPS: &[(&str, &[Cost])] =
+    &[("testbed", testbed::ALL), ("adios", adios::ALL), ("dilos", dilos::ALL), ("lightswap", lightswap::ALL)];
 
 /// `yonder sim costs`: the table itself.
 pub(crate) const FIGURE: Figure = Figure {

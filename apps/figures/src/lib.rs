@@ -13,12 +13,15 @@
 #![forbid(unsafe_code)]
 
 pub mod costs;
+mod dilos;
 mod figure;
+mod lightswap;
 
 pub use figure::{Cell, Check, Column, Figure, Outcome, Run, Table};
 
 /// Every figure, in the order of the papers.
-pub const FIGURES: &[Figure] = &[costs::FIGURE];
+pub const FIGURES: &[Figure] =
+    &[costs::FIGURE, dilos::FIG1, dilos::FIG6, dilos::TABLES, lightswap::TABLE1, lightswap::FIG10, lightswap::FIG11];
 
 /// The figure of that name.
 #[must_use]
