@@ -81,7 +81,7 @@ enum Happening {
     /// The thread's step is to be made.
     Thread,
     /// A read has ended; it may have been withdrawn.
-    Arrived { page: PageIndex, ticket: u32 },
+    Arrived,
     /// The reclaimer's job is done.
     Reclaimed,
     /// The node has acknowledged a write.
@@ -114,14 +114,6 @@ enum Job {
     Drain(Vec<PageIndex>),
 }
 
-/// The read of a page.
-#[derive(Clone, Copy, Default, Debug)]
-struct Fetch {
-    /// Which of the page's reads it is.
-    ticket: u32,
-    is_here: bool,
-}
-
 struct World<'a> {
     system: &'a System,
     op: Op,
@@ -139,7 +131,8 @@ struct World<'a> {
     memory: Memory,
     ahead: Ahead,
     nic: Nic,
-    fetches: Vec<Fetch>,
+    /// When the last read of each page ends.
+    due: Vec<Nanos>,
     agenda: Agenda<Happening>,
     counts: Counts,
 }
@@ -164,7 +157,7 @@ impl<'a> World<'a> {
             memory,
             ahead: Ahead::new(system),
             nic: Nic::default(),
-            fetches: vec![Fetch::default(); pages as usize],
+            due: vec![0; pages as usize],
             agenda: Agenda::new(),
             counts: Counts::default(),
         }
@@ -173,13 +166,8 @@ impl<'a> World<'a> {
     fn happens(&mut self, happening: Happening) {
         match happening {
             Happening::Thread => self.thread(),
-            Happening::Arrived { page, ticket } => {
-                let fetch = &mut self.fetches[page.index()];
-                if fetch.ticket == ticket {
-                    fetch.is_here = true;
-                    self.wake(Wait::Page);
-                }
-            }
+            // If it was another's, the thread waits again.
+            Happening::Arrived => self.wake(Wait::Page),
             Happening::Reclaimed => {
                 let job = self.job.take().expect("it was at work");
                 self.finish(job);
@@ -302,11 +290,12 @@ impl<'a> World<'a> {
 
     fn await_page(&mut self) {
         let page = self.page();
-        if !self.fetches[page.index()].is_here {
+        let (due, now) = (&self.due, self.agenda.now());
+        let is_here = |page: PageIndex| due[page.index()] <= now;
+        if !is_here(page) {
             return self.sleep(Wait::Page);
         }
-        let fetches = &self.fetches;
-        let mapped = self.ahead.take(page, self.system.mapping, |page| fetches[page.index()].is_here);
+        let mapped = self.ahead.take(page, self.system.mapping, is_here);
         mapped.iter().for_each(|page| self.memory.install(*page));
         let cost = mapped.len() as Nanos * self.system.map_ns;
         self.counts.parts[Part::Software as usize] += cost;
@@ -323,10 +312,9 @@ impl<'a> World<'a> {
 
     fn post(&mut self, page: PageIndex, at: Nanos, queue: Queue, slot: u16) {
         self.memory.fetch(page, queue as u16, slot);
-        let fetch = &mut self.fetches[page.index()];
-        *fetch = Fetch { ticket: fetch.ticket + 1, is_here: false };
         let arrival = self.nic.read(at, queue) + self.system.driver_ns;
-        self.agenda.at(arrival, Happening::Arrived { page, ticket: fetch.ticket });
+        self.due[page.index()] = arrival;
+        self.agenda.at(arrival, Happening::Arrived);
     }
 
     /// Posts the reads of a plan, each when it has been prepared; how many.
@@ -350,7 +338,6 @@ impl<'a> World<'a> {
         self.ahead.shortened(&plan, seen);
         let (number, given_up) = self.ahead.begin(pages.clone());
         for page in given_up {
-            self.fetches[page.index()].ticket += 1;
             self.memory.withdraw(page);
         }
         let prepare = self.system.prepare_ns;
