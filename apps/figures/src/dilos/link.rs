@@ -2,7 +2,8 @@
 //!
 //! A read of a page arrives a fetch's latency after it was posted, or when the link has carried what was before it. Reads ahead
 //! share a queue pair, which begins one in an interval; a read on demand has a queue pair of its own and is behind none of them.
-//! The link carries both ways at a time.
+//! The link carries both ways at a time. Pages of one queue pair follow one another on it, those of two do not wait for each
+//! other: one thread, which waits for each page that it misses, never fills the link with both.
 
 use yonder_units::Nanos;
 
@@ -30,7 +31,8 @@ pub(super) enum Queue {
 #[derive(Debug, Default)]
 pub(super) struct Nic {
     ahead_free: Nanos,
-    inbound_free: Nanos,
+    /// For each queue pair.
+    inbound_free: [Nanos; 2],
     outbound_free: Nanos,
 }
 
@@ -45,8 +47,9 @@ impl Nic {
                 begin
             }
         };
-        let arrival = (begin + dilos::FETCH.ns()).max(self.inbound_free + page_wire_ns());
-        self.inbound_free = arrival;
+        let free = &mut self.inbound_free[queue as usize];
+        let arrival = (begin + dilos::FETCH.ns()).max(*free + page_wire_ns());
+        *free = arrival;
         arrival
     }
 
