@@ -71,7 +71,7 @@ mod tests {
         let ahead: Vec<Nanos> = (0..4).map(|_| nic.read(0, Queue::Ahead)).collect();
         let interval = dilos::AHEAD.ns();
         assert_eq!(ahead, (0..4).map(|step| dilos::FETCH.ns() + step * interval).collect::<Vec<_>>());
-        let at = 10 * interval;
+        let at = interval / 2;
         assert_eq!(nic.read(at, Queue::Demand), at + dilos::FETCH.ns());
         assert_eq!(
             nic.read(at, Queue::Demand),
