@@ -1,6 +1,7 @@
 //! DiLOS' and LightSwap's figures: the same seed gives the same, and what they show beside the papers does not drift.
 
 use yonder_figures::{FIGURES, Figure, Outcome, Run};
+use yonder_report::{bars_svg, picture_svg};
 
 /// Enough for the shares to be those of a full run.
 const EFFORT: f64 = 0.1;
@@ -73,6 +74,17 @@ fn outcome(figure: &Figure, seed: u64) -> Outcome {
 fn the_same_seed_gives_the_same() {
     for figure in figures() {
         assert_eq!(outcome(figure, 7), outcome(figure, 7), "{}", figure.name);
+    }
+}
+
+#[test]
+fn every_picture_can_be_drawn() {
+    for figure in figures() {
+        let outcome = outcome(figure, 1);
+        assert!(outcome.pictures.len() + outcome.bars.len() > 0, "{} has nothing to look at", figure.name);
+        for svg in outcome.pictures.iter().map(picture_svg).chain(outcome.bars.iter().map(bars_svg)) {
+            assert!(svg.is_ok_and(|svg| svg.contains("</svg>")), "{}", figure.name);
+        }
     }
 }
 

@@ -69,9 +69,7 @@ pub(super) fn fig11(run: &mut Run<'_>) -> Outcome {
     outcome.bars = vec![Bars {
         name: "lightswap-fig11".to_owned(),
         title: "A page fault of one thread".to_owned(),
-        caption:
-            "Simulated; Yonder with costs that were measured on a virtual machine with 2 CPUs, and the paper's network."
-                .to_owned(),
+        caption: "Simulated; of Yonder the software's costs are measured.".to_owned(),
         parts: ["notification", "other software", "fetch"].map(str::to_owned).to_vec(),
         bars,
     }];

@@ -126,7 +126,7 @@ fn picture(name: &str, title: &str, lines: Vec<Line>) -> Picture {
     Picture {
         name: name.to_owned(),
         title: title.to_owned(),
-        caption: "Simulated; means, by threads that fault at a time.".to_owned(),
+        caption: "Simulated; mean in us, by threads.".to_owned(),
         horizontal: Quantity::Counts("threads"),
         vertical: Quantity::Number("us"),
         lines,
