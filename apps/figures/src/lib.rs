@@ -15,7 +15,9 @@
 mod adios;
 mod clio;
 pub mod costs;
+mod dilos;
 mod figure;
+mod lightswap;
 
 pub use figure::{Cell, Check, Column, Figure, Outcome, Run, Table};
 
@@ -30,6 +32,12 @@ pub const FIGURES: &[Figure] = &[
     adios::FIG10E,
     adios::FIG11,
     adios::SCALE,
+    dilos::FIG1,
+    dilos::FIG6,
+    dilos::TABLES,
+    lightswap::TABLE1,
+    lightswap::FIG10,
+    lightswap::FIG11,
     clio::FIG4,
     clio::FIG5,
     clio::FIG8,
