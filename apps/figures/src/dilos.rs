@@ -12,7 +12,7 @@
 
 mod ahead;
 mod breakdown;
-pub(crate) mod link;
+mod link;
 mod memory;
 mod system;
 mod tables;

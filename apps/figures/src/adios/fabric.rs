@@ -5,7 +5,6 @@
 
 use yonder_units::Nanos;
 
-use super::system::page_wire;
 use crate::costs::{adios as costs, testbed};
 
 /// Queue pairs of the workers, and a link from each memory node.
@@ -23,7 +22,7 @@ pub(crate) struct Fabric {
 impl Fabric {
     /// Nothing under way.
     pub(crate) fn new(queue_pairs: usize, nodes: usize) -> Self {
-        let (page, queue_pair_page) = (page_wire(), costs::QP_PAGE.ns());
+        let (page, queue_pair_page) = (testbed::page_wire_ns(), costs::QP_PAGE.ns());
         let way = testbed::FETCH_LEAST.ns() - page - queue_pair_page;
         Self { queue_pairs: vec![0; queue_pairs], links: vec![0; nodes], page, queue_pair_page, way, busy: 0 }
     }
@@ -66,9 +65,9 @@ mod tests {
         let sent: Vec<Nanos> = (0..8).map(|queue_pair| fabric.post(queue_pair, 0, 0.0)).collect();
         assert!(sent.iter().all(|at| *at == sent[0]), "queue pairs do not wait for one another");
         let come: Vec<Nanos> = sent.iter().map(|at| fabric.send(0, *at)).collect();
-        assert!(come.windows(2).all(|pair| pair[1] - pair[0] == page_wire()));
+        assert!(come.windows(2).all(|pair| pair[1] - pair[0] == testbed::page_wire_ns()));
         assert_eq!(fabric.send(1, sent[0]), come[0], "another node has a link of its own");
-        assert_eq!(fabric.take_busy(), 9 * page_wire());
+        assert_eq!(fabric.take_busy(), 9 * testbed::page_wire_ns());
         assert!(fabric.post(0, 0, 0.0) > sent[0], "a queue pair takes one page at a time");
     }
 }

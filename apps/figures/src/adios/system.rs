@@ -2,7 +2,7 @@
 
 use yonder_units::Nanos;
 
-use crate::costs::{adios as costs, testbed, yonder};
+use crate::costs::{adios as costs, yonder};
 
 /// A system of Adios' section 5.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,16 +84,10 @@ pub(crate) struct Profile {
     pub(crate) after_fetch: Nanos,
 }
 
-/// A page's time on the link, with its packets' headers.
-pub(crate) fn page_wire() -> Nanos {
-    let packets = testbed::PAGE.value / testbed::PACKET_PAYLOAD.value;
-    let bytes = testbed::PAGE.value + packets * testbed::PACKET_OVERHEAD.value;
-    (bytes * 8.0 / testbed::LINK.value) as Nanos
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::costs::testbed;
 
     #[test]
     fn a_request_with_a_fault_takes_what_the_paper_says_with_busy_waiting() {
@@ -105,10 +99,5 @@ mod tests {
             adios.before_fetch + adios.after_fetch,
             profile.before_fetch + profile.after_fetch + costs::YIELD.ns() + 2 * costs::SWITCH.ns()
         );
-    }
-
-    #[test]
-    fn a_page_takes_its_bytes_and_four_headers() {
-        assert_eq!(page_wire(), (4096 + 4 * 98) * 8 / 100);
     }
 }

@@ -1,5 +1,4 @@
-//! LightSwap's experiments (sections 5.2 and 5.3): how a page fault reaches user space, and what handling it takes; and Yonder's
-//! own costs, for a row beside them.
+//! LightSwap's experiments (sections 5.2 and 5.3): how a page fault reaches user space, and what handling it takes.
 
 super::costs! {
     RDMA, "rdma_read_ns", 5000.0, Paper, "LightSwap, section 5.3: a page from remote memory, one-sided";
@@ -13,7 +12,4 @@ super::costs! {
     LINUX, "linux_software_ns", 18200.0, Derived, "LightSwap, Figure 11: 42.13 % of a fault that reads for 25 us";
     THINK, "think_ns", 32500.0, Calibrated, "between two faults of a thread, on average; fixed by 13.5 us of LightSwap-RDMA in LightSwap's Figure 10, 128 threads";
     FLUSH, "flush_ns", 157.5, Calibrated, "for each other thread's CPU, in a fault that the kernel swaps for: it unmaps a page and interrupts them; fixed by 63.2 us of Linux in LightSwap's Figure 10, 128 threads";
-    YONDER_TRAP, "yonder_trap_ns", 1100.0, Measured, "fault to handler by SIGBUS; a virtual machine with 2 CPUs, Linux 6.18 (docs/perf/README.md)";
-    YONDER_HANDLER, "yonder_handler_ns", 400.0, Measured, "what bench fault leaves of 6.7 us beside fetch, install, trap and return; the same machine (docs/perf, first figures)";
-    YONDER_COPY, "yonder_copy_ns", 950.0, Measured, "UFFDIO_COPY of one page; the same machine (docs/perf/README.md)";
 }

@@ -10,3 +10,20 @@ super::costs! {
     FETCH_SPREAD, "fetch_spread_ns", 600.0, Derived, "the same: a fetch takes up to so much more, so that with queues it stays below 3 us";
     FETCH, "fetch_ns", FETCH_LEAST.value + FETCH_SPREAD.value / 2.0, Derived, "their mean";
 }
+
+/// How long the link carries a page, with the headers of its packets.
+#[must_use]
+pub fn page_wire_ns() -> u64 {
+    let packets = (PAGE.value / PACKET_PAYLOAD.value).ceil();
+    ((PAGE.value + packets * PACKET_OVERHEAD.value) * 8.0 / LINK.value) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_takes_its_bytes_and_four_headers() {
+        assert_eq!(page_wire_ns(), (4096 + 4 * 98) * 8 / 100);
+    }
+}

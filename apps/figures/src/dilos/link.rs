@@ -9,15 +9,6 @@ use yonder_units::Nanos;
 
 use crate::costs::{dilos, testbed};
 
-/// How long a 100 GbE link carries a page, with the headers of its packets.
-#[must_use]
-pub(crate) fn page_wire_ns() -> Nanos {
-    let page = testbed::PAGE.value;
-    let packets = (page / testbed::PACKET_PAYLOAD.value).ceil();
-    let bytes = page + packets * testbed::PACKET_OVERHEAD.value;
-    (bytes * 8.0 / testbed::LINK.value) as Nanos
-}
-
 /// Which queue pair a read is posted on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Queue {
@@ -48,7 +39,7 @@ impl Nic {
             }
         };
         let free = &mut self.inbound_free[queue as usize];
-        let arrival = (begin + dilos::FETCH.ns()).max(*free + page_wire_ns());
+        let arrival = (begin + dilos::FETCH.ns()).max(*free + testbed::page_wire_ns());
         *free = arrival;
         arrival
     }
@@ -56,7 +47,7 @@ impl Nic {
     /// A page is sent at `at`: when the node has acknowledged it.
     pub(super) fn write(&mut self, at: Nanos) -> Nanos {
         let begin = at.max(self.outbound_free);
-        self.outbound_free = begin + page_wire_ns();
+        self.outbound_free = begin + testbed::page_wire_ns();
         begin + dilos::FETCH.ns()
     }
 }
@@ -75,7 +66,7 @@ mod tests {
         assert_eq!(nic.read(at, Queue::Demand), at + dilos::FETCH.ns());
         assert_eq!(
             nic.read(at, Queue::Demand),
-            at + dilos::FETCH.ns() + page_wire_ns(),
+            at + dilos::FETCH.ns() + testbed::page_wire_ns(),
             "the link carries one at a time"
         );
     }
@@ -84,7 +75,7 @@ mod tests {
     fn writes_follow_one_another_and_leave_reads_alone() {
         let mut nic = Nic::default();
         let acks: Vec<Nanos> = (0..3).map(|_| nic.write(7)).collect();
-        assert_eq!(acks[2] - acks[0], 2 * page_wire_ns());
+        assert_eq!(acks[2] - acks[0], 2 * testbed::page_wire_ns());
         assert_eq!(nic.read(7, Queue::Demand), 7 + dilos::FETCH.ns());
     }
 }

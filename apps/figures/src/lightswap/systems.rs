@@ -3,8 +3,8 @@
 use yonder_units::Nanos;
 
 use super::stages::Stage;
-use crate::costs::lightswap;
-use crate::dilos::link::page_wire_ns;
+use crate::costs::testbed::page_wire_ns;
+use crate::costs::{lightswap, yonder};
 
 /// The link to the memory server, as a resource; those before it are the locks of the eBPF maps.
 const LINK: usize = lightswap::MAPS.value as usize;
@@ -67,14 +67,19 @@ impl System {
         name: "Yonder, measured costs",
         entry: Entry::Signal,
         store: Store::Remote,
-        software_ns: lightswap::YONDER_TRAP.ns() + lightswap::YONDER_HANDLER.ns() + lightswap::YONDER_COPY.ns(),
+        software_ns: yonder::EXCEPTION.ns()
+            + yonder::POST.ns()
+            + yonder::AWAY.ns()
+            + yonder::INSTALL.ns()
+            + yonder::BACK.ns()
+            + yonder::RETURN.ns(),
     };
 
     /// From the touch to the handler, with nobody else there; nothing is known of it where the kernel handles faults.
     pub(super) fn notify_ns(&self) -> Nanos {
         match self.entry {
             Entry::Ebpf => lightswap::NOTIFY.ns(),
-            Entry::Signal => lightswap::YONDER_TRAP.ns(),
+            Entry::Signal => yonder::EXCEPTION.ns(),
             Entry::Kernel => 0,
         }
     }
