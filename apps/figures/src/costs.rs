@@ -5,7 +5,11 @@
 //! calibrated cost says which number fixed it; it is fixed once and serves all figures.
 
 pub mod adios;
+pub mod clio;
+pub mod dilos;
+pub mod lightswap;
 pub mod testbed;
+pub mod yonder;
 
 use crate::figure::{Cell, Figure, Outcome, Run, Table};
 
@@ -72,7 +76,14 @@ macro_rules! costs {
 pub(crate) use costs;
 
 /// The files of costs, each with the name that its costs have in the table.
-const GROUPS: &[(&str, &[Cost])] = &[("testbed", testbed::ALL), ("adios", adios::ALL)];
+const GROUPS: &[(&str, &[Cost])] = &[
+    ("testbed", testbed::ALL),
+    ("adios", adios::ALL),
+    ("dilos", dilos::ALL),
+    ("lightswap", lightswap::ALL),
+    ("clio", clio::ALL),
+    ("yonder", yonder::ALL),
+];
 
 /// `yonder sim costs`: the table itself.
 pub(crate) const FIGURE: Figure = Figure {

@@ -12,13 +12,38 @@
 
 #![forbid(unsafe_code)]
 
+mod adios;
+mod clio;
 pub mod costs;
+mod dilos;
 mod figure;
+mod lightswap;
 
 pub use figure::{Cell, Check, Column, Figure, Outcome, Run, Table};
 
 /// Every figure, in the order of the papers.
-pub const FIGURES: &[Figure] = &[costs::FIGURE];
+pub const FIGURES: &[Figure] = &[
+    costs::FIGURE,
+    adios::TABLE1,
+    adios::FIG2,
+    adios::FIG7,
+    adios::FIG8,
+    adios::FIG9,
+    adios::FIG10E,
+    adios::FIG11,
+    adios::SCALE,
+    dilos::FIG1,
+    dilos::FIG6,
+    dilos::TABLES,
+    lightswap::TABLE1,
+    lightswap::FIG10,
+    lightswap::FIG11,
+    clio::FIG4,
+    clio::FIG5,
+    clio::FIG8,
+    clio::FIG13,
+    clio::NODES,
+];
 
 /// The figure of that name.
 #[must_use]
