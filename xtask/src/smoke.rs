@@ -1,4 +1,4 @@
-//! `cargo xtask bench --smoke`: runs every benchmark for a moment, to see that it runs and what it prints.
+//! `cargo xtask bench --smoke`: runs every benchmark and every simulation for a moment, to see that it runs and what it prints.
 //!
 //! The numbers mean nothing at this length; the form of the output does, because scripts rely on it. Where the machine
 //! cannot run Yonder (`yonder doctor` says so), the chore prints SKIP and succeeds.
@@ -55,24 +55,61 @@ const BENCHES: [(&str, &[&str]); 17] = [
     ("poster --memory 8MiB --connections 8 --duration 200ms --runs 1", HIT_KEYS),
 ];
 
-/// Runs the benchmarks of the release build.
+/// The keys of a parameter of the simulations.
+const COST_KEYS: &[&str] = &["sim", "part", "of", "name", "value", "origin", "source"];
+
+/// What a report of simulations writes.
+const REPORT_FILES: [&str; 3] = ["report.html", "report.json", "RESULTS.md"];
+
+/// Runs the simulations and the benchmarks of the release build.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
+    check_objects(root, "sim costs", COST_KEYS)?;
+    check_report(root)?;
     let doctor = yonder(root, "doctor --json")?;
     if !doctor.status.success() {
         println!("SKIP: this machine cannot run Yonder:\n{}", String::from_utf8_lossy(&doctor.stdout));
         return Ok(());
     }
     for (arguments, keys) in BENCHES {
-        let output = yonder(root, &format!("bench {arguments} --json"))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("'yonder bench {arguments}' ended with {}: {}", output.status, said.trim()));
-        }
-        let objects = check_output(&String::from_utf8_lossy(&output.stdout), keys);
-        let objects = objects.map_err(|cause| format!("'yonder bench {arguments} --json': {cause}"))?;
-        println!("ok: bench {arguments}: {objects} objects");
+        check_objects(root, &format!("bench {arguments}"), keys)?;
     }
     Ok(())
+}
+
+/// Checks what a command prints with `--json`.
+fn check_objects(root: &Path, arguments: &str, keys: &[&str]) -> Result<(), String> {
+    let output = successful(root, &format!("{arguments} --json"))?;
+    let objects = check_output(&String::from_utf8_lossy(&output.stdout), keys);
+    let objects = objects.map_err(|cause| format!("'yonder {arguments} --json': {cause}"))?;
+    println!("ok: {arguments}: {objects} objects");
+    Ok(())
+}
+
+/// Checks that a report of all simulations is written.
+fn check_report(root: &Path) -> Result<(), String> {
+    let folder = root.join("target/smoke-report");
+    // What an earlier run has left must not stand for this one.
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
+    successful(root, "report --quick --sets sim --out target/smoke-report")?;
+    match REPORT_FILES.iter().find(|name| !folder.join(name).is_file()) {
+        Some(missing) => Err(format!("'yonder report' did not write {missing}")),
+        None => {
+            println!("ok: report: {}", REPORT_FILES.join(", "));
+            Ok(())
+        }
+    }
+}
+
+/// Runs a command that is to succeed.
+fn successful(root: &Path, arguments: &str) -> Result<Output, String> {
+    let output = yonder(root, arguments)?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("'yonder {arguments}' ended with {}: {}", output.status, said.trim()))
 }
 
 fn yonder(root: &Path, arguments: &str) -> Result<Output, String> {

@@ -1,7 +1,8 @@
 //! What a figure is, and what comes out of one: tables, pictures, and checks against the paper.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use yonder_report::{Bars, Picture};
+pub use yonder_report::{Cell, Column, Table};
 
 /// One experiment of a paper.
 #[derive(Debug)]
@@ -55,85 +56,6 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// Requests (or faults, or operations) that were simulated.
     pub requests: u64,
-}
-
-/// A table; its columns are a contract with scripts.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Table {
-    /// Which part of the figure: `a`, `throughput`.
-    pub part: &'static str,
-    /// What it shows.
-    pub title: String,
-    /// The columns.
-    pub columns: Vec<Column>,
-    /// The rows, with a cell for each column.
-    pub rows: Vec<Vec<Cell>>,
-}
-
-/// A column.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Column {
-    /// Its key in JSON, with the unit last: `p99_us`.
-    pub name: &'static str,
-    /// Digits behind the point, on a terminal.
-    pub digits: usize,
-}
-
-/// One entry of a table.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Cell {
-    /// A word.
-    Text(String),
-    /// A number, finite.
-    Number(f64),
-    /// There is none: what it would say did not happen.
-    Missing,
-}
-
-impl From<&str> for Cell {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<f64> for Cell {
-    fn from(number: f64) -> Self {
-        if number.is_finite() { Self::Number(number) } else { Self::Missing }
-    }
-}
-
-impl Table {
-    /// A table without rows.
-    #[must_use]
-    pub fn new(part: &'static str, title: &str, columns: &[(&'static str, usize)]) -> Self {
-        let columns = columns.iter().map(|(name, digits)| Column { name, digits: *digits }).collect();
-        Self { part, title: title.to_owned(), columns, rows: Vec::new() }
-    }
-
-    /// Adds a row.
-    ///
-    /// # Panics
-    /// If it has not a cell for each column.
-    pub fn push(&mut self, row: Vec<Cell>) {
-        assert_eq!(row.len(), self.columns.len(), "a row of {} in a table of {}", row.len(), self.columns.len());
-        self.rows.push(row);
-    }
-
-    /// The rows as JSON objects of figure `sim`, a key for each column; numbers as they are, not rounded to digits.
-    pub fn objects(&self, sim: &str) -> impl Iterator<Item = Value> {
-        self.rows.iter().map(move |row| {
-            let mut object = Map::from_iter([("sim".to_owned(), sim.into()), ("part".to_owned(), self.part.into())]);
-            for (column, cell) in self.columns.iter().zip(row) {
-                let value = match cell {
-                    Cell::Text(text) => Value::from(text.as_str()),
-                    Cell::Number(number) => Value::from(*number),
-                    Cell::Missing => Value::Null,
-                };
-                object.insert(column.name.to_owned(), value);
-            }
-            Value::Object(object)
-        })
-    }
 }
 
 /// A number of a paper beside the simulation's.
@@ -207,22 +129,6 @@ mod tests {
             (&object["met"], &object["deviation_percent"], &object["why"]),
             (&false.into(), &50.0.into(), &"It is so.".into())
         );
-    }
-
-    #[test]
-    fn rows_become_objects_with_a_key_for_each_column() {
-        let mut table = Table::new("a", "A table", &[("system", 0), ("p99_us", 1), ("drops", 0)]);
-        table.push(vec!["adios".into(), 1.25.into(), f64::NAN.into()]);
-        let objects: Vec<Value> = table.objects("a-fig1").collect();
-        let expected =
-            serde_json::json!({"sim": "a-fig1", "part": "a", "system": "adios", "p99_us": 1.25, "drops": null});
-        assert_eq!(objects, [expected]);
-    }
-
-    #[test]
-    #[should_panic(expected = "a row of 1 in a table of 2")]
-    fn a_row_that_is_too_short_is_refused() {
-        Table::new("a", "A table", &[("one", 0), ("two", 0)]).push(vec![1.0.into()]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use plotters::prelude::*;
+use serde::Serialize;
 
 use crate::ReportError;
 use crate::picture::{
@@ -23,7 +24,7 @@ pub(crate) const ROW_HEIGHT: i32 = 88;
 const BOTTOM: i32 = 20;
 
 /// Bars and their words.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Bars {
     /// Name of the file, without an ending.
     pub name: String,
@@ -38,7 +39,7 @@ pub struct Bars {
 }
 
 /// One bar.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Bar {
     /// What it is of.
     pub name: String,

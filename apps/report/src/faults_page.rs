@@ -2,7 +2,7 @@
 
 use crate::ReportError;
 use crate::faults::{FaultReport, FaultSite, fault_svg};
-use crate::html::{Escaped, header, inline, page};
+use crate::html::{Escaped, figure, header, inline, notes_section, page};
 use crate::numbers::{count, latency_tick};
 
 /// Call sites that have a row.
@@ -13,9 +13,9 @@ pub fn fault_page(report: &FaultReport) -> Result<String, ReportError> {
     let picture = inline(&fault_svg(report)?, Some(&report.title));
     let body = [
         header(&report.title, &report.far_memory, std::slice::from_ref(&report.totals)),
-        format!("<section>\n<figure>\n{picture}</figure>\n</section>\n"),
+        format!("<section>\n{}</section>\n", figure(&picture)),
         sites(&report.sites),
-        notes(&report.notes),
+        notes_section(&report.notes),
     ];
     Ok(page(&report.title, &body.concat()))
 }
@@ -47,14 +47,6 @@ fn row(site: &FaultSite) -> String {
         Escaped(&site.line),
         Escaped(&site.process)
     )
-}
-
-fn notes(notes: &[String]) -> String {
-    if notes.is_empty() {
-        return String::new();
-    }
-    let notes: String = notes.iter().map(|note| format!("<li>{}</li>\n", Escaped(note))).collect();
-    format!("<section>\n<h2>Notes</h2>\n<ul>\n{notes}</ul>\n</section>\n")
 }
 
 #[cfg(test)]

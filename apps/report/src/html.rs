@@ -6,8 +6,8 @@
 use std::fmt::{self, Display, Write};
 
 use crate::ReportError;
-use crate::figures::figures;
-use crate::model::{Chart, FarMemory, Machine, Point, Ratio, Report};
+use crate::figures::{Figure, figures};
+use crate::model::{Chart, FarMemory, Machine, Point, Ratio, Report, Setting};
 use crate::numbers::{microseconds, rate, ratio};
 use crate::plot::marker;
 
@@ -16,6 +16,9 @@ const HEADLINES_MAX: usize = 4;
 
 const STYLE: &str = include_str!("page.css");
 
+/// What far memory is called that is not another machine's.
+pub(crate) const EMULATED: &str = "Emulated far memory";
+
 /// The whole page.
 pub fn html_page(report: &Report) -> Result<String, ReportError> {
     let parts = [
@@ -23,7 +26,8 @@ pub fn html_page(report: &Report) -> Result<String, ReportError> {
         headlines(&report.ratios),
         ratio_table(&report.ratios),
         charts(report)?,
-        conditions(report),
+        conditions(&report.machine, &report.settings, &report.command),
+        notes_section(&report.notes),
     ];
     Ok(page(&report.title, &parts.concat()))
 }
@@ -64,13 +68,17 @@ pub(crate) fn header(title: &str, far_memory: &FarMemory, explanation: &[String]
     let mut out = format!("<header>\n<h1>{}</h1>\n", Escaped(title));
     out += &match far_memory {
         FarMemory::Emulated(how) => format!(
-            "<p class=\"far\"><strong class=\"emulated\">Emulated far memory</strong> <span>{}</span></p>\n",
+            "<p class=\"far\"><strong class=\"emulated\">{EMULATED}</strong> <span>{}</span></p>\n",
             Escaped(how)
         ),
         FarMemory::Remote(how) => format!("<p class=\"far\"><span>Far memory: {}</span></p>\n", Escaped(how)),
     };
-    explanation.iter().for_each(|paragraph| out += &format!("<p>{}</p>\n", Escaped(paragraph)));
-    out + "</header>\n"
+    out + &paragraphs(explanation) + "</header>\n"
+}
+
+/// A paragraph for each text.
+pub(crate) fn paragraphs(texts: &[String]) -> String {
+    texts.iter().map(|text| format!("<p>{}</p>\n", Escaped(text))).collect()
 }
 
 /// The first ratios in large type.
@@ -85,19 +93,21 @@ fn headlines(ratios: &[Ratio]) -> String {
              <p class=\"beside\">{paper}{}</p></div>\n",
             ratio(entry.ours),
             Escaped(&entry.what),
-            verdict(entry)
+            bar_verdict(entry)
         )
     };
     let cards: String = ratios.iter().take(HEADLINES_MAX).map(card).collect();
     format!("<section class=\"cards\" aria-label=\"Headline ratios\">\n{cards}</section>\n")
 }
 
-fn verdict(entry: &Ratio) -> &'static str {
-    match entry.meets_bar() {
-        None => "",
-        Some(true) => "<span class=\"met\">\u{2713} bar met</span>",
-        Some(false) => "<span class=\"missed\">\u{2717} below the bar</span>",
-    }
+fn bar_verdict(entry: &Ratio) -> String {
+    entry.meets_bar().map_or_else(String::new, |met| verdict(met, "bar met", "below the bar"))
+}
+
+/// Whether something is as it should be, in the words for either.
+pub(crate) fn verdict(met: bool, yes: &str, no: &str) -> String {
+    let (class, mark, words) = if met { ("met", '\u{2713}', yes) } else { ("missed", '\u{2717}', no) };
+    format!("<span class=\"{class}\">{mark} {words}</span>")
 }
 
 /// Every chart as a section of its own.
@@ -113,7 +123,7 @@ fn chart_section(chart: &Chart, kind: &FarMemory) -> Result<String, ReportError>
     let mut out = format!("<section class=\"chart\">\n<h2>{}</h2>\n", Escaped(&chart.title));
     if !chart.far_memory.is_empty() {
         let label = match kind {
-            FarMemory::Emulated(_) => "Emulated far memory",
+            FarMemory::Emulated(_) => EMULATED,
             FarMemory::Remote(_) => "Far memory",
         };
         out += &format!("<p class=\"link\">{label}: {}</p>\n", Escaped(&chart.far_memory));
@@ -144,14 +154,17 @@ fn plots(chart: &Chart) -> Result<String, ReportError> {
         "<ul class=\"legend\">\n{legend}<li class=\"hint\">hollow: saturated, the server did not keep up</li>\n</ul>\n\
          <div class=\"plots\">\n"
     );
-    for figure in figures {
-        let (title, caption) = (figure.title, figure.caption);
-        let svg = inline(&figure.svg, Some(&format!("{}: {title}", chart.title)));
-        out += &format!(
-            "<figure>\n<figcaption><strong>{title}</strong> <span>{caption}</span></figcaption>\n{svg}</figure>\n"
-        );
+    for Figure { title, caption, svg } in figures {
+        let svg = inline(&svg, Some(&format!("{}: {title}", chart.title)));
+        let words = format!("<figcaption><strong>{title}</strong> <span>{caption}</span></figcaption>\n");
+        out += &figure(&(words + &svg));
     }
     Ok(out + "</div>\n")
+}
+
+/// A figure with a picture, and its words if it has none inside.
+pub(crate) fn figure(inside: &str) -> String {
+    format!("<figure>\n{inside}</figure>\n")
 }
 
 /// A plot's SVG as a part of the page: without the name of its format, which the page implies, and with a name for
@@ -179,7 +192,7 @@ fn ratio_table(ratios: &[Ratio]) -> String {
             ratio(entry.ours),
             or_dash(entry.paper),
             or_dash(entry.bar),
-            verdict(entry),
+            bar_verdict(entry),
             Escaped(&entry.paper_source)
         )
     };
@@ -226,26 +239,33 @@ fn measurement_row(name: &str, point: &Point) -> String {
     )
 }
 
-/// What was in force: machine, settings, notes, and the command to measure again.
-fn conditions(report: &Report) -> String {
-    let Machine { cpus, kernel, text } = &report.machine;
-    let mut pairs = vec![("CPUs".to_owned(), cpus.to_string()), ("kernel".to_owned(), kernel.clone())];
-    pairs.push(("machine".to_owned(), text.clone()));
-    pairs.extend(report.settings.iter().map(|setting| (setting.name.clone(), setting.value.clone())));
-    let pairs = pairs.iter().filter(|(_, value)| !value.is_empty());
+/// What was in force: machine, settings, and the command to measure again.
+pub(crate) fn conditions(machine: &Machine, settings: &[Setting], command: &str) -> String {
+    let pairs = machine.pairs().into_iter().chain(settings.iter().map(Setting::pair));
     let pairs: String = pairs
-        .map(|(name, value)| format!("<div><dt>{}</dt><dd>{}</dd></div>\n", Escaped(name), Escaped(value)))
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| format!("<div><dt>{}</dt><dd>{}</dd></div>\n", Escaped(&name), Escaped(&value)))
         .collect();
     let mut out = format!("<section>\n<h2>Machine and settings</h2>\n<dl>\n{pairs}</dl>\n");
-    if !report.command.is_empty() {
-        out += &format!("<p>Measure again: <code>{}</code></p>\n", Escaped(&report.command));
+    if !command.is_empty() {
+        out += &format!("<p>Measure again: <code>{}</code></p>\n", Escaped(command));
     }
-    out += "</section>\n";
-    if !report.notes.is_empty() {
-        let notes: String = report.notes.iter().map(|note| format!("<li>{}</li>\n", Escaped(note))).collect();
-        out += &format!("<section>\n<h2>Notes</h2>\n<ul>\n{notes}</ul>\n</section>\n");
+    out + "</section>\n"
+}
+
+/// A section of remarks; nothing without any.
+pub(crate) fn notes_section(remarks: &[String]) -> String {
+    let list = notes(remarks, "h2");
+    if list.is_empty() { list } else { format!("<section>\n{list}</section>\n") }
+}
+
+/// A list of remarks below a heading of that level; nothing without any.
+pub(crate) fn notes(remarks: &[String], heading: &str) -> String {
+    if remarks.is_empty() {
+        return String::new();
     }
-    out
+    let items: String = remarks.iter().map(|remark| format!("<li>{}</li>\n", Escaped(remark))).collect();
+    format!("<{heading}>Notes</{heading}>\n<ul>\n{items}</ul>\n")
 }
 
 #[cfg(test)]

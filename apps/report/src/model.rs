@@ -58,6 +58,14 @@ pub struct Machine {
     pub text: String,
 }
 
+impl Machine {
+    /// What there is to say of it, each with its name.
+    pub(crate) fn pairs(&self) -> [(String, String); 3] {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        [pair("CPUs", &self.cpus.to_string()), pair("kernel", &self.kernel), pair("machine", &self.text)]
+    }
+}
+
 /// A setting and its value.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Setting {
@@ -65,6 +73,13 @@ pub struct Setting {
     pub name: String,
     /// Its value with its unit.
     pub value: String,
+}
+
+impl Setting {
+    /// Its name and its value.
+    pub(crate) fn pair(&self) -> (String, String) {
+        (self.name.clone(), self.value.clone())
+    }
 }
 
 /// Modes that were measured under the same conditions, and are compared on the same axes.

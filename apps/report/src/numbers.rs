@@ -57,6 +57,27 @@ pub(crate) fn ratio(ratio: f64) -> String {
     }
 }
 
+/// Any number: four significant digits, all of those before the point.
+#[must_use]
+pub fn significant(value: f64) -> String {
+    const DIGITS: i32 = 4;
+    const DECIMALS_MAX: i32 = 9;
+    match value {
+        _ if !value.is_finite() => "-".to_owned(),
+        0.0 => "0".to_owned(),
+        _ => {
+            let before = value.abs().log10().floor() as i32 + 1;
+            trimmed(value, (DIGITS - before).clamp(0, DECIMALS_MAX) as usize)
+        }
+    }
+}
+
+/// A deviation, such as `+1.9 %`.
+#[must_use]
+pub fn percent(percent: f64) -> String {
+    if percent.is_finite() { format!("{percent:+.1} %") } else { "-".to_owned() }
+}
+
 /// `value` with at most `decimals` decimals and no trailing zeros.
 pub(crate) fn trimmed(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
@@ -99,6 +120,13 @@ mod tests {
     fn sizes_read_well() {
         let sizes = [0.0, 64.0, 4096.0, 1.5 * 1048576.0, 4e12].map(bytes_tick);
         assert_eq!(sizes, ["0 B", "64 B", "4 KiB", "1.5 MiB", "3725.3 GiB"]);
+    }
+
+    #[test]
+    fn any_number_reads_well() {
+        let numbers = [0.0, 1.58, 39.76, 5.0, 1234.56, 1_234_567.0, 0.012_345, -2.5, f64::NAN].map(significant);
+        assert_eq!(numbers, ["0", "1.58", "39.76", "5", "1235", "1234567", "0.01235", "-2.5", "-"]);
+        assert_eq!([1.94, -45.93, f64::INFINITY].map(percent), ["+1.9 %", "-45.9 %", "-"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use plotters::prelude::*;
+use serde::Serialize;
 
 use crate::ReportError;
 use crate::axis::{Axis, round_down, round_up};
@@ -31,7 +32,7 @@ const CHARACTER_WIDTH: f64 = 0.46;
 const MEBIBYTE: f64 = 1048576.0;
 
 /// One plot and its words.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Picture {
     /// Name of its file, without an ending.
     pub name: String,
@@ -52,7 +53,7 @@ pub struct Picture {
 }
 
 /// One curve.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Line {
     /// Its name in the legend.
     pub name: String,
@@ -61,7 +62,8 @@ pub struct Line {
 }
 
 /// What an axis shows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Quantity {
     /// Microseconds, logarithmic.
     Latency,

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::model::{Chart, FarMemory, Ratio, Report};
 use crate::numbers::{microseconds, rate, ratio};
+use crate::table::Table;
 
 /// Width that the table of ratios keeps to, as far as its words can be broken.
 const WIDTH_MAX: usize = 110;
@@ -41,6 +42,15 @@ pub fn text_tables(report: &Report) -> String {
         out.push_str(&ratios(&report.ratios));
     }
     out
+}
+
+/// A table as lines of text that end with a newline: its columns, aligned, and its rows.
+#[must_use]
+pub fn text_table(numbers: &Table) -> String {
+    let align = |column| if numbers.is_numeric(column) { Align::Right } else { Align::Left };
+    let columns: Vec<_> =
+        numbers.columns.iter().enumerate().map(|(index, column)| (column.name, align(index))).collect();
+    table(&columns, &numbers.texts().collect::<Vec<_>>())
 }
 
 /// Far memory as `how` describes it; `kind` says whether it was emulated.
@@ -222,6 +232,16 @@ major faults per request                   0.80x      -      -
 P99.9, busy-wait / yield, where busy-wait saturates: the load generator shares the CPUs
 ";
         assert_eq!(ratios, expected, "\n{ratios}");
+    }
+
+    #[test]
+    fn numbers_stand_at_the_right_and_words_at_the_left() {
+        let mut numbers = Table::new("a", "", &[("system", 0), ("p99_us", 1), ("drops", 0)]);
+        assert_eq!(text_table(&numbers), "system  p99_us  drops\n---------------------\n");
+        numbers.push(vec!["Adios".into(), 12.34.into(), 0.0.into()]);
+        numbers.push(vec!["DiLOS".into(), f64::NAN.into(), 1234.0.into()]);
+        let rows = "Adios     12.3      0\nDiLOS        -   1234\n";
+        assert_eq!(text_table(&numbers), format!("system  p99_us  drops\n---------------------\n{rows}"));
     }
 
     #[test]

@@ -15,8 +15,10 @@ mod poster;
 mod programs;
 mod redis;
 mod remote;
+mod report;
 mod run;
 mod seq;
+mod sim;
 mod store;
 mod switch;
 mod top;
@@ -51,9 +53,11 @@ pub(crate) use redis::RedisArgs;
 pub(crate) use remote::{
     AccessArgs, GuardedArgs, RallocArgs, RreadArgs, ScaleClientArgs, ScaleClientsArgs, ScalePagesArgs, TargetArgs,
 };
+pub(crate) use report::{ReportArgs, ReportSet};
 pub(crate) use run::RunArgs;
 use seq::PrefetchMode;
 pub(crate) use seq::SeqArgs;
+pub(crate) use sim::SimArgs;
 pub(crate) use store::StoreArgs;
 pub(crate) use switch::SwitchArgs;
 pub(crate) use top::TopArgs;
@@ -115,6 +119,10 @@ pub(crate) enum Command {
     Load(LoadArgs),
     /// Run a benchmark
     Bench(BenchArgs),
+    /// Simulate the papers' experiments, and compare with what they report
+    Sim(SimArgs),
+    /// Simulate and measure the papers' experiments, and write it all as one page
+    Report(ReportArgs),
     /// Watch a running server that was started with --metrics
     Top(TopArgs),
     /// Show and change settings of running processes: kv servers and programs under run

@@ -34,6 +34,8 @@ fn main() -> ExitCode {
         Command::Kv(args) => commands::kv::run(&args),
         Command::Load(args) => commands::load::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Sim(args) => commands::sim::run(&args),
+        Command::Report(args) => commands::report::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Ctl(args) => commands::ctl::run(&args),
         Command::Workload(args) => commands::workload::run(&args),
@@ -125,6 +127,8 @@ mod tests {
             &["load", "kv", "--dist", "uniform", "--workload", "ycsb-a"],
             &["node", "--listen", "http://x"],
             &["demo", "--quickly"],
+            &["sim", "adios-fig77x"],
+            &["report", "--sets", "everything"],
             &["workload", "bogosort"],
             &["frobnicate"],
         ] {

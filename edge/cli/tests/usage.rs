@@ -84,6 +84,10 @@ fn what_cannot_be_understood_says_what_to_type() {
         (&["load", "kv", "--mix", "get=50,set=60"], "110", "get=95,set=5"),
         (&["load", "redis"], "'redis'", "yonder load --help"),
         (&["doctor", "--verbose"], "'--verbose'", "yonder doctor --help"),
+        (&["sim", "cots"], "'cots'", "type `yonder sim costs`"),
+        (&["sim", "costs", "frobnicate"], "'frobnicate'", "type one of costs"),
+        (&["sim", "all", "--seed", "lucky"], "'lucky'", "yonder sim --help"),
+        (&["report", "--sets", "sim,poster"], "'poster'", "breakdown"),
         (&["top", "--interval", "often"], "'often'", "ms"),
     ] {
         let line = complaint(args, 2);
@@ -149,6 +153,7 @@ fn what_cannot_be_done_says_what_to_type() {
         (&["bench", "poster", "--value-size", "1"], "--value-size 1", "type a number"),
         (&["bench", "poster", "--memory", "64B", "--sets", "paged"], "--memory", "--value-size"),
         (&["demo", "--out", "/proc/no"], "/proc/no", "--out"),
+        (&["report", "--sets", "sim", "--out", "/proc/no"], "/proc/no", "--out"),
         (&["controller", "--listen", &taken, "--region-size", "3MiB"], "power of two", "1GiB"),
         (&["controller", "--listen", &taken, "--state", "/no/such/folder/x"], "/no/such/folder/x", "name a file"),
         (&["controller", "--listen", &taken, "--state", &state], &taken, "--listen"),
@@ -184,7 +189,7 @@ fn help_is_no_error_and_shows_every_command() {
     let help = yonder(&["--help"]);
     let text = String::from_utf8_lossy(&help.stdout).into_owned();
     assert!(help.status.success() && help.stderr.is_empty());
-    for command in ["doctor", "demo", "node", "controller", "kv", "load", "bench", "top"] {
+    for command in ["doctor", "demo", "node", "controller", "kv", "load", "bench", "sim", "report", "top"] {
         assert!(text.contains(&format!("\n  {command}")), "{command} is not in: {text}");
         assert!(yonder(&[command, "--help"]).status.success(), "{command}");
     }
@@ -197,6 +202,8 @@ fn json_is_all_there_is_on_standard_output() {
     for (args, name, objects) in [
         (&["doctor", "--json"][..], "check", 5),
         (&["bench", "switch", "--switches", "10000", "--json"], "mechanism", 2),
+        (&["sim", "costs", "--json"], "source", 3),
+        (&["sim", "list", "--json"], "title", 1),
     ] {
         let output = yonder(args);
         let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
@@ -210,7 +217,7 @@ fn json_is_all_there_is_on_standard_output() {
 
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
-    for args in [&["doctor", "--json"][..], &["bench", "switch", "--switches", "1000"]] {
+    for args in [&["doctor", "--json"][..], &["bench", "switch", "--switches", "1000"], &["sim", "list"]] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_yonder"))
             .args(args)
             .env_remove("YONDER_LOG")

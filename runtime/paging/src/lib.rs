@@ -64,7 +64,7 @@ pub use forked::Forking;
 pub use handover::{InstallHelper, Installs};
 pub use liveness::Liveness;
 pub use observer::{FaultObserver, Needed, SeenFault};
-pub use pin::pin_this_thread;
+pub use pin::{Pinned, pin_this_thread};
 pub use region::{Access, Hold, Region};
 pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats};
 pub use tuning::{

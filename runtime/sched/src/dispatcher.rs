@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 use yonder_dispatch::{Chooser, DispatchPolicy, WorkerView};
-use yonder_paging::{FarError, FarMemory, InstallHelper, ReclaimHost, WorkerPort, pin_this_thread};
+use yonder_paging::{FarError, FarMemory, InstallHelper, Pinned, ReclaimHost, WorkerPort, pin_this_thread};
 use yonder_unithread::{Pool, Unithread};
 use yonder_units::Nanos;
 
@@ -79,7 +79,8 @@ struct Dispatcher<'a, H: Handler, F: Frontend> {
     reclaim: Option<ReclaimHost>,
 }
 
-/// Serves `frontend`'s requests with `handler` until the frontend is finished. The calling thread is the dispatcher.
+/// Serves `frontend`'s requests with `handler` until the frontend is finished. The calling thread is the dispatcher, and pinned only
+/// until then.
 pub fn serve<H, F>(
     config: &SchedConfig,
     far: &FarMemory,
@@ -96,9 +97,7 @@ where
     yonder_unithread::report_overflows()?;
     let sleeper = Arc::new(Sleeper::default());
     let desks = open_desks(config, far, handler, frontend.waker(), &sleeper)?;
-    if let Some(cpu) = config.cpus.first() {
-        pin_this_thread(*cpu);
-    }
+    let _pinned = config.cpus.first().map(|cpu| Pinned::to(*cpu));
     let count = desks.len();
     let mut dispatcher = Dispatcher {
         config,

@@ -153,6 +153,25 @@ fn hybrid_faults_round_robin_on_four_workers() {
     );
 }
 
+/// A thread that stayed on the dispatcher's CPU would leave the next server one CPU for all of its threads.
+#[test]
+fn the_dispatchers_thread_has_its_cpus_again_when_the_server_has_ended() {
+    use rustix::thread::{CpuSet, sched_getaffinity};
+
+    let mine = || {
+        let set = sched_getaffinity(None).unwrap();
+        (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect::<Vec<_>>()
+    };
+    let before = mine();
+    if before.len() < 2 {
+        println!("SKIP: one CPU is all there is");
+        return;
+    }
+    let cpus = vec![before[1], before[0]];
+    increments_are_exact(&SchedConfig { cpus, ..SchedConfig::with_workers(1) }, Access::Trap);
+    assert_eq!(mine(), before);
+}
+
 #[test]
 fn yielding_faults_first_in_first_out() {
     increments_are_exact(&SchedConfig { order: Order::Fifo, ..SchedConfig::default() }, Access::Trap);

@@ -28,6 +28,7 @@ use yonder_bench::soak::SoakSettings;
 use yonder_bench::{fault, reclaim, scale_clients, soak, switch};
 use yonder_load::Predicted;
 
+pub(super) use self::fault_breakdown::picture as breakdown_bars;
 use crate::args::{ArrayArgs, BenchArgs, BenchWhat, FaultArgs, MemoryArgs, ReclaimArgs, SoakArgs, SwitchArgs};
 use crate::output::{Bar, json_line, line};
 use crate::setup::Setup;

@@ -8,12 +8,11 @@ mod array_part;
 mod kv_part;
 mod summary;
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-use yonder_report::{FarMemory, Machine, Report, Setting, text_tables, write_html};
+use yonder_report::{FarMemory, Report, Setting, text_tables, write_html};
 
+use super::machine::{ensure_ready, machine, make_folder};
 use crate::args::DemoArgs;
 use crate::output::{json_line, line};
 
@@ -24,15 +23,8 @@ struct Part {
 }
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
-    let doctor = yonder_doctor::examine_this_machine(Path::new("."));
-    if !doctor.is_ready() {
-        eprint!("{}", doctor.to_text());
-        anyhow::bail!(
-            "this machine lacks something that far memory needs: see the list above, then run `yonder demo` again"
-        );
-    }
-    std::fs::create_dir_all(&args.out)
-        .with_context(|| format!("cannot make the folder {}: give another with --out", args.out.display()))?;
+    ensure_ready("yonder demo")?;
+    make_folder(&args.out)?;
     let mut emit = |object: &serde_json::Value| if args.json { json_line(object) } else { Ok(()) };
     let array = array_part::run(&mut emit)?;
     let kv = kv_part::run(&mut emit)?;
@@ -76,16 +68,5 @@ fn report(array: Part, kv: Part) -> Report {
             "The server's clients run on the same CPUs, so its chart shows a machine shared between both.".to_owned(),
             "The paper's figures were measured on an 8-worker machine with RDMA and a unikernel.".to_owned(),
         ],
-    }
-}
-
-fn machine() -> Machine {
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
-    Machine {
-        cpus: std::thread::available_parallelism().map_or(1, usize::from),
-        kernel: format!("Linux {}", kernel.trim()),
-        text: model.trim_start_matches([' ', '\t', ':']).to_owned(),
     }
 }

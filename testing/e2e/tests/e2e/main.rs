@@ -14,6 +14,7 @@ mod datagrams;
 mod dying_node;
 #[path = "../../../../runtime/controller/tests/it/etcd_server.rs"]
 mod etcd_server;
+mod figures;
 mod files;
 mod hostile_clients;
 mod local_limit;

@@ -13,6 +13,7 @@ use yonder_tree::TreeSettings;
 use super::launch::Launcher;
 use super::pictures;
 use crate::args::{FrameArgs, ImageArgs, MigrateArgs, ObjectsArgs, Pictured, TargetArgs, TreeArgs};
+use crate::commands::drawn;
 use crate::output::{Bar, json_line, line};
 
 /// Memory of a node that is started for an application.
@@ -80,7 +81,7 @@ pub(super) fn run_migrate(args: &Pictured<MigrateArgs>) -> anyhow::Result<()> {
     let settings = migrate::Settings { regions: args.regions, region_bytes: args.region_size, duration: args.duration };
     let result = migrate::run(&settings, &Shown(Bar::new("bench migrate")))?;
     if args.json { json_line(&result) } else { print_migrate(&result) }?;
-    pictures::write(pictures::migrate(&result), out)
+    drawn::write(pictures::migrate(&result), out)
 }
 
 fn print_migrate(result: &MigrateResult) -> anyhow::Result<()> {

@@ -6,8 +6,8 @@ use yonder::units::format_bytes;
 use yonder_bench::fault_breakdown::{self, BreakdownResult, By, Settings, Step};
 use yonder_report::{Bar as PictureBar, Bars};
 
-use super::pictures;
 use crate::args::FaultBreakdownArgs;
+use crate::commands::drawn;
 use crate::output::{Bar, json_line, line};
 
 pub(super) fn run((args, out): (&FaultBreakdownArgs, Option<&Path>)) -> anyhow::Result<()> {
@@ -19,7 +19,7 @@ pub(super) fn run((args, out): (&FaultBreakdownArgs, Option<&Path>)) -> anyhow::
     } else {
         print(&results)?;
     }
-    pictures::write_bars(&[picture(&results)], out)
+    drawn::write_bars(&[picture(&results)], out)
 }
 
 fn print(results: &[BreakdownResult]) -> anyhow::Result<()> {
@@ -70,7 +70,8 @@ fn by_name(by: By) -> &'static str {
     }
 }
 
-fn picture(results: &[BreakdownResult]) -> Bars {
+/// A bar for each result, of its steps.
+pub(in crate::commands) fn picture(results: &[BreakdownResult]) -> Bars {
     let bar = |result: &BreakdownResult| PictureBar {
         name: label(result),
         numbers: format!("{:.1} us, {:.0} % Yonder's", result.p50_us, result.runtime_percent),

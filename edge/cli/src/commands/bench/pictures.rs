@@ -1,8 +1,6 @@
 //! What the results of the memory node's benchmarks look like: [`Picture`]s, which `--out` writes as SVG files.
 //!
-//! Neighbours: `remote` and `apps` measure; `fault_breakdown` and `poster` have bars of their own; `apps/report` draws.
-
-use std::path::{Path, PathBuf};
+//! Neighbours: `drawn` of the commands writes them; `remote` and `apps` measure; `fault_breakdown` and `poster` have bars of their own; `apps/report` draws.
 
 use yonder_bench::migrate::MigrateResult;
 use yonder_bench::peers_get::PeerResult;
@@ -10,31 +8,7 @@ use yonder_bench::ralloc::AllocResult;
 use yonder_bench::rread::PointResult;
 use yonder_bench::scale_clients::{ClientsResult, Spaces};
 use yonder_bench::scale_pages::PagesResult;
-use yonder_report::{Bars, Line, Picture, Quantity, write_pictures};
-
-/// Writes pictures into `directory`, if it is given, without those that have nothing to show.
-pub(super) fn write(pictures: Vec<Picture>, directory: Option<&Path>) -> anyhow::Result<()> {
-    let Some(directory) = directory else { return Ok(()) };
-    let shown: Vec<_> = pictures.into_iter().filter_map(without_empty_lines).collect();
-    tell(&write_pictures(&shown, directory)?);
-    Ok(())
-}
-
-/// The same of bars.
-pub(super) fn write_bars(bars: &[Bars], directory: Option<&Path>) -> anyhow::Result<()> {
-    let Some(directory) = directory else { return Ok(()) };
-    tell(&yonder_report::write_bars(bars, directory)?);
-    Ok(())
-}
-
-fn tell(paths: &[PathBuf]) {
-    paths.iter().for_each(|path| eprintln!("picture: {}", path.display()));
-}
-
-fn without_empty_lines(mut picture: Picture) -> Option<Picture> {
-    picture.lines.retain(|line| !line.points.is_empty());
-    (!picture.lines.is_empty()).then_some(picture)
-}
+use yonder_report::{Line, Picture, Quantity};
 
 /// A picture whose file is `bench-about.svg`.
 fn picture(
@@ -264,6 +238,7 @@ mod tests {
     use yonder_bench::migrate::Pause;
 
     use super::*;
+    use crate::commands::drawn::{without_empty_lines, write};
 
     fn pages(entries: u64, p50_us: f64) -> PagesResult {
         PagesResult {

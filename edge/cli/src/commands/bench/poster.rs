@@ -6,8 +6,9 @@ use yonder::units::format_bytes;
 use yonder_bench::poster::{self, PosterResult, Set, Settings};
 use yonder_report::{Bar as PictureBar, Bars};
 
-use super::{pictures, predictions};
+use super::predictions;
 use crate::args::PosterArgs;
+use crate::commands::drawn;
 use crate::output::{Bar, json_line, line};
 
 pub(super) fn run((args, out): (&PosterArgs, Option<&Path>)) -> anyhow::Result<()> {
@@ -19,7 +20,7 @@ pub(super) fn run((args, out): (&PosterArgs, Option<&Path>)) -> anyhow::Result<(
     } else {
         print(&results)?;
     }
-    pictures::write_bars(&bars(&results), out)
+    drawn::write_bars(&bars(&results), out)
 }
 
 fn print(results: &[PosterResult]) -> anyhow::Result<()> {

@@ -13,6 +13,7 @@ use yonder_bench::scale_pages::{self, PagesResult};
 use super::launch::Launcher;
 use super::pictures;
 use crate::args::{AccessArgs, Pictured, RallocArgs, RreadArgs, ScaleClientsArgs, ScalePagesArgs};
+use crate::commands::drawn;
 use crate::output::{Bar, json_line, line};
 
 pub(super) fn run_rread(args: &Pictured<RreadArgs>) -> anyhow::Result<()> {
@@ -52,7 +53,7 @@ pub(super) fn run_access((args, out): (&AccessArgs, Option<&Path>), direction: D
         results.push(result);
     }
     drop(bar);
-    pictures::write(pictures::access(&results), out)
+    drawn::write(pictures::access(&results), out)
 }
 
 fn print_point(result: &PointResult, first: bool) -> anyhow::Result<()> {
@@ -119,7 +120,7 @@ fn compare(args: &RreadArgs, out: Option<&Path>) -> anyhow::Result<()> {
         all.extend(results);
     }
     drop(bar);
-    pictures::write(pictures::peers(&all), out)
+    drawn::write(pictures::peers(&all), out)
 }
 
 fn print_peer(result: &PeerResult) -> anyhow::Result<()> {
@@ -169,7 +170,7 @@ pub(super) fn run_ralloc(args: &Pictured<RallocArgs>) -> anyhow::Result<()> {
         }
         part = result.part;
     }
-    pictures::write(pictures::ralloc(&results), out)
+    drawn::write(pictures::ralloc(&results), out)
 }
 
 fn print_alloc(result: &AllocResult, first: bool) -> anyhow::Result<()> {
@@ -220,7 +221,7 @@ pub(super) fn run_scale_clients(args: &Pictured<ScaleClientsArgs>) -> anyhow::Re
         results.push(result);
     }
     drop(bar);
-    pictures::write(pictures::scale_clients(&results), out)
+    drawn::write(pictures::scale_clients(&results), out)
 }
 
 fn print_clients(result: &ClientsResult, first: bool) -> anyhow::Result<()> {
@@ -293,7 +294,7 @@ pub(super) fn run_scale_pages(args: &Pictured<ScalePagesArgs>) -> anyhow::Result
         results.push(result);
     }
     drop(bar);
-    pictures::write(pictures::scale_pages(&results), out)
+    drawn::write(pictures::scale_pages(&results), out)
 }
 
 fn print_pages(result: &PagesResult, first: bool) -> anyhow::Result<()> {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use yonder::FaultPolicy;
 use yonder::units::LocalSize;
-use yonder_bench::array::{Array, ArrayResult, ArraySettings};
+use yonder_bench::array::{Array, ArraySettings};
 use yonder_load::Rate;
 use yonder_report::{Chart, Point};
 
 use super::Part;
 use super::summary::{HasBar, LOADS, LOCAL_PERCENT, Mode, ratios};
+use crate::commands::points::{median_point, point};
 use crate::output::Bar;
 
 pub(super) const MEMORY: u64 = 256 << 20;
@@ -71,32 +72,4 @@ pub(super) fn run(emit: Emit<'_>) -> anyhow::Result<Part> {
             curves: vec![busy.curve(), yielding.curve()],
         },
     })
-}
-
-/// The median of each figure by itself.
-fn median_point(points: &[Point]) -> Point {
-    let median = |pick: fn(&Point) -> f64| {
-        let mut values: Vec<f64> = points.iter().map(pick).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
-    Point {
-        offered_per_s: median(|point| point.offered_per_s),
-        achieved_per_s: median(|point| point.achieved_per_s),
-        p50_us: median(|point| point.p50_us),
-        p99_us: median(|point| point.p99_us),
-        p999_us: median(|point| point.p999_us),
-        dropped: median(|point| point.dropped as f64) as u64,
-    }
-}
-
-fn point(result: &ArrayResult) -> Point {
-    Point {
-        offered_per_s: result.offered_per_s.unwrap_or(result.ops_per_s),
-        achieved_per_s: result.ops_per_s,
-        p50_us: result.p50_us,
-        p99_us: result.p99_us,
-        p999_us: result.p999_us,
-        dropped: result.dropped,
-    }
 }

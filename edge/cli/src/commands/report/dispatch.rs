@@ -1,0 +1,125 @@
+//! Tail latency by dispatch policy: Adios' Figure 10(e), measured here with the array.
+
+use yonder_load::Rate;
+use yonder_report::{Aim, Comparison, Origin, Point, Quantity, Section, Table};
+
+use super::scale::Scale;
+use super::trial::{LINK, LOCAL_PERCENT, Steps, Trial, Way, lines, picture};
+
+/// One worker leaves no choice.
+const WORKERS: usize = 2;
+/// Loads, as shares of what page-fault-aware dispatch can serve at most.
+const LOADS: [f64; 4] = [0.5, 0.7, 0.8, 0.9];
+/// How much lower the P99.9 is at best with memcached and values of 128 bytes, in percent (section 5.2).
+const PAPER_PERCENT: f64 = 7.5;
+
+pub(super) fn run(scale: &Scale) -> anyhow::Result<Section> {
+    let mut steps = Steps::new("report dispatch", LOADS.len() + 1, Way::DISPATCH.len(), scale);
+    let mut trial = Trial::prepare(scale, (LOCAL_PERCENT, WORKERS), Way::DISPATCH, &mut steps)?;
+    let peaks = trial.in_turn(Rate::Max)?;
+    let peak = peaks[0].achieved_per_s;
+    let loads = LOADS.into_iter().map(|share| trial.in_turn(Rate::PerSecond(peak * share)));
+    let loads = loads.collect::<anyhow::Result<Vec<_>>>()?;
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(section(scale, &loads, peak, cpus))
+}
+
+fn section(scale: &Scale, loads: &[[Point; 2]], peak: f64, cpus: usize) -> Section {
+    let offered = Quantity::Number("offered, K requests/s");
+    let curves = lines(Way::DISPATCH, |way| {
+        loads.iter().map(|points| (points[way].offered_per_s / 1e3, points[way].p999_us)).collect()
+    });
+    let threads = WORKERS + 1;
+    let shared = (cpus < threads).then(|| {
+        format!("{WORKERS} workers and the dispatcher share {cpus} CPUs here, so that the tail is mostly the scheduler's of the kernel.")
+    });
+    Section {
+        name: "dispatch".to_owned(),
+        source: "Adios, Figure 10(e)".to_owned(),
+        title: "Random reads of an array: tail latency by dispatch policy".to_owned(),
+        origin: Origin::Emulated(LINK.to_owned()),
+        words: vec![
+            format!(
+                "Which worker gets a request: the one with the fewest fetches under way (pf-aware), or each in turn (round-robin). \
+                 With one worker they are the same, so there are {WORKERS}."
+            ),
+            scale.words(),
+        ],
+        tables: vec![table(loads, peak)],
+        pictures: vec![picture(
+            "dispatch-p999",
+            ("P99.9 latency", "By what is offered; medians of the rounds."),
+            (offered, Quantity::Latency),
+            curves,
+        )],
+        bars: Vec::new(),
+        comparisons: vec![Comparison {
+            what: "P99.9 with pf-aware, lower than with round-robin at the best load, percent".to_owned(),
+            paper: PAPER_PERCENT,
+            ours: loads.iter().map(lower_percent).fold(f64::NAN, f64::max),
+            aim: Aim::AtLeast,
+            why: "The paper's is of memcached on eight workers.".to_owned(),
+        }],
+        notes: shared.into_iter().collect(),
+    }
+}
+
+/// How much lower the first P99.9 is than the second, in percent of the second.
+fn lower_percent([first, second]: &[Point; 2]) -> f64 {
+    (1.0 - first.p999_us / second.p999_us) * 100.0
+}
+
+fn table(loads: &[[Point; 2]], peak: f64) -> Table {
+    let mut table = Table::new(
+        "dispatch",
+        "Latency by dispatch policy",
+        &[
+            ("load_percent", 0),
+            ("dispatch", 0),
+            ("offered_per_s", 0),
+            ("achieved_per_s", 0),
+            ("p50_us", 1),
+            ("p99_us", 1),
+            ("p999_us", 1),
+            ("dropped", 0),
+        ],
+    );
+    for points in loads {
+        for (way, point) in Way::DISPATCH.iter().zip(points) {
+            table.push(vec![
+                (point.offered_per_s / peak * 100.0).into(),
+                way.name.into(),
+                point.offered_per_s.into(),
+                point.achieved_per_s.into(),
+                point.p50_us.into(),
+                point.p99_us.into(),
+                point.p999_us.into(),
+                (point.dropped as f64).into(),
+            ]);
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_load_counts_and_shared_cpus_are_told() {
+        let point = |rate: f64, p999_us| Point {
+            offered_per_s: rate,
+            achieved_per_s: rate,
+            p50_us: 5.0,
+            p99_us: 10.0,
+            p999_us,
+            dropped: 0,
+        };
+        let loads = [[point(50e3, 11.0), point(50e3, 10.0)], [point(80e3, 75.0), point(80e3, 100.0)]];
+        let crowded = section(Scale::of(true), &loads, 100e3, 2);
+        assert!((crowded.comparisons[0].ours - 25.0).abs() < 1e-9 && crowded.met() == (1, 1));
+        assert_eq!((crowded.notes.len(), crowded.tables[0].rows.len()), (1, 4));
+        assert_eq!(crowded.tables[0].rows[2][0], 80.0.into());
+        assert!(section(Scale::of(true), &loads, 100e3, 3).notes.is_empty());
+    }
+}

@@ -1,0 +1,135 @@
+//! [`Trial`]: an array in far memory, and runs on it in which all that is compared takes turns.
+
+use yonder::sched::{DispatchPolicy, SchedConfig};
+use yonder::units::LocalSize;
+use yonder::{Config, FaultPolicy};
+use yonder_bench::array::{Array, ArraySettings};
+use yonder_load::Rate;
+use yonder_report::{Line, Picture, Point, Quantity};
+
+use super::scale::Scale;
+use crate::commands::points::{median_point, point};
+use crate::output::Bar;
+
+/// Far memory of all measurements: Adios' network (100 Gbit/s; a page in 2 to 3 us).
+pub(super) const FAR: &str = "emu://?latency=2.5us&gbps=100";
+/// The same in words.
+pub(super) const LINK: &str = "2.5 us, 100 Gbit/s";
+/// Share of the array that is local where nothing else is said, as in all of Adios' experiments.
+pub(super) const LOCAL_PERCENT: f64 = 20.0;
+
+/// One of the things that are compared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub(super) name: &'static str,
+    faults: FaultPolicy,
+    dispatch: DispatchPolicy,
+}
+
+impl Way {
+    /// Faults that yield, and those that busy-wait, in this order.
+    pub(super) const FAULTS: [Self; 2] = [
+        Self { name: "yield", faults: FaultPolicy::Yield, dispatch: DispatchPolicy::PageFaultAware },
+        Self { name: "busy", faults: FaultPolicy::Busy, dispatch: DispatchPolicy::PageFaultAware },
+    ];
+    /// Both dispatch policies, in this order.
+    pub(super) const DISPATCH: [Self; 2] = [
+        Self { name: "pf-aware", faults: FaultPolicy::Yield, dispatch: DispatchPolicy::PageFaultAware },
+        Self { name: "round-robin", faults: FaultPolicy::Yield, dispatch: DispatchPolicy::RoundRobin },
+    ];
+}
+
+/// A bar that shows how many of all runs are done.
+pub(super) struct Steps {
+    bar: Bar,
+    done: usize,
+    all: usize,
+}
+
+impl Steps {
+    /// Of an experiment that asks [`Trial::in_turn`] that many times.
+    pub(super) fn new(title: &str, times: usize, ways: usize, scale: &Scale) -> Self {
+        Self { bar: Bar::new(title), done: 0, all: times * ways * scale.rounds }
+    }
+
+    fn show(&self, what: &str, share: f64) {
+        self.bar.show(what, (self.done as f64 + share) / self.all as f64);
+    }
+}
+
+/// A filled array.
+pub(super) struct Trial<'a> {
+    array: Array,
+    settings: ArraySettings,
+    rounds: usize,
+    ways: [Way; 2],
+    steps: &'a mut Steps,
+}
+
+impl<'a> Trial<'a> {
+    /// Fills an array of which so much is local, for that many workers.
+    pub(super) fn prepare(
+        scale: &Scale,
+        (local_percent, workers): (f64, usize),
+        ways: [Way; 2],
+        steps: &'a mut Steps,
+    ) -> anyhow::Result<Self> {
+        let placement = yonder::place(workers);
+        let settings = ArraySettings::new(FAR.to_owned(), scale.memory, LocalSize::Percent(local_percent));
+        let settings = ArraySettings {
+            paging: Config { reclaimer_cpu: placement.reclaimer, ..settings.paging },
+            sched: SchedConfig { workers, reclaim: placement.reclaim(), cpus: placement.cpus, ..settings.sched },
+            duration: scale.run,
+            ..settings
+        };
+        let array = Array::prepare(&settings, &mut |what, _| steps.show(what, 0.0))?;
+        Ok(Self { array, settings, rounds: scale.rounds, ways, steps })
+    }
+
+    /// Runs of both ways at a rate, in turn; the medians of each.
+    pub(super) fn in_turn(&mut self, rate: Rate) -> anyhow::Result<[Point; 2]> {
+        let mut points = [Vec::new(), Vec::new()];
+        for _ in 0..self.rounds {
+            for (way, points) in self.ways.iter().zip(&mut points) {
+                (self.settings.sched.faults, self.settings.sched.dispatch) = (way.faults, way.dispatch);
+                self.settings.rate = rate;
+                let label = format!("{}, {rate} requests/s", way.name);
+                let steps = &self.steps;
+                let result = self.array.run(&self.settings, &mut |_, share| steps.show(&label, share))?;
+                anyhow::ensure!(
+                    result.errors == 0,
+                    "{} requests failed in a run of the report: look at the log with YONDER_LOG=info",
+                    result.errors
+                );
+                points.push(point(&result));
+                self.steps.done += 1;
+            }
+        }
+        Ok(points.map(|points| median_point(&points)))
+    }
+}
+
+/// A curve for each way, in the order of the ways.
+pub(super) fn lines(ways: [Way; 2], curve: impl Fn(usize) -> Vec<(f64, f64)>) -> Vec<Line> {
+    let line = |(index, way): (usize, Way)| Line { name: way.name.to_owned(), points: curve(index) };
+    ways.into_iter().enumerate().map(line).collect()
+}
+
+/// A picture of curves.
+pub(super) fn picture(
+    name: &str,
+    (title, caption): (&str, &str),
+    (horizontal, vertical): (Quantity, Quantity),
+    lines: Vec<Line>,
+) -> Picture {
+    Picture {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        caption: caption.to_owned(),
+        horizontal,
+        vertical,
+        lines,
+        shades: Vec::new(),
+        shade_name: String::new(),
+    }
+}
