@@ -55,8 +55,12 @@ pub(crate) struct KernelSwap {
 enum Swap {
     /// Whatever there is.
     AsItIs,
-    Zram { _guard: zram::Swap },
-    File { _guard: file::SwapFile },
+    Zram {
+        _guard: zram::Swap,
+    },
+    File {
+        _guard: file::SwapFile,
+    },
 }
 
 impl KernelSwap {

@@ -313,11 +313,7 @@ mod tests {
             LoadSettings { connections: 0, ..good.clone() },
             LoadSettings { threads: 17, ..good.clone() },
             LoadSettings { depth: 0, ..good.clone() },
-            LoadSettings {
-                protocol: Protocol::Redis,
-                requests: Requests::Workload(Workload::YcsbE),
-                ..good.clone()
-            },
+            LoadSettings { protocol: Protocol::Redis, requests: Requests::Workload(Workload::YcsbE), ..good.clone() },
             LoadSettings { depth: 4096, ..good },
         ] {
             assert!(bad.validate().is_err(), "{bad:?}");

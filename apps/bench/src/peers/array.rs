@@ -134,10 +134,10 @@ impl Bench<'_> {
             SwapTo::File(path) => path.as_ref(),
             SwapTo::Zram => None,
         });
-        match named {
-            Some(path) => path.with_added_extension("mapped"),
-            None => self.folder.path().join("mapped"),
-        }
+        let Some(path) = named else { return self.folder.path().join("mapped") };
+        let mut path = path.clone().into_os_string();
+        path.push(".mapped");
+        path.into()
     }
 }
 

@@ -46,6 +46,18 @@ impl Way {
     }
 }
 
+impl Leg {
+    /// What it is called, with its threads where there may be several numbers of them.
+    pub(super) fn label(&self) -> String {
+        let name = self.way.name();
+        match self.threads.filter(|_| self.way.is_kernel()) {
+            Some(1) => format!("{name}, 1 thread"),
+            Some(threads) => format!("{name}, {threads} threads"),
+            None => name.to_owned(),
+        }
+    }
+}
+
 impl Settings {
     /// What is run of a piece of work in a turn.
     pub(super) fn legs(&self, work: Work) -> Vec<Leg> {
@@ -63,7 +75,9 @@ impl Settings {
                 match (work, &way) {
                     (Work::Array, Way::Run) => {}
                     (Work::Array, way) if way.is_kernel() => {
-                        legs.extend(self.threads.iter().map(|threads| Leg { way: way.clone(), threads: Some(*threads) }));
+                        legs.extend(
+                            self.threads.iter().map(|threads| Leg { way: way.clone(), threads: Some(*threads) }),
+                        );
                     }
                     (Work::Array, _) => legs.push(Leg { way, threads: Some(1) }),
                     (_, Way::Run | Way::Swap(_)) => legs.push(Leg { way, threads: None }),

@@ -17,6 +17,9 @@ pub struct PeersResult {
     pub workload: &'static str,
     /// `yield`, `probe`, `busy`, `run`, `swap-zram`, `swap-file` or `mmap`.
     pub peer: &'static str,
+    /// The same with its threads, where there may be several numbers of them; for those who read.
+    #[serde(skip)]
+    pub label: String,
     /// Far memory, of Yonder.
     pub far: Option<String>,
     /// The kernel's swap, where it is used.
@@ -145,12 +148,10 @@ impl Series {
 
     /// What it is called while it runs.
     pub(super) fn label(&self) -> String {
-        let name = self.leg.way.name();
-        let threads = self.leg.threads.filter(|_| self.leg.way.is_kernel());
-        let threads = threads.map_or_else(String::new, |threads| format!(" with {threads} threads"));
+        let leg = self.leg.label();
         match self.rate {
-            Rate::Max => format!("{name}{threads}"),
-            Rate::PerSecond(rate) => format!("{name}{threads} at {rate:.0}/s"),
+            Rate::Max => leg,
+            Rate::PerSecond(rate) => format!("{leg}, at {rate:.0}/s"),
         }
     }
 
@@ -189,6 +190,7 @@ impl Series {
             bench: "peers",
             workload: work.name(),
             peer: leg.way.name(),
+            label: leg.label(),
             far: (!leg.way.is_kernel()).then(|| settings.far.clone()),
             swap: self.swap.clone(),
             memory_bytes: settings.memory,
@@ -312,8 +314,14 @@ pub(super) mod tests {
         assert_eq!(results[1].bars, bar(3.6, 4.0, false));
         assert!(results[2..].iter().all(|result| result.bars.is_empty()));
         assert_eq!((results[0].ratio_to_yonder, results[1].ratio_to_yonder), (None, Some(1.75)));
-        assert_eq!((results[2].ratio_to_yonder, results[2].ratio_to_yonder_spread), (Some(0.25), Some([0.25, 250.0 / 600.0])));
-        assert_eq!((results[4].ops_per_s, results[4].p999_ratio_to_yonder, results[4].dropped), (Some(5.0), Some(9.0), 3));
+        assert_eq!(
+            (results[2].ratio_to_yonder, results[2].ratio_to_yonder_spread),
+            (Some(0.25), Some([0.25, 250.0 / 600.0]))
+        );
+        assert_eq!(
+            (results[4].ops_per_s, results[4].p999_ratio_to_yonder, results[4].dropped),
+            (Some(5.0), Some(9.0), 3)
+        );
     }
 
     #[test]
@@ -362,7 +370,10 @@ pub(super) mod tests {
             all[1].add(ended);
             assert!(all[1].is_over() && all[0].result(&settings, Work::Array, &all).bars.is_empty());
             let result = all[1].result(&settings, Work::Array, &all);
-            assert_eq!((result.failed.as_deref(), result.skipped.as_deref(), result.ops_per_s), (failed, skipped, None));
+            assert_eq!(
+                (result.failed.as_deref(), result.skipped.as_deref(), result.ops_per_s),
+                (failed, skipped, None)
+            );
             assert_eq!((result.ratio_to_yonder, result.runs), (None, 0));
         }
     }

@@ -55,12 +55,12 @@ fn each_work_has_its_peers() {
             "yield",
             "probe",
             "busy",
-            "swap-zram with 1 threads",
-            "swap-zram with 16 threads",
-            "swap-file with 1 threads",
-            "swap-file with 16 threads",
-            "mmap with 1 threads",
-            "mmap with 16 threads"
+            "swap-zram, 1 thread",
+            "swap-zram, 16 threads",
+            "swap-file, 1 thread",
+            "swap-file, 16 threads",
+            "mmap, 1 thread",
+            "mmap, 16 threads"
         ]
     );
     for work in [Work::Memcached, Work::Redis] {
@@ -84,7 +84,7 @@ fn peers_take_turns_and_those_that_cannot_run_are_skipped() {
         })
         .unwrap();
     assert_eq!(shown[..2], ["array: yield (1/2)", "array: busy (1/2)"]);
-    assert!(shown.last().unwrap().ends_with("at 500/s (2/2)"), "{shown:?}");
+    assert!(shown.last().unwrap().ends_with(", at 500/s (2/2)"), "{shown:?}");
     let mut measured = 0;
     for result in &results {
         if let Some(missing) = &result.skipped {

