@@ -32,6 +32,8 @@ pub(crate) struct Start<'a> {
     pub(crate) group: Option<Group>,
     /// Memory of that group, beside what the server takes before it has items.
     pub(crate) local_bytes: u64,
+    /// Where its temporary files are, which are gone with that folder, however it ends.
+    pub(crate) temporary: &'a Path,
     /// Becomes true when the user wants to stop.
     pub(crate) stop: &'a Arc<AtomicBool>,
 }
@@ -56,7 +58,7 @@ impl Server {
         words.extend(start.words);
         let (program, arguments) = words.split_first().expect("a server has a program");
         let mut command = start.launch.guarded(Path::new(program));
-        command.args(arguments);
+        command.args(arguments).env("TMPDIR", start.temporary);
         let running = Running::start(&mut command, RUN_TIME_MAX, start.stop)?;
         let mut server = Self { running, group: start.group.map(Limited::new), address: start.address };
         server.wait_until_it_listens()?;

@@ -129,7 +129,7 @@ pub struct Bench<'a> {
     /// The kernel's side, or why there is none.
     kernel: Result<KernelSwap, String>,
     /// Temporary files, which go last.
-    _folder: Folder,
+    folder: Folder,
 }
 
 /// What became of one run.
@@ -249,7 +249,7 @@ impl<'a> Bench<'a> {
         } else {
             Err("not asked for".to_owned())
         };
-        Ok(Self { settings, launch, far, kernel, _folder: folder })
+        Ok(Self { settings, launch, far, kernel, folder })
     }
 
     /// Where far memory is.
@@ -276,7 +276,13 @@ impl<'a> Bench<'a> {
 
     fn run_once(&self, workload: Workload, leg: Leg, round: usize) -> Result<Ended, BenchError> {
         for attempt in 1..=ATTEMPTS_MAX {
-            let task = Task { leg, far: &self.far, settings: self.settings, launch: self.launch };
+            let task = Task {
+                leg,
+                far: &self.far,
+                settings: self.settings,
+                launch: self.launch,
+                temporary: self.folder.path(),
+            };
             let server = match task.start(&self.kernel)? {
                 Ok(server) => server,
                 Err(missing) => return Ok(Ended::Not(missing)),

@@ -64,8 +64,8 @@ impl Bench<'_> {
         {
             return Err(error.into());
         }
-        let (launch, stop) = (self.launch, &self.settings.stop);
-        let server = match Server::start(Start { launch, words, address, group, local_bytes, stop })? {
+        let (launch, temporary, stop) = (self.launch, self.folder.path(), &self.settings.stop);
+        let server = match Server::start(Start { launch, words, address, group, local_bytes, temporary, stop })? {
             Ok(server) => server,
             Err(missing) => return Ok(Ended::Not(missing)),
         };

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use super::{Leg, Settings, Way};
 use crate::BenchError;
@@ -19,6 +20,8 @@ pub(super) struct Task<'a> {
     pub(super) far: &'a str,
     pub(super) settings: &'a Settings,
     pub(super) launch: &'a dyn Launch,
+    /// Where its temporary files are.
+    pub(super) temporary: &'a Path,
 }
 
 impl Task<'_> {
@@ -37,8 +40,9 @@ impl Task<'_> {
             return Ok(Err("memcached is not installed: type `apt-get install memcached` as root".to_owned()));
         }
         let address = free_address()?;
-        let (words, stop) = (self.words(address), &self.settings.stop);
-        Server::start(Start { launch: self.launch, words, address, group, local_bytes, stop })
+        let Self { launch, temporary, settings, .. } = *self;
+        let (words, stop) = (self.words(address), &settings.stop);
+        Server::start(Start { launch, words, address, group, local_bytes, temporary, stop })
     }
 
     /// What to type.

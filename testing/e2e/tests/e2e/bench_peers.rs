@@ -198,7 +198,7 @@ fn wait_until_they_have_ended(processes: &[u32]) {
     };
     while let Some(left) = processes.iter().find(runs) {
         assert!(Instant::now() < give_up, "process {left} runs on");
-        std::thread::sleep(LOOK_PAUSE);
+        std::thread::sleep(LOOK_PAUSE); // tidy: sleep: the kernel tells nobody of a process that is not its child
     }
 }
 
@@ -223,10 +223,15 @@ fn swaps() -> Vec<String> {
     table.lines().skip(1).filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
 }
 
-fn temporary_files_of(process: u32) -> Vec<PathBuf> {
-    let start = format!("yonder-peers-{process}-");
-    let entries = std::fs::read_dir(std::env::temp_dir()).unwrap().filter_map(Result::ok);
-    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&start)).map(|entry| entry.path()).collect()
+/// Temporary files that are named after one of these processes.
+fn temporary_files_of(processes: &[u32]) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(std::env::temp_dir()).unwrap().filter_map(Result::ok).map(|entry| entry.path());
+    let is_theirs = |path: &PathBuf| {
+        let words: Vec<_> = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().split('-').collect();
+        let is_named = |process: &u32| words.contains(&process.to_string().as_str());
+        words[0] == "yonder" && processes.iter().any(is_named)
+    };
+    entries.filter(is_theirs).collect()
 }
 
 #[test]
@@ -256,7 +261,7 @@ fn ctrl_c_leaves_no_group_no_swap_no_file_and_no_process() {
         let own_swaps: Vec<_> = swaps().into_iter().filter(|swap| !before.contains(swap)).collect();
         let all = descendants(pid);
         assert!(all.contains(&descendant), "{flags}");
-        assert!(!temporary_files_of(pid).is_empty(), "{flags}");
+        assert!(!temporary_files_of(&[pid]).is_empty(), "{flags}");
         if flags.contains("swap ") || flags.contains("mmap") {
             assert_eq!(groups_of(pid).len(), 1, "{flags}");
         }
@@ -265,7 +270,8 @@ fn ctrl_c_leaves_no_group_no_swap_no_file_and_no_process() {
         wait_until_they_have_ended(&all);
         assert!(groups_of(pid).is_empty(), "{flags}");
         assert!(swaps().iter().all(|swap| !own_swaps.contains(swap)), "{flags}: {:?}", swaps());
-        assert!(temporary_files_of(pid).is_empty(), "{flags}");
+        let files = temporary_files_of(&[&all[..], &[pid]].concat());
+        assert!(files.is_empty(), "{flags}: {files:?}");
         let files: Vec<_> = folder.path().read_dir().unwrap().collect();
         assert!(files.is_empty(), "{flags}: {files:?}");
     }
