@@ -110,8 +110,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the first `bytes` of `fd`, a memfd or another file, which another process may map too. A touch beyond the file's end
-    /// ends the process.
+    /// Maps the first `bytes` of `fd`, a memfd or a file, which others may map too. A touch beyond its end ends the process.
     pub fn shared(fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, MapError> {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
