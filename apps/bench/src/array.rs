@@ -29,7 +29,7 @@ const WORKER_QUEUE_RECLAIMING: usize = 24;
 /// overtaken. Not in a closed loop, where it would only be a longer queue.
 const PREDICTED_QUEUE: usize = 1024;
 /// Words of a page that are read: the first words of its first 60 cache lines.
-const LINES: u64 = 60;
+pub(crate) const LINES: u64 = 60;
 
 /// Settings of one run.
 #[derive(Clone, Debug)]
@@ -357,7 +357,7 @@ struct Counters {
 }
 
 /// What the array holds at `offset`.
-fn value_at(offset: u64) -> u64 {
+pub(crate) fn value_at(offset: u64) -> u64 {
     (offset ^ 0x5EED).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 

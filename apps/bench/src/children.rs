@@ -230,10 +230,21 @@ pub(crate) fn run_time(task: &Path) -> Option<Duration> {
 /// User and system time in a line of `/proc/PID/stat`, in ticks.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     const USER: usize = 11;
-    // The name before may have spaces and brackets in it.
-    let (_, behind_name) = stat.rsplit_once(')')?;
-    let mut times = behind_name.split_whitespace().skip(USER).map(str::parse::<u64>);
+    let mut times = behind_name(stat)?.skip(USER).map(str::parse::<u64>);
     Some(times.next()?.ok()? + times.next()?.ok()?)
+}
+
+/// Major and minor faults in a line of `/proc/PID/stat`.
+pub(crate) fn faults(stat: &str) -> Option<(u64, u64)> {
+    const MINOR: usize = 7;
+    let mut counts = behind_name(stat)?.skip(MINOR).step_by(2).map(|word| word.parse().ok());
+    let (minor, major) = (counts.next()??, counts.next()??);
+    Some((major, minor))
+}
+
+/// What stands in a line of `/proc/PID/stat` behind the name, which may have spaces and brackets in it.
+fn behind_name(stat: &str) -> Option<std::str::SplitWhitespace<'_>> {
+    stat.rsplit_once(')').map(|(_, behind)| behind.split_whitespace())
 }
 
 /// What `/proc/PID/status` says of memory. A kernel that does not say has none.
@@ -260,6 +271,8 @@ mod tests {
         let stat = "12 (a (b) c) S 1 12 12 0 -1 4194304 100 0 0 0 70 30 0 0 20 0 1 0 5 6 7";
         assert_eq!(cpu_ticks(stat), Some(100));
         assert_eq!(cpu_ticks("12 (a) S 1"), None);
+        assert_eq!(faults("12 (a (b) c) S 1 12 12 0 -1 4194304 100 1 7 2 70 30"), Some((7, 100)));
+        assert_eq!(faults("12 (a) S 1"), None);
         let status = "VmRSS:\t  900 kB\nRssAnon:\t     384 kB\nRssFile:\t 400 kB\nRssShmem:\t       8 kB\n";
         assert_eq!(resident(status), Resident { private: 384 << 10, shared: 8 << 10 });
         assert_eq!(resident(""), Resident::default());

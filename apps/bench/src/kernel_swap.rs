@@ -1,21 +1,30 @@
 //! The kernel's own way to have more memory than there is: a control group that limits a program, and swap for the rest.
 //!
-//! [`KernelSwap`] is both, ready to be used; `cgroup` makes groups, `zram` swaps to compressed memory, `file` to a disk. What
+//! [`KernelSwap`] is both, ready to be used; `cgroup` makes groups, `limited` leaves them their memory, `zram` swaps to compressed memory, `file` to a disk. What
 //! was set up here is undone when its guard is dropped; swap that was there before is never touched.
 //!
-//! Neighbours: `programs` and `ycsb` compare far memory with it.
+//! Neighbours: `programs`, `ycsb` and `peers` compare far memory with it.
 
 mod cgroup;
 mod file;
+mod limited;
 mod zram;
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 pub(crate) use cgroup::Group;
+pub(crate) use limited::{KernelCounts, Limited, Swapped};
 
 use cgroup::Hierarchy;
 
+/// How often a run is tried that the kernel kills because memory is short: it may do so although swap has room.
+pub(crate) const ATTEMPTS_MAX: usize = 3;
+/// What is said of a run that was killed each time.
+pub(crate) const OUT_OF_MEMORY: &str = "out of memory: the kernel killed it";
+/// Memory of a group, beside the local one, until it is known what its processes take before they have data.
+const START_BYTES: u64 = 256 << 20;
 /// In front of whatever swap there is: the kernel's highest priority.
 const PRIORITY: i32 = 32_767;
 
@@ -44,8 +53,14 @@ pub(crate) struct KernelSwap {
 
 #[derive(Debug)]
 enum Swap {
-    Zram { _guard: zram::Swap },
-    File { _guard: file::SwapFile },
+    /// Whatever there is.
+    AsItIs,
+    Zram {
+        _guard: zram::Swap,
+    },
+    File {
+        _guard: file::SwapFile,
+    },
 }
 
 impl KernelSwap {
@@ -63,6 +78,16 @@ impl KernelSwap {
             }
         };
         Ok(Self { hierarchy, _swap: swap, name })
+    }
+
+    /// Limited groups alone, for processes whose memory is a file's: the kernel drops its pages, and swaps nothing.
+    pub(crate) fn without_swap() -> Result<Self, String> {
+        Ok(Self { hierarchy: Hierarchy::find()?, _swap: Swap::AsItIs, name: "none".to_owned() })
+    }
+
+    /// A group for processes that are to have `local_bytes` of data in memory, and that start: [`Limited`] leaves them that.
+    pub(crate) fn group_to_start(&self, local_bytes: u64) -> Result<Group, String> {
+        self.group(local_bytes + START_BYTES)
     }
 
     /// A group whose processes have at most `bytes` of memory together.
@@ -113,10 +138,10 @@ fn swap_off(path: &Path) -> Result<(), String> {
     call(Command::new("swapoff").arg(path))
 }
 
-/// Runs a command that says nothing if it succeeds.
+/// Runs a command that says nothing if it succeeds. A group of its own keeps Ctrl-C from it, which would leave swap half undone.
 fn call(command: &mut Command) -> Result<(), String> {
     let program = command.get_program().display().to_string();
-    match command.stdin(Stdio::null()).output() {
+    match command.stdin(Stdio::null()).process_group(0).output() {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
         Err(error) => Err(format!("{program}: {error}: type `apt-get install util-linux mount` as root")),

@@ -5,7 +5,7 @@
 //! fault to its handler, `fault` the latency of faults by kind, `fault_breakdown` where the time of a major one goes, `reclaim` the rate and CPU cost of reclaim, `soak` checks
 //! losslessness under everything at once, `seq` compares prefetchers, `store` the fabrics below. `programs` runs
 //! other people's programs, which know nothing of far memory; `del_get` and `redis` ask one of them, a Redis server, what DiLOS
-//! (section 6) asks it. `ycsb` asks `yonder kv` what LightSwap (section 5.4) asks memcached, beside the kernel's swap; `poster` what the poster asks Redis.
+//! (section 6) asks it. `ycsb` asks `yonder kv` what LightSwap (section 5.4) asks memcached, beside the kernel's swap; `poster` what the poster asks Redis. `peers` puts all of it side by side.
 //!
 //! Those of the memory node, which is a process of its own: `rread` has reads and writes, `peers_get` compares them with
 //! other servers, `ralloc` is allocation; `scale_clients` and `scale_pages` show what does not grow (Clio, sections 7.1 and
@@ -22,14 +22,17 @@ pub mod errors;
 pub mod fault;
 pub mod fault_breakdown;
 mod flow;
+mod folder;
 #[cfg(test)]
 mod in_process;
 mod kernel_swap;
 mod kv_here;
+mod limited_server;
 mod medians;
 pub mod migrate;
 pub mod notify;
 mod parking;
+pub mod peers;
 pub mod peers_get;
 pub mod poster;
 mod process;

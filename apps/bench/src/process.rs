@@ -8,7 +8,7 @@
 //! Invariant: the group is signalled only while its leader has not been reaped, so that its number is nobody else's.
 
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -79,13 +79,28 @@ struct Watched {
 impl Running {
     /// Starts a program that may run for `time_max`, unless `stop` becomes true before.
     pub(crate) fn start(command: &mut Command, time_max: Duration, stop: &Arc<AtomicBool>) -> Result<Self, BenchError> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        Self::start_with(command, Stdio::null(), time_max, stop)
+    }
+
+    /// The same for a program that reads this.
+    pub(crate) fn start_with(
+        command: &mut Command,
+        input: Stdio,
+        time_max: Duration,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self, BenchError> {
+        command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut process = command
             .spawn()
             .map_err(|error| BenchError::Child(format!("{:?} cannot be started: {error}", command.get_program())))?;
         let said = lines_of(process.stderr.take().expect("it is piped"))?;
         let watch = Watch::start(Pid::from_child(&process), Instant::now() + time_max, stop.clone())?;
         Ok(Self { process, watch: Some(watch), said })
+    }
+
+    /// What says something to it, once, if that is a pipe.
+    pub(crate) fn input(&mut self) -> Option<ChildStdin> {
+        self.process.stdin.take()
     }
 
     /// What it writes to standard output, once.

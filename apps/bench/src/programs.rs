@@ -10,7 +10,7 @@
 
 mod catalogue;
 mod series;
-mod servers;
+pub(crate) mod servers;
 mod trial;
 
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ use yonder::units::LocalSize;
 
 use crate::BenchError;
 use crate::children::Launch;
-use crate::kernel_swap::{Group, KernelSwap, SwapOn};
+use crate::kernel_swap::{ATTEMPTS_MAX, Group, KernelSwap, OUT_OF_MEMORY, SwapOn};
 use crate::process::End;
 use catalogue::{PROGRAMS, Program};
 use series::Series;
@@ -39,10 +39,6 @@ const LEG_TIME_MAX_LEAST: Duration = Duration::from_secs(60);
 /// Far memory as a multiple of the peak, and at least: heaps are larger than what is resident of them.
 const FAR_TIMES_PEAK: u64 = 2;
 const FAR_BYTES_MIN: u64 = 256 << 20;
-/// How often a run is tried that the kernel kills because memory is short: it may do so although swap has room.
-const ATTEMPTS_MAX: usize = 3;
-/// What a leg says that was killed each time.
-const OUT_OF_MEMORY: &str = "out of memory: the kernel killed it";
 
 /// How much work programs are given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

@@ -7,7 +7,7 @@
 //! compare runs of one turn. A server whose memory is far may be run with several dispatch policies, of which the latency of hits is
 //! compared: requests that meet no page which has to be fetched.
 //!
-//! `server` starts servers, `series` sums runs up, `kernel_swap` is the kernel's side. A way that cannot run is skipped with a
+//! `server` says which server is started, `series` sums runs up, `kernel_swap` is the kernel's side. A way that cannot run is skipped with a
 //! reason that says what to type.
 
 mod series;
@@ -16,7 +16,7 @@ mod server;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -27,10 +27,12 @@ use yonder_load::{KvLoad, LoadError, LoadResult, LoadSettings, Rate, Requests, W
 use crate::BenchError;
 use crate::array::dispatch_policy_name;
 use crate::children::Launch;
-use crate::kernel_swap::{KernelSwap, SwapOn};
+use crate::folder::Folder;
+use crate::kernel_swap::{ATTEMPTS_MAX, KernelCounts, KernelSwap, OUT_OF_MEMORY, SwapOn};
+use crate::limited_server::Server;
 use crate::process::stopped;
 use series::Series;
-use server::{Server, Task};
+use server::Task;
 
 pub use series::YcsbResult;
 
@@ -44,10 +46,6 @@ const SERVER_MORE_MIN: u64 = 16 << 20;
 const FILE_TIMES_SERVER: u64 = 2;
 /// How long a server may be silent: the kernel's swap makes it so for seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a run is tried that the kernel kills because memory is short: it may do so although swap has room.
-const ATTEMPTS_MAX: usize = 3;
-/// What a way says that was killed each time.
-const OUT_OF_MEMORY: &str = "out of memory: the kernel killed it";
 
 /// One way to have less memory than data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -131,7 +129,7 @@ pub struct Bench<'a> {
     /// The kernel's side, or why there is none.
     kernel: Result<KernelSwap, String>,
     /// Temporary files, which go last.
-    _folder: Folder,
+    folder: Folder,
 }
 
 /// What became of one run.
@@ -150,16 +148,6 @@ struct Trial {
     wrong_before: u64,
     /// What the kernel counts of a server that it swaps; it has no counters of its own.
     kernel: Option<KernelCounts>,
-}
-
-/// What the kernel did for a server in the measured time.
-#[derive(Clone, Copy, Debug)]
-struct KernelCounts {
-    major_faults: u64,
-    minor_faults: u64,
-    swapped_in_bytes: u64,
-    swapped_out_bytes: u64,
-    group_bytes: u64,
 }
 
 impl Way {
@@ -246,8 +234,8 @@ impl<'a> Bench<'a> {
     /// Checks the settings, and sets up the kernel's swap if a way needs it.
     pub fn prepare(settings: &'a Settings, launch: &'a dyn Launch) -> Result<Self, BenchError> {
         settings.check()?;
-        let folder = Folder::new()?;
-        let file = folder.path.join("far");
+        let folder = Folder::new("ycsb")?;
+        let file = folder.path().join("far");
         let temporary = || format!("file://{}?size={}", file.display(), settings.server_bytes() * FILE_TIMES_SERVER);
         let far = settings.far.clone().unwrap_or_else(temporary);
         let is_asked_for = settings.ways.iter().any(|way| way.is_kernel());
@@ -256,12 +244,12 @@ impl<'a> Bench<'a> {
             KernelSwap::ready(&match &settings.swap {
                 SwapPlace::Zram => SwapOn::Zram,
                 SwapPlace::File(path) => swap(path.clone()),
-                SwapPlace::Beside => swap(beside(&far).unwrap_or_else(|| folder.path.join("swap"))),
+                SwapPlace::Beside => swap(beside(&far).unwrap_or_else(|| folder.path().join("swap"))),
             })
         } else {
             Err("not asked for".to_owned())
         };
-        Ok(Self { settings, launch, far, kernel, _folder: folder })
+        Ok(Self { settings, launch, far, kernel, folder })
     }
 
     /// Where far memory is.
@@ -288,8 +276,14 @@ impl<'a> Bench<'a> {
 
     fn run_once(&self, workload: Workload, leg: Leg, round: usize) -> Result<Ended, BenchError> {
         for attempt in 1..=ATTEMPTS_MAX {
-            let task = Task { leg, far: &self.far, settings: self.settings, launch: self.launch };
-            let server = match Server::start(&task, &self.kernel)? {
+            let task = Task {
+                leg,
+                far: &self.far,
+                settings: self.settings,
+                launch: self.launch,
+                temporary: self.folder.path(),
+            };
+            let server = match task.start(&self.kernel)? {
                 Ok(server) => server,
                 Err(missing) => return Ok(Ended::Not(missing)),
             };
@@ -326,47 +320,12 @@ impl<'a> Bench<'a> {
     }
 }
 
-impl KernelCounts {
-    fn since(self, earlier: Self) -> Self {
-        Self {
-            major_faults: self.major_faults.saturating_sub(earlier.major_faults),
-            minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
-            swapped_in_bytes: self.swapped_in_bytes.saturating_sub(earlier.swapped_in_bytes),
-            swapped_out_bytes: self.swapped_out_bytes.saturating_sub(earlier.swapped_out_bytes),
-            group_bytes: self.group_bytes,
-        }
-    }
-}
-
 /// A path beside that of a far file; none if far memory is not in a file.
 fn beside(far: &str) -> Option<PathBuf> {
     let path = far.strip_prefix("file://")?.split('?').next()?;
     let mut name = Path::new(path).file_name()?.to_owned();
     name.push(".swap");
     Some(Path::new(path).with_file_name(name))
-}
-
-/// A folder of temporary files, removed when it is dropped.
-#[derive(Debug)]
-struct Folder {
-    path: PathBuf,
-}
-
-impl Folder {
-    fn new() -> Result<Self, BenchError> {
-        static FOLDERS: AtomicU64 = AtomicU64::new(0);
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("yonder-ycsb-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
-        Ok(Self { path })
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left is among the system's temporary files.
-        let _ = std::fs::remove_dir_all(&self.path);
-    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! paper's own numbers beside ours. Every cost is a parameter of the one table in [`costs`], with where it comes from; no figure
 //! has a cost of its own.
 //!
-//! Files: `figure` is what a figure is and gives, `costs` the table of parameters; the rest are the experiments, a file or a folder
-//! for each paper.
+//! Files: `figure` is what a figure is and gives, `costs` the table of parameters; the rest are the experiments, a folder for each
+//! paper (docs/design/simulator.md).
 //!
 //! Invariants: no clock, no threads, no randomness but the seed's and no order of a hash map, so that the same seed gives the
 //! same bytes; and a figure that drifts from what it showed fails a test.

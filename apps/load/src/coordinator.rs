@@ -16,6 +16,7 @@ use crate::connection::Connection;
 use crate::latency::LatencyRecorder;
 use crate::ledger::Ledger;
 use crate::pipeline::Pipeline;
+use crate::protocol::Protocol;
 use crate::results::{FillResult, LoadResult, Progress};
 use crate::server_stats::ServerStats;
 use crate::settings::{LoadSettings, Rate, SettingError};
@@ -206,13 +207,16 @@ impl KvLoad {
 
     /// The connections of thread `thread`: its fair share of all.
     fn connect(&self, thread: usize) -> Result<Vec<Connection>, LoadError> {
-        let LoadSettings { connections, threads, depth, value_size, .. } = self.settings;
+        let LoadSettings { protocol, connections, threads, depth, value_size, .. } = self.settings;
         let share = connections * (thread + 1) / threads - connections * thread / threads;
-        let open = || Connection::open(self.server, Pipeline::new(depth, value_size));
+        let open = || Connection::open(self.server, Pipeline::new(protocol, depth, value_size));
         (0..share).map(|_| open().map_err(|cause| self.unreachable(cause))).collect()
     }
 
     fn server_stats(&self) -> Result<ServerStats, LoadError> {
+        if self.settings.protocol == Protocol::Redis {
+            return Ok(ServerStats::default());
+        }
         ServerStats::ask(self.server).map_err(|cause| self.unreachable(cause))
     }
 

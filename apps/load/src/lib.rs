@@ -1,6 +1,6 @@
 //! Load for a key-value server, and the pieces that any load is made of.
 //!
-//! [`KvLoad`] fills a server that speaks memcached's text protocol with verifiable values and then loads it: in an open
+//! [`KvLoad`] fills a server that speaks memcached's text protocol, or Redis' ([`Protocol`]), with verifiable values and then loads it: in an open
 //! loop ([`Rate::PerSecond`]: Poisson arrivals, latency measured from the *intended* start of each request, so that a
 //! slow server cannot hide its own delay) or in a closed loop ([`Rate::Max`]). Every value that comes back is verified
 //! against what may be stored at that moment. What is asked for is a mix of gets and sets, or a [`Workload`] of YCSB or of
@@ -41,6 +41,7 @@ pub use arrivals::PoissonArrivals;
 pub use coordinator::{KvLoad, LoadError};
 pub use keys::{Distribution, KEYS_MAX, KeyChooser};
 pub use latency::{LatencyRecorder, LatencySummary};
+pub use protocol::Protocol;
 pub use results::{FillResult, LoadResult, Loop, Predicted, Progress};
 pub use settings::{LoadSettings, Mix, Rate, SettingError, VALUE_BYTES_MAX, VALUE_BYTES_MIN, Waiting};
 pub use workload::{Requests, SCANS_ARE, Workload};

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use yonder_units::Nanos;
 
 use crate::ledger::Ledger;
-use crate::protocol::{NotAReply, append_get, append_get_many, append_set, parse_reply};
+use crate::protocol::{NotAReply, Protocol, append_get_many};
 
 use due::{Due, Outstanding, Scan, Step};
 
@@ -60,6 +60,7 @@ pub(crate) enum Outcome {
 
 /// The pipeline of one connection.
 pub(crate) struct Pipeline {
+    protocol: Protocol,
     depth: usize,
     value_bytes: usize,
     outstanding: VecDeque<Outstanding>,
@@ -71,8 +72,9 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(crate) fn new(depth: usize, value_bytes: usize) -> Self {
+    pub(crate) fn new(protocol: Protocol, depth: usize, value_bytes: usize) -> Self {
         Self {
+            protocol,
             depth,
             value_bytes,
             outstanding: VecDeque::with_capacity(depth),
@@ -99,7 +101,7 @@ impl Pipeline {
         assert!(self.has_room(), "a request was pushed into a full pipeline");
         let due = match request.op {
             Op::Get | Op::ReadModifyWrite => {
-                append_get(&mut self.output, request.key);
+                self.protocol.append_get(&mut self.output, request.key);
                 Due::Value { least: ledger.begin_get(request.key) }
             }
             Op::Scan { keys } => {
@@ -118,7 +120,7 @@ impl Pipeline {
     }
 
     fn begin_set(&mut self, key: u64, ledger: &Ledger, missed: bool) -> Due {
-        append_set(&mut self.output, key, ledger.begin_set(key), self.value_bytes);
+        self.protocol.append_set(&mut self.output, key, ledger.begin_set(key), self.value_bytes);
         Due::Stored { missed }
     }
 
@@ -172,7 +174,7 @@ impl Pipeline {
                     Err(NotAReply("a reply that nobody asked for".to_owned()))
                 };
             };
-            let Some((reply, bytes)) = parse_reply(first.due.verb(), input)? else { return Ok(None) };
+            let Some((reply, bytes)) = self.protocol.parse_reply(first.due.verb(), input)? else { return Ok(None) };
             let step = first.step(reply, self.value_bytes, ledger);
             let request = first.request;
             self.parsed += bytes;
@@ -224,7 +226,7 @@ mod tests {
     #[test]
     fn replies_in_pieces_find_their_requests() {
         let ledger = Ledger::new(10, 1);
-        let mut pipeline = Pipeline::new(3, VALUE_BYTES);
+        let mut pipeline = Pipeline::new(Protocol::Memcached, 3, VALUE_BYTES);
         pipeline.push(request(Op::Set, 4), &ledger);
         let set = send(&mut pipeline);
         pipeline.push(request(Op::Get, 4), &ledger);
@@ -248,7 +250,7 @@ mod tests {
     #[test]
     fn a_stale_value_is_wrong_though_it_is_whole() {
         let ledger = Ledger::new(10, 1);
-        let mut pipeline = Pipeline::new(1, VALUE_BYTES);
+        let mut pipeline = Pipeline::new(Protocol::Memcached, 1, VALUE_BYTES);
         pipeline.push(request(Op::Set, 4), &ledger);
         let old = send(&mut pipeline);
         receive(&mut pipeline, b"STORED\r\n");
@@ -264,9 +266,29 @@ mod tests {
     }
 
     #[test]
+    fn a_value_without_a_name_is_known_by_its_header() {
+        let ledger = Ledger::new(10, 1);
+        let mut pipeline = Pipeline::new(Protocol::Redis, 2, VALUE_BYTES);
+        pipeline.push(request(Op::Set, 4), &ledger);
+        let set = send(&mut pipeline);
+        let value = [format!("${VALUE_BYTES}\r\n").as_bytes(), &set[set.len() - VALUE_BYTES - 2..]].concat();
+        receive(&mut pipeline, b"+OK\r\n");
+        assert_eq!(pipeline.next_outcome(&ledger).unwrap().unwrap().1, Outcome::Stored);
+        for (key, reply, expected) in
+            [(4, &value[..], "Hit"), (5, &value, "it is the value of key 4"), (5, b"$-1\r\n", "Miss")]
+        {
+            pipeline.push(request(Op::Get, key), &ledger);
+            assert!(send(&mut pipeline).ends_with(format!("key-{key:012}\r\n").as_bytes()));
+            receive(&mut pipeline, reply);
+            let (_, outcome) = pipeline.next_outcome(&ledger).unwrap().unwrap();
+            assert!(format!("{outcome:?}").contains(expected), "{outcome:?}, not {expected}");
+        }
+    }
+
+    #[test]
     fn a_reply_for_another_key_is_wrong() {
         let ledger = Ledger::new(10, 1);
-        let mut pipeline = Pipeline::new(1, VALUE_BYTES);
+        let mut pipeline = Pipeline::new(Protocol::Memcached, 1, VALUE_BYTES);
         pipeline.push(request(Op::Set, 4), &ledger);
         let set = send(&mut pipeline);
         receive(&mut pipeline, b"STORED\r\n");
@@ -281,7 +303,7 @@ mod tests {
 
     /// A pipeline that has stored `keys`, and the sets that it has sent.
     fn stored(ledger: &Ledger, depth: usize, keys: std::ops::Range<u64>) -> (Pipeline, Vec<Vec<u8>>) {
-        let mut pipeline = Pipeline::new(depth, VALUE_BYTES);
+        let mut pipeline = Pipeline::new(Protocol::Memcached, depth, VALUE_BYTES);
         let store = |key| {
             pipeline.push(request(Op::Set, key), ledger);
             let set = send(&mut pipeline);
@@ -373,7 +395,7 @@ mod tests {
     #[test]
     fn inserts_get_the_next_key_when_they_are_sent() {
         let ledger = Ledger::new(10, 1);
-        let mut pipeline = Pipeline::new(2, VALUE_BYTES);
+        let mut pipeline = Pipeline::new(Protocol::Memcached, 2, VALUE_BYTES);
         let insert = request(Op::Insert, KEY_OF_INSERT);
         pipeline.push(insert, &ledger);
         pipeline.push(insert, &ledger);
@@ -391,7 +413,7 @@ mod tests {
     #[test]
     fn a_reply_that_nobody_asked_for_ends_the_connection() {
         let ledger = Ledger::new(10, 1);
-        let mut pipeline = Pipeline::new(1, VALUE_BYTES);
+        let mut pipeline = Pipeline::new(Protocol::Memcached, 1, VALUE_BYTES);
         receive(&mut pipeline, b"END\r\n");
         assert!(pipeline.next_outcome(&ledger).is_err());
     }
@@ -400,7 +422,7 @@ mod tests {
     fn values_larger_than_a_read_are_put_together() {
         let value_bytes = 3 * READ_BYTES;
         let ledger = Ledger::new(2, 1);
-        let mut pipeline = Pipeline::new(2, value_bytes);
+        let mut pipeline = Pipeline::new(Protocol::Memcached, 2, value_bytes);
         let mut replies = Vec::new();
         for key in [0, 1] {
             pipeline.push(request(Op::Set, key), &ledger);

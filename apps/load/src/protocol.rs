@@ -1,15 +1,30 @@
-//! The part of memcached's text protocol that a load needs: requests to bytes, bytes to replies. Pure.
+//! The part of memcached's text protocol, or of Redis', that a load needs: requests to bytes, bytes to replies. Pure.
 //!
-//! Replies carry no name of their request; they come in the order of the requests on their connection, so a parser is
+//! What a [`Protocol`] is spelt like is here for memcached's and in `redis` for the other. Replies carry no name of their request; they come in the order of the requests on their connection, so a parser is
 //! told which kind of reply is due.
+
+mod redis;
 
 use std::io::Write;
 use std::ops::Range;
+
+use serde::Serialize;
 
 use crate::value::append_value;
 
 /// Longest line of a reply; a longer one is not memcached's protocol.
 const LINE_BYTES_MAX: usize = 512;
+
+/// A server's language.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// memcached's text protocol.
+    #[default]
+    Memcached,
+    /// Redis' serialisation protocol, version 2. Nothing is asked for that names several keys.
+    Redis,
+}
 
 /// Kinds of requests on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +44,8 @@ pub(crate) enum Reply<'a> {
     /// Nothing, or nothing more.
     End,
     Value {
-        key: &'a [u8],
+        /// The name of the key, where the protocol tells it.
+        key: Option<&'a [u8]>,
         data: &'a [u8],
     },
     /// An error line of the server.
@@ -38,7 +54,7 @@ pub(crate) enum Reply<'a> {
 
 /// What came in is not a reply to the request that is due.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
-#[error("'{0}' is no reply of memcached's protocol")]
+#[error("'{0}' is no reply of the server's protocol")]
 pub(crate) struct NotAReply(pub(crate) String);
 
 /// The name of key `key` on the wire.
@@ -53,12 +69,38 @@ pub(crate) fn is_key_name(name: &[u8], key: u64) -> bool {
     digits.is_some_and(|digits| digits.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')) == key)
 }
 
+impl Protocol {
+    /// Appends a get.
+    pub(crate) fn append_get(self, out: &mut Vec<u8>, key: u64) {
+        match self {
+            Self::Memcached => append_get(out, key),
+            Self::Redis => redis::append_get(out, key),
+        }
+    }
+
+    /// Appends a set of the value that belongs to `version`.
+    pub(crate) fn append_set(self, out: &mut Vec<u8>, key: u64, version: u64, value_bytes: usize) {
+        match self {
+            Self::Memcached => append_set(out, key, version, value_bytes),
+            Self::Redis => redis::append_set(out, key, version, value_bytes),
+        }
+    }
+
+    /// The first reply in `input` and its length, if it is there in full. Of the reply to a get of several keys, its next piece.
+    pub(crate) fn parse_reply(self, verb: Verb, input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, NotAReply> {
+        match self {
+            Self::Memcached => parse_reply(verb, input),
+            Self::Redis => redis::parse_reply(verb, input),
+        }
+    }
+}
+
 /// Appends a get.
-pub(crate) fn append_get(out: &mut Vec<u8>, key: u64) {
+fn append_get(out: &mut Vec<u8>, key: u64) {
     write!(out, "get key-{key:012}\r\n").expect("a vector takes every write");
 }
 
-/// Appends a get of several keys.
+/// Appends a get of several keys, in memcached's protocol.
 pub(crate) fn append_get_many(out: &mut Vec<u8>, keys: Range<u64>) {
     out.extend_from_slice(b"get");
     for key in keys {
@@ -68,14 +110,13 @@ pub(crate) fn append_get_many(out: &mut Vec<u8>, keys: Range<u64>) {
 }
 
 /// Appends a set of the value that belongs to `version`.
-pub(crate) fn append_set(out: &mut Vec<u8>, key: u64, version: u64, value_bytes: usize) {
+fn append_set(out: &mut Vec<u8>, key: u64, version: u64, value_bytes: usize) {
     write!(out, "set key-{key:012} 0 0 {value_bytes}\r\n").expect("a vector takes every write");
     append_value(out, key, version, value_bytes);
     out.extend_from_slice(b"\r\n");
 }
 
-/// The first reply in `input` and its length, if it is there in full. Of the reply to a get of several keys, its next piece.
-pub(crate) fn parse_reply(verb: Verb, input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, NotAReply> {
+fn parse_reply(verb: Verb, input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, NotAReply> {
     let Some((line, line_bytes)) = first_line(input)? else { return Ok(None) };
     let reply = match (verb, line) {
         (Verb::Set, b"STORED") => Reply::Stored,
@@ -108,7 +149,7 @@ fn parse_value<'a>(
     match input.get(end..end + tail.len()) {
         None => Ok(None),
         Some(found) if found == tail => {
-            Ok(Some((Reply::Value { key, data: &input[line_bytes..end] }, end + tail.len())))
+            Ok(Some((Reply::Value { key: Some(key), data: &input[line_bytes..end] }, end + tail.len())))
         }
         Some(found) => Err(not_a_reply(found)),
     }
@@ -156,7 +197,7 @@ mod tests {
 
     #[test]
     fn replies_are_told_apart() {
-        let hit = Reply::Value { key: b"key-1", data: b"ab\r\nc" };
+        let hit = Reply::Value { key: Some(b"key-1"), data: b"ab\r\nc" };
         assert_eq!(parse_reply(Verb::Get, HIT), Ok(Some((hit, HIT.len()))));
         assert_eq!(parse_reply(Verb::Get, b"END\r\nEND\r\n"), Ok(Some((Reply::End, 5))));
         assert_eq!(parse_reply(Verb::Set, b"STORED\r\n"), Ok(Some((Reply::Stored, 8))));
@@ -170,7 +211,7 @@ mod tests {
         append_get_many(&mut out, 8..11);
         assert_eq!(out, b"get key-000000000008 key-000000000009 key-000000000010\r\n");
         let mut input = &b"VALUE key-1 0 2\r\nab\r\nVALUE key-2 0 0\r\n\r\nEND\r\nSTORED\r\n"[..];
-        let value = |key, data| Reply::Value { key, data };
+        let value = |key, data| Reply::Value { key: Some(key), data };
         for expected in [value(&b"key-1"[..], &b"ab"[..]), value(b"key-2", b""), Reply::End] {
             let (reply, bytes) = parse_reply(Verb::GetMany, input).unwrap().unwrap();
             assert_eq!(reply, expected);
@@ -207,7 +248,9 @@ mod tests {
         fn noise_never_panics(input in prop::collection::vec(any::<u8>(), 0..700), with_value: bool) {
             let input = if with_value { [b"VALUE ".as_slice(), &input].concat() } else { input };
             for verb in [Verb::Get, Verb::GetMany, Verb::Set] {
-                let _ = parse_reply(verb, &input);
+                for protocol in [Protocol::Memcached, Protocol::Redis] {
+                    let _ = protocol.parse_reply(verb, &input);
+                }
             }
         }
     }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::keys::{Distribution, KEYS_MAX};
 use crate::ledger::OVERLAP_MAX;
+use crate::protocol::Protocol;
 use crate::value::HEADER_BYTES;
 use crate::workload::Requests;
 
@@ -46,6 +47,9 @@ pub enum SettingError {
         "'{0}' is not a workload: type ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-e, ycsb-f, readmost, readwrite or writemost"
     )]
     Workload(String),
+    /// Scans of a server whose protocol has none here.
+    #[error("scans are asked for in memcached's protocol alone: type another workload than ycsb-e")]
+    Scans,
     /// A number is out of its range.
     #[error("{flag} {value} is out of range: type a number from {least} to {most}")]
     OutOfRange {
@@ -185,6 +189,8 @@ pub enum Waiting {
 pub struct LoadSettings {
     /// Where the server listens: host and port.
     pub target: String,
+    /// The language it speaks.
+    pub protocol: Protocol,
     /// How many keys there are; at the start, if a workload inserts more.
     pub keys: u64,
     /// Bytes of each value, from [`VALUE_BYTES_MIN`] to [`VALUE_BYTES_MAX`].
@@ -217,6 +223,7 @@ impl LoadSettings {
     pub fn new(target: impl Into<String>) -> Self {
         Self {
             target: target.into(),
+            protocol: Protocol::Memcached,
             keys: 100_000,
             value_size: 1024,
             requests: Requests::Mixed { dist: Distribution::Uniform, mix: Mix::gets(95) },
@@ -236,6 +243,9 @@ impl LoadSettings {
             let fits = (least..=most).contains(&value);
             if fits { Ok(()) } else { Err(SettingError::OutOfRange { flag, value, least, most }) }
         };
+        if self.protocol == Protocol::Redis && self.requests.has_scans() {
+            return Err(SettingError::Scans);
+        }
         within("--keys", self.keys, 1, KEYS_MAX)?;
         within("--value-size", self.value_size as u64, VALUE_BYTES_MIN as u64, VALUE_BYTES_MAX as u64)?;
         within("--connections", self.connections as u64, 1, CONNECTIONS_MAX as u64)?;
@@ -249,6 +259,7 @@ impl LoadSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Workload;
 
     #[test]
     fn rates_parse() {
@@ -302,6 +313,7 @@ mod tests {
             LoadSettings { connections: 0, ..good.clone() },
             LoadSettings { threads: 17, ..good.clone() },
             LoadSettings { depth: 0, ..good.clone() },
+            LoadSettings { protocol: Protocol::Redis, requests: Requests::Workload(Workload::YcsbE), ..good.clone() },
             LoadSettings { depth: 4096, ..good },
         ] {
             assert!(bad.validate().is_err(), "{bad:?}");

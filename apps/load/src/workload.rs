@@ -163,6 +163,11 @@ impl fmt::Display for Shares {
 }
 
 impl Requests {
+    /// Whether scans are among them.
+    pub(crate) fn has_scans(&self) -> bool {
+        self.shares().is_some_and(|shares| shares.scan > 0)
+    }
+
     /// The workload's shares; none for a mix, whose operations are gets and sets.
     pub(crate) fn shares(&self) -> Option<Shares> {
         match self {

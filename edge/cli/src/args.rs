@@ -9,6 +9,7 @@ mod fault_breakdown;
 mod load;
 mod node;
 mod notify;
+mod peers;
 mod pictured;
 mod policies;
 mod poster;
@@ -45,6 +46,7 @@ pub(crate) use fault_breakdown::FaultBreakdownArgs;
 pub(crate) use load::{LoadArgs, LoadKvArgs, LoadWhat};
 pub(crate) use node::NodeArgs;
 pub(crate) use notify::NotifyArgs;
+pub(crate) use peers::{PeersArgs, ResidentArgs};
 pub(crate) use pictured::Pictured;
 pub(crate) use policies::{Dispatch, FaultMode, ReclaimBy, RunOrder, Switch};
 pub(crate) use poster::PosterArgs;
@@ -176,7 +178,7 @@ fn count_to(text: &str, most: usize) -> Result<usize, String> {
 }
 
 /// What was typed, each once, in the order in which it was typed first.
-fn each_once<T: PartialEq, F: Copy + Into<T>>(typed: &[F]) -> Vec<T> {
+pub(crate) fn each_once<T: PartialEq, F: Copy + Into<T>>(typed: &[F]) -> Vec<T> {
     let mut once: Vec<T> = Vec::new();
     for item in typed.iter().map(|item| (*item).into()) {
         if !once.contains(&item) {
@@ -338,6 +340,11 @@ pub(crate) enum BenchWhat {
     Ycsb(YcsbArgs),
     /// GETs of a key-value server without page faults, with synchronous, asynchronous and predicted ones
     Poster(Pictured<PosterArgs>),
+    /// Yonder beside the kernel's swap and a mapped file: an array in the process, and stock memcached and Redis
+    Peers(Pictured<PeersArgs>),
+    /// A process of peers whose memory the kernel pages
+    #[command(hide = true)]
+    Resident(ResidentArgs),
     /// A client process of scale-clients
     #[command(hide = true)]
     ScaleClient(ScaleClientArgs),

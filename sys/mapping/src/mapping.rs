@@ -110,7 +110,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the first `bytes` of `fd`, a memfd that another process may map too.
+    /// Maps the first `bytes` of `fd`, a memfd or a file, which others may map too. A touch beyond its end ends the process.
     pub fn shared(fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, MapError> {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
@@ -292,6 +292,11 @@ impl Mapping {
     pub fn prefer_huge_pages(&self) {
         // A kernel without huge pages for shared memory refuses the advice, and small pages are right then.
         let _ = self.advise(libc::MADV_HUGEPAGE);
+    }
+
+    /// Says that pages will be touched in no order, so that the kernel reads no neighbours from the file behind the mapping.
+    pub fn expect_random_order(&self) -> Result<(), MapError> {
+        self.advise(libc::MADV_RANDOM)
     }
 
     /// Whether children that are forked from now on get a copy of the mapping.

@@ -35,7 +35,7 @@ const MEMCACHED_MIB: &str = "4096";
 
 /// A server's language.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Protocol {
+pub(crate) enum Protocol {
     /// Redis' serialisation protocol, version 2.
     Redis,
     /// memcached's text protocol.
@@ -80,7 +80,7 @@ pub(super) struct Client {
 
 impl Protocol {
     /// What to type for a server without persistence at `port`.
-    pub(super) fn command(self, port: u16) -> Vec<OsString> {
+    pub(crate) fn command(self, port: u16) -> Vec<OsString> {
         let port = port.to_string();
         let words: &[&str] = match self {
             Self::Redis => {

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use yonder_load::LatencyRecorder;
@@ -20,6 +20,7 @@ use super::catalogue::{Output, Program, Work};
 use super::servers::{Client, Load, Protocol};
 use crate::BenchError;
 use crate::children::Launch;
+use crate::folder::Folder;
 use crate::process::{End, Ended, Running, stopped};
 
 /// How long a server may take until it listens.
@@ -32,10 +33,10 @@ const CHUNK_BYTES: usize = 256 << 10;
 const ENVIRONMENT: [(&str, &str); 4] =
     [("LC_ALL", "C"), ("PYTHONHASHSEED", "0"), ("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "1")];
 
-/// A folder of temporary files, removed when it is dropped.
+/// A folder of a program's files.
 #[derive(Debug)]
 pub(super) struct Place {
-    folder: PathBuf,
+    folder: Folder,
 }
 
 /// A program's work and what its output should be.
@@ -72,16 +73,12 @@ pub(super) struct Trial {
 
 impl Place {
     fn new() -> Result<Self, BenchError> {
-        static PLACES: AtomicU64 = AtomicU64::new(0);
-        let number = PLACES.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("yonder-programs-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        Ok(Self { folder })
+        Ok(Self { folder: Folder::new("programs")? })
     }
 
     /// A folder for one run, empty.
     fn run(&self) -> Result<PathBuf, BenchError> {
-        let folder = self.folder.join("run");
+        let folder = self.folder.path().join("run");
         match std::fs::remove_dir_all(&folder) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => std::fs::create_dir(&folder)?,
@@ -91,12 +88,12 @@ impl Place {
 
     /// The output of the first run that ended well.
     fn expected(&self) -> PathBuf {
-        self.folder.join("expected")
+        self.folder.path().join("expected")
     }
 
     /// The output of a run that may become the first.
     fn first(&self) -> PathBuf {
-        self.folder.join("first")
+        self.folder.path().join("first")
     }
 
     /// Whether an output is what is expected. While nothing is expected yet, it is kept, and right.
@@ -120,18 +117,11 @@ impl Place {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        // What is left is in the system's temporary files.
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
 impl Task {
     /// Prepares a program's work; `None` if the program is not installed.
     pub(super) fn prepare(program: &Program, scale: Scale) -> Result<Option<Self>, BenchError> {
         let place = Place::new()?;
-        let work = program.work(&place.folder, scale)?;
+        let work = program.work(place.folder.path(), scale)?;
         Ok(work.map(|work| Self { place, work }))
     }
 
@@ -263,7 +253,7 @@ mod tests {
                 assert!(trial.seconds > 0.0 && trial.peak_bytes > 1 << 20, "{:?}: {trial:?}", task.work);
                 assert_eq!(trial.gets.is_some(), matches!(task.work, Work::Serve { .. }));
             }
-            let folder = task.place.folder.clone();
+            let folder = task.place.folder.path().to_owned();
             assert!(folder.exists());
             drop(task);
             assert!(!folder.exists());

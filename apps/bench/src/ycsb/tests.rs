@@ -152,7 +152,7 @@ fn who_stops_gets_no_results_and_no_server_stays() {
     let settings = settings("sleep 600", &[Way::Yield], 1);
     settings.stop.store(true, Ordering::Relaxed);
     let bench = Bench::prepare(&settings, &NoLaunch).unwrap();
-    let folder = bench._folder.path.clone();
+    let folder = bench.folder.path().to_owned();
     let error = bench.run(Workload::YcsbA, &mut |_, _| ()).unwrap_err();
     assert_eq!(error.to_string(), "interrupted");
     drop(bench);

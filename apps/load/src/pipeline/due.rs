@@ -106,7 +106,7 @@ impl Scan {
                 return Step::End(self.wrong.take().map_or(whole, Outcome::Wrong));
             }
         };
-        let place = (self.passed..self.least.len()).find(|place| is_key_name(name, first + *place as u64));
+        let place = (self.passed..self.least.len()).find(|place| is_named(name, first + *place as u64));
         let verdict = match place {
             Some(place) => {
                 self.missed |= place > self.passed;
@@ -117,7 +117,7 @@ impl Scan {
                 "{}: the reply to a get of {} keys from there on names '{}'",
                 key_name(first),
                 self.least.len(),
-                name.escape_ascii()
+                name.unwrap_or_default().escape_ascii()
             )),
         };
         if let Err(wrong) = verdict {
@@ -127,16 +127,21 @@ impl Scan {
     }
 }
 
+/// Whether a reply may be for `key`. Where it names none, the value's own header tells.
+fn is_named(name: Option<&[u8]>, key: u64) -> bool {
+    name.is_none_or(|name| is_key_name(name, key))
+}
+
 /// Whether a value may be what is stored under `key`, of which `least` is the least version; else what is wrong.
 fn judge(
-    name: &[u8],
+    name: Option<&[u8]>,
     data: &[u8],
     (key, least): (u64, u32),
     value_bytes: usize,
     ledger: &Ledger,
 ) -> Result<(), String> {
-    if !is_key_name(name, key) {
-        return Err(format!("{}: the reply names '{}'", key_name(key), name.escape_ascii()));
+    if !is_named(name, key) {
+        return Err(format!("{}: the reply names '{}'", key_name(key), name.unwrap_or_default().escape_ascii()));
     }
     let verdict = verify_value(data, key, value_bytes).and_then(|version| ledger.judge(key, version, least));
     verdict.map_err(|wrong| format!("{}: {wrong}", key_name(key)))

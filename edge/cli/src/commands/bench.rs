@@ -6,6 +6,7 @@ mod errors;
 mod fault_breakdown;
 mod launch;
 mod notify;
+mod peers;
 mod pictures;
 mod poster;
 mod predictions;
@@ -22,6 +23,7 @@ use anyhow::bail;
 use yonder::{Access, Deadlines};
 use yonder_bench::array::{Array, ArrayResult, ArraySettings};
 use yonder_bench::fault::FaultSettings;
+use yonder_bench::peers::run_resident;
 use yonder_bench::reclaim::ReclaimSettings;
 use yonder_bench::rread::Direction;
 use yonder_bench::soak::SoakSettings;
@@ -60,6 +62,8 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Redis(args) => redis::run(args)?,
         BenchWhat::Ycsb(args) => ycsb::run(args)?,
         BenchWhat::Poster(args) => poster::run(args.parts())?,
+        BenchWhat::Peers(args) => peers::run(args.parts())?,
+        BenchWhat::Resident(args) => run_resident(&args.into())?,
         BenchWhat::ScaleClient(args) => scale_clients::run_client(&launch::client_task(args))?,
         BenchWhat::Guarded(args) => launch::become_guarded(args)?,
     }

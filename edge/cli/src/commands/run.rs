@@ -165,7 +165,7 @@ impl Drop for Scratch {
 }
 
 /// The library, beside this program or where it is installed.
-fn find_library() -> anyhow::Result<PathBuf> {
+pub(crate) fn find_library() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find where yonder is")?;
     let folder = own.parent().unwrap_or(Path::new("/"));
     let places =

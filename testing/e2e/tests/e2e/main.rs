@@ -6,6 +6,7 @@
 mod bench_faults;
 mod bench_node;
 mod bench_notify;
+mod bench_peers;
 mod bench_redis;
 mod cluster;
 mod controller;

@@ -1,0 +1,317 @@
+//! `yonder bench peers`: its table, its bars and its pictures, or its JSON; and Ctrl-C, which undoes what was set up.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, bail};
+use yonder::units::format_bytes;
+use yonder_bench::peers::{Bar as Aim, Bench, Measure, PeersResult, Settings};
+use yonder_report::{Bar as PictureBar, Bars};
+
+use super::launch::Launcher;
+use super::pictures;
+use crate::args::{PeersArgs, each_once};
+use crate::commands::run::find_library;
+use crate::output::{Bar, json_line, line};
+
+pub(super) fn run((args, out): (&PeersArgs, Option<&Path>)) -> anyhow::Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stops = stop.clone();
+    ctrlc::set_handler(move || stops.store(true, Ordering::Relaxed))?;
+    let settings = settings(args, stop)?;
+    let launcher = Launcher::new()?;
+    let bench = Bench::prepare(&settings, &launcher)?;
+    let (bar, mut all) = (Bar::new("bench peers"), Vec::new());
+    if !args.json {
+        print_head(&settings)?;
+    }
+    for (number, work) in settings.works.iter().enumerate() {
+        let works = settings.works.len() as f64;
+        let results = bench.run(*work, &mut |what, share| bar.show(what, (number as f64 + share) / works))?;
+        results.iter().for_each(|result| bar.beside(|| tell(result)));
+        if args.json {
+            results.iter().try_for_each(json_line)?;
+        } else {
+            results.iter().try_for_each(|result| line(&row(result)))?;
+            results.iter().flat_map(aims).try_for_each(|aim| line(&aim))?;
+        }
+        all.extend(results);
+    }
+    drop((bar, bench));
+    pictures::write_bars(&bars(&all), out)?;
+    judge(&all)
+}
+
+fn settings(args: &PeersArgs, stop: Arc<AtomicBool>) -> anyhow::Result<Settings> {
+    let yonder = std::env::current_exe().context("cannot find this program's file, to start it again")?;
+    Ok(Settings {
+        works: each_once(&args.workloads),
+        peers: each_once(&args.peers),
+        swaps: args.swap.clone(),
+        far: args.far.clone(),
+        memory: args.memory,
+        local: args.local,
+        value_bytes: args.value_size as usize,
+        threads: each_once(&args.threads),
+        connections: args.connections,
+        rate: args.rate,
+        duration: args.duration,
+        runs: args.runs,
+        yonder: yonder.into_os_string(),
+        run_is_missing: find_library().err().map(|error| format!("{error:#}")),
+        stop,
+    })
+}
+
+fn print_head(settings: &Settings) -> anyhow::Result<()> {
+    line(&format!(
+        "{} of data, {} local, far memory {}; {} connections to servers; medians of {} runs (least to most)",
+        format_bytes(settings.memory),
+        format_bytes(settings.local.resolve(settings.memory)),
+        settings.far,
+        settings.connections,
+        settings.runs
+    ))?;
+    line(&columns(
+        [
+            "workload",
+            "peer",
+            "threads",
+            "offered/s",
+            "ops/s",
+            "x yonder",
+            "p50 us",
+            "p99 us",
+            "p99.9 us",
+            "x yonder",
+            "major/op",
+            "dropped",
+            "errors",
+        ]
+        .map(str::to_owned),
+    ))
+}
+
+fn row(result: &PeersResult) -> String {
+    let number =
+        |value: Option<f64>, digits: usize| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"));
+    let ops = match result.ops_per_s.zip(result.ops_per_s_spread) {
+        Some((median, [least, most])) => format!("{median:.0} ({least:.0}-{most:.0})"),
+        None => "-".to_owned(),
+    };
+    let operations = result.ops_per_s.map(|rate| rate * result.duration_s).filter(|operations| *operations > 0.0);
+    let errors = match (&result.failed, &result.skipped) {
+        (Some(_), _) => "FAILED".to_owned(),
+        (None, Some(_)) => "SKIP".to_owned(),
+        (None, None) => result.errors.to_string(),
+    };
+    columns([
+        result.workload.to_owned(),
+        result.peer.to_owned(),
+        result.threads.map_or_else(|| "-".to_owned(), |threads| threads.to_string()),
+        result.offered_per_s.map_or_else(|| "max".to_owned(), |rate| format!("{rate:.0}")),
+        ops,
+        number(result.ratio_to_yonder, 3),
+        number(result.p50_us, 1),
+        number(result.p99_us, 1),
+        number(result.p999_us, 1),
+        number(result.p999_ratio_to_yonder, 1),
+        number(result.major_faults.zip(operations).map(|(faults, operations)| faults / operations), 2),
+        result.dropped.to_string(),
+        errors,
+    ])
+}
+
+#[rustfmt::skip]
+fn columns(
+    [work, peer, threads, offered, ops, ratio, p50, p99, p999, tail, major, dropped, errors]: [String; 13],
+) -> String {
+    format!(
+        "{work:>9} {peer:>9} {threads:>7} {offered:>9} {ops:>24} {ratio:>8} {p50:>8} {p99:>9} {p999:>10} {tail:>8} \
+         {major:>8} {dropped:>8} {errors:>7}"
+    )
+}
+
+/// What Yonder should reach, and whether it has.
+fn aims(result: &PeersResult) -> Vec<String> {
+    let tell = |aim: &Aim| {
+        let Aim { measure, against, ratio, at_least, is_met } = aim;
+        let what = match measure {
+            Measure::Throughput => format!("{ratio:.2}x the throughput of {against}"),
+            Measure::P999 => format!("the P99.9 of {against} at the common rate is {ratio:.1}x as long"),
+        };
+        let verdict = if *is_met { "met" } else { "NOT met" };
+        format!("{}, {}: {what} (at least {at_least}x: {verdict})", result.workload, result.peer)
+    };
+    result.bars.iter().map(tell).collect()
+}
+
+/// Says on standard error why a peer was skipped or failed.
+fn tell(result: &PeersResult) {
+    let PeersResult { workload, label, .. } = result;
+    if let Some(reason) = &result.skipped {
+        eprintln!("SKIP: {workload}, {label}: {reason}");
+    }
+    if let Some(reason) = &result.failed {
+        eprintln!("{workload}, {label}: {reason}");
+    }
+}
+
+/// Throughput in a closed loop and P99.9 at the common rate, of each workload.
+fn bars(results: &[PeersResult]) -> Vec<Bars> {
+    let bars = |of_work: &[PeersResult]| {
+        let work = of_work[0].workload;
+        let of = |about: &str, title: &str, figure: fn(&PeersResult) -> Option<f64>, unit: &str| Bars {
+            name: format!("peers-{work}-{about}"),
+            title: format!("{work}: {title}"),
+            caption: format!(
+                "{} local of {}; medians.",
+                format_bytes(of_work[0].local_bytes),
+                format_bytes(of_work[0].memory_bytes)
+            ),
+            parts: Vec::new(),
+            bars: of_work.iter().filter_map(|result| figure(result).map(|value| bar(result, value, unit))).collect(),
+        };
+        let in_closed_loop = |result: &PeersResult| result.ops_per_s.filter(|_| result.offered_per_s.is_none());
+        let at_a_rate = |result: &PeersResult| result.p999_us.filter(|_| result.offered_per_s.is_some());
+        [
+            of("throughput", "operations per second, as many as each can", in_closed_loop, "/s"),
+            of("p999", "P99.9 latency at the same rate", at_a_rate, "us"),
+        ]
+    };
+    let all = results.chunk_by(|one, next| one.workload == next.workload).flat_map(bars);
+    all.filter(|bars| !bars.bars.is_empty()).collect()
+}
+
+fn bar(result: &PeersResult, figure: f64, unit: &str) -> PictureBar {
+    PictureBar { name: result.label.clone(), numbers: format!("{figure:.0} {unit}"), parts: vec![figure] }
+}
+
+/// Wrong values of Yonder are a failure of the command, and so is a run of it that fails. What the kernel's swap cannot hold is a
+/// result, and so is an aim that is not met.
+fn judge(results: &[PeersResult]) -> anyhow::Result<()> {
+    let named = |is_bad: fn(&PeersResult) -> bool| {
+        let bad = results.iter().filter(|result| result.far.is_some() && is_bad(result));
+        bad.map(|result| format!("{} ({})", result.workload, result.peer)).collect::<Vec<_>>().join(", ")
+    };
+    let wrong = named(|result| result.errors > 0);
+    if !wrong.is_empty() {
+        bail!("requests failed or values were wrong of {wrong}; please report this with the command that was run");
+    }
+    let failed = named(|result| result.failed.is_some());
+    if !failed.is_empty() {
+        bail!("these ended badly, for the reasons above: {failed}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(peer: &'static str, threads: Option<usize>, rate: Option<f64>, ops_per_s: Option<f64>) -> PeersResult {
+        let is_far = matches!(peer, "yield" | "run");
+        PeersResult {
+            bench: "peers",
+            workload: if threads.is_some() { "array" } else { "redis" },
+            peer,
+            label: format!("{peer}, so many threads"),
+            far: is_far.then(|| "emu://".to_owned()),
+            swap: None,
+            memory_bytes: 1 << 20,
+            local_bytes: 1 << 18,
+            group_bytes: None,
+            threads,
+            value_size: None,
+            connections: None,
+            duration_s: 2.0,
+            offered_per_s: rate,
+            runs: 3,
+            ops_per_s,
+            ops_per_s_spread: ops_per_s.map(|rate| [rate - 10.0, rate + 10.0]),
+            ratio_to_yonder: ops_per_s.map(|rate| rate / 1000.0).filter(|_| !is_far),
+            ratio_to_yonder_spread: None,
+            p50_us: ops_per_s.map(|_| 10.0),
+            p99_us: ops_per_s.map(|_| 20.0),
+            p999_us: ops_per_s.map(|_| 30.0),
+            p999_us_spread: None,
+            p999_ratio_to_yonder: None,
+            major_faults: ops_per_s,
+            minor_faults: None,
+            fetched_bytes: None,
+            written_bytes: None,
+            dropped: 0,
+            errors: 0,
+            bars: Vec::new(),
+            failed: None,
+            skipped: ops_per_s.is_none().then(|| "run as root".to_owned()),
+        }
+    }
+
+    fn words(text: &str) -> String {
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn peers_stand_below_each_other() {
+        assert_eq!(
+            words(&row(&result("yield", Some(1), None, Some(1000.0)))),
+            "array yield 1 max 1000 (990-1010) - 10.0 20.0 30.0 - 0.50 0 0"
+        );
+        assert_eq!(
+            words(&row(&result("swap-zram", Some(16), Some(500.0), Some(250.0)))),
+            "array swap-zram 16 500 250 (240-260) 0.250 10.0 20.0 30.0 - 0.50 0 0"
+        );
+        assert!(row(&result("swap-file", None, None, None)).ends_with("SKIP"));
+    }
+
+    #[test]
+    fn aims_say_whether_they_are_met() {
+        let aim = |measure, ratio, at_least| Aim {
+            measure,
+            against: "swap-zram",
+            ratio,
+            at_least,
+            is_met: ratio >= at_least,
+        };
+        let mut yonder = result("yield", Some(1), None, Some(1000.0));
+        yonder.bars = vec![aim(Measure::Throughput, 2.345, 2.0), aim(Measure::P999, 19.0, 20.0)];
+        assert_eq!(
+            aims(&yonder),
+            [
+                "array, yield: 2.35x the throughput of swap-zram (at least 2x: met)",
+                "array, yield: the P99.9 of swap-zram at the common rate is 19.0x as long (at least 20x: NOT met)"
+            ]
+        );
+        judge(&[yonder]).unwrap();
+    }
+
+    #[test]
+    fn every_workload_has_bars_of_what_was_measured() {
+        let results = [
+            result("yield", Some(1), None, Some(1000.0)),
+            result("swap-zram", Some(16), None, Some(300.0)),
+            result("swap-file", Some(1), None, None),
+            result("yield", Some(1), Some(100.0), Some(100.0)),
+            result("run", None, None, Some(9.0)),
+        ];
+        let all = bars(&results);
+        let names: Vec<_> = all.iter().map(|bars| (bars.name.as_str(), bars.bars.len())).collect();
+        assert_eq!(names, [("peers-array-throughput", 2), ("peers-array-p999", 1), ("peers-redis-throughput", 1)]);
+        let bar = &all[0].bars[1];
+        assert_eq!((bar.name.as_str(), bar.numbers.as_str()), ("swap-zram, so many threads", "300 /s"));
+    }
+
+    #[test]
+    fn only_yonders_own_failures_fail_the_command() {
+        let mut results = [result("run", None, None, Some(9.0)), result("swap-zram", None, None, Some(1.0))];
+        (results[1].failed, results[1].errors) = (Some("out of memory".to_owned()), 1);
+        judge(&results).unwrap();
+        assert!(row(&results[1]).ends_with("FAILED"));
+        results[0].failed = Some("no such page".to_owned());
+        assert!(judge(&results).unwrap_err().to_string().contains("ended badly, for the reasons above: redis (run)"));
+        results[0].errors = 2;
+        assert!(judge(&results).unwrap_err().to_string().starts_with("requests failed or values were wrong of redis"));
+    }
+}
