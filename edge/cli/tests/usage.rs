@@ -131,7 +131,7 @@ fn what_cannot_be_done_says_what_to_type() {
     // Bound and released: nothing listens there now.
     let nobody = taken_address().1.to_string();
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let state = folder.path().join("state").display().to_string();
+    let [state, out] = ["state", "out"].map(|name| folder.path().join(name).display().to_string());
     for (args, wrong, right) in [
         (&["kv", "--listen", &taken, "--far", "foo://x"][..], "'foo://x'", "tcp://host:port"),
         (&["kv", "--listen", &taken, "--far", "tcp://127.0.0.1"], "'tcp://127.0.0.1'", "tcp://127.0.0.1:7000"),
@@ -154,6 +154,7 @@ fn what_cannot_be_done_says_what_to_type() {
         (&["bench", "poster", "--memory", "64B", "--sets", "paged"], "--memory", "--value-size"),
         (&["demo", "--out", "/proc/no"], "/proc/no", "--out"),
         (&["report", "--sets", "sim", "--out", "/proc/no"], "/proc/no", "--out"),
+        (&["report", "--sets", "sim", "--out", &out, "--results", "/proc/no/x.md"], "/proc/no/x.md", "--results"),
         (&["controller", "--listen", &taken, "--region-size", "3MiB"], "power of two", "1GiB"),
         (&["controller", "--listen", &taken, "--state", "/no/such/folder/x"], "/no/such/folder/x", "name a file"),
         (&["controller", "--listen", &taken, "--state", &state], &taken, "--listen"),

@@ -370,12 +370,18 @@ impl<'a> Node<'a> {
         let counts = self.meter.counts();
         counts.faults_most = counts.faults_most.max(faults);
         counts.fetched += u64::from(warm && found == Found::Remote);
+        self.wake_reclaimer();
+        if self.setup.profile.yields { self.idle(index) } else { self.wait(index, slot) }
+    }
+
+    /// A reclaimer that rests is woken once little is free. It also rests where all pages are on their way, so that it is woken by
+    /// their arrival too.
+    fn wake_reclaimer(&mut self) {
         if self.memory.is_low() && !self.reclaiming {
             self.reclaiming = true;
             let wake = if self.setup.profile.pinned_reclaimer { 0 } else { costs::RECLAIM_WAKE.ns() };
             self.agenda.after(wake, Event::Reclaim);
         }
-        if self.setup.profile.yields { self.idle(index) } else { self.wait(index, slot) }
     }
 
     fn wait(&mut self, index: usize, slot: u32) {
@@ -386,6 +392,7 @@ impl<'a> Node<'a> {
     /// A page is here: who waited for it goes on.
     fn came(&mut self, index: usize, page: PageIndex, slot: u32) {
         self.memory.installed(page);
+        self.wake_reclaimer();
         self.page_for(index, slot);
         while let Some(place) = self.joined.iter().position(|(other, _)| *other == page) {
             let (_, joined) = self.joined.remove(place);

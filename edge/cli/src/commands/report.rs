@@ -18,7 +18,8 @@ mod trial;
 use std::path::Path;
 use std::process::ExitCode;
 
-use yonder_report::{ReportError, Results, Section, Setting, results_markdown, results_page};
+use anyhow::Context as _;
+use yonder_report::{Results, Section, Setting, results_markdown, results_page};
 
 use self::scale::Scale;
 use super::machine::{ensure_ready, machine, make_folder};
@@ -31,6 +32,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         ensure_ready(&args.command())?;
     }
     make_folder(&args.out)?;
+    make_room(&args.results_path())?;
     let mut sections = Vec::new();
     for set in &sets {
         sections.extend(sections_of(*set, args)?);
@@ -96,9 +98,17 @@ fn tell(sections: &[Section]) -> anyhow::Result<()> {
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let written = folder.map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(path, text));
-    written.map_err(|cause| ReportError::Write { path: path.to_owned(), cause })?;
+    std::fs::write(path, text).with_context(|| refused(path))?;
     eprintln!("report: {}", path.display());
     Ok(())
+}
+
+/// Makes the folder of a file that is to be written in the end: what cannot be written should not be found out then.
+fn make_room(path: &Path) -> anyhow::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.map_or(Ok(()), std::fs::create_dir_all).with_context(|| refused(path))
+}
+
+fn refused(path: &Path) -> String {
+    format!("cannot write {}: give another place with --out or --results", path.display())
 }

@@ -48,17 +48,12 @@ fn scale(run: &mut Run<'_>) -> Outcome {
     {
         (run.progress)(system.name(), index as f64 / SHAPES.len() as f64);
         let [workers, dispatchers, reclaimers, nodes] = shape;
-        // As many for each worker, so that queues have the time to fill.
+        // As many for each worker, so that queues have the time to fill; and as much memory, so that what is on its way is little of it.
         let requests = requests.max(REQUESTS_LEAST) * workers as u64 / 8;
-        let setup = Setup {
-            workers,
-            dispatchers,
-            reclaimers,
-            nodes,
-            requests,
-            seed: run.seed,
-            ..testbed(system, Workload::array())
-        };
+        let array = Workload::array();
+        let workload = Workload { pages: array.pages * workers as u32 / 8, ..array };
+        let setup =
+            Setup { workers, dispatchers, reclaimers, nodes, requests, seed: run.seed, ..testbed(system, workload) };
         let peak = peak(&curve(&setup, [workers as f64 * 0.4e6].into_iter()));
         let point = &curve(&setup, [peak * 0.8].into_iter())[0].measured;
         simulated += 2 * requests;

@@ -24,6 +24,8 @@ pub(crate) const FIG11: Figure = Figure {
     run: fig11,
 };
 
+/// Why DiLOS-P fares otherwise than in the paper.
+const PREEMPTED: &str = "A request that is preempted passes the one dispatcher again, at the price of an arrival; the paper does not tell its price, and few SCANs make the tail.";
 /// The load at which the paper compares systems under RocksDB.
 const COMPARED: f64 = 0.49e6;
 
@@ -128,13 +130,15 @@ fn fig11(run: &mut Run<'_>) -> Outcome {
     Outcome {
         checks: vec![
             Check::new("peak throughput, Adios / DiLOS", 1.47, peak(&aware) / peak(&dilos)),
-            Check::new("peak throughput, Adios / DiLOS-P", 1.34, peak(&aware) / peak(&dilos_p)),
+            Check::new("peak throughput, Adios / DiLOS-P", 1.34, peak(&aware) / peak(&dilos_p)).because(PREEMPTED),
             Check::new("P99.9 of GETs at 490 KRPS, DiLOS / Adios", 7.61, tail(&dilos[look]) / tail(&aware[look])).because(
                 "A few SCANs at a time hold most of DiLOS' workers, and how long a SCAN takes the paper gives only as 25 to 100 GETs.",
             ),
-            Check::new("P99.9 of GETs at 490 KRPS, DiLOS-P / Adios", 2.71, tail(&dilos_p[look]) / tail(&aware[look])),
+            Check::new("P99.9 of GETs at 490 KRPS, DiLOS-P / Adios", 2.71, tail(&dilos_p[look]) / tail(&aware[look]))
+                .because(PREEMPTED),
             Check::new("P50 of GETs at 490 KRPS, DiLOS / Adios", 1.37, median(&dilos[look]) / median(&aware[look])),
-            Check::new("P99.9 of GETs that page-fault-aware dispatch saves at most, percent", 27.0, lowered(&aware, &round_robin, COMPARED)),
+            Check::new("P99.9 of GETs that page-fault-aware dispatch saves at most, percent", 27.0, lowered(&aware, &round_robin, COMPARED))
+                .because("The most of fourteen loads, to which chance adds: by seed it is 31 to 36."),
         ],
         pictures: vec![
             picture("adios-fig11a", "Adios, Fig. 11: P99.9 of RocksDB's GETs", Quantity::Latency, &lines, tail),
