@@ -10,8 +10,8 @@ use yonder_bench::peers::{Bar as Aim, Bench, Measure, PeersResult, Settings};
 use yonder_report::{Bar as PictureBar, Bars};
 
 use super::launch::Launcher;
-use super::pictures;
 use crate::args::{PeersArgs, each_once};
+use crate::commands::drawn;
 use crate::commands::run::find_library;
 use crate::output::{Bar, json_line, line};
 
@@ -39,7 +39,7 @@ pub(super) fn run((args, out): (&PeersArgs, Option<&Path>)) -> anyhow::Result<()
         all.extend(results);
     }
     drop((bar, bench));
-    pictures::write_bars(&bars(&all), out)?;
+    drawn::write_bars(&bars(&all), out)?;
     judge(&all)
 }
 
