@@ -47,7 +47,7 @@ pub struct ResidentTask {
     pub duration: Duration,
 }
 
-/// Does the task, and prints what has come of it as JSON. The process says [`READY`] first, and waits for a line.
+/// Does the task, and prints what has come of it as JSON. The process says `READY` first, and waits for a line.
 pub fn run_resident(task: &ResidentTask) -> Result<(), BenchError> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{READY}").and_then(|()| out.flush())?;
