@@ -51,23 +51,9 @@ fn random(seed: u64, point: u64) -> ChaCha8Rng {
 }
 
 /// A picture of `lines`.
-fn picture(
-    name: &str,
-    [title, caption]: [&str; 2],
-    [horizontal, vertical]: [Quantity; 2],
-    lines: Vec<(String, Vec<(f64, f64)>)>,
-) -> Picture {
+fn picture(name: &str, words: [&str; 2], axes: [Quantity; 2], lines: Vec<(String, Vec<(f64, f64)>)>) -> Picture {
     let lines = lines.into_iter().map(|(name, points)| Line { name, points }).collect();
-    Picture {
-        name: name.to_owned(),
-        title: title.to_owned(),
-        caption: caption.to_owned(),
-        horizontal,
-        vertical,
-        lines,
-        shades: Vec::new(),
-        shade_name: String::new(),
-    }
+    Picture::new(name, words, axes, lines)
 }
 
 #[cfg(test)]

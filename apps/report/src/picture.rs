@@ -52,6 +52,20 @@ pub struct Picture {
     pub shade_name: String,
 }
 
+impl Picture {
+    /// A picture of `lines` without shades: its file, what it shows and how to read it, its axes.
+    #[must_use]
+    pub fn new(
+        name: &str,
+        [title, caption]: [&str; 2],
+        [horizontal, vertical]: [Quantity; 2],
+        lines: Vec<Line>,
+    ) -> Self {
+        let [name, title, caption] = [name, title, caption].map(str::to_owned);
+        Self { name, title, caption, horizontal, vertical, lines, shades: Vec::new(), shade_name: String::new() }
+    }
+}
+
 /// One curve.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Line {

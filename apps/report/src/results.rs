@@ -159,16 +159,12 @@ pub(crate) mod samples {
         let mut table = Table::new("a", "Latency by load", &[("system", 0), ("p99_us", 1), ("ops_per_s", 0)]);
         table.push(vec!["Adios".into(), 12.34.into(), 1_234_567.0.into()]);
         table.push(vec!["Di|LOS <1>".into(), f64::NAN.into(), 780_000.0.into()]);
-        let picture = Picture {
-            name: "a-fig1-latency".into(),
-            title: "Latency of both".into(),
-            caption: "P99.".into(),
-            horizontal: Quantity::Number("K requests/s"),
-            vertical: Quantity::Latency,
-            lines: vec![Line { name: "Adios".into(), points: vec![(100.0, 5.0), (200.0, 9.0)] }],
-            shades: Vec::new(),
-            shade_name: String::new(),
-        };
+        let picture = Picture::new(
+            "a-fig1-latency",
+            ["Latency of both", "P99."],
+            [Quantity::Number("K requests/s"), Quantity::Latency],
+            vec![Line { name: "Adios".into(), points: vec![(100.0, 5.0), (200.0, 9.0)] }],
+        );
         Section {
             name: "a-fig1".into(),
             source: "Adios, Figure 1".into(),

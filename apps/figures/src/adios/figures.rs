@@ -43,16 +43,8 @@ fn picture(
             .filter(|(_, height)| height.is_finite())
             .collect(),
     };
-    Picture {
-        name: name.to_owned(),
-        title: title.to_owned(),
-        caption: "Simulated; over the offered load.".to_owned(),
-        horizontal: Quantity::Rate,
-        vertical,
-        lines: curves.iter().map(line).collect(),
-        shades: Vec::new(),
-        shade_name: String::new(),
-    }
+    let lines = curves.iter().map(line).collect();
+    Picture::new(name, [title, "Simulated; over the offered load."], [Quantity::Rate, vertical], lines)
 }
 
 #[cfg(test)]
@@ -75,42 +67,43 @@ mod tests {
         }
     }
 
-    /// What a figure's checks showed when they were last looked at; a quarter of it is more than chance at this effort.
+    /// How far throughputs and shares may be from what they were, in percent.
+    const DRIFT_PERCENT_MAX: f64 = 5.0;
+    /// The same of latencies, whose tails are of few requests at this effort.
+    const TAIL_DRIFT_PERCENT_MAX: f64 = 25.0;
+
+    /// What a figure's checks showed when they were last looked at.
     fn has_not_drifted(figure: &Figure, recorded: &[f64]) {
-        const DRIFT_PERCENT_MAX: f64 = 25.0;
         let outcome = outcome(figure, 1, 0.08);
         let simulated: Vec<f64> = outcome.checks.iter().map(|check| check.simulated).collect();
         assert_eq!(simulated.len(), recorded.len(), "{}: {simulated:.3?}", figure.name);
         for (check, recorded) in outcome.checks.iter().zip(recorded) {
             let drift = (check.simulated / recorded - 1.0) * 100.0;
-            assert!(
-                drift.abs() <= DRIFT_PERCENT_MAX,
-                "{}: {} was {recorded}: {simulated:.3?}",
-                figure.name,
-                check.what
-            );
+            let is_tail = check.what.contains("P99") || check.what.contains("P50");
+            let most = if is_tail { TAIL_DRIFT_PERCENT_MAX } else { DRIFT_PERCENT_MAX };
+            assert!(drift.abs() <= most, "{}: {} was {recorded}: {simulated:.3?}", figure.name, check.what);
         }
     }
 
     #[test]
     fn figure_2_has_not_drifted() {
-        has_not_drifted(&FIG2, &[1.409, 42.83, 2.815]);
+        has_not_drifted(&FIG2, &[1.4089, 42.834, 2.815]);
     }
 
     #[test]
     fn figure_7_has_not_drifted() {
-        has_not_drifted(&FIG7, &[1.714, 2.135, 1.714, 1.246, 2.203, 37.03, 1.071, 9.439, 9.542, 72.67]);
+        has_not_drifted(&FIG7, &[1.7142, 2.1357, 1.7142, 1.2459, 2.2171, 37.034, 1.0709, 9.5689, 9.9775, 72.776]);
     }
 
     #[test]
     fn figures_8_and_9_have_not_drifted() {
-        has_not_drifted(&FIG8, &[24.53, 60.48, 0.973]);
-        has_not_drifted(&FIG9, &[1.142, 15.87]);
+        has_not_drifted(&FIG8, &[24.559, 60.477, 0.9729]);
+        has_not_drifted(&FIG9, &[1.141, 14.316]);
     }
 
     #[test]
     fn figures_10e_and_11_have_not_drifted() {
-        has_not_drifted(&FIG10E, &[1.385]);
-        has_not_drifted(&FIG11, &[1.455, 1.076, 14.0, 2.106, 4.704, 27.25]);
+        has_not_drifted(&FIG10E, &[1.3853]);
+        has_not_drifted(&FIG11, &[1.4546, 1.0764, 14.087, 2.1184, 4.75, 32.21]);
     }
 }

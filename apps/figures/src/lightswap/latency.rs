@@ -123,14 +123,6 @@ fn line(name: &str, points: Vec<(f64, f64)>) -> Line {
 }
 
 fn picture(name: &str, title: &str, lines: Vec<Line>) -> Picture {
-    Picture {
-        name: name.to_owned(),
-        title: title.to_owned(),
-        caption: "Simulated; mean in us, by threads.".to_owned(),
-        horizontal: Quantity::Counts("threads"),
-        vertical: Quantity::Number("us"),
-        lines,
-        shades: Vec::new(),
-        shade_name: String::new(),
-    }
+    let axes = [Quantity::Counts("threads"), Quantity::Number("us")];
+    Picture::new(name, [title, "Simulated; mean in us, by threads."], axes, lines)
 }

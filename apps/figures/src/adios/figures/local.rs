@@ -57,16 +57,15 @@ fn fig8(run: &mut Run<'_>) -> Outcome {
             Check::new("throughput that DiLOS loses from 100 % to 10 % local, percent", 60.0, lost[0]),
             Check::new("peak, Adios at 10 % local / DiLOS at 80 %", 1.0, lines[1].points[0].1 / eighty),
         ],
-        pictures: vec![Picture {
-            name: "adios-fig8".to_owned(),
-            title: "Adios, Fig. 8: peak throughput by the size of local memory".to_owned(),
-            caption: "Simulated; percent of the memory that is local.".to_owned(),
-            horizontal: Quantity::Number("percent local"),
-            vertical: Quantity::Rate,
+        pictures: vec![Picture::new(
+            "adios-fig8",
+            [
+                "Adios, Fig. 8: peak throughput by the size of local memory",
+                "Simulated; percent of the memory that is local.",
+            ],
+            [Quantity::Number("percent local"), Quantity::Rate],
             lines,
-            shades: Vec::new(),
-            shade_name: String::new(),
-        }],
+        )],
         tables: vec![peaks, table],
         requests: simulated,
         ..Outcome::default()

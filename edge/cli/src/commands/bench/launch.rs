@@ -1,8 +1,10 @@
-//! [`Launcher`]: how this program starts itself and others for benchmarks.
+//! [`Launcher`]: how this program starts itself and others for benchmarks, and how a user ends one.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -11,6 +13,14 @@ use yonder_bench::{Launch, NodeTask};
 use yonder_node::Polling;
 
 use crate::args::{GuardedArgs, ScaleClientArgs};
+
+/// What becomes true with Ctrl-C, for benchmarks that have something to undo.
+pub(super) fn stop_on_ctrl_c() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stops = stop.clone();
+    ctrlc::set_handler(move || stops.store(true, Ordering::Relaxed))?;
+    Ok(stop)
+}
 
 /// Starts processes of the program that runs.
 pub(super) struct Launcher {

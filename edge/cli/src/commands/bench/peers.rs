@@ -2,24 +2,21 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, bail};
 use yonder::units::format_bytes;
 use yonder_bench::peers::{Bar as Aim, Bench, Measure, PeersResult, Settings};
 use yonder_report::{Bar as PictureBar, Bars};
 
-use super::launch::Launcher;
+use super::launch::{Launcher, stop_on_ctrl_c};
 use crate::args::{PeersArgs, each_once};
 use crate::commands::drawn;
 use crate::commands::run::find_library;
 use crate::output::{Bar, json_line, line};
 
 pub(super) fn run((args, out): (&PeersArgs, Option<&Path>)) -> anyhow::Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let stops = stop.clone();
-    ctrlc::set_handler(move || stops.store(true, Ordering::Relaxed))?;
-    let settings = settings(args, stop)?;
+    let settings = settings(args, stop_on_ctrl_c()?)?;
     let launcher = Launcher::new()?;
     let bench = Bench::prepare(&settings, &launcher)?;
     let (bar, mut all) = (Bar::new("bench peers"), Vec::new());

@@ -18,8 +18,7 @@ fn picture(
     (horizontal, vertical): (Quantity, Quantity),
     lines: Vec<Line>,
 ) -> Picture {
-    let (name, caption) = (format!("{bench}-{about}"), caption.to_owned());
-    Picture { name, title, caption, horizontal, vertical, lines, shades: Vec::new(), shade_name: String::new() }
+    Picture::new(&format!("{bench}-{about}"), [&title, caption], [horizontal, vertical], lines)
 }
 
 /// A curve of those of `results` that have a point.

@@ -1,21 +1,18 @@
 //! `yonder bench programs`: its table or its JSON, and Ctrl-C, which undoes what was set up.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, bail};
 use yonder::units::format_bytes;
 use yonder_bench::programs::{Bench, Figures, Leg, ProgramResult, Settings, packaged};
 
-use super::launch::Launcher;
+use super::launch::{Launcher, stop_on_ctrl_c};
 use crate::args::ProgramsArgs;
 use crate::output::{Bar, json_line, line};
 
 pub(super) fn run(args: &ProgramsArgs) -> anyhow::Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let stops = stop.clone();
-    ctrlc::set_handler(move || stops.store(true, Ordering::Relaxed))?;
-    let settings = settings(args, stop)?;
+    let settings = settings(args, stop_on_ctrl_c()?)?;
     let launcher = Launcher::new()?;
     let bench = Bench::prepare(&settings, &launcher)?;
     let (bar, mut all) = (Bar::new("bench programs"), Vec::new());

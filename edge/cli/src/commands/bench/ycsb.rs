@@ -1,23 +1,20 @@
 //! `yonder bench ycsb`: its table or its JSON, and Ctrl-C, which undoes what was set up.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, bail};
 use yonder::units::format_bytes;
 use yonder_bench::ycsb::{Bench, Settings, Way, YcsbResult};
 use yonder_load::{Rate, Requests, SCANS_ARE};
 
-use super::launch::Launcher;
+use super::launch::{Launcher, stop_on_ctrl_c};
 use super::predictions;
 use crate::args::YcsbArgs;
 use crate::output::{Bar, json_line, line};
 
 pub(super) fn run(args: &YcsbArgs) -> anyhow::Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let stops = stop.clone();
-    ctrlc::set_handler(move || stops.store(true, Ordering::Relaxed))?;
-    let settings = settings(args, stop)?;
+    let settings = settings(args, stop_on_ctrl_c()?)?;
     let launcher = Launcher::new()?;
     let bench = Bench::prepare(&settings, &launcher)?;
     let (bar, mut all) = (Bar::new("bench ycsb"), Vec::new());

@@ -1,10 +1,10 @@
 //! Tail latency by dispatch policy: Adios' Figure 10(e), measured here with the array.
 
 use yonder_load::Rate;
-use yonder_report::{Aim, Comparison, Origin, Point, Quantity, Section, Table};
+use yonder_report::{Aim, Comparison, Origin, Picture, Point, Quantity, Section, Table};
 
 use super::scale::Scale;
-use super::trial::{LINK, LOCAL_PERCENT, Steps, Trial, Way, lines, picture};
+use super::trial::{LINK, LOCAL_PERCENT, Steps, Trial, Way, lines};
 
 /// One worker leaves no choice.
 const WORKERS: usize = 2;
@@ -46,10 +46,10 @@ fn section(scale: &Scale, loads: &[[Point; 2]], peak: f64, cpus: usize) -> Secti
             scale.words(),
         ],
         tables: vec![table(loads, peak)],
-        pictures: vec![picture(
+        pictures: vec![Picture::new(
             "dispatch-p999",
-            ("P99.9 latency", "By what is offered; medians of the rounds."),
-            (offered, Quantity::Latency),
+            ["P99.9 latency", "By what is offered; medians of the rounds."],
+            [offered, Quantity::Latency],
             curves,
         )],
         bars: Vec::new(),

@@ -4,7 +4,7 @@ use yonder_load::Rate;
 use yonder_report::{Aim, Comparison, Origin, Picture, Point, Quantity, Section, Table};
 
 use super::scale::Scale;
-use super::trial::{LINK, LOCAL_PERCENT, Steps, Trial, Way, lines, picture};
+use super::trial::{LINK, LOCAL_PERCENT, Steps, Trial, Way, lines};
 
 /// Loads, as shares of what yielding faults can serve at most.
 const LOADS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
@@ -119,10 +119,10 @@ fn pictures(loads: &[Load]) -> Vec<Picture> {
     };
     let offered = Quantity::Number("offered, K requests/s");
     let latency = |name, title, value| {
-        picture(
+        Picture::new(
             name,
-            (title, "By what is offered; medians of the rounds."),
-            (offered, Quantity::Latency),
+            [title, "By what is offered; medians of the rounds."],
+            [offered, Quantity::Latency],
             curves(value, 1.0),
         )
     };
@@ -130,10 +130,10 @@ fn pictures(loads: &[Load]) -> Vec<Picture> {
         latency("array-p999", "P99.9 latency", |point| point.p999_us),
         latency("array-p99", "P99 latency", |point| point.p99_us),
         latency("array-p50", "P50 latency", |point| point.p50_us),
-        picture(
+        Picture::new(
             "array-throughput",
-            ("Throughput", "By what is offered; K requests/s."),
-            (offered, Quantity::Number("")),
+            ["Throughput", "By what is offered; K requests/s."],
+            [offered, Quantity::Number("")],
             curves(|point| point.achieved_per_s, 1e-3),
         ),
     ]

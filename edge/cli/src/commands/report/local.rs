@@ -1,10 +1,10 @@
 //! Throughput and latency by how much of the array is local: Adios' Figure 8, measured here.
 
 use yonder_load::Rate;
-use yonder_report::{Aim, Comparison, Origin, Point, Quantity, Section, Table};
+use yonder_report::{Aim, Comparison, Origin, Picture, Point, Quantity, Section, Table};
 
 use super::scale::Scale;
-use super::trial::{LINK, Steps, Trial, Way, lines, picture};
+use super::trial::{LINK, Steps, Trial, Way, lines};
 
 /// Shares of the array that are local.
 const LOCAL_PERCENT: [f64; 5] = [10.0, 20.0, 50.0, 80.0, 100.0];
@@ -54,16 +54,16 @@ fn section(scale: &Scale, all: &[Local]) -> Section {
         ],
         tables: vec![table(all)],
         pictures: vec![
-            picture(
+            Picture::new(
                 "local-throughput",
-                ("Throughput", "Closed loop; requests/s."),
-                (percent, Quantity::Rate),
+                ["Throughput", "Closed loop; requests/s."],
+                [percent, Quantity::Rate],
                 by_percent(|local, way| local.peaks[way].achieved_per_s),
             ),
-            picture(
+            Picture::new(
                 "local-p99",
-                ("P99 latency", "At 80 % of busy-waiting's throughput."),
-                (percent, Quantity::Latency),
+                ["P99 latency", "At 80 % of busy-waiting's throughput."],
+                [percent, Quantity::Latency],
                 by_percent(|local, way| local.loaded[way].p99_us),
             ),
         ],

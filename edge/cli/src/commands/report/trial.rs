@@ -5,7 +5,7 @@ use yonder::units::LocalSize;
 use yonder::{Config, FaultPolicy};
 use yonder_bench::array::{Array, ArraySettings};
 use yonder_load::Rate;
-use yonder_report::{Line, Picture, Point, Quantity};
+use yonder_report::{Line, Point};
 
 use super::scale::Scale;
 use crate::commands::points::{median_point, point};
@@ -113,23 +113,4 @@ impl<'a> Trial<'a> {
 pub(super) fn lines(ways: [Way; 2], curve: impl Fn(usize) -> Vec<(f64, f64)>) -> Vec<Line> {
     let line = |(index, way): (usize, Way)| Line { name: way.name.to_owned(), points: curve(index) };
     ways.into_iter().enumerate().map(line).collect()
-}
-
-/// A picture of curves.
-pub(super) fn picture(
-    name: &str,
-    (title, caption): (&str, &str),
-    (horizontal, vertical): (Quantity, Quantity),
-    lines: Vec<Line>,
-) -> Picture {
-    Picture {
-        name: name.to_owned(),
-        title: title.to_owned(),
-        caption: caption.to_owned(),
-        horizontal,
-        vertical,
-        lines,
-        shades: Vec::new(),
-        shade_name: String::new(),
-    }
 }
