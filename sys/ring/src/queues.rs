@@ -76,7 +76,10 @@ impl Queues {
     }
 
     /// Of a ring whose submissions a thread of the kernel takes, one for the rings of a process.
-    fn polled(entries: u32, enter: Enter) -> io::Result<Self> {
+    pub(crate) fn polled(entries: u32, enter: Enter) -> io::Result<Self> {
+        // The thread lets go of the entries that it took when it has taken several, and what is the first of them may have ended
+        // and another begun before: so many are in use twice.
+        let entries = 2 * entries;
         let first = FIRST_POLLED.load(Ordering::Acquire);
         let shared = (first >= 0).then(|| Self::set_up(entries, Params::polled(THREAD_IDLE_MS, Some(first)), enter));
         if let Some(Ok(queues)) = shared {

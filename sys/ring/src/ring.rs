@@ -100,10 +100,11 @@ impl Ring {
         self.begin(operation, buffer, offset, bytes);
     }
 
-    /// Transfers that were begun and not handed to the kernel.
+    /// Transfers that were begun and not handed to the kernel, as far as it has told.
     #[must_use]
     pub fn begun(&self) -> usize {
-        self.queues.pushed() as usize
+        // A thread of the kernel tells what it took after it took several, and the first of them may have ended by then.
+        self.transfers.min(self.queues.pushed() as usize)
     }
 
     /// Whether the kernel has ends of transfers that it tells only when it is asked: [`Ring::submit`] asks.

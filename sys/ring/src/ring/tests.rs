@@ -146,6 +146,30 @@ fn random_transfers_are_those_of_a_file() {
     }
 }
 
+#[test]
+fn no_more_is_begun_than_has_not_ended() {
+    const BUFFERS: u16 = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let file = Arc::new(DirectFile::open(&folder.path().join("disk")).unwrap());
+    let mut ring = match Ring::with(file, BUFFERS, BYTES, Queues::polled(u32::from(BUFFERS), raw::enter)) {
+        Ok(ring) => ring,
+        Err(error) => return println!("SKIP: {error}"),
+    };
+    for _ in 0..20_000 {
+        // The file is empty: each read ends at once, while the thread of the kernel still takes those behind it.
+        for buffer in 0..BUFFERS {
+            if ring.in_flight[usize::from(buffer)] == 0 {
+                ring.read(buffer, 0, 4096);
+            }
+        }
+        ring.submit();
+        while ring.ended().is_none() {
+            std::hint::spin_loop();
+        }
+        assert!(ring.begun() <= ring.transfers());
+    }
+}
+
 /// A ring over an empty pipe, from which nothing is read before something is written, and the end to write to.
 fn over_a_pipe() -> Option<(Ring, std::io::PipeWriter)> {
     let (from, into) = std::io::pipe().unwrap();
