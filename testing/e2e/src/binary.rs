@@ -3,8 +3,9 @@
 //! In this order: what the variable `YONDER_BIN` names; `yonder` beside the test executable's folder, where
 //! `cargo test --workspace` puts it; else it is built once, with cargo, in the test's own profile. Cargo does not
 //! rebuild it for `cargo test -p yonder-e2e` when it is there already: build `-p yonder-cli` first after a change.
-//! The library that `yonder run` preloads is looked for beside the binary, and built there in the same way (`-p yonder-shim`).
+//! The library that `yonder run` preloads, and guides, cargo builds with the tests: they are put beside the binary.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -15,6 +16,8 @@ use crate::terminal::Terminal;
 
 /// Environment variable that names the binary to test.
 const BINARY_VARIABLE: &str = "YONDER_BIN";
+/// Whose binary it is.
+const PACKAGE: &str = "yonder-cli";
 /// Where the guides are, a folder for each.
 const GUIDES: &str = "../../edge/guides";
 /// What `yonder run` preloads.
@@ -62,7 +65,7 @@ impl Yonder {
     /// The binary with what `yonder run` needs, if this machine can run far memory; else prints `SKIP` as [`Yonder::ready`].
     ///
     /// # Panics
-    /// If the binary or the library cannot be found or built.
+    /// If the binary cannot be found or built, or the library is not there.
     #[must_use]
     pub fn ready_to_run() -> Option<Self> {
         Self::ready().map(Self::with_library)
@@ -71,16 +74,12 @@ impl Yonder {
     /// The same binary, with the library that `yonder run` preloads beside it.
     ///
     /// # Panics
-    /// If the library cannot be found or built.
+    /// If the library is not there.
     #[must_use]
     pub fn with_library(self) -> Self {
         static LIBRARY_IS_THERE: OnceLock<()> = OnceLock::new();
         LIBRARY_IS_THERE.get_or_init(|| {
-            let folder = self.path.parent().expect("the binary is in a folder");
-            if !folder.join(LIBRARY).exists() {
-                assert!(std::env::var_os(BINARY_VARIABLE).is_none(), "{LIBRARY} is not in {}", folder.display());
-                build("yonder-shim", folder);
-            }
+            self.put_beside(LIBRARY);
         });
         self
     }
@@ -88,24 +87,36 @@ impl Yonder {
     /// The same binary, with the guides that are found by name beside it.
     ///
     /// # Panics
-    /// If they cannot be found or built.
+    /// If they are not there.
     #[must_use]
     pub fn with_guides(self) -> Self {
         static GUIDES_ARE_THERE: OnceLock<()> = OnceLock::new();
         GUIDES_ARE_THERE.get_or_init(|| {
-            let folder = self.path.parent().expect("the binary is in a folder");
             let guides = Path::new(env!("CARGO_MANIFEST_DIR")).join(GUIDES);
             for guide in guides.read_dir().expect("there are guides") {
                 let name = guide.expect("the folder can be read").file_name();
                 let name = name.to_str().expect("guides have plain names");
-                let library = format!("libyonder_guide_{}.so", name.replace('-', "_"));
-                if !folder.join(&library).exists() {
-                    assert!(std::env::var_os(BINARY_VARIABLE).is_none(), "{library} is not in {}", folder.display());
-                    build(&format!("yonder-guide-{name}"), folder);
-                }
+                self.put_beside(&format!("libyonder_guide_{}.so", name.replace('-', "_")));
             }
         });
         self
+    }
+
+    /// Puts a library that cargo has built with this test beside the binary, unless the binary was named: then it is there.
+    fn put_beside(self, library: &str) {
+        let folder = self.path.parent().expect("the binary is in a folder");
+        let place = folder.join(library);
+        if std::env::var_os(BINARY_VARIABLE).is_some() {
+            assert!(place.exists(), "{library} is not in {}", folder.display());
+            return;
+        }
+        // A place of its own first: a process may have the one that is there now.
+        let built = tests_folder().join(library);
+        let new = folder.join(format!("{library}.{}", std::process::id()));
+        fs::hard_link(&built, &new).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
+        fs::rename(&new, &place).unwrap_or_else(|error| panic!("{}: {error}", place.display()));
+        // Two names of one file stay what they are.
+        let _ = fs::remove_file(&new);
     }
 
     /// Where the binary is.
@@ -216,28 +227,32 @@ fn locate() -> PathBuf {
     let profile = profile_folder();
     let path = profile.join("yonder");
     if !path.exists() {
-        build("yonder-cli", &profile);
+        build(&profile);
     }
-    assert!(path.exists(), "{} is not there: type cargo build -p yonder-cli", path.display());
+    assert!(path.exists(), "{} is not there: type cargo build -p {PACKAGE}", path.display());
     path
 }
 
 /// The folder of the profile of this test, in the target folder.
 pub(crate) fn profile_folder() -> PathBuf {
-    let test = std::env::current_exe().expect("a running test knows its executable");
-    let profile = test.parent().and_then(Path::parent).expect("cargo puts tests into TARGET/PROFILE/deps");
-    profile.to_owned()
+    tests_folder().parent().expect("cargo puts tests into TARGET/PROFILE/deps").to_owned()
 }
 
-/// Builds a package into `profile`, the folder of the profile of this test.
-fn build(package: &str, profile: &Path) {
+/// The folder of this test, and of the libraries that it depends on.
+fn tests_folder() -> PathBuf {
+    let test = std::env::current_exe().expect("a running test knows its executable");
+    test.parent().expect("a program is in a folder").to_owned()
+}
+
+/// Builds the binary into `profile`, the folder of the profile of this test.
+fn build(profile: &Path) {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = profile.parent().expect("a profile's folder is in the target folder");
     let mut command = Command::new(cargo);
-    command.args(["build", "--package", package, "--target-dir"]).arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.args(["build", "--package", PACKAGE, "--target-dir"]).arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
     if profile.ends_with("release") {
         command.arg("--release");
     }
     let status = command.status().expect("cargo can be started");
-    assert!(status.success(), "cargo build --package {package} ended with {status}");
+    assert!(status.success(), "cargo build --package {PACKAGE} ended with {status}");
 }
