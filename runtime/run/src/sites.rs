@@ -246,7 +246,9 @@ mod model {
                 let words = Arc::clone(&words);
                 loom::thread::spawn(move || addresses.map(|address| table.count(&*words, address, &MINOR)))
             });
-            threads.map(|thread| thread.join().unwrap());
+            for thread in threads {
+                thread.join().unwrap();
+            }
             let list = table.list(&*words);
             assert!(list.len() == 2 && list[0].0 != list[1].0, "{list:?}");
             assert_eq!(table.taken(&*words), 2);

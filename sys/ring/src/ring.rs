@@ -170,17 +170,9 @@ impl Ring {
         (self.buffers.address() + usize::from(buffer) * self.buffer_bytes) as *mut u8
     }
 
-    /// The address of a buffer that gets a transfer of `bytes`.
-    fn lend(&mut self, buffer: u16, bytes: usize) -> *mut u8 {
-        assert!((1..=self.buffer_bytes).contains(&bytes), "{bytes} bytes of a buffer");
-        let address = self.idle(buffer);
-        self.in_flight[usize::from(buffer)] = bytes as u32;
-        self.transfers += 1;
-        address
-    }
-
     fn begin(&mut self, operation: u8, buffer: u16, offset: u64, bytes: usize) {
-        let address = self.lend(buffer, bytes) as u64;
+        assert!((1..=self.buffer_bytes).contains(&bytes), "{bytes} bytes of a buffer");
+        let address = self.idle(buffer) as u64;
         let entry = Submission {
             operation,
             flags: raw::FIXED_FILE,
@@ -195,6 +187,9 @@ impl Ring {
         // SAFETY: the memory is a buffer of this ring that nothing else uses until the transfer has ended, and stays mapped
         // until then; the file is registered.
         unsafe { self.queues.push(entry) };
+        // What could not be pushed never ends, and nobody waits for it.
+        self.in_flight[usize::from(buffer)] = bytes as u32;
+        self.transfers += 1;
     }
 }
 
