@@ -26,7 +26,7 @@ pub enum State {
     Resident,
     /// Being swept: readers may still have it mapped, writers and missing accesses wait.
     Evicting,
-    /// Unmapped, with its content in a local frame: the second chance.
+    /// Unmapped, with its content in a local frame: the second chance, or what was fetched only to be read.
     Standby(FrameIndex),
     /// Lost: every touch is a paging error with this code.
     Poisoned(u32),
@@ -53,6 +53,8 @@ pub enum Event {
     },
     /// The read failed for good; somebody else may try again.
     FetchFailed,
+    /// The page has arrived in a frame and stays there: nobody needs it mapped.
+    Arrived(FrameIndex),
     /// A fault on an untouched or standby page takes it over.
     Install,
     /// The kernel would not map the page now; it is what it was before.
@@ -134,6 +136,7 @@ impl Entry {
         let next = match (self.state(), event) {
             (State::Remote, Event::Fetch { port, slot }) => State::Fetching { port, slot },
             (State::Fetching { .. }, Event::FetchFailed) => State::Remote,
+            (State::Fetching { .. }, Event::Arrived(frame)) => State::Standby(frame),
             (State::Fetching { .. } | State::Installing(_), Event::Installed) => State::Resident,
             (State::Untouched, Event::Install) => State::Installing(Source::Zeros),
             (State::Standby(frame), Event::Install) => State::Installing(Source::Frame(frame)),
@@ -189,6 +192,7 @@ mod tests {
     fn events() -> impl Strategy<Value = Event> {
         prop_oneof![
             (any::<u16>(), any::<u16>()).prop_map(|(port, slot)| Event::Fetch { port, slot }),
+            any::<u32>().prop_map(|frame| Event::Arrived(FrameIndex(frame))),
             any::<u32>().prop_map(|frame| Event::Evicted(FrameIndex(frame))),
             any::<u32>().prop_map(Event::Poison),
             prop::sample::select(vec![
@@ -262,6 +266,18 @@ mod tests {
                 prop_assert_eq!((entry.state(), entry.write_in_flight()), (state, flag));
             }
         }
+    }
+
+    #[test]
+    fn a_page_that_stays_where_it_arrived_is_the_nodes_until_it_is_mapped() {
+        let frame = FrameIndex(7);
+        let walk = [Event::Install, Event::Installed, Event::Evict, Event::Dropped, Event::Fetch { port: 1, slot: 2 }];
+        let fetching = walk.into_iter().fold(Entry(UNTOUCHED), |entry, event| entry.on(event).unwrap());
+        let entry = fetching.on(Event::Arrived(frame)).unwrap();
+        assert_eq!(entry.state(), State::Standby(frame));
+        assert_eq!(entry.on(Event::Clean).unwrap().state(), State::Remote);
+        assert_eq!(entry.on(Event::Install).unwrap().state(), State::Installing(Source::Frame(frame)));
+        assert_eq!(entry.on(Event::Arrived(frame)), None, "nobody fetches it any longer");
     }
 
     #[test]

@@ -50,6 +50,12 @@ pub struct Usage {
     pub writing: u64,
     /// Mapped pages.
     pub resident: u64,
+    /// Of the local memory that was taken of late, the share that reads took in frames, in 256ths. See [`Demand`].
+    ///
+    /// [`Demand`]: crate::Demand
+    pub reads: u32,
+    /// Pages that the second hand has taken since the first hand last swept.
+    pub drained: u64,
     /// Pages that the reclaimer may charge. While the limit is being lowered this counts from the old one: pages can be
     /// swept only into frames.
     pub headroom: u64,
@@ -155,29 +161,36 @@ impl Policy {
     /// The next step of a reclaimer that is at work. It rests only above the upper watermark.
     ///
     /// Frames go round: the second hand makes them spare, the first hand fills them again and thereby makes room for
-    /// faults. So the second hand runs until a sweep's worth is spare, then the first.
+    /// faults. So the second hand runs until a sweep's worth is spare, then the first. Reads fill frames too, and nobody
+    /// unmaps anything for them: as much as they take stays spare, and the first hand comes round as often as the second, so that
+    /// what is mapped is not local for longer than what stands. What it sweeps has its second chance.
     #[must_use]
     pub fn decide(&self, usage: &Usage) -> Action {
-        let free = self.free(usage);
-        if free >= self.end {
+        let (free, uncharged) = (self.free(usage), self.uncharged(usage));
+        if free >= self.end && uncharged > self.reserve {
             return Action::Rest;
         }
         let batch = self.reserve;
+        // Who maps has no use for them, and is served first if there is nothing else.
+        let for_reads = if uncharged > self.reserve { self.spare_for_reads(usage.reads) } else { 0 };
         let wanted_spare = if usage.resident > 0 { batch } else { 0 };
-        if usage.spare_frames > 2 * wanted_spare {
-            return Action::Trim(usage.spare_frames - wanted_spare);
+        if usage.spare_frames > 2 * wanted_spare + for_reads {
+            return Action::Trim(usage.spare_frames - wanted_spare - for_reads);
+        }
+        let room = usage.spare_frames + usage.headroom;
+        if self.is_first_hands_turn(usage) && room >= batch / 2 {
+            return Action::Sweep(room.min(batch));
         }
         let drain = Self::DRAIN_PAGES.min(usage.standby);
         // Frames being written will be spare in a moment.
-        if usage.standby > self.standby && usage.spare_frames + usage.writing < batch {
+        if usage.standby > self.standby && usage.spare_frames + usage.writing < batch + for_reads {
             return Action::Drain(drain);
         }
-        let room = usage.spare_frames + usage.headroom;
         if usage.writing > 0 && room < batch / 2 {
             // A sweep of few pages costs as many TLB flushes as one of many.
             Action::AwaitWrites
         } else if usage.resident > 0 && room > 0 {
-            Action::Sweep(room.min(batch.max(self.end - free)))
+            Action::Sweep(room.min(batch.max(self.end.saturating_sub(free))))
         } else if drain > 0 {
             Action::Drain(drain)
         } else if usage.writing > 0 {
@@ -187,9 +200,27 @@ impl Policy {
         }
     }
 
-    /// Pages that could be charged now. Spare frames are not free: a fault cannot use them.
+    /// Whether the second hand is ahead of the first: it has taken more than its part of a batch of what is mapped, as far as
+    /// reads are who it works for.
+    fn is_first_hands_turn(&self, usage: &Usage) -> bool {
+        let taken = u128::from(usage.drained) * u128::from(usage.resident) * u128::from(usage.reads);
+        usage.resident > 0 && usage.reads > 0 && taken >= u128::from(self.reserve) * u128::from(usage.standby) * 256
+    }
+
+    /// How many spare frames count as free while reads take this share of local memory, in 256ths.
+    #[must_use]
+    pub fn spare_for_reads(&self, reads: u32) -> u64 {
+        self.end * u64::from(reads) / 256
+    }
+
+    /// Pages that could be taken now. Of the spare frames only those are free that reads will take: a fault that maps cannot
+    /// use them.
     #[must_use]
     pub fn free(&self, usage: &Usage) -> u64 {
+        self.uncharged(usage) + usage.spare_frames.min(self.spare_for_reads(usage.reads))
+    }
+
+    fn uncharged(&self, usage: &Usage) -> u64 {
         self.limit.saturating_sub(usage.charged)
     }
 }
@@ -254,15 +285,22 @@ mod tests {
         #[test]
         fn reclaim_always_reaches_the_upper_watermark(
             limit in 512u64..100_000, faults in prop::collection::vec(1u64..5_000, 1..30), dirty in any::<bool>(),
-            percent in 80u64..500, start_percent in 0.1f64..40.0, more_percent in 0.1f64..20.0,
+            percent in 80u64..500, start_percent in 0.1f64..40.0, more_percent in 0.1f64..20.0, reads in 0u32..=256,
         ) {
             let shares = Shares { start_percent, end_percent: start_percent + more_percent, standby_percent: 10.0 };
             let policy = Policy::new(limit, shares).unwrap().for_pages(limit * percent / 100);
-            let mut usage = Usage::default();
+            let mut usage = Usage { reads, ..Usage::default() };
             for wanted in faults {
+                // Reads take spare frames before they take bare ones.
+                let (to_read, to_map) = (wanted * u64::from(reads) / 256, wanted - wanted * u64::from(reads) / 256);
+                let from_spare = to_read.min(usage.spare_frames);
                 let room = policy.limit().saturating_sub(policy.reserve()).saturating_sub(usage.charged);
-                usage.charged += wanted.min(room);
-                usage.resident += wanted.min(room);
+                let bare = (to_read - from_spare).min(room);
+                let mapped = to_map.min(room - bare);
+                usage.spare_frames -= from_spare;
+                usage.standby += from_spare + bare;
+                usage.charged += bare + mapped;
+                usage.resident += mapped;
                 for step in 0.. {
                     prop_assert!(step < 100_000, "reclaim does not end: {usage:?}");
                     prop_assert!(usage.charged <= policy.limit());
@@ -273,6 +311,7 @@ mod tests {
                         Action::Drain(pages) => {
                             prop_assert!(pages <= usage.standby);
                             usage.standby -= pages;
+                            usage.drained += pages;
                             if dirty { usage.writing += pages } else { usage.spare_frames += pages }
                         }
                         Action::Sweep(pages) => {
@@ -282,14 +321,69 @@ mod tests {
                             usage.spare_frames -= swept - backed;
                             usage.charged = usage.charged + backed - swept;
                             usage.resident -= swept;
+                            usage.drained = 0;
                             usage.standby += swept;
                         }
                         Action::AwaitWrites => { usage.spare_frames += usage.writing; usage.writing = 0; }
                     }
                 }
                 prop_assert!(policy.free(&usage) >= policy.end || usage.resident == 0);
-                prop_assert!(policy.free(&usage) > policy.reserve, "faults have no room: {policy:?}, {usage:?}");
+                prop_assert!(policy.uncharged(&usage) > policy.reserve, "faults have no room: {policy:?}, {usage:?}");
             }
+        }
+
+        /// What is mapped and not touched again does not hold local memory against reads for ever: it goes in the time in which
+        /// they go through all of it a few times.
+        #[test]
+        fn reads_take_the_place_of_what_is_mapped_and_cold(limit in 1_024u64..100_000, mapped_percent in 5u64..80) {
+            let policy = Policy::new(limit, Shares::default()).unwrap().for_pages(5 * limit);
+            let resident = limit * mapped_percent / 100;
+            let mut usage = Usage { resident, charged: resident, reads: 256, ..Usage::default() };
+            let mut read = 0;
+            while read < 5 * limit {
+                let bare = (policy.start_above() + 1).saturating_sub(usage.charged);
+                read += usage.spare_frames + bare;
+                usage.standby += usage.spare_frames + bare;
+                usage.charged += bare;
+                usage.spare_frames = 0;
+                for step in 0.. {
+                    prop_assert!(step < 10_000, "reclaim does not end: {usage:?}");
+                    usage.headroom = policy.limit() - usage.charged;
+                    match policy.decide(&usage) {
+                        Action::Drain(pages) => {
+                            usage.standby -= pages;
+                            usage.spare_frames += pages;
+                            usage.drained += pages;
+                        }
+                        Action::Sweep(pages) => {
+                            let swept = pages.min(usage.resident);
+                            let backed = swept.saturating_sub(usage.spare_frames);
+                            usage.spare_frames -= swept - backed;
+                            usage.charged = usage.charged + backed - swept;
+                            usage.resident -= swept;
+                            usage.standby += swept;
+                            usage.drained = 0;
+                        }
+                        Action::Trim(pages) => {
+                            usage.spare_frames -= pages;
+                            usage.charged -= pages;
+                        }
+                        Action::Rest => break,
+                        Action::AwaitWrites => unreachable!("nothing is dirty"),
+                    }
+                }
+            }
+            prop_assert!(usage.resident < resident / 10 + policy.reserve(), "{usage:?} of {resident}");
+        }
+
+        /// Where nobody reads in frames, spare frames are not free, and the second hand has them all for the first.
+        #[test]
+        fn spare_frames_are_free_as_far_as_reads_take_them(spare in 0u64..20_000, reads in 0u32..=256) {
+            let policy = policy(100_000);
+            let usage = Usage { charged: 90_000, resident: 60_000, spare_frames: spare, reads, ..Usage::default() };
+            let free = policy.free(&usage);
+            prop_assert!((10_000..=10_000 + spare).contains(&free));
+            prop_assert_eq!(free == 10_000, spare.min(policy.spare_for_reads(reads)) == 0);
         }
     }
 }

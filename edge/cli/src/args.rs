@@ -48,7 +48,7 @@ pub(crate) use node::NodeArgs;
 pub(crate) use notify::NotifyArgs;
 pub(crate) use peers::{PeersArgs, ResidentArgs};
 pub(crate) use pictured::Pictured;
-pub(crate) use policies::{Dispatch, FaultMode, ReclaimBy, RunOrder, Switch};
+pub(crate) use policies::{Dispatch, FaultMode, ReadsOf, ReclaimBy, RunOrder, Switch};
 pub(crate) use poster::PosterArgs;
 pub(crate) use programs::ProgramsArgs;
 pub(crate) use redis::RedisArgs;
@@ -274,6 +274,9 @@ pub(crate) struct ThreadArgs {
     /// What is fetched before it is touched
     #[arg(long, value_name = "HOW", default_value = "readahead")]
     pub(crate) prefetch: PrefetchMode,
+    /// Where a page stays that was fetched to be read, by whoever asks for bytes and not by pointer (kv; the array with --probe)
+    #[arg(long, value_name = "WHERE", default_value = "frames")]
+    pub(crate) reads: ReadsOf,
     /// Reclaim of local memory starts when less than this percentage of it is free
     #[arg(long, value_name = "PCT", default_value_t = 15.0)]
     pub(crate) reclaim_start: f64,

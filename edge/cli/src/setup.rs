@@ -28,6 +28,7 @@ impl From<&PagingArgs> for Setup {
             deadlines: Deadlines { fault: threads.deadline, ..Deadlines::default() },
             reclaimer_cpu: placement.reclaimer,
             prefetch: threads.prefetch.into(),
+            reads: threads.reads.into(),
             ..Config::with_local(local.resolve(*size))
         };
         let sched = SchedConfig {

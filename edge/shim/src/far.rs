@@ -16,7 +16,7 @@ use std::time::Duration;
 use yonder_control::{ControlServer, FarControl};
 use yonder_far_heap::FarHeap;
 use yonder_guide::MakeGuide;
-use yonder_paging::{Config, Delivery, FarMemory, Region};
+use yonder_paging::{Config, Delivery, FarMemory, Reads, Region};
 use yonder_plugin::Loaded;
 use yonder_run::{Board, Faults, Figures, Place, RECORDS_MAX, Settings, Space, Transfer, WINDOW, pid_namespace};
 
@@ -124,7 +124,9 @@ impl Far {
             Faults::Inline => Delivery::Signal,
             Faults::Monitor => Delivery::Messages,
         };
-        let config = Config { prefetch: settings.prefetch, delivery, ..Config::with_local(settings.local_bytes) };
+        // A program touches its memory by pointer: nothing would ever stay in a frame.
+        let (prefetch, reads) = (settings.prefetch, Reads::Mapped);
+        let config = Config { prefetch, reads, delivery, ..Config::with_local(settings.local_bytes) };
         let guide = settings.guide.as_deref().map(open_guide).transpose()?;
         let far = FarMemory::open_guided(&settings.far, config, guide).map_err(|error| error.to_string())?;
         let region = far.region_at(WINDOW.start, settings.memory_bytes).map_err(|error| error.to_string())?;

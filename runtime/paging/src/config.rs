@@ -50,8 +50,23 @@ pub struct Config {
     pub verify: Verify,
     /// What is fetched before it is touched.
     pub prefetch: Algorithm,
+    /// Where accesses that only read have their pages.
+    pub reads: Reads,
     /// How faults reach the pager.
     pub delivery: Delivery,
+}
+
+/// Where [`Region::read`](crate::Region::read) and its kin have a page that they had to fetch, with
+/// [`Access::Probe`](crate::Access::Probe).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Reads {
+    /// In the frame in which it has arrived: it is not mapped before somebody writes to it or touches it by pointer, so to
+    /// fetch it and to let go of it take no system call.
+    #[default]
+    InFrames,
+    /// In the region, like those of all other accesses: for programs that only touch far memory by pointer. The tables of
+    /// frames take half as much local memory.
+    Mapped,
 }
 
 /// Whether fetched pages are compared with the hash of what was written.
@@ -103,6 +118,7 @@ impl Config {
             reclaimer_cpu: None,
             verify: Verify::Off,
             prefetch: Algorithm::default(),
+            reads: Reads::default(),
             delivery: Delivery::default(),
         }
     }

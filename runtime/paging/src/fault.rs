@@ -10,13 +10,12 @@ use yonder_pagetable::{Entry, Event, Source, State};
 use yonder_trap::Registers;
 use yonder_units::{Nanos, PageIndex, Place};
 
-use crate::budget::Account;
 use crate::config::FaultPolicy;
 use crate::error::PagingCause;
 use crate::forked;
 use crate::handover::Installs;
 use crate::pager::{GUEST_PORTS, Local, Pager};
-use crate::port::{FetchRequest, Hit, Port, PortInner};
+use crate::port::{FetchRequest, Hit, Port, PortInner, Room};
 use crate::region::RegionCore;
 use crate::worker;
 
@@ -29,12 +28,34 @@ pub(crate) struct Touch<'a> {
     pub(crate) offset: u64,
     /// The registers at the instruction, if it had a fault.
     pub(crate) registers: Option<Registers<'a>>,
+    pub(crate) wants: Wants,
+}
+
+/// What a touch needs of its page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wants {
+    /// To have it mapped.
+    Mapping,
+    /// To read it, wherever it is local.
+    Bytes,
+}
+
+impl Wants {
+    fn are_met_by(self, state: State) -> bool {
+        match state {
+            State::Resident => true,
+            State::Untouched | State::Standby(_) => self == Self::Bytes,
+            State::Remote | State::Fetching { .. } | State::Installing(_) | State::Evicting | State::Poisoned(_) => {
+                false
+            }
+        }
+    }
 }
 
 impl Touch<'_> {
     /// A touch without a fault.
-    pub(crate) fn of(offset: u64) -> Self {
-        Self { offset, registers: None }
+    pub(crate) fn of(offset: u64, wants: Wants) -> Self {
+        Self { offset, registers: None, wants }
     }
 
     pub(crate) fn page(&self) -> PageIndex {
@@ -66,8 +87,8 @@ enum Attempt {
     NoSlot,
 }
 
-/// Makes the page that was touched resident, or says why that is not possible before the deadline. The page may be taken away again at any
-/// time after; the access that needs it is simply tried again.
+/// Gives the touch what it wants of its page, or says why that is not possible before the deadline. The page may be taken away
+/// again at any time after; the access that needs it is simply tried again.
 pub(crate) fn bring(region: &Arc<RegionCore>, touch: Touch<'_>) -> Result<(), PagingCause> {
     let (pager, page) = (&*region.pager, touch.page());
     if pager.child.is_one() {
@@ -80,7 +101,8 @@ pub(crate) fn bring(region: &Arc<RegionCore>, touch: Touch<'_>) -> Result<(), Pa
     loop {
         let seen = region.table.load(page);
         match seen.state() {
-            State::Resident => return Ok(()),
+            state if touch.wants.are_met_by(state) => return Ok(()),
+            State::Resident => unreachable!("whatever is wanted of a page can be had where it is mapped"),
             State::Poisoned(code) => return Err(PagingCause::of_page(code)),
             State::Untouched | State::Standby(_) => match pager.map_local(region, page, seen) {
                 Local::Mapped(source) => {
@@ -98,8 +120,11 @@ pub(crate) fn bring(region: &Arc<RegionCore>, touch: Touch<'_>) -> Result<(), Pa
                 Attempt::NoSlot => {}
             },
             State::Fetching { port, slot } => {
-                if let Some(result) = toucher.join(region, touch, port, slot) {
-                    return result;
+                match toucher.join(region, touch, port, slot) {
+                    // It may have been fetched for somebody who wants less.
+                    Some(Ok(())) => continue,
+                    Some(Err(cause)) => return Err(cause),
+                    None => {}
                 }
             }
             State::Installing(_) | State::Evicting => {}
@@ -256,29 +281,16 @@ fn start(
 ) -> Result<(), Attempt> {
     let page = touch.page();
     let Some(slot) = inner.take_slot() else { return Err(Attempt::NoSlot) };
-    if !pager.budget.charge(Account::Fault) {
+    let Some(room) = Room::take(pager, touch.wants) else {
         inner.return_slot(slot);
         return Err(Attempt::NoRoom);
-    }
-    let frame = if pager.reads_into_frames() {
-        let Some(frame) = pager.frames.take(&pager.budget, Account::Fault) else {
-            pager.budget.uncharge(1);
-            inner.return_slot(slot);
-            return Err(Attempt::NoRoom);
-        };
-        Some(frame)
-    } else {
-        None
     };
     if region.table.advance(page, seen, Event::Fetch { port: port.id, slot }).is_err() {
-        if let Some(frame) = frame {
-            pager.frames.release(frame);
-        }
-        pager.budget.uncharge(1);
+        room.give_back(pager);
         inner.return_slot(slot);
         return Err(Attempt::Raced);
     }
-    inner.start(&FetchRequest { region, page, slot, frame, entered, deadline }, port, pager);
+    inner.start(&FetchRequest { region, page, slot, room, entered, deadline }, port, pager);
     inner.join(slot, token);
     let now = yonder_clock::now();
     if !inner.fetch_advised(region, page, port, pager, now) {
@@ -403,7 +415,8 @@ mod tests {
         assert_eq!(seen.state(), State::Remote);
         {
             let mut inner = port.lock();
-            let started = start(pager, port, &mut inner, 0, (core, Touch::of(0), seen), (now, Nanos::MAX));
+            let started =
+                start(pager, port, &mut inner, 0, (core, Touch::of(0, Wants::Mapping), seen), (now, Nanos::MAX));
             assert!(started.is_ok());
             while inner.waiters.outcome(0).is_none() {
                 port.poll(&mut inner, pager, yonder_clock::now(), Installs::Own);

@@ -3,32 +3,73 @@
 //! Frames are page-sized parts of one mapping. A frame is *bare* (the kernel does not back it, nobody is charged),
 //! *spare* (backed, unused) or *held*. Holders are counted, because a standby frame that is being written may be rescued
 //! meanwhile: the write still needs the content. Both lists are bounded lock-free queues, so faults can use them.
+//!
+//! A page that was fetched only to be read stays in its frame ([`FramePool::keep`]), and is read there without a hold
+//! ([`FramePool::read`]): a frame has a number of its *turn*, which ends when the last hold does, and whoever reads looks at it
+//! before and after. The reclaimer learns of such frames by a queue of their own; each is in it at most once, so it never
+//! fills up.
+//!
+//! Invariant: the content of a frame stays what it is from the moment an entry says `Standby` of it to the end of its turn.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use crossbeam_queue::ArrayQueue;
 use yonder_fabric::Vector;
 use yonder_mapping::{MapError, Mapping, Run};
 use yonder_pagetable::{Event, PageTable, State};
-use yonder_units::{FrameIndex, PAGE_BYTES, PageIndex};
+use yonder_units::{FrameIndex, PAGE_BYTES, PageIndex, Place};
 
-use crate::atomic::{AtomicU8, Ordering};
+use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::budget::{Account, Budget};
 use crate::digest::Digest;
+use crate::region::RegionCore;
+
+/// A frame's word: its holders in the low byte, two flags, and the number of its turn.
+const HOLDERS: u64 = 0xFF;
+/// Somebody has read the page that stands here since it was last asked. May be of an earlier turn: that costs one more round.
+const WAS_READ: u64 = 1 << 8;
+/// The reclaimer will look who stands here.
+const ANNOUNCED: u64 = 1 << 9;
+const TURN: u64 = 1 << 16;
+
+/// Whether pages stay in the frames in which they arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stays {
+    Possible,
+    Never,
+}
 
 pub(crate) struct FramePool {
     mapping: Arc<Mapping>,
     spare: ArrayQueue<u32>,
     bare: ArrayQueue<u32>,
-    holders: Box<[AtomicU8]>,
-    /// Digest of a standby frame's content, in two words, written by the reclaimer when it copies.
-    digests: Box<[[AtomicU64; 2]]>,
+    records: Box<[Record]>,
+    /// Frames in which pages have stayed that the reclaimer has not heard of.
+    arrivals: ArrayQueue<u32>,
     backed: AtomicU64,
 }
 
+/// What is known of a frame: two in a cache line, so that whoever needs one part has the others.
+#[derive(Debug)]
+#[repr(align(32))]
+struct Record {
+    word: AtomicU64,
+    /// Digest of a standby page's content, written by whoever puts the page here.
+    digest: [AtomicU64; 2],
+    /// Whose page has stayed here.
+    owner: AtomicU64,
+}
+
+impl Record {
+    fn free() -> Self {
+        Self { word: AtomicU64::new(0), digest: [AtomicU64::new(0), AtomicU64::new(0)], owner: AtomicU64::new(0) }
+    }
+}
+
 impl FramePool {
-    pub(crate) fn new(frames: usize) -> Result<Self, MapError> {
+    /// `frames` bare frames.
+    pub(crate) fn new(frames: usize, stays: Stays) -> Result<Self, MapError> {
+        let arrivals = if stays == Stays::Possible { frames } else { 1 };
         let bare = ArrayQueue::new(frames);
         for frame in 0..frames as u32 {
             bare.push(frame).expect("the queue has room for every frame");
@@ -37,8 +78,8 @@ impl FramePool {
             mapping: Arc::new(Mapping::anonymous(frames * PAGE_BYTES)?),
             spare: ArrayQueue::new(frames),
             bare,
-            holders: (0..frames).map(|_| AtomicU8::new(0)).collect(),
-            digests: (0..frames).map(|_| Default::default()).collect(),
+            records: (0..frames).map(|_| Record::free()).collect(),
+            arrivals: ArrayQueue::new(arrivals),
             backed: AtomicU64::new(0),
         })
     }
@@ -53,8 +94,10 @@ impl FramePool {
             Some(frame) => frame,
             None => self.take_bare(budget, account)?,
         };
-        let before = self.holders[frame as usize].swap(1, Ordering::AcqRel);
+        let before = self.records[frame as usize].word.fetch_add(1, Ordering::AcqRel) & HOLDERS;
         assert!(before == 0, "frame {frame} was free but held {before} times");
+        // The end of its last turn is seen by whoever sees anything that is written to it from here on.
+        fence(Ordering::Release);
         Some(FrameIndex(frame))
     }
 
@@ -72,8 +115,8 @@ impl FramePool {
 
     /// Holds a frame once more; false if nobody holds it any longer.
     fn try_hold(&self, frame: FrameIndex) -> bool {
-        let once_more = |holders| (holders > 0).then_some(holders + 1);
-        self.holders[frame.index()].fetch_update(Ordering::AcqRel, Ordering::Acquire, once_more).is_ok()
+        let once_more = |word| (word & HOLDERS > 0).then_some(word + 1);
+        self.records[frame.index()].word.fetch_update(Ordering::AcqRel, Ordering::Acquire, once_more).is_ok()
     }
 
     /// Marks `page`, on standby in `frame`, as being written, with the frame held for the write; false if the page has left
@@ -93,19 +136,82 @@ impl FramePool {
 
     /// Ends one hold; the last makes the frame spare.
     pub(crate) fn release(&self, frame: FrameIndex) {
-        let before = self.holders[frame.index()].fetch_sub(1, Ordering::AcqRel);
+        let before = self.records[frame.index()].word.fetch_sub(1, Ordering::AcqRel) & HOLDERS;
         assert!(before > 0, "frame {} released twice", frame.0);
         if before == 1 {
+            self.records[frame.index()].word.fetch_add(TURN, Ordering::AcqRel);
             self.spare.push(frame.0).expect("the queue has room for every frame");
         }
     }
 
+    /// Leaves `page` of region `core`, which has arrived in `frame` and whose entry is the caller's, there on standby: it is what
+    /// the node has.
+    pub(crate) fn keep(&self, core: &RegionCore, page: PageIndex, frame: FrameIndex) {
+        self.set_digest(frame, core.digests.get(page));
+        self.stand(&core.table, core.place(page), frame);
+    }
+
+    /// The entry of the page at `place` says that it stands in `frame`, and the reclaimer hears of it.
+    fn stand(&self, table: &PageTable, place: Place, frame: FrameIndex) {
+        self.records[frame.index()]
+            .owner
+            .store(u64::from(place.region) << 32 | u64::from(place.page.0), Ordering::Release);
+        table.advance_owned(place.page, Event::Arrived(frame));
+        // Last: whoever takes the flag away from here on finds the owner and its entry.
+        if self.records[frame.index()].word.fetch_or(ANNOUNCED, Ordering::AcqRel) & ANNOUNCED == 0 {
+            self.arrivals.push(frame.0).expect("a frame is announced once");
+        }
+    }
+
+    /// A frame in which a page has stayed since the last call, and the page; it may have left again.
+    pub(crate) fn next_arrival(&self) -> Option<(FrameIndex, Place)> {
+        let frame = self.arrivals.pop()?;
+        self.records[frame as usize].word.fetch_and(!ANNOUNCED, Ordering::AcqRel);
+        let owner = self.records[frame as usize].owner.load(Ordering::Acquire);
+        Some((FrameIndex(frame), Place { region: (owner >> 32) as u32, page: PageIndex(owner as u32) }))
+    }
+
+    /// Reads the page that stands in `frame`, if `stands` says that it does: `None` if not, or if that changed meanwhile.
+    #[inline]
+    pub(crate) fn read<T>(
+        &self,
+        frame: FrameIndex,
+        stands: impl FnOnce() -> bool,
+        read: impl FnOnce(&Mapping) -> T,
+    ) -> Option<T> {
+        let word = &self.records[frame.index()].word;
+        let turn = word.load(Ordering::Acquire) / TURN;
+        // The turn first: it is that of the page which is found to stand here after it.
+        if !stands() {
+            return None;
+        }
+        let found = read(&self.mapping);
+        fence(Ordering::Acquire);
+        (word.load(Ordering::Relaxed) / TURN == turn).then_some(found)
+    }
+
+    /// The page that stands in `frame` has been read once more than it was fetched for.
+    #[inline]
+    pub(crate) fn note_read(&self, frame: FrameIndex) {
+        let word = &self.records[frame.index()].word;
+        // Written once a round only: who reads what many read shares the word with them.
+        if word.load(Ordering::Relaxed) & WAS_READ == 0 {
+            word.fetch_or(WAS_READ, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the page that stands in `frame` was noted as read since the last call.
+    pub(crate) fn take_was_read(&self, frame: FrameIndex) -> bool {
+        let word = &self.records[frame.index()].word;
+        word.load(Ordering::Relaxed) & WAS_READ != 0 && word.fetch_and(!WAS_READ, Ordering::Relaxed) & WAS_READ != 0
+    }
+
     pub(crate) fn digest(&self, frame: FrameIndex) -> Digest {
-        Digest::from_words(self.digests[frame.index()].each_ref().map(|word| word.load(Ordering::Acquire)))
+        Digest::from_words(self.records[frame.index()].digest.each_ref().map(|word| word.load(Ordering::Acquire)))
     }
 
     pub(crate) fn set_digest(&self, frame: FrameIndex, digest: Digest) {
-        for (word, value) in self.digests[frame.index()].iter().zip(digest.to_words()) {
+        for (word, value) in self.records[frame.index()].digest.iter().zip(digest.to_words()) {
             word.store(value, Ordering::Release);
         }
     }
@@ -137,9 +243,9 @@ impl FramePool {
 
     /// Local memory that the pool's own tables take, in bytes.
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        /// Two queue cells, a holder count and a digest.
-        const FRAME_BYTES: u64 = 2 * 16 + 1 + 16;
-        self.holders.len() as u64 * FRAME_BYTES
+        const CELL_BYTES: usize = 16;
+        let cells = self.spare.capacity() + self.bare.capacity() + self.arrivals.capacity();
+        (size_of_val(&*self.records) + cells * CELL_BYTES) as u64
     }
 
     /// Frames the kernel backs, used or not.
@@ -165,7 +271,7 @@ mod tests {
     #[test]
     fn frames_are_charged_while_they_are_backed() {
         let budget = Budget::new(&Policy::new(512, Shares::default()).unwrap());
-        let frames = FramePool::new(8).unwrap();
+        let frames = FramePool::new(8, Stays::Never).unwrap();
         let (one, two) =
             (frames.take(&budget, Account::Reclaim).unwrap(), frames.take(&budget, Account::Reclaim).unwrap());
         frames.mapping().write(one.offset(), b"x");
@@ -179,8 +285,49 @@ mod tests {
         assert_eq!((budget.charged(), frames.backed(), frames.mapping().resident_pages().unwrap()), (0, 0, 0));
     }
 
+    /// A frame in which page 1 of region 2 stays.
+    fn staying() -> (FramePool, PageTable, FrameIndex) {
+        let budget = Budget::new(&Policy::new(512, Shares::default()).unwrap());
+        let (frames, table) = (FramePool::new(2, Stays::Possible).unwrap(), PageTable::new(2));
+        let frame = frames.take(&budget, Account::Fault).unwrap();
+        for event in [Event::Install, Event::Installed, Event::Evict, Event::Dropped, Event::Fetch { port: 0, slot: 0 }]
+        {
+            table.advance_owned(PageIndex(1), event);
+        }
+        frames.stand(&table, Place { region: 2, page: PageIndex(1) }, frame);
+        (frames, table, frame)
+    }
+
+    #[test]
+    fn a_page_that_stays_is_announced_once_and_read_where_it_is() {
+        let (frames, table, frame) = staying();
+        frames.mapping().write(frame.offset(), b"stays");
+        let stands = || table.load(PageIndex(1)).state() == State::Standby(frame);
+        let read = |frames: &Mapping| {
+            let mut bytes = [0; 5];
+            frames.read(frame.offset(), &mut bytes);
+            bytes
+        };
+        assert_eq!(frames.read(frame, stands, read), Some(*b"stays"));
+        assert_eq!(frames.next_arrival(), Some((frame, Place { region: 2, page: PageIndex(1) })));
+        assert_eq!(frames.next_arrival(), None);
+        // Another turn begins while it is read.
+        assert_eq!(frames.read(frame, stands, |_| frames.release(frame)), None);
+        assert_eq!(frames.read(frame, || false, read), None);
+    }
+
+    #[test]
+    fn a_second_read_is_noted_until_it_is_asked_for() {
+        let (frames, _, frame) = staying();
+        assert!(!frames.take_was_read(frame));
+        frames.note_read(frame);
+        frames.note_read(frame);
+        assert!(frames.take_was_read(frame) && !frames.take_was_read(frame));
+        frames.release(frame);
+    }
+
     #[test]
     fn a_free_frame_cannot_be_held() {
-        assert!(!FramePool::new(1).unwrap().try_hold(FrameIndex(0)));
+        assert!(!FramePool::new(1, Stays::Never).unwrap().try_hold(FrameIndex(0)));
     }
 }

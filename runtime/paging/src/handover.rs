@@ -1,6 +1,6 @@
 //! [`Handover`]: installs that a port lets another thread do.
 //!
-//! An install is a system call of more than a microsecond, and nothing says that the thread which posted the read must
+//! An install is a system call of more than a microsecond, or the copy of a page into a frame where it stays, and nothing says that the thread which posted the read must
 //! make it: the unithread that waits is parked, so its worker can run others meanwhile. A thread with time to spare, such
 //! as a dispatcher between two turns, makes it instead ([`InstallHelper`]). This goes beyond Adios, whose dispatcher takes
 //! only the completions of replies from the workers (section 3.4).
@@ -20,6 +20,7 @@ use yonder_units::{Nanos, PageIndex};
 
 use crate::far_memory::FarMemory;
 use crate::pager::{Pager, Source};
+use crate::port::Room;
 use crate::region::RegionCore;
 
 /// Installs of one port that are handed over at a time, at most. In a prototype 8 gained most, more than 4 and than 32.
@@ -45,6 +46,7 @@ pub(crate) struct Order {
     pub(crate) slot: u16,
     pub(crate) page: PageIndex,
     pub(crate) source: Source,
+    pub(crate) room: Room,
     /// Lent by the port, and given back with the answer, so that no reference is counted.
     pub(crate) region: Arc<RegionCore>,
 }
@@ -52,7 +54,7 @@ pub(crate) struct Order {
 /// An install that was made, or could not be made now.
 pub(crate) struct Answer {
     pub(crate) order: Order,
-    pub(crate) is_mapped: bool,
+    pub(crate) is_settled: bool,
     pub(crate) at: Nanos,
 }
 
@@ -184,8 +186,8 @@ impl InstallHelper {
         let handover = &pager.port(self.port).handover;
         let Some(order) = handover.orders.pop() else { return false };
         let _answers = AbortOnUnwind;
-        let is_mapped = pager.map_arrived(&order.region, order.page, order.source);
-        let answer = Answer { order, is_mapped, at: yonder_clock::now() };
+        let is_settled = pager.settle(&order.region, order.page, order.source, order.room);
+        let answer = Answer { order, is_settled, at: yonder_clock::now() };
         assert!(handover.answers.push(answer).is_ok(), "more answers than orders");
         true
     }

@@ -57,7 +57,7 @@ mod waiters;
 mod worker;
 
 pub use advice::{ADVISED_PAGES_MAX, Advice, AdviceError};
-pub use config::{Config, ConfigError, Deadlines, FaultPolicy, Verify};
+pub use config::{Config, ConfigError, Deadlines, FaultPolicy, Reads, Verify};
 pub use error::{FarError, PagingCause, PagingError};
 pub use far_memory::{FarMemory, ReclaimHost};
 pub use forked::Forking;

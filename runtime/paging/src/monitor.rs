@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use yonder_units::PageIndex;
 
-use crate::fault::{self, Touch};
+use crate::fault::{self, Touch, Wants};
 use crate::pager::Pager;
 use crate::region::RegionCore;
 
@@ -34,7 +34,7 @@ pub(crate) fn monitor(pager: &Pager) {
 fn serve(pager: &Pager, address: usize) {
     // A region ends only when nobody can have faults in it any more.
     let Some((region, page)) = find(pager, address) else { return };
-    if let Err(cause) = fault::bring(&region, Touch::of(page.offset())) {
+    if let Err(cause) = fault::bring(&region, Touch::of(page.offset(), Wants::Mapping)) {
         // The thread cannot be told otherwise: it is asleep, perhaps in a system call.
         end(&region.error(page.offset(), cause).to_string());
     }

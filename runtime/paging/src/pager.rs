@@ -17,14 +17,14 @@ use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 use crate::advice::AdvisedOut;
 use crate::blocks::Install;
 use crate::budget::{Account, Budget};
-use crate::config::{Config, FaultPolicy, Verify};
+use crate::config::{Config, FaultPolicy, Reads, Verify};
 use crate::error::FarError;
 use crate::forked::Child;
-use crate::frames::FramePool;
+use crate::frames::{FramePool, Stays};
 use crate::limits::Limits;
 use crate::liveness::Liveness;
 use crate::places::Places;
-use crate::port::{GuideOf, Port, Prefetch};
+use crate::port::{GuideOf, Port, Prefetch, Room};
 use crate::reclaimer::{ReclaimStats, Reclaimer};
 use crate::region::RegionCore;
 
@@ -71,6 +71,8 @@ pub(crate) struct Pager {
     pub(crate) stopping: AtomicBool,
     /// Charged pages above which reclaim should start: the watermark, kept where a glance is one load.
     pub(crate) start_above: AtomicU64,
+    /// Most spare frames that count as free, because reads will take them.
+    pub(crate) spare_for_reads: AtomicU64,
     /// Whether a fetch has reached its deadline and none has succeeded since: the node is gone.
     node_lost: AtomicBool,
     /// Pages that were lost with their local memory.
@@ -129,7 +131,7 @@ impl Pager {
     ) -> Result<Self, FarError> {
         static IDS: AtomicU32 = AtomicU32::new(1);
         let policy = config.policy()?;
-        let frames = FramePool::new(frames_for(config.local_bytes_max / PAGE_BYTES as u64))?;
+        let frames = frames_for(config.local_bytes_max / PAGE_BYTES as u64, config.reads)?;
         let write_back = fabric.queue_pair(Module::WriteBack, Arc::clone(frames.mapping()))?;
         let node = Arc::from(fabric.url());
         let metadata_bytes = frames.metadata_bytes();
@@ -159,6 +161,7 @@ impl Pager {
             reclaimer_thread: OnceLock::new(),
             stopping: AtomicBool::new(false),
             start_above: AtomicU64::new(policy.for_pages(0).start_above()),
+            spare_for_reads: AtomicU64::new(0),
             node_lost: AtomicBool::new(false),
             damaged_pages: AtomicU64::new(0),
             places: Places::new(),
@@ -211,10 +214,17 @@ impl Pager {
         self.config.verify == Verify::On
     }
 
-    /// Whether reads land in frames, because the fabric does not map far memory.
+    /// Whether all fetches land in frames, because the fabric does not map far memory.
     #[inline]
-    pub(crate) fn reads_into_frames(&self) -> bool {
+    pub(crate) fn fetches_into_frames(&self) -> bool {
         self.fabric.mapped().is_none()
+    }
+
+    /// Whether pages that are only read stay in the frames in which they arrive. A forked child has what its parent had, and
+    /// nothing arrives there.
+    #[inline]
+    pub(crate) fn keeps_reads_in_frames(&self) -> bool {
+        self.config.reads == Reads::InFrames && !self.child.is_one()
     }
 
     /// The mapping and the offset that hold the bytes of `source`.
@@ -228,7 +238,7 @@ impl Pager {
         }
     }
 
-    /// Local memory as it is now.
+    /// Local memory as it is now; who takes it only the reclaimer knows.
     pub(crate) fn usage(&self) -> Usage {
         let (charged, backed) = (self.budget.charged(), self.frames.backed());
         let cleaning = self.cleaning.load(Ordering::Acquire);
@@ -242,6 +252,7 @@ impl Pager {
             writing,
             resident: charged.saturating_sub(backed),
             headroom: self.budget.headroom(),
+            ..Usage::default()
         }
     }
 
@@ -315,9 +326,15 @@ impl Pager {
     #[inline]
     pub(crate) fn wants_reclaim(&self, now: Nanos) -> bool {
         now >= self.signals.tend_at.load(Ordering::Relaxed)
-            || self.budget.charged() > self.start_above.load(Ordering::Relaxed)
+            || self.is_above(self.start_above.load(Ordering::Relaxed))
             || self.signals.at_work.load(Ordering::Relaxed)
             || self.signals.starved.load(Ordering::Relaxed)
+    }
+
+    /// Whether more pages are charged than `most`, not counting spare frames that are as good as free.
+    fn is_above(&self, most: u64) -> bool {
+        let excess = self.budget.charged().saturating_sub(most);
+        excess > 0 && excess > self.frames.spare().min(self.spare_for_reads.load(Ordering::Relaxed))
     }
 
     /// Ends the reclaimer's sleep: somebody waits for room.
@@ -342,7 +359,7 @@ impl Pager {
     /// Maps a page that has been fetched; its entry is `Fetching` and belongs to the caller. False if its block is swept
     /// or the kernel has no page now.
     #[inline]
-    pub(crate) fn map_arrived(&self, region: &RegionCore, page: PageIndex, source: Source) -> bool {
+    fn map_arrived(&self, region: &RegionCore, page: PageIndex, source: Source) -> bool {
         let gate = region.gate(page);
         if !gate.enter() {
             return false;
@@ -422,6 +439,31 @@ impl Pager {
         }
     }
 
+    /// Leaves a page that has been fetched to be read in `frame`; its entry is `Fetching` and belongs to the caller.
+    #[inline]
+    fn keep_arrived(&self, region: &RegionCore, page: PageIndex, source: Source, frame: FrameIndex) {
+        if let Source::Far(RemoteAddress(from)) = source {
+            let (mapping, _) = self.resolve(source);
+            self.frames.mapping().copy_from(frame.offset(), mapping, from, PAGE_BYTES);
+        }
+        // Before the entry says so: who takes it from standby counts down.
+        self.standby.fetch_add(1, Ordering::AcqRel);
+        self.frames.keep(region, page, frame);
+    }
+
+    /// Puts a page that has been fetched where its room is; its entry is `Fetching` and belongs to the caller. False if that is
+    /// not possible now.
+    #[inline]
+    pub(crate) fn settle(&self, region: &RegionCore, page: PageIndex, source: Source, room: Room) -> bool {
+        match room {
+            Room::Page | Room::PageByFrame(_) => self.map_arrived(region, page, source),
+            Room::Frame(frame) => {
+                self.keep_arrived(region, page, source, frame);
+                true
+            }
+        }
+    }
+
     /// Maps an untouched or standby page whose entry was `seen`.
     pub(crate) fn map_local(&self, region: &RegionCore, page: PageIndex, seen: Entry) -> Local {
         if !self.budget.charge(Account::Fault) {
@@ -484,7 +526,11 @@ fn install(mut attempt: impl FnMut() -> Result<CopyOutcome, yonder_uffd::UffdErr
     false
 }
 
-/// Frames for a limit of `pages`: the standby share, writes in flight, a sweep, and fetches on their way.
-fn frames_for(pages: u64) -> usize {
-    (pages / 2 + 2 * yonder_reclaim::RESERVE_PAGES_MAX) as usize
+/// Frames for a limit of `pages`: what may stand, writes in flight, a sweep, and fetches on their way.
+fn frames_for(pages: u64, reads: Reads) -> Result<FramePool, FarError> {
+    let (standing, stays) = match reads {
+        Reads::InFrames => (pages, Stays::Possible),
+        Reads::Mapped => (pages / 2, Stays::Never),
+    };
+    Ok(FramePool::new((standing + 2 * yonder_reclaim::RESERVE_PAGES_MAX) as usize, stays)?)
 }

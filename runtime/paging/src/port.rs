@@ -14,15 +14,16 @@ mod ahead;
 mod fetch;
 mod guided;
 mod known;
+mod room;
 mod windows;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use yonder_fabric::{Completion, PostError, Posting, QueuePair, ReadInto, RemoteAddress, Status, WorkId};
+use yonder_fabric::{Completion, PostError, Posting, QueuePair, RemoteAddress, Status, WorkId};
 use yonder_pagetable::Event;
 use yonder_trap::REGISTRATIONS_MAX;
-use yonder_units::{FrameIndex, Nanos, PageIndex};
+use yonder_units::{Nanos, PageIndex};
 
 use crate::config::FaultPolicy;
 use crate::error::PagingCause;
@@ -38,6 +39,7 @@ use fetch::{Fetch, Phase};
 pub(crate) use guided::GuideOf;
 use guided::Guided;
 use known::Known;
+pub(crate) use room::Room;
 
 /// How often fetches in flight are checked for lost completions.
 const SCAN_INTERVAL: Nanos = 1_000_000;
@@ -86,7 +88,7 @@ pub(crate) struct FetchRequest<'a> {
     pub(crate) region: &'a Arc<RegionCore>,
     pub(crate) page: PageIndex,
     pub(crate) slot: u16,
-    pub(crate) frame: Option<FrameIndex>,
+    pub(crate) room: Room,
     pub(crate) entered: Nanos,
     pub(crate) deadline: Nanos,
 }
@@ -195,12 +197,11 @@ impl PortInner {
     pub(crate) fn start(&mut self, request: &FetchRequest<'_>, port: &Port, pager: &Pager) {
         self.fill(request, pager);
         let now = yonder_clock::now();
-        if request.frame.is_none() && self.installs == Installs::Own {
+        if let (Installs::Own, Room::Page, Some(far)) = (self.installs, request.room, pager.fabric.mapped()) {
             // The bytes will be copied from where they are, by this CPU: a NIC would have put them into a cache by then.
-            let (mapping, offset) = pager.resolve(self.source(request.slot));
-            mapping.prefetch_page(offset);
+            far.prefetch_page(request.region.remote_address(request.page).0);
         }
-        if !self.post(request.slot, now) {
+        if !self.post(request.slot, pager, now) {
             self.deferred.push(request.slot);
         }
         port.stats.post.record(now.saturating_sub(request.entered));
@@ -214,13 +215,13 @@ impl PortInner {
         let fetch = &mut self.fetches[usize::from(request.slot)];
         assert!(fetch.phase == Phase::Free, "slot {} of port {} is in use", request.slot, self.id);
         let generation = fetch.generation.wrapping_add(1);
-        let (page, frame, deadline) = (request.page, request.frame, request.deadline);
+        let (page, room, deadline) = (request.page, request.room, request.deadline);
         // The entry is `Fetching`, so what the node has of the page stays the same.
         let vector = request.region.digests.vector(page);
-        if let Some(frame) = frame {
+        if let Some(frame) = room.arrives_in(pager) {
             pager.frames.clear_beside(frame, vector);
         }
-        *fetch = Fetch { phase: Phase::Backoff(0), region, page, frame, vector, generation, deadline, ..Fetch::free() };
+        *fetch = Fetch { phase: Phase::Backoff(0), region, page, room, vector, generation, deadline, ..Fetch::free() };
     }
 
     fn learn(&mut self, region: &Arc<RegionCore>) {
@@ -284,10 +285,11 @@ impl PortInner {
                     return;
                 }
                 port.stats.fetch.record(now.saturating_sub(fetch.posted));
-                if installs == Installs::HandOver && self.window.has_room(now) {
-                    self.hand_over(slot, port, now);
+                let has_little_to_do = matches!(fetch.room, Room::Frame(_)) && pager.fetches_into_frames();
+                if installs == Installs::HandOver && !has_little_to_do && self.window.has_room(now) {
+                    self.hand_over(slot, port, pager, now);
                 } else {
-                    self.map_or_defer(slot, port, pager);
+                    self.settle_or_defer(slot, port, pager);
                 }
             }
             Status::Done => self.failed(slot, PagingCause::Poisoned, port, pager, now),
@@ -308,38 +310,38 @@ impl PortInner {
         }
         let fetch = &self.fetches[usize::from(slot)];
         let region = self.region(fetch.region);
-        let (mapping, offset) = pager.resolve(self.source(slot));
+        let (mapping, offset) = pager.resolve(self.source(slot, pager));
         mapping.with_page(offset, |bytes| region.digests.matches(fetch.page, bytes))
     }
 
-    fn source(&self, slot: u16) -> Source {
+    fn source(&self, slot: u16, pager: &Pager) -> Source {
         let fetch = &self.fetches[usize::from(slot)];
-        match fetch.frame {
+        match fetch.room.arrives_in(pager) {
             Some(frame) => Source::Frame(frame),
             None => Source::Far(self.region(fetch.region).remote_address(fetch.page)),
         }
     }
 
-    /// Lets the port's helper map the page of an arrived fetch.
-    fn hand_over(&mut self, slot: u16, port: &Port, now: Nanos) {
-        let source = self.source(slot);
+    /// Lets the port's helper settle the page of an arrived fetch.
+    fn hand_over(&mut self, slot: u16, port: &Port, pager: &Pager, now: Nanos) {
+        let source = self.source(slot, pager);
         let fetch = &mut self.fetches[usize::from(slot)];
         fetch.phase = Phase::HandedOver;
-        let (page, region) = (fetch.page, self.regions[fetch.region as usize].lend());
+        let (page, room, region) = (fetch.page, fetch.room, self.regions[fetch.region as usize].lend());
         self.window.handed_over(now);
-        port.handover.hand_over(Order { slot, page, source, region });
+        port.handover.hand_over(Order { slot, page, source, room, region });
     }
 
-    /// Ends the fetches whose pages the helper has mapped; maps the others itself if the helper is late, or if there is
+    /// Ends the fetches whose pages the helper has settled; settles the others itself if the helper is late, or if there is
     /// nothing better to do.
     #[inline]
     fn see_to_handed_over(&mut self, port: &Port, pager: &Pager, now: Nanos, installs: Installs) {
-        while let Some(Answer { order, is_mapped, at }) = port.handover.answer() {
+        while let Some(Answer { order, is_settled, at }) = port.handover.answer() {
             self.window.answered(now);
             let slot = self.regain(order);
-            if is_mapped {
+            if is_settled {
                 port.stats.helped_installs.add(1);
-                self.mapped(slot, at, port, pager);
+                self.settled(slot, at, port, pager);
             } else {
                 self.deferred.push(slot);
             }
@@ -351,7 +353,7 @@ impl PortInner {
         while let Some(order) = port.handover.take_back() {
             self.window.taken_back();
             let slot = self.regain(order);
-            self.map_or_defer(slot, port, pager);
+            self.settle_or_defer(slot, port, pager);
         }
         if is_late {
             self.window.close(now);
@@ -367,31 +369,33 @@ impl PortInner {
         order.slot
     }
 
-    fn map_or_defer(&mut self, slot: u16, port: &Port, pager: &Pager) {
-        if !self.map(slot, port, pager) {
+    fn settle_or_defer(&mut self, slot: u16, port: &Port, pager: &Pager) {
+        if !self.settle(slot, port, pager) {
             self.deferred.push(slot);
         }
     }
 
-    /// Maps the page of an arrived fetch and ends the fetch; false if the block is swept or the kernel has no page now.
-    fn map(&mut self, slot: u16, port: &Port, pager: &Pager) -> bool {
-        let (page, region) = {
-            let fetch = &self.fetches[usize::from(slot)];
-            (fetch.page, Arc::as_ref(self.region(fetch.region)))
-        };
-        if !pager.map_arrived(region, page, self.source(slot)) {
+    /// Puts the page of an arrived fetch where its room is, and ends the fetch; false if the block is swept or the kernel has no
+    /// page now.
+    fn settle(&mut self, slot: u16, port: &Port, pager: &Pager) -> bool {
+        let source = self.source(slot, pager);
+        let fetch = &self.fetches[usize::from(slot)];
+        if !pager.settle(self.region(fetch.region), fetch.page, source, fetch.room) {
             return false;
         }
-        self.mapped(slot, yonder_clock::now(), port, pager);
+        self.settled(slot, yonder_clock::now(), port, pager);
         true
     }
 
-    /// Ends the fetch of a page that was mapped at `at`.
-    fn mapped(&mut self, slot: u16, at: Nanos, port: &Port, pager: &Pager) {
-        port.stats.install.record(at.saturating_sub(self.fetches[usize::from(slot)].arrived));
-        port.stats.count_fetched(self.fetches[usize::from(slot)].vector.bytes());
+    /// Ends the fetch of a page that was settled at `at`.
+    fn settled(&mut self, slot: u16, at: Nanos, port: &Port, pager: &Pager) {
+        let fetch = &self.fetches[usize::from(slot)];
+        fetch.room.settled(pager);
+        port.stats.kept_in_frames.add(u64::from(matches!(fetch.room, Room::Frame(_))));
+        port.stats.install.record(at.saturating_sub(fetch.arrived));
+        port.stats.count_fetched(fetch.vector.bytes());
         pager.set_node_lost(false);
-        self.end(slot, Ok(()), at, pager);
+        self.end(slot, Ok(()), at);
     }
 
     /// A read has failed: it is posted again later, until its deadline.
@@ -427,18 +431,16 @@ impl PortInner {
         if matches!(cause, PagingCause::NodeLost | PagingCause::TimedOut) {
             pager.set_node_lost(true);
         }
-        pager.budget.uncharge(1);
+        self.fetches[usize::from(slot)].room.give_back(pager);
         port.stats.paging_errors.add(1);
-        self.end(slot, Err(cause), now, pager);
+        self.end(slot, Err(cause), now);
     }
 
-    fn end(&mut self, slot: u16, result: Result<(), PagingCause>, now: Nanos, pager: &Pager) {
+    /// Frees the slot of a fetch whose room somebody else has now, and ends the waits for it.
+    fn end(&mut self, slot: u16, result: Result<(), PagingCause>, now: Nanos) {
         let fetch = &mut self.fetches[usize::from(slot)];
         fetch.phase = Phase::Free;
         fetch.generation = fetch.generation.wrapping_add(1);
-        if let Some(frame) = fetch.frame.take() {
-            pager.frames.release(frame);
-        }
         let queue = std::mem::replace(&mut fetch.queue, Queue::EMPTY);
         if self.ahead.has(slot) {
             self.ahead.ended(slot);
@@ -449,11 +451,11 @@ impl PortInner {
     }
 
     /// Posts the read of `slot`; false if the queue pair is full.
-    fn post(&mut self, slot: u16, now: Nanos) -> bool {
+    fn post(&mut self, slot: u16, pager: &Pager, now: Nanos) -> bool {
         let fetch = &self.fetches[usize::from(slot)];
         let id = WorkId(u64::from(fetch.generation) << 16 | u64::from(slot));
         let from: RemoteAddress = self.region(fetch.region).remote_address(fetch.page);
-        let (into, vector) = (fetch.frame.map_or(ReadInto::Mapped, ReadInto::Frame), fetch.vector);
+        let (into, vector) = (fetch.room.read_into(pager), fetch.vector);
         let queue = if self.ahead.has(slot) { self.ahead.queue() } else { &mut *self.queue };
         match queue.post_read_vector(id, from, into, vector, now) {
             Ok(()) => {
@@ -477,12 +479,12 @@ impl PortInner {
             let slot = self.deferred[index];
             let fetch = &self.fetches[usize::from(slot)];
             let over = match fetch.phase {
-                Phase::Arrived => self.map(slot, port, pager),
+                Phase::Arrived => self.settle(slot, port, pager),
                 Phase::Backoff(_) if now >= fetch.deadline => {
                     self.give_up(slot, port, pager, now);
                     true
                 }
-                Phase::Backoff(at) => now >= at && self.post(slot, now),
+                Phase::Backoff(at) => now >= at && self.post(slot, pager, now),
                 Phase::Free | Phase::Posted | Phase::HandedOver | Phase::Ready => {
                     unreachable!("a deferred fetch is neither over nor under way")
                 }

@@ -28,9 +28,9 @@ use std::time::Duration;
 use yonder_fabric::{Completion, QueuePair, Vector};
 use yonder_mapping::Run;
 use yonder_pagetable::{Event, State};
-use yonder_reclaim::{Action, Flusher, Policy, Standby, StandbyQueue, SweepHand, Visit, Warmth};
+use yonder_reclaim::{Action, Demand, Flusher, Policy, Standby, StandbyQueue, SweepHand, Usage, Visit, Warmth};
 use yonder_trap::REGISTRATIONS_MAX;
-use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, PAGE_BYTES, PageIndex};
+use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, PAGE_BYTES, PageIndex, Place};
 
 use crate::budget::Account;
 use crate::damage;
@@ -80,12 +80,26 @@ pub(crate) struct ReclaimStats {
     pub(crate) advised_out_pages: Counter,
 }
 
+/// Local memory that was taken.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    /// By reads that leave pages in frames, since the demand was last looked at.
+    in_frames_since: u64,
+    /// What is mapped, and all that was mapped and has been taken away again.
+    mapped: u64,
+}
+
 pub(crate) struct Reclaimer {
     pub(crate) regions: Vec<Option<Arc<RegionCore>>>,
     queue_pair: Box<dyn QueuePair>,
     standby: StandbyQueue,
     /// Looks through `standby` for what to write back.
     flusher: Flusher,
+    demand: Demand,
+    /// What the demand is made of.
+    taken_of_late: Taken,
+    /// Pages that the second hand has taken since the first last swept.
+    drained: u64,
     hand: SweepHand,
     /// The hand within each region, for its quota.
     region_hands: Vec<SweepHand>,
@@ -113,6 +127,9 @@ impl Reclaimer {
             regions: Vec::new(),
             standby: StandbyQueue::default(),
             flusher: Flusher::default(),
+            demand: Demand::default(),
+            taken_of_late: Taken::default(),
+            drained: 0,
             hand: SweepHand::default(),
             region_hands: vec![SweepHand::default(); REGISTRATIONS_MAX],
             warmth: Warmth::default(),
@@ -141,10 +158,11 @@ impl Reclaimer {
 
     fn take_step(&mut self, pager: &Pager, now: Nanos) -> Step {
         self.poll_writes(pager, now);
+        self.take_arrivals(pager, now);
         self.flush(pager, now);
         self.look_at_ages(pager, now);
         let policy = pager.policy();
-        let usage = pager.usage();
+        let usage = self.usage(pager, &policy);
         let starved = pager.signals.starved.swap(false, Ordering::AcqRel);
         if starved {
             pager.drop_ahead(now);
@@ -160,6 +178,7 @@ impl Reclaimer {
             }
             Action::Drain(pages) => self.drain(pager, pages, now),
             Action::Sweep(room) => {
+                self.drained = 0;
                 if self.make_room(pager, room as usize) {
                     Step::Worked
                 } else {
@@ -173,6 +192,37 @@ impl Reclaimer {
                 Step::Worked
             }
             Action::AwaitWrites => Step::Waiting,
+        }
+    }
+
+    /// Local memory as it is now, and who takes it.
+    fn usage(&mut self, pager: &Pager, policy: &Policy) -> Usage {
+        let usage = pager.usage();
+        let reclaimed = &pager.reclaimed;
+        let taken_away = reclaimed.swept_pages.get() + reclaimed.dead_pages.get() + reclaimed.dropped_pages.get();
+        let mapped = usage.resident + taken_away;
+        // What its owner has given back is not counted, so there may be less now.
+        self.demand.observe(self.taken_of_late.in_frames_since, mapped.saturating_sub(self.taken_of_late.mapped));
+        self.taken_of_late = Taken { in_frames_since: 0, mapped };
+        let usage = Usage { reads: self.demand.reads(), drained: self.drained, ..usage };
+        pager.spare_for_reads.store(policy.spare_for_reads(usage.reads), Ordering::Relaxed);
+        usage
+    }
+
+    /// Queues the pages that have stayed in their frames.
+    fn take_arrivals(&mut self, pager: &Pager, now: Nanos) {
+        let before = self.taken_of_late.in_frames_since;
+        while let Some((frame, place)) = pager.frames.next_arrival() {
+            self.taken_of_late.in_frames_since += 1;
+            let Place { region, page } = place;
+            let core = self.regions.get(region as usize).and_then(Option::as_ref);
+            let stands = core.is_some_and(|core| core.table.load(page).state() == State::Standby(frame));
+            if stands {
+                self.standby.push(Standby { region, page, frame, since: now, is_dirty: false });
+            }
+        }
+        if self.taken_of_late.in_frames_since > before {
+            self.compact_standby(pager);
         }
     }
 
@@ -298,6 +348,11 @@ impl Reclaimer {
         pager.reclaimed.swept_pages.add(self.taken.len() as u64);
         pager.reclaimed.dead_pages.add(self.dead.len() as u64);
         pager.reclaimed.swept_blocks.add(1);
+        self.compact_standby(pager);
+    }
+
+    /// Drops from the queue what has left standby, if that is much.
+    fn compact_standby(&mut self, pager: &Pager) {
         let regions = &self.regions;
         self.standby.compact(pager.standby.load(Ordering::Acquire) as usize, |entry| {
             let core = regions[entry.region as usize].as_ref();
@@ -364,11 +419,13 @@ impl Reclaimer {
     }
 
     /// Forgets a region that ends and has neither local pages nor writes.
-    pub(crate) fn remove_region(&mut self, number: u32) {
+    pub(crate) fn remove_region(&mut self, pager: &Pager, number: u32) {
         assert!(
             self.writes.iter().flatten().all(|write| write.region != number),
             "a region ended with a write in flight"
         );
+        // What is announced has a place in this region, perhaps, and not in the next one with this number.
+        self.take_arrivals(pager, 0);
         self.standby.remove_region(number);
         self.regions[number as usize] = None;
     }

@@ -17,7 +17,7 @@ use crate::damage;
 use crate::digest::Digests;
 use crate::error::{FarError, PagingCause, PagingError};
 use crate::far_memory::FarMemory;
-use crate::fault::{self, Touch};
+use crate::fault::{self, Touch, Wants};
 use crate::gate::BlockGate;
 use crate::limits::Quota;
 use crate::liveness::{Liveness, Owner};
@@ -131,7 +131,8 @@ impl FaultHandler for RegionFaults {
             };
         }
         let seeing = self.0.observer.begin(&self.0.table, fault.offset, fault.registers.instruction());
-        match fault::bring(&self.0, Touch { offset: fault.offset, registers: Some(fault.registers) }) {
+        let touch = Touch { offset: fault.offset, registers: Some(fault.registers), wants: Wants::Mapping };
+        match fault::bring(&self.0, touch) {
             Ok(()) => {
                 if let Some(seeing) = seeing {
                     seeing.end();
@@ -210,9 +211,19 @@ impl Region {
 
     /// Copies the bytes at `offset` out.
     #[inline]
-    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), PagingError> {
-        self.look(offset, into.len())?;
-        self.core.mapping.try_read(offset, into).map_err(|code| self.failure(offset, code))
+    pub fn read(&self, offset: u64, mut into: &mut [u8]) -> Result<(), PagingError> {
+        self.assert_within(offset, into.len());
+        if self.access == Access::Trap {
+            return self.core.mapping.try_read(offset, into).map_err(|code| self.failure(offset, code));
+        }
+        let mut at = offset;
+        while !into.is_empty() {
+            let bytes = (PAGE_BYTES - at as usize % PAGE_BYTES).min(into.len());
+            let (here, behind) = into.split_at_mut(bytes);
+            self.look(at, here, |here, mapping, at| mapping.try_read(at, here), |here| here.fill(0))?;
+            (at, into) = (at + bytes as u64, behind);
+        }
+        Ok(())
     }
 
     /// Copies `from` to `offset`.
@@ -222,15 +233,21 @@ impl Region {
     #[inline]
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), PagingError> {
         self.assert_writable();
-        self.look(offset, from.len())?;
+        self.probe_all(offset, from.len())?;
         self.core.mapping.try_write(offset, from).map_err(|code| self.failure(offset, code))
     }
 
     /// Loads the aligned word at `offset`.
     #[inline]
     pub fn read_u64(&self, offset: u64) -> Result<u64, PagingError> {
-        self.look(offset, 8)?;
-        self.core.mapping.try_read_u64(offset).map_err(|code| self.failure(offset, code))
+        self.assert_within(offset, 8);
+        if self.access == Access::Trap {
+            return self.core.mapping.try_read_u64(offset).map_err(|code| self.failure(offset, code));
+        }
+        let mut word = 0;
+        let read = |word: &mut u64, mapping: &Mapping, at| mapping.try_read_u64(at).map(|read| *word = read);
+        self.look(offset, &mut word, read, |word| *word = 0)?;
+        Ok(word)
     }
 
     /// Stores `value` to the aligned word at `offset`.
@@ -240,7 +257,7 @@ impl Region {
     #[inline]
     pub fn write_u64(&self, offset: u64, value: u64) -> Result<(), PagingError> {
         self.assert_writable();
-        self.look(offset, 8)?;
+        self.probe_all(offset, 8)?;
         self.core.mapping.try_write_u64(offset, value).map_err(|code| self.failure(offset, code))
     }
 
@@ -266,7 +283,7 @@ impl Region {
         if self.core.table.load(page).is_resident() {
             return Ok(());
         }
-        fault::bring(&self.core, Touch::of(offset)).map_err(|cause| self.core.error(offset, cause))
+        fault::bring(&self.core, Touch::of(offset, Wants::Mapping)).map_err(|cause| self.core.error(offset, cause))
     }
 
     /// Whether the page at `offset` is resident now.
@@ -311,7 +328,7 @@ impl Region {
             if page.0 % WINDOW_PAGES_MAX == first.0 % WINDOW_PAGES_MAX {
                 fault::fetch_range(&self.core, page, (last.0 - page.0 + 1).min(WINDOW_PAGES_MAX));
             }
-            fault::bring(&self.core, Touch::of(page.offset()))
+            fault::bring(&self.core, Touch::of(page.offset(), Wants::Mapping))
                 .map_err(|cause| self.core.error(page.offset(), cause))?;
         }
         Ok(hold)
@@ -390,11 +407,52 @@ impl Region {
         self.core.pager.release(&self.core, offset, bytes)
     }
 
-    /// With [`Access::Probe`], brings the pages of an access that is about to happen.
+    /// Reads from the page at `offset` without a trap, where it is: `read` from the mapping and the offset that it is given, or
+    /// `zeros` if nothing was ever written there. Each may be called several times, and the last call counts.
     #[inline]
-    fn look(&self, offset: u64, bytes: usize) -> Result<(), PagingError> {
-        let end = offset.checked_add(bytes as u64).filter(|end| *end <= self.bytes());
-        let end = end.unwrap_or_else(|| panic!("{bytes} bytes at {offset} of a region of {}", self.bytes()));
+    fn look<T: ?Sized>(
+        &self,
+        offset: u64,
+        into: &mut T,
+        read: impl Fn(&mut T, &Mapping, u64) -> Result<(), NonZeroU32>,
+        zeros: impl Fn(&mut T),
+    ) -> Result<(), PagingError> {
+        let (core, page) = (&*self.core, PageIndex::containing(offset));
+        let mut was_here = true;
+        loop {
+            let seen = core.table.load(page);
+            if seen.is_resident() {
+                return read(into, &core.mapping, offset).map_err(|code| self.failure(offset, code));
+            }
+            let pager = &*core.pager;
+            let wants = if pager.keeps_reads_in_frames() { Wants::Bytes } else { Wants::Mapping };
+            match seen.state() {
+                State::Untouched if wants == Wants::Bytes => {
+                    zeros(into);
+                    return Ok(());
+                }
+                State::Standby(frame) if wants == Wants::Bytes => {
+                    let stands = || core.table.load(page).state() == State::Standby(frame);
+                    let at = frame.offset() + offset % PAGE_BYTES as u64;
+                    if let Some(found) = pager.frames.read(frame, stands, |frames| read(into, frames, at)) {
+                        if was_here {
+                            pager.frames.note_read(frame);
+                        }
+                        return found.map_err(|code| self.failure(offset, code));
+                    }
+                }
+                _ => {
+                    fault::bring(&self.core, Touch::of(offset, wants)).map_err(|cause| core.error(offset, cause))?;
+                    was_here = false;
+                }
+            }
+        }
+    }
+
+    /// With [`Access::Probe`], makes the pages of an access that is about to happen resident.
+    #[inline]
+    fn probe_all(&self, offset: u64, bytes: usize) -> Result<(), PagingError> {
+        let end = self.assert_within(offset, bytes);
         if self.access == Access::Probe && bytes > 0 {
             let mut at = offset;
             while at < end {
@@ -403,6 +461,13 @@ impl Region {
             }
         }
         Ok(())
+    }
+
+    /// The end of an access.
+    #[inline]
+    fn assert_within(&self, offset: u64, bytes: usize) -> u64 {
+        let end = offset.checked_add(bytes as u64).filter(|end| *end <= self.bytes());
+        end.unwrap_or_else(|| panic!("{bytes} bytes at {offset} of a region of {}", self.bytes()))
     }
 
     #[inline]

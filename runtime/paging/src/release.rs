@@ -260,7 +260,7 @@ impl Pager {
         }
         self.places.leave(core.number);
         self.advised_out.forget_region(core.number);
-        self.lock_reclaimer().remove_region(core.number);
+        self.lock_reclaimer().remove_region(self, core.number);
         self.uncover(core.table.pages() as u64);
         self.metadata_bytes.fetch_sub(core.metadata_bytes(), Ordering::Relaxed);
     }

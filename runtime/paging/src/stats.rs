@@ -150,6 +150,8 @@ pub struct Stats {
     pub zero_faults: u64,
     /// Of the minor faults, second chances from standby.
     pub rescues: u64,
+    /// Of the major faults, those of reads whose page stayed in its frame.
+    pub kept_in_frames: u64,
     /// Fetched pages that another thread than their worker mapped.
     pub helped_installs: u64,
     /// Of the minor faults, waits for a fetch that was on its way.
@@ -226,6 +228,7 @@ pub(crate) struct PortStats {
     pub(crate) major_faults: Counter,
     pub(crate) zero_faults: Counter,
     pub(crate) rescues: Counter,
+    pub(crate) kept_in_frames: Counter,
     pub(crate) helped_installs: Counter,
     pub(crate) joins: Counter,
     pub(crate) prefetched_pages: Counter,
@@ -250,6 +253,7 @@ impl PortStats {
             major_faults: Counter::default(),
             zero_faults: Counter::default(),
             rescues: Counter::default(),
+            kept_in_frames: Counter::default(),
             helped_installs: Counter::default(),
             joins: Counter::default(),
             prefetched_pages: Counter::default(),
@@ -280,6 +284,7 @@ impl PortStats {
         stats.major_faults += self.major_faults.get();
         stats.zero_faults += self.zero_faults.get();
         stats.rescues += self.rescues.get();
+        stats.kept_in_frames += self.kept_in_frames.get();
         stats.helped_installs += self.helped_installs.get();
         stats.joins += self.joins.get();
         stats.prefetched_pages += self.prefetched_pages.get();

@@ -8,7 +8,7 @@ use emulated::far;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use yonder_paging::{
-    ADVISED_PAGES_MAX, Access, Advice, AdviceError, Config, FarMemory, Prefetch, QUOTA_BYTES_MIN, Region, Verify,
+    ADVISED_PAGES_MAX, Access, Advice, AdviceError, Config, FarMemory, Prefetch, QUOTA_BYTES_MIN, Reads, Region, Verify,
 };
 use yonder_units::{BLOCK_BYTES, PAGE_BYTES};
 
@@ -37,6 +37,11 @@ fn resident(region: &Region, pages: std::ops::Range<u64>) -> u64 {
 }
 
 /// Waits until something is so, as long as a busy machine may take.
+/// So much local memory, for pages that are mapped by whatever touches them, as those of programs are.
+fn local(bytes: u64) -> Config {
+    Config { reads: Reads::Mapped, ..Config::with_local(bytes) }
+}
+
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -56,7 +61,7 @@ fn squeeze(far: &FarMemory, region: &Region) {
 
 #[test]
 fn a_page_on_standby_needs_no_node() {
-    let Some((far, control)) = far(Config::with_local(PLENTY)) else { return };
+    let Some((far, control)) = far(local(PLENTY)) else { return };
     let region = far.region(8 * BLOCK).unwrap();
     let pages = region.bytes() / PAGE;
     // Neither before it is written back, nor while that fails.
@@ -83,7 +88,7 @@ fn a_page_on_standby_needs_no_node() {
 
 #[test]
 fn dirty_pages_are_written_back_by_age_and_stay() {
-    let Some((far, control)) = far(Config::with_local(PLENTY)) else { return };
+    let Some((far, control)) = far(local(PLENTY)) else { return };
     let tuning = far.tuning();
     tuning.set_standby_age(NEVER).unwrap();
     tuning.set_standby_pages(usize::MAX).unwrap();
@@ -117,7 +122,7 @@ fn dirty_pages_are_written_back_by_age_and_stay() {
 
 #[test]
 fn enough_dirty_pages_are_written_back_together() {
-    let Some((far, _)) = far(Config::with_local(PLENTY)) else { return };
+    let Some((far, _)) = far(local(PLENTY)) else { return };
     let tuning = far.tuning();
     tuning.set_standby_age(NEVER).unwrap();
     tuning.set_standby_pages(3000).unwrap();
@@ -136,7 +141,7 @@ fn enough_dirty_pages_are_written_back_together() {
 /// A page that is touched and changed while it is being written back: the next write has the change.
 #[test]
 fn a_page_that_changes_while_it_is_written_back_is_not_lost() {
-    let config = Config { verify: Verify::On, prefetch: Prefetch::None, ..Config::with_local(8 << 20) };
+    let config = Config { verify: Verify::On, prefetch: Prefetch::None, ..local(8 << 20) };
     let Some((far, control)) = far(config) else { return };
     let tuning = far.tuning();
     tuning.set_standby_age(Duration::from_millis(1)).unwrap();
@@ -184,7 +189,7 @@ fn a_page_that_changes_while_it_is_written_back_is_not_lost() {
 
 #[test]
 fn a_lowered_quota_takes_effect_without_a_fault() {
-    let Some((far, _)) = far(Config::with_local(PLENTY)) else { return };
+    let Some((far, _)) = far(local(PLENTY)) else { return };
     let tuning = far.tuning();
     let (one, other) = (far.region(4 * BLOCK).unwrap(), far.region(4 * BLOCK).unwrap());
     let pages = one.bytes() / PAGE;
@@ -214,7 +219,7 @@ fn a_lowered_quota_takes_effect_without_a_fault() {
 
 #[test]
 fn quotas_hold_for_sealed_regions_and_wait_for_what_is_held() {
-    let Some((far, _)) = far(Config::with_local(PLENTY)) else { return };
+    let Some((far, _)) = far(local(PLENTY)) else { return };
     let mut region = far.region(4 * BLOCK).unwrap();
     let pages = region.bytes() / PAGE;
     fill(&region, 0..pages, 1);
@@ -233,7 +238,7 @@ fn quotas_hold_for_sealed_regions_and_wait_for_what_is_held() {
 
 #[test]
 fn what_was_advised_out_goes_first_and_at_once_where_a_quota_is_near() {
-    let Some((far, _)) = far(Config::with_local(PLENTY)) else { return };
+    let Some((far, _)) = far(local(PLENTY)) else { return };
     let tuning = far.tuning();
     let region = far.region(6 * BLOCK).unwrap();
     let (block, pages) = (BLOCK / PAGE, region.bytes() / PAGE);
@@ -258,7 +263,7 @@ fn what_was_advised_out_goes_first_and_at_once_where_a_quota_is_near() {
 
 #[test]
 fn what_was_advised_out_goes_first_when_room_is_needed() {
-    let Some((far, _)) = far(Config::with_local(16 << 20)) else { return };
+    let Some((far, _)) = far(local(16 << 20)) else { return };
     let region = far.region(32 << 20).unwrap();
     let block = BLOCK / PAGE;
     fill(&region, 0..6 * block, 1);
@@ -277,7 +282,7 @@ fn what_was_advised_out_goes_first_when_room_is_needed() {
 
 #[test]
 fn a_touch_fetches_what_was_advised_ahead() {
-    let Some((far, _)) = far(Config::with_local(PLENTY)) else { return };
+    let Some((far, _)) = far(local(PLENTY)) else { return };
     let mut region = far.region(4 * BLOCK).unwrap();
     let pages = region.bytes() / PAGE;
     fill(&region, 0..pages, 1);
@@ -313,7 +318,7 @@ fn a_touch_fetches_what_was_advised_ahead() {
 
 #[test]
 fn advice_that_makes_no_sense_is_refused() {
-    let Some((far, _)) = far(Config::with_local(PLENTY)) else { return };
+    let Some((far, _)) = far(local(PLENTY)) else { return };
     let region = far.region(BLOCK).unwrap();
     for advice in [Advice::Out, Advice::Ahead] {
         assert_eq!(region.advise(0, 0, advice), Err(AdviceError::Empty));
@@ -339,7 +344,7 @@ fn advice_that_makes_no_sense_is_refused() {
 
 #[test]
 fn what_nobody_touches_becomes_cold() {
-    let Some((far, _)) = far(Config::with_local(PLENTY)) else { return };
+    let Some((far, _)) = far(local(PLENTY)) else { return };
     let region = far.region(4 * BLOCK).unwrap();
     fill(&region, 0..1024, 1);
     let bytes_from = |from: u64| -> u64 {
@@ -356,7 +361,7 @@ fn what_nobody_touches_becomes_cold() {
 /// What a program uses all the time stays, whatever it scans through besides.
 #[test]
 fn hot_blocks_are_taken_rarely() {
-    let Some((far, _)) = far(Config { prefetch: Prefetch::None, ..Config::with_local(16 << 20) }) else { return };
+    let Some((far, _)) = far(Config { prefetch: Prefetch::None, ..local(16 << 20) }) else { return };
     let region = far.region(64 << 20).unwrap();
     let (pages, hot, block) = (region.bytes() / PAGE, 3 * BLOCK / PAGE, BLOCK / PAGE);
     fill(&region, 0..pages, 1);

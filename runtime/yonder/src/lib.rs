@@ -31,9 +31,9 @@ pub use yonder_clock as clock;
 pub use yonder_fabric::{EmuControl, EmuFabric, Fabric, FabricError, Patience, open};
 pub use yonder_paging::{
     ADVISED_PAGES_MAX, Access, Advice, AdviceError, COLD_BANDS, Caught, ColdBand, Config, ConfigError, Deadlines,
-    FarError, FarMemory, FaultPolicy, FaultStages, Hold, PagingCause, PagingError, Prefetch, QUOTA_BYTES_MIN, Region,
-    RegionView, STANDBY_AGE_MIN, Shares, StageHistogram, Stats, Tuning, TuningCounts, TuningError, Verify, no_yield,
-    try_far,
+    FarError, FarMemory, FaultPolicy, FaultStages, Hold, PagingCause, PagingError, Prefetch, QUOTA_BYTES_MIN, Reads,
+    Region, RegionView, STANDBY_AGE_MIN, Shares, StageHistogram, Stats, Tuning, TuningCounts, TuningError, Verify,
+    no_yield, try_far,
 };
 pub use yonder_uffd::{Abilities, probe as abilities};
 pub use yonder_units as units;

@@ -100,6 +100,7 @@ impl Memory {
             writing: self.writing,
             resident: self.resident,
             headroom: free,
+            ..Usage::default()
         }
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use yonder::FaultPolicy;
 use yonder::sched::{DispatchPolicy, InstallDelegation, Order, PollingDelegation, Reclaim};
+use yonder::{FaultPolicy, Reads};
 
 /// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network. The help says it too.
 const HYBRID_SPIN: Duration = Duration::from_micros(4);
@@ -53,6 +53,14 @@ pub(crate) enum ReclaimBy {
     Dispatcher,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ReadsOf {
+    /// In the frame in which it has arrived, until somebody writes to it
+    Frames,
+    /// Where a write or a trap would have it
+    Mapped,
+}
+
 impl ReclaimBy {
     /// What was asked for; `None` leaves it to the placement on CPUs.
     pub(crate) fn wanted(self) -> Option<Reclaim> {
@@ -89,6 +97,15 @@ impl From<RunOrder> for Order {
         match order {
             RunOrder::Classes => Self::Classes,
             RunOrder::Fifo => Self::Fifo,
+        }
+    }
+}
+
+impl From<ReadsOf> for Reads {
+    fn from(reads: ReadsOf) -> Self {
+        match reads {
+            ReadsOf::Frames => Self::InFrames,
+            ReadsOf::Mapped => Self::Mapped,
         }
     }
 }

@@ -271,8 +271,8 @@ impl PortInner {
     pub(super) fn drop_ahead(&mut self, slot: u16, pager: &Pager, now: Nanos) {
         let fetch = &self.fetches[usize::from(slot)];
         self.region(fetch.region).table.advance_owned(fetch.page, Event::FetchFailed);
-        pager.budget.uncharge(1);
-        self.end(slot, Ok(()), now, pager);
+        fetch.room.give_back(pager);
+        self.end(slot, Ok(()), now);
         let (window, _) = self.ahead.place(slot);
         if self.ahead.windows[window].is_guides {
             self.ahead.unused_of_guide += 1;

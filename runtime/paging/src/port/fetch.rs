@@ -1,8 +1,9 @@
 //! [`Fetch`]: one slot of a port's table of fetches.
 
 use yonder_fabric::Vector;
-use yonder_units::{FrameIndex, Nanos, PageIndex};
+use yonder_units::{Nanos, PageIndex};
 
+use super::Room;
 use crate::error::PagingCause;
 use crate::waiters::Queue;
 
@@ -26,7 +27,7 @@ pub(super) struct Fetch {
     pub(super) phase: Phase,
     pub(super) region: u32,
     pub(super) page: PageIndex,
-    pub(super) frame: Option<FrameIndex>,
+    pub(super) room: Room,
     /// Which bytes of the page are fetched: those that the node has.
     pub(super) vector: Vector,
     pub(super) generation: u32,
@@ -44,7 +45,7 @@ impl Fetch {
             phase: Phase::Free,
             region: 0,
             page: PageIndex(0),
-            frame: None,
+            room: Room::Page,
             vector: Vector::WHOLE,
             generation: 0,
             attempts: 0,

@@ -10,18 +10,18 @@
 
 use std::sync::Arc;
 
-use yonder_fabric::{QueuePair, ReadInto, Status, Vector, WorkId};
+use yonder_fabric::{QueuePair, Status, Vector, WorkId};
 use yonder_guide::{
     Arrived, Cause, Guide, HISTORY_MAX, Payoff, READ_BYTES_MAX, READS_MAX, Reach, Reading, Touch, Verdict,
 };
 use yonder_pagetable::State;
 use yonder_prefetch::{Plan, WINDOW_PAGES_MAX};
-use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
+use yonder_units::{Nanos, PAGE_BYTES, PageIndex};
 
 use super::ahead::Followed;
-use super::windows::{await_room, give_memory_back, take_memory};
-use super::{Phase, Port, PortInner};
-use crate::fault;
+use super::windows::await_room;
+use super::{Phase, Port, PortInner, Room};
+use crate::fault::{self, Wants};
 use crate::pager::{GUEST_PORTS, Local, Pager};
 use crate::region::RegionCore;
 
@@ -60,14 +60,14 @@ struct Read {
     region: u32,
     address: u64,
     bytes: u16,
-    frame: Option<FrameIndex>,
+    room: Room,
     note: u64,
     posted: Nanos,
 }
 
 impl Read {
     const FREE: Self =
-        Self { is_posted: false, generation: 0, region: 0, address: 0, bytes: 0, frame: None, note: 0, posted: 0 };
+        Self { is_posted: false, generation: 0, region: 0, address: 0, bytes: 0, room: Room::Page, note: 0, posted: 0 };
 
     fn id(&self, place: usize) -> WorkId {
         WorkId(u64::from(self.generation) << 16 | place as u64)
@@ -161,7 +161,7 @@ impl PortInner {
             let offset = read.address - region.mapping.address() as u64;
             if completion.status == Status::Done {
                 let at = offset % PAGE_BYTES as u64;
-                match read.frame {
+                match read.room.arrives_in(pager) {
                     Some(frame) => pager.frames.mapping().read(frame.offset() + at, bytes),
                     None => {
                         let mapped = pager.fabric.mapped().expect("only mapping fabrics read without a frame");
@@ -196,7 +196,7 @@ impl Host {
     /// Frees the place of a read that is over or withdrawn.
     fn end(&mut self, place: usize, pager: &Pager) {
         let read = &mut self.reads[place];
-        give_memory_back(pager, read.frame.take());
+        read.room.give_back(pager);
         read.is_posted = false;
         self.in_flight -= 1;
     }
@@ -247,7 +247,7 @@ impl Hands<'_> {
                     if !matches!(phase, Phase::Ready | Phase::Arrived) {
                         return None;
                     }
-                    let (mapping, start) = self.pager.resolve(self.inner.source(slot));
+                    let (mapping, start) = self.pager.resolve(self.inner.source(slot, self.pager));
                     mapping.read(start + offset % PAGE_BYTES as u64, into);
                     return Some(Reading::Done);
                 }
@@ -275,7 +275,7 @@ impl Hands<'_> {
     /// Posts a read of bytes that are far.
     fn read_far(&mut self, offset: u64, bytes: usize, note: u64) -> Reading {
         let Some(place) = self.host.reads.iter().position(|read| !read.is_posted) else { return Reading::Refused };
-        let Some(frame) = take_memory(self.pager) else { return Reading::Refused };
+        let Some(room) = Room::take(self.pager, Wants::Mapping) else { return Reading::Refused };
         self.inner.learn(self.region);
         let at = (offset % PAGE_BYTES as u64) as usize;
         let vector = Vector::new(std::iter::once(at..at + bytes));
@@ -286,14 +286,18 @@ impl Hands<'_> {
             region: self.region.number,
             address: self.region.mapping.address() as u64 + offset,
             bytes: bytes as u16,
-            frame,
+            room,
             note,
             posted: self.now,
         };
         self.host.in_flight += 1;
         let from = self.region.remote_address(PageIndex::containing(offset));
-        let into = frame.map_or(ReadInto::Mapped, ReadInto::Frame);
-        if self.host.queue.post_read_vector(self.host.reads[place].id(place), from, into, vector, self.now).is_err() {
+        if self
+            .host
+            .queue
+            .post_read_vector(self.host.reads[place].id(place), from, room.read_into(self.pager), vector, self.now)
+            .is_err()
+        {
             self.host.end(place, self.pager);
             return Reading::Refused;
         }

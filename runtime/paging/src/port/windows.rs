@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use yonder_pagetable::{Event, State};
 use yonder_prefetch::Plan;
-use yonder_units::{FrameIndex, Nanos, PageIndex};
+use yonder_units::{Nanos, PageIndex};
 
 use super::ahead::{Followed, WINDOW_SLOTS, WINDOWS, Window};
-use super::{FetchRequest, Phase, Port, PortInner};
-use crate::budget::Account;
+use super::{FetchRequest, Phase, Port, PortInner, Room};
+use crate::fault::Wants;
 use crate::pager::{Pager, Source};
 use crate::region::RegionCore;
 
@@ -87,17 +87,17 @@ impl PortInner {
             if seen.state() != State::Remote {
                 continue;
             }
-            let Some(frame) = take_memory(pager) else { return so_far };
+            let Some(room) = Room::take(pager, Wants::Mapping) else { return so_far };
             let slot = self.ahead.slot(window, first_step + steps);
             if region.table.advance(page, seen, Event::Fetch { port: self.id, slot }).is_err() {
-                give_memory_back(pager, frame);
+                room.give_back(pager);
                 continue;
             }
             steps += 1;
             self.ahead.windows[window].in_use += 1;
             self.ahead.in_use += 1;
-            self.fill(&FetchRequest { region, page, slot, frame, entered: now, deadline }, pager);
-            if !self.post(slot, now) {
+            self.fill(&FetchRequest { region, page, slot, room, entered: now, deadline }, pager);
+            if !self.post(slot, pager, now) {
                 // It was not posted, and ends as if it had been lost.
                 self.drop_ahead(slot, pager, now);
                 return so_far;
@@ -112,7 +112,7 @@ impl PortInner {
         let (window, first) = self.ahead.place(slot);
         let mut step = first;
         while step < WINDOW_SLOTS {
-            let run = self.run_at(window, step, step == first, pager);
+            let run = self.run_at(window, step, step == first);
             if run == 0 {
                 step += 1;
                 continue;
@@ -128,7 +128,7 @@ impl PortInner {
 
     /// How many pages from `step` on have arrived, lie one behind the other here and where they came to, and in one block.
     /// Only the first that is asked for may be waited for: others of those are seen to by themselves.
-    fn run_at(&self, window: usize, step: usize, is_asked_for: bool, pager: &Pager) -> usize {
+    fn run_at(&self, window: usize, step: usize, is_asked_for: bool) -> usize {
         let fetch = |step: usize| &self.fetches[usize::from(self.ahead.slot(window, step))];
         let first = fetch(step);
         if first.phase != Phase::Ready && !(is_asked_for && first.phase == Phase::Arrived) {
@@ -141,9 +141,10 @@ impl PortInner {
                 && next.region == first.region
                 && next.page.0 == first.page.0 + run as u32
                 && next.page.block() == first.page.block()
-                && match (first.frame, next.frame) {
-                    (Some(first), Some(next)) => next.0 == first.0 + run as u32,
-                    _ => !pager.reads_into_frames(),
+                && match (first.room, next.room) {
+                    (Room::PageByFrame(first), Room::PageByFrame(next)) => next.0 == first.0 + run as u32,
+                    (Room::Page, Room::Page) => true,
+                    _ => false,
                 };
             if !follows {
                 break;
@@ -157,12 +158,14 @@ impl PortInner {
     fn map_run(&mut self, window: usize, step: usize, run: usize, port: &Port, pager: &Pager) -> usize {
         let slot = self.ahead.slot(window, step);
         let fetch = &self.fetches[usize::from(slot)];
-        let (page, source): (PageIndex, Source) = (fetch.page, self.source(slot));
+        let (page, source): (PageIndex, Source) = (fetch.page, self.source(slot, pager));
         let region = Arc::clone(self.region(fetch.region));
         let mapped = pager.map_arrived_run(&region, page, source, run);
         let now = yonder_clock::now();
         for done in 0..mapped {
-            self.end(self.ahead.slot(window, step + done), Ok(()), now, pager);
+            let slot = self.ahead.slot(window, step + done);
+            self.fetches[usize::from(slot)].room.settled(pager);
+            self.end(slot, Ok(()), now);
         }
         port.stats.prefetch_used_pages.add(mapped as u64);
         if mapped > 0 {
@@ -184,27 +187,4 @@ pub(super) fn await_room(pager: &Pager, pages: u32, now: Nanos) {
         // The reclaimer may wait for this CPU.
         std::thread::yield_now();
     }
-}
-
-/// Charges a page, and takes a frame for it if the fabric reads into frames.
-#[allow(clippy::option_option)]
-pub(super) fn take_memory(pager: &Pager) -> Option<Option<FrameIndex>> {
-    if !pager.budget.charge(Account::Fault) {
-        return None;
-    }
-    if !pager.reads_into_frames() {
-        return Some(None);
-    }
-    let frame = pager.frames.take(&pager.budget, Account::Fault);
-    if frame.is_none() {
-        pager.budget.uncharge(1);
-    }
-    frame.map(Some)
-}
-
-pub(super) fn give_memory_back(pager: &Pager, frame: Option<FrameIndex>) {
-    if let Some(frame) = frame {
-        pager.frames.release(frame);
-    }
-    pager.budget.uncharge(1);
 }

@@ -50,8 +50,17 @@ pub(super) struct Write {
 }
 
 impl Reclaimer {
-    /// Second hand: takes up to `pages` of the oldest standby pages.
+    /// Second hand: takes up to `pages` of the oldest standby pages, but for those that were read since they came there: their
+    /// turn comes again.
     pub(crate) fn drain(&mut self, pager: &Pager, pages: u64, now: Nanos) -> Step {
+        self.take_arrivals(pager, now);
+        let drained = self.drain_oldest(pager, pages, now);
+        self.drained += drained;
+        if drained > 0 { Step::Worked } else { Step::Waiting }
+    }
+
+    /// See [`Reclaimer::drain`]. How many pages leave standby, or will once they are written.
+    fn drain_oldest(&mut self, pager: &Pager, pages: u64, now: Nanos) -> u64 {
         let mut drained = 0;
         let mut looked = 0;
         while drained < pages && looked < 8 * pages {
@@ -73,7 +82,10 @@ impl Reclaimer {
             }
             let (digest, node) = (pager.frames.digest(standby.frame), core.digests.get(standby.page));
             let are_zeros = digest.is_zeros() && node.is_zeros();
-            if digest == node || are_zeros {
+            let is_clean = digest == node || are_zeros;
+            if pager.frames.take_was_read(standby.frame) {
+                self.standby.push(Standby { since: now, is_dirty: !is_clean, ..standby });
+            } else if is_clean {
                 let event = if are_zeros { Event::CleanZeros } else { Event::Clean };
                 if core.table.advance(standby.page, seen, event).is_ok() {
                     self.forget(pager, standby.frame);
@@ -82,12 +94,12 @@ impl Reclaimer {
                 }
             } else if !self.begin_write(pager, &core, standby, digest, Purpose::Free, now) {
                 self.standby.put_back(standby);
-                return if drained > 0 { Step::Worked } else { Step::Waiting };
+                break;
             } else {
                 drained += 1;
             }
         }
-        if drained > 0 { Step::Worked } else { Step::Waiting }
+        drained
     }
 
     /// Whether the write in flight of a page is that of its content in this frame, which frees the frame from now on.
