@@ -14,14 +14,19 @@ use crate::sample::{Extra, ExtraKind, Requests, Sample};
 /// Name, help and value of what `S` counts.
 type Metric<S> = (&'static str, &'static str, fn(&S) -> u64);
 
-const PAGING_COUNTERS: [Metric<Stats>; 21] = [
+const PAGING_COUNTERS: [Metric<Stats>; 22] = [
     (names::MAJOR_FAULTS, "Page faults that needed a fetch.", |stats| stats.major_faults),
     (names::MINOR_FAULTS, "Page faults that needed no fetch of their own.", |stats| stats.minor_faults),
     ("yonder_zero_faults_total", "Minor faults that were first touches.", |stats| stats.zero_faults),
     ("yonder_rescues_total", "Minor faults that brought a page back from standby.", |stats| stats.rescues),
-    ("yonder_helped_installs_total", "Fetched pages that another thread than their worker mapped.", |stats| {
-        stats.helped_installs
+    ("yonder_kept_in_frames_total", "Major faults of reads whose page stayed in its frame.", |stats| {
+        stats.kept_in_frames
     }),
+    (
+        "yonder_helped_installs_total",
+        "Fetched pages that another thread than their worker mapped or copied.",
+        |stats| stats.helped_installs,
+    ),
     ("yonder_joins_total", "Minor faults that waited for a fetch on its way.", |stats| stats.joins),
     (names::PAGING_ERRORS, "Accesses that ended in a paging error.", |stats| stats.paging_errors),
     (names::FETCH_RETRIES, "Reads that were posted again.", |stats| stats.fetch_retries),

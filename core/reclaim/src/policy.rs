@@ -167,12 +167,13 @@ impl Policy {
     #[must_use]
     pub fn decide(&self, usage: &Usage) -> Action {
         let (free, uncharged) = (self.free(usage), self.uncharged(usage));
-        if free >= self.end && uncharged > self.reserve {
+        let can_map = uncharged > self.least_to_map();
+        if free >= self.end && can_map {
             return Action::Rest;
         }
         let batch = self.reserve;
-        // Who maps has no use for them, and is served first if there is nothing else.
-        let for_reads = if uncharged > self.reserve { self.spare_for_reads(usage.reads) } else { 0 };
+        // Who maps has no use for them, and is served first if there is little else.
+        let for_reads = if can_map { self.spare_for_reads(usage.reads) } else { 0 };
         let wanted_spare = if usage.resident > 0 { batch } else { 0 };
         if usage.spare_frames > 2 * wanted_spare + for_reads {
             return Action::Trim(usage.spare_frames - wanted_spare - for_reads);
@@ -218,6 +219,11 @@ impl Policy {
     #[must_use]
     pub fn free(&self, usage: &Usage) -> u64 {
         self.uncharged(usage) + usage.spare_frames.min(self.spare_for_reads(usage.reads))
+    }
+
+    /// Pages that are never left to spare frames: faults that map, and what is fetched ahead of them, find more than that.
+    fn least_to_map(&self) -> u64 {
+        self.reserve.max((self.start + self.reserve) / 2)
     }
 
     fn uncharged(&self, usage: &Usage) -> u64 {
@@ -328,7 +334,7 @@ mod tests {
                     }
                 }
                 prop_assert!(policy.free(&usage) >= policy.end || usage.resident == 0);
-                prop_assert!(policy.uncharged(&usage) > policy.reserve, "faults have no room: {policy:?}, {usage:?}");
+                prop_assert!(policy.uncharged(&usage) > policy.least_to_map(), "faults have no room: {policy:?}, {usage:?}");
             }
         }
 

@@ -21,7 +21,8 @@ use yonder_units::{PAGE_BYTES, PageIndex};
 
 use crate::error::{FarError, PagingCause};
 use crate::far_memory::FarMemory;
-use crate::pager::{Pager, Source};
+use crate::install::Source;
+use crate::pager::Pager;
 use crate::port::PortInner;
 use crate::reclaimer::Reclaimer;
 use crate::region::{Region, RegionCore};

@@ -19,7 +19,8 @@ use crossbeam_queue::ArrayQueue;
 use yonder_units::{Nanos, PageIndex};
 
 use crate::far_memory::FarMemory;
-use crate::pager::{Pager, Source};
+use crate::install::Source;
+use crate::pager::Pager;
 use crate::port::Room;
 use crate::region::RegionCore;
 

@@ -4,7 +4,7 @@
 //! reclaimer thread. Its [`Region`]s are ranges of far memory that code reads and writes. A worker thread of
 //! `runtime/sched` binds a [`WorkerPort`], so that faults on its unithreads yield; any other thread waits inline.
 //!
-//! Files: `fault` is the fault path, `port` the fetches of one thread and their completions, `waiters` who waits for them,
+//! Files: `fault` is the fault path, `install` its end, `port` the fetches of one thread and their completions, `waiters` who waits for them,
 //! `handover` what a port lets another thread install, `places` where a page is that somebody remembers, `reclaimer` the two hands and what they look after, `blocks` what is counted of a block, `limits` and `tuning` what can be
 //! changed meanwhile, `advice` what programs say of ranges, `digest` what the node has
 //! of each page and `liveness` who says what is live of it, `release` the way back of freed ranges, `forked` children, `monitor`
@@ -40,6 +40,7 @@ mod forked;
 mod frames;
 mod gate;
 mod handover;
+mod install;
 mod limits;
 mod liveness;
 mod monitor;

@@ -1,22 +1,20 @@
-//! [`Pager`]: what all regions and ports of one far memory share, and the installs themselves.
+//! [`Pager`]: what all regions and ports of one far memory share.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::Thread;
 
 use crossbeam_utils::CachePadded;
-use yonder_fabric::{Fabric, Module, RemoteAddress};
+use yonder_fabric::{Fabric, Module};
 use yonder_guide::MakeGuide;
-use yonder_mapping::Mapping;
-use yonder_pagetable::{Entry, Event, Source as LocalSource, State};
+use yonder_pagetable::State;
 use yonder_prefetch::Algorithm;
 use yonder_reclaim::{Policy, Usage};
-use yonder_uffd::{CopyOutcome, Uffd};
-use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
+use yonder_uffd::Uffd;
+use yonder_units::{Nanos, PAGE_BYTES, PageIndex};
 
 use crate::advice::AdvisedOut;
-use crate::blocks::Install;
-use crate::budget::{Account, Budget};
+use crate::budget::Budget;
 use crate::config::{Config, FaultPolicy, Reads, Verify};
 use crate::error::FarError;
 use crate::forked::Child;
@@ -24,7 +22,7 @@ use crate::frames::{FramePool, Stays};
 use crate::limits::Limits;
 use crate::liveness::Liveness;
 use crate::places::Places;
-use crate::port::{GuideOf, Port, Prefetch, Room};
+use crate::port::{GuideOf, Port, Prefetch};
 use crate::reclaimer::{ReclaimStats, Reclaimer};
 use crate::region::RegionCore;
 
@@ -32,8 +30,6 @@ use crate::region::RegionCore;
 pub(crate) const PORTS_MAX: usize = 256;
 /// Ports that ordinary threads share. Each is used for the length of one fault.
 pub(crate) const GUEST_PORTS: usize = 8;
-/// Installs that the kernel may refuse because its address space is changing before the install is put off.
-const AGAIN_MAX: u32 = 1_000;
 const _: () = assert!(GUEST_PORTS < PORTS_MAX && PORTS_MAX <= u16::MAX as usize);
 
 pub(crate) struct Pager {
@@ -100,27 +96,6 @@ pub(crate) struct ReclaimSignals {
     pub(crate) tend_at: AtomicU64,
     /// Threads that wait for the reclaimer: its own thread lets them go first.
     wanted: AtomicU32,
-}
-
-/// Where an install takes the bytes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
-    Frame(FrameIndex),
-    /// Far memory that the fabric maps.
-    Far(RemoteAddress),
-}
-
-/// How an install of a page that needs no fetch ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Local {
-    /// The page is mapped; it was on standby or untouched.
-    Mapped(LocalSource),
-    /// Somebody else was first: look again.
-    Raced,
-    /// Local memory is full.
-    NoRoom,
-    /// The block is swept, or the kernel has no page now.
-    Later,
 }
 
 impl Pager {
@@ -225,17 +200,6 @@ impl Pager {
     #[inline]
     pub(crate) fn keeps_reads_in_frames(&self) -> bool {
         self.config.reads == Reads::InFrames && !self.child.is_one()
-    }
-
-    /// The mapping and the offset that hold the bytes of `source`.
-    #[inline]
-    pub(crate) fn resolve(&self, source: Source) -> (&Mapping, u64) {
-        match source {
-            Source::Frame(frame) => (self.frames.mapping(), frame.offset()),
-            Source::Far(address) => {
-                (self.fabric.mapped().expect("only mapping fabrics read without a frame"), address.0)
-            }
-        }
     }
 
     /// Local memory as it is now; who takes it only the reclaimer knows.
@@ -356,52 +320,6 @@ impl Pager {
         }
     }
 
-    /// Maps a page that has been fetched; its entry is `Fetching` and belongs to the caller. False if its block is swept
-    /// or the kernel has no page now.
-    #[inline]
-    fn map_arrived(&self, region: &RegionCore, page: PageIndex, source: Source) -> bool {
-        let gate = region.gate(page);
-        if !gate.enter() {
-            return false;
-        }
-        let mapped = self.copy(region, page, source);
-        if mapped {
-            region.table.advance_owned(page, Event::Installed);
-            region.counts.count(page.block(), Install::Back);
-        }
-        gate.leave();
-        mapped
-    }
-
-    /// As [`Pager::map_arrived`] for `pages` pages of one block whose bytes lie one behind the other. How many are mapped, from
-    /// the first on.
-    pub(crate) fn map_arrived_run(&self, region: &RegionCore, first: PageIndex, source: Source, pages: usize) -> usize {
-        let gate = region.gate(first);
-        if !gate.enter() {
-            return 0;
-        }
-        let (mapping, offset) = self.resolve(source);
-        let mut mapped = 0;
-        for _ in 0..AGAIN_MAX {
-            let (from, to) = (offset + (mapped * PAGE_BYTES) as u64, first.offset() + (mapped * PAGE_BYTES) as u64);
-            let copied = self.uffd.copy_pages(&region.mapping, to, mapping, from, pages - mapped);
-            let (more, next) =
-                copied.unwrap_or_else(|error| panic!("an install that must be possible failed: {error}"));
-            mapped += more;
-            match next {
-                CopyOutcome::Installed | CopyOutcome::NoMemory => break,
-                CopyOutcome::Again => std::hint::spin_loop(),
-                CopyOutcome::Exists => panic!("a page that the page table says is missing is mapped"),
-            }
-        }
-        for page in (first.0..first.0 + mapped as u32).map(PageIndex) {
-            region.table.advance_owned(page, Event::Installed);
-            region.counts.count(page.block(), Install::Back);
-        }
-        gate.leave();
-        mapped
-    }
-
     /// How many pages may be fetched ahead: up to the middle between where reclaim starts and where faults have to wait, so
     /// that they are not the ones to find local memory full.
     #[inline]
@@ -438,92 +356,6 @@ impl Pager {
             inner.drop_unwanted(slot, self, yonder_clock::now());
         }
     }
-
-    /// Leaves a page that has been fetched to be read in `frame`; its entry is `Fetching` and belongs to the caller.
-    #[inline]
-    fn keep_arrived(&self, region: &RegionCore, page: PageIndex, source: Source, frame: FrameIndex) {
-        if let Source::Far(RemoteAddress(from)) = source {
-            let (mapping, _) = self.resolve(source);
-            self.frames.mapping().copy_from(frame.offset(), mapping, from, PAGE_BYTES);
-        }
-        // Before the entry says so: who takes it from standby counts down.
-        self.standby.fetch_add(1, Ordering::AcqRel);
-        self.frames.keep(region, page, frame);
-    }
-
-    /// Puts a page that has been fetched where its room is; its entry is `Fetching` and belongs to the caller. False if that is
-    /// not possible now.
-    #[inline]
-    pub(crate) fn settle(&self, region: &RegionCore, page: PageIndex, source: Source, room: Room) -> bool {
-        match room {
-            Room::Page | Room::PageByFrame(_) => self.map_arrived(region, page, source),
-            Room::Frame(frame) => {
-                self.keep_arrived(region, page, source, frame);
-                true
-            }
-        }
-    }
-
-    /// Maps an untouched or standby page whose entry was `seen`.
-    pub(crate) fn map_local(&self, region: &RegionCore, page: PageIndex, seen: Entry) -> Local {
-        if !self.budget.charge(Account::Fault) {
-            return Local::NoRoom;
-        }
-        let gate = region.gate(page);
-        if !gate.enter() {
-            self.budget.uncharge(1);
-            return Local::Later;
-        }
-        let result = self.map_local_inside(region, page, seen);
-        gate.leave();
-        if !matches!(result, Local::Mapped(_)) {
-            self.budget.uncharge(1);
-        }
-        result
-    }
-
-    fn map_local_inside(&self, region: &RegionCore, page: PageIndex, seen: Entry) -> Local {
-        let Ok(owned) = region.table.advance(page, seen, Event::Install) else { return Local::Raced };
-        let State::Installing(source) = owned.state() else { unreachable!("an install was begun") };
-        let mapped = match source {
-            LocalSource::Zeros => self.zero(region, page),
-            LocalSource::Frame(frame) => self.copy(region, page, Source::Frame(frame)),
-        };
-        if !mapped {
-            region.table.advance_owned(page, Event::InstallFailed);
-            return Local::Later;
-        }
-        region.table.advance_owned(page, Event::Installed);
-        region.counts.count(page.block(), if source == LocalSource::Zeros { Install::New } else { Install::Back });
-        if let LocalSource::Frame(frame) = source {
-            self.standby.fetch_sub(1, Ordering::AcqRel);
-            self.frames.release(frame);
-        }
-        Local::Mapped(source)
-    }
-
-    fn copy(&self, region: &RegionCore, page: PageIndex, source: Source) -> bool {
-        let (mapping, offset) = self.resolve(source);
-        install(|| self.uffd.copy_page(&region.mapping, page.offset(), mapping, offset))
-    }
-
-    fn zero(&self, region: &RegionCore, page: PageIndex) -> bool {
-        install(|| self.uffd.zero_page(&region.mapping, page.offset()))
-    }
-}
-
-/// Installs until the kernel takes the page; false if it does not for long.
-fn install(mut attempt: impl FnMut() -> Result<CopyOutcome, yonder_uffd::UffdError>) -> bool {
-    for _ in 0..AGAIN_MAX {
-        match attempt() {
-            Ok(CopyOutcome::Installed) => return true,
-            Ok(CopyOutcome::Again) => std::hint::spin_loop(),
-            Ok(CopyOutcome::NoMemory) => return false,
-            Ok(CopyOutcome::Exists) => panic!("a page that the page table says is missing is mapped"),
-            Err(error) => panic!("an install that must be possible failed: {error}"),
-        }
-    }
-    false
 }
 
 /// Frames for a limit of `pages`: what may stand, writes in flight, a sweep, and fetches on their way.

@@ -1,28 +1,25 @@
 //! [`Region`]: a range of far memory that code reads and writes.
 
+mod core;
+
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use yonder_fabric::RemoteAddress;
 use yonder_mapping::Mapping;
-use yonder_pagetable::{PageTable, State};
+use yonder_pagetable::State;
 use yonder_prefetch::WINDOW_PAGES_MAX;
-use yonder_trap::{Fault, FaultHandler, FaultKind, RegisterError, Registration, Verdict};
-use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageIndex, Place};
+use yonder_trap::{RegisterError, Registration};
+use yonder_units::{BlockIndex, PAGE_BYTES, PageIndex};
 
-use crate::advice::Ahead;
-use crate::blocks::{BLOCK_COUNTS_BYTES, Blocks};
+pub(crate) use self::core::RegionCore;
+use self::core::RegionFaults;
 use crate::damage;
-use crate::digest::Digests;
 use crate::error::{FarError, PagingCause, PagingError};
 use crate::far_memory::FarMemory;
 use crate::fault::{self, Touch, Wants};
-use crate::gate::BlockGate;
-use crate::limits::Quota;
-use crate::liveness::{Liveness, Owner};
-use crate::observer::{FaultObserver, Observer};
-use crate::pager::Pager;
+use crate::liveness::Liveness;
+use crate::observer::FaultObserver;
 use crate::release::Extents;
 
 /// How accesses of [`Region`] find out that a page is missing.
@@ -32,122 +29,6 @@ pub enum Access {
     Probe,
     /// They touch the page and trap if it is missing, as code without knowledge of far memory does.
     Trap,
-}
-
-/// What the fault path, the reclaimer and the region's owner share.
-pub(crate) struct RegionCore {
-    pub(crate) number: u32,
-    pub(crate) mapping: Mapping,
-    pub(crate) table: PageTable,
-    pub(crate) pager: Arc<Pager>,
-    gates: Box<[BlockGate]>,
-    /// What is mapped of each block, and how hot it is.
-    pub(crate) counts: Blocks,
-    /// What is fetched together.
-    pub(crate) ahead: Ahead,
-    /// How many pages should be mapped at most.
-    pub(crate) quota: Quota,
-    /// What the node has of each page.
-    pub(crate) digests: Digests,
-    pub(crate) owner: Owner,
-    observer: Observer,
-    remote: RemoteAddress,
-    sealed: AtomicBool,
-}
-
-impl RegionCore {
-    pub(crate) fn new(pager: Arc<Pager>, number: u32, mapping: Mapping, remote: RemoteAddress, seed: u64) -> Self {
-        let pages = mapping.len() / PAGE_BYTES;
-        let blocks = pages.div_ceil(BLOCK_PAGES);
-        Self {
-            number,
-            mapping,
-            table: PageTable::new(pages),
-            pager,
-            gates: (0..blocks).map(|_| BlockGate::default()).collect(),
-            counts: Blocks::new(blocks),
-            ahead: Ahead::default(),
-            quota: Quota::default(),
-            digests: Digests::new(pages, seed),
-            owner: Owner::default(),
-            observer: Observer::default(),
-            remote,
-            sealed: AtomicBool::new(false),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn gate(&self, page: PageIndex) -> &BlockGate {
-        &self.gates[page.block().index()]
-    }
-
-    pub(crate) fn block_gate(&self, block: BlockIndex) -> &BlockGate {
-        &self.gates[block.index()]
-    }
-
-    pub(crate) fn blocks(&self) -> usize {
-        self.gates.len()
-    }
-
-    #[inline]
-    pub(crate) fn remote_address(&self, page: PageIndex) -> RemoteAddress {
-        RemoteAddress(self.remote.0 + page.offset())
-    }
-
-    #[inline]
-    pub(crate) fn place(&self, page: PageIndex) -> Place {
-        Place { region: self.number, page }
-    }
-
-    pub(crate) fn is_sealed(&self) -> bool {
-        self.sealed.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_sealed(&self) {
-        self.sealed.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn metadata_bytes(&self) -> u64 {
-        const ENTRY_BYTES: u64 = 8;
-        const GATE_BYTES: u64 = 4;
-        self.table.pages() as u64 * (ENTRY_BYTES + self.digests.bytes_per_page())
-            + self.gates.len() as u64 * (GATE_BYTES + BLOCK_COUNTS_BYTES)
-    }
-
-    pub(crate) fn error(&self, offset: u64, cause: PagingCause) -> PagingError {
-        PagingError { address: self.mapping.address() + offset as usize, node: self.pager.node(), cause }
-    }
-}
-
-/// The region's side of the SIGBUS handler.
-struct RegionFaults(Arc<RegionCore>);
-
-impl FaultHandler for RegionFaults {
-    fn on_fault(&self, fault: &Fault<'_>) -> Verdict {
-        if matches!(fault.kind, FaultKind::Damaged | FaultKind::FoundDamaged) {
-            return match damage::found(&self.0, PageIndex::containing(fault.offset)) {
-                Ok(()) => Verdict::Retry,
-                Err(cause) => Verdict::Fail(cause.code()),
-            };
-        }
-        let seeing = self.0.observer.begin(&self.0.table, fault.offset, fault.registers.instruction());
-        let touch = Touch { offset: fault.offset, registers: Some(fault.registers), wants: Wants::Mapping };
-        match fault::bring(&self.0, touch) {
-            Ok(()) => {
-                if let Some(seeing) = seeing {
-                    seeing.end();
-                }
-                Verdict::Retry
-            }
-            Err(cause) => Verdict::Fail(cause.code()),
-        }
-    }
-
-    fn describe(&self, _fault: &Fault<'_>, code: NonZeroU32, out: &mut dyn std::fmt::Write) {
-        let cause = PagingCause::from_code(code).text();
-        // Nothing can be done about a message that does not fit.
-        let _ = write!(out, "node {}: {cause}", self.0.pager.fabric.url());
-    }
 }
 
 /// A range of far memory. Offsets are in bytes from its start.

@@ -152,7 +152,7 @@ pub struct Stats {
     pub rescues: u64,
     /// Of the major faults, those of reads whose page stayed in its frame.
     pub kept_in_frames: u64,
-    /// Fetched pages that another thread than their worker mapped.
+    /// Fetched pages that another thread than their worker mapped, or copied into the frame where they stay.
     pub helped_installs: u64,
     /// Of the minor faults, waits for a fetch that was on its way.
     pub joins: u64,

@@ -97,6 +97,24 @@ fn pages_that_are_read_again_stay_while_others_pass() {
     assert!(of_hot < 2 * hot, "{of_hot} fetches of {hot} pages that were read {} times", 2 * (PAGES - hot));
 }
 
+/// However long reads have had local memory for themselves.
+#[test]
+fn what_is_fetched_ahead_finds_room_after_many_reads() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let region = numbered(&far);
+    let mut seed = 9;
+    for _ in 0..8 * PAGES {
+        let page = pseudo_random(&mut seed) % PAGES;
+        assert_eq!(region.read_u64(page * PAGE), Ok(page));
+    }
+    let before = far.stats();
+    (0..PAGES / 2).for_each(|page| region.probe(page * PAGE).unwrap());
+    let stats = far.stats();
+    let hits = stats.prefetch_hits - before.prefetch_hits;
+    assert!(hits > PAGES / 64, "{hits} windows were touched of {} pages in order", PAGES / 2);
+    assert!(stats.peak_pages <= LOCAL / PAGE, "{} pages of {}", stats.peak_pages, LOCAL / PAGE);
+}
+
 /// Writers count pages up, word by word; readers never see a page go back, nor another page's.
 #[test]
 fn readers_see_what_was_written_while_pages_move() {

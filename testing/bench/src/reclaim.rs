@@ -23,6 +23,7 @@ fn usages() -> [(Usage, Action); 4] {
         writing,
         resident: charged - spare_frames - standby - writing,
         headroom: LIMIT_PAGES - charged,
+        ..Usage::default()
     };
     [
         (at(LIMIT_PAGES / 2, 0, 0, 0), Action::Rest),

@@ -22,7 +22,8 @@ use super::ahead::Followed;
 use super::windows::await_room;
 use super::{Phase, Port, PortInner, Room};
 use crate::fault::{self, Wants};
-use crate::pager::{GUEST_PORTS, Local, Pager};
+use crate::install::Local;
+use crate::pager::{GUEST_PORTS, Pager};
 use crate::region::RegionCore;
 
 /// A guide, and a queue pair for its reads.

@@ -12,7 +12,8 @@ use yonder_units::{Nanos, PageIndex};
 use super::ahead::{Followed, WINDOW_SLOTS, WINDOWS, Window};
 use super::{FetchRequest, Phase, Port, PortInner, Room};
 use crate::fault::Wants;
-use crate::pager::{Pager, Source};
+use crate::install::Source;
+use crate::pager::Pager;
 use crate::region::RegionCore;
 
 /// How long a thread waits for room for a window: until some hundred pages are reclaimed.
