@@ -425,7 +425,7 @@ impl Reclaimer {
             "a region ended with a write in flight"
         );
         // What is announced has a place in this region, perhaps, and not in the next one with this number.
-        self.take_arrivals(pager, 0);
+        self.take_arrivals(pager, yonder_clock::now());
         self.standby.remove_region(number);
         self.regions[number as usize] = None;
     }

@@ -207,9 +207,12 @@ impl Pager {
                 self.extend(&mut deadline, progress, core)?;
             }
         }
-        while self.standby.load(Ordering::Acquire) > 0 {
-            let progress = self.drain_some();
-            self.extend(&mut deadline, progress, core)?;
+        // Page by page: others may put theirs on standby meanwhile, for as long as they like.
+        for page in (0..core.table.pages() as u32).map(PageIndex) {
+            while matches!(core.table.load(page).state(), State::Standby(_)) {
+                let progress = self.drain_some();
+                self.extend(&mut deadline, progress, core)?;
+            }
         }
         core.set_sealed();
         Ok(())

@@ -97,6 +97,28 @@ fn pages_that_are_read_again_stay_while_others_pass() {
     assert!(of_hot < 2 * hot, "{of_hot} fetches of {hot} pages that were read {} times", 2 * (PAGES - hot));
 }
 
+/// Reads of another region put pages on standby for as long as they go on.
+#[test]
+fn a_region_is_sealed_while_another_is_read() {
+    let Some((far, _)) = far(local(LOCAL)) else { return };
+    let read = numbered(&far);
+    let mut written = far.region(PAGES * PAGE).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut seed = 11;
+            while !is_over.load(Ordering::Relaxed) {
+                let page = pseudo_random(&mut seed) % PAGES;
+                assert_eq!(read.read_u64(page * PAGE), Ok(page));
+            }
+        });
+        (0..PAGES).for_each(|page| written.write_u64(page * PAGE, page + 7).unwrap());
+        written.seal().unwrap();
+        (0..PAGES).for_each(|page| assert_eq!(written.read_u64(page * PAGE), Ok(page + 7)));
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
 /// However long reads have had local memory for themselves.
 #[test]
 fn what_is_fetched_ahead_finds_room_after_many_reads() {

@@ -54,14 +54,14 @@ impl Reclaimer {
     /// turn comes again.
     pub(crate) fn drain(&mut self, pager: &Pager, pages: u64, now: Nanos) -> Step {
         self.take_arrivals(pager, now);
-        let drained = self.drain_oldest(pager, pages, now);
+        let (drained, spared) = self.drain_oldest(pager, pages, now);
         self.drained += drained;
-        if drained > 0 { Step::Worked } else { Step::Waiting }
+        if drained + spared > 0 { Step::Worked } else { Step::Waiting }
     }
 
-    /// See [`Reclaimer::drain`]. How many pages leave standby, or will once they are written.
-    fn drain_oldest(&mut self, pager: &Pager, pages: u64, now: Nanos) -> u64 {
-        let mut drained = 0;
+    /// See [`Reclaimer::drain`]. How many pages leave standby, or will once they are written, and how many have another turn.
+    fn drain_oldest(&mut self, pager: &Pager, pages: u64, now: Nanos) -> (u64, u64) {
+        let (mut drained, mut spared) = (0, 0);
         let mut looked = 0;
         while drained < pages && looked < 8 * pages {
             let Some(standby) = self.standby.pop() else { break };
@@ -85,6 +85,7 @@ impl Reclaimer {
             let is_clean = digest == node || are_zeros;
             if pager.frames.take_was_read(standby.frame) {
                 self.standby.push(Standby { since: now, is_dirty: !is_clean, ..standby });
+                spared += 1;
             } else if is_clean {
                 let event = if are_zeros { Event::CleanZeros } else { Event::Clean };
                 if core.table.advance(standby.page, seen, event).is_ok() {
@@ -99,7 +100,7 @@ impl Reclaimer {
                 drained += 1;
             }
         }
-        drained
+        (drained, spared)
     }
 
     /// Whether the write in flight of a page is that of its content in this frame, which frees the frame from now on.
