@@ -70,10 +70,13 @@ fn a_quota_that_is_set_takes_memory_from_a_server_that_serves() {
 
     let set = object(&together, &["set", &server.pid().to_string(), "quota=none"]);
     assert!(set["amount"].is_null() && set["value"] == "none", "{set}");
+    // What is only read stays in frames; what is written is mapped.
+    client.verify(&CONTENT, 0..CONTENT.keys, 1);
     wait_until("memory comes back", || {
-        client.verify(&CONTENT, 0..CONTENT.keys, 1);
+        client.fill(&CONTENT, 0..CONTENT.keys, 2);
         resident(&together) > 2 * QUOTA_BYTES
     });
+    client.verify(&CONTENT, 0..CONTENT.keys, 2);
     assert_eq!(server.stop().code, Some(0));
     assert!(together.runtime().join("yonder").read_dir().expect("the folder stays").next().is_none());
 }
