@@ -21,6 +21,7 @@ use yonder_units::{FrameIndex, PAGE_BYTES, PageIndex, Place};
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::budget::{Account, Budget};
+use crate::config::Reads;
 use crate::digest::Digest;
 use crate::region::RegionCore;
 
@@ -31,13 +32,6 @@ const WAS_READ: u64 = 1 << 8;
 /// The reclaimer will look who stands here.
 const ANNOUNCED: u64 = 1 << 9;
 const TURN: u64 = 1 << 16;
-
-/// Whether pages stay in the frames in which they arrive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stays {
-    Possible,
-    Never,
-}
 
 pub(crate) struct FramePool {
     mapping: Arc<Mapping>,
@@ -67,9 +61,9 @@ impl Record {
 }
 
 impl FramePool {
-    /// `frames` bare frames.
-    pub(crate) fn new(frames: usize, stays: Stays) -> Result<Self, MapError> {
-        let arrivals = if stays == Stays::Possible { frames } else { 1 };
+    /// `frames` bare frames, in which pages stay if that is where reads have them.
+    pub(crate) fn new(frames: usize, reads: Reads) -> Result<Self, MapError> {
+        let arrivals = if reads == Reads::InFrames { frames } else { 1 };
         let bare = ArrayQueue::new(frames);
         for frame in 0..frames as u32 {
             bare.push(frame).expect("the queue has room for every frame");
@@ -271,7 +265,7 @@ mod tests {
     #[test]
     fn frames_are_charged_while_they_are_backed() {
         let budget = Budget::new(&Policy::new(512, Shares::default()).unwrap());
-        let frames = FramePool::new(8, Stays::Never).unwrap();
+        let frames = FramePool::new(8, Reads::Mapped).unwrap();
         let (one, two) =
             (frames.take(&budget, Account::Reclaim).unwrap(), frames.take(&budget, Account::Reclaim).unwrap());
         frames.mapping().write(one.offset(), b"x");
@@ -288,7 +282,7 @@ mod tests {
     /// A frame in which page 1 of region 2 stays.
     fn staying() -> (FramePool, PageTable, FrameIndex) {
         let budget = Budget::new(&Policy::new(512, Shares::default()).unwrap());
-        let (frames, table) = (FramePool::new(2, Stays::Possible).unwrap(), PageTable::new(2));
+        let (frames, table) = (FramePool::new(2, Reads::InFrames).unwrap(), PageTable::new(2));
         let frame = frames.take(&budget, Account::Fault).unwrap();
         for event in [Event::Install, Event::Installed, Event::Evict, Event::Dropped, Event::Fetch { port: 0, slot: 0 }]
         {
@@ -328,6 +322,6 @@ mod tests {
 
     #[test]
     fn a_free_frame_cannot_be_held() {
-        assert!(!FramePool::new(1, Stays::Never).unwrap().try_hold(FrameIndex(0)));
+        assert!(!FramePool::new(1, Reads::Mapped).unwrap().try_hold(FrameIndex(0)));
     }
 }

@@ -15,8 +15,9 @@
 //! Invariants, each asserted where it could break:
 //! - Local memory in use (mapped pages and backed frames) never exceeds the limit: every page is charged to the
 //!   `budget` before the kernel backs it.
-//! - A page is installed only by whoever moved its entry to `Fetching` or `Installing`, or by whom that thread has handed
-//!   the install over to; always inside its block's gate.
+//! - A page is installed, or stays in the frame where it has arrived, only by whoever moved its entry to `Fetching` or
+//!   `Installing`, or by whom that thread has handed it over to. An install is always inside its block's gate.
+//! - What is read in a frame is the page that stood there all the time: see `frames`.
 //! - A frame's content is forgotten only when the node is known to hold what is live of it, by its digest or by its
 //!   acknowledgement.
 //! - The fault path takes one lock, its port's. A unithread has it for moments and never across a switch; an ordinary thread

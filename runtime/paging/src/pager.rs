@@ -18,7 +18,7 @@ use crate::budget::Budget;
 use crate::config::{Config, FaultPolicy, Reads, Verify};
 use crate::error::FarError;
 use crate::forked::Child;
-use crate::frames::{FramePool, Stays};
+use crate::frames::FramePool;
 use crate::limits::Limits;
 use crate::liveness::Liveness;
 use crate::places::Places;
@@ -360,9 +360,9 @@ impl Pager {
 
 /// Frames for a limit of `pages`: what may stand, writes in flight, a sweep, and fetches on their way.
 fn frames_for(pages: u64, reads: Reads) -> Result<FramePool, FarError> {
-    let (standing, stays) = match reads {
-        Reads::InFrames => (pages, Stays::Possible),
-        Reads::Mapped => (pages / 2, Stays::Never),
+    let standing = match reads {
+        Reads::InFrames => pages,
+        Reads::Mapped => pages / 2,
     };
-    Ok(FramePool::new((standing + 2 * yonder_reclaim::RESERVE_PAGES_MAX) as usize, stays)?)
+    Ok(FramePool::new((standing + 2 * yonder_reclaim::RESERVE_PAGES_MAX) as usize, reads)?)
 }

@@ -26,7 +26,7 @@ struct Local {
 impl Local {
     fn on_standby() -> Arc<Self> {
         let budget = Budget::new(&Policy::new(512, Shares::default()).unwrap());
-        let frames = FramePool::new(1, Stays::Possible).unwrap();
+        let frames = FramePool::new(1, Reads::InFrames).unwrap();
         let frame = frames.take(&budget, Account::Reclaim).unwrap();
         let table = PageTable::new(1);
         for event in [Event::Install, Event::Installed, Event::Evict, Event::Evicted(frame)] {
@@ -96,7 +96,7 @@ impl Shared {
     /// `PAGE` stands in the frame.
     fn new() -> Arc<Self> {
         let shared = Self {
-            frames: FramePool::new(1, Stays::Possible).unwrap(),
+            frames: FramePool::new(1, Reads::InFrames).unwrap(),
             table: PageTable::new(2),
             budget: Budget::new(&Policy::new(512, Shares::default()).unwrap()),
             content: AtomicU32::new(0),
