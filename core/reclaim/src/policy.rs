@@ -152,6 +152,12 @@ impl Policy {
         self.free(usage) < self.start
     }
 
+    /// Whether faults that map have to wait for room.
+    #[must_use]
+    pub fn is_full(&self, usage: &Usage) -> bool {
+        self.uncharged(usage) <= self.reserve
+    }
+
     /// Pages that faults may take before reclaim should start.
     #[must_use]
     pub fn margin(&self, usage: &Usage) -> u64 {

@@ -3,14 +3,13 @@
 //! Each mapping is one entry; unmapping or moving a part of one splits it, and its run of the far heap with it.
 
 use std::collections::BTreeMap;
-use std::ffi::c_int;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use yonder_far_heap::Misuse;
 use yonder_run::WINDOW;
 
-use crate::far::{Far, far};
+use crate::far::Far;
 
 static MAPS: Mutex<Maps> = Mutex::new(Maps { runs: BTreeMap::new(), protected: BTreeMap::new() });
 
@@ -18,15 +17,8 @@ static MAPS: Mutex<Maps> = Mutex::new(Maps { runs: BTreeMap::new(), protected: B
 pub(crate) struct Maps {
     /// Bytes of each, whole pages.
     pub(crate) runs: BTreeMap<usize, usize>,
-    /// Ranges that are not as they were made, with the hold on those that cannot be read.
-    pub(crate) protected: BTreeMap<usize, Protected>,
-}
-
-/// How a range is protected.
-pub(crate) struct Protected {
-    pub(crate) end: usize,
-    pub(crate) prot: c_int,
-    pub(crate) _hold: Option<yonder_paging::Hold<'static>>,
+    /// Ends of the ranges that are not as they were made, by their starts.
+    pub(crate) protected: BTreeMap<usize, usize>,
 }
 
 /// Keeps mappings from changing.
@@ -71,33 +63,20 @@ impl Maps {
         self.runs.insert(address, bytes - head);
     }
 
-    /// Parts of `range` that are protected, and how.
-    pub(crate) fn protection_of(&self, range: Range<usize>) -> Vec<(Range<usize>, c_int)> {
-        let overlapping = self.protected.range(..range.end).filter(|(_, entry)| entry.end > range.start);
-        let clipped =
-            |(start, entry): (&usize, &Protected)| ((*start).max(range.start)..entry.end.min(range.end), entry.prot);
-        overlapping.map(clipped).collect()
-    }
-
     /// Forgets that parts of `range` are protected, and tells which.
-    pub(crate) fn forget_protection(&mut self, range: Range<usize>, mut each: impl FnMut(Range<usize>)) {
-        let before = self.protected.range(..range.end).filter(|(_, entry)| entry.end > range.start);
+    pub(crate) fn forget_protection(&mut self, range: Range<usize>) -> Vec<Range<usize>> {
+        let before = self.protected.range(..range.end).filter(|(_, end)| **end > range.start);
         let overlapping: Vec<usize> = before.map(|(start, _)| *start).collect();
-        for start in overlapping {
-            let entry = self.protected.remove(&start).expect("just found");
-            each(start.max(range.start)..entry.end.min(range.end));
-            // What is left of it stays as it is, and held if it was: a block more than needed at most.
-            let was_held = entry._hold.is_some();
-            for rest in [start..range.start.min(entry.end), range.end.max(start)..entry.end] {
+        let clip = |start: usize| {
+            let end = self.protected.remove(&start).expect("just found");
+            // What is left of it stays as it is.
+            for rest in [start..range.start.min(end), range.end.max(start)..end] {
                 if !rest.is_empty() {
-                    let hold = was_held.then(|| {
-                        let far = far().expect("far memory is protected");
-                        let offset = far.offset(rest.start).expect("protected memory is far");
-                        yonder_trap::hold_back(|| far.region().hold_as_is(offset, rest.len()))
-                    });
-                    self.protected.insert(rest.start, Protected { end: rest.end, prot: entry.prot, _hold: hold });
+                    self.protected.insert(rest.start, rest.end);
                 }
             }
-        }
+            start.max(range.start)..end.min(range.end)
+        };
+        overlapping.into_iter().map(clip).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! `mmap` and its kin: large anonymous mappings are far memory.
 //!
 //! A mapping is a run of the far heap, and what is known of all of them stands in [`Maps`]. What is protected against reading is
-//! kept from being swept, since the reclaimer reads what it takes.
+//! secluded, since the reclaimer reads what it takes.
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 
@@ -18,9 +18,11 @@ use yonder_units::PAGE_BYTES;
 
 use crate::far::{Far, far, far_for, is_far};
 use crate::libc_own::{as_c, own, set_errno};
-use crate::mapped::{Maps, Protected, maps};
+use crate::mapped::maps;
 use crate::{callers, calls};
 
+/// How far memory is unless the program protects it.
+const PLAIN: c_int = libc::PROT_READ | libc::PROT_WRITE;
 /// Smallest mapping that is far.
 const FAR_BYTES_MIN: usize = 256 << 10;
 
@@ -266,7 +268,7 @@ fn advise(far: &'static Far, address: usize, bytes: usize, advice: c_int) -> i64
     match advice {
         _ if !is_inside => -i64::from(libc::EINVAL),
         libc::MADV_DONTNEED => {
-            clear_as_protected(far, address, bytes);
+            far.clear(address, bytes as u64);
             0
         }
         // The memory may stay as it is.
@@ -292,35 +294,21 @@ fn advise(far: &'static Far, address: usize, bytes: usize, advice: c_int) -> i64
     }
 }
 
-/// Makes a range zeros, whose protection stays. What is held cannot be cleared, so it is opened for the moment.
-fn clear_as_protected(far: &'static Far, address: usize, bytes: usize) {
-    let range = address..address + bytes;
-    let mut maps = maps();
-    let protected = maps.protection_of(range.clone());
-    maps.forget_protection(range, make_plain);
-    far.clear(address, bytes as u64);
-    for (part, prot) in protected {
-        protect_in(&mut maps, far, part.start, part.len(), prot);
-    }
-}
-
 /// Changes the protection of far memory.
 fn protect(far: &'static Far, address: usize, bytes: usize, prot: c_int) -> c_int {
     let Some(bytes) = whole_pages(bytes).filter(|_| far.offset(address).is_some()) else { return 0 };
-    protect_in(&mut maps(), far, address, bytes, prot)
-}
-
-fn protect_in(maps: &mut Maps, far: &'static Far, address: usize, bytes: usize, prot: c_int) -> c_int {
-    let Some(offset) = far.offset(address) else { return 0 };
-    let is_plain = prot & (libc::PROT_READ | libc::PROT_WRITE) == libc::PROT_READ | libc::PROT_WRITE;
-    maps.forget_protection(address..address + bytes, |_| ());
-    if !is_plain {
-        // Before it cannot be read any more, nobody may be reading it.
-        let hold =
-            (prot & libc::PROT_READ == 0).then(|| yonder_trap::hold_back(|| far.region().hold_as_is(offset, bytes)));
-        maps.protected.insert(address, Protected { end: address + bytes, prot, _hold: hold });
+    let is_inside = address.is_multiple_of(PAGE_BYTES) && far.offset(address + bytes - 1).is_some();
+    if !is_inside {
+        return behind(libc::SYS_mprotect, [address as u64, bytes as u64, prot as u64]);
     }
-    behind(libc::SYS_mprotect, [address as u64, bytes as u64, prot as u64])
+    yonder_trap::hold_back(|| {
+        let mut maps = maps();
+        maps.forget_protection(address..address + bytes);
+        if prot & PLAIN != PLAIN {
+            maps.protected.insert(address, address + bytes);
+        }
+        far.set_protection(address..address + bytes, prot)
+    })
 }
 
 /// `mincore`: the range or what is told of it may be far.
@@ -403,7 +391,7 @@ impl Far {
         match resized.unwrap_or_else(|_| crate::malloc::die_of(Misuse { address: start })) {
             Resized::Refused => return None,
             Resized::Shrunk(retired) => {
-                maps.forget_protection(start + new..start + old, make_plain);
+                self.make_plain(maps.forget_protection(start + new..start + old));
                 self.heap.retire(retired);
             }
             Resized::Done if new > old => self.clear(start + old, (new - old) as u64),
@@ -415,12 +403,26 @@ impl Far {
 
     /// Makes a range readable and writable again, as all memory is that is given out.
     fn unprotect(&self, range: Range<usize>) {
-        maps().forget_protection(range, make_plain);
+        self.make_plain(maps().forget_protection(range));
     }
-}
 
-/// Makes a range readable and writable for the kernel.
-fn make_plain(range: Range<usize>) {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    _ = behind(libc::SYS_mprotect, [range.start as u64, range.len() as u64, prot as u64]);
+    /// Makes ranges readable and writable for the kernel.
+    fn make_plain(&self, ranges: Vec<Range<usize>>) {
+        ranges.into_iter().for_each(|range| _ = self.set_protection(range, PLAIN));
+    }
+
+    /// What the kernel lets anybody do with whole pages of far memory. The reclaimer can read what it sweeps at all times.
+    fn set_protection(&self, range: Range<usize>, prot: c_int) -> c_int {
+        let offset = self.offset(range.start).expect("the range is far");
+        // What can be written can be read, by the processor's page tables.
+        let can_be_read = prot & PLAIN != 0;
+        if !can_be_read {
+            self.region().seclude(offset, range.len() as u64);
+        }
+        let result = behind(libc::SYS_mprotect, [range.start as u64, range.len() as u64, prot as u64]);
+        if can_be_read && result == 0 {
+            self.region().reveal(offset, range.len() as u64);
+        }
+        result
+    }
 }

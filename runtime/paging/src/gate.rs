@@ -40,6 +40,12 @@ impl BlockGate {
         assert!(before != SWEPT && before >= HOLD, "ended a hold that was not there");
     }
 
+    /// Whether anybody holds the block now.
+    pub(crate) fn is_held(&self) -> bool {
+        let word = self.word.load(Ordering::SeqCst);
+        word != SWEPT && word >= HOLD
+    }
+
     /// Takes the block for a sweep; false if anybody is inside.
     pub(crate) fn try_sweep(&self) -> bool {
         self.word.compare_exchange(0, SWEPT, Ordering::SeqCst, Ordering::SeqCst).is_ok()

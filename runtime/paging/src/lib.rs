@@ -7,7 +7,7 @@
 //! Files: `fault` is the fault path, `install` its end, `port` the fetches of one thread and their completions, `waiters` who waits for them,
 //! `handover` what a port lets another thread install, `places` where a page is that somebody remembers, `reclaimer` the two hands and what they look after, `blocks` what is counted of a block, `limits` and `tuning` what can be
 //! changed meanwhile, `advice` what programs say of ranges, `digest` what the node has
-//! of each page and `liveness` who says what is live of it, `release` the way back of freed ranges, `forked` children, `monitor`
+//! of each page and `liveness` who says what is live of it, `seclusion` pages that nobody can read, `release` the way back of freed ranges, `forked` children, `monitor`
 //! faults that are not signals, `observer` who wants to know of faults, `damage` memory that has failed;
 //! `budget`, `frames` and `gate` are the three small lock-free structures they share. `core/pagetable` and `core/reclaim`
 //! decide; this crate performs.
@@ -53,6 +53,7 @@ mod port;
 mod reclaimer;
 mod region;
 mod release;
+mod seclusion;
 mod stats;
 mod tuning;
 mod waiters;

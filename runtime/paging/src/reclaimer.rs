@@ -180,19 +180,27 @@ impl Reclaimer {
             Action::Sweep(room) => {
                 self.drained = 0;
                 if self.make_room(pager, room as usize) {
-                    Step::Worked
-                } else {
-                    // Every block is held or being installed into, or nothing is mapped: standby pages are what is left.
-                    self.drain(pager, Policy::DRAIN_PAGES, now)
+                    return Step::Worked;
+                }
+                // Every block is held or being installed into, or nothing is mapped: standby pages are what is left, and then the
+                // frames that are there for sweeps.
+                match self.drain(pager, Policy::DRAIN_PAGES, now) {
+                    Step::Waiting if policy.is_full(&usage) && usage.spare_frames > 0 => {
+                        self.trim(pager, usage.spare_frames)
+                    }
+                    step => step,
                 }
             }
-            Action::Trim(pages) => {
-                let trimmed = pager.frames.trim(pages, &pager.budget, &mut self.runs);
-                trimmed.expect("frames can always be given back");
-                Step::Worked
-            }
+            Action::Trim(pages) => self.trim(pager, pages),
             Action::AwaitWrites => Step::Waiting,
         }
+    }
+
+    /// Gives spare frames back.
+    fn trim(&mut self, pager: &Pager, frames: u64) -> Step {
+        let trimmed = pager.frames.trim(frames, &pager.budget, &mut self.runs);
+        trimmed.expect("frames can always be given back");
+        Step::Worked
     }
 
     /// Local memory as it is now, and who takes it.
@@ -277,24 +285,27 @@ impl Reclaimer {
         if drops(&core) {
             self.drop_sealed(pager, &core, block, room)
         } else {
-            let swept = self.sweep_block(pager, &core, block, room);
+            let swept = self.sweep_pages(pager, &core, core.pages_of(block), room);
             core.block_gate(block).end_sweep();
             swept
         }
     }
 
-    /// Sweeps a block whose gate the caller has taken. Returns the number of pages that were put on standby or forgotten.
-    pub(crate) fn sweep_block(&mut self, pager: &Pager, core: &RegionCore, block: BlockIndex, room: usize) -> usize {
-        self.sweep_pages(pager, core, pages_of(core, block), room)
-    }
-
-    /// As [`Reclaimer::sweep_block`], of some pages of one block.
-    fn sweep_pages(&mut self, pager: &Pager, core: &RegionCore, pages: Range<u32>, room: usize) -> usize {
+    /// Sweeps pages of a block whose gate the caller has taken, up to the first that stays because it is secluded. Returns the
+    /// number of pages that were put on standby or forgotten.
+    pub(crate) fn sweep_pages(&mut self, pager: &Pager, core: &RegionCore, pages: Range<u32>, room: usize) -> usize {
         self.taken.clear();
         for page in pages.map(PageIndex) {
             let seen = core.table.load(page);
             if self.taken.len() == room || seen.state() != State::Resident {
                 continue;
+            }
+            if core.secluded.contains(page) {
+                // It stays, and what is unmapped is one range.
+                if self.taken.is_empty() {
+                    continue;
+                }
+                break;
             }
             let Some(frame) = pager.frames.take(&pager.budget, Account::Reclaim) else { break };
             core.table.advance_owned(page, Event::Evict);
@@ -370,7 +381,7 @@ impl Reclaimer {
             let is_wanted = core.counts.resident_in(block) > 0 && !core.counts.is_hot(block);
             if step == 0 || (is_wanted && core.block_gate(block).try_sweep()) {
                 self.swept.push(block);
-                self.take_sealed_pages(core, pages_of(core, block), room);
+                self.take_sealed_pages(core, core.pages_of(block), room);
             }
             if self.dropped.len() >= room.min(DROP_PAGES_MAX) || self.swept.len() == self.swept.capacity() {
                 break;
@@ -459,10 +470,4 @@ fn copy_live(pager: &Pager, core: &RegionCore, page: PageIndex, frame: FrameInde
 /// Whether pages of the region are dropped without a copy: the node has them.
 fn drops(core: &RegionCore) -> bool {
     core.is_sealed() && !core.owner.is_set()
-}
-
-/// The pages of a block; the last block of a region may be short.
-fn pages_of(core: &RegionCore, block: BlockIndex) -> Range<u32> {
-    let first = block.first_page().0;
-    first..(first + BLOCK_PAGES as u32).min(core.table.pages() as u32)
 }

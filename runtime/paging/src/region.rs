@@ -204,7 +204,13 @@ impl Region {
     pub fn hold(&self, offset: u64, bytes: usize) -> Result<Hold<'_>, PagingError> {
         assert!(bytes > 0 && offset + bytes as u64 <= self.bytes(), "{bytes} bytes at {offset}");
         let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
-        let hold = self.hold_as_is(offset, bytes);
+        let blocks = first.block().0..last.block().0 + 1;
+        for block in blocks.clone() {
+            while !self.core.block_gate(BlockIndex(block)).hold() {
+                std::thread::yield_now();
+            }
+        }
+        let hold = Hold { region: self, blocks };
         for page in (first.0..=last.0).map(PageIndex) {
             if page.0 % WINDOW_PAGES_MAX == first.0 % WINDOW_PAGES_MAX {
                 fault::fetch_range(&self.core, page, (last.0 - page.0 + 1).min(WINDOW_PAGES_MAX));
@@ -215,17 +221,34 @@ impl Region {
         Ok(hold)
     }
 
-    /// Keeps what is resident of `bytes` at `offset` so, and leaves the rest away, until the hold is dropped: for memory that
-    /// nobody can read meanwhile, not even whoever sweeps it.
-    pub fn hold_as_is(&self, offset: u64, bytes: usize) -> Hold<'_> {
-        assert!(bytes > 0 && offset + bytes as u64 <= self.bytes(), "{bytes} bytes at {offset}");
-        let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
-        for block in first.block().0..=last.block().0 {
-            while !self.core.block_gate(BlockIndex(block)).hold() {
-                std::thread::yield_now();
-            }
-        }
-        Hold { region: self, blocks: first.block().0..last.block().0 + 1 }
+    /// Lets go of what is local of whole pages, and leaves them alone from now on: for memory that is about to be protected
+    /// against reading, which not even whoever sweeps it could read then. What is held, and what comes there all the same, stays
+    /// local. Blocks until the pages have left, for as long as a fault would wait at most.
+    ///
+    /// # Panics
+    /// If `offset` or `bytes` is no multiple of a page, or the range is not of the region.
+    pub fn seclude(&self, offset: u64, bytes: u64) {
+        let pages = self.whole_pages(offset, bytes);
+        self.core.pager.seclude(&self.core, pages);
+    }
+
+    /// Ends what [`Region::seclude`] has begun, for whole pages that can be read again.
+    ///
+    /// # Panics
+    /// If `offset` or `bytes` is no multiple of a page, or the range is not of the region.
+    pub fn reveal(&self, offset: u64, bytes: u64) {
+        self.core.secluded.reveal(self.whole_pages(offset, bytes));
+    }
+
+    /// Which pages a range is.
+    fn whole_pages(&self, offset: u64, bytes: u64) -> std::ops::Range<u32> {
+        let page = PAGE_BYTES as u64;
+        assert!(
+            offset.is_multiple_of(page) && bytes.is_multiple_of(page),
+            "{bytes} bytes at {offset} are not whole pages"
+        );
+        assert!(offset + bytes <= self.bytes(), "{bytes} bytes at {offset} of a region of {}", self.bytes());
+        PageIndex::containing(offset).0..PageIndex::containing(offset + bytes).0
     }
 
     /// From now on only what `liveness` says is live of a page is kept when the page leaves local memory: all other bytes of
@@ -279,12 +302,7 @@ impl Region {
     /// # Panics
     /// If `offset` or `bytes` is no multiple of a page.
     pub fn discard(&self, offset: u64, bytes: u64) -> Result<(), FarError> {
-        let page = PAGE_BYTES as u64;
-        assert!(
-            offset.is_multiple_of(page) && bytes.is_multiple_of(page),
-            "{bytes} bytes at {offset} are not whole pages"
-        );
-        assert!(offset + bytes <= self.bytes(), "{bytes} bytes at {offset} of a region of {}", self.bytes());
+        self.whole_pages(offset, bytes);
         self.core.pager.release(&self.core, offset, bytes)
     }
 

@@ -14,7 +14,7 @@ use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PAGE_BYTES, PageIndex};
 use crate::error::{FarError, PagingCause};
 use crate::forked;
 use crate::pager::Pager;
-use crate::reclaimer::Step;
+use crate::reclaimer::{Reclaimer, Step};
 use crate::region::RegionCore;
 use crate::worker;
 
@@ -58,6 +58,15 @@ impl Extents {
     }
 }
 
+/// A range of pages, block by block.
+fn by_block(pages: Range<u32>) -> impl Iterator<Item = Range<u32>> {
+    let blocks = pages.start / BLOCK_PAGES as u32..pages.end.div_ceil(BLOCK_PAGES as u32);
+    blocks.map(move |block| {
+        let first = block * BLOCK_PAGES as u32;
+        pages.start.max(first)..pages.end.min(first + BLOCK_PAGES as u32)
+    })
+}
+
 /// What one look at a page that is to be forgotten came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Release {
@@ -84,12 +93,9 @@ impl Pager {
     /// Forgets a page-aligned range here; whether the node may have something of it.
     fn release_locally(&self, core: &RegionCore, offset: u64, bytes: u64) -> Result<bool, FarError> {
         let deadline = yonder_clock::now() + self.fault_deadline;
-        let (mut first, end) = (PageIndex::containing(offset).0, PageIndex::containing(offset + bytes).0);
         let mut is_on_node = false;
-        while first < end {
-            let next = (PageIndex(first).block().0 + 1) * BLOCK_PAGES as u32;
-            is_on_node |= self.release_in_block(core, first..end.min(next), deadline)?;
-            first = next;
+        for part in by_block(PageIndex::containing(offset).0..PageIndex::containing(offset + bytes).0) {
+            is_on_node |= self.release_in_block(core, part, deadline)?;
         }
         Ok(is_on_node)
     }
@@ -200,15 +206,18 @@ impl Pager {
     /// Writes everything local of a region to the node and lets go of it, then marks the region read-only. The caller
     /// has exclusive access to the region.
     pub(crate) fn seal(&self, core: &RegionCore) -> Result<(), FarError> {
+        let pages = core.table.pages() as u32;
+        assert!(core.secluded.of(0..pages).next().is_none(), "what is secluded can be neither read nor sealed");
         let mut deadline = yonder_clock::now() + self.fault_deadline;
         for block in (0..core.blocks() as u32).map(BlockIndex) {
             while core.counts.resident_in(block) > 0 {
-                let progress = self.sweep_some(core, block) || self.drain_some();
+                let swept = self.sweep_part(&mut self.lock_reclaimer(), core, core.pages_of(block));
+                let progress = swept || self.drain_some();
                 self.extend(&mut deadline, progress, core)?;
             }
         }
         // Page by page: others may put theirs on standby meanwhile, for as long as they like.
-        for page in (0..core.table.pages() as u32).map(PageIndex) {
+        for page in (0..pages).map(PageIndex) {
             while matches!(core.table.load(page).state(), State::Standby(_)) {
                 let progress = self.drain_some();
                 self.extend(&mut deadline, progress, core)?;
@@ -218,14 +227,40 @@ impl Pager {
         Ok(())
     }
 
-    /// One turn of the first hand on a block; whether anything moved.
-    fn sweep_some(&self, core: &RegionCore, block: BlockIndex) -> bool {
-        let mut reclaimer = self.lock_reclaimer();
-        if !core.block_gate(block).try_sweep() {
+    /// Takes what is local of `pages` away, as far as that is possible in time, and keeps sweeps off them.
+    pub(crate) fn seclude(&self, core: &RegionCore, pages: Range<u32>) {
+        // A child sweeps nothing.
+        if self.child.is_one() {
+            return;
+        }
+        let mut deadline = yonder_clock::now() + self.fault_deadline;
+        for part in by_block(pages) {
+            let mut in_time = true;
+            loop {
+                let mut reclaimer = self.lock_reclaimer();
+                let progress = self.sweep_part(&mut reclaimer, core, part.clone());
+                let is_left = |page| core.table.load(page).is_resident() && !core.secluded.contains(page);
+                let is_over = !part.clone().map(PageIndex).any(is_left);
+                // What somebody holds stays, for perhaps as long as the seclusion.
+                if is_over || core.gate(PageIndex(part.start)).is_held() || !in_time {
+                    core.secluded.seclude(part, core.table.pages());
+                    break;
+                }
+                drop(reclaimer);
+                let progress = progress || self.drain_some();
+                in_time = self.extend(&mut deadline, progress, core).is_ok();
+            }
+        }
+    }
+
+    /// One turn of the first hand on pages of one block; whether anything moved.
+    fn sweep_part(&self, reclaimer: &mut Reclaimer, core: &RegionCore, pages: Range<u32>) -> bool {
+        let gate = core.gate(PageIndex(pages.start));
+        if !gate.try_sweep() {
             return false;
         }
-        let swept = reclaimer.sweep_block(self, core, block, usize::MAX);
-        core.block_gate(block).end_sweep();
+        let swept = reclaimer.sweep_pages(self, core, pages, usize::MAX);
+        gate.end_sweep();
         swept > 0
     }
 

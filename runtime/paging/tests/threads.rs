@@ -2,6 +2,7 @@
 
 mod emulated;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use emulated::far;
@@ -35,7 +36,11 @@ fn fill_in_the_end(region: &Region, round: u64) {
 }
 
 fn check(region: &Region, round: u64) {
-    for page in 0..region.bytes() / PAGE {
+    check_all_but(region, round, 0..0);
+}
+
+fn check_all_but(region: &Region, round: u64, left: Range<u64>) {
+    for page in (0..region.bytes() / PAGE).filter(|page| !left.contains(page)) {
         assert_eq!(region.read_u64(page * PAGE + page % 500 * 8), Ok(word(page, round)), "page {page}");
     }
 }
@@ -266,6 +271,66 @@ fn held_pages_stay_resident_under_pressure() {
     check(&region, 1);
     assert!((10..30).all(|page| region.is_resident(page * PAGE)));
     drop(hold);
+}
+
+/// What is neither held nor the reclaimer's is there for more holds, though frames for sweeps that do not come had it last.
+#[test]
+fn all_but_the_reserve_can_be_held() {
+    let deadlines = Deadlines { fault: Duration::from_secs(2), ..Deadlines::default() };
+    let Some((far, _)) = far(Config { deadlines, ..Config::with_local(LOCAL) }) else { return };
+    let region = far.region(5 * LOCAL).unwrap();
+    fill(&region, 1);
+    let mut holds = Vec::new();
+    let full = (0..region.bytes() / PAGE).find_map(|page| match region.hold(page * PAGE, 1) {
+        Ok(hold) => {
+            holds.push(hold);
+            None
+        }
+        Err(error) => Some(error.cause),
+    });
+    assert_eq!(full, Some(PagingCause::LocalMemoryFull));
+    let pages = LOCAL / PAGE;
+    assert!(holds.len() as u64 >= pages - pages / 8 - 16, "only {} of {pages} pages can be held", holds.len());
+    drop(holds);
+    check(&region, 1);
+}
+
+/// As programs do that protect their memory: all of it in the end, and much more than is local.
+#[test]
+fn what_is_secluded_leaves_and_takes_no_room() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let region = far.region(5 * LOCAL).unwrap().with_access(Access::Trap);
+    fill(&region, 1);
+    let step = 100 * PAGE;
+    for offset in (0..3 * LOCAL / step * step).step_by(step as usize) {
+        // It is local for the most part.
+        region.read(offset, &mut [0; 80 * PAGE_BYTES]).unwrap();
+        region.seclude(offset, step);
+        assert!((offset..offset + step).step_by(PAGE_BYTES).all(|page| !region.is_resident(page)), "at {offset}");
+    }
+    let rest = 4 * LOCAL..5 * LOCAL;
+    for page in rest.clone().step_by(PAGE_BYTES).map(|offset| offset / PAGE) {
+        region.write_u64(page * PAGE + page % 500 * 8, word(page, 1)).unwrap();
+    }
+    region.reveal(0, 3 * LOCAL);
+    check(&region, 1);
+}
+
+#[test]
+fn what_comes_to_secluded_pages_stays_until_they_are_revealed() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let region = far.region(5 * LOCAL).unwrap().with_access(Access::Trap);
+    fill(&region, 1);
+    region.seclude(10 * PAGE, 20 * PAGE);
+    let comes = [10, 11, 15, 29];
+    comes.iter().for_each(|page| _ = region.read_u64(page * PAGE).unwrap());
+    check_all_but(&region, 1, 10..30);
+    assert!(comes.iter().all(|page| region.is_resident(page * PAGE)));
+    region.reveal(10 * PAGE, 20 * PAGE);
+    check(&region, 1);
+    fill(&region, 2);
+    assert!(comes.iter().all(|page| !region.is_resident(page * PAGE)), "they are swept like all others");
+    check(&region, 2);
 }
 
 #[test]

@@ -183,6 +183,21 @@ static void protection(void) {
     large = map(24 * MIB);
     check("its place can be used", is_all(large, 24 * MIB, 0) && !traps_writes(large) && !traps_writes(large + 24 * MIB - 1));
     munmap(large, 24 * MIB);
+    // Each takes part of local memory with it, unless it leaves: together more than there is.
+    unsigned char *spaces[8];
+    int is_right = 1;
+    for (int index = 0; index < 8; index++) {
+        fill(spaces[index] = map(2 * MIB), 2 * MIB, index);
+        is_right = is_right && mprotect(spaces[index], 2 * MIB, PROT_NONE) == 0;
+    }
+    sweep();
+    check("one space after the other can be protected", is_right && traps_reads(spaces[0] + MIB));
+    for (int index = 0; index < 8; index++) {
+        mprotect(spaces[index], 2 * MIB, PROT_READ);
+        is_right = is_right && is_filled(spaces[index], 2 * MIB, index);
+        munmap(spaces[index], 2 * MIB);
+    }
+    check("and all be opened again", is_right);
     // A block of the heap with a guard page.
     unsigned char *guarded = aligned_alloc(PAGE, 64 * PAGE);
     memset(guarded, 1, 64 * PAGE);

@@ -1,6 +1,7 @@
 //! [`RegionCore`]: what is known of a region, and its side of the SIGBUS handler.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,6 +22,7 @@ use crate::limits::Quota;
 use crate::liveness::Owner;
 use crate::observer::Observer;
 use crate::pager::Pager;
+use crate::seclusion::Secluded;
 
 /// What the fault path, the reclaimer and the region's owner share.
 pub(crate) struct RegionCore {
@@ -38,6 +40,7 @@ pub(crate) struct RegionCore {
     /// What the node has of each page.
     pub(crate) digests: Digests,
     pub(crate) owner: Owner,
+    pub(crate) secluded: Secluded,
     pub(super) observer: Observer,
     pub(super) remote: RemoteAddress,
     sealed: AtomicBool,
@@ -58,6 +61,7 @@ impl RegionCore {
             quota: Quota::default(),
             digests: Digests::new(pages, seed),
             owner: Owner::default(),
+            secluded: Secluded::default(),
             observer: Observer::default(),
             remote,
             sealed: AtomicBool::new(false),
@@ -71,6 +75,12 @@ impl RegionCore {
 
     pub(crate) fn block_gate(&self, block: BlockIndex) -> &BlockGate {
         &self.gates[block.index()]
+    }
+
+    /// The pages of a block; the last block of a region may be short.
+    pub(crate) fn pages_of(&self, block: BlockIndex) -> Range<u32> {
+        let first = block.first_page().0;
+        first..(first + BLOCK_PAGES as u32).min(self.table.pages() as u32)
     }
 
     pub(crate) fn blocks(&self) -> usize {
