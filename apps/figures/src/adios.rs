@@ -17,4 +17,4 @@ mod system;
 mod tests;
 mod workload;
 
-pub(crate) use figures::{FIG2, FIG7, FIG8, FIG9, FIG10E, FIG11, SCALE, TABLE1};
+pub(crate) use figures::{FIG2, FIG7, FIG8, FIG9, FIG10E, FIG11, HYBRID, SCALE, TABLE1};

@@ -32,6 +32,7 @@ pub const FIGURES: &[Figure] = &[
     adios::FIG10E,
     adios::FIG11,
     adios::SCALE,
+    adios::HYBRID,
     dilos::FIG1,
     dilos::FIG6,
     dilos::TABLES,

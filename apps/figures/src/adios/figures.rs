@@ -1,8 +1,8 @@
 //! Adios' figures.
 //!
 //! Files: `loads` has what is drawn over the offered load (Figures 2 and 7), `local` over the size of local memory (8), `sending`
-//! replies with and without delegation (9), `dispatching` who gets a request (10e, 11), `switching` Table 1, and `beyond` what the
-//! paper could not build.
+//! replies with and without delegation (9), `dispatching` who gets a request (10e, 11), `switching` Table 1; and beyond the paper, `beyond`
+//! more workers and nodes, and `waiting` faults that wait before they yield.
 
 mod beyond;
 mod dispatching;
@@ -10,6 +10,7 @@ mod loads;
 mod local;
 mod sending;
 mod switching;
+mod waiting;
 
 use yonder_report::{Line, Picture, Quantity};
 
@@ -21,6 +22,7 @@ pub(crate) use loads::{FIG2, FIG7};
 pub(crate) use local::FIG8;
 pub(crate) use sending::FIG9;
 pub(crate) use switching::TABLE1;
+pub(crate) use waiting::HYBRID;
 
 /// Requests of one point of a curve, in a full run.
 const REQUESTS: u64 = 200_000;
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
     use crate::figure::{Figure, Outcome, Run};
 
-    const FIGURES: [Figure; 8] = [TABLE1, FIG2, FIG7, FIG8, FIG9, FIG10E, FIG11, SCALE];
+    const FIGURES: [Figure; 9] = [TABLE1, FIG2, FIG7, FIG8, FIG9, FIG10E, FIG11, SCALE, HYBRID];
 
     fn outcome(figure: &Figure, seed: u64, effort: f64) -> Outcome {
         (figure.run)(&mut Run { seed, effort, progress: &mut |_, _| {} })

@@ -5,6 +5,8 @@
 //! Invariants: a worker does one thing at a time; a request is in one place; every request that arrives is answered once or
 //! dropped once.
 
+mod faults;
+
 use std::collections::VecDeque;
 
 use rand::{Rng as _, SeedableRng as _};
@@ -159,6 +161,7 @@ impl<'a> Node<'a> {
                 self.agenda.at(at, Event::Came { worker, page, request });
             }
             Event::Came { worker, page, request } => self.came(usize::from(worker), PageIndex(page), request),
+            Event::SpunOut { worker, request, since } => self.spun_out(usize::from(worker), request, since),
             Event::Reclaim => self.reclaim(),
             Event::Stall(worker) => self.stall(usize::from(worker)),
         }
@@ -265,7 +268,7 @@ impl<'a> Node<'a> {
             let resumed = &mut self.requests[request as usize];
             resumed.spent.ready += (now - resumed.since) as u32;
             resumed.slice = 0;
-            self.go_on(index, request, self.setup.profile.after_fetch);
+            self.go_on(index, request, self.setup.profile.at_return());
         } else if let Some((request, _)) = worker.given.take() {
             worker.told = false;
             worker.new_is_due = false;
@@ -305,7 +308,7 @@ impl<'a> Node<'a> {
             }
             let page = *request.page.get_or_insert_with(|| setup.workload.page(&mut self.touches));
             if self.memory.find(page) != Found::Local {
-                took += setup.profile.before_fetch;
+                took += setup.profile.at_fault();
                 break Doing::ToFault(slot);
             }
             request.page = None;
@@ -332,7 +335,7 @@ impl<'a> Node<'a> {
             Doing::ToFault(request) => self.fault(index, request),
             Doing::ToCheckpoint(request) => self.put_back(index, request),
             Doing::ToEnd(request) => self.answer(index, request),
-            Doing::Sending => self.idle(index),
+            Doing::Sending | Doing::Leaving => self.idle(index),
             Doing::Looking | Doing::Waiting(_) => unreachable!("worker {index} was not running"),
         }
     }
@@ -341,95 +344,6 @@ impl<'a> Node<'a> {
     fn idle(&mut self, index: usize) {
         self.workers[index].doing = Doing::Looking;
         self.look(index);
-    }
-
-    /// A request has trapped at a page.
-    fn fault(&mut self, index: usize, slot: u32) {
-        let now = self.agenda.now();
-        let request = &mut self.requests[slot as usize];
-        let page = request.page.expect("it touches a page");
-        request.since = now;
-        let found = self.memory.find(page);
-        let room = self.workers[index].outstanding < costs::QP_DEPTH.value as u32;
-        match found {
-            // It came while the fault was on its way: the rest of the fault's work is done as if it had been fetched.
-            Found::Local => return self.go_on(index, slot, self.setup.profile.after_fetch),
-            Found::Coming => self.joined.push((page, slot)),
-            Found::Remote if room && self.memory.fetch(page, index) => {
-                let at = self.fabric.post(index, now, self.touches.random());
-                self.agenda.at(at, Event::Sent { worker: index as u16, page: page.0, request: slot });
-            }
-            Found::Remote => {
-                self.starved.push(index as u16);
-                return self.wait(index, slot);
-            }
-        }
-        self.workers[index].outstanding += 1;
-        self.faults += 1;
-        let (faults, warm) = (self.faults, self.warm());
-        let counts = self.meter.counts();
-        counts.faults_most = counts.faults_most.max(faults);
-        counts.fetched += u64::from(warm && found == Found::Remote);
-        self.wake_reclaimer();
-        if self.setup.profile.yields { self.idle(index) } else { self.wait(index, slot) }
-    }
-
-    /// A reclaimer that rests is woken once little is free. It also rests where all pages are on their way, so that it is woken by
-    /// their arrival too.
-    fn wake_reclaimer(&mut self) {
-        if self.memory.is_low() && !self.reclaiming {
-            self.reclaiming = true;
-            let wake = if self.setup.profile.pinned_reclaimer { 0 } else { costs::RECLAIM_WAKE.ns() };
-            self.agenda.after(wake, Event::Reclaim);
-        }
-    }
-
-    fn wait(&mut self, index: usize, slot: u32) {
-        self.workers[index].doing = Doing::Waiting(slot);
-        self.count_busy(1);
-    }
-
-    /// A page is here: who waited for it goes on.
-    fn came(&mut self, index: usize, page: PageIndex, slot: u32) {
-        self.memory.installed(page);
-        self.wake_reclaimer();
-        self.page_for(index, slot);
-        while let Some(place) = self.joined.iter().position(|(other, _)| *other == page) {
-            let (_, joined) = self.joined.remove(place);
-            self.page_for(usize::from(self.requests[joined as usize].worker), joined);
-        }
-        self.feed_starved();
-    }
-
-    fn page_for(&mut self, index: usize, slot: u32) {
-        let now = self.agenda.now();
-        self.faults -= 1;
-        self.workers[index].outstanding -= 1;
-        let request = &mut self.requests[slot as usize];
-        let waited = now - request.since;
-        request.spent.fetching += waited as u32;
-        request.since = now;
-        if self.setup.profile.yields {
-            self.workers[index].ready.push_back(slot);
-            self.look(index);
-        } else {
-            assert_eq!(self.workers[index].doing, Doing::Waiting(slot), "worker {index} waits for another page");
-            request.slice += waited;
-            self.count_busy(-1);
-            self.go_on(index, slot, self.setup.profile.after_fetch);
-        }
-    }
-
-    /// Workers that found no room for their faults try again.
-    fn feed_starved(&mut self) {
-        for index in std::mem::take(&mut self.starved) {
-            let index = usize::from(index);
-            let Doing::Waiting(slot) = self.workers[index].doing else { unreachable!("worker {index} does not wait") };
-            self.count_busy(-1);
-            let (now, request) = (self.agenda.now(), &mut self.requests[slot as usize]);
-            request.spent.fetching += (now - request.since) as u32;
-            self.fault(index, slot);
-        }
     }
 
     /// A request has run for too long: it goes to the end of its dispatcher's queue.

@@ -54,6 +54,8 @@ pub(super) enum Event {
     Sent { worker: u16, page: u32, request: u32 },
     /// A page is in local memory.
     Came { worker: u16, page: u32, request: u32 },
+    /// A worker that waits for a request's page, since then, gives up waiting.
+    SpunOut { worker: u16, request: u32, since: Nanos },
     /// The reclaimer has evicted some pages, or been woken.
     Reclaim,
     /// The kernel takes a worker's CPU.
@@ -92,6 +94,8 @@ pub(super) enum Doing {
     ToEnd(u32),
     /// It busy-waits for the request's page, or for room in the queue pair or in local memory.
     Waiting(u32),
+    /// It leaves a request whose page has not come.
+    Leaving,
     /// It busy-waits for the transmission of a reply.
     Sending,
 }

@@ -40,27 +40,32 @@ impl System {
     pub(crate) fn profile(self) -> Profile {
         let yields = matches!(self, Self::Adios | Self::Yonder | Self::YonderProbe);
         let (before_fetch, after_fetch) = self.fault();
+        let is_ours = matches!(self, Self::Yonder | Self::YonderProbe);
+        let (away, back) = if is_ours { (yonder::AWAY.ns(), yonder::BACK.ns()) } else { (0, 0) };
         Profile {
             yields,
+            spins: 0,
             preemption: (self == Self::DilosP).then(|| costs::PREEMPTION.ns()),
             delegates: yields,
             stalls: self == Self::Hermit,
             pinned_reclaimer: yields,
             before_fetch,
+            away,
             after_fetch,
+            back,
         }
     }
 
     /// A fault's own work before and after its fetch.
     fn fault(self) -> (Nanos, Nanos) {
         let halves = |whole: Nanos| (whole / 2, whole - whole / 2);
-        let (away, back) = (yonder::POST.ns() + yonder::AWAY.ns(), yonder::INSTALL.ns() + yonder::BACK.ns());
+        let (post, install) = (yonder::POST.ns(), yonder::INSTALL.ns());
         match self {
             Self::Hermit => halves(costs::FAULT_SOFTWARE.ns() + costs::KERNEL_FAULT.ns()),
             Self::Dilos | Self::DilosP => halves(costs::FAULT_SOFTWARE.ns()),
             Self::Adios => halves(costs::FAULT_SOFTWARE.ns() + 2 * costs::SWITCH.ns() + costs::YIELD.ns()),
-            Self::Yonder => (yonder::EXCEPTION.ns() + away, back + yonder::RETURN.ns()),
-            Self::YonderProbe => (away, back),
+            Self::Yonder => (yonder::EXCEPTION.ns() + post, install + yonder::RETURN.ns()),
+            Self::YonderProbe => (post, install),
         }
     }
 }
@@ -70,6 +75,8 @@ impl System {
 pub(crate) struct Profile {
     /// A fault gives the worker to other requests.
     pub(crate) yields: bool,
+    /// For so long it waits for its page before it does.
+    pub(crate) spins: Nanos,
     /// Running time after which a request goes back to the queue at its next checkpoint.
     pub(crate) preemption: Option<Nanos>,
     /// The dispatcher reaps transmissions, so that workers need not wait for them.
@@ -78,10 +85,26 @@ pub(crate) struct Profile {
     pub(crate) stalls: bool,
     /// The reclaimer need not be woken.
     pub(crate) pinned_reclaimer: bool,
-    /// From the access to the posted read; with yielding, until the worker has its next request.
+    /// From the access to the posted read.
     pub(crate) before_fetch: Nanos,
+    /// From there, or from the end of the wait, until the worker has its next request, where that is not part of what comes before.
+    pub(crate) away: Nanos,
     /// From the page's arrival to the access that succeeds.
     pub(crate) after_fetch: Nanos,
+    /// What is added to that for a request that the worker has left, where that is not part of it.
+    pub(crate) back: Nanos,
+}
+
+impl Profile {
+    /// Running time before the worker waits, or has left.
+    pub(crate) fn at_fault(&self) -> Nanos {
+        self.before_fetch + if self.spins == 0 { self.away } else { 0 }
+    }
+
+    /// Running time once the page is here, for a request that the worker has left.
+    pub(crate) fn at_return(&self) -> Nanos {
+        self.after_fetch + self.back
+    }
 }
 
 #[cfg(test)]

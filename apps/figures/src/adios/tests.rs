@@ -8,7 +8,7 @@ use super::state::Setup;
 use super::sweep::testbed;
 use super::system::System;
 use super::workload::Workload;
-use crate::costs::{adios as costs, testbed as hardware};
+use crate::costs::{adios as costs, testbed as hardware, yonder};
 
 fn simulate(system: System, rate: f64, change: impl FnOnce(&mut Setup)) -> Measured {
     let mut setup = Setup { rate, requests: 50_000, seed: 3, ..testbed(system, Workload::array()) };
@@ -48,6 +48,20 @@ fn yielding_has_many_faults_under_way() {
     assert!(yielding.faults_most > busy.faults_most, "{}", yielding.faults_most);
     assert!(busy.dropped > yielding.dropped && yielding.dropped > 0 && !busy.keeps_up());
     assert!(yielding.ops_per_s() > 1.4 * busy.ops_per_s());
+}
+
+/// Faults that wait for longer than a fetch takes are faults that busy-wait, and those that wait for less are faults that yield.
+#[test]
+fn how_long_faults_wait_is_between_busy_waiting_and_yielding() {
+    let least = hardware::FETCH_LEAST.ns();
+    let of = |rate| {
+        [0, least / 2, 20 * least].map(|spins| simulate(System::Yonder, rate, |setup| setup.profile.spins = spins))
+    };
+    let peaks = of(3e6).map(|measured| measured.ops_per_s());
+    assert!(peaks[0] > 1.05 * peaks[1] && peaks[1] > 1.05 * peaks[2], "{peaks:?}");
+    let [yields, _, waits] = of(0.2e6).map(|measured| measured.latency_us(50.0, None));
+    let switches = (yonder::AWAY.value + yonder::BACK.value) / 1e3;
+    assert!((0.4..1.6).contains(&((yields - waits) / switches)), "waiting saves the switches: {yields} and {waits} us");
 }
 
 /// What is ready goes first, but only what was ready at the last poll: nothing new starves behind scans.
