@@ -297,9 +297,14 @@ fn advise(far: &'static Far, address: usize, bytes: usize, advice: c_int) -> i64
 /// Changes the protection of far memory.
 fn protect(far: &'static Far, address: usize, bytes: usize, prot: c_int) -> c_int {
     let Some(bytes) = whole_pages(bytes).filter(|_| far.offset(address).is_some()) else { return 0 };
-    let is_inside = address.is_multiple_of(PAGE_BYTES) && far.offset(address + bytes - 1).is_some();
-    if !is_inside {
-        return behind(libc::SYS_mprotect, [address as u64, bytes as u64, prot as u64]);
+    if !address.is_multiple_of(PAGE_BYTES) {
+        set_errno(libc::EINVAL);
+        return -1;
+    }
+    if address.checked_add(bytes - 1).and_then(|last| far.offset(last)).is_none() {
+        // The kernel would change a part of it before it refuses.
+        set_errno(libc::ENOMEM);
+        return -1;
     }
     yonder_trap::hold_back(|| {
         let mut maps = maps();

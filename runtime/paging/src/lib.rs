@@ -20,6 +20,7 @@
 //! - What is read in a frame is the page that stood there all the time: see `frames`.
 //! - A frame's content is forgotten only when the node is known to hold what is live of it, by its digest or by its
 //!   acknowledgement.
+//! - Nobody reads, to sweep it, what is secluded: it may be protected against reading.
 //! - The fault path takes one lock, its port's. A unithread has it for moments and never across a switch; an ordinary thread
 //!   has a guest port for as long as its fault takes, since nobody else needs that port meanwhile. Who finds a page that
 //!   another port has fetched ahead tries that port's lock and never waits for it.

@@ -14,7 +14,7 @@ use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PAGE_BYTES, PageIndex};
 use crate::error::{FarError, PagingCause};
 use crate::forked;
 use crate::pager::Pager;
-use crate::reclaimer::{Reclaimer, Step};
+use crate::reclaimer::Step;
 use crate::region::RegionCore;
 use crate::worker;
 
@@ -211,8 +211,7 @@ impl Pager {
         let mut deadline = yonder_clock::now() + self.fault_deadline;
         for block in (0..core.blocks() as u32).map(BlockIndex) {
             while core.counts.resident_in(block) > 0 {
-                let swept = self.sweep_part(&mut self.lock_reclaimer(), core, core.pages_of(block));
-                let progress = swept || self.drain_some();
+                let progress = self.sweep_some(core, block) || self.drain_some();
                 self.extend(&mut deadline, progress, core)?;
             }
         }
@@ -227,6 +226,17 @@ impl Pager {
         Ok(())
     }
 
+    /// One turn of the first hand on a block; whether anything moved.
+    fn sweep_some(&self, core: &RegionCore, block: BlockIndex) -> bool {
+        let mut reclaimer = self.lock_reclaimer();
+        if !core.block_gate(block).try_sweep() {
+            return false;
+        }
+        let swept = reclaimer.sweep_pages(self, core, core.pages_of(block), usize::MAX);
+        core.block_gate(block).end_sweep();
+        swept > 0
+    }
+
     /// Takes what is local of `pages` away, as far as that is possible in time, and keeps sweeps off them.
     pub(crate) fn seclude(&self, core: &RegionCore, pages: Range<u32>) {
         // A child sweeps nothing.
@@ -235,33 +245,31 @@ impl Pager {
         }
         let mut deadline = yonder_clock::now() + self.fault_deadline;
         for part in by_block(pages) {
+            let gate = core.gate(PageIndex(part.start));
             let mut in_time = true;
             loop {
                 let mut reclaimer = self.lock_reclaimer();
-                let progress = self.sweep_part(&mut reclaimer, core, part.clone());
+                let is_taken = gate.try_sweep();
+                let swept = if is_taken { reclaimer.sweep_pages(self, core, part.clone(), usize::MAX) } else { 0 };
                 let is_left = |page| core.table.load(page).is_resident() && !core.secluded.contains(page);
-                let is_over = !part.clone().map(PageIndex).any(is_left);
+                let has_left = is_taken && !part.clone().map(PageIndex).any(is_left);
                 // What somebody holds stays, for perhaps as long as the seclusion.
-                if is_over || core.gate(PageIndex(part.start)).is_held() || !in_time {
-                    core.secluded.seclude(part, core.table.pages());
+                let is_over = has_left || gate.is_held() || !in_time;
+                if is_over {
+                    // While nothing can be installed: whoever touches the pages all the time does not make this go on for ever.
+                    core.secluded.seclude(part.clone(), core.table.pages());
+                }
+                if is_taken {
+                    gate.end_sweep();
+                }
+                if is_over {
                     break;
                 }
                 drop(reclaimer);
-                let progress = progress || self.drain_some();
+                let progress = swept > 0 || self.drain_some();
                 in_time = self.extend(&mut deadline, progress, core).is_ok();
             }
         }
-    }
-
-    /// One turn of the first hand on pages of one block; whether anything moved.
-    fn sweep_part(&self, reclaimer: &mut Reclaimer, core: &RegionCore, pages: Range<u32>) -> bool {
-        let gate = core.gate(PageIndex(pages.start));
-        if !gate.try_sweep() {
-            return false;
-        }
-        let swept = reclaimer.sweep_pages(self, core, pages, usize::MAX);
-        gate.end_sweep();
-        swept > 0
     }
 
     /// One turn of the second hand; whether anything moved.

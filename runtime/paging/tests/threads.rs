@@ -3,6 +3,7 @@
 mod emulated;
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use emulated::far;
@@ -313,6 +314,32 @@ fn what_is_secluded_leaves_and_takes_no_room() {
         region.write_u64(page * PAGE + page % 500 * 8, word(page, 1)).unwrap();
     }
     region.reveal(0, 3 * LOCAL);
+    check(&region, 1);
+}
+
+#[test]
+fn pages_are_secluded_while_others_touch_them() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let region = far.region(2 * LOCAL).unwrap().with_access(Access::Trap);
+    fill(&region, 1);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for first in 0..2 {
+            let (region, done) = (&region, &done);
+            scope.spawn(move || {
+                while !done.load(Ordering::Acquire) {
+                    (first..64).step_by(2).for_each(|page| {
+                        assert_eq!(region.read_u64(page * PAGE + page % 500 * 8), Ok(word(page, 1)), "page {page}");
+                    });
+                }
+            });
+        }
+        for _ in 0..200 {
+            region.seclude(0, 64 * PAGE);
+            region.reveal(0, 64 * PAGE);
+        }
+        done.store(true, Ordering::Release);
+    });
     check(&region, 1);
 }
 

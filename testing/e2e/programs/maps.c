@@ -191,6 +191,8 @@ static void protection(void) {
         is_right = is_right && mprotect(spaces[index], 2 * MIB, PROT_NONE) == 0;
     }
     sweep();
+    errno = 0;
+    check("mprotect off a page's border is refused", mprotect(spaces[0] + 1, PAGE, PROT_NONE) == -1 && errno == EINVAL);
     check("one space after the other can be protected", is_right && traps_reads(spaces[0] + MIB));
     for (int index = 0; index < 8; index++) {
         mprotect(spaces[index], 2 * MIB, PROT_READ);

@@ -19,7 +19,7 @@ impl Node<'_> {
         let room = self.workers[index].outstanding < costs::QP_DEPTH.value as u32;
         match found {
             // It came while the fault was on its way: the rest of the fault's work is done as if it had been fetched.
-            Found::Local if profile.yields && profile.spins == 0 => {
+            Found::Local if profile.spins == 0 => {
                 return self.go_on(index, slot, profile.at_return());
             }
             Found::Local => return self.go_on(index, slot, profile.after_fetch),
