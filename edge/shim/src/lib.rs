@@ -15,7 +15,7 @@
 //! that is not what it should be.
 //!
 //! Files: `far` when it begins; `recorded` its record for a report; `heap`, `malloc`, `maps`, `mapped` what is far; `calls`, `bounce`, `lists`, `transfers` system calls;
-//! `signals`, `process`, `forks`, `descriptors` what the program may do with signals, processes and descriptors; `callers` whose call it is; `libc_own` the
+//! `signals`, `robust`, `process`, `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors; `callers` whose call it is; `libc_own` the
 //! C library behind.
 //!
 //! Invariants:
@@ -38,6 +38,7 @@ mod mapped;
 mod maps;
 mod process;
 mod recorded;
+mod robust;
 mod signals;
 mod transfers;
 

@@ -178,8 +178,10 @@ static void futexes(void) {
     for (int number = 0; number < THREADS; number++) pthread_join(threads[number], NULL);
 }
 
+// Ends with a mutex after enough was touched to make its page leave, if it may.
 static void *hold_and_end(void *robust) {
     pthread_mutex_lock(robust);
+    for (int turn = 0; turn < 4; turn++) sweep();
     return NULL;
 }
 
@@ -192,7 +194,10 @@ static void robust(void) {
     pthread_mutex_init(dying, attributes);
     pthread_create(&thread, NULL, hold_and_end, dying);
     pthread_join(thread, NULL);
-    check("a robust mutex tells of its owner's end", pthread_mutex_lock(COLD(dying)) == EOWNERDEAD && pthread_mutex_consistent(dying) == 0);
+    check("a robust mutex tells of its owner's end", pthread_mutex_lock(dying) == EOWNERDEAD && pthread_mutex_consistent(dying) == 0);
+    pthread_mutex_unlock(dying);
+    check("a robust mutex is destroyed", pthread_mutex_destroy(dying) == 0);
+    COLD(dying);
     pthread_mutexattr_setprotocol(attributes, PTHREAD_PRIO_INHERIT);
     pthread_mutexattr_setrobust(attributes, PTHREAD_MUTEX_STALLED);
     pthread_mutex_destroy(mutex);
