@@ -13,11 +13,13 @@
 
 pub mod access;
 mod hold_back;
+mod locals;
 mod resume;
 pub mod scope;
 mod sigbus;
 
 pub use hold_back::{NEEDED_SIGNALS, hold_back};
+pub use locals::{Locals, lock_released, lock_taken};
 pub use sigbus::{
     Fault, FaultHandler, FaultKind, REGISTRATIONS_MAX, RegisterError, Registers, Registration, Verdict, Words,
     hold_signals, is_installed, register, replace_next,

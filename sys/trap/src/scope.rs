@@ -17,6 +17,8 @@ use std::mem::offset_of;
 use std::num::NonZeroU32;
 use std::ptr;
 
+use crate::locals;
+
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("yonder-trap knows the registers of x86-64 Linux only: build with --target x86_64-unknown-linux-gnu");
 
@@ -234,6 +236,7 @@ unsafe extern "C-unwind" fn call_in(
 
 /// Puts `scope` into the chain, and returns 0 for [`enter`].
 unsafe extern "C" fn push(scope: *mut Scope) -> u32 {
+    assert!(locals::is_home(), "a scope is entered in a library's call, which has other thread-locals");
     // SAFETY: as the caller promises.
     unsafe {
         (*scope).outer = innermost();
@@ -361,6 +364,19 @@ mod tests {
         // SAFETY: no touch fails.
         let panic = catch_unwind(AssertUnwindSafe(|| unsafe { attempt(|| panic!("on purpose")) }));
         assert!(panic.is_err() && !is_open());
+    }
+
+    #[test]
+    fn a_call_of_a_library_ends_with_the_scope_around_it() {
+        let mut locals = crate::Locals::new().unwrap();
+        for offset in [40, 48] {
+            // SAFETY: nothing in the frames is dropped, and nothing is left in thread-locals.
+            let caught = unsafe { attempt(|| locals.with(|| touch_deep(4, offset))) };
+            assert_eq!((caught.unwrap_err().address, locals::is_home()), (lost_range() + offset, true));
+        }
+        // SAFETY: as above.
+        let found = unsafe { locals.with(|| (raise(libc::BUS_MCEERR_AO, lost_range()), locals::is_home())) };
+        assert_eq!(found, ((), false), "a touch that succeeds goes back");
     }
 
     #[test]

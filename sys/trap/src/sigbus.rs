@@ -13,8 +13,10 @@ use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
+use yonder_unithread::no_yield;
 use yonder_units::PAGE_BYTES;
 
+use crate::locals::{self, Away};
 use crate::{access, resume, scope};
 
 /// Regions that can be registered at one time in a process. Few and large is what userfaultfd wants.
@@ -260,6 +262,14 @@ fn install_once() -> std::io::Result<()> {
 }
 
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let away = locals::come_home();
+    handle(signal, info, context, away).go_back();
+}
+
+/// The handler, with the thread's own thread-locals. Returns only if the kernel is to restore the registers, and says where to go
+/// back to.
+#[inline(never)]
+fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void, mut away: Away) -> Away {
     // SAFETY: the kernel passes a valid siginfo and, on x86-64, a ucontext that this frame owns until it returns.
     let (info_ref, context_ref) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
     // SAFETY: SIGBUS fills the address field.
@@ -269,8 +279,9 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
             // SAFETY: both masks live as long as the call.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const context_ref.uc_sigmask, ptr::null_mut()) };
         }
+        away.go_back();
         chain(signal, info, context);
-        return;
+        return Away::NOWHERE;
     };
     // SAFETY: errno is a thread-local word of libc.
     let errno = unsafe { libc::__errno_location() };
@@ -281,7 +292,9 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     let fault = Fault { offset, address, kind, registers: Registers(registers) };
     // SAFETY: a slot that `find` returned has a handler, which lives until its registration is dropped.
     let handler = unsafe { &**slot.handler.load(Ordering::Acquire) };
-    if let Verdict::Fail(code) = handler.on_fault(&fault)
+    // A lock that a parked unithread holds would stop the thread of the next that wants it.
+    let verdict = if away.holds_lock() { no_yield(|| handler.on_fault(&fault)) } else { handler.on_fault(&fault) };
+    if let Verdict::Fail(code) = verdict
         && kind != FaultKind::FoundDamaged
     {
         let instruction = registers[libc::REG_RIP as usize] as usize;
@@ -290,17 +303,23 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
                 registers[libc::REG_RAX as usize] = i64::from(code.get());
                 registers[libc::REG_RIP as usize] = landing as i64;
             }
-            // With a shadow stack only the kernel may go back over frames.
-            None if resume::is_possible() && scope::is_open() => scope::catch(registers, address, code),
+            // With a shadow stack only the kernel may go back over frames, and a lock in one of them would never be released.
+            None if resume::is_possible() && scope::is_open() && !away.holds_lock() => {
+                scope::catch(registers, address, code);
+                // Scopes are entered at home.
+                away = Away::NOWHERE;
+            }
             None => die(handler, &fault, code),
         }
     }
     // SAFETY: the unithread that faulted is back on its own thread, so this is the errno that was saved.
     unsafe { *errno = saved_errno };
     if resume::is_possible() && !HOLDS_SIGNALS.load(Ordering::Relaxed) {
+        away.go_back();
         // SAFETY: this is the handler of `context`, nothing here has a destructor, and the mask was never changed.
         unsafe { resume::resume(context.cast()) }
     }
+    away
 }
 
 fn find(address: usize) -> Option<(&'static Slot, u64)> {
