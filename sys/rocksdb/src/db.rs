@@ -3,20 +3,17 @@
 //! UNSAFETY: RocksDB's functions, on objects that are there as long as what owns them here.
 
 use std::ffi::{CString, c_char};
+use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use yonder_library::{LibraryError, call};
+use yonder_library::LibraryError;
+use yonder_trap::scope::{Caught, attempt};
 
 use crate::files::{Files, Placed};
 use crate::functions::{Functions, Message, Object, load};
-
-/// Bits of a Bloom filter for each key, share of a hash table that is used, and keys of a prefix for each entry of its index:
-/// RocksDB's defaults for PlainTables.
-const BLOOM_BITS: i32 = 10;
-const HASH_TABLE_RATIO: f64 = 0.75;
-const INDEX_SPARSENESS: usize = 16;
 
 /// Why RocksDB has refused something.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +24,9 @@ pub enum RocksError {
     /// What it said.
     #[error("RocksDB: {0}")]
     Said(String),
+    /// A touch of far memory that a table lies in has failed. What the library was doing is left as it was: some memory is lost.
+    #[error("a table of RocksDB cannot be read at {:#x}", .0.address)]
+    Lost(Caught),
     /// The folder cannot be had.
     #[error("cannot use the folder {folder}: {cause}; type a folder that may be written")]
     Folder {
@@ -42,18 +42,23 @@ pub enum RocksError {
 pub struct Shape {
     /// Length of every key, in bytes.
     pub key_bytes: u32,
-    /// Length of the part of a key by which it is found in a hash table of prefixes. Keys with one prefix stand together.
-    pub prefix_bytes: usize,
+    /// One in so many keys is in the index, which is in local memory. A search of the index reads keys in the table, and those between
+    /// two of the index are read one after the other.
+    pub index_every: usize,
 }
 
 /// A database. Any thread may use it, and any unithread.
+///
+/// One that was left in the middle of something, because a page could not be had, still serves. It is never closed: RocksDB waits for
+/// what was left, or fails.
 pub struct Db {
     functions: &'static Functions,
     db: Object,
     reads: Object,
     writes: Object,
-    /// After the database, which gives its memory back.
-    _placed: Option<Placed>,
+    /// Goes after the database, which gives its memory back.
+    placed: ManuallyDrop<Option<Placed>>,
+    was_left: AtomicBool,
 }
 
 // SAFETY: RocksDB's databases and options may be used by any threads at a time.
@@ -73,17 +78,25 @@ impl Db {
         let folder = folder.canonicalize().map_err(cannot)?;
         let path = CString::new(folder.as_os_str().as_bytes()).map_err(|error| cannot(error.into()))?;
         let placed = files.map(|files| Placed::new(folder, files));
-        // SAFETY: objects are made, used and destroyed in order; the database keeps what it needs of its options, and owns the prefix
-        // extractor.
+        // SAFETY: objects are made, used and destroyed in order; the database keeps what it needs of its options.
         let (db, reads, writes) = unsafe {
             let options = (functions.options_create)();
             (functions.options_set_create_if_missing)(options, 1);
             (functions.options_set_allow_mmap_reads)(options, 1);
             (functions.options_set_compression)(options, 0);
-            let prefix = (functions.slicetransform_create_fixed_prefix)(shape.prefix_bytes);
-            (functions.options_set_prefix_extractor)(options, prefix);
-            let (bits, ratio, sparseness) = (BLOOM_BITS, HASH_TABLE_RATIO, INDEX_SPARSENESS);
-            (functions.options_set_plain_table_factory)(options, shape.key_bytes, bits, ratio, sparseness, 0, 0, 0, 0);
+            // Without prefixes of keys there is no hash table of them and no filter: keys are in one order, which scans need.
+            let (bits, ratio) = (0, 0.0);
+            (functions.options_set_plain_table_factory)(
+                options,
+                shape.key_bytes,
+                bits,
+                ratio,
+                shape.index_every,
+                0,
+                0,
+                0,
+                0,
+            );
             let opened = functions.told(|message| (functions.open)(options, path.as_ptr(), message));
             (functions.options_destroy)(options);
             let db = opened?;
@@ -91,7 +104,20 @@ impl Db {
             (functions.writeoptions_disable_WAL)(writes, 1);
             (db, (functions.readoptions_create)(), writes)
         };
-        Ok(Self { functions, db, reads, writes, _placed: placed })
+        Ok(Self { functions, db, reads, writes, placed: ManuallyDrop::new(placed), was_left: AtomicBool::new(false) })
+    }
+
+    /// Calls functions of RocksDB, which may touch tables.
+    ///
+    /// # Safety
+    /// `body` does that and copies; a touch that fails forgets it in the middle.
+    unsafe fn call<T>(&self, body: impl FnOnce() -> Result<T, RocksError>) -> Result<T, RocksError> {
+        // SAFETY: RocksDB holds no lock while it reads a table, or the process would end; references that it has taken stay, so that
+        // what they are to is never freed. Nothing of Rust's is left in thread-locals.
+        unsafe { attempt(|| yonder_library::call(body)) }.unwrap_or_else(|caught| {
+            self.was_left.store(true, Ordering::Release);
+            Err(RocksError::Lost(caught))
+        })
     }
 
     /// Stores a value. It is on the disk after [`settle`](Self::settle).
@@ -100,9 +126,9 @@ impl Db {
     /// What RocksDB says.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), RocksError> {
         let ((key, key_bytes), (value, value_bytes)) = (parts(key), parts(value));
-        // SAFETY: the database lives, and both slices outlive the call. Nothing of Rust's is left in thread-locals.
+        // SAFETY: the database lives, and both slices outlive the call.
         unsafe {
-            call(|| {
+            self.call(|| {
                 self.functions.told(|message| {
                     (self.functions.put)(self.db, self.writes, key, key_bytes, value, value_bytes, message);
                 })
@@ -134,7 +160,7 @@ impl Db {
         let (key, key_bytes) = parts(key);
         // SAFETY: as in `put`; a value that is found is there until it is destroyed.
         unsafe {
-            call(|| {
+            self.call(|| {
                 let get = |message| (self.functions.get_pinned)(self.db, self.reads, key, key_bytes, message);
                 let found = self.functions.told(get)?;
                 if found.is_null() {
@@ -148,28 +174,34 @@ impl Db {
     }
 
     /// Goes through the keys from `from` on, in their order.
-    #[must_use]
-    pub fn cursor(&self, from: &[u8]) -> Cursor<'_> {
+    ///
+    /// # Errors
+    /// If a table cannot be read.
+    pub fn cursor(&self, from: &[u8]) -> Result<Cursor<'_>, RocksError> {
         let (from, from_bytes) = parts(from);
         // SAFETY: as in `put`.
         let iterator = unsafe {
-            call(|| {
+            self.call(|| {
                 let iterator = (self.functions.create_iterator)(self.db, self.reads);
                 (self.functions.iter_seek)(iterator, from, from_bytes);
-                iterator
-            })
+                Ok(iterator)
+            })?
         };
-        Cursor { db: self, iterator }
+        Ok(Cursor { db: self, iterator })
     }
 }
 
 impl Drop for Db {
     fn drop(&mut self) {
+        if self.was_left.load(Ordering::Acquire) {
+            return;
+        }
         // SAFETY: nobody uses them any more.
         unsafe {
             (self.functions.readoptions_destroy)(self.reads);
             (self.functions.writeoptions_destroy)(self.writes);
             (self.functions.close)(self.db);
+            ManuallyDrop::drop(&mut self.placed);
         }
     }
 }
@@ -177,20 +209,24 @@ impl Drop for Db {
 /// A way through the keys of a database.
 pub struct Cursor<'a> {
     db: &'a Db,
+    /// Null after a touch has failed in the middle: nothing is known of it then, and it is left alone.
     iterator: Object,
 }
 
 impl Cursor<'_> {
     /// Puts the key and the value at which it stands into these, in the place of what they have, and goes on to the next. Whether
-    /// there were any: not behind the last.
+    /// there were any: not behind the last, and not after an error.
     ///
     /// # Errors
-    /// What RocksDB says.
+    /// What RocksDB says, and a table that cannot be read.
     pub fn next(&mut self, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool, RocksError> {
         let (functions, iterator) = (self.db.functions, self.iterator);
+        if iterator.is_null() {
+            return Ok(false);
+        }
         // SAFETY: the iterator lives, and what it stands at is there until it goes on.
-        unsafe {
-            call(|| {
+        let result = unsafe {
+            self.db.call(|| {
                 if (functions.iter_valid)(iterator) == 0 {
                     functions.told(|message| (functions.iter_get_error)(iterator, message))?;
                     return Ok(false);
@@ -202,14 +238,25 @@ impl Cursor<'_> {
                 (functions.iter_next)(iterator);
                 Ok(true)
             })
+        };
+        if matches!(result, Err(RocksError::Lost(_))) {
+            self.iterator = std::ptr::null_mut();
         }
+        result
     }
 }
 
 impl Drop for Cursor<'_> {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
-        unsafe { call(|| (self.db.functions.iter_destroy)(self.iterator)) }
+        if !self.iterator.is_null() {
+            // SAFETY: nobody uses it any more. A touch that fails leaves it as it is.
+            let _ = unsafe {
+                self.db.call(|| {
+                    (self.db.functions.iter_destroy)(self.iterator);
+                    Ok(())
+                })
+            };
+        }
     }
 }
 

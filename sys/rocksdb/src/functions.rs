@@ -49,10 +49,8 @@ functions! {
     options_set_create_if_missing: fn(Object, c_uchar);
     options_set_allow_mmap_reads: fn(Object, c_uchar);
     options_set_compression: fn(Object, c_int);
-    options_set_prefix_extractor: fn(Object, Object);
     // Versions from 8 on have the last four too; the others do not look at them.
     options_set_plain_table_factory: fn(Object, u32, c_int, f64, usize, usize, c_char, c_uchar, c_uchar);
-    slicetransform_create_fixed_prefix: fn(usize) -> Object;
     open: fn(Object, *const c_char, Message) -> Object;
     close: fn(Object);
     writeoptions_create: fn() -> Object;

@@ -1,0 +1,153 @@
+//! A database with a fifth of its tables in local memory, against one that has all of them.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use yonder::sched::{Activity, Done, Frontend, Outcome, SchedConfig, SchedStats, serve};
+use yonder::units::Nanos;
+use yonder::{Config, Deadlines, FarMemory, FaultPolicy};
+use yonder_rocksdb::{Found, Request, Rocks, RocksError, Rows};
+
+const ROWS: Rows = Rows { count: 30_000 };
+
+/// Whether something that is needed is not on this machine; says so.
+fn is_missing(folder: &Path) -> bool {
+    if let Err(why) = yonder::abilities().userfaultfd {
+        println!("SKIP: no userfaultfd: {why}");
+        return true;
+    }
+    match ROWS.store(folder, &mut |_| ()) {
+        Err(RocksError::Library(missing)) => {
+            println!("SKIP: {missing}");
+            true
+        }
+        stored => {
+            stored.unwrap();
+            false
+        }
+    }
+}
+
+fn far_tables(folder: &Path, url: &str) -> (FarMemory, Arc<Rocks>) {
+    let far = FarMemory::open(url, Config::with_local(ROWS.bytes() / 5)).unwrap();
+    let region = Arc::new(far.region(ROWS.bytes() * 2).unwrap());
+    let rocks = Rocks::open(folder, Some(region)).unwrap();
+    (far, Arc::new(rocks))
+}
+
+/// Requests, and what they led to.
+struct Asked {
+    to_come: VecDeque<Request>,
+    under_way: usize,
+    answers: Vec<Result<Found, RocksError>>,
+    panicked: usize,
+}
+
+impl Asked {
+    fn new(requests: impl Iterator<Item = Request>) -> Self {
+        Self { to_come: requests.collect(), under_way: 0, answers: Vec::new(), panicked: 0 }
+    }
+}
+
+impl Frontend for Asked {
+    type Request = Request;
+    type Reply = Result<Found, RocksError>;
+
+    fn poll(&mut self, _now: Nanos, room: usize, admit: &mut dyn FnMut(Request)) -> Activity {
+        let next = room.min(self.to_come.len());
+        self.under_way += next;
+        self.to_come.drain(..next).for_each(admit);
+        if next > 0 { Activity::Busy } else { Activity::Idle }
+    }
+
+    fn complete(&mut self, _now: Nanos, done: Done<Self::Reply>) {
+        self.under_way -= 1;
+        match done.outcome {
+            Outcome::Reply(answer) => self.answers.push(answer),
+            Outcome::Panicked => self.panicked += 1,
+        }
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        std::thread::park_timeout(timeout);
+    }
+
+    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let thread = std::thread::current();
+        Arc::new(move || thread.unpark())
+    }
+
+    fn is_finished(&self) -> bool {
+        self.to_come.is_empty() && self.under_way == 0
+    }
+}
+
+fn serve_all(far: &FarMemory, rocks: &Arc<Rocks>, faults: FaultPolicy, requests: Vec<Request>) -> Asked {
+    let config = SchedConfig { faults, preempt: Some(Duration::from_micros(5)), ..SchedConfig::with_workers(2) };
+    let mut asked = Asked::new(requests.into_iter());
+    serve(&config, far, rocks, &mut asked, &SchedStats::default()).unwrap();
+    assert_eq!(asked.panicked, 0);
+    asked
+}
+
+/// GETs, a hundredth SCANs, and some for keys that are not there.
+fn mixed(count: usize) -> Vec<Request> {
+    let mut random = SmallRng::seed_from_u64(5);
+    let mut next = || {
+        let number = random.random_range(0..ROWS.count + 20);
+        if random.random_ratio(1, 100) { Request::Scan(ROWS.key(number), 100) } else { Request::Get(ROWS.key(number)) }
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+#[test]
+fn answers_are_those_of_a_local_database_whoever_waits_for_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    if is_missing(folder.path()) {
+        return;
+    }
+    let mut expected: Vec<Found> = {
+        let local = Rocks::open(folder.path(), None).unwrap();
+        mixed(20_000).iter().map(|request| local.serve(request).unwrap()).collect()
+    };
+    expected.sort_unstable();
+    for faults in [FaultPolicy::Yield, FaultPolicy::Busy] {
+        let (far, rocks) = far_tables(folder.path(), "emu://?latency=2us&gbps=100");
+        let asked = serve_all(&far, &rocks, faults, mixed(20_000));
+        let mut answers: Vec<Found> = asked.answers.into_iter().map(Result::unwrap).collect();
+        // Requests end in any order.
+        answers.sort_unstable();
+        assert!(answers == expected, "an answer is not that of the local database");
+        assert!(far.stats().major_faults > 1000, "{} faults", far.stats().major_faults);
+    }
+    let rows = |found: &Found| found.len() as u64;
+    let is_right = |found: &Found| found.is_empty() || ROWS.are(number_of(&found[0].0), rows(found), found);
+    assert!(expected.iter().all(is_right), "the local database has other rows");
+}
+
+fn number_of(key: &[u8]) -> u64 {
+    std::str::from_utf8(key).unwrap().trim_start_matches("row-").parse().unwrap()
+}
+
+#[test]
+fn a_lost_node_fails_requests_and_not_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    if is_missing(folder.path()) {
+        return;
+    }
+    let fabric = Arc::new(yonder::EmuFabric::open("emu://?latency=2us&gbps=100").unwrap());
+    let control = fabric.control();
+    let patience = Deadlines { fault: Duration::from_millis(20), ..Deadlines::default() };
+    let config = Config { deadlines: patience, ..Config::with_local(ROWS.bytes() / 5) };
+    let far = FarMemory::new(fabric, config).unwrap();
+    let rocks = Arc::new(Rocks::open(folder.path(), Some(Arc::new(far.region(ROWS.bytes() * 2).unwrap()))).unwrap());
+    control.set_dead(true);
+    let asked = serve_all(&far, &rocks, FaultPolicy::Yield, mixed(500));
+    let failed = asked.answers.iter().filter(|answer| answer.is_err()).count();
+    assert_eq!(asked.answers.len(), 500);
+    assert!(failed > 0, "nothing has failed");
+}
