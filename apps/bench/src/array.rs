@@ -1,33 +1,27 @@
 //! `bench array`: the random-index microbenchmark (Adios, sections 2 and 5.1).
 //!
 //! An array larger than local memory is filled and sealed. Requests carry a random index; the handler reads the value
-//! there and the dispatcher checks it. Where faults are predicted, an index is known by its page. Requests are made inside the dispatcher thread (by the `generator`), in an open
-//! loop with Poisson arrivals or in a closed loop, so that no network hides what paging costs.
-
-mod generator;
+//! there and the dispatcher checks it. Where faults are predicted, an index is known by its page. Requests are made inside the
+//! dispatcher thread (by the `generator`), in an open loop with Poisson arrivals or in a closed loop, so that no network hides what
+//! paging costs.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use yonder::sched::{
-    DispatchPolicy, Handler, Idle, InstallDelegation, Order, PollingDelegation, Predictions, Reclaim, SchedConfig,
-    SchedStats, checkpoint, serve,
+    DispatchPolicy, Handler, InstallDelegation, Order, PollingDelegation, Reclaim, SchedConfig, SchedStats, checkpoint,
+    serve,
 };
-use yonder::units::{LocalSize, Nanos, PAGE_BYTES};
-use yonder::{Access, Config, FarMemory, FaultPolicy, PagingError, Region, Stats};
-use yonder_load::{Distribution, Rate};
+use yonder::units::{LocalSize, PAGE_BYTES};
+use yonder::{Access, Config, FarMemory, FaultPolicy, PagingError, Region};
+use yonder_load::{Distribution, KeyChooser, Rate};
 
-use self::generator::Generator;
-use crate::BenchError;
+use crate::generator::{Counters, Generator, Judgement, Questions, TimedHandler, threads_of};
+use crate::{BenchError, OnProgress};
 
-/// Requests handed to a worker ahead of time: few, so that the single queue stays single.
-const WORKER_QUEUE: usize = 8;
-/// The same where the dispatcher reclaims: enough to keep a worker busy for one of its steps.
-const WORKER_QUEUE_RECLAIMING: usize = 24;
-/// Requests that are told apart ahead of time where faults are predicted: a request that waits with the generator cannot be
-/// overtaken. Not in a closed loop, where it would only be a longer queue.
-const PREDICTED_QUEUE: usize = 1024;
 /// Words of a page that are read: the first words of its first 60 cache lines.
 pub(crate) const LINES: u64 = 60;
 
@@ -71,26 +65,6 @@ impl ArraySettings {
             distribution: Distribution::Uniform,
             rate: Rate::Max,
             duration: Duration::from_secs(5),
-        }
-    }
-
-    /// The threads and policies in force.
-    fn sched(&self) -> SchedConfig {
-        let worker_queue = match self.sched.reclaim {
-            Reclaim::Dispatcher => WORKER_QUEUE_RECLAIMING,
-            Reclaim::Thread => WORKER_QUEUE,
-        };
-        // A worker that busy-waits finishes each request before it starts the next, unless it is preempted.
-        let one_at_a_time = self.sched.faults == FaultPolicy::Busy && self.sched.preempt.is_none();
-        let is_open_loop = matches!(self.rate, Rate::PerSecond(_));
-        let predicted = self.sched.dispatch == DispatchPolicy::Predicted && is_open_loop;
-        let ahead = worker_queue + 8 + if predicted { PREDICTED_QUEUE } else { 0 };
-        SchedConfig {
-            max_inflight: if one_at_a_time { 1 } else { self.sched.max_inflight },
-            unithreads: self.sched.workers * (self.sched.max_inflight + ahead),
-            idle: Idle::BusyPoll,
-            worker_queue,
-            ..self.sched.clone()
         }
     }
 }
@@ -193,9 +167,6 @@ pub struct ArrayResult {
     pub reclaim_cpu: f64,
 }
 
-/// Progress of a run: what is done, and which share of it.
-pub type OnProgress<'a> = &'a mut dyn FnMut(&str, f64);
-
 /// A filled, sealed array that runs are made on, so that a sweep fills it once.
 pub struct Array {
     far: FarMemory,
@@ -224,11 +195,16 @@ impl Array {
 
     /// Runs requests under `settings`; its memory, far, paging and access are those of the preparation.
     pub fn run(&self, settings: &ArraySettings, progress: OnProgress<'_>) -> Result<ArrayResult, BenchError> {
-        let sched = settings.sched();
-        let handler = Arc::new(ReadHandler { region: Arc::clone(&self.region) });
+        let sched = threads_of(&settings.sched, settings.rate);
+        let handler = Arc::new(TimedHandler(ReadHandler { region: Arc::clone(&self.region) }));
+        let questions = Indices {
+            pages: KeyChooser::new(self.pages, settings.distribution, 0x5EED),
+            random: SmallRng::seed_from_u64(0x00AD_1051),
+        };
         let requests = SchedStats::default();
         let counters = || Counters { paging: self.far.stats(), predictions: requests.predictions() };
-        let mut generator = Generator::new(settings, self.pages, yonder::clock::now(), &counters, progress);
+        let mut generator =
+            Generator::new(questions, (settings.rate, settings.duration), yonder::clock::now(), &counters, progress);
         serve(&sched, &self.far, &handler, &mut generator, &requests)?;
         if generator.wrong > 0 {
             return Err(BenchError::WrongValues(generator.wrong));
@@ -236,8 +212,8 @@ impl Array {
         Ok(self.result(settings, &sched, &generator))
     }
 
-    fn result(&self, settings: &ArraySettings, sched: &SchedConfig, generator: &Generator<'_>) -> ArrayResult {
-        let latency = generator.latency.summary();
+    fn result(&self, settings: &ArraySettings, sched: &SchedConfig, generator: &Generator<'_, Indices>) -> ArrayResult {
+        let latency = generator.latency[0].summary();
         let hit = generator.hit_latency.summary();
         let (before, after) = (&generator.before.paging, &generator.after.paging);
         let predictions = generator.after.predictions.since(&generator.before.predictions);
@@ -349,28 +325,41 @@ pub fn install_delegation_name(installs: InstallDelegation) -> &'static str {
     }
 }
 
-/// What is counted while a run lasts.
-#[derive(Clone, Default)]
-struct Counters {
-    paging: Stats,
-    predictions: Predictions,
-}
-
 /// What the array holds at `offset`.
 pub(crate) fn value_at(offset: u64) -> u64 {
     (offset ^ 0x5EED).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// A request: where to read.
-struct Index {
-    offset: u64,
-    intended: Nanos,
+/// Random words of the array.
+struct Indices {
+    pages: KeyChooser,
+    /// Chooses the word of a page.
+    random: SmallRng,
 }
 
-/// Its reply: what was there.
+impl Questions for Indices {
+    /// Where to read.
+    type Request = u64;
+    type Reply = Value;
+    const KINDS: usize = 1;
+
+    fn ask(&mut self) -> u64 {
+        let (page, line) = (self.pages.next_key(), self.random.random_range(0..LINES));
+        page * PAGE_BYTES as u64 + line * 64
+    }
+
+    fn judge(&self, reply: &Value) -> Judgement {
+        match reply.value {
+            Ok(value) if value == value_at(reply.offset) => Judgement::Right(0),
+            Ok(_) => Judgement::Wrong,
+            Err(_) => Judgement::Failed,
+        }
+    }
+}
+
+/// A reply: what was there.
 struct Value {
     offset: u64,
-    intended: Nanos,
     value: Result<u64, PagingError>,
 }
 
@@ -379,17 +368,17 @@ struct ReadHandler {
 }
 
 impl Handler for ReadHandler {
-    type Request = Index;
+    type Request = u64;
     type Reply = Value;
 
-    fn handle(&self, request: Index) -> Value {
+    fn handle(&self, offset: u64) -> Value {
         checkpoint();
-        let value = self.region.read_u64(request.offset);
+        let value = self.region.read_u64(offset);
         checkpoint();
-        Value { offset: request.offset, intended: request.intended, value }
+        Value { offset, value }
     }
 
-    fn key(&self, request: &Index) -> Option<u64> {
-        Some(request.offset / PAGE_BYTES as u64)
+    fn key(&self, offset: &u64) -> Option<u64> {
+        Some(offset / PAGE_BYTES as u64)
     }
 }

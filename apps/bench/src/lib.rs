@@ -23,6 +23,7 @@ pub mod fault;
 pub mod fault_breakdown;
 mod flow;
 mod folder;
+mod generator;
 #[cfg(test)]
 mod in_process;
 mod kernel_swap;
@@ -41,6 +42,7 @@ pub mod ralloc;
 pub mod reclaim;
 pub mod redis;
 mod redis_client;
+pub mod rocksdb;
 pub mod rread;
 pub mod scale_clients;
 pub mod scale_pages;
@@ -55,6 +57,9 @@ pub use children::Launch;
 pub use kernel_swap::SwapOn;
 pub use target::{NodeChoice, NodeTask, Target, Transport};
 
+/// Progress of a run: what is done, and which share of it.
+pub type OnProgress<'a> = &'a mut dyn FnMut(&str, f64);
+
 /// Why a benchmark could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
@@ -67,6 +72,9 @@ pub enum BenchError {
     /// A remote address space could not be used.
     #[error(transparent)]
     Clib(#[from] yonder::clib::ClibError),
+    /// RocksDB is missing, or has refused something.
+    #[error(transparent)]
+    Rocks(#[from] yonder_rocksdb::RocksError),
     /// A process that the benchmark needs does not do what it should.
     #[error("{0}")]
     Child(String),

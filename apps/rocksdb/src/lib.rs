@@ -22,6 +22,9 @@ use yonder_rocksdb_sys::{Db, Files};
 pub use crate::rows::Rows;
 use crate::tables::Tables;
 
+/// Stack of a unithread that calls RocksDB, in bytes.
+pub const STACK_BYTES: usize = 64 << 10;
+
 /// What is asked of a database.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {

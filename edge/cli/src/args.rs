@@ -17,6 +17,7 @@ mod programs;
 mod redis;
 mod remote;
 mod report;
+mod rocksdb;
 mod run;
 mod seq;
 mod sim;
@@ -56,6 +57,7 @@ pub(crate) use remote::{
     AccessArgs, GuardedArgs, RallocArgs, RreadArgs, ScaleClientArgs, ScaleClientsArgs, ScalePagesArgs, TargetArgs,
 };
 pub(crate) use report::{ReportArgs, ReportSet};
+pub(crate) use rocksdb::{RocksdbArgs, System};
 pub(crate) use run::RunArgs;
 use seq::PrefetchMode;
 pub(crate) use seq::SeqArgs;
@@ -295,6 +297,8 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchWhat {
     /// Random reads of an array larger than local memory, requested within the process
     Array(ArrayArgs),
+    /// GETs and SCANs of RocksDB with its tables in far memory, requested within the process
+    Rocksdb(RocksdbArgs),
     /// Cost of a switch between user-level threads, against ucontext and a library
     Switch(SwitchArgs),
     /// Time from a page fault to its handler in user space, against a monitor thread and a plain signal

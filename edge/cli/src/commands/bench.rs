@@ -13,6 +13,7 @@ mod predictions;
 mod programs;
 mod redis;
 mod remote;
+mod rocksdb;
 mod sequence;
 mod store;
 mod ycsb;
@@ -38,6 +39,7 @@ use crate::setup::Setup;
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
         BenchWhat::Array(args) => run_array(args)?,
+        BenchWhat::Rocksdb(args) => rocksdb::run(args)?,
         BenchWhat::Switch(args) => run_switch(args)?,
         BenchWhat::Notify(args) => notify::run(args)?,
         BenchWhat::Fault(args) => run_fault(args)?,

@@ -1,4 +1,5 @@
-//! The array benchmark's load: [`Generator`] makes requests and checks replies, on the dispatcher thread.
+//! Load from within the process: [`Generator`] makes requests and checks replies, on the dispatcher thread. What is asked is a
+//! benchmark's [`Questions`].
 //!
 //! A run warms up, is measured, and drains. What counts is decided by a request's *intended* start: every request that
 //! was meant to start in the measured time has its latency recorded from then, also when its answer comes in the drain,
@@ -9,14 +10,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
-use yonder::sched::{Activity, Done, Frontend, Outcome, Timing};
-use yonder::units::{Nanos, PAGE_BYTES};
-use yonder_load::{KeyChooser, LatencyRecorder, PoissonArrivals, Rate};
+use yonder::sched::{
+    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, Outcome, Predictions, Reclaim, SchedConfig, Timing,
+};
+use yonder::units::Nanos;
+use yonder::{FaultPolicy, Stats};
+use yonder_load::{LatencyRecorder, PoissonArrivals, Rate};
 
-use super::{ArraySettings, Counters, Index, LINES, OnProgress, Value, value_at};
-use crate::parking;
+use crate::{OnProgress, parking};
 
 /// Requests that arrived and wait for room, at most; later arrivals are dropped, as a full queue of a NIC would.
 const BACKLOG_MAX: usize = 100_000;
@@ -24,6 +25,33 @@ const BACKLOG_MAX: usize = 100_000;
 const PROGRESS_EVERY_NS: Nanos = 500_000_000;
 /// One in so many requests has its stages recorded.
 const STAGES_EVERY: u64 = 16;
+
+/// Requests handed to a worker ahead of time: few, so that the single queue stays single.
+const WORKER_QUEUE: usize = 8;
+/// The same where the dispatcher reclaims: enough to keep a worker busy for one of its steps.
+const WORKER_QUEUE_RECLAIMING: usize = 24;
+/// Requests that are told apart ahead of time where faults are predicted: a request that waits with the generator cannot be
+/// overtaken. Not in a closed loop, where it would only be a longer queue.
+const PREDICTED_QUEUE: usize = 1024;
+/// The threads and policies for a load that is made on the dispatcher thread: none sleeps, and queues are as long as they are of use.
+pub(crate) fn threads_of(wanted: &SchedConfig, rate: Rate) -> SchedConfig {
+    let worker_queue = match wanted.reclaim {
+        Reclaim::Dispatcher => WORKER_QUEUE_RECLAIMING,
+        Reclaim::Thread => WORKER_QUEUE,
+    };
+    // A worker that busy-waits finishes each request before it starts the next, unless it is preempted.
+    let one_at_a_time = wanted.faults == FaultPolicy::Busy && wanted.preempt.is_none();
+    let is_open_loop = matches!(rate, Rate::PerSecond(_));
+    let predicted = wanted.dispatch == DispatchPolicy::Predicted && is_open_loop;
+    let ahead = worker_queue + 8 + if predicted { PREDICTED_QUEUE } else { 0 };
+    SchedConfig {
+        max_inflight: if one_at_a_time { 1 } else { wanted.max_inflight },
+        unithreads: wanted.workers * (wanted.max_inflight + ahead),
+        idle: Idle::BusyPoll,
+        worker_queue,
+        ..wanted.clone()
+    }
+}
 
 /// How far a run has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,12 +65,66 @@ enum Phase {
     Over,
 }
 
+/// What a benchmark asks, and how it knows right answers.
+pub(crate) trait Questions {
+    /// Made on the dispatcher thread.
+    type Request: Send + 'static;
+    /// Looked at there.
+    type Reply: Send + 'static;
+    /// Kinds of requests whose latencies are told apart.
+    const KINDS: usize;
+
+    /// The next request.
+    fn ask(&mut self) -> Self::Request;
+
+    /// What a reply is worth.
+    fn judge(&self, reply: &Self::Reply) -> Judgement;
+}
+
+/// What a reply is worth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Judgement {
+    /// It is right, and one to a request of this kind, from 0 on.
+    Right(usize),
+    /// It is not what was stored.
+    Wrong,
+    /// The request has failed.
+    Failed,
+}
+
+/// A request or a reply, with the time at which the request was meant to start.
+pub(crate) struct Timed<T> {
+    intended: Nanos,
+    body: T,
+}
+
+/// Handles requests that travel with their times.
+pub(crate) struct TimedHandler<H>(pub(crate) H);
+
+impl<H: Handler> Handler for TimedHandler<H> {
+    type Request = Timed<H::Request>;
+    type Reply = Timed<H::Reply>;
+
+    fn handle(&self, Timed { intended, body }: Self::Request) -> Self::Reply {
+        Timed { intended, body: self.0.handle(body) }
+    }
+
+    fn key(&self, request: &Self::Request) -> Option<u64> {
+        self.0.key(&request.body)
+    }
+}
+
+/// What is counted while a run lasts.
+#[derive(Clone, Default)]
+pub(crate) struct Counters {
+    pub(crate) paging: Stats,
+    pub(crate) predictions: Predictions,
+}
+
 /// Makes requests and checks replies.
-pub(super) struct Generator<'a> {
+pub(crate) struct Generator<'a, Q> {
     counters: &'a dyn Fn() -> Counters,
-    pages: KeyChooser,
-    /// Chooses the word of a page.
-    random: SmallRng,
+    questions: Q,
     arrivals: Option<std::iter::Peekable<PoissonArrivals>>,
     /// Intended starts of requests that have arrived and were not admitted.
     backlog: VecDeque<Nanos>,
@@ -56,42 +138,42 @@ pub(super) struct Generator<'a> {
     started: Nanos,
     replies: u64,
     /// Offered load, in requests per second; `None` in a closed loop.
-    pub(super) rate: Option<f64>,
-    pub(super) measured_ns: Nanos,
-    pub(super) before: Counters,
-    pub(super) after: Counters,
-    pub(super) latency: LatencyRecorder,
+    pub(crate) rate: Option<f64>,
+    pub(crate) measured_ns: Nanos,
+    pub(crate) before: Counters,
+    pub(crate) after: Counters,
+    /// By kinds. What was dropped counts as of the first.
+    pub(crate) latency: Vec<LatencyRecorder>,
     /// The latency of requests without a major fault.
-    pub(super) hit_latency: LatencyRecorder,
-    pub(super) queued: LatencyRecorder,
-    pub(super) running: LatencyRecorder,
-    pub(super) waiting: LatencyRecorder,
+    pub(crate) hit_latency: LatencyRecorder,
+    pub(crate) queued: LatencyRecorder,
+    pub(crate) running: LatencyRecorder,
+    pub(crate) waiting: LatencyRecorder,
     /// Answers that came in the measured time.
-    pub(super) answered: u64,
-    pub(super) dropped: u64,
-    pub(super) errors: u64,
-    pub(super) wrong: u64,
+    pub(crate) answered: u64,
+    pub(crate) dropped: u64,
+    pub(crate) errors: u64,
+    pub(crate) wrong: u64,
 }
 
-impl<'a> Generator<'a> {
-    /// A run that starts at `started`, over an array of `pages`. `counters` are asked when the measured time begins and ends.
-    pub(super) fn new(
-        settings: &ArraySettings,
-        pages: u64,
+impl<'a, Q: Questions> Generator<'a, Q> {
+    /// A run of `duration` that starts at `started`. `counters` are asked when the measured time begins and ends.
+    pub(crate) fn new(
+        questions: Q,
+        (rate, duration): (Rate, Duration),
         started: Nanos,
         counters: &'a dyn Fn() -> Counters,
         progress: OnProgress<'a>,
     ) -> Self {
-        let duration = settings.duration.as_nanos() as Nanos;
-        let rate = match settings.rate {
+        let duration = duration.as_nanos() as Nanos;
+        let rate = match rate {
             Rate::Max => None,
             Rate::PerSecond(rate) => Some(rate),
         };
         let warm_up_ns = duration / 4;
         Self {
             counters,
-            pages: KeyChooser::new(pages, settings.distribution, 0x5EED),
-            random: SmallRng::seed_from_u64(0x00AD_1051),
+            questions,
             arrivals: rate.map(|rate| PoissonArrivals::new(rate, started, 7).peekable()),
             backlog: VecDeque::with_capacity(BACKLOG_MAX),
             phase: Phase::WarmUp,
@@ -106,7 +188,7 @@ impl<'a> Generator<'a> {
             measured_ns: 0,
             before: Counters::default(),
             after: Counters::default(),
-            latency: LatencyRecorder::new(),
+            latency: (0..Q::KINDS).map(|_| LatencyRecorder::new()).collect(),
             hit_latency: LatencyRecorder::new(),
             queued: LatencyRecorder::new(),
             running: LatencyRecorder::new(),
@@ -150,7 +232,7 @@ impl<'a> Generator<'a> {
         for intended in std::mem::take(&mut self.backlog) {
             if self.measures(intended) {
                 self.dropped += 1;
-                self.latency.record(now - intended);
+                self.latency[0].record(now - intended);
             }
         }
     }
@@ -174,16 +256,11 @@ impl<'a> Generator<'a> {
         }
     }
 
-    fn request(&mut self, intended: Nanos) -> Index {
-        let (page, line) = (self.pages.next_key(), self.random.random_range(0..LINES));
-        Index { offset: page * PAGE_BYTES as u64 + line * 64, intended }
-    }
-
     /// Counts a right answer.
-    fn count(&mut self, now: Nanos, intended: Nanos, timing: &Timing) {
+    fn count(&mut self, now: Nanos, intended: Nanos, kind: usize, timing: &Timing) {
         self.answered += u64::from(self.phase == Phase::Measured);
         if self.measures(intended) {
-            self.latency.record(now.saturating_sub(intended));
+            self.latency[kind].record(now.saturating_sub(intended));
             if timing.major_faults == 0 {
                 self.hit_latency.record(now.saturating_sub(intended));
             }
@@ -196,11 +273,11 @@ impl<'a> Generator<'a> {
     }
 }
 
-impl Frontend for Generator<'_> {
-    type Request = Index;
-    type Reply = Value;
+impl<Q: Questions> Frontend for Generator<'_, Q> {
+    type Request = Timed<Q::Request>;
+    type Reply = Timed<Q::Reply>;
 
-    fn poll(&mut self, now: Nanos, room: usize, admit: &mut dyn FnMut(Index)) -> Activity {
+    fn poll(&mut self, now: Nanos, room: usize, admit: &mut dyn FnMut(Self::Request)) -> Activity {
         self.arrive(now);
         self.advance(now);
         if self.phase == Phase::Over {
@@ -214,23 +291,22 @@ impl Frontend for Generator<'_> {
                 (None, _) => Some(now),
             };
             let Some(intended) = intended else { break };
-            let request = self.request(intended);
-            admit(request);
+            admit(Timed { intended, body: self.questions.ask() });
             activity = Activity::Busy;
         }
         activity
     }
 
-    fn complete(&mut self, now: Nanos, done: Done<Value>) {
+    fn complete(&mut self, now: Nanos, done: Done<Self::Reply>) {
         self.replies += 1;
         let Outcome::Reply(reply) = done.outcome else {
             self.errors += 1;
             return;
         };
-        match reply.value {
-            Ok(value) if value == value_at(reply.offset) => self.count(now, reply.intended, &done.timing),
-            Ok(_) => self.wrong += 1,
-            Err(_) => self.errors += 1,
+        match self.questions.judge(&reply.body) {
+            Judgement::Right(kind) => self.count(now, reply.intended, kind, &done.timing),
+            Judgement::Wrong => self.wrong += 1,
+            Judgement::Failed => self.errors += 1,
         }
     }
 
@@ -249,9 +325,22 @@ impl Frontend for Generator<'_> {
 
 #[cfg(test)]
 mod tests {
-    use yonder::units::LocalSize;
-
     use super::*;
+
+    /// Questions that are all alike.
+    struct Alike;
+
+    impl Questions for Alike {
+        type Request = ();
+        type Reply = ();
+        const KINDS: usize = 1;
+
+        fn ask(&mut self) {}
+
+        fn judge(&self, (): &()) -> Judgement {
+            Judgement::Right(0)
+        }
+    }
 
     const MS: Nanos = 1_000_000;
 
@@ -268,26 +357,18 @@ mod tests {
 
     /// Runs a server on a clock of its own that takes one request every `service` and ends every `fails`th in a panic.
     fn run(rate: Rate, service: Nanos, fails: u64) -> Seen {
-        let settings = ArraySettings {
-            rate,
-            duration: Duration::from_millis(100),
-            ..ArraySettings::new("emu://".to_owned(), 64 << 20, LocalSize::Percent(20.0))
-        };
         let (counters, mut progress) = (Counters::default, |_: &str, _: f64| {});
-        let mut generator = Generator::new(&settings, 16, 0, &counters, &mut progress);
+        let mut generator = Generator::new(Alike, (rate, Duration::from_millis(100)), 0, &counters, &mut progress);
         let (mut now, mut served, mut in_window) = (0, 0, 0);
         while !generator.is_finished() {
             let mut admitted = None;
-            generator.poll(now, 1, &mut |index| admitted = Some(index));
+            generator.poll(now, 1, &mut |request| admitted = Some(request));
             now += service;
-            let Some(Index { offset, intended }) = admitted else { continue };
+            let Some(Timed { intended, body: () }) = admitted else { continue };
             served += 1;
             in_window += u64::from(generator.measures(intended));
-            let outcome = if served % fails == 0 {
-                Outcome::Panicked
-            } else {
-                Outcome::Reply(Value { offset, intended, value: Ok(value_at(offset)) })
-            };
+            let outcome =
+                if served % fails == 0 { Outcome::Panicked } else { Outcome::Reply(Timed { intended, body: () }) };
             // Every other request faults.
             let timing = Timing { major_faults: served as u32 % 2, ..Timing::default() };
             generator.complete(now, Done { outcome, timing });
@@ -295,9 +376,9 @@ mod tests {
         assert_eq!((generator.wrong, generator.measured_ns >= 100 * MS), (0, true));
         Seen {
             in_window,
-            latencies: generator.latency.len(),
+            latencies: generator.latency[0].len(),
             hits: generator.hit_latency.len(),
-            longest_us: generator.latency.max_us(),
+            longest_us: generator.latency[0].max_us(),
             answered: generator.answered,
             dropped: generator.dropped,
             errors: generator.errors,

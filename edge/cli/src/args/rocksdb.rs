@@ -1,0 +1,59 @@
+//! The flags of `yonder bench rocksdb`.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use yonder_load::Rate;
+
+use super::{BENCHMARK, PagingArgs, positive_duration};
+
+/// Who waits for pages, and who gets a request: systems that are compared.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum System {
+    /// Faults yield, and workers that wait for pages get fewer requests
+    Yield,
+    /// Faults yield, and workers get requests in turn
+    RoundRobin,
+    /// Faults busy-wait
+    Busy,
+    /// Faults busy-wait, and requests give way after 5 us
+    Preempt,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The systems of Adios' Figure 11 at three loads, in turn on the same tables:
+  yonder bench rocksdb --systems busy,preempt,round-robin,yield --rate max,30k,60k
+Tables take about --memory among the temporary files, in TMPDIR, while it runs.")]
+pub(crate) struct RocksdbArgs {
+    #[command(flatten)]
+    pub(crate) paging: PagingArgs,
+    /// Systems that take turns, with commas between, in the place of --faults, --preempt and --dispatch
+    #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) systems: Vec<System>,
+    /// Turns of each system at each load
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) turns: u32,
+    /// Share of the requests that are SCANs, in percent; the others are GETs
+    #[arg(long, help_heading = BENCHMARK, value_name = "PCT", default_value = "1%", value_parser = percent)]
+    pub(crate) scans: f64,
+    /// Rows that a SCAN reads
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) scan_rows: u32,
+    /// Requests per second with Poisson arrivals, such as 50k, or several with commas between; or max for a closed loop
+    #[arg(long, help_heading = BENCHMARK, value_name = "RPS|max", default_value = "max", value_delimiter = ',')]
+    pub(crate) rate: Vec<Rate>,
+    /// Measured time of each run; a warm-up of a quarter of it comes before
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
+    pub(crate) duration: Duration,
+    /// One JSON object for each run on standard output
+    #[arg(long, help_heading = BENCHMARK)]
+    pub(crate) json: bool,
+}
+
+/// A percentage, as a share of one.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
+    let share = number.map(|percent| percent / 100.0).filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| format!("'{text}' is no percentage: give one between 0 and 100, such as 1%"))
+}
