@@ -213,7 +213,7 @@ impl Array {
     }
 
     fn result(&self, settings: &ArraySettings, sched: &SchedConfig, generator: &Generator<'_, Indices>) -> ArrayResult {
-        let latency = generator.latency[0].summary();
+        let latency = generator.all_latency().summary();
         let hit = generator.hit_latency.summary();
         let (before, after) = (&generator.before.paging, &generator.after.paging);
         let predictions = generator.after.predictions.since(&generator.before.predictions);

@@ -237,6 +237,13 @@ impl<'a, Q: Questions> Generator<'a, Q> {
         }
     }
 
+    /// The latency of all requests.
+    pub(crate) fn all_latency(&self) -> LatencyRecorder {
+        let mut all = LatencyRecorder::new();
+        self.latency.iter().for_each(|kind| all.merge(kind));
+        all
+    }
+
     /// Whether a request with this intended start counts.
     fn measures(&self, intended: Nanos) -> bool {
         self.measure_from <= intended && intended < self.end

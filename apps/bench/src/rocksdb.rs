@@ -77,6 +77,12 @@ pub struct RocksResult {
     pub seconds: f64,
     /// Requests answered per second of the measured time.
     pub ops_per_s: f64,
+    /// Median latency of all requests.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
     /// Of GETs.
     pub get: LatencySummary,
     /// Of SCANs.
@@ -91,6 +97,8 @@ pub struct RocksResult {
     pub minor_faults: u64,
     /// Bytes fetched.
     pub fetched_bytes: u64,
+    /// Bytes written back: none once the tables have been.
+    pub written_bytes: u64,
 }
 
 /// A database in far memory that runs are made on.
@@ -135,6 +143,7 @@ impl Tables {
             return Err(BenchError::WrongValues(generator.wrong));
         }
         let (before, after) = (&generator.before.paging, &generator.after.paging);
+        let all = generator.all_latency().summary();
         let seconds = generator.measured_ns as f64 / 1e9;
         Ok(RocksResult {
             bench: "rocksdb",
@@ -151,6 +160,9 @@ impl Tables {
             offered_per_s: generator.rate,
             seconds,
             ops_per_s: generator.answered as f64 / seconds,
+            p50_us: all.p50_us,
+            p99_us: all.p99_us,
+            p999_us: all.p999_us,
             get: generator.latency[GET].summary(),
             scan: generator.latency[SCAN].summary(),
             dropped: generator.dropped,
@@ -158,6 +170,7 @@ impl Tables {
             major_faults: after.major_faults - before.major_faults,
             minor_faults: after.minor_faults - before.minor_faults,
             fetched_bytes: after.fetched_bytes - before.fetched_bytes,
+            written_bytes: after.written_bytes - before.written_bytes,
         })
     }
 }

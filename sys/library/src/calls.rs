@@ -2,6 +2,8 @@
 //!
 //! Each thread keeps those that its unithreads have had, and gives the last ones back first: they are in the cache. It has as many as
 //! it ever had calls at a time.
+//!
+//! UNSAFETY: what runs with other thread-locals is promised by the caller.
 
 use std::cell::RefCell;
 

@@ -1,6 +1,8 @@
 //! Unithreads that are parked in the middle of a library's calls, of which others run meanwhile.
 //!
 //! A touch of a missing page is a signal that the test sends itself, with a handler that parks the unithread as paging does.
+//!
+//! UNSAFETY: functions in C, and a signal that says what no access has done.
 
 use std::ffi::{c_int, c_void};
 use std::num::NonZeroU32;

@@ -8,6 +8,7 @@ mod bench_node;
 mod bench_notify;
 mod bench_peers;
 mod bench_redis;
+mod bench_rocksdb;
 mod cluster;
 mod controller;
 mod ctl;
