@@ -53,7 +53,8 @@ fn a_page_that_is_only_read_is_never_mapped() {
     assert!(stats.peak_pages <= LOCAL / PAGE, "{} pages of {}", stats.peak_pages, LOCAL / PAGE);
     // Touched by pointer, or written, it is mapped from its frame.
     region.probe((PAGES - 1) * PAGE).unwrap();
-    assert!(region.is_resident((PAGES - 1) * PAGE) && far.stats().rescues == 1);
+    assert!(region.is_resident((PAGES - 1) * PAGE));
+    assert_eq!(far.stats().rescues, stats.rescues + 1);
     assert_eq!(region.read_u64((PAGES - 1) * PAGE), Ok(PAGES - 1));
 }
 
@@ -126,14 +127,16 @@ fn what_is_fetched_ahead_finds_room_after_many_reads() {
     let region = numbered(&far);
     let mut seed = 9;
     for _ in 0..8 * PAGES {
-        let page = pseudo_random(&mut seed) % PAGES;
+        // No two are neighbours, or those that meet by chance would teach the prefetcher to pause.
+        let page = pseudo_random(&mut seed) % (PAGES / 2) * 2;
         assert_eq!(region.read_u64(page * PAGE), Ok(page));
     }
     let before = far.stats();
+    assert_eq!(before.prefetched_pages, 0);
     (0..PAGES / 2).for_each(|page| region.probe(page * PAGE).unwrap());
     let stats = far.stats();
     let hits = stats.prefetch_hits - before.prefetch_hits;
-    assert!(hits > PAGES / 64, "{hits} windows were touched of {} pages in order", PAGES / 2);
+    assert!(hits > PAGES / 128, "{hits} windows were touched of {} pages in order", PAGES / 2);
     assert!(stats.peak_pages <= LOCAL / PAGE, "{} pages of {}", stats.peak_pages, LOCAL / PAGE);
 }
 

@@ -101,6 +101,8 @@ pub(crate) struct Client {
     pub(crate) queue_pair: Box<dyn QueuePair>,
     pub(crate) frames: Arc<Mapping>,
     next_id: u64,
+    /// What completed while there was no room to post.
+    early: Vec<Completion>,
 }
 
 impl Client {
@@ -108,7 +110,7 @@ impl Client {
         let fabric = open(url).unwrap();
         let frames = Arc::new(Mapping::anonymous(frames * PAGE_BYTES).unwrap());
         let queue_pair = fabric.queue_pair(Module::Fault, Arc::clone(&frames)).unwrap();
-        Self { fabric, queue_pair, frames, next_id: 0 }
+        Self { fabric, queue_pair, frames, next_id: 0, early: Vec::new() }
     }
 
     pub(crate) fn of(node: &Node, frames: usize) -> Self {
@@ -126,13 +128,28 @@ impl Client {
         id
     }
 
+    /// Posts a write, as soon as there is room for it: a page may be on its way from one tier to the other.
     pub(crate) fn write(&mut self, to: RemoteAddress, frame: u32) -> WorkId {
         let id = self.id();
-        self.queue_pair.post_write(id, to, FrameIndex(frame), yonder_clock::now()).unwrap();
+        wait_for(|| {
+            let posted = self.queue_pair.post_write(id, to, FrameIndex(frame), yonder_clock::now());
+            if posted.is_err() {
+                let completions = self.poll_now();
+                self.early.extend(completions);
+            }
+            posted.ok()
+        });
         id
     }
 
     pub(crate) fn poll(&mut self) -> Vec<Completion> {
+        if !self.early.is_empty() {
+            return std::mem::take(&mut self.early);
+        }
+        self.poll_now()
+    }
+
+    fn poll_now(&mut self) -> Vec<Completion> {
         let mut completions = Vec::with_capacity(16);
         self.queue_pair.poll(yonder_clock::now(), &mut completions);
         assert!(completions.capacity() == 16, "more completions than there was room for");
