@@ -17,9 +17,9 @@ use yonder::sched::{
 };
 use yonder::units::{LocalSize, PAGE_BYTES};
 use yonder::{Access, Config, FarMemory, FaultPolicy, PagingError, Region};
-use yonder_load::{Distribution, KeyChooser, Rate};
+use yonder_load::{Distribution, KeyChooser, Questions, Rate};
 
-use crate::generator::{Counters, Generator, Judgement, Questions, TimedHandler, threads_of};
+use crate::generator::{Counters, Generator, TimedHandler, threads_of};
 use crate::{BenchError, OnProgress};
 
 /// Words of a page that are read: the first words of its first 60 cache lines.
@@ -212,7 +212,12 @@ impl Array {
         Ok(self.result(settings, &sched, &generator))
     }
 
-    fn result(&self, settings: &ArraySettings, sched: &SchedConfig, generator: &Generator<'_, Indices>) -> ArrayResult {
+    fn result(
+        &self,
+        settings: &ArraySettings,
+        sched: &SchedConfig,
+        generator: &Generator<'_, Indices, PagingError>,
+    ) -> ArrayResult {
         let latency = generator.all_latency().summary();
         let hit = generator.hit_latency.summary();
         let (before, after) = (&generator.before.paging, &generator.after.paging);
@@ -340,27 +345,23 @@ struct Indices {
 impl Questions for Indices {
     /// Where to read.
     type Request = u64;
-    type Reply = Value;
-    const KINDS: usize = 1;
+    type Answer = Value;
+    const KINDS: &'static [&'static str] = &["read"];
 
     fn ask(&mut self) -> u64 {
         let (page, line) = (self.pages.next_key(), self.random.random_range(0..LINES));
         page * PAGE_BYTES as u64 + line * 64
     }
 
-    fn judge(&self, reply: &Value) -> Judgement {
-        match reply.value {
-            Ok(value) if value == value_at(reply.offset) => Judgement::Right(0),
-            Ok(_) => Judgement::Wrong,
-            Err(_) => Judgement::Failed,
-        }
+    fn judge(&self, answer: &Value) -> Option<usize> {
+        (answer.value == value_at(answer.offset)).then_some(0)
     }
 }
 
-/// A reply: what was there.
+/// What was where.
 struct Value {
     offset: u64,
-    value: Result<u64, PagingError>,
+    value: u64,
 }
 
 struct ReadHandler {
@@ -369,13 +370,13 @@ struct ReadHandler {
 
 impl Handler for ReadHandler {
     type Request = u64;
-    type Reply = Value;
+    type Reply = Result<Value, PagingError>;
 
-    fn handle(&self, offset: u64) -> Value {
+    fn handle(&self, offset: u64) -> Self::Reply {
         checkpoint();
         let value = self.region.read_u64(offset);
         checkpoint();
-        Value { offset, value }
+        Ok(Value { offset, value: value? })
     }
 
     fn key(&self, offset: &u64) -> Option<u64> {

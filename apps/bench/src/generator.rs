@@ -1,5 +1,5 @@
 //! Load from within the process: [`Generator`] makes requests and checks replies, on the dispatcher thread. What is asked is a
-//! benchmark's [`Questions`].
+//! benchmark's [`Questions`]; a reply is an answer, or the error with which the request has failed.
 //!
 //! A run warms up, is measured, and drains. What counts is decided by a request's *intended* start: every request that
 //! was meant to start in the measured time has its latency recorded from then, also when its answer comes in the drain,
@@ -7,6 +7,7 @@
 //! with the time that it has waited as its latency. Only throughput counts answers by when they came.
 
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use yonder::sched::{
 };
 use yonder::units::Nanos;
 use yonder::{FaultPolicy, Stats};
-use yonder_load::{LatencyRecorder, PoissonArrivals, Rate};
+use yonder_load::{LatencyRecorder, PoissonArrivals, Questions, Rate};
 
 use crate::{OnProgress, parking};
 
@@ -65,33 +66,6 @@ enum Phase {
     Over,
 }
 
-/// What a benchmark asks, and how it knows right answers.
-pub(crate) trait Questions {
-    /// Made on the dispatcher thread.
-    type Request: Send + 'static;
-    /// Looked at there.
-    type Reply: Send + 'static;
-    /// Kinds of requests whose latencies are told apart.
-    const KINDS: usize;
-
-    /// The next request.
-    fn ask(&mut self) -> Self::Request;
-
-    /// What a reply is worth.
-    fn judge(&self, reply: &Self::Reply) -> Judgement;
-}
-
-/// What a reply is worth.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Judgement {
-    /// It is right, and one to a request of this kind, from 0 on.
-    Right(usize),
-    /// It is not what was stored.
-    Wrong,
-    /// The request has failed.
-    Failed,
-}
-
 /// A request or a reply, with the time at which the request was meant to start.
 pub(crate) struct Timed<T> {
     intended: Nanos,
@@ -121,8 +95,8 @@ pub(crate) struct Counters {
     pub(crate) predictions: Predictions,
 }
 
-/// Makes requests and checks replies.
-pub(crate) struct Generator<'a, Q> {
+/// Makes requests and checks replies, of which those that have failed are an `E`.
+pub(crate) struct Generator<'a, Q, E> {
     counters: &'a dyn Fn() -> Counters,
     questions: Q,
     arrivals: Option<std::iter::Peekable<PoissonArrivals>>,
@@ -154,9 +128,10 @@ pub(crate) struct Generator<'a, Q> {
     pub(crate) dropped: u64,
     pub(crate) errors: u64,
     pub(crate) wrong: u64,
+    errors_are: PhantomData<fn(E)>,
 }
 
-impl<'a, Q: Questions> Generator<'a, Q> {
+impl<'a, Q: Questions, E> Generator<'a, Q, E> {
     /// A run of `duration` that starts at `started`. `counters` are asked when the measured time begins and ends.
     pub(crate) fn new(
         questions: Q,
@@ -188,7 +163,7 @@ impl<'a, Q: Questions> Generator<'a, Q> {
             measured_ns: 0,
             before: Counters::default(),
             after: Counters::default(),
-            latency: (0..Q::KINDS).map(|_| LatencyRecorder::new()).collect(),
+            latency: Q::KINDS.iter().map(|_| LatencyRecorder::new()).collect(),
             hit_latency: LatencyRecorder::new(),
             queued: LatencyRecorder::new(),
             running: LatencyRecorder::new(),
@@ -197,6 +172,7 @@ impl<'a, Q: Questions> Generator<'a, Q> {
             dropped: 0,
             errors: 0,
             wrong: 0,
+            errors_are: PhantomData,
         }
     }
 
@@ -280,9 +256,9 @@ impl<'a, Q: Questions> Generator<'a, Q> {
     }
 }
 
-impl<Q: Questions> Frontend for Generator<'_, Q> {
+impl<Q: Questions, E> Frontend for Generator<'_, Q, E> {
     type Request = Timed<Q::Request>;
-    type Reply = Timed<Q::Reply>;
+    type Reply = Timed<Result<Q::Answer, E>>;
 
     fn poll(&mut self, now: Nanos, room: usize, admit: &mut dyn FnMut(Self::Request)) -> Activity {
         self.arrive(now);
@@ -306,14 +282,13 @@ impl<Q: Questions> Frontend for Generator<'_, Q> {
 
     fn complete(&mut self, now: Nanos, done: Done<Self::Reply>) {
         self.replies += 1;
-        let Outcome::Reply(reply) = done.outcome else {
+        let Outcome::Reply(Timed { intended, body: Ok(answer) }) = done.outcome else {
             self.errors += 1;
             return;
         };
-        match self.questions.judge(&reply.body) {
-            Judgement::Right(kind) => self.count(now, reply.intended, kind, &done.timing),
-            Judgement::Wrong => self.wrong += 1,
-            Judgement::Failed => self.errors += 1,
+        match self.questions.judge(&answer) {
+            Some(kind) => self.count(now, intended, kind, &done.timing),
+            None => self.wrong += 1,
         }
     }
 
@@ -339,13 +314,13 @@ mod tests {
 
     impl Questions for Alike {
         type Request = ();
-        type Reply = ();
-        const KINDS: usize = 1;
+        type Answer = ();
+        const KINDS: &'static [&'static str] = &["alike"];
 
         fn ask(&mut self) {}
 
-        fn judge(&self, (): &()) -> Judgement {
-            Judgement::Right(0)
+        fn judge(&self, (): &()) -> Option<usize> {
+            Some(0)
         }
     }
 
@@ -365,7 +340,8 @@ mod tests {
     /// Runs a server on a clock of its own that takes one request every `service` and ends every `fails`th in a panic.
     fn run(rate: Rate, service: Nanos, fails: u64) -> Seen {
         let (counters, mut progress) = (Counters::default, |_: &str, _: f64| {});
-        let mut generator = Generator::new(Alike, (rate, Duration::from_millis(100)), 0, &counters, &mut progress);
+        let mut generator =
+            Generator::<_, ()>::new(Alike, (rate, Duration::from_millis(100)), 0, &counters, &mut progress);
         let (mut now, mut served, mut in_window) = (0, 0, 0);
         while !generator.is_finished() {
             let mut admitted = None;
@@ -375,7 +351,7 @@ mod tests {
             served += 1;
             in_window += u64::from(generator.measures(intended));
             let outcome =
-                if served % fails == 0 { Outcome::Panicked } else { Outcome::Reply(Timed { intended, body: () }) };
+                if served % fails == 0 { Outcome::Panicked } else { Outcome::Reply(Timed { intended, body: Ok(()) }) };
             // Every other request faults.
             let timing = Timing { major_faults: served as u32 % 2, ..Timing::default() };
             generator.complete(now, Done { outcome, timing });

@@ -72,9 +72,9 @@ pub enum BenchError {
     /// A remote address space could not be used.
     #[error(transparent)]
     Clib(#[from] yonder::clib::ClibError),
-    /// RocksDB is missing, or has refused something.
+    /// There is no database to ask: RocksDB is missing, for one.
     #[error(transparent)]
-    Rocks(#[from] yonder_rocksdb::RocksError),
+    Rocks(#[from] yonder_rocksdb::FillError),
     /// A process that the benchmark needs does not do what it should.
     #[error("{0}")]
     Child(String),

@@ -3,7 +3,7 @@
 //! The peers are what a machine without Yonder does when data is larger than memory: the kernel's swap on compressed memory or on a
 //! disk, and a file that is mapped. Each has the same local memory, by a control group. Random reads of an array are compared with
 //! faults that yield, by traps and by probes, and with faults that busy-wait; stock memcached and Redis in a group with swap are
-//! compared with the same servers under `yonder run`.
+//! compared with the same servers under `yonder run`, and memcached with `yonder kv`.
 //!
 //! Every run is a process of its own, filled anew, whose swap and group are made for it and undone after it, so that disks and
 //! compressed memory can take turns. All take turns in a closed loop; then, if they are to, at one rate that is common to all, where
@@ -70,6 +70,10 @@ pub enum Peer {
     Busy,
     /// `yonder run`: the servers.
     Run,
+    /// `yonder kv`, whose faults yield, in the place of memcached.
+    Kv,
+    /// The same, whose faults busy-wait.
+    KvBusy,
     /// The kernel's swap, wherever that is asked for.
     Swap,
     /// A mapped file: the array.
@@ -300,7 +304,8 @@ impl<'a> Bench<'a> {
     fn missing(&self, work: Work, leg: &Leg) -> Option<String> {
         if let Some(protocol) = work.protocol() {
             let (program, package) = servers::program(protocol);
-            if find_program(program).is_none() {
+            let is_stock = !matches!(leg.way, Way::Kv | Way::KvBusy);
+            if is_stock && find_program(program).is_none() {
                 return Some(format!("{program} is not installed: type `apt-get install {package}` as root"));
             }
         }
@@ -315,7 +320,7 @@ impl<'a> Bench<'a> {
     /// was set up.
     fn kernel(&self, way: &Way) -> Result<Option<KernelSwap>, String> {
         let on = match way {
-            Way::Yield | Way::Probe | Way::Busy | Way::Run => return Ok(None),
+            Way::Yield | Way::Probe | Way::Busy | Way::Run | Way::Kv | Way::KvBusy => return Ok(None),
             Way::Mmap => return KernelSwap::without_swap().map(Some),
             Way::Swap(SwapTo::Zram) => SwapOn::Zram,
             Way::Swap(SwapTo::File(path)) => {

@@ -6,24 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use yonder::sched::{SchedConfig, SchedStats, serve};
 use yonder::{Config, FarMemory};
 use yonder_load::{LatencySummary, Rate};
-use yonder_rocksdb::{Found, Request, Rocks, RocksError, Rows};
+use yonder_rocksdb::{GET, GetsAndScans, Rocks, Rows, SCAN};
 
 use crate::array::{dispatch_policy_name, fault_policy_name};
-use crate::folder::Folder;
-use crate::generator::{Counters, Generator, Judgement, Questions, TimedHandler, threads_of};
+use crate::generator::{Counters, Generator, TimedHandler, threads_of};
 use crate::{BenchError, OnProgress};
-
-/// Room for tables in the region, for each byte of rows: a table has an index and a filter behind its rows, and is rounded up to pages.
-const ROOM: f64 = 1.25;
-/// Kinds of requests.
-const GET: usize = 0;
-const SCAN: usize = 1;
 
 /// Settings of one run.
 #[derive(Clone, Debug)]
@@ -106,8 +97,6 @@ pub struct Tables {
     far: FarMemory,
     rocks: Arc<TimedHandler<Rocks>>,
     rows: Rows,
-    // After the database, which has files there.
-    _folder: Folder,
 }
 
 impl Tables {
@@ -117,13 +106,9 @@ impl Tables {
     /// If RocksDB is missing, there is no room on the disk, or far memory cannot be had.
     pub fn prepare(settings: &RocksSettings, progress: OnProgress<'_>) -> Result<Self, BenchError> {
         let rows = Rows::of_bytes(settings.memory);
-        let folder = Folder::new("rocksdb")?;
-        rows.store(folder.path(), &mut |share| progress("making tables", share))?;
         let far = FarMemory::open(&settings.far, settings.paging)?;
-        progress("copying tables to far memory", 0.0);
-        let region = Arc::new(far.region((rows.bytes() as f64 * ROOM) as u64)?);
-        let rocks = Rocks::open(folder.path(), Some(region))?;
-        Ok(Self { far, rocks: Arc::new(TimedHandler(rocks)), rows, _folder: folder })
+        let rocks = Rocks::filled(rows, &far, progress)?;
+        Ok(Self { far, rocks: Arc::new(TimedHandler(rocks)), rows })
     }
 
     /// Runs requests under `settings`; its memory, far and paging are those of the preparation.
@@ -135,7 +120,7 @@ impl Tables {
         let sched = SchedConfig { stack_bytes: yonder_rocksdb::STACK_BYTES, ..threads };
         let requests = SchedStats::default();
         let counters = || Counters { paging: self.far.stats(), predictions: requests.predictions() };
-        let questions = GetsAndScans { rows: self.rows, random: SmallRng::seed_from_u64(0x00DB), settings };
+        let questions = GetsAndScans::new(self.rows, (settings.scans, settings.scan_rows), 0x00DB);
         let (load, now) = ((settings.rate, settings.duration), yonder::clock::now());
         let mut generator = Generator::new(questions, load, now, &counters, progress);
         serve(&sched, &self.far, &self.rocks, &mut generator, &requests)?;
@@ -172,36 +157,5 @@ impl Tables {
             fetched_bytes: after.fetched_bytes - before.fetched_bytes,
             written_bytes: after.written_bytes - before.written_bytes,
         })
-    }
-}
-
-/// Rows at random.
-struct GetsAndScans<'a> {
-    rows: Rows,
-    random: SmallRng,
-    settings: &'a RocksSettings,
-}
-
-impl Questions for GetsAndScans<'_> {
-    type Request = Request;
-    type Reply = Result<Found, RocksError>;
-    const KINDS: usize = 2;
-
-    fn ask(&mut self) -> Request {
-        let key = self.rows.key(self.random.random_range(0..self.rows.count));
-        if self.random.random_bool(self.settings.scans) {
-            Request::Scan(key, self.settings.scan_rows)
-        } else {
-            Request::Get(key)
-        }
-    }
-
-    fn judge(&self, reply: &Self::Reply) -> Judgement {
-        let Ok(found) = reply else { return Judgement::Failed };
-        // Every key that is asked for is there, and says which rows belong to it.
-        let Some(first) = found.first().and_then(|(key, _)| self.rows.number(key)) else { return Judgement::Wrong };
-        let kind = if found.len() == 1 { GET } else { SCAN };
-        let asked = if kind == GET { 1 } else { u64::from(self.settings.scan_rows) };
-        if self.rows.are(first, asked, found) { Judgement::Right(kind) } else { Judgement::Wrong }
     }
 }

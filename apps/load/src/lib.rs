@@ -6,8 +6,8 @@
 //! against what may be stored at that moment. What is asked for is a mix of gets and sets, or a [`Workload`] of YCSB or of
 //! LightSwap, which may insert keys, scan and modify too ([`Requests`]).
 //!
-//! [`PoissonArrivals`], [`KeyChooser`] and [`LatencyRecorder`] touch no network and no clock; the array benchmark uses
-//! them too.
+//! [`PoissonArrivals`], [`Pace`], [`KeyChooser`] and [`LatencyRecorder`] touch no network and no clock; benchmarks use them too, and the
+//! loads of other applications, which are [`Questions`].
 //!
 //! Neighbours: `edge/cli` parses the flags into [`LoadSettings`]; `apps/kv` is the server usually loaded;
 //! `apps/report` draws the results.
@@ -27,6 +27,7 @@ mod pipeline;
 mod pool;
 mod popularity;
 mod protocol;
+mod questions;
 mod results;
 mod server_stats;
 mod settings;
@@ -42,6 +43,9 @@ pub use coordinator::{KvLoad, LoadError};
 pub use keys::{Distribution, KEYS_MAX, KeyChooser};
 pub use latency::{LatencyRecorder, LatencySummary};
 pub use protocol::Protocol;
+pub use questions::Questions;
 pub use results::{FillResult, LoadResult, Loop, Predicted, Progress};
 pub use settings::{LoadSettings, Mix, Rate, SettingError, VALUE_BYTES_MAX, VALUE_BYTES_MIN, Waiting};
+pub use wake_timer::WakeTimer;
+pub use work::Pace;
 pub use workload::{Requests, SCANS_ARE, Workload};

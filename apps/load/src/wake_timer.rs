@@ -11,13 +11,16 @@ use rustix::time::{
 };
 
 /// A timer that is registered with one poll.
-pub(crate) struct WakeTimer {
+pub struct WakeTimer {
     timer: OwnedFd,
 }
 
 impl WakeTimer {
     /// A timer whose expiry is an event of `token`.
-    pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// If the system refuses a timer.
+    pub fn new(registry: &Registry, token: Token) -> io::Result<Self> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         registry.register(&mut SourceFd(&timer.as_raw_fd()), token, Interest::READABLE)?;
         Ok(Self { timer })
@@ -25,7 +28,10 @@ impl WakeTimer {
 
     /// Wakes the poll after `delay`, and not at an earlier setting. Setting it again also clears an expiry, so it is
     /// never read.
-    pub(crate) fn set(&self, delay: Duration) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If the system refuses the time.
+    pub fn set(&self, delay: Duration) -> io::Result<()> {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         // A delay of zero would disarm the timer.
         let delay = delay.max(Duration::from_nanos(1));

@@ -15,7 +15,7 @@ use crate::settings::{LoadSettings, Mix, Rate};
 use crate::workload::{Requests, SCAN_KEYS_MAX, Shares};
 
 /// When requests start.
-pub(crate) enum Pace {
+pub enum Pace {
     /// Closed loop: whenever one of the connections is `with_room`.
     Closed,
     /// Open loop: at these times, whatever the server does.
@@ -24,7 +24,8 @@ pub(crate) enum Pace {
 
 impl Pace {
     /// The pace of one of `threads` threads that together reach `rate`, from time 0 on.
-    pub(crate) fn new(rate: Rate, threads: usize, seed: u64) -> Self {
+    #[must_use]
+    pub fn new(rate: Rate, threads: usize, seed: u64) -> Self {
         match rate {
             Rate::Max => Self::Closed,
             Rate::PerSecond(rate) => Self::Open(PoissonArrivals::new(rate / threads as f64, 0, seed).peekable()),
@@ -33,7 +34,7 @@ impl Pace {
 
     /// The intended start of a request that is due at `now` and before `deadline`, if there is one. A closed loop's
     /// request is due at `now` itself, whenever one of the connections is `with_room`.
-    pub(crate) fn next_due(&mut self, now: Nanos, deadline: Nanos, with_room: usize) -> Option<Nanos> {
+    pub fn next_due(&mut self, now: Nanos, deadline: Nanos, with_room: usize) -> Option<Nanos> {
         match self {
             Self::Closed => (with_room > 0 && now < deadline).then_some(now),
             Self::Open(arrivals) => arrivals.next_if(|arrival| *arrival <= now && *arrival < deadline),
@@ -41,7 +42,8 @@ impl Pace {
     }
 
     /// When the next request should start; none in a closed loop, which waits for replies alone.
-    pub(crate) fn next_arrival(&mut self) -> Option<Nanos> {
+    #[must_use]
+    pub fn next_arrival(&mut self) -> Option<Nanos> {
         match self {
             Self::Closed => None,
             Self::Open(arrivals) => arrivals.peek().copied(),

@@ -2,28 +2,51 @@
 //!
 //! [`Rocks::open`] is the adapter: it opens a database whose tables are read from a region, by loads, and serves GETs and SCANs on
 //! unithreads. [`Rows`] is the data of the workload: keys and values that follow from their numbers, so that every answer can be
-//! checked.
+//! checked; [`GetsAndScans`] is what is asked of them, and [`Datagrams`] how.
 //!
-//! Neighbours: `sys/rocksdb` calls the library; `apps/bench` drives this.
+//! Neighbours: `sys/rocksdb` calls the library; `apps/serve` has the sockets; `apps/bench` drives this within the process.
 
 #![forbid(unsafe_code)]
 
+mod protocol;
 mod rows;
 mod tables;
+mod workload;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use tempfile::TempDir;
 use yonder::sched::{Handler, checkpoint};
-use yonder::{PagingCause, Region};
+use yonder::{FarError, FarMemory, PagingCause, Region};
 pub use yonder_rocksdb_sys::RocksError;
 use yonder_rocksdb_sys::{Db, Files};
 
+pub use crate::protocol::{Datagrams, SCAN_ROWS_MAX};
 pub use crate::rows::Rows;
 use crate::tables::Tables;
+pub use crate::workload::{GET, GetsAndScans, SCAN};
 
 /// Stack of a unithread that calls RocksDB, in bytes.
 pub const STACK_BYTES: usize = 64 << 10;
+
+/// Room for tables in a region, for each byte of rows: a table has an index and a filter behind its rows, and is rounded up to pages.
+const ROOM: f64 = 1.25;
+
+/// Why there is no database with rows in far memory.
+#[derive(Debug, thiserror::Error)]
+pub enum FillError {
+    /// RocksDB is missing, or refuses.
+    #[error(transparent)]
+    Rocks(#[from] RocksError),
+    /// Far memory cannot be had.
+    #[error(transparent)]
+    Far(#[from] FarError),
+    /// There is no place for the files.
+    #[error("cannot make a folder for tables among the temporary files: {0}; set TMPDIR to one where there is room")]
+    Folder(#[from] io::Error),
+}
 
 /// What is asked of a database.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,6 +63,8 @@ pub type Found = Vec<(Vec<u8>, Vec<u8>)>;
 /// A database that requests are served from. Shared by all workers.
 pub struct Rocks {
     db: Db,
+    // After the database, which has files there.
+    _files: Option<TempDir>,
 }
 
 impl Rocks {
@@ -50,7 +75,21 @@ impl Rocks {
     /// If the library is missing, the folder has no such database, or the region is too small.
     pub fn open(folder: &Path, region: Option<Arc<Region>>) -> Result<Self, RocksError> {
         let tables = region.map(|region| Arc::new(Tables::new(region)) as Arc<dyn Files>);
-        Ok(Self { db: Db::open(folder, rows::SHAPE, tables)? })
+        Ok(Self { db: Db::open(folder, rows::SHAPE, tables)?, _files: None })
+    }
+
+    /// A new database that has `rows`, in a region of `far` of its own. Its files are among the system's temporary ones as long as it
+    /// is. `progress` is told what is done, and the share of it.
+    ///
+    /// # Errors
+    /// If RocksDB is missing, there is no room on the disk, or far memory cannot be had.
+    pub fn filled(rows: Rows, far: &FarMemory, progress: &mut dyn FnMut(&str, f64)) -> Result<Self, FillError> {
+        let files = TempDir::with_prefix("yonder-rocksdb-")?;
+        rows.store(files.path(), &mut |share| progress("making tables", share))?;
+        progress("copying tables to far memory", 0.0);
+        let region = Arc::new(far.region((rows.bytes() as f64 * ROOM) as u64)?);
+        let rocks = Self::open(files.path(), Some(region))?;
+        Ok(Self { _files: Some(files), ..rocks })
     }
 
     /// Serves a request. Between two keys of a scan other requests may be served.

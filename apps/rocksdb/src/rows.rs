@@ -5,7 +5,7 @@ use std::path::Path;
 use yonder_rocksdb_sys::{Db, RocksError, Shape};
 
 /// Length of a key and of a value in bytes (Adios, section 5.2).
-const KEY_BYTES: usize = 50;
+pub(crate) const KEY_BYTES: usize = 50;
 const VALUE_BYTES: usize = 1024;
 /// What a table has for a row: the key, the value, and what comes before them.
 const ROW_BYTES: u64 = (KEY_BYTES + VALUE_BYTES + 12) as u64;

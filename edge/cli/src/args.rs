@@ -20,6 +20,7 @@ mod report;
 mod rocksdb;
 mod run;
 mod seq;
+mod serve;
 mod sim;
 mod store;
 mod switch;
@@ -44,7 +45,7 @@ pub(crate) use ctl::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs
 pub(crate) use del_get::DelGetArgs;
 pub(crate) use errors::ErrorsArgs;
 pub(crate) use fault_breakdown::FaultBreakdownArgs;
-pub(crate) use load::{LoadArgs, LoadKvArgs, LoadWhat};
+pub(crate) use load::{LoadAppArgs, LoadArgs, LoadKvArgs, LoadRocksdbArgs, LoadWhat};
 pub(crate) use node::NodeArgs;
 pub(crate) use notify::NotifyArgs;
 pub(crate) use peers::{PeersArgs, ResidentArgs};
@@ -61,6 +62,7 @@ pub(crate) use rocksdb::{RocksdbArgs, System};
 pub(crate) use run::RunArgs;
 use seq::PrefetchMode;
 pub(crate) use seq::SeqArgs;
+pub(crate) use serve::{AppServerArgs, ServeAppArgs, ServedApp};
 pub(crate) use sim::SimArgs;
 pub(crate) use store::StoreArgs;
 pub(crate) use switch::SwitchArgs;
@@ -119,6 +121,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Serve memcached's protocol, with the items in far memory
     Kv(KvArgs),
+    /// Serve an application over UDP, with its data in far memory
+    Serve(ServeAppArgs),
     /// Put load on a server and measure what its clients see
     Load(LoadArgs),
     /// Run a benchmark

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Command::Controller(args) => commands::controller::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Kv(args) => commands::kv::run(&args),
+        Command::Serve(args) => commands::serve::run(&args),
         Command::Load(args) => commands::load::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Sim(args) => commands::sim::run(&args),

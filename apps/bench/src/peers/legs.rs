@@ -9,6 +9,8 @@ pub(super) enum Way {
     Probe,
     Busy,
     Run,
+    Kv,
+    KvBusy,
     Swap(SwapTo),
     Mmap,
 }
@@ -29,6 +31,8 @@ impl Way {
             Self::Probe => "probe",
             Self::Busy => "busy",
             Self::Run => "run",
+            Self::Kv => "kv",
+            Self::KvBusy => "kv-busy",
             Self::Swap(SwapTo::Zram) => "swap-zram",
             Self::Swap(SwapTo::File(_)) => "swap-file",
             Self::Mmap => "mmap",
@@ -68,12 +72,14 @@ impl Settings {
                 Peer::Probe => vec![Way::Probe],
                 Peer::Busy => vec![Way::Busy],
                 Peer::Run => vec![Way::Run],
+                Peer::Kv => vec![Way::Kv],
+                Peer::KvBusy => vec![Way::KvBusy],
                 Peer::Swap => self.swaps.iter().cloned().map(Way::Swap).collect(),
                 Peer::Mmap => vec![Way::Mmap],
             };
             for way in ways {
                 match (work, &way) {
-                    (Work::Array, Way::Run) => {}
+                    (Work::Array, Way::Run | Way::Kv | Way::KvBusy) => {}
                     (Work::Array, way) if way.is_kernel() => {
                         legs.extend(
                             self.threads.iter().map(|threads| Leg { way: way.clone(), threads: Some(*threads) }),
@@ -81,7 +87,9 @@ impl Settings {
                     }
                     (Work::Array, _) => legs.push(Leg { way, threads: Some(1) }),
                     (_, Way::Run | Way::Swap(_)) => legs.push(Leg { way, threads: None }),
-                    (_, Way::Yield | Way::Probe | Way::Busy | Way::Mmap) => {}
+                    // It speaks memcached's protocol.
+                    (Work::Memcached, Way::Kv | Way::KvBusy) => legs.push(Leg { way, threads: None }),
+                    (_, Way::Yield | Way::Probe | Way::Busy | Way::Kv | Way::KvBusy | Way::Mmap) => {}
                 }
             }
         }

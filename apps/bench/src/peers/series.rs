@@ -15,7 +15,7 @@ pub struct PeersResult {
     pub bench: &'static str,
     /// `array`, `memcached` or `redis`.
     pub workload: &'static str,
-    /// `yield`, `probe`, `busy`, `run`, `swap-zram`, `swap-file` or `mmap`.
+    /// `yield`, `probe`, `busy`, `run`, `kv`, `kv-busy`, `swap-zram`, `swap-file` or `mmap`.
     pub peer: &'static str,
     /// The same with its threads, where there may be several numbers of them; for those who read.
     #[serde(skip)]
@@ -123,7 +123,7 @@ impl Bar {
     }
 }
 
-/// How many times as good as the kernel's swap Yonder should be.
+/// How many times as good as the kernel's swap Yonder should be; `kv`, as itself with faults that busy-wait (Adios, section 5.2).
 fn at_least(work: Work, way: &Way, measure: Measure) -> Option<f64> {
     match (work, way, measure) {
         (Work::Array, Way::Yield, Measure::Throughput) => Some(2.0),
@@ -131,6 +131,7 @@ fn at_least(work: Work, way: &Way, measure: Measure) -> Option<f64> {
         (Work::Array, Way::Yield | Way::Probe, Measure::P999) => Some(20.0),
         (Work::Memcached | Work::Redis, Way::Run, Measure::Throughput) => Some(2.0),
         (Work::Memcached | Work::Redis, Way::Run, Measure::P999) => Some(5.0),
+        (Work::Memcached, Way::Kv, Measure::Throughput) => Some(1.07),
         _ => None,
     }
 }
@@ -226,14 +227,15 @@ impl Series {
         }
     }
 
-    /// What it should reach, beside the kernel's swap: on compressed memory, and of a server on a disk too. Of several numbers of
-    /// threads, the best in each turn counts.
+    /// What it should reach, beside the kernel's swap: on compressed memory, and of a server on a disk too; of `kv`, beside itself.
+    /// Of several numbers of threads, the best in each turn counts.
     fn bars(&self, work: Work, all: &[Self]) -> Vec<Bar> {
         let measure = if self.rate == Rate::Max { Measure::Throughput } else { Measure::P999 };
         let Some(least) = at_least(work, &self.leg.way, measure) else { return Vec::new() };
-        let is_compared = |way: &Way| match way {
-            Way::Swap(SwapTo::Zram) => true,
-            Way::Swap(SwapTo::File(_)) => work != Work::Array,
+        let is_compared = |way: &Way| match (&self.leg.way, way) {
+            (Way::Kv, other) => *other == Way::KvBusy,
+            (_, Way::Swap(SwapTo::Zram)) => true,
+            (_, Way::Swap(SwapTo::File(_))) => work != Work::Array,
             _ => false,
         };
         let mut ways: Vec<&Way> = all.iter().map(|series| &series.leg.way).filter(|way| is_compared(way)).collect();
@@ -353,6 +355,21 @@ pub(super) mod tests {
         let bars: Vec<_> = result.bars.iter().map(|bar| (bar.against, bar.ratio, bar.is_met)).collect();
         assert_eq!(bars, [("swap-zram", 3.0, true), ("swap-file", 1.5, false)]);
         assert_eq!((result.connections, result.value_size, result.threads), (Some(4), Some(4096), None));
+    }
+
+    #[test]
+    fn kv_is_compared_with_itself_where_faults_busy_wait() {
+        let settings = crate::peers::tests::settings();
+        let all = [
+            series(Way::Run, None, Rate::Max, &[(300.0, 1.0)]),
+            series(Way::Kv, None, Rate::Max, &[(120.0, 1.0)]),
+            series(Way::KvBusy, None, Rate::Max, &[(100.0, 9.0)]),
+        ];
+        let results = all.each_ref().map(|series| series.result(&settings, Work::Memcached, &all));
+        let bars: Vec<_> = results[1].bars.iter().map(|bar| (bar.against, bar.ratio, bar.is_met)).collect();
+        assert_eq!(bars, [("kv-busy", 1.2, true)]);
+        assert!(results[0].bars.is_empty() && results[2].bars.is_empty());
+        assert_eq!((results[1].ratio_to_yonder, results[2].ratio_to_yonder), (Some(0.4), Some(100.0 / 300.0)));
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! Runs of stock servers: under `yonder run`, or in a limited group with the kernel's swap; each is filled and asked anew.
+//! Runs of servers: stock ones under `yonder run`, or in a limited group with the kernel's swap, and `yonder kv`; each is filled and
+//! asked anew.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,6 +19,8 @@ use crate::redis::FIGURES_TIME;
 
 /// Part of a run's time that comes before it, unmeasured.
 const WARM_UP_SHARE: u32 = 4;
+/// Connections beside those of the load, for its questions.
+const MORE_CONNECTIONS: usize = 16;
 
 /// What is counted of a server's faults.
 enum Counts {
@@ -24,7 +28,7 @@ enum Counts {
     Kernel(KernelCounts),
     /// By `yonder run`, on its board.
     Run(Figures),
-    /// Nothing: the server has ended.
+    /// By nobody but the server itself, or it has ended.
     None,
 }
 
@@ -55,9 +59,13 @@ impl Bench<'_> {
             Err(missing) => return Ok(Ended::Not(missing)),
         };
         let address = free_address()?;
-        let mut words = if leg.way == Way::Run { self.run_words(&board) } else { Vec::new() };
         let stock = if protocol == Protocol::Redis { Stock::Redis } else { Stock::Memcached };
-        words.extend(stock.command(address.port()));
+        let words = match leg.way {
+            Way::Run => [self.run_words(&board), stock.command(address.port())].concat(),
+            Way::Kv => self.kv_words(address, "yield"),
+            Way::KvBusy => self.kv_words(address, "busy"),
+            _ => stock.command(address.port()),
+        };
         // Whoever keeps the figures of a run makes the file.
         if let Err(error) = std::fs::remove_file(&board)
             && error.kind() != std::io::ErrorKind::NotFound
@@ -88,6 +96,16 @@ impl Bench<'_> {
         let words = ["run", "--far", &settings.far, "--local", &local, "--memory", &memory, "--board"];
         let first = std::iter::once(settings.yonder.clone()).chain(words.map(OsString::from));
         first.chain([board.into(), "--".into()]).collect()
+    }
+
+    /// What to type for a `kv` that does this about faults.
+    fn kv_words(&self, address: SocketAddr, faults: &str) -> Vec<OsString> {
+        let settings = self.settings;
+        let (local, memory) = (settings.local_bytes().to_string(), settings.room_bytes().to_string());
+        let (connections, listen) = ((settings.connections + MORE_CONNECTIONS).to_string(), address.to_string());
+        let flags = ["kv", "--far", &settings.far, "--local", &local, "--memory", &memory, "--faults", faults];
+        let of_server = ["--listen", &listen, "--connections", &connections];
+        std::iter::once(settings.yonder.clone()).chain(flags.into_iter().chain(of_server).map(OsString::from)).collect()
     }
 
     /// Fills a server, warms it up and measures it.
@@ -127,10 +145,11 @@ impl Counts {
             p50_us: result.p50_us,
             p99_us: result.p99_us,
             p999_us: result.p999_us,
-            major_faults: 0,
-            minor_faults: 0,
-            fetched_bytes: 0,
-            written_bytes: 0,
+            // What the server says of itself, if it does.
+            major_faults: result.major_faults,
+            minor_faults: result.minor_faults,
+            fetched_bytes: result.fetched_bytes,
+            written_bytes: result.written_bytes,
             dropped: result.dropped,
             errors: result.errors + result.wrong_values + result.misses,
             group_bytes: None,

@@ -46,7 +46,7 @@ fn names(settings: &Settings, work: Work) -> Vec<String> {
 
 #[test]
 fn each_work_has_its_peers() {
-    let all = vec![Peer::Yield, Peer::Probe, Peer::Busy, Peer::Run, Peer::Swap, Peer::Mmap];
+    let all = vec![Peer::Yield, Peer::Probe, Peer::Busy, Peer::Run, Peer::Kv, Peer::KvBusy, Peer::Swap, Peer::Mmap];
     let swaps = vec![SwapTo::Zram, SwapTo::File(None)];
     let settings = Settings { peers: all, swaps, ..settings() };
     assert_eq!(
@@ -63,9 +63,8 @@ fn each_work_has_its_peers() {
             "mmap, 16 threads"
         ]
     );
-    for work in [Work::Memcached, Work::Redis] {
-        assert_eq!(names(&settings, work), ["run", "swap-zram", "swap-file"]);
-    }
+    assert_eq!(names(&settings, Work::Memcached), ["run", "kv", "kv-busy", "swap-zram", "swap-file"]);
+    assert_eq!(names(&settings, Work::Redis), ["run", "swap-zram", "swap-file"]);
 }
 
 #[test]
@@ -124,7 +123,7 @@ fn what_is_missing_is_said() {
     if yonder::abilities().userfaultfd.is_err() {
         return println!("SKIP: no userfaultfd");
     }
-    assert_eq!(missing(Work::Array, Way::Yield), None);
+    assert_eq!((missing(Work::Array, Way::Yield), missing(Work::Memcached, Way::Kv)), (None, None));
     for work in [Work::Memcached, Work::Redis] {
         let (program, _) = servers::program(work.protocol().unwrap());
         let said = missing(work, Way::Run).unwrap();

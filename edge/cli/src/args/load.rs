@@ -5,7 +5,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use yonder::units::parse_bytes;
 use yonder_load::{Distribution, Mix, Rate, Workload};
+use yonder_rocksdb::SCAN_ROWS_MAX;
 
+use super::rocksdb::percent;
 use super::{positive_count, positive_duration};
 
 /// What `yonder load kv --help` ends with.
@@ -26,6 +28,46 @@ pub(crate) struct LoadArgs {
 pub(crate) enum LoadWhat {
     /// A memcached-compatible server, over TCP: sets every key, then measures gets and sets and checks every value
     Kv(LoadKvArgs),
+    /// RocksDB behind `yonder serve rocksdb`, over UDP: measures GETs and SCANs and checks every row
+    Rocksdb(LoadRocksdbArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LoadRocksdbArgs {
+    #[command(flatten)]
+    pub(crate) load: LoadAppArgs,
+    /// Share of the requests that are SCANs, in percent; the others are GETs
+    #[arg(long, value_name = "PCT", default_value = "1%", value_parser = percent)]
+    pub(crate) scans: f64,
+    /// Rows that a SCAN reads
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=i64::from(SCAN_ROWS_MAX)))]
+    pub(crate) scan_rows: u32,
+}
+
+/// A load on a server that is asked by datagrams.
+#[derive(Debug, Args)]
+pub(crate) struct LoadAppArgs {
+    /// Where the server listens
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11311")]
+    pub(crate) target: String,
+    /// Requests per second with Poisson arrivals, such as 50k; or max for a closed loop
+    #[arg(long, value_name = "RPS|max", default_value = "max")]
+    pub(crate) rate: Rate,
+    /// Measured time; a warm-up of a quarter of it comes before
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
+    pub(crate) duration: Duration,
+    /// Threads that ask, each with a socket of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive_count)]
+    pub(crate) threads: usize,
+    /// Requests on their way at a time [default: 64 in a closed loop, else 4096]
+    #[arg(long, value_name = "N", value_parser = positive_count)]
+    pub(crate) window: Option<usize>,
+    /// How long an answer is waited for before it counts as lost
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
+    pub(crate) patience: Duration,
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -16,6 +16,8 @@ Faults that yield beside the kernel's swap on compressed memory, and nothing els
   yonder bench peers --workloads array --peers yield,probe,swap --swap zram
 Stock servers beside swap on a disk:
   yonder bench peers --workloads memcached,redis --swap file:/mnt/ssd/swap
+memcached itself beside yonder kv, at most and at a rate:
+  yonder bench peers --workloads memcached --peers run,kv,kv-busy --rate 60k
 
 Every peer has the same local memory. First all of them take turns in a closed loop, as fast as each can; then at one rate, where
 latency counts from the intended start. Swap and control groups take root, and are undone at the end, after Ctrl-C too; what cannot
@@ -43,6 +45,10 @@ pub(crate) enum PeerName {
     Busy,
     /// yonder run: memcached and Redis
     Run,
+    /// yonder kv in the place of memcached
+    Kv,
+    /// The same with faults that busy-wait
+    KvBusy,
     /// The kernel's swap
     Swap,
     /// A mapped file, whose pages the kernel drops: the array
@@ -65,7 +71,7 @@ pub(crate) struct PeersArgs {
     #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", default_value = "array,memcached,redis", value_delimiter = ',')]
     pub(crate) workloads: Vec<PeersWork>,
     /// Who does it, with commas between, in the order of a turn
-    #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", default_value = "yield,probe,busy,run,swap,mmap", value_delimiter = ',')]
+    #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", default_value = "yield,probe,busy,run,kv,kv-busy,swap,mmap", value_delimiter = ',')]
     pub(crate) peers: Vec<PeerName>,
     /// Where the kernel swaps to, with commas between: zram, file (a temporary one), or file:PATH of a new file; each is a peer
     #[arg(long, help_heading = BENCHMARK, value_name = "WHERE", default_value = "zram,file", value_delimiter = ',', value_parser = swap)]
@@ -125,6 +131,8 @@ impl From<PeerName> for Peer {
             PeerName::Probe => Self::Probe,
             PeerName::Busy => Self::Busy,
             PeerName::Run => Self::Run,
+            PeerName::Kv => Self::Kv,
+            PeerName::KvBusy => Self::KvBusy,
             PeerName::Swap => Self::Swap,
             PeerName::Mmap => Self::Mmap,
         }

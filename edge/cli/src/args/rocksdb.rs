@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use yonder_load::Rate;
+use yonder_rocksdb::SCAN_ROWS_MAX;
 
 use super::{BENCHMARK, PagingArgs, positive_duration};
 
@@ -38,7 +39,7 @@ pub(crate) struct RocksdbArgs {
     #[arg(long, help_heading = BENCHMARK, value_name = "PCT", default_value = "1%", value_parser = percent)]
     pub(crate) scans: f64,
     /// Rows that a SCAN reads
-    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=i64::from(SCAN_ROWS_MAX)))]
     pub(crate) scan_rows: u32,
     /// Requests per second with Poisson arrivals, such as 50k, or several with commas between; or max for a closed loop
     #[arg(long, help_heading = BENCHMARK, value_name = "RPS|max", default_value = "max", value_delimiter = ',')]
@@ -52,7 +53,7 @@ pub(crate) struct RocksdbArgs {
 }
 
 /// A percentage, as a share of one.
-fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
     let share = number.map(|percent| percent / 100.0).filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| format!("'{text}' is no percentage: give one between 0 and 100, such as 1%"))

@@ -1,5 +1,7 @@
 //! `yonder load`: load on a server, measured from the intended start of each request.
 
+mod rocksdb;
+
 use std::process::ExitCode;
 
 use yonder_load::{KvLoad, LoadResult, LoadSettings, Requests, SCANS_ARE};
@@ -8,7 +10,13 @@ use crate::args::{LoadArgs, LoadKvArgs, LoadWhat};
 use crate::output::{Bar, json_line, line};
 
 pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
-    let LoadWhat::Kv(args) = &args.what;
+    match &args.what {
+        LoadWhat::Kv(args) => kv(args),
+        LoadWhat::Rocksdb(args) => rocksdb::run(args),
+    }
+}
+
+fn kv(args: &LoadKvArgs) -> anyhow::Result<ExitCode> {
     let mut load = KvLoad::new(settings(args))?;
     if !args.no_fill {
         let bar = Bar::new("load kv");

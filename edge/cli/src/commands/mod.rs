@@ -13,6 +13,7 @@ pub(crate) mod node;
 mod points;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod sim;
 pub(crate) mod top;
 pub(crate) mod workload;

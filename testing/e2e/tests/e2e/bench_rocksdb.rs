@@ -6,14 +6,21 @@ use crate::bench_node::{bench, column};
 
 const SMALL: &str = "--memory 24MiB --local 5MiB --duration 300ms";
 
-#[test]
-fn every_system_reads_what_was_stored_from_the_same_tables() {
-    let Some(yonder) = Yonder::ready() else { return };
-    let _alone = alone();
+/// Whether RocksDB is on this machine; says so if it is not.
+pub(crate) fn has_rocksdb(yonder: Yonder) -> bool {
     let ended = yonder.run(&["bench", "rocksdb", "--memory", "4MiB", "--local", "3MiB", "--duration", "100ms"]);
     if ended.code != Some(0) {
         assert!(ended.complaint(1).ends_with("type: sudo apt-get install librocksdb-dev"), "{}", ended.stderr);
         println!("SKIP: no RocksDB");
+    }
+    ended.code == Some(0)
+}
+
+#[test]
+fn every_system_reads_what_was_stored_from_the_same_tables() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _alone = alone();
+    if !has_rocksdb(yonder) {
         return;
     }
     let objects = bench(yonder, &format!("rocksdb {SMALL} --systems busy,preempt,round-robin,yield --rate max,2k"));

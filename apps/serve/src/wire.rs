@@ -1,0 +1,200 @@
+//! What datagrams consist of. Numbers are little-endian.
+//!
+//! ```text
+//!   request   id: u64 | body                                     an empty body asks who the server is
+//!   reply     id: u64 | piece: u16 | pieces: u16 | status: u32 | part of the body
+//! ```
+//! All pieces of a reply but the last have [`PIECE_BYTES`] of its body.
+
+/// Most bytes of a request's body: what a datagram takes everywhere.
+pub const REQUEST_BYTES_MAX: usize = 1400;
+/// Bytes of a reply's body in one datagram.
+pub const PIECE_BYTES: usize = 1400;
+/// Bytes before the body.
+pub(crate) const REQUEST_HEAD: usize = 8;
+pub(crate) const REPLY_HEAD: usize = 16;
+
+/// What a reply's body is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Status {
+    /// The answer.
+    Answer,
+    /// Why the request is none, as text.
+    BadRequest,
+    /// Why it cannot be answered, as text.
+    Failed,
+}
+
+const STATUSES: [Status; 3] = [Status::Answer, Status::BadRequest, Status::Failed];
+
+/// The first bytes of a request.
+pub(crate) fn request_head(id: u64) -> [u8; REQUEST_HEAD] {
+    id.to_le_bytes()
+}
+
+/// The identity and the body of a request; `None` if the datagram is too short to be one.
+pub(crate) fn split_request(datagram: &[u8]) -> Option<(u64, &[u8])> {
+    let (id, body) = datagram.split_first_chunk()?;
+    Some((u64::from_le_bytes(*id), body))
+}
+
+/// In how many datagrams a body of so many bytes travels; `None` if it is too long for a reply.
+pub(crate) fn pieces_of(bytes: usize) -> Option<u16> {
+    u16::try_from(bytes.div_ceil(PIECE_BYTES).max(1)).ok()
+}
+
+/// The datagrams of a reply: what each begins with, and its part of the body. `None` if the body is too long.
+pub(crate) fn pieces(id: u64, status: Status, body: &[u8]) -> Option<impl Iterator<Item = ([u8; REPLY_HEAD], &[u8])>> {
+    let count = pieces_of(body.len())?;
+    Some((0..count).map(move |piece| {
+        let start = usize::from(piece) * PIECE_BYTES;
+        let mut head = [0; REPLY_HEAD];
+        head[..8].copy_from_slice(&id.to_le_bytes());
+        head[8..10].copy_from_slice(&piece.to_le_bytes());
+        head[10..12].copy_from_slice(&count.to_le_bytes());
+        head[12..].copy_from_slice(&(status as u32).to_le_bytes());
+        (head, &body[start..body.len().min(start + PIECE_BYTES)])
+    }))
+}
+
+/// One datagram of a reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Piece<'a> {
+    pub(crate) id: u64,
+    number: u16,
+    count: u16,
+    status: Status,
+    body: &'a [u8],
+}
+
+impl<'a> Piece<'a> {
+    /// The piece that a datagram is; `None` if it is none.
+    pub(crate) fn of(datagram: &'a [u8]) -> Option<Self> {
+        let (head, body) = datagram.split_first_chunk::<REPLY_HEAD>()?;
+        let two = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+        let (id, status) = (&head[..8], &head[12..]);
+        let status = u32::from_le_bytes(status.try_into().expect("four bytes"));
+        let piece = Self {
+            id: u64::from_le_bytes(id.try_into().expect("eight bytes")),
+            number: two(8),
+            count: two(10),
+            status: *STATUSES.get(status as usize)?,
+            body,
+        };
+        let is_last = piece.number + 1 == piece.count;
+        let fits = body.len() == PIECE_BYTES || is_last && body.len() < PIECE_BYTES;
+        (piece.number < piece.count && fits).then_some(piece)
+    }
+}
+
+/// A reply that is being put together, in whatever order its pieces come.
+#[derive(Default, Debug)]
+pub(crate) struct Assembly {
+    body: Vec<u8>,
+    /// Which pieces are here.
+    has: Vec<bool>,
+    missing: usize,
+}
+
+impl Assembly {
+    /// Takes a piece. The whole reply if it was the last that was missing.
+    pub(crate) fn take(&mut self, piece: Piece<'_>) -> Option<(Status, Vec<u8>)> {
+        let count = usize::from(piece.count);
+        if self.has.is_empty() {
+            (self.has, self.missing) = (vec![false; count], count);
+            self.body.resize(count * PIECE_BYTES, 0);
+        }
+        let number = usize::from(piece.number);
+        // One that came twice, or of a reply that is not this one.
+        if count != self.has.len() || std::mem::replace(&mut self.has[number], true) {
+            return None;
+        }
+        let start = number * PIECE_BYTES;
+        self.body[start..start + piece.body.len()].copy_from_slice(piece.body);
+        if number + 1 == count {
+            self.body.truncate(start + piece.body.len());
+        }
+        self.missing -= 1;
+        (self.missing == 0).then(|| (piece.status, std::mem::take(&mut self.body)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The datagrams of a reply.
+    fn datagrams(id: u64, status: Status, body: &[u8]) -> Vec<Vec<u8>> {
+        pieces(id, status, body).unwrap().map(|(head, part)| [&head[..], part].concat()).collect()
+    }
+
+    #[test]
+    fn a_request_has_an_identity_and_a_body() {
+        let datagram = [&request_head(77)[..], b"what"].concat();
+        assert_eq!(split_request(&datagram), Some((77, &b"what"[..])));
+        assert_eq!(split_request(&datagram[..8]), Some((77, &b""[..])));
+        assert_eq!(split_request(&datagram[..7]), None);
+    }
+
+    #[test]
+    fn an_empty_body_is_one_piece_and_too_long_a_body_is_no_reply() {
+        let datagrams = datagrams(1, Status::Failed, b"");
+        assert_eq!(datagrams.len(), 1);
+        let whole = Assembly::default().take(Piece::of(&datagrams[0]).unwrap());
+        assert_eq!(whole, Some((Status::Failed, Vec::new())));
+        let most = usize::from(u16::MAX) * PIECE_BYTES;
+        assert_eq!((pieces_of(most), pieces_of(most + 1)), (Some(u16::MAX), None));
+    }
+
+    #[test]
+    fn what_is_no_piece_is_refused() {
+        let whole = &datagrams(9, Status::Answer, &[5; 2 * PIECE_BYTES + 10]);
+        assert!(whole.iter().all(|datagram| Piece::of(datagram).is_some()));
+        let changed = |which: usize, change: fn(&mut Vec<u8>)| {
+            let mut datagram = whole[which].clone();
+            change(&mut datagram);
+            Piece::of(&datagram).is_none()
+        };
+        assert!(changed(0, |bytes| bytes.truncate(15)));
+        assert!(changed(0, |bytes| bytes.truncate(100)), "only the last piece is short");
+        assert!(changed(2, |bytes| bytes.extend([0; PIECE_BYTES])));
+        assert!(changed(1, |bytes| bytes[8] = 3), "piece 3 of 3, counted from 0");
+        assert!(changed(1, |bytes| bytes[12] = 9), "no such status");
+    }
+
+    proptest! {
+        /// In any order, with some twice and with pieces of another reply among them.
+        #[test]
+        fn a_reply_is_put_together(
+            bytes in 0_usize..5 * PIECE_BYTES,
+            order in prop::collection::vec(any::<prop::sample::Index>(), 0..60),
+        ) {
+            let body: Vec<u8> = (0..bytes).map(|at| (at * 31 % 251) as u8).collect();
+            let sent = datagrams(3, Status::Answer, &body);
+            let other = datagrams(3, Status::Answer, &[0; 7 * PIECE_BYTES]);
+            let mut assembly = Assembly::default();
+            let mut here = vec![false; sent.len()];
+            for at in order {
+                let at = at.index(sent.len());
+                let whole = assembly.take(Piece::of(&sent[at]).unwrap());
+                let was_here = std::mem::replace(&mut here[at], true);
+                let is_whole = !was_here && here.iter().all(|here| *here);
+                prop_assert_eq!(whole, is_whole.then(|| (Status::Answer, body.clone())));
+                if is_whole {
+                    break;
+                }
+                prop_assert_eq!(assembly.take(Piece::of(&other[0]).unwrap()), None);
+            }
+        }
+
+        #[test]
+        fn noise_never_panics(datagram in prop::collection::vec(any::<u8>(), 0..3000)) {
+            let _ = split_request(&datagram);
+            if let Some(piece) = Piece::of(&datagram) {
+                let _ = Assembly::default().take(piece);
+            }
+        }
+    }
+}

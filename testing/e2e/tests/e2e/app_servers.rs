@@ -1,0 +1,104 @@
+//! `yonder serve` and `yonder load`: applications that are asked by datagrams.
+
+use std::net::UdpSocket;
+
+use rustix::process::Signal;
+use yonder_e2e::{PATIENCE, Process, Yonder, alone};
+
+use crate::bench_rocksdb::has_rocksdb;
+
+const SERVER: [&str; 8] = ["serve", "rocksdb", "--listen", "127.0.0.1:0", "--memory", "24MiB", "--local", "5MiB"];
+
+fn server(yonder: Yonder, more: &[&str]) -> Process {
+    yonder.serve(&[&SERVER[..], more].concat())
+}
+
+/// A load on a server, with JSON as its result.
+fn load(yonder: Yonder, target: &str, more: &[&str]) -> serde_json::Value {
+    let flags = ["load", "rocksdb", "--target", target, "--json"];
+    yonder.run(&[&flags[..], more].concat()).object()
+}
+
+#[test]
+fn rocksdb_answers_gets_and_scans_over_udp_and_ends_when_it_is_told_to() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _alone = alone();
+    if !has_rocksdb(yonder) {
+        return;
+    }
+    let mut server = server(yonder, &["--metrics", "127.0.0.1:0"]);
+    let target = server.udp_address().to_string();
+    let _metrics = server.metrics_address();
+    let flags = ["--rate", "1k", "--duration", "400ms", "--scans", "5%", "--patience", "20s"];
+    let open = load(yonder, &target, &flags);
+    assert_eq!((&open["load"], &open["failed"], &open["lost"]), (&"rocksdb".into(), &0.into(), &0.into()), "{open}");
+    let count = |kind: &str| open["kinds"][kind]["count"].as_u64().unwrap();
+    assert!((250..550).contains(&(count("get") + count("scan"))) && count("scan") > 0, "{open}");
+    let closed = load(yonder, &target, &["--duration", "400ms", "--threads", "2", "--window", "4", "--scan-rows", "9"]);
+    assert!(closed["ops_per_s"].as_f64() > Some(50.0), "{closed}");
+    assert_eq!((&closed["failed"], &closed["first_failure"]), (&0.into(), &serde_json::Value::Null), "{closed}");
+    let text = yonder.run(&["load", "rocksdb", "--target", &target, "--duration", "100ms"]);
+    assert!(text.stdout.contains("get ") && text.stdout.contains("lost 0"), "{}", text.stdout);
+    assert_eq!(server.stop().code, Some(0));
+}
+
+#[test]
+fn requests_that_are_none_are_refused_and_do_not_hurt_the_server() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _alone = alone();
+    if !has_rocksdb(yonder) {
+        return;
+    }
+    let server = server(yonder, &[]);
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.connect(server.udp_address()).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    // A key that RocksDB's tables cannot have, and a scan without end.
+    let scan = [&[1][..], &u32::MAX.to_le_bytes(), &[b'0'; 50]].concat();
+    for (body, text) in
+        [(&b"\0short"[..], "a key of 5 bytes: all have 50"), (&scan, "a SCAN of 4294967295 rows: ask for 1 to 10000")]
+    {
+        client.send(&[&[9; 8][..], body].concat()).unwrap();
+        let mut reply = [0; 2000];
+        let bytes = client.recv(&mut reply).unwrap();
+        assert_eq!((&reply[..8], &reply[16..bytes]), (&[9; 8][..], text.as_bytes()));
+    }
+    let after = load(yonder, &server.udp_address().to_string(), &["--duration", "100ms"]);
+    assert!(after["ops_per_s"].as_f64() > Some(50.0), "{after}");
+}
+
+#[test]
+fn a_lost_node_fails_requests_and_the_server_goes_on() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _alone = alone();
+    if !has_rocksdb(yonder) {
+        return;
+    }
+    let node = yonder.serve(&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "64MiB"]);
+    let server = server(yonder, &["--far", &node.url("tcp"), "--deadline", "300ms"]);
+    let target = server.udp_address().to_string();
+    let before = load(yonder, &target, &["--duration", "200ms"]);
+    assert_eq!(before["failed"], 0, "{before}");
+    node.kill();
+    let after = load(yonder, &target, &["--duration", "700ms", "--rate", "300", "--patience", "20s"]);
+    assert!(after["failed"].as_u64() > Some(0), "{after}");
+    assert!(after["first_failure"].as_str().is_some_and(|why| why.contains("far memory")), "{after}");
+    server.signal(Signal::INT);
+    assert_eq!(server.end().code, Some(0));
+}
+
+#[test]
+fn what_cannot_be_asked_is_one_line_that_says_what_to_type() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let nobody = yonder.run(&["load", "rocksdb", "--target", &free]);
+    assert!(nobody.complaint(1).contains(&format!("start `yonder serve rocksdb --listen {free} ...` first")));
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let refused = yonder.run(&["serve", "rocksdb", "--listen", &address]);
+    assert!(refused.complaint(1).contains("type --listen with a free address"), "{}", refused.stderr);
+    for flags in [&["--rate", "0"][..], &["--scan-rows", "10001"], &["--window", "0"], &["--scans", "101"]] {
+        let ended = yonder.run(&[&["load", "rocksdb"][..], flags].concat());
+        ended.complaint(2);
+    }
+}
