@@ -48,6 +48,26 @@ pub enum FillError {
     Folder(#[from] io::Error),
 }
 
+/// Why a request has failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// A page of a table could not be had.
+    #[error("far memory unavailable: {}", .0.text())]
+    Paging(PagingCause),
+    /// RocksDB has refused it.
+    #[error(transparent)]
+    Rocks(RocksError),
+}
+
+impl From<RocksError> for RequestError {
+    fn from(error: RocksError) -> Self {
+        match error {
+            RocksError::Lost(caught) => Self::Paging(PagingCause::of(caught)),
+            other => Self::Rocks(other),
+        }
+    }
+}
+
 /// What is asked of a database.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
@@ -96,7 +116,7 @@ impl Rocks {
     ///
     /// # Errors
     /// If RocksDB refuses it, or a page cannot be had.
-    pub fn serve(&self, request: &Request) -> Result<Found, RocksError> {
+    pub fn serve(&self, request: &Request) -> Result<Found, RequestError> {
         match request {
             Request::Get(key) => {
                 let mut value = Vec::new();
@@ -121,19 +141,10 @@ impl Rocks {
 
 impl Handler for Rocks {
     type Request = Request;
-    type Reply = Result<Found, RocksError>;
+    type Reply = Result<Found, RequestError>;
 
     fn handle(&self, request: Request) -> Self::Reply {
         checkpoint();
         self.serve(&request)
-    }
-}
-
-/// Why a page of a table could not be had, if that is what failed.
-#[must_use]
-pub fn paging_cause(error: &RocksError) -> Option<PagingCause> {
-    match error {
-        RocksError::Lost(caught) => Some(PagingCause::of(*caught)),
-        _ => None,
     }
 }

@@ -13,13 +13,14 @@ use std::time::Duration;
 
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token, Waker};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use yonder::sched::{Activity, Done, Frontend, Outcome};
 use yonder::units::Nanos;
 use yonder_datagram::{ReceiveBatch, SendBatch, Wait};
 
 use crate::Protocol;
 use crate::handler::{Answered, Asked, From};
-use crate::wire::{self, PIECE_BYTES, REPLY_HEAD, REQUEST_BYTES_MAX, REQUEST_HEAD, Status};
+use crate::wire::{self, PIECE_BYTES, RECEIVE_BUFFER_BYTES, REPLY_HEAD, REQUEST_BYTES_MAX, REQUEST_HEAD, Status};
 
 /// Datagrams read and sent with one system call.
 const RECEIVED_MAX: usize = 64;
@@ -80,6 +81,7 @@ impl UdpServer {
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let mut socket = UdpSocket::bind(address).map_err(|cause| ServeError::Listen { address, cause })?;
         poll.registry().register(&mut socket, SOCKET, Interest::READABLE | Interest::WRITABLE)?;
+        set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES).map_err(io::Error::from)?;
         let address = socket.local_addr()?;
         Ok(Self { poll, socket, address, shutdown: Shutdown { requested: Arc::default(), waker } })
     }

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use yonder_datagram::{DATAGRAM_BYTES_MAX, ReceiveBatch, SendBatch, Wait};
 use yonder_load::{LatencyRecorder, Pace, Questions, WakeTimer};
 use yonder_units::Nanos;
 
 use crate::Protocol;
-use crate::wire::{Assembly, Piece, REQUEST_BYTES_MAX, REQUEST_HEAD, Status, request_head};
+use crate::wire::{Assembly, Piece, RECEIVE_BUFFER_BYTES, REQUEST_BYTES_MAX, REQUEST_HEAD, Status, request_head};
 
 /// Trains of datagrams received with one system call, and datagrams sent with one.
 const TRAINS_MAX: usize = 16;
@@ -262,6 +263,7 @@ pub(crate) fn connected(server: SocketAddr) -> io::Result<std::net::UdpSocket> {
     };
     let socket = std::net::UdpSocket::bind(any)?;
     socket.connect(server)?;
+    set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }

@@ -10,6 +10,8 @@
 pub const REQUEST_BYTES_MAX: usize = 1400;
 /// Bytes of a reply's body in one datagram.
 pub const PIECE_BYTES: usize = 1400;
+/// Room that is asked of the kernel for datagrams that wait: replies to scans are long, and several come at once.
+pub(crate) const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 /// Bytes before the body.
 pub(crate) const REQUEST_HEAD: usize = 8;
 pub(crate) const REPLY_HEAD: usize = 16;
