@@ -5,7 +5,7 @@
 //! not believed: numbers that are not finite would end in distances that compare with nothing.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// Numbers of a vector in a file, at most: more are a sign that it is no such file.
@@ -189,7 +189,7 @@ impl Format {
 
 /// The length that stands before a vector; none at the end of the file.
 fn length(from: &mut impl BufRead, vector: usize) -> Result<Option<usize>, Problem> {
-    let Some(first) = from.by_ref().bytes().next().transpose()? else { return Ok(None) };
+    let Some(first) = Read::bytes(&mut *from).next().transpose()? else { return Ok(None) };
     let mut bytes = [first, 0, 0, 0];
     fill(from, &mut bytes[1..], vector)?;
     let dimension = i32::from_le_bytes(bytes);

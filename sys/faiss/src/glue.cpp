@@ -2,9 +2,10 @@
 // few vectors at a time.
 //
 // `glue.rs` compiles this when it is first wanted and links the static library of Debian's libfaiss-dev into it; `functions.rs` has
-// the same functions as Rust types. What Faiss throws ends in `told`. A touch of far memory that fails leaves any of these functions
-// in the middle, as if it had never been called: what it had allocated is lost, so nothing here may lock around such a touch, and
-// only `yonder_faiss_step` and `yonder_faiss_search` make one.
+// the same functions as Rust types. What Faiss throws ends in `told`; but what is thrown in a parallel part of it, as by an `add` to
+// lists that are only read, ends the process, as with any OpenMP. A touch of far memory that fails leaves a function in the middle, as
+// if it had never been called: what it had allocated is lost, so nothing here may lock around such a touch. Only `yonder_faiss_step`
+// and `yonder_faiss_search` make one.
 
 #include <faiss/IndexFlat.h>
 #include <faiss/IndexIVFFlat.h>

@@ -85,11 +85,12 @@ impl Index {
     /// Adds vectors to their lists. They get the next numbers.
     ///
     /// # Errors
-    /// What Faiss says: nothing can be added to lists that have been moved.
+    /// What Faiss says.
     ///
     /// # Panics
-    /// If the numbers are not those of whole vectors.
+    /// If the numbers are not those of whole vectors, or the lists have been moved: they are only read then.
     pub fn add(&mut self, vectors: &[f32]) -> Result<(), FaissError> {
+        assert!(self.placed.is_none(), "nothing is added to lists that have been moved");
         let count = count(vectors, self.dimension);
         // SAFETY: the vectors outlive the call, and nobody else uses the index.
         unsafe { told(|why| (self.functions.add)(self.index, count, vectors.as_ptr(), why))? };
