@@ -24,9 +24,9 @@ const MEAN: f32 = 100.0;
 const SCALE: f32 = 6.0;
 const NOISE: f32 = 4.0;
 
-/// Vectors in clusters that run into one another, of whole numbers from 0 to 255. Each follows from its number, and from the seed.
+/// Vectors in clusters that run into one another, of whole numbers from 0 to 255. Each follows from its number, and where the clusters
+/// are from the seed.
 pub struct Clusters {
-    seed: u64,
     centres: Vec<[f32; DIRECTIONS]>,
     /// What each direction adds to each number.
     directions: Vec<[f32; DIRECTIONS]>,
@@ -40,7 +40,7 @@ impl Clusters {
         let mut points = |count: usize, scale: f32| -> Vec<[f32; DIRECTIONS]> {
             (0..count).map(|_| normal(&mut random).map(|number| number * scale)).collect()
         };
-        Self { seed, centres: points(CENTRES, SPREAD), directions: points(DIMENSION, SCALE) }
+        Self { centres: points(CENTRES, SPREAD), directions: points(DIMENSION, SCALE) }
     }
 
     /// The vectors of these numbers.
@@ -48,7 +48,7 @@ impl Clusters {
     pub fn vectors(&self, numbers: Range<u64>) -> Vectors {
         let mut all = Vec::with_capacity((numbers.end - numbers.start) as usize * DIMENSION);
         for number in numbers {
-            let mut random = SmallRng::seed_from_u64(self.seed ^ (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            let mut random = SmallRng::seed_from_u64(!number);
             let centre = &self.centres[random.random_range(0..CENTRES)];
             let mut place = normal(&mut random);
             place.iter_mut().zip(centre).for_each(|(place, centre)| *place += centre);

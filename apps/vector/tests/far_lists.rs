@@ -12,7 +12,7 @@ use yonder_vector::{
     paging_cause, recall,
 };
 
-const VECTORS: u64 = 40_000;
+const VECTORS: u64 = 24_000;
 const NLIST: usize = 64;
 const LIST_BYTES: u64 = VECTORS * (128 * 4 + 8);
 const SEED: u64 = 9;

@@ -98,6 +98,7 @@ fn the_errors_name_the_file_and_say_what_to_give() {
     assert_eq!(error("learn.vecs", &[]), "cannot tell what is in it: give a file whose name ends in .bvecs or .fvecs");
     assert!(error("none.bvecs", &[]).starts_with("has no vectors"));
     assert!(error("cut.bvecs", &[2, 0, 0, 0, 7]).starts_with("ends in the middle of vector 0"));
+    assert!(error("head.bvecs", &[0]).starts_with("ends in the middle of vector 0"), "of its length");
     assert!(error("zero.bvecs", &[0; 4]).starts_with("vector 0 would have 0 numbers"));
     assert!(error("long.fvecs", &[0, 0, 1, 1]).starts_with("vector 0 would have 16842752 numbers"));
     assert!(error("negative.fvecs", &[255; 4]).starts_with("vector 0 would have -1 numbers"));

@@ -59,6 +59,7 @@ impl Memory for Heap {
     }
 
     fn write(&self, address: usize, from: &[u8]) -> std::io::Result<()> {
+        assert!(address.is_multiple_of(8), "ids lie as their type demands");
         if let Some(left) = &self.writes_left
             && left.fetch_sub(1, Ordering::Relaxed) == 0
         {
