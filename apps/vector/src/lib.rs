@@ -85,6 +85,14 @@ impl Searcher {
     pub fn serve(&self, request: &Request) -> Result<Vec<Neighbour>, FaissError> {
         self.index.search(&request.query, request.k, request.nprobe, checkpoint)
     }
+
+    /// What [`serve`](Self::serve) finds, by Faiss' own search, in one go: others run on this worker only while a page is on its way.
+    ///
+    /// # Errors
+    /// As for `serve`.
+    pub fn serve_at_once(&self, request: &Request) -> Result<Vec<Neighbour>, FaissError> {
+        self.index.search_at_once(&request.query, request.k, request.nprobe)
+    }
 }
 
 impl Handler for Searcher {

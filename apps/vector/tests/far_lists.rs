@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use yonder::sched::{Activity, Done, Frontend, Outcome, SchedConfig, SchedStats, serve};
+use yonder::sched::{Activity, Done, Frontend, Handler, Outcome, SchedConfig, SchedStats, serve};
 use yonder::units::Nanos;
 use yonder::{Config, Deadlines, FarMemory, FaultPolicy, PagingCause};
 use yonder_vector::{
@@ -94,10 +94,22 @@ impl Frontend for Asked {
     }
 }
 
-fn serve_all(
+/// Searches in one go.
+struct AtOnce(Arc<Searcher>);
+
+impl Handler for AtOnce {
+    type Request = Request;
+    type Reply = Result<Vec<Neighbour>, FaissError>;
+
+    fn handle(&self, request: Request) -> Self::Reply {
+        self.0.serve_at_once(&request)
+    }
+}
+
+fn serve_all<H: Handler<Request = Request, Reply = Result<Vec<Neighbour>, FaissError>>>(
     config: &SchedConfig,
     far: &FarMemory,
-    searcher: &Arc<Searcher>,
+    searcher: &Arc<H>,
     requests: Vec<Request>,
 ) -> Vec<Result<Vec<Neighbour>, FaissError>> {
     let config = SchedConfig { stack_bytes: STACK_BYTES, ..config.clone() };
@@ -137,6 +149,19 @@ fn answers_are_those_of_local_lists_whoever_waits_for_pages() {
         );
         assert!(memory.stats().major_faults > 1000, "{} faults", memory.stats().major_faults);
     }
+}
+
+#[test]
+fn faiss_own_search_is_left_and_gone_on_with_in_the_middle() {
+    let Some((_, index)) = index() else { return };
+    let requests = requests(150, NPROBE);
+    let expected = expected(&index, &requests);
+    let memory = FarMemory::open(URL, Config::with_local(LIST_BYTES / 5)).unwrap();
+    let searcher = Arc::new(AtOnce(far(index, &memory)));
+    let answers = serve_all(&SchedConfig::with_workers(2), &memory, &searcher, requests);
+    let answers = answers.into_iter().map(Result::unwrap).collect();
+    assert!(sorted(answers) == sorted(expected), "an answer is not that of the local lists");
+    assert!(memory.stats().major_faults > 1000, "{} faults", memory.stats().major_faults);
 }
 
 #[test]

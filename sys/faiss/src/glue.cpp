@@ -40,7 +40,6 @@ bool GOMP_loop_nonmonotonic_dynamic_start(long start, long end, long step, long,
 }
 bool GOMP_loop_nonmonotonic_dynamic_next(long*, long*) { return false; }
 void GOMP_loop_end() {}
-void GOMP_loop_end_nowait() {}
 void GOMP_critical_start() { pthread_mutex_lock(&critical); }
 void GOMP_critical_end() { pthread_mutex_unlock(&critical); }
 void GOMP_atomic_start() { pthread_mutex_lock(&atomic_update); }
