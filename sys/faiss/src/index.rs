@@ -5,8 +5,6 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use yonder_trap::scope::attempt;
-
 use crate::FaissError;
 use crate::functions::{Functions, List, Object, WHY_BYTES, Why, load};
 
@@ -249,8 +247,9 @@ unsafe fn told(function: impl FnOnce(Why) -> c_int) -> Result<c_int, FaissError>
     let mut why = [0_u8; WHY_BYTES];
     let at: Why = why.as_mut_ptr().cast();
     // SAFETY: Faiss holds no lock while it reads a list, or the process would end. Frames of C++ that are forgotten own memory that is
-    // lost then, and nothing points to it but they. Nothing of Rust's is left in thread-locals.
-    let result = unsafe { attempt(|| yonder_library::call(|| function(at))) }.map_err(FaissError::Lost)?;
+    // lost then, and nothing points to it but they. The glue and Faiss in it have no thread-locals, those of the C library are not in
+    // use at a touch, and nothing of Rust's is left in any.
+    let result = unsafe { yonder_library::try_call(|| function(at)) }.map_err(FaissError::Lost)?;
     if result >= 0 {
         return Ok(result);
     }

@@ -63,8 +63,8 @@ pub enum FaissError {
     /// Inverted lists cannot be moved to their memory.
     #[error("cannot move inverted lists: {0}")]
     Unwritten(std::io::Error),
-    /// A touch of far memory that a list lies in has failed. What the search had is lost, a few kilobytes and its thread-locals; the
-    /// index is as it was, and searches go on.
+    /// A touch of far memory that a list lies in has failed. What the search had allocated is lost, a few kilobytes; the index is as
+    /// it was, and searches go on.
     #[error("an inverted list cannot be read at {:#x}", .0.address)]
     Lost(Caught),
     /// A query of another length than the vectors.

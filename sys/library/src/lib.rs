@@ -26,7 +26,7 @@ mod locks;
 
 use std::ffi::{CStr, c_void};
 
-pub use calls::call;
+pub use calls::{call, try_call};
 
 /// A library that is loaded, for good: a thread may be in it at any time.
 #[derive(Debug)]
