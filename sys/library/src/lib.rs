@@ -12,20 +12,21 @@
 //!               library --- its imports ---> ours, for the locks ---> the C library's
 //! ```
 //!
-//! Files: `imports` the table through which a library calls others; `locks` the functions that count; `calls` who has which
-//! thread-locals.
+//! Files: `functions` tables of what a library has; `imports` the table through which a library calls others; `locks` the functions
+//! that count; `calls` who has which thread-locals.
 //!
-//! Neighbours: `sys/trap` handles the faults in calls; `sys/rocksdb` has the functions of one library.
+//! Neighbours: `sys/trap` handles the faults in calls; `sys/rocksdb` and `sys/faiss` have the functions of one library each.
 //!
 //! UNSAFETY: code that somebody else has compiled, and the tables of the dynamic linker.
 
 mod calls;
+mod functions;
 mod imports;
 mod locks;
 
 use std::ffi::{CStr, c_void};
 
-pub use calls::call;
+pub use calls::{call, try_call};
 
 /// A library that is loaded, for good: a thread may be in it at any time.
 #[derive(Debug)]

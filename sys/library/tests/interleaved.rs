@@ -10,12 +10,14 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use yonder_library::{Library, call};
+use yonder_library::{Library, call, try_call};
 use yonder_trap::{Fault, FaultHandler, Verdict, register};
 use yonder_unithread::{Pool, Resumed, in_no_yield_section, is_on_unithread, suspend};
 
 /// A registered range that is never touched: `touch` says that it was.
 const RANGE: usize = 0x6000_0000_0000;
+/// From here on pages of it cannot be had.
+const LOST: usize = RANGE + (1 << 19);
 const UNITHREADS: usize = 24;
 
 /// Touches that have parked their unithread, and those that could not.
@@ -28,7 +30,10 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 struct Parks;
 
 impl FaultHandler for Parks {
-    fn on_fault(&self, _fault: &Fault<'_>) -> Verdict {
+    fn on_fault(&self, fault: &Fault<'_>) -> Verdict {
+        if fault.address >= LOST {
+            return Verdict::Fail(NonZeroU32::MIN);
+        }
         if is_on_unithread() && !in_no_yield_section() {
             PARKED.fetch_add(1, Ordering::Relaxed);
             suspend();
@@ -43,14 +48,19 @@ impl FaultHandler for Parks {
     }
 }
 
-/// What the kernel does at a touch of a missing page.
+/// A touch of a page that comes.
 unsafe extern "C" fn touch() {
+    raise(RANGE);
+}
+
+/// What the kernel does at a touch of a missing page.
+fn raise(address: usize) {
     // SAFETY: the kernel reads one siginfo, in which the address lies behind three words and their padding; a thread may send itself
     // one of any kind.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         (info.si_signo, info.si_code) = (libc::SIGBUS, libc::BUS_ADRERR);
-        (&raw mut info).cast::<usize>().add(2).write(RANGE);
+        (&raw mut info).cast::<usize>().add(2).write(address);
         let (process, thread) = (libc::getpid(), libc::gettid());
         // With an error number that is the library's business alone.
         std::arch::asm!(
@@ -94,10 +104,24 @@ fn stateful() -> Option<&'static Stateful> {
             [c"keeps_thread_locals", c"keeps_locks"]
                 .map(|name| std::mem::transmute::<*mut c_void, Keeps>(function(name)))
         };
-        std::mem::forget(register(RANGE, 1 << 20, Box::new(Parks)).unwrap());
+        register_range();
         Some(Stateful { keeps_thread_locals, keeps_locks })
     };
     STATEFUL.get_or_init(make).as_ref()
+}
+
+fn register_range() {
+    static REGISTERED: OnceLock<()> = OnceLock::new();
+    REGISTERED.get_or_init(|| std::mem::forget(register(RANGE, 1 << 20, Box::new(Parks)).unwrap()));
+}
+
+/// Threads of this process that do nothing but own thread-locals.
+fn owners() -> usize {
+    let names = std::fs::read_dir("/proc/self/task").unwrap().filter_map(|task| {
+        // A thread may have ended by now.
+        std::fs::read_to_string(task.unwrap().path().join("comm")).ok()
+    });
+    names.filter(|name| name.trim() == "yonder-locals").count()
 }
 
 /// A call of the library by one unithread.
@@ -180,4 +204,25 @@ fn no_unithread_is_parked_with_a_lock() {
     });
     // Of three touches one is before the locks.
     assert_eq!((parked, waited), (UNITHREADS * 20, UNITHREADS * 40));
+}
+
+#[test]
+fn calls_that_fail_give_their_thread_locals_back() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap();
+    register_range();
+    // SAFETY: nothing is in the frames, and nothing in thread-locals.
+    let fails = |_| unsafe { try_call(|| raise(LOST)) }.is_err_and(|caught| caught.address == LOST).into();
+    // SAFETY: as above.
+    let comes = |_| unsafe { try_call(|| raise(RANGE)) }.is_ok().into();
+    let before = owners();
+    for _ in 0..3 {
+        assert_eq!(right(fails), UNITHREADS);
+    }
+    // Others, of tests that are over, may end meanwhile.
+    assert!(owners() <= before + 1, "{} of {} calls", owners() - before, 3 * UNITHREADS);
+    assert_eq!(right(comes), UNITHREADS);
+    assert!(owners() <= before + UNITHREADS);
+    assert_eq!(right(fails), UNITHREADS);
+    // On a thread there are none to be given.
+    assert_eq!(fails(0), 1);
 }

@@ -2,7 +2,7 @@
 //!
 //! UNSAFETY: types of functions that are found by their names.
 
-use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
+use std::ffi::{c_char, c_int, c_uchar, c_void};
 use std::sync::OnceLock;
 
 use yonder_library::{Library, LibraryError};
@@ -17,33 +17,8 @@ pub(crate) type Object = *mut c_void;
 /// Where a function puts a message, which whoever has called it frees.
 pub(crate) type Message = *mut *mut c_char;
 
-/// One field a function, of the library's name without `rocksdb_`.
-macro_rules! functions {
-    ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        #[allow(non_snake_case, reason = "the names are the library's")]
-        pub(crate) struct Functions {
-            $(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
-        }
-
-        impl Functions {
-            fn of(library: &Library) -> Result<Self, LibraryError> {
-                Ok(Self { $($name: {
-                    let name = match CStr::from_bytes_with_nul(concat!("rocksdb_", stringify!($name), "\0").as_bytes()) {
-                        Ok(name) => name,
-                        Err(_) => unreachable!(),
-                    };
-                    let found = library.function(name, PACKAGE)?;
-                    // SAFETY: the function of this name has this type in `rocksdb/c.h`.
-                    unsafe {
-                        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(found)
-                    }
-                },)* })
-            }
-        }
-    };
-}
-
-functions! {
+yonder_library::functions! {
+    Functions, "rocksdb_", PACKAGE;
     options_create: fn() -> Object;
     options_destroy: fn(Object);
     options_set_create_if_missing: fn(Object, c_uchar);

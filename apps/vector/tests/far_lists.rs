@@ -1,0 +1,250 @@
+//! An index with a fifth of its lists in local memory, against one that has all of them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use yonder::sched::{Activity, Done, Frontend, Handler, Outcome, SchedConfig, SchedStats, serve};
+use yonder::units::Nanos;
+use yonder::{Config, Deadlines, FarMemory, FaultPolicy, PagingCause};
+use yonder_vector::{
+    Clusters, FaissError, Index, Neighbour, QUERIES, Request, STACK_BYTES, Searcher, Vectors, build, nearest,
+    paging_cause, recall,
+};
+
+const VECTORS: u64 = 24_000;
+const NLIST: usize = 64;
+const LIST_BYTES: u64 = VECTORS * (128 * 4 + 8);
+const SEED: u64 = 9;
+const K: usize = 10;
+/// Lists of which a search looks at so many finds almost all.
+const NPROBE: usize = 8;
+const URL: &str = "emu://?latency=2.5us&gbps=100";
+
+/// Vectors, and an index of them. None if something that is needed is not on this machine, which it says.
+fn index() -> Option<(Vectors, Index)> {
+    if let Err(why) = yonder::abilities().userfaultfd {
+        println!("SKIP: no userfaultfd: {why}");
+        return None;
+    }
+    let vectors = Clusters::new(SEED).vectors(0..VECTORS);
+    match build(&vectors, NLIST, &mut |_| ()) {
+        Err(error) if error.is_missing() => {
+            println!("SKIP: {error}");
+            None
+        }
+        index => Some((vectors, index.unwrap())),
+    }
+}
+
+fn requests(count: u64, nprobe: usize) -> Vec<Request> {
+    let queries = Clusters::new(SEED).vectors(QUERIES..QUERIES + count);
+    (0..queries.count()).map(|at| Request { query: queries.get(at).into(), k: K, nprobe }).collect()
+}
+
+/// What Faiss' own search finds.
+fn expected(index: &Index, requests: &[Request]) -> Vec<Vec<Neighbour>> {
+    let find = |request: &Request| index.search_at_once(&request.query, request.k, request.nprobe).unwrap();
+    requests.iter().map(find).collect()
+}
+
+fn far(index: Index, far: &FarMemory) -> Arc<Searcher> {
+    let region = Arc::new(far.region(LIST_BYTES * 2).unwrap());
+    Arc::new(Searcher::open(index, Some(region)).unwrap())
+}
+
+/// Requests, and what they led to, in the order in which they ended.
+struct Asked {
+    to_come: VecDeque<Request>,
+    under_way: usize,
+    answers: Vec<Result<Vec<Neighbour>, FaissError>>,
+    panicked: usize,
+}
+
+impl Frontend for Asked {
+    type Request = Request;
+    type Reply = Result<Vec<Neighbour>, FaissError>;
+
+    fn poll(&mut self, _now: Nanos, room: usize, admit: &mut dyn FnMut(Request)) -> Activity {
+        let next = room.min(self.to_come.len());
+        self.under_way += next;
+        self.to_come.drain(..next).for_each(admit);
+        if next > 0 { Activity::Busy } else { Activity::Idle }
+    }
+
+    fn complete(&mut self, _now: Nanos, done: Done<Self::Reply>) {
+        self.under_way -= 1;
+        match done.outcome {
+            Outcome::Reply(answer) => self.answers.push(answer),
+            Outcome::Panicked => self.panicked += 1,
+        }
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        std::thread::park_timeout(timeout);
+    }
+
+    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let thread = std::thread::current();
+        Arc::new(move || thread.unpark())
+    }
+
+    fn is_finished(&self) -> bool {
+        self.to_come.is_empty() && self.under_way == 0
+    }
+}
+
+/// Searches in one go.
+struct AtOnce(Arc<Searcher>);
+
+impl Handler for AtOnce {
+    type Request = Request;
+    type Reply = Result<Vec<Neighbour>, FaissError>;
+
+    fn handle(&self, request: Request) -> Self::Reply {
+        self.0.serve_at_once(&request)
+    }
+}
+
+fn serve_all<H: Handler<Request = Request, Reply = Result<Vec<Neighbour>, FaissError>>>(
+    config: &SchedConfig,
+    far: &FarMemory,
+    searcher: &Arc<H>,
+    requests: Vec<Request>,
+) -> Vec<Result<Vec<Neighbour>, FaissError>> {
+    let config = SchedConfig { stack_bytes: STACK_BYTES, ..config.clone() };
+    let mut asked = Asked { to_come: requests.into(), under_way: 0, answers: Vec::new(), panicked: 0 };
+    serve(&config, far, searcher, &mut asked, &SchedStats::default()).unwrap();
+    assert_eq!(asked.panicked, 0);
+    asked.answers
+}
+
+/// Answers in an order of their own: requests end in any.
+fn sorted(answers: Vec<Vec<Neighbour>>) -> Vec<Vec<(i64, u32)>> {
+    let plain = |answer: Vec<Neighbour>| answer.into_iter().map(|(id, distance)| (id, distance.to_bits())).collect();
+    let mut answers: Vec<Vec<(i64, u32)>> = answers.into_iter().map(plain).collect();
+    answers.sort_unstable();
+    answers
+}
+
+#[test]
+fn answers_are_those_of_local_lists_whoever_waits_for_pages() {
+    let preempt = Some(Duration::from_micros(5));
+    for (faults, preempt) in [
+        (FaultPolicy::Yield, None),
+        (FaultPolicy::Busy, None),
+        (FaultPolicy::Busy, preempt),
+        (FaultPolicy::Yield, preempt),
+    ] {
+        let Some((_, index)) = index() else { return };
+        let requests = requests(150, NPROBE);
+        let expected = expected(&index, &requests);
+        let memory = FarMemory::open(URL, Config::with_local(LIST_BYTES / 5)).unwrap();
+        let searcher = far(index, &memory);
+        let config = SchedConfig { faults, preempt, ..SchedConfig::with_workers(2) };
+        let answers = serve_all(&config, &memory, &searcher, requests).into_iter().map(Result::unwrap).collect();
+        assert!(
+            sorted(answers) == sorted(expected),
+            "{faults:?} {preempt:?}: an answer is not that of the local lists"
+        );
+        assert!(memory.stats().major_faults > 1000, "{} faults", memory.stats().major_faults);
+    }
+}
+
+#[test]
+fn faiss_own_search_is_left_and_gone_on_with_in_the_middle() {
+    let Some((_, index)) = index() else { return };
+    let requests = requests(150, NPROBE);
+    let expected = expected(&index, &requests);
+    let memory = FarMemory::open(URL, Config::with_local(LIST_BYTES / 5)).unwrap();
+    let searcher = Arc::new(AtOnce(far(index, &memory)));
+    let answers = serve_all(&SchedConfig::with_workers(2), &memory, &searcher, requests);
+    let answers = answers.into_iter().map(Result::unwrap).collect();
+    assert!(sorted(answers) == sorted(expected), "an answer is not that of the local lists");
+    assert!(memory.stats().major_faults > 1000, "{} faults", memory.stats().major_faults);
+}
+
+#[test]
+fn more_lists_find_more_and_all_lists_all() {
+    let Some((vectors, index)) = index() else { return };
+    let all = requests(60, NLIST);
+    let truth: Vec<_> = all.iter().map(|request| nearest(&vectors, &request.query, K)).collect();
+    let memory = FarMemory::open(URL, Config::with_local(LIST_BYTES / 5)).unwrap();
+    let local: Vec<_> = [1, NPROBE].map(|nprobe| expected(&index, &requests(60, nprobe))).into();
+    let searcher = far(index, &memory);
+    let mean = |found: &[Vec<Neighbour>]| {
+        found.iter().zip(&truth).map(|(found, truth)| recall(found, truth)).sum::<f64>() / truth.len() as f64
+    };
+    let found =
+        |nprobe| -> Vec<_> { requests(60, nprobe).iter().map(|request| searcher.serve(request).unwrap()).collect() };
+    let (one, some, all) = (found(1), found(NPROBE), found(NLIST));
+    println!("recall@{K} of 1, {NPROBE} and all lists: {:.3}, {:.3}, {:.3}", mean(&one), mean(&some), mean(&all));
+    assert!([one.clone(), some.clone()] == local[..], "far lists find what local ones find");
+    assert!(mean(&one) < mean(&some) && mean(&some) > 0.9);
+    assert!((mean(&all) - 1.0).abs() < 1e-9);
+    // Exact, to the last bit: squared distances of whole numbers are whole numbers.
+    let distances =
+        |found: &[Vec<Neighbour>]| -> Vec<f32> { found.iter().flatten().map(|(_, distance)| *distance).collect() };
+    assert_eq!(distances(&all), distances(&truth));
+}
+
+#[test]
+fn a_long_search_gives_way_if_the_server_preempts() {
+    let Some((_, index)) = index() else { return };
+    let memory = FarMemory::open(URL, Config::with_local(LIST_BYTES / 5)).unwrap();
+    let searcher = far(index, &memory);
+    // How many neighbours they find tells the answers apart: that of the search of all lists, which is asked first, has one.
+    let asked = || -> Vec<Request> {
+        let mut asked = requests(2, 1);
+        (asked[0].nprobe, asked[0].k) = (NLIST, 1);
+        asked
+    };
+    for (preempt, first) in [(None, 1), (Some(Duration::from_micros(5)), K)] {
+        let config = SchedConfig { faults: FaultPolicy::Busy, preempt, ..SchedConfig::with_workers(1) };
+        let answers = serve_all(&config, &memory, &searcher, asked());
+        assert_eq!(answers[0].as_ref().unwrap().len(), first, "preemption: {preempt:?}");
+    }
+}
+
+#[test]
+fn a_lost_node_fails_searches_and_not_the_server() {
+    let Some((_, index)) = index() else { return };
+    let fabric = Arc::new(yonder::EmuFabric::open(URL).unwrap());
+    let control = fabric.control();
+    let patience = Deadlines { fault: Duration::from_millis(500), ..Deadlines::default() };
+    let memory = FarMemory::new(fabric, Config { deadlines: patience, ..Config::with_local(LIST_BYTES / 5) }).unwrap();
+    let requests = requests(60, NPROBE);
+    let expected = expected(&index, &requests);
+    let searcher = far(index, &memory);
+    let config = SchedConfig::with_workers(2);
+    control.set_dead(true);
+    let answers = serve_all(&config, &memory, &searcher, requests.clone());
+    assert_eq!(answers.len(), requests.len());
+    let causes: Vec<Option<PagingCause>> =
+        answers.iter().filter_map(|answer| answer.as_ref().err()).map(paging_cause).collect();
+    assert!(!causes.is_empty() && causes.iter().all(Option::is_some), "{causes:?}");
+    // Searches that were left in the middle have changed nothing for those that come later.
+    control.set_dead(false);
+    let answers = serve_all(&config, &memory, &searcher, requests).into_iter().map(Result::unwrap).collect();
+    assert!(sorted(answers) == sorted(expected), "an answer is not that of the local lists");
+}
+
+#[test]
+fn a_region_that_is_too_small_and_requests_that_make_no_sense_are_refused() {
+    let Some((_, index)) = index() else { return };
+    let memory = FarMemory::open(URL, Config::with_local(LIST_BYTES / 5)).unwrap();
+    let region = Arc::new(memory.region(LIST_BYTES / 2).unwrap());
+    let error = Searcher::open(index, Some(region)).err().expect("half of them have room").to_string();
+    assert!(error.ends_with("find no room: give more far memory"), "{error}");
+    let Some((_, index)) = self::index() else { return };
+    let searcher = far(index, &memory);
+    let error = |request: &Request| searcher.serve(request).unwrap_err();
+    let right = &requests(1, 1)[0];
+    assert!(matches!(
+        error(&Request { query: right.query[1..].into(), ..right.clone() }),
+        FaissError::Dimension { .. }
+    ));
+    assert!(matches!(error(&Request { k: 0, ..right.clone() }), FaissError::Neighbours(0)));
+    assert!(matches!(error(&Request { nprobe: 0, ..right.clone() }), FaissError::NoProbe));
+    assert_eq!(paging_cause(&error(&Request { nprobe: 0, ..right.clone() })), None);
+}
