@@ -226,6 +226,37 @@ fn memory_of_what_is_deleted_is_used_again() {
     assert!(database.used_bytes() <= 256 << 10, "{} bytes are used for 500 rows", database.used_bytes());
 }
 
+/// A reader that never commits has no validation behind it.
+#[test]
+fn no_row_is_seen_half_changed() {
+    const BYTES: usize = 4000;
+    let Some(far) = far(LOCAL) else { return };
+    let region = Arc::new(far.region(1 << 20).unwrap());
+    let database = &Database::new(region, &[BYTES], 4).unwrap();
+    run(database, |transaction| transaction.insert(0, 1, &[0; BYTES]));
+    let is_over = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            for turn in 0..20_000 {
+                run(database, |transaction| {
+                    let at = transaction.get(0, 1, &mut [0; BYTES])?.expect("nobody deletes it");
+                    transaction.update(at, &[turn as u8; BYTES])
+                });
+            }
+        });
+        let reader = scope.spawn(move || {
+            while !is_over.load(Ordering::Acquire) {
+                let mut row = [0; BYTES];
+                database.begin().get(0, 1, &mut row).unwrap().expect("nobody deletes it");
+                assert!(row.iter().all(|byte| *byte == row[0]), "half of a change");
+            }
+        });
+        writer.join().unwrap();
+        is_over.store(true, Ordering::Release);
+        reader.join().unwrap();
+    });
+}
+
 /// Threads insert and delete keys of their own, and one looks at all of them.
 #[test]
 fn threads_find_what_is_there_while_others_change_it() {
