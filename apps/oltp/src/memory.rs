@@ -44,3 +44,41 @@ impl Memory {
         Ok(places.iter().map(|page| self.region.try_hold(*page, PAGE_BYTES)).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use yonder::{Config, FarMemory};
+
+    use super::*;
+
+    const LOCAL: u64 = 4 << 20;
+    const PAGE: u64 = PAGE_BYTES as u64;
+
+    #[test]
+    fn pages_that_are_held_stay_whatever_else_comes() {
+        if let Err(why) = yonder::abilities().userfaultfd {
+            println!("SKIP: no userfaultfd: {why}");
+            return;
+        }
+        let far = FarMemory::open("emu://?latency=2us&gbps=100", Config::with_local(LOCAL)).unwrap();
+        let memory = Memory::new(Arc::new(far.region(4 * LOCAL).unwrap()), 4);
+        let come = || {
+            (0..memory.region.bytes() / PAGE).for_each(|page| memory.region.write_u64(page * PAGE, page).unwrap());
+        };
+        come();
+        // Places in the same page, in two of one block, and in another block.
+        let places = vec![8 + PAGE, 4 * PAGE, 16 + PAGE, LOCAL];
+        let held = loop {
+            if let Some(held) = memory.hold(places.clone()).unwrap() {
+                break held;
+            }
+        };
+        assert_eq!(held.len(), 3);
+        come();
+        assert!(places.iter().all(|place| memory.region.is_resident(*place)));
+        drop(held);
+        while places.iter().any(|place| memory.region.is_resident(*place)) {
+            come();
+        }
+    }
+}

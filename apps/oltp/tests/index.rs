@@ -188,7 +188,10 @@ fn three_levels_are_filled_in_and_out_of_order() {
         assert_eq!(last[0].key(), COUNT - 1);
         if apart == 1 {
             let used = database.used_bytes();
-            assert!(used < 34 * 60_000, "where keys come in order leaves are filled, but for a last batch: {used} bytes");
+            assert!(
+                used < 34 * 60_000,
+                "where keys come in order leaves are filled, but for a last batch: {used} bytes"
+            );
         }
     }
 }
@@ -224,6 +227,24 @@ fn memory_of_what_is_deleted_is_used_again() {
     }
     assert!(all(&database, ROWS).into_iter().eq(49_500..50_000));
     assert!(database.used_bytes() <= 256 << 10, "{} bytes are used for 500 rows", database.used_bytes());
+}
+
+/// What a scan has found may be gone, and something else be there, before it is read.
+#[test]
+fn what_a_scan_has_found_is_not_taken_for_what_came_after_it() {
+    let Some(far) = far(LOCAL) else { return };
+    let database = database(&far, 1 << 20);
+    run(&database, |transaction| (1..=3).try_for_each(|key| transaction.insert(ROWS, key, &row(key as u64))));
+    let mut transaction = database.begin();
+    let found = transaction.scan(ROWS, 0..=Key::MAX, Direction::Ascending, usize::MAX).unwrap();
+    let used = database.used_bytes();
+    run(&database, |other| {
+        let at = other.get(ROWS, 2, &mut [0; ROW_BYTES])?.expect("it was inserted");
+        other.delete(at)
+    });
+    run(&database, |other| other.insert(ROWS, 7, &row(7)));
+    assert_eq!(database.used_bytes(), used, "the second row's memory is used again");
+    assert_eq!(transaction.read(&found[1], &mut [0; ROW_BYTES]), Err(OltpError::Conflict));
 }
 
 /// A reader that never commits has no validation behind it.
