@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    const LOCAL: u64 = 4 << 20;
+    const LOCAL: u64 = 16 << 20;
     const PAGE: u64 = PAGE_BYTES as u64;
 
     #[test]
@@ -62,12 +62,13 @@ mod tests {
         }
         let far = FarMemory::open("emu://?latency=2us&gbps=100", Config::with_local(LOCAL)).unwrap();
         let memory = Memory::new(Arc::new(far.region(4 * LOCAL).unwrap()), 4);
+        // What is held keeps its blocks, which are small beside what is local.
         let come = || {
-            (0..memory.region.bytes() / PAGE).for_each(|page| memory.region.write_u64(page * PAGE, page).unwrap());
+            let others = LOCAL / 2 / PAGE..memory.region.bytes() / PAGE;
+            others.for_each(|page| memory.region.write_u64(page * PAGE, page).unwrap());
         };
-        come();
         // Places in the same page, in two of one block, and in another block.
-        let places = vec![8 + PAGE, 4 * PAGE, 16 + PAGE, LOCAL];
+        let places = vec![8 + PAGE, 4 * PAGE, 16 + PAGE, LOCAL / 4];
         let held = loop {
             if let Some(held) = memory.hold(places.clone()).unwrap() {
                 break held;

@@ -282,7 +282,7 @@ fn no_row_is_seen_half_changed() {
 #[test]
 fn threads_find_what_is_there_while_others_change_it() {
     const THREADS: u128 = 3;
-    const ROUNDS: u128 = 40;
+    const ROUNDS: u128 = 200;
     let Some(far) = far(LOCAL) else { return };
     let database = database(&far, 24 << 20);
     // Every tenth key is there all the time.
