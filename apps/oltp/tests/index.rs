@@ -247,35 +247,67 @@ fn what_a_scan_has_found_is_not_taken_for_what_came_after_it() {
     assert_eq!(transaction.read(&found[1], &mut [0; ROW_BYTES]), Err(OltpError::Conflict));
 }
 
+/// One thread makes so many changes, and another one looks all the time.
+fn look_while(turns: u64, change: impl Fn(u64) + Sync, look: impl Fn() + Sync) {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (0..turns).for_each(&change));
+        let reader = scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                look();
+            }
+        });
+        let changed = writer.join();
+        is_over.store(true, Ordering::Release);
+        changed.and(reader.join()).unwrap();
+    });
+}
+
 /// A reader that never commits has no validation behind it.
 #[test]
 fn no_row_is_seen_half_changed() {
     const BYTES: usize = 4000;
     let Some(far) = far(LOCAL) else { return };
     let region = Arc::new(far.region(1 << 20).unwrap());
-    let database = &Database::new(region, &[BYTES], 4).unwrap();
-    run(database, |transaction| transaction.insert(0, 1, &[0; BYTES]));
-    let is_over = &AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(move || {
-            for turn in 0..20_000 {
-                run(database, |transaction| {
-                    let at = transaction.get(0, 1, &mut [0; BYTES])?.expect("nobody deletes it");
-                    transaction.update(at, &[turn as u8; BYTES])
-                });
-            }
+    let database = Database::new(region, &[BYTES], 4).unwrap();
+    run(&database, |transaction| transaction.insert(0, 1, &[0; BYTES]));
+    let change = |turn| {
+        run(&database, |transaction| {
+            let at = transaction.get(0, 1, &mut [0; BYTES])?.expect("nobody deletes it");
+            transaction.update(at, &[turn as u8; BYTES])
         });
-        let reader = scope.spawn(move || {
-            while !is_over.load(Ordering::Acquire) {
-                let mut row = [0; BYTES];
-                database.begin().get(0, 1, &mut row).unwrap().expect("nobody deletes it");
-                assert!(row.iter().all(|byte| *byte == row[0]), "half of a change");
-            }
+    };
+    let look = || {
+        let mut row = [0; BYTES];
+        database.begin().get(0, 1, &mut row).unwrap().expect("nobody deletes it");
+        assert!(row.iter().all(|byte| *byte == row[0]), "half of a change");
+    };
+    look_while(20_000, change, look);
+}
+
+/// As with rows: keys that come and go move all others of their leaf.
+#[test]
+fn no_leaf_is_seen_half_changed() {
+    let Some(far) = far(LOCAL) else { return };
+    let database = database(&far, 1 << 20);
+    let (moving, staying): (Vec<Key>, Vec<Key>) = ((0..20).collect(), (20..140).collect());
+    insert_all(&database, &staying);
+    let change = |turn: u64| {
+        run(&database, |transaction| {
+            moving.iter().try_for_each(|key| match transaction.get(KEYS, *key, &mut [])? {
+                Some(at) => transaction.delete(at),
+                None => transaction.insert(KEYS, *key, &[]),
+            })
         });
-        writer.join().unwrap();
-        is_over.store(true, Ordering::Release);
-        reader.join().unwrap();
-    });
+        assert_eq!(all(&database, KEYS).len(), if turn.is_multiple_of(2) { 140 } else { 120 });
+    };
+    let look = || {
+        let mut transaction = database.begin();
+        let found = transaction.scan(KEYS, 0..=Key::MAX, Direction::Ascending, usize::MAX).unwrap();
+        let keys: Vec<Key> = found.iter().map(|entry| entry.key()).collect();
+        assert!(keys.is_sorted_by(|a, b| a < b) && keys.ends_with(&staying), "half of a change: {keys:?}");
+    };
+    look_while(20_000, change, look);
 }
 
 /// Threads insert and delete keys of their own, and one looks at all of them.

@@ -82,7 +82,7 @@ fn an_order_is_entered_paid_shown_and_delivered() {
     let Some(far) = far(64 << 20) else { return };
     let tpcc = load(&far, scale());
     let (warehouse, district, customer) = (1, 2, 3);
-    let next = u32::try_from(scale().customers).unwrap() + 1;
+    let next = scale().customers + 1;
     let stock = |item| change(&tpcc, |transaction| transaction.need::<Stock>(stock_key(2, item)).unwrap().1);
     let before = stock(7);
     // The same item twice: the second line sees what the first has taken.
