@@ -247,19 +247,22 @@ fn what_a_scan_has_found_is_not_taken_for_what_came_after_it() {
     assert_eq!(transaction.read(&found[1], &mut [0; ROW_BYTES]), Err(OltpError::Conflict));
 }
 
-/// One thread makes so many changes, and another one looks all the time.
-fn look_while(turns: u64, change: impl Fn(u64) + Sync, look: impl Fn() + Sync) {
+/// Ends what others do until it is dropped.
+struct Until<'a>(&'a AtomicBool);
+
+impl Drop for Until<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Looks so many times, while another thread makes changes.
+fn look_while(looks: usize, change: impl Fn(u64) + Sync, look: impl Fn()) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| (0..turns).for_each(&change));
-        let reader = scope.spawn(|| {
-            while !is_over.load(Ordering::Acquire) {
-                look();
-            }
-        });
-        let changed = writer.join();
-        is_over.store(true, Ordering::Release);
-        changed.and(reader.join()).unwrap();
+        scope.spawn(|| (0..).take_while(|_| !is_over.load(Ordering::Acquire)).for_each(&change));
+        let _until = Until(&is_over);
+        (0..looks).for_each(|_| look());
     });
 }
 
@@ -267,6 +270,7 @@ fn look_while(turns: u64, change: impl Fn(u64) + Sync, look: impl Fn() + Sync) {
 #[test]
 fn no_row_is_seen_half_changed() {
     const BYTES: usize = 4000;
+    const ROW_LOOKS: usize = 500_000;
     let Some(far) = far(LOCAL) else { return };
     let region = Arc::new(far.region(1 << 20).unwrap());
     let database = Database::new(region, &[BYTES], 4).unwrap();
@@ -282,12 +286,13 @@ fn no_row_is_seen_half_changed() {
         database.begin().get(0, 1, &mut row).unwrap().expect("nobody deletes it");
         assert!(row.iter().all(|byte| *byte == row[0]), "half of a change");
     };
-    look_while(20_000, change, look);
+    look_while(ROW_LOOKS, change, look);
 }
 
 /// As with rows: keys that come and go move all others of their leaf.
 #[test]
 fn no_leaf_is_seen_half_changed() {
+    const LEAF_LOOKS: usize = 50_000;
     let Some(far) = far(LOCAL) else { return };
     let database = database(&far, 1 << 20);
     let (moving, staying): (Vec<Key>, Vec<Key>) = ((0..20).collect(), (20..140).collect());
@@ -307,7 +312,7 @@ fn no_leaf_is_seen_half_changed() {
         let keys: Vec<Key> = found.iter().map(|entry| entry.key()).collect();
         assert!(keys.is_sorted_by(|a, b| a < b) && keys.ends_with(&staying), "half of a change: {keys:?}");
     };
-    look_while(20_000, change, look);
+    look_while(LEAF_LOOKS, change, look);
 }
 
 /// Threads insert and delete keys of their own, and one looks at all of them.
