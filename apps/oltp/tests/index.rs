@@ -360,8 +360,9 @@ fn threads_find_what_is_there_while_others_change_it() {
                 assert!(keys.iter().copied().filter(|key| key % 10 == 0).eq(fixed.iter().copied()));
             }
         });
+        let until = Until(&is_over);
         changers.into_iter().for_each(|changer| changer.join().unwrap());
-        is_over.store(true, Ordering::Release);
+        drop(until);
         reader.join().unwrap();
     });
     let last_round = (0..500).map(|at| ((ROUNDS - 1) * 500 + at) * 10 % 20_000);
