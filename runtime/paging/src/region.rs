@@ -35,7 +35,10 @@ pub enum Access {
 ///
 /// Every access may find its page missing: on a unithread of a bound worker the access yields to the worker's
 /// scheduler, elsewhere it waits inline. An access that cannot have its page before the deadline fails; it may have been
-/// done in part then. Concurrent accesses to the same bytes are allowed and unordered, like unsynchronised memory.
+/// done in part then. Concurrent accesses to the same bytes are allowed, and are ordered as the processor orders plain loads and
+/// stores (x86-64: loads are not overtaken by later loads, nor stores by later stores). A read may be answered from the frame in
+/// which its page stands; that is what the page held at some moment of the call. So versions in local memory, read before and
+/// after, tell whether what was read in between is consistent.
 pub struct Region {
     pub(crate) core: Arc<RegionCore>,
     extents: Mutex<Extents>,
@@ -219,6 +222,22 @@ impl Region {
                 .map_err(|cause| self.core.error(page.offset(), cause))?;
         }
         Ok(hold)
+    }
+
+    /// As [`Region::hold`], if there is nothing to wait for: `None` if a page is not resident now, or is about to leave. Neither
+    /// waits nor yields, and while the hold lasts neither do accesses to its pages.
+    #[must_use]
+    pub fn try_hold(&self, offset: u64, bytes: usize) -> Option<Hold<'_>> {
+        assert!(bytes > 0 && offset + bytes as u64 <= self.bytes(), "{bytes} bytes at {offset}");
+        let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
+        let mut hold = Hold { region: self, blocks: first.block().0..first.block().0 };
+        for block in first.block().0..=last.block().0 {
+            if !self.core.block_gate(BlockIndex(block)).hold() {
+                return None;
+            }
+            hold.blocks.end += 1;
+        }
+        (first.0..=last.0).all(|page| self.core.table.load(PageIndex(page)).is_resident()).then_some(hold)
     }
 
     /// Lets go of what is local of whole pages, and leaves them alone from now on: for memory that is about to be protected

@@ -274,6 +274,23 @@ fn held_pages_stay_resident_under_pressure() {
     drop(hold);
 }
 
+#[test]
+fn a_hold_that_may_not_wait_is_had_of_what_is_resident_and_keeps_it_so() {
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    let region = far.region(5 * LOCAL).unwrap();
+    assert!(region.try_hold(0, 1).is_none(), "nothing was ever there");
+    region.write(10 * PAGE, &[1; 2 * PAGE_BYTES]).unwrap();
+    assert!(region.try_hold(9 * PAGE, 3 * PAGE_BYTES).is_none(), "its first page was never there");
+    let hold = region.try_hold(10 * PAGE, 2 * PAGE_BYTES).unwrap();
+    fill(&region, 1);
+    assert!(region.is_resident(10 * PAGE) && region.is_resident(11 * PAGE));
+    drop(hold);
+    while region.is_resident(10 * PAGE) {
+        fill(&region, 2);
+    }
+    assert!(region.try_hold(10 * PAGE, 1).is_none(), "it has left");
+}
+
 /// What is neither held nor the reclaimer's is there for more holds, though frames for sweeps that do not come had it last.
 #[test]
 fn all_but_the_reserve_can_be_held() {
