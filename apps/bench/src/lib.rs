@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod app;
 pub mod array;
 mod children;
 pub mod del_get;
@@ -51,6 +52,8 @@ pub mod soak;
 pub mod store;
 pub mod switch;
 mod target;
+pub mod tpcc;
+pub mod vector;
 pub mod ycsb;
 
 pub use children::Launch;
@@ -90,6 +93,15 @@ pub enum BenchError {
     /// The benchmark saw a wrong value: far memory lost or mixed up a page.
     #[error("{0} values were wrong: far memory is damaged; please report this with the command that was run")]
     WrongValues(u64),
+    /// The tables of TPC-C contradict one another.
+    #[error("{0}: transactions or far memory are broken; please report this with the command that was run")]
+    Inconsistent(String),
+    /// A table could not be filled.
+    #[error(transparent)]
+    Oltp(#[from] yonder_oltp::OltpError),
+    /// There is no index to search: Faiss is missing, for one.
+    #[error(transparent)]
+    Faiss(#[from] yonder_vector::FaissError),
 }
 
 impl From<yonder::PagingError> for BenchError {

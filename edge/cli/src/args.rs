@@ -1,5 +1,6 @@
 //! Every flag of every subcommand, as the design fixes them.
 
+mod app_bench;
 mod apps;
 mod controller;
 mod ctl;
@@ -17,7 +18,6 @@ mod programs;
 mod redis;
 mod remote;
 mod report;
-mod rocksdb;
 mod run;
 mod seq;
 mod serve;
@@ -36,6 +36,7 @@ use clap::{Args, Parser, Subcommand};
 use yonder::units::{LocalSize, parse_bytes, parse_duration};
 use yonder_load::{Distribution, Rate};
 
+pub(crate) use app_bench::{AppBenchArgs, RocksdbArgs, System, TpccArgs, VectorArgs};
 pub(crate) use apps::{FrameArgs, ImageArgs, MigrateArgs, ObjectsArgs, TreeArgs};
 pub(crate) use controller::{
     AtArgs, ControllerAddresses, ControllerArgs, ControllerWhat, DrainArgs, NodeNameArgs, NodesArgs, ServeArgs,
@@ -58,7 +59,6 @@ pub(crate) use remote::{
     AccessArgs, GuardedArgs, RallocArgs, RreadArgs, ScaleClientArgs, ScaleClientsArgs, ScalePagesArgs, TargetArgs,
 };
 pub(crate) use report::{ReportArgs, ReportSet};
-pub(crate) use rocksdb::{RocksdbArgs, System};
 pub(crate) use run::RunArgs;
 use seq::PrefetchMode;
 pub(crate) use seq::SeqArgs;
@@ -303,6 +303,10 @@ pub(crate) enum BenchWhat {
     Array(ArrayArgs),
     /// GETs and SCANs of RocksDB with its tables in far memory, requested within the process
     Rocksdb(RocksdbArgs),
+    /// TPC-C on tables in far memory, after Silo, requested within the process
+    Tpcc(TpccArgs),
+    /// Searches of a Faiss index with its inverted lists in far memory, requested within the process
+    Vector(VectorArgs),
     /// Cost of a switch between user-level threads, against ucontext and a library
     Switch(SwitchArgs),
     /// Time from a page fault to its handler in user space, against a monitor thread and a plain signal

@@ -7,7 +7,7 @@ use yonder::units::parse_bytes;
 use yonder_load::{Distribution, Mix, Rate, Workload};
 use yonder_rocksdb::SCAN_ROWS_MAX;
 
-use super::rocksdb::percent;
+use super::app_bench::percent;
 use super::{positive_count, positive_duration};
 
 /// What `yonder load kv --help` ends with.

@@ -1,5 +1,6 @@
 //! `yonder bench`: one benchmark, its table or its JSON.
 
+mod app_systems;
 mod apps;
 mod del_get;
 mod errors;
@@ -13,7 +14,6 @@ mod predictions;
 mod programs;
 mod redis;
 mod remote;
-mod rocksdb;
 mod sequence;
 mod store;
 mod ycsb;
@@ -39,7 +39,9 @@ use crate::setup::Setup;
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
         BenchWhat::Array(args) => run_array(args)?,
-        BenchWhat::Rocksdb(args) => rocksdb::run(args)?,
+        BenchWhat::Rocksdb(args) => app_systems::rocksdb(args)?,
+        BenchWhat::Tpcc(args) => app_systems::tpcc(args)?,
+        BenchWhat::Vector(args) => app_systems::vector(args)?,
         BenchWhat::Switch(args) => run_switch(args)?,
         BenchWhat::Notify(args) => notify::run(args)?,
         BenchWhat::Fault(args) => run_fault(args)?,

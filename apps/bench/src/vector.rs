@@ -1,0 +1,146 @@
+//! `bench vector`: searches of a Faiss index with its inverted lists in far memory (Adios, section 5.2).
+//!
+//! Vectors are made up in BIGANN's shape. Every answer is compared, bit by bit, with that of the same index before its lists were moved.
+
+use std::sync::Arc;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde::Serialize;
+use yonder::FarMemory;
+use yonder::sched::Handler;
+use yonder_load::Questions;
+use yonder_vector::{Clusters, DIMENSION, FaissError, Neighbour, QUERIES, Request, Searcher, build, nearest, recall};
+
+use crate::app::{App, AppMemory, AppResult, AppRun};
+use crate::{BenchError, OnProgress};
+
+/// Queries that are asked again and again.
+const QUERIES_ASKED: usize = 1024;
+/// Those of them of which the recall is measured, by looking at all vectors.
+const QUERIES_RECALLED: usize = 32;
+/// Bytes of a vector in a list, with its number.
+const VECTOR_BYTES: u64 = (DIMENSION * size_of::<f32>() + size_of::<i64>()) as u64;
+/// Room for lists in the region: they begin at pages.
+const PAGE: u64 = 4096;
+/// Where the vectors are.
+const SEED: u64 = 11;
+
+/// How searches go.
+#[derive(Clone, Copy, Debug)]
+pub struct SearchSettings {
+    /// Lists of the index.
+    pub lists: usize,
+    /// Lists that a search looks at.
+    pub probes: usize,
+    /// Neighbours that are wanted.
+    pub neighbours: usize,
+}
+
+/// What is the search's own of a result.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SearchDetails {
+    /// Vectors.
+    pub vectors: usize,
+    /// Lists of the index.
+    pub lists: usize,
+    /// Lists that a search looks at.
+    pub probes: usize,
+    /// Neighbours that are wanted.
+    pub neighbours: usize,
+    /// Of the neighbours that are nearest, the share that is found; the same in local memory.
+    pub recall: f64,
+}
+
+/// An index in far memory that runs are made on.
+pub struct Lists {
+    app: App<Queries>,
+    details: SearchDetails,
+}
+
+/// An index and what is asked of it, by number.
+struct Queries {
+    searcher: Searcher,
+    requests: Vec<Request>,
+    /// What the index found while its lists were local.
+    expected: Arc<[Vec<Neighbour>]>,
+}
+
+impl Handler for Queries {
+    type Request = usize;
+    type Reply = Result<(usize, Vec<Neighbour>), FaissError>;
+
+    fn handle(&self, number: usize) -> Self::Reply {
+        Ok((number, self.searcher.handle(self.requests[number].clone())?))
+    }
+}
+
+impl Lists {
+    /// Makes an index of as many vectors as `memory.data` takes, and moves its lists to far memory.
+    ///
+    /// # Errors
+    /// If Faiss is missing, there are more lists than vectors, or far memory cannot be had.
+    pub fn prepare(memory: AppMemory, settings: SearchSettings, progress: OnProgress<'_>) -> Result<Self, BenchError> {
+        let SearchSettings { lists, probes, neighbours } = settings;
+        let count = memory.data / VECTOR_BYTES;
+        if count < lists as u64 {
+            return Err(BenchError::Settings(format!(
+                "{count} vectors are fewer than {lists} lists: type more --memory, or fewer --lists"
+            )));
+        }
+        let far = FarMemory::open(&memory.far, memory.paging)?;
+        progress("making vectors", 0.0);
+        let clusters = Clusters::new(SEED);
+        let vectors = clusters.vectors(0..count);
+        let index = build(&vectors, lists, &mut |share| progress("making the index", share))?;
+        progress("searching in local memory", 0.0);
+        let asked = clusters.vectors(QUERIES..QUERIES + QUERIES_ASKED as u64);
+        let request = |at| Request { query: asked.get(at).into(), k: neighbours, nprobe: probes };
+        let requests: Vec<Request> = (0..QUERIES_ASKED).map(request).collect();
+        let search = |request: &Request| index.search(&request.query, request.k, request.nprobe, || ());
+        let expected = requests.iter().map(search).collect::<Result<Arc<[_]>, _>>()?;
+        let recall = {
+            let of = |at: usize| recall(&expected[at], &nearest(&vectors, asked.get(at), neighbours));
+            (0..QUERIES_RECALLED).map(of).sum::<f64>() / QUERIES_RECALLED as f64
+        };
+        let details = SearchDetails { vectors: vectors.count(), lists, probes, neighbours, recall };
+        drop(vectors);
+        progress("moving lists to far memory", 0.0);
+        let data = index.list_bytes()? as u64;
+        let region = Arc::new(far.region((data + PAGE).next_multiple_of(2 << 20))?);
+        let searcher = Searcher::open(index, Some(region))?;
+        let queries = Queries { searcher, requests, expected };
+        let memory = AppMemory { data, ..memory };
+        Ok(Self { app: App::new("vector", memory, far, (queries, yonder_vector::STACK_BYTES)), details })
+    }
+
+    /// Runs searches.
+    ///
+    /// # Errors
+    /// If an answer is not that of the local index, or the threads cannot run.
+    pub fn run(&self, run: &AppRun, progress: OnProgress<'_>) -> Result<AppResult<SearchDetails>, BenchError> {
+        let expected = Arc::clone(&self.app.handler().expected);
+        let questions = Asked { expected, random: SmallRng::seed_from_u64(0xFA15) };
+        self.app.run(run, questions, || self.details, progress)
+    }
+}
+
+/// Queries in any order.
+struct Asked {
+    expected: Arc<[Vec<Neighbour>]>,
+    random: SmallRng,
+}
+
+impl Questions for Asked {
+    type Request = usize;
+    type Answer = (usize, Vec<Neighbour>);
+    const KINDS: &'static [&'static str] = &["search"];
+
+    fn ask(&mut self) -> usize {
+        self.random.random_range(0..self.expected.len())
+    }
+
+    fn judge(&self, (number, found): &Self::Answer) -> Option<usize> {
+        (self.expected[*number] == *found).then_some(0)
+    }
+}
