@@ -30,7 +30,7 @@ const BREAKDOWN_KEYS: &[&str] =
     &["far", "faults", "steps", "runtime_percent", "p50_us", "p99_us", "major_faults", "errors"];
 
 /// What to type after `yonder bench`, and the keys that every object of the result must have.
-const BENCHES: [(&str, &[&str]); 18] = [
+const BENCHES: [(&str, &[&str]); 19] = [
     ("array --memory 64MiB --local 20% --far emu://?latency=2.5us --workers 1 --faults yield --duration 500ms", KEYS),
     ("errors --memory 24MiB --local 4MiB --keys 10000 --swap-in-errors 50 --memory-errors 50", KEYS),
     ("array --memory 64MiB --rate 50k --dist zipf:0.99 --dispatch predicted --duration 500ms", HIT_KEYS),
@@ -53,6 +53,7 @@ const BENCHES: [(&str, &[&str]); 18] = [
         HIT_KEYS,
     ),
     ("peers --memory 16MiB --threads 2 --rate 500 --duration 100ms --runs 1", KEYS),
+    ("tpcc --memory 20MiB --shrink 10 --systems busy,yield --duration 200ms", KEYS),
     ("poster --memory 8MiB --connections 8 --duration 200ms --runs 1", HIT_KEYS),
 ];
 

@@ -7,7 +7,7 @@
 //!
 //! Files: `vectors` vectors and their files; `clusters` generated ones; `truth` what should be found; `lists` memory for lists.
 //!
-//! Neighbours: `sys/faiss` calls the library.
+//! Neighbours: `sys/faiss` calls the library; `apps/bench` drives this.
 
 #![forbid(unsafe_code)]
 

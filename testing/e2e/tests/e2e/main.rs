@@ -4,6 +4,7 @@
 //! `YONDER_E2E_SECONDS=60` for long load and soak runs, and `YONDER_BIN` to test another binary.
 
 mod app_servers;
+mod bench_apps;
 mod bench_faults;
 mod bench_node;
 mod bench_notify;

@@ -1,0 +1,49 @@
+//! `yonder bench tpcc` and `yonder bench vector`: what they compare, and that answers are right under each system.
+
+use yonder_e2e::{Yonder, alone};
+
+use crate::bench_node::{bench, column};
+
+const SYSTEMS: &str = "--systems busy,preempt,round-robin,yield";
+
+#[test]
+fn transactions_run_on_the_same_tables_under_every_system() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _alone = alone();
+    let objects = bench(yonder, &format!("tpcc --memory 30MiB --shrink 10 --duration 300ms --rate max,500 {SYSTEMS}"));
+    assert_eq!(column(&objects, "bench"), ["tpcc"; 8]);
+    assert_eq!(column(&objects, "faults"), [["busy", "busy", "yield", "yield"]; 2].concat());
+    for object in &objects {
+        assert_eq!((object["errors"].as_u64(), object["warehouses"].as_u64()), (Some(0), Some(2)), "{object}");
+        assert!(object["major_faults"].as_u64() > Some(100) && object["written_bytes"].as_u64() > Some(0), "{object}");
+        let count = |kind: &str| object[kind]["count"].as_u64().unwrap();
+        let rare = ["order_status", "delivery", "stock_level"].map(count).iter().sum::<u64>();
+        assert!(count("new_order") > rare && count("payment") > rare && rare > 0, "{object}");
+    }
+}
+
+#[test]
+fn searches_find_under_every_system_what_they_find_in_local_memory() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _alone = alone();
+    let small = "vector --memory 8MiB --local 2MiB --lists 32 --duration 300ms";
+    let ended =
+        yonder.run(&["bench", "vector", "--memory", "4MiB", "--local", "3MiB", "--lists", "8", "--duration", "50ms"]);
+    if ended.code != Some(0) {
+        assert!(ended.complaint(1).contains("type: sudo apt-get install g++ libfaiss-dev"), "{}", ended.stderr);
+        println!("SKIP: no Faiss");
+        return;
+    }
+    let objects = bench(yonder, &format!("{small} {SYSTEMS}"));
+    assert_eq!(column(&objects, "bench"), ["vector"; 4]);
+    for object in &objects {
+        assert_eq!((object["errors"].as_u64(), object["vectors"].as_u64()), (Some(0), Some(16131)), "{object}");
+        assert!(
+            object["major_faults"].as_u64() > Some(100) && object["search"]["count"].as_u64() > Some(5),
+            "{object}"
+        );
+        assert!(object["recall"].as_f64() > Some(0.8), "{object}");
+    }
+    let refused = yonder.run(&["bench", "vector", "--memory", "8MiB", "--local", "2MiB", "--lists", "100000"]);
+    assert!(refused.complaint(1).contains("type more --memory, or fewer --lists"), "{}", refused.stderr);
+}
