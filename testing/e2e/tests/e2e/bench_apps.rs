@@ -26,7 +26,7 @@ fn transactions_run_on_the_same_tables_under_every_system() {
 fn searches_find_under_every_system_what_they_find_in_local_memory() {
     let Some(yonder) = Yonder::ready() else { return };
     let _alone = alone();
-    let small = "vector --memory 8MiB --local 2MiB --lists 32 --duration 300ms";
+    let small = "vector --memory 8MiB --local 2MiB --lists 32 --probes 1 --max-inflight 8 --duration 400ms";
     let ended =
         yonder.run(&["bench", "vector", "--memory", "4MiB", "--local", "3MiB", "--lists", "8", "--duration", "50ms"]);
     if ended.code != Some(0) {
@@ -42,7 +42,7 @@ fn searches_find_under_every_system_what_they_find_in_local_memory() {
             object["major_faults"].as_u64() > Some(100) && object["search"]["count"].as_u64() > Some(5),
             "{object}"
         );
-        assert!(object["recall"].as_f64() > Some(0.8), "{object}");
+        assert!(object["recall"].as_f64() > Some(0.3), "{object}");
     }
     let refused = yonder.run(&["bench", "vector", "--memory", "8MiB", "--local", "2MiB", "--lists", "100000"]);
     assert!(refused.complaint(1).contains("type more --memory, or fewer --lists"), "{}", refused.stderr);
