@@ -210,6 +210,30 @@ fn a_row_that_is_there_is_not_inserted_again() {
     assert_eq!(all(&database, KEYS), [5], "nothing of it is there");
 }
 
+#[test]
+fn commits_that_depend_on_one_another_have_growing_numbers_and_epochs() {
+    let Some(far) = far(LOCAL) else { return };
+    let database = database(&far, 1 << 20);
+    let change = |number| {
+        let mut transaction = database.begin();
+        match transaction.get(ROWS, 1, &mut [0; ROW_BYTES]).unwrap() {
+            Some(at) => transaction.update(at, &row(number)).unwrap(),
+            None => transaction.insert(ROWS, 1, &row(number)).unwrap(),
+        }
+        transaction.commit().unwrap()
+    };
+    let (first, second) = (change(1), change(2));
+    assert!(first < second && first.epoch() == database.epoch());
+    database.advance_epoch();
+    assert_eq!(change(3).epoch(), second.epoch() + 1);
+    let commits = database.commits();
+    while database.epoch() == second.epoch() + 1 {
+        assert!(change(4).epoch() <= second.epoch() + 1);
+    }
+    assert!(database.commits() - commits <= 4096);
+    assert_eq!(change(5).epoch(), database.epoch());
+}
+
 /// A queue wanders through the keys: what it leaves behind is used again, rows and leaves.
 #[test]
 fn memory_of_what_is_deleted_is_used_again() {
