@@ -1,5 +1,6 @@
 //! Indexes against the standard library's map, by one thread and by several.
 
+mod served;
 mod support;
 
 use std::collections::BTreeMap;
@@ -7,8 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
+use served::{WAYS, serve_all};
 use support::far;
 use yonder::FarMemory;
+use yonder::sched::{Handler, yield_now};
 use yonder_oltp::{Database, Direction, Key, OltpError, Transaction};
 
 const LOCAL: u64 = 4 << 20;
@@ -32,7 +35,7 @@ fn run<T>(database: &Database, transact: impl Fn(&mut Transaction<'_>) -> Result
     loop {
         let mut transaction = database.begin();
         match transact(&mut transaction).and_then(|done| transaction.commit().map(|_| done)) {
-            Err(OltpError::Conflict) => std::thread::yield_now(),
+            Err(OltpError::Conflict) => yield_now(),
             done => return done.unwrap(),
         }
     }
@@ -210,6 +213,30 @@ fn a_row_that_is_there_is_not_inserted_again() {
     assert_eq!(all(&database, KEYS), [5], "nothing of it is there");
 }
 
+#[test]
+fn commits_that_depend_on_one_another_have_growing_numbers_and_epochs() {
+    let Some(far) = far(LOCAL) else { return };
+    let database = database(&far, 1 << 20);
+    let change = |number| {
+        let mut transaction = database.begin();
+        match transaction.get(ROWS, 1, &mut [0; ROW_BYTES]).unwrap() {
+            Some(at) => transaction.update(at, &row(number)).unwrap(),
+            None => transaction.insert(ROWS, 1, &row(number)).unwrap(),
+        }
+        transaction.commit().unwrap()
+    };
+    let (first, second) = (change(1), change(2));
+    assert!(first < second && first.epoch() == database.epoch());
+    database.advance_epoch();
+    assert_eq!(change(3).epoch(), second.epoch() + 1);
+    let commits = database.commits();
+    while database.epoch() == second.epoch() + 1 {
+        assert!(change(4).epoch() <= second.epoch() + 1);
+    }
+    assert!(database.commits() - commits <= 4096);
+    assert_eq!(change(5).epoch(), database.epoch());
+}
+
 /// A queue wanders through the keys: what it leaves behind is used again, rows and leaves.
 #[test]
 fn memory_of_what_is_deleted_is_used_again() {
@@ -371,4 +398,41 @@ fn threads_find_what_is_there_while_others_change_it() {
     (1..=THREADS).for_each(|thread| expected.extend(stays.iter().map(|key| key + thread)));
     expected.sort_unstable();
     assert_eq!(all(&database, KEYS), expected);
+}
+
+/// Inserts rows of which some leave local memory with their leaves.
+struct Inserter(Database);
+
+impl Handler for Inserter {
+    type Request = Vec<Key>;
+    type Reply = ();
+
+    fn handle(&self, keys: Vec<Key>) {
+        run(&self.0, |transaction| {
+            keys.iter().try_for_each(|key| transaction.insert(0, *key, &[*key as u8; Inserter::BYTES]))
+        });
+    }
+}
+
+impl Inserter {
+    const BYTES: usize = 800;
+}
+
+/// Between the way to a leaf and the lock of it a request may wait, and others split the leaf.
+#[test]
+fn requests_that_wait_for_leaves_insert_into_the_right_ones() {
+    const COUNT: u128 = 20_000;
+    for way in WAYS {
+        let Some(far) = far(LOCAL) else { return };
+        let region = Arc::new(far.region(32 << 20).unwrap());
+        let inserter = Arc::new(Inserter(Database::new(region, &[Inserter::BYTES], 10).unwrap()));
+        let keys: Vec<Key> = (0..COUNT).map(|at| at * 7919 % COUNT).collect();
+        serve_all(&far, &inserter, way, keys.chunks(20).map(<[Key]>::to_vec));
+        assert!(all(&inserter.0, 0).into_iter().eq(0..COUNT), "{way:?}");
+        for key in 0..COUNT {
+            let mut row = [0; Inserter::BYTES];
+            let there = inserter.0.begin().get(0, key, &mut row).unwrap();
+            assert!(there.is_some() && row == [key as u8; Inserter::BYTES], "{way:?}: {key}");
+        }
+    }
 }
