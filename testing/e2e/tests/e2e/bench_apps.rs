@@ -10,7 +10,7 @@ const SYSTEMS: &str = "--systems busy,preempt,round-robin,yield";
 fn transactions_run_on_the_same_tables_under_every_system() {
     let Some(yonder) = Yonder::ready() else { return };
     let _alone = alone();
-    let objects = bench(yonder, &format!("tpcc --memory 30MiB --shrink 10 --duration 300ms --rate max,500 {SYSTEMS}"));
+    let objects = bench(yonder, &format!("tpcc --memory 30MiB --shrink 10 --duration 800ms --rate max,500 {SYSTEMS}"));
     assert_eq!(column(&objects, "bench"), ["tpcc"; 8]);
     assert_eq!(column(&objects, "faults"), [["busy", "busy", "yield", "yield"]; 2].concat());
     for object in &objects {
@@ -26,7 +26,7 @@ fn transactions_run_on_the_same_tables_under_every_system() {
 fn searches_find_under_every_system_what_they_find_in_local_memory() {
     let Some(yonder) = Yonder::ready() else { return };
     let _alone = alone();
-    let small = "vector --memory 8MiB --local 2MiB --lists 32 --probes 1 --max-inflight 8 --duration 400ms";
+    let small = "vector --memory 8MiB --local 2MiB --lists 32 --probes 1 --max-inflight 8 --duration 800ms";
     let ended =
         yonder.run(&["bench", "vector", "--memory", "4MiB", "--local", "3MiB", "--lists", "8", "--duration", "50ms"]);
     if ended.code != Some(0) {
