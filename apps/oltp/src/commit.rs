@@ -2,8 +2,7 @@
 //!
 //! 1. *Prepare*, which may park: find the leaves that will change, split those that are too full, and bring every page that will be
 //!    written.
-//! 2. *Hold* those pages. From here to the end no page is missing, so nothing parks and nothing can fail half-way. If a page has
-//!    left meanwhile, it is 1 again.
+//! 2. *Hold* those pages. From here to the end no page is missing, so nothing parks and nothing can fail half-way.
 //! 3. *Lock* the words of all records and leaves that will change, in one order; if one is locked already, it is 1 again.
 //! 4. *Validate*: what was read still has the version it had, and nobody else has locked it. Else the transaction is in conflict.
 //! 5. *Write*, and unlock everything with the transaction's number.
@@ -19,7 +18,7 @@ use crate::latches::{Seen, Tid, Wanted};
 use crate::node::{ENTRIES_MAX, Node};
 use crate::transaction::{Change, Transaction, Write};
 
-/// Times that a commit is prepared before it counts as a conflict: pages leave while others come, and locks are held briefly.
+/// Times that a commit is prepared before it counts as a conflict: locks are held briefly, and leaves change seldom meanwhile.
 const PREPARES_MAX: usize = 1000;
 
 /// A leaf that a transaction changes.
@@ -50,11 +49,11 @@ impl Transaction<'_> {
         Err(OltpError::Conflict)
     }
 
-    /// `None` if a page has left or another transaction is changing the same.
+    /// `None` if another transaction is changing the same.
     fn try_commit(&mut self) -> Result<Option<Tid>, OltpError> {
         let memory = &self.database.memory;
         let leaves = self.leaves()?;
-        let Some(_held) = memory.hold(self.places(&leaves))? else { return Ok(None) };
+        let _held = memory.hold(self.places(&leaves))?;
         let Some(locked) = memory.latches.try_lock(&mut self.wanted(&leaves)) else { return Ok(None) };
         // Whoever will replace what this has read locks it after the validation, and reads the epoch later still.
         let epoch = self.database.epoch();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use yonder::sched::yield_now;
 use yonder::units::PAGE_BYTES;
 use yonder::{Hold, PagingError, Region};
 
@@ -33,15 +34,23 @@ impl Memory {
         self.region.write(at, node.used())
     }
 
-    /// Brings the pages of these places and keeps them: accesses to them neither wait nor fail until the holds are dropped. `None`
-    /// if one has left while others came, or is about to. Nothing is held while a page is on its way, so that many who wait here
-    /// never keep the reclaimer from making room for one of them.
-    pub(crate) fn hold(&self, mut places: Vec<u64>) -> Result<Option<Vec<Hold<'_>>>, PagingError> {
+    /// Brings the pages of these places and keeps them: accesses to them neither wait nor fail until the holds are dropped.
+    ///
+    /// Nothing is held while a page is on its way, so that many who wait here never keep the reclaimer from making room for one of
+    /// them. If one has left while others came, or is being swept, all are let go and brought again: a sweep ends by itself, and
+    /// local memory has room for far more pages than a transaction writes.
+    pub(crate) fn hold(&self, mut places: Vec<u64>) -> Result<Vec<Hold<'_>>, PagingError> {
         places.iter_mut().for_each(|place| *place -= *place % PAGE_BYTES as u64);
         places.sort_unstable();
         places.dedup();
-        places.iter().try_for_each(|page| self.region.probe(*page))?;
-        Ok(places.iter().map(|page| self.region.try_hold(*page, PAGE_BYTES)).collect())
+        loop {
+            places.iter().try_for_each(|page| self.region.probe(*page))?;
+            let held = places.iter().map(|page| self.region.try_hold(*page, PAGE_BYTES)).collect();
+            if let Some(held) = held {
+                return Ok(held);
+            }
+            yield_now();
+        }
     }
 }
 
@@ -69,11 +78,7 @@ mod tests {
         };
         // Places in the same page, in two of one block, and in another block.
         let places = vec![8 + PAGE, 4 * PAGE, 16 + PAGE, LOCAL / 4];
-        let held = loop {
-            if let Some(held) = memory.hold(places.clone()).unwrap() {
-                break held;
-            }
-        };
+        let held = memory.hold(places.clone()).unwrap();
         assert_eq!(held.len(), 3);
         come();
         assert!(places.iter().all(|place| memory.region.is_resident(*place)));

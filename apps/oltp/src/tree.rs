@@ -159,7 +159,7 @@ impl Tree {
         new_root_at: Option<u64>,
     ) -> Result<bool, PagingError> {
         let parent_at = new_root_at.or(reached.parent.map(|(at, _)| at)).expect("who has no parent gets one");
-        let Some(_held) = memory.hold(vec![reached.at, right_at, parent_at])? else { return Ok(false) };
+        let _held = memory.hold(vec![reached.at, right_at, parent_at])?;
         let parent_seen = reached.parent.map(|(_, seen)| seen);
         let Some(locked) = memory.latches.try_lock(&mut at_versions(&[Some(reached.seen), parent_seen])) else {
             return Ok(false);
@@ -191,7 +191,7 @@ impl Tree {
         (parent_at, parent_seen): (u64, Seen),
         parent: &mut Node,
     ) -> Result<bool, PagingError> {
-        let Some(_held) = memory.hold(vec![parent_at])? else { return Ok(false) };
+        let _held = memory.hold(vec![parent_at])?;
         let Some(locked) = memory.latches.try_lock(&mut at_versions(&[Some(leaf.seen), Some(parent_seen)])) else {
             return Ok(false);
         };
