@@ -10,7 +10,7 @@ use serde::Serialize;
 use yonder::FarMemory;
 use yonder::sched::Handler;
 use yonder_load::Questions;
-use yonder_vector::{Clusters, DIMENSION, FaissError, Neighbour, QUERIES, Request, Searcher, build, nearest, recall};
+use yonder_vector::{Clusters, DIMENSION, Neighbour, QUERIES, Request, SearchError, Searcher, build, nearest, recall};
 
 use crate::app::{App, AppMemory, AppResult, AppRun};
 use crate::{BenchError, OnProgress};
@@ -68,7 +68,7 @@ struct Queries {
 
 impl Handler for Queries {
     type Request = usize;
-    type Reply = Result<(usize, Vec<Neighbour>), FaissError>;
+    type Reply = Result<(usize, Vec<Neighbour>), SearchError>;
 
     fn handle(&self, number: usize) -> Self::Reply {
         Ok((number, self.searcher.handle(self.requests[number].clone())?))

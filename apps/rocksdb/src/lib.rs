@@ -26,7 +26,7 @@ use yonder_rocksdb_sys::{Db, Files};
 pub use crate::protocol::{Datagrams, SCAN_ROWS_MAX};
 pub use crate::rows::Rows;
 use crate::tables::Tables;
-pub use crate::workload::{GET, GetsAndScans, SCAN};
+pub use crate::workload::GetsAndScans;
 
 /// Stack of a unithread that calls RocksDB, in bytes.
 pub const STACK_BYTES: usize = 64 << 10;

@@ -7,9 +7,8 @@ use yonder_load::Questions;
 use crate::{Found, Request, Rows};
 
 /// Kinds of requests.
-pub const GET: usize = 0;
-/// As above.
-pub const SCAN: usize = 1;
+const GET: usize = 0;
+const SCAN: usize = 1;
 
 /// GETs, and some SCANs, of rows that are all as popular (Adios, section 5.2: 1 % SCANs of 100 rows).
 pub struct GetsAndScans {

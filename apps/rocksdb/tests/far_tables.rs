@@ -1,14 +1,12 @@
 //! A database with a fifth of its tables in local memory, against one that has all of them.
 
-use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use yonder::sched::{Activity, Done, Frontend, Outcome, SchedConfig, SchedStats, serve};
-use yonder::units::Nanos;
+use yonder::sched::{Outcome, SchedConfig, serve_all};
 use yonder::{Config, Deadlines, FarMemory, FaultPolicy};
 use yonder_rocksdb::{Found, Request, RequestError, Rocks, RocksError, Rows};
 
@@ -39,59 +37,18 @@ fn far_tables(folder: &Path, url: &str) -> (FarMemory, Arc<Rocks>) {
     (far, Arc::new(rocks))
 }
 
-/// Requests, and what they led to.
-struct Asked {
-    to_come: VecDeque<Request>,
-    under_way: usize,
-    answers: Vec<Result<Found, RequestError>>,
-    panicked: usize,
-}
-
-impl Asked {
-    fn new(requests: impl Iterator<Item = Request>) -> Self {
-        Self { to_come: requests.collect(), under_way: 0, answers: Vec::new(), panicked: 0 }
-    }
-}
-
-impl Frontend for Asked {
-    type Request = Request;
-    type Reply = Result<Found, RequestError>;
-
-    fn poll(&mut self, _now: Nanos, room: usize, admit: &mut dyn FnMut(Request)) -> Activity {
-        let next = room.min(self.to_come.len());
-        self.under_way += next;
-        self.to_come.drain(..next).for_each(admit);
-        if next > 0 { Activity::Busy } else { Activity::Idle }
-    }
-
-    fn complete(&mut self, _now: Nanos, done: Done<Self::Reply>) {
-        self.under_way -= 1;
-        match done.outcome {
-            Outcome::Reply(answer) => self.answers.push(answer),
-            Outcome::Panicked => self.panicked += 1,
-        }
-    }
-
-    fn wait(&mut self, timeout: Duration) {
-        std::thread::park_timeout(timeout);
-    }
-
-    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
-        let thread = std::thread::current();
-        Arc::new(move || thread.unpark())
-    }
-
-    fn is_finished(&self) -> bool {
-        self.to_come.is_empty() && self.under_way == 0
-    }
-}
-
-fn serve_all(far: &FarMemory, rocks: &Arc<Rocks>, faults: FaultPolicy, requests: Vec<Request>) -> Asked {
+fn serve_requests(
+    far: &FarMemory,
+    rocks: &Arc<Rocks>,
+    faults: FaultPolicy,
+    requests: Vec<Request>,
+) -> Vec<Result<Found, RequestError>> {
     let config = SchedConfig { faults, preempt: Some(Duration::from_micros(5)), ..SchedConfig::with_workers(2) };
-    let mut asked = Asked::new(requests.into_iter());
-    serve(&config, far, rocks, &mut asked, &SchedStats::default()).unwrap();
-    assert_eq!(asked.panicked, 0);
-    asked
+    let reply = |outcome| match outcome {
+        Outcome::Reply(reply) => reply,
+        Outcome::Panicked => panic!("a request has panicked"),
+    };
+    serve_all(&config, far, rocks, requests).unwrap().into_iter().map(reply).collect()
 }
 
 /// GETs, a hundredth SCANs, and some for keys that are not there.
@@ -117,8 +74,8 @@ fn answers_are_those_of_a_local_database_whoever_waits_for_pages() {
     expected.sort_unstable();
     for faults in [FaultPolicy::Yield, FaultPolicy::Busy] {
         let (far, rocks) = far_tables(folder.path(), "emu://?latency=2us&gbps=100");
-        let asked = serve_all(&far, &rocks, faults, mixed(20_000));
-        let mut answers: Vec<Found> = asked.answers.into_iter().map(Result::unwrap).collect();
+        let answers = serve_requests(&far, &rocks, faults, mixed(20_000));
+        let mut answers: Vec<Found> = answers.into_iter().map(Result::unwrap).collect();
         // Requests end in any order.
         answers.sort_unstable();
         assert!(answers == expected, "an answer is not that of the local database");
@@ -142,9 +99,9 @@ fn a_lost_node_fails_requests_and_not_the_server() {
     let far = FarMemory::new(fabric, config).unwrap();
     let rocks = Arc::new(Rocks::open(folder.path(), Some(Arc::new(far.region(ROWS.bytes() * 2).unwrap()))).unwrap());
     control.set_dead(true);
-    let asked = serve_all(&far, &rocks, FaultPolicy::Yield, mixed(500));
-    let failures: Vec<_> = asked.answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
-    assert_eq!(asked.answers.len(), 500);
+    let answers = serve_requests(&far, &rocks, FaultPolicy::Yield, mixed(500));
+    let failures: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
+    assert_eq!(answers.len(), 500);
     assert!(!failures.is_empty(), "nothing has failed");
     assert!(failures.iter().all(|why| matches!(why, RequestError::Paging(_))), "{failures:?}");
 }

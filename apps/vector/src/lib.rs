@@ -61,6 +61,26 @@ pub fn build(vectors: &Vectors, nlist: usize, progress: &mut dyn FnMut(f64)) -> 
     Ok(index)
 }
 
+/// Why a search has failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SearchError {
+    /// A page of a list could not be had.
+    #[error("far memory unavailable: {}", .0.text())]
+    Paging(PagingCause),
+    /// Faiss has refused it.
+    #[error(transparent)]
+    Faiss(FaissError),
+}
+
+impl From<FaissError> for SearchError {
+    fn from(error: FaissError) -> Self {
+        match error {
+            FaissError::Lost(caught) => Self::Paging(PagingCause::of(caught)),
+            other => Self::Faiss(other),
+        }
+    }
+}
+
 /// An index that requests are served from. Shared by all workers.
 pub struct Searcher {
     index: Index,
@@ -82,34 +102,25 @@ impl Searcher {
     ///
     /// # Errors
     /// If the request makes no sense for this index, or a page cannot be had.
-    pub fn serve(&self, request: &Request) -> Result<Vec<Neighbour>, FaissError> {
-        self.index.search(&request.query, request.k, request.nprobe, checkpoint)
+    pub fn serve(&self, request: &Request) -> Result<Vec<Neighbour>, SearchError> {
+        Ok(self.index.search(&request.query, request.k, request.nprobe, checkpoint)?)
     }
 
     /// What [`serve`](Self::serve) finds, by Faiss' own search, in one go: others run on this worker only while a page is on its way.
     ///
     /// # Errors
     /// As for `serve`.
-    pub fn serve_at_once(&self, request: &Request) -> Result<Vec<Neighbour>, FaissError> {
-        self.index.search_at_once(&request.query, request.k, request.nprobe)
+    pub fn serve_at_once(&self, request: &Request) -> Result<Vec<Neighbour>, SearchError> {
+        Ok(self.index.search_at_once(&request.query, request.k, request.nprobe)?)
     }
 }
 
 impl Handler for Searcher {
     type Request = Request;
-    type Reply = Result<Vec<Neighbour>, FaissError>;
+    type Reply = Result<Vec<Neighbour>, SearchError>;
 
     fn handle(&self, request: Request) -> Self::Reply {
         checkpoint();
         self.serve(&request)
-    }
-}
-
-/// Why a page of a list could not be had, if that is what failed.
-#[must_use]
-pub fn paging_cause(error: &FaissError) -> Option<PagingCause> {
-    match error {
-        FaissError::Lost(caught) => Some(PagingCause::of(*caught)),
-        _ => None,
     }
 }

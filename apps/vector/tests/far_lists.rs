@@ -1,15 +1,13 @@
 //! An index with a fifth of its lists in local memory, against one that has all of them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use yonder::sched::{Activity, Done, Frontend, Handler, Outcome, SchedConfig, SchedStats, serve};
-use yonder::units::Nanos;
-use yonder::{Config, Deadlines, FarMemory, FaultPolicy, PagingCause};
+use yonder::sched::{Handler, Outcome, SchedConfig, serve_all};
+use yonder::{Config, Deadlines, FarMemory, FaultPolicy};
 use yonder_vector::{
-    Clusters, FaissError, Index, Neighbour, QUERIES, Request, STACK_BYTES, Searcher, Vectors, build, nearest,
-    paging_cause, recall,
+    Clusters, FaissError, Index, Neighbour, QUERIES, Request, STACK_BYTES, SearchError, Searcher, Vectors, build,
+    nearest, recall,
 };
 
 const VECTORS: u64 = 24_000;
@@ -53,70 +51,30 @@ fn far(index: Index, far: &FarMemory) -> Arc<Searcher> {
     Arc::new(Searcher::open(index, Some(region)).unwrap())
 }
 
-/// Requests, and what they led to, in the order in which they ended.
-struct Asked {
-    to_come: VecDeque<Request>,
-    under_way: usize,
-    answers: Vec<Result<Vec<Neighbour>, FaissError>>,
-    panicked: usize,
-}
-
-impl Frontend for Asked {
-    type Request = Request;
-    type Reply = Result<Vec<Neighbour>, FaissError>;
-
-    fn poll(&mut self, _now: Nanos, room: usize, admit: &mut dyn FnMut(Request)) -> Activity {
-        let next = room.min(self.to_come.len());
-        self.under_way += next;
-        self.to_come.drain(..next).for_each(admit);
-        if next > 0 { Activity::Busy } else { Activity::Idle }
-    }
-
-    fn complete(&mut self, _now: Nanos, done: Done<Self::Reply>) {
-        self.under_way -= 1;
-        match done.outcome {
-            Outcome::Reply(answer) => self.answers.push(answer),
-            Outcome::Panicked => self.panicked += 1,
-        }
-    }
-
-    fn wait(&mut self, timeout: Duration) {
-        std::thread::park_timeout(timeout);
-    }
-
-    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
-        let thread = std::thread::current();
-        Arc::new(move || thread.unpark())
-    }
-
-    fn is_finished(&self) -> bool {
-        self.to_come.is_empty() && self.under_way == 0
-    }
-}
-
 /// Searches in one go.
 struct AtOnce(Arc<Searcher>);
 
 impl Handler for AtOnce {
     type Request = Request;
-    type Reply = Result<Vec<Neighbour>, FaissError>;
+    type Reply = Result<Vec<Neighbour>, SearchError>;
 
     fn handle(&self, request: Request) -> Self::Reply {
         self.0.serve_at_once(&request)
     }
 }
 
-fn serve_all<H: Handler<Request = Request, Reply = Result<Vec<Neighbour>, FaissError>>>(
+fn serve_requests<H: Handler<Request = Request, Reply = Result<Vec<Neighbour>, SearchError>>>(
     config: &SchedConfig,
     far: &FarMemory,
     searcher: &Arc<H>,
     requests: Vec<Request>,
-) -> Vec<Result<Vec<Neighbour>, FaissError>> {
+) -> Vec<Result<Vec<Neighbour>, SearchError>> {
     let config = SchedConfig { stack_bytes: STACK_BYTES, ..config.clone() };
-    let mut asked = Asked { to_come: requests.into(), under_way: 0, answers: Vec::new(), panicked: 0 };
-    serve(&config, far, searcher, &mut asked, &SchedStats::default()).unwrap();
-    assert_eq!(asked.panicked, 0);
-    asked.answers
+    let reply = |outcome| match outcome {
+        Outcome::Reply(reply) => reply,
+        Outcome::Panicked => panic!("a search has panicked"),
+    };
+    serve_all(&config, far, searcher, requests).unwrap().into_iter().map(reply).collect()
 }
 
 /// Answers in an order of their own: requests end in any.
@@ -142,7 +100,7 @@ fn answers_are_those_of_local_lists_whoever_waits_for_pages() {
         let memory = FarMemory::open(URL, Config::with_local(LIST_BYTES / 5)).unwrap();
         let searcher = far(index, &memory);
         let config = SchedConfig { faults, preempt, ..SchedConfig::with_workers(2) };
-        let answers = serve_all(&config, &memory, &searcher, requests).into_iter().map(Result::unwrap).collect();
+        let answers = serve_requests(&config, &memory, &searcher, requests).into_iter().map(Result::unwrap).collect();
         assert!(
             sorted(answers) == sorted(expected),
             "{faults:?} {preempt:?}: an answer is not that of the local lists"
@@ -158,7 +116,7 @@ fn faiss_own_search_is_left_and_gone_on_with_in_the_middle() {
     let expected = expected(&index, &requests);
     let memory = FarMemory::open(URL, Config::with_local(LIST_BYTES / 5)).unwrap();
     let searcher = Arc::new(AtOnce(far(index, &memory)));
-    let answers = serve_all(&SchedConfig::with_workers(2), &memory, &searcher, requests);
+    let answers = serve_requests(&SchedConfig::with_workers(2), &memory, &searcher, requests);
     let answers = answers.into_iter().map(Result::unwrap).collect();
     assert!(sorted(answers) == sorted(expected), "an answer is not that of the local lists");
     assert!(memory.stats().major_faults > 1000, "{} faults", memory.stats().major_faults);
@@ -201,7 +159,7 @@ fn a_long_search_gives_way_if_the_server_preempts() {
     };
     for (preempt, first) in [(None, 1), (Some(Duration::from_micros(5)), K)] {
         let config = SchedConfig { faults: FaultPolicy::Busy, preempt, ..SchedConfig::with_workers(1) };
-        let answers = serve_all(&config, &memory, &searcher, asked());
+        let answers = serve_requests(&config, &memory, &searcher, asked());
         assert_eq!(answers[0].as_ref().unwrap().len(), first, "preemption: {preempt:?}");
     }
 }
@@ -218,14 +176,13 @@ fn a_lost_node_fails_searches_and_not_the_server() {
     let searcher = far(index, &memory);
     let config = SchedConfig::with_workers(2);
     control.set_dead(true);
-    let answers = serve_all(&config, &memory, &searcher, requests.clone());
+    let answers = serve_requests(&config, &memory, &searcher, requests.clone());
     assert_eq!(answers.len(), requests.len());
-    let causes: Vec<Option<PagingCause>> =
-        answers.iter().filter_map(|answer| answer.as_ref().err()).map(paging_cause).collect();
-    assert!(!causes.is_empty() && causes.iter().all(Option::is_some), "{causes:?}");
+    let failures: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
+    assert!(!failures.is_empty() && failures.iter().all(|why| matches!(why, SearchError::Paging(_))), "{failures:?}");
     // Searches that were left in the middle have changed nothing for those that come later.
     control.set_dead(false);
-    let answers = serve_all(&config, &memory, &searcher, requests).into_iter().map(Result::unwrap).collect();
+    let answers = serve_requests(&config, &memory, &searcher, requests).into_iter().map(Result::unwrap).collect();
     assert!(sorted(answers) == sorted(expected), "an answer is not that of the local lists");
 }
 
@@ -238,7 +195,10 @@ fn a_region_that_is_too_small_and_requests_that_make_no_sense_are_refused() {
     assert!(error.ends_with("find no room: give more far memory"), "{error}");
     let Some((_, index)) = self::index() else { return };
     let searcher = far(index, &memory);
-    let error = |request: &Request| searcher.serve(request).unwrap_err();
+    let error = |request: &Request| match searcher.serve(request) {
+        Err(SearchError::Faiss(error)) => error,
+        other => panic!("{other:?}"),
+    };
     let right = &requests(1, 1)[0];
     assert!(matches!(
         error(&Request { query: right.query[1..].into(), ..right.clone() }),
@@ -246,5 +206,4 @@ fn a_region_that_is_too_small_and_requests_that_make_no_sense_are_refused() {
     ));
     assert!(matches!(error(&Request { k: 0, ..right.clone() }), FaissError::Neighbours(0)));
     assert!(matches!(error(&Request { nprobe: 0, ..right.clone() }), FaissError::NoProbe));
-    assert_eq!(paging_cause(&error(&Request { nprobe: 0, ..right.clone() })), None);
 }

@@ -9,7 +9,7 @@ use yonder_fabric::{EmuControl, EmuFabric};
 use yonder_paging::{Access, Config, Deadlines, FarMemory, FaultPolicy, PagingError, Region, Stats, no_yield};
 use yonder_sched::{
     Activity, DispatchPolicy, Done, Frontend, Handler, Idle, InstallDelegation, Order, Outcome, PollingDelegation,
-    Predictions, Reclaim, SchedConfig, SchedStats, Timing, checkpoint, serve, sync, yield_now,
+    Predictions, Reclaim, SchedConfig, SchedStats, Timing, checkpoint, serve, serve_all, sync, yield_now,
 };
 use yonder_units::{Nanos, PAGE_BYTES};
 
@@ -126,6 +126,36 @@ fn increments_are_exact_on(far: &FarMemory, config: &SchedConfig, access: Access
     assert!(faults > 0, "nothing was far");
     assert!(far.stats().peak_pages <= LOCAL / PAGE);
     far.stats()
+}
+
+#[test]
+fn requests_that_are_known_beforehand_all_end_one_way_or_another() {
+    /// Panics at odd numbers.
+    struct Even;
+
+    impl Handler for Even {
+        type Request = u64;
+        type Reply = u64;
+
+        fn handle(&self, number: u64) -> u64 {
+            assert!(number.is_multiple_of(2), "{number} is odd");
+            number
+        }
+    }
+
+    let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
+    // Many times as many as there is room for.
+    let outcomes = serve_all(&SchedConfig::with_workers(2), &far, &Arc::new(Even), 0..5_000).unwrap();
+    let mut replies: Vec<u64> = outcomes
+        .iter()
+        .filter_map(|outcome| match outcome {
+            Outcome::Reply(number) => Some(*number),
+            Outcome::Panicked => None,
+        })
+        .collect();
+    replies.sort_unstable();
+    assert_eq!((outcomes.len(), replies), (5_000, (0..5_000).step_by(2).collect()));
+    assert!(serve_all(&SchedConfig::default(), &far, &Arc::new(Even), []).unwrap().is_empty());
 }
 
 #[test]

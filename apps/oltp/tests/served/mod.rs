@@ -1,11 +1,9 @@
 //! Servers for tests.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use yonder::sched::{Activity, Done, Frontend, Handler, Outcome, SchedConfig, SchedStats, serve};
-use yonder::units::Nanos;
+use yonder::sched::{self, Handler, Outcome, SchedConfig};
 use yonder::{FarMemory, FaultPolicy};
 use yonder_oltp::STACK_BYTES;
 
@@ -20,46 +18,6 @@ pub(crate) const WAYS: [(FaultPolicy, Option<Duration>); 4] = [
     (FaultPolicy::Busy, Some(Duration::from_micros(5))),
 ];
 
-/// Requests, and what they led to.
-struct Script<Q, R> {
-    to_come: VecDeque<Q>,
-    under_way: usize,
-    replies: Vec<R>,
-}
-
-impl<Q, R> Frontend for Script<Q, R> {
-    type Request = Q;
-    type Reply = R;
-
-    fn poll(&mut self, _now: Nanos, room: usize, admit: &mut dyn FnMut(Q)) -> Activity {
-        let next = room.min(self.to_come.len());
-        self.under_way += next;
-        self.to_come.drain(..next).for_each(admit);
-        if next > 0 { Activity::Busy } else { Activity::Idle }
-    }
-
-    fn complete(&mut self, _now: Nanos, done: Done<R>) {
-        self.under_way -= 1;
-        match done.outcome {
-            Outcome::Reply(reply) => self.replies.push(reply),
-            Outcome::Panicked => panic!("a request has panicked"),
-        }
-    }
-
-    fn wait(&mut self, timeout: Duration) {
-        std::thread::park_timeout(timeout);
-    }
-
-    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
-        let thread = std::thread::current();
-        Arc::new(move || thread.unpark())
-    }
-
-    fn is_finished(&self) -> bool {
-        self.to_come.is_empty() && self.under_way == 0
-    }
-}
-
 /// Serves all requests by two workers, and returns the replies in the order in which they came.
 pub(crate) fn serve_all<H: Handler>(
     far: &FarMemory,
@@ -69,7 +27,9 @@ pub(crate) fn serve_all<H: Handler>(
 ) -> Vec<H::Reply> {
     let (stack_bytes, max_inflight) = (STACK_BYTES, INFLIGHT);
     let config = SchedConfig { faults, preempt, stack_bytes, max_inflight, ..SchedConfig::with_workers(2) };
-    let mut script = Script { to_come: requests.into_iter().collect(), under_way: 0, replies: Vec::new() };
-    serve(&config, far, handler, &mut script, &SchedStats::default()).unwrap();
-    script.replies
+    let reply = |outcome| match outcome {
+        Outcome::Reply(reply) => reply,
+        Outcome::Panicked => panic!("a request has panicked"),
+    };
+    sched::serve_all(&config, far, handler, requests).unwrap().into_iter().map(reply).collect()
 }
