@@ -5,7 +5,8 @@
 //! following from their numbers, or BIGANN's own, out of a file ([`Vectors::open`]). What should be found is known by looking at all
 //! ([`nearest`]), and how much of it was, by [`recall`].
 //!
-//! Files: `vectors` vectors and their files; `clusters` generated ones; `truth` what should be found; `lists` memory for lists.
+//! Files: `vectors` vectors and their files; `clusters` generated ones; `truth` what should be found; `lists` memory for lists;
+//! `searches` what a load asks, and how it travels.
 //!
 //! Neighbours: `sys/faiss` calls the library; `apps/bench` drives this.
 
@@ -13,17 +14,20 @@
 
 mod clusters;
 mod lists;
+mod searches;
 mod truth;
 mod vectors;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use yonder::sched::{Handler, checkpoint};
 use yonder::{PagingCause, Region};
 pub use yonder_faiss_sys::{FaissError, Index, Neighbour};
 
 pub use crate::clusters::{Clusters, DIMENSION, QUERIES};
 use crate::lists::Lists;
+pub use crate::searches::{Datagrams, Numbered, Searches};
 pub use crate::truth::{nearest, recall};
 pub use crate::vectors::{DIMENSION_MAX, Format, Problem, Vectors, VectorsError};
 
@@ -35,7 +39,7 @@ const TRAIN_PER_LIST: usize = 64;
 const ADD_VECTORS: usize = 16 << 10;
 
 /// What is asked of an index.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Request {
     /// A vector.
     pub query: Box<[f32]>,
@@ -61,6 +65,26 @@ pub fn build(vectors: &Vectors, nlist: usize, progress: &mut dyn FnMut(f64)) -> 
     Ok(index)
 }
 
+/// Why a search has failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SearchError {
+    /// A page of a list could not be had.
+    #[error("far memory unavailable: {}", .0.text())]
+    Paging(PagingCause),
+    /// Faiss has refused it.
+    #[error(transparent)]
+    Faiss(FaissError),
+}
+
+impl From<FaissError> for SearchError {
+    fn from(error: FaissError) -> Self {
+        match error {
+            FaissError::Lost(caught) => Self::Paging(PagingCause::of(caught)),
+            other => Self::Faiss(other),
+        }
+    }
+}
+
 /// An index that requests are served from. Shared by all workers.
 pub struct Searcher {
     index: Index,
@@ -82,34 +106,25 @@ impl Searcher {
     ///
     /// # Errors
     /// If the request makes no sense for this index, or a page cannot be had.
-    pub fn serve(&self, request: &Request) -> Result<Vec<Neighbour>, FaissError> {
-        self.index.search(&request.query, request.k, request.nprobe, checkpoint)
+    pub fn serve(&self, request: &Request) -> Result<Vec<Neighbour>, SearchError> {
+        Ok(self.index.search(&request.query, request.k, request.nprobe, checkpoint)?)
     }
 
     /// What [`serve`](Self::serve) finds, by Faiss' own search, in one go: others run on this worker only while a page is on its way.
     ///
     /// # Errors
     /// As for `serve`.
-    pub fn serve_at_once(&self, request: &Request) -> Result<Vec<Neighbour>, FaissError> {
-        self.index.search_at_once(&request.query, request.k, request.nprobe)
+    pub fn serve_at_once(&self, request: &Request) -> Result<Vec<Neighbour>, SearchError> {
+        Ok(self.index.search_at_once(&request.query, request.k, request.nprobe)?)
     }
 }
 
 impl Handler for Searcher {
-    type Request = Request;
-    type Reply = Result<Vec<Neighbour>, FaissError>;
+    type Request = Numbered<Request>;
+    type Reply = Result<Numbered<Vec<Neighbour>>, SearchError>;
 
-    fn handle(&self, request: Request) -> Self::Reply {
+    fn handle(&self, (number, request): Self::Request) -> Self::Reply {
         checkpoint();
-        self.serve(&request)
-    }
-}
-
-/// Why a page of a list could not be had, if that is what failed.
-#[must_use]
-pub fn paging_cause(error: &FaissError) -> Option<PagingCause> {
-    match error {
-        FaissError::Lost(caught) => Some(PagingCause::of(*caught)),
-        _ => None,
+        Ok((number, self.serve(&request)?))
     }
 }

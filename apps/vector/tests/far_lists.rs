@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use yonder::sched::{Activity, Done, Frontend, Handler, Outcome, SchedConfig, SchedStats, serve};
 use yonder::units::Nanos;
-use yonder::{Config, Deadlines, FarMemory, FaultPolicy, PagingCause};
+use yonder::{Config, Deadlines, FarMemory, FaultPolicy};
 use yonder_vector::{
-    Clusters, FaissError, Index, Neighbour, QUERIES, Request, STACK_BYTES, Searcher, Vectors, build, nearest,
-    paging_cause, recall,
+    Clusters, FaissError, Index, Neighbour, Numbered, QUERIES, Request, STACK_BYTES, SearchError, Searcher, Vectors,
+    build, nearest, recall,
 };
 
 const VECTORS: u64 = 24_000;
@@ -57,25 +57,25 @@ fn far(index: Index, far: &FarMemory) -> Arc<Searcher> {
 struct Asked {
     to_come: VecDeque<Request>,
     under_way: usize,
-    answers: Vec<Result<Vec<Neighbour>, FaissError>>,
+    answers: Vec<Result<Vec<Neighbour>, SearchError>>,
     panicked: usize,
 }
 
 impl Frontend for Asked {
-    type Request = Request;
-    type Reply = Result<Vec<Neighbour>, FaissError>;
+    type Request = Numbered<Request>;
+    type Reply = Result<Numbered<Vec<Neighbour>>, SearchError>;
 
-    fn poll(&mut self, _now: Nanos, room: usize, admit: &mut dyn FnMut(Request)) -> Activity {
+    fn poll(&mut self, _now: Nanos, room: usize, admit: &mut dyn FnMut(Self::Request)) -> Activity {
         let next = room.min(self.to_come.len());
         self.under_way += next;
-        self.to_come.drain(..next).for_each(admit);
+        self.to_come.drain(..next).for_each(|request| admit((0, request)));
         if next > 0 { Activity::Busy } else { Activity::Idle }
     }
 
     fn complete(&mut self, _now: Nanos, done: Done<Self::Reply>) {
         self.under_way -= 1;
         match done.outcome {
-            Outcome::Reply(answer) => self.answers.push(answer),
+            Outcome::Reply(answer) => self.answers.push(answer.map(|(_, found)| found)),
             Outcome::Panicked => self.panicked += 1,
         }
     }
@@ -98,20 +98,20 @@ impl Frontend for Asked {
 struct AtOnce(Arc<Searcher>);
 
 impl Handler for AtOnce {
-    type Request = Request;
-    type Reply = Result<Vec<Neighbour>, FaissError>;
+    type Request = Numbered<Request>;
+    type Reply = Result<Numbered<Vec<Neighbour>>, SearchError>;
 
-    fn handle(&self, request: Request) -> Self::Reply {
-        self.0.serve_at_once(&request)
+    fn handle(&self, (number, request): Self::Request) -> Self::Reply {
+        Ok((number, self.0.serve_at_once(&request)?))
     }
 }
 
-fn serve_all<H: Handler<Request = Request, Reply = Result<Vec<Neighbour>, FaissError>>>(
+fn serve_all<H: Handler<Request = Numbered<Request>, Reply = Result<Numbered<Vec<Neighbour>>, SearchError>>>(
     config: &SchedConfig,
     far: &FarMemory,
     searcher: &Arc<H>,
     requests: Vec<Request>,
-) -> Vec<Result<Vec<Neighbour>, FaissError>> {
+) -> Vec<Result<Vec<Neighbour>, SearchError>> {
     let config = SchedConfig { stack_bytes: STACK_BYTES, ..config.clone() };
     let mut asked = Asked { to_come: requests.into(), under_way: 0, answers: Vec::new(), panicked: 0 };
     serve(&config, far, searcher, &mut asked, &SchedStats::default()).unwrap();
@@ -220,9 +220,8 @@ fn a_lost_node_fails_searches_and_not_the_server() {
     control.set_dead(true);
     let answers = serve_all(&config, &memory, &searcher, requests.clone());
     assert_eq!(answers.len(), requests.len());
-    let causes: Vec<Option<PagingCause>> =
-        answers.iter().filter_map(|answer| answer.as_ref().err()).map(paging_cause).collect();
-    assert!(!causes.is_empty() && causes.iter().all(Option::is_some), "{causes:?}");
+    let failures: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
+    assert!(!failures.is_empty() && failures.iter().all(|why| matches!(why, SearchError::Paging(_))), "{failures:?}");
     // Searches that were left in the middle have changed nothing for those that come later.
     control.set_dead(false);
     let answers = serve_all(&config, &memory, &searcher, requests).into_iter().map(Result::unwrap).collect();
@@ -238,7 +237,10 @@ fn a_region_that_is_too_small_and_requests_that_make_no_sense_are_refused() {
     assert!(error.ends_with("find no room: give more far memory"), "{error}");
     let Some((_, index)) = self::index() else { return };
     let searcher = far(index, &memory);
-    let error = |request: &Request| searcher.serve(request).unwrap_err();
+    let error = |request: &Request| match searcher.serve(request) {
+        Err(SearchError::Faiss(error)) => error,
+        other => panic!("{other:?}"),
+    };
     let right = &requests(1, 1)[0];
     assert!(matches!(
         error(&Request { query: right.query[1..].into(), ..right.clone() }),
@@ -246,5 +248,4 @@ fn a_region_that_is_too_small_and_requests_that_make_no_sense_are_refused() {
     ));
     assert!(matches!(error(&Request { k: 0, ..right.clone() }), FaissError::Neighbours(0)));
     assert!(matches!(error(&Request { nprobe: 0, ..right.clone() }), FaissError::NoProbe));
-    assert_eq!(paging_cause(&error(&Request { nprobe: 0, ..right.clone() })), None);
 }
