@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use yonder::FarMemory;
-use yonder_vector::{Clusters, DIMENSION, QUERIES, Searcher, Searches, build, nearest, recall};
+use yonder_vector::{Collection, Searcher, Searches, nearest, recall};
 
 use crate::app::{App, AppMemory, AppResult, AppRun};
 use crate::{BenchError, OnProgress};
@@ -15,12 +15,8 @@ use crate::{BenchError, OnProgress};
 const QUERIES_ASKED: usize = 1024;
 /// Those of them of which the recall is measured, by looking at all vectors.
 const QUERIES_RECALLED: usize = 32;
-/// Bytes of a vector in a list, with its number.
-const VECTOR_BYTES: u64 = (DIMENSION * size_of::<f32>() + size_of::<i64>()) as u64;
 /// Room for lists in the region: they begin at pages.
 const PAGE: u64 = 4096;
-/// Where the vectors are.
-const SEED: u64 = 11;
 
 /// How searches go.
 #[derive(Clone, Copy, Debug)]
@@ -62,19 +58,14 @@ impl Lists {
     /// If Faiss is missing, there are more lists than vectors, or far memory cannot be had.
     pub fn prepare(memory: AppMemory, settings: SearchSettings, progress: OnProgress<'_>) -> Result<Self, BenchError> {
         let SearchSettings { lists, probes, neighbours } = settings;
-        let count = memory.data / VECTOR_BYTES;
-        if count < lists as u64 {
-            return Err(BenchError::Settings(format!(
-                "{count} vectors are fewer than {lists} lists: type more --memory, or fewer --lists"
-            )));
-        }
+        let collection = Collection::of_bytes(memory.data, lists)
+            .map_err(|few| BenchError::Settings(few.to_string()))?;
         let far = FarMemory::open(&memory.far, memory.paging)?;
         progress("making vectors", 0.0);
-        let clusters = Clusters::new(SEED);
-        let vectors = clusters.vectors(0..count);
-        let index = build(&vectors, lists, &mut |share| progress("making the index", share))?;
+        let vectors = collection.vectors();
+        let index = collection.index(&vectors, &mut |share| progress("making the index", share))?;
         progress("searching in local memory", 0.0);
-        let asked = clusters.vectors(QUERIES..QUERIES + QUERIES_ASKED as u64);
+        let asked = collection.queries(QUERIES_ASKED);
         let searches = Searches::of(&index, &asked, neighbours, probes)?;
         let recall = {
             let of = |at: usize| recall(&searches.expected()[at], &nearest(&vectors, asked.get(at), neighbours));

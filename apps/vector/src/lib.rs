@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod clusters;
+mod collection;
 mod lists;
 mod searches;
 mod truth;
@@ -26,6 +27,7 @@ use yonder::{PagingCause, Region};
 pub use yonder_faiss_sys::{FaissError, Index, Neighbour};
 
 pub use crate::clusters::{Clusters, DIMENSION, QUERIES};
+pub use crate::collection::{Collection, FewVectors};
 use crate::lists::Lists;
 pub use crate::searches::{Datagrams, Numbered, Searches};
 pub use crate::truth::{nearest, recall};
