@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use yonder::{Config, FarMemory};
-use yonder_load::Questions;
-use yonder_oltp::tpcc::{Reply, Request, Requests, Scale, Tpcc};
+use yonder_oltp::tpcc::{Scale, Terminals, Tpcc};
 
 use crate::app::{App, AppMemory, AppResult, AppRun};
 use crate::{BenchError, OnProgress};
@@ -57,38 +56,10 @@ impl Warehouses {
     pub fn run(&self, run: &AppRun, progress: OnProgress<'_>) -> Result<AppResult<TpccDetails>, BenchError> {
         let tpcc = self.app.handler();
         let before = tpcc.conflicts();
-        let questions = Terminals { requests: Requests::new(self.scale, 0x79CC + before), now: 2 };
+        let questions = Terminals::new(self.scale, 0x79CC + before);
         let details = || TpccDetails { warehouses: self.scale.warehouses, conflicts: tpcc.conflicts() - before };
         let result = self.app.run(run, questions, details, progress)?;
         tpcc.check().map_err(|broken| BenchError::Inconsistent(broken.to_string()))?;
         Ok(result)
-    }
-}
-
-/// What terminals ask for.
-struct Terminals {
-    requests: Requests,
-    now: u64,
-}
-
-impl Questions for Terminals {
-    type Request = Request;
-    type Answer = Reply;
-    const KINDS: &'static [&'static str] = &["new_order", "payment", "order_status", "delivery", "stock_level"];
-
-    fn ask(&mut self) -> Request {
-        self.now += 1;
-        self.requests.next(self.now)
-    }
-
-    /// Whether an answer is right is known when the tables are checked.
-    fn judge(&self, answer: &Reply) -> Option<usize> {
-        Some(match answer {
-            Reply::Ordered { .. } | Reply::RolledBack => 0,
-            Reply::Paid { .. } => 1,
-            Reply::Status { .. } => 2,
-            Reply::Delivered(_) => 3,
-            Reply::Low(_) => 4,
-        })
     }
 }

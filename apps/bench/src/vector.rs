@@ -4,13 +4,9 @@
 
 use std::sync::Arc;
 
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use yonder::FarMemory;
-use yonder::sched::Handler;
-use yonder_load::Questions;
-use yonder_vector::{Clusters, DIMENSION, Neighbour, QUERIES, Request, SearchError, Searcher, build, nearest, recall};
+use yonder_vector::{Collection, Searcher, Searches, nearest, recall};
 
 use crate::app::{App, AppMemory, AppResult, AppRun};
 use crate::{BenchError, OnProgress};
@@ -19,12 +15,8 @@ use crate::{BenchError, OnProgress};
 const QUERIES_ASKED: usize = 1024;
 /// Those of them of which the recall is measured, by looking at all vectors.
 const QUERIES_RECALLED: usize = 32;
-/// Bytes of a vector in a list, with its number.
-const VECTOR_BYTES: u64 = (DIMENSION * size_of::<f32>() + size_of::<i64>()) as u64;
 /// Room for lists in the region: they begin at pages.
 const PAGE: u64 = 4096;
-/// Where the vectors are.
-const SEED: u64 = 11;
 
 /// How searches go.
 #[derive(Clone, Copy, Debug)]
@@ -54,25 +46,9 @@ pub struct SearchDetails {
 
 /// An index in far memory that runs are made on.
 pub struct Lists {
-    app: App<Queries>,
+    app: App<Searcher>,
+    searches: Searches,
     details: SearchDetails,
-}
-
-/// An index and what is asked of it, by number.
-struct Queries {
-    searcher: Searcher,
-    requests: Vec<Request>,
-    /// What the index found while its lists were local.
-    expected: Arc<[Vec<Neighbour>]>,
-}
-
-impl Handler for Queries {
-    type Request = usize;
-    type Reply = Result<(usize, Vec<Neighbour>), SearchError>;
-
-    fn handle(&self, number: usize) -> Self::Reply {
-        Ok((number, self.searcher.handle(self.requests[number].clone())?))
-    }
 }
 
 impl Lists {
@@ -82,25 +58,17 @@ impl Lists {
     /// If Faiss is missing, there are more lists than vectors, or far memory cannot be had.
     pub fn prepare(memory: AppMemory, settings: SearchSettings, progress: OnProgress<'_>) -> Result<Self, BenchError> {
         let SearchSettings { lists, probes, neighbours } = settings;
-        let count = memory.data / VECTOR_BYTES;
-        if count < lists as u64 {
-            return Err(BenchError::Settings(format!(
-                "{count} vectors are fewer than {lists} lists: type more --memory, or fewer --lists"
-            )));
-        }
+        let collection =
+            Collection::of_bytes(memory.data, lists).map_err(|few| BenchError::Settings(few.to_string()))?;
         let far = FarMemory::open(&memory.far, memory.paging)?;
         progress("making vectors", 0.0);
-        let clusters = Clusters::new(SEED);
-        let vectors = clusters.vectors(0..count);
-        let index = build(&vectors, lists, &mut |share| progress("making the index", share))?;
+        let vectors = collection.vectors();
+        let index = collection.index(&vectors, &mut |share| progress("making the index", share))?;
         progress("searching in local memory", 0.0);
-        let asked = clusters.vectors(QUERIES..QUERIES + QUERIES_ASKED as u64);
-        let request = |at| Request { query: asked.get(at).into(), k: neighbours, nprobe: probes };
-        let requests: Vec<Request> = (0..QUERIES_ASKED).map(request).collect();
-        let search = |request: &Request| index.search(&request.query, request.k, request.nprobe, || ());
-        let expected = requests.iter().map(search).collect::<Result<Arc<[_]>, _>>()?;
+        let asked = collection.queries(QUERIES_ASKED);
+        let searches = Searches::of(&index, &asked, neighbours, probes)?;
         let recall = {
-            let of = |at: usize| recall(&expected[at], &nearest(&vectors, asked.get(at), neighbours));
+            let of = |at: usize| recall(&searches.expected()[at], &nearest(&vectors, asked.get(at), neighbours));
             (0..QUERIES_RECALLED).map(of).sum::<f64>() / QUERIES_RECALLED as f64
         };
         let details = SearchDetails { vectors: vectors.count(), lists, probes, neighbours, recall };
@@ -109,9 +77,8 @@ impl Lists {
         let data = index.list_bytes()? as u64;
         let region = Arc::new(far.region((data + PAGE).next_multiple_of(2 << 20))?);
         let searcher = Searcher::open(index, Some(region))?;
-        let queries = Queries { searcher, requests, expected };
         let memory = AppMemory { data, ..memory };
-        Ok(Self { app: App::new("vector", memory, far, (queries, yonder_vector::STACK_BYTES)), details })
+        Ok(Self { app: App::new("vector", memory, far, (searcher, yonder_vector::STACK_BYTES)), searches, details })
     }
 
     /// Runs searches.
@@ -119,28 +86,6 @@ impl Lists {
     /// # Errors
     /// If an answer is not that of the local index, or the threads cannot run.
     pub fn run(&self, run: &AppRun, progress: OnProgress<'_>) -> Result<AppResult<SearchDetails>, BenchError> {
-        let expected = Arc::clone(&self.app.handler().expected);
-        let questions = Asked { expected, random: SmallRng::seed_from_u64(0xFA15) };
-        self.app.run(run, questions, || self.details, progress)
-    }
-}
-
-/// Queries in any order.
-struct Asked {
-    expected: Arc<[Vec<Neighbour>]>,
-    random: SmallRng,
-}
-
-impl Questions for Asked {
-    type Request = usize;
-    type Answer = (usize, Vec<Neighbour>);
-    const KINDS: &'static [&'static str] = &["search"];
-
-    fn ask(&mut self) -> usize {
-        self.random.random_range(0..self.expected.len())
-    }
-
-    fn judge(&self, (number, found): &Self::Answer) -> Option<usize> {
-        (self.expected[*number] == *found).then_some(0)
+        self.app.run(run, self.searches.clone(), || self.details, progress)
     }
 }

@@ -42,6 +42,11 @@ impl<P, H> Served<P, H> {
     pub fn new(handler: H) -> Self {
         Self { handler, protocol: PhantomData }
     }
+
+    /// What answers.
+    pub fn handler(&self) -> &H {
+        &self.handler
+    }
 }
 
 impl<P, H, E> Handler for Served<P, H>

@@ -5,25 +5,31 @@
 //! following from their numbers, or BIGANN's own, out of a file ([`Vectors::open`]). What should be found is known by looking at all
 //! ([`nearest`]), and how much of it was, by [`recall`].
 //!
-//! Files: `vectors` vectors and their files; `clusters` generated ones; `truth` what should be found; `lists` memory for lists.
+//! Files: `vectors` vectors and their files; `clusters` generated ones; `truth` what should be found; `lists` memory for lists;
+//! `searches` what a load asks, and how it travels.
 //!
 //! Neighbours: `sys/faiss` calls the library; `apps/bench` drives this.
 
 #![forbid(unsafe_code)]
 
 mod clusters;
+mod collection;
 mod lists;
+mod searches;
 mod truth;
 mod vectors;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use yonder::sched::{Handler, checkpoint};
 use yonder::{PagingCause, Region};
 pub use yonder_faiss_sys::{FaissError, Index, Neighbour};
 
 pub use crate::clusters::{Clusters, DIMENSION, QUERIES};
+pub use crate::collection::{Collection, FewVectors};
 use crate::lists::Lists;
+pub use crate::searches::{Datagrams, Numbered, Searches};
 pub use crate::truth::{nearest, recall};
 pub use crate::vectors::{DIMENSION_MAX, Format, Problem, Vectors, VectorsError};
 
@@ -35,7 +41,7 @@ const TRAIN_PER_LIST: usize = 64;
 const ADD_VECTORS: usize = 16 << 10;
 
 /// What is asked of an index.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Request {
     /// A vector.
     pub query: Box<[f32]>,
@@ -116,11 +122,11 @@ impl Searcher {
 }
 
 impl Handler for Searcher {
-    type Request = Request;
-    type Reply = Result<Vec<Neighbour>, SearchError>;
+    type Request = Numbered<Request>;
+    type Reply = Result<Numbered<Vec<Neighbour>>, SearchError>;
 
-    fn handle(&self, request: Request) -> Self::Reply {
+    fn handle(&self, (number, request): Self::Request) -> Self::Reply {
         checkpoint();
-        self.serve(&request)
+        Ok((number, self.serve(&request)?))
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use yonder::sched::{Handler, Outcome, SchedConfig, serve_all};
 use yonder::{Config, Deadlines, FarMemory, FaultPolicy};
 use yonder_vector::{
-    Clusters, FaissError, Index, Neighbour, QUERIES, Request, STACK_BYTES, SearchError, Searcher, Vectors, build,
-    nearest, recall,
+    Clusters, FaissError, Index, Neighbour, Numbered, QUERIES, Request, STACK_BYTES, SearchError, Searcher, Vectors,
+    build, nearest, recall,
 };
 
 const VECTORS: u64 = 24_000;
@@ -55,26 +55,26 @@ fn far(index: Index, far: &FarMemory) -> Arc<Searcher> {
 struct AtOnce(Arc<Searcher>);
 
 impl Handler for AtOnce {
-    type Request = Request;
-    type Reply = Result<Vec<Neighbour>, SearchError>;
+    type Request = Numbered<Request>;
+    type Reply = Result<Numbered<Vec<Neighbour>>, SearchError>;
 
-    fn handle(&self, request: Request) -> Self::Reply {
-        self.0.serve_at_once(&request)
+    fn handle(&self, (number, request): Self::Request) -> Self::Reply {
+        Ok((number, self.0.serve_at_once(&request)?))
     }
 }
 
-fn serve_requests<H: Handler<Request = Request, Reply = Result<Vec<Neighbour>, SearchError>>>(
+fn serve_requests<H: Handler<Request = Numbered<Request>, Reply = Result<Numbered<Vec<Neighbour>>, SearchError>>>(
     config: &SchedConfig,
     far: &FarMemory,
     searcher: &Arc<H>,
     requests: Vec<Request>,
 ) -> Vec<Result<Vec<Neighbour>, SearchError>> {
     let config = SchedConfig { stack_bytes: STACK_BYTES, ..config.clone() };
-    let reply = |outcome| match outcome {
-        Outcome::Reply(reply) => reply,
+    let reply = |outcome: Outcome<Result<Numbered<_>, _>>| match outcome {
+        Outcome::Reply(reply) => reply.map(|(_, found)| found),
         Outcome::Panicked => panic!("a search has panicked"),
     };
-    serve_all(&config, far, searcher, requests).unwrap().into_iter().map(reply).collect()
+    serve_all(&config, far, searcher, (0..).zip(requests)).unwrap().into_iter().map(reply).collect()
 }
 
 /// Answers in an order of their own: requests end in any.

@@ -46,7 +46,7 @@ pub(crate) use ctl::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs
 pub(crate) use del_get::DelGetArgs;
 pub(crate) use errors::ErrorsArgs;
 pub(crate) use fault_breakdown::FaultBreakdownArgs;
-pub(crate) use load::{LoadAppArgs, LoadArgs, LoadKvArgs, LoadRocksdbArgs, LoadWhat};
+pub(crate) use load::{LoadAppArgs, LoadArgs, LoadKvArgs, LoadRocksdbArgs, LoadVectorArgs, LoadWhat};
 pub(crate) use node::NodeArgs;
 pub(crate) use notify::NotifyArgs;
 pub(crate) use peers::{PeersArgs, ResidentArgs};
@@ -62,7 +62,7 @@ pub(crate) use report::{ReportArgs, ReportSet};
 pub(crate) use run::RunArgs;
 use seq::PrefetchMode;
 pub(crate) use seq::SeqArgs;
-pub(crate) use serve::{AppServerArgs, ServeAppArgs, ServedApp};
+pub(crate) use serve::{AppServerArgs, ServeAppArgs, ServeTpccArgs, ServeVectorArgs, ServedApp};
 pub(crate) use sim::SimArgs;
 pub(crate) use store::StoreArgs;
 pub(crate) use switch::SwitchArgs;

@@ -16,6 +16,7 @@ mod random;
 mod request;
 mod scale;
 pub mod schema;
+mod terminals;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +28,7 @@ pub use self::check::{CheckError, Place};
 pub use self::random::LastName;
 pub use self::request::{CustomerBy, Line, NewOrder, Payment, Reply, Request, Requests};
 pub use self::scale::Scale;
+pub use self::terminals::{Datagrams, Terminals};
 use crate::{Database, OltpError, STRIPES_LOG2_DEFAULT, Transaction};
 
 /// Times that a transaction is run before its conflict is the answer.

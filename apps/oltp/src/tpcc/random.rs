@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use rand::Rng;
+use serde::{Deserialize, Serialize};
 
 use super::schema::Address;
 
@@ -32,8 +33,23 @@ pub(crate) fn uneven(random: &mut impl Rng, preference: Preference, range: Range
 }
 
 /// A customer's last name: one of a thousand.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "u16", into = "u16")]
 pub struct LastName(u16);
+
+impl TryFrom<u16> for LastName {
+    type Error = String;
+
+    fn try_from(number: u16) -> Result<Self, String> {
+        if u32::from(number) < NAMES { Ok(Self(number)) } else { Err(format!("there is no last name {number}")) }
+    }
+}
+
+impl From<LastName> for u16 {
+    fn from(name: LastName) -> Self {
+        name.0
+    }
+}
 
 impl LastName {
     /// The name of a number below 1000.

@@ -2,13 +2,20 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
 
 use super::random::{self, CUSTOMERS, ITEMS, LAST_NAMES_ASKED, LastName, NAMES};
 use super::scale::Scale;
 use super::schema::DISTRICTS;
 
+/// Lines of an order, of each of which so many are wanted, cents of a payment, and warehouses, at most.
+const LINES_MAX: usize = 15;
+const QUANTITY_MAX: u32 = 10;
+const AMOUNT_MAX: u32 = 500_000;
+const WAREHOUSES_MAX: u32 = u16::MAX as u32;
+
 /// One transaction with its inputs.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// Enters an order.
     NewOrder(NewOrder),
@@ -43,8 +50,46 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Whether it may be asked of tables, whatever their scale. What they do not have is missed there.
+    ///
+    /// # Errors
+    /// If it may not; the text tells the client why.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let (warehouse, district) = match self {
+            Self::NewOrder(order) => {
+                if !(1..=LINES_MAX).contains(&order.lines.len()) {
+                    return Err(format!("an order of {} lines: 1 to {LINES_MAX} are possible", order.lines.len()));
+                }
+                for line in &order.lines {
+                    within("warehouse", line.supplier, WAREHOUSES_MAX)?;
+                    within("quantity", line.quantity, QUANTITY_MAX)?;
+                }
+                (order.warehouse, order.district)
+            }
+            Self::Payment(payment) => {
+                within("warehouse", payment.customer_warehouse, WAREHOUSES_MAX)?;
+                within("district", payment.customer_district, DISTRICTS)?;
+                within("payment of cents", u32::try_from(payment.amount).unwrap_or(0), AMOUNT_MAX)?;
+                (payment.warehouse, payment.district)
+            }
+            Self::OrderStatus { warehouse, district, .. } | Self::StockLevel { warehouse, district, .. } => {
+                (*warehouse, *district)
+            }
+            Self::Delivery { warehouse, .. } => (*warehouse, 1),
+        };
+        within("warehouse", warehouse, WAREHOUSES_MAX)?;
+        within("district", district, DISTRICTS)
+    }
+}
+
+fn within(what: &str, number: u32, most: u32) -> Result<(), String> {
+    let is_within = (1..=most).contains(&number);
+    if is_within { Ok(()) } else { Err(format!("there is no {what} {number}: 1 to {most} are possible")) }
+}
+
 /// An order to be entered.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NewOrder {
     /// The customer's.
     pub warehouse: u32,
@@ -59,7 +104,7 @@ pub struct NewOrder {
 }
 
 /// A line of an order to be entered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Line {
     /// Which item.
     pub item: u32,
@@ -70,7 +115,7 @@ pub struct Line {
 }
 
 /// A payment to be made.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Payment {
     /// Where it is made.
     pub warehouse: u32,
@@ -89,7 +134,7 @@ pub struct Payment {
 }
 
 /// How a customer is named.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum CustomerBy {
     /// By number.
     Number(u32),
@@ -98,7 +143,7 @@ pub enum CustomerBy {
 }
 
 /// What came of a request.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Reply {
     /// The order was entered.
     Ordered {

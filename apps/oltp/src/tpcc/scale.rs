@@ -1,5 +1,7 @@
 //! [`Scale`]: how much there is of everything.
 
+use serde::{Deserialize, Serialize};
+
 use super::schema::{
     CUSTOMER_NAMES, CUSTOMER_ORDERS, Customer, DISTRICTS, History, Item, NEW_ORDERS, Order, OrderLine, ROW_BYTES,
     Stock, TABLES,
@@ -16,7 +18,7 @@ const TABLE_BYTES: u64 = 256 << 10;
 const UNDELIVERED_PERCENT: u32 = 30;
 
 /// How many rows there are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Scale {
     /// Warehouses: at most 65535.
     pub warehouses: u32,

@@ -30,6 +30,22 @@ pub(crate) enum LoadWhat {
     Kv(LoadKvArgs),
     /// RocksDB behind `yonder serve rocksdb`, over UDP: measures GETs and SCANs and checks every row
     Rocksdb(LoadRocksdbArgs),
+    /// TPC-C behind `yonder serve tpcc`, over UDP: measures its five transactions
+    Tpcc(LoadAppArgs),
+    /// Vector search behind `yonder serve vector`, over UDP: compares every answer with that of an index of its own
+    Vector(LoadVectorArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LoadVectorArgs {
+    #[command(flatten)]
+    pub(crate) load: LoadAppArgs,
+    /// Lists that a search looks at
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = positive_count)]
+    pub(crate) probes: usize,
+    /// Neighbours that are wanted of each query
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = positive_count)]
+    pub(crate) neighbours: usize,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
 //! `yonder load`: load on a server, measured from the intended start of each request.
 
-mod rocksdb;
+mod apps;
 
 use std::process::ExitCode;
 
@@ -12,7 +12,9 @@ use crate::output::{Bar, json_line, line};
 pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
         LoadWhat::Kv(args) => kv(args),
-        LoadWhat::Rocksdb(args) => rocksdb::run(args),
+        LoadWhat::Rocksdb(args) => apps::rocksdb(args),
+        LoadWhat::Tpcc(args) => apps::tpcc(args),
+        LoadWhat::Vector(args) => apps::vector(args),
     }
 }
 

@@ -9,13 +9,18 @@ use yonder::sched::{Handler, Idle, SchedConfig, SchedStats, serve};
 use yonder::units::format_bytes;
 use yonder::{Config, FarMemory};
 use yonder_metrics::{MetricsServer, Requests, Sample};
-use yonder_rocksdb::{Datagrams, Rocks, Rows, STACK_BYTES};
+use yonder_oltp::tpcc::{Scale, Tpcc};
+use yonder_rocksdb::{Rocks, Rows};
 use yonder_serve::{Protocol, Served, UdpServer};
+use yonder_vector::{Collection, Searcher};
 
-use crate::args::{AppServerArgs, ServeAppArgs, ServedApp};
+use crate::args::{AppServerArgs, ServeAppArgs, ServeTpccArgs, ServeVectorArgs, ServedApp};
 use crate::commands::ctl::serve_settings;
 use crate::output::Bar;
 use crate::setup::Setup;
+
+/// Regions have whole blocks.
+const BLOCK_BYTES: u64 = 2 << 20;
 
 /// How long idle threads of a server spin before they sleep.
 const IDLE_SPIN: Duration = Duration::from_micros(50);
@@ -23,6 +28,8 @@ const IDLE_SPIN: Duration = Duration::from_micros(50);
 pub(crate) fn run(args: &ServeAppArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
         ServedApp::Rocksdb(args) => rocksdb(args),
+        ServedApp::Tpcc(args) => tpcc(args),
+        ServedApp::Vector(args) => vector(args),
     }
 }
 
@@ -35,8 +42,64 @@ fn rocksdb(args: &AppServerArgs) -> anyhow::Result<ExitCode> {
         Rocks::filled(rows, &far, &mut |what, share| bar.show(what, share))?
     };
     let about = serde_json::json!({ "app": "rocksdb", "rows": rows.count }).to_string();
-    let sched = SchedConfig { stack_bytes: STACK_BYTES, ..sched };
-    serve_app::<Datagrams, _, _>(args, server, (&far, &sched), (&format!("{} rows", rows.count), about), rocks)
+    let sched = SchedConfig { stack_bytes: yonder_rocksdb::STACK_BYTES, ..sched };
+    serve_app::<yonder_rocksdb::Datagrams, _, _>(
+        args,
+        server,
+        (&far, &sched),
+        (&format!("{} rows", rows.count), about),
+        &Arc::new(Served::new(rocks)),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tpcc(args: &ServeTpccArgs) -> anyhow::Result<ExitCode> {
+    let scale = tpcc_scale(args.server.paging.memory.size, args.shrink);
+    let mut server_args = args.server.clone();
+    server_args.paging.memory.size = scale.bytes(0);
+    let (server, sched, paging) = prepare(&server_args)?;
+    let far = FarMemory::open(&server_args.paging.memory.far, paging)?;
+    let region = Arc::new(far.region(scale.bytes(args.orders).next_multiple_of(BLOCK_BYTES))?);
+    let tpcc = {
+        let bar = Bar::new("serve tpcc");
+        Tpcc::load(region, scale, 1, &mut |share| bar.show("loading tables", share))?
+    };
+    let about = serde_json::json!({ "app": "tpcc", "scale": scale }).to_string();
+    let sched = SchedConfig { stack_bytes: yonder_oltp::STACK_BYTES, ..sched };
+    let what = format!("{} warehouses", scale.warehouses);
+    let served = Arc::new(Served::new(tpcc));
+    serve_app::<yonder_oltp::tpcc::Datagrams, _, _>(&server_args, server, (&far, &sched), (&what, about), &served)?;
+    served.handler().check()?;
+    eprintln!("yonder serve: the tables are consistent after {} transactions", served.handler().database().commits());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn vector(args: &ServeVectorArgs) -> anyhow::Result<ExitCode> {
+    let (server, sched, paging) = prepare(&args.server)?;
+    let memory = &args.server.paging.memory;
+    let collection = Collection::of_bytes(memory.size, args.lists)?;
+    let far = FarMemory::open(&memory.far, paging)?;
+    let searcher = {
+        let bar = Bar::new("serve vector");
+        bar.show("making vectors", 0.0);
+        let index = collection.index(&collection.vectors(), &mut |share| bar.show("making the index", share))?;
+        bar.show("moving lists to far memory", 0.0);
+        let bytes = index.list_bytes()? as u64 + 1;
+        Searcher::open(index, Some(Arc::new(far.region(bytes.next_multiple_of(BLOCK_BYTES))?)))?
+    };
+    let about = serde_json::json!({ "app": "vector", "collection": collection }).to_string();
+    let sched = SchedConfig { stack_bytes: yonder_vector::STACK_BYTES, ..sched };
+    let what = format!("{} vectors", collection.vectors);
+    let served = Arc::new(Served::new(searcher));
+    serve_app::<yonder_vector::Datagrams, _, _>(&args.server, server, (&far, &sched), (&what, about), &served)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// As many warehouses as `bytes` take, one at least, each so many times smaller than the specification's.
+pub(crate) fn tpcc_scale(bytes: u64, shrink: u32) -> Scale {
+    let warehouses = bytes / Scale::full(1).shrunk(shrink).bytes(0);
+    let warehouses = u32::try_from(warehouses).unwrap_or(u32::MAX).clamp(1, u32::from(u16::MAX));
+    Scale::full(warehouses).shrunk(shrink)
 }
 
 /// Binds the socket and checks the settings, before anything that takes long.
@@ -58,8 +121,8 @@ fn serve_app<P, H, E>(
     server: UdpServer,
     (far, sched): (&FarMemory, &SchedConfig),
     (what, about): (&str, String),
-    handler: H,
-) -> anyhow::Result<ExitCode>
+    served: &Arc<Served<P, H>>,
+) -> anyhow::Result<()>
 where
     P: Protocol,
     H: Handler<Request = P::Request, Reply = Result<P::Answer, E>>,
@@ -81,8 +144,7 @@ where
         eprintln!("yonder serve: metrics on {0}; `yonder top --attach {0}` shows them", metrics.address());
     }
     let mut frontend = server.into_frontend::<P>(about);
-    serve(sched, far, &Arc::new(Served::<P, H>::new(handler)), &mut frontend, &stats)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(serve(sched, far, served, &mut frontend, &stats)?)
 }
 
 /// Serves metrics of paging and requests until the result is dropped.

@@ -5,6 +5,7 @@ use std::net::UdpSocket;
 use rustix::process::Signal;
 use yonder_e2e::{PATIENCE, Process, Yonder, alone};
 
+use crate::bench_apps::has_faiss;
 use crate::bench_rocksdb::has_rocksdb;
 
 const SERVER: [&str; 8] = ["serve", "rocksdb", "--listen", "127.0.0.1:0", "--memory", "24MiB", "--local", "5MiB"];
@@ -39,6 +40,56 @@ fn rocksdb_answers_gets_and_scans_over_udp_and_ends_when_it_is_told_to() {
     assert_eq!((&closed["failed"], &closed["first_failure"]), (&0.into(), &serde_json::Value::Null), "{closed}");
     let text = yonder.run(&["load", "rocksdb", "--target", &target, "--duration", "100ms", "--window", "4"]);
     assert!(text.stdout.contains("get ") && text.stdout.contains("lost 0"), "{}", text.stdout);
+    assert_eq!(server.stop().code, Some(0));
+}
+
+#[test]
+fn tpcc_runs_over_udp_and_its_tables_are_checked_at_the_end() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _alone = alone();
+    let words = "serve tpcc --listen 127.0.0.1:0 --memory 30MiB --local 20% --shrink 10 --orders 100000";
+    let server = yonder.serve(&words.split(' ').collect::<Vec<_>>());
+    let target = server.udp_address().to_string();
+    let words = format!("load tpcc --target {target} --rate 300 --duration 800ms --patience 20s --json");
+    let loaded = yonder.run(&words.split(' ').collect::<Vec<_>>()).object();
+    assert_eq!(
+        (&loaded["load"], &loaded["failed"], &loaded["lost"]),
+        (&"tpcc".into(), &0.into(), &0.into()),
+        "{loaded}"
+    );
+    let count = |kind: &str| loaded["kinds"][kind]["count"].as_u64().unwrap();
+    assert!(count("new_order") > 50 && count("payment") > 50 && count("delivery") > 0, "{loaded}");
+    // Another's load does not take it for its own.
+    let other = yonder.run(&["load", "rocksdb", "--target", &target]);
+    assert!(other.complaint(1).contains("is no rocksdb but {\"app\":\"tpcc\""), "{}", other.stderr);
+    let ended = server.stop();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the tables are consistent after "), "{}", ended.stderr);
+}
+
+#[test]
+fn searches_over_udp_find_what_an_index_of_the_client_does() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _alone = alone();
+    if !has_faiss(yonder) {
+        return;
+    }
+    let words = "serve vector --listen 127.0.0.1:0 --memory 8MiB --local 2MiB --lists 32";
+    let server = yonder.serve(&words.split(' ').collect::<Vec<_>>());
+    let target = server.udp_address().to_string();
+    let words = format!("load vector --target {target} --rate 100 --duration 800ms --probes 2 --patience 20s --json");
+    let loaded = yonder.run(&words.split(' ').collect::<Vec<_>>()).object();
+    assert_eq!((&loaded["failed"], &loaded["lost"]), (&0.into(), &0.into()), "{loaded}");
+    assert!(loaded["kinds"]["search"]["count"].as_u64() > Some(40), "{loaded}");
+    // A query of another length than the vectors is refused, and the next is answered.
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.connect(server.udp_address()).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let short = [&[9; 8][..], &[1, 1, 0, 0, 0, 0, 1, 1]].concat();
+    client.send(&short).unwrap();
+    let mut reply = [0; 2000];
+    let bytes = client.recv(&mut reply).unwrap();
+    assert_eq!(&reply[16..bytes], b"a query of 1 numbers among vectors of 128: give 128");
     assert_eq!(server.stop().code, Some(0));
 }
 

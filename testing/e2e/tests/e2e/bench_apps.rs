@@ -6,6 +6,17 @@ use crate::bench_node::{bench, column};
 
 const SYSTEMS: &str = "--systems busy,preempt,round-robin,yield";
 
+/// Whether Faiss is on this machine; says so if it is not.
+pub(crate) fn has_faiss(yonder: Yonder) -> bool {
+    let small = ["bench", "vector", "--memory", "4MiB", "--local", "3MiB", "--lists", "8", "--duration", "50ms"];
+    let ended = yonder.run(&small);
+    if ended.code != Some(0) {
+        assert!(ended.complaint(1).contains("type: sudo apt-get install g++ libfaiss-dev"), "{}", ended.stderr);
+        println!("SKIP: no Faiss");
+    }
+    ended.code == Some(0)
+}
+
 #[test]
 fn transactions_run_on_the_same_tables_under_every_system() {
     let Some(yonder) = Yonder::ready() else { return };
@@ -27,11 +38,7 @@ fn searches_find_under_every_system_what_they_find_in_local_memory() {
     let Some(yonder) = Yonder::ready() else { return };
     let _alone = alone();
     let small = "vector --memory 8MiB --local 2MiB --lists 32 --probes 1 --max-inflight 8 --duration 800ms";
-    let ended =
-        yonder.run(&["bench", "vector", "--memory", "4MiB", "--local", "3MiB", "--lists", "8", "--duration", "50ms"]);
-    if ended.code != Some(0) {
-        assert!(ended.complaint(1).contains("type: sudo apt-get install g++ libfaiss-dev"), "{}", ended.stderr);
-        println!("SKIP: no Faiss");
+    if !has_faiss(yonder) {
         return;
     }
     let objects = bench(yonder, &format!("{small} {SYSTEMS}"));

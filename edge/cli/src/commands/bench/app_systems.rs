@@ -10,9 +10,9 @@ use yonder_bench::rocksdb::{RocksDetails, RocksMix, Tables};
 use yonder_bench::tpcc::{TpccDetails, Warehouses};
 use yonder_bench::vector::{Lists, SearchDetails, SearchSettings};
 use yonder_bench::{BenchError, OnProgress};
-use yonder_oltp::tpcc::Scale;
 
 use crate::args::{AppBenchArgs, PagingArgs, RocksdbArgs, System, TpccArgs, VectorArgs};
+use crate::commands::serve::tpcc_scale;
 use crate::output::{Bar, json_line, line};
 use crate::setup::Setup;
 
@@ -34,10 +34,7 @@ pub(super) fn rocksdb(args: &RocksdbArgs) -> anyhow::Result<()> {
 
 pub(super) fn tpcc(args: &TpccArgs) -> anyhow::Result<()> {
     let bar = Bar::new("bench tpcc");
-    let one = Scale::full(1).shrunk(args.shrink).bytes(0);
-    let warehouses = args.app.paging.memory.size / one;
-    let warehouses = u32::try_from(warehouses).unwrap_or(u32::MAX).clamp(1, u32::from(u16::MAX));
-    let scale = Scale::full(warehouses).shrunk(args.shrink);
+    let scale = tpcc_scale(args.app.paging.memory.size, args.shrink);
     let mut sized = args.app.paging.clone();
     sized.memory.size = scale.bytes(0);
     let runs = args.app.turns as usize * args.app.rate.len() * args.app.systems.len().max(1);
