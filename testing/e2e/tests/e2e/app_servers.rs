@@ -1,6 +1,7 @@
 //! `yonder serve` and `yonder load`: applications that are asked by datagrams.
 
 use std::net::UdpSocket;
+use std::process::Command;
 
 use rustix::process::Signal;
 use yonder_e2e::{PATIENCE, Process, Yonder, alone};
@@ -118,24 +119,60 @@ fn requests_that_are_none_are_refused_and_do_not_hurt_the_server() {
     assert!(after["ops_per_s"].as_f64() > Some(50.0), "{after}");
 }
 
+/// Starts a server of an application with its data on a node, and loads it before and after the node is killed.
+fn loses_its_node(yonder: Yonder, app: &str, flags: &str, asks: &str) {
+    let node = yonder.serve(&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "256MiB"]);
+    let far = node.url("tcp");
+    let words = format!("serve {app} --listen 127.0.0.1:0 --local 5MiB --far {far} --deadline 300ms {flags}");
+    let server = yonder.serve(&words.split(' ').collect::<Vec<_>>());
+    let target = server.udp_address();
+    let load = |more: &str| {
+        let words = format!("load {app} --target {target} --patience 20s --json {asks} {more}");
+        yonder.run(&words.split(' ').collect::<Vec<_>>()).object()
+    };
+    let before = load("--rate 100 --duration 300ms");
+    assert_eq!((&before["failed"], &before["lost"]), (&0.into(), &0.into()), "{before}");
+    node.kill();
+    let after = load("--rate 300 --duration 700ms");
+    assert!(after["failed"].as_u64() > Some(0), "{after}");
+    assert!(after["first_failure"].as_str().is_some_and(|why| why.starts_with("far memory ")), "{after}");
+    server.signal(Signal::INT);
+    let ended = server.end();
+    // Tables that cannot be read cannot be checked, and nothing says that they are consistent.
+    assert_eq!(ended.code, Some(i32::from(app == "tpcc")), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("consistent"), "{}", ended.stderr);
+}
+
 #[test]
 fn a_lost_node_fails_requests_and_the_server_goes_on() {
     let Some(yonder) = Yonder::ready() else { return };
     let _alone = alone();
-    if !has_rocksdb(yonder) {
-        return;
+    loses_its_node(yonder, "tpcc", "--memory 30MiB --shrink 10 --orders 100000", "--threads 1");
+    if has_rocksdb(yonder) {
+        loses_its_node(yonder, "rocksdb", "--memory 24MiB", "--scans 5%");
     }
-    let node = yonder.serve(&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "64MiB"]);
-    let server = server(yonder, &["--far", &node.url("tcp"), "--deadline", "300ms"]);
-    let target = server.udp_address().to_string();
-    let before = load(yonder, &target, &["--duration", "200ms"]);
-    assert_eq!(before["failed"], 0, "{before}");
-    node.kill();
-    let after = load(yonder, &target, &["--duration", "700ms", "--rate", "300", "--patience", "20s"]);
-    assert!(after["failed"].as_u64() > Some(0), "{after}");
-    assert!(after["first_failure"].as_str().is_some_and(|why| why.starts_with("far memory unavailable: ")), "{after}");
-    server.signal(Signal::INT);
-    assert_eq!(server.end().code, Some(0));
+    if has_faiss(yonder) {
+        loses_its_node(yonder, "vector", "--memory 24MiB --lists 64", "--probes 2");
+    }
+}
+
+#[test]
+fn a_library_that_is_missing_is_named_with_its_package() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("librocksdb.so"), "no library").unwrap();
+    for (app, package) in [("rocksdb", "librocksdb-dev"), ("vector", "g++ libfaiss-dev")] {
+        let ended = Command::new(yonder.path())
+            .args(["serve", app, "--listen", "127.0.0.1:0", "--memory", "80MiB"])
+            .env("LD_LIBRARY_PATH", folder.path())
+            .env("PATH", folder.path())
+            .env("XDG_CACHE_HOME", folder.path().join("kept"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!((ended.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.contains(&format!("type: sudo apt-get install {package}")), "{said}");
+    }
 }
 
 #[test]
