@@ -2,8 +2,6 @@
 //!
 //! Vectors are made up in BIGANN's shape. Every answer is compared, bit by bit, with that of the same index before its lists were moved.
 
-use std::sync::Arc;
-
 use serde::Serialize;
 use yonder::FarMemory;
 use yonder_vector::{Collection, Searcher, Searches, nearest, recall};
@@ -75,7 +73,7 @@ impl Lists {
         drop(vectors);
         progress("moving lists to far memory", 0.0);
         let data = index.list_bytes()? as u64;
-        let region = Arc::new(far.region((data + PAGE).next_multiple_of(2 << 20))?);
+        let region = far.region((data + PAGE).next_multiple_of(2 << 20))?;
         let searcher = Searcher::open(index, Some(region))?;
         let memory = AppMemory { data, ..memory };
         Ok(Self { app: App::new("vector", memory, far, (searcher, yonder_vector::STACK_BYTES)), searches, details })

@@ -88,14 +88,17 @@ pub struct Rocks {
 }
 
 impl Rocks {
-    /// Opens the database in `folder`, which [`Rows::store`] has filled, and copies its tables to `region`; without one they stay
-    /// files, which RocksDB maps itself.
+    /// Opens the database in `folder`, which [`Rows::store`] has filled, and copies its tables to `region`, which is sealed then;
+    /// without one they stay files, which RocksDB maps itself.
     ///
     /// # Errors
-    /// If the library is missing, the folder has no such database, or the region is too small.
-    pub fn open(folder: &Path, region: Option<Arc<Region>>) -> Result<Self, RocksError> {
-        let tables = region.map(|region| Arc::new(Tables::new(region)) as Arc<dyn Files>);
-        Ok(Self { db: Db::open(folder, rows::SHAPE, tables)?, _files: None })
+    /// If the library is missing, the folder has no such database, or the region is too small or cannot be written.
+    pub fn open(folder: &Path, region: Option<Region>) -> Result<Self, FillError> {
+        let tables = region.map(|region| Arc::new(Tables::new(region)));
+        let files = tables.clone().map(|tables| tables as Arc<dyn Files>);
+        let db = Db::open(folder, rows::SHAPE, files)?;
+        tables.map_or(Ok(()), |tables| tables.seal())?;
+        Ok(Self { db, _files: None })
     }
 
     /// A new database that has `rows`, in a region of `far` of its own. Its files are among the system's temporary ones as long as it
@@ -107,7 +110,7 @@ impl Rocks {
         let files = TempDir::with_prefix("yonder-rocksdb-")?;
         rows.store(files.path(), &mut |share| progress("making tables", share))?;
         progress("copying tables to far memory", 0.0);
-        let region = Arc::new(far.region((rows.bytes() as f64 * ROOM) as u64)?);
+        let region = far.region((rows.bytes() as f64 * ROOM) as u64)?;
         let rocks = Self::open(files.path(), Some(region))?;
         Ok(Self { _files: Some(files), ..rocks })
     }

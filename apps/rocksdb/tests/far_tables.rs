@@ -32,7 +32,7 @@ fn is_missing(folder: &Path) -> bool {
 
 fn far_tables(folder: &Path, url: &str) -> (FarMemory, Arc<Rocks>) {
     let far = FarMemory::open(url, Config::with_local(ROWS.bytes() / 5)).unwrap();
-    let region = Arc::new(far.region(ROWS.bytes() * 2).unwrap());
+    let region = far.region(ROWS.bytes() * 2).unwrap();
     let rocks = Rocks::open(folder, Some(region)).unwrap();
     (far, Arc::new(rocks))
 }
@@ -97,7 +97,7 @@ fn a_lost_node_fails_requests_and_not_the_server() {
     let patience = Deadlines { fault: Duration::from_secs(2), ..Deadlines::default() };
     let config = Config { deadlines: patience, ..Config::with_local(ROWS.bytes() / 5) };
     let far = FarMemory::new(fabric, config).unwrap();
-    let rocks = Arc::new(Rocks::open(folder.path(), Some(Arc::new(far.region(ROWS.bytes() * 2).unwrap()))).unwrap());
+    let rocks = Arc::new(Rocks::open(folder.path(), Some(far.region(ROWS.bytes() * 2).unwrap())).unwrap());
     control.set_dead(true);
     let answers = serve_requests(&far, &rocks, FaultPolicy::Yield, mixed(500));
     let failures: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().err()).collect();

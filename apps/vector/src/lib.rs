@@ -19,6 +19,7 @@ mod searches;
 mod truth;
 mod vectors;
 
+use std::io;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -93,13 +94,15 @@ pub struct Searcher {
 }
 
 impl Searcher {
-    /// Serves from this index, with its lists moved to `region`; without one they stay where they are.
+    /// Serves from this index, with its lists moved to `region`, which is sealed then; without one they stay where they are.
     ///
     /// # Errors
     /// If the region is too small, or cannot be written.
-    pub fn open(mut index: Index, region: Option<Arc<Region>>) -> Result<Self, FaissError> {
+    pub fn open(mut index: Index, region: Option<Region>) -> Result<Self, FaissError> {
         if let Some(region) = region {
-            index.place(Arc::new(Lists::new(region)))?;
+            let lists = Arc::new(Lists::new(region));
+            index.place(Arc::clone(&lists) as _)?;
+            lists.seal().map_err(|error| FaissError::Unwritten(io::Error::other(error)))?;
         }
         Ok(Self { index })
     }

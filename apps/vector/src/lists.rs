@@ -1,37 +1,49 @@
 //! [`Lists`]: inverted lists in a region.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use yonder::Region;
+use yonder::{FarError, Region};
 use yonder_faiss_sys::Memory;
 
 /// The memory of a region.
 pub(crate) struct Lists {
-    region: Arc<Region>,
+    region: Mutex<Region>,
 }
 
 impl Lists {
-    pub(crate) fn new(region: Arc<Region>) -> Self {
-        Self { region }
+    pub(crate) fn new(region: Region) -> Self {
+        Self { region: Mutex::new(region) }
     }
 
-    fn offset(&self, address: usize) -> u64 {
-        (address - self.region.address()) as u64
+    /// Everything is written: from now on pages are dropped without a copy.
+    pub(crate) fn seal(&self) -> Result<(), FarError> {
+        self.region().seal()
     }
+
+    fn region(&self) -> MutexGuard<'_, Region> {
+        self.region.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn offset(region: &Region, address: usize) -> u64 {
+    (address - region.address()) as u64
 }
 
 impl Memory for Lists {
     fn take(&self, bytes: usize) -> Option<usize> {
-        self.region.alloc(bytes as u64).map(|offset| self.region.address() + offset as usize)
+        let region = self.region();
+        region.alloc(bytes as u64).map(|offset| region.address() + offset as usize)
     }
 
     fn write(&self, address: usize, from: &[u8]) -> io::Result<()> {
-        self.region.write(self.offset(address), from).map_err(io::Error::other)
+        let region = self.region();
+        region.write(offset(&region, address), from).map_err(io::Error::other)
     }
 
     fn give_back(&self, address: usize, bytes: usize) {
+        let region = self.region();
         // What cannot be given back stays taken.
-        let _ = self.region.free(self.offset(address), bytes as u64);
+        let _ = region.free(offset(&region, address), bytes as u64);
     }
 }

@@ -47,7 +47,7 @@ fn expected(index: &Index, requests: &[Request]) -> Vec<Vec<Neighbour>> {
 }
 
 fn far(index: Index, far: &FarMemory) -> Arc<Searcher> {
-    let region = Arc::new(far.region(LIST_BYTES * 2).unwrap());
+    let region = far.region(LIST_BYTES * 2).unwrap();
     Arc::new(Searcher::open(index, Some(region)).unwrap())
 }
 
@@ -190,7 +190,7 @@ fn a_lost_node_fails_searches_and_not_the_server() {
 fn a_region_that_is_too_small_and_requests_that_make_no_sense_are_refused() {
     let Some((_, index)) = index() else { return };
     let memory = FarMemory::open(URL, Config::with_local(LIST_BYTES / 5)).unwrap();
-    let region = Arc::new(memory.region(LIST_BYTES / 2).unwrap());
+    let region = memory.region(LIST_BYTES / 2).unwrap();
     let error = Searcher::open(index, Some(region)).err().expect("half of them have room").to_string();
     assert!(error.ends_with("find no room: give more far memory"), "{error}");
     let Some((_, index)) = self::index() else { return };

@@ -85,7 +85,7 @@ fn vector(args: &ServeVectorArgs) -> anyhow::Result<ExitCode> {
         let index = collection.index(&collection.vectors(), &mut |share| bar.show("making the index", share))?;
         bar.show("moving lists to far memory", 0.0);
         let bytes = index.list_bytes()? as u64 + 1;
-        Searcher::open(index, Some(Arc::new(far.region(bytes.next_multiple_of(BLOCK_BYTES))?)))?
+        Searcher::open(index, Some(far.region(bytes.next_multiple_of(BLOCK_BYTES))?))?
     };
     let about = serde_json::json!({ "app": "vector", "collection": collection }).to_string();
     let sched = SchedConfig { stack_bytes: yonder_vector::STACK_BYTES, ..sched };
