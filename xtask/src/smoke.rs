@@ -53,6 +53,7 @@ const BENCHES: [(&str, &[&str]); 19] = [
         HIT_KEYS,
     ),
     ("peers --memory 16MiB --threads 2 --rate 500 --duration 100ms --runs 1", KEYS),
+    ("kv --memory 20MiB --systems busy,yield --duration 200ms", KEYS),
     ("tpcc --memory 20MiB --shrink 10 --systems busy,yield --duration 200ms", KEYS),
     ("poster --memory 8MiB --connections 8 --duration 200ms --runs 1", HIT_KEYS),
 ];

@@ -1,5 +1,5 @@
-//! Applications with their data in far memory, requested within the process (Adios, section 5.2): what `rocksdb`, `tpcc` and `vector`
-//! have in common.
+//! Applications with their data in far memory, requested within the process (Adios, section 5.2): what `kv`, `rocksdb`, `tpcc` and
+//! `vector` have in common.
 //!
 //! An application is prepared once (`App`) and run under several systems in turn. Requests are made by the dispatcher thread, by the
 //! `generator`, as those of `array` are, and every answer is judged.

@@ -28,6 +28,7 @@ mod generator;
 #[cfg(test)]
 mod in_process;
 mod kernel_swap;
+pub mod kv;
 mod kv_here;
 mod limited_server;
 mod medians;

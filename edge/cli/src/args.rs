@@ -36,7 +36,7 @@ use clap::{Args, Parser, Subcommand};
 use yonder::units::{LocalSize, parse_bytes, parse_duration};
 use yonder_load::{Distribution, Rate};
 
-pub(crate) use app_bench::{AppBenchArgs, RocksdbArgs, System, TpccArgs, VectorArgs};
+pub(crate) use app_bench::{AppBenchArgs, KvBenchArgs, RocksdbArgs, System, TpccArgs, VectorArgs};
 pub(crate) use apps::{FrameArgs, ImageArgs, MigrateArgs, ObjectsArgs, TreeArgs};
 pub(crate) use controller::{
     AtArgs, ControllerAddresses, ControllerArgs, ControllerWhat, DrainArgs, NodeNameArgs, NodesArgs, ServeArgs,
@@ -301,6 +301,8 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchWhat {
     /// Random reads of an array larger than local memory, requested within the process
     Array(ArrayArgs),
+    /// GETs of the store of `yonder kv`, requested within the process
+    Kv(KvBenchArgs),
     /// GETs and SCANs of RocksDB with its tables in far memory, requested within the process
     Rocksdb(RocksdbArgs),
     /// TPC-C on tables in far memory, after Silo, requested within the process

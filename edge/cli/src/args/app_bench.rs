@@ -1,4 +1,4 @@
-//! The flags of `yonder bench rocksdb`, `tpcc` and `vector`.
+//! The flags of `yonder bench kv`, `rocksdb`, `tpcc` and `vector`.
 
 use std::time::Duration;
 
@@ -41,6 +41,18 @@ pub(crate) struct AppBenchArgs {
     /// One JSON object for each run on standard output
     #[arg(long, help_heading = BENCHMARK)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The systems of Adios' Figure 10, in turn on the same items:
+  yonder bench kv --memory 512MiB --systems busy,preempt,yield")]
+pub(crate) struct KvBenchArgs {
+    #[command(flatten)]
+    pub(crate) app: AppBenchArgs,
+    /// Bytes of a value; keys have 50
+    #[arg(long, help_heading = BENCHMARK, value_name = "BYTES", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) value_size: u32,
 }
 
 #[derive(Debug, Args)]

@@ -39,6 +39,7 @@ use crate::setup::Setup;
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
         BenchWhat::Array(args) => run_array(args)?,
+        BenchWhat::Kv(args) => app_systems::kv(args)?,
         BenchWhat::Rocksdb(args) => app_systems::rocksdb(args)?,
         BenchWhat::Tpcc(args) => app_systems::tpcc(args)?,
         BenchWhat::Vector(args) => app_systems::vector(args)?,

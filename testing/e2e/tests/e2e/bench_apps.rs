@@ -1,4 +1,4 @@
-//! `yonder bench tpcc` and `yonder bench vector`: what they compare, and that answers are right under each system.
+//! `yonder bench kv`, `tpcc` and `vector`: what they compare, and that answers are right under each system.
 
 use yonder_e2e::{Yonder, alone};
 
@@ -15,6 +15,20 @@ pub(crate) fn has_faiss(yonder: Yonder) -> bool {
         println!("SKIP: no Faiss");
     }
     ended.code == Some(0)
+}
+
+#[test]
+fn a_store_answers_gets_under_every_system() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _alone = alone();
+    let objects =
+        bench(yonder, &format!("kv --memory 24MiB --value-size 1000 --duration 400ms --rate max,2k {SYSTEMS}"));
+    assert_eq!(column(&objects, "bench"), ["kv"; 8]);
+    for object in &objects {
+        let count = |name: &str| object[name].as_u64().unwrap();
+        assert_eq!((count("errors"), count("items"), count("value_bytes")), (0, 22961, 1000), "{object}");
+        assert!(count("major_faults") > 100 && object["get"]["count"].as_u64() > Some(100), "{object}");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `yonder bench rocksdb`, `tpcc` and `vector`: applications, under several systems in turn.
+//! `yonder bench kv`, `rocksdb`, `tpcc` and `vector`: applications, under several systems in turn.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use serde::Serialize;
 use yonder::FaultPolicy;
 use yonder::sched::{DispatchPolicy, SchedConfig};
 use yonder_bench::app::{AppMemory, AppResult, AppRun};
+use yonder_bench::kv::{Cache, StoreDetails};
 use yonder_bench::rocksdb::{RocksDetails, RocksMix, Tables};
 use yonder_bench::tpcc::{TpccDetails, Warehouses};
 use yonder_bench::vector::{Lists, SearchDetails, SearchSettings};
 use yonder_bench::{BenchError, OnProgress};
 
-use crate::args::{AppBenchArgs, PagingArgs, RocksdbArgs, System, TpccArgs, VectorArgs};
+use crate::args::{AppBenchArgs, KvBenchArgs, PagingArgs, RocksdbArgs, System, TpccArgs, VectorArgs};
 use crate::commands::serve::tpcc_scale;
 use crate::output::{Bar, json_line, line};
 use crate::setup::Setup;
@@ -20,6 +21,16 @@ use crate::setup::Setup;
 const QUANTUM: Duration = Duration::from_micros(5);
 /// What a run takes beside its measured time, as a share of that: the warm-up, and the drain.
 const BESIDE_MEASURED: f64 = 0.5;
+
+pub(super) fn kv(args: &KvBenchArgs) -> anyhow::Result<()> {
+    let bar = Bar::new("bench kv");
+    let cache = Cache::prepare(memory(&args.app), args.value_size as usize, &mut |what, share| bar.show(what, share))?;
+    let describe = |details: &StoreDetails| {
+        let StoreDetails { items, value_bytes } = details;
+        format!("{items} items with values of {value_bytes} bytes")
+    };
+    take_turns(&args.app, &bar, describe, |run, progress| cache.run(run, progress))
+}
 
 pub(super) fn rocksdb(args: &RocksdbArgs) -> anyhow::Result<()> {
     let bar = Bar::new("bench rocksdb");
