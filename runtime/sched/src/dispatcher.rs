@@ -25,6 +25,9 @@ use crate::worker::{Links, Worker, WorkerShared};
 
 /// Longest sleep of the dispatcher.
 const IDLE_SLEEP: Duration = Duration::from_millis(100);
+/// Time without anything to do after which a dispatcher that reclaims sleeps, while requests are served: those that read much want room
+/// every few milliseconds, and whoever wakes somebody for it waits for that.
+const RECLAIM_SPIN: Duration = Duration::from_millis(5);
 /// Requests admitted in a turn: after a pause there may be many, and nobody is served while they are looked at.
 const ADMIT_MAX: usize = 64;
 /// Replies reaped from one worker in a turn.
@@ -227,6 +230,8 @@ where
             std::hint::spin_loop();
             return;
         };
+        let is_reclaiming = self.in_system > 0 && self.reclaim.is_some();
+        let spin = if is_reclaiming { spin.max(RECLAIM_SPIN) } else { spin };
         if idle_for < spin.as_nanos() as Nanos {
             // Not spinning for latency alone: whoever shares this CPU goes first.
             std::thread::yield_now();
