@@ -30,7 +30,7 @@ const BREAKDOWN_KEYS: &[&str] =
     &["far", "faults", "steps", "runtime_percent", "p50_us", "p99_us", "major_faults", "errors"];
 
 /// What to type after `yonder bench`, and the keys that every object of the result must have.
-const BENCHES: [(&str, &[&str]); 19] = [
+const BENCHES: &[(&str, &[&str])] = &[
     ("array --memory 64MiB --local 20% --far emu://?latency=2.5us --workers 1 --faults yield --duration 500ms", KEYS),
     ("errors --memory 24MiB --local 4MiB --keys 10000 --swap-in-errors 50 --memory-errors 50", KEYS),
     ("array --memory 64MiB --rate 50k --dist zipf:0.99 --dispatch predicted --duration 500ms", HIT_KEYS),

@@ -69,3 +69,36 @@ impl Files for Tables {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use yonder::{Config, FarMemory};
+
+    use super::*;
+
+    #[test]
+    fn sealed_tables_stay_as_they_are_and_take_no_more() {
+        if let Err(why) = yonder::abilities().userfaultfd {
+            println!("SKIP: no userfaultfd: {why}");
+            return;
+        }
+        let far = FarMemory::open("emu://?latency=2us&gbps=100", Config::with_local(4 << 20)).unwrap();
+        let tables = Tables::new(far.region(16 << 20).unwrap());
+        let sevens = |_: u64, piece: &mut [u8]| {
+            piece.fill(7);
+            Ok(())
+        };
+        let bytes = 3 * PIECE_BYTES + 5;
+        let address = tables.map(bytes, &sevens).unwrap();
+        assert_eq!(tables.map(bytes, &|_, _| Err(io::Error::other("no file"))), None);
+        tables.seal().unwrap();
+        assert_eq!(tables.map(bytes, &sevens), None);
+        let mut found = vec![0; bytes];
+        {
+            let Places { region, .. } = &*tables.places();
+            region.read((address - region.address()) as u64, &mut found).unwrap();
+        }
+        assert!(found.iter().all(|byte| *byte == 7));
+        assert!(!tables.unmap(address, bytes - 1) && tables.unmap(address, bytes) && !tables.unmap(address, bytes));
+    }
+}
