@@ -13,7 +13,7 @@ use yonder::sched::{Handler, Outcome, SchedConfig, serve_all, yield_now};
 use yonder::{Config, FarMemory};
 use yonder_oltp::{Database, Direction, Key, OltpError, STACK_BYTES, STRIPES_LOG2_DEFAULT};
 
-const ACCOUNTS: Key = 20_000;
+const ACCOUNTS: Key = 40_000;
 const TRANSFERS: Key = 10_000;
 const OPENING_BALANCE: u64 = 1000;
 /// The only table.
@@ -95,7 +95,10 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     let local = ACCOUNTS as u64 * ACCOUNT_BYTES as u64 / 5;
     let far = FarMemory::open("emu://?latency=2.5us&gbps=100", Config::with_local(local))?;
     let bank = Arc::new(Bank::open(&far)?);
-    let transfer = |number: Key| Transfer { from: number * 7 % ACCOUNTS, to: number * 11 % 97, sum: 400 };
+    let transfer = |number: Key| {
+        let from = number * 7919 % ACCOUNTS;
+        Transfer { from, to: (from + 1 + number % 97) % ACCOUNTS, sum: 400 }
+    };
     let config = SchedConfig { stack_bytes: STACK_BYTES, ..SchedConfig::with_workers(1) };
     let outcomes = serve_all(&config, &far, &bank, (0..TRANSFERS).map(transfer))?;
     let made = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Reply(Ok(true)))).count();

@@ -12,7 +12,7 @@ use yonder::sched::{Outcome, SchedConfig, serve_all};
 use yonder::{Config, FarMemory};
 use yonder_vector::{Collection, Request, STACK_BYTES, Searcher, nearest, recall};
 
-const LIST_BYTES: u64 = 8 << 20;
+const LIST_BYTES: u64 = 16 << 20;
 const QUERIES: usize = 50;
 const NEIGHBOURS: usize = 10;
 
