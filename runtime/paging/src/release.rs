@@ -203,8 +203,11 @@ impl Pager {
         self.budget.uncharge(pages as u64);
     }
 
-    /// Writes everything local of a region to the node and lets go of it, then marks the region read-only. The caller
-    /// has exclusive access to the region.
+    /// Writes everything local of a region to the node and lets go of it, then marks the region read-only. Nobody writes to it
+    /// meanwhile; who has its address may read.
+    ///
+    /// Each page is seen away once before the region is sealed. What is local of it afterwards was fetched since, and is what the node
+    /// has; what only left its mapping could be back from its frame, and be dropped without ever having been written.
     pub(crate) fn seal(&self, core: &RegionCore) -> Result<(), FarError> {
         let pages = core.table.pages() as u32;
         assert!(core.secluded.of(0..pages).next().is_none(), "what is secluded can be neither read nor sealed");
@@ -217,8 +220,12 @@ impl Pager {
         }
         // Page by page: others may put theirs on standby meanwhile, for as long as they like.
         for page in (0..pages).map(PageIndex) {
-            while matches!(core.table.load(page).state(), State::Standby(_)) {
-                let progress = self.drain_some();
+            loop {
+                let progress = match core.table.load(page).state() {
+                    State::Untouched | State::Remote | State::Fetching { .. } | State::Poisoned(_) => break,
+                    State::Standby(_) => self.drain_some(),
+                    State::Resident | State::Evicting | State::Installing(_) => self.sweep_some(core, page.block()),
+                };
                 self.extend(&mut deadline, progress, core)?;
             }
         }
@@ -326,11 +333,49 @@ impl Pager {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config::Config;
+    use crate::far_memory::FarMemory;
 
+    /// Regions that are sealed: in each, many pages are on standby when they are read.
+    const ROUNDS: u64 = 8;
     const PAGE: u64 = PAGE_BYTES as u64;
+
+    /// As a library does that has been given its address: what is on standby is mapped again, and was not written.
+    #[test]
+    fn what_is_read_while_its_region_is_sealed_is_not_lost() {
+        if let Err(error) = yonder_uffd::probe().userfaultfd {
+            println!("SKIP: {error}");
+            return;
+        }
+        const LOCAL: u64 = 4 << 20;
+        for round in 1..=ROUNDS {
+            let far = FarMemory::open("emu://?latency=1us&size=64MiB", Config::with_local(LOCAL)).unwrap();
+            let mut region = far.region(LOCAL / 2).unwrap();
+            let pages = region.bytes() / PAGE;
+            (0..pages).for_each(|page| region.write_u64(page * PAGE, page + round).unwrap());
+            let (core, is_sealed) = (Arc::clone(&region.core), AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for at in (0..).take_while(|_| !is_sealed.load(Ordering::Relaxed)) {
+                        let page = at * 7919 % pages;
+                        assert_eq!(core.mapping.try_read_u64(page * PAGE), Ok(page + round));
+                    }
+                });
+                region.seal().unwrap();
+                is_sealed.store(true, Ordering::Relaxed);
+            });
+            // Whatever is local goes.
+            let other = far.region(4 * LOCAL).unwrap();
+            (0..other.bytes() / PAGE).for_each(|page| other.write_u64(page * PAGE, 1).unwrap());
+            (0..pages).for_each(|page| assert_eq!(region.read_u64(page * PAGE), Ok(page + round), "page {page}"));
+        }
+    }
 
     proptest! {
         /// Against a model that marks pages: ranges never overlap, and everything can be had again in one piece.
