@@ -6,6 +6,7 @@
 //! losslessness under everything at once, `seq` compares prefetchers, `store` the fabrics below. `programs` runs
 //! other people's programs, which know nothing of far memory; `del_get` and `redis` ask one of them, a Redis server, what DiLOS
 //! (section 6) asks it. `ycsb` asks `yonder kv` what LightSwap (section 5.4) asks memcached, beside the kernel's swap; `poster` what the poster asks Redis. `peers` puts all of it side by side.
+//! `kv`, `rocksdb`, `tpcc` and `vector` are the applications of Adios (section 5.2), requested within the process; `app` is what they share.
 //!
 //! Those of the memory node, which is a process of its own: `rread` has reads and writes, `peers_get` compares them with
 //! other servers, `ralloc` is allocation; `scale_clients` and `scale_pages` show what does not grow (Clio, sections 7.1 and

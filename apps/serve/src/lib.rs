@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Files: `wire` is what a datagram consists of; `frontend` and `handler` are the server; `loader` is one thread of a load, `load` all
-//! of them and what they have seen.
+//! of them and what they have seen; `spelling` is for requests and answers that serde knows.
 //!
 //! Neighbours: `apps/rocksdb` is one of the applications; `apps/load` has arrivals and recorders; `sys/datagram` the system calls.
 //!
@@ -24,6 +24,7 @@ mod frontend;
 mod handler;
 mod load;
 mod loader;
+pub mod spelling;
 mod wire;
 
 pub use frontend::{ServeError, Shutdown, UdpFrontend, UdpServer};

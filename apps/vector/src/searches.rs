@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use yonder_load::Questions;
-use yonder_serve::Protocol;
+use yonder_serve::{Protocol, spelling};
 
 use crate::{FaissError, Index, Neighbour, Request, Vectors};
 
@@ -20,19 +20,19 @@ impl Protocol for Datagrams {
     type Answer = Numbered<Vec<Neighbour>>;
 
     fn put_request(request: &Self::Request, to: &mut Vec<u8>) {
-        *to = postcard::to_extend(request, std::mem::take(to)).expect("a vector takes what is written");
+        spelling::put(request, to);
     }
 
     fn request(bytes: &[u8]) -> Result<Self::Request, String> {
-        postcard::from_bytes(bytes).map_err(|error| format!("no search: {error}"))
+        spelling::get(bytes).map_err(|error| format!("no search: {error}"))
     }
 
     fn put_answer(found: &Self::Answer, to: &mut Vec<u8>) {
-        *to = postcard::to_extend(found, std::mem::take(to)).expect("a vector takes what is written");
+        spelling::put(found, to);
     }
 
     fn answer(bytes: &[u8]) -> Option<Self::Answer> {
-        postcard::from_bytes(bytes).ok()
+        spelling::get(bytes).ok()
     }
 }
 

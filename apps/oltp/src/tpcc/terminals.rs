@@ -4,7 +4,7 @@
 //! tables when it ends.
 
 use yonder_load::Questions;
-use yonder_serve::Protocol;
+use yonder_serve::{Protocol, spelling};
 
 use super::request::{Reply, Request, Requests};
 use super::scale::Scale;
@@ -17,21 +17,21 @@ impl Protocol for Datagrams {
     type Answer = Reply;
 
     fn put_request(request: &Request, to: &mut Vec<u8>) {
-        *to = postcard::to_extend(request, std::mem::take(to)).expect("a vector takes what is written");
+        spelling::put(request, to);
     }
 
     fn request(bytes: &[u8]) -> Result<Request, String> {
-        let request: Request = postcard::from_bytes(bytes).map_err(|error| format!("no transaction: {error}"))?;
+        let request: Request = spelling::get(bytes).map_err(|error| format!("no transaction: {error}"))?;
         request.check()?;
         Ok(request)
     }
 
     fn put_answer(reply: &Reply, to: &mut Vec<u8>) {
-        *to = postcard::to_extend(reply, std::mem::take(to)).expect("a vector takes what is written");
+        spelling::put(reply, to);
     }
 
     fn answer(bytes: &[u8]) -> Option<Reply> {
-        postcard::from_bytes(bytes).ok()
+        spelling::get(bytes).ok()
     }
 }
 
