@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use yonder_placement::{
-    Actions, Answer, Capabilities, Capability, Change, ClusterId, Command, Config, Controller, Event, Key, Keys,
-    MoveId, NodeId, NodeReport, Outcome, Pid, Record, RecordKey, Refusal, RegionReport, Registration, Request, Ticket,
+    Actions, Answer, Arrival, Capabilities, Capability, Change, ClusterId, Command, Config, Controller, Event, Key,
+    Keys, MoveId, NodeId, NodeReport, Outcome, Pid, Record, RecordKey, Refusal, RegionReport, Registration, Request,
+    Ticket,
 };
 
 use crate::script::Step;
@@ -168,7 +169,8 @@ impl Cluster {
                 let id = order.id;
                 if fails { Outcome::MoveFailed { id, cause } } else { Outcome::Moved { id } }
             }
-            Command::DropRegion { pid, region } => Outcome::RegionDropped { pid, region },
+            Command::OpenRegion { pid, region, id } => Outcome::RegionOpened { pid, region, id },
+            Command::DropRegion { pid, region, .. } => Outcome::RegionDropped { pid, region },
         };
         if !self.registered.contains(&node) {
             return 95;
@@ -184,13 +186,14 @@ impl Cluster {
         let cause = String::new();
         let capability = Capability(step.number());
         let capabilities = Capabilities { owner: capability, read_write: capability, read: capability };
-        let outcome = match step.below(7) {
+        let outcome = match step.below(8) {
             0 => Outcome::SpaceCreated { pid, capabilities },
             1 => Outcome::SpaceRefused { pid, cause },
             2 => Outcome::SpaceDestroyed { pid },
             3 => Outcome::Moved { id },
             4 => Outcome::MoveFailed { id, cause },
             5 => Outcome::RegionDropped { pid, region },
+            6 => Outcome::RegionOpened { pid, region, id },
             _ => match serde_json::from_slice(step.rest()) {
                 Ok(outcome) => outcome,
                 Err(_) => return 98,
@@ -309,5 +312,8 @@ fn report(step: &mut Step<'_>) -> NodeReport {
         heat: step.number(),
     };
     let free_bytes = if step.once_in(4) { step.number() } else { step.below(MEMORY_BYTES) };
-    NodeReport { free_bytes, regions: (0..step.below(3)).map(|_| region(step)).collect() }
+    let arrival =
+        |step: &mut Step<'_>| Arrival { pid: pid(step), region: step.below(8) as u32, id: MoveId(step.below(12)) };
+    let regions = (0..step.below(3)).map(|_| region(step)).collect();
+    NodeReport { free_bytes, regions, arrived: (0..step.below(3)).map(|_| arrival(step)).collect() }
 }

@@ -87,33 +87,76 @@ impl<E> PartialEq for Entry<E> {
 
 impl<E> Eq for Entry<E> {}
 
-/// One machine's clock: it began somewhere, and it runs a little too fast or too slow.
+/// One machine's clock: it began somewhere, it runs a little too fast or too slow, and it may stop, leap ahead, or change its
+/// pace. It never goes back.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// What it showed at time 0.
-    pub offset: Nanos,
-    /// How much too fast it runs, in millionths; at least -1,000,000.
-    pub drift_ppm: i64,
+    /// What it showed at `since`.
+    offset: Nanos,
+    /// When its pace last changed.
+    since: Nanos,
+    /// How much too fast it runs, in millionths; more than -1,000,000.
+    drift_ppm: i64,
+    /// What it shows while it stands still.
+    stopped: Option<Nanos>,
 }
 
 impl Clock {
-    /// What it shows at `now`.
+    /// A clock that shows `offset` at time 0 and runs too fast by `drift_ppm` millionths, which are more than -1,000,000.
     #[must_use]
-    pub fn read(self, now: Nanos) -> Nanos {
-        let drift = i128::from(now) * i128::from(self.drift_ppm) / 1_000_000;
-        self.offset + (i128::from(now) + drift) as u64
+    pub const fn new(offset: Nanos, drift_ppm: i64) -> Self {
+        Self { offset, since: 0, drift_ppm, stopped: None }
     }
 
-    /// The first time at which it shows `reading` or more.
+    /// What it shows at `now`, which is not before its last change.
+    #[must_use]
+    pub fn read(self, now: Nanos) -> Nanos {
+        let passed = i128::from(now.saturating_sub(self.since));
+        let drift = passed * i128::from(self.drift_ppm) / 1_000_000;
+        self.stopped.unwrap_or(self.offset + (passed + drift) as u64)
+    }
+
+    /// The first time at which it shows `reading` or more, unless it changes; the last of all times while it stands still.
     #[must_use]
     pub fn when(self, reading: Nanos) -> Nanos {
+        if self.stopped.is_some() {
+            return Nanos::MAX;
+        }
         let passed = i128::from(reading.saturating_sub(self.offset));
         let mut now = (passed * 1_000_000 / (1_000_000 + i128::from(self.drift_ppm))) as u64;
-        now = now.saturating_sub(2);
+        now = (self.since + now).saturating_sub(2);
         while self.read(now) < reading {
             now += 1;
         }
         now
+    }
+
+    /// It stands still from `now` on.
+    pub fn stop(&mut self, now: Nanos) {
+        self.stopped = Some(self.read(now));
+    }
+
+    /// It goes on at `now` from where it stopped, if it did.
+    pub fn go_on(&mut self, now: Nanos) {
+        self.rebase(now);
+        self.stopped = None;
+    }
+
+    /// It shows `ahead` more from `now` on.
+    pub fn leap(&mut self, now: Nanos, ahead: Nanos) {
+        self.rebase(now);
+        self.offset += ahead;
+        self.stopped = self.stopped.map(|reading| reading + ahead);
+    }
+
+    /// It runs too fast by `drift_ppm` millionths from `now` on.
+    pub fn drift(&mut self, now: Nanos, drift_ppm: i64) {
+        self.rebase(now);
+        self.drift_ppm = drift_ppm;
+    }
+
+    fn rebase(&mut self, now: Nanos) {
+        (self.offset, self.since) = (self.read(now), now);
     }
 }
 
@@ -143,11 +186,24 @@ mod tests {
     #[test]
     fn a_clock_shows_a_reading_first_when_it_says() {
         for drift_ppm in [-400, 0, 1, 399] {
-            let clock = Clock { offset: 77, drift_ppm };
+            let clock = Clock::new(77, drift_ppm);
             for reading in [78, 1_000, 123_456_789, 10_000_000_001] {
                 let when = clock.when(reading);
                 assert!(clock.read(when) >= reading && (when == 0 || clock.read(when - 1) < reading), "{clock:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_clock_stops_leaps_and_changes_its_pace_without_going_back() {
+        let mut clock = Clock::new(1_000, 0);
+        clock.stop(500);
+        assert_eq!((clock.read(500), clock.read(90_000), clock.when(1_501)), (1_500, 1_500, Nanos::MAX));
+        clock.go_on(100_000);
+        assert_eq!((clock.read(100_000), clock.read(100_010), clock.when(1_510)), (1_500, 1_510, 100_010));
+        clock.leap(100_010, 5_000);
+        assert_eq!(clock.read(100_010), 6_510);
+        clock.drift(100_010, 20_000);
+        assert_eq!((clock.read(100_010), clock.read(101_010), clock.when(7_530)), (6_510, 7_530, 101_010));
     }
 }

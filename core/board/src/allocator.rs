@@ -63,6 +63,11 @@ pub(crate) struct Freed {
 }
 
 impl Freed {
+    /// The address space that it was in.
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
     /// Its pages, with memory or without.
     pub(crate) fn pages(&self) -> u64 {
         self.slots.len() as u64
@@ -140,23 +145,43 @@ impl Allocator {
 
     /// Frees the range that begins at `first`, if it is allocated. No lookup that begins after this finds it.
     pub(crate) fn free(&mut self, pid: Pid, first: VirtualPage) -> Option<Freed> {
+        let pages = self.begin_free(pid, first)?;
+        Some(self.unlink(pid, first, pages))
+    }
+
+    /// The range that begins at `first` is not allocated any more, if it was: how many pages it has. Lookups find its
+    /// pages until [`Allocator::unlink`] has taken them out of the page table.
+    pub(crate) fn begin_free(&mut self, pid: Pid, first: VirtualPage) -> Option<u32> {
         let range = self.at(pid, first)?;
-        let capacity = range.pages as usize;
-        let mut freed = Freed { pid, first: first.0, slots: Vec::with_capacity(capacity), memory: Vec::new() };
-        for page in range.each() {
+        let space = self.spaces.get_mut(&pid).expect("it has the range");
+        space.ranges.insert(first.0, Range { pages: range.pages, state: State::Freed });
+        Some(range.pages)
+    }
+
+    /// Takes the first `pages` pages of a range that was freed out of the page table, and makes them a range of their
+    /// own. No lookup that begins after this finds them.
+    pub(crate) fn unlink(&mut self, pid: Pid, first: VirtualPage, pages: u32) -> Freed {
+        let space = self.spaces.get_mut(&pid).expect("it has the freed range");
+        let range = space.ranges.get_mut(&first.0).expect("the freed range begins there");
+        assert!(range.state == State::Freed && range.pages >= pages, "pages are taken from a range that was freed");
+        let rest = range.pages - pages;
+        range.pages = pages;
+        if rest > 0 {
+            space.ranges.insert(first.0 + pages, Range { pages: rest, state: State::Freed });
+        }
+        let mut freed = Freed { pid, first: first.0, slots: Vec::with_capacity(pages as usize), memory: Vec::new() };
+        for page in (first.0..first.0 + pages).map(VirtualPage) {
             let (slot, memory) = self.table.remove(pid, page);
             freed.slots.push(slot);
             freed.memory.extend(memory);
         }
-        let space = self.spaces.get_mut(&pid).expect("it has the range");
-        space.ranges.insert(first.0, Range { pages: range.pages, state: State::Freed });
-        Some(freed)
+        freed
     }
 
-    /// Frees every range of an address space.
-    pub(crate) fn free_all(&mut self, pid: Pid) -> Vec<Freed> {
-        let allocated = self.among(pid, 0, u32::MAX);
-        allocated.into_iter().filter_map(|range| self.free(pid, VirtualPage(range.first))).collect()
+    /// The first range of an address space that is allocated. What is before it was freed.
+    pub(crate) fn first_allocated(&self, pid: Pid) -> Option<Allocated> {
+        let ranges = &self.spaces.get(&pid)?.ranges;
+        ranges.iter().find_map(|(first, range)| range.allocated(*first))
     }
 
     /// Makes the slots and the addresses of a freed range free for others, and returns the memory it had. The caller knows
@@ -296,6 +321,12 @@ mod tests {
     use yonder_wire::{Backing, Permission};
 
     use super::*;
+
+    fn free_all(allocator: &mut Allocator, pid: Pid) -> Vec<Freed> {
+        let mut each =
+            || allocator.first_allocated(pid).and_then(|range| allocator.free(pid, VirtualPage(range.first)));
+        std::iter::from_fn(&mut each).collect()
+    }
     use crate::moved::Closed;
     use crate::page_table::Lookup;
 
@@ -351,7 +382,7 @@ mod tests {
         assert_eq!(allocate(&mut allocator, 1, 33), Err(NoRoom));
         assert_eq!(allocate(&mut allocator, 1, u32::MAX), Err(NoRoom));
         assert_eq!(allocator.free(pid(1), VirtualPage(1)), None);
-        assert!(allocator.free_all(pid(1)).is_empty());
+        assert!(free_all(&mut allocator, pid(1)).is_empty());
     }
 
     #[test]
@@ -446,7 +477,7 @@ mod tests {
                     }
                 }
             }
-            for (owner, ..) in ranges { waiting.extend(allocator.free_all(owner)); }
+            for (owner, ..) in ranges { waiting.extend(free_all(&mut allocator, owner)); }
             waiting.drain(..).for_each(|freed| { allocator.release(freed); });
             prop_assert_eq!(allocator.pages(), 0);
             prop_assert!(allocator.taken.iter().all(|taken| *taken == 0));

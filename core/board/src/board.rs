@@ -25,7 +25,10 @@ const REGION_BYTES_DEFAULT: u64 = 1 << 30;
 /// Settings of a node's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Pages of physical memory, numbered from 0. All of them read as zeros when the board is made.
+    /// Pages of physical memory that are in use at most. Their numbers are below [`NUMBERS_PER_PAGE`] times as many; all of
+    /// them read as zeros when the board is made.
+    ///
+    /// [`NUMBERS_PER_PAGE`]: crate::NUMBERS_PER_PAGE
     pub pages: u32,
     /// Bytes of a page.
     pub page_size: PageSize,
@@ -68,7 +71,7 @@ pub trait Upkeep {
     /// held no page: it was between two messages.
     fn wait_until_quiet(&mut self);
 
-    /// Makes a page that nobody uses read as zeros.
+    /// Makes a page read as zeros. Whoever still uses it finds bytes as they were, or zeros.
     fn zero(&mut self, page: PhysicalPage);
 }
 

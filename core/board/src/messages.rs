@@ -4,7 +4,8 @@
 //! arrives. Invariant: what was remembered for one kind of request never answers another.
 
 use yonder_wire::{
-    AdoptRequest, AllocateRequest, Allocated, Body, Direction, ErrorCode, Header, Kind, Message, Rights,
+    AdoptRequest, AllocateRequest, Allocated, Body, DISCARD_BYTES_MAX, Direction, ErrorCode, Header, Kind, Message,
+    Rights,
 };
 
 use crate::address::Pid;
@@ -51,6 +52,9 @@ impl SlowPath {
             && let Err(code) = self.board.capabilities.check(header.pid, header.capability, Rights::Read)
         {
             return reply.refuse(code);
+        }
+        if self.is_under_way(header) {
+            return reply.refuse(ErrorCode::Busy);
         }
         match header.kind {
             _ if path_of(header) == Path::Extend => reply.refuse(ErrorCode::Unsupported),
@@ -125,7 +129,11 @@ impl SlowPath {
             }
             Kind::Discard => {
                 let pid = self.check(header, Rights::ReadWrite)?;
-                self.discard(pid, header.address, u64::from(header.length), shell.memory)?;
+                // So much at a time that nobody waits for long.
+                if u64::from(header.length) > DISCARD_BYTES_MAX.max(self.board.config.page_size.bytes()) {
+                    return Err(ErrorCode::BadLength);
+                }
+                self.discard(pid, header.address, u64::from(header.length), shell)?;
             }
             Kind::Adopt => {
                 let pid = self.check(header, Rights::Owner)?;
@@ -137,11 +145,11 @@ impl SlowPath {
             }
             Kind::Free => {
                 let pid = self.check(header, Rights::Owner)?;
-                self.free(pid, header.address)?;
+                self.begin_free(pid, header.address, Some(header))?.result()?;
             }
             _ => {
                 let pid = self.check(header, Rights::Owner)?;
-                self.destroy_space(pid)?;
+                self.begin_destroy_space(pid, Some(header))?.result()?;
             }
         }
         Ok(Outcome::Done)

@@ -5,6 +5,11 @@
 //! destination: [`SlowPath::begin_adopt`] makes the same allocations at the same addresses; the shell copies the bytes into
 //! the memory that it names; [`SlowPath::finish_move`] lets requests use them. [`SlowPath::abandon_move`] undoes either.
 //!
+//! The source decides: its [`SlowPath::finish_move`] is the one point from which the range is the destination's. It
+//! comes after the destination has said that it has prepared everything, and before anything tells the destination to
+//! serve the range. [`SlowPath::depart`] is [`SlowPath::begin_move`] for a transfer with a number, which is executed at
+//! most once.
+//!
 //! Invariant: while a range moves nothing of it changes, and no request sees any of it.
 
 use yonder_wire::{Backing, ErrorCode, Permission};
@@ -15,6 +20,7 @@ use crate::moved::Closed;
 use crate::page_table::Service;
 use crate::range::{Allocated, Exposed, Terms, Window};
 use crate::slow_path::{Shell, SlowPath};
+use crate::transfers::{Fate, Last};
 
 /// An allocation that moves, as the other node has to make it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +46,18 @@ pub struct Moving {
     memory: Vec<(VirtualPage, PhysicalPage)>,
     /// Parts of the range that were closed before it began to move, and why.
     before: Vec<(u32, u32, Closed)>,
+    /// First address and number of the transfer that takes it away, if that has one.
+    departs: Option<(u64, u64)>,
+}
+
+/// How an order to send a range away begins.
+#[must_use = "a range that moves is held up until the move is finished or abandoned"]
+#[derive(Debug)]
+pub enum Departure {
+    /// The range begins to move.
+    Begun(Moving),
+    /// It has left with this transfer already.
+    Left,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +89,28 @@ impl Moving {
 }
 
 impl SlowPath {
+    /// Begins to move a range as [`SlowPath::begin_move`], by a transfer with a number. A number is used once: a
+    /// transfer that has ended well is told to have left, one that was abandoned is refused.
+    ///
+    /// # Errors
+    /// As [`SlowPath::begin_move`]; `TooOld` if a transfer of the range with this number or a higher one is known.
+    pub fn depart(
+        &mut self,
+        pid: Pid,
+        transfer: u64,
+        (from, to): (u64, u64),
+        upkeep: &mut impl Upkeep,
+    ) -> Result<Departure, ErrorCode> {
+        if self.transfers.last(pid, from) == Some(Last { transfer, fate: Fate::Left }) {
+            return Ok(Departure::Left);
+        }
+        self.transfers.admit(pid, from, transfer)?;
+        let mut moving = self.begin_move(pid, from, to, upkeep)?;
+        self.transfers.note(pid, from, transfer, Fate::Open);
+        moving.departs = Some((from, transfer));
+        Ok(Departure::Begun(moving))
+    }
+
     /// Begins to move what an address space has from address `from` to before `to`, both at the start of a page: requests
     /// for it are refused as busy. Returns when none is under way any more.
     ///
@@ -104,6 +144,7 @@ impl SlowPath {
             allocations: allocated.iter().map(MovedAllocation::from).collect(),
             memory: allocated.iter().flat_map(|range| range.each()).filter_map(with_memory).collect(),
             before: Vec::new(),
+            departs: None,
         })
     }
 
@@ -140,7 +181,8 @@ impl SlowPath {
         let before = self.closed.of(pid).filter(overlaps).map(clip).collect();
         self.closed.close(pid, pages.from, pages.to, Closed::Moving);
         self.spaces.begin_move(pid);
-        let mut moving = Moving { pid, pages, way: Way::In, allocations: Vec::new(), memory: Vec::new(), before };
+        let mut moving =
+            Moving { pid, pages, way: Way::In, allocations: Vec::new(), memory: Vec::new(), before, departs: None };
         match self.adopt(&mut moving, allocations, with_memory, shell) {
             Ok(()) => Ok(moving),
             Err(code) => {
@@ -159,6 +201,9 @@ impl SlowPath {
                 // Before the entries go, so that no request finds neither.
                 self.closed.close(pid, pages.from, pages.to, Closed::Moved);
                 self.free_range(&moving);
+                if let Some((from, transfer)) = moving.departs {
+                    self.transfers.note(pid, from, transfer, Fate::Left);
+                }
             }
             Way::In => {
                 self.serve_range(&moving);

@@ -5,12 +5,16 @@
 //!
 //! One owner, the slow path. Invariant: memory is handed out only after a wait that began after it was freed, and zeroed.
 
-use crate::address::PhysicalPage;
+use crate::address::{PageSize, PhysicalPage};
 use crate::allocator::{Allocator, Freed};
 use crate::board::Upkeep;
+use crate::quarantine::Quarantine;
 
-/// Most pages that are zeroed at a time while there may be other work.
+/// Most pages, and bytes unless one page has more, that are zeroed at a time while there may be other work.
 const CLEANED_MAX: usize = 16;
+const CLEANED_BYTES_MAX: u64 = 1 << 20;
+/// Pages of freed ranges that are made usable at a time, but for the last range.
+const SETTLED_PAGES_MAX: u64 = 4096;
 
 /// Memory without a page.
 #[derive(Debug)]
@@ -23,17 +27,27 @@ pub(crate) struct Pool {
     freed: Vec<Freed>,
     /// Memory of pages that were discarded, and may still be used.
     unmapped: Vec<PhysicalPage>,
+    /// What clients have mapped whose address spaces have ended.
+    pub(crate) quarantine: Quarantine,
+    /// Virtual pages of `freed`.
+    waiting_pages: u64,
+    /// Pages that are zeroed at a time.
+    cleaned_max: usize,
 }
 
 impl Pool {
     /// All the memory of a node, which reads as zeros.
-    pub(crate) fn new(pages: u32) -> Self {
+    pub(crate) fn new(pages: u32, size: PageSize) -> Self {
         let clean = (0..pages).rev().map(PhysicalPage).collect();
-        Self { clean, dirty: Vec::new(), freed: Vec::new(), unmapped: Vec::new() }
+        let quarantine = Quarantine::new(pages);
+        let cleaned_max = (CLEANED_BYTES_MAX / size.bytes()).clamp(1, CLEANED_MAX as u64) as usize;
+        let (dirty, freed, unmapped) = (Vec::new(), Vec::new(), Vec::new());
+        Self { clean, dirty, freed, unmapped, quarantine, waiting_pages: 0, cleaned_max }
     }
 
     /// Takes a range that was just freed.
     pub(crate) fn retire(&mut self, freed: Freed) {
+        self.waiting_pages += freed.pages();
         self.freed.push(freed);
     }
 
@@ -49,18 +63,25 @@ impl Pool {
 
     /// Virtual pages that are freed, and whose slots and addresses are not.
     pub(crate) fn waiting_pages(&self) -> u64 {
-        self.freed.iter().map(Freed::pages).sum()
+        self.waiting_pages
     }
 
-    /// Makes all that was freed usable, and says whether there was anything.
+    /// Makes some of what was freed usable, and says whether there was anything.
     pub(crate) fn settle(&mut self, allocator: &mut Allocator, upkeep: &mut impl Upkeep) -> bool {
         if self.freed.is_empty() && self.unmapped.is_empty() {
             return false;
         }
         upkeep.wait_until_quiet();
         self.dirty.append(&mut self.unmapped);
-        for freed in self.freed.drain(..) {
-            self.dirty.extend(allocator.release(freed));
+        let mut settled = 0;
+        while settled < SETTLED_PAGES_MAX
+            && let Some(freed) = self.freed.pop()
+        {
+            settled += freed.pages();
+            self.waiting_pages -= freed.pages();
+            let pid = freed.pid();
+            let memory = allocator.release(freed);
+            self.dirty.extend(self.quarantine.keep(pid, memory, &mut self.clean));
         }
         true
     }
@@ -68,18 +89,22 @@ impl Pool {
     /// Zeroes some of what was freed, and says whether there is more.
     pub(crate) fn clean(&mut self, allocator: &mut Allocator, upkeep: &mut impl Upkeep) -> bool {
         self.settle(allocator, upkeep);
-        for page in self.dirty.drain(self.dirty.len().saturating_sub(CLEANED_MAX)..) {
+        for page in self.dirty.drain(self.dirty.len().saturating_sub(self.cleaned_max)..) {
             upkeep.zero(page);
             self.clean.push(page);
         }
-        !self.dirty.is_empty()
+        let is_more_held = self.quarantine.clean(self.cleaned_max, &mut self.clean, upkeep);
+        is_more_held || !self.dirty.is_empty() || !self.freed.is_empty()
+    }
+
+    /// Memory that reads as zeros, if some does already.
+    pub(crate) fn take_clean(&mut self) -> Option<PhysicalPage> {
+        self.clean.pop()
     }
 
     /// Memory that reads as zeros, if there is any.
     pub(crate) fn take(&mut self, allocator: &mut Allocator, upkeep: &mut impl Upkeep) -> Option<PhysicalPage> {
-        if self.clean.is_empty() && self.dirty.is_empty() {
-            self.settle(allocator, upkeep);
-        }
+        while self.clean.is_empty() && self.dirty.is_empty() && self.settle(allocator, upkeep) {}
         self.clean.pop().or_else(|| {
             let page = self.dirty.pop()?;
             upkeep.zero(page);

@@ -16,7 +16,16 @@
 //! each other, or that differ by a power of two, more evenly than a random function would: of a client's last operations,
 //! as many as a half of the capacity are remembered.
 //!
+//! All of this needs no clock but the node's own to be right, nor that a client has guessed well: it is enough that all
+//! attempts of a request claim one time, and that a request is executed at that time or later. A client that took the
+//! node's clock for later than it is gives the request up before it asks for the same under another name. What is given up
+//! before its time is *voided*: it is kept aside until the time has come, and then remembered as any other that was given
+//! up. Were it remembered at once, it could be forgotten before its time, and a late copy be executed after all.
+//!
 //! Invariant: an operation is executed at most once. Nothing allocates after [`Recent::new`].
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use yonder_wire::{ErrorCode, Header};
 
@@ -29,6 +38,13 @@ const WAYS: usize = 7;
 const NOBODY: u64 = 0;
 /// 2^64 divided by the golden ratio.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Most requests that are voided at a time.
+const VOIDED_MAX: usize = 4096;
+/// Most of them in one address space, so that one client leaves room for others.
+const VOIDED_OF_SPACE_MAX: usize = 1024;
+/// How far ahead a request's time may be for it to be voided, so that there is room again at some time.
+const VOIDED_AHEAD_MAX: NodeTime = 3_600_000_000_000;
 
 /// What to do with a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +63,16 @@ pub(crate) enum Admission<R> {
 #[derive(Debug)]
 pub(crate) struct Recent<R> {
     sets: Box<[Set<R>]>,
+    /// Requests that were given up before their time, the earliest first.
+    voided: BinaryHeap<Reverse<Voided>>,
+}
+
+/// A request that was given up before `time`, which it claims.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Voided {
+    time: NodeTime,
+    first_id: u64,
+    pid: u32,
 }
 
 /// The last operations whose ids have one hash. `ids` and `forgotten_before` are the first cache line.
@@ -72,7 +98,8 @@ impl<R: Copy> Recent<R> {
         assert!(capacity > 0, "who remembers nothing lets every retry be executed again");
         let empty =
             Set { ids: [NOBODY; WAYS], forgotten_before: 0, executed: [0; WAYS], next: 0, results: [None; WAYS] };
-        Self { sets: vec![empty; capacity.div_ceil(WAYS)].into_boxed_slice() }
+        let sets = vec![empty; capacity.div_ceil(WAYS)].into_boxed_slice();
+        Self { sets, voided: BinaryHeap::with_capacity(VOIDED_MAX) }
     }
 
     /// What to do at `now` with a request whose first attempt was `first_id`, and was sent at `first_sent` or later.
@@ -109,7 +136,7 @@ impl<R: Copy> Recent<R> {
     /// Bytes that it takes, whatever is in it.
     #[must_use]
     pub(crate) fn bytes(&self) -> u64 {
-        size_of_val::<[Set<R>]>(&self.sets) as u64
+        (size_of_val::<[Set<R>]>(&self.sets) + VOIDED_MAX * size_of::<Voided>()) as u64
     }
 
     #[inline]
@@ -123,7 +150,8 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
     /// How the request with `header` has ended, or why it must not be executed; `None` if it is to be executed now, and
     /// [`Recent::keep`] to be called.
     #[inline]
-    pub(crate) fn ended(&self, header: &Header, now: NodeTime) -> Option<Result<T, ErrorCode>> {
+    pub(crate) fn ended(&mut self, header: &Header, now: NodeTime) -> Option<Result<T, ErrorCode>> {
+        self.remember_voided(now);
         match self.admit(header.first_id, header.time, now) {
             Admission::Execute => None,
             Admission::Answer(result) => Some(result),
@@ -159,6 +187,7 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
     /// Gives the request that `header` names up: from now on it is refused as aborted. Returns 1 if it had been executed
     /// before and 0 if it had not, and never will be.
     pub(crate) fn abort(&mut self, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
+        self.remember_voided(now);
         match self.admit(header.first_id, header.time, now) {
             Admission::Execute => {
                 self.record(header.first_id, Err(ErrorCode::Aborted), now);
@@ -166,7 +195,43 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
             }
             Admission::Answer(result) => Ok(u32::from(result.is_ok())),
             Admission::TooOld => Err(ErrorCode::TooOld),
-            Admission::FromTheFuture => Err(ErrorCode::Busy),
+            Admission::FromTheFuture => self.void(header, now),
+        }
+    }
+
+    /// Gives up a request whose time has not come. Until then no copy of it is executed in any case.
+    fn void(&mut self, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
+        let Header { first_id, time, pid, .. } = *header;
+        if self.voided.iter().any(|Reverse(voided)| (voided.first_id, voided.time) == (first_id, time)) {
+            return Ok(0);
+        }
+        let of_space = self.voided.iter().filter(|Reverse(voided)| voided.pid == pid).count();
+        if self.voided.len() >= VOIDED_MAX || of_space >= VOIDED_OF_SPACE_MAX || time - now > VOIDED_AHEAD_MAX {
+            return Err(ErrorCode::Busy);
+        }
+        self.voided.push(Reverse(Voided { time, first_id, pid }));
+        Ok(0)
+    }
+
+    /// Remembers the voided requests whose time has come. It is called before any request is looked at, so that there is
+    /// no moment at which a copy of one could be executed.
+    #[inline]
+    fn remember_voided(&mut self, now: NodeTime) {
+        if self.voided.peek().is_some_and(|Reverse(first)| first.time <= now) {
+            self.remember_due(now);
+        }
+    }
+
+    #[cold]
+    fn remember_due(&mut self, now: NodeTime) {
+        while let Some(Reverse(Voided { first_id, .. })) =
+            self.voided.peek().copied().filter(|Reverse(first)| first.time <= now)
+        {
+            self.voided.pop();
+            // Only a client that claims two times for one request can have had it executed meanwhile.
+            if !self.sets[self.set_of(first_id)].ids.contains(&first_id) {
+                self.record(first_id, Err(ErrorCode::Aborted), now);
+            }
         }
     }
 }
@@ -211,7 +276,8 @@ mod tests {
                 let last = ids(2 * CAPACITY as u64).skip(3 * CAPACITY / 2);
                 let lost = last.filter(|id| recent.admit(*id, 5, 9) != Admission::Answer(())).count();
                 assert_eq!(lost, 0, "steps of {step} from {first}");
-                assert!(recent.bytes() <= 40 * CAPACITY as u64, "{} bytes", recent.bytes());
+                let bytes = recent.bytes() - (VOIDED_MAX * size_of::<Voided>()) as u64;
+                assert!(bytes <= 40 * CAPACITY as u64, "{bytes} bytes");
             }
         }
     }
@@ -249,6 +315,47 @@ mod tests {
         assert_eq!(recent.once(&request(2, 0), 5, || unreachable!("it was executed")), Ok(5));
         assert_eq!(recent.once(&request(3, 0), 5, || Err(ErrorCode::NotAllowed)), Err(ErrorCode::NotAllowed));
         assert_eq!(recent.abort(&request(3, 0), 6), Ok(0), "a refused request was not executed");
+    }
+
+    #[test]
+    fn what_is_given_up_before_its_time_is_not_executed_when_that_has_come() {
+        let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(WAYS);
+        assert_eq!(recent.once(&request(1, 500), 10, || unreachable!("too early")), Err(ErrorCode::Busy));
+        assert_eq!((recent.abort(&request(1, 500), 11), recent.abort(&request(1, 500), 12)), (Ok(0), Ok(0)));
+        // Many others, so that it would have been forgotten had it been remembered.
+        for id in 100..200 {
+            assert_eq!(recent.once(&request(id, 300 + id), 300 + id, || Ok(0)), Ok(0));
+        }
+        assert_eq!(recent.once(&request(1, 500), 499, || unreachable!("too early")), Err(ErrorCode::Busy));
+        assert_eq!(recent.once(&request(1, 500), 500, || unreachable!("given up")), Err(ErrorCode::Aborted));
+        for id in 200..300 {
+            let _ = recent.once(&request(id, 501), 501 + id, || Ok(0));
+        }
+        assert_eq!(recent.once(&request(1, 500), 900, || unreachable!("forgotten")), Err(ErrorCode::TooOld));
+    }
+
+    #[test]
+    fn there_is_a_limit_to_what_is_voided_and_there_is_room_again() {
+        let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
+        let of = |pid: u32, id: u64, time: u64| Header { pid, ..request(id, time) };
+        for id in 0..VOIDED_MAX as u64 {
+            let pid = (id / VOIDED_OF_SPACE_MAX as u64) as u32;
+            assert_eq!(recent.abort(&of(pid, 1 + id, 100), 1), Ok(0));
+            if (id + 1).is_multiple_of(VOIDED_OF_SPACE_MAX as u64) {
+                assert_eq!(recent.abort(&of(pid, 1 << 20, 100), 1), Err(ErrorCode::Busy), "{pid} has had its share");
+            }
+        }
+        assert_eq!(recent.abort(&of(9, 1 << 20, 100), 1), Err(ErrorCode::Busy), "there is no more room");
+        assert_eq!(recent.abort(&of(9, 1 << 20, 101), 100), Ok(0), "there is again");
+        assert_eq!(recent.abort(&of(9, 1 << 21, 101 + VOIDED_AHEAD_MAX), 100), Err(ErrorCode::Busy));
+    }
+
+    #[test]
+    fn a_client_that_claims_two_times_for_one_request_does_not_stop_the_node() {
+        let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
+        assert_eq!(recent.abort(&request(1, 50), 10), Ok(0));
+        assert_eq!(recent.once(&request(1, 10), 20, || Ok(3)), Ok(3));
+        assert_eq!(recent.once(&request(2, 60), 60, || Ok(4)), Ok(4));
     }
 
     proptest! {

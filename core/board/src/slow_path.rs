@@ -8,9 +8,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use yonder_wire::{AllocateRequest, Allocated, Backing, ErrorCode, NodeStatus, Permission, Rights, Translation};
+use yonder_wire::{
+    AllocateRequest, Allocated, Backing, ErrorCode, Header, NodeStatus, Permission, Rights, Translation,
+};
 
-use crate::address::{PhysicalPage, Pid, VirtualPage};
+use crate::address::{PhysicalPage, Pid, Piece, VirtualPage};
 use crate::adoption::Adoptions;
 use crate::allocator::{Allocator, Freed};
 use crate::board::{Board, Memory, PageSource, Upkeep};
@@ -21,6 +23,8 @@ use crate::pool::Pool;
 use crate::range::{Exposed, Terms, Window};
 use crate::recent::{NodeTime, Recent};
 use crate::spaces::Spaces;
+use crate::transfers::Transfers;
+use crate::unlinking::{Progress, Unlinking};
 
 /// Zeros are written in pieces of this many bytes.
 const ZEROS_BYTES: usize = 4096;
@@ -45,7 +49,10 @@ pub struct SlowPath {
     pub(crate) closed: ClosedRanges,
     pub(crate) spaces: Spaces,
     pub(crate) adoptions: Adoptions,
+    pub(crate) transfers: Transfers,
     pub(crate) recent: Recent<Result<Outcome, ErrorCode>>,
+    /// What goes in pieces.
+    pub(crate) unlinking: VecDeque<Unlinking>,
     /// Address spaces that have begun or ended and whom the shell has not been told of.
     created: VecDeque<Pid>,
     ended: VecDeque<Pid>,
@@ -55,11 +62,13 @@ impl SlowPath {
     pub(crate) fn new(board: Arc<Board>, closed: ClosedRanges) -> Self {
         Self {
             allocator: Allocator::new(Arc::clone(&board.table)),
-            pool: Pool::new(board.config.pages),
+            pool: Pool::new(board.config.pages, board.config.page_size),
             closed,
             spaces: Spaces::new(board.config.spaces_max),
             adoptions: Adoptions::default(),
+            transfers: Transfers::default(),
             recent: Recent::new(board.config.recent_max),
+            unlinking: VecDeque::new(),
             created: VecDeque::new(),
             ended: VecDeque::new(),
             board,
@@ -69,30 +78,55 @@ impl SlowPath {
     /// Makes an address space with the number `wanted`, or with one that is drawn, and a lease of `lease_ms` milliseconds,
     /// or none if that is 0.
     ///
-    /// # Errors
-    /// `BadAddress` if there is one with this number, `OutOfMemory` if there are as many as there may be.
+    /// # Errors `BadAddress` if there is one with this number, `Busy` if what an earlier one had is still being freed,
+    /// `OutOfMemory` if there are as many as there may be.
     pub fn create_space(&mut self, wanted: Option<Pid>, lease_ms: u32, now: NodeTime) -> Result<Pid, ErrorCode> {
         let pid = self.spaces.create(wanted, lease_ms, now, &self.board.capabilities)?;
         self.created.push_back(pid);
         Ok(pid)
     }
 
-    /// Ends an address space, and frees all it has. What another node was sending to it is given up.
+    /// Ends an address space, and frees all it has: what is much of it by [`SlowPath::work`]. What another node was
+    /// sending to it is given up.
     ///
     /// # Errors
     /// `BadCapability` if there is no such space, `Busy` while the shell moves a range of it.
     pub fn destroy_space(&mut self, pid: Pid) -> Result<(), ErrorCode> {
+        self.begin_destroy_space(pid, None).map(drop)
+    }
+
+    /// As [`SlowPath::destroy_space`], for a request that is answered when all is freed.
+    pub(crate) fn begin_destroy_space(&mut self, pid: Pid, asked: Option<&Header>) -> Result<Progress, ErrorCode> {
         if self.spaces.moves_of(pid)? as usize > self.adoptions.count_of(pid) {
             return Err(ErrorCode::Busy);
         }
         self.end_adoptions_of(pid);
         self.spaces.remove(pid)?;
-        for freed in self.allocator.free_all(pid) {
-            self.retire(freed);
-        }
+        // Before any of its memory is free, which may be mapped.
+        self.pool.quarantine.end(pid);
+        Ok(self.unlink_space(pid, asked))
+    }
+
+    /// All that an address space had is freed.
+    pub(crate) fn space_has_ended(&mut self, pid: Pid) {
+        self.spaces.has_ended(pid);
         self.closed.forget(pid);
+        self.transfers.forget(pid);
         self.ended.push_back(pid);
-        Ok(())
+    }
+
+    /// A client may have memory of the address space mapped, because it was told where that is. If the space ends, its
+    /// memory is given to nobody until [`SlowPath::let_go`] was called as often as this.
+    pub fn hold(&mut self, pid: Pid) {
+        self.pool.quarantine.hold(pid);
+    }
+
+    /// A client that [`SlowPath::hold`] was called for has nothing mapped any more.
+    ///
+    /// # Panics
+    /// If it was not called for one.
+    pub fn let_go(&mut self, pid: Pid) {
+        self.pool.quarantine.let_go(pid);
     }
 
     /// The capability for `rights` to an address space of this node.
@@ -165,7 +199,13 @@ impl SlowPath {
             Backing::Now => self.take_pages(pages, shell)?,
         };
         let terms = Terms { permission: request.permission, backing: request.backing, exposed: Exposed::No };
-        let found = self.allocator.allocate(pid, pages, terms, window, &self.closed);
+        let found = loop {
+            let found = self.allocator.allocate(pid, pages, terms, window, &self.closed);
+            // What was freed and is not usable yet may be what it lacks.
+            if found.is_ok() || !self.pool.settle(&mut self.allocator, shell.upkeep) {
+                break found;
+            }
+        };
         let Ok((first, retries)) = found else {
             memory.into_iter().for_each(|page| self.pool.give_back(page));
             let closed = if window == Window::ALL { None } else { self.closed.overlap(pid, window) };
@@ -175,27 +215,39 @@ impl SlowPath {
         Ok((size.address(first), Allocated { bytes: u64::from(pages) * size.bytes(), retries }))
     }
 
-    /// Frees the allocation that begins at `address`. No request that arrives after this finds it.
+    /// Frees the allocation that begins at `address`. No request that arrives after this finds it; the pages of a long
+    /// one vanish one after the other, by [`SlowPath::work`].
     ///
     /// # Errors
     /// `BadAddress` if none begins there, `Busy` if it moves, `Moved` if it has moved.
     pub fn free(&mut self, pid: Pid, address: u64) -> Result<(), ErrorCode> {
+        self.begin_free(pid, address, None).map(drop)
+    }
+
+    /// As [`SlowPath::free`], for a request that is answered when all is freed.
+    pub(crate) fn begin_free(&mut self, pid: Pid, address: u64, asked: Option<&Header>) -> Result<Progress, ErrorCode> {
         let (first, offset) = self.board.config.page_size.split(address).ok_or(ErrorCode::BadAddress)?;
         self.check_open(pid, first)?;
         let range = self.allocator.at(pid, first).filter(|_| offset == 0).ok_or(ErrorCode::BadAddress)?;
         if self.board.table.look_up(pid, VirtualPage(range.first)) == Some(Lookup::Moving) {
             return Err(ErrorCode::Busy);
         }
-        let freed = self.allocator.free(pid, first).ok_or(ErrorCode::BadAddress)?;
-        self.retire(freed);
-        Ok(())
+        let pages = self.allocator.begin_free(pid, first).ok_or(ErrorCode::BadAddress)?;
+        Ok(self.unlink_range(pid, first.0..first.0 + pages, asked))
     }
 
-    /// Makes bytes read as zeros. Whole pages give their memory back, unless their allocation was to have it at once.
+    /// Makes bytes read as zeros. Whole pages give their memory back, or get other memory that is zeroed already if
+    /// their allocation was to have it at once; so the pool zeroes memory, when there is time.
     ///
     /// # Errors
     /// `BadLength` if there are none; `BadAddress`, `Moved`, `Busy` or `NotAllowed` as for writes. Then nothing was changed.
-    pub fn discard(&mut self, pid: Pid, address: u64, bytes: u64, memory: &impl Memory) -> Result<(), ErrorCode> {
+    pub fn discard<M: Memory, P, U: Upkeep>(
+        &mut self,
+        pid: Pid,
+        address: u64,
+        bytes: u64,
+        shell: &mut Shell<'_, M, P, U>,
+    ) -> Result<(), ErrorCode> {
         let size = self.board.config.page_size;
         let pieces = size.pieces(address, bytes)?;
         for piece in pieces.clone() {
@@ -203,16 +255,53 @@ impl SlowPath {
         }
         for piece in pieces {
             let range = self.allocator.around(pid, piece.page).expect("it was checked");
-            if piece.bytes == size.bytes() && range.terms.backing == Backing::OnDemand {
-                if let Some(page) = self.board.table.unmap(pid, piece.page) {
-                    self.board.count_unmapped(1);
-                    self.pool.retire_memory(page);
+            let is_whole = piece.bytes == size.bytes();
+            if is_whole && range.terms.backing == Backing::OnDemand {
+                self.take_memory(pid, piece.page);
+            } else if is_whole && range.terms.exposed == Exposed::No && self.has_memory(pid, piece.page) {
+                match self.pool.take_clean() {
+                    Some(clean) => self.exchange_memory(pid, piece.page, clean),
+                    None => self.zero(pid, &piece, shell),
                 }
-            } else if let Some(page) = self.board.table.memory_of(pid, piece.page) {
-                write_zeros(memory, page, piece.offset, piece.bytes);
+            } else {
+                self.zero(pid, &piece, shell);
             }
         }
         Ok(())
+    }
+
+    fn has_memory(&self, pid: Pid, page: VirtualPage) -> bool {
+        self.board.table.memory_of(pid, page).is_some()
+    }
+
+    /// Takes the memory of a page, which reads as zeros from now on.
+    fn take_memory(&mut self, pid: Pid, page: VirtualPage) {
+        if let Some(memory) = self.board.table.unmap(pid, page) {
+            self.board.count_unmapped(1);
+            self.pool.retire_memory(memory);
+        }
+    }
+
+    /// Gives a page memory that reads as zeros for what it has.
+    fn exchange_memory(&mut self, pid: Pid, page: VirtualPage, clean: PhysicalPage) {
+        self.take_memory(pid, page);
+        let Some(Lookup::Reserved(slot, _)) = self.board.table.look_up(pid, page) else {
+            // A write has come between, and has brought memory.
+            return self.pool.give_back(clean);
+        };
+        match self.board.table.map(slot, clean) {
+            Ok(()) => self.board.count_mapped(1),
+            Err(_) => self.pool.give_back(clean),
+        }
+    }
+
+    /// Makes a page or a part of it read as zeros where it is.
+    fn zero<M: Memory, P, U: Upkeep>(&self, pid: Pid, piece: &Piece, shell: &mut Shell<'_, M, P, U>) {
+        match self.board.table.memory_of(pid, piece.page) {
+            Some(page) if piece.bytes == self.board.config.page_size.bytes() => shell.upkeep.zero(page),
+            Some(page) => write_zeros(shell.memory, page, piece.offset, piece.bytes),
+            None => {}
+        }
     }
 
     /// Where in the node's memory `address` lies. Only for allocations that got their memory at once: it stays theirs until

@@ -5,7 +5,7 @@
 //!
 //! One owner, the slow path. Invariant: an address space with a lease is in `expiries` once, at its time.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use yonder_wire::ErrorCode;
 
@@ -19,6 +19,8 @@ const NANOS_PER_MILLISECOND: u64 = 1_000_000;
 #[derive(Debug)]
 pub(crate) struct Spaces {
     spaces: HashMap<Pid, Space>,
+    /// Those that have ended and whose memory is being freed: their numbers are nobody's yet.
+    ending: HashSet<Pid>,
     expiries: BTreeSet<(NodeTime, Pid)>,
     spaces_max: usize,
     /// How many numbers have been drawn.
@@ -35,7 +37,7 @@ struct Space {
 
 impl Spaces {
     pub(crate) fn new(spaces_max: usize) -> Self {
-        Self { spaces: HashMap::new(), expiries: BTreeSet::new(), spaces_max, turn: 0 }
+        Self { spaces: HashMap::new(), ending: HashSet::new(), expiries: BTreeSet::new(), spaces_max, turn: 0 }
     }
 
     /// Makes an address space with the number `wanted`, or with one that is drawn. Without a lease if that is 0.
@@ -51,6 +53,7 @@ impl Spaces {
         }
         let pid = match wanted {
             Some(pid) if self.contains(pid) => return Err(ErrorCode::BadAddress),
+            Some(pid) if self.ending.contains(&pid) => return Err(ErrorCode::Busy),
             Some(pid) => pid,
             None => self.draw(numbers),
         };
@@ -79,7 +82,7 @@ impl Spaces {
         self.spaces.len()
     }
 
-    /// Ends an address space, unless a range of it moves.
+    /// Ends an address space, unless a range of it moves. Its number is used again after [`Spaces::has_ended`].
     pub(crate) fn remove(&mut self, pid: Pid) -> Result<(), ErrorCode> {
         let space = self.spaces.get(&pid).ok_or(ErrorCode::BadCapability)?;
         if space.moves > 0 {
@@ -89,7 +92,13 @@ impl Spaces {
             self.expiries.remove(&(end, pid));
         }
         self.spaces.remove(&pid);
+        self.ending.insert(pid);
         Ok(())
+    }
+
+    /// An address space that was ended has nothing any more.
+    pub(crate) fn has_ended(&mut self, pid: Pid) {
+        assert!(self.ending.remove(&pid), "an address space ends once");
     }
 
     /// Begins the lease of an address space anew.
@@ -136,7 +145,7 @@ impl Spaces {
         loop {
             self.turn += 1;
             match numbers.draw(self.turn) {
-                Some(pid) if !self.contains(pid) => return pid,
+                Some(pid) if !self.contains(pid) && !self.ending.contains(&pid) => return pid,
                 _ => {}
             }
         }

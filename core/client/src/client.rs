@@ -20,8 +20,9 @@ use crate::window::{Admission, Window};
 
 /// Fragments begin and end at multiples of this, so that no aligned word is ever in two.
 const CUT_BYTES: u64 = 64;
-/// Most bytes of one discard, because a header has 32 bits for a length; a whole number of pages of any node.
-const DISCARD_BYTES_MAX: u64 = 1 << 30;
+/// Requests of one discard that are under way at once: enough to keep a node busy, and few enough to leave others their
+/// turn.
+const DISCARDS_MAX: u32 = 8;
 
 /// The next message of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +70,8 @@ pub struct Stats {
     pub timeouts: u64,
     /// Requests that were given up by an abort.
     pub aborts: u64,
+    /// Requests that claimed a time far ahead of the node's clock, and were given up to be asked for under another name.
+    pub renewed: u64,
     /// The smoothed round trip.
     pub round_trip: Option<Nanos>,
     /// Packets in the congestion window.
@@ -214,7 +217,7 @@ impl Client {
                 return self.cut(index, now);
             }
             if !self.fragments.is_pinging() {
-                return Some(self.fragments.claim_ping());
+                return Some(self.fragments.claim_ping(self.clock.bound(now).unwrap_or(0)));
             }
             candidate = self.operations.ready().after(index);
         }
@@ -230,7 +233,9 @@ impl Client {
         let address = entry.address.wrapping_add(offset);
         let (advance, length) = match entry.kind {
             Some(Kind::Read | Kind::Write) => both(piece(address, rest, fragment_bytes)),
-            Some(Kind::Discard) => both(piece(address, rest, DISCARD_BYTES_MAX)),
+            Some(Kind::Discard) if entry.fragments >= DISCARDS_MAX => return None,
+            // Cut where pages of the node end.
+            Some(Kind::Discard) => both(rest.min(self.config.discard_bytes - address % self.config.discard_bytes)),
             _ => (rest, request_length(entry)),
         };
         let expects = match entry.kind {

@@ -4,7 +4,12 @@
 //! times in answers: an answer made at `T` that arrived at `R` proves that the node's clock is at least
 //! `T + (t - R) * (1 - 1/1024)` at any later `t`, if the clocks drift apart by less than one part in 1024.
 //!
-//! Invariant: while the node is the same one, a bound is never above the node's clock.
+//! They may not: the clock of a node whose machine was paused stands still meanwhile, and a clock may have been measured
+//! wrongly. An answer that was made at an earlier time than the request claims proves that the bound was too high, and
+//! [`NodeClock::fall_back`] makes it the latest time that an answer has said. That time has passed for certain.
+//!
+//! Invariants: the bound is never below the latest time heard; while clocks drift apart by less than the allowance it is
+//! never above the node's clock. That a request is executed once depends on neither: all its attempts make one claim.
 
 use yonder_units::Nanos;
 
@@ -18,6 +23,8 @@ pub(crate) const FRESH_NANOS_MAX: Nanos = 10_000_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct NodeClock {
     anchor: Option<Anchor>,
+    /// The latest time that an answer has said.
+    latest: u64,
     /// When the last answer arrived.
     heard: Nanos,
 }
@@ -35,7 +42,13 @@ impl NodeClock {
         if self.bound(now).is_none_or(|bound| time > bound) {
             self.anchor = Some(Anchor { node: time, local: now });
         }
+        self.latest = self.latest.max(time);
         self.heard = self.heard.max(now);
+    }
+
+    /// Takes note that the node's clock was behind the bound: what was added to the times in answers is not believed.
+    pub(crate) fn fall_back(&mut self, now: Nanos) {
+        self.anchor = Some(Anchor { node: self.latest, local: now });
     }
 
     /// A time that the node's clock has passed; `None` before the first answer.
@@ -84,6 +97,18 @@ mod tests {
         assert!(clock.bound(2000).unwrap() > 1_000_000);
         assert!(clock.is_fresh(2000 + FRESH_NANOS_MAX));
         assert!(!clock.is_fresh(2001 + FRESH_NANOS_MAX));
+    }
+
+    #[test]
+    fn a_bound_that_was_too_high_falls_back_to_what_was_heard() {
+        let mut clock = NodeClock::default();
+        clock.hear(1_000, 0);
+        assert!(clock.bound(1 << 30).unwrap() > 1_000_000_000);
+        clock.hear(2_000, 1 << 30);
+        clock.hear(1_500, 1 << 30);
+        clock.fall_back(1 << 30);
+        assert_eq!(clock.bound(1 << 30), Some(2_000));
+        assert_eq!(clock.bound((1 << 30) + 1024), Some(3_023));
     }
 
     proptest! {

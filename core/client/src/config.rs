@@ -1,7 +1,7 @@
 //! [`Config`]: the limits of a client, validated once, fixed for its life.
 
 use yonder_units::{Nanos, PAGE_BYTES};
-use yonder_wire::PAYLOAD_BYTES_MAX;
+use yonder_wire::{DISCARD_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
 /// Most fragments that one client may have under way.
 pub const FRAGMENTS_MAX: usize = 1 << 16;
@@ -62,6 +62,8 @@ pub struct Config {
     pub fragments_max: usize,
     /// Most payload bytes of one message; at least [`FRAGMENT_BYTES_MIN`].
     pub fragment_bytes: usize,
+    /// Most bytes of one discard: [`DISCARD_BYTES_MAX`], or a page of the node if that has more. A power of two.
+    pub discard_bytes: u64,
     /// Bytes of the pages by which dependent operations are found. A power of two.
     pub dependency_page_bytes: u64,
     /// Shortest time after which an answer is asked for again.
@@ -87,6 +89,7 @@ impl Config {
             operations_max: 256,
             fragments_max: 1024,
             fragment_bytes: 2 * PAGE_BYTES,
+            discard_bytes: DISCARD_BYTES_MAX,
             dependency_page_bytes: PAGE_BYTES as u64,
             timeout_min: 2_000_000,
             timeout_max: 500_000_000,
@@ -109,6 +112,11 @@ impl Config {
             (FRAGMENT_BYTES_MIN..=PAYLOAD_BYTES_MAX).contains(&self.fragment_bytes),
             "fragment_bytes is {}, not in {FRAGMENT_BYTES_MIN}..={PAYLOAD_BYTES_MAX}",
             self.fragment_bytes
+        );
+        assert!(
+            self.discard_bytes.is_power_of_two() && self.discard_bytes <= 1 << 30,
+            "discard_bytes is {}, not a power of two of at most 2^30",
+            self.discard_bytes
         );
         assert!(self.dependency_page_bytes.is_power_of_two(), "dependency_page_bytes is not a power of two");
         assert!(0 < self.timeout_min && self.timeout_min <= self.timeout_max, "timeout_min is not in 1..=timeout_max");

@@ -9,6 +9,9 @@
 //!              \----the node is busy--> Paused --later--> Again
 //! ```
 //!
+//! A request that claims a time far ahead of the node's clock is given up at the node and then sent as another one, with a
+//! name and a time of its own ([`Fragments::renew`]). No request ever claims two times.
+//!
 //! Invariant: a fragment is in the one list that its `place` names.
 
 use yonder_units::Nanos;
@@ -47,6 +50,8 @@ pub(crate) struct Fragment {
     last_serial: u64,
     /// Serial of the first attempt that is an abort.
     abort_serial: Option<u64>,
+    /// The abort is there to ask for the same under another name.
+    renews: bool,
     /// Offset of its bytes in the operation's.
     pub(crate) offset: u64,
     pub(crate) address: u64,
@@ -122,6 +127,7 @@ impl Fragments {
             first_serial: 0,
             last_serial: 0,
             abort_serial: None,
+            renews: false,
             offset: 0,
             address: 0,
             length: 0,
@@ -187,9 +193,10 @@ impl Fragments {
         Some(slot)
     }
 
-    /// The slot of the lane's ping, which is not under way.
-    pub(crate) fn claim_ping(&mut self) -> u32 {
+    /// The slot of the lane's ping, which is not under way. The node's clock is thought to be past `time`.
+    pub(crate) fn claim_ping(&mut self, time: u64) -> u32 {
         self.begin(self.ping_slot, Owner::Ping, 0);
+        self.slot_mut(self.ping_slot).time = time;
         self.ping_slot
     }
 
@@ -201,7 +208,7 @@ impl Fragments {
         debug_assert_eq!(fragment.place, Place::Free);
         (fragment.owner, fragment.place, fragment.expects) = (owner, Place::Again, expects);
         fragment.first_serial = fragment.last_serial + 1;
-        fragment.abort_serial = None;
+        (fragment.abort_serial, fragment.renews) = (None, false);
         (fragment.failed, fragment.refusals) = (0, 0);
     }
 
@@ -274,12 +281,51 @@ impl Fragments {
 
     /// From now on the node is asked to give the request up.
     pub(crate) fn abort(&mut self, slot: u32) {
-        self.repeat(slot);
         self.expected -= self.slot(slot).expects;
+        let fragment = self.slot_mut(slot);
+        (fragment.expects, fragment.renews) = (0, false);
+        if fragment.abort_serial.is_none() {
+            self.begin_abort(slot);
+        }
+    }
+
+    /// The node is asked to give the request up, so that [`Fragments::renew`] can ask for the same under another name.
+    pub(crate) fn abort_to_renew(&mut self, slot: u32) {
+        self.begin_abort(slot);
+        self.slot_mut(slot).renews = true;
+    }
+
+    fn begin_abort(&mut self, slot: u32) {
+        self.repeat(slot);
         let slot_bits = self.slot_bits;
         let fragment = self.slot_mut(slot);
         fragment.abort_serial = Some(fragment.next_serial(slot_bits));
-        (fragment.failed, fragment.refusals, fragment.expects) = (0, 0, 0);
+        (fragment.failed, fragment.refusals) = (0, 0);
+    }
+
+    /// Whether the fragment's abort is there to ask for the same under another name.
+    pub(crate) fn renews(&self, slot: u32) -> bool {
+        self.slot(slot).renews
+    }
+
+    /// The node has given the request up: the same is asked for by a request with a new name, which claims `time`.
+    ///
+    /// # Panics
+    /// If it was not given up for that: the node could execute both.
+    pub(crate) fn renew(&mut self, slot: u32, time: u64) {
+        self.repeat(slot);
+        let fragment = self.slot_mut(slot);
+        assert!(fragment.renews && fragment.abort_serial.is_some(), "a request is asked for again that is not over");
+        fragment.first_serial = fragment.last_serial + 1;
+        (fragment.abort_serial, fragment.renews, fragment.time) = (None, false, time);
+        (fragment.failed, fragment.refusals) = (0, 0);
+    }
+
+    /// The request was executed before it was given up: it is asked for again by its name, for the answer.
+    pub(crate) fn resume(&mut self, slot: u32) {
+        self.repeat(slot);
+        let fragment = self.slot_mut(slot);
+        (fragment.abort_serial, fragment.renews) = (None, false);
     }
 
     /// Everything in flight is to be sent again, in the order in which it was sent.

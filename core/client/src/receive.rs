@@ -2,6 +2,11 @@
 //!
 //! Any answer to any attempt of what is under way counts, also a late one to an attempt that was given up for another: the
 //! node executes the first that arrives and answers all alike. An answer to anything else is dropped.
+//!
+//! An answer that was made at an earlier time than its request claims shows that this side took the node's clock for later
+//! than it is (`clock`). A request that was refused for that keeps its claim, for copies of it that make the claim may still
+//! arrive and would not be recognised beside one that makes another. It waits for its time if that is near; else it is given
+//! up, and once the node has said that no copy of it will ever be executed, the same is asked for under a new name.
 
 use yonder_units::Nanos;
 use yonder_wire::{Direction, ErrorCode, Header, Kind, Message};
@@ -13,6 +18,11 @@ use crate::operations::Phase;
 
 /// How often a request that arrives corrupted is sent again at once. After that it is sent again as if the node were busy.
 const CORRUPT_REPEATS_MAX: u32 = 8;
+/// A request whose time is ahead of the node's clock by at most so many round trips waits for it: it takes as many to give
+/// the request up and to ask again.
+const AHEAD_WAIT_ROUND_TRIPS: Nanos = 2;
+/// It waits for at least, and at most, so long. The round trip may have been measured across a pause of the node.
+const AHEAD_WAIT: (Nanos, Nanos) = (1_000_000, 20_000_000);
 
 /// What the owner is to do with a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,12 +58,19 @@ impl Client {
             return Received::Nothing;
         }
         self.clock.hear(header.time, now);
+        if header.time < self.fragments.slot(found.slot).time {
+            self.clock.fall_back(now);
+        }
         if found.is_latest && header.kind.is_fast() {
             self.measure(found.slot, now);
         }
         match header.code {
             ErrorCode::Corrupt | ErrorCode::Busy => {
-                self.put_off(&found, header.code, now);
+                self.put_off(&found, header, now);
+                Received::Nothing
+            }
+            _ if found.purpose == Purpose::Abort && !header.is_refusal() && self.is_wanted_still(found.slot) => {
+                self.ask_anew(found.slot, header, now);
                 Received::Nothing
             }
             _ => self.settle(&found, header),
@@ -84,8 +101,8 @@ impl Client {
     }
 
     /// Nothing was done, for a reason that may pass.
-    fn put_off(&mut self, found: &Match, code: ErrorCode, now: Nanos) {
-        let is_busy = code == ErrorCode::Busy;
+    fn put_off(&mut self, found: &Match, header: &Header, now: Nanos) {
+        let is_busy = header.code == ErrorCode::Busy;
         self.stats.busy += u64::from(is_busy);
         self.stats.nacks += u64::from(!is_busy);
         if !found.is_latest {
@@ -95,6 +112,10 @@ impl Client {
         let fragment = self.fragments.slot_mut(found.slot);
         fragment.refusals = fragment.refusals.saturating_add(1);
         let refusals = fragment.refusals;
+        let ahead = fragment.time.saturating_sub(header.time);
+        if is_busy && ahead > 0 && found.purpose == Purpose::Operate && header.kind.is_exactly_once() {
+            return self.put_off_early(found.slot, ahead, now);
+        }
         if !is_busy && refusals <= CORRUPT_REPEATS_MAX {
             self.fragments.repeat(found.slot);
             return;
@@ -102,6 +123,34 @@ impl Client {
         let due = now.saturating_add(self.round_trip.back_off(refusals));
         self.fragments.pause(found.slot, due);
         self.fragment_due = self.fragment_due.min(due);
+    }
+
+    /// The request claims a time that is `ahead` of the node's clock.
+    fn put_off_early(&mut self, slot: u32, ahead: Nanos, now: Nanos) {
+        let wait_max = AHEAD_WAIT_ROUND_TRIPS.saturating_mul(self.round_trip.expected());
+        if ahead > wait_max.clamp(AHEAD_WAIT.0, AHEAD_WAIT.1) {
+            self.stats.renewed += 1;
+            return self.fragments.abort_to_renew(slot);
+        }
+        let due = now.saturating_add(ahead);
+        self.fragments.pause(slot, due);
+        self.fragment_due = self.fragment_due.min(due);
+    }
+
+    /// Whether the fragment was given up to be asked for under another name, and its operation is still to be done.
+    fn is_wanted_still(&self, slot: u32) -> bool {
+        let Owner::Operation(index) = self.fragments.slot(slot).owner else { return false };
+        let entry = self.operations.entry(index);
+        self.fragments.renews(slot) && entry.is_awaited() && !matches!(entry.result, Outcome::Refused(_))
+    }
+
+    /// The node has answered the abort of a request that is wanted.
+    fn ask_anew(&mut self, slot: u32, header: &Header, now: Nanos) {
+        let was_executed = header.length != 0;
+        match self.clock.bound(now) {
+            Some(time) if !was_executed => self.fragments.renew(slot, time),
+            _ => self.fragments.resume(slot),
+        }
     }
 
     /// The fragment is over.

@@ -21,9 +21,11 @@ impl RoundTrip {
         Self { smoothed: None, variation: 0, timeout_min, timeout_max }
     }
 
-    /// Takes the time between an attempt and its own answer.
+    /// Takes the time between an attempt and its own answer. More than the longest wait says nothing of the network: a clock
+    /// has leapt, or the peer was stopped. Believed, it would pace a small window for minutes.
     #[inline]
     pub(crate) fn sample(&mut self, rtt: Nanos) {
+        let rtt = rtt.min(self.timeout_max);
         match self.smoothed {
             None => (self.smoothed, self.variation) = (Some(rtt), rtt / 2),
             Some(smoothed) => {
@@ -79,6 +81,14 @@ mod tests {
         assert_eq!((round_trip.timeout(1), round_trip.timeout(2), round_trip.timeout(60)), (6000, 10_000, 10_000));
         (0..100).for_each(|_| round_trip.sample(10));
         assert_eq!(round_trip.timeout(0), 100);
+    }
+
+    #[test]
+    fn a_leap_of_the_clock_is_no_round_trip() {
+        let mut round_trip = RoundTrip::new(100, 10_000);
+        round_trip.sample(50);
+        round_trip.sample(1 << 60);
+        assert!(round_trip.expected() < 10_000, "{}", round_trip.expected());
     }
 
     #[test]

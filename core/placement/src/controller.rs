@@ -265,9 +265,10 @@ impl Controller {
         }
         for ((pid, region), record) in &self.state.regions {
             if record.leftovers.contains(&node) {
-                commands.push(Command::DropRegion { pid: *pid, region: *region });
+                commands.push(self.drop_order((*pid, *region)));
             }
             if record.owner == node {
+                commands.extend(self.open_order((*pid, *region)));
                 commands.extend(self.move_order((*pid, *region)).map(Command::MoveRegion));
             }
         }
@@ -277,6 +278,9 @@ impl Controller {
     fn report(&mut self, node: NodeId, report: &NodeReport, now: Nanos) {
         let Some(live) = self.live.get_mut(&node).filter(|live| live.link != Link::Lost) else { return };
         live.report(report, now.saturating_add(self.config.lease));
+        for arrival in &report.arrived {
+            self.arrived(node, arrival);
+        }
         let reported: BTreeMap<(Pid, u32), _> =
             report.regions.iter().map(|region| ((region.pid, region.region), region)).collect();
         for (key, _) in self.state.regions.iter().filter(|(_, record)| record.owner == node) {

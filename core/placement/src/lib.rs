@@ -9,7 +9,9 @@
 //! nodes say of themselves, and is learned again from them.
 //!
 //! Invariants:
-//! - A region has one owner at any time. Owner changes only when the old owner says that it has moved all of it.
+//! - A region has one owner at any time. Owner changes only when the old owner says, here or to the new one, that it
+//!   has closed the region for good. No other move of the region begins before the new owner has said that it serves
+//!   it.
 //! - A region has at most one move under way, and no region of a lost node is given to another node.
 //! - Every change of a record is in [`Actions::changes`], and a controller restored from the records goes on as this one
 //!   would: commands follow from records alone, and executing a command twice is the same as executing it once.
@@ -39,8 +41,8 @@ mod tests;
 pub use config::{Config, ConfigError};
 pub use controller::{Actions, Controller, Event, RestoreError, Ticket};
 pub use message::{
-    Answer, Command, MoveOrder, NodeCondition, NodeReport, NodeView, Outcome, Placement, Refusal, RegionReport,
-    Registration, Request, SpaceView,
+    Answer, Arrival, Command, MoveOrder, NodeCondition, NodeReport, NodeView, Outcome, Placement, Refusal,
+    RegionReport, Registration, Request, SpaceView,
 };
 pub use names::{Capability, ClusterId, Key, MoveId, NameError, NodeId, Pid};
 pub use record::{

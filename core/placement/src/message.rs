@@ -31,6 +31,20 @@ pub struct NodeReport {
     pub free_bytes: u64,
     /// The regions that have allocations here.
     pub regions: Vec<RegionReport>,
+    /// Regions that the node serves on the word of their source, until it is told to by [`Command::OpenRegion`].
+    #[serde(default)]
+    pub arrived: Vec<Arrival>,
+}
+
+/// A region that has come to a node: its source has said there that it has closed it for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Arrival {
+    /// The address space.
+    pub pid: Pid,
+    /// The region's number.
+    pub region: u32,
+    /// The move that has brought it.
+    pub id: MoveId,
 }
 
 /// How full and how hot one region is.
@@ -64,12 +78,24 @@ pub enum Command {
     },
     /// Move a region to another node: [`Outcome::Moved`] or [`Outcome::MoveFailed`].
     MoveRegion(MoveOrder),
+    /// Serve a region that a move has brought here, because its source has closed it for good:
+    /// [`Outcome::RegionOpened`].
+    OpenRegion {
+        /// The address space.
+        pid: Pid,
+        /// The region's number.
+        region: u32,
+        /// The move.
+        id: MoveId,
+    },
     /// Free everything in a region that is not this node's, left by a move that failed: [`Outcome::RegionDropped`].
     DropRegion {
         /// The address space.
         pid: Pid,
         /// The region's number.
         region: u32,
+        /// Every move of the region to here with a smaller number is over: what comes of it is refused.
+        before: MoveId,
     },
 }
 
@@ -117,12 +143,21 @@ pub enum Outcome {
         /// Its number.
         pid: Pid,
     },
-    /// The target has all of the region, and this node refuses it as moved.
+    /// The target has all of the region, and this node refuses it as moved, for good.
     Moved {
         /// The move.
         id: MoveId,
     },
-    /// This node still has the region, and serves it; the target may have a part.
+    /// This node serves the region that the move has brought.
+    RegionOpened {
+        /// The address space.
+        pid: Pid,
+        /// The region's number.
+        region: u32,
+        /// The move.
+        id: MoveId,
+    },
+    /// This node still has the region, and serves it; the target may have a part, and serves nothing of it.
     MoveFailed {
         /// The move.
         id: MoveId,

@@ -2,7 +2,9 @@
 //!
 //! A node that drains gives all its regions away; a node under pressure the coldest ones, until it is below the lower
 //! mark. A region's move is a record before the owner hears of it, and is ordered again with the same name after every
-//! interruption, until the owner says how it ended.
+//! interruption, until the owner says how it ended. It ends well when the owner has closed the region for good, which
+//! the owner tells the target and the controller; either tells the other, so one of them is enough. The target serves
+//! the region from the first of the two on; until it has said so the region is `opening`, and is not moved again.
 
 use std::cmp::Reverse;
 
@@ -12,13 +14,15 @@ use crate::controller::Controller;
 use crate::fullness::Fullness;
 use crate::message::{Command, MoveOrder};
 use crate::names::{MoveId, NodeId, Pid};
-use crate::record::{Duty, Move, NodeRecord, Presence, Record};
+use crate::record::{Duty, Move, NodeRecord, Presence, Record, RegionRecord};
 
 impl Controller {
     /// Starts moves that are due, and notes nodes that have become empty.
     pub(crate) fn plan_moves(&mut self, now: Nanos) {
         self.end_drains();
-        let under_way = self.state.regions.values().filter(|record| record.moving.is_some()).count();
+        // A move whose owner is lost waits for it, and must not hold others up.
+        let is_under_way = |record: &RegionRecord| record.moving.is_some() && !self.is_lost(record.owner);
+        let under_way = self.state.regions.values().filter(|record| is_under_way(record)).count();
         let mut left = self.config.moves_max.saturating_sub(under_way);
         if left == 0 {
             return;
@@ -46,6 +50,17 @@ impl Controller {
             urls: self.state.nodes.get(&moving.to)?.facts.urls.clone(),
             capability: capabilities.owner,
         })
+    }
+
+    /// Tells the owner of a region that a move has brought to serve it.
+    pub(crate) fn open_order(&self, (pid, region): (Pid, u32)) -> Option<Command> {
+        let id = self.state.regions.get(&(pid, region))?.opening?;
+        Some(Command::OpenRegion { pid, region, id })
+    }
+
+    /// Tells a node to free what a failed move has left there. All moves to there that were ordered are over.
+    pub(crate) fn drop_order(&self, (pid, region): (Pid, u32)) -> Command {
+        Command::DropRegion { pid, region, before: self.state.cluster.next_move }
     }
 
     pub(crate) fn send_move_order(&mut self, key: (Pid, u32)) {
@@ -114,7 +129,7 @@ impl Controller {
             .state
             .regions
             .iter()
-            .filter(|(_, record)| record.owner == node && record.moving.is_none())
+            .filter(|(_, record)| record.owner == node && record.is_settled())
             .filter_map(|(key, _)| {
                 let usage = &self.usage[key];
                 let reported = usage.reported().filter(|_| usage.rests_until <= now)?;

@@ -2,7 +2,8 @@
 //!
 //! Each node of the model keeps the regions that it holds; commands wait in order on its connection, connections break
 //! (what waits on them is lost), nodes stop and come back, moves end well or badly, and the controller starts again
-//! from what it made durable, or stops in the middle of that. After every step:
+//! from what it made durable, or stops in the middle of that; what a node answers is lost, and what the source of a
+//! move tells its target is lost. After every step:
 //! - no region is held by two nodes, and the owner in the records holds it, unless the move's end is still unheard;
 //! - the records that were made durable are the records that the controller has;
 //! - no node that is full, draining or gone was given anything.
@@ -29,10 +30,11 @@ enum Step {
     Destroy(u128),
     Drain(u64),
     Undrain(u64),
-    /// The oldest command on a node's connection is executed and answered.
+    /// The oldest command on a node's connection is executed and answered; or its answer is lost, with the connection.
     Execute {
         node: u64,
-        ends_well: bool,
+        end: End,
+        is_heard: bool,
     },
     Report {
         node: u64,
@@ -46,8 +48,20 @@ enum Step {
     Crash(usize),
 }
 
+/// How a move ends, if that is what is executed.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// The source closes the region, and the target hears it from the source.
+    Well,
+    /// The same, and what the source has told the target is lost.
+    Unheard,
+    /// The source goes on to serve the region; the target has a part.
+    Badly,
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let node = || 0..NODES;
+    let end = || prop_oneof![2 => Just(End::Well), 2 => Just(End::Unheard), 1 => Just(End::Badly)];
     let space = || 0..SPACES;
     prop_oneof![
         1 => space().prop_map(Step::Create),
@@ -55,7 +69,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => space().prop_map(Step::Destroy),
         2 => node().prop_map(Step::Drain),
         1 => node().prop_map(Step::Undrain),
-        8 => (node(), prop::bool::weighted(0.7)).prop_map(|(node, ends_well)| Step::Execute { node, ends_well }),
+        8 => (node(), end(), prop::bool::weighted(0.8))
+            .prop_map(|(node, end, is_heard)| Step::Execute { node, end, is_heard }),
         4 => (node(), any::<bool>()).prop_map(|(node, fills)| Step::Report { node, fills }),
         2 => node().prop_map(Step::Connect),
         1 => node().prop_map(Step::Disconnect),
@@ -74,6 +89,10 @@ struct Node {
     holds: BTreeMap<(Pid, u32), u64>,
     /// Parts of regions that came with moves that failed.
     partial: BTreeSet<(Pid, u32)>,
+    /// Regions that are whole and closed, with how full they are: nothing has said that their source has closed them.
+    prepared: BTreeMap<(Pid, u32), (MoveId, u64)>,
+    /// Regions that are served on the word of their source.
+    arrived: BTreeMap<(Pid, u32), MoveId>,
     moves: BTreeMap<MoveId, Outcome>,
 }
 
@@ -165,7 +184,10 @@ impl World {
             heat: u64::from(*region),
         });
         let used: u64 = holds.values().sum();
-        NodeReport { free_bytes: (NODE_REGIONS * REGION).saturating_sub(used), regions: regions.collect() }
+        let arrived = self.nodes[node as usize].arrived.iter();
+        let arrived = arrived.map(|((pid, region), id)| Arrival { pid: *pid, region: *region, id: *id }).collect();
+        let free_bytes = (NODE_REGIONS * REGION).saturating_sub(used);
+        NodeReport { free_bytes, regions: regions.collect(), arrived }
     }
 
     fn connect(&mut self, node: u64) {
@@ -184,7 +206,7 @@ impl World {
         self.handle(Event::Registered { facts, report, spaces });
     }
 
-    fn execute(&mut self, node: u64, ends_well: bool) {
+    fn execute(&mut self, node: u64, end: End, is_heard: bool) {
         let Some(command) = self.nodes[node as usize].waiting.pop_front() else { return };
         let this = &mut self.nodes[node as usize];
         let outcome = match command {
@@ -197,32 +219,55 @@ impl World {
                 this.spaces.remove(&pid);
                 this.holds.retain(|(of, _), _| *of != pid);
                 this.partial.retain(|(of, _)| *of != pid);
+                this.prepared.retain(|(of, _), _| *of != pid);
+                this.arrived.retain(|(of, _), _| *of != pid);
                 Outcome::SpaceDestroyed { pid }
             }
-            Command::DropRegion { pid, region } => {
+            Command::OpenRegion { pid, region, id } => {
+                let key = (pid, region);
+                if let Some((_, bytes)) = this.prepared.get(&key).copied().filter(|(prepared, _)| *prepared == id) {
+                    this.prepared.remove(&key);
+                    assert_eq!(this.holds.insert(key, bytes), None, "it was opened before it was prepared");
+                }
+                this.arrived.remove(&key);
+                Outcome::RegionOpened { pid, region, id }
+            }
+            Command::DropRegion { pid, region, before } => {
+                assert!(this.moves.keys().all(|id| *id < before), "a move of before is not over");
+                assert!(!this.prepared.contains_key(&(pid, region)), "told to drop what its source has closed");
                 assert!(!this.holds.contains_key(&(pid, region)), "told to drop a region that it owns");
                 this.partial.remove(&(pid, region));
                 Outcome::RegionDropped { pid, region }
             }
             Command::MoveRegion(order) => match this.moves.get(&order.id) {
                 Some(outcome) => outcome.clone(),
-                None => self.execute_move(node, &order, ends_well),
+                None => self.execute_move(node, &order, end),
             },
         };
+        if !is_heard {
+            self.cut(node);
+            return self.handle(Event::Disconnected(NodeId(node)));
+        }
         self.handle(Event::Answered(NodeId(node), outcome));
     }
 
-    fn execute_move(&mut self, from: u64, order: &MoveOrder, ends_well: bool) -> Outcome {
+    fn execute_move(&mut self, from: u64, order: &MoveOrder, end: End) -> Outcome {
         let key = (order.pid, order.region);
         let id = order.id;
         let target = &mut self.nodes[order.to.0 as usize];
         // A space that has ended meanwhile is unknown to the target.
-        let outcome = if ends_well && target.spaces.contains(&order.pid) {
+        let outcome = if !matches!(end, End::Badly) && target.spaces.contains(&order.pid) {
             assert!(!target.partial.contains(&key), "moved onto the rest of a move that failed");
+            assert!(!target.prepared.contains_key(&key), "moved onto another move");
             // Nothing is held if the controller stopped before a client heard of the region.
             if let Some(bytes) = self.nodes[from as usize].holds.remove(&key) {
-                let doubled = self.nodes[order.to.0 as usize].holds.insert(key, bytes);
-                assert_eq!(doubled, None, "the target had it already");
+                let target = &mut self.nodes[order.to.0 as usize];
+                if matches!(end, End::Well) {
+                    target.arrived.insert(key, id);
+                    assert_eq!(target.holds.insert(key, bytes), None, "the target had it already");
+                } else {
+                    target.prepared.insert(key, (id, bytes));
+                }
             }
             Outcome::Moved { id }
         } else {
@@ -262,7 +307,7 @@ impl World {
             }
             Step::Drain(node) => self.ask(Request::Drain { node: NodeId(node).to_string() }),
             Step::Undrain(node) => self.ask(Request::Undrain { node: NodeId(node).to_string() }),
-            Step::Execute { node, ends_well } => self.execute(node, ends_well),
+            Step::Execute { node, end, is_heard } => self.execute(node, end, is_heard),
             Step::Report { node, fills } => {
                 if fills {
                     self.nodes[node as usize].holds.values_mut().for_each(|bytes| *bytes = REGION);
@@ -306,6 +351,13 @@ impl World {
                     || matches!(presence, None | Some(Presence::Ending));
                 assert!(known, "{node} has a forgotten part of {key:?}");
             }
+            for node in 0..NODES {
+                let Some((id, _)) = self.nodes[node as usize].prepared.get(&key) else { continue };
+                let node = NodeId(node);
+                let is_coming = record.moving == Some(Move { id: *id, to: node });
+                let is_opening = record.owner == node && record.opening == Some(*id);
+                assert!(is_coming || is_opening, "{node:?} is never told to serve {key:?}: {record:?}");
+            }
         }
         let restored = Controller::restore(self.config, ClusterId(9), self.records.values().cloned(), self.now);
         let restored = restored.unwrap().state;
@@ -329,7 +381,7 @@ impl World {
                 let report = self.node_report(node);
                 self.handle(Event::Reported(NodeId(node), report));
                 while !self.nodes[node as usize].waiting.is_empty() {
-                    self.execute(node, true);
+                    self.execute(node, End::Unheard, true);
                     self.check();
                 }
             }
@@ -352,7 +404,7 @@ proptest! {
         for space in 0..SPACES {
             world.take(&Step::Create(space));
             world.take(&Step::Place { space, bytes: 2 * REGION });
-            (0..NODES).for_each(|node| world.execute(node, true));
+            (0..NODES).for_each(|node| world.execute(node, End::Well, true));
         }
         for step in &steps {
             world.take(step);
@@ -362,10 +414,11 @@ proptest! {
         let state = &world.controller.state;
         prop_assert!(world.controller.waiting.is_empty(), "somebody waits for ever");
         for (key, record) in &state.regions {
-            prop_assert!(record.leftovers.is_empty(), "parts of {:?} are left", key);
+            prop_assert!(record.leftovers.is_empty() && record.opening.is_none(), "parts of {:?} are left", key);
         }
         for (id, node) in world.nodes.iter().enumerate() {
             prop_assert!(node.partial.is_empty(), "node {} has parts that nobody owns", id);
+            prop_assert!(node.prepared.is_empty() && node.arrived.is_empty(), "node {} waits for a word", id);
             for pid in &node.spaces {
                 prop_assert!(state.ready(*pid, NodeId(id as u64)), "node {} has a space that has ended", id);
             }
@@ -379,7 +432,7 @@ proptest! {
         world.take(&Step::Create(0));
         for bytes in fills {
             world.take(&Step::Place { space: 0, bytes });
-            (0..NODES).for_each(|node| world.execute(node, true));
+            (0..NODES).for_each(|node| world.execute(node, End::Well, true));
         }
         world.take(&Step::Drain(drained));
         world.settle();

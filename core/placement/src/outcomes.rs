@@ -6,9 +6,9 @@
 use yonder_units::Nanos;
 
 use crate::controller::Controller;
-use crate::message::{Answer, Command, Outcome, Refusal};
+use crate::message::{Answer, Arrival, Command, Outcome, Refusal};
 use crate::names::{MoveId, NodeId, Pid};
-use crate::record::{Capabilities, Presence, RecordKey, RegionRecord};
+use crate::record::{Capabilities, Move, Presence, RecordKey, RegionRecord};
 
 impl Controller {
     pub(crate) fn answered(&mut self, node: NodeId, outcome: Outcome, now: Nanos) {
@@ -17,6 +17,7 @@ impl Controller {
             Outcome::SpaceRefused { pid, cause } => self.space_refused(pid, node, &cause, now),
             Outcome::SpaceDestroyed { pid } => self.space_destroyed(pid, node),
             Outcome::Moved { id } => self.moved(node, id),
+            Outcome::RegionOpened { pid, region, id } => self.region_opened((pid, region), node, id),
             Outcome::MoveFailed { id, .. } => self.move_failed(node, id, now),
             Outcome::RegionDropped { pid, region } => {
                 if let Some(record) = self.state.regions.get(&(pid, region))
@@ -80,15 +81,47 @@ impl Controller {
 
     fn moved(&mut self, node: NodeId, id: MoveId) {
         let Some((key, to)) = self.find_move(node, id) else { return };
+        self.hand_over(key, Move { id, to });
+    }
+
+    /// A node serves a region because its source has told it to. The source may not have been able to say so here.
+    pub(crate) fn arrived(&mut self, node: NodeId, arrival: &Arrival) {
+        let key = (arrival.pid, arrival.region);
+        let Some(record) = self.state.regions.get(&key) else { return };
+        let brought = Move { id: arrival.id, to: node };
+        if record.moving == Some(brought) && self.state.ready(arrival.pid, node) {
+            self.hand_over(key, brought);
+        } else if record.owner == node && record.is_settled() {
+            // The records have it already: the node is told again, and stops saying so.
+            self.command(node, Command::OpenRegion { pid: arrival.pid, region: arrival.region, id: arrival.id });
+        }
+    }
+
+    /// The source has closed the region for good: it is the target's.
+    fn hand_over(&mut self, key: (Pid, u32), Move { id, to }: Move) {
         let mut record = self.state.regions[&key].clone();
-        (record.owner, record.moving) = (to, None);
+        let node = record.owner;
+        (record.owner, record.moving, record.opening) = (to, None, Some(id));
         self.state.put_region(key, record);
+        if let Some(order) = self.open_order(key) {
+            self.command(to, order);
+        }
         // The nodes' next reports say so themselves; until then this is what changed.
         let resident = self.usage[&key].reported().map_or(0, |reported| i128::from(reported.resident_bytes));
         for (node, bytes) in [(node, -resident), (to, resident)] {
             if let Some(live) = self.live.get_mut(&node) {
                 live.moved_bytes += bytes;
             }
+        }
+    }
+
+    fn region_opened(&mut self, key: (Pid, u32), node: NodeId, id: MoveId) {
+        if let Some(record) = self.state.regions.get(&key)
+            && record.owner == node
+            && record.opening == Some(id)
+        {
+            let record = RegionRecord { opening: None, ..record.clone() };
+            self.state.put_region(key, record);
         }
     }
 
@@ -99,7 +132,7 @@ impl Controller {
         record.leftovers.insert(to);
         self.state.put_region(key, record);
         self.rest(key, now);
-        self.command(to, Command::DropRegion { pid: key.0, region: key.1 });
+        self.command(to, self.drop_order(key));
         if self.is_lost(to) {
             self.give_up_what_is_empty(to);
         }

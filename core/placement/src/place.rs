@@ -73,7 +73,7 @@ impl Controller {
     fn take(&mut self, pid: Pid, part: &Part) {
         let key = (pid, part.region);
         if !self.state.regions.contains_key(&key) {
-            let record = RegionRecord { owner: part.node, moving: None, leftovers: BTreeSet::new() };
+            let record = RegionRecord::new(part.node);
             self.state.put_region(key, record);
             self.usage.insert(key, Usage::empty());
         }
@@ -110,7 +110,7 @@ impl Controller {
         let record = self.state.regions.get(&(pid, region))?;
         let allocated = self.usage[&(pid, region)].allocated(self.config.region_bytes);
         let bytes = self.on_pages(bytes);
-        let fits = record.moving.is_none()
+        let fits = record.is_settled()
             && allocated <= allocated_max
             && allocated + bytes <= self.config.region_bytes
             && fullness.has_room(record.owner, region, bytes);

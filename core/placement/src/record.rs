@@ -169,6 +169,9 @@ pub struct RegionRecord {
     pub owner: NodeId,
     /// The move that is under way.
     pub moving: Option<Move>,
+    /// The move that has brought it to its owner, until that says that it serves the region.
+    #[serde(default)]
+    pub opening: Option<MoveId>,
     /// Nodes that may hold a part of it from a move that failed. It moves to none of them before they have dropped it.
     pub leftovers: BTreeSet<NodeId>,
 }
@@ -180,6 +183,19 @@ pub struct Move {
     pub id: MoveId,
     /// The node that will own the region.
     pub to: NodeId,
+}
+
+impl RegionRecord {
+    /// A region that `owner` has.
+    #[must_use]
+    pub const fn new(owner: NodeId) -> Self {
+        Self { owner, moving: None, opening: None, leftovers: BTreeSet::new() }
+    }
+
+    /// Whether it neither moves nor has to be opened at its owner.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.moving.is_none() && self.opening.is_none()
+    }
 }
 
 impl Record {

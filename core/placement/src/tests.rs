@@ -4,6 +4,8 @@ use yonder_wire::Rights;
 
 use crate::*;
 
+mod moves;
+
 mod listing;
 mod spreading;
 
@@ -62,7 +64,7 @@ impl Scene {
 
     fn register(&mut self, node: u64, regions: u64) -> Actions {
         let facts = facts(node, regions);
-        let report = NodeReport { free_bytes: facts.memory_bytes, regions: Vec::new() };
+        let report = NodeReport { free_bytes: facts.memory_bytes, ..NodeReport::default() };
         self.handle(Event::Registered { facts, report, spaces: Vec::new() })
     }
 
@@ -74,7 +76,7 @@ impl Scene {
             resident_bytes: *bytes,
             heat: *heat,
         });
-        let report = NodeReport { free_bytes, regions: regions.collect() };
+        let report = NodeReport { free_bytes, regions: regions.collect(), arrived: Vec::new() };
         self.handle(Event::Reported(NodeId(node), report))
     }
 
@@ -266,7 +268,7 @@ fn a_failed_move_is_cleared_and_tried_elsewhere_after_a_rest() {
     assert_eq!(orders(&scene.handle(Event::Answered(NodeId(2), made))), [(1, 1, 2, MoveId(1))]);
     let failed = Outcome::MoveFailed { id: MoveId(1), cause: "no route".to_owned() };
     let actions = scene.handle(Event::Answered(NodeId(1), failed));
-    assert_eq!(actions.commands, [(NodeId(2), Command::DropRegion { pid, region: 1 })]);
+    assert_eq!(actions.commands, [(NodeId(2), Command::DropRegion { pid, region: 1, before: MoveId(2) })]);
     for _ in 0..4 {
         scene.now += SECOND;
         assert_eq!(scene.report(1, 0, &pressed).commands, [], "it rests");
@@ -349,7 +351,7 @@ fn what_a_node_has_of_an_earlier_time_ends_before_the_space_is_made_there_again(
     scene.register(1, 4);
     let pid = scene.create();
     scene.placed(pid, REGION);
-    let (stranger, report) = (facts(2, 4), NodeReport { free_bytes: 4 * REGION, regions: Vec::new() });
+    let (stranger, report) = (facts(2, 4), NodeReport { free_bytes: 4 * REGION, ..NodeReport::default() });
     let returns = || Event::Registered { facts: stranger.clone(), report: report.clone(), spaces: vec![pid] };
     // It was given up while it was away, and is told so. It goes away once more before it has heard.
     let ended = [(NodeId(2), Command::DestroySpace { pid })];

@@ -2,8 +2,9 @@
 //!
 //! [`AdoptRequest`] is one stage of a transfer: a fixed head of [`ADOPT_HEAD_BYTES`] and what belongs to the stage. The
 //! first stage says what is allocated in the range ([`AdoptedAllocation`]) and which of its pages have memory; the next ones
-//! bring the bytes of those pages; the last one ends the transfer, well or not. All stages name the transfer, so a message of
-//! an earlier one that comes late finds nothing to change.
+//! bring the bytes of those pages; then the range is prepared, and stays closed; the last one ends the transfer: the
+//! source has closed the range for good, or has given the transfer up. All stages name the transfer, and the numbers of
+//! a range's transfers only rise, so a message of an earlier one that comes late finds nothing to change.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -18,7 +19,7 @@ pub const ADOPT_HEAD_BYTES: usize = size_of::<RawHead>();
 /// One stage of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AdoptRequest<'a> {
-    /// The sender's name for the transfer. No two transfers of a range to a node have one.
+    /// The number of the transfer: higher than that of every earlier transfer of the range.
     pub transfer: u64,
     /// First address of the range.
     pub from: u64,
@@ -35,9 +36,11 @@ pub enum AdoptStage<'a> {
     Begin(Inventory<'a>),
     /// Stores these bytes at the header's address, which is in memory that the range has.
     Fill(&'a [u8]),
-    /// All bytes are there: the range may be used.
+    /// All bytes are there: they are kept, and nobody may use the range, until the source decides.
+    Prepare,
+    /// The source has closed the range and will never open it again: the range may be used.
     Finish,
-    /// Frees everything again.
+    /// The source has given the transfer up: frees everything again.
     Abandon,
 }
 
@@ -93,6 +96,7 @@ const BEGIN: u16 = 1;
 const FILL: u16 = 2;
 const FINISH: u16 = 3;
 const ABANDON: u16 = 4;
+const PREPARE: u16 = 5;
 
 impl<'a> AdoptRequest<'a> {
     /// The request in `payload`. Fails on anything that this version does not send.
@@ -105,7 +109,8 @@ impl<'a> AdoptRequest<'a> {
             FILL if counts == (0, 0) && !rest.is_empty() => AdoptStage::Fill(rest),
             FINISH if counts == (0, 0) && rest.is_empty() => AdoptStage::Finish,
             ABANDON if counts == (0, 0) && rest.is_empty() => AdoptStage::Abandon,
-            FILL | FINISH | ABANDON => return Err(wrong_length()),
+            PREPARE if counts == (0, 0) && rest.is_empty() => AdoptStage::Prepare,
+            FILL | FINISH | ABANDON | PREPARE => return Err(wrong_length()),
             _ => return Err(WireError::Body),
         };
         let (transfer, from, to) = (head.transfer.get(), head.from.get(), head.to.get());
@@ -119,6 +124,7 @@ impl<'a> AdoptRequest<'a> {
         let (stage, allocations, pages) = match self.stage {
             AdoptStage::Begin(inventory) => (BEGIN, inventory.allocations.len(), inventory.pages.len()),
             AdoptStage::Fill(_) => (FILL, 0, 0),
+            AdoptStage::Prepare => (PREPARE, 0, 0),
             AdoptStage::Finish => (FINISH, 0, 0),
             AdoptStage::Abandon => (ABANDON, 0, 0),
         };
@@ -143,7 +149,7 @@ impl<'a> AdoptRequest<'a> {
                 bytes.extend_from_slice(inventory.pages.as_bytes());
             }
             AdoptStage::Fill(content) => bytes.extend_from_slice(content),
-            AdoptStage::Finish | AdoptStage::Abandon => {}
+            AdoptStage::Prepare | AdoptStage::Finish | AdoptStage::Abandon => {}
         }
         bytes
     }
@@ -250,6 +256,7 @@ mod tests {
             let stages = [
                 AdoptStage::Begin(list.inventory()),
                 AdoptStage::Fill(&content),
+                AdoptStage::Prepare,
                 AdoptStage::Finish,
                 AdoptStage::Abandon,
             ];
@@ -263,7 +270,7 @@ mod tests {
         }
 
         #[test]
-        fn random_bytes_never_panic(stage in 0u8..6, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn random_bytes_never_panic(stage in 0u8..7, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let bytes = [&[stage, 0, 0, 0][..], &bytes].concat();
             if let Ok(AdoptRequest { stage: AdoptStage::Begin(inventory), .. }) = AdoptRequest::from_bytes(&bytes) {
                 prop_assert!(inventory.allocations().len() + inventory.pages().len() < 200);

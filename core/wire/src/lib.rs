@@ -34,5 +34,8 @@ pub use message::{Message, WireError, split};
 
 /// Most payload bytes in one message. A receiver's buffer holds at least one whole message.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 10;
+/// Most bytes of one discard, or a page of the node if that has more: as many as a node makes read as zeros without
+/// holding others up. A power of two.
+pub const DISCARD_BYTES_MAX: u64 = 1 << 20;
 /// Most bytes in one message.
 pub const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + PAYLOAD_BYTES_MAX;

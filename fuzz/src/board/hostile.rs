@@ -222,17 +222,18 @@ impl Hostile {
             permission: permission(step),
             backing: backing(step),
         };
-        let stage = step.below(5);
+        let stage = step.below(6);
         let allocations: Vec<_> = (0..step.below(3)).map(|_| allocation(step)).collect();
         let with_memory: Vec<_> = (0..step.below(3)).map(|_| (first + step.below(6)) as u32).collect();
         let list = InventoryList::new(allocations, with_memory).expect("they are few");
         let stage = match stage {
             0 | 1 => AdoptStage::Begin(list.inventory()),
             2 => AdoptStage::Fill(&content),
-            3 => AdoptStage::Finish,
+            3 => AdoptStage::Prepare,
+            4 => AdoptStage::Finish,
             _ => AdoptStage::Abandon,
         };
-        AdoptRequest { transfer: step.below(2), from, to, stage }.to_bytes()
+        AdoptRequest { transfer: step.below(6), from, to, stage }.to_bytes()
     }
 
     fn create(&mut self, node: &mut Node) -> Credential {

@@ -75,7 +75,7 @@ impl Shell {
 
     fn drop_range(&mut self, node: &mut Node, hostile: &Hostile, step: &mut Step<'_>) -> u64 {
         let (pid, from, to) = range(hostile, step);
-        node.slow.drop_range(pid, from, to).map_or_else(|code| code as u64, |()| 0)
+        node.slow.drop_range(pid, step.below(6), from, to).map_or_else(|code| code as u64, |()| 0)
     }
 }
 

@@ -14,7 +14,7 @@ const ROUNDS_MAX: u32 = 20_000;
 const BYTES_MAX: u64 = 700;
 
 /// Most bytes of a discard: a few requests.
-const DISCARD_BYTES_MAX: u64 = 1 << 33;
+const DISCARD_BYTES_MAX: u64 = 1 << 23;
 
 const KINDS: [Kind; 20] = [
     Kind::Read,

@@ -31,15 +31,22 @@ pub trait NodeAgent: Send {
     /// Ends an address space and frees all its memory. Nothing, if there is none. A move of one of its regions fails.
     fn destroy_space(&mut self, pid: Pid);
 
+    /// Serves a region that a move has brought here: its source has closed it for good. Nothing, if the source has said
+    /// so here already. From then on [`NodeReport::arrived`] does not name it. An error is one line.
+    fn open_region(&mut self, pid: Pid, region: u32, id: MoveId) -> Result<(), String>;
+
     /// Frees all allocations in a region that is not this node's: parts left by a move to here that failed. Nothing, if
-    /// there are none.
-    fn drop_region(&mut self, pid: Pid, region: u32);
+    /// there are none. Refuses from then on what comes of moves with a smaller number than `before`. An error is one
+    /// line.
+    fn drop_region(&mut self, pid: Pid, region: u32, before: MoveId) -> Result<(), String>;
 
     /// Begins to move a region to another node, and returns at once. An order is never given twice. The node
     /// - refuses requests to the region as busy, and waits for those under way;
     /// - makes the region's allocations at the target, with their permissions, and copies what is not zero;
-    /// - ends the move well: from then on it refuses requests to the region as moved, and has freed its memory. It says so
-    ///   for as long as the space lives, or until the region moves back here. A region without allocations is moved too;
+    /// - when the target has said that it has prepared all of it, ends the move well: from then on it refuses requests
+    ///   to the region as moved, and has freed its memory. It says so for as long as the space lives, or until the
+    ///   region moves back here. A region without allocations is moved too. Only now it tells the target to serve the
+    ///   region, and goes on whether it hears an answer or not: the controller tells the target too;
     /// - or, if the target does not take all of it within a time, ends the move badly and serves the region again.
     fn start_move(&mut self, order: MoveOrder, end: MoveEnd);
 }
@@ -56,7 +63,7 @@ impl MoveEnd {
         Self { id, ended: Some(ended) }
     }
 
-    /// The target has all of the region, and this node nothing.
+    /// The target has prepared all of the region, and this node refuses it as moved, for good.
     pub fn moved(mut self) {
         self.end(Outcome::Moved { id: self.id });
     }
@@ -112,10 +119,20 @@ impl Executor {
                 self.agent.destroy_space(pid);
                 Some(Outcome::SpaceDestroyed { pid })
             }
-            Command::DropRegion { pid, region } => {
-                self.agent.drop_region(pid, region);
-                Some(Outcome::RegionDropped { pid, region })
-            }
+            Command::OpenRegion { pid, region, id } => match self.agent.open_region(pid, region, id) {
+                Ok(()) => Some(Outcome::RegionOpened { pid, region, id }),
+                Err(cause) => {
+                    tracing::error!("region {region} of address space {pid} cannot be served: {cause}");
+                    None
+                }
+            },
+            Command::DropRegion { pid, region, before } => match self.agent.drop_region(pid, region, before) {
+                Ok(()) => Some(Outcome::RegionDropped { pid, region }),
+                Err(cause) => {
+                    tracing::warn!("what a move left of region {region} of address space {pid} is not freed: {cause}");
+                    None
+                }
+            },
             Command::MoveRegion(order) => {
                 if let Some(known) = self.moves.get(&order.id) {
                     return known.clone();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use yonder_board::{Pid, SlowPath};
 use yonder_controller::{MoveEnd, NodeAgent};
-use yonder_placement::{Capabilities, Capability, MoveOrder, NodeReport, RegionReport};
+use yonder_placement::{Arrival, Capabilities, Capability, MoveId, MoveOrder, NodeReport, RegionReport};
 use yonder_wire::{ErrorCode, Rights};
 
 use crate::Shared;
@@ -80,7 +80,32 @@ impl Agent {
         for pid in self.named_spaces()? {
             regions.extend(self.regions_of(pid)?);
         }
-        Some(NodeReport { free_bytes, regions })
+        let arrived = self.arrivals()?;
+        Some(NodeReport { free_bytes, regions, arrived })
+    }
+
+    /// The regions that are served here on the word of their source alone; `None` if the node stops.
+    fn arrivals(&self) -> Option<Vec<Arrival>> {
+        let arrivals = |slow: &mut SlowPath| {
+            let spaces = slow.spaces();
+            let found = spaces.into_iter().map(|pid| (pid, slow.arrivals(pid)));
+            found.collect::<Vec<_>>()
+        };
+        let region_bytes = self.region_bytes;
+        let arrivals = self.shared.on_slow_path(move |slow, _| arrivals(slow))?;
+        let arrivals = arrivals.into_iter().flat_map(|(pid, ranges)| ranges.into_iter().map(move |range| (pid, range)));
+        let arrival = |(pid, (from, transfer)): (Pid, (u64, u64))| Arrival {
+            pid: yonder_placement::Pid(pid.get()),
+            region: u32::try_from(from / region_bytes).unwrap_or(u32::MAX),
+            id: MoveId(transfer),
+        };
+        Some(arrivals.map(arrival).collect())
+    }
+
+    /// The addresses of a region.
+    fn range(&self, region: u32) -> (u64, u64) {
+        let from = u64::from(region) * self.region_bytes;
+        (from, from + self.region_bytes)
     }
 }
 
@@ -122,26 +147,25 @@ impl NodeAgent for Agent {
         }
     }
 
-    fn drop_region(&mut self, pid: yonder_placement::Pid, region: u32) {
-        let Some(named) = Pid::new(pid.0) else { return };
-        let from = u64::from(region) * self.region_bytes;
-        let to = from + self.region_bytes;
-        if let Some(Err(code)) = self.shared.on_slow_path(move |slow, _| slow.drop_range(named, from, to)) {
-            tracing::warn!("what a move left of region {region} of address space {pid} is not freed: {code}");
-        }
+    fn open_region(&mut self, pid: yonder_placement::Pid, region: u32, id: MoveId) -> Result<(), String> {
+        let named = Pid::new(pid.0).ok_or("the address space has no number")?;
+        let (from, to) = self.range(region);
+        let opened = self.shared.on_slow_path(move |slow, _| slow.open_range(named, id.0, from, to));
+        opened.ok_or("the node stops")?.map_err(|code| code.to_string())
+    }
+
+    fn drop_region(&mut self, pid: yonder_placement::Pid, region: u32, before: MoveId) -> Result<(), String> {
+        let named = Pid::new(pid.0).ok_or("the address space has no number")?;
+        let (from, to) = self.range(region);
+        let dropped = self.shared.on_slow_path(move |slow, _| slow.drop_range(named, before.0, from, to));
+        dropped.ok_or("the node stops")?.map_err(|code| code.to_string())
     }
 
     fn start_move(&mut self, order: MoveOrder, end: MoveEnd) {
         self.moves.retain(|underway| !underway.thread.is_finished());
         let (pid, is_called_off) = (order.pid, Arc::new(AtomicBool::new(false)));
         let (shared, called_off) = (Arc::clone(&self.shared), Arc::clone(&is_called_off));
-        let body = move || match carry(&shared, &order, &called_off) {
-            Ok(()) => end.moved(),
-            Err(cause) => {
-                tracing::warn!("region {} of address space {} is not moved: {cause}", order.region, order.pid);
-                end.failed(cause);
-            }
-        };
+        let body = move || carry(&shared, &order, &called_off, end);
         // If there is no thread the end of the move is dropped with it, which says that it has failed.
         if let Ok(thread) = thread::Builder::new().name("yonder-move".to_owned()).spawn(body) {
             self.moves.push(Move { pid, is_called_off, thread });

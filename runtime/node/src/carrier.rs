@@ -1,19 +1,21 @@
 //! One move of a region to another node, at its source: [`carry`].
 //!
 //! First a lane to the target is opened, so that nothing waits for that. Then requests for the region are held up, the target
-//! makes the allocations, the bytes follow in fills, several at a time, and the target says that it has all. Only then the
-//! region is freed here. If anything fails, or time is up, it is served here again as if nothing had been; the target is
-//! asked to forget it, and forgets it by itself if it does not hear that.
+//! makes the allocations, the bytes follow in fills, several at a time, and the target says that it has prepared all:
+//! it keeps the region, and serves nothing of it. If anything fails until then, or time is up, or the answer is lost,
+//! the region is served here again as if nothing had been, and the target is told that the move was given up.
 //!
-//! Nobody asks the target for the region before the controller has heard of the end of the move. So it does no harm if the
-//! target has all of it and this node, not knowing that, keeps it.
+//! With the answer that all is prepared this node decides: it closes the region for good and frees it. Only after that
+//! it tells the controller, and the target, which serves the region as soon as it hears of it from either. What becomes
+//! of these messages changes nothing here any more, so there is no end of a move that this node does not know.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use yonder_board::{Memory as _, Moving, PhysicalPage, Pid};
+use yonder_board::{Departure, Memory as _, Moving, PhysicalPage, Pid};
 use yonder_client::{Operation, OperationId, Outcome};
+use yonder_controller::MoveEnd;
 use yonder_fabric::lane::{Condition, Data, Lane, NodeAddress, Standing};
 use yonder_placement::MoveOrder;
 use yonder_units::Nanos;
@@ -38,21 +40,38 @@ const BYTES_PER_SECOND_MIN: u64 = 32 << 20;
 const DOWN_TIME_MAX: Nanos = 1_000_000_000;
 /// How long the target is asked to forget a region.
 const TAKE_BACK_TIME_MAX: Nanos = 2_000_000_000;
+/// How long the target is told to serve a region; the controller does so too.
+const FINISH_TIME_MAX: Nanos = 2_000_000_000;
 /// Longest time between two looks at whether the move was called off.
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 /// The token of a stage that is no fill; fills have those below.
 const STAGE_TOKEN: u64 = FILLS_MAX as u64;
 
-/// Moves a region as ordered. An error is one line that says why the region is served here as before.
-pub(crate) fn carry(shared: &Shared, order: &MoveOrder, is_called_off: &AtomicBool) -> Result<(), String> {
-    let moved = try_to_carry(shared, order, is_called_off);
-    if moved.is_err() {
-        shared.counters.move_failed();
+/// Moves a region as ordered, and says how that has ended.
+pub(crate) fn carry(shared: &Shared, order: &MoveOrder, is_called_off: &AtomicBool, end: MoveEnd) {
+    match try_to_carry(shared, order, is_called_off) {
+        Ok(carrier) => {
+            // First, so that nothing waits for a target that does not answer.
+            end.moved();
+            if let Some(mut carrier) = carrier {
+                carrier.finish();
+            }
+        }
+        Err(cause) => {
+            shared.counters.move_failed();
+            tracing::warn!("region {} of address space {} is not moved: {cause}", order.region, order.pid);
+            end.failed(cause);
+        }
     }
-    moved
 }
 
-fn try_to_carry(shared: &Shared, order: &MoveOrder, is_called_off: &AtomicBool) -> Result<(), String> {
+/// Gives the target everything, and closes the region here for good. Returns the way to the target, unless the region
+/// had left before. An error is one line that says why the region is served here as before.
+fn try_to_carry<'a>(
+    shared: &'a Shared,
+    order: &'a MoveOrder,
+    is_called_off: &'a AtomicBool,
+) -> Result<Option<Carrier<'a>>, String> {
     let pid = Pid::new(order.pid.0).ok_or("the address space has no number")?;
     let (from, to) = (order.address, order.address.saturating_add(order.bytes));
     let page_bytes = shared.board.config().page_size.bytes();
@@ -61,13 +80,18 @@ fn try_to_carry(shared: &Shared, order: &MoveOrder, is_called_off: &AtomicBool) 
     }
     let mut carrier = Carrier::reach(shared, order, is_called_off)?;
     let held_up = Instant::now();
-    let begun = shared.on_slow_path(move |slow, shell| slow.begin_move(pid, from, to, shell.upkeep));
-    let moving = begun.ok_or("the node stops")?.map_err(why_not_begun)?;
+    let transfer = order.id.0;
+    let begun = shared.on_slow_path(move |slow, shell| slow.depart(pid, transfer, (from, to), shell.upkeep));
+    let moving = match begun.ok_or("the node stops")?.map_err(why_not_begun)? {
+        Departure::Begun(moving) => moving,
+        Departure::Left => return Ok(None),
+    };
     match carrier.send(&moving) {
         Ok(()) => {
+            // From here on the region is the target's, whatever is lost.
             shared.on_slow_path(move |slow, _| slow.finish_move(moving)).ok_or("the node stops")?;
             shared.counters.moved(carrier.sent_bytes, held_up.elapsed());
-            Ok(())
+            Ok(Some(carrier))
         }
         Err(cause) => {
             shared.on_slow_path(move |slow, _| slow.abandon_move(moving)).ok_or("the node stops")?;
@@ -167,7 +191,7 @@ impl<'a> Carrier<'a> {
         Ok(carrier)
     }
 
-    /// Gives the target everything, and returns when it serves the region.
+    /// Gives the target everything, and returns when it has said that it keeps all of it.
     fn send(&mut self, moving: &Moving) -> Result<(), String> {
         let allocations = moving.allocations().iter().map(|allocation| AdoptedAllocation::from(*allocation));
         let pages = moving.memory().iter().map(|(page, _)| page.0);
@@ -187,7 +211,15 @@ impl<'a> Carrier<'a> {
             }
         }
         self.settle(0)?;
-        self.perform(AdoptStage::Finish, self.deadline)
+        self.perform(AdoptStage::Prepare, self.deadline)
+    }
+
+    /// Tells the target to serve the region, for as long as that is worth it.
+    fn finish(&mut self) {
+        self.down_since = None;
+        if let Err(cause) = self.perform(AdoptStage::Finish, yonder_clock::now() + FINISH_TIME_MAX) {
+            tracing::debug!("the target of a move hears from the controller that it has ended: {cause}");
+        }
     }
 
     /// Asks the target to forget the region, for as long as that is worth it.

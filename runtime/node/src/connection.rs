@@ -20,7 +20,7 @@ use yonder_wire::{
 
 use crate::Shared;
 use crate::event_loop::Inbox;
-use crate::forward::AnswerTo;
+use crate::forward::{AnswerTo, Peer};
 use crate::serve::{Served, Server, compose_welcome, refuse};
 use crate::stats::Batch;
 
@@ -80,6 +80,8 @@ enum Stage {
 pub(crate) struct Connection {
     socket: OwnedFd,
     transport: Transport,
+    /// Who has the node's memory, if it was handed over.
+    peer: Option<Arc<Peer>>,
     stage: Stage,
     received: MessageBuffer,
     replies: MessageBuffer,
@@ -97,6 +99,7 @@ impl Connection {
         Self {
             socket,
             transport,
+            peer: (transport == Transport::Shm).then(Arc::default),
             stage: Stage::Greeting { deadline: now + GREETING_TIME_MAX },
             received: MessageBuffer::new(BUFFER_BYTES),
             replies: MessageBuffer::new(BUFFER_BYTES),
@@ -104,6 +107,11 @@ impl Connection {
             forwarded: 0,
             is_stalled: false,
         }
+    }
+
+    /// The process that has the node's memory, if it was handed over.
+    pub(crate) fn peer(&self) -> Option<&Arc<Peer>> {
+        self.peer.as_ref()
     }
 
     /// Until when the peer must have greeted; `None` once it has.
@@ -211,7 +219,9 @@ impl Connection {
             let Some(message) = self.received.message()? else { return Ok(false) };
             let (request, bytes) = (message.header, message.bytes());
             let may_forward = self.forwarded < FORWARDED_MAX;
-            let answer_to = || may_forward.then(|| AnswerTo::Stream { inbox: Arc::clone(inbox), token });
+            let peer = &self.peer;
+            let answer_to =
+                || may_forward.then(|| AnswerTo::Stream { inbox: Arc::clone(inbox), token, peer: peer.clone() });
             match server.serve(&message, reply, batch, answer_to) {
                 Served::Answered(composed) => self.replies.composed(composed),
                 Served::Forwarded => self.forwarded += 1,

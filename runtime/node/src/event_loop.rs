@@ -223,6 +223,11 @@ pub(crate) fn close(shared: &Shared, connection: &Connection, reason: Closed) {
         tracing::debug!("connection closed: {reason}");
     }
     shared.counters.disconnected();
+    // Whoever broke the protocol is alive, and may have memory mapped for as long as it lives: nothing says when it ends.
+    if let (Closed::Gone(_), Some(peer)) = (reason, connection.peer()) {
+        peer.go();
+        shared.slow.wake();
+    }
     // A peer sees the end now, whatever else still holds the socket.
     let _ = rustix::net::shutdown(connection, rustix::net::Shutdown::Both);
 }

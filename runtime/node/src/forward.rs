@@ -3,7 +3,8 @@
 //! The slow path and the extend path are a thread each, with a [`Desk`] where data threads put requests. An answer goes
 //! to where the request came from: a datagram straight to its sender, a stream through the inbox of the thread that has it.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
@@ -23,10 +24,54 @@ pub(crate) enum AnswerTo {
     /// To a peer, from the socket that received the request.
     Datagram { socket: Arc<UdpSocket>, to: Address },
     /// To a connection of an event loop.
-    Stream { inbox: Arc<Inbox>, token: u64 },
+    Stream { inbox: Arc<Inbox>, token: u64, peer: Option<Arc<Peer>> },
+}
+
+/// A process on this machine that was handed the node's memory, and may have some of it mapped until it has gone. The thread of
+/// its connection says so, and the slow path's reads it.
+#[derive(Default, Debug)]
+pub(crate) struct Peer {
+    has_gone: AtomicBool,
+}
+
+impl Peer {
+    /// It has closed its end of the connection, as the end of a process does after that of its mappings.
+    pub(crate) fn go(&self) {
+        self.has_gone.store(true, Ordering::Release);
+    }
+
+    /// Whether it has nothing mapped any more.
+    pub(crate) fn has_gone(&self) -> bool {
+        self.has_gone.load(Ordering::Acquire)
+    }
+}
+
+/// Which lane a request came by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lane {
+    /// That of a peer's socket, if the address can be told.
+    Peer(Option<SocketAddr>),
+    /// A connection: of which loop, and its token there.
+    Connection(usize, u64),
 }
 
 impl AnswerTo {
+    /// The process that will have the memory mapped that the answer tells the place of, if it can.
+    pub(crate) fn peer(&self) -> Option<&Arc<Peer>> {
+        match self {
+            Self::Datagram { .. } => None,
+            Self::Stream { peer, .. } => peer.as_ref(),
+        }
+    }
+
+    /// The lane that the request came by.
+    pub(crate) fn lane(&self) -> Lane {
+        match self {
+            Self::Datagram { to, .. } => Lane::Peer(to.to_socket_addr()),
+            Self::Stream { inbox, token, .. } => Lane::Connection(Arc::as_ptr(inbox).addr(), *token),
+        }
+    }
+
     /// Most bytes of an answer.
     pub(crate) fn bytes_max(&self) -> usize {
         match self {
@@ -46,7 +91,7 @@ impl AnswerTo {
                     tracing::debug!("an answer to {to} was not sent: {error}");
                 }
             }
-            Self::Stream { inbox, token } => inbox.send(Arrival::Answer { token, bytes: answer.into() }),
+            Self::Stream { inbox, token, .. } => inbox.send(Arrival::Answer { token, bytes: answer.into() }),
         }
     }
 }

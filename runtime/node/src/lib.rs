@@ -33,6 +33,8 @@ mod error;
 mod event_loop;
 mod extend;
 mod forward;
+#[cfg(test)]
+mod held;
 mod listen;
 mod memory;
 mod polling;
@@ -40,6 +42,7 @@ mod quiet;
 mod serve;
 mod slow;
 mod stats;
+mod turns;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -337,7 +340,7 @@ fn bind(config: &NodeConfig, addresses: &mut Vec<Listen>, paths: &mut Vec<PathBu
 fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowPath), NodeError> {
     let page_size = config.page_size()?;
     let pages = config.memory_bytes.div_ceil(page_size.bytes());
-    let pages = u32::try_from(pages).ok().filter(|pages| *pages < 1 << 31).ok_or(NodeError::TooManyPages(pages))?;
+    let pages = u32::try_from(pages).ok().filter(|pages| *pages < 1 << 30).ok_or(NodeError::TooManyPages(pages))?;
     let (seed, incarnation, key) = (random()?, random()?, random()?);
     let settings = yonder_board::Config {
         pages,

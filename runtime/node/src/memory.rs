@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crossbeam_queue::ArrayQueue;
 use rustix::fs::{MemfdFlags, SealFlags};
-use yonder_board::{PageSize, PageSource, PhysicalPage};
+use yonder_board::{NUMBERS_PER_PAGE, PageSize, PageSource, PhysicalPage};
 use yonder_mapping::Mapping;
 use yonder_wire::AtomicOperation;
 
@@ -20,7 +20,9 @@ const RING_PAGES_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Memory {
     file: OwnedFd,
+    /// Of all numbers that pages may have; there are never more pages than `bytes` at a time.
     mapping: Mapping,
+    bytes: u64,
     page_bytes: u64,
     /// Pages that read as zeros and belong to nobody.
     zeroed: ArrayQueue<PhysicalPage>,
@@ -33,13 +35,14 @@ impl Memory {
     /// Reserves the address space for `pages` pages. At most `users` threads take pages from the ring, each one at a time.
     pub(crate) fn new(pages: u32, page_size: PageSize, users: usize) -> Result<Self, NodeError> {
         let bytes = u64::from(pages) * page_size.bytes();
+        let places = bytes * u64::from(NUMBERS_PER_PAGE);
         let file =
-            sealed_file(bytes).map_err(|cause| NodeError::System { what: "a file in memory", cause: cause.into() })?;
-        let mapping = Mapping::shared(file.as_fd(), bytes as usize)?;
+            sealed_file(places).map_err(|cause| NodeError::System { what: "a file in memory", cause: cause.into() })?;
+        let mapping = Mapping::shared(file.as_fd(), places as usize)?;
         mapping.prefer_huge_pages();
         let ring_pages = (pages as usize).clamp(1, RING_PAGES_MAX);
         let zeroed = ArrayQueue::new(ring_pages + users);
-        Ok(Self { file, mapping, page_bytes: page_size.bytes(), zeroed, ring_pages })
+        Ok(Self { file, mapping, bytes, page_bytes: page_size.bytes(), zeroed, ring_pages })
     }
 
     /// The file, for clients that map it.
@@ -49,7 +52,7 @@ impl Memory {
 
     /// Bytes of the memory.
     pub(crate) fn bytes(&self) -> u64 {
-        self.mapping.len() as u64
+        self.bytes
     }
 
     /// Bytes that the kernel has backed.

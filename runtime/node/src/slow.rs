@@ -1,18 +1,22 @@
 //! The slow path's thread: address spaces, allocation, freeing, leases, and pages for first writes.
 //!
-//! It takes requests from its desk, one after the other, runs the errands of other threads between them, and fills the ring of zeroed pages whenever it runs low. Freed
-//! memory is zeroed here too, so that no data thread ever waits for the kernel to clear a page.
+//! It takes requests from its desk, one of each sender in turn ([`Turns`]), runs the errands of other threads between
+//! them, and fills the ring of zeroed pages whenever it runs low. What takes long goes in pieces, one between two
+//! requests, so that nobody waits for what another tenant gives back. Freed memory is zeroed here too, so that no data
+//! thread ever waits for the kernel to clear a page.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use yonder_board::{Handled, PageSource, PhysicalPage, Shell, SlowPath, Upkeep};
-use yonder_wire::{MESSAGE_BYTES_MAX, split};
+use yonder_board::{Handled, PageSource, PhysicalPage, Pid, Shell, SlowPath, Upkeep};
+use yonder_wire::{ErrorCode, Header, Kind, MESSAGE_BYTES_MAX, split};
 
 use crate::Shared;
-use crate::serve::is_refusal;
+use crate::forward::{AnswerTo, Peer};
+use crate::serve::{is_refusal, refuse};
+use crate::turns::Turns;
 
 /// Longest time between two looks at leases and at the ring.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -36,25 +40,11 @@ impl Upkeep for Janitor<'_> {
 pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath) {
     shared.slow.attend();
     let mut reply = vec![0; MESSAGE_BYTES_MAX].into_boxed_slice();
+    let (mut holders, mut turns) = (Holders::default(), Turns::default());
     while !shared.stop.load(Ordering::Acquire) {
+        holders.let_go(&mut slow);
         fill_ring(shared, &mut slow);
-        loop {
-            let mut janitor = Janitor { shared };
-            let mut shell = Shell { memory: &shared.memory, pages: &shared.memory, upkeep: &mut janitor };
-            if shared.errands.run_one(&mut slow, &mut shell) {
-                fill_ring(shared, &mut slow);
-                continue;
-            }
-            let Some(request) = shared.slow.take() else { break };
-            let message = split(&request.bytes).ok().flatten().expect("a data thread has put a whole message here");
-            match slow.execute(&message, yonder_clock::now(), &mut shell, &mut reply) {
-                Handled::Reply(bytes) => {
-                    shared.counters.answered(&message.header, is_refusal(&reply));
-                    tell(shared, &mut slow);
-                    request.answer_to.send(&reply[..bytes]);
-                }
-                Handled::Slow | Handled::Dropped => unreachable!("a data thread forwards only what is for this path"),
-            }
+        while turn(shared, &mut slow, &mut turns, &mut holders, &mut reply) {
             fill_ring(shared, &mut slow);
         }
         let now = yonder_clock::now();
@@ -68,6 +58,75 @@ pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath) {
         thread::park_timeout(lease.unwrap_or(PAUSE_MAX).min(PAUSE_MAX));
     }
     shared.errands.send_away();
+}
+
+/// Which processes were told where memory of which address spaces is, so that they may have it mapped.
+#[derive(Default)]
+struct Holders(Vec<(Pid, Arc<Peer>)>);
+
+impl Holders {
+    /// Takes note of a request that was executed, before it is answered.
+    fn told(&mut self, request: &Header, answer_to: &AnswerTo, slow: &mut SlowPath) {
+        let (Kind::Translate, Some(pid), Some(peer)) = (request.kind, Pid::new(request.pid), answer_to.peer()) else {
+            return;
+        };
+        if !self.0.iter().any(|(held, by)| *held == pid && Arc::ptr_eq(by, peer)) {
+            self.0.push((pid, Arc::clone(peer)));
+            slow.hold(pid);
+        }
+    }
+
+    /// Forgets processes that have gone.
+    fn let_go(&mut self, slow: &mut SlowPath) {
+        for (pid, _) in self.0.extract_if(.., |(_, peer)| peer.has_gone()) {
+            slow.let_go(pid);
+        }
+    }
+}
+
+/// A bounded amount of work: an errand, or a request and a piece of what earlier ones have begun. False if there was
+/// nothing to do.
+fn turn(shared: &Shared, slow: &mut SlowPath, turns: &mut Turns, holders: &mut Holders, reply: &mut [u8]) -> bool {
+    let mut janitor = Janitor { shared };
+    let mut shell = Shell { memory: &shared.memory, pages: &shared.memory, upkeep: &mut janitor };
+    if shared.errands.run_one(slow, &mut shell) {
+        return true;
+    }
+    take_in(shared, turns, reply);
+    let next = turns.next();
+    let mut has_worked = next.is_some();
+    if let Some(request) = next {
+        let message = split(&request.bytes).ok().flatten().expect("a data thread has put a whole message here");
+        match slow.execute(&message, yonder_clock::now(), &mut shell, reply) {
+            Handled::Reply(bytes) => {
+                shared.counters.answered(&message.header, is_refusal(reply));
+                if !is_refusal(reply) {
+                    holders.told(&message.header, &request.answer_to, slow);
+                }
+                tell(shared, slow);
+                request.answer_to.send(&reply[..bytes]);
+            }
+            Handled::Slow | Handled::Dropped => unreachable!("a data thread forwards only what is for this path"),
+        }
+    }
+    if slow.has_work() {
+        has_worked = true;
+        slow.work(yonder_clock::now());
+        tell(shared, slow);
+    }
+    has_worked
+}
+
+/// Takes in what data threads have forwarded. A sender that has too much waiting is told so.
+fn take_in(shared: &Shared, turns: &mut Turns, reply: &mut [u8]) {
+    while let Some(request) = shared.slow.take() {
+        if let Err(refused) = turns.put(request) {
+            let message = split(&refused.bytes).ok().flatten().expect("a data thread has put a whole message here");
+            let bytes = refuse(&message.header, yonder_clock::now(), ErrorCode::Busy, reply);
+            shared.counters.answered(&message.header, true);
+            refused.answer_to.send(&reply[..bytes]);
+        }
+    }
 }
 
 /// Puts pages into the ring that data threads take from.

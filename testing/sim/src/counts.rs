@@ -59,3 +59,20 @@ impl Counts {
         }
     }
 }
+
+/// How often things happened in a run of [`simulate_order`](crate::simulate_order).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct OrderCounts {
+    /// Writes that were acknowledged.
+    pub writes: u64,
+    /// Reads that were compared.
+    pub reads: u64,
+    /// Writes that were left out because the node has the content.
+    pub clean: u64,
+    /// Discards and frees that the node agreed to.
+    pub settled: u64,
+    /// Discards and frees that were given up.
+    pub given_up: u64,
+    /// Times at which the slow path stood still.
+    pub stalls: u64,
+}

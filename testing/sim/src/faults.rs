@@ -1,9 +1,10 @@
-//! What goes wrong besides the weather: pauses, cuts, broken streams, nodes that lose everything, and attackers.
+//! What goes wrong besides the weather: pauses, cuts, broken streams, clocks, nodes that lose everything, and attackers.
 //!
 //! Each kind of fault comes at random times with the mean that the settings say, until the storm is over.
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
+use yonder_agenda::Clock;
 use yonder_client::Transport;
 use yonder_units::Nanos;
 
@@ -14,6 +15,10 @@ use crate::world::{Event, Phase, World};
 
 /// Longest pause or cut.
 const OUTAGE_MAX: Nanos = 3 * MILLISECOND;
+/// Furthest that a clock leaps ahead: longer than a calm lasts, so that no run ends by waiting.
+const LEAP_MAX: Nanos = 200_000 * MILLISECOND;
+/// A clock that is wrong drifts by at most this many millionths: far more than clients allow for.
+const WRONG_DRIFT_PPM_MAX: i64 = 20_000;
 
 /// A kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,10 +35,13 @@ pub(crate) enum Fault {
     Attack,
     /// A range goes one step on its way to another node, or back.
     Movement,
+    /// A clock stops, leaps ahead, or changes its pace.
+    Clock,
 }
 
 impl Fault {
-    const ALL: [Self; 6] = [Self::Pause, Self::Cut, Self::Disconnect, Self::Restart, Self::Attack, Self::Movement];
+    const ALL: [Self; 7] =
+        [Self::Pause, Self::Cut, Self::Disconnect, Self::Restart, Self::Attack, Self::Movement, Self::Clock];
 }
 
 /// Who stops.
@@ -62,6 +70,7 @@ impl World {
             Fault::Restart => faults.restart,
             Fault::Attack => faults.attack,
             Fault::Movement => faults.movement,
+            Fault::Clock => faults.clock,
         };
         if mean > 0 {
             let delay = self.rng.random_range(1..2 * mean);
@@ -114,8 +123,57 @@ impl World {
                 let thread = self.rng.random_range(0..self.settings.threads);
                 self.node_receives(node, thread, bytes, None)?;
             }
+            Fault::Clock => {
+                let machine = if self.rng.random_bool(0.5) { Machine::Node(node) } else { Machine::Process(process) };
+                self.disturb_clock(machine, outage);
+            }
         }
         Ok(())
+    }
+
+    fn disturb_clock(&mut self, machine: Machine, outage: Nanos) {
+        let now = self.agenda.now();
+        match self.rng.random_range(0..3) {
+            0 => {
+                self.trace.say(now, || format!("the clock of {machine:?} stops"));
+                self.each_clock(machine, |clock| clock.stop(now));
+                self.agenda.after(outage, Event::ClockGoesOn(machine));
+                if self.rng.random_bool(0.5) && !self.paused.contains(&machine) {
+                    self.paused.push(machine);
+                    self.agenda.after(outage, Event::Continue(machine));
+                }
+            }
+            1 => {
+                let longest = if self.rng.random_bool(0.5) { OUTAGE_MAX } else { LEAP_MAX };
+                let ahead = self.rng.random_range(1..longest);
+                self.trace.say(now, || format!("the clock of {machine:?} leaps ahead by {ahead} ns"));
+                self.each_clock(machine, |clock| clock.leap(now, ahead));
+            }
+            _ => {
+                let drift_ppm = self.rng.random_range(-WRONG_DRIFT_PPM_MAX..=WRONG_DRIFT_PPM_MAX);
+                self.trace.say(now, || format!("the clock of {machine:?} is fast by {drift_ppm} ppm"));
+                self.each_clock(machine, |clock| clock.drift(now, drift_ppm));
+            }
+        }
+    }
+
+    /// The clock of a machine goes on if it stood still.
+    pub(crate) fn clock_goes_on(&mut self, machine: Machine) {
+        let now = self.agenda.now();
+        self.each_clock(machine, |clock| clock.go_on(now));
+    }
+
+    /// Changes the clock of a machine. The timers of its lanes are looked after.
+    fn each_clock(&mut self, machine: Machine, mut change: impl FnMut(&mut Clock)) {
+        match machine {
+            Machine::Node(node) => change(&mut self.nodes[node].clock),
+            Machine::Process(process) => {
+                for (index, lane) in self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.process == process) {
+                    change(&mut lane.clock);
+                    self.agenda.after(0, Event::Wake { lane: index });
+                }
+            }
+        }
     }
 
     fn restart(&mut self, node: usize) {
@@ -192,6 +250,8 @@ impl World {
         for machine in std::mem::take(&mut self.paused) {
             self.resume(machine);
         }
+        (0..self.nodes.len()).for_each(|node| self.clock_goes_on(Machine::Node(node)));
+        (0..self.settings.processes).for_each(|process| self.clock_goes_on(Machine::Process(process)));
     }
 
     /// What a lane is made of.

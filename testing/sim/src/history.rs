@@ -79,6 +79,8 @@ struct Fragment {
     /// Answers to a read: where from, and a hash of the bytes.
     answers: Vec<(Life, u64)>,
     taken: Option<Life>,
+    /// A node has said that no copy of it will be executed.
+    given_up: bool,
     /// A bit for each code that an attempt was refused with.
     refused: u32,
 }
@@ -192,15 +194,20 @@ impl History {
             return Err(format!("operation {token} is sent as another: {header:?}"));
         }
         if let Some(known) = self.fragments.get(&header.first_id) {
-            return if known.0 == token as usize - 1 { Ok(()) } else { Err("two operations have one name".to_owned()) };
+            return match record.fragments.get(known.1).filter(|_| known.0 == token as usize - 1) {
+                None => Err("two operations have one name".to_owned()),
+                Some(first) if first.time != header.time => Err(format!("a request claims two times: {header:?}")),
+                Some(_) => Ok(()),
+            };
         }
         let offset = u64::from(header.fragment_offset);
         let length = if moves_bytes(asked.kind) { u64::from(header.length) } else { asked.length };
         if moves_bytes(asked.kind) && (header.address != asked.address + offset || offset + length > asked.length) {
             return Err(format!("operation {token} is cut wrongly: {header:?}"));
         }
-        self.fragments.insert(header.first_id, (token as usize - 1, record.fragments.len()));
-        record.fragments.push(Fragment {
+        let index = record.fragments.iter().position(|fragment| fragment.offset == offset);
+        let index = index.unwrap_or(record.fragments.len());
+        let fragment = Fragment {
             first_id: header.first_id,
             time: header.time,
             offset,
@@ -208,16 +215,26 @@ impl History {
             executed: None,
             answers: Vec::new(),
             taken: None,
+            given_up: false,
             refused: 0,
-        });
+        };
+        self.fragments.insert(header.first_id, (token as usize - 1, index));
+        match record.fragments.get_mut(index) {
+            None => record.fragments.push(fragment),
+            // The same is asked for under another name.
+            Some(before) if before.given_up => *before = Fragment { refused: before.refused, ..fragment },
+            Some(before) => {
+                return Err(format!("{header:?} is asked for while {:#x} may be executed", before.first_id));
+            }
+        }
         Ok(())
     }
 
-    /// Whether an answer shows that the node is another one: its clock is behind what the request says that it had passed.
+    /// The time that the request with this name claims; 0 if none is known.
     #[must_use]
-    pub(crate) fn shows_other_node(&self, answer: &Header) -> bool {
-        let known = self.fragments.get(&answer.first_id);
-        known.is_some_and(|(index, fragment)| answer.time < self.records[*index].fragments[*fragment].time)
+    pub(crate) fn claimed(&self, first_id: u64) -> u64 {
+        let known = self.fragments.get(&first_id);
+        known.map_or(0, |(record, fragment)| self.records[*record].fragments[*fragment].time)
     }
 
     /// A node has come to `verdict` about a request. Requests of nobody known, such as an attacker's, are not judged.
@@ -229,6 +246,15 @@ impl History {
         verdict: Verdict,
     ) -> Result<(), String> {
         let Some(&(token, index)) = self.fragments.get(&request.first_id) else { return Ok(()) };
+        if request.kind == Kind::Abort {
+            let fragment = &mut self.records[token].fragments[index];
+            match verdict {
+                Verdict::Refused(code) => fragment.refused |= 1 << code as u32,
+                Verdict::Looked => fragment.given_up |= fragment.first_id == request.first_id,
+                Verdict::Executed(_) | Verdict::Repeated => {}
+            }
+            return Ok(());
+        }
         if self.records[token].asked.kind != request.kind {
             return Ok(());
         }

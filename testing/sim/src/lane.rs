@@ -272,7 +272,11 @@ impl World {
                 Payload::Inline(bytes) => bytes,
                 Payload::Caller { offset, length } => &self.history.asked(token).data[offset as usize..][..length],
             };
-            let bytes = [&header.seal(payload)[..], payload].concat();
+            let mut sent = header;
+            if self.sabotage == Some(Sabotage::CorrectedTimes) && header.request_id != header.first_id {
+                sent.time = header.time.min(self.nodes[lane.node].time(self.agenda.now()));
+            }
+            let bytes = [&sent.seal(payload)[..], payload].concat();
             if token != 0 {
                 self.history.sent(token, &header)?;
             }
@@ -290,8 +294,15 @@ impl World {
             return Ok(());
         }
         self.trace.say(self.agenda.now(), || format!("lane {index}: receives {}", told(&message.header)));
-        if self.history.shows_other_node(&message.header) {
+        // A real client learns it from a greeting or from a refused capability.
+        let is_other = self.lanes[index].life != self.nodes[self.lanes[index].node].life();
+        let claimed = self.history.claimed(message.header.first_id);
+        if is_other && message.header.time < claimed {
             self.notice_restart(index)?;
+        }
+        let mut message = message;
+        if self.sabotage == Some(Sabotage::RisingBound) {
+            message.header.time = message.header.time.max(claimed);
         }
         let lane = &mut self.lanes[index];
         let local = lane.clock.read(self.agenda.now());

@@ -8,7 +8,10 @@
 //! are what processes do; `faults` is what goes wrong; `world` is the loop. The checker is `oracle` (every answer is right
 //! when it is given, and nothing is executed twice), `history` (order, completeness, what clients were told), `words`
 //! (linearizability of words, from what clients saw alone) and `locks`. `sabotage` breaks one thing on purpose, to prove
-//! that the checker sees it.
+//! that the checker sees it. `order` is another simulation, of one process and the order between its lanes.
+//!
+//! `relocation` is a simulator of its own, for moves of regions between nodes: the real controller (`core/placement`)
+//! and the real boards, with every message between them late, lost or doubled; [`simulate_moves`] does one run of it.
 //!
 //! Invariant: no clock, no threads, no randomness but the seed's, and no order of a hash map.
 
@@ -25,6 +28,8 @@ mod moves;
 pub mod network;
 mod node;
 mod oracle;
+mod order;
+mod relocation;
 mod sabotage;
 mod settings;
 mod trace;
@@ -34,7 +39,9 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use counts::Counts;
+pub use counts::{Counts, OrderCounts};
+pub use order::simulate_order;
+pub use relocation::{MoveCounts, MoveSabotage, simulate_moves};
 pub use sabotage::Sabotage;
 pub use trace::Trace;
 

@@ -30,7 +30,7 @@ pub(crate) const COUNTER: u64 = 1;
 #[derive(Debug)]
 pub(crate) struct Node {
     life: Life,
-    clock: Clock,
+    pub(crate) clock: Clock,
     board: Arc<Board>,
     pub(crate) slow_path: SlowPath,
     threads: Vec<FastPath>,

@@ -31,4 +31,21 @@ pub enum Sabotage {
     LostMoves,
     /// Clients' timers never come.
     StoppedTimers,
+    /// A client never learns that it took a node's clock for later than it is.
+    RisingBound,
+    /// A client that has learned it corrects the time of requests that copies are under way of.
+    CorrectedTimes,
+    /// Pages whose discard was given up are written before the node has agreed to it. This and the following are of
+    /// [`simulate_order`].
+    ///
+    /// [`simulate_order`]: crate::simulate_order
+    GivenOutEarly,
+    /// What the node has of a page is forgotten when its discard is given up, and the node is not asked again.
+    ForgottenDigest,
+    /// A page is taken for what the node has while a discard of it may still be executed.
+    CleanWhileHeld,
+    /// A lane forgets what was given up on it before the abort is answered.
+    ForgetfulLane,
+    /// A range whose free was given up is used on.
+    FreedRangeUsed,
 }

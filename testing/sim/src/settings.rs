@@ -80,6 +80,8 @@ pub(crate) struct Faults {
     pub(crate) attack: Nanos,
     /// A range goes one step on its way to another node, or back.
     pub(crate) movement: Nanos,
+    /// A clock stops, leaps ahead, or changes its pace.
+    pub(crate) clock: Nanos,
 }
 
 /// Probabilities of what clients do.
@@ -138,6 +140,7 @@ impl Settings {
                 restart: sometimes(rng, 0.25, 10 * MILLISECOND),
                 attack: sometimes(rng, 0.4, MILLISECOND / 4),
                 movement: sometimes(rng, 0.5, MILLISECOND / 4),
+                clock: sometimes(rng, 0.4, 2 * MILLISECOND),
             },
             region_pages: rng.random_range(1..=4),
             habits: Habits {

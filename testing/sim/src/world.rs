@@ -21,6 +21,7 @@ use crate::lane::{Lane, told};
 use crate::locks::LockTruth;
 use crate::network::Network;
 use crate::node::{Arrived, Birth, Node, Sender};
+use crate::oracle::Verdict;
 use crate::sabotage::Sabotage;
 use crate::settings::{MILLISECOND, Settings};
 use crate::trace::Trace;
@@ -72,6 +73,8 @@ pub(crate) enum Event {
     Fault(Fault),
     /// A machine goes on.
     Continue(Machine),
+    /// The clock of a machine goes on, if it stands still.
+    ClockGoesOn(Machine),
     /// Two machines reach each other again.
     Mend {
         /// This one.
@@ -163,7 +166,7 @@ impl World {
             phase: Phase::Storm,
             counts: Counts::default(),
             phase_end: STORM_MAX,
-            last_clock: Clock { offset: 0, drift_ppm: 0 },
+            last_clock: Clock::new(0, 0),
             digest: 0,
         };
         world.nodes = (0..world.settings.nodes).map(|node| world.new_node(node, 0)).collect();
@@ -306,6 +309,10 @@ impl World {
                 Ok(())
             }
             Event::Fault(fault) => self.strike(fault),
+            Event::ClockGoesOn(machine) => {
+                self.clock_goes_on(machine);
+                Ok(())
+            }
             Event::Continue(machine) => {
                 self.resume(machine);
                 Ok(())
@@ -364,6 +371,9 @@ impl World {
         from: Option<Sender>,
     ) -> Result<(), String> {
         let arrived = self.nodes[node].arrive(self.agenda.now(), thread, &bytes, from)?;
+        if let (Arrived::Answered { request, verdict: Verdict::Refused(_), .. }, Some(from)) = (&arrived, from) {
+            self.copy_for_later(request, thread, &bytes, from);
+        }
         let payload = if bytes.len() > yonder_wire::HEADER_BYTES { &bytes[yonder_wire::HEADER_BYTES..] } else { &[] };
         self.answered(node, arrived, payload, from)?;
         let life = self.nodes[node].life();
@@ -375,6 +385,18 @@ impl World {
             self.agenda.after(self.settings.refill_period, Event::Refill(life));
         }
         Ok(())
+    }
+
+    /// Of a datagram that claims a time to come, the network may have a copy that arrives soon after that time: the worst
+    /// that it can do to a request whose client has corrected itself.
+    fn copy_for_later(&mut self, request: &Header, thread: usize, bytes: &[u8], from: Sender) {
+        let (now, node) = (self.agenda.now(), self.lanes[from.lane].node);
+        let is_early = request.kind.is_exactly_once() && request.time > self.nodes[node].time(now);
+        if is_early && self.lanes[from.lane].stream.is_none() && self.rng.random_bool(0.5) {
+            let delay = self.rng.random_range(0..MILLISECOND);
+            let at = self.nodes[node].clock.when(request.time).saturating_add(delay);
+            self.agenda.at(at, Event::ToNode { node, thread, bytes: bytes.to_vec(), from });
+        }
     }
 
     fn plan_slow(&mut self, life: Life) {
@@ -402,7 +424,7 @@ impl World {
         let answer = match arrived {
             Arrived::Answered { request, verdict, answer } => {
                 self.trace.say(self.agenda.now(), || format!("node {node}: {verdict:?}: {}", told(&request)));
-                self.counts.repeated += u64::from(verdict == crate::oracle::Verdict::Repeated);
+                self.counts.repeated += u64::from(verdict == Verdict::Repeated);
                 self.counts.aborts += u64::from(request.kind == Kind::Abort);
                 let told = split(&answer).ok().flatten().map_or(&[][..], |told| told.payload);
                 self.history.judged(self.nodes[node].life(), &request, [payload, told], verdict)?;
@@ -430,10 +452,8 @@ impl World {
     }
 
     fn new_clock(&mut self) -> Clock {
-        Clock {
-            offset: self.rng.random_range(1..1_000_000) * MILLISECOND,
-            drift_ppm: self.rng.random_range(-DRIFT_PPM_MAX..=DRIFT_PPM_MAX),
-        }
+        let offset = self.rng.random_range(1..1_000_000) * MILLISECOND;
+        Clock::new(offset, self.rng.random_range(-DRIFT_PPM_MAX..=DRIFT_PPM_MAX))
     }
 
     fn new_lane(&mut self, index: usize) -> Lane {

@@ -136,7 +136,7 @@ fn by_controller(nodes: &mut [Node], _: &mut ChaCha8Rng) -> Placed {
             page_bytes: PAGE.value as u64,
             region_bytes: config.region_bytes,
         };
-        let report = NodeReport { free_bytes: facts.memory_bytes, regions: Vec::new() };
+        let report = NodeReport { free_bytes: facts.memory_bytes, ..NodeReport::default() };
         cluster.controller.handle(Event::Registered { facts, report, spaces: Vec::new() }, NOW);
     }
     let keys = Keys { owner: Key(1), read_write: Key(2), read: Key(3) };

@@ -1,7 +1,7 @@
 //! Ranges that come from another node by messages: whole, repeated, late, forged, and never ended.
 
 use proptest::prelude::*;
-use yonder_board::{MovedAllocation, Pid};
+use yonder_board::{Departure, MovedAllocation, Pid};
 use yonder_wire::{
     AdoptRequest, AdoptStage, AdoptedAllocation, AllocateRequest, Backing, ErrorCode, InventoryList, Kind, Permission,
     Rights,
@@ -33,6 +33,24 @@ fn request(stage: AdoptStage<'_>) -> AdoptRequest<'_> {
     AdoptRequest { transfer: TRANSFER, from: REGION, to: 2 * REGION, stage }
 }
 
+/// A stage of a later transfer.
+fn later(by: u64, stage: AdoptStage<'_>) -> AdoptRequest<'_> {
+    AdoptRequest { transfer: TRANSFER + by, ..request(stage) }
+}
+
+/// Prepares the transfer, and says that its source has closed the range.
+fn finish(world: &mut World, space: Space, by: u64) {
+    adopt(world, space, 0, &later(by, AdoptStage::Prepare)).unwrap();
+    assert_eq!(world.read(space, REGION, 1), Err(ErrorCode::Busy), "nobody has said that the source has closed it");
+    adopt(world, space, 0, &later(by, AdoptStage::Finish)).unwrap();
+}
+
+/// Begins a later transfer of one page.
+fn begin_later(world: &mut World, space: Space, by: u64) -> Result<(), ErrorCode> {
+    let list = InventoryList::new([allocation(FIRST_PAGE, 1)], [FIRST_PAGE]).unwrap();
+    adopt(world, space, 0, &later(by, AdoptStage::Begin(list.inventory())))
+}
+
 fn adopt(world: &mut World, space: Space, address: u64, request: &AdoptRequest<'_>) -> Result<(), ErrorCode> {
     let payload = request.to_bytes();
     world.ask(Kind::Adopt, space, address, payload.len(), &payload).map(drop)
@@ -57,15 +75,21 @@ fn a_range_arrives_stage_by_stage_and_is_used_only_when_it_is_whole() {
     assert_eq!(world.board.free_pages(), free, "a repeated beginning takes memory again");
     fill(&mut world, space, REGION + PAGE - 2, &[1, 2, 3, 4]).unwrap();
     fill(&mut world, space, REGION + PAGE - 2, &[1, 2, 3, 4]).unwrap();
-    adopt(&mut world, space, 0, &request(AdoptStage::Finish)).unwrap();
+    let early = adopt(&mut world, space, 0, &request(AdoptStage::Finish));
+    assert_eq!(early, Err(ErrorCode::NotAllowed), "it is not prepared");
+    adopt(&mut world, space, 0, &request(AdoptStage::Prepare)).unwrap();
+    assert_eq!(fill(&mut world, space, REGION, &[7]), Err(ErrorCode::NotAllowed), "it was said to be whole");
+    finish(&mut world, space, 0);
     assert_eq!(world.read(space, REGION + PAGE - 3, 6), Ok(vec![0, 1, 2, 3, 4, 0]));
     assert_eq!(world.read(space, REGION + 2 * PAGE, 1), Ok(vec![0]));
     world.write(space, REGION + 2 * PAGE, &[9]).unwrap();
-    for late in [AdoptStage::Fill(&[7]), AdoptStage::Finish] {
+    for late in [AdoptStage::Fill(&[7]), AdoptStage::Prepare] {
         assert_eq!(adopt(&mut world, space, REGION, &request(late)), Err(ErrorCode::BadAddress));
     }
+    adopt(&mut world, space, 0, &request(AdoptStage::Finish)).unwrap();
     adopt(&mut world, space, 0, &request(AdoptStage::Abandon)).unwrap();
-    assert_eq!(begin(&mut world, space, &[allocation(100, 1)], &[]), Err(ErrorCode::BadAddress), "it is served");
+    assert_eq!(begin(&mut world, space, &[allocation(100, 1)], &[]), Err(ErrorCode::TooOld));
+    assert_eq!(begin_later(&mut world, space, 1), Err(ErrorCode::BadAddress), "it is served");
     assert_eq!(world.read(space, REGION + PAGE, 1), Ok(vec![3]));
     world.free(space, REGION).unwrap();
 }
@@ -77,6 +101,7 @@ fn copies_of_a_stage_are_executed_once() {
     let payload = request(AdoptStage::Fill(&[1])).to_bytes();
     let first = world.request(Kind::Adopt, space, REGION, payload.len());
     assert_eq!(world.send(&first, &payload).0.code, ErrorCode::None);
+    adopt(&mut world, space, 0, &request(AdoptStage::Prepare)).unwrap();
     let end = request(AdoptStage::Finish).to_bytes();
     let finish = world.request(Kind::Adopt, space, 0, end.len());
     assert_eq!(world.send(&finish, &end).0.code, ErrorCode::None);
@@ -97,8 +122,9 @@ fn an_abandoned_range_leaves_nothing() {
     assert_eq!((world.board.free_pages(), world.slow.status().allocated_bytes), (32, 0));
     assert_eq!(world.read(space, REGION, 1), Err(ErrorCode::BadAddress));
     assert_eq!(fill(&mut world, space, REGION, &[1]), Err(ErrorCode::BadAddress));
-    begin(&mut world, space, &[allocation(FIRST_PAGE, 1)], &[64]).unwrap();
-    adopt(&mut world, space, 0, &request(AdoptStage::Finish)).unwrap();
+    assert_eq!(begin(&mut world, space, &[allocation(FIRST_PAGE, 1)], &[64]), Err(ErrorCode::TooOld));
+    begin_later(&mut world, space, 1).unwrap();
+    finish(&mut world, space, 1);
     assert_eq!(world.read(space, REGION, 100), Ok(vec![0; 100]), "bytes of before show");
 }
 
@@ -109,18 +135,22 @@ fn a_message_of_another_transfer_changes_nothing() {
     fill(&mut world, space, REGION, &[1]).unwrap();
     let list = InventoryList::new([], []).unwrap();
     let stages = [
-        (AdoptStage::Begin(list.inventory()), Err(ErrorCode::Busy)),
-        (AdoptStage::Fill(&[9]), Err(ErrorCode::BadAddress)),
-        (AdoptStage::Finish, Err(ErrorCode::BadAddress)),
-        (AdoptStage::Abandon, Ok(())),
+        (AdoptStage::Begin(list.inventory()), Err(ErrorCode::TooOld), Err(ErrorCode::TooOld)),
+        (AdoptStage::Fill(&[9]), Err(ErrorCode::BadAddress), Err(ErrorCode::BadAddress)),
+        (AdoptStage::Prepare, Err(ErrorCode::BadAddress), Err(ErrorCode::BadAddress)),
+        (AdoptStage::Finish, Err(ErrorCode::TooOld), Err(ErrorCode::BadAddress)),
+        (AdoptStage::Abandon, Ok(()), Ok(())),
     ];
-    for (stage, expected) in stages {
+    for (stage, expected, of_another_range) in stages {
         let other = AdoptRequest { transfer: TRANSFER - 1, ..request(stage) };
         assert_eq!(adopt(&mut world, space, REGION, &other), expected, "{stage:?}");
         let shorter = AdoptRequest { to: REGION + PAGE, ..request(stage) };
-        assert_eq!(adopt(&mut world, space, REGION, &shorter), expected, "{stage:?}");
+        assert_eq!(adopt(&mut world, space, REGION, &shorter), of_another_range, "{stage:?}");
+        let abandon = later(1, AdoptStage::Abandon);
+        assert_eq!(adopt(&mut world, space, REGION, &abandon), Ok(()), "one that has not begun does not end this one");
     }
-    adopt(&mut world, space, 0, &request(AdoptStage::Finish)).unwrap();
+    assert_eq!(begin_later(&mut world, space, 1), Err(ErrorCode::Busy));
+    finish(&mut world, space, 0);
     assert_eq!(world.read(space, REGION, 1), Ok(vec![1]));
 }
 
@@ -166,22 +196,85 @@ fn only_the_owner_of_a_space_of_a_controller_may_send() {
 }
 
 #[test]
-fn what_a_failed_move_left_is_dropped() {
+fn what_a_failed_move_left_is_dropped_and_does_not_begin_again() {
     let (mut world, space) = node();
     begin(&mut world, space, &[allocation(FIRST_PAGE, 1)], &[64]).unwrap();
-    world.slow.drop_range(pid(), REGION, 2 * REGION).unwrap();
-    assert_eq!((world.board.free_pages(), world.read(space, REGION, 1)), (32, Err(ErrorCode::Moved)));
-    begin(&mut world, space, &[allocation(FIRST_PAGE, 1)], &[64]).unwrap();
-    adopt(&mut world, space, 0, &request(AdoptStage::Finish)).unwrap();
+    adopt(&mut world, space, 0, &request(AdoptStage::Prepare)).unwrap();
     let there = AllocateRequest { from: 2 * REGION, to: 3 * REGION, ..SOMEWHERE };
     let (elsewhere, _) = world.allocate(space, &there).unwrap();
     world.write(space, elsewhere, &[1]).unwrap();
     for _ in 0..2 {
-        world.slow.drop_range(pid(), REGION, 2 * REGION).unwrap();
+        world.slow.drop_range(pid(), TRANSFER + 2, REGION, 2 * REGION).unwrap();
         assert_eq!((world.board.free_pages(), world.slow.status().allocated_bytes), (31, PAGE));
+        assert_eq!(world.read(space, REGION, 1), Err(ErrorCode::Moved));
     }
     assert_eq!(world.read(space, elsewhere, 1), Ok(vec![1]));
-    assert_eq!(world.slow.drop_range(Pid::new(9).unwrap(), REGION, 2 * REGION), Ok(()), "there is no such space");
+    for by in [0, 1] {
+        assert_eq!(begin_later(&mut world, space, by), Err(ErrorCode::TooOld), "a late copy");
+    }
+    assert_eq!(adopt(&mut world, space, 0, &request(AdoptStage::Finish)), Err(ErrorCode::TooOld));
+    begin_later(&mut world, space, 2).unwrap();
+    finish(&mut world, space, 2);
+    assert_eq!(world.slow.drop_range(pid(), TRANSFER + 9, REGION, 2 * REGION), Err(ErrorCode::NotAllowed));
+    assert_eq!(world.read(space, REGION, 1), Ok(vec![0]), "what is served is not the rest of a move");
+    assert_eq!(world.slow.drop_range(Pid::new(9).unwrap(), 1, REGION, 2 * REGION), Ok(()), "there is no such space");
+}
+
+#[test]
+fn a_transfer_that_is_abandoned_before_it_was_heard_of_does_not_begin() {
+    let (mut world, space) = node();
+    adopt(&mut world, space, 0, &request(AdoptStage::Abandon)).unwrap();
+    assert_eq!(begin_later(&mut world, space, 0), Err(ErrorCode::TooOld));
+    begin_later(&mut world, space, 1).unwrap();
+}
+
+#[test]
+fn a_prepared_range_waits_for_the_word_of_its_source_or_of_the_controller() {
+    for is_told_by_the_source in [true, false] {
+        let (mut world, space) = node();
+        begin(&mut world, space, &[allocation(FIRST_PAGE, 1)], &[64]).unwrap();
+        fill(&mut world, space, REGION, &[5]).unwrap();
+        let open = |world: &mut World, by| world.slow.open_range(pid(), TRANSFER + by, REGION, 2 * REGION);
+        assert_eq!(open(&mut world, 0), Err(ErrorCode::NotAllowed), "it is not whole");
+        adopt(&mut world, space, 0, &request(AdoptStage::Prepare)).unwrap();
+        assert_eq!(world.slow.next_expiry(), None, "it may be all that there is of the range");
+        world.slow.expire(u64::MAX);
+        assert_eq!(world.read(space, REGION, 1), Err(ErrorCode::Busy));
+        assert_eq!(open(&mut world, 1), Err(ErrorCode::BadAddress), "that is another transfer");
+        if is_told_by_the_source {
+            adopt(&mut world, space, 0, &request(AdoptStage::Finish)).unwrap();
+            assert_eq!(world.slow.arrivals(pid()), [(REGION, TRANSFER)]);
+            world.write(space, REGION, &[6]).unwrap();
+        }
+        for _ in 0..2 {
+            open(&mut world, 0).unwrap();
+            adopt(&mut world, space, 0, &request(AdoptStage::Finish)).unwrap();
+            assert_eq!(world.slow.arrivals(pid()), [], "the controller knows it");
+            assert_eq!(world.read(space, REGION, 1), Ok(vec![5 + u8::from(is_told_by_the_source)]));
+        }
+    }
+}
+
+#[test]
+fn a_range_leaves_once_for_each_number() {
+    let (mut world, space) = node();
+    let there = AllocateRequest { from: REGION, to: 2 * REGION, ..SOMEWHERE };
+    world.allocate(space, &there).unwrap();
+    let depart =
+        |world: &mut World, transfer| world.slow.depart(pid(), transfer, (REGION, 2 * REGION), &mut world.upkeep);
+    let Ok(Departure::Begun(moving)) = depart(&mut world, 3) else { panic!("it moves") };
+    assert_eq!(depart(&mut world, 4).err(), Some(ErrorCode::Busy));
+    adopt(&mut world, space, 0, &later(9, AdoptStage::Abandon)).unwrap();
+    world.slow.abandon_move(moving);
+    assert_eq!(world.read(space, REGION, 1), Ok(vec![0]));
+    for late in [2, 3] {
+        assert_eq!(depart(&mut world, late).err(), Some(ErrorCode::TooOld), "it was given up");
+    }
+    let Ok(Departure::Begun(moving)) = depart(&mut world, 4) else { panic!("it moves") };
+    world.slow.finish_move(moving);
+    assert!(matches!(depart(&mut world, 4), Ok(Departure::Left)));
+    assert_eq!(depart(&mut world, 5).err(), Some(ErrorCode::Moved));
+    assert_eq!(world.read(space, REGION, 1), Err(ErrorCode::Moved));
 }
 
 #[test]
@@ -217,7 +310,7 @@ fn stage() -> impl Strategy<Value = Forged> {
     let address = || prop_oneof![2 => Just(REGION), 1 => Just(2 * REGION), 2 => page().prop_map(|page| u64::from(page) * PAGE), 1 => any::<u64>()];
     let pages = || prop_oneof![3 => 0u32..40, 1 => any::<u32>()];
     let allocations = prop::collection::vec((page(), pages(), any::<bool>()), 0..4);
-    (0u8..4, 1u64..3, address(), address(), address(), allocations, prop::collection::vec(page(), 0..6))
+    (0u8..5, 1u64..5, address(), address(), address(), allocations, prop::collection::vec(page(), 0..6))
 }
 
 proptest! {
@@ -239,7 +332,8 @@ proptest! {
             });
             let list = InventoryList::new(allocations.map(AdoptedAllocation::from), pages.iter().copied()).unwrap();
             let stages = [
-                AdoptStage::Begin(list.inventory()), AdoptStage::Fill(&[9; 5000]), AdoptStage::Finish, AdoptStage::Abandon,
+                AdoptStage::Begin(list.inventory()), AdoptStage::Fill(&[9; 5000]), AdoptStage::Prepare,
+                AdoptStage::Finish, AdoptStage::Abandon,
             ];
             let stage = stages[usize::from(*what)];
             let request = AdoptRequest { transfer: *transfer, from: *from, to: *to, stage };

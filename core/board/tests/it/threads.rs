@@ -161,7 +161,7 @@ impl Node {
             }
             match round % 4 {
                 0 => slow.free(pid, address).unwrap(),
-                1 => slow.discard(pid, address, PAGE, &self.memory).unwrap(),
+                1 => slow.discard(pid, address, PAGE, &mut shell).unwrap(),
                 _ => {}
             }
             slow.destroy_space(pid).unwrap();

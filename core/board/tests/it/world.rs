@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use yonder_board::{
-    Board, Config, FastPath, Handled, Memory, PageSize, PageSource, PhysicalPage, Pid, Shell, SlowPath, Upkeep,
+    Board, Config, FastPath, Handled, Memory, NUMBERS_PER_PAGE, PageSize, PageSource, PhysicalPage, Pid, Shell,
+    SlowPath, Upkeep,
 };
 use yonder_wire::{
     AllocateRequest, Allocated, AtomicOperation, Backing, Body, Direction, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX,
@@ -118,7 +119,7 @@ impl World {
     }
 
     fn of(config: &Config, (board, slow): (Arc<Board>, SlowPath)) -> Self {
-        let memory = Arc::new(Bytes::new(config.pages));
+        let memory = Arc::new(Bytes::new(config.pages * NUMBERS_PER_PAGE));
         let upkeep = Alone { memory: Arc::clone(&memory), asked: Vec::new() };
         let fast = board.fast_path();
         Self { fast, slow, board, memory, ring: Ring::default(), upkeep, now: 1000, next_id: 1 << 40 }

@@ -325,11 +325,15 @@ fn answers_of_the_slow_and_the_extend_path_go_to_the_caller() {
 }
 
 #[test]
-fn a_discard_longer_than_a_header_can_say_is_cut() {
+fn a_long_discard_goes_in_pieces_few_at_a_time() {
+    const PIECE: u64 = 1 << 20;
     let mut lane = lane();
-    lane.submit(Kind::Discard, 4096, 5 << 30, 1);
-    let lengths: Vec<_> = lane.transmit_all().iter().map(|sent| u64::from(sent.header.length)).collect();
-    assert_eq!(lengths, [1 << 30; 5]);
+    lane.submit(Kind::Discard, 4096, 20 * PIECE, 1);
+    let sent: Vec<_> =
+        lane.transmit_all().iter().map(|sent| (sent.header.address, sent.header.length.into())).collect();
+    let pieces = (1..8).map(|piece| (piece * PIECE, PIECE));
+    assert_eq!(sent, std::iter::once((4096, PIECE - 4096)).chain(pieces).collect::<Vec<_>>());
+    assert!(lane.transmit().is_none(), "the others wait for answers");
 }
 
 #[test]

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     fn region(pid: Pid, region: u32, owner: u64) -> Change {
-        let record = RegionRecord { owner: NodeId(owner), moving: None, leftovers: Default::default() };
+        let record = RegionRecord::new(NodeId(owner));
         Change::Put(Record::Region { pid, region, record })
     }
 

@@ -10,7 +10,7 @@ use yonder_controller::{
     ControllerClient, ControllerServer, LinkError, MemoryStore, MoveEnd, NodeAgent, NodeLink, Store,
 };
 use yonder_placement::{
-    Capabilities, Capability, Config, MoveOrder, NodeId, NodeReport, Pid, Placement, RegionReport, Registration,
+    Capabilities, Capability, Config, MoveId, MoveOrder, NodeId, NodeReport, Pid, Placement, RegionReport, Registration,
 };
 
 pub(crate) const REGION: u64 = 1 << 20;
@@ -35,6 +35,8 @@ pub(crate) struct Host {
     /// Moves wait here if the test holds them.
     pub(crate) holds_moves: bool,
     pub(crate) held: Vec<(MoveOrder, MoveEnd)>,
+    /// What it was told to serve.
+    pub(crate) opened: Vec<(Pid, u32, MoveId)>,
     /// How many moves it has begun.
     pub(crate) moves_begun: usize,
     regions_max: u64,
@@ -149,7 +151,7 @@ impl NodeAgent for FakeAgent {
             }
             let used = regions.len() as u64 * REGION / 2;
             let free_bytes = (host.regions_max * REGION).saturating_sub(used);
-            NodeReport { free_bytes: host.claims_free.unwrap_or(free_bytes), regions }
+            NodeReport { free_bytes: host.claims_free.unwrap_or(free_bytes), regions, arrived: Vec::new() }
         })
     }
 
@@ -169,8 +171,17 @@ impl NodeAgent for FakeAgent {
         self.network.at(self.node, |host| drop(host.spaces.remove(&pid)));
     }
 
-    fn drop_region(&mut self, pid: Pid, region: u32) {
+    fn open_region(&mut self, pid: Pid, region: u32, id: MoveId) -> Result<(), String> {
+        self.network.at(self.node, |host| {
+            host.opened.push((pid, region, id));
+            let space = host.spaces.get(&pid).ok_or("there is no such space")?;
+            space.contains_key(&region).then_some(()).ok_or("it has not come here".to_owned())
+        })
+    }
+
+    fn drop_region(&mut self, pid: Pid, region: u32, _before: MoveId) -> Result<(), String> {
         self.network.at(self.node, |host| host.spaces.get_mut(&pid).map(|space| space.remove(&region)));
+        Ok(())
     }
 
     fn start_move(&mut self, order: MoveOrder, end: MoveEnd) {

@@ -91,4 +91,6 @@ fn a_pressed_node_gives_its_coldest_region_away_and_only_that_one_pauses() {
     });
     assert_eq!(cluster.network.read(space.pid, &placed[1], 2 * REGION), Err(Refused::Moved));
     assert_eq!(cluster.network.read(space.pid, &at, 2 * REGION), Ok(Some(1)));
+    let opened = until("the target is told to serve it", || cluster.network.at(2, |host| host.opened.pop()));
+    assert_eq!(opened, (space.pid, 2, order.id));
 }

@@ -118,12 +118,12 @@ fn only_the_region_that_moves_waits_and_a_move_that_fails_ends_the_wait() {
             let asked = target.next();
             stages.push(asked.stage);
             match asked.stage {
-                Stage::Finish => asked.answer(Err(ErrorCode::OutOfMemory)),
+                Stage::Prepare => asked.answer(Err(ErrorCode::OutOfMemory)),
                 Stage::Abandon => break asked.answer(Ok(())),
                 _ => asked.answer(Ok(())),
             }
         }
-        assert_eq!(stages, [Stage::Fill, Stage::Finish, Stage::Abandon], "what is zero is not sent");
+        assert_eq!(stages, [Stage::Fill, Stage::Prepare, Stage::Abandon], "what is zero is not sent");
         waiting.join().unwrap();
     });
     assert!(router.read(moving, BLOCK as usize) == block(moving, 1));

@@ -89,6 +89,8 @@ fn half_a_region_ends_with_its_space() {
     until("it has room", || (node.stats().allocated_bytes == allocated + 3 * PAGE).then_some(()));
     let forged = AdoptRequest { transfer: 2, ..request(AdoptStage::Finish) }.to_bytes();
     assert_eq!(router.adopt(address, forged), Outcome::Refused(ErrorCode::BadAddress));
+    let early = request(AdoptStage::Finish).to_bytes();
+    assert_eq!(router.adopt(address, early), Outcome::Refused(ErrorCode::NotAllowed), "it is not whole");
     router.controller.destroy_space(router.space.pid, router.space.keys.owner).unwrap();
     until("all of it is gone", || (node.stats().allocated_bytes == 0).then_some(()));
 }

@@ -94,6 +94,17 @@ impl Router {
         outcome == Outcome::TimedOut && self.lanes[&node].stats().busy > 0
     }
 
+    /// Reads a byte at the node of `place`, wherever the region is.
+    pub(crate) fn read_at(&mut self, place: &Placement, address: u64) -> Outcome {
+        let known = self.places.insert(place.region, place.clone());
+        let (outcome, _) = self.ask(Kind::Read, address, 1, &[], vec![0], PATIENCE);
+        match known {
+            Some(known) => drop(self.places.insert(place.region, known)),
+            None => drop(self.places.remove(&place.region)),
+        }
+        outcome
+    }
+
     /// One stage of a transfer, sent to the node that has the region of `like`.
     pub(crate) fn adopt(&mut self, like: u64, payload: Vec<u8>) -> Outcome {
         self.ask(Kind::Adopt, like, payload.len() as u64, &[], payload, PATIENCE).0

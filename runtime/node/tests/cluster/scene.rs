@@ -55,13 +55,22 @@ impl Scene {
     }
 
     fn start(&self, listen: Vec<Listen>, pages: u64, page_bytes: u64) -> Result<Node, NodeError> {
-        Node::start(NodeConfig {
-            page_bytes: Some(page_bytes),
-            data_threads: NonZeroUsize::new(1),
-            controller: Some(ControllerConfig { addresses: self.address(), region_bytes: REGION }),
-            ..NodeConfig::new(listen, pages * page_bytes)
-        })
+        start_at(self.address(), listen, pages, page_bytes)
     }
+}
+
+/// A node with `pages` pages that others reach by streams, with its controller at an address.
+pub(crate) fn stream_node_at(controller: String, pages: u64) -> Node {
+    start_at(controller, vec![Listen::Tcp(ANY.to_owned())], pages, PAGE).unwrap()
+}
+
+fn start_at(controller: String, listen: Vec<Listen>, pages: u64, page_bytes: u64) -> Result<Node, NodeError> {
+    Node::start(NodeConfig {
+        page_bytes: Some(page_bytes),
+        data_threads: NonZeroUsize::new(1),
+        controller: Some(ControllerConfig { addresses: controller, region_bytes: REGION }),
+        ..NodeConfig::new(listen, pages * page_bytes)
+    })
 }
 
 /// What the controller calls `node`.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use yonder_controller::{MoveEnd, NodeAgent, NodeLink};
-use yonder_placement::{Capabilities, Capability, MoveOrder, NodeId, NodeReport, Pid, Registration};
+use yonder_placement::{Capabilities, Capability, MoveId, MoveOrder, NodeId, NodeReport, Pid, Registration};
 use yonder_wire::{AdoptRequest, AdoptStage, Body, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX, MessageBuffer, Welcome};
 
 use crate::scene::{PAGE, PATIENCE, REGION, Scene};
@@ -20,6 +20,7 @@ const MEMORY_BYTES: u64 = 64 << 20;
 pub(crate) enum Stage {
     Begin,
     Fill,
+    Prepare,
     Finish,
     Abandon,
 }
@@ -93,7 +94,7 @@ impl Drop for Target {
 
 impl NodeAgent for Agent {
     fn report(&mut self) -> NodeReport {
-        NodeReport { free_bytes: MEMORY_BYTES, regions: Vec::new() }
+        NodeReport { free_bytes: MEMORY_BYTES, ..NodeReport::default() }
     }
 
     fn spaces(&mut self) -> Vec<Pid> {
@@ -107,8 +108,13 @@ impl NodeAgent for Agent {
 
     fn destroy_space(&mut self, _pid: Pid) {}
 
-    fn drop_region(&mut self, _pid: Pid, region: u32) {
+    fn open_region(&mut self, _pid: Pid, _region: u32, _id: MoveId) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn drop_region(&mut self, _pid: Pid, region: u32, _before: MoveId) -> Result<(), String> {
         self.dropped.lock().unwrap().push(region);
+        Ok(())
     }
 
     fn start_move(&mut self, _order: MoveOrder, end: MoveEnd) {
@@ -154,6 +160,7 @@ fn answer(header: &Header, payload: &[u8], asked: &Sender<Asked>) -> Option<Vec<
             let stage = match request.stage {
                 AdoptStage::Begin(_) => Stage::Begin,
                 AdoptStage::Fill(_) => Stage::Fill,
+                AdoptStage::Prepare => Stage::Prepare,
                 AdoptStage::Finish => Stage::Finish,
                 AdoptStage::Abandon => Stage::Abandon,
             };

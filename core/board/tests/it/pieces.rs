@@ -1,0 +1,103 @@
+//! What takes long goes in pieces: a free of many pages, the end of an address space, discards.
+
+use yonder_board::Pid;
+use yonder_wire::{AllocateRequest, Backing, DISCARD_BYTES_MAX, ErrorCode, Header, Kind};
+
+use crate::world::{PAGE, SOMEWHERE, Space, World, config};
+
+/// More pages than one piece has.
+const MANY: u64 = 1000;
+
+fn world_with_many() -> (World, Space, u64) {
+    let mut world = World::new(&config(1024));
+    world.refill(4);
+    let space = world.create();
+    let (address, _) = world.allocate(space, &AllocateRequest { bytes: MANY * PAGE, ..SOMEWHERE }).unwrap();
+    world.write(space, address + (MANY - 1) * PAGE, &[7]).unwrap();
+    (world, space, address)
+}
+
+fn abort_of(header: &Header, request_id: u64) -> Header {
+    Header { kind: Kind::Abort, request_id, length: 0, fragment_offset: 1, ..*header }
+}
+
+/// Lets the slow path finish what was begun, and says in how many pieces.
+fn finish(world: &mut World) -> usize {
+    (1..).find(|_| !world.slow.work(world.now)).unwrap()
+}
+
+#[test]
+fn a_free_of_many_pages_lets_others_go_between_and_is_executed_once() {
+    let (mut world, space, address) = world_with_many();
+    let free = world.request(Kind::Free, space, address, 0);
+    assert_eq!(world.send(&free, &[]).0.code, ErrorCode::Busy, "it is answered when it is done");
+    let other = world.create();
+    let (theirs, _) = world.allocate(other, &SOMEWHERE).unwrap();
+    assert!(world.slow.has_work(), "others waited for all of it");
+    // Neither a copy nor an abort changes what is under way, and nothing finds the range.
+    let copy = world.retry(&free);
+    assert_eq!(world.send(&copy, &[]).0.code, ErrorCode::Busy);
+    assert_eq!(world.send(&abort_of(&free, copy.request_id + 1000), &[]).0.code, ErrorCode::Busy);
+    assert_eq!(world.free(space, address), Err(ErrorCode::BadAddress), "another free of what is freed");
+    assert_eq!(world.read(space, address, 1), Err(ErrorCode::BadAddress));
+    assert_eq!(finish(&mut world), 3);
+    let late = world.retry(&free);
+    let aborted = world.send(&abort_of(&free, late.request_id + 2000), &[]).0;
+    assert_eq!((aborted.code, aborted.length), (ErrorCode::None, 1), "it was executed");
+    assert_eq!(world.send(&late, &[]).0.code, ErrorCode::None);
+    assert_eq!(world.read(space, address + (MANY - 1) * PAGE, 1), Err(ErrorCode::BadAddress));
+    assert_eq!(world.slow.status().allocated_bytes, PAGE);
+    world.free(other, theirs).unwrap();
+    // All of it can be had again.
+    world.allocate(space, &AllocateRequest { bytes: (MANY + 200) * PAGE, ..SOMEWHERE }).unwrap();
+}
+
+#[test]
+fn an_address_space_ends_in_pieces_and_its_number_is_free_when_all_is() {
+    let mut world = World::new(&config(1024));
+    let pid = Pid::new(1 << 31 | 5).unwrap();
+    let space = world.create_named(pid, 0);
+    for _ in 0..3 {
+        world.allocate(space, &AllocateRequest { bytes: 300 * PAGE, ..SOMEWHERE }).unwrap();
+    }
+    let end = world.request(Kind::DestroySpace, space, 0, 0);
+    assert_eq!(world.send(&end, &[]).0.code, ErrorCode::Busy);
+    assert_eq!(world.allocate(space, &SOMEWHERE), Err(ErrorCode::BadCapability));
+    assert_eq!(world.slow.create_space(Some(pid), 0, world.now), Err(ErrorCode::Busy));
+    assert_eq!(world.slow.take_ended(), None);
+    finish(&mut world);
+    assert_eq!((world.slow.take_ended(), world.slow.take_ended()), (Some(pid), None));
+    assert_eq!(world.send(&end, &[]).0.code, ErrorCode::None);
+    assert_eq!((world.slow.status().allocated_bytes, world.slow.status().spaces), (0, 0));
+    assert_eq!(world.slow.create_space(Some(pid), 0, world.now), Ok(pid));
+}
+
+#[test]
+fn a_discard_is_bounded() {
+    let (mut world, space, address) = world_with_many();
+    assert_eq!(world.discard(space, address, DISCARD_BYTES_MAX + 1), Err(ErrorCode::BadLength));
+    assert_eq!(world.discard(space, address, DISCARD_BYTES_MAX), Ok(()));
+}
+
+#[test]
+fn memory_that_is_there_at_once_is_exchanged_for_memory_that_is_zeroed() {
+    let mut world = World::new(&config(8));
+    let space = world.create();
+    let now = AllocateRequest { bytes: 4 * PAGE, backing: Backing::Now, ..SOMEWHERE };
+    let (address, _) = world.allocate(space, &now).unwrap();
+    (0..4).for_each(|page| world.write(space, address + page * PAGE, &[9; 8]).unwrap());
+    world.upkeep.asked.clear();
+    world.discard(space, address, 4 * PAGE).unwrap();
+    assert_eq!(world.upkeep.asked, [], "a discard zeroes what the pool can zero later");
+    assert_eq!(world.board.free_pages(), 4);
+    // The pool has nothing that is zeroed: it happens at once.
+    (0..4).for_each(|page| world.write(space, address + page * PAGE, &[8; 8]).unwrap());
+    world.discard(space, address, 4 * PAGE).unwrap();
+    assert_eq!(world.upkeep.asked.len(), 4);
+    for page in 0..4 {
+        assert_eq!(world.read(space, address + page * PAGE, 8), Ok(vec![0; 8]));
+    }
+    world.free(space, address).unwrap();
+    world.destroy(space).unwrap();
+    assert_eq!(world.board.free_pages(), 8);
+}

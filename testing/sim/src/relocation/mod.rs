@@ -1,0 +1,107 @@
+//! Regions that move between nodes: the real controller and the real boards, and everything between them that can go
+//! wrong.
+//!
+//! A run is a sequence of steps that its seed chooses: a message of a move arrives, once, again or never; a source
+//! gives up; a node executes a command; the controller hears of it, or the connection is lost first; a node ends and
+//! another begins in its place; the controller starts again from its records, also in the middle of making changes
+//! durable; leases end; clients read and write where the controller or an older answer of it has said that a region is.
+//!
+//! After every step at most one node serves each region. A read sees the last write that was executed. In the end
+//! nothing is lost any more: then each region whose data is alive is served by one node, the one that the controller
+//! names, with the last writes; nothing moves; a node that is drained becomes empty; and when the address space ends,
+//! all memory is free.
+//!
+//! Data is alive as long as the node does that has the region: the source until the target or the controller has heard
+//! from it that it has closed the region for good, the target from then on.
+//!
+//! `host` is a node, `carrier` the source's part of a move, `world` the controller and the steps, `settle` the end of a
+//! run, `oracle` what must be true.
+
+mod carrier;
+mod host;
+mod oracle;
+mod settle;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use yonder_units::Nanos;
+
+use crate::Failure;
+use crate::settings::PAGE_BYTES;
+use crate::trace::Trace;
+
+/// Nodes at a time.
+const HOSTS: usize = 3;
+/// Pages of a region, and bytes.
+const REGION_PAGES: u64 = 4;
+const REGION_BYTES: u64 = REGION_PAGES * PAGE_BYTES;
+/// Regions of the address space.
+const REGIONS: u32 = 3;
+/// Pages of the allocation in each region.
+const ALLOCATED_PAGES: u64 = 3;
+const MILLISECOND: Nanos = 1_000_000;
+
+/// What is broken on purpose, to prove that the checker can fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MoveSabotage {
+    /// The protocol of one phase: the target serves the region when it has all of it, the source closes it when it
+    /// hears so, and opens it again if it does not.
+    OnePhase,
+    /// The target serves a region as soon as it is prepared.
+    EagerTarget,
+    /// The source closes a region for good without waiting until it is prepared.
+    HastySource,
+    /// A word of any move opens whatever range is on its way.
+    AnyWord,
+    /// The target does not look at the number of a move.
+    AnyNumber,
+    /// The target drops a prepared region of which it has heard nothing for a while.
+    ForgetfulTarget,
+    /// The controller does not tell the target that the source has closed a region.
+    SilentController,
+}
+
+/// How often things happened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct MoveCounts {
+    /// Moves that ended well, and moves that were given up.
+    pub moves: [u64; 2],
+    /// Moves whose target heard of the end from the source, and from the controller.
+    pub words: [u64; 2],
+    /// Reads and writes that were executed, and those that were refused.
+    pub operations: [u64; 2],
+    /// Operations at a node that had the region before.
+    pub by_old_places: u64,
+    /// Nodes that ended.
+    pub restarts: u64,
+    /// Regions whose data was lost with a node.
+    pub lost: u64,
+    /// Starts of the controller.
+    pub controllers: u64,
+}
+
+impl MoveCounts {
+    /// Adds those of another run.
+    pub fn add(&mut self, other: &Self) {
+        let pairs = |mine: &mut [u64; 2], other: [u64; 2]| (0..2).for_each(|at| mine[at] += other[at]);
+        pairs(&mut self.moves, other.moves);
+        pairs(&mut self.words, other.words);
+        pairs(&mut self.operations, other.operations);
+        self.by_old_places += other.by_old_places;
+        self.restarts += other.restarts;
+        self.lost += other.lost;
+        self.controllers += other.controllers;
+    }
+}
+
+/// Runs `seed`, with `sabotage` if there is to be some. A panic of the code under test is a failure too.
+pub fn simulate_moves(seed: u64, sabotage: Option<MoveSabotage>, trace: Trace) -> Result<MoveCounts, Failure> {
+    let run = AssertUnwindSafe(|| world::World::new(seed, sabotage, trace).run());
+    let ended = catch_unwind(run).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(format!("panic: {}", text.unwrap_or_default()))
+    });
+    ended.map_err(|cause| Failure { seed, cause })
+}
