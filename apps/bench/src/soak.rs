@@ -6,6 +6,9 @@
 //!
 //! A store can yield, so the value is computed first, stored, and only then remembered. A store that ended in a paging
 //! error leaves the word unknown until the next store. Versions only grow, so no old content passes for a new one.
+//!
+//! With [`SoakVerify::Full`] the fabric keeps a second copy of each page ([`yonder::SecondCopy`]), and each page that the pager
+//! forgets as clean, without writing it, is compared with that. The first that differs ends the soak.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,10 +20,14 @@ use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use yonder::sched::{Activity, Done, Frontend, Handler, Outcome, SchedConfig, SchedStats, serve};
 use yonder::units::{Nanos, PAGE_BYTES};
-use yonder::{Access, Config, Deadlines, EmuControl, EmuFabric, FarMemory, PagingError, Region, Verify};
+use yonder::{Access, Copies, Deadlines, FarMemory, PagingError, Region};
 use yonder_load::{LatencyRecorder, LatencySummary};
 
 use crate::{BenchError, parking};
+
+mod world;
+
+use world::{Watch, World, trouble};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 /// Lanes of requests and of plain threads; each owns one slot in every page.
@@ -54,6 +61,19 @@ pub struct SoakSettings {
     pub seed: u64,
     /// How long an access tries.
     pub deadlines: Deadlines,
+    /// What is compared besides the words.
+    pub verify: SoakVerify,
+}
+
+/// What a soak compares besides the words that it reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SoakVerify {
+    /// Pages that are fetched, with the digests of what was written.
+    On,
+    /// These, and pages that are dropped as clean, with a second copy of all that was written, which takes as much
+    /// memory as that.
+    Full,
 }
 
 /// What a run found; the fields are a contract with scripts.
@@ -69,8 +89,16 @@ pub struct SoakResult {
     pub seed: u64,
     /// Stores and checks.
     pub operations: u64,
-    /// Words that were not what was stored. Anything but 0 is a bug.
+    /// What was compared.
+    pub verify: SoakVerify,
+    /// Words that were not what was stored, and dropped pages that were not what the next touch would find. Anything
+    /// but 0 is a bug.
     pub mismatches: u64,
+    /// The first such page, and which of its bytes differ.
+    #[serde(skip)]
+    pub first_wrong_drop: Option<String>,
+    /// Pages that were dropped as clean and compared with a second copy; 0 unless that is asked for.
+    pub clean_drops_compared: u64,
     /// Accesses that ended in a paging error.
     pub errors: u64,
     /// Worker threads.
@@ -143,13 +171,11 @@ pub fn run(settings: &SoakSettings, progress: &mut dyn FnMut(&str, f64)) -> Resu
             "--memory is too small for a soak: type --memory with {least} or more"
         )));
     }
-    let config = Config {
-        local_bytes_max: 3 * settings.local,
-        deadlines: settings.deadlines,
-        verify: Verify::On,
-        ..Config::with_local(settings.local)
-    };
-    let (far, control) = open(&settings.far, config)?;
+    soak(settings, &World::open(settings)?, progress)
+}
+
+fn soak(settings: &SoakSettings, world: &World, progress: &mut dyn FnMut(&str, f64)) -> Result<SoakResult, BenchError> {
+    let far = &world.far;
     let pages = settings.memory / PAGE;
     // Traps, because they are the harder way; the plain threads of a second handle would probe the same pages.
     let region = far.region(pages * PAGE)?.with_access(Access::Trap);
@@ -165,17 +191,17 @@ pub fn run(settings: &SoakSettings, progress: &mut dyn FnMut(&str, f64)) -> Resu
         stop: AtomicBool::new(false),
     });
     let start = yonder::clock::now();
-    let mut requests = Requests::new(settings, start, progress);
+    let mut requests = Requests::new(settings, world.copies.as_deref(), start, progress);
     let stats = SchedStats::default();
     let watch = std::thread::scope(|scope| {
         for lane in REQUEST_LANES..lanes {
             let (field, seed) = (&field, settings.seed);
             scope.spawn(move || plain_thread(field, lane, seed));
         }
-        scope.spawn(|| alloc_and_free(&far, &field));
-        let watcher = scope.spawn(|| trouble(settings, &far, control.as_deref(), &field.stop));
+        scope.spawn(|| alloc_and_free(far, &field));
+        let watcher = scope.spawn(|| trouble(settings, world, &field.stop));
         let config = SchedConfig::with_workers(settings.workers);
-        let served = serve(&config, &far, &field, &mut requests, &stats);
+        let served = serve(&config, far, &field, &mut requests, &stats);
         field.stop.store(true, Ordering::Release);
         served.map(|()| watcher.join().expect("the watcher does not panic"))
     })?;
@@ -190,7 +216,7 @@ pub fn run(settings: &SoakSettings, progress: &mut dyn FnMut(&str, f64)) -> Resu
     for page in 0..pages {
         (0..lanes).for_each(|lane| field.touch(Touch { lane, page, pages: 1, store: false }));
     }
-    Ok(result(settings, &far, &field, &watch, &load))
+    Ok(result(settings, world, &field, &watch, &load))
 }
 
 /// What was done until the last check of every word.
@@ -200,8 +226,8 @@ struct Load {
     latency: LatencySummary,
 }
 
-fn result(settings: &SoakSettings, far: &FarMemory, field: &Field, watch: &Watch, load: &Load) -> SoakResult {
-    let stats = far.stats();
+fn result(settings: &SoakSettings, world: &World, field: &Field, watch: &Watch, load: &Load) -> SoakResult {
+    let (stats, copies) = (world.far.stats(), world.copies.as_deref());
     SoakResult {
         bench: "soak",
         far: settings.far.clone(),
@@ -210,7 +236,10 @@ fn result(settings: &SoakSettings, far: &FarMemory, field: &Field, watch: &Watch
         seed: settings.seed,
         seconds: load.seconds,
         operations: load.operations,
-        mismatches: field.mismatches.load(Ordering::Relaxed),
+        verify: settings.verify,
+        mismatches: field.mismatches.load(Ordering::Relaxed) + copies.map_or(0, Copies::mismatches),
+        first_wrong_drop: copies.and_then(Copies::first_mismatch).map(|mismatch| mismatch.to_string()),
+        clean_drops_compared: copies.map_or(0, Copies::compared),
         errors: field.errors.load(Ordering::Relaxed),
         ranges: field.ranges.load(Ordering::Relaxed),
         peak_pages: stats.peak_pages,
@@ -230,15 +259,6 @@ fn result(settings: &SoakSettings, far: &FarMemory, field: &Field, watch: &Watch
         fetched_bytes: stats.fetched_bytes,
         written_bytes: stats.written_bytes,
     }
-}
-
-fn open(url: &str, config: Config) -> Result<(FarMemory, Option<Arc<EmuControl>>), BenchError> {
-    if !url.starts_with("emu://") {
-        return Ok((FarMemory::open(url, config)?, None));
-    }
-    let fabric = EmuFabric::open(url).map_err(yonder::FarError::from)?;
-    let control = fabric.control();
-    Ok((FarMemory::new(Arc::new(fabric), config)?, Some(control)))
 }
 
 impl Field {
@@ -310,6 +330,7 @@ impl Handler for Field {
 
 /// One touch in flight for each request lane.
 struct Requests<'a> {
+    copies: Option<&'a Copies>,
     free: VecDeque<u64>,
     random: SmallRng,
     pages: u64,
@@ -322,8 +343,14 @@ struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    fn new(settings: &SoakSettings, start: Nanos, progress: &'a mut dyn FnMut(&str, f64)) -> Self {
+    fn new(
+        settings: &SoakSettings,
+        copies: Option<&'a Copies>,
+        start: Nanos,
+        progress: &'a mut dyn FnMut(&str, f64),
+    ) -> Self {
         Self {
+            copies,
             free: (0..REQUEST_LANES).collect(),
             random: SmallRng::seed_from_u64(settings.seed),
             pages: settings.memory / PAGE,
@@ -346,7 +373,7 @@ impl Frontend for Requests<'_> {
             self.next_progress = now + 100_000_000;
             (self.progress)("soaking", (now - self.start) as f64 / (self.end - self.start) as f64);
         }
-        self.over = now >= self.end;
+        self.over = now >= self.end || self.copies.is_some_and(|copies| copies.mismatches() > 0);
         if self.over {
             return Activity::Idle;
         }
@@ -424,39 +451,5 @@ fn alloc_and_free(far: &FarMemory, field: &Field) {
     }
 }
 
-/// What was seen of the limit.
-struct Watch {
-    breaches: u64,
-    changes: u64,
-}
-
-/// Changes the limit and the failures until told to stop, and watches the limit.
-fn trouble(settings: &SoakSettings, far: &FarMemory, control: Option<&EmuControl>, stop: &AtomicBool) -> Watch {
-    let mut watch = Watch { breaches: 0, changes: 0 };
-    let mut random = SmallRng::seed_from_u64(settings.seed ^ 0xBAD);
-    while !stop.load(Ordering::Acquire) {
-        if let Some(control) = control {
-            control.set_errors(random.random_range(0.0..0.02));
-            control.set_drops(random.random_range(0.0..0.002));
-            control.set_delay(random.random_range(10_000..2_000_000), random.random_range(0.0..0.02));
-        }
-        let limit = random.random_range(settings.local..=3 * settings.local) / PAGE * PAGE;
-        let reached = far.set_local(limit).is_ok();
-        watch.changes += u64::from(reached);
-        // Only now: a lower limit is reached only with a node that takes writes.
-        let dies = random.random_range(0..8) == 0;
-        control.inspect(|control| control.set_dead(dies));
-        for _ in 0..20 {
-            if reached && far.stats().charged_pages > limit / PAGE {
-                watch.breaches += 1;
-            }
-            std::thread::park_timeout(Duration::from_millis(5));
-        }
-        control.inspect(|control| control.set_dead(false));
-    }
-    if let Some(control) = control {
-        control.set_drops(0.0);
-        control.set_errors(0.0);
-    }
-    watch
-}
+#[cfg(test)]
+mod tests;

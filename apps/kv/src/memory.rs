@@ -16,7 +16,8 @@ pub trait ItemMemory: Send + Sync + 'static {
     /// Whether the bytes that the access asked for can never be had again, and only those: the error is of a page, not of the node.
     fn is_lost(error: &Self::Error) -> bool;
 
-    /// Gives up the content of `bytes` at `offset`, whole pages: they read as zeros, also those that were lost.
+    /// Gives up the content of `bytes` at `offset`, whole pages: they read as zeros, also those that were lost. After
+    /// an error they are not to be used before another attempt has succeeded: the first may still be executed.
     fn renew(&self, offset: u64, bytes: u64) -> Result<(), Self::Error>;
 
     /// Size of the range in bytes.
@@ -85,10 +86,11 @@ impl ItemMemory for Region {
     fn renew(&self, offset: u64, bytes: u64) -> Result<(), PagingError> {
         match self.discard(offset, bytes) {
             Err(FarError::Paging(error)) => Err(error),
-            // The node could not be told: its copy is as good as none.
+            // Whether the node will still forget its copy is not known: the range is nobody's before it has said so.
             Err(error) => {
-                tracing::debug!(%error, "the node keeps pages that were given up");
-                Ok(())
+                tracing::debug!(%error, "the node has not agreed to forget pages that were given up");
+                let node = Arc::from(self.far().url());
+                Err(PagingError { address: self.address() + offset as usize, node, cause: PagingCause::TimedOut })
             }
             Ok(()) => Ok(()),
         }

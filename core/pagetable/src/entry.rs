@@ -63,6 +63,8 @@ pub enum Event {
     Installed,
     /// The first hand takes the page.
     Evict,
+    /// The kernel would not write-protect or unmap the page: it stays as it was.
+    EvictFailed,
     /// The first hand has copied the page to a frame and unmapped it.
     Evicted(FrameIndex),
     /// The sealed page, which the node has, is unmapped.
@@ -143,6 +145,7 @@ impl Entry {
             (State::Installing(Source::Zeros), Event::InstallFailed) => State::Untouched,
             (State::Installing(Source::Frame(frame)), Event::InstallFailed) => State::Standby(frame),
             (State::Resident, Event::Evict) => State::Evicting,
+            (State::Evicting, Event::EvictFailed) => State::Resident,
             (State::Evicting, Event::Evicted(frame)) => State::Standby(frame),
             (State::Evicting, Event::Dropped) if !writing => State::Remote,
             (State::Standby(_), Event::Clean) if !writing => State::Remote,
@@ -201,6 +204,7 @@ mod tests {
                 Event::InstallFailed,
                 Event::Installed,
                 Event::Evict,
+                Event::EvictFailed,
                 Event::Dropped,
                 Event::Clean,
                 Event::CleanZeros,

@@ -1,8 +1,11 @@
-//! Page table entries and the one function that changes them.
+//! Page table entries and the one function that changes them; the hash by which a page is known to be what the node
+//! has.
 //!
 //! A region has one [`PageTable`]: a flat array with one atomic 64-bit word a page. A word is an [`Entry`]; what it can
 //! be is [`State`], what can happen to it is [`Event`], and [`Entry::on`] is the only place where one becomes the other.
 //! Every change is a compare-and-swap ([`PageTable::advance`]), so two threads never both win.
+//!
+//! Beside the table stands [`PageHasher`], which knows nothing of it.
 //!
 //! Neighbours: `runtime/paging` performs what the states promise (installs, fetches, sweeps).
 //!
@@ -16,7 +19,9 @@
 
 mod atomic;
 mod entry;
+mod page_hash;
 mod table;
 
 pub use entry::{Entry, Event, Source, State};
+pub use page_hash::{HASH_GRANULE_BYTES, HASH_KEY_BYTES, PageHash, PageHasher};
 pub use table::PageTable;

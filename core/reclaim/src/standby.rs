@@ -60,6 +60,11 @@ impl StandbyQueue {
         }
     }
 
+    /// All of it, the oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Standby> {
+        self.entries.iter()
+    }
+
     /// The oldest page that the flusher has not looked at.
     #[must_use]
     pub fn to_look_at(&self) -> Option<&Standby> {

@@ -32,8 +32,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use yonder::units::{LocalSize, parse_bytes, parse_duration};
+use yonder_bench::soak::SoakVerify;
 use yonder_load::{Distribution, Rate};
 
 pub(crate) use app_bench::{AppBenchArgs, KvBenchArgs, RocksdbArgs, System, TpccArgs, VectorArgs};
@@ -416,6 +417,24 @@ pub(crate) struct ReclaimArgs {
     pub(crate) json: bool,
 }
 
+/// What `bench soak` compares.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum SoakVerifyMode {
+    /// Those that are fetched
+    On,
+    /// Also those that are dropped as clean, with a second copy of all that was written, in local memory
+    Full,
+}
+
+impl From<SoakVerifyMode> for SoakVerify {
+    fn from(mode: SoakVerifyMode) -> Self {
+        match mode {
+            SoakVerifyMode::On => Self::On,
+            SoakVerifyMode::Full => Self::Full,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct SoakArgs {
     /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in this process; then failures are injected
@@ -439,6 +458,9 @@ pub(crate) struct SoakArgs {
     /// Seed of the load and the failures: the same number draws the same
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Which pages are compared with what was written, besides all data
+    #[arg(long, value_name = "WHICH", default_value = "on")]
+    pub(crate) verify: SoakVerifyMode,
     /// One JSON object on standard output
     #[arg(long)]
     pub(crate) json: bool,

@@ -72,9 +72,9 @@ impl<T> Area<T> {
 }
 
 impl<T> Place<T> {
-    /// Whether both are the same page.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        self.page == other.page && Arc::ptr_eq(&self.area, &other.area)
+    /// Where the page lies.
+    pub(crate) fn address(&self) -> RemoteAddress {
+        self.area.address(self.page)
     }
 }
 

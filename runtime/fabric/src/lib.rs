@@ -16,6 +16,7 @@ mod background;
 mod emu;
 mod file;
 pub mod lane;
+mod lease;
 #[cfg(test)]
 mod loose;
 mod lz4;
@@ -23,6 +24,7 @@ mod patience;
 mod queue;
 mod ranges;
 mod remote;
+mod second_copy;
 mod shm;
 mod space;
 mod tier;
@@ -34,6 +36,7 @@ pub use file::FileFabric;
 pub use lz4::Lz4Fabric;
 pub use patience::Patience;
 pub use remote::RemoteFabric;
+pub use second_copy::{CleanDrop, Copies, Mismatch, ReadsAs, SecondCopy};
 pub use shm::ShmFabric;
 pub use space::{Credentials, Tenancy, TenancyError, end_space};
 pub use tier::TierFabric;
@@ -204,6 +207,8 @@ pub trait Fabric: Send + Sync {
     fn release(&self, start: RemoteAddress) -> Result<(), FabricError>;
 
     /// Gives the backing of `bytes` at `start` back while the address range stays allocated: it reads as zeros again.
+    /// After an error it may still be executed, until another call for the same range has succeeded: then it has been,
+    /// or never will be. Nothing is to be written there in between.
     fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError>;
 
     /// The address space that the memory is in, on a node; `None` if there is no node. See [`end_space`].
@@ -224,6 +229,11 @@ pub trait Fabric: Send + Sync {
     /// What the fabric has counted since it was opened, those of fabrics below it included.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()
+    }
+
+    /// A second copy of far memory, to compare with what is dropped as clean, if the fabric keeps one ([`SecondCopy`]).
+    fn copies(&self) -> Option<&Copies> {
+        None
     }
 
     /// Far memory itself, if this fabric maps it: byte `a` of the mapping is [`RemoteAddress`] `a`. Reads may then be

@@ -18,7 +18,8 @@ use yonder_units::{FrameIndex, Nanos};
 use yonder_wire::{ErrorCode, Header, Kind};
 
 use crate::lane::{Condition, Data, Lane};
-use crate::space::Credentials;
+use crate::lease::Lease;
+use crate::space::{Credentials, Space};
 use crate::{
     Completion, GRANULE_BYTES, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, SEGMENTS_MAX,
     Status, Vector, WorkId,
@@ -64,6 +65,7 @@ struct Request {
 pub(crate) struct LaneQueuePair {
     lane: Lane,
     credentials: Credentials,
+    lease: Arc<Lease>,
     pages: Pages,
     free: Vec<u16>,
     /// Number of slots in [`State::Lost`].
@@ -84,13 +86,14 @@ pub(crate) fn lane_config(config: Config) -> Config {
 }
 
 impl LaneQueuePair {
-    /// A queue pair over `lane`, which was opened with the limits of [`lane_config`].
-    pub(crate) fn new(lane: Lane, credentials: Credentials, frames: Arc<Mapping>) -> Self {
+    /// A queue pair over `lane`, which was opened with the limits of [`lane_config`], to memory in `space`.
+    pub(crate) fn new(lane: Lane, space: &Space, frames: Arc<Mapping>) -> Self {
         let requests = [Request::default(); SEGMENTS_MAX];
         let empty = Slot { state: State::Free, id: WorkId(0), frame: FrameIndex(0), requests };
         Self {
             lane,
-            credentials,
+            credentials: space.credentials(),
+            lease: Arc::clone(space.lease()),
             pages: Pages { frames, slots: Box::new([empty; DEPTH]) },
             free: (0..DEPTH as u16).collect(),
             lost: 0,
@@ -226,7 +229,8 @@ impl QueuePair for LaneQueuePair {
             return;
         }
         self.idle_look_at = now + IDLE_LOOK_INTERVAL;
-        if self.lane.poll(now, &mut self.pages) == Condition::Down {
+        // Behind the lease nothing is sent: the node may have ended the address space.
+        if self.lease.is_over() || self.lane.poll(now, &mut self.pages) == Condition::Down {
             self.complete_done(completions);
             self.lose_all();
         }

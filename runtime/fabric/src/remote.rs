@@ -9,6 +9,7 @@ use yonder_mapping::Mapping;
 use crate::lane::{Lane, NodeAddress, Standing};
 use crate::queue::{LaneQueuePair, lane_config};
 use crate::space::Space;
+use crate::url::lease_of;
 use crate::{Credentials, Fabric, FabricError, Module, QueuePair, RemoteAddress};
 
 /// Operations of the lane for allocation: one, and those that were given up and not yet acknowledged.
@@ -21,12 +22,13 @@ pub struct RemoteFabric {
 }
 
 impl RemoteFabric {
-    /// Connects to the node at `tcp://host:port` or `udp://host:port`. Blocks for some seconds at most.
+    /// Connects to the node at `tcp://host:port` or `udp://host:port`, perhaps with `?lease=60s` behind it. Blocks for some seconds at most.
     pub fn connect(url: &str) -> Result<Self, FabricError> {
+        let (url, lease) = lease_of(url)?;
         let mut refused = String::new();
         for address in NodeAddress::resolve(url)? {
             match Lane::open(&address, CONTROL_OPERATIONS_MAX, &Arc::new(Standing::default())) {
-                Ok(opened) => return Ok(Self { address, space: Space::create(url, opened.lane)? }),
+                Ok(opened) => return Ok(Self { address, space: Space::create(url, opened.lane, lease)? }),
                 Err(error) => refused = error.to_string(),
             }
         }
@@ -42,7 +44,7 @@ impl Fabric for RemoteFabric {
     fn queue_pair(&self, _module: Module, frames: Arc<Mapping>) -> Result<Box<dyn QueuePair>, FabricError> {
         let opened = Lane::open_with(&self.address, self.space.standing(), lane_config)
             .map_err(|error| FabricError::Unreachable { url: self.url().to_owned(), cause: error.to_string() })?;
-        Ok(Box::new(LaneQueuePair::new(opened.lane, self.space.credentials(), frames)))
+        Ok(Box::new(LaneQueuePair::new(opened.lane, &self.space, frames)))
     }
 
     fn space(&self) -> Option<Credentials> {

@@ -6,7 +6,9 @@
 //! client and node trust each other.
 //!
 //! A watcher thread waits for the end of the connection. From then on everything completes as [`Status::Disconnected`],
-//! although the mapping is still there: nobody guarantees its content any more.
+//! although the mapping is still there: nobody guarantees its content any more. The same is so while the lease of the address
+//! space is over ([`Lease`]), which is looked at before each copy and after it: before, so that no page is written that may
+//! be of no use any more, and after, because the process may have stood still meanwhile.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -17,13 +19,15 @@ use std::thread::{self, JoinHandle};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
+use yonder_intercept::Kept;
 use yonder_mapping::{MapError, Mapping};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
 
 use crate::lane::{Lane, NodeAddress, Standing};
+use crate::lease::Lease;
 use crate::ranges::Ranges;
 use crate::space::Space;
-use crate::url::shm_path;
+use crate::url::{lease_of, shm_path};
 use crate::{
     Completion, Credentials, Fabric, FabricError, Module, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto,
     RemoteAddress, Status, Vector, WorkId,
@@ -42,7 +46,7 @@ const _: () = assert!(DEPTH <= QUEUE_DEPTH_MAX);
 pub struct ShmFabric {
     space: Space,
     far: Arc<Far>,
-    file: OwnedFd,
+    file: Kept,
     allocations: Mutex<Allocations>,
     /// Dropped last: the space says goodbye over the connection that it watches.
     _watcher: Watcher,
@@ -52,6 +56,7 @@ pub struct ShmFabric {
 struct Far {
     mapping: Arc<Mapping>,
     standing: Arc<Standing>,
+    lease: Arc<Lease>,
     node_page_bytes: u64,
     /// Whether there is memory, by pages of the node.
     is_mapped: Box<[AtomicBool]>,
@@ -68,19 +73,20 @@ struct Allocations {
 /// Waits for the end of the connection.
 struct Watcher {
     /// Closing it ends the thread.
-    socket: OwnedFd,
+    socket: Kept,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ShmFabric {
-    /// Connects to the node that listens on the socket `shm:///path`. Blocks for some seconds at most.
+    /// Connects to the node that listens on the socket `shm:///path`, perhaps with `?lease=60s` behind it. Blocks for some seconds at most.
     pub fn connect(url: &str) -> Result<Self, FabricError> {
+        let (url, lease) = lease_of(url)?;
         let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };
         let refused = |cause: String| FabricError::System { url: url.to_owned(), cause };
         let (address, standing) = (NodeAddress::Unix(shm_path(url)?.to_owned()), Arc::new(Standing::default()));
         let opened =
             Lane::open(&address, CONTROL_OPERATIONS_MAX, &standing).map_err(|error| unreachable(error.to_string()))?;
-        let file = opened.memory.ok_or_else(|| unreachable("it exports no memory".to_owned()))?;
+        let file = Kept::new(opened.memory.ok_or_else(|| unreachable("it exports no memory".to_owned()))?);
         let bytes = opened.welcome.memory_bytes;
         let file_bytes = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size as u64);
         if bytes == 0 || file_bytes < bytes {
@@ -89,9 +95,10 @@ impl ShmFabric {
         let socket = opened.lane.clone_socket().map_err(|error| refused(error.to_string()))?;
         let watcher = Watcher::new(socket, &standing).map_err(|error| refused(error.to_string()))?;
         let reserved = bytes.saturating_mul(RESERVED_PER_BYTE);
-        let far =
-            Far::new(reserved, opened.welcome.page_bytes, standing).map_err(|error| refused(error.to_string()))?;
-        let space = Space::create(url, opened.lane)?;
+        let page_bytes = opened.welcome.page_bytes;
+        let space = Space::create(url, opened.lane, lease)?;
+        let far = Far::new(reserved, page_bytes, standing, Arc::clone(space.lease()))
+            .map_err(|error| refused(error.to_string()))?;
         let allocations = Mutex::new(Allocations { local: Ranges::new(reserved), remote: HashMap::new() });
         Ok(Self { space, far: Arc::new(far), file, allocations, _watcher: watcher })
     }
@@ -186,10 +193,16 @@ impl Fabric for ShmFabric {
 }
 
 impl Far {
-    fn new(bytes: u64, node_page_bytes: u64, standing: Arc<Standing>) -> Result<Self, MapError> {
+    fn new(bytes: u64, node_page_bytes: u64, standing: Arc<Standing>, lease: Arc<Lease>) -> Result<Self, MapError> {
         let mapping = Arc::new(Mapping::reserved(bytes as usize)?);
-        let pages = bytes.div_ceil(node_page_bytes);
-        Ok(Self { mapping, standing, node_page_bytes, is_mapped: (0..pages).map(|_| AtomicBool::new(false)).collect() })
+        let is_mapped = (0..bytes.div_ceil(node_page_bytes)).map(|_| AtomicBool::new(false)).collect();
+        Ok(Self { mapping, standing, lease, node_page_bytes, is_mapped })
+    }
+
+    /// Whether the memory may have ceased to be this client's.
+    #[inline]
+    fn is_gone(&self) -> bool {
+        self.standing.is_lost() || self.lease.is_over()
     }
 
     fn set_mapped(&self, local: u64, bytes: u64, is_mapped: bool) {
@@ -210,14 +223,14 @@ impl Far {
 
 impl Watcher {
     fn new(socket: OwnedFd, standing: &Arc<Standing>) -> io::Result<Self> {
-        let (watched, told) = (socket.try_clone()?, Arc::clone(standing));
+        let (watched, told) = (Kept::new(socket.try_clone()?), Arc::clone(standing));
         let thread = thread::Builder::new().name("yonder-shm-watch".to_owned()).spawn(move || {
             let mut interest = [PollFd::new(&watched, PollFlags::RDHUP)];
             // Any other return than an interruption means that the connection cannot be trusted.
             while rustix::event::poll(&mut interest, None) == Err(rustix::io::Errno::INTR) {}
             told.lose();
         })?;
-        Ok(Self { socket, thread: Some(thread) })
+        Ok(Self { socket: Kept::new(socket), thread: Some(thread) })
     }
 }
 
@@ -298,12 +311,20 @@ impl QueuePair for ShmQueuePair {
     }
 
     fn poll(&mut self, _now: Nanos, completions: &mut Vec<Completion>) {
+        if self.posted.is_empty() {
+            return;
+        }
+        // Asked after a copy, for what was copied while the memory was there is good, and thereby before the next.
+        let mut is_gone = self.far.is_gone();
         while completions.len() < completions.capacity()
             && let Some((id, operation, vector)) = self.posted.pop_front()
         {
-            let executed = self.execute(operation, vector);
-            // Asked after the copy: what was copied while the node was there is good.
-            let status = if self.far.standing.is_lost() { Status::Disconnected } else { executed };
+            let mut status = Status::Disconnected;
+            if !is_gone {
+                let executed = self.execute(operation, vector);
+                is_gone = self.far.is_gone();
+                status = if is_gone { Status::Disconnected } else { executed };
+            }
             completions.push(Completion { id, status });
         }
     }
@@ -323,14 +344,42 @@ impl QueuePair for ShmQueuePair {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::lease;
+
+    /// Pages of a node, the first of them mapped.
+    fn far(pages: usize, lease: Duration) -> Far {
+        let file = yonder_mapping::create_memfd(c"yonder-shm-test", PAGE_BYTES).unwrap();
+        let lease = Arc::new(Lease::new(lease, lease::now()));
+        let far = Far::new((pages * PAGE_BYTES) as u64, PAGE_BYTES as u64, Arc::default(), lease).unwrap();
+        far.mapping.map_file(0, file.as_fd(), 0, PAGE_BYTES).unwrap();
+        far.set_mapped(0, PAGE_BYTES as u64, true);
+        far
+    }
+
+    #[test]
+    fn nothing_is_copied_behind_the_lease_until_it_is_renewed() {
+        let far = Arc::new(far(1, Duration::from_nanos(1)));
+        let frames = Arc::new(Mapping::anonymous(PAGE_BYTES).unwrap());
+        let mut queue = ShmQueuePair { far: Arc::clone(&far), frames: frames.clone(), posted: VecDeque::new() };
+        let mut completions = Vec::with_capacity(2);
+        frames.write(0, &[1; PAGE_BYTES]);
+        let mut word = [0; 8];
+        for (renewed, status, copied) in [(0, Status::Disconnected, [0; 8]), (u64::MAX - 1, Status::Done, [1; 8])] {
+            far.lease.renew(renewed);
+            queue.post_write(WorkId(1), RemoteAddress(0), FrameIndex(0), 0).unwrap();
+            queue.poll(0, &mut completions);
+            assert_eq!(completions.pop().map(|completion| completion.status), Some(status));
+            far.mapping.read(0, &mut word);
+            assert_eq!(word, copied);
+        }
+    }
 
     #[test]
     fn segments_are_copied_alone() {
-        let file = yonder_mapping::create_memfd(c"yonder-shm-test", PAGE_BYTES).unwrap();
-        let far = Arc::new(Far::new(2 * PAGE_BYTES as u64, PAGE_BYTES as u64, Arc::default()).unwrap());
-        far.mapping.map_file(0, file.as_fd(), 0, PAGE_BYTES).unwrap();
-        far.set_mapped(0, PAGE_BYTES as u64, true);
+        let far = Arc::new(far(2, Duration::ZERO));
         let frames = Arc::new(Mapping::anonymous(2 * PAGE_BYTES).unwrap());
         let mut queue = ShmQueuePair { far: Arc::clone(&far), frames: frames.clone(), posted: VecDeque::new() };
         let (vector, mut completions) = (Vector::new([16..32, 100..200, 4000..4096]), Vec::with_capacity(4));

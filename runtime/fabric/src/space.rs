@@ -17,13 +17,16 @@ use yonder_units::Nanos;
 use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission, Translation};
 
 use crate::lane::{Answer, CallError, Lane, NodeAddress, Standing, call};
-use crate::url::{node_url, shm_path};
+use crate::lease::{self, Lease};
+use crate::url::{node_url, shm_path, without_lease};
 use crate::{FabricError, RemoteAddress};
 
 /// How long the node keeps the memory of a fabric's program that it no longer hears of.
-const LEASE: Duration = Duration::from_secs(60);
+pub(crate) const LEASE: Duration = Duration::from_secs(60);
 /// How often a lease is renewed while it lasts: several times may fail.
 const RENEWALS_PER_LEASE: u32 = 4;
+/// Time after which a renewal that failed is tried again: nothing is read or written once the lease is over.
+const RENEWAL_RETRY: Duration = Duration::from_millis(250);
 
 /// Which address space, and the right to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +67,7 @@ pub struct Tenancy {
 struct Shared {
     credentials: Credentials,
     standing: Arc<Standing>,
+    lease: Arc<Lease>,
     lane: Mutex<Lane>,
     ended: Mutex<bool>,
     ending: Condvar,
@@ -75,26 +79,30 @@ impl Tenancy {
     pub fn create(mut lane: Lane, lease: Duration) -> Result<Self, TenancyError> {
         let lease_ms = lease.as_millis().min(u128::from(u32::MAX)) as u64;
         let nobody = Credentials { pid: 0, capability: 0 };
+        let asked = lease::now();
         let made = call(&mut lane, &operation(Kind::CreateSpace, nobody, 0, lease_ms, &[]), &[])?.header;
         let credentials = Credentials { pid: made.pid, capability: made.capability };
-        Self::begin(lane, credentials, lease, Ownership::Owner)
+        Self::begin(lane, credentials, (lease, asked), Ownership::Owner)
     }
 
     /// Uses an address space that somebody else has made. Fails if `credentials` are not, or no longer, good.
     pub fn open(mut lane: Lane, credentials: Credentials, lease: Duration) -> Result<Self, TenancyError> {
+        let asked = lease::now();
         call(&mut lane, &operation(Kind::Ping, credentials, 0, 0, &[]), &[])?;
-        Self::begin(lane, credentials, lease, Ownership::Guest)
+        Self::begin(lane, credentials, (lease, asked), Ownership::Guest)
     }
 
+    /// The address space is there, with a lease of this length, which was asked for at this time.
     fn begin(
         lane: Lane,
         credentials: Credentials,
-        lease: Duration,
+        (lease, asked): (Duration, Nanos),
         ownership: Ownership,
     ) -> Result<Self, TenancyError> {
         let (standing, lane) = (Arc::clone(lane.standing()), Mutex::new(lane));
         let (ended, ending) = (Mutex::new(false), Condvar::new());
-        let shared = Arc::new(Shared { credentials, standing, lane, ended, ending });
+        let granted = Arc::new(Lease::new(lease, asked));
+        let shared = Arc::new(Shared { credentials, standing, lease: granted, lane, ended, ending });
         let tenancy = Self { shared, renewer: Mutex::default(), ownership };
         if !lease.is_zero() {
             let renewed = Arc::clone(&tenancy.shared);
@@ -116,6 +124,11 @@ impl Tenancy {
     #[must_use]
     pub fn standing(&self) -> &Arc<Standing> {
         &self.shared.standing
+    }
+
+    /// Until when the address space is there for certain.
+    pub(crate) fn lease(&self) -> &Arc<Lease> {
+        &self.shared.lease
     }
 
     /// Asks the node for something in the address space, and waits for the answer.
@@ -158,13 +171,19 @@ impl Shared {
 
     fn keep_lease(&self, pause: Duration) {
         let mut ended = self.ended();
+        let mut failed = false;
         while !*ended {
+            let pause = if failed { pause.min(RENEWAL_RETRY) } else { pause };
             let (guard, waited) = self.ending.wait_timeout(ended, pause).unwrap_or_else(PoisonError::into_inner);
             ended = guard;
             if waited.timed_out() && !*ended && !self.standing.is_lost() {
                 drop(ended);
+                let asked = lease::now();
                 // A renewal that fails is tried again; if the lease is over, the call has given the node up.
-                let _ = self.call(Kind::Ping, 0, 0, &[]);
+                failed = self.call(Kind::Ping, 0, 0, &[]).is_err();
+                if !failed {
+                    self.lease.renew(asked);
+                }
                 ended = self.ended();
             }
         }
@@ -177,7 +196,7 @@ impl Shared {
 
 /// Ends the address space that a program has made on the node at `url`, which is no more: nobody waits for its lease then.
 pub fn end_space(url: &str, credentials: Credentials) -> Result<(), FabricError> {
-    let url = node_url(url);
+    let url = without_lease(node_url(url));
     let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };
     let addresses = match url.split_once("://") {
         Some(("shm", _)) => vec![NodeAddress::Unix(shm_path(url)?.to_owned())],
@@ -209,8 +228,8 @@ pub(crate) struct Space {
 
 impl Space {
     /// Makes an address space over `lane`, which is used for nothing else from then on.
-    pub(crate) fn create(url: &str, lane: Lane) -> Result<Self, FabricError> {
-        match Tenancy::create(lane, LEASE) {
+    pub(crate) fn create(url: &str, lane: Lane, lease: Duration) -> Result<Self, FabricError> {
+        match Tenancy::create(lane, lease) {
             Ok(tenancy) => Ok(Self { url: url.to_owned(), tenancy }),
             Err(TenancyError::Call(error)) => {
                 Err(FabricError::Unreachable { url: url.to_owned(), cause: error.to_string() })
@@ -225,6 +244,10 @@ impl Space {
 
     pub(crate) fn standing(&self) -> &Arc<Standing> {
         self.tenancy.standing()
+    }
+
+    pub(crate) fn lease(&self) -> &Arc<Lease> {
+        self.tenancy.lease()
     }
 
     /// Number of the address space and the right to it.

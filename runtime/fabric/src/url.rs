@@ -5,12 +5,18 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use yonder_units::parse_duration;
+
+use crate::space::LEASE;
 use crate::{EmuFabric, Fabric, FabricError, FileFabric, Lz4Fabric, RemoteFabric, ShmFabric, TierFabric, lz4, tier};
 
 /// What can be typed, for messages.
 const KNOWN: &str = "type emu://?latency=2.5us&gbps=100, udp://host:port, tcp://host:port, shm:///path.sock or \
 file:///path?size=64GiB, lz4+ and one of these to compress pages, or tier+ and two of these with + between";
+/// Shortest lease: it is renewed several times while it lasts, and each time may take a while.
+const LEASE_MIN: Duration = Duration::from_secs(1);
 /// What may stand before `://`, or before a `+` there.
 pub(crate) const SCHEMES: [&str; 8] = ["lz4", "tier", "emu", "tcp", "udp", "shm", "file", "rdma"];
 
@@ -85,6 +91,21 @@ pub(crate) fn shm_path(url: &str) -> Result<&Path, FabricError> {
     Ok(Path::new(path))
 }
 
+/// The URL of a node without its settings, and the lease that they ask for.
+pub(crate) fn lease_of(url: &str) -> Result<(&str, Duration), FabricError> {
+    let Some((node, settings)) = url.split_once('?') else { return Ok((url, LEASE)) };
+    let problem =
+        || bad(url, "has an unknown setting: type ?lease=60s behind the address, with at least 1s, or nothing");
+    let text = settings.strip_prefix("lease=").ok_or_else(problem)?;
+    let lease = parse_duration(text).map_err(|_| problem())?;
+    if lease < LEASE_MIN { Err(problem()) } else { Ok((node, lease)) }
+}
+
+/// The URL of a node without its settings.
+pub(crate) fn without_lease(url: &str) -> &str {
+    url.split_once('?').map_or(url, |(node, _)| node)
+}
+
 /// The pairs of `?key=value&key=value`.
 pub(crate) fn query(url: &str, rest: &str) -> Result<Vec<(String, String)>, FabricError> {
     let usage = "is not a list of settings: type emu://?latency=2.5us&gbps=100";
@@ -127,6 +148,8 @@ mod tests {
             ("tcp://host:70000", "not a host and a port"),
             ("tcp://host/path:7", "not a host and a port"),
             ("shm://node.sock", "not an absolute path"),
+            ("shm:///node.sock?lease=1ms", "unknown setting"),
+            ("tcp://host:7000?latency=1us", "unknown setting"),
             ("emu://latency", "not a list of settings"),
             ("emu://?latency", "not a list of settings"),
             ("lz4+lz4+emu://", "compressed already"),

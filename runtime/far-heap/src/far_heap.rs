@@ -9,6 +9,8 @@ use yonder_heap::{Allocated, Class, Freed, Heap, Magazine, OBJECT_BYTES_MAX, Pag
 use yonder_paging::{Access, FarError, Region};
 use yonder_units::PAGE_BYTES;
 
+use crate::quarantine::Quarantine;
+
 /// Runs of at least so many pages are given back to the kernel and the node when they are freed; smaller ones may be used again
 /// soon, and cost nothing if they are not: reclaim takes them like all pages.
 pub const GIVE_BACK_PAGES: u32 = 1024;
@@ -52,6 +54,7 @@ pub struct FarHeap {
     /// Address of offset 0.
     base: usize,
     discarding: Discarding,
+    quarantine: Quarantine,
     peak_bytes: AtomicU64,
     /// The process that the heap was made in: a forked child may not have its memory.
     process: u32,
@@ -80,6 +83,7 @@ impl FarHeap {
             heap: Mutex::new(heap),
             base: region.address(),
             discarding,
+            quarantine: Quarantine::new(),
             peak_bytes: AtomicU64::new(0),
             process: std::process::id(),
             region: region.with_access(Access::Trap),
@@ -131,6 +135,7 @@ impl FarHeap {
         if !self.base.is_multiple_of(align) {
             return None;
         }
+        self.release_settled();
         let offset = self.lock().alloc(bytes as u64, align as u64)?;
         Some(self.address(offset))
     }
@@ -190,14 +195,29 @@ impl FarHeap {
         Ok(())
     }
 
-    /// Makes pages free for others. Many of them are given back to the node first.
+    /// Makes pages free for others. Many of them are given back to the node first; if it is not known whether the node
+    /// will still forget them, they are given out again when it is.
     pub fn retire(&self, retired: Retired) {
+        self.release_settled();
         if retired.pages() >= GIVE_BACK_PAGES {
             let bytes = u64::from(retired.pages()) * PAGE_BYTES as u64;
-            // What a node that does not answer still has of them is nobody's: pages are given out with any content.
-            let _ = self.clear(self.address(retired.first().offset()), bytes);
+            if self.clear(self.address(retired.first().offset()), bytes).is_err() {
+                return self.quarantine.keep(retired);
+            }
         }
         self.lock().release(retired);
+    }
+
+    /// Bytes that were freed and are not given out, because it is not known yet whether the node will still forget
+    /// them.
+    #[must_use]
+    pub fn quarantined_bytes(&self) -> u64 {
+        self.release_settled();
+        self.quarantine.bytes()
+    }
+
+    fn release_settled(&self) {
+        self.quarantine.release_settled(&self.region, |retired| self.lock().release(retired));
     }
 
     /// Takes back all of a magazine, as when its thread ends.

@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 mod far_heap;
+mod quarantine;
 mod share;
 
 pub use far_heap::{Discarding, FarHeap, GIVE_BACK_PAGES, Misuse, Usage};

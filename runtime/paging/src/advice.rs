@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use yonder_units::{PAGE_BYTES, PageIndex, format_bytes};
 
 use crate::far_memory::FarMemory;
+use crate::machine::Machine;
 use crate::region::{Region, RegionCore};
 
 /// Ranges advised out that are remembered of one far memory.
@@ -97,24 +98,31 @@ fn advise(core: &RegionCore, offset: u64, bytes: u64, advice: Advice) -> Result<
     let end = offset.checked_add(bytes).filter(|end| *end <= region_bytes);
     let end = end.ok_or(AdviceError::TooLong { offset, bytes, region_bytes })?;
     let pages = PageIndex::containing(offset).0..end.div_ceil(PAGE_BYTES as u64) as u32;
-    let pager = &*core.pager;
-    if pager.child.is_one() {
-        // A forked child neither reclaims nor fetches ahead.
-        return Ok(());
-    }
     // A handler that touches far memory may need the reclaimer, and that the list of what was advised out.
-    yonder_trap::hold_back(|| match advice {
-        Advice::Out => {
-            core.ahead.forget_in(&pages);
-            pager.advised_out.add(core.number, pages);
-        }
-        Advice::Ahead => {
-            pager.advised_out.forget_in(core.number, &pages);
-            core.ahead.add(&pages);
-        }
-    });
-    pager.tend_now();
+    yonder_trap::hold_back(|| core.note_advice(pages, advice));
     Ok(())
+}
+
+impl<M: Machine> RegionCore<M> {
+    /// Takes advice on pages.
+    pub fn note_advice(&self, pages: Range<u32>, advice: Advice) {
+        let pager = &*self.pager;
+        if pager.child.is_one() {
+            // A forked child neither reclaims nor fetches ahead.
+            return;
+        }
+        match advice {
+            Advice::Out => {
+                self.ahead.forget_in(&pages);
+                pager.advised_out.add(self.number, pages);
+            }
+            Advice::Ahead => {
+                pager.advised_out.forget_in(self.number, &pages);
+                self.ahead.add(&pages);
+            }
+        }
+        pager.tend_now();
+    }
 }
 
 /// Pages of a region that will not be needed soon.

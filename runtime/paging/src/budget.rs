@@ -113,6 +113,11 @@ impl Budget {
         (charged.low, charged.high)
     }
 
+    /// Up to how many pages may be charged at most: the limit, or an older one that is higher until the limit is reached.
+    pub(crate) fn most(&self) -> u64 {
+        Halves::of(self.limits.load(Ordering::Acquire)).high
+    }
+
     /// Pages that the reclaimer may charge now.
     pub(crate) fn headroom(&self) -> u64 {
         Halves::of(self.limits.load(Ordering::Acquire)).high.saturating_sub(self.charged())

@@ -13,11 +13,12 @@ use yonder_pagetable::{Event, State};
 use yonder_units::{PAGE_BYTES, PageIndex};
 
 use crate::error::PagingCause;
+use crate::machine::Machine;
 use crate::region::RegionCore;
 
 /// What a touch of `page`, whose memory is damaged, comes to: it may be tried again, or it fails. Called in the SIGBUS handler
 /// of any thread, also of one that sweeps the page itself: it waits for nobody.
-pub(crate) fn found(core: &RegionCore, page: PageIndex) -> Result<(), PagingCause> {
+pub(crate) fn found<M: Machine>(core: &RegionCore<M>, page: PageIndex) -> Result<(), PagingCause> {
     let seen = core.table.load(page);
     match seen.state() {
         // It has been taken away since; what was swept is judged by the sweep.
@@ -26,6 +27,7 @@ pub(crate) fn found(core: &RegionCore, page: PageIndex) -> Result<(), PagingCaus
         State::Evicting | State::Installing(_) | State::Fetching { .. } => Err(PagingCause::HardwareError),
         State::Resident => {
             let gate = core.gate(page);
+            M::preempt();
             // As a sweep, with nobody else inside: who has just mapped the page may not have counted it yet.
             if !gate.try_sweep() {
                 return Err(PagingCause::HardwareError);
@@ -42,8 +44,8 @@ pub(crate) fn found(core: &RegionCore, page: PageIndex) -> Result<(), PagingCaus
 }
 
 /// Unmaps a page that the caller has moved to `Evicting`, with its block to itself.
-fn give_up(core: &RegionCore, page: PageIndex) -> Result<(), PagingCause> {
-    core.mapping.discard(page.offset(), PAGE_BYTES).expect("mapped pages can be dropped");
+fn give_up<M: Machine>(core: &RegionCore<M>, page: PageIndex) -> Result<(), PagingCause> {
+    M::discard(&core.mapping, page.offset(), PAGE_BYTES).expect("mapped pages can be dropped");
     core.counts.uncount(page.block(), 1);
     core.pager.budget.uncharge(1);
     if core.is_sealed() && !core.owner.is_set() {
@@ -55,7 +57,7 @@ fn give_up(core: &RegionCore, page: PageIndex) -> Result<(), PagingCause> {
 }
 
 /// Marks an unmapped page, which the caller has moved to `Evicting`, as lost.
-pub(crate) fn poison(core: &RegionCore, page: PageIndex) {
+pub(crate) fn poison<M: Machine>(core: &RegionCore<M>, page: PageIndex) {
     core.table.advance_owned(page, Event::Poison(PagingCause::HardwareError.code().get()));
     core.pager.damaged_pages.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
 }

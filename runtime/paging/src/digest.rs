@@ -1,67 +1,69 @@
 //! [`Digest`]: which bytes of a content count, and their hash; [`Digests`]: what the node has of each page of a region.
 //!
-//! Two contents are taken for the same if their digests are: the same bytes of the page count, and they are equal, but for a
-//! probability of 2^-64. Whatever the other bytes are makes no difference.
+//! Two contents are taken for the same if their digests are: the same bytes of the page count, and their hash is the
+//! same under the key of the region ([`PageHasher`]). Contents that differ in bytes that count have one hash with a
+//! probability of at most 2^-64, whoever has chosen them without having seen a hash. Whatever the other bytes are makes
+//! no difference.
 //!
 //! Who touches what: the reclaimer writes, under its lock. Whoever has moved an entry to `Fetching` reads what the node has of
-//! the page, which stays what it is until the page has been mapped and swept again.
+//! the page, which stays what it is until the page has been mapped and swept again: so nobody sees half of a hash.
 //!
 //! Invariant: if a page is `Remote`, the node has those of its bytes that its digest names.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
-use yonder_fabric::Vector;
+use yonder_fabric::{GRANULE_BYTES, Vector};
+use yonder_pagetable::{HASH_GRANULE_BYTES, PageHash, PageHasher};
 use yonder_units::{PAGE_BYTES, PageIndex};
 use zerocopy::FromZeros as _;
 
-/// Hash of zeros, and of a page the node has never been sent.
-const HASH_OF_ZEROS: u64 = 0;
+const _: () = assert!(GRANULE_BYTES.is_multiple_of(HASH_GRANULE_BYTES), "a segment can be hashed");
+
+/// Words of a hash.
+pub(crate) const HASH_WORDS: usize = 2;
 
 /// A content, as far as it counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Digest {
     /// The bytes that count.
     pub(crate) vector: Vector,
-    hash: u64,
+    hash: PageHash,
 }
 
 impl Digest {
-    pub(crate) fn from_words([vector, hash]: [u64; 2]) -> Self {
-        Self { vector: Vector::from_word(vector), hash }
+    pub(crate) fn from_words(vector: u64, hash: [u64; HASH_WORDS]) -> Self {
+        Self { vector: Vector::from_word(vector), hash: PageHash::from_words(hash) }
     }
 
-    pub(crate) fn to_words(self) -> [u64; 2] {
-        [self.vector.to_word(), self.hash]
+    pub(crate) fn to_words(self) -> (u64, [u64; HASH_WORDS]) {
+        (self.vector.to_word(), self.hash.to_words())
     }
 
     /// Whether all that counts is zeros.
     pub(crate) fn is_zeros(&self) -> bool {
-        self.hash == HASH_OF_ZEROS
+        self.hash == PageHash::ZEROS
     }
 }
 
 /// What the node has of each page of a region.
 pub(crate) struct Digests {
-    hashes: Box<[AtomicU64]>,
+    hashes: Box<[[AtomicU64; HASH_WORDS]]>,
     /// Which bytes they are of; all of each page before the region's paging is guided.
     vectors: OnceLock<Box<[AtomicU64]>>,
-    /// Makes collisions unpredictable to whoever chooses the content.
-    seed: u64,
-    zeros: u64,
+    /// With the region's own key, so that nothing is known of collisions.
+    hasher: PageHasher,
 }
 
 impl Digests {
     /// Of `pages` pages that the node has never been sent.
-    pub(crate) fn new(pages: usize, seed: u64) -> Self {
-        let zeros = xxh3_64_with_seed(&[0; PAGE_BYTES], seed);
-        Self { hashes: words(pages), vectors: OnceLock::new(), seed, zeros }
+    pub(crate) fn new(pages: usize, hasher: PageHasher) -> Self {
+        Self { hashes: zeroed(pages), vectors: OnceLock::new(), hasher }
     }
 
     /// From now on the node may have less than all of a page.
     pub(crate) fn keep_vectors(&self) {
-        self.vectors.get_or_init(|| words(self.hashes.len()));
+        self.vectors.get_or_init(|| zeroed(self.hashes.len()));
     }
 
     /// The digest of a content of which the bytes of `vector` count.
@@ -72,7 +74,8 @@ impl Digests {
 
     /// What the node has of a page.
     pub(crate) fn get(&self, page: PageIndex) -> Digest {
-        Digest { vector: self.vector(page), hash: self.hashes[page.index()].load(Ordering::Acquire) }
+        let words = self.hashes[page.index()].each_ref().map(|word| word.load(Ordering::Acquire));
+        Digest { vector: self.vector(page), hash: PageHash::from_words(words) }
     }
 
     /// Which bytes of a page the node has.
@@ -85,17 +88,22 @@ impl Digests {
     }
 
     pub(crate) fn set(&self, page: PageIndex, digest: Digest) {
-        let [vector, hash] = digest.to_words();
         match self.vectors.get() {
-            Some(vectors) => vectors[page.index()].store(vector, Ordering::Release),
+            Some(vectors) => vectors[page.index()].store(digest.vector.to_word(), Ordering::Release),
             None => assert!(digest.vector == Vector::WHOLE, "a part of a page in a region whose paging is not guided"),
         }
-        self.hashes[page.index()].store(hash, Ordering::Release);
+        self.set_hash(page, digest.hash);
     }
 
     /// The node has zeros, or nothing.
     pub(crate) fn forget(&self, page: PageIndex) {
-        self.hashes[page.index()].store(HASH_OF_ZEROS, Ordering::Release);
+        self.set_hash(page, PageHash::ZEROS);
+    }
+
+    fn set_hash(&self, page: PageIndex, hash: PageHash) {
+        for (word, value) in self.hashes[page.index()].iter().zip(hash.to_words()) {
+            word.store(value, Ordering::Release);
+        }
     }
 
     /// Notes that of what the node has of a page only the bytes of `digest` count any more, if that is all that sets it apart
@@ -118,29 +126,40 @@ impl Digests {
 
     /// Local memory for each page, in bytes.
     pub(crate) fn bytes_per_page(&self) -> u64 {
-        if self.vectors.get().is_some() { 16 } else { 8 }
+        let words = HASH_WORDS + usize::from(self.vectors.get().is_some());
+        (words * size_of::<u64>()) as u64
     }
 
     #[inline]
-    fn hash(&self, vector: Vector, content: &[u8; PAGE_BYTES]) -> u64 {
+    fn hash(&self, vector: Vector, content: &[u8; PAGE_BYTES]) -> PageHash {
         if vector == Vector::WHOLE {
-            return xxh3_64_with_seed(content, self.seed) ^ self.zeros;
+            return self.hasher.page(content);
         }
-        if vector.segments().all(|segment| content[segment].iter().all(|byte| *byte == 0)) {
-            return HASH_OF_ZEROS;
-        }
-        vector.segments().fold(self.seed, |hash, segment| xxh3_64_with_seed(&content[segment], hash))
+        let parts = vector.segments().map(|segment| self.hasher.part(segment, content));
+        parts.fold(PageHash::ZEROS, PageHash::with)
     }
 }
 
 /// Zeros, backed where they are used: a region may be far larger than what is ever put into it.
-fn words(pages: usize) -> Box<[AtomicU64]> {
-    <[AtomicU64]>::new_box_zeroed_with_elems(pages).expect("a word a page is 1/512 of its region")
+fn zeroed<T: zerocopy::FromZeros>(pages: usize) -> Box<[T]> {
+    <[T]>::new_box_zeroed_with_elems(pages).expect("some words a page are a small part of its region")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use rand::rngs::SmallRng;
+    use rand::{RngCore as _, SeedableRng as _};
+    use yonder_fabric::{Copies, EmuFabric, SecondCopy};
+    use yonder_mapping::Mapping;
+    use yonder_pagetable::{HASH_KEY_BYTES, State};
+
     use super::*;
+    use crate::config::Config;
+    use crate::far_memory::FarMemory;
+    use crate::region::Region;
 
     const PAGE: PageIndex = PageIndex(1);
 
@@ -148,8 +167,14 @@ mod tests {
         std::array::from_fn(|byte| byte as u8 ^ fill)
     }
 
+    fn hasher() -> PageHasher {
+        let mut key = [0; HASH_KEY_BYTES];
+        SmallRng::seed_from_u64(42).fill_bytes(&mut key);
+        PageHasher::new(&key)
+    }
+
     fn guided() -> Digests {
-        let digests = Digests::new(2, 42);
+        let digests = Digests::new(2, hasher());
         digests.keep_vectors();
         digests
     }
@@ -201,7 +226,83 @@ mod tests {
     #[test]
     #[should_panic(expected = "not guided")]
     fn a_part_of_a_page_is_never_forgotten_to_be_one() {
-        let digests = Digests::new(2, 42);
+        let digests = Digests::new(2, hasher());
         digests.set(PAGE, digests.of(Vector::new([0..16, 32..48]), &content(1)));
+    }
+
+    /// Far memory that keeps a second copy, with room to press pages out, and a region whose pages `hasher` tells
+    /// apart.
+    fn copied(hasher: PageHasher) -> Option<(FarMemory, Region, Arc<Copies>)> {
+        if let Err(error) = yonder_uffd::probe().userfaultfd {
+            println!("SKIP: {error}");
+            return None;
+        }
+        let below = EmuFabric::open("emu://?latency=1us&size=64MiB").unwrap();
+        let fabric = SecondCopy::over(Arc::new(below));
+        let copies = Arc::clone(fabric.copies());
+        let far = FarMemory::new(Arc::new(fabric), Config::with_local(4 << 20)).unwrap();
+        let region = far.region_of(Mapping::region(8 * PAGE_BYTES).unwrap(), hasher).unwrap();
+        Some((far, region, copies))
+    }
+
+    /// Presses pages of other regions out until `is_done`: those that were wanted back of late stay for some rounds.
+    fn evict(far: &FarMemory, is_done: impl Fn() -> bool) {
+        let room = far.region(16 << 20).unwrap();
+        for round in 0..100 {
+            if is_done() {
+                return;
+            }
+            (0..16 << 20).step_by(PAGE_BYTES).for_each(|at| room.write_u64(at, round).unwrap());
+        }
+        panic!("the pages stay local: {:?}", far.stats());
+    }
+
+    /// A key of zeros makes a weak hash: a word beside a zero counts for nothing.
+    #[test]
+    fn a_second_copy_finds_what_a_weak_digest_loses() {
+        let Some((far, region, copies)) = copied(PageHasher::new(&[0; HASH_KEY_BYTES])) else { return };
+        // Page 0 is taken for zeros; page 2 for what it was.
+        region.write_u64(8, 5).unwrap();
+        for (at, value) in [(0, 3), (8, 4), (512, 1)] {
+            region.write_u64(2 * PAGE_BYTES as u64 + at, value).unwrap();
+        }
+        evict(&far, || copies.mismatches() > 0);
+        let first = copies.first_mismatch().expect("page 0 is lost");
+        assert_eq!((first.place.page, copies.mismatches()), (PageIndex(0), 1));
+        assert!(first.to_string().ends_with("at bytes 8..9"), "{first}");
+        region.write_u64(2 * PAGE_BYTES as u64 + 512, 2).unwrap();
+        evict(&far, || copies.mismatches() > 1);
+        assert_eq!(region.read_u64(2 * PAGE_BYTES as u64 + 512), Ok(1), "it is lost indeed");
+    }
+
+    #[test]
+    fn a_second_copy_finds_nothing_wrong_with_what_is_dropped_as_clean() {
+        let Some((far, mut region, copies)) = copied(hasher()) else { return };
+        for page in 0..8 {
+            region.write_u64(page * PAGE_BYTES as u64, page).unwrap();
+        }
+        let reads = |region: &Region| {
+            for page in 0..8 {
+                assert_eq!(region.read_u64(page * PAGE_BYTES as u64), Ok(page));
+                assert_eq!(region.core.mapping.try_read_u64(page * PAGE_BYTES as u64), Ok(page));
+            }
+        };
+        let is_away = || region.core.table.load(PageIndex(7)).state() == State::Remote;
+        evict(&far, is_away);
+        reads(&region);
+        evict(&far, is_away);
+        assert!(copies.compared() >= 8, "{} pages were compared", copies.compared());
+        region.seal().unwrap();
+        reads(&region);
+        evict(&far, || far.stats().dropped_pages > 0);
+        // The reclaimer compares first and counts then, and may be at it.
+        let is_each_compared = || copies.compared() == far.stats().clean_pages + far.stats().dropped_pages;
+        let end = Instant::now() + Duration::from_secs(10);
+        while !is_each_compared() {
+            assert!(Instant::now() < end, "{} of {:?} were compared", copies.compared(), far.stats());
+            std::thread::yield_now();
+        }
+        reads(&region);
+        assert_eq!(copies.first_mismatch(), None);
     }
 }

@@ -94,6 +94,11 @@ pub struct PagingError {
     pub cause: PagingCause,
 }
 
+/// All ports are in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("all {0} ports are in use: use fewer workers")]
+pub struct TooManyPorts(pub usize);
+
 /// Far memory could not be set up, or a control operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FarError {
@@ -127,6 +132,12 @@ pub enum FarError {
     /// The limit could not be reached in time.
     #[error("local memory did not shrink to the new limit in time: {0}")]
     Limit(&'static str),
+}
+
+impl From<TooManyPorts> for FarError {
+    fn from(TooManyPorts(ports): TooManyPorts) -> Self {
+        Self::Ports(ports)
+    }
 }
 
 #[cfg(test)]

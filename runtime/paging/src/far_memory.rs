@@ -1,27 +1,29 @@
 //! [`FarMemory`]: a process's share of one memory node.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
+use rand::TryRngCore as _;
+use rand::rngs::OsRng;
 use yonder_fabric::{Credentials, Fabric, RemoteAddress};
 use yonder_guide::MakeGuide;
 use yonder_mapping::Mapping;
+use yonder_pagetable::{HASH_KEY_BYTES, PageHasher};
 use yonder_predict::Residence;
 use yonder_trap::{REGISTRATIONS_MAX, RegisterError};
-use yonder_uffd::Delivery;
+use yonder_uffd::{Delivery, Uffd};
 use yonder_units::{Nanos, PAGE_BYTES, Place, pages_for};
 
 use crate::config::Config;
+use crate::drive::{ReclaimTurns, Turn};
 use crate::error::FarError;
 use crate::handover::InstallHelper;
 use crate::monitor::{MONITORS, monitor};
 use crate::pager::Pager;
 use crate::pin::pin_this_thread;
-use crate::reclaimer::Step;
 use crate::region::{Region, RegionCore};
+use crate::settle::settle;
 use crate::stats::Stats;
 
 /// Far memory with a limit of local memory. Cheap to clone; the reclaimer thread ends with the last clone, region and
@@ -34,7 +36,7 @@ pub struct FarMemory {
 /// The pager and its reclaimer thread.
 struct Running {
     pager: Arc<Pager>,
-    /// The reclaimer, and monitors if there are any.
+    /// The reclaimer, the thread that settles discards, and monitors if there are any.
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -51,13 +53,17 @@ impl FarMemory {
     }
 
     fn start(fabric: Arc<dyn Fabric>, config: Config, guide: Option<MakeGuide>) -> Result<Self, FarError> {
-        let pager = Arc::new(Pager::new(config, fabric, guide)?);
+        let pager = Arc::new(Pager::new(config, Uffd::open_for(config.delivery)?, fabric, guide)?);
         let for_thread = Arc::clone(&pager);
         let thread = std::thread::Builder::new().name("yonder-reclaim".into()).spawn(move || reclaim(&for_thread));
         let thread = thread.map_err(FarError::Thread)?;
-        let _ = pager.reclaimer_thread.set(thread.thread().clone());
+        pager.set_reclaimer_thread(thread.thread().clone());
         // From here a refusal ends the threads that have been started.
         let mut running = Running { pager, threads: vec![thread] };
+        let for_settler = Arc::clone(&running.pager);
+        let settler = std::thread::Builder::new().name("yonder-settle".into()).spawn(move || settle(&for_settler));
+        running.threads.push(settler.map_err(FarError::Thread)?);
+        let _ = running.pager.settler_thread.set(running.threads[1].thread().clone());
         if config.delivery != Delivery::Signal {
             for _ in 0..MONITORS {
                 let pager = Arc::clone(&running.pager);
@@ -75,18 +81,19 @@ impl FarMemory {
 
     /// A new region of `bytes`, rounded up to pages, that reads as zeros.
     pub fn region(&self, bytes: u64) -> Result<Region, FarError> {
-        self.region_of(Mapping::region(pages_for(bytes.max(1)) as usize * PAGE_BYTES)?)
+        self.region_of(Mapping::region(pages_for(bytes.max(1)) as usize * PAGE_BYTES)?, own_hasher()?)
     }
 
     /// As [`FarMemory::region`], at `address`, a multiple of a block where nothing is mapped: for whoever has to tell far
     /// memory from other memory by its address.
     pub fn region_at(&self, address: usize, bytes: u64) -> Result<Region, FarError> {
-        self.region_of(Mapping::region_at(address, pages_for(bytes.max(1)) as usize * PAGE_BYTES)?)
+        self.region_of(Mapping::region_at(address, pages_for(bytes.max(1)) as usize * PAGE_BYTES)?, own_hasher()?)
     }
 
-    fn region_of(&self, mapping: Mapping) -> Result<Region, FarError> {
+    /// The region of `mapping`, whose pages are told apart by `hasher`.
+    pub(crate) fn region_of(&self, mapping: Mapping, hasher: PageHasher) -> Result<Region, FarError> {
         let remote = self.pager().fabric.allocate(mapping.len() as u64)?;
-        let core = self.add_region(mapping, remote).inspect_err(|_| {
+        let core = self.add_region(mapping, remote, hasher).inspect_err(|_| {
             if let Err(error) = self.pager().fabric.release(remote) {
                 tracing::warn!(%error, "the node did not take back the memory of a region that was refused");
             }
@@ -100,25 +107,13 @@ impl FarMemory {
         Ok(region)
     }
 
-    fn add_region(&self, mapping: Mapping, remote: RemoteAddress) -> Result<Arc<RegionCore>, FarError> {
-        let pager = self.pager();
-        let mut reclaimer = pager.lock_reclaimer();
-        let number = reclaimer.regions.iter().position(Option::is_none).unwrap_or(reclaimer.regions.len());
-        if number >= REGISTRATIONS_MAX {
-            return Err(too_many_regions());
-        }
-        // The seed makes hash collisions unpredictable to whoever chooses the content.
-        let seed = RandomState::new().hash_one(number);
-        let core = Arc::new(RegionCore::new(Arc::clone(pager), number as u32, mapping, remote, seed));
-        pager.uffd.register(&core.mapping)?;
-        if number == reclaimer.regions.len() {
-            reclaimer.regions.push(None);
-        }
-        reclaimer.regions[number] = Some(Arc::clone(&core));
-        pager.places.enter(&core);
-        pager.cover(core.table.pages() as u64);
-        pager.metadata_bytes.fetch_add(core.metadata_bytes(), Ordering::Relaxed);
-        Ok(core)
+    fn add_region(
+        &self,
+        mapping: Mapping,
+        remote: RemoteAddress,
+        hasher: PageHasher,
+    ) -> Result<Arc<RegionCore>, FarError> {
+        self.pager().begin_region(mapping, remote, hasher)?.ok_or_else(too_many_regions)
     }
 
     /// Changes the limit of local memory while it is used, and returns when it holds. `bytes` is at most the
@@ -126,20 +121,10 @@ impl FarMemory {
     pub fn set_local(&self, bytes: u64) -> Result<(), FarError> {
         let pager = self.pager();
         let config = Config { local_bytes: bytes, ..pager.config };
-        let policy = config.policy()?;
-        pager.set_policy(&policy);
-        let deadline = yonder_clock::now() + pager.fault_deadline;
-        loop {
-            let reclaimer = pager.lock_reclaimer();
-            if pager.budget.has_reached(&policy) {
-                return Ok(());
-            }
-            drop(reclaimer);
-            pager.wake_reclaimer();
-            if yonder_clock::now() > deadline {
-                return Err(FarError::Limit("the node takes no writes, or pages are held"));
-            }
-            std::thread::yield_now();
+        if pager.set_limit(&config.policy()?) {
+            Ok(())
+        } else {
+            Err(FarError::Limit("the node takes no writes, or pages are held"))
         }
     }
 
@@ -147,7 +132,7 @@ impl FarMemory {
     /// could run only when the kernel's scheduler lets it. If the host makes no steps for a while, the thread does.
     #[must_use]
     pub fn host_reclaim(&self) -> ReclaimHost {
-        self.pager().signals.hosted_steps.fetch_add(1, Ordering::AcqRel);
+        self.pager().begin_hosting();
         ReclaimHost { far: self.clone(), next_look: 0 }
     }
 
@@ -228,6 +213,15 @@ impl FarMemory {
     }
 }
 
+/// A hasher of pages with a key of its own, all of it from the operating system: which contents collide is known to
+/// none who chooses contents.
+fn own_hasher() -> Result<PageHasher, FarError> {
+    let mut key = [0; HASH_KEY_BYTES];
+    let drawn = OsRng.try_fill_bytes(&mut key);
+    drawn.map_err(|error| FarError::Regions(format!("no random key can be had: {error}")))?;
+    Ok(PageHasher::new(&key))
+}
+
 fn too_many_regions() -> FarError {
     FarError::Regions(format!("{REGISTRATIONS_MAX} regions exist: use fewer and larger ones"))
 }
@@ -236,6 +230,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.pager.stopping.store(true, Ordering::Release);
         self.pager.wake_reclaimer();
+        self.pager.wake_settler();
         for thread in self.threads.drain(..) {
             // The last owner could be one of these threads only if it held a clone, which none does.
             let _ = thread.join();
@@ -261,67 +256,37 @@ impl ReclaimHost {
             return false;
         }
         self.next_look = now + LOOK_EVERY;
-        let pager = self.far.pager();
-        if !pager.wants_reclaim(now) {
-            return false;
-        }
-        let start = yonder_clock::now();
-        let Some(mut reclaimer) = pager.try_lock_reclaimer() else { return false };
-        let step = reclaimer.step(pager, start);
-        drop(reclaimer);
-        pager.signals.hosted_steps.fetch_add(1, Ordering::AcqRel);
-        pager.signals.cpu_ns.fetch_add(yonder_clock::now() - start, Ordering::Relaxed);
-        if step == Step::Worked {
+        let worked = self.far.pager().reclaim_as_host(now);
+        if worked {
             self.next_look = 0;
         }
-        step == Step::Worked
+        worked
     }
 }
 
 impl Drop for ReclaimHost {
     fn drop(&mut self) {
-        self.far.pager().signals.hosted_steps.store(0, Ordering::Release);
-        self.far.pager().wake_reclaimer();
+        self.far.pager().end_hosting();
     }
 }
-
-/// Sleep of the thread while only the node can make progress. Whoever waits for room ends it.
-const WRITE_SLEEP: Duration = Duration::from_micros(20);
-/// Time without a step of the host after which the thread makes one itself.
-const HOST_PATIENCE: Duration = Duration::from_millis(10);
 
 /// The reclaimer thread: steps while there is work, sleeps while there is none or a host does it.
 fn reclaim(pager: &Pager) {
     if let Some(cpu) = pager.config.reclaimer_cpu {
         pin_this_thread(cpu);
     }
-    let (mut cpu_before, mut hosted_before) = (cpu_time(), 0);
+    let (mut cpu_before, mut turns) = (cpu_time(), ReclaimTurns::default());
     while !pager.stopping.load(Ordering::Acquire) {
-        let hosted = pager.signals.hosted_steps.load(Ordering::Acquire);
-        if hosted != hosted_before {
-            hosted_before = hosted;
-            if hosted > 0 {
-                std::thread::park_timeout(HOST_PATIENCE);
-                continue;
-            }
-        } else if hosted > 0 && !pager.wants_reclaim(yonder_clock::now()) {
-            // The host makes no steps because there is nothing to do.
-            std::thread::park_timeout(HOST_PATIENCE);
-            continue;
+        let turn = turns.take(pager);
+        if turn != Turn::Yield {
+            let cpu = cpu_time();
+            pager.signals.cpu_ns.fetch_add(cpu - cpu_before, Ordering::Relaxed);
+            cpu_before = cpu;
         }
-        let Some(mut reclaimer) = pager.try_lock_reclaimer() else {
-            std::thread::yield_now();
-            continue;
-        };
-        let step = reclaimer.step(pager, yonder_clock::now());
-        drop(reclaimer);
-        let cpu = cpu_time();
-        pager.signals.cpu_ns.fetch_add(cpu - cpu_before, Ordering::Relaxed);
-        cpu_before = cpu;
-        match step {
-            Step::Worked => {}
-            Step::Waiting => std::thread::park_timeout(WRITE_SLEEP),
-            Step::Idle(time) => std::thread::park_timeout(time),
+        match turn {
+            Turn::Again => {}
+            Turn::Yield => std::thread::yield_now(),
+            Turn::Sleep(time) => std::thread::park_timeout(time),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`bring`] is called by the SIGBUS handler and, without a trap, by accesses that look at the page table first. It is a
 //! loop over the entry's state; whatever it cannot do now it waits for and looks again. How it waits is the caller's
-//! nature: a unithread of a bound worker parks (or spins, by policy), any other thread waits inline on a guest port.
+//! nature: a unithread of a bound worker parks (or spins, by policy), any other thread waits inline as a guest (`guests`).
 
 use std::sync::Arc;
 
@@ -13,14 +13,15 @@ use yonder_units::{Nanos, PageIndex, Place};
 use crate::config::FaultPolicy;
 use crate::error::PagingCause;
 use crate::forked;
+use crate::guests::{self, GuestPort};
 use crate::handover::Installs;
 use crate::install::Local;
+use crate::machine::Machine;
 use crate::pager::{GUEST_PORTS, Pager};
 use crate::port::{FetchRequest, Hit, Port, PortInner, Room};
 use crate::region::RegionCore;
-use crate::worker;
 
-/// Looks at a guest port's fetch before the thread lets others run.
+/// Looks at an entry before a thread that waits for it lets others run.
 const GUEST_SPINS: u32 = 256;
 
 /// What was touched of a region, and from where.
@@ -65,10 +66,9 @@ impl Touch<'_> {
 }
 
 /// Who has touched the page.
-#[derive(Clone, Copy)]
-enum Toucher<'a> {
+enum Toucher<'a, M: Machine> {
     /// A unithread of a worker that is bound to this pager.
-    Unithread { port: &'a Port, token: u32, may_yield: MayYield },
+    Unithread { port: &'a Port<M>, token: u32, may_yield: MayYield },
     /// Any other thread.
     Thread,
 }
@@ -81,7 +81,7 @@ enum MayYield {
 }
 
 /// How one attempt to fetch ended.
-enum Attempt {
+pub(crate) enum Attempt {
     Over(Result<(), PagingCause>),
     Raced,
     NoRoom,
@@ -90,17 +90,18 @@ enum Attempt {
 
 /// Gives the touch what it wants of its page, or says why that is not possible before the deadline. The page may be taken away
 /// again at any time after; the access that needs it is simply tried again.
-pub(crate) fn bring(region: &Arc<RegionCore>, touch: Touch<'_>) -> Result<(), PagingCause> {
+pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, touch: Touch<'_>) -> Result<(), PagingCause> {
     let (pager, page) = (&*region.pager, touch.page());
     if pager.child.is_one() {
         return forked::bring(region, page);
     }
-    let entered = yonder_clock::now();
+    let entered = M::now();
     let deadline = entered + pager.patience();
     let toucher = Toucher::of_this_thread(pager);
     let (mut waits_for, mut pauses) = (PagingCause::Stuck, 0);
     loop {
         let seen = region.table.load(page);
+        M::preempt();
         match seen.state() {
             state if touch.wants.are_met_by(state) => return Ok(()),
             State::Resident => unreachable!("whatever is wanted of a page can be had where it is mapped"),
@@ -130,7 +131,7 @@ pub(crate) fn bring(region: &Arc<RegionCore>, touch: Touch<'_>) -> Result<(), Pa
             }
             State::Installing(_) | State::Evicting => {}
         }
-        if yonder_clock::now() > deadline {
+        if M::now() > deadline {
             return Err(waits_for);
         }
         if waits_for == PagingCause::LocalMemoryFull {
@@ -142,29 +143,38 @@ pub(crate) fn bring(region: &Arc<RegionCore>, touch: Touch<'_>) -> Result<(), Pa
 }
 
 /// Begins to fetch `count` pages from `first` on, which are about to be touched; more than one is fetched at a time then.
-pub(crate) fn fetch_range(region: &Arc<RegionCore>, first: PageIndex, count: u32) {
+pub(crate) fn fetch_range<M: Machine>(region: &Arc<RegionCore<M>>, first: PageIndex, count: u32) {
     let pager = &*region.pager;
     let is_remote = |page: &u32| region.table.load(PageIndex(*page)).state() == State::Remote;
     let remote = (first.0..first.0 + count).filter(is_remote).take(2).count();
     if pager.child.is_one() || remote < 2 {
         return;
     }
-    let now = yonder_clock::now();
+    let now = M::now();
     match Toucher::of_this_thread(pager) {
         Toucher::Unithread { port, .. } => port.lock().fetch_range(region, first, count, port, pager, now),
         Toucher::Thread => {
-            let (port, mut inner) = borrow_guest(pager);
+            let mut inner = GuestPort::borrow(pager);
+            let port = inner.port();
             inner.fetch_range(region, first, count, port, pager, now);
         }
     }
 }
 
-impl<'a> Toucher<'a> {
-    fn of_this_thread(pager: &'a Pager) -> Self {
-        let Some((port, token)) = worker::bound_unithread(pager.id) else { return Self::Thread };
+impl<M: Machine> Clone for Toucher<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine> Copy for Toucher<'_, M> {}
+
+impl<'a, M: Machine> Toucher<'a, M> {
+    fn of_this_thread(pager: &'a Pager<M>) -> Self {
+        let Some((port, token, policy)) = M::bound_unithread(pager.id) else { return Self::Thread };
         let port = pager.port(port);
-        let may_yield = match port.policy {
-            _ if worker::in_no_yield_section() => MayYield::Never,
+        let may_yield = match policy {
+            _ if M::in_no_yield_section() => MayYield::Never,
             FaultPolicy::Yield => MayYield::Now,
             FaultPolicy::Busy => MayYield::Never,
             FaultPolicy::Hybrid(spin) => MayYield::AfterSpinning(spin),
@@ -175,7 +185,7 @@ impl<'a> Toucher<'a> {
     /// Fetches a remote page and waits for it.
     fn fetch(
         self,
-        region: &Arc<RegionCore>,
+        region: &Arc<RegionCore<M>>,
         touch: Touch<'_>,
         seen: Entry,
         entered: Nanos,
@@ -193,17 +203,23 @@ impl<'a> Toucher<'a> {
                 port.publish(&inner);
                 drop(inner);
                 let (result, mapped) = wait_as_unithread(pager, port, token, may_yield);
-                let now = yonder_clock::now();
+                let now = M::now();
                 port.stats.resume.record(now.saturating_sub(mapped));
                 port.stats.total.record(now.saturating_sub(entered));
                 Attempt::Over(result)
             }
-            Self::Thread => fetch_as_thread(pager, (region, touch, seen), (entered, deadline)),
+            Self::Thread => guests::fetch(pager, (region, touch, seen), (entered, deadline)),
         }
     }
 
-    /// Waits for a fetch that this worker has in flight already; `None` if it is another's or just over.
-    fn join(self, region: &Arc<RegionCore>, touch: Touch<'_>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
+    /// Waits for a fetch that this worker, or a guest, has in flight already; `None` if it is another's or just over.
+    fn join(
+        self,
+        region: &Arc<RegionCore<M>>,
+        touch: Touch<'_>,
+        port: u16,
+        slot: u16,
+    ) -> Option<Result<(), PagingCause>> {
         let (own, token, may_yield) = match self {
             Self::Unithread { port: own, token, may_yield } if own.id == port => (own, token, may_yield),
             Self::Unithread { port: own, token, .. } => {
@@ -212,6 +228,9 @@ impl<'a> Toucher<'a> {
                     own.lock().waiters.count_minor_fault(token, region.place(touch.page()));
                 }
                 return result;
+            }
+            Self::Thread if usize::from(port) < GUEST_PORTS => {
+                return guests::join(region, touch, region.pager.port(port), slot);
             }
             Self::Thread => return touch_ahead(region, touch, port, slot),
         };
@@ -237,23 +256,23 @@ impl<'a> Toucher<'a> {
     }
 
     /// Lets others run for a moment.
-    fn pause(self, pager: &Pager, pauses: u32) {
+    fn pause(self, pager: &Pager<M>, pauses: u32) {
         match self {
             Self::Unithread { port, token, may_yield: MayYield::Now | MayYield::AfterSpinning(_) } => {
                 port.lock().waiters.retry.push(token);
-                yonder_unithread::suspend();
+                M::suspend();
             }
             Self::Unithread { port, may_yield: MayYield::Never, .. } => {
-                port.poll(&mut port.lock(), pager, yonder_clock::now(), Installs::Own);
-                std::thread::yield_now();
+                port.poll(&mut port.lock(), pager, M::now(), Installs::Own);
+                M::yield_now();
             }
-            Self::Thread if pauses < GUEST_SPINS => std::hint::spin_loop(),
-            Self::Thread => std::thread::yield_now(),
+            Self::Thread if pauses < GUEST_SPINS => M::relax(),
+            Self::Thread => M::yield_now(),
         }
     }
 
-    fn count_local(self, pager: &Pager, source: Source, place: Place) {
-        let count = |port: &Port| match source {
+    fn count_local(self, pager: &Pager<M>, source: Source, place: Place) {
+        let count = |port: &Port<M>| match source {
             Source::Zeros => port.stats.zero_faults.add(1),
             Source::Frame(_) => port.stats.rescues.add(1),
         };
@@ -263,21 +282,20 @@ impl<'a> Toucher<'a> {
                 port.lock().waiters.count_minor_fault(token, place);
             }
             Self::Thread => {
-                // The counters of a port have one writer at a time: whoever holds it.
-                let (port, _guard) = borrow_guest(pager);
-                count(port);
+                // The counters of a port have one writer at a time: the thread that has its lock.
+                count(GuestPort::borrow(pager).port());
             }
         }
     }
 }
 
 /// Takes everything a fetch needs, moves the entry to `Fetching` and posts the read; gives all back if any is missing.
-fn start(
-    pager: &Pager,
-    port: &Port,
-    inner: &mut PortInner,
+pub(crate) fn start<M: Machine>(
+    pager: &Pager<M>,
+    port: &Port<M>,
+    inner: &mut PortInner<M>,
     token: u32,
-    (region, touch, seen): (&Arc<RegionCore>, Touch<'_>, Entry),
+    (region, touch, seen): (&Arc<RegionCore<M>>, Touch<'_>, Entry),
     (entered, deadline): (Nanos, Nanos),
 ) -> Result<(), Attempt> {
     let page = touch.page();
@@ -286,6 +304,7 @@ fn start(
         inner.return_slot(slot);
         return Err(Attempt::NoRoom);
     };
+    M::preempt();
     if region.table.advance(page, seen, Event::Fetch { port: port.id, slot }).is_err() {
         room.give_back(pager);
         inner.return_slot(slot);
@@ -293,7 +312,7 @@ fn start(
     }
     inner.start(&FetchRequest { region, page, slot, room, entered, deadline }, port, pager);
     inner.join(slot, token);
-    let now = yonder_clock::now();
+    let now = M::now();
     if !inner.fetch_advised(region, page, port, pager, now) {
         inner.missed(region, touch, port, pager, now);
     }
@@ -302,17 +321,27 @@ fn start(
 
 /// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it is not
 /// mapped by that.
-fn touch_ahead(region: &Arc<RegionCore>, touch: Touch<'_>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
+fn touch_ahead<M: Machine>(
+    region: &Arc<RegionCore<M>>,
+    touch: Touch<'_>,
+    port: u16,
+    slot: u16,
+) -> Option<Result<(), PagingCause>> {
     let port = region.pager.port(port);
-    let mut inner = port.try_lock()?;
+    let mut inner = GuestPort::visit(port)?;
     let is_mapped = inner.is_ahead(slot) && hit(&mut inner, slot, (region, touch), port) == Hit::Mapped;
     is_mapped.then_some(Ok(()))
 }
 
 /// Touches a page that is fetched ahead, after a look whether it has arrived.
-fn hit(inner: &mut PortInner, slot: u16, touched: (&Arc<RegionCore>, Touch<'_>), port: &Port) -> Hit {
+pub(crate) fn hit<M: Machine>(
+    inner: &mut PortInner<M>,
+    slot: u16,
+    touched: (&Arc<RegionCore<M>>, Touch<'_>),
+    port: &Port<M>,
+) -> Hit {
     let pager = &*touched.0.pager;
-    let now = yonder_clock::now();
+    let now = M::now();
     match inner.hit(slot, touched, port, pager, now) {
         Hit::OnItsWay => {
             port.poll(inner, pager, now, Installs::Own);
@@ -323,14 +352,19 @@ fn hit(inner: &mut PortInner, slot: u16, touched: (&Arc<RegionCore>, Touch<'_>),
 }
 
 /// Waits until the fetch that `token` has joined is over.
-fn wait_as_unithread(pager: &Pager, port: &Port, token: u32, may_yield: MayYield) -> (Result<(), PagingCause>, Nanos) {
+fn wait_as_unithread<M: Machine>(
+    pager: &Pager<M>,
+    port: &Port<M>,
+    token: u32,
+    may_yield: MayYield,
+) -> (Result<(), PagingCause>, Nanos) {
     let spin_until = match may_yield {
         MayYield::Now => 0,
-        MayYield::AfterSpinning(spin) => yonder_clock::now() + spin,
+        MayYield::AfterSpinning(spin) => M::now() + spin,
         MayYield::Never => Nanos::MAX,
     };
     loop {
-        let now = yonder_clock::now();
+        let now = M::now();
         let mut inner = port.lock();
         if now >= spin_until {
             // Another thread that found a page here fetched ahead has looked at everything that has arrived.
@@ -339,7 +373,7 @@ fn wait_as_unithread(pager: &Pager, port: &Port, token: u32, may_yield: MayYield
             }
             inner.waiters.park(token);
             drop(inner);
-            yonder_unithread::suspend();
+            M::suspend();
             return port.lock().waiters.outcome(token).expect("a parked unithread is resumed when its wait is over");
         }
         port.poll(&mut inner, pager, now, Installs::Own);
@@ -347,46 +381,7 @@ fn wait_as_unithread(pager: &Pager, port: &Port, token: u32, may_yield: MayYield
             return outcome;
         }
         drop(inner);
-        std::hint::spin_loop();
-    }
-}
-
-/// Fetches on a guest port and waits inline.
-fn fetch_as_thread(
-    pager: &Pager,
-    target: (&Arc<RegionCore>, Touch<'_>, Entry),
-    (entered, deadline): (Nanos, Nanos),
-) -> Attempt {
-    const TOKEN: u32 = 0;
-    let (port, mut inner) = borrow_guest(pager);
-    if let Err(why_not) = start(pager, port, &mut inner, TOKEN, target, (entered, deadline)) {
-        return why_not;
-    }
-    let mut spins = 0;
-    loop {
-        port.poll(&mut inner, pager, yonder_clock::now(), Installs::Own);
-        if let Some((result, _)) = inner.waiters.outcome(TOKEN) {
-            port.stats.total.record(yonder_clock::now().saturating_sub(entered));
-            return Attempt::Over(result);
-        }
-        spins += 1;
-        if spins % GUEST_SPINS == 0 {
-            std::thread::yield_now();
-        }
-        std::hint::spin_loop();
-    }
-}
-
-/// A guest port that nobody uses now: the one that this thread had before, if it is free, because that knows what the thread
-/// reads.
-fn borrow_guest(pager: &Pager) -> (&Port, std::sync::MutexGuard<'_, PortInner>) {
-    let usual = worker::guest_number();
-    loop {
-        let ports = (0..GUEST_PORTS).map(|next| pager.port(((usual + next) % GUEST_PORTS) as u16));
-        if let Some(found) = ports.filter_map(|port| port.try_lock().map(|inner| (port, inner))).next() {
-            return found;
-        }
-        std::thread::yield_now();
+        M::relax();
     }
 }
 
@@ -411,7 +406,7 @@ mod tests {
         region.seal().unwrap();
         let (core, page) = (&region.core, PageIndex(0));
         let pager = &*core.pager;
-        let port = pager.port(pager.add_port(1, FaultPolicy::Yield).unwrap());
+        let port = pager.port(pager.add_port(1).unwrap());
         let (seen, now) = (core.table.load(page), yonder_clock::now());
         assert_eq!(seen.state(), State::Remote);
         {

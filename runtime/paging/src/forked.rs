@@ -22,27 +22,34 @@ use yonder_units::{PAGE_BYTES, PageIndex};
 use crate::error::{FarError, PagingCause};
 use crate::far_memory::FarMemory;
 use crate::install::Source;
+use crate::kernel::Kernel;
+use crate::machine::Machine;
 use crate::pager::Pager;
 use crate::port::PortInner;
 use crate::reclaimer::Reclaimer;
 use crate::region::{Region, RegionCore};
 
 /// What a process has instead of its parent's userfaultfd, once it is a forked child.
-#[derive(Default)]
-pub(crate) struct Child {
+pub(crate) struct Child<M: Machine = Kernel> {
     is_one: AtomicBool,
     /// Its own, and locked for the length of a fault.
-    uffd: Mutex<Option<Uffd>>,
+    space: Mutex<Option<M::Space>>,
 }
 
-impl Child {
+impl<M: Machine> Default for Child<M> {
+    fn default() -> Self {
+        Self { is_one: AtomicBool::new(false), space: Mutex::new(None) }
+    }
+}
+
+impl<M: Machine> Child<M> {
     #[inline]
     pub(crate) fn is_one(&self) -> bool {
         self.is_one.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Uffd>> {
-        self.uffd.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<M::Space>> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -97,16 +104,16 @@ impl Forking<'_> {
 
 /// As [`crate::fault::bring`], in a forked child.
 #[cold]
-pub(crate) fn bring(region: &Arc<RegionCore>, page: PageIndex) -> Result<(), PagingCause> {
+pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, page: PageIndex) -> Result<(), PagingCause> {
     let pager = &*region.pager;
-    let uffd = pager.child.lock();
+    let space = pager.child.lock();
     let seen = region.table.load(page);
     let source = match seen.state() {
         State::Resident => return Ok(()),
         State::Poisoned(code) => return Err(PagingCause::of_page(code)),
         State::Untouched | State::Installing(LocalSource::Zeros) => None,
         State::Standby(frame) | State::Installing(LocalSource::Frame(frame)) => Some(Source::Frame(frame)),
-        State::Remote | State::Fetching { .. } if pager.fabric.is_inherited() => {
+        State::Remote | State::Fetching { .. } if M::is_inherited(&pager.fabric) => {
             Some(Source::Far(region.remote_address(page)))
         }
         State::Remote | State::Fetching { .. } => return Err(PagingCause::Forked),
@@ -118,30 +125,30 @@ pub(crate) fn bring(region: &Arc<RegionCore>, page: PageIndex) -> Result<(), Pag
         State::Remote => _ = region.table.advance_owned(page, Event::Fetch { port: 0, slot: 0 }),
         _ => {}
     }
-    let uffd = uffd.as_ref().expect("a child has a userfaultfd before it has faults");
-    map(pager, uffd, region, page, source)?;
+    let space = space.as_ref().expect("a child has a userfaultfd before it has faults");
+    map(pager, space, region, page, source)?;
     region.table.advance_owned(page, Event::Installed);
     Ok(())
 }
 
-fn map(
-    pager: &Pager,
-    uffd: &Uffd,
-    region: &RegionCore,
+fn map<M: Machine>(
+    pager: &Pager<M>,
+    space: &M::Space,
+    region: &RegionCore<M>,
     page: PageIndex,
     source: Option<Source>,
 ) -> Result<(), PagingCause> {
     loop {
         let outcome = match source {
-            None => uffd.zero_page(&region.mapping, page.offset()),
+            None => M::zero_page(space, &region.mapping, page.offset()),
             Some(source) => {
                 let (mapping, offset) = pager.resolve(source);
-                uffd.copy_page(&region.mapping, page.offset(), mapping, offset)
+                M::copy_page(space, &region.mapping, page.offset(), mapping, offset)
             }
         };
         match outcome {
             Ok(CopyOutcome::Installed | CopyOutcome::Exists) => return Ok(()),
-            Ok(CopyOutcome::Again) => std::hint::spin_loop(),
+            Ok(CopyOutcome::Again) => M::relax(),
             Ok(CopyOutcome::NoMemory) | Err(_) => return Err(PagingCause::LocalMemoryFull),
         }
     }
@@ -149,9 +156,14 @@ fn map(
 
 /// As [`Pager::release`], in a forked child: the parent's copy and the node's stay.
 #[cold]
-pub(crate) fn release(pager: &Pager, region: &RegionCore, offset: u64, bytes: u64) -> Result<(), FarError> {
+pub(crate) fn release<M: Machine>(
+    pager: &Pager<M>,
+    region: &RegionCore<M>,
+    offset: u64,
+    bytes: u64,
+) -> Result<(), M::Error> {
     let _no_faults = pager.child.lock();
-    region.mapping.discard(offset, bytes as usize)?;
+    M::discard(&region.mapping, offset, bytes as usize)?;
     for page in 0..(bytes / PAGE_BYTES as u64) as u32 {
         let page = PageIndex(PageIndex::containing(offset).0 + page);
         if region.table.load(page).write_in_flight() {

@@ -7,7 +7,8 @@
 //! A page that was fetched only to be read stays in its frame ([`FramePool::keep`]), and is read there without a hold
 //! ([`FramePool::read`]): a frame has a number of its *turn*, which ends when the last hold does, and whoever reads looks at it
 //! before and after. The reclaimer learns of such frames by a queue of their own; each is in it at most once, so it never
-//! fills up.
+//! fills up. It learns so too of a frame whose page was about to be mapped and was not ([`FramePool::restand`]): it may have
+//! looked meanwhile, and let go of what had left standby.
 //!
 //! Invariant: the content of a frame stays what it is from the moment an entry says `Standby` of it to the end of its turn.
 
@@ -15,14 +16,15 @@ use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 use yonder_fabric::Vector;
-use yonder_mapping::{MapError, Mapping, Run};
+use yonder_mapping::Run;
 use yonder_pagetable::{Event, PageTable, State};
 use yonder_units::{FrameIndex, PAGE_BYTES, PageIndex, Place};
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::budget::{Account, Budget};
-use crate::config::Reads;
-use crate::digest::Digest;
+use crate::digest::{Digest, HASH_WORDS};
+use crate::kernel::Kernel;
+use crate::machine::Machine;
 use crate::region::RegionCore;
 
 /// A frame's word: its holders in the low byte, two flags, and the number of its turn.
@@ -31,13 +33,17 @@ const HOLDERS: u64 = 0xFF;
 const WAS_READ: u64 = 1 << 8;
 /// The reclaimer will look who stands here.
 const ANNOUNCED: u64 = 1 << 9;
+/// Who stands here stood here before.
+const RESTANDS: u64 = 1 << 10;
 const TURN: u64 = 1 << 16;
 
-pub(crate) struct FramePool {
-    mapping: Arc<Mapping>,
+pub(crate) struct FramePool<M: Machine = Kernel> {
+    mapping: Arc<M::Memory>,
     spare: ArrayQueue<u32>,
     bare: ArrayQueue<u32>,
     records: Box<[Record]>,
+    /// Hashes of standby pages' contents, apart from the records: with them two records would not fit a cache line.
+    hashes: Box<[[AtomicU64; HASH_WORDS]]>,
     /// Frames in which pages have stayed that the reclaimer has not heard of.
     arrivals: ArrayQueue<u32>,
     backed: AtomicU64,
@@ -48,37 +54,46 @@ pub(crate) struct FramePool {
 #[repr(align(32))]
 struct Record {
     word: AtomicU64,
-    /// Digest of a standby page's content, written by whoever puts the page here.
-    digest: [AtomicU64; 2],
+    /// Vector of a standby page's digest, written by whoever puts the page here; its hash is in [`FramePool::hashes`].
+    vector: AtomicU64,
     /// Whose page has stayed here.
     owner: AtomicU64,
 }
 
+/// A page that has stayed in a frame; it may have left again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) frame: FrameIndex,
+    pub(crate) place: Place,
+    /// Whether it stood there before, and could not be mapped.
+    pub(crate) restands: bool,
+}
+
 impl Record {
     fn free() -> Self {
-        Self { word: AtomicU64::new(0), digest: [AtomicU64::new(0), AtomicU64::new(0)], owner: AtomicU64::new(0) }
+        Self { word: AtomicU64::new(0), vector: AtomicU64::new(0), owner: AtomicU64::new(0) }
     }
 }
 
-impl FramePool {
-    /// `frames` bare frames, in which pages stay if that is where reads have them.
-    pub(crate) fn new(frames: usize, reads: Reads) -> Result<Self, MapError> {
-        let arrivals = if reads == Reads::InFrames { frames } else { 1 };
+impl<M: Machine> FramePool<M> {
+    /// `frames` bare frames.
+    pub(crate) fn new(frames: usize) -> Result<Self, M::Error> {
         let bare = ArrayQueue::new(frames);
         for frame in 0..frames as u32 {
             bare.push(frame).expect("the queue has room for every frame");
         }
         Ok(Self {
-            mapping: Arc::new(Mapping::anonymous(frames * PAGE_BYTES)?),
+            mapping: Arc::new(M::frames(frames * PAGE_BYTES)?),
             spare: ArrayQueue::new(frames),
             bare,
             records: (0..frames).map(|_| Record::free()).collect(),
-            arrivals: ArrayQueue::new(arrivals),
+            hashes: (0..frames).map(|_| [const { AtomicU64::new(0) }; HASH_WORDS]).collect(),
+            arrivals: ArrayQueue::new(frames),
             backed: AtomicU64::new(0),
         })
     }
 
-    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+    pub(crate) fn mapping(&self) -> &Arc<M::Memory> {
         &self.mapping
     }
 
@@ -121,6 +136,7 @@ impl FramePool {
         if seen.state() != State::Standby(frame) || !self.try_hold(frame) {
             return false;
         }
+        M::preempt();
         let begun = table.advance(page, seen, Event::Write).is_ok();
         if !begun {
             self.release(frame);
@@ -132,6 +148,7 @@ impl FramePool {
     pub(crate) fn release(&self, frame: FrameIndex) {
         let before = self.records[frame.index()].word.fetch_sub(1, Ordering::AcqRel) & HOLDERS;
         assert!(before > 0, "frame {} released twice", frame.0);
+        M::preempt();
         if before == 1 {
             self.records[frame.index()].word.fetch_add(TURN, Ordering::AcqRel);
             self.spare.push(frame.0).expect("the queue has room for every frame");
@@ -140,29 +157,47 @@ impl FramePool {
 
     /// Leaves `page` of region `core`, which has arrived in `frame` and whose entry is the caller's, there on standby: it is what
     /// the node has.
-    pub(crate) fn keep(&self, core: &RegionCore, page: PageIndex, frame: FrameIndex) {
+    pub(crate) fn keep(&self, core: &RegionCore<M>, page: PageIndex, frame: FrameIndex) {
         self.set_digest(frame, core.digests.get(page));
         self.stand(&core.table, core.place(page), frame);
     }
 
     /// The entry of the page at `place` says that it stands in `frame`, and the reclaimer hears of it.
     fn stand(&self, table: &PageTable, place: Place, frame: FrameIndex) {
-        self.records[frame.index()]
-            .owner
-            .store(u64::from(place.region) << 32 | u64::from(place.page.0), Ordering::Release);
-        table.advance_owned(place.page, Event::Arrived(frame));
+        self.announce(table, place, frame, Event::Arrived(frame), ANNOUNCED);
+    }
+
+    /// The page at `place`, whose entry is the caller's and `Installing` from `frame`, stands there again: it could not be mapped.
+    /// The reclaimer hears of it.
+    #[cold]
+    pub(crate) fn restand(&self, table: &PageTable, place: Place, frame: FrameIndex) {
+        self.announce(table, place, frame, Event::InstallFailed, ANNOUNCED | RESTANDS);
+    }
+
+    fn announce(&self, table: &PageTable, place: Place, frame: FrameIndex, event: Event, flags: u64) {
+        let record = &self.records[frame.index()];
+        record.owner.store(u64::from(place.region) << 32 | u64::from(place.page.0), Ordering::Release);
+        table.advance_owned(place.page, event);
+        M::preempt();
         // Last: whoever takes the flag away from here on finds the owner and its entry.
-        if self.records[frame.index()].word.fetch_or(ANNOUNCED, Ordering::AcqRel) & ANNOUNCED == 0 {
+        if record.word.fetch_or(flags, Ordering::AcqRel) & ANNOUNCED == 0 {
             self.arrivals.push(frame.0).expect("a frame is announced once");
         }
     }
 
-    /// A frame in which a page has stayed since the last call, and the page; it may have left again.
-    pub(crate) fn next_arrival(&self) -> Option<(FrameIndex, Place)> {
+    /// A frame in which a page has stayed since the last call.
+    pub(crate) fn next_arrival(&self) -> Option<Arrival> {
         let frame = self.arrivals.pop()?;
-        self.records[frame as usize].word.fetch_and(!ANNOUNCED, Ordering::AcqRel);
-        let owner = self.records[frame as usize].owner.load(Ordering::Acquire);
-        Some((FrameIndex(frame), Place { region: (owner >> 32) as u32, page: PageIndex(owner as u32) }))
+        let record = &self.records[frame as usize];
+        let before = record.word.fetch_and(!(ANNOUNCED | RESTANDS), Ordering::AcqRel);
+        let owner = record.owner.load(Ordering::Acquire);
+        let place = Place { region: (owner >> 32) as u32, page: PageIndex(owner as u32) };
+        Some(Arrival { frame: FrameIndex(frame), place, restands: before & RESTANDS != 0 })
+    }
+
+    /// Whether the reclaimer will look who stands in `frame`.
+    pub(crate) fn is_announced(&self, frame: FrameIndex) -> bool {
+        self.records[frame.index()].word.load(Ordering::Acquire) & ANNOUNCED != 0
     }
 
     /// Reads the page that stands in `frame`, if `stands` says that it does: `None` if not, or if that changed meanwhile.
@@ -171,7 +206,7 @@ impl FramePool {
         &self,
         frame: FrameIndex,
         stands: impl FnOnce() -> bool,
-        read: impl FnOnce(&Mapping) -> T,
+        read: impl FnOnce(&M::Memory) -> T,
     ) -> Option<T> {
         let word = &self.records[frame.index()].word;
         let turn = word.load(Ordering::Acquire) / TURN;
@@ -180,6 +215,7 @@ impl FramePool {
             return None;
         }
         let found = read(&self.mapping);
+        M::preempt();
         fence(Ordering::Acquire);
         (word.load(Ordering::Relaxed) / TURN == turn).then_some(found)
     }
@@ -201,11 +237,14 @@ impl FramePool {
     }
 
     pub(crate) fn digest(&self, frame: FrameIndex) -> Digest {
-        Digest::from_words(self.records[frame.index()].digest.each_ref().map(|word| word.load(Ordering::Acquire)))
+        let vector = self.records[frame.index()].vector.load(Ordering::Acquire);
+        Digest::from_words(vector, self.hashes[frame.index()].each_ref().map(|word| word.load(Ordering::Acquire)))
     }
 
     pub(crate) fn set_digest(&self, frame: FrameIndex, digest: Digest) {
-        for (word, value) in self.records[frame.index()].digest.iter().zip(digest.to_words()) {
+        let (vector, hash) = digest.to_words();
+        self.records[frame.index()].vector.store(vector, Ordering::Release);
+        for (word, value) in self.hashes[frame.index()].iter().zip(hash) {
             word.store(value, Ordering::Release);
         }
     }
@@ -215,18 +254,18 @@ impl FramePool {
     pub(crate) fn clear_beside(&self, frame: FrameIndex, vector: Vector) {
         static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
         for gap in vector.gaps() {
-            self.mapping.write(frame.offset() + gap.start as u64, &ZEROS[gap]);
+            M::write(&self.mapping, frame.offset() + gap.start as u64, &ZEROS[gap]);
         }
     }
 
     /// Gives the backing of up to `wanted` spare frames back to the kernel and uncharges them.
-    pub(crate) fn trim(&self, wanted: u64, budget: &Budget, runs: &mut Vec<Run>) -> Result<u64, MapError> {
+    pub(crate) fn trim(&self, wanted: u64, budget: &Budget, runs: &mut Vec<Run>) -> Result<u64, M::Error> {
         runs.clear();
         while (runs.len() as u64) < wanted && runs.len() < runs.capacity() {
             let Some(frame) = self.spare.pop() else { break };
             runs.push(Run { first_page: frame, pages: 1 });
         }
-        self.mapping.drop_runs(runs)?;
+        M::drop_runs(&self.mapping, runs)?;
         for run in runs.iter() {
             self.bare.push(run.first_page).expect("the queue has room for every frame");
         }
@@ -239,7 +278,12 @@ impl FramePool {
     pub(crate) fn metadata_bytes(&self) -> u64 {
         const CELL_BYTES: usize = 16;
         let cells = self.spare.capacity() + self.bare.capacity() + self.arrivals.capacity();
-        (size_of_val(&*self.records) + cells * CELL_BYTES) as u64
+        (size_of_val(&*self.records) + size_of_val(&*self.hashes) + cells * CELL_BYTES) as u64
+    }
+
+    /// Frames there are.
+    pub(crate) fn count(&self) -> usize {
+        self.records.len()
     }
 
     /// Frames the kernel backs, used or not.
@@ -265,7 +309,7 @@ mod tests {
     #[test]
     fn frames_are_charged_while_they_are_backed() {
         let budget = Budget::new(&Policy::new(512, Shares::default()).unwrap());
-        let frames = FramePool::new(8, Reads::Mapped).unwrap();
+        let frames: FramePool = FramePool::new(8).unwrap();
         let (one, two) =
             (frames.take(&budget, Account::Reclaim).unwrap(), frames.take(&budget, Account::Reclaim).unwrap());
         frames.mapping().write(one.offset(), b"x");
@@ -282,7 +326,7 @@ mod tests {
     /// A frame in which page 1 of region 2 stays.
     fn staying() -> (FramePool, PageTable, FrameIndex) {
         let budget = Budget::new(&Policy::new(512, Shares::default()).unwrap());
-        let (frames, table) = (FramePool::new(2, Reads::InFrames).unwrap(), PageTable::new(2));
+        let (frames, table) = (FramePool::new(2).unwrap(), PageTable::new(2));
         let frame = frames.take(&budget, Account::Fault).unwrap();
         for event in [Event::Install, Event::Installed, Event::Evict, Event::Dropped, Event::Fetch { port: 0, slot: 0 }]
         {
@@ -297,17 +341,36 @@ mod tests {
         let (frames, table, frame) = staying();
         frames.mapping().write(frame.offset(), b"stays");
         let stands = || table.load(PageIndex(1)).state() == State::Standby(frame);
-        let read = |frames: &Mapping| {
+        let read = |frames: &yonder_mapping::Mapping| {
             let mut bytes = [0; 5];
             frames.read(frame.offset(), &mut bytes);
             bytes
         };
         assert_eq!(frames.read(frame, stands, read), Some(*b"stays"));
-        assert_eq!(frames.next_arrival(), Some((frame, Place { region: 2, page: PageIndex(1) })));
+        let place = Place { region: 2, page: PageIndex(1) };
+        assert_eq!(frames.next_arrival(), Some(Arrival { frame, place, restands: false }));
         assert_eq!(frames.next_arrival(), None);
         // Another turn begins while it is read.
         assert_eq!(frames.read(frame, stands, |_| frames.release(frame)), None);
         assert_eq!(frames.read(frame, || false, read), None);
+    }
+
+    #[test]
+    fn a_page_that_could_not_be_mapped_is_announced_again() {
+        let (frames, table, frame) = staying();
+        let place = Place { region: 2, page: PageIndex(1) };
+        let fail = || {
+            table.advance_owned(place.page, Event::Install);
+            frames.restand(&table, place, frame);
+            assert_eq!(table.load(place.page).state(), State::Standby(frame));
+        };
+        // Once, however often it fails before the reclaimer looks.
+        (0..3).for_each(|_| fail());
+        assert_eq!(frames.next_arrival(), Some(Arrival { frame, place, restands: true }));
+        assert_eq!(frames.next_arrival(), None);
+        fail();
+        assert_eq!(frames.next_arrival(), Some(Arrival { frame, place, restands: true }));
+        assert_eq!(frames.next_arrival(), None);
     }
 
     #[test]
@@ -322,6 +385,6 @@ mod tests {
 
     #[test]
     fn a_free_frame_cannot_be_held() {
-        assert!(!FramePool::new(1, Reads::Mapped).unwrap().try_hold(FrameIndex(0)));
+        assert!(!FramePool::<Kernel>::new(1).unwrap().try_hold(FrameIndex(0)));
     }
 }

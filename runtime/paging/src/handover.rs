@@ -20,7 +20,8 @@ use yonder_units::{Nanos, PageIndex};
 
 use crate::far_memory::FarMemory;
 use crate::install::Source;
-use crate::pager::Pager;
+use crate::kernel::Kernel;
+use crate::machine::Machine;
 use crate::port::Room;
 use crate::region::RegionCore;
 
@@ -43,31 +44,31 @@ pub enum Installs {
 }
 
 /// An install to make.
-pub(crate) struct Order {
+pub(crate) struct Order<M: Machine = Kernel> {
     pub(crate) slot: u16,
     pub(crate) page: PageIndex,
     pub(crate) source: Source,
     pub(crate) room: Room,
     /// Lent by the port, and given back with the answer, so that no reference is counted.
-    pub(crate) region: Arc<RegionCore>,
+    pub(crate) region: Arc<RegionCore<M>>,
 }
 
 /// An install that was made, or could not be made now.
-pub(crate) struct Answer {
-    pub(crate) order: Order,
+pub(crate) struct Answer<M: Machine = Kernel> {
+    pub(crate) order: Order<M>,
     pub(crate) is_settled: bool,
     pub(crate) at: Nanos,
 }
 
 /// The two queues between a port and its helper.
-pub(crate) struct Handover {
-    orders: ArrayQueue<Order>,
-    answers: ArrayQueue<Answer>,
+pub(crate) struct Handover<M: Machine = Kernel> {
+    orders: ArrayQueue<Order<M>>,
+    answers: ArrayQueue<Answer<M>>,
     /// Helpers there are.
-    helpers: AtomicU32,
+    pub(crate) helpers: AtomicU32,
 }
 
-impl Handover {
+impl<M: Machine> Handover<M> {
     pub(crate) fn new() -> Self {
         Self {
             orders: ArrayQueue::new(HANDED_OVER_MAX),
@@ -80,16 +81,26 @@ impl Handover {
         self.helpers.load(Ordering::Relaxed) > 0
     }
 
-    pub(crate) fn hand_over(&self, order: Order) {
+    pub(crate) fn hand_over(&self, order: Order<M>) {
         assert!(self.orders.push(order).is_ok(), "more installs are handed over than the window allows");
     }
 
     /// An order that nobody has begun.
-    pub(crate) fn take_back(&self) -> Option<Order> {
+    pub(crate) fn take_back(&self) -> Option<Order<M>> {
         self.orders.pop()
     }
 
-    pub(crate) fn answer(&self) -> Option<Answer> {
+    /// Whether there is an order that nobody has begun.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.orders.is_empty()
+    }
+
+    pub(crate) fn give_answer(&self, answer: Answer<M>) {
+        assert!(self.answers.push(answer).is_ok(), "more answers than orders");
+    }
+
+    pub(crate) fn answer(&self) -> Option<Answer<M>> {
         self.answers.pop()
     }
 }
@@ -157,7 +168,7 @@ pub struct InstallHelper {
 
 impl InstallHelper {
     pub(crate) fn new(far: FarMemory, port: u16) -> Self {
-        far.pager().port(port).handover.helpers.fetch_add(1, Ordering::Relaxed);
+        far.pager().help_port(port, true);
         Self { far, port }
     }
 
@@ -165,7 +176,7 @@ impl InstallHelper {
     #[inline]
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        !self.far.pager().port(self.port).handover.orders.is_empty()
+        self.far.pager().is_install_wanted(self.port)
     }
 
     /// Makes one install if one is handed over; costs two loads if not. Returns whether it did.
@@ -183,20 +194,14 @@ impl InstallHelper {
         if !self.is_wanted() {
             return false;
         }
-        let pager: &Pager = self.far.pager();
-        let handover = &pager.port(self.port).handover;
-        let Some(order) = handover.orders.pop() else { return false };
         let _answers = AbortOnUnwind;
-        let is_settled = pager.settle(&order.region, order.page, order.source, order.room);
-        let answer = Answer { order, is_settled, at: yonder_clock::now() };
-        assert!(handover.answers.push(answer).is_ok(), "more answers than orders");
-        true
+        self.far.pager().install_for(self.port)
     }
 }
 
 impl Drop for InstallHelper {
     fn drop(&mut self) {
-        self.far.pager().port(self.port).handover.helpers.fetch_sub(1, Ordering::Relaxed);
+        self.far.pager().help_port(self.port, false);
     }
 }
 

@@ -3,13 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use yonder_fabric::RemoteAddress;
-use yonder_mapping::Mapping;
 use yonder_pagetable::{Entry, Event, Source as LocalSource, State};
 use yonder_uffd::CopyOutcome;
 use yonder_units::{FrameIndex, PAGE_BYTES, PageIndex};
 
 use crate::blocks::Install;
 use crate::budget::Account;
+use crate::machine::Machine;
 use crate::pager::Pager;
 use crate::port::Room;
 use crate::region::RegionCore;
@@ -38,14 +38,14 @@ pub(crate) enum Local {
     Later,
 }
 
-impl Pager {
+impl<M: Machine> Pager<M> {
     /// The mapping and the offset that hold the bytes of `source`.
     #[inline]
-    pub(crate) fn resolve(&self, source: Source) -> (&Mapping, u64) {
+    pub(crate) fn resolve(&self, source: Source) -> (&M::Memory, u64) {
         match source {
             Source::Frame(frame) => (self.frames.mapping(), frame.offset()),
             Source::Far(address) => {
-                (self.fabric.mapped().expect("only mapping fabrics read without a frame"), address.0)
+                (M::mapped(&self.fabric).expect("only mapping fabrics read without a frame"), address.0)
             }
         }
     }
@@ -53,7 +53,7 @@ impl Pager {
     /// Maps a page that has been fetched; its entry is `Fetching` and belongs to the caller. False if its block is swept
     /// or the kernel has no page now.
     #[inline]
-    fn map_arrived(&self, region: &RegionCore, page: PageIndex, source: Source) -> bool {
+    fn map_arrived(&self, region: &RegionCore<M>, page: PageIndex, source: Source) -> bool {
         let gate = region.gate(page);
         if !gate.enter() {
             return false;
@@ -69,7 +69,13 @@ impl Pager {
 
     /// As [`Pager::map_arrived`] for `pages` pages of one block whose bytes lie one behind the other. How many are mapped, from
     /// the first on.
-    pub(crate) fn map_arrived_run(&self, region: &RegionCore, first: PageIndex, source: Source, pages: usize) -> usize {
+    pub(crate) fn map_arrived_run(
+        &self,
+        region: &RegionCore<M>,
+        first: PageIndex,
+        source: Source,
+        pages: usize,
+    ) -> usize {
         let gate = region.gate(first);
         if !gate.enter() {
             return 0;
@@ -78,13 +84,13 @@ impl Pager {
         let mut mapped = 0;
         for _ in 0..AGAIN_MAX {
             let (from, to) = (offset + (mapped * PAGE_BYTES) as u64, first.offset() + (mapped * PAGE_BYTES) as u64);
-            let copied = self.uffd.copy_pages(&region.mapping, to, mapping, from, pages - mapped);
+            let copied = M::copy_pages(&self.space, &region.mapping, to, mapping, from, pages - mapped);
             let (more, next) =
                 copied.unwrap_or_else(|error| panic!("an install that must be possible failed: {error}"));
             mapped += more;
             match next {
                 CopyOutcome::Installed | CopyOutcome::NoMemory => break,
-                CopyOutcome::Again => std::hint::spin_loop(),
+                CopyOutcome::Again => M::relax(),
                 CopyOutcome::Exists => panic!("a page that the page table says is missing is mapped"),
             }
         }
@@ -98,10 +104,10 @@ impl Pager {
 
     /// Leaves a page that has been fetched to be read in `frame`; its entry is `Fetching` and belongs to the caller.
     #[inline]
-    fn keep_arrived(&self, region: &RegionCore, page: PageIndex, source: Source, frame: FrameIndex) {
+    fn keep_arrived(&self, region: &RegionCore<M>, page: PageIndex, source: Source, frame: FrameIndex) {
         if let Source::Far(RemoteAddress(from)) = source {
             let (mapping, _) = self.resolve(source);
-            self.frames.mapping().copy_from(frame.offset(), mapping, from, PAGE_BYTES);
+            M::copy(self.frames.mapping(), frame.offset(), mapping, from);
         }
         // Before the entry says so: who takes it from standby counts down.
         self.standby.fetch_add(1, Ordering::AcqRel);
@@ -111,7 +117,7 @@ impl Pager {
     /// Puts a page that has been fetched where its room is; its entry is `Fetching` and belongs to the caller. False if that is
     /// not possible now.
     #[inline]
-    pub(crate) fn settle(&self, region: &RegionCore, page: PageIndex, source: Source, room: Room) -> bool {
+    pub(crate) fn settle(&self, region: &RegionCore<M>, page: PageIndex, source: Source, room: Room) -> bool {
         match room {
             Room::Page | Room::PageByFrame(_) => self.map_arrived(region, page, source),
             Room::Frame(frame) => {
@@ -122,10 +128,11 @@ impl Pager {
     }
 
     /// Maps an untouched or standby page whose entry was `seen`.
-    pub(crate) fn map_local(&self, region: &RegionCore, page: PageIndex, seen: Entry) -> Local {
+    pub(crate) fn map_local(&self, region: &RegionCore<M>, page: PageIndex, seen: Entry) -> Local {
         if !self.budget.charge(Account::Fault) {
             return Local::NoRoom;
         }
+        M::preempt();
         let gate = region.gate(page);
         if !gate.enter() {
             self.budget.uncharge(1);
@@ -139,7 +146,7 @@ impl Pager {
         result
     }
 
-    fn map_local_inside(&self, region: &RegionCore, page: PageIndex, seen: Entry) -> Local {
+    fn map_local_inside(&self, region: &RegionCore<M>, page: PageIndex, seen: Entry) -> Local {
         let Ok(owned) = region.table.advance(page, seen, Event::Install) else { return Local::Raced };
         let State::Installing(source) = owned.state() else { unreachable!("an install was begun") };
         let mapped = match source {
@@ -147,11 +154,12 @@ impl Pager {
             LocalSource::Frame(frame) => self.copy(region, page, Source::Frame(frame)),
         };
         if !mapped {
-            region.table.advance_owned(page, Event::InstallFailed);
+            self.stay_local(region, page, source);
             return Local::Later;
         }
         region.table.advance_owned(page, Event::Installed);
         region.counts.count(page.block(), if source == LocalSource::Zeros { Install::New } else { Install::Back });
+        M::preempt();
         if let LocalSource::Frame(frame) = source {
             self.standby.fetch_sub(1, Ordering::AcqRel);
             self.frames.release(frame);
@@ -159,22 +167,31 @@ impl Pager {
         Local::Mapped(source)
     }
 
-    fn copy(&self, region: &RegionCore, page: PageIndex, source: Source) -> bool {
-        let (mapping, offset) = self.resolve(source);
-        install(|| self.uffd.copy_page(&region.mapping, page.offset(), mapping, offset))
+    /// The kernel would not map a page whose entry is the caller's and `Installing`: it is what it was before.
+    #[cold]
+    pub(crate) fn stay_local(&self, region: &RegionCore<M>, page: PageIndex, source: LocalSource) {
+        match source {
+            LocalSource::Zeros => _ = region.table.advance_owned(page, Event::InstallFailed),
+            LocalSource::Frame(frame) => self.frames.restand(&region.table, region.place(page), frame),
+        }
     }
 
-    fn zero(&self, region: &RegionCore, page: PageIndex) -> bool {
-        install(|| self.uffd.zero_page(&region.mapping, page.offset()))
+    fn copy(&self, region: &RegionCore<M>, page: PageIndex, source: Source) -> bool {
+        let (mapping, offset) = self.resolve(source);
+        install::<M>(|| M::copy_page(&self.space, &region.mapping, page.offset(), mapping, offset))
+    }
+
+    fn zero(&self, region: &RegionCore<M>, page: PageIndex) -> bool {
+        install::<M>(|| M::zero_page(&self.space, &region.mapping, page.offset()))
     }
 }
 
 /// Installs until the kernel takes the page; false if it does not for long.
-fn install(mut attempt: impl FnMut() -> Result<CopyOutcome, yonder_uffd::UffdError>) -> bool {
+fn install<M: Machine>(mut attempt: impl FnMut() -> Result<CopyOutcome, M::Refusal>) -> bool {
     for _ in 0..AGAIN_MAX {
         match attempt() {
             Ok(CopyOutcome::Installed) => return true,
-            Ok(CopyOutcome::Again) => std::hint::spin_loop(),
+            Ok(CopyOutcome::Again) => M::relax(),
             Ok(CopyOutcome::NoMemory) => return false,
             Ok(CopyOutcome::Exists) => panic!("a page that the page table says is missing is mapped"),
             Err(error) => panic!("an install that must be possible failed: {error}"),

@@ -9,6 +9,8 @@
 //! changed meanwhile, `advice` what programs say of ranges, `digest` what the node has
 //! of each page and `liveness` who says what is live of it, `seclusion` pages that nobody can read, `release` the way back of freed ranges, `forked` children, `monitor`
 //! faults that are not signals, `observer` who wants to know of faults, `damage` memory that has failed;
+//! `machine` is what all of that runs on, the kernel's in `kernel` or a simulator's; `drive` is what threads call;
+//! `far_memory`, `worker`, `region` and `tuning` are the public types, on the kernel's machine.
 //! `budget`, `frames` and `gate` are the three small lock-free structures they share. `core/pagetable` and `core/reclaim`
 //! decide; this crate performs.
 //!
@@ -30,23 +32,29 @@
 
 mod advice;
 mod atomic;
+mod audit;
 mod blocks;
 mod budget;
 mod config;
 mod damage;
 mod digest;
+mod drive;
 mod error;
 mod far_memory;
 mod fault;
 mod forked;
 mod frames;
 mod gate;
+mod guests;
 mod handover;
 mod install;
+mod kernel;
 mod limits;
 mod liveness;
+pub mod machine;
 mod monitor;
 mod observer;
+mod order;
 mod pager;
 mod pin;
 mod places;
@@ -55,21 +63,26 @@ mod reclaimer;
 mod region;
 mod release;
 mod seclusion;
+mod settle;
 mod stats;
 mod tuning;
 mod waiters;
 mod worker;
 
 pub use advice::{ADVISED_PAGES_MAX, Advice, AdviceError};
+pub use audit::Audit;
 pub use config::{Config, ConfigError, Deadlines, FaultPolicy, Reads, Verify};
-pub use error::{FarError, PagingCause, PagingError};
+pub use drive::{ReclaimTurns, Turn};
+pub use error::{FarError, PagingCause, PagingError, TooManyPorts};
 pub use far_memory::{FarMemory, ReclaimHost};
 pub use forked::Forking;
 pub use handover::{InstallHelper, Installs};
+pub use kernel::Kernel;
 pub use liveness::Liveness;
 pub use observer::{FaultObserver, Needed, SeenFault};
+pub use pager::Pager;
 pub use pin::{Pinned, pin_this_thread};
-pub use region::{Access, Hold, Region};
+pub use region::{Access, HeldBlocks, Hold, Region, RegionCore};
 pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats};
 pub use tuning::{
     COLD_BANDS, ColdBand, QUOTA_BYTES_MIN, RegionView, STANDBY_AGE_MIN, Tuning, TuningCounts, TuningError,

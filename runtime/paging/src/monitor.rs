@@ -23,7 +23,7 @@ const PATIENCE_MS: i32 = 50;
 /// Brings pages until the far memory ends.
 pub(crate) fn monitor(pager: &Pager) {
     while !pager.stopping.load(Ordering::Acquire) {
-        match pager.uffd.next_fault(PATIENCE_MS) {
+        match pager.space.next_fault(PATIENCE_MS) {
             Ok(Some(address)) => serve(pager, address),
             Ok(None) => {}
             Err(error) => end(&format!("faults cannot be read: {error}")),
@@ -38,7 +38,7 @@ fn serve(pager: &Pager, address: usize) {
         // The thread cannot be told otherwise: it is asleep, perhaps in a system call.
         end(&region.error(page.offset(), cause).to_string());
     }
-    if let Err(error) = pager.uffd.wake(&region.mapping, page.offset(), 1) {
+    if let Err(error) = pager.space.wake(&region.mapping, page.offset(), 1) {
         end(&error.to_string());
     }
 }

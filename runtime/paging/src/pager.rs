@@ -2,45 +2,47 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::thread::Thread;
 
 use crossbeam_utils::CachePadded;
-use yonder_fabric::{Fabric, Module};
+use yonder_fabric::Module;
 use yonder_guide::MakeGuide;
 use yonder_pagetable::State;
 use yonder_prefetch::Algorithm;
 use yonder_reclaim::{Policy, Usage};
-use yonder_uffd::Uffd;
 use yonder_units::{Nanos, PAGE_BYTES, PageIndex};
 
 use crate::advice::AdvisedOut;
 use crate::budget::Budget;
-use crate::config::{Config, FaultPolicy, Reads, Verify};
-use crate::error::FarError;
+use crate::config::{Config, Reads, Verify};
+use crate::error::TooManyPorts;
 use crate::forked::Child;
 use crate::frames::FramePool;
+use crate::guests::GUEST_TOKENS;
+use crate::kernel::Kernel;
 use crate::limits::Limits;
 use crate::liveness::Liveness;
+use crate::machine::Machine;
 use crate::places::Places;
 use crate::port::{GuideOf, Port, Prefetch};
 use crate::reclaimer::{ReclaimStats, Reclaimer};
 use crate::region::RegionCore;
 
-/// Threads that can page at one time: workers and guests.
+/// Ports at one time: of workers, and those that guests share.
 pub(crate) const PORTS_MAX: usize = 256;
-/// Ports that ordinary threads share. Each is used for the length of one fault.
+/// Ports that ordinary threads share, each of them [`GUEST_TOKENS`] at a time.
 pub(crate) const GUEST_PORTS: usize = 8;
 const _: () = assert!(GUEST_PORTS < PORTS_MAX && PORTS_MAX <= u16::MAX as usize);
 
-pub(crate) struct Pager {
+/// What all regions and ports of one far memory share: see the head of this file.
+pub struct Pager<M: Machine = Kernel> {
     /// Tells pagers apart in thread-local state.
     pub(crate) id: u32,
     pub(crate) config: Config,
-    pub(crate) fabric: Arc<dyn Fabric>,
-    pub(crate) uffd: Uffd,
+    pub(crate) fabric: Arc<M::Fabric>,
+    pub(crate) space: M::Space,
     /// Alone in its cache lines, because every fault writes it.
     pub(crate) budget: CachePadded<Budget>,
-    pub(crate) frames: FramePool,
+    pub(crate) frames: FramePool<M>,
     policy: Mutex<Policy>,
     /// What can be changed besides.
     pub(crate) limits: Arc<Limits>,
@@ -57,13 +59,16 @@ pub(crate) struct Pager {
     pub(crate) cleaning: AtomicU64,
     pub(crate) fault_deadline: Nanos,
     pub(crate) attempt_deadline: Nanos,
-    reclaimer: CachePadded<Mutex<Reclaimer>>,
+    reclaimer: CachePadded<Mutex<Reclaimer<M>>>,
     /// Alone in its cache lines, because the reclaimer writes it while faults read what is beside it.
     pub(crate) signals: CachePadded<ReclaimSignals>,
     pub(crate) reclaimed: ReclaimStats,
     /// Local memory of page tables, hashes and frame lists.
     pub(crate) metadata_bytes: AtomicU64,
-    pub(crate) reclaimer_thread: OnceLock<Thread>,
+    pub(crate) reclaimer_thread: OnceLock<M::Thread>,
+    pub(crate) settler_thread: OnceLock<M::Thread>,
+    /// Held by the thread that settles discards while it has a region.
+    pub(crate) settling: Mutex<()>,
     pub(crate) stopping: AtomicBool,
     /// Charged pages above which reclaim should start: the watermark, kept where a glance is one load.
     pub(crate) start_above: AtomicU64,
@@ -73,12 +78,20 @@ pub(crate) struct Pager {
     node_lost: AtomicBool,
     /// Pages that were lost with their local memory.
     pub(crate) damaged_pages: AtomicU64,
-    pub(crate) places: Places,
-    ports: Box<[OnceLock<Port>]>,
-    ports_used: AtomicU32,
+    pub(crate) places: Places<M>,
+    ports: Box<[OnceLock<Port<M>>]>,
+    port_numbers: Mutex<PortNumbers>,
     node: Arc<str>,
-    pub(crate) child: Child,
+    pub(crate) child: Child<M>,
     make_guide: Option<MakeGuide>,
+}
+
+/// Numbers of ports that no thread has. Touched where threads are bound and unbound, never by a fault.
+struct PortNumbers {
+    /// Ports that were made for threads that are gone.
+    returned: Vec<u16>,
+    /// Numbers without a port.
+    unmade: Vec<u16>,
 }
 
 /// What the reclaimer, its host and those who wait for it tell one another.
@@ -98,25 +111,27 @@ pub(crate) struct ReclaimSignals {
     wanted: AtomicU32,
 }
 
-impl Pager {
-    pub(crate) fn new(
+impl<M: Machine> Pager<M> {
+    /// A pager whose pages are mapped through `space` and come over `fabric`; `make_guide` makes a guide for each port.
+    pub fn new(
         config: Config,
-        fabric: Arc<dyn Fabric>,
+        space: M::Space,
+        fabric: Arc<M::Fabric>,
         make_guide: Option<MakeGuide>,
-    ) -> Result<Self, FarError> {
+    ) -> Result<Self, M::Error> {
         static IDS: AtomicU32 = AtomicU32::new(1);
         let policy = config.policy()?;
         let frames = frames_for(config.local_bytes_max / PAGE_BYTES as u64, config.reads)?;
-        let write_back = fabric.queue_pair(Module::WriteBack, Arc::clone(frames.mapping()))?;
-        let node = Arc::from(fabric.url());
+        let write_back = M::queue_pair(&fabric, Module::WriteBack, frames.mapping())?;
+        let node = Arc::from(M::url(&fabric));
         let metadata_bytes = frames.metadata_bytes();
         let fault_deadline = config.deadlines.fault.as_nanos() as Nanos;
         let attempt_deadline =
-            if fabric.loses_operations() { config.deadlines.attempt.as_nanos() as Nanos } else { fault_deadline };
+            if M::loses_operations(&fabric) { config.deadlines.attempt.as_nanos() as Nanos } else { fault_deadline };
         let pager = Self {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             config,
-            uffd: Uffd::open_for(config.delivery)?,
+            space,
             budget: CachePadded::new(Budget::new(&policy)),
             frames,
             policy: Mutex::new(policy.for_pages(0)),
@@ -134,6 +149,8 @@ impl Pager {
             reclaimed: ReclaimStats::default(),
             metadata_bytes: AtomicU64::new(metadata_bytes),
             reclaimer_thread: OnceLock::new(),
+            settler_thread: OnceLock::new(),
+            settling: Mutex::new(()),
             stopping: AtomicBool::new(false),
             start_above: AtomicU64::new(policy.for_pages(0).start_above()),
             spare_for_reads: AtomicU64::new(0),
@@ -141,25 +158,36 @@ impl Pager {
             damaged_pages: AtomicU64::new(0),
             places: Places::new(),
             ports: (0..PORTS_MAX).map(|_| OnceLock::new()).collect(),
-            ports_used: AtomicU32::new(0),
+            port_numbers: Mutex::new(PortNumbers {
+                returned: Vec::new(),
+                unmade: (0..PORTS_MAX as u16).rev().collect(),
+            }),
             fabric,
             node,
             child: Child::default(),
             make_guide,
         };
         for _ in 0..GUEST_PORTS {
-            pager.add_port(1, FaultPolicy::Busy)?;
+            pager.add_port(GUEST_TOKENS)?;
         }
         Ok(pager)
     }
 
-    /// Adds a port for `tokens` waiters.
-    pub(crate) fn add_port(&self, tokens: usize, policy: FaultPolicy) -> Result<u16, FarError> {
-        let id = self.ports_used.fetch_add(1, Ordering::AcqRel) as usize;
-        if id >= PORTS_MAX {
-            return Err(FarError::Ports(PORTS_MAX - GUEST_PORTS));
+    /// A port for `tokens` waiters, until [`Pager::return_port`]: one that a thread has given back, or a new one.
+    pub fn add_port(&self, tokens: usize) -> Result<u16, M::Error> {
+        let numbers = || self.port_numbers.lock().expect("no code panics while it holds the numbers of ports");
+        if let Some(id) = numbers().returned.pop() {
+            self.port(id).begin(tokens);
+            return Ok(id);
         }
-        let queue = |module| self.fabric.queue_pair(module, Arc::clone(self.frames.mapping()));
+        let Some(id) = numbers().unmade.pop() else { return Err(TooManyPorts(PORTS_MAX - GUEST_PORTS).into()) };
+        let port = self.make_port(id, tokens).inspect_err(|_| numbers().unmade.push(id))?;
+        assert!(self.ports[usize::from(id)].set(port).is_ok(), "port {id} was given out twice");
+        Ok(id)
+    }
+
+    fn make_port(&self, id: u16, tokens: usize) -> Result<Port<M>, M::Error> {
+        let queue = |module| M::queue_pair(&self.fabric, module, self.frames.mapping());
         let prefetch = match self.config.prefetch {
             Algorithm::None if self.make_guide.is_none() => None,
             algorithm => Some(Prefetch { algorithm, queue: queue(Module::Prefetch)? }),
@@ -168,16 +196,24 @@ impl Pager {
             Some(make) => Some(GuideOf { guide: make(), queue: queue(Module::Guide)? }),
             None => None,
         };
-        let added = self.ports[id].set(Port::new(id as u16, queue(Module::Fault)?, prefetch, guide, tokens, policy));
-        assert!(added.is_ok(), "port {id} was given out twice");
-        Ok(id as u16)
+        Ok(Port::new(id, queue(Module::Fault)?, prefetch, guide, tokens))
     }
 
-    pub(crate) fn port(&self, id: u16) -> &Port {
+    /// Takes the port of a thread back, with its queue pairs: the next thread that is bound has them.
+    pub fn return_port(&self, id: u16) {
+        // A forked child never uses queue pairs, which are its parent's.
+        if self.child.is_one() {
+            return;
+        }
+        self.port(id).end(self);
+        self.port_numbers.lock().expect("no code panics while it holds the numbers of ports").returned.push(id);
+    }
+
+    pub(crate) fn port(&self, id: u16) -> &Port<M> {
         self.ports[usize::from(id)].get().expect("a port is set before its number is known")
     }
 
-    pub(crate) fn ports(&self) -> impl Iterator<Item = &Port> {
+    pub(crate) fn ports(&self) -> impl Iterator<Item = &Port<M>> {
         self.ports.iter().filter_map(OnceLock::get)
     }
 
@@ -192,7 +228,7 @@ impl Pager {
     /// Whether all fetches land in frames, because the fabric does not map far memory.
     #[inline]
     pub(crate) fn fetches_into_frames(&self) -> bool {
-        self.fabric.mapped().is_none()
+        M::mapped(&self.fabric).is_none()
     }
 
     /// Whether pages that are only read stay in the frames in which they arrive. A forked child has what its parent had, and
@@ -271,15 +307,15 @@ impl Pager {
     }
 
     /// The reclaimer, for a moment: whoever has to wait for the node gives it back meanwhile, or nobody could make room.
-    pub(crate) fn lock_reclaimer(&self) -> MutexGuard<'_, Reclaimer> {
+    pub(crate) fn lock_reclaimer(&self) -> MutexGuard<'_, Reclaimer<M>> {
         self.signals.wanted.fetch_add(1, Ordering::AcqRel);
-        let guard = self.reclaimer.lock().expect("no code panics while it holds the reclaimer");
+        let guard = M::lock(&self.reclaimer);
         self.signals.wanted.fetch_sub(1, Ordering::AcqRel);
         guard
     }
 
     /// The reclaimer, if nobody has it and nobody waits for it: for whoever takes it again and again.
-    pub(crate) fn try_lock_reclaimer(&self) -> Option<MutexGuard<'_, Reclaimer>> {
+    pub(crate) fn try_lock_reclaimer(&self) -> Option<MutexGuard<'_, Reclaimer<M>>> {
         if self.signals.wanted.load(Ordering::Acquire) > 0 {
             return None;
         }
@@ -302,13 +338,13 @@ impl Pager {
     }
 
     /// Ends the reclaimer's sleep: somebody waits for room.
-    pub(crate) fn wake_reclaimer(&self) {
+    pub fn wake_reclaimer(&self) {
         self.signals.starved.store(true, Ordering::Release);
         self.unpark_reclaimer();
     }
 
     /// Lets the reclaimer look at limits and advice now: something has changed.
-    pub(crate) fn tend_now(&self) {
+    pub fn tend_now(&self) {
         self.signals.tend_at.store(0, Ordering::Release);
         self.unpark_reclaimer();
     }
@@ -316,7 +352,7 @@ impl Pager {
     /// Ends the reclaimer's sleep: there is something to do.
     pub(crate) fn unpark_reclaimer(&self) {
         if let Some(thread) = self.reclaimer_thread.get() {
-            thread.unpark();
+            M::unpark(thread);
         }
     }
 
@@ -330,7 +366,7 @@ impl Pager {
     }
 
     /// From now on the pages of `region` are kept as `liveness` says.
-    pub(crate) fn guide_paging(&self, region: &RegionCore, liveness: Arc<dyn Liveness>) {
+    pub fn guide_paging(&self, region: &RegionCore<M>, liveness: Arc<dyn Liveness>) {
         let no_sweep = self.lock_reclaimer();
         let before = region.metadata_bytes();
         region.digests.keep_vectors();
@@ -348,21 +384,21 @@ impl Pager {
     }
 
     /// Gives up the fetch ahead of `page`, whose entry says that `slot` of port `port` has it.
-    pub(crate) fn drop_ahead_of(&self, region: &RegionCore, page: PageIndex, port: u16, slot: u16) {
+    pub(crate) fn drop_ahead_of(&self, region: &RegionCore<M>, page: PageIndex, port: u16, slot: u16) {
         if let Some(mut inner) = self.port(port).try_lock()
             && inner.is_ahead(slot)
             && region.table.load(page).state() == (State::Fetching { port, slot })
         {
-            inner.drop_unwanted(slot, self, yonder_clock::now());
+            inner.drop_unwanted(slot, self, M::now());
         }
     }
 }
 
 /// Frames for a limit of `pages`: what may stand, writes in flight, a sweep, and fetches on their way.
-fn frames_for(pages: u64, reads: Reads) -> Result<FramePool, FarError> {
+fn frames_for<M: Machine>(pages: u64, reads: Reads) -> Result<FramePool<M>, M::Error> {
     let standing = match reads {
         Reads::InFrames => pages,
         Reads::Mapped => pages / 2,
     };
-    Ok(FramePool::new((standing + 2 * yonder_reclaim::RESERVE_PAGES_MAX) as usize, reads)?)
+    FramePool::new((standing + 2 * yonder_reclaim::RESERVE_PAGES_MAX) as usize)
 }

@@ -12,18 +12,22 @@ use yonder_predict::Residence;
 use yonder_trap::REGISTRATIONS_MAX;
 use yonder_units::Place;
 
+use crate::kernel::Kernel;
+use crate::machine::Machine;
 use crate::region::RegionCore;
 
 /// The regions of one far memory by number.
-pub(crate) struct Places(Box<[RwLock<Option<Arc<RegionCore>>>]>);
+pub(crate) struct Places<M: Machine = Kernel>(Box<[RwLock<RegionIfAny<M>>]>);
 
-impl Places {
+type RegionIfAny<M> = Option<Arc<RegionCore<M>>>;
+
+impl<M: Machine> Places<M> {
     pub(crate) fn new() -> Self {
         Self((0..REGISTRATIONS_MAX).map(|_| RwLock::default()).collect())
     }
 
     /// A region begins.
-    pub(crate) fn enter(&self, core: &Arc<RegionCore>) {
+    pub(crate) fn enter(&self, core: &Arc<RegionCore<M>>) {
         self.set(core.number, Some(Arc::clone(core)));
     }
 
@@ -59,12 +63,12 @@ impl Places {
     }
 
     /// Looks at the region with number `number`, which cannot end meanwhile; `None` if there is none. May wait for a moment.
-    pub(crate) fn with<T>(&self, number: u32, look: impl FnOnce(&RegionCore) -> T) -> Option<T> {
+    pub(crate) fn with<T>(&self, number: u32, look: impl FnOnce(&RegionCore<M>) -> T) -> Option<T> {
         let region = self.0.get(number as usize)?.read().expect("no code panics while it holds a place");
         region.as_deref().map(look)
     }
 
-    fn set(&self, number: u32, core: Option<Arc<RegionCore>>) {
+    fn set(&self, number: u32, core: Option<Arc<RegionCore<M>>>) {
         *self.0[number as usize].write().expect("no code panics while it holds a place") = core;
     }
 }

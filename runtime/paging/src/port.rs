@@ -1,7 +1,7 @@
 //! [`Port`]: one thread's fetches.
 //!
 //! A port has a fault queue pair, a table of fetches in flight, and the unithreads that wait for them. A worker has one
-//! to itself; ordinary threads borrow one of a few guest ports for the length of a fault. A port's mutex is there for the
+//! to itself; ordinary threads, the guests, share a few (`guests`). A worker port's mutex is there for the
 //! visits of others: of threads that touch what was fetched ahead here, and of the reclaimer that takes it back, which both
 //! only try it, and of a region's end. A worker holds it for moments, a visitor for as long as it takes to map a window.
 //!
@@ -11,6 +11,7 @@
 
 mod advised;
 mod ahead;
+mod end;
 mod fetch;
 mod guided;
 mod handed_over;
@@ -26,11 +27,13 @@ use yonder_pagetable::Event;
 use yonder_trap::REGISTRATIONS_MAX;
 use yonder_units::{Nanos, PageIndex};
 
-use crate::config::FaultPolicy;
 use crate::error::PagingCause;
+use crate::guests::{Bells, Guests};
 use crate::handover::{Handover, Installs, Window};
 use crate::install::Source;
-use crate::pager::Pager;
+use crate::kernel::Kernel;
+use crate::machine::Machine;
+use crate::pager::{GUEST_PORTS, Pager};
 use crate::region::RegionCore;
 use crate::stats::PortStats;
 use crate::waiters::{Queue, Waiters};
@@ -53,17 +56,17 @@ const COMPLETIONS_MAX: usize = 64;
 /// Most fetches on demand.
 const DEMAND_SLOTS_MAX: usize = 1 << 15;
 
-pub(crate) struct Port {
+pub(crate) struct Port<M: Machine = Kernel> {
     pub(crate) id: u16,
-    inner: Mutex<PortInner>,
+    inner: Mutex<PortInner<M>>,
     /// Fetches in flight, for page-fault-aware dispatch.
     outstanding: AtomicU32,
     pub(crate) stats: PortStats,
-    pub(crate) policy: FaultPolicy,
-    pub(crate) handover: Handover,
+    pub(crate) handover: Handover<M>,
+    pub(crate) bells: Bells,
 }
 
-pub(crate) struct PortInner {
+pub(crate) struct PortInner<M: Machine = Kernel> {
     id: u16,
     queue: Box<dyn QueuePair>,
     fetches: Box<[Fetch]>,
@@ -76,8 +79,9 @@ pub(crate) struct PortInner {
     /// None if there is no guide, or while it is asked.
     guided: Option<Box<Guided>>,
     pub(crate) waiters: Waiters,
+    pub(crate) guests: Guests,
     /// The regions this port has fetched for, so that completions need no shared table.
-    regions: Box<[Known]>,
+    regions: Box<[Known<M>]>,
     window: Window,
     /// Who will probably make the installs of the fetches that start now: what the last poll said.
     installs: Installs,
@@ -86,8 +90,8 @@ pub(crate) struct PortInner {
 }
 
 /// What a fetch needs to be started.
-pub(crate) struct FetchRequest<'a> {
-    pub(crate) region: &'a Arc<RegionCore>,
+pub(crate) struct FetchRequest<'a, M: Machine = Kernel> {
+    pub(crate) region: &'a Arc<RegionCore<M>>,
     pub(crate) page: PageIndex,
     pub(crate) slot: u16,
     pub(crate) room: Room,
@@ -95,7 +99,7 @@ pub(crate) struct FetchRequest<'a> {
     pub(crate) deadline: Nanos,
 }
 
-impl Port {
+impl<M: Machine> Port<M> {
     /// A port for `tokens` waiters, which fetches on demand over `queue` and ahead of it as `guide` and `prefetch` say.
     pub(crate) fn new(
         id: u16,
@@ -103,11 +107,11 @@ impl Port {
         prefetch: Option<Prefetch>,
         guide: Option<GuideOf>,
         tokens: usize,
-        policy: FaultPolicy,
     ) -> Self {
         let demand = queue.depth().min(DEMAND_SLOTS_MAX);
         let ahead = Ahead::new(prefetch, demand as u16);
         let slots = demand + ahead.slots();
+        let guests = if usize::from(id) < GUEST_PORTS { tokens } else { 0 };
         let inner = PortInner {
             id,
             queue,
@@ -119,7 +123,8 @@ impl Port {
             ahead,
             guided: guide.map(Guided::new),
             waiters: Waiters::new(tokens),
-            regions: vec![Known::default(); REGISTRATIONS_MAX].into_boxed_slice(),
+            guests: Guests::new(guests),
+            regions: (0..REGISTRATIONS_MAX).map(|_| Known::default()).collect(),
             window: Window::new(),
             installs: Installs::Own,
             posting: Posting::default(),
@@ -129,19 +134,19 @@ impl Port {
             inner: Mutex::new(inner),
             outstanding: AtomicU32::new(0),
             stats: PortStats::new(),
-            policy,
             handover: Handover::new(),
+            bells: Bells::new(guests),
         }
     }
 
     /// The port's state. Only a visit of another thread makes its owner wait: see the head of this file.
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, PortInner> {
-        self.inner.lock().expect("no code panics while it holds a port")
+    pub(crate) fn lock(&self) -> MutexGuard<'_, PortInner<M>> {
+        M::lock(&self.inner)
     }
 
     /// As [`Port::lock`], unless somebody has it.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, PortInner>> {
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, PortInner<M>>> {
         self.inner.try_lock().ok()
     }
 
@@ -151,15 +156,15 @@ impl Port {
     }
 
     /// Handles what has arrived: maps pages, wakes waiters, posts failed reads again. Begins all reads, for who may wait for them.
-    pub(crate) fn poll(&self, inner: &mut PortInner, pager: &Pager, now: Nanos, installs: Installs) {
+    pub(crate) fn poll(&self, inner: &mut PortInner<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
         self.poll_between(inner, pager, now, installs, Posting::AtOnce);
     }
 
     /// As [`Port::poll`], for a thread that polls again soon and leaves reads to gather as `posting` says.
     pub(crate) fn poll_between(
         &self,
-        inner: &mut PortInner,
-        pager: &Pager,
+        inner: &mut PortInner<M>,
+        pager: &Pager<M>,
         now: Nanos,
         installs: Installs,
         posting: Posting,
@@ -169,12 +174,17 @@ impl Port {
         self.publish(inner);
     }
 
-    pub(crate) fn publish(&self, inner: &PortInner) {
+    pub(crate) fn publish(&self, inner: &PortInner<M>) {
         self.outstanding.store(inner.in_flight() as u32, Ordering::Relaxed);
     }
 }
 
-impl PortInner {
+impl<M: Machine> PortInner<M> {
+    /// Pages that are charged for fetches, on demand and ahead.
+    pub(crate) fn pages_held(&self) -> u64 {
+        (self.in_flight() + self.ahead.in_use()) as u64
+    }
+
     /// Fetches on demand.
     fn in_flight(&self) -> usize {
         self.fetches.len() - self.ahead.slots() - self.free.len()
@@ -196,12 +206,12 @@ impl PortInner {
     }
 
     /// Starts the fetch of a page whose entry the caller has moved to `Fetching` with this port and slot.
-    pub(crate) fn start(&mut self, request: &FetchRequest<'_>, port: &Port, pager: &Pager) {
+    pub(crate) fn start(&mut self, request: &FetchRequest<'_, M>, port: &Port<M>, pager: &Pager<M>) {
         self.fill(request, pager);
-        let now = yonder_clock::now();
-        if let (Installs::Own, Room::Page, Some(far)) = (self.installs, request.room, pager.fabric.mapped()) {
+        let now = M::now();
+        if let (Installs::Own, Room::Page, Some(far)) = (self.installs, request.room, M::mapped(&pager.fabric)) {
             // The bytes will be copied from where they are, by this CPU: a NIC would have put them into a cache by then.
-            far.prefetch_page(request.region.remote_address(request.page).0);
+            M::prefetch_page(far, request.region.remote_address(request.page).0);
         }
         if !self.post(request.slot, pager, now) {
             self.deferred.push(request.slot);
@@ -211,7 +221,7 @@ impl PortInner {
     }
 
     /// Takes a request into its slot, which is free.
-    fn fill(&mut self, request: &FetchRequest<'_>, pager: &Pager) {
+    fn fill(&mut self, request: &FetchRequest<'_, M>, pager: &Pager<M>) {
         let region = request.region.number;
         self.learn(request.region);
         let fetch = &mut self.fetches[usize::from(request.slot)];
@@ -226,8 +236,14 @@ impl PortInner {
         *fetch = Fetch { phase: Phase::Backoff(0), region, page, room, vector, generation, deadline, ..Fetch::free() };
     }
 
-    fn learn(&mut self, region: &Arc<RegionCore>) {
+    fn learn(&mut self, region: &Arc<RegionCore<M>>) {
         self.regions[region.number as usize].learn(region);
+    }
+
+    /// When the read of `slot` was posted, if it is under way.
+    pub(crate) fn posted_at(&self, slot: u16) -> Option<Nanos> {
+        let fetch = &self.fetches[usize::from(slot)];
+        (fetch.phase == Phase::Posted).then_some(fetch.posted)
     }
 
     /// Makes `token` wait for the fetch at `slot`.
@@ -236,7 +252,7 @@ impl PortInner {
     }
 
     /// Forgets a region that ends. Its fetches have ended before.
-    pub(crate) fn forget_region(&mut self, region: u32, pager: &Pager) {
+    pub(crate) fn forget_region(&mut self, region: u32, pager: &Pager<M>) {
         self.cancel_guide_reads(pager, |of, _| of == region);
         let busy = self.fetches.iter().any(|fetch| fetch.phase != Phase::Free && fetch.region == region);
         assert!(!busy, "a region ended with a fetch in flight");
@@ -244,7 +260,7 @@ impl PortInner {
         self.ahead.forget(region);
     }
 
-    fn poll(&mut self, port: &Port, pager: &Pager, now: Nanos, installs: Installs) {
+    fn poll(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
         // What is checked before it is mapped is mapped at once, so that nothing can change in between.
         let may_hand_over = port.handover.is_helped() && !pager.verifies();
         self.installs = if may_hand_over { installs } else { Installs::Own };
@@ -271,7 +287,7 @@ impl PortInner {
         }
     }
 
-    fn complete(&mut self, completion: Completion, port: &Port, pager: &Pager, now: Nanos, installs: Installs) {
+    fn complete(&mut self, completion: Completion, port: &Port<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
         let (slot, generation) = (completion.id.0 as u16, (completion.id.0 >> 16) as u32);
         let fetch = &mut self.fetches[usize::from(slot)];
         assert!(
@@ -306,17 +322,17 @@ impl PortInner {
     }
 
     /// Whether the bytes that arrived are those that were written, if the configuration asks.
-    fn verified(&self, slot: u16, pager: &Pager) -> bool {
+    fn verified(&self, slot: u16, pager: &Pager<M>) -> bool {
         if !pager.verifies() {
             return true;
         }
         let fetch = &self.fetches[usize::from(slot)];
         let region = self.region(fetch.region);
         let (mapping, offset) = pager.resolve(self.source(slot, pager));
-        mapping.with_page(offset, |bytes| region.digests.matches(fetch.page, bytes))
+        M::with_page(mapping, offset, |bytes| region.digests.matches(fetch.page, bytes))
     }
 
-    fn source(&self, slot: u16, pager: &Pager) -> Source {
+    fn source(&self, slot: u16, pager: &Pager<M>) -> Source {
         let fetch = &self.fetches[usize::from(slot)];
         match fetch.room.arrives_in(pager) {
             Some(frame) => Source::Frame(frame),
@@ -324,7 +340,7 @@ impl PortInner {
         }
     }
 
-    fn settle_or_defer(&mut self, slot: u16, port: &Port, pager: &Pager) {
+    fn settle_or_defer(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>) {
         if !self.settle(slot, port, pager) {
             self.deferred.push(slot);
         }
@@ -332,18 +348,18 @@ impl PortInner {
 
     /// Puts the page of an arrived fetch where its room is, and ends the fetch; false if the block is swept or the kernel has no
     /// page now.
-    fn settle(&mut self, slot: u16, port: &Port, pager: &Pager) -> bool {
+    fn settle(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>) -> bool {
         let source = self.source(slot, pager);
         let fetch = &self.fetches[usize::from(slot)];
         if !pager.settle(self.region(fetch.region), fetch.page, source, fetch.room) {
             return false;
         }
-        self.settled(slot, yonder_clock::now(), port, pager);
+        self.settled(slot, M::now(), port, pager);
         true
     }
 
     /// Ends the fetch of a page that was settled at `at`.
-    fn settled(&mut self, slot: u16, at: Nanos, port: &Port, pager: &Pager) {
+    fn settled(&mut self, slot: u16, at: Nanos, port: &Port<M>, pager: &Pager<M>) {
         let fetch = &self.fetches[usize::from(slot)];
         fetch.room.settled(pager);
         port.stats.kept_in_frames.add(u64::from(matches!(fetch.room, Room::Frame(_))));
@@ -354,7 +370,7 @@ impl PortInner {
     }
 
     /// A read has failed: it is posted again later, until its deadline.
-    fn failed(&mut self, slot: u16, cause: PagingCause, port: &Port, pager: &Pager, now: Nanos) {
+    fn failed(&mut self, slot: u16, cause: PagingCause, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
         let fetch = &mut self.fetches[usize::from(slot)];
         fetch.last_failure = cause;
         if self.ahead.has(slot) && fetch.queue == Queue::EMPTY {
@@ -374,7 +390,7 @@ impl PortInner {
         self.deferred.push(slot);
     }
 
-    fn give_up(&mut self, slot: u16, port: &Port, pager: &Pager, now: Nanos) {
+    fn give_up(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
         let fetch = &self.fetches[usize::from(slot)];
         let (page, cause) = (fetch.page, fetch.last_failure);
         // A page whose bytes are wrong every time is lost; any other failure may pass.
@@ -389,6 +405,13 @@ impl PortInner {
         self.fetches[usize::from(slot)].room.give_back(pager);
         port.stats.paging_errors.add(1);
         self.end(slot, Err(cause), now);
+    }
+
+    /// Gives back what a fetch has taken whose read is over or withdrawn: its page is on the node as before.
+    fn abandon(&self, slot: u16, pager: &Pager<M>) {
+        let fetch = &self.fetches[usize::from(slot)];
+        self.region(fetch.region).table.advance_owned(fetch.page, Event::FetchFailed);
+        fetch.room.give_back(pager);
     }
 
     /// Frees the slot of a fetch whose room somebody else has now, and ends the waits for it.
@@ -406,7 +429,7 @@ impl PortInner {
     }
 
     /// Posts the read of `slot`; false if the queue pair is full.
-    fn post(&mut self, slot: u16, pager: &Pager, now: Nanos) -> bool {
+    fn post(&mut self, slot: u16, pager: &Pager<M>, now: Nanos) -> bool {
         let fetch = &self.fetches[usize::from(slot)];
         let id = WorkId(u64::from(fetch.generation) << 16 | u64::from(slot));
         let from: RemoteAddress = self.region(fetch.region).remote_address(fetch.page);
@@ -429,7 +452,7 @@ impl PortInner {
         queue.cancel(id);
     }
 
-    fn retry_deferred(&mut self, port: &Port, pager: &Pager, now: Nanos) {
+    fn retry_deferred(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
         for index in (0..self.deferred.len()).rev() {
             let slot = self.deferred[index];
             let fetch = &self.fetches[usize::from(slot)];
@@ -451,7 +474,7 @@ impl PortInner {
     }
 
     /// Posts reads again whose completion is overdue: the fabric has lost them.
-    fn scan_for_lost(&mut self, port: &Port, pager: &Pager, now: Nanos) {
+    fn scan_for_lost(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
         self.cancel_guide_reads(pager, |_, posted| now >= posted + pager.attempt_deadline);
         for slot in 0..self.fetches.len() as u16 {
             let fetch = &self.fetches[usize::from(slot)];
@@ -463,7 +486,7 @@ impl PortInner {
         }
     }
 
-    fn region(&self, number: u32) -> &Arc<RegionCore> {
+    fn region(&self, number: u32) -> &Arc<RegionCore<M>> {
         self.regions[number as usize].core.as_ref().expect("a region is known from its first fetch to its end")
     }
 }

@@ -5,7 +5,7 @@
 //! lets the block go. Two TLB flushes a block, whatever the number of pages. A sealed region's pages are unmapped
 //! without a copy, several blocks with one flush.
 //!
-//! Which block: one that is not hot, by what was wanted back of it ([`Warmth`]).
+//! What the kernel will not write-protect or unmap stays (`unmap`). Which block: one that is not hot, by what was wanted back of it ([`Warmth`]).
 //!
 //! Second hand ([`Reclaimer::drain`], in `write_back`): takes the oldest standby pages; one whose hash is that of the node's
 //! copy is forgotten, any other is written, and forgotten once the node has acknowledged it. What stands for long is written
@@ -17,6 +17,9 @@
 //! of remote hashes and the only one that posts writes, so two writes of a page are never in flight together.
 
 mod tended;
+#[cfg(test)]
+mod tests;
+mod unmap;
 mod write_back;
 
 use std::num::NonZeroU32;
@@ -25,15 +28,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use yonder_fabric::{Completion, QueuePair, Vector};
+use yonder_fabric::{CleanDrop, Completion, QueuePair, ReadsAs, Vector};
 use yonder_mapping::Run;
-use yonder_pagetable::{Event, State};
+use yonder_pagetable::{Entry, Event, State};
 use yonder_reclaim::{Action, Demand, Flusher, Policy, Standby, StandbyQueue, SweepHand, Usage, Visit, Warmth};
 use yonder_trap::REGISTRATIONS_MAX;
 use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, PAGE_BYTES, PageIndex, Place};
 
 use crate::budget::Account;
 use crate::damage;
+use crate::frames::Arrival;
+use crate::kernel::Kernel;
+use crate::machine::Machine;
 use crate::pager::Pager;
 use crate::region::RegionCore;
 use crate::stats::Counter;
@@ -89,8 +95,8 @@ struct Taken {
     mapped: u64,
 }
 
-pub(crate) struct Reclaimer {
-    pub(crate) regions: Vec<Option<Arc<RegionCore>>>,
+pub(crate) struct Reclaimer<M: Machine = Kernel> {
+    pub(crate) regions: Vec<Option<Arc<RegionCore<M>>>>,
     queue_pair: Box<dyn QueuePair>,
     standby: StandbyQueue,
     /// Looks through `standby` for what to write back.
@@ -115,12 +121,14 @@ pub(crate) struct Reclaimer {
     taken: Vec<(PageIndex, FrameIndex)>,
     dead: Vec<PageIndex>,
     damaged: Vec<PageIndex>,
+    /// Pages that were taken and stay, because the kernel does not write-protect them.
+    kept: Vec<PageIndex>,
     runs: Vec<Run>,
     dropped: Vec<PageIndex>,
     swept: Vec<BlockIndex>,
 }
 
-impl Reclaimer {
+impl<M: Machine> Reclaimer<M> {
     pub(crate) fn new(queue_pair: Box<dyn QueuePair>) -> Self {
         let depth = queue_pair.depth().min(usize::from(u16::MAX));
         Self {
@@ -143,6 +151,7 @@ impl Reclaimer {
             taken: Vec::with_capacity(BLOCK_PAGES),
             dead: Vec::with_capacity(BLOCK_PAGES),
             damaged: Vec::with_capacity(BLOCK_PAGES),
+            kept: Vec::with_capacity(BLOCK_PAGES),
             runs: Vec::with_capacity(BLOCK_PAGES),
             dropped: Vec::with_capacity(DROP_PAGES_MAX),
             swept: Vec::with_capacity(DROP_BLOCKS_MAX),
@@ -150,19 +159,20 @@ impl Reclaimer {
     }
 
     /// One bounded piece of work.
-    pub(crate) fn step(&mut self, pager: &Pager, now: Nanos) -> Step {
+    pub(crate) fn step(&mut self, pager: &Pager<M>, now: Nanos) -> Step {
         let step = self.take_step(pager, now);
         pager.signals.at_work.store(self.working || pager.writing.load(Ordering::Acquire) > 0, Ordering::Relaxed);
         step
     }
 
-    fn take_step(&mut self, pager: &Pager, now: Nanos) -> Step {
+    fn take_step(&mut self, pager: &Pager<M>, now: Nanos) -> Step {
         self.poll_writes(pager, now);
         self.take_arrivals(pager, now);
         self.flush(pager, now);
         self.look_at_ages(pager, now);
         let policy = pager.policy();
         let usage = self.usage(pager, &policy);
+        M::preempt();
         let starved = pager.signals.starved.swap(false, Ordering::AcqRel);
         if starved {
             pager.drop_ahead(now);
@@ -197,14 +207,14 @@ impl Reclaimer {
     }
 
     /// Gives spare frames back.
-    fn trim(&mut self, pager: &Pager, frames: u64) -> Step {
+    fn trim(&mut self, pager: &Pager<M>, frames: u64) -> Step {
         let trimmed = pager.frames.trim(frames, &pager.budget, &mut self.runs);
         trimmed.expect("frames can always be given back");
         Step::Worked
     }
 
     /// Local memory as it is now, and who takes it.
-    fn usage(&mut self, pager: &Pager, policy: &Policy) -> Usage {
+    fn usage(&mut self, pager: &Pager<M>, policy: &Policy) -> Usage {
         let usage = pager.usage();
         let reclaimed = &pager.reclaimed;
         let taken_away = reclaimed.swept_pages.get() + reclaimed.dead_pages.get() + reclaimed.dropped_pages.get();
@@ -217,25 +227,26 @@ impl Reclaimer {
         usage
     }
 
-    /// Queues the pages that have stayed in their frames.
-    fn take_arrivals(&mut self, pager: &Pager, now: Nanos) {
-        let before = self.taken_of_late.in_frames_since;
-        while let Some((frame, place)) = pager.frames.next_arrival() {
-            self.taken_of_late.in_frames_since += 1;
-            let Place { region, page } = place;
-            let core = self.regions.get(region as usize).and_then(Option::as_ref);
-            let stands = core.is_some_and(|core| core.table.load(page).state() == State::Standby(frame));
-            if stands {
-                self.standby.push(Standby { region, page, frame, since: now, is_dirty: false });
+    /// Queues the pages that have stayed in their frames. Of those that stay there again it may have an entry already.
+    fn take_arrivals(&mut self, pager: &Pager<M>, now: Nanos) {
+        let mut arrivals = 0;
+        while let Some(Arrival { frame, place: Place { region, page }, restands }) = pager.frames.next_arrival() {
+            arrivals += 1;
+            self.taken_of_late.in_frames_since += u64::from(!restands);
+            let Some(core) = self.regions.get(region as usize).and_then(Option::as_ref) else { continue };
+            let seen = core.table.load(page);
+            if seen.state() == State::Standby(frame) {
+                let is_dirty = restands && is_dirty(pager, core, page, frame, seen);
+                self.standby.push(Standby { region, page, frame, since: now, is_dirty });
             }
         }
-        if self.taken_of_late.in_frames_since > before {
+        if arrivals > 0 {
             self.compact_standby(pager);
         }
     }
 
     /// Memory does not press: looks after quotas and advice, then waits.
-    fn rest(&mut self, policy: &Policy, pager: &Pager, now: Nanos) -> Step {
+    fn rest(&mut self, policy: &Policy, pager: &Pager<M>, now: Nanos) -> Step {
         let Tended::Until(next_look) = self.tend(pager, now) else { return Step::Worked };
         if pager.writing.load(Ordering::Acquire) > 0 {
             return self.await_writes(now);
@@ -247,7 +258,7 @@ impl Reclaimer {
 
     /// Takes pages away under pressure: what was advised out, then what is over its quota, then what is cold. False if there
     /// was nothing that could be taken.
-    fn make_room(&mut self, pager: &Pager, room: usize) -> bool {
+    fn make_room(&mut self, pager: &Pager<M>, room: usize) -> bool {
         self.sweep_advised(pager, room, |_| true) > 0
             || self.sweep_over_quota(pager, room) > 0
             || self.sweep(pager, room, None) > 0
@@ -255,8 +266,8 @@ impl Reclaimer {
 
     /// First hand: puts the resident pages of the next block on standby, or as many as `room` allows: of any region, or of
     /// region `only`. Returns how many pages were taken.
-    fn sweep(&mut self, pager: &Pager, room: usize, only: Option<usize>) -> usize {
-        let blocks_of = |(number, region): (usize, &Option<Arc<RegionCore>>)| match region {
+    fn sweep(&mut self, pager: &Pager<M>, room: usize, only: Option<usize>) -> usize {
+        let blocks_of = |(number, region): (usize, &Option<Arc<RegionCore<M>>>)| match region {
             Some(core) if only.is_none_or(|only| only == number) => core.blocks(),
             _ => 0,
         };
@@ -291,16 +302,23 @@ impl Reclaimer {
         }
     }
 
-    /// Sweeps pages of a block whose gate the caller has taken, up to the first that stays because it is secluded. Returns the
-    /// number of pages that were put on standby or forgotten.
-    pub(crate) fn sweep_pages(&mut self, pager: &Pager, core: &RegionCore, pages: Range<u32>, room: usize) -> usize {
+    /// Sweeps pages of a block whose gate the caller has taken, up to the first that stays because it is secluded, or
+    /// because a discard holds it and it could not leave standby. Returns the number of pages that were put on standby
+    /// or forgotten.
+    pub(crate) fn sweep_pages(
+        &mut self,
+        pager: &Pager<M>,
+        core: &RegionCore<M>,
+        pages: Range<u32>,
+        room: usize,
+    ) -> usize {
         self.taken.clear();
         for page in pages.map(PageIndex) {
             let seen = core.table.load(page);
             if self.taken.len() == room || seen.state() != State::Resident {
                 continue;
             }
-            if core.secluded.contains(page) {
+            if core.secluded.contains(page) || core.order.holds(page) {
                 // It stays, and what is unmapped is one range.
                 if self.taken.is_empty() {
                     continue;
@@ -311,14 +329,13 @@ impl Reclaimer {
             core.table.advance_owned(page, Event::Evict);
             self.taken.push((page, frame));
         }
+        self.protect_taken(pager, core);
         let (Some((first, _)), Some((last, _))) = (self.taken.first(), self.taken.last()) else { return 0 };
-        let (first, pages) = (*first, (last.0 - first.0 + 1) as usize);
-        pager.uffd.write_protect(&core.mapping, first.offset(), pages).expect("a registered range can be protected");
-        let unmapped = self.taken.len();
+        let (block, pages) = (first.block(), first.0..last.0 + 1);
         self.copy_taken(pager, core);
-        core.mapping.discard(first.offset(), pages * PAGE_BYTES).expect("a mapped range can be dropped");
-        core.counts.uncount(first.block(), unmapped as u32);
-        core.counts.swept(first.block(), unmapped as u32, &mut self.warmth);
+        let unmapped = self.unmap_taken(pager, core, pages);
+        core.counts.uncount(block, unmapped as u32);
+        core.counts.swept(block, unmapped as u32, &mut self.warmth);
         pager.standby.fetch_add(self.taken.len() as u64, Ordering::AcqRel);
         pager.budget.uncharge(unmapped as u64);
         self.settle_taken(pager, core);
@@ -326,7 +343,7 @@ impl Reclaimer {
     }
 
     /// Copies what was taken and is write-protected into its frames; keeps apart what is dead or damaged.
-    fn copy_taken(&mut self, pager: &Pager, core: &RegionCore) {
+    fn copy_taken(&mut self, pager: &Pager<M>, core: &RegionCore<M>) {
         let (taken, dead, damaged) = (&mut self.taken, &mut self.dead, &mut self.damaged);
         dead.clear();
         damaged.clear();
@@ -342,18 +359,19 @@ impl Reclaimer {
     }
 
     /// What was taken is unmapped: its entries say where it is now.
-    fn settle_taken(&mut self, pager: &Pager, core: &RegionCore) {
+    fn settle_taken(&mut self, pager: &Pager<M>, core: &RegionCore<M>) {
         for page in &self.dead {
             core.table.advance_owned(*page, Event::Free);
         }
         for page in &self.damaged {
             damage::poison(core, *page);
         }
-        let since = yonder_clock::now();
+        let since = M::now();
+        M::preempt();
         for (page, frame) in &self.taken {
             let (page, frame) = (*page, *frame);
             let seen = core.table.advance_owned(page, Event::Evicted(frame));
-            let is_dirty = seen.write_in_flight() || pager.frames.digest(frame) != core.digests.get(page);
+            let is_dirty = is_dirty(pager, core, page, frame, seen);
             self.standby.push(Standby { region: core.number, page, frame, since, is_dirty });
         }
         pager.reclaimed.swept_pages.add(self.taken.len() as u64);
@@ -362,18 +380,28 @@ impl Reclaimer {
         self.compact_standby(pager);
     }
 
-    /// Drops from the queue what has left standby, if that is much.
-    fn compact_standby(&mut self, pager: &Pager) {
+    /// Drops from the queue what has left standby, and all but the oldest entry of a page that has several, if that is much.
+    fn compact_standby(&mut self, pager: &Pager<M>) {
         let regions = &self.regions;
+        // A bit for each frame.
+        let mut seen: Vec<u64> = Vec::new();
         self.standby.compact(pager.standby.load(Ordering::Acquire) as usize, |entry| {
             let core = regions[entry.region as usize].as_ref();
-            core.is_some_and(|core| core.table.load(entry.page).state() == State::Standby(entry.frame))
+            let stands = core.is_some_and(|core| core.table.load(entry.page).state() == State::Standby(entry.frame));
+            if !stands {
+                return false;
+            }
+            seen.resize(pager.frames.count().div_ceil(64), 0);
+            let (word, bit) = (&mut seen[entry.frame.index() / 64], 1 << (entry.frame.index() % 64));
+            let is_first = *word & bit == 0;
+            *word |= bit;
+            is_first
         });
     }
 
     /// Unmaps resident pages of a sealed region with one flush: those of `block`, whose gate the caller has taken, and of
     /// the blocks behind it that are not hot, until there are enough. Returns how many there were.
-    fn drop_sealed(&mut self, pager: &Pager, core: &RegionCore, block: BlockIndex, room: usize) -> usize {
+    fn drop_sealed(&mut self, pager: &Pager<M>, core: &RegionCore<M>, block: BlockIndex, room: usize) -> usize {
         self.begin_drop();
         let blocks = core.blocks() as u32;
         for step in 0..blocks {
@@ -397,8 +425,9 @@ impl Reclaimer {
     }
 
     /// Unmaps what was taken of the blocks that were swept, and lets them go.
-    fn end_drop(&mut self, pager: &Pager, core: &RegionCore) -> usize {
-        core.mapping.drop_runs(&self.runs).expect("a mapped range can be dropped");
+    fn end_drop(&mut self, pager: &Pager<M>, core: &RegionCore<M>) -> usize {
+        compare_sealed(pager, core, &self.dropped);
+        self.unmap_dropped(core);
         for page in &self.dropped {
             core.table.advance_owned(*page, Event::Dropped);
         }
@@ -413,7 +442,7 @@ impl Reclaimer {
     }
 
     /// Takes resident pages of a swept block, and one run that covers them: whatever else the run covers is not mapped.
-    fn take_sealed_pages(&mut self, core: &RegionCore, pages: Range<u32>, room: usize) {
+    fn take_sealed_pages(&mut self, core: &RegionCore<M>, pages: Range<u32>, room: usize) {
         let before = self.dropped.len();
         for page in pages.map(PageIndex) {
             if self.dropped.len() >= room.min(DROP_PAGES_MAX) {
@@ -429,17 +458,33 @@ impl Reclaimer {
         }
     }
 
+    /// Region, page and frame of each page in the queue.
+    pub(crate) fn queued_standby(&self) -> impl Iterator<Item = (u32, u32, u32)> {
+        self.standby.iter().map(|standby| (standby.region, standby.page.0, standby.frame.0))
+    }
+
     /// Forgets a region that ends and has neither local pages nor writes.
-    pub(crate) fn remove_region(&mut self, pager: &Pager, number: u32) {
+    pub(crate) fn remove_region(&mut self, pager: &Pager<M>, number: u32) {
         assert!(
             self.writes.iter().flatten().all(|write| write.region != number),
             "a region ended with a write in flight"
         );
         // What is announced has a place in this region, perhaps, and not in the next one with this number.
-        self.take_arrivals(pager, yonder_clock::now());
+        self.take_arrivals(pager, M::now());
         self.standby.remove_region(number);
         self.regions[number as usize] = None;
     }
+}
+
+/// Whether the node's copy is not known to be what stands in `frame`.
+fn is_dirty<M: Machine>(
+    pager: &Pager<M>,
+    core: &RegionCore<M>,
+    page: PageIndex,
+    frame: FrameIndex,
+    seen: Entry,
+) -> bool {
+    seen.write_in_flight() || pager.frames.digest(frame) != core.digests.get(page)
 }
 
 /// What the first hand has found in a page.
@@ -451,15 +496,20 @@ enum Copied {
 }
 
 /// Copies a write-protected page into a frame, with the digest of what is live of it. Fails if the memory is damaged.
-fn copy_live(pager: &Pager, core: &RegionCore, page: PageIndex, frame: FrameIndex) -> Result<Copied, NonZeroU32> {
+fn copy_live<M: Machine>(
+    pager: &Pager<M>,
+    core: &RegionCore<M>,
+    page: PageIndex,
+    frame: FrameIndex,
+) -> Result<Copied, NonZeroU32> {
     let live = match core.owner.live(page) {
         // A page whose write has not ended is not forgotten, whatever becomes of its content.
         None if core.table.load(page).write_in_flight() => Vector::WHOLE,
         None => return Ok(Copied::Dead),
         Some(live) => live,
     };
-    pager.frames.mapping().try_copy_from(frame.offset(), &core.mapping, page.offset(), PAGE_BYTES)?;
-    pager.frames.mapping().with_page(frame.offset(), |content| {
+    M::try_copy(pager.frames.mapping(), frame.offset(), &core.mapping, page.offset())?;
+    M::with_page(pager.frames.mapping(), frame.offset(), |content| {
         let digest = core.digests.of(live, content);
         core.digests.narrow(page, digest, content);
         pager.frames.set_digest(frame, digest);
@@ -467,7 +517,22 @@ fn copy_live(pager: &Pager, core: &RegionCore, page: PageIndex, frame: FrameInde
     Ok(Copied::Live)
 }
 
+/// Compares pages that are dropped without a copy, and are still mapped, with the second copy of a fabric that keeps
+/// one.
+fn compare_sealed<M: Machine>(pager: &Pager<M>, core: &RegionCore<M>, pages: &[PageIndex]) {
+    let Some(copies) = M::second_copy(&pager.fabric) else { return };
+    for page in pages {
+        let mut content = [0; PAGE_BYTES];
+        // What is damaged is found so by the next touch.
+        if M::try_read(&core.mapping, page.offset(), &mut content).is_ok() {
+            let (place, address) = (core.place(*page), core.remote_address(*page));
+            let dropped = CleanDrop { place, address, vector: Vector::WHOLE, reads_as: ReadsAs::Fetched };
+            copies.compare(&dropped, &content);
+        }
+    }
+}
+
 /// Whether pages of the region are dropped without a copy: the node has them.
-fn drops(core: &RegionCore) -> bool {
+fn drops<M: Machine>(core: &RegionCore<M>) -> bool {
     core.is_sealed() && !core.owner.is_set()
 }

@@ -1,5 +1,6 @@
 //! [`Region`]: a range of far memory that code reads and writes.
 
+mod access;
 mod core;
 
 use std::num::NonZeroU32;
@@ -8,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use yonder_fabric::RemoteAddress;
 use yonder_mapping::Mapping;
 use yonder_pagetable::State;
-use yonder_prefetch::WINDOW_PAGES_MAX;
 use yonder_trap::{RegisterError, Registration};
-use yonder_units::{BlockIndex, PAGE_BYTES, PageIndex};
+use yonder_units::{PAGE_BYTES, PageIndex};
 
-pub(crate) use self::core::RegionCore;
+pub use self::access::HeldBlocks;
+pub use self::core::RegionCore;
 use self::core::RegionFaults;
 use crate::damage;
 use crate::error::{FarError, PagingCause, PagingError};
@@ -104,7 +105,8 @@ impl Region {
         while !into.is_empty() {
             let bytes = (PAGE_BYTES - at as usize % PAGE_BYTES).min(into.len());
             let (here, behind) = into.split_at_mut(bytes);
-            self.look(at, here, |here, mapping, at| mapping.try_read(at, here), |here| here.fill(0))?;
+            let read = |here: &mut [u8], mapping: &Mapping, at| mapping.try_read(at, here);
+            self.core.look(at, here, read, |here| here.fill(0)).map_err(|cause| self.core.error(at, cause))?;
             (at, into) = (at + bytes as u64, behind);
         }
         Ok(())
@@ -130,7 +132,7 @@ impl Region {
         }
         let mut word = 0;
         let read = |word: &mut u64, mapping: &Mapping, at| mapping.try_read_u64(at).map(|read| *word = read);
-        self.look(offset, &mut word, read, |word| *word = 0)?;
+        self.core.look(offset, &mut word, read, |word| *word = 0).map_err(|cause| self.core.error(offset, cause))?;
         Ok(word)
     }
 
@@ -206,22 +208,8 @@ impl Region {
     /// system call or a device uses. Their blocks are not swept meanwhile, so hold little and briefly.
     pub fn hold(&self, offset: u64, bytes: usize) -> Result<Hold<'_>, PagingError> {
         assert!(bytes > 0 && offset + bytes as u64 <= self.bytes(), "{bytes} bytes at {offset}");
-        let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
-        let blocks = first.block().0..last.block().0 + 1;
-        for block in blocks.clone() {
-            while !self.core.block_gate(BlockIndex(block)).hold() {
-                std::thread::yield_now();
-            }
-        }
-        let hold = Hold { region: self, blocks };
-        for page in (first.0..=last.0).map(PageIndex) {
-            if page.0 % WINDOW_PAGES_MAX == first.0 % WINDOW_PAGES_MAX {
-                fault::fetch_range(&self.core, page, (last.0 - page.0 + 1).min(WINDOW_PAGES_MAX));
-            }
-            fault::bring(&self.core, Touch::of(page.offset(), Wants::Mapping))
-                .map_err(|cause| self.core.error(page.offset(), cause))?;
-        }
-        Ok(hold)
+        let blocks = self.core.hold(offset, bytes).map_err(|(at, cause)| self.core.error(at, cause))?;
+        Ok(Hold { region: self, blocks })
     }
 
     /// As [`Region::hold`], if there is nothing to wait for: `None` if a page is not resident now, or is about to leave. Neither
@@ -229,15 +217,7 @@ impl Region {
     #[must_use]
     pub fn try_hold(&self, offset: u64, bytes: usize) -> Option<Hold<'_>> {
         assert!(bytes > 0 && offset + bytes as u64 <= self.bytes(), "{bytes} bytes at {offset}");
-        let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
-        let mut hold = Hold { region: self, blocks: first.block().0..first.block().0 };
-        for block in first.block().0..=last.block().0 {
-            if !self.core.block_gate(BlockIndex(block)).hold() {
-                return None;
-            }
-            hold.blocks.end += 1;
-        }
-        (first.0..=last.0).all(|page| self.core.table.load(PageIndex(page)).is_resident()).then_some(hold)
+        self.core.try_hold(offset, bytes).map(|blocks| Hold { region: self, blocks })
     }
 
     /// Lets go of what is local of whole pages, and leaves them alone from now on: for memory that is about to be protected
@@ -307,7 +287,8 @@ impl Region {
     }
 
     /// Gives a range that [`Region::alloc`] returned back, here and on the node. Nothing may touch it any more. Blocks
-    /// until writes of its pages that are in flight have ended.
+    /// until writes of its pages that are in flight have ended. After an error the range is still the caller's, who may
+    /// try again.
     pub fn free(&self, offset: u64, bytes: u64) -> Result<(), FarError> {
         let bytes = bytes.div_ceil(PAGE_BYTES as u64) * PAGE_BYTES as u64;
         self.core.pager.release(&self.core, offset, bytes)?;
@@ -316,7 +297,12 @@ impl Region {
     }
 
     /// Forgets the content of whole pages, here and on the node: they read as zeros. Nothing may touch them meanwhile. Blocks
-    /// until writes of theirs that are in flight have ended.
+    /// until writes of theirs that are in flight have ended. A hold of other pages does not stand in the way; one of these pages
+    /// ends for them, and goes on keeping what comes there next.
+    ///
+    /// After an error it is not known whether the node will still do it. Until that is known ([`Region::is_settled`])
+    /// nothing of the pages is written to the node, so nothing is undone later; they can be used meanwhile. The node is
+    /// asked again in the background, and by another call.
     ///
     /// # Panics
     /// If `offset` or `bytes` is no multiple of a page.
@@ -325,46 +311,14 @@ impl Region {
         self.core.pager.release(&self.core, offset, bytes)
     }
 
-    /// Reads from the page at `offset` without a trap, where it is: `read` from the mapping and the offset that it is given, or
-    /// `zeros` if nothing was ever written there. Each may be called several times, and the last call counts.
-    #[inline]
-    fn look<T: ?Sized>(
-        &self,
-        offset: u64,
-        into: &mut T,
-        read: impl Fn(&mut T, &Mapping, u64) -> Result<(), NonZeroU32>,
-        zeros: impl Fn(&mut T),
-    ) -> Result<(), PagingError> {
-        let (core, page) = (&*self.core, PageIndex::containing(offset));
-        let mut was_here = true;
-        loop {
-            let seen = core.table.load(page);
-            if seen.is_resident() {
-                return read(into, &core.mapping, offset).map_err(|code| self.failure(offset, code));
-            }
-            let pager = &*core.pager;
-            let wants = if pager.keeps_reads_in_frames() { Wants::Bytes } else { Wants::Mapping };
-            match seen.state() {
-                State::Untouched if wants == Wants::Bytes => {
-                    zeros(into);
-                    return Ok(());
-                }
-                State::Standby(frame) if wants == Wants::Bytes => {
-                    let stands = || core.table.load(page).state() == State::Standby(frame);
-                    let at = frame.offset() + offset % PAGE_BYTES as u64;
-                    if let Some(found) = pager.frames.read(frame, stands, |frames| read(into, frames, at)) {
-                        if was_here {
-                            pager.frames.note_read(frame);
-                        }
-                        return found.map_err(|code| self.failure(offset, code));
-                    }
-                }
-                _ => {
-                    fault::bring(&self.core, Touch::of(offset, wants)).map_err(|cause| core.error(offset, cause))?;
-                    was_here = false;
-                }
-            }
-        }
+    /// Whether no discard of whole pages is left whose end at the node is not known. A range that is given out again
+    /// waits for it.
+    ///
+    /// # Panics
+    /// If `offset` or `bytes` is no multiple of a page.
+    #[must_use]
+    pub fn is_settled(&self, offset: u64, bytes: u64) -> bool {
+        self.core.order.first_held(self.whole_pages(offset, bytes)).is_none()
     }
 
     /// With [`Access::Probe`], makes the pages of an access that is about to happen resident.
@@ -413,13 +367,11 @@ impl Drop for Region {
 /// Pages that stay resident. See [`Region::hold`].
 pub struct Hold<'a> {
     region: &'a Region,
-    blocks: std::ops::Range<u32>,
+    blocks: HeldBlocks,
 }
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        for block in self.blocks.clone() {
-            self.region.core.block_gate(BlockIndex(block)).unhold();
-        }
+        self.region.core.unhold(self.blocks.clone());
     }
 }

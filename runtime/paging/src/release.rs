@@ -1,22 +1,23 @@
 //! The way back: freeing ranges, sealing and ending regions.
 //!
 //! All three take the reclaimer for one block at a time and give it back while they wait, so that a node
-//! that stands still stops only them.
+//! that stands still stops only them. What the node is asked for then is in `settle`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use yonder_fabric::RemoteAddress;
 use yonder_pagetable::{Event, State};
 use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PAGE_BYTES, PageIndex};
 
-use crate::error::{FarError, PagingCause};
+use crate::error::{PagingCause, PagingError};
 use crate::forked;
+use crate::handover::Installs;
+use crate::machine::Machine;
+use crate::order::Discards;
 use crate::pager::Pager;
 use crate::reclaimer::Step;
 use crate::region::RegionCore;
-use crate::worker;
 
 /// Free ranges of a region by their offset, in whole pages, never adjacent.
 pub(crate) struct Extents {
@@ -67,6 +68,20 @@ fn by_block(pages: Range<u32>) -> impl Iterator<Item = Range<u32>> {
     })
 }
 
+/// Lets a discard that holds one of `pages` hold all of them that are nowhere, so that the node is asked once. The
+/// caller holds the reclaimer.
+fn hold_gaps<M: Machine>(core: &RegionCore<M>, pages: Range<u32>) {
+    if core.order.first_held(pages.clone()).is_none() {
+        return;
+    }
+    for page in pages.map(PageIndex) {
+        let seen = core.table.load(page);
+        if seen.state() == State::Untouched && !seen.write_in_flight() {
+            core.order.hold(page, core.table.pages());
+        }
+    }
+}
+
 /// What one look at a page that is to be forgotten came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Release {
@@ -77,35 +92,28 @@ enum Release {
     Busy,
 }
 
-impl Pager {
-    /// Forgets the content of a page-aligned range, here and on the node: it reads as zeros again.
-    pub(crate) fn release(&self, core: &RegionCore, offset: u64, bytes: u64) -> Result<(), FarError> {
+impl<M: Machine> Pager<M> {
+    /// Forgets the content of a page-aligned range, here and on the node: it reads as zeros again. After an error the
+    /// pages that the node has not agreed to forget stay held by the discard ([`Order`](crate::order::Order)): they can
+    /// be used, and leave local memory once it is settled.
+    pub fn release(&self, core: &RegionCore<M>, offset: u64, bytes: u64) -> Result<(), M::Error> {
         if self.child.is_one() {
             return forked::release(self, core, offset, bytes);
         }
-        if self.release_locally(core, offset, bytes)? {
-            let RemoteAddress(start) = core.remote_address(PageIndex::containing(offset));
-            self.fabric.discard(RemoteAddress(start), bytes)?;
-        }
-        Ok(())
+        let pages = PageIndex::containing(offset).0..PageIndex::containing(offset + bytes).0;
+        let deadline = M::now() + self.fault_deadline;
+        let parts = by_block(pages.clone()).try_for_each(|part| self.release_in_block(core, part, deadline));
+        parts
+            .map_err(M::Error::from)
+            .and_then(|()| self.settle_discards(core, pages))
+            .inspect_err(|_| self.wake_settler())
     }
 
-    /// Forgets a page-aligned range here; whether the node may have something of it.
-    fn release_locally(&self, core: &RegionCore, offset: u64, bytes: u64) -> Result<bool, FarError> {
-        let deadline = yonder_clock::now() + self.fault_deadline;
-        let mut is_on_node = false;
-        for part in by_block(PageIndex::containing(offset).0..PageIndex::containing(offset + bytes).0) {
-            is_on_node |= self.release_in_block(core, part, deadline)?;
-        }
-        Ok(is_on_node)
-    }
-
-    /// Forgets pages of one block; whether the node has had any. Writes and fetches of them have to end first; others use the
-    /// reclaimer while this waits.
-    fn release_in_block(&self, core: &RegionCore, pages: Range<u32>, deadline: Nanos) -> Result<bool, FarError> {
-        let mut is_on_node = false;
+    /// Forgets pages of one block here; a discard holds those that the node has had from then on. Writes and fetches of
+    /// them have to end first; others use the reclaimer while this waits.
+    fn release_in_block(&self, core: &RegionCore<M>, pages: Range<u32>, deadline: Nanos) -> Result<(), PagingError> {
         loop {
-            let now = yonder_clock::now();
+            let now = M::now();
             let mut left = None;
             {
                 let mut reclaimer = self.lock_reclaimer();
@@ -114,33 +122,40 @@ impl Pager {
                 for page in pages.clone().map(PageIndex) {
                     let is_written =
                         !core.digests.get(page).is_zeros() || core.table.load(page).state() == State::Remote;
+                    M::preempt();
                     match self.try_release_page(core, page) {
-                        Release::Forgotten if is_written => {
-                            is_on_node = true;
-                            core.digests.forget(page);
-                        }
+                        Release::Forgotten if is_written => core.order.hold(page, core.table.pages()),
                         Release::Forgotten => {}
                         Release::Mapped => mapped = true,
                         Release::Busy => left = Some(page),
                     }
                 }
                 if mapped {
-                    let (kept, was_on_node) = self.unmap_pages(core, pages.clone());
-                    is_on_node |= was_on_node;
-                    left = left.or(kept);
+                    left = left.or(self.unmap_pages(core, pages.clone()));
+                }
+                if left.is_none() {
+                    hold_gaps(core, pages.clone());
                 }
             }
-            let Some(page) = left else { return Ok(is_on_node) };
-            worker::poll_own_port(self, now);
+            let Some(page) = left else { return Ok(()) };
+            self.poll_own_port(now);
             if now > deadline {
-                return Err(core.error(page.offset(), PagingCause::NodeLost).into());
+                return Err(core.error(page.offset(), PagingCause::NodeLost));
             }
-            std::thread::yield_now();
+            M::yield_now();
+        }
+    }
+
+    /// Makes progress on the fetches of this thread, if it is a worker: what a wait that does not yield must do.
+    fn poll_own_port(&self, now: Nanos) {
+        if let Some(port) = M::bound_port(self.id) {
+            let port = self.port(port);
+            port.poll(&mut port.lock(), self, now, Installs::Own);
         }
     }
 
     /// Forgets one page if nothing is under way with it and it is not mapped. The caller holds the reclaimer.
-    fn try_release_page(&self, core: &RegionCore, page: PageIndex) -> Release {
+    fn try_release_page(&self, core: &RegionCore<M>, page: PageIndex) -> Release {
         let seen = core.table.load(page);
         let forgotten = match seen.state() {
             _ if seen.write_in_flight() => false,
@@ -162,19 +177,20 @@ impl Pager {
     }
 
     /// Unmaps the resident pages among `pages` of one block without keeping their content, neighbours with one call. The first
-    /// that has to be looked at again, and whether the node has had any of the others. The caller holds the reclaimer.
-    fn unmap_pages(&self, core: &RegionCore, pages: Range<u32>) -> (Option<PageIndex>, bool) {
+    /// that has to be looked at again. Other pages of the block may be held, some of them for good, as the kernel's stacks for
+    /// signal handlers are. The caller holds the reclaimer.
+    fn unmap_pages(&self, core: &RegionCore<M>, pages: Range<u32>) -> Option<PageIndex> {
         let (first, block) = (PageIndex(pages.start), PageIndex(pages.start).block());
         let gate = core.gate(first);
-        if !gate.try_sweep() {
-            return (Some(first), false);
+        if !gate.try_close() {
+            return Some(first);
         }
-        let (mut left, mut is_on_node, mut run) = (None, false, pages.start..pages.start);
+        M::preempt();
+        let (mut left, mut run) = (None, pages.start..pages.start);
         for page in pages.map(PageIndex) {
             let seen = core.table.load(page);
             if seen.state() == State::Resident && !seen.write_in_flight() {
                 core.table.advance_owned(page, Event::Evict);
-                is_on_node |= !core.digests.get(page).is_zeros();
                 if run.end != page.0 {
                     self.forget_run(core, block, std::mem::replace(&mut run, page.0..page.0));
                 }
@@ -184,19 +200,21 @@ impl Pager {
             }
         }
         self.forget_run(core, block, run);
-        gate.end_sweep();
-        (left, is_on_node)
+        gate.open();
+        left
     }
 
     /// Unmaps pages of a block that are `Evicting`.
-    fn forget_run(&self, core: &RegionCore, block: BlockIndex, run: Range<u32>) {
+    fn forget_run(&self, core: &RegionCore<M>, block: BlockIndex, run: Range<u32>) {
         if run.is_empty() {
             return;
         }
         let (offset, pages) = (PageIndex(run.start).offset(), run.len());
-        core.mapping.discard(offset, pages * PAGE_BYTES).expect("mapped pages can be dropped");
+        M::discard(&core.mapping, offset, pages * PAGE_BYTES).expect("mapped pages can be dropped");
         for page in run.map(PageIndex) {
-            core.digests.forget(page);
+            if !core.digests.get(page).is_zeros() {
+                core.order.hold(page, core.table.pages());
+            }
             core.table.advance_owned(page, Event::Free);
         }
         core.counts.uncount(block, pages as u32);
@@ -208,10 +226,12 @@ impl Pager {
     ///
     /// Each page is seen away once before the region is sealed. What is local of it afterwards was fetched since, and is what the node
     /// has; what only left its mapping could be back from its frame, and be dropped without ever having been written.
-    pub(crate) fn seal(&self, core: &RegionCore) -> Result<(), FarError> {
+    pub fn seal(&self, core: &RegionCore<M>) -> Result<(), M::Error> {
         let pages = core.table.pages() as u32;
         assert!(core.secluded.of(0..pages).next().is_none(), "what is secluded can be neither read nor sealed");
-        let mut deadline = yonder_clock::now() + self.fault_deadline;
+        let mut deadline = M::now() + self.fault_deadline;
+        // A page that a discard holds reads as zeros here, and may still be something else on the node.
+        self.settle_discards(core, 0..pages)?;
         for block in (0..core.blocks() as u32).map(BlockIndex) {
             while core.counts.resident_in(block) > 0 {
                 let progress = self.sweep_some(core, block) || self.drain_some();
@@ -229,12 +249,13 @@ impl Pager {
                 self.extend(&mut deadline, progress, core)?;
             }
         }
+        M::preempt();
         core.set_sealed();
         Ok(())
     }
 
     /// One turn of the first hand on a block; whether anything moved.
-    fn sweep_some(&self, core: &RegionCore, block: BlockIndex) -> bool {
+    fn sweep_some(&self, core: &RegionCore<M>, block: BlockIndex) -> bool {
         let mut reclaimer = self.lock_reclaimer();
         if !core.block_gate(block).try_sweep() {
             return false;
@@ -245,12 +266,12 @@ impl Pager {
     }
 
     /// Takes what is local of `pages` away, as far as that is possible in time, and keeps sweeps off them.
-    pub(crate) fn seclude(&self, core: &RegionCore, pages: Range<u32>) {
+    pub fn seclude(&self, core: &RegionCore<M>, pages: Range<u32>) {
         // A child sweeps nothing.
         if self.child.is_one() {
             return;
         }
-        let mut deadline = yonder_clock::now() + self.fault_deadline;
+        let mut deadline = M::now() + self.fault_deadline;
         for part in by_block(pages) {
             let gate = core.gate(PageIndex(part.start));
             let mut in_time = true;
@@ -281,7 +302,7 @@ impl Pager {
 
     /// One turn of the second hand; whether anything moved.
     fn drain_some(&self) -> bool {
-        let now = yonder_clock::now();
+        let now = M::now();
         let mut reclaimer = self.lock_reclaimer();
         let before = self.standby.load(Ordering::Acquire);
         reclaimer.poll_writes(self, now);
@@ -290,20 +311,25 @@ impl Pager {
     }
 
     /// Moves a deadline that is measured from the last progress.
-    fn extend(&self, deadline: &mut Nanos, progress: bool, core: &RegionCore) -> Result<(), FarError> {
-        let now = yonder_clock::now();
+    fn extend(&self, deadline: &mut Nanos, progress: bool, core: &RegionCore<M>) -> Result<(), M::Error> {
+        let now = M::now();
         if progress {
             *deadline = now + self.fault_deadline;
         } else if now > *deadline {
             return Err(core.error(0, PagingCause::NodeLost).into());
         } else {
-            std::thread::yield_now();
+            M::yield_now();
         }
         Ok(())
     }
 
     /// Lets go of everything of a region whose owner is gone: nobody can touch it any more.
-    pub(crate) fn end_region(&self, core: &RegionCore) {
+    pub fn end_region(&self, core: &RegionCore<M>) {
+        // From here on nobody asks the node to discard what may be another region's soon. A child has no thread that
+        // does.
+        if !self.child.is_one() {
+            *core.order.discards() = Discards::Over;
+        }
         for block in (0..core.blocks() as u32).map(BlockIndex) {
             self.abandon_block(core, block);
         }
@@ -314,18 +340,21 @@ impl Pager {
         self.places.leave(core.number);
         self.advised_out.forget_region(core.number);
         self.lock_reclaimer().remove_region(self, core.number);
+        if !self.child.is_one() {
+            self.await_settler();
+        }
         self.uncover(core.table.pages() as u64);
         self.metadata_bytes.fetch_sub(core.metadata_bytes(), Ordering::Relaxed);
     }
 
     /// As [`Pager::release_in_block`] for a whole block, but a lost node cannot keep its pages: their writes are abandoned,
     /// since nobody will read them.
-    fn abandon_block(&self, core: &RegionCore, block: BlockIndex) {
+    fn abandon_block(&self, core: &RegionCore<M>, block: BlockIndex) {
         let first = block.first_page().0;
         let pages = first..(first + BLOCK_PAGES as u32).min(core.table.pages() as u32);
-        if self.release_in_block(core, pages.clone(), yonder_clock::now() + self.attempt_deadline).is_err() {
+        if self.release_in_block(core, pages.clone(), M::now() + self.attempt_deadline).is_err() {
             self.lock_reclaimer().abandon_writes(self, core.number);
-            let result = self.release_in_block(core, pages, yonder_clock::now() + self.fault_deadline);
+            let result = self.release_in_block(core, pages, M::now() + self.fault_deadline);
             result.expect("pages without a write are released");
         }
     }
@@ -375,6 +404,29 @@ mod tests {
             (0..other.bytes() / PAGE).for_each(|page| other.write_u64(page * PAGE, 1).unwrap());
             (0..pages).for_each(|page| assert_eq!(region.read_u64(page * PAGE), Ok(page + round), "page {page}"));
         }
+    }
+
+    /// As the allocator does with the neighbours of a stack for signal handlers, which is held for good.
+    #[test]
+    fn pages_are_discarded_beside_one_that_is_held() {
+        if let Err(error) = yonder_uffd::probe().userfaultfd {
+            println!("SKIP: {error}");
+            return;
+        }
+        let far = FarMemory::open("emu://?latency=1us&size=64MiB", Config::with_local(4 << 20)).unwrap();
+        let region = far.region(2 << 20).unwrap();
+        let pages = region.bytes() / PAGE;
+        (0..pages).for_each(|page| region.write_u64(page * PAGE, page + 1).unwrap());
+        let hold = region.hold(7 * PAGE, PAGE as usize).unwrap();
+        region.discard(0, 7 * PAGE).unwrap();
+        region.discard(8 * PAGE, (pages - 8) * PAGE).unwrap();
+        assert_eq!(region.mapped_pages().unwrap(), 1, "what was discarded is the kernel's again");
+        assert_eq!(region.far().stats().resident_pages, 1);
+        (0..pages).filter(|page| *page != 7).for_each(|page| assert_eq!(region.read_u64(page * PAGE), Ok(0)));
+        assert_eq!((region.is_resident(7 * PAGE), region.read_u64(7 * PAGE)), (true, Ok(8)));
+        drop(hold);
+        region.discard(0, region.bytes()).unwrap();
+        assert_eq!((region.mapped_pages().unwrap(), region.read_u64(7 * PAGE)), (0, Ok(0)));
     }
 
     proptest! {

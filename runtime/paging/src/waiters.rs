@@ -1,6 +1,6 @@
 //! [`Waiters`]: who waits for the fetches of one port.
 //!
-//! Who waits is a *token*: the number of a unithread in its worker's pool, or 0 on a guest port. The waiters of a fetch
+//! Who waits is a *token*: the number of a unithread in its worker's pool, or one of those that guests share. The waiters of a fetch
 //! are a list threaded through their tokens, so that joining one allocates nothing. A waiter that spins looks at its
 //! outcome; one that is parked is put on the ready list. Touched only under the port's lock.
 
@@ -66,6 +66,11 @@ impl Waiters {
         let waiting = &mut self.tokens[token as usize];
         assert!(waiting.outcome == PENDING, "token {token} would wait for what has ended");
         waiting.parked = true;
+    }
+
+    /// From now on the token's owner looks for itself.
+    pub(crate) fn unpark(&mut self, token: u32) {
+        self.tokens[token as usize].parked = false;
     }
 
     /// Ends the waits of `queue`, whose fetch has ended at `now`.

@@ -16,13 +16,20 @@ use crate::error::FarError;
 use crate::far_memory::FarMemory;
 use crate::handover::Installs;
 use crate::pager::Pager;
-use crate::port::Port;
 
 thread_local! {
-    /// The pager this thread is a worker of, and its port there.
-    static BOUND: Cell<Option<(u32, u16)>> = const { Cell::new(None) };
+    /// What this thread is a worker of.
+    static BOUND: Cell<Option<Binding>> = const { Cell::new(None) };
     /// Number of this thread among those that have had a fault outside of a worker, from 1 on; 0 before the first.
     static GUEST: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What binds a thread: the pager it is a worker of, its port there, and how its faults wait.
+#[derive(Clone, Copy)]
+struct Binding {
+    pager: u32,
+    port: u16,
+    policy: FaultPolicy,
 }
 
 /// Faults of one unithread.
@@ -36,7 +43,8 @@ pub struct FaultCounts {
     pub place: Option<Place>,
 }
 
-/// A worker thread's port. Made on the thread that uses it; the thread is bound until the drop.
+/// A worker thread's port. Made on the thread that uses it; the thread is bound until the drop, which gives up what is under way
+/// here and gives the port back for the next thread that is bound.
 pub struct WorkerPort {
     pager: Arc<Pager>,
     id: u16,
@@ -50,9 +58,9 @@ impl WorkerPort {
     /// Binds this thread to `far`. `unithreads` bounds the ids of the unithreads that will run on it.
     pub fn bind(far: &FarMemory, unithreads: usize, policy: FaultPolicy) -> Result<Self, FarError> {
         let pager = Arc::clone(far.pager());
-        let id = pager.add_port(unithreads, policy)?;
         assert!(BOUND.get().is_none(), "this thread is bound to a far memory already");
-        BOUND.set(Some((pager.id, id)));
+        let id = pager.add_port(unithreads)?;
+        BOUND.set(Some(Binding { pager: pager.id, port: id, policy }));
         Ok(Self { pager, id, _far: far.clone(), _not_send: PhantomData })
     }
 
@@ -66,36 +74,30 @@ impl WorkerPort {
     /// for something else and look again when they are resumed. Reads are begun now or gathered, as `posting` says.
     #[inline]
     pub fn poll(&self, now: Nanos, installs: Installs, posting: Posting, ready: &mut Vec<u32>, retry: &mut Vec<u32>) {
-        let port = self.port();
-        let mut inner = port.lock();
-        port.poll_between(&mut inner, &self.pager, now, installs, posting);
-        ready.append(&mut inner.waiters.ready);
-        retry.append(&mut inner.waiters.retry);
+        self.pager.poll_worker(self.id, now, (installs, posting), ready, retry);
     }
 
     /// Faults of unithread `token` since the last call.
     #[must_use]
     pub fn take_faults(&self, token: u32) -> FaultCounts {
-        self.port().lock().waiters.take_faults(token)
-    }
-
-    fn port(&self) -> &Port {
-        self.pager.port(self.id)
+        self.pager.port(self.id).lock().waiters.take_faults(token)
     }
 }
 
 impl Drop for WorkerPort {
     fn drop(&mut self) {
         BOUND.set(None);
+        self.pager.return_port(self.id);
     }
 }
 
-/// The port and the token of the unithread that runs on this thread, if the thread is bound to pager `pager`.
+/// The port and the token of the unithread that runs on this thread, and how its faults wait, if the thread is bound to pager
+/// `pager`.
 #[inline]
-pub(crate) fn bound_unithread(pager: u32) -> Option<(u16, u32)> {
-    let (bound, port) = BOUND.get()?;
+pub(crate) fn bound_unithread(pager: u32) -> Option<(u16, u32, FaultPolicy)> {
+    let bound = BOUND.get()?;
     let token = yonder_unithread::current()?;
-    (bound == pager).then_some((port, token.0))
+    (bound.pager == pager).then_some((bound.port, token.0, bound.policy))
 }
 
 /// A number of this thread that stays the same.
@@ -108,18 +110,7 @@ pub(crate) fn guest_number() -> usize {
     GUEST.get()
 }
 
-/// Makes progress on the fetches of this thread, if it is a worker of `pager`: what a wait that does not yield must do.
-pub(crate) fn poll_own_port(pager: &Pager, now: Nanos) {
-    if let Some((bound, port)) = BOUND.get()
-        && bound == pager.id
-    {
-        let port = pager.port(port);
-        port.poll(&mut port.lock(), pager, now, Installs::Own);
-    }
-}
-
-#[inline]
-pub(crate) fn in_no_yield_section() -> bool {
-    // A unithread that unwinds must not be left: the count of panics is the thread's.
-    yonder_unithread::in_no_yield_section() || std::thread::panicking()
+/// The port that this thread is bound to, if it is a worker of pager `pager`.
+pub(crate) fn bound_port(pager: u32) -> Option<u16> {
+    BOUND.get().and_then(|bound| (bound.pager == pager).then_some(bound.port))
 }

@@ -43,9 +43,11 @@ thread_local! {
     static GIVE_WAY_AT: Cell<Nanos> = const { Cell::new(Nanos::MAX) };
 }
 
-/// Lets other unithreads of this worker run before this one goes on. On an ordinary thread, lets other threads run.
+/// Lets other unithreads of this worker run before this one goes on. On an ordinary thread, and in a no-yield section, which is not
+/// left in the middle, lets other threads run.
 pub fn yield_now() {
-    if yonder_unithread::is_on_unithread() && !std::thread::panicking() {
+    let may_switch = !yonder_unithread::in_no_yield_section() && !std::thread::panicking();
+    if yonder_unithread::is_on_unithread() && may_switch {
         YIELDED.set(true);
         yonder_unithread::suspend();
     } else {
@@ -319,5 +321,50 @@ impl<H: Handler> Worker<H> {
         let has_requests = || Queue::ALL.into_iter().any(|queue| !self.requests[queue].is_empty());
         let has_work = || has_requests() || self.shared.stopping.load(Ordering::Acquire);
         self.shared.sleeper.sleep(has_work, || std::thread::park_timeout(sleep));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use yonder_unithread::{Pool, STACK_BYTES_DEFAULT, no_yield};
+
+    use super::*;
+
+    /// The steps of a unithread that gives way in every way there is.
+    fn gives_way(give_way: fn()) -> usize {
+        let pool = Pool::new(1, STACK_BYTES_DEFAULT).unwrap();
+        let mut running = pool.take(give_way).unwrap().start(|give_way| give_way());
+        for steps in 1.. {
+            match running.resume() {
+                Resumed::Suspended(again) => running = again,
+                Resumed::Finished(_) => return steps,
+                Resumed::Panicked(..) => panic!("it does nothing but give way"),
+            }
+        }
+        unreachable!("it ends")
+    }
+
+    #[test]
+    fn a_no_yield_section_is_not_left_in_the_middle() {
+        assert_eq!(gives_way(yield_now), 2);
+        assert_eq!(gives_way(|| no_yield(yield_now)), 1);
+        assert_eq!(gives_way(|| no_yield(|| no_yield(yield_now))), 1);
+        let after_a_section = || {
+            no_yield(yield_now);
+            yield_now();
+        };
+        assert_eq!(gives_way(after_a_section), 2);
+        let at_a_checkpoint = || {
+            GIVE_WAY_AT.set(0);
+            checkpoint();
+            GIVE_WAY_AT.set(Nanos::MAX);
+        };
+        assert_eq!(gives_way(at_a_checkpoint), 2);
+        let in_a_section = || {
+            GIVE_WAY_AT.set(0);
+            no_yield(checkpoint);
+            GIVE_WAY_AT.set(Nanos::MAX);
+        };
+        assert_eq!(gives_way(in_a_section), 1);
     }
 }

@@ -28,7 +28,7 @@ mod placement;
 
 pub use placement::{Placement, place};
 pub use yonder_clock as clock;
-pub use yonder_fabric::{EmuControl, EmuFabric, Fabric, FabricError, Patience, open};
+pub use yonder_fabric::{Copies, EmuControl, EmuFabric, Fabric, FabricError, Patience, SecondCopy, open};
 pub use yonder_paging::{
     ADVISED_PAGES_MAX, Access, Advice, AdviceError, COLD_BANDS, Caught, ColdBand, Config, ConfigError, Deadlines,
     FarError, FarMemory, FaultPolicy, FaultStages, Hold, PagingCause, PagingError, Prefetch, QUOTA_BYTES_MIN, Reads,

@@ -1,4 +1,5 @@
-//! Dropping many scattered runs of pages with one TLB flush.
+//! What the kernel is told of mappings: what is in large pages and in no core dump, and that many scattered runs of pages are dropped, with
+//! one TLB flush.
 //!
 //! `process_madvise` takes a vector of ranges; kernels from 6.16 on flush once for the whole vector. Where the kernel
 //! refuses the call for the own process, each run is dropped by itself.
@@ -45,10 +46,11 @@ pub fn drop_method() -> DropMethod {
     static METHOD: OnceLock<DropMethod> = OnceLock::new();
     *METHOD.get_or_init(|| {
         let Ok(scratch) = Mapping::anonymous(PAGE_BYTES) else { return DropMethod::PerRun };
+        // Only for an older kernel, because a program that closes all that it does not know closes this one too.
         // SAFETY: pidfd_open takes two integers. The descriptor stays open for the life of the process.
-        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) } as libc::c_int;
-        [PIDFD_SELF, opened]
-            .into_iter()
+        let open = || unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) } as libc::c_int;
+        std::iter::once(PIDFD_SELF)
+            .chain(std::iter::once_with(open))
             .map(|fd| DropMethod::Vectored(Descriptor(fd)))
             .find(|method| scratch.drop_runs_by(*method, &[Run { first_page: 0, pages: 1 }]).is_ok())
             .unwrap_or(DropMethod::PerRun)
@@ -56,6 +58,16 @@ pub fn drop_method() -> DropMethod {
 }
 
 impl Mapping {
+    /// Maps `bytes` of private zero memory, with huge pages where the kernel gives them: memory that stands in for a
+    /// memory node's, which is read a page at a time at random and would otherwise miss the TLB each time. No core dump has it: it
+    /// is as long as the node's memory, and stands for another machine's.
+    pub fn huge(bytes: usize) -> Result<Self, MapError> {
+        let mapping = Self::map_anonymous(bytes)?;
+        mapping.advise(libc::MADV_HUGEPAGE)?;
+        mapping.advise(libc::MADV_DONTDUMP)?;
+        Ok(mapping)
+    }
+
     /// Unmaps the pages of `runs`: later touches are missing-page faults. Allocates nothing.
     pub fn drop_runs(&self, runs: &[Run]) -> Result<(), MapError> {
         self.drop_runs_by(drop_method(), runs)
@@ -129,6 +141,20 @@ fn bytes(run: &Run) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_stands_in_for_a_nodes_is_in_no_core_dump() {
+        let mapping = Mapping::huge(4 * PAGE_BYTES).unwrap();
+        let all = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let holds = |line: &&str| {
+            let ends = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+            let ends = ends.map(|(start, end)| (usize::from_str_radix(start, 16), usize::from_str_radix(end, 16)));
+            matches!(ends, Some((Ok(start), Ok(end))) if (start..end).contains(&mapping.address()))
+        };
+        let mut lines = all.lines().skip_while(|line| !holds(line));
+        let flags = lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
+        assert!(flags.split_whitespace().any(|flag| flag == "dd"), "{flags}");
+    }
 
     #[test]
     fn both_methods_drop_exactly_the_runs() {

@@ -67,12 +67,6 @@ impl Mapping {
         Self::map_anonymous(bytes).and_then(|mapping| mapping.advise(libc::MADV_NOHUGEPAGE).map(|()| mapping))
     }
 
-    /// Maps `bytes` of private zero memory, with huge pages where the kernel gives them: memory that stands in for a
-    /// memory node's, which is read a page at a time at random and would otherwise miss the TLB each time.
-    pub fn huge(bytes: usize) -> Result<Self, MapError> {
-        Self::map_anonymous(bytes).and_then(|mapping| mapping.advise(libc::MADV_HUGEPAGE).map(|()| mapping))
-    }
-
     /// Begins to bring the page at `offset` into the cache, so that a copy of it soon after does not wait for memory.
     #[inline]
     pub fn prefetch_page(&self, offset: u64) {
@@ -342,7 +336,7 @@ impl Mapping {
     }
 
     /// Maps with block alignment by mapping one block more and giving the ends back.
-    fn map_anonymous(bytes: usize) -> Result<Self, MapError> {
+    pub(crate) fn map_anonymous(bytes: usize) -> Result<Self, MapError> {
         assert!(bytes > 0 && bytes.is_multiple_of(PAGE_BYTES), "{bytes} bytes are not whole pages");
         let (prot, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
@@ -375,7 +369,7 @@ impl Mapping {
         Ok(Self { base, bytes, backing })
     }
 
-    fn advise(&self, advice: libc::c_int) -> Result<(), MapError> {
+    pub(crate) fn advise(&self, advice: libc::c_int) -> Result<(), MapError> {
         // SAFETY: the range is this mapping, and the advice changes no content that Rust code refers to.
         if unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, advice) } == 0 {
             return Ok(());

@@ -44,10 +44,10 @@ pub enum OpenError {
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} of {bytes} bytes at {address:#x}: {source}")]
 pub struct UffdError {
-    operation: &'static str,
-    address: usize,
-    bytes: usize,
-    source: io::Error,
+    pub(crate) operation: &'static str,
+    pub(crate) address: usize,
+    pub(crate) bytes: usize,
+    pub(crate) source: io::Error,
 }
 
 /// How an install ended.
@@ -225,16 +225,6 @@ impl Uffd {
         })
     }
 
-    /// Write-protects `pages` from `offset` of `region`: writers fault, readers go on. One TLB flush for the whole call.
-    pub fn write_protect(&self, region: &Mapping, offset: u64, pages: usize) -> Result<(), UffdError> {
-        self.set_protection(region, offset, pages, raw::WRITEPROTECT_MODE_WP)
-    }
-
-    /// Takes the write protection of `pages` from `offset` of `region` away.
-    pub fn unprotect(&self, region: &Mapping, offset: u64, pages: usize) -> Result<(), UffdError> {
-        self.set_protection(region, offset, pages, 0)
-    }
-
     /// Wakes threads that sleep in the kernel on a fault of `pages` from `offset` of `region`: those whose faults are not
     /// delivered as SIGBUS.
     pub fn wake(&self, region: &Mapping, offset: u64, pages: usize) -> Result<(), UffdError> {
@@ -246,26 +236,6 @@ impl Uffd {
             bytes,
             source,
         })
-    }
-
-    fn set_protection(&self, region: &Mapping, offset: u64, pages: usize, mode: u64) -> Result<(), UffdError> {
-        let (address, bytes) = (range_address(region, offset, pages), pages * PAGE_BYTES);
-        let range = raw::Range { start: address as u64, len: bytes as u64 };
-        let mut request = raw::Writeprotect { range, mode };
-        loop {
-            match self.ioctl(raw::IOCTL_WRITEPROTECT, &mut request) {
-                // The address space was changing; the call has no effect that could be partial.
-                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-                result => {
-                    return result.map_err(|source| UffdError {
-                        operation: "UFFDIO_WRITEPROTECT",
-                        address,
-                        bytes,
-                        source,
-                    });
-                }
-            }
-        }
     }
 
     /// The address of the next fault whose thread waits for it, or `None` if there is none for `patience_ms`. For
@@ -304,7 +274,7 @@ impl Uffd {
         }
     }
 
-    fn ioctl<T>(&self, request: u64, argument: &mut T) -> io::Result<()> {
+    pub(crate) fn ioctl<T>(&self, request: u64, argument: &mut T) -> io::Result<()> {
         // SAFETY: every caller passes the structure that belongs to `request`, filled with addresses inside mappings
         // that it borrows, so the kernel reads and writes only memory that is owned.
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), request as _, std::ptr::from_mut(argument)) };
@@ -370,7 +340,7 @@ fn page_address(mapping: &Mapping, offset: u64) -> usize {
     range_address(mapping, offset, 1)
 }
 
-fn range_address(mapping: &Mapping, offset: u64, pages: usize) -> usize {
+pub(crate) fn range_address(mapping: &Mapping, offset: u64, pages: usize) -> usize {
     let end = offset + (pages * PAGE_BYTES) as u64;
     assert!(offset.is_multiple_of(PAGE_BYTES as u64) && end <= mapping.len() as u64, "{pages} pages at {offset}");
     mapping.address() + offset as usize
@@ -400,7 +370,7 @@ mod tests {
         assert_eq!(&back, b"content");
         region.read(2 * page, &mut back);
         assert_eq!(back, [0; 7]);
-        uffd.write_protect(&region, page, 2).unwrap();
+        uffd.write_protect(&region, page, 2, &mut |_| unreachable!()).unwrap();
         uffd.unprotect(&region, page, 2).unwrap();
         uffd.wake(&region, page, 2).unwrap();
         region.write(page, b"changed");

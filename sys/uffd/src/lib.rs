@@ -12,6 +12,7 @@
 //! UNSAFETY: ioctls that take addresses; every address comes from a mapping whose bounds are checked.
 
 mod descriptor;
+mod protection;
 mod raw;
 
 pub use descriptor::{Abilities, CopyOutcome, Delivery, OpenError, Source, Uffd, UffdError, probe};

@@ -2,11 +2,12 @@
 //! apart from the kernel and the network.
 //!
 //! `cargo bench -p yonder-microbench` measures, and compares with the run before; `cargo bench -p yonder-microbench --
-//! --test` runs each once, as `cargo test` does. One file for each part of the journey: `pages`, `reclaim`, `requests`,
-//! `messages`. What a whole fault or request costs is measured by `yonder bench`.
+//! --test` runs each once, as `cargo test` does. One file for each part of the journey: `pages`, `reclaim`, `hashes`,
+//! `requests`, `messages`. What a whole fault or request costs is measured by `yonder bench`.
 
 #![forbid(unsafe_code)]
 
+pub mod hashes;
 pub mod index;
 pub mod messages;
 pub mod pages;

@@ -1,12 +1,10 @@
-//! Reclaim: the policy's decision before each step, the hand's search for a block, and the hash of a page.
+//! Reclaim: the policy's decision before each step, and the hand's search for a block.
 
 use std::hint::black_box;
 use std::mem::discriminant;
 
 use criterion::{Criterion, Throughput};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 use yonder_reclaim::{Action, Policy, Shares, SweepHand, Usage, Visit};
-use yonder_units::PAGE_BYTES;
 
 /// Local memory: 64 MiB.
 const LIMIT_PAGES: u64 = 1 << 14;
@@ -53,8 +51,5 @@ pub fn benches(criterion: &mut Criterion) {
         let visit = |region, block| if (region + block) % 2 == 0 { Visit::Take } else { Visit::Skip };
         bencher.iter(|| hand.advance(black_box(&BLOCKS), visit));
     });
-    let page: Vec<u8> = (0..PAGE_BYTES).map(|byte| (byte * 7) as u8).collect();
-    group.throughput(Throughput::Bytes(PAGE_BYTES as u64));
-    group.bench_function("hash of a page", |bencher| bencher.iter(|| xxh3_64_with_seed(black_box(&page), 5)));
     group.finish();
 }

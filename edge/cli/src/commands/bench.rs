@@ -228,6 +228,7 @@ fn run_soak(args: &SoakArgs) -> anyhow::Result<()> {
         duration: args.duration,
         seed: args.seed,
         deadlines: Deadlines { fault: args.deadline, ..Deadlines::default() },
+        verify: args.verify.into(),
     };
     let bar = Bar::new("bench soak");
     let result = soak::run(&settings, &mut |what, share| bar.show(what, share))?;
@@ -236,15 +237,20 @@ fn run_soak(args: &SoakArgs) -> anyhow::Result<()> {
         json_line(&result)?;
     } else {
         line(&format!(
-            "{} operations, {} mismatches, {} errors, {} limit changes, {} breaches, {} retries, {} major faults",
+            "{} operations, {} mismatches, {} clean drops compared, {} errors, {} limit changes, {} breaches, {} retries, \
+             {} major faults",
             result.operations,
             result.mismatches,
+            result.clean_drops_compared,
             result.errors,
             result.limit_changes,
             result.limit_breaches,
             result.retries,
             result.major_faults
         ))?;
+    }
+    if let Some(wrong_drop) = &result.first_wrong_drop {
+        bail!("far memory is damaged: {wrong_drop}; please report the command and its seed");
     }
     if result.mismatches > 0 || result.limit_breaches > 0 {
         bail!(

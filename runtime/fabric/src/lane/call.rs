@@ -28,7 +28,8 @@ pub enum CallError {
     /// The node refused it.
     #[error("{0}")]
     Refused(ErrorCode),
-    /// No answer came in time. It is given up at the node too, if it can be reached again.
+    /// No answer came in time: whether the node has done it, or will, is not known yet. It is given up at the node too,
+    /// if it can be reached again; a later call that touches the same memory is sent when the node has confirmed that.
     #[error("it does not answer")]
     TimedOut,
     /// The node has lost this client's memory.
@@ -63,13 +64,15 @@ pub fn call(lane: &mut Lane, operation: &Operation<'_>, arguments: &[u8]) -> Res
     assert_eq!(lane.outstanding(), 0, "a lane that is used for calls has one at a time");
     let start = yonder_clock::now();
     let deadline = start + CALL_TIME_MAX.as_nanos() as Nanos;
-    let submitted = lane.submit(&Operation { deadline, ..*operation }, start);
-    // All operations of the lane may be waiting for their aborts to be answered.
-    let id = submitted.map_err(|_| CallError::TimedOut)?;
     let mut waiting = Waiting { arguments, answer: None };
-    let mut down_since = None;
+    let (mut id, mut down_since) = (None, None);
     loop {
         let now = yonder_clock::now();
+        if id.is_none() {
+            // All operations of the lane may be waiting for their aborts to be answered: it goes on with them
+            // meanwhile.
+            id = lane.submit(&Operation { deadline, ..*operation }, now).ok();
+        }
         let condition = lane.poll(now, &mut waiting);
         if let Some(completion) = lane.completion() {
             let answer = waiting.answer;
@@ -85,7 +88,10 @@ pub fn call(lane: &mut Lane, operation: &Operation<'_>, arguments: &[u8]) -> Res
             Condition::Down => down_since.or(Some(now)),
         };
         if down_since.is_some_and(|since| now - since >= DOWN_TIME_MAX.as_nanos() as Nanos) {
-            lane.cancel(id);
+            id.into_iter().for_each(|id| lane.cancel(id));
+            return Err(CallError::TimedOut);
+        }
+        if id.is_none() && now >= deadline {
             return Err(CallError::TimedOut);
         }
         lane.wait(now, CALL_TIME_MAX);

@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt;
 use yonder_client::{Client, Config, FRAGMENT_BYTES_MIN};
 use yonder_datagram::{DATAGRAM_BYTES_MAX, ReceiveBatch, SendBatch, Wait, path_mtu};
+use yonder_intercept::Kept;
 use yonder_units::Nanos;
 use yonder_wire::{HEADER_BYTES, split};
 
@@ -32,7 +33,7 @@ const RECEIVE_WAIT: Duration = Duration::from_millis(1);
 /// A socket that is connected to a node.
 #[derive(Debug)]
 pub(super) struct DatagramLink {
-    socket: UdpSocket,
+    socket: Kept,
     received: ReceiveBatch,
     requests: SendBatch,
     /// Datagrams that [`DatagramLink::wait`] has received and nobody has handled.
@@ -57,7 +58,7 @@ impl DatagramLink {
         );
         received.accept_trains(socket.as_fd());
         Ok((
-            Self { socket, received, requests, has_arrived: false, condition: Condition::Up },
+            Self { socket: Kept::new(socket.into()), received, requests, has_arrived: false, condition: Condition::Up },
             Config { fragment_bytes, incast_bytes, ..config },
         ))
     }

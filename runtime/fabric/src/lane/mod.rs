@@ -26,7 +26,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use yonder_client::{Client, Completion, Config, Operation, OperationId, Payload, Received, SubmitError, Transport};
 use yonder_datagram::DATAGRAM_BYTES_MAX;
 use yonder_units::Nanos;
-use yonder_wire::{HEADER_BYTES, Header, Message, PAYLOAD_BYTES_MAX, Welcome};
+use yonder_wire::{DISCARD_BYTES_MAX, HEADER_BYTES, Header, Message, PAYLOAD_BYTES_MAX, Welcome};
 
 use datagram::DatagramLink;
 use stream::{Arrival, StreamLink};
@@ -112,6 +112,7 @@ impl Lane {
         if !standing.accept(&welcome) {
             return Err(OpenError::Forgotten);
         }
+        let config = Config { discard_bytes: discard_bytes(&welcome), ..config };
         let lane = Self {
             client: Client::new(adjust(config)),
             link,
@@ -347,6 +348,12 @@ fn client_config(transport: Transport) -> io::Result<Config> {
     let mut random = [0; 8];
     OsRng.try_fill_bytes(&mut random).map_err(io::Error::other)?;
     Ok(Config::new(transport, u64::from_le_bytes(random) >> 1))
+}
+
+/// Most bytes of a discard that the node takes; of a node that says what no node is, the least.
+fn discard_bytes(welcome: &Welcome) -> u64 {
+    let is_page = welcome.page_bytes.is_power_of_two() && welcome.page_bytes <= 1 << 30;
+    if is_page { welcome.page_bytes.max(DISCARD_BYTES_MAX) } else { DISCARD_BYTES_MAX }
 }
 
 /// Sleeps until one of the sockets is ready or `pause` is over.

@@ -5,12 +5,13 @@
 //! for the thread of the node that served the one before, for that remembers what it has executed.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use yonder_intercept::Kept;
 use yonder_units::Nanos;
 use yonder_wire::{MESSAGE_BYTES_MAX, MessageBuffer};
 
@@ -32,11 +33,11 @@ const _: () = assert!(BUFFER_BYTES >= 2 * MESSAGE_BYTES_MAX);
 #[derive(Debug)]
 enum State {
     /// The node has welcomed us.
-    Up { socket: OwnedFd },
+    Up { socket: Kept },
     /// The kernel is connecting.
-    Connecting { socket: OwnedFd, deadline: Nanos },
+    Connecting { socket: Kept, deadline: Nanos },
     /// Connected and greeted, not yet welcomed.
-    Greeting { socket: OwnedFd, deadline: Nanos },
+    Greeting { socket: Kept, deadline: Nanos },
     /// No connection.
     Down { retry_at: Nanos },
 }
@@ -72,7 +73,7 @@ pub(super) struct StreamLink {
 impl StreamLink {
     /// Takes over a connection whose peer has welcomed this client. It is made again at `address` when it is lost.
     pub(super) fn new(greeted: Greeted, address: Option<SocketAddr>, standing: Arc<Standing>) -> std::io::Result<Self> {
-        let socket = greeted.socket;
+        let socket = Kept::new(greeted.socket);
         if address.is_some() {
             tune(&socket)?;
         }
@@ -162,6 +163,7 @@ impl StreamLink {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let connected = rustix::net::socket_with(family, SocketType::STREAM, flags, None).and_then(|socket| {
+            let socket = Kept::new(socket);
             tune(&socket)?;
             match rustix::net::connect(&socket, &address) {
                 Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
@@ -218,7 +220,7 @@ impl StreamLink {
     }
 }
 
-fn send_pending(socket: &OwnedFd, pending: &mut MessageBuffer) -> rustix::io::Result<()> {
+fn send_pending(socket: &impl AsFd, pending: &mut MessageBuffer) -> rustix::io::Result<()> {
     while !pending.is_empty() {
         match rustix::net::send(socket, pending.pending(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(bytes) => pending.consume(bytes),
@@ -230,7 +232,7 @@ fn send_pending(socket: &OwnedFd, pending: &mut MessageBuffer) -> rustix::io::Re
     Ok(())
 }
 
-fn receive_once(socket: &OwnedFd, received: &mut MessageBuffer) -> rustix::io::Result<Arrival> {
+fn receive_once(socket: &impl AsFd, received: &mut MessageBuffer) -> rustix::io::Result<Arrival> {
     let room = received.room();
     let room_bytes = room.len();
     match rustix::net::recv(socket, room, RecvFlags::DONTWAIT) {
@@ -245,7 +247,7 @@ fn receive_once(socket: &OwnedFd, received: &mut MessageBuffer) -> rustix::io::R
 }
 
 /// Small messages go out at once, and a peer that has vanished is noticed within seconds.
-fn tune(socket: &OwnedFd) -> rustix::io::Result<()> {
+fn tune(socket: &impl AsFd) -> rustix::io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_tcp_user_timeout(socket, SILENCE_MAX_MS)
 }

@@ -226,7 +226,8 @@ impl Lz4QueuePair {
         }
     }
 
-    /// Withdraws writes of `place` that were cancelled: another one goes behind them.
+    /// Withdraws writes to the address of `place` that were cancelled, also those of an area that has ended there:
+    /// another one goes behind them.
     fn withdraw_orphans(&mut self, place: &Place<Table>) {
         for at in 0..self.operations.len() as u16 {
             if self.orphans == 0 {
@@ -234,9 +235,9 @@ impl Lz4QueuePair {
             }
             let Some(operation) = &self.operations[usize::from(at)] else { continue };
             if let State::Orphan(written) = operation.state
-                && operation.place.is(place)
+                && operation.place.address() == place.address()
             {
-                place.area.table.lose(place.page, written.ticket);
+                operation.place.area.table.lose(operation.place.page, written.ticket);
                 self.below.cancel(self.id_below(at));
                 self.take(at);
             }

@@ -259,3 +259,37 @@ fn by_seeds_never_a_wrong_page_over_a_tiered_store_and_in_one() {
         (fabric, Layers { links, is_lost_by_failure: true, ..layers })
     });
 }
+
+/// A cancelled write goes on below; an area that begins where that of its page was must not be written beside it.
+#[test]
+fn a_write_of_an_area_that_has_ended_is_behind_those_of_the_next_one_there() {
+    let below = LooseFabric::new(16, 3, Reads::Whole);
+    let fabric = Lz4Fabric::over(below.clone()).unwrap();
+    let frames = Arc::new(Mapping::anonymous(2 * PAGE_BYTES).unwrap());
+    let mut queue = fabric.queue_pair(Module::WriteBack, Arc::clone(&frames)).unwrap();
+    let start = fabric.allocate(4 * PAGE).unwrap();
+    let post = |queue: &mut Box<dyn QueuePair>, id: u64, byte: u8| {
+        frames.write(0, &[byte; PAGE_BYTES]);
+        while queue.post_write(WorkId(id), start, FrameIndex(0), 0).is_err() {}
+    };
+    post(&mut queue, 1, 1);
+    queue.cancel(WorkId(1));
+    fabric.release(start).unwrap();
+    assert_eq!(fabric.allocate(4 * PAGE).unwrap(), start);
+    post(&mut queue, 2, 2);
+    let mut completions: Vec<Completion> = Vec::with_capacity(4);
+    while completions.is_empty() {
+        queue.poll(0, &mut completions);
+    }
+    assert_eq!(completions, [Completion { id: WorkId(2), status: Status::Done }]);
+    for round in 0..100 {
+        while queue.post_read(WorkId(3 + round), start, ReadInto::Frame(FrameIndex(1)), 0).is_err() {}
+        completions.clear();
+        while completions.is_empty() {
+            queue.poll(0, &mut completions);
+        }
+        let mut bytes = [0; PAGE_BYTES];
+        frames.read(PAGE, &mut bytes);
+        assert_eq!((completions[0].status, bytes), (Status::Done, [2; PAGE_BYTES]));
+    }
+}

@@ -62,11 +62,23 @@ struct Shared {
     suggestions: Suggestions,
     events: [AtomicU64; EVENTS.len()],
     waker: OnceLock<Arc<Waker>>,
+    /// Areas that have ended, and whose memory the mover may still be writing.
+    ended: Mutex<Vec<(Arc<Area<Entries>>, RemoteAddress)>>,
 }
 
 impl Shared {
     fn count(&self, event: Event) {
         self.events[event as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Vec<(Arc<Area<Entries>>, RemoteAddress)>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the memory of areas back that have ended, once the mover has nothing of them under way.
+    fn release_ended(&self, mover: &Mutex<Mover>) {
+        // What the far tier does not take back now is tried again later.
+        self.ended().retain(|(area, start)| !lock(mover).has_left(area) || self.far.release(*start).is_err());
     }
 
     /// There is something to do for the mover.
@@ -105,6 +117,7 @@ impl TierFabric {
             // The node may take its time, and nobody waits for it here.
             let has_grown = shared.near.is_short() && shared.near.grow(now);
             let pace = lock(&mover).step(now);
+            shared.release_ended(&mover);
             if has_grown { Pace::Again } else { pace }
         };
         let background = Background::start("yonder-mover", work);
@@ -130,6 +143,7 @@ impl TierFabric {
             suggestions: Suggestions::new(),
             events: [const { AtomicU64::new(0) }; EVENTS.len()],
             waker: OnceLock::new(),
+            ended: Mutex::default(),
         });
         let mover = Arc::new(Mutex::new(Mover::new(&shared, url)?));
         Ok(Self { url: url.to_owned(), shared, mover, background: None })
@@ -169,9 +183,15 @@ impl Fabric for TierFabric {
 
     fn release(&self, start: RemoteAddress) -> Result<(), FabricError> {
         if let Some(area) = self.shared.areas.remove(start) {
-            lock(&self.mover).abandon(&area);
+            let has_left = lock(&self.mover).abandon(&area);
             self.forget(&area, 0..area.pages());
             self.shared.near.want_less((area.pages() * PAGE_BYTES) as u64);
+            if !has_left {
+                // A write whose end is not known may still come: the memory is nobody's until then.
+                self.shared.ended().push((area, start));
+                self.shared.wake();
+                return Ok(());
+            }
         }
         self.shared.far.release(start)
     }

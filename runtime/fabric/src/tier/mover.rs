@@ -123,17 +123,24 @@ impl Mover {
         }
     }
 
-    /// Forgets the pages of an area that ends: nobody will read them. What is being written far is waited for, as long as that
-    /// may take, because others may have the memory there soon.
-    pub(super) fn abandon(&mut self, area: &Arc<Area<Entries>>) {
-        self.give_up_all(area, |stage| !matches!(stage, Stage::WritingFar(_)));
+    /// Forgets the pages of an area that ends: nobody will read them. What is being written far is waited for, because
+    /// others may have the memory there soon. Whether all of that has ended: if not, the mover goes on with it, and the
+    /// memory must not be given back before [`Mover::has_left`].
+    pub(super) fn abandon(&mut self, area: &Arc<Area<Entries>>) -> bool {
+        self.give_up_all(area, |stage| !matches!(stage, Stage::WritingFar(_) | Stage::Waiting(..)));
         let begun = yonder_clock::now();
         while yonder_clock::now() < begun + PATIENCE && self.moves.iter().flatten().any(|moved| moved.is_of(area)) {
-            self.poll(yonder_clock::now());
-            self.give_up_all(area, |stage| matches!(stage, Stage::Waiting(..)));
+            let now = yonder_clock::now();
+            self.poll(now);
+            self.look_for_lost(now);
             std::thread::yield_now();
         }
-        self.give_up_all(area, |_| true);
+        self.has_left(area)
+    }
+
+    /// Whether nothing of an area is under way.
+    pub(super) fn has_left(&self, area: &Arc<Area<Entries>>) -> bool {
+        !self.moves.iter().flatten().any(|moved| moved.is_of(area))
     }
 
     fn give_up_all(&mut self, area: &Arc<Area<Entries>>, is_to_end: impl Fn(Stage) -> bool) {

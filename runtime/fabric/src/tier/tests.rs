@@ -19,6 +19,7 @@ const SECOND: Nanos = 1_000_000_000;
 /// A store without a thread, and one queue pair for each purpose.
 struct Scene {
     near: Arc<LooseFabric>,
+    far: Arc<LooseFabric>,
     fabric: TierFabric,
     frames: Arc<Mapping>,
     reads: Box<dyn QueuePair>,
@@ -34,12 +35,12 @@ impl Scene {
         let near = LooseFabric::new(near_pages as usize, seed, Reads::Halves);
         let far = LooseFabric::new(2 * pages as usize, seed + 1, Reads::Whole);
         let limit = Some(near_pages * PAGE);
-        let fabric = TierFabric::without_thread("tier+", near.clone(), limit, far).unwrap();
+        let fabric = TierFabric::without_thread("tier+", near.clone(), limit, far.clone()).unwrap();
         let frames = Arc::new(Mapping::anonymous(FRAMES * PAGE_BYTES).unwrap());
         let [reads, writes] =
             [Module::Fault, Module::WriteBack].map(|module| fabric.queue_pair(module, Arc::clone(&frames)).unwrap());
         let start = fabric.allocate(pages * PAGE).unwrap();
-        Self { near, fabric, frames, reads, writes, start, now: yonder_clock::now(), next: 0 }
+        Self { near, far, fabric, frames, reads, writes, start, now: yonder_clock::now(), next: 0 }
     }
 
     fn page(&self, page: u64) -> RemoteAddress {
@@ -255,6 +256,28 @@ fn what_is_given_back_is_zeros_and_its_slots_are_free() {
         assert_eq!(scene.read(page), (Status::Done, 0));
         assert_eq!(scene.write(page, 3), Status::Done);
     }
+}
+
+#[test]
+fn memory_of_an_area_that_has_ended_is_nobodys_while_a_write_of_the_mover_may_come() {
+    let mut scene = Scene::new(16, 8, 5);
+    scene.far.link.failures.store(1000, Ordering::Relaxed);
+    for page in 0..8 {
+        scene.write(page, 1);
+    }
+    // The mover reads pages of the node and writes them far, where nothing arrives.
+    (0..200).for_each(|_| scene.step());
+    scene.fabric.release(scene.start).unwrap();
+    assert_eq!(scene.fabric.shared.ended().len(), 1, "no write of the mover was under way");
+    let other = scene.fabric.allocate(16 * PAGE).unwrap();
+    assert_ne!(other, scene.start, "memory is given out that may still be written");
+    scene.far.link.failures.store(0, Ordering::Relaxed);
+    while !scene.fabric.shared.ended().is_empty() {
+        scene.now += SECOND;
+        lock(&scene.fabric.mover).step(scene.now);
+        scene.fabric.shared.release_ended(&scene.fabric.mover);
+    }
+    assert_eq!(scene.fabric.allocate(16 * PAGE).unwrap(), scene.start);
 }
 
 #[test]

@@ -26,7 +26,7 @@ struct Local {
 impl Local {
     fn on_standby() -> Arc<Self> {
         let budget = Budget::new(&Policy::new(512, Shares::default()).unwrap());
-        let frames = FramePool::new(1, Reads::InFrames).unwrap();
+        let frames = FramePool::new(1).unwrap();
         let frame = frames.take(&budget, Account::Reclaim).unwrap();
         let table = PageTable::new(1);
         for event in [Event::Install, Event::Installed, Event::Evict, Event::Evicted(frame)] {
@@ -96,7 +96,7 @@ impl Shared {
     /// `PAGE` stands in the frame.
     fn new() -> Arc<Self> {
         let shared = Self {
-            frames: FramePool::new(1, Reads::InFrames).unwrap(),
+            frames: FramePool::new(1).unwrap(),
             table: PageTable::new(2),
             budget: Budget::new(&Policy::new(512, Shares::default()).unwrap()),
             content: AtomicU32::new(0),
@@ -121,13 +121,12 @@ impl Shared {
 
     /// The reclaimer takes a page that it has heard of; which.
     fn drain(&self) -> Option<PageIndex> {
-        let (frame, Place { region, page }) = self.frames.next_arrival()?;
+        let Arrival { frame, place: Place { region, page }, .. } = self.frames.next_arrival()?;
         let seen = self.table.load(page);
         assert_eq!(region, REGION);
-        if seen.state() != State::Standby(frame) {
+        if seen.state() != State::Standby(frame) || self.table.advance(page, seen, Event::Clean).is_err() {
             return None;
         }
-        self.table.advance(page, seen, Event::Clean).unwrap();
         self.frames.release(frame);
         Some(page)
     }
@@ -170,10 +169,31 @@ fn the_reclaimer_hears_of_every_page_that_stays() {
             worker.fetch(OTHER)
         });
         let heard = match shared.frames.next_arrival() {
-            Some((_, place)) => shared.table.load(place.page).state() == State::Standby(frame) && place.page == OTHER,
+            Some(Arrival { place, .. }) => {
+                shared.table.load(place.page).state() == State::Standby(frame) && place.page == OTHER
+            }
             None => false,
         };
         assert!(worker.join().unwrap(), "nobody else takes the page");
         assert!(heard || shared.drain() == Some(OTHER), "a page stands that the reclaimer will never hear of");
+    });
+}
+
+#[test]
+fn the_reclaimer_hears_of_a_page_whose_install_fails_while_it_looks() {
+    loom::model(|| {
+        let shared = Shared::new();
+        let toucher = Arc::clone(&shared);
+        let frame = FrameIndex(0);
+        let toucher = thread::spawn(move || {
+            let seen = toucher.table.load(PAGE);
+            if seen.state() == State::Standby(frame) && toucher.table.advance(PAGE, seen, Event::Install).is_ok() {
+                toucher.frames.restand(&toucher.table, Place { region: REGION, page: PAGE }, frame);
+            }
+        });
+        // What has left standby is let go of.
+        let taken = shared.drain() == Some(PAGE);
+        toucher.join().unwrap();
+        assert!(taken || shared.drain() == Some(PAGE), "a page stands that the reclaimer will never hear of");
     });
 }

@@ -112,6 +112,24 @@ impl Block {
         true
     }
 
+    /// A release of a page that nobody holds. Tells whether it could close the block.
+    fn release(&self, page: PageIndex) -> bool {
+        self.take_turn();
+        if !self.gate.try_close() {
+            return false;
+        }
+        assert!(!self.swept.load(Ordering::Relaxed), "a release in a block that is swept");
+        assert_eq!(self.inside.load(Ordering::Relaxed), 0, "a release in a block with an installer inside");
+        if self.table.load(page).state() == State::Resident {
+            self.table.advance_owned(page, Event::Evict);
+            assert!(self.is_mapped(page), "a resident page is not mapped");
+            self.mapped[page.index()].store(false, Ordering::Relaxed);
+            self.table.advance_owned(page, Event::Free);
+        }
+        self.gate.open();
+        true
+    }
+
     fn pages(&self) -> impl Iterator<Item = PageIndex> {
         pages().take(self.table.pages())
     }
@@ -205,6 +223,31 @@ fn a_held_page_stays_mapped_until_the_hold_ends() {
         block.sweep();
         holder.join().unwrap();
         toucher.join().unwrap();
+        block.assert_consistent();
+    });
+}
+
+#[test]
+fn a_page_is_released_beside_one_that_is_held_and_installed() {
+    loom::model(|| {
+        let block = Block::with_pages(&[&STANDBY, &RESIDENT]);
+        let (held, released) = (PageIndex(0), PageIndex(1));
+        let holder = block.spawn(move |block: &Block| {
+            block.take_turn();
+            if !block.gate.hold() {
+                return;
+            }
+            if block.install(held) {
+                block.take_turn();
+                assert!(block.is_mapped(held), "a held page was unmapped");
+            }
+            block.gate.unhold();
+        });
+        let sweeper = block.spawn(|block: &Block| block.sweep());
+        let is_released = block.release(released);
+        holder.join().unwrap();
+        sweeper.join().unwrap();
+        assert!(!is_released || !block.is_mapped(released));
         block.assert_consistent();
     });
 }

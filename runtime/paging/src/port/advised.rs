@@ -11,18 +11,19 @@ use yonder_units::{Nanos, PageIndex};
 use super::windows::await_room;
 use super::{Port, PortInner};
 use crate::advice::ADVISED_PAGES_MAX;
-use crate::pager::{GUEST_PORTS, Pager};
+use crate::machine::Machine;
+use crate::pager::Pager;
 use crate::region::RegionCore;
 
-impl PortInner {
+impl<M: Machine> PortInner<M> {
     /// A page has been missed: fetches others of a range that was advised ahead. Whether there is one.
     #[inline]
     pub(crate) fn fetch_advised(
         &mut self,
-        region: &Arc<RegionCore>,
+        region: &Arc<RegionCore<M>>,
         page: PageIndex,
-        port: &Port,
-        pager: &Pager,
+        port: &Port<M>,
+        pager: &Pager<M>,
         now: Nanos,
     ) -> bool {
         let Some(range) = region.ahead.around(page) else { return false };
@@ -32,7 +33,7 @@ impl PortInner {
         let before = port.stats.prefetched_pages.get();
         let behind = page.0 + 1..range.end.min(page.0 + 1 + ADVISED_PAGES_MAX);
         let left = ADVISED_PAGES_MAX - behind.len() as u32;
-        if usize::from(self.id) < GUEST_PORTS {
+        if self.guests.is_alone() {
             await_room(pager, WINDOW_PAGES_MAX.min(range.len() as u32), now);
         }
         let ahead_of_it = range.start.max(page.0.saturating_sub(left))..page.0;
@@ -45,10 +46,10 @@ impl PortInner {
 
     fn fetch_windows(
         &mut self,
-        region: &Arc<RegionCore>,
+        region: &Arc<RegionCore<M>>,
         mut pages: Range<u32>,
-        port: &Port,
-        pager: &Pager,
+        port: &Port<M>,
+        pager: &Pager<M>,
         now: Nanos,
     ) {
         // A window that has nothing to fetch would take the place of one that has.

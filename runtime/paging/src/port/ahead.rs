@@ -15,14 +15,15 @@ use std::sync::Arc;
 
 use yonder_fabric::{Completion, QueuePair};
 use yonder_guide::{Cause, Verdict};
-use yonder_pagetable::{Event, State};
+use yonder_pagetable::State;
 use yonder_prefetch::{Algorithm, Plan, Prefetcher, Touch, WINDOW_PAGES_MAX};
 use yonder_units::{Nanos, PageIndex};
 
 use super::windows::await_room;
 use super::{Phase, Port, PortInner};
 use crate::fault;
-use crate::pager::{GUEST_PORTS, Pager};
+use crate::machine::Machine;
+use crate::pager::Pager;
 use crate::region::RegionCore;
 use crate::waiters::Queue;
 
@@ -139,7 +140,7 @@ impl Ahead {
     }
 }
 
-impl PortInner {
+impl<M: Machine> PortInner<M> {
     /// Whether `slot` is of a fetch ahead.
     #[inline]
     pub(crate) fn is_ahead(&self, slot: u16) -> bool {
@@ -150,10 +151,10 @@ impl PortInner {
     #[inline]
     pub(crate) fn missed(
         &mut self,
-        region: &Arc<RegionCore>,
+        region: &Arc<RegionCore<M>>,
         touch: fault::Touch<'_>,
-        port: &Port,
-        pager: &Pager,
+        port: &Port<M>,
+        pager: &Pager<M>,
         now: Nanos,
     ) {
         if self.ahead.prefetch.is_some()
@@ -167,9 +168,9 @@ impl PortInner {
     pub(crate) fn hit(
         &mut self,
         slot: u16,
-        (region, touch): (&Arc<RegionCore>, fault::Touch<'_>),
-        port: &Port,
-        pager: &Pager,
+        (region, touch): (&Arc<RegionCore<M>>, fault::Touch<'_>),
+        port: &Port<M>,
+        pager: &Pager<M>,
         now: Nanos,
     ) -> Hit {
         let (own, page) = (self.id, touch.page());
@@ -211,7 +212,13 @@ impl PortInner {
     }
 
     /// Takes the completions of fetches ahead, and maps those that somebody waits for.
-    pub(super) fn poll_ahead(&mut self, completions: &mut Vec<Completion>, port: &Port, pager: &Pager, now: Nanos) {
+    pub(super) fn poll_ahead(
+        &mut self,
+        completions: &mut Vec<Completion>,
+        port: &Port<M>,
+        pager: &Pager<M>,
+        now: Nanos,
+    ) {
         if self.ahead.in_use == 0 {
             return;
         }
@@ -234,7 +241,7 @@ impl PortInner {
     }
 
     /// The page of a fetch ahead has arrived.
-    pub(super) fn arrived_ahead(&mut self, slot: u16, port: &Port) {
+    pub(super) fn arrived_ahead(&mut self, slot: u16, port: &Port<M>) {
         let fetch = &mut self.fetches[usize::from(slot)];
         port.stats.count_fetched(fetch.vector.bytes());
         if fetch.queue == Queue::EMPTY {
@@ -245,14 +252,14 @@ impl PortInner {
     }
 
     /// Gives back what nobody has touched: memory is short.
-    pub(crate) fn drop_windows(&mut self, pager: &Pager, now: Nanos) {
+    pub(crate) fn drop_windows(&mut self, pager: &Pager<M>, now: Nanos) {
         for window in 0..self.ahead.slots() / WINDOW_SLOTS {
             self.drop_window(window, pager, now);
         }
     }
 
     /// Gives up the fetch ahead at `slot`, if nobody waits for it.
-    pub(crate) fn drop_unwanted(&mut self, slot: u16, pager: &Pager, now: Nanos) {
+    pub(crate) fn drop_unwanted(&mut self, slot: u16, pager: &Pager<M>, now: Nanos) {
         let fetch = &self.fetches[usize::from(slot)];
         if fetch.queue != Queue::EMPTY {
             return;
@@ -268,10 +275,8 @@ impl PortInner {
     }
 
     /// Ends a fetch ahead whose read is over or withdrawn and that nobody waits for.
-    pub(super) fn drop_ahead(&mut self, slot: u16, pager: &Pager, now: Nanos) {
-        let fetch = &self.fetches[usize::from(slot)];
-        self.region(fetch.region).table.advance_owned(fetch.page, Event::FetchFailed);
-        fetch.room.give_back(pager);
+    pub(super) fn drop_ahead(&mut self, slot: u16, pager: &Pager<M>, now: Nanos) {
+        self.abandon(slot, pager);
         self.end(slot, Ok(()), now);
         let (window, _) = self.ahead.place(slot);
         if self.ahead.windows[window].is_guides {
@@ -281,7 +286,7 @@ impl PortInner {
         }
     }
 
-    pub(super) fn drop_window(&mut self, window: usize, pager: &Pager, now: Nanos) {
+    pub(super) fn drop_window(&mut self, window: usize, pager: &Pager<M>, now: Nanos) {
         for step in 0..WINDOW_SLOTS {
             if self.ahead.windows[window].in_use == 0 {
                 return;
@@ -292,11 +297,11 @@ impl PortInner {
 
     fn plan(
         &mut self,
-        region: &Arc<RegionCore>,
+        region: &Arc<RegionCore<M>>,
         page: PageIndex,
         touch: Touch,
-        port: &Port,
-        pager: &Pager,
+        port: &Port<M>,
+        pager: &Pager<M>,
         now: Nanos,
     ) {
         let Some((prefetcher, _)) = &mut self.ahead.prefetch else { return };
@@ -312,7 +317,7 @@ impl PortInner {
             return;
         }
         let Some(plan) = plan else { return };
-        if touch == Touch::Miss && usize::from(self.id) < GUEST_PORTS {
+        if touch == Touch::Miss && self.guests.is_alone() {
             await_room(pager, plan.count, now);
         }
         let Some(pages) = self.fetch_plan(plan, Some(Followed::ByNext), region, port, pager, now) else { return };
@@ -326,11 +331,11 @@ impl PortInner {
     /// Fetches `count` pages, at most [`WINDOW_PAGES_MAX`], from `first` on, which are about to be touched.
     pub(crate) fn fetch_range(
         &mut self,
-        region: &Arc<RegionCore>,
+        region: &Arc<RegionCore<M>>,
         first: PageIndex,
         count: u32,
-        port: &Port,
-        pager: &Pager,
+        port: &Port<M>,
+        pager: &Pager<M>,
         now: Nanos,
     ) {
         if self.ahead.prefetch.is_some() {
@@ -345,9 +350,9 @@ impl PortInner {
         &mut self,
         plan: Plan,
         followed: Option<Followed>,
-        region: &Arc<RegionCore>,
-        port: &Port,
-        pager: &Pager,
+        region: &Arc<RegionCore<M>>,
+        port: &Port<M>,
+        pager: &Pager<M>,
         now: Nanos,
     ) -> Option<u32> {
         let (window, _) = self.begin_window(followed, pager, now)?;

@@ -23,7 +23,8 @@ use super::windows::await_room;
 use super::{Phase, Port, PortInner, Room};
 use crate::fault::{self, Wants};
 use crate::install::Local;
-use crate::pager::{GUEST_PORTS, Pager};
+use crate::machine::Machine;
+use crate::pager::Pager;
 use crate::region::RegionCore;
 
 /// A guide, and a queue pair for its reads.
@@ -91,7 +92,7 @@ impl Guided {
     }
 }
 
-impl PortInner {
+impl<M: Machine> PortInner<M> {
     /// Whether a guide waits for reads.
     #[inline]
     pub(super) fn guide_reads(&self) -> bool {
@@ -103,10 +104,10 @@ impl PortInner {
     pub(super) fn guide_touch(
         &mut self,
         cause: Cause,
-        region: &Arc<RegionCore>,
+        region: &Arc<RegionCore<M>>,
         touch: fault::Touch<'_>,
-        port: &Port,
-        pager: &Pager,
+        port: &Port<M>,
+        pager: &Pager<M>,
         now: Nanos,
     ) -> Verdict {
         let Some(mut guided) = self.guided.take() else { return Verdict::Unknown };
@@ -115,7 +116,7 @@ impl PortInner {
         if cause == Cause::Hit {
             host.payoff.hits += 1;
         }
-        let address = region.mapping.address() as u64 + touch.offset;
+        let address = M::address(&region.mapping) as u64 + touch.offset;
         let words = touch.registers.map(|registers| registers.words());
         let history = host.history;
         let payoff = Payoff { unused_pages: self.ahead.unused_of_guide, ..host.payoff };
@@ -139,7 +140,7 @@ impl PortInner {
     }
 
     /// Hands the guide what has arrived for it.
-    pub(super) fn poll_guide(&mut self, port: &Port, pager: &Pager, now: Nanos) {
+    pub(super) fn poll_guide(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
         if !self.guide_reads() {
             return;
         }
@@ -159,14 +160,14 @@ impl PortInner {
             let region = Arc::clone(self.region(read.region));
             let mut buffer = [0; READ_BYTES_MAX];
             let bytes = &mut buffer[..usize::from(read.bytes)];
-            let offset = read.address - region.mapping.address() as u64;
+            let offset = read.address - M::address(&region.mapping) as u64;
             if completion.status == Status::Done {
                 let at = offset % PAGE_BYTES as u64;
                 match read.room.arrives_in(pager) {
-                    Some(frame) => pager.frames.mapping().read(frame.offset() + at, bytes),
+                    Some(frame) => M::read(pager.frames.mapping(), frame.offset() + at, bytes),
                     None => {
-                        let mapped = pager.fabric.mapped().expect("only mapping fabrics read without a frame");
-                        mapped.read(region.remote_address(PageIndex::containing(offset)).0 + at, bytes);
+                        let mapped = M::mapped(&pager.fabric).expect("only mapping fabrics read without a frame");
+                        M::read(mapped, region.remote_address(PageIndex::containing(offset)).0 + at, bytes);
                     }
                 }
             }
@@ -180,7 +181,7 @@ impl PortInner {
     }
 
     /// Withdraws reads of the guide: those of `region`, or all that are overdue.
-    pub(super) fn cancel_guide_reads(&mut self, pager: &Pager, is_to_end: impl Fn(u32, Nanos) -> bool) {
+    pub(super) fn cancel_guide_reads(&mut self, pager: &Pager<M>, is_to_end: impl Fn(u32, Nanos) -> bool) {
         let Some(guided) = &mut self.guided else { return };
         let host = &mut guided.host;
         for place in 0..READS_MAX {
@@ -195,7 +196,7 @@ impl PortInner {
 
 impl Host {
     /// Frees the place of a read that is over or withdrawn.
-    fn end(&mut self, place: usize, pager: &Pager) {
+    fn end<M: Machine>(&mut self, place: usize, pager: &Pager<M>) {
         let read = &mut self.reads[place];
         read.room.give_back(pager);
         read.is_posted = false;
@@ -204,20 +205,20 @@ impl Host {
 }
 
 /// What a guide can reach from a touch.
-struct Hands<'a> {
-    inner: &'a mut PortInner,
+struct Hands<'a, M: Machine> {
+    inner: &'a mut PortInner<M>,
     host: &'a mut Host,
-    region: &'a Arc<RegionCore>,
-    port: &'a Port,
-    pager: &'a Pager,
+    region: &'a Arc<RegionCore<M>>,
+    port: &'a Port<M>,
+    pager: &'a Pager<M>,
     now: Nanos,
 }
 
-impl Hands<'_> {
+impl<M: Machine> Hands<'_, M> {
     /// Offset in the region of `bytes` bytes at `address`, if they are of it.
     fn offset(&self, address: u64, bytes: u64) -> Option<u64> {
-        let offset = address.checked_sub(self.region.mapping.address() as u64)?;
-        (bytes > 0 && offset.checked_add(bytes)? <= self.region.mapping.len() as u64).then_some(offset)
+        let offset = address.checked_sub(M::address(&self.region.mapping) as u64)?;
+        (bytes > 0 && offset.checked_add(bytes)? <= M::len(&self.region.mapping) as u64).then_some(offset)
     }
 
     /// Offset in the region of bytes that can be read at once.
@@ -249,7 +250,7 @@ impl Hands<'_> {
                         return None;
                     }
                     let (mapping, start) = self.pager.resolve(self.inner.source(slot, self.pager));
-                    mapping.read(start + offset % PAGE_BYTES as u64, into);
+                    M::read(mapping, start + offset % PAGE_BYTES as u64, into);
                     return Some(Reading::Done);
                 }
                 State::Fetching { .. } | State::Remote => return None,
@@ -267,7 +268,7 @@ impl Hands<'_> {
         }
         let is_here = self.region.table.load(page).is_resident();
         if is_here {
-            self.region.mapping.read(offset, into);
+            M::read(&self.region.mapping, offset, into);
         }
         gate.unhold();
         if is_here { Reading::Done } else { Reading::Refused }
@@ -285,7 +286,7 @@ impl Hands<'_> {
             is_posted: true,
             generation: read.generation.wrapping_add(1),
             region: self.region.number,
-            address: self.region.mapping.address() as u64 + offset,
+            address: M::address(&self.region.mapping) as u64 + offset,
             bytes: bytes as u16,
             room,
             note,
@@ -308,11 +309,11 @@ impl Hands<'_> {
     }
 }
 
-impl Reach for Hands<'_> {
+impl<M: Machine> Reach for Hands<'_, M> {
     fn prefetch(&mut self, address: u64, bytes: u64) -> bool {
         let Some(offset) = self.offset(address, bytes) else { return false };
         let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes - 1));
-        if usize::from(self.inner.id) < GUEST_PORTS {
+        if self.inner.guests.is_alone() {
             await_room(self.pager, (last.0 - first.0 + 1).min(WINDOW_PAGES_MAX), self.now);
         }
         let mut next = first.0;

@@ -4,11 +4,12 @@ use yonder_units::Nanos;
 
 use super::{Phase, Port, PortInner};
 use crate::handover::{Answer, Installs, Order};
+use crate::machine::Machine;
 use crate::pager::Pager;
 
-impl PortInner {
+impl<M: Machine> PortInner<M> {
     /// Lets the port's helper settle the page of an arrived fetch.
-    pub(super) fn hand_over(&mut self, slot: u16, port: &Port, pager: &Pager, now: Nanos) {
+    pub(super) fn hand_over(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
         let source = self.source(slot, pager);
         let fetch = &mut self.fetches[usize::from(slot)];
         fetch.phase = Phase::HandedOver;
@@ -20,7 +21,7 @@ impl PortInner {
     /// Ends the fetches whose pages the helper has settled; settles the others itself if the helper is late, or if there is
     /// nothing better to do.
     #[inline]
-    pub(super) fn see_to_handed_over(&mut self, port: &Port, pager: &Pager, now: Nanos, installs: Installs) {
+    pub(super) fn see_to_handed_over(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
         while let Some(Answer { order, is_settled, at }) = port.handover.answer() {
             self.window.answered(now);
             let slot = self.regain(order);
@@ -46,7 +47,7 @@ impl PortInner {
     }
 
     /// The fetch of an order that is no longer handed over.
-    fn regain(&mut self, order: Order) -> u16 {
+    fn regain(&mut self, order: Order<M>) -> u16 {
         let fetch = &mut self.fetches[usize::from(order.slot)];
         assert!(fetch.phase == Phase::HandedOver && fetch.page == order.page, "an order for a fetch that is over");
         fetch.phase = Phase::Arrived;

@@ -5,6 +5,7 @@ use yonder_units::FrameIndex;
 
 use crate::budget::Account;
 use crate::fault::Wants;
+use crate::machine::Machine;
 use crate::pager::Pager;
 
 /// What was taken for a page that is on its way.
@@ -21,7 +22,7 @@ pub(crate) enum Room {
 impl Room {
     /// Room for a fetch on behalf of somebody who wants this of the page; `None` if local memory is full.
     #[inline]
-    pub(crate) fn take(pager: &Pager, wants: Wants) -> Option<Self> {
+    pub(crate) fn take<M: Machine>(pager: &Pager<M>, wants: Wants) -> Option<Self> {
         let take_frame = || pager.frames.take(&pager.budget, Account::Fault);
         if wants == Wants::Bytes {
             return take_frame().map(Self::Frame);
@@ -41,7 +42,7 @@ impl Room {
 
     /// The fetch came to nothing.
     #[inline]
-    pub(crate) fn give_back(self, pager: &Pager) {
+    pub(crate) fn give_back<M: Machine>(self, pager: &Pager<M>) {
         if let Self::Page | Self::PageByFrame(_) = self {
             pager.budget.uncharge(1);
         }
@@ -52,7 +53,7 @@ impl Room {
 
     /// The page has been settled: what was taken for it is its own now.
     #[inline]
-    pub(super) fn settled(self, pager: &Pager) {
+    pub(super) fn settled<M: Machine>(self, pager: &Pager<M>) {
         if let Self::PageByFrame(frame) = self {
             pager.frames.release(frame);
         }
@@ -60,7 +61,7 @@ impl Room {
 
     /// The frame in which the bytes arrive; `None` if they stay where far memory is mapped until the page is settled.
     #[inline]
-    pub(super) fn arrives_in(self, pager: &Pager) -> Option<FrameIndex> {
+    pub(super) fn arrives_in<M: Machine>(self, pager: &Pager<M>) -> Option<FrameIndex> {
         match self {
             Self::Page => None,
             Self::PageByFrame(frame) => Some(frame),
@@ -70,7 +71,7 @@ impl Room {
 
     /// Where the read puts the bytes.
     #[inline]
-    pub(super) fn read_into(self, pager: &Pager) -> ReadInto {
+    pub(super) fn read_into<M: Machine>(self, pager: &Pager<M>) -> ReadInto {
         self.arrives_in(pager).map_or(ReadInto::Mapped, ReadInto::Frame)
     }
 }

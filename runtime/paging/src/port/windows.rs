@@ -13,18 +13,19 @@ use super::ahead::{Followed, WINDOW_SLOTS, WINDOWS, Window};
 use super::{FetchRequest, Phase, Port, PortInner, Room};
 use crate::fault::Wants;
 use crate::install::Source;
+use crate::machine::Machine;
 use crate::pager::Pager;
 use crate::region::RegionCore;
 
 /// How long a thread waits for room for a window: until some hundred pages are reclaimed.
 const ROOM_PATIENCE: Nanos = 100_000;
 
-impl PortInner {
+impl<M: Machine> PortInner<M> {
     /// Makes a window without pages: its place, and its number. `None` if none is free.
     pub(super) fn begin_window(
         &mut self,
         followed: Option<Followed>,
-        pager: &Pager,
+        pager: &Pager<M>,
         now: Nanos,
     ) -> Option<(usize, u64)> {
         let window = self.free_window(pager, now)?;
@@ -46,9 +47,9 @@ impl PortInner {
         &mut self,
         (window, step): (usize, usize),
         plan: Plan,
-        region: &Arc<RegionCore>,
-        port: &Port,
-        pager: &Pager,
+        region: &Arc<RegionCore<M>>,
+        port: &Port<M>,
+        pager: &Pager<M>,
         now: Nanos,
     ) -> (u32, usize) {
         let fetched = self.fetch_pages((window, step), plan, region, port, pager, now);
@@ -60,7 +61,7 @@ impl PortInner {
     }
 
     /// A window without fetches: a free one, or the oldest, if it can be emptied.
-    fn free_window(&mut self, pager: &Pager, now: Nanos) -> Option<usize> {
+    fn free_window(&mut self, pager: &Pager<M>, now: Nanos) -> Option<usize> {
         let windows = &self.ahead.windows;
         let oldest = (0..WINDOWS).min_by_key(|at| (windows[*at].in_use > 0, windows[*at].number))?;
         self.drop_window(oldest, pager, now);
@@ -72,9 +73,9 @@ impl PortInner {
         &mut self,
         (window, first_step): (usize, usize),
         plan: Plan,
-        region: &Arc<RegionCore>,
-        port: &Port,
-        pager: &Pager,
+        region: &Arc<RegionCore<M>>,
+        port: &Port<M>,
+        pager: &Pager<M>,
         now: Nanos,
     ) -> (u32, usize) {
         let deadline = now + pager.patience();
@@ -109,7 +110,7 @@ impl PortInner {
     }
 
     /// Maps what has arrived of a window, from `slot` on; whether the page of `slot` is.
-    pub(super) fn map_window(&mut self, slot: u16, port: &Port, pager: &Pager) -> bool {
+    pub(super) fn map_window(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>) -> bool {
         let (window, first) = self.ahead.place(slot);
         let mut step = first;
         while step < WINDOW_SLOTS {
@@ -156,13 +157,13 @@ impl PortInner {
     }
 
     /// Maps a run, and ends the fetches of what is mapped; how many are.
-    fn map_run(&mut self, window: usize, step: usize, run: usize, port: &Port, pager: &Pager) -> usize {
+    fn map_run(&mut self, window: usize, step: usize, run: usize, port: &Port<M>, pager: &Pager<M>) -> usize {
         let slot = self.ahead.slot(window, step);
         let fetch = &self.fetches[usize::from(slot)];
         let (page, source): (PageIndex, Source) = (fetch.page, self.source(slot, pager));
         let region = Arc::clone(self.region(fetch.region));
         let mapped = pager.map_arrived_run(&region, page, source, run);
-        let now = yonder_clock::now();
+        let now = M::now();
         for done in 0..mapped {
             let slot = self.ahead.slot(window, step + done);
             self.fetches[usize::from(slot)].room.settled(pager);
@@ -178,14 +179,14 @@ impl PortInner {
 
 /// Waits a moment until `pages` can be fetched ahead, for a thread that has nothing else to do. One that reads a sequence
 /// faster than memory is reclaimed has to wait in any case: here once for a window, and not for every page by a fault.
-pub(super) fn await_room(pager: &Pager, pages: u32, now: Nanos) {
+pub(super) fn await_room<M: Machine>(pager: &Pager<M>, pages: u32, now: Nanos) {
     let has_room = || pager.room_ahead() >= u64::from(pages);
     if has_room() {
         return;
     }
     pager.unpark_reclaimer();
-    while !has_room() && yonder_clock::now() < now + ROOM_PATIENCE {
+    while !has_room() && M::now() < now + ROOM_PATIENCE {
         // The reclaimer may wait for this CPU.
-        std::thread::yield_now();
+        M::yield_now();
     }
 }

@@ -14,6 +14,7 @@ use yonder_trap::REGISTRATIONS_MAX;
 use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PageIndex};
 
 use super::{DROP_PAGES_MAX, PAGE_TAKEN_NS, Reclaimer, SLEEP_MAX, drops};
+use crate::machine::Machine;
 use crate::pager::Pager;
 use crate::region::RegionCore;
 
@@ -45,9 +46,9 @@ struct Quotas {
     margin: u64,
 }
 
-impl Reclaimer {
+impl<M: Machine> Reclaimer<M> {
     /// One bounded piece of work for quotas or advice.
-    pub(super) fn tend(&mut self, pager: &Pager, now: Nanos) -> Tended {
+    pub(super) fn tend(&mut self, pager: &Pager<M>, now: Nanos) -> Tended {
         // First, so that what is changed from here on is looked at again.
         pager.signals.tend_at.store(Nanos::MAX, Ordering::SeqCst);
         let quotas = self.quotas(pager);
@@ -61,12 +62,12 @@ impl Reclaimer {
     }
 
     /// Frames are what is missing: the oldest standby pages give theirs.
-    fn drain_for_quota(&mut self, pager: &Pager, now: Nanos) -> bool {
+    fn drain_for_quota(&mut self, pager: &Pager<M>, now: Nanos) -> bool {
         self.drain(pager, Policy::DRAIN_PAGES, now) == super::Step::Worked
     }
 
     /// When something is to be done, if nothing changes.
-    fn next_look(&self, pager: &Pager, quotas: &Quotas, now: Nanos) -> Nanos {
+    fn next_look(&self, pager: &Pager<M>, quotas: &Quotas, now: Nanos) -> Nanos {
         let flush =
             self.flusher.due_at(&self.standby, pager.limits.flush()).map_or(Nanos::MAX, |at| at.max(now + LOOK_MIN));
         let quota = match quotas.margin {
@@ -77,7 +78,7 @@ impl Reclaimer {
     }
 
     /// Ages are statistics: what is picked is picked by heat.
-    pub(super) fn look_at_ages(&mut self, pager: &Pager, now: Nanos) {
+    pub(super) fn look_at_ages(&mut self, pager: &Pager<M>, now: Nanos) {
         if now < self.next_age_look {
             return;
         }
@@ -88,7 +89,7 @@ impl Reclaimer {
         self.regions.iter().flatten().for_each(|core| core.counts.look_at_ages(look));
     }
 
-    fn quotas(&self, pager: &Pager) -> Quotas {
+    fn quotas(&self, pager: &Pager<M>) -> Quotas {
         let mut quotas = Quotas { over: Vec::new(), near: 0, margin: u64::MAX };
         let mut of_all = 0;
         for (number, core) in self.regions.iter().enumerate() {
@@ -103,7 +104,7 @@ impl Reclaimer {
 
     /// Takes at most `room` pages of the first that is over a quota and has some that can be taken: what was advised out, else
     /// what is cold. How many.
-    pub(super) fn sweep_over_quota(&mut self, pager: &Pager, room: usize) -> usize {
+    pub(super) fn sweep_over_quota(&mut self, pager: &Pager<M>, room: usize) -> usize {
         for (only, excess) in self.quotas(pager).over {
             let room = room.min(excess as usize);
             let mut taken = self.sweep_advised(pager, room, |region| only.is_none_or(|only| only == region as usize));
@@ -119,7 +120,7 @@ impl Reclaimer {
     }
 
     /// Takes at most `room` pages that were advised out, of one block of a region that is `wanted`. How many.
-    pub(super) fn sweep_advised(&mut self, pager: &Pager, room: usize, wanted: impl Fn(u32) -> bool) -> usize {
+    pub(super) fn sweep_advised(&mut self, pager: &Pager<M>, room: usize, wanted: impl Fn(u32) -> bool) -> usize {
         for _ in 0..ADVISED_BLOCKS_MAX {
             let Some(mut range) = pager.advised_out.take(&wanted) else { return 0 };
             let Some(core) = self.regions[range.region as usize].clone() else { continue };
@@ -150,7 +151,7 @@ impl Reclaimer {
     }
 
     /// Takes pages of a block whose gate the caller has taken, and lets it go.
-    fn sweep_range(&mut self, pager: &Pager, core: &RegionCore, block: BlockIndex, pages: Range<u32>) -> usize {
+    fn sweep_range(&mut self, pager: &Pager<M>, core: &RegionCore<M>, block: BlockIndex, pages: Range<u32>) -> usize {
         if drops(core) {
             self.begin_drop();
             self.swept.push(block);

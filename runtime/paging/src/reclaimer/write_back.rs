@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use yonder_fabric::{Status, WorkId};
+use yonder_fabric::{CleanDrop, ReadsAs, Status, Vector, WorkId};
 use yonder_pagetable::{Event, State};
 use yonder_reclaim::{FlushCause, Standby};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
 use super::{Reclaimer, SLEEP_MAX, Step};
 use crate::digest::Digest;
+use crate::machine::Machine;
 use crate::pager::Pager;
 use crate::region::RegionCore;
 
@@ -49,10 +50,10 @@ pub(super) struct Write {
     posted: bool,
 }
 
-impl Reclaimer {
+impl<M: Machine> Reclaimer<M> {
     /// Second hand: takes up to `pages` of the oldest standby pages, but for those that were read since they came there: their
     /// turn comes again.
-    pub(crate) fn drain(&mut self, pager: &Pager, pages: u64, now: Nanos) -> Step {
+    pub(crate) fn drain(&mut self, pager: &Pager<M>, pages: u64, now: Nanos) -> Step {
         self.take_arrivals(pager, now);
         let (drained, spared) = self.drain_oldest(pager, pages, now);
         self.drained += drained;
@@ -60,7 +61,7 @@ impl Reclaimer {
     }
 
     /// See [`Reclaimer::drain`]. How many pages leave standby, or will once they are written, and how many have another turn.
-    fn drain_oldest(&mut self, pager: &Pager, pages: u64, now: Nanos) -> (u64, u64) {
+    fn drain_oldest(&mut self, pager: &Pager<M>, pages: u64, now: Nanos) -> (u64, u64) {
         let (mut drained, mut spared) = (0, 0);
         let mut looked = 0;
         while drained < pages && looked < 8 * pages {
@@ -80,7 +81,13 @@ impl Reclaimer {
                 }
                 continue;
             }
+            if core.order.holds(standby.page) {
+                // Neither written nor taken for what the node has: its turn comes again.
+                self.standby.push(standby);
+                continue;
+            }
             let (digest, node) = (pager.frames.digest(standby.frame), core.digests.get(standby.page));
+            M::preempt();
             let are_zeros = digest.is_zeros() && node.is_zeros();
             let is_clean = digest == node || are_zeros;
             if pager.frames.take_was_read(standby.frame) {
@@ -89,6 +96,7 @@ impl Reclaimer {
             } else if is_clean {
                 let event = if are_zeros { Event::CleanZeros } else { Event::Clean };
                 if core.table.advance(standby.page, seen, event).is_ok() {
+                    compare_clean(pager, &core, &standby, digest.vector, event);
                     self.forget(pager, standby.frame);
                     pager.reclaimed.clean_pages.add(1);
                     drained += 1;
@@ -104,7 +112,7 @@ impl Reclaimer {
     }
 
     /// Whether the write in flight of a page is that of its content in this frame, which frees the frame from now on.
-    fn frees_by_write(&mut self, pager: &Pager, standby: &Standby) -> bool {
+    fn frees_by_write(&mut self, pager: &Pager<M>, standby: &Standby) -> bool {
         let Some(write) = self.write_of(standby) else { return false };
         if write.purpose == Purpose::Clean {
             write.purpose = Purpose::Free;
@@ -119,7 +127,7 @@ impl Reclaimer {
     }
 
     /// Writes back what has stood for long, or many at once; looks at no more than a batch at a time.
-    pub(super) fn flush(&mut self, pager: &Pager, now: Nanos) {
+    pub(super) fn flush(&mut self, pager: &Pager<M>, now: Nanos) {
         let limits = pager.limits.flush();
         for _ in 0..FLUSH_PAGES_MAX {
             let Some(cause) = self.flusher.due(&self.standby, limits, now) else { return };
@@ -132,7 +140,7 @@ impl Reclaimer {
     }
 
     /// Writes a page back if it is on standby and dirty; false if it has to be looked at again.
-    fn clean(&mut self, pager: &Pager, standby: Standby, cause: FlushCause, now: Nanos) -> bool {
+    fn clean(&mut self, pager: &Pager<M>, standby: Standby, cause: FlushCause, now: Nanos) -> bool {
         let Some(core) = self.regions[standby.region as usize].clone() else { return true };
         let seen = core.table.load(standby.page);
         if seen.state() != State::Standby(standby.frame) {
@@ -141,6 +149,10 @@ impl Reclaimer {
         if seen.write_in_flight() {
             // While an older content is being written, this one has to wait.
             return self.write_of(&standby).is_some();
+        }
+        if core.order.holds(standby.page) {
+            // The second hand looks at it again.
+            return true;
         }
         let (digest, node) = (pager.frames.digest(standby.frame), core.digests.get(standby.page));
         if digest == node || digest.is_zeros() && node.is_zeros() {
@@ -168,7 +180,7 @@ impl Reclaimer {
     }
 
     /// Frees the frame of a page that has left standby.
-    fn forget(&self, pager: &Pager, frame: FrameIndex) {
+    fn forget(&self, pager: &Pager<M>, frame: FrameIndex) {
         pager.standby.fetch_sub(1, Ordering::AcqRel);
         pager.frames.release(frame);
     }
@@ -176,8 +188,8 @@ impl Reclaimer {
     /// Posts the write of a dirty page; false if no write can be posted now.
     fn begin_write(
         &mut self,
-        pager: &Pager,
-        core: &RegionCore,
+        pager: &Pager<M>,
+        core: &RegionCore<M>,
         standby: Standby,
         digest: Digest,
         purpose: Purpose,
@@ -203,6 +215,7 @@ impl Reclaimer {
     fn post(&mut self, index: u16, now: Nanos) {
         let write = self.writes[usize::from(index)].as_mut().expect("a write is posted while it is there");
         let core = self.regions[write.region as usize].as_ref().expect("a region outlives its writes");
+        core.order.assert_is_free(write.page);
         let id = WorkId(u64::from(write.generation) << 16 | u64::from(index));
         let (to, vector) = (core.remote_address(write.page), write.digest.vector);
         write.posted = self.queue_pair.post_write_vector(id, to, write.frame, vector, now).is_ok();
@@ -210,7 +223,7 @@ impl Reclaimer {
     }
 
     /// Handles acknowledgements, and posts again what failed or was lost.
-    pub(crate) fn poll_writes(&mut self, pager: &Pager, now: Nanos) {
+    pub(crate) fn poll_writes(&mut self, pager: &Pager<M>, now: Nanos) {
         if self.free_writes.len() == self.writes.len() {
             return;
         }
@@ -236,14 +249,17 @@ impl Reclaimer {
     }
 
     /// Ends an acknowledged write. If its frame is needed, a page that was not rescued meanwhile is forgotten at once.
-    fn end_write(&mut self, pager: &Pager, index: u16) {
+    fn end_write(&mut self, pager: &Pager<M>, index: u16) {
         let write = self.writes[usize::from(index)].take().expect("an acknowledged write is there");
         self.free_writes.push(index);
         let core = Arc::clone(self.regions[write.region as usize].as_ref().expect("a region outlives its writes"));
+        core.order.assert_is_free(write.page);
         // The node's copy is known before the page can be judged again.
         core.digests.set(write.page, write.digest);
+        M::preempt();
         let ended = core.table.advance_owned(write.page, Event::WriteEnded);
         uncount_write(pager, &write);
+        M::preempt();
         let bytes = write.digest.vector.bytes();
         pager.reclaimed.written_bytes.add(bytes as u64);
         pager.reclaimed.saved_written_bytes.add((PAGE_BYTES - bytes) as u64);
@@ -254,7 +270,7 @@ impl Reclaimer {
         pager.frames.release(write.frame);
     }
 
-    fn put_off(&mut self, pager: &Pager, index: u16, now: Nanos) {
+    fn put_off(&mut self, pager: &Pager<M>, index: u16, now: Nanos) {
         let write = self.writes[usize::from(index)].as_mut().expect("only a write that is there fails");
         write.at = now + (BACKOFF_MIN << write.attempts.min(16)).min(BACKOFF_MAX);
         write.attempts += 1;
@@ -263,7 +279,7 @@ impl Reclaimer {
         pager.reclaimed.write_retries.add(1);
     }
 
-    fn scan_writes(&mut self, pager: &Pager, now: Nanos) {
+    fn scan_writes(&mut self, pager: &Pager<M>, now: Nanos) {
         for index in 0..self.writes.len() as u16 {
             let Some(write) = &self.writes[usize::from(index)] else { continue };
             if write.posted && now >= write.at + pager.attempt_deadline {
@@ -276,7 +292,7 @@ impl Reclaimer {
     }
 
     /// Gives up the writes of a region whose content nobody will read again.
-    pub(crate) fn abandon_writes(&mut self, pager: &Pager, region: u32) {
+    pub(crate) fn abandon_writes(&mut self, pager: &Pager<M>, region: u32) {
         for index in 0..self.writes.len() as u16 {
             let Some(write) = self.writes[usize::from(index)].take_if(|write| write.region == region) else { continue };
             if write.posted {
@@ -291,8 +307,18 @@ impl Reclaimer {
     }
 }
 
+/// Compares a page that was found clean, and whose frame is still there, with the second copy of a fabric that keeps
+/// one.
+fn compare_clean<M: Machine>(pager: &Pager<M>, core: &RegionCore<M>, standby: &Standby, vector: Vector, event: Event) {
+    let Some(copies) = M::second_copy(&pager.fabric) else { return };
+    let (place, address) = (core.place(standby.page), core.remote_address(standby.page));
+    let reads_as = if event == Event::CleanZeros { ReadsAs::Zeros } else { ReadsAs::Fetched };
+    let dropped = CleanDrop { place, address, vector, reads_as };
+    M::with_page(pager.frames.mapping(), standby.frame.offset(), |content| copies.compare(&dropped, content));
+}
+
 /// A write is over, well or badly.
-fn uncount_write(pager: &Pager, write: &Write) {
+fn uncount_write<M: Machine>(pager: &Pager<M>, write: &Write) {
     if write.purpose == Purpose::Clean {
         pager.cleaning.fetch_sub(1, Ordering::AcqRel);
     }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use yonder_fabric::RemoteAddress;
-use yonder_mapping::Mapping;
-use yonder_pagetable::PageTable;
+use yonder_pagetable::{PageHasher, PageTable};
 use yonder_trap::{Fault, FaultHandler, FaultKind, Verdict};
 use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageIndex, Place};
 
@@ -18,18 +17,21 @@ use crate::digest::Digests;
 use crate::error::{PagingCause, PagingError};
 use crate::fault::{self, Touch, Wants};
 use crate::gate::BlockGate;
+use crate::kernel::Kernel;
 use crate::limits::Quota;
 use crate::liveness::Owner;
+use crate::machine::Machine;
 use crate::observer::Observer;
+use crate::order::Order;
 use crate::pager::Pager;
 use crate::seclusion::Secluded;
 
 /// What the fault path, the reclaimer and the region's owner share.
-pub(crate) struct RegionCore {
+pub struct RegionCore<M: Machine = Kernel> {
     pub(crate) number: u32,
-    pub(crate) mapping: Mapping,
+    pub(crate) mapping: M::Memory,
     pub(crate) table: PageTable,
-    pub(crate) pager: Arc<Pager>,
+    pub(crate) pager: Arc<Pager<M>>,
     gates: Box<[BlockGate]>,
     /// What is mapped of each block, and how hot it is.
     pub(crate) counts: Blocks,
@@ -39,6 +41,8 @@ pub(crate) struct RegionCore {
     pub(crate) quota: Quota,
     /// What the node has of each page.
     pub(crate) digests: Digests,
+    /// What may be under way on the node at once.
+    pub(crate) order: Order,
     pub(crate) owner: Owner,
     pub(crate) secluded: Secluded,
     pub(super) observer: Observer,
@@ -46,9 +50,15 @@ pub(crate) struct RegionCore {
     sealed: AtomicBool,
 }
 
-impl RegionCore {
-    pub(crate) fn new(pager: Arc<Pager>, number: u32, mapping: Mapping, remote: RemoteAddress, seed: u64) -> Self {
-        let pages = mapping.len() / PAGE_BYTES;
+impl<M: Machine> RegionCore<M> {
+    pub(crate) fn new(
+        pager: Arc<Pager<M>>,
+        number: u32,
+        mapping: M::Memory,
+        remote: RemoteAddress,
+        hasher: PageHasher,
+    ) -> Self {
+        let pages = M::len(&mapping) / PAGE_BYTES;
         let blocks = pages.div_ceil(BLOCK_PAGES);
         Self {
             number,
@@ -59,7 +69,8 @@ impl RegionCore {
             counts: Blocks::new(blocks),
             ahead: Ahead::default(),
             quota: Quota::default(),
-            digests: Digests::new(pages, seed),
+            digests: Digests::new(pages, hasher),
+            order: Order::default(),
             owner: Owner::default(),
             secluded: Secluded::default(),
             observer: Observer::default(),
@@ -113,7 +124,7 @@ impl RegionCore {
     }
 
     pub(crate) fn error(&self, offset: u64, cause: PagingCause) -> PagingError {
-        PagingError { address: self.mapping.address() + offset as usize, node: self.pager.node(), cause }
+        PagingError { address: M::address(&self.mapping) + offset as usize, node: self.pager.node(), cause }
     }
 }
 

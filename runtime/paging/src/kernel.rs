@@ -1,0 +1,220 @@
+//! [`Kernel`]: the machine that programs page on: this one.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::Thread;
+
+use rustix::thread::futex;
+use yonder_fabric::{Copies, Fabric, Module, QueuePair, RemoteAddress};
+use yonder_mapping::{Mapping, Run};
+use yonder_uffd::{CopyOutcome, Uffd, UffdError};
+use yonder_units::{Nanos, PAGE_BYTES};
+
+use crate::config::FaultPolicy;
+use crate::error::FarError;
+use crate::machine::Machine;
+use crate::worker;
+
+/// This machine: its clock, its threads, its userfaultfd.
+pub enum Kernel {}
+
+impl Machine for Kernel {
+    type Memory = Mapping;
+    type Space = Uffd;
+    type Fabric = dyn Fabric;
+    type Thread = Thread;
+    type Refusal = UffdError;
+    type Error = FarError;
+
+    #[inline(always)]
+    fn now() -> Nanos {
+        yonder_clock::now()
+    }
+
+    #[inline(always)]
+    fn relax() {
+        std::hint::spin_loop();
+    }
+
+    fn yield_now() {
+        std::thread::yield_now();
+    }
+
+    #[inline(always)]
+    fn suspend() {
+        yonder_unithread::suspend();
+    }
+
+    #[inline(always)]
+    fn bound_unithread(pager: u32) -> Option<(u16, u32, FaultPolicy)> {
+        worker::bound_unithread(pager)
+    }
+
+    fn bound_port(pager: u32) -> Option<u16> {
+        worker::bound_port(pager)
+    }
+
+    #[inline(always)]
+    fn in_no_yield_section() -> bool {
+        // A unithread that unwinds must not be left: the count of panics is the thread's.
+        yonder_unithread::in_no_yield_section() || std::thread::panicking()
+    }
+
+    #[inline(always)]
+    fn guest_number() -> usize {
+        worker::guest_number()
+    }
+
+    fn sleep_on(word: &AtomicU32, value: u32, time: Nanos) {
+        let time = futex::Timespec {
+            tv_sec: (time / 1_000_000_000).cast_signed(),
+            tv_nsec: (time % 1_000_000_000).cast_signed(),
+        };
+        let _ = futex::wait(word, futex::Flags::PRIVATE, value, Some(&time));
+    }
+
+    fn wake(word: &AtomicU32) {
+        let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
+    }
+
+    #[inline(always)]
+    fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().expect("no code panics while it holds what others wait for")
+    }
+
+    fn unpark(thread: &Thread) {
+        thread.unpark();
+    }
+
+    fn frames(bytes: usize) -> Result<Mapping, FarError> {
+        Ok(Mapping::anonymous(bytes)?)
+    }
+
+    #[inline(always)]
+    fn address(memory: &Mapping) -> usize {
+        memory.address()
+    }
+
+    #[inline(always)]
+    fn len(memory: &Mapping) -> usize {
+        memory.len()
+    }
+
+    #[inline(always)]
+    fn read(memory: &Mapping, offset: u64, into: &mut [u8]) {
+        memory.read(offset, into);
+    }
+
+    #[inline(always)]
+    fn write(memory: &Mapping, offset: u64, from: &[u8]) {
+        memory.write(offset, from);
+    }
+
+    #[inline(always)]
+    fn copy(to: &Mapping, offset: u64, from: &Mapping, from_offset: u64) {
+        to.copy_from(offset, from, from_offset, PAGE_BYTES);
+    }
+
+    #[inline(always)]
+    fn try_copy(to: &Mapping, offset: u64, from: &Mapping, from_offset: u64) -> Result<(), NonZeroU32> {
+        to.try_copy_from(offset, from, from_offset, PAGE_BYTES)
+    }
+
+    fn try_read(memory: &Mapping, offset: u64, into: &mut [u8]) -> Result<(), NonZeroU32> {
+        memory.try_read(offset, into)
+    }
+
+    #[inline(always)]
+    fn with_page<T>(memory: &Mapping, offset: u64, visit: impl FnOnce(&[u8; PAGE_BYTES]) -> T) -> T {
+        memory.with_page(offset, visit)
+    }
+
+    #[inline(always)]
+    fn prefetch_page(memory: &Mapping, offset: u64) {
+        memory.prefetch_page(offset);
+    }
+
+    fn discard(memory: &Mapping, offset: u64, bytes: usize) -> Result<(), FarError> {
+        Ok(memory.discard(offset, bytes)?)
+    }
+
+    fn drop_runs(memory: &Mapping, runs: &[Run]) -> Result<(), FarError> {
+        Ok(memory.drop_runs(runs)?)
+    }
+
+    #[inline(always)]
+    fn copy_page(
+        space: &Uffd,
+        region: &Mapping,
+        offset: u64,
+        source: &Mapping,
+        source_offset: u64,
+    ) -> Result<CopyOutcome, UffdError> {
+        space.copy_page(region, offset, source, source_offset)
+    }
+
+    #[inline(always)]
+    fn copy_pages(
+        space: &Uffd,
+        region: &Mapping,
+        offset: u64,
+        source: &Mapping,
+        source_offset: u64,
+        pages: usize,
+    ) -> Result<(usize, CopyOutcome), UffdError> {
+        space.copy_pages(region, offset, source, source_offset, pages)
+    }
+
+    #[inline(always)]
+    fn zero_page(space: &Uffd, region: &Mapping, offset: u64) -> Result<CopyOutcome, UffdError> {
+        space.zero_page(region, offset)
+    }
+
+    fn write_protect(
+        space: &Uffd,
+        region: &Mapping,
+        offset: u64,
+        pages: usize,
+        refused: &mut dyn FnMut(usize),
+    ) -> Result<(), UffdError> {
+        space.write_protect(region, offset, pages, refused)
+    }
+
+    fn unprotect(space: &Uffd, region: &Mapping, offset: u64, pages: usize) -> Result<(), UffdError> {
+        space.unprotect(region, offset, pages)
+    }
+
+    fn register(space: &Uffd, region: &Mapping) -> Result<(), UffdError> {
+        space.register(region)
+    }
+
+    fn url(fabric: &dyn Fabric) -> &str {
+        fabric.url()
+    }
+
+    fn second_copy(fabric: &dyn Fabric) -> Option<&Copies> {
+        fabric.copies()
+    }
+
+    fn queue_pair(fabric: &dyn Fabric, module: Module, frames: &Arc<Mapping>) -> Result<Box<dyn QueuePair>, FarError> {
+        Ok(fabric.queue_pair(module, Arc::clone(frames))?)
+    }
+
+    fn loses_operations(fabric: &dyn Fabric) -> bool {
+        fabric.loses_operations()
+    }
+
+    fn is_inherited(fabric: &dyn Fabric) -> bool {
+        fabric.is_inherited()
+    }
+
+    #[inline(always)]
+    fn mapped(fabric: &dyn Fabric) -> Option<&Arc<Mapping>> {
+        fabric.mapped()
+    }
+
+    fn discard_far(fabric: &dyn Fabric, start: RemoteAddress, bytes: u64) -> Result<(), FarError> {
+        Ok(fabric.discard(start, bytes)?)
+    }
+}

@@ -1,0 +1,337 @@
+//! The actors: threads and unithreads that use far memory, the reclaimer, a host, and the owner, who changes everything else.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rand::Rng;
+use yonder_fabric::Posting;
+use yonder_pagetable::{HASH_KEY_BYTES, PageHasher};
+use yonder_paging::machine::Machine;
+use yonder_paging::{Advice, Installs, Pager, PagingCause, ReclaimTurns, Turn};
+use yonder_reclaim::{Policy, Shares};
+use yonder_units::{Nanos, PAGE_BYTES};
+
+use crate::machine::Simulated;
+use crate::memory::{Kind, Memory};
+use crate::oracle;
+use crate::program::{At, Region, WORDS, hold, load, look, store};
+use crate::world::{Step, below, chance, park, say, step, violate, with};
+
+/// How long accesses may still fail for want of time once nothing is broken any more: writes that were put off come again.
+const SETTLE_TIME: Nanos = 60_000_000;
+/// Smallest limit of local memory in pages, and how much it may grow.
+pub(crate) const LIMIT_PAGES: u64 = 512;
+pub(crate) const LIMIT_PAGES_MAX: u64 = 640;
+
+/// What actors share.
+#[derive(Clone)]
+pub(crate) struct Common {
+    pub(crate) pager: Arc<Pager<Simulated>>,
+    pub(crate) shared: Region,
+    /// Read only, once it has been filled.
+    pub(crate) sealed: Option<Region>,
+    pub(crate) ports: Vec<u16>,
+}
+
+/// A new region of so many pages.
+pub(crate) fn begin_region(pager: &Arc<Pager<Simulated>>, pages: usize) -> Region {
+    let (remote, address) = with(|world| {
+        let remote = world.far.allocate(pages as u64);
+        (remote, 0x4000_0000 + remote.0 as usize)
+    });
+    let memory = Memory::new(Kind::Region, address, pages);
+    let mut key = [0; HASH_KEY_BYTES];
+    with(|world| world.rng.fill(&mut key[..]));
+    let begun = pager.begin_region(memory, remote, PageHasher::new(&key)).expect("the model registers");
+    begun.expect("there are few regions")
+}
+
+/// A random word of the shared pages: often one that was used before, or the next of a sequence.
+fn anywhere(last: &mut u32) -> At {
+    with(|world| {
+        let pages = world.settings.shared_pages;
+        *last = match world.rng.random_range(0..8) {
+            0..3 => (*last + 1) % pages,
+            3 | 4 => world.rng.random_range(0..pages.min(8)),
+            _ => world.rng.random_range(0..pages),
+        };
+        let word = WORDS[world.rng.random_range(0..WORDS.len())];
+        At { page: world.settings.shared_page(*last), word }
+    })
+}
+
+/// One access of a thread or a unithread. `own` are pages that nobody else uses.
+fn operate(common: &Common, own: &Region, last: &mut u32) {
+    match below(100) {
+        0..30 => _ = load(&common.shared, anywhere(last)),
+        30..55 => _ = look(&common.shared, anywhere(last)),
+        55..86 => _ = store(&common.shared, anywhere(last)),
+        86..88 if with(|world| world.settings.holds) => {
+            let (at, most) = (anywhere(last), with(|world| world.settings.region_pages()));
+            hold(&common.shared, at, (1 + below(3) as u32).min(most - at.page));
+        }
+        88..92 if common.sealed.is_some() => {
+            let sealed = common.sealed.as_ref().expect("asked for");
+            let at = At { page: below(24) as u32, word: 0 };
+            if below(2) == 0 { _ = load(sealed, at) } else { _ = look(sealed, at) }
+        }
+        _ => {
+            let at = At { page: below(8) as u32, word: WORDS[below(WORDS.len() as u64) as usize] };
+            match below(8) {
+                0 => discard(common, own, at.page, 1 + below(3) as u32),
+                1..3 => _ = load(own, at),
+                3 => _ = look(own, at),
+                _ => _ = store(own, at),
+            }
+        }
+    }
+}
+
+/// Forgets pages that only the caller uses.
+fn discard(common: &Common, own: &Region, page: u32, pages: u32) {
+    let bytes = u64::from(pages) * PAGE_BYTES as u64;
+    say(|| format!("discards pages {page}..{} of {:#x}", page + pages, own.memory().address));
+    match common.pager.release(own, u64::from(page) * PAGE_BYTES as u64, bytes) {
+        Ok(()) => with(|world| {
+            for page in page..page + pages {
+                world.oracle.zero((own.memory().address, page), world.steps);
+            }
+        }),
+        Err(error) => {
+            if !with(|world| world.settings.may_time_out()) {
+                violate(format!("a discard fails: {error}"));
+            }
+            with(|world| {
+                for word in world.oracle.words_of(own.memory().address) {
+                    if (page..page + pages).contains(&word.1) {
+                        world.oracle.forget(word);
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// A thread that is no worker.
+pub(crate) fn thread(common: &Common) {
+    let own = begin_region(&common.pager, 16);
+    let mut last = below(u64::from(with(|world| world.settings.shared_pages))) as u32;
+    for _ in 0..with(|world| world.settings.operations) {
+        operate(common, &own, &mut last);
+    }
+    check_all(&own);
+    common.pager.end_region(&own);
+    with(|world| world.busy -= 1);
+}
+
+/// A unithread of a worker.
+pub(crate) fn unithread(common: &Common, own: &Region) {
+    let mut last = below(u64::from(with(|world| world.settings.shared_pages))) as u32;
+    let operations = with(|world| world.settings.operations / world.settings.unithreads + 1);
+    for _ in 0..operations {
+        let no_yield = chance(50);
+        with(|world| world.fibers[world.running].no_yield = no_yield);
+        operate(common, own, &mut last);
+        with(|world| world.fibers[world.running].no_yield = false);
+    }
+}
+
+/// The loop of a worker over its unithreads, whose fibers these are.
+pub(crate) fn worker(common: &Common, port: u16, unithreads: &[usize]) {
+    let (mut ready, mut retry) = (Vec::new(), Vec::new());
+    let mut runnable: VecDeque<u32> = (0..unithreads.len() as u32).collect();
+    let mut left = unithreads.len();
+    while left > 0 {
+        let installs = if runnable.is_empty() { Installs::Own } else { Installs::HandOver };
+        let now = Simulated::now();
+        common.pager.poll_worker(port, now, (installs, Posting::AtOnce), &mut ready, &mut retry);
+        runnable.extend(ready.drain(..));
+        runnable.extend(retry.drain(..));
+        let Some(token) = runnable.pop_front() else {
+            step(Step::Wait);
+            continue;
+        };
+        let fiber = unithreads[token as usize];
+        with(|world| {
+            let thread = world.fibers[world.running].thread;
+            world.threads[thread].current = fiber;
+        });
+        yonder_unithread::suspend();
+        if with(|world| world.over.remove(&fiber)) {
+            left -= 1;
+        }
+    }
+    with(|world| world.busy -= 1);
+}
+
+/// The reclaimer's thread.
+pub(crate) fn reclaimer(pager: &Pager<Simulated>) {
+    let mut turns = ReclaimTurns::default();
+    while with(|world| world.busy) > 0 {
+        match turns.take(pager) {
+            Turn::Again => step(Step::Effect(50)),
+            Turn::Yield => step(Step::Wait),
+            Turn::Sleep(time) => park(Simulated::now() + time.as_nanos() as Nanos),
+        }
+    }
+}
+
+/// A dispatcher: it hosts reclaim, and makes the installs of the workers' ports.
+pub(crate) fn host(common: &Common) {
+    common.ports.iter().for_each(|port| common.pager.help_port(*port, true));
+    common.pager.begin_hosting();
+    while with(|world| world.busy) > 0 {
+        let mut has_worked = common.pager.reclaim_as_host(Simulated::now());
+        for port in &common.ports {
+            has_worked |= common.pager.install_for(*port);
+        }
+        if !has_worked {
+            step(Step::Wait);
+        }
+    }
+    common.ports.iter().for_each(|port| common.pager.help_port(*port, false));
+    common.pager.end_hosting();
+}
+
+/// The owner: changes limits, quotas and advice, stops the node, and judges in the end.
+pub(crate) fn owner(common: &Common) {
+    while with(|world| world.busy) > 1 {
+        let now = Simulated::now();
+        park(now + 1_000 + below(60_000));
+        change(common);
+    }
+    finish(common);
+    with(|world| world.busy -= 1);
+}
+
+fn change(common: &Common) {
+    let settings = with(|world| world.settings.clone());
+    let now = Simulated::now();
+    if chance(settings.outages) {
+        let until = now + below([50_000, 1_000_000, 8_000_000][below(3) as usize]);
+        let loses_power = settings.loses_power && below(4) == 0;
+        say(|| format!("the node stops until {until}, its memory lost: {loses_power}"));
+        with(|world| {
+            world.oracle.has_lost_power |= loses_power;
+            world.far.stop(until, loses_power);
+        });
+    }
+    if settings.damages && below(20) == 0 {
+        let page = settings.shared_page(below(u64::from(settings.shared_pages)) as u32);
+        if common.shared.memory().damage(page as usize) {
+            say(|| format!("page {page} is damaged"));
+            with(|world| world.oracle.damage((common.shared.memory().address, page)));
+        }
+    }
+    if !settings.changes {
+        return;
+    }
+    let pages = settings.region_pages();
+    let range = || {
+        let first = settings.shared_page(below(u64::from(settings.shared_pages)) as u32);
+        first..(first + 1 + below(40) as u32).min(pages)
+    };
+    match below(10) {
+        0 => {
+            let limit = LIMIT_PAGES + below(LIMIT_PAGES_MAX - LIMIT_PAGES + 1);
+            let policy = Policy::new(limit, Shares::default()).expect("a limit that is allowed");
+            let held = common.pager.set_limit(&policy);
+            say(|| format!("sets a limit of {limit}: {held}"));
+        }
+        1 | 2 => {
+            let quota = if below(3) == 0 { None } else { Some(4 + below(settings.local_pages)) };
+            say(|| format!("sets a quota of {quota:?}"));
+            if below(2) == 0 { common.shared.set_quota(quota) } else { common.pager.set_process_quota(quota) }
+        }
+        3 | 4 => common.shared.note_advice(range(), Advice::Out),
+        5 => common.shared.note_advice(range(), Advice::Ahead),
+        6 => {
+            let age = std::time::Duration::from_nanos(10_000 + below(1_000_000));
+            common.pager.set_flush(age, 1 + below(64) as usize);
+        }
+        7 => {
+            let pages = range();
+            common.pager.seclude(&common.shared, pages.clone());
+            park(Simulated::now() + below(50_000));
+            common.shared.reveal(pages);
+        }
+        8 => {
+            let region = begin_region(&common.pager, 8);
+            (0..8).for_each(|page| _ = store(&region, At { page, word: 0 }));
+            if below(2) == 0 {
+                let range = 0..8;
+                region.note_advice(range, Advice::Out);
+            }
+            park(Simulated::now() + below(20_000));
+            check_all(&region);
+            common.pager.end_region(&region);
+        }
+        _ => {}
+    }
+}
+
+/// Reads every word of a region that was ever stored.
+fn check_all(region: &Region) {
+    let words = with(|world| world.oracle.words_of(region.memory().address));
+    for (_, page, word) in words {
+        let at = At { page, word };
+        loop {
+            let read = if below(2) == 0 { load(region, at) } else { look(region, at) };
+            let is_over = match read {
+                Ok(()) | Err(PagingCause::HardwareError | PagingCause::Poisoned) => true,
+                // What was broken may take its time to be well again.
+                Err(_) => with(|world| world.is_hostile),
+            };
+            if is_over {
+                break;
+            }
+            park(Simulated::now() + 100_000);
+        }
+    }
+}
+
+/// Nothing is broken from now on: everything is read, ended and accounted for.
+fn finish(common: &Common) {
+    with(|world| {
+        world.is_hostile = false;
+        world.settled_at = world.now + SETTLE_TIME;
+        world.far.heal();
+        world.threads.iter_mut().for_each(|thread| thread.stalled_until = 0);
+    });
+    say(|| "everything is over: reads all".into());
+    common.shared.set_quota(None);
+    common.pager.set_process_quota(None);
+    check_all(&common.shared);
+    if let Some(sealed) = &common.sealed {
+        check_all(sealed);
+    }
+    audit(common);
+    common.pager.end_region(&common.shared);
+    if let Some(sealed) = &common.sealed {
+        common.pager.end_region(sealed);
+    }
+    let audit = audit(common);
+    if audit.resident > crate::LIMIT_BALLAST_MAX || audit.standby > 0 {
+        violate(format!("local memory is left when every region has ended: {audit:?}"));
+    }
+    oracle::check_limit();
+}
+
+/// Looks at the accounts when nothing is under way.
+fn audit(common: &Common) -> yonder_paging::Audit {
+    for _ in 0..10_000 {
+        match common.pager.audit() {
+            Ok(audit) if audit.writing == 0 => {
+                let kept = audit.resident + audit.backed;
+                let backed = crate::memory::backed();
+                if backed > kept {
+                    violate(format!("the kernel backs {backed} pages, and {kept} are accounted for"));
+                }
+                return audit;
+            }
+            Ok(_) => park(Simulated::now() + 50_000),
+            Err(what) => violate(what),
+        }
+    }
+    violate("writes do not end".into())
+}

@@ -1,0 +1,409 @@
+//! [`Simulated`]: the machine that the pager runs on here.
+//!
+//! The pager's code is that of production; this type parameter is all that differs. Each call is a step.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use yonder_fabric::{Copies, Module, QueuePair, RemoteAddress};
+use yonder_mapping::Run;
+use yonder_paging::machine::Machine;
+use yonder_paging::{ConfigError, FaultPolicy, PagingCause, PagingError, TooManyPorts};
+use yonder_uffd::CopyOutcome;
+use yonder_units::{Nanos, PAGE_BYTES};
+
+use crate::far::Queue;
+use crate::memory::{Access, Bytes, Kind, Memory};
+use crate::sabotage::Sabotage;
+use crate::world::{Step, below, chance, is_sabotaged, park, say, step, violate, with};
+
+/// Pages that a drop, a protection or an install of many does between two steps.
+const PART_PAGES: usize = 8;
+/// Time of a call of the kernel.
+const CALL: Nanos = 1_000;
+
+/// The simulator's machine.
+pub(crate) enum Simulated {}
+
+/// The way to the far side.
+pub(crate) struct Link {
+    /// Far memory, if it is mapped.
+    pub(crate) mapped: Option<Arc<Memory>>,
+}
+
+/// Why an operation failed.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// A page could not be had.
+    Paging(PagingCause),
+    /// The configuration is none.
+    Config(ConfigError),
+    /// All ports are in use.
+    Ports,
+    /// The node does not answer.
+    Node,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Paging(cause) => write!(f, "{}", cause.text()),
+            Self::Config(error) => write!(f, "{error}"),
+            Self::Ports => write!(f, "there are no more ports"),
+            Self::Node => write!(f, "the node does not answer"),
+        }
+    }
+}
+
+impl From<PagingError> for Refused {
+    fn from(error: PagingError) -> Self {
+        Self::Paging(error.cause)
+    }
+}
+
+impl From<ConfigError> for Refused {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<TooManyPorts> for Refused {
+    fn from(_: TooManyPorts) -> Self {
+        Self::Ports
+    }
+}
+
+/// What the kernel makes of an attempt to install, before it looks at the page.
+fn refusal() -> Option<CopyOutcome> {
+    let (again, no_memory, is_hostile) =
+        with(|world| (world.settings.again, world.settings.no_memory, world.is_hostile));
+    if is_hostile && chance(again) {
+        Some(CopyOutcome::Again)
+    } else if is_hostile && chance(no_memory) {
+        Some(CopyOutcome::NoMemory)
+    } else {
+        None
+    }
+}
+
+fn map(region: &Memory, offset: u64, bytes: Bytes) -> CopyOutcome {
+    let outcome = if region.map(offset, bytes) { CopyOutcome::Installed } else { CopyOutcome::Exists };
+    let page = offset / PAGE_BYTES as u64;
+    say(|| format!("maps page {page} of {:#x}: {outcome:?}", region.address));
+    crate::oracle::check_limit();
+    outcome
+}
+
+impl Machine for Simulated {
+    type Memory = Memory;
+    type Space = ();
+    type Fabric = Link;
+    type Thread = usize;
+    type Refusal = String;
+    type Error = Refused;
+
+    fn now() -> Nanos {
+        with(|world| world.now)
+    }
+
+    fn relax() {
+        step(Step::Wait);
+    }
+
+    fn yield_now() {
+        say(|| "lets others run".into());
+        step(Step::Wait);
+    }
+
+    fn preempt() {
+        step(Step::Point);
+    }
+
+    fn suspend() {
+        say(|| "parks".into());
+        if is_sabotaged(Sabotage::EarlyResume) && chance(50) {
+            return;
+        }
+        with(|world| {
+            let fiber = world.fibers[world.running];
+            assert!(fiber.bound.is_some() && !fiber.no_yield, "a thread that cannot be parked is");
+            let thread = &mut world.threads[fiber.thread];
+            thread.current = thread.main;
+        });
+        step(Step::Wait);
+    }
+
+    fn bound_unithread(_pager: u32) -> Option<(u16, u32, FaultPolicy)> {
+        with(|world| world.fibers.get(world.running).and_then(|fiber| fiber.bound))
+    }
+
+    fn bound_port(_pager: u32) -> Option<u16> {
+        with(|world| world.fibers.get(world.running).and_then(|fiber| world.threads[fiber.thread].port))
+    }
+
+    fn in_no_yield_section() -> bool {
+        with(|world| world.fibers[world.running].no_yield)
+    }
+
+    fn guest_number() -> usize {
+        with(|world| world.fibers.get(world.running).map_or(0, |fiber| fiber.thread))
+    }
+
+    fn sleep_on(word: &AtomicU32, value: u32, time: Nanos) {
+        step(Step::Point);
+        if word.load(Ordering::Acquire) != value {
+            return;
+        }
+        let address = std::ptr::from_ref(word).addr();
+        let until = with(|world| {
+            let thread = world.fibers[world.running].thread;
+            world.threads[thread].sleeps_on = Some(address);
+            world.now + time
+        });
+        park(until);
+        with(|world| {
+            let thread = world.fibers[world.running].thread;
+            world.threads[thread].sleeps_on = None;
+        });
+    }
+
+    fn wake(word: &AtomicU32) {
+        step(Step::Effect(500));
+        if is_sabotaged(Sabotage::LostWake) {
+            return;
+        }
+        let address = std::ptr::from_ref(word).addr();
+        with(|world| {
+            let sleeper = world.threads.iter_mut().find(|thread| thread.sleeps_on == Some(address));
+            if let Some(thread) = sleeper {
+                thread.asleep_until = 0;
+            }
+        });
+    }
+
+    fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        step(Step::Point);
+        loop {
+            match mutex.try_lock() {
+                Ok(guard) => return guard,
+                Err(_) if yonder_unithread::is_on_unithread() => {
+                    say(|| format!("waits for a lock: {}", std::any::type_name::<T>()));
+                    step(Step::Wait);
+                }
+                Err(_) => panic!("a lock is held and no thread runs"),
+            }
+        }
+    }
+
+    fn unpark(thread: &usize) {
+        with(|world| {
+            let thread = &mut world.threads[*thread];
+            (thread.is_unparked, thread.asleep_until) = (true, 0);
+        });
+    }
+
+    fn frames(bytes: usize) -> Result<Memory, Refused> {
+        Ok(Memory::new(Kind::Frames, 0x1000_0000, bytes / PAGE_BYTES))
+    }
+
+    fn address(memory: &Memory) -> usize {
+        memory.address
+    }
+
+    fn len(memory: &Memory) -> usize {
+        memory.bytes()
+    }
+
+    fn read(memory: &Memory, offset: u64, into: &mut [u8]) {
+        memory.read(offset, into);
+    }
+
+    fn write(memory: &Memory, offset: u64, from: &[u8]) {
+        memory.write(offset, from);
+        crate::oracle::check_limit();
+    }
+
+    fn copy(to: &Memory, offset: u64, from: &Memory, from_offset: u64) {
+        step(Step::Effect(100));
+        to.fill(offset, from.content(from_offset));
+        crate::oracle::check_limit();
+    }
+
+    fn try_copy(to: &Memory, offset: u64, from: &Memory, from_offset: u64) -> Result<(), NonZeroU32> {
+        step(Step::Effect(100));
+        match from.sweep(from_offset) {
+            Access::Done(mut bytes) => {
+                if is_sabotaged(Sabotage::TornCopy) && chance(50) {
+                    bytes[..8].fill(0);
+                }
+                to.fill(offset, bytes);
+                crate::oracle::check_limit();
+                Ok(())
+            }
+            Access::Damaged => Err(PagingCause::HardwareError.code()),
+            Access::Missing => violate(format!("page {} is swept and is not mapped", from_offset / PAGE_BYTES as u64)),
+        }
+    }
+
+    fn try_read(memory: &Memory, offset: u64, into: &mut [u8]) -> Result<(), NonZeroU32> {
+        memory.visit(offset - offset % PAGE_BYTES as u64, |page: &[u8; PAGE_BYTES]| {
+            let at = offset as usize % PAGE_BYTES;
+            into.copy_from_slice(&page[at..at + into.len()]);
+        });
+        Ok(())
+    }
+
+    fn with_page<T>(memory: &Memory, offset: u64, visit: impl FnOnce(&[u8; PAGE_BYTES]) -> T) -> T {
+        memory.visit(offset, visit)
+    }
+
+    fn prefetch_page(_memory: &Memory, _offset: u64) {}
+
+    fn discard(memory: &Memory, offset: u64, bytes: usize) -> Result<(), Refused> {
+        let first = (offset / PAGE_BYTES as u64) as usize;
+        say(|| format!("drops pages {first}..{} of {:#x}", first + bytes / PAGE_BYTES, memory.address));
+        for page in first..first + bytes / PAGE_BYTES {
+            if page % PART_PAGES == 0 || page == first {
+                step(Step::Effect(CALL / 4));
+            }
+            if is_sabotaged(Sabotage::ForgottenDrop) && chance(10) {
+                continue;
+            }
+            memory.drop_page(page);
+        }
+        step(Step::Effect(CALL));
+        Ok(())
+    }
+
+    fn drop_runs(memory: &Memory, runs: &[Run]) -> Result<(), Refused> {
+        for run in runs {
+            step(Step::Effect(50));
+            if memory.kind == Kind::Frames && is_sabotaged(Sabotage::LeakedFrames) {
+                continue;
+            }
+            (run.first_page..run.first_page + run.pages).for_each(|page| memory.drop_page(page as usize));
+        }
+        step(Step::Effect(CALL));
+        Ok(())
+    }
+
+    fn copy_page(
+        _space: &(),
+        region: &Memory,
+        offset: u64,
+        source: &Memory,
+        source_offset: u64,
+    ) -> Result<CopyOutcome, String> {
+        step(Step::Effect(CALL));
+        let is_zeroed = is_sabotaged(Sabotage::ZeroedInstall) && chance(20);
+        let content = if is_zeroed { crate::memory::zeros() } else { source.content(source_offset) };
+        let outcome = refusal().unwrap_or_else(|| map(region, offset, content));
+        step(Step::Point);
+        Ok(outcome)
+    }
+
+    fn copy_pages(
+        _space: &(),
+        region: &Memory,
+        offset: u64,
+        source: &Memory,
+        source_offset: u64,
+        pages: usize,
+    ) -> Result<(usize, CopyOutcome), String> {
+        step(Step::Effect(CALL));
+        for done in 0..pages {
+            let by = (done * PAGE_BYTES) as u64;
+            let outcome = refusal().unwrap_or_else(|| map(region, offset + by, source.content(source_offset + by)));
+            if outcome != CopyOutcome::Installed {
+                // A call that stopped in between says EAGAIN, whatever stopped it.
+                return Ok(if done > 0 { (done, CopyOutcome::Again) } else { (0, outcome) });
+            }
+            if with(|world| world.is_hostile) && below(32) == 0 {
+                return Ok(if done + 1 == pages { (pages, outcome) } else { (done + 1, CopyOutcome::Again) });
+            }
+            step(Step::Effect(100));
+        }
+        Ok((pages, CopyOutcome::Installed))
+    }
+
+    fn zero_page(_space: &(), region: &Memory, offset: u64) -> Result<CopyOutcome, String> {
+        step(Step::Effect(CALL));
+        let outcome = refusal().unwrap_or_else(|| map(region, offset, crate::memory::zeros()));
+        step(Step::Point);
+        Ok(outcome)
+    }
+
+    fn write_protect(
+        _space: &(),
+        region: &Memory,
+        offset: u64,
+        pages: usize,
+        _refused: &mut dyn FnMut(usize),
+    ) -> Result<(), String> {
+        let first = (offset / PAGE_BYTES as u64) as usize;
+        say(|| format!("protects pages {first}..{} of {:#x}", first + pages, region.address));
+        if is_sabotaged(Sabotage::NoProtection) {
+            step(Step::Effect(CALL));
+            return Ok(());
+        }
+        let protected = if is_sabotaged(Sabotage::LateProtection) { pages.saturating_sub(2) } else { pages };
+        for page in first..first + protected {
+            if page % PART_PAGES == 0 || page == first {
+                step(Step::Effect(CALL / 4));
+            }
+            region.protect(page);
+        }
+        step(Step::Effect(CALL));
+        Ok(())
+    }
+
+    fn unprotect(_space: &(), region: &Memory, offset: u64, pages: usize) -> Result<(), String> {
+        let first = (offset / PAGE_BYTES as u64) as usize;
+        (first..first + pages).for_each(|page| region.unprotect(page));
+        step(Step::Effect(CALL));
+        Ok(())
+    }
+
+    fn register(_space: &(), _region: &Memory) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn url(_fabric: &Link) -> &str {
+        "model://"
+    }
+
+    fn queue_pair(_fabric: &Link, _module: Module, frames: &Arc<Memory>) -> Result<Box<dyn QueuePair>, Refused> {
+        Ok(Box::new(Queue::new(frames)))
+    }
+
+    fn second_copy(_fabric: &Link) -> Option<&Copies> {
+        None
+    }
+
+    fn loses_operations(_fabric: &Link) -> bool {
+        with(|world| world.settings.loses_operations)
+    }
+
+    fn is_inherited(_fabric: &Link) -> bool {
+        false
+    }
+
+    fn mapped(fabric: &Link) -> Option<&Arc<Memory>> {
+        fabric.mapped.as_ref()
+    }
+
+    fn discard_far(_fabric: &Link, start: RemoteAddress, bytes: u64) -> Result<(), Refused> {
+        say(|| format!("discards far pages from {} on", start.0 / PAGE_BYTES as u64));
+        step(Step::Effect(2_000));
+        let is_down = with(|world| {
+            let is_down = world.far.is_down(world.now);
+            if !is_down {
+                world.far.discard(start, bytes);
+            }
+            is_down
+        });
+        step(Step::Effect(2_000));
+        if is_down { Err(Refused::Node) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,154 @@
+//! What programs do to far memory: loads and stores by pointer, which may have faults, reads that look first, and holds.
+//!
+//! Every access tells the oracle what it read or stored in the same step.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use yonder_paging::{PagingCause, RegionCore};
+use yonder_units::{PAGE_BYTES, PageIndex};
+
+use crate::machine::Simulated;
+use crate::memory::{Access, Kind, Memory};
+use crate::oracle::{self, Word};
+use crate::world::{Step, say, step, violate, with};
+
+pub(crate) type Region = Arc<RegionCore<Simulated>>;
+
+/// Offsets in a page of the words that programs use.
+pub(crate) const WORDS: [u16; 6] = [0, 8, 512, 2048, 4080, 4088];
+
+/// A word of a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) page: u32,
+    pub(crate) word: u16,
+}
+
+impl At {
+    fn offset(self) -> u64 {
+        u64::from(self.page) * PAGE_BYTES as u64 + u64::from(self.word)
+    }
+
+    fn word_of(self, region: &Region) -> Word {
+        (region.memory().address, self.page, self.word)
+    }
+}
+
+/// Faults of one access at most: its page may be taken away again before it is tried again, but not for ever.
+const TOUCHES_MAX: usize = 5_000;
+
+/// When a touch began, and for how long threads had been stalled then.
+struct Began {
+    now: u64,
+    stalled: u64,
+}
+
+impl Began {
+    fn here() -> Self {
+        with(|world| Self { now: world.now, stalled: world.stalled })
+    }
+}
+
+/// The end of an access, well or badly.
+fn end(region: &Region, at: At, result: Result<(), PagingCause>) -> Result<(), PagingCause> {
+    if let Err(cause) = result {
+        say(|| format!("cannot have page {} of {:#x}: {cause:?}", at.page, region.memory().address));
+        oracle::check_failure((region.memory().address, at.page), cause);
+    }
+    result
+}
+
+/// A load or a store, which is tried until its page is there.
+fn access<T>(region: &Region, offset: u64, mut attempt: impl FnMut(&Memory) -> Access<T>) -> Result<T, PagingCause> {
+    for _ in 0..TOUCHES_MAX {
+        step(Step::Point);
+        match attempt(region.memory()) {
+            Access::Done(value) => return Ok(value),
+            Access::Missing => {
+                let began = Began::here();
+                let brought = region.bring(offset);
+                oracle::check_time(began.now, began.stalled);
+                brought?;
+            }
+            Access::Damaged => region.find_damage(PageIndex::containing(offset))?,
+        }
+    }
+    if with(|world| world.settings.holds) {
+        // Little is left beside what is held, and others take it in turns.
+        return Err(PagingCause::LocalMemoryFull);
+    }
+    violate(format!("an access has had {TOUCHES_MAX} faults"))
+}
+
+/// Loads a word by pointer.
+pub(crate) fn load(region: &Region, at: At) -> Result<(), PagingCause> {
+    let result = access(region, at.offset(), |memory| {
+        let loaded = memory.load(at.offset());
+        if let Access::Done(value) = loaded {
+            oracle::check(at.word_of(region), value, with(|world| world.steps));
+        }
+        loaded
+    });
+    end(region, at, result.map(|_| ()))
+}
+
+/// Stores a new value to a word by pointer.
+pub(crate) fn store(region: &Region, at: At) -> Result<(), PagingCause> {
+    let value = with(|world| world.oracle.new_value());
+    let result = access(region, at.offset(), |memory| {
+        let stored = memory.store(at.offset(), value);
+        if stored == Access::Done(()) {
+            with(|world| world.oracle.store(at.word_of(region), world.steps, value));
+            say(|| format!("stores {value} to page {} word {} of {:#x}", at.page, at.word, memory.address));
+        }
+        stored
+    });
+    end(region, at, result)
+}
+
+/// Reads a word as an access does that looks at the page table first.
+pub(crate) fn look(region: &Region, at: At) -> Result<(), PagingCause> {
+    let began = with(|world| world.steps);
+    let mut value = 0;
+    let read = |into: &mut u64, memory: &Memory, offset: u64| -> Result<(), NonZeroU32> {
+        if memory.kind == Kind::Region {
+            *into = access(region, offset, |memory| memory.load(offset)).map_err(PagingCause::code)?;
+        } else {
+            step(Step::Point);
+            let mut bytes = [0; 8];
+            memory.read(offset, &mut bytes);
+            *into = u64::from_le_bytes(bytes);
+        }
+        Ok(())
+    };
+    let result = region.look(at.offset(), &mut value, read, |into| *into = 0);
+    if result.is_ok() {
+        oracle::check(at.word_of(region), value, began);
+    }
+    end(region, at, result)
+}
+
+/// Holds a few pages, and has no fault on them meanwhile.
+pub(crate) fn hold(region: &Region, at: At, pages: u32) {
+    match region.hold(u64::from(at.page) * PAGE_BYTES as u64, pages as usize * PAGE_BYTES) {
+        Ok(held) => {
+            for _ in 0..4 {
+                step(Step::Effect(300));
+                for page in at.page..at.page + pages {
+                    let here = At { page, ..at };
+                    match region.memory().load(here.offset()) {
+                        Access::Done(value) => oracle::check(here.word_of(region), value, with(|world| world.steps)),
+                        Access::Missing => violate(format!("page {page} is held and not mapped")),
+                        Access::Damaged => {}
+                    }
+                }
+            }
+            region.unhold(held);
+        }
+        Err((offset, cause)) => {
+            let at = At { page: PageIndex::containing(offset).0, ..at };
+            oracle::check_failure((region.memory().address, at.page), cause);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! [`simulate`]: one seed, from its settings to its verdict.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use yonder_paging::{Config, Deadlines, Pager};
+use yonder_unithread::{Pool, Resumed, Running, panic_message};
+use yonder_units::PAGE_BYTES;
+
+use crate::actors::{self, Common, LIMIT_PAGES, LIMIT_PAGES_MAX, begin_region};
+use crate::machine::{Link, Simulated};
+use crate::program::{At, Region, store};
+use crate::sabotage::Sabotage;
+use crate::settings::Settings;
+use crate::trace::Trace;
+use crate::world::{self, World, with};
+
+/// Fibers of a seed at most, and their stacks.
+const FIBERS_MAX: usize = 24;
+const STACK_BYTES: usize = 128 << 10;
+/// Pages of the region that is sealed.
+const SEALED_PAGES: u32 = 24;
+
+/// What a seed that holds has done.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Seeds.
+    pub seeds: u64,
+    /// Loads whose value was checked.
+    pub checked: u64,
+    /// Stores.
+    pub stored: u64,
+    /// Accesses that failed, as they may.
+    pub failed: u64,
+    /// Operations that the node executed.
+    pub executed: u64,
+    /// Steps.
+    pub steps: u64,
+}
+
+impl Counts {
+    /// Adds what another seed has done.
+    pub fn add(&mut self, other: &Self) {
+        self.seeds += other.seeds;
+        self.checked += other.checked;
+        self.stored += other.stored;
+        self.failed += other.failed;
+        self.executed += other.executed;
+        self.steps += other.steps;
+    }
+}
+
+/// A seed that does not hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// What is wrong.
+    pub cause: String,
+}
+
+type Job = Option<Box<dyn FnOnce() + Send>>;
+type Fibers = Vec<Option<Running<Job>>>;
+
+thread_local! {
+    static POOL: RefCell<Pool<Job>> = RefCell::new(new_pool());
+}
+
+fn new_pool() -> Pool<Job> {
+    Pool::new(FIBERS_MAX, STACK_BYTES).expect("stacks can be mapped")
+}
+
+/// Runs one seed, perhaps with something broken on purpose.
+pub fn simulate(seed: u64, sabotage: Option<Sabotage>, trace: Trace) -> Result<Counts, Failure> {
+    let mut world = World::new(seed, Settings::of(seed), sabotage, trace);
+    world.far.sabotage(sabotage);
+    world.say(|| format!("{:?}", world.settings));
+    crate::memory::begin();
+    world::set(Some(world));
+    let ended = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|why| Err(panic_message(&*why).to_owned()));
+    if ended.is_err() {
+        // What was abandoned keeps its stacks.
+        POOL.set(new_pool());
+    }
+    // What is dropped looks at the world.
+    drop(with(|world| world.oracle.pager.take()));
+    let world = with(|world| Counts {
+        seeds: 1,
+        checked: world.oracle.checked,
+        stored: world.oracle.stored,
+        failed: world.oracle.failed,
+        executed: world.far.executed,
+        steps: world.steps,
+    });
+    world::set(None);
+    ended.map(|()| world).map_err(|cause| Failure { seed, cause })
+}
+
+fn run() -> Result<(), String> {
+    let settings = with(|world| world.settings.clone());
+    let local = |pages: u64| pages * PAGE_BYTES as u64;
+    let deadlines = Deadlines {
+        fault: Duration::from_nanos(settings.fault_deadline),
+        attempt: Duration::from_nanos(settings.attempt_deadline),
+    };
+    let config = Config {
+        local_bytes_max: local(LIMIT_PAGES_MAX),
+        deadlines,
+        verify: settings.verify,
+        prefetch: settings.prefetch,
+        reads: settings.reads,
+        ..Config::with_local(local(LIMIT_PAGES))
+    };
+    let mapped = with(|world| settings.is_mapped.then(|| Arc::clone(&world.far.memory)));
+    let pager = Pager::<Simulated>::new(config, (), Arc::new(Link { mapped }), None);
+    let pager = Arc::new(pager.map_err(|error| format!("no pager: {error}"))?);
+    with(|world| world.oracle.pager = Some(Arc::clone(&pager)));
+    let mut fibers = Fibers::new();
+    let common = Common {
+        shared: begin_region(&pager, settings.region_pages() as usize),
+        sealed: settings.seals.then(|| begin_region(&pager, SEALED_PAGES as usize)),
+        ports: (0..settings.workers).map(|_| pager.add_port(settings.unithreads).expect("there are ports")).collect(),
+        pager: Arc::clone(&pager),
+    };
+    // The first thing that runs: memory that stays, so that little is left, and what is sealed.
+    let ballast = begin_region(&pager, LIMIT_PAGES as usize);
+    prepare(&mut fibers, &common, &ballast)?;
+    start(&mut fibers, &settings, &common);
+    schedule(&mut fibers)?;
+    ballast.unhold(0..1);
+    pager.end_region(&ballast);
+    let audit = pager.audit()?;
+    let left = audit.resident + audit.standby + (audit.backed - audit.spare);
+    if left > 0 { Err(format!("local memory is left when every region has ended: {audit:?}")) } else { Ok(()) }
+}
+
+/// Adds the fiber whose description was added last.
+fn add(fibers: &mut Fibers, job: impl FnOnce() + Send + 'static) {
+    let job: Job = Some(Box::new(job));
+    let unithread = POOL.with_borrow(|pool| pool.take(job)).unwrap_or_else(|_| panic!("more fibers than stacks"));
+    fibers.push(Some(unithread.start(|job| (job.take().expect("a fiber runs once"))())));
+}
+
+fn prepare(fibers: &mut Fibers, common: &Common, ballast: &Region) -> Result<(), String> {
+    let reclaimer = with(|world| {
+        world.busy = 1;
+        world.is_hostile = false;
+        world.add_thread("reclaimer", None)
+    });
+    common.pager.set_reclaimer_thread(reclaimer);
+    let pager = Arc::clone(&common.pager);
+    add(fibers, move || actors::reclaimer(&pager));
+    with(|world| world.add_thread("first", None));
+    let (common, ballast) = (common.clone(), Arc::clone(ballast));
+    add(fibers, move || {
+        if let Some(sealed) = &common.sealed {
+            for page in 0..SEALED_PAGES {
+                store(sealed, At { page, word: 0 }).expect("nothing is broken yet");
+            }
+            common.pager.seal(sealed).expect("nothing is broken yet");
+        }
+        let faults_may = LIMIT_PAGES - LIMIT_PAGES / 8;
+        let pages = faults_may - with(|world| world.settings.local_pages);
+        // Until the end: it is what other memory of the program would be.
+        let held = ballast.hold(0, pages as usize * PAGE_BYTES).expect("nothing is broken yet");
+        assert_eq!(held, 0..1, "the ballast is one block");
+        with(|world| world.busy -= 1);
+    });
+    schedule(fibers)
+}
+
+/// Adds the threads of the seed.
+fn start(fibers: &mut Fibers, settings: &Settings, common: &Common) {
+    let owners_and_users = 1 + settings.threads + settings.workers;
+    with(|world| {
+        world.busy = owners_and_users;
+        world.is_hostile = true;
+        // The reclaimer goes on as a new fiber of its thread.
+        let fiber = world.fibers.len();
+        world.threads[0] = crate::world::Thread { main: fiber, current: fiber, is_over: false, ..world.threads[0] };
+        world.fibers.push(crate::world::Fiber { thread: 0, bound: None, no_yield: false });
+    });
+    let pager = Arc::clone(&common.pager);
+    add(fibers, move || actors::reclaimer(&pager));
+    for _ in 0..settings.threads {
+        with(|world| world.add_thread("thread", None));
+        let common = common.clone();
+        add(fibers, move || actors::thread(&common));
+    }
+    for port in common.ports.clone() {
+        let thread = with(|world| world.add_thread("worker", Some(port)));
+        let main = with(|world| world.threads[thread].main);
+        let unithreads: Vec<usize> = (1..=settings.unithreads).map(|at| main + at).collect();
+        let worker = common.clone();
+        add(fibers, move || actors::worker(&worker, port, &unithreads));
+        for token in 0..settings.unithreads as u32 {
+            with(|world| world.add_unithread(thread, (port, token, world.settings.policy)));
+            let (common, own) = (common.clone(), begin_region(&common.pager, 16));
+            add(fibers, move || {
+                actors::unithread(&common, &own);
+                common.pager.end_region(&own);
+            });
+        }
+    }
+    if settings.has_host {
+        with(|world| world.add_thread("host", None));
+        let common = common.clone();
+        add(fibers, move || actors::host(&common));
+    }
+    with(|world| world.add_thread("owner", None));
+    let common = common.clone();
+    add(fibers, move || actors::owner(&common));
+}
+
+/// Lets threads take turns until all are over.
+fn schedule(fibers: &mut Fibers) -> Result<(), String> {
+    while let Some(picked) = with(World::pick) {
+        let running = fibers[picked].take().expect("a fiber that is picked is not over");
+        match running.resume() {
+            Resumed::Suspended(running) => fibers[picked] = Some(running),
+            Resumed::Finished(_) => with(World::ended),
+            Resumed::Panicked(_, why) => {
+                let told = with(|world| world.violation.take());
+                return Err(told.unwrap_or_else(|| panic_message(&*why).to_owned()));
+            }
+        }
+        if let Some(what) = with(|world| world.violation.take()) {
+            return Err(what);
+        }
+    }
+    with(|world| world.violation.take()).map_or(Ok(()), Err)
+}

@@ -1,0 +1,138 @@
+//! [`Settings`]: how one seed's world is, drawn from the seed.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use yonder_paging::{FaultPolicy, Prefetch, Reads, Verify};
+use yonder_units::{BLOCK_PAGES, Nanos};
+
+/// Blocks that the shared pages are in.
+const BLOCKS: u32 = 4;
+
+/// How threads take turns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Schedule {
+    /// Any that can run, at so many thousandths of the steps another.
+    Uniform(u32),
+    /// The one with the highest priority, which changes now and then.
+    Priorities,
+}
+
+/// The world of one seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) schedule: Schedule,
+    pub(crate) threads: usize,
+    pub(crate) workers: usize,
+    pub(crate) unithreads: usize,
+    pub(crate) policy: FaultPolicy,
+    pub(crate) has_host: bool,
+    pub(crate) operations: usize,
+    /// Pages that faults may take before local memory is full.
+    pub(crate) local_pages: u64,
+    /// Pages that all threads work on.
+    pub(crate) shared_pages: u32,
+    /// Distance from one of them to the next.
+    pub(crate) spread: u32,
+    pub(crate) prefetch: Prefetch,
+    pub(crate) reads: Reads,
+    pub(crate) verify: Verify,
+    pub(crate) fault_deadline: Nanos,
+    pub(crate) attempt_deadline: Nanos,
+    pub(crate) latency: Nanos,
+    pub(crate) depth: usize,
+    pub(crate) fails: u32,
+    pub(crate) loses: u32,
+    pub(crate) delays: u32,
+    pub(crate) late_max: Nanos,
+    pub(crate) loses_operations: bool,
+    pub(crate) is_mapped: bool,
+    /// Installs that are answered so, in thousandths.
+    pub(crate) again: u32,
+    pub(crate) no_memory: u32,
+    /// Stalls of a thread, in millionths of the steps, and the longest.
+    pub(crate) stall_millionths: u32,
+    pub(crate) stall_max: Nanos,
+    /// What the owner does, in thousandths of its turns.
+    pub(crate) outages: u32,
+    pub(crate) loses_power: bool,
+    pub(crate) damages: bool,
+    pub(crate) changes: bool,
+    pub(crate) holds: bool,
+    pub(crate) seals: bool,
+}
+
+impl Settings {
+    /// The settings of a seed.
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed ^ 0x5e77_1265);
+        let rng = &mut rng;
+        let is_faulty = rng.random_range(0..3) > 0;
+        let faulty = |rng: &mut SmallRng, most: u32| {
+            if is_faulty && rng.random_range(0..2) == 0 { rng.random_range(0..most) } else { 0 }
+        };
+        let loses = faulty(rng, 40);
+        let local_pages = rng.random_range(24..160);
+        let workers = rng.random_range(0..3);
+        let is_mapped = rng.random_range(0..4) == 0;
+        let policies = [FaultPolicy::Yield, FaultPolicy::Yield, FaultPolicy::Busy, FaultPolicy::Hybrid(1_500)];
+        let prefetches = [Prefetch::None, Prefetch::Readahead, Prefetch::Trend];
+        let switches = [5, 50, 200, 600];
+        Self {
+            schedule: if rng.random_range(0..3) == 0 {
+                Schedule::Priorities
+            } else {
+                Schedule::Uniform(switches[rng.random_range(0..switches.len())])
+            },
+            threads: if workers == 0 { rng.random_range(1..4) } else { rng.random_range(0..3) },
+            workers,
+            unithreads: rng.random_range(1..6),
+            policy: policies[rng.random_range(0..policies.len())],
+            has_host: rng.random_range(0..2) == 0,
+            operations: rng.random_range(20..150),
+            local_pages,
+            shared_pages: (local_pages as u32 * rng.random_range(2..12) / 4).max(8),
+            spread: [1, 1, 1, 3, 7][rng.random_range(0..5)],
+            prefetch: prefetches[rng.random_range(0..prefetches.len())],
+            reads: if rng.random_range(0..2) == 0 { Reads::InFrames } else { Reads::Mapped },
+            verify: if rng.random_range(0..4) == 0 { Verify::On } else { Verify::Off },
+            fault_deadline: 5_000_000,
+            attempt_deadline: 300_000,
+            latency: [500, 2_500, 10_000][rng.random_range(0..3)],
+            depth: [2, 8, 32][rng.random_range(0..3)],
+            fails: faulty(rng, 60),
+            loses,
+            delays: faulty(rng, 60),
+            late_max: [20_000, 400_000, 8_000_000][rng.random_range(0..3)],
+            loses_operations: loses > 0 || rng.random_range(0..2) == 0,
+            is_mapped,
+            again: faulty(rng, 100),
+            no_memory: faulty(rng, 40),
+            stall_millionths: faulty(rng, 500),
+            stall_max: [20_000, 500_000, 12_000_000][rng.random_range(0..3)],
+            outages: faulty(rng, 100),
+            // Memory that is mapped here outlives its node.
+            loses_power: is_faulty && !is_mapped && rng.random_range(0..6) == 0,
+            damages: is_faulty && rng.random_range(0..4) == 0,
+            changes: rng.random_range(0..3) > 0,
+            holds: rng.random_range(0..4) == 0,
+            seals: rng.random_range(0..3) == 0,
+        }
+    }
+
+    /// Where the shared page of this number is: they are in several blocks.
+    pub(crate) fn shared_page(&self, number: u32) -> u32 {
+        let in_block = self.shared_pages.div_ceil(BLOCKS);
+        number / in_block * BLOCK_PAGES as u32 + number % in_block * self.spread
+    }
+
+    /// Pages of the region that all threads work on.
+    pub(crate) fn region_pages(&self) -> u32 {
+        self.shared_page(self.shared_pages - 1) + 1
+    }
+
+    /// Whether an access may fail because something was not there in time.
+    pub(crate) fn may_time_out(&self) -> bool {
+        self.fails + self.loses + self.delays + self.stall_millionths + self.outages + self.no_memory > 0
+            || self.loses_power
+    }
+}
