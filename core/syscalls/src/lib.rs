@@ -47,7 +47,7 @@ mod table;
 
 use std::ops::Range;
 
-pub use filter::{INSTRUCTIONS_MAX, Instruction, RET_ALLOW, RET_ERRNO, RET_TRAP, Stub, filter};
+pub use filter::{INSTRUCTIONS_MAX, Instruction, RET_ALLOW, RET_DATA, RET_ERRNO, RET_TRAP, Stub, filter};
 pub use plan::{Buffer, Buffers, LENGTH_MAX, Length, Plan, plan};
 pub use rule::{ARGS, Access, Arg, ArgSet, Command, Errno, Extent, Issuer, OnFault, Rule, Syscall};
 pub use table::{NUMBER_MAX, X32, rule, syscall, syscalls};

@@ -10,9 +10,7 @@
 //!
 //! UNSAFETY: memory of the program at the addresses that it gives the kernel.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 
 use libc::iovec;
 use yonder_intercept::{Call, Interrupted, STUB};
@@ -21,6 +19,7 @@ use yonder_syscalls::{Access, Buffer, Buffers, Instruction, Issuer, Length, Plan
 
 use crate::bounce::Local;
 use crate::far::{Far, far, is_far};
+use crate::held::hold_for_good;
 use crate::lists::Lists;
 use crate::{maps, signals};
 
@@ -69,26 +68,6 @@ pub(crate) fn answer(call: &Call) -> i64 {
 pub(crate) fn make(call: &Call) -> i64 {
     // SAFETY: the program's, with its own arguments or with memory that stands in for them.
     unsafe { yonder_intercept::call(call) }
-}
-
-/// Holds far memory that the kernel may use from now on at any time.
-pub(crate) fn hold_for_good(address: usize, bytes: usize) {
-    /// The ends of what is held, by the starts.
-    static HELD: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
-    if let Some(far) = far()
-        && let Some(offset) = far.offset(address)
-        && bytes > 0
-        && far.offset(address + bytes - 1).is_some()
-    {
-        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = held.range(..=address).next_back();
-        if before.is_none_or(|(_, end)| *end < address + bytes)
-            && let Ok(hold) = yonder_trap::hold_back(|| far.region().hold(offset, bytes))
-        {
-            std::mem::forget(hold);
-            held.insert(address, address + bytes);
-        }
-    }
 }
 
 /// How a transfer that is made in pieces goes on after one that was whole.
@@ -245,8 +224,7 @@ impl Far {
                 self.copy_in(call, uses, at, buffer, bytes)
             }
             Length::Bytes(bytes) if buffer.access == Access::Kept => {
-                hold_for_good(address, bytes as usize);
-                Ok(())
+                hold_for_good(address, bytes as usize).map_err(|_| EFAULT)
             }
             Length::Bytes(0) => Ok(()),
             Length::Bytes(bytes) => self.copy_in(call, uses, at, buffer, bytes),

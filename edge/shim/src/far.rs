@@ -21,6 +21,7 @@ use yonder_plugin::Loaded;
 use yonder_run::{Board, Faults, Figures, Place, RECORDS_MAX, Settings, Space, Transfer, WINDOW, pid_namespace};
 
 use crate::bounce::Bounces;
+use crate::held::HeldPages;
 use crate::recorded::Recorded;
 use crate::{callers, complain, signals};
 
@@ -33,6 +34,7 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 pub(crate) struct Far {
     pub(crate) heap: FarHeap,
     pub(crate) bounces: Bounces,
+    pub(crate) held: HeldPages,
     place: Option<Place>,
     recorded: Option<Recorded>,
     control: Option<ControlServer>,
@@ -149,7 +151,9 @@ impl Far {
         });
         let control = settings.control.as_deref().and_then(|folder| listen(folder, heap.region().far()));
         let bounces = Bounces::new().map_err(|error| error.to_string())?;
-        Ok(Self { heap, bounces, place, recorded, control, forked: AtomicBool::new(false), calls: Calls::default() })
+        let held = HeldPages::none_of(heap.region().bytes()).map_err(|error| error.to_string())?;
+        let (forked, calls) = (AtomicBool::new(false), Calls::default());
+        Ok(Self { heap, bounces, held, place, recorded, control, forked, calls })
     }
 
     /// The region whose bytes the heap gives out.

@@ -7,6 +7,7 @@
 //! UNSAFETY: hooks that the C library calls.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::sync::MutexGuard;
 
 use yonder_heap::Heap;
@@ -24,7 +25,12 @@ struct Held {
 }
 
 thread_local! {
-    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    /// Never dropped with its thread: a program may fork at its exit, when thread-locals that have to be dropped are gone.
+    static HELD: RefCell<ManuallyDrop<Option<Held>>> = const { RefCell::new(ManuallyDrop::new(None)) };
+}
+
+fn take_held() -> Option<Held> {
+    HELD.with_borrow_mut(|held| held.take())
 }
 
 /// From now on forks are right. To be called before the program's code runs: hooks that come later are called outside these, and
@@ -39,17 +45,17 @@ unsafe extern "C" fn before() {
     let Some(far) = far() else { return };
     let (maps, heap) = (mapped::hold(), far.heap.lock());
     let forking = far.region().far().about_to_fork(&[far.region()]);
-    HELD.with_borrow_mut(|held| *held = Some(Held { far, forking, _heap: heap, _maps: maps }));
+    HELD.with_borrow_mut(|held| **held = Some(Held { far, forking, _heap: heap, _maps: maps }));
 }
 
 unsafe extern "C" fn in_parent() {
-    if let Some(held) = HELD.take() {
+    if let Some(held) = take_held() {
         held.forking.in_parent(&[held.far.region()]);
     }
 }
 
 unsafe extern "C" fn in_child() {
-    let Some(held) = HELD.take() else { return };
+    let Some(held) = take_held() else { return };
     held.far.is_child();
     if let Err(error) = held.forking.in_child(&[held.far.region()]) {
         complain(&format!("a forked process has no far memory: {error}"));

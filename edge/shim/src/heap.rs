@@ -33,6 +33,7 @@ impl Far {
         let new = self.alloc(bytes, 16);
         if new != 0 {
             self.heap.zero(new).unwrap_or_else(|error| die_of_clearing(&error));
+            self.bring_held(new, bytes as u64).unwrap_or_else(|error| die_of_clearing(&error.into()));
         }
         new
     }
@@ -40,6 +41,7 @@ impl Far {
     /// Makes the pages of a range read as zeros.
     pub(crate) fn clear(&self, address: usize, bytes: u64) {
         self.heap.clear(address, bytes).unwrap_or_else(|error| die_of_clearing(&error));
+        self.bring_held(address, bytes).unwrap_or_else(|error| die_of_clearing(&error.into()));
     }
 
     /// Takes back what [`Far::alloc`] gave out. An error if it did not.

@@ -14,9 +14,9 @@
 //! changed, and nothing of it is known: whatever a name or a filter cannot show is answered with an error, never with memory
 //! that is not what it should be.
 //!
-//! Files: `far` when it begins; `recorded` its record for a report; `heap`, `malloc`, `maps`, `mapped` what is far; `calls`, `bounce`, `lists`, `transfers` system calls;
-//! `signals`, `robust`, `process`, `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors; `callers` whose call it is; `libc_own` the
-//! C library behind.
+//! Files: `far` when it begins; `recorded` its record for a report; `heap`, `malloc`, `maps`, `mapped` what is far; `calls`, `bounce`, `lists`, `transfers`, `held` system calls;
+//! `signals`, `older_signals`, `robust`, `process`, `forks`, `descriptors` what the program may do with signals, mutexes, processes and
+//! descriptors, `refused` what it may not; `callers` whose call it is; `libc_own` the C library behind.
 //!
 //! Invariants:
 //! - No code of this library touches far memory while it holds a lock, but for copies on behalf of the program.
@@ -31,13 +31,16 @@ mod descriptors;
 mod far;
 mod forks;
 mod heap;
+mod held;
 mod libc_own;
 mod lists;
 mod malloc;
 mod mapped;
 mod maps;
+mod older_signals;
 mod process;
 mod recorded;
+mod refused;
 mod robust;
 mod signals;
 mod transfers;

@@ -15,7 +15,8 @@ use yonder_trap::NEEDED_SIGNALS;
 
 use crate::calls;
 use crate::far::{far, is_far};
-use crate::libc_own::own;
+use crate::held::hold_for_good;
+use crate::libc_own::{own, set_errno};
 use crate::process::LocalCopy;
 
 /// The variable that says that a program before this one has installed the filter, which stays.
@@ -24,7 +25,8 @@ const FILTERED: &std::ffi::CStr = c"YONDER_RUN_FILTERED";
 /// Makes system calls on far memory come back: see `calls`.
 pub(crate) fn answer_system_calls() -> io::Result<()> {
     yonder_intercept::install_stub()?;
-    yonder_intercept::handle(calls::answer_trapped)?;
+    // A thread that is cancelled in the middle of an answer would leave behind what it holds for it.
+    yonder_intercept::handle(calls::answer_trapped, yonder_trap::CANCELLING_SIGNAL)?;
     // SAFETY: the names and values are C strings; the environment is the process's, as it is for all that a program preloads.
     unsafe {
         if libc::getenv(FILTERED.as_ptr()).is_null() {
@@ -133,7 +135,7 @@ pub(crate) unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t
     unsafe { change_by(set_mask, how, set, before) }
 }
 
-/// `sigaction`. A handler for SIGBUS gets the signals that are not of far memory; one for SIGSYS is not taken.
+/// `sigaction`. A handler for SIGBUS gets the signals that are not of far memory, and one for SIGSYS those that are not of the filter.
 ///
 /// # Safety
 /// As the C library's.
@@ -147,15 +149,16 @@ pub(crate) unsafe extern "C" fn sigaction(signal: c_int, action: *const Action, 
             copy.sa_mask = without_ours(&raw const action.sa_mask).expect("not null");
             copy
         });
-        let is_ours = signal == libc::SIGSYS && crate::far::far().is_some();
-        if signal == libc::SIGBUS && yonder_trap::is_installed() {
-            let previous = yonder_trap::replace_next(copy);
-            if let (Some(before), Some(previous)) = (before.as_mut(), previous) {
+        let replaced = match signal {
+            libc::SIGBUS => yonder_trap::replace_next(copy),
+            libc::SIGSYS => yonder_intercept::replace_next(copy),
+            _ => None,
+        };
+        // Before there is far memory nobody stands between.
+        if let Some(previous) = replaced {
+            if let Some(before) = before.as_mut() {
                 *before = previous;
             }
-            return 0;
-        }
-        if is_ours && copy.is_some() {
             return 0;
         }
         set_action(signal, copy.as_ref().map_or(std::ptr::null(), |copy| &raw const *copy), before)
@@ -188,8 +191,10 @@ pub(crate) unsafe extern "C" fn sigaltstack(stack: *const libc::stack_t, before:
     unsafe {
         if let Some(stack) = stack.as_ref()
             && stack.ss_flags & libc::SS_DISABLE == 0
+            && hold_for_good(stack.ss_sp as usize, stack.ss_size).is_err()
         {
-            calls::hold_for_good(stack.ss_sp as usize, stack.ss_size);
+            set_errno(libc::ENOMEM);
+            return -1;
         }
         let (given, mut was): (_, libc::stack_t) = (stack.as_ref().copied(), std::mem::zeroed());
         let result = set_stack(given.as_ref().map_or(std::ptr::null(), |given| &raw const *given), &raw mut was);
@@ -222,7 +227,8 @@ pub(crate) unsafe extern "C" fn makecontext() {
 unsafe extern "C" fn hold_stack_of(context: *const libc::ucontext_t) -> unsafe extern "C" fn() {
     // SAFETY: the caller of `makecontext` has one.
     let stack = unsafe { &(*context).uc_stack };
-    calls::hold_for_good(stack.ss_sp as usize, stack.ss_size);
+    // The function can tell of no error; a stack that cannot be had ends the program at its first touch.
+    let _ = hold_for_good(stack.ss_sp as usize, stack.ss_size);
     own!(makecontext: fn() -> ())
 }
 
@@ -301,6 +307,23 @@ pub(crate) unsafe extern "C" fn ppoll(
     unsafe { own(fds, count, timeout, pointer_to(without_ours(mask).as_ref())) }
 }
 
+/// `ppoll`, as programs call it that are compiled with checks of their buffers.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    bytes: usize,
+) -> c_int {
+    let own = own!(__ppoll_chk: fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t, usize) -> c_int);
+    // SAFETY: the caller's; the copy is a local.
+    unsafe { own(fds, count, timeout, pointer_to(without_ours(mask).as_ref()), bytes) }
+}
+
 /// `pselect`. The kernel finds its mask by an address that no filter sees.
 ///
 /// # Safety
@@ -333,6 +356,23 @@ pub(crate) unsafe extern "C" fn epoll_pwait(
     mask: *const sigset_t,
 ) -> c_int {
     let own = own!(epoll_pwait: fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int);
+    // SAFETY: the caller's; the copy is a local.
+    unsafe { own(fd, events, most, timeout, pointer_to(without_ours(mask).as_ref())) }
+}
+
+/// `epoll_pwait2`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn epoll_pwait2(
+    fd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let own = own!(epoll_pwait2: fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int);
     // SAFETY: the caller's; the copy is a local.
     unsafe { own(fd, events, most, timeout, pointer_to(without_ours(mask).as_ref())) }
 }

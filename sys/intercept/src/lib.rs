@@ -18,7 +18,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use yonder_syscalls::Instruction;
+use yonder_syscalls::{Instruction, RET_DATA, RET_TRAP};
+use yonder_trap::Chain;
 
 pub use kept::{Kept, is_kept, next_kept};
 
@@ -153,19 +154,25 @@ pub unsafe fn issue(wanted: &Call) -> i64 {
     result
 }
 
-/// From now on `handler` answers what the filter sends back.
-pub fn handle(handler: Handler) -> io::Result<()> {
+/// From now on `handler` answers what the filter sends back. Signals in `held_back` wait until it has: bit `n - 1` is signal `n`.
+pub fn handle(handler: Handler, held_back: u64) -> io::Result<()> {
     HANDLER.store(handler as *mut (), Ordering::Release);
     // SAFETY: an all-zero sigaction is a valid value; the handler has the signature that SA_SIGINFO asks for.
-    let result = unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
+    let (result, previous) = unsafe {
+        let (mut action, mut previous): (libc::sigaction, libc::sigaction) = (std::mem::zeroed(), std::mem::zeroed());
         action.sa_sigaction = on_sigsys as *const () as usize;
         // The handler's own touches of far memory raise signals, and the program's may come in between.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART;
         libc::sigemptyset(&raw mut action.sa_mask);
-        libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut())
+        // The kernel keeps 64 signals in the first word of the C library's larger set.
+        *(&raw mut action.sa_mask).cast::<u64>() |= held_back;
+        (libc::sigaction(libc::SIGSYS, &raw const action, &raw mut previous), previous)
     };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    NEXT.begin(previous);
+    Ok(())
 }
 
 /// Installs a filter for all threads of the process, now and later, and for the programs that it will execute. A process
@@ -190,14 +197,23 @@ pub fn install_filter(program: &[Instruction]) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
-/// Code of a SIGSYS that a filter has raised: `SYS_SECCOMP`.
+/// Who gets the signals that are not of our filter: the program may have one of its own, or be sent one.
+static NEXT: Chain = Chain::new();
+
+/// Whose a SIGSYS is that is not of a filter of ours, and from now on if there is a `next`. `None` before [`handle`].
+pub fn replace_next(next: Option<libc::sigaction>) -> Option<libc::sigaction> {
+    NEXT.replace(next)
+}
+
+/// Code of a SIGSYS that a filter has raised: `SYS_SECCOMP`. What that filter says of it is where an error number is else.
 const BY_FILTER: libc::c_int = 1;
 
-extern "C" fn on_sigsys(_signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_sigsys(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo and, on x86-64, a ucontext that this frame owns until it returns.
-    let (info, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
-    if info.si_code != BY_FILTER {
-        return;
+    let (told, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
+    if told.si_code != BY_FILTER || told.si_errno != (RET_TRAP & RET_DATA) as libc::c_int {
+        // SAFETY: the handler has these of the kernel.
+        return unsafe { NEXT.pass_on(signal, info, (&raw mut *context).cast()) };
     }
     let registers = &context.uc_mcontext.gregs;
     // SAFETY: errno is a thread-local word of libc.

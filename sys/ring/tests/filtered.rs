@@ -43,7 +43,7 @@ fn run(path: &Path) -> Result<i32, String> {
         return Ok(SKIPPED);
     }
     install_stub().map_err(|error| error.to_string())?;
-    handle(|_, _| -i64::from(libc::EFAULT)).map_err(|error| error.to_string())?;
+    handle(|_, _| -i64::from(libc::EFAULT), 0).map_err(|error| error.to_string())?;
     let program = filter(Stub { start: STUB.start as u64, end: STUB.end as u64 });
     install_filter(&program).map_err(|error| error.to_string())?;
     // SAFETY: the filter refuses it before the kernel looks at the structure, which is none.

@@ -6,8 +6,17 @@
 /// its thread, and SIGSYS how a system call on far memory comes back.
 pub const NEEDED_SIGNALS: u64 = 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSYS - 1);
 
-/// Runs `code` while this thread takes no signals but [`NEEDED_SIGNALS`]. The program's handlers may touch far memory: that must
-/// not happen in the middle of a change of it, nor on a thread that is not the program's. `code` must not be left by a switch.
+/// The C library's signal for `pthread_cancel`. Its own functions never hold it back, nor let it out of a set.
+pub const CANCELLING_SIGNAL: u64 = 1 << 31;
+
+/// The C library's signal for a change of the process's user or groups, as its manual calls it (`nptl(7)`): each thread makes the
+/// system call in the handler, and the thread that asked waits until all have.
+const IDENTITY_SIGNAL: u64 = 1 << 32;
+
+/// Runs `code` while this thread takes no signals but [`NEEDED_SIGNALS`] and the one that makes it change its user or groups, which
+/// touches no memory of the program. The program's handlers may touch far memory: that must not happen in the middle of a change of
+/// it, nor on a thread that is not the program's. `code` must not be left by a switch, nor by a cancellation. A thread that it
+/// starts begins with the same signals held back.
 pub fn hold_back<T>(code: impl FnOnce() -> T) -> T {
     let set = |mask: &u64, before: *mut u64| {
         let arguments = [libc::SIG_SETMASK as u64, mask as *const u64 as u64, before as u64, 8, 0, 0];
@@ -15,7 +24,7 @@ pub fn hold_back<T>(code: impl FnOnce() -> T) -> T {
         unsafe { libc::syscall(libc::SYS_rt_sigprocmask, arguments[0], arguments[1], arguments[2], arguments[3]) };
     };
     let mut before = 0;
-    set(&!NEEDED_SIGNALS, &raw mut before);
+    set(&!(NEEDED_SIGNALS | IDENTITY_SIGNAL), &raw mut before);
     let result = code();
     set(&before, std::ptr::null_mut());
     result
@@ -25,13 +34,11 @@ pub fn hold_back<T>(code: impl FnOnce() -> T) -> T {
 mod tests {
     use super::*;
 
+    /// By the kernel's account: the C library does not tell of its own signals.
     fn is_held_back(signal: libc::c_int) -> bool {
-        // SAFETY: the set is a local.
-        unsafe {
-            let mut now: libc::sigset_t = std::mem::zeroed();
-            libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut now);
-            libc::sigismember(&raw const now, signal) == 1
-        }
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let held_back = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim();
+        u64::from_str_radix(held_back, 16).unwrap() & (1 << (signal - 1)) != 0
     }
 
     #[test]
@@ -39,5 +46,18 @@ mod tests {
         let signals = [libc::SIGBUS, libc::SIGSYS, libc::SIGUSR1, libc::SIGINT];
         assert_eq!(hold_back(|| signals.map(is_held_back)), [false, false, true, true]);
         assert_eq!(signals.map(is_held_back), [false; 4]);
+    }
+
+    #[test]
+    fn the_c_librarys_signals_are_told_apart() {
+        const BOTH: [libc::c_int; 2] = [32, 33];
+        assert_eq!(1 << (BOTH[0] - 1), CANCELLING_SIGNAL);
+        assert_eq!(
+            hold_back(|| BOTH.map(is_held_back)),
+            [true, false],
+            "a cancellation waits, a change of user does not"
+        );
+        let in_a_thread = || std::thread::spawn(|| is_held_back(BOTH[1])).join().unwrap();
+        assert!(!hold_back(in_a_thread), "threads that are ours change their user with the others");
     }
 }

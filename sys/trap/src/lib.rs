@@ -12,13 +12,15 @@
 //! Neighbours: `sys/mapping` wraps [`access`] in bounds checks; `runtime/paging` implements [`FaultHandler`].
 
 pub mod access;
+mod chain;
 mod hold_back;
 mod locals;
 mod resume;
 pub mod scope;
 mod sigbus;
 
-pub use hold_back::{NEEDED_SIGNALS, hold_back};
+pub use chain::Chain;
+pub use hold_back::{CANCELLING_SIGNAL, NEEDED_SIGNALS, hold_back};
 pub use locals::{Locals, lock_released, lock_taken};
 pub use sigbus::{
     Fault, FaultHandler, FaultKind, REGISTRATIONS_MAX, RegisterError, Registers, Registration, Verdict, Words,

@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use yonder_unithread::no_yield;
 use yonder_units::PAGE_BYTES;
 
+use crate::chain::Chain;
+use crate::hold_back::CANCELLING_SIGNAL;
 use crate::locals::{self, Away};
 use crate::{access, resume, scope};
 
@@ -163,8 +165,8 @@ static SLOTS: [Slot; REGISTRATIONS_MAX] = [const {
 /// Slots below this have been used; the handler looks no further.
 static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
 static REGISTERING: Mutex<()> = Mutex::new(());
-/// Who gets the signals that are not ours. Replaced as a whole and never freed, because a handler may be reading it.
-static NEXT: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
+/// Who gets the signals that are not ours.
+static NEXT: Chain = Chain::new();
 
 /// Whether the handler runs with other signals held back.
 static HOLDS_SIGNALS: AtomicBool = AtomicBool::new(false);
@@ -214,19 +216,13 @@ impl Drop for Registration {
 /// Whether the process's SIGBUS handler is the one here.
 #[must_use]
 pub fn is_installed() -> bool {
-    !NEXT.load(Ordering::Acquire).is_null()
+    NEXT.has_begun()
 }
 
 /// Who gets the SIGBUS signals that are not of a region, and who does from now on if there is a `next`: for whoever stands
 /// between a program and `sigaction`. `None` before the first region is registered.
 pub fn replace_next(next: Option<libc::sigaction>) -> Option<libc::sigaction> {
-    let _guard = REGISTERING.lock().expect("no code panics while it holds this lock");
-    // SAFETY: null, or from `Box::into_raw` and never freed.
-    let before = unsafe { NEXT.load(Ordering::Acquire).as_ref() }.copied()?;
-    if let Some(next) = next {
-        NEXT.store(Box::into_raw(Box::new(next)), Ordering::Release);
-    }
-    Some(before)
+    NEXT.replace(next)
 }
 
 fn install_once() -> std::io::Result<()> {
@@ -250,6 +246,9 @@ fn install_once() -> std::io::Result<()> {
             for own in [libc::SIGBUS, libc::SIGSYS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP] {
                 libc::sigdelset(&raw mut action.sa_mask, own);
             }
+            // A thread that is cancelled in the middle would leave locks behind; the C library's functions leave this one out.
+            // SAFETY: the kernel's 64 signals are the first word of the C library's larger set.
+            *(&raw mut action.sa_mask).cast::<u64>() |= CANCELLING_SIGNAL;
         }
         let mut previous: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGBUS, &raw const action, &raw mut previous) != 0 {
@@ -257,7 +256,7 @@ fn install_once() -> std::io::Result<()> {
         }
         previous
     };
-    NEXT.store(Box::into_raw(Box::new(previous)), Ordering::Release);
+    NEXT.begin(previous);
     Ok(())
 }
 
@@ -274,13 +273,15 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
     let (info_ref, context_ref) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
     // SAFETY: SIGBUS fills the address field.
     let address = unsafe { info_ref.si_addr() } as usize;
-    let Some((slot, offset)) = find(address) else {
+    // What was sent has no address.
+    let found = if info_ref.si_code > 0 { find(address) } else { None };
+    let Some((slot, offset)) = found else {
         if HOLDS_SIGNALS.load(Ordering::Relaxed) {
             // SAFETY: both masks live as long as the call.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const context_ref.uc_sigmask, ptr::null_mut()) };
         }
         away.go_back();
-        chain(signal, info, context);
+        pass_on(signal, info, context);
         return Away::NOWHERE;
     };
     // SAFETY: errno is a thread-local word of libc.
@@ -342,32 +343,17 @@ fn kind(code: libc::c_int, error: i64) -> FaultKind {
 }
 
 /// Passes a signal that is not ours to the handler that was installed before, or lets it have its default effect.
-fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: null, or from `Box::into_raw` and never freed.
-    let next = unsafe { NEXT.load(Ordering::Acquire).as_ref() };
-    let previous = next.map_or(libc::SIG_DFL, |action| action.sa_sigaction);
-    let with_info = next.is_some_and(|action| action.sa_flags & libc::SA_SIGINFO != 0);
-    if previous == libc::SIG_DFL || previous == libc::SIG_IGN {
-        // SAFETY: the kernel passes a valid siginfo, and SIGBUS fills the address field.
-        let (code, address) = unsafe { ((*info).si_code, (*info).si_addr()) };
-        if matches!(code, libc::BUS_MCEERR_AR | libc::BUS_MCEERR_AO) {
-            end_process(format_args!(
-                "yonder: the memory at address {address:p} is damaged (an uncorrectable error), and it is no far memory: \
-                 what was there cannot be had again"
-            ));
-        }
-        // SAFETY: restoring the default action is async-signal-safe; the access is retried and then has its effect.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    } else if with_info {
-        // SAFETY: the kernel recorded this value as a three-argument handler.
-        let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
-            unsafe { std::mem::transmute(previous) };
-        handler(signal, info, context);
-    } else {
-        // SAFETY: the kernel recorded this value as a one-argument handler.
-        let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(previous) };
-        handler(signal);
+fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo, and SIGBUS fills the address field.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr()) };
+    if matches!(code, libc::BUS_MCEERR_AR | libc::BUS_MCEERR_AO) && !NEXT.has_handler() {
+        end_process(format_args!(
+            "yonder: the memory at address {address:p} is damaged (an uncorrectable error), and it is no far memory: \
+             what was there cannot be had again"
+        ));
     }
+    // SAFETY: the handler has these of the kernel.
+    unsafe { NEXT.pass_on(signal, info, context) };
 }
 
 /// Ends the process: code that cannot be made to fail touched a page that cannot be had.

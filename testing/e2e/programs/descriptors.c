@@ -18,6 +18,31 @@ static void still_there(const char *what) {
     check("and more of it", is_filled(more, 2 * MIB, 2));
 }
 
+// What the program opens where something of far memory's was is the program's alone.
+static void own_files(void) {
+    enum { FILES = 60 };
+    FILE *files[FILES];
+    int fds[FILES], is_right = 1;
+    for (int index = 0; index < FILES; index++) {
+        files[index] = tmpfile();
+        fds[index] = files[index] == NULL ? -1 : fileno(files[index]);
+        is_right = is_right && fds[index] >= 0 && write(fds[index], "own", 3) == 3;
+    }
+    for (int turn = 0; turn < 4; turn++) {
+        fill(data, 8 * MIB, 2);
+        cold_bytes(data, 8 * MIB);
+        is_right = is_right && is_filled(data, 8 * MIB, 2);
+        fill(data, 8 * MIB, 1);
+        cold_bytes(data, 8 * MIB);
+    }
+    char text[8];
+    for (int index = 0; index < FILES; index++) {
+        is_right = is_right && pread(fds[index], text, sizeof text, 0) == 3 && memcmp(text, "own", 3) == 0;
+        if (files[index] != NULL) fclose(files[index]);
+    }
+    check("files at numbers that were far memory's", is_right);
+}
+
 int main(void) {
     struct rlimit limit = {LAST + 1, LAST + 1};
     setrlimit(RLIMIT_NOFILE, &limit);
@@ -29,6 +54,7 @@ int main(void) {
     check("close_range", close_range(3, ~0u, 0) == 0);
     check("what was the program's is closed", fcntl(own, F_GETFD) == -1 && errno == EBADF);
     still_there("memory after close_range");
+    own_files();
     own = open("/dev/null", O_RDONLY);
     closefrom(own);
     check("closefrom", fcntl(own, F_GETFD) == -1 && errno == EBADF);

@@ -36,6 +36,36 @@ static void alternate_stacks(void) {
     check("sigaltstack ends", sigaltstack(COLD(stack), NULL) == 0);
 }
 
+// Memory beside a stack that is held is given back and got again as zeros, as all memory is, and so is the stack itself.
+static void beside_a_stack(void) {
+    enum { BLOCKS = 24, HELD = 11, BLOCK = 64 << 10 };
+    unsigned char *blocks[BLOCKS];
+    int is_right = 1;
+    for (int turn = 0; turn < 4; turn++) {
+        for (int index = 0; index < BLOCKS; index++) {
+            blocks[index] = calloc(1, BLOCK);
+            is_right = is_right && is_all(blocks[index], BLOCK, 0);
+            memset(blocks[index], index + 1, BLOCK);
+        }
+        alternate = blocks[HELD];
+        *alternate_is_right = 0;
+        stack_t stack = {.ss_sp = alternate, .ss_size = BLOCK}, none = {.ss_flags = SS_DISABLE};
+        is_right = is_right && sigaltstack(&stack, NULL) == 0;
+        for (int index = 0; index < BLOCKS; index++)
+            if (index != HELD) free(blocks[index]);
+        for (int index = 0; index < BLOCKS; index++) {
+            if (index == HELD) continue;
+            blocks[index] = calloc(1, BLOCK);
+            is_right = is_right && is_all(blocks[index], BLOCK, 0);
+        }
+        sweep();
+        raise(SIGUSR2);
+        is_right = is_right && *alternate_is_right == 1 && sigaltstack(&none, NULL) == 0;
+        for (int index = 0; index < BLOCKS; index++) free(blocks[index]);
+    }
+    check("memory beside a stack that is held", is_right);
+}
+
 enum { COROUTINES = 12, SWITCHES = 40, STACK = 64 << 10 };
 static ucontext_t *scheduler, *coroutines;
 static int *switched;
@@ -93,6 +123,7 @@ int main(void) {
     fill(data, DATA, 1);
     ticks = NEW(uint64_t);
     alternate_stacks();
+    beside_a_stack();
     run_coroutines();
     return done();
 }

@@ -27,5 +27,6 @@ mod refusals;
 mod run;
 mod soak;
 mod stock_clients;
+mod stopped_client;
 mod top;
 mod workloads;

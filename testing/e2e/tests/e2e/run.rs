@@ -1,12 +1,15 @@
 //! `yonder run`: programs in C that check everything they do with their memory, over several fabrics.
 //!
 //! A program prints the same as without far memory, or it is wrong. `run/disks` is far memory in files, `run/refusals` is what `yonder run` itself says and does,
-//! `run/guides` what they are with a guide, `run/reports` what it draws.
+//! `run/guides` what they are with a guide, `run/interpreters` interpreters of the machine, `run/reports` what it draws,
+//! `run/threads` how many threads wait for pages at one time.
 
 mod disks;
 mod guides;
+mod interpreters;
 mod refusals;
 mod reports;
+mod threads;
 
 use std::path::Path;
 use std::time::Duration;
@@ -54,7 +57,10 @@ fn over(yonder: Yonder, fabric: &str, test: impl FnOnce(&str)) {
     if let Some(layer) = fabric.strip_suffix("file") {
         return disks::over_a_folder(yonder, |far| test(&format!("{layer}{far}")));
     }
-    let node = yonder.serve(&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "3GiB"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let socket = folder.path().join("node.sock");
+    let listen = format!("tcp://127.0.0.1:0,udp://127.0.0.1:0,shm://{}", socket.display());
+    let node = yonder.serve(&["node", "--listen", &listen, "--memory", "3GiB"]);
     test(&node.url(fabric));
     assert_eq!(node.stop().code, Some(0));
 }
@@ -117,8 +123,20 @@ programs! {
     signals_over_emu: "signals" ["FOLDER"] over "emu" with LOCAL;
     signals_over_tcp: "signals" ["FOLDER"] over "tcp" with LOCAL;
     stacks_over_emu: "stacks" [] over "emu" with "12MiB";
+    changes_of_user_over_emu: "identity" [] over "emu" with LOCAL;
+    changes_of_user_over_tcp: "identity" [] over "tcp" with LOCAL;
+    changes_of_user_over_a_disk: "identity" [] over "lz4+file" with LOCAL;
     stacks_over_tcp: "stacks" [] over "tcp" with "12MiB";
     descriptors_over_emu: "descriptors" [] over "emu" with LOCAL;
+    descriptors_over_tcp: "descriptors" [] over "tcp" with LOCAL;
+    descriptors_over_udp: "descriptors" [] over "udp" with LOCAL;
+    descriptors_over_shm: "descriptors" [] over "shm" with LOCAL;
+    ends_over_emu: "ends" [] over "emu" with LOCAL;
+    ends_over_tcp: "ends" [] over "tcp" with LOCAL;
+    ends_over_a_disk: "ends" [] over "file" with LOCAL;
+    dispositions_over_emu: "dispositions" ["FOLDER"] over "emu" with LOCAL;
+    dispositions_over_tcp: "dispositions" ["FOLDER"] over "tcp" with LOCAL;
+    dispositions_over_a_disk: "dispositions" ["FOLDER"] over "lz4+file" with LOCAL;
     descriptors_over_a_disk: "descriptors" [] over "file" with LOCAL;
     descriptors_over_a_compressed_disk: "descriptors" [] over "lz4+file" with LOCAL;
     files_over_a_disk: "files" ["FOLDER", "6"] over "file" with LOCAL;

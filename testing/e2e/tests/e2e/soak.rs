@@ -9,6 +9,7 @@ use yonder_e2e::{PATIENCE, Yonder, alone, seconds};
 const EMULATED_SECONDS: u64 = 30;
 const STANDING_STILL_SECONDS: u64 = 10;
 const LAYERS_SECONDS: u64 = 5;
+const SECOND_COPY_SECONDS: u64 = 3;
 
 /// How long the node stands still, and how long it then runs.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -71,6 +72,26 @@ fn nothing_is_lost_in_tiers_and_compressed() {
     for far in [format!("tier+near=16MiB+{near}+{far}"), format!("lz4+tier+near=16MiB+{near}+{far}")] {
         let soak = yonder.spawn(&["bench", "soak", "--far", &far, "--duration", &format!("{duration}s"), "--json"]);
         assert_lossless(&soak.end_within(PATIENCE + Duration::from_secs(duration)).object());
+    }
+    assert_eq!(node.stop().code, Some(0));
+}
+
+#[test]
+fn what_is_dropped_as_clean_is_what_the_node_was_given() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _turn = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let shared = format!("shm://{}", folder.path().join("node.sock").display());
+    let listen = format!("tcp://127.0.0.1:0,{shared}");
+    let node = yonder.serve(&["node", "--listen", &listen, "--memory", "256MiB"]);
+    let duration = seconds(SECOND_COPY_SECONDS);
+    for far in ["emu://?latency=5us&gbps=100&size=256MiB".to_owned(), node.url("tcp"), shared] {
+        let duration_text = format!("{duration}s");
+        let args = ["bench", "soak", "--verify", "full", "--far", &far, "--duration", &duration_text, "--json"];
+        let result = yonder.spawn(&args).end_within(PATIENCE + Duration::from_secs(duration)).object();
+        assert_lossless(&result);
+        assert_eq!(result["verify"], "full");
+        assert!(result["clean_drops_compared"].as_u64().is_some_and(|count| count > 10), "{result}");
     }
     assert_eq!(node.stop().code, Some(0));
 }

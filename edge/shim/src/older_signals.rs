@@ -1,0 +1,131 @@
+//! Older functions for signals, which the C library does not make of those in `signals`: the program's ways to hold SIGBUS and
+//! SIGSYS back, or to install a handler for them, are the same.
+//!
+//! UNSAFETY: the C library's contracts for these functions.
+
+use std::ffi::c_int;
+
+use libc::{sigaction as Action, sighandler_t};
+use yonder_trap::NEEDED_SIGNALS;
+
+use crate::far::far;
+use crate::libc_own::own;
+use crate::signals::sigaction;
+
+/// `SIG_HOLD`, by which `sigset` holds a signal back, and says that one was.
+const SIG_HOLD: sighandler_t = 2;
+
+/// Whether a signal is one that must come through.
+fn is_needed(signal: c_int) -> bool {
+    (1..=64).contains(&signal) && NEEDED_SIGNALS & 1 << (signal - 1) != 0
+}
+
+/// `sighold`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sighold(signal: c_int) -> c_int {
+    let own = own!(sighold: fn(c_int) -> c_int);
+    // SAFETY: the caller's.
+    if is_needed(signal) && far().is_some() { 0 } else { unsafe { own(signal) } }
+}
+
+/// `sigignore`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sigignore(signal: c_int) -> c_int {
+    let own = own!(sigignore: fn(c_int) -> c_int);
+    // SAFETY: the caller's.
+    unsafe {
+        if !is_needed(signal) {
+            return own(signal);
+        }
+        if install(signal, libc::SIG_IGN, 0) == libc::SIG_ERR { -1 } else { 0 }
+    }
+}
+
+/// `sigset`. A signal that must come through is never held back, whatever it says.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    let own = own!(sigset: fn(c_int, sighandler_t) -> sighandler_t);
+    // SAFETY: the caller's; the action is a local.
+    unsafe {
+        if !is_needed(signal) || far().is_none() {
+            return own(signal, handler);
+        }
+        if handler != SIG_HOLD {
+            return install(signal, handler, 0);
+        }
+        let mut now: Action = std::mem::zeroed();
+        if sigaction(signal, std::ptr::null(), &raw mut now) == 0 { now.sa_sigaction } else { libc::SIG_ERR }
+    }
+}
+
+/// Makes `handler` a signal's; the one before.
+///
+/// # Safety
+/// `handler` is one.
+unsafe fn install(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
+    // SAFETY: an all-zero action is valid, and both are locals.
+    unsafe {
+        let (mut action, mut before): (Action, Action) = (std::mem::zeroed(), std::mem::zeroed());
+        (action.sa_sigaction, action.sa_flags) = (handler, flags);
+        if sigaction(signal, &raw const action, &raw mut before) == 0 { before.sa_sigaction } else { libc::SIG_ERR }
+    }
+}
+
+/// A mask of the first 32 signals, without those that must come through.
+fn allowed(mask: c_int) -> c_int {
+    if far().is_some() { mask & !(NEEDED_SIGNALS as c_int) } else { mask }
+}
+
+/// `sigblock`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sigblock(mask: c_int) -> c_int {
+    let own = own!(sigblock: fn(c_int) -> c_int);
+    // SAFETY: the caller's.
+    unsafe { own(allowed(mask)) }
+}
+
+/// `sigsetmask`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sigsetmask(mask: c_int) -> c_int {
+    let own = own!(sigsetmask: fn(c_int) -> c_int);
+    // SAFETY: the caller's.
+    unsafe { own(allowed(mask)) }
+}
+
+/// Functions with the name and the meaning of `signal` in some standard.
+macro_rules! handlers {
+    ($($name:ident with $flags:expr;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`.")]
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t {
+            // SAFETY: the caller's.
+            unsafe { install(signal, handler, $flags) }
+        }
+    )*};
+}
+
+handlers! {
+    bsd_signal with libc::SA_RESTART;
+    ssignal with libc::SA_RESTART;
+    sysv_signal with libc::SA_RESETHAND | libc::SA_NODEFER;
+    // What `signal` is for programs that were compiled for an older standard alone.
+    __sysv_signal with libc::SA_RESETHAND | libc::SA_NODEFER;
+}
