@@ -187,6 +187,12 @@ impl Client {
         self.operations.outstanding() == 0 && self.operations.live().is_empty()
     }
 
+    /// Whether an operation that was given up may still change what is at `address`: the node has not answered its abort.
+    #[must_use]
+    pub fn may_still_change(&self, pid: u32, address: u64, bytes: u64) -> bool {
+        self.operations.may_still_change(&Scope::of_range(pid, address, bytes, self.page_shift))
+    }
+
     /// What the client has seen.
     #[must_use]
     pub fn stats(&self) -> Stats {

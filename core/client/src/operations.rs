@@ -226,6 +226,15 @@ impl Operations {
         Some(index)
     }
 
+    /// Whether a live operation that is not awaited any more changes pages of `scope`.
+    pub(crate) fn may_still_change(&self, scope: &Scope) -> bool {
+        let mut live = std::iter::successors(self.live.first(), |index| self.live.after(*index));
+        live.any(|index| {
+            let entry = self.entry(index);
+            entry.is_exactly_once() && !entry.is_awaited() && entry.scope.conflicts(scope)
+        })
+    }
+
     /// Live operations that one of this scope must wait for. Readers among readers need no search.
     #[inline]
     fn blockers(&self, scope: &Scope) -> u32 {

@@ -30,6 +30,13 @@ impl Scope {
     /// The scope of a fence.
     pub(crate) const FENCE: Self = Self { access: Access::Everything, pid: 0, first_page: 0, last_page: 0 };
 
+    /// The scope of whatever changes `bytes` at `address`, with pages of `1 << page_shift` bytes.
+    pub(crate) fn of_range(pid: u32, address: u64, bytes: u64, page_shift: u32) -> Self {
+        assert!(bytes > 0, "a range has bytes");
+        let last = address.saturating_add(bytes - 1);
+        Self { access: Access::Exclusive, pid, first_page: address >> page_shift, last_page: last >> page_shift }
+    }
+
     /// The scope of `operation`, with pages of `1 << page_shift` bytes.
     #[inline]
     pub(crate) fn of(operation: &Operation<'_>, page_shift: u32) -> Self {

@@ -448,6 +448,11 @@ impl QueuePair for EmuQueuePair {
         self.due.retain(|due| due.0.id != id);
     }
 
+    fn may_still_write(&self, _start: RemoteAddress, _bytes: u64) -> bool {
+        // What is cancelled is forgotten.
+        false
+    }
+
     fn outstanding(&self) -> usize {
         self.due.len() + self.lost.len()
     }

@@ -290,6 +290,10 @@ pub trait QueuePair: Send {
     /// write may or may not reach the node, but never after a write that is posted later on the same queue pair.
     fn cancel(&mut self, id: WorkId);
 
+    /// Whether a write that was cancelled may still reach one of the `bytes` at `start`. It ends while the queue pair is polled
+    /// and the node answers; until then the range is nobody's, and the node is not given it back.
+    fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool;
+
     /// Operations posted and not yet completed or cancelled: the congestion signal of page-fault-aware dispatch.
     fn outstanding(&self) -> usize;
 

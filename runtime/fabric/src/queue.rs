@@ -250,6 +250,10 @@ impl QueuePair for LaneQueuePair {
         self.free.push(index as u16);
     }
 
+    fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool {
+        self.lane.may_still_change(self.credentials.pid, start.0, bytes)
+    }
+
     fn outstanding(&self) -> usize {
         DEPTH - self.free.len()
     }

@@ -295,6 +295,10 @@ impl QueuePair for CopyingQueuePair {
         self.below.cancel(id);
     }
 
+    fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool {
+        self.below.may_still_write(start, bytes)
+    }
+
     fn outstanding(&self) -> usize {
         self.below.outstanding()
     }

@@ -333,6 +333,11 @@ impl QueuePair for ShmQueuePair {
         self.posted.retain(|(posted, ..)| *posted != id);
     }
 
+    fn may_still_write(&self, _start: RemoteAddress, _bytes: u64) -> bool {
+        // A write is a copy, and copied by the poll that ends it.
+        false
+    }
+
     fn outstanding(&self) -> usize {
         self.posted.len()
     }

@@ -63,7 +63,7 @@ impl FarMemory {
         let for_settler = Arc::clone(&running.pager);
         let settler = std::thread::Builder::new().name("yonder-settle".into()).spawn(move || settle(&for_settler));
         running.threads.push(settler.map_err(FarError::Thread)?);
-        let _ = running.pager.settler_thread.set(running.threads[1].thread().clone());
+        running.pager.set_settler_thread(running.threads[1].thread().clone());
         if config.delivery != Delivery::Signal {
             for _ in 0..MONITORS {
                 let pager = Arc::clone(&running.pager);

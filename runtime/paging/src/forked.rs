@@ -12,7 +12,7 @@
 //! Invariant: a child never uses its parent's userfaultfd, which would change the parent's memory, nor its queue pairs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use yonder_mapping::Inherited;
 use yonder_pagetable::{Event, Source as LocalSource, State};
@@ -49,16 +49,31 @@ impl<M: Machine> Child<M> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<M::Space>> {
-        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+        M::lock(&self.space)
     }
 }
 
 /// Nothing of a far memory changes while this is there.
 pub struct Forking<'a> {
     far: &'a FarMemory,
-    _ports: Vec<MutexGuard<'a, PortInner>>,
-    _reclaimer: MutexGuard<'a, Reclaimer>,
-    child: MutexGuard<'a, Option<Uffd>>,
+    stopped: Stopped<'a, Kernel>,
+}
+
+/// No entry of a pager changes while this is there, but for touches of pages that need nothing but the kernel.
+pub struct Stopped<'a, M: Machine> {
+    _ports: Vec<MutexGuard<'a, PortInner<M>>>,
+    _reclaimer: MutexGuard<'a, Reclaimer<M>>,
+    child: MutexGuard<'a, Option<M::Space>>,
+}
+
+impl<M: Machine> Pager<M> {
+    /// Stops all changes: what a fork copies is consistent then.
+    pub fn stop(&self) -> Stopped<'_, M> {
+        let child = self.child.lock();
+        // Whoever has a port may wait for the reclaimer, which waits for no port.
+        let ports = self.ports().map(crate::port::Port::lock).collect();
+        Stopped { _ports: ports, _reclaimer: self.lock_reclaimer(), child }
+    }
 }
 
 impl FarMemory {
@@ -66,15 +81,11 @@ impl FarMemory {
     /// dropped right after it in the parent.
     #[must_use]
     pub fn about_to_fork(&self, regions: &[&Region]) -> Forking<'_> {
-        let pager = self.pager();
-        let child = pager.child.lock();
-        // Whoever has a port may wait for the reclaimer, which waits for no port.
-        let ports = pager.ports().map(crate::port::Port::lock).collect();
-        let reclaimer = pager.lock_reclaimer();
+        let stopped = self.pager().stop();
         for region in regions {
             region.core.mapping.inherit(Inherited::Copied);
         }
-        Forking { far: self, _ports: ports, _reclaimer: reclaimer, child }
+        Forking { far: self, stopped }
     }
 }
 
@@ -96,7 +107,7 @@ impl Forking<'_> {
             uffd.register(&region.core.mapping)?;
         }
         // The child of a child closes its parent's, which goes on there.
-        *self.child = Some(uffd);
+        *self.stopped.child = Some(uffd);
         pager.child.is_one.store(true, Ordering::Relaxed);
         Ok(())
     }

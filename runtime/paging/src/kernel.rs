@@ -214,6 +214,10 @@ impl Machine for Kernel {
         fabric.mapped()
     }
 
+    fn release_far(fabric: &dyn Fabric, start: RemoteAddress) -> Result<(), FarError> {
+        Ok(fabric.release(start)?)
+    }
+
     fn discard_far(fabric: &dyn Fabric, start: RemoteAddress, bytes: u64) -> Result<(), FarError> {
         Ok(fabric.discard(start, bytes)?)
     }

@@ -173,6 +173,9 @@ pub trait Machine: Sized + Send + Sync + 'static {
     /// The second copy of far memory that the fabric keeps, if it does, to compare with pages that are dropped as clean.
     fn second_copy(fabric: &Self::Fabric) -> Option<&Copies>;
 
+    /// Gives the far memory of a region that began at `start` back to the node.
+    fn release_far(fabric: &Self::Fabric, start: RemoteAddress) -> Result<(), Self::Error>;
+
     /// Far memory of `bytes` at `start` reads as zeros again.
     fn discard_far(fabric: &Self::Fabric, start: RemoteAddress, bytes: u64) -> Result<(), Self::Error>;
 }

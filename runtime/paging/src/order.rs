@@ -19,9 +19,11 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use yonder_units::PageIndex;
+
+use crate::machine::Machine;
 
 const BITS: u32 = u64::BITS;
 
@@ -93,8 +95,8 @@ impl Order {
     }
 
     /// Keeps everybody else from asking the node to discard pages of the region.
-    pub(crate) fn discards(&self) -> MutexGuard<'_, Discards> {
-        self.discards.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn discards<M: Machine>(&self) -> MutexGuard<'_, Discards> {
+        M::lock(&self.discards)
     }
 
     /// The first page among `pages` that is held, or that is not.

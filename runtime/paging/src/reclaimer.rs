@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use yonder_fabric::{CleanDrop, Completion, QueuePair, ReadsAs, Vector};
+use yonder_fabric::{CleanDrop, Completion, QueuePair, ReadsAs, RemoteAddress, Vector};
 use yonder_mapping::Run;
 use yonder_pagetable::{Entry, Event, State};
 use yonder_reclaim::{Action, Demand, Flusher, Policy, Standby, StandbyQueue, SweepHand, Usage, Visit, Warmth};
@@ -51,6 +51,10 @@ use write_back::Write;
 const DROP_PAGES_MAX: usize = 128;
 /// Blocks they may come from.
 const DROP_BLOCKS_MAX: usize = 16;
+/// A sweep of so few pages is a meager one. Behind so many of them the next waits, unless somebody waits for room.
+const MEAGER_PAGES: usize = 4;
+const MEAGER_SWEEPS_MAX: usize = 32;
+const MEAGER_PAUSE: Nanos = 1_000_000;
 /// Shortest and longest sleep of a reclaimer with nothing to do. The longest bounds how late it sees a burst that starts
 /// from rest; waiters wake it besides.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
@@ -86,6 +90,13 @@ pub(crate) struct ReclaimStats {
     pub(crate) advised_out_pages: Counter,
 }
 
+/// Far memory of a region that has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FarRange {
+    pub(crate) start: RemoteAddress,
+    pub(crate) bytes: u64,
+}
+
 /// Local memory that was taken.
 #[derive(Clone, Copy, Default)]
 struct Taken {
@@ -111,6 +122,8 @@ pub(crate) struct Reclaimer<M: Machine = Kernel> {
     region_hands: Vec<SweepHand>,
     warmth: Warmth,
     writes: Box<[Option<Write>]>,
+    /// Far memory of regions that have ended, which writes that were given up may still reach.
+    pub(crate) ended: Vec<FarRange>,
     free_writes: Vec<u16>,
     completions: Vec<Completion>,
     next_scan: Nanos,
@@ -118,6 +131,9 @@ pub(crate) struct Reclaimer<M: Machine = Kernel> {
     next_age_look: Nanos,
     /// Whether reclaim has started and not reached the upper watermark.
     working: bool,
+    /// Sweeps since one took more than a few pages.
+    meager_sweeps: usize,
+    next_sweep: Nanos,
     taken: Vec<(PageIndex, FrameIndex)>,
     dead: Vec<PageIndex>,
     damaged: Vec<PageIndex>,
@@ -143,11 +159,14 @@ impl<M: Machine> Reclaimer<M> {
             warmth: Warmth::default(),
             next_age_look: 0,
             writes: (0..depth).map(|_| None).collect(),
+            ended: Vec::new(),
             free_writes: (0..depth as u16).rev().collect(),
             completions: Vec::with_capacity(depth),
             queue_pair,
             next_scan: 0,
             working: false,
+            meager_sweeps: 0,
+            next_sweep: 0,
             taken: Vec::with_capacity(BLOCK_PAGES),
             dead: Vec::with_capacity(BLOCK_PAGES),
             damaged: Vec::with_capacity(BLOCK_PAGES),
@@ -188,8 +207,16 @@ impl<M: Machine> Reclaimer<M> {
             }
             Action::Drain(pages) => self.drain(pager, pages, now),
             Action::Sweep(room) => {
+                // What else is mapped is held: only what has just been mapped could be taken, and would be wanted back at once.
+                if self.meager_sweeps > MEAGER_SWEEPS_MAX && now < self.next_sweep && !starved {
+                    self.working = policy.is_low(&usage);
+                    return self.rest(&policy, pager, now);
+                }
                 self.drained = 0;
-                if self.make_room(pager, room as usize) {
+                let made = self.make_room(pager, room as usize);
+                self.meager_sweeps = if made > MEAGER_PAGES { 0 } else { self.meager_sweeps + 1 };
+                self.next_sweep = now + MEAGER_PAUSE;
+                if made > 0 {
                     return Step::Worked;
                 }
                 // Every block is held or being installed into, or nothing is mapped: standby pages are what is left, and then the
@@ -256,12 +283,15 @@ impl<M: Machine> Reclaimer<M> {
         Step::Idle(Duration::from_nanos(sleep).clamp(SLEEP_MIN, SLEEP_MAX))
     }
 
-    /// Takes pages away under pressure: what was advised out, then what is over its quota, then what is cold. False if there
-    /// was nothing that could be taken.
-    fn make_room(&mut self, pager: &Pager<M>, room: usize) -> bool {
-        self.sweep_advised(pager, room, |_| true) > 0
-            || self.sweep_over_quota(pager, room) > 0
-            || self.sweep(pager, room, None) > 0
+    /// Takes pages away under pressure: what was advised out, then what is over its quota, then what is cold. How many.
+    fn make_room(&mut self, pager: &Pager<M>, room: usize) -> usize {
+        match self.sweep_advised(pager, room, |_| true) {
+            0 => match self.sweep_over_quota(pager, room) {
+                0 => self.sweep(pager, room, None),
+                swept => swept,
+            },
+            swept => swept,
+        }
     }
 
     /// First hand: puts the resident pages of the next block on standby, or as many as `room` allows: of any region, or of

@@ -358,9 +358,6 @@ impl Drop for Region {
         // Nobody can touch the region any more: `self` is gone, and pages in flight are waited for.
         self.core.pager.end_region(&self.core);
         self.registration = None;
-        if let Err(error) = self.core.pager.fabric.release(self.core.remote) {
-            tracing::warn!(%error, "the node did not take back the memory of a region");
-        }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::handover::Installs;
 use crate::machine::Machine;
 use crate::order::Discards;
 use crate::pager::Pager;
+use crate::reclaimer::FarRange;
 use crate::reclaimer::Step;
 use crate::region::RegionCore;
 
@@ -323,12 +324,12 @@ impl<M: Machine> Pager<M> {
         Ok(())
     }
 
-    /// Lets go of everything of a region whose owner is gone: nobody can touch it any more.
+    /// Lets go of everything of a region whose owner is gone, and gives its far memory back: nobody can touch it any more.
     pub fn end_region(&self, core: &RegionCore<M>) {
         // From here on nobody asks the node to discard what may be another region's soon. A child has no thread that
         // does.
         if !self.child.is_one() {
-            *core.order.discards() = Discards::Over;
+            *core.order.discards::<M>() = Discards::Over;
         }
         for block in (0..core.blocks() as u32).map(BlockIndex) {
             self.abandon_block(core, block);
@@ -342,6 +343,7 @@ impl<M: Machine> Pager<M> {
         self.lock_reclaimer().remove_region(self, core.number);
         if !self.child.is_one() {
             self.await_settler();
+            self.give_back(FarRange { start: core.remote_address(PageIndex(0)), bytes: M::len(&core.mapping) as u64 });
         }
         self.uncover(core.table.pages() as u64);
         self.metadata_bytes.fetch_sub(core.metadata_bytes(), Ordering::Relaxed);

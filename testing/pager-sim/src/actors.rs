@@ -23,6 +23,9 @@ const SETTLE_TIME: Nanos = 60_000_000;
 pub(crate) const LIMIT_PAGES: u64 = 512;
 pub(crate) const LIMIT_PAGES_MAX: u64 = 640;
 
+/// How long the settler sleeps at most: it has to see the end of the seed.
+const SETTLER_SLEEP_MAX: Nanos = 10_000_000;
+
 /// What actors share.
 #[derive(Clone)]
 pub(crate) struct Common {
@@ -37,7 +40,8 @@ pub(crate) struct Common {
 pub(crate) fn begin_region(pager: &Arc<Pager<Simulated>>, pages: usize) -> Region {
     let (remote, address) = with(|world| {
         let remote = world.far.allocate(pages as u64);
-        (remote, 0x4000_0000 + remote.0 as usize)
+        world.regions += 1;
+        (remote, world.regions << 32)
     });
     let memory = Memory::new(Kind::Region, address, pages);
     let mut key = [0; HASH_KEY_BYTES];
@@ -173,6 +177,14 @@ pub(crate) fn reclaimer(pager: &Pager<Simulated>) {
             Turn::Yield => step(Step::Wait),
             Turn::Sleep(time) => park(Simulated::now() + time.as_nanos() as Nanos),
         }
+    }
+}
+
+/// The thread that settles: asks again for discards that the node has not agreed to, and gives back what could not be at once.
+pub(crate) fn settler(pager: &Pager<Simulated>) {
+    while with(|world| world.busy) > 0 {
+        let until = pager.settle_turn().map_or(Nanos::MAX, |pause| Simulated::now() + pause.as_nanos() as Nanos / 100);
+        park(until.min(Simulated::now() + SETTLER_SLEEP_MAX));
     }
 }
 

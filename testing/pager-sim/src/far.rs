@@ -4,6 +4,7 @@
 //! and are executed after they were given up, but a write that was cancelled never after one that is posted later on the same
 //! queue pair. The node stops, answers nothing meanwhile, and may come back without what it had.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand::Rng;
@@ -26,6 +27,9 @@ pub(crate) struct Far {
     operations: Vec<Operation>,
     queues: usize,
     allocated: u64,
+    /// What begins where and is allocated, and what was and is not any more, in pages.
+    ranges: BTreeMap<u64, u64>,
+    free: Vec<(u64, u64)>,
     down_until: Nanos,
     latency: Nanos,
     depth: usize,
@@ -70,6 +74,8 @@ impl Far {
             operations: Vec::new(),
             queues: 0,
             allocated: 0,
+            ranges: BTreeMap::new(),
+            free: Vec::new(),
             down_until: 0,
             latency: settings.latency,
             depth: settings.depth,
@@ -94,10 +100,28 @@ impl Far {
     }
 
     pub(crate) fn allocate(&mut self, pages: u64) -> RemoteAddress {
-        let start = self.allocated;
-        self.allocated += pages;
+        // What was given back last is what somebody gets first.
+        let start = match self.free.iter().rposition(|(_, free)| *free == pages) {
+            Some(at) => self.free.remove(at).0,
+            None => {
+                self.allocated += pages;
+                self.allocated - pages
+            }
+        };
         assert!(self.allocated <= PAGES as u64, "a seed uses more far memory than there is");
+        self.ranges.insert(start, pages);
         RemoteAddress(start * PAGE_BYTES as u64)
+    }
+
+    /// The range that begins at `start` is nobody's. False if there is none.
+    pub(crate) fn release(&mut self, start: RemoteAddress) -> bool {
+        let Some((first, pages)) = self.ranges.remove_entry(&(start.0 / PAGE_BYTES as u64)) else { return false };
+        for page in first as usize..(first + pages) as usize {
+            (self.before[page], self.lost[page]) = (None, false);
+            self.memory.drop_page(page);
+        }
+        self.free.push((first, pages));
+        true
     }
 
     /// The node stops until `until`; without power it loses what it has.
@@ -444,6 +468,14 @@ impl QueuePair for Queue {
             }
         });
         step(Step::Effect(30));
+    }
+
+    fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool {
+        let pages = start.0 / PAGE_BYTES as u64..(start.0 + bytes) / PAGE_BYTES as u64;
+        let is_late = |operation: &Operation| {
+            operation.queue == self.number && operation.is_cancelled && pages.contains(&operation.page)
+        };
+        with(|world| world.far.operations.iter().any(is_late))
     }
 
     fn outstanding(&self) -> usize {

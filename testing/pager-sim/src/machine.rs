@@ -189,7 +189,7 @@ impl Machine for Simulated {
                 Ok(guard) => return guard,
                 Err(_) if yonder_unithread::is_on_unithread() => {
                     say(|| format!("waits for a lock: {}", std::any::type_name::<T>()));
-                    step(Step::Wait);
+                    step(Step::Lock);
                 }
                 Err(_) => panic!("a lock is held and no thread runs"),
             }
@@ -391,6 +391,13 @@ impl Machine for Simulated {
 
     fn mapped(fabric: &Link) -> Option<&Arc<Memory>> {
         fabric.mapped.as_ref()
+    }
+
+    fn release_far(_fabric: &Link, start: RemoteAddress) -> Result<(), Refused> {
+        say(|| format!("gives far memory from page {} on back", start.0 / PAGE_BYTES as u64));
+        step(Step::Effect(2_000));
+        let is_down = with(|world| world.far.is_down(world.now) || !world.far.release(start));
+        if is_down { Err(Refused::Node) } else { Ok(()) }
     }
 
     fn discard_far(_fabric: &Link, start: RemoteAddress, bytes: u64) -> Result<(), Refused> {

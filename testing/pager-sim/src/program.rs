@@ -37,6 +37,8 @@ impl At {
 
 /// Faults of one access at most: its page may be taken away again before it is tried again, but not for ever.
 const TOUCHES_MAX: usize = 5_000;
+/// The same where little is left beside what is held, and others take it in turns: then the access is given up.
+const TOUCHES_BESIDE_HOLDS_MAX: usize = 100;
 
 /// When a touch began, and for how long threads had been stalled then.
 struct Began {
@@ -61,7 +63,8 @@ fn end(region: &Region, at: At, result: Result<(), PagingCause>) -> Result<(), P
 
 /// A load or a store, which is tried until its page is there.
 fn access<T>(region: &Region, offset: u64, mut attempt: impl FnMut(&Memory) -> Access<T>) -> Result<T, PagingCause> {
-    for _ in 0..TOUCHES_MAX {
+    let holds = with(|world| world.settings.holds);
+    for _ in 0..if holds { TOUCHES_BESIDE_HOLDS_MAX } else { TOUCHES_MAX } {
         step(Step::Point);
         match attempt(region.memory()) {
             Access::Done(value) => return Ok(value),
@@ -74,8 +77,7 @@ fn access<T>(region: &Region, offset: u64, mut attempt: impl FnMut(&Memory) -> A
             Access::Damaged => region.find_damage(PageIndex::containing(offset))?,
         }
     }
-    if with(|world| world.settings.holds) {
-        // Little is left beside what is held, and others take it in turns.
+    if holds {
         return Err(PagingCause::LocalMemoryFull);
     }
     violate(format!("an access has had {TOUCHES_MAX} faults"))

@@ -184,6 +184,10 @@ fn start(fibers: &mut Fibers, settings: &Settings, common: &Common) {
     });
     let pager = Arc::clone(&common.pager);
     add(fibers, move || actors::reclaimer(&pager));
+    let settler = with(|world| world.add_thread("settler", None));
+    common.pager.set_settler_thread(settler);
+    let pager = Arc::clone(&common.pager);
+    add(fibers, move || actors::settler(&pager));
     for _ in 0..settings.threads {
         with(|world| world.add_thread("thread", None));
         let common = common.clone();

@@ -20,7 +20,14 @@ use crate::trace::Trace;
 
 /// Steps of a seed, at most: more are a violation, since something does not end.
 const STEPS_MAX: u64 = 4_000_000;
-/// Longest time that passes in one step of a wait.
+/// Steps of others that a thread leaves them when it has found a lock taken.
+const LOCK_STEPS: u64 = 12;
+/// Time after which they look at a lock again if nobody else runs.
+const LOCK_LOOK: Nanos = 5_000;
+/// Steps of waits that leave others their time, at most: some are at work for nothing, as whoever is woken again and again.
+const HELD_OFF_MAX: u32 = 2_000;
+/// Shortest and longest time that passes in one step of a wait.
+const WAIT_MIN: Nanos = 50;
 const WAIT_MAX: Nanos = 100_000;
 
 /// What a step is.
@@ -32,6 +39,8 @@ pub(crate) enum Step {
     Point,
     /// The thread waits for another.
     Wait,
+    /// The thread waits for a lock: whoever has it goes first.
+    Lock,
 }
 
 /// What runs on a stack of its own: a thread, or a unithread of one.
@@ -58,7 +67,17 @@ pub(crate) struct Thread {
     /// Address of the word that it sleeps on.
     pub(crate) sleeps_on: Option<usize>,
     pub(crate) is_over: bool,
+    /// Until which step it leaves its turns to others, because it waits for a lock.
+    pub(crate) blocked_until: u64,
+    /// Whether it has waited since something was done.
+    pub(crate) has_waited: bool,
     pub(crate) priority: i64,
+}
+
+impl Thread {
+    fn is_awake(&self, now: Nanos) -> bool {
+        self.asleep_until.max(self.stalled_until) <= now
+    }
 }
 
 pub(crate) struct World {
@@ -79,6 +98,8 @@ pub(crate) struct World {
     pub(crate) stalled: Nanos,
     /// Steps of waits since something was done.
     waits: u32,
+    /// Those of them for which no more time passed, because others were at work.
+    held_off: u32,
     lowest: i64,
     /// Whether faults are still injected.
     pub(crate) is_hostile: bool,
@@ -86,6 +107,8 @@ pub(crate) struct World {
     pub(crate) settled_at: Nanos,
     /// Unithreads that are over and whose worker does not know yet.
     pub(crate) over: HashSet<usize>,
+    /// Regions that have begun: each has addresses that none had before.
+    pub(crate) regions: usize,
     /// Workload threads that are not over.
     pub(crate) busy: usize,
 }
@@ -163,6 +186,7 @@ pub(crate) fn park(until: Nanos) {
         yonder_unithread::suspend();
         with(|world| {
             let thread = world.fibers[world.running].thread;
+            world.threads[thread].has_waited = false;
             world.threads[thread].is_unparked = false;
         });
     }
@@ -186,11 +210,13 @@ impl World {
             violation: None,
             stalled: 0,
             waits: 0,
+            held_off: 0,
             lowest: 0,
             is_hostile: true,
             settled_at: 0,
             over: HashSet::new(),
             busy: 0,
+            regions: 0,
         }
     }
 
@@ -218,6 +244,8 @@ impl World {
             is_unparked: false,
             sleeps_on: None,
             is_over: false,
+            blocked_until: 0,
+            has_waited: false,
             priority,
         });
         self.fibers.push(Fiber { thread: self.threads.len() - 1, bound: None, no_yield: false });
@@ -239,11 +267,18 @@ impl World {
         }
         match step {
             Step::Effect(time) => {
-                self.waits = 0;
+                (self.waits, self.held_off) = (0, 0);
+                self.threads.iter_mut().for_each(|thread| thread.has_waited = false);
                 self.now += time;
             }
             Step::Point => self.now += 5,
             Step::Wait => self.wait(),
+            Step::Lock => {
+                self.now += WAIT_MIN;
+                let thread = self.fibers[self.running].thread;
+                let thread = &mut self.threads[thread];
+                (thread.blocked_until, thread.has_waited) = (self.steps + LOCK_STEPS, true);
+            }
         }
         self.far.execute_until(self.now, &mut self.rng);
         if let Some(what) = self.far.violation.take() {
@@ -258,9 +293,9 @@ impl World {
             return true;
         }
         match (self.settings.schedule, step) {
-            (Schedule::Uniform(_), Step::Wait) => true,
+            (Schedule::Uniform(_), Step::Wait | Step::Lock) => true,
             (Schedule::Uniform(switch), _) => self.chance(switch),
-            (Schedule::Priorities, Step::Wait) => {
+            (Schedule::Priorities, Step::Wait | Step::Lock) => {
                 self.lowest -= 1;
                 self.threads[thread].priority = self.lowest;
                 true
@@ -275,12 +310,21 @@ impl World {
         }
     }
 
-    /// The longer nothing is done, the more time passes in a step, up to the next event.
+    /// The longer nothing is done, the more time passes in a step, up to the next event. A thread that has not waited since is
+    /// doing something.
     fn wait(&mut self) {
+        let thread = self.fibers[self.running].thread;
+        self.threads[thread].has_waited = true;
+        let is_at_work = |thread: &Thread| !thread.is_over && !thread.has_waited && thread.is_awake(self.now);
+        if self.held_off < HELD_OFF_MAX && self.threads.iter().any(is_at_work) {
+            self.held_off += 1;
+            self.now += WAIT_MIN;
+            return;
+        }
         self.waits += 1;
         let rounds = self.waits / (2 * self.threads.len() as u32 + 2);
-        let time = (50u64 << rounds.min(11)).min(WAIT_MAX);
-        let next = self.next_event().map_or(Nanos::MAX, |at| at.saturating_sub(self.now).max(50));
+        let time = (WAIT_MIN << rounds.min(11)).min(WAIT_MAX);
+        let next = self.next_event().map_or(Nanos::MAX, |at| at.saturating_sub(self.now).max(WAIT_MIN));
         self.now += time.min(next);
     }
 
@@ -293,8 +337,9 @@ impl World {
     /// The fiber that runs next; `None` if all threads are over.
     pub(crate) fn pick(&mut self) -> Option<usize> {
         loop {
-            let is_ready =
-                |thread: &Thread| !thread.is_over && thread.asleep_until.max(thread.stalled_until) <= self.now;
+            let is_ready = |thread: &Thread| {
+                !thread.is_over && thread.is_awake(self.now) && thread.blocked_until <= self.steps
+            };
             let ready = self.threads.iter().enumerate().filter(|(_, thread)| is_ready(thread));
             let picked = match self.settings.schedule {
                 Schedule::Priorities => ready.max_by_key(|(_, thread)| thread.priority).map(|(at, _)| at),
@@ -312,11 +357,16 @@ impl World {
             if self.threads.iter().all(|thread| thread.is_over) {
                 return None;
             }
-            let Some(at) = self.next_event().filter(|at| *at < Nanos::MAX) else {
+            // Whoever has the lock sleeps: the others look again, now or when that is over.
+            self.threads.iter_mut().for_each(|thread| thread.blocked_until = 0);
+            let is_blocked = self.threads.iter().any(|thread| !thread.is_over && thread.is_awake(self.now));
+            let at = self.next_event().filter(|at| *at < Nanos::MAX).unwrap_or(Nanos::MAX);
+            let look_at = if is_blocked { self.now + LOCK_LOOK } else { Nanos::MAX };
+            if at.min(look_at) == Nanos::MAX {
                 self.violation.get_or_insert("every thread sleeps for good".into());
                 return None;
-            };
-            self.now = self.now.max(at);
+            }
+            self.now = self.now.max(at.min(look_at));
             self.far.execute_until(self.now, &mut self.rng);
         }
     }

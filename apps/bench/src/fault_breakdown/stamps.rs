@@ -193,6 +193,10 @@ impl QueuePair for StampedQueuePair {
         self.inner.cancel(id);
     }
 
+    fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool {
+        self.inner.may_still_write(start, bytes)
+    }
+
     fn outstanding(&self) -> usize {
         self.inner.outstanding()
     }

@@ -247,6 +247,11 @@ impl QueuePair for FileQueuePair {
         }
     }
 
+    fn may_still_write(&self, _start: RemoteAddress, _bytes: u64) -> bool {
+        // The index never hears of what was cancelled.
+        false
+    }
+
     fn outstanding(&self) -> usize {
         self.reads + self.writer.outstanding() + self.ended.len()
     }

@@ -162,6 +162,13 @@ impl Lane {
         self.client.outstanding()
     }
 
+    /// Whether an operation that was given up may still change what is there; see [`Client::may_still_change`].
+    #[must_use]
+    pub fn may_still_change(&self, pid: u32, address: u64, bytes: u64) -> bool {
+        // Of a node that is lost for good nothing is anybody's.
+        !self.standing.is_lost() && self.client.may_still_change(pid, address, bytes)
+    }
+
     /// Whether another operation can be submitted.
     #[must_use]
     pub fn has_room(&self) -> bool {

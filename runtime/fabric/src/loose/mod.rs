@@ -289,6 +289,10 @@ impl QueuePair for LooseQueuePair {
         }
     }
 
+    fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool {
+        self.late.iter().any(|late| (start.0..start.0 + bytes).contains(&late.at.0))
+    }
+
     fn outstanding(&self) -> usize {
         self.doing.len()
     }

@@ -376,6 +376,15 @@ impl QueuePair for Lz4QueuePair {
         }
     }
 
+    fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool {
+        let range = start.0..start.0 + bytes;
+        let is_orphan_there = |operation: &Operation| {
+            matches!(operation.state, State::Orphan(_)) && range.contains(&operation.place.address().0)
+        };
+        let has_orphan = self.orphans > 0 && self.operations.iter().flatten().any(is_orphan_there);
+        has_orphan || self.below.may_still_write(start, bytes)
+    }
+
     fn outstanding(&self) -> usize {
         self.operations.len() - self.free.len() - self.orphans + self.ended.len()
     }

@@ -344,6 +344,11 @@ impl QueuePair for TierQueuePair {
         }
     }
 
+    fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool {
+        // A slot of the node whose write was given up stays this queue pair's.
+        self.far.may_still_write(start, bytes)
+    }
+
     fn outstanding(&self) -> usize {
         self.operations.len() - self.free.len() + self.ended.len()
     }

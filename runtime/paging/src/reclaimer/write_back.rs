@@ -15,7 +15,7 @@ use yonder_pagetable::{Event, State};
 use yonder_reclaim::{FlushCause, Standby};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
-use super::{Reclaimer, SLEEP_MAX, Step};
+use super::{FarRange, Reclaimer, SLEEP_MAX, Step};
 use crate::digest::Digest;
 use crate::machine::Machine;
 use crate::pager::Pager;
@@ -224,7 +224,8 @@ impl<M: Machine> Reclaimer<M> {
 
     /// Handles acknowledgements, and posts again what failed or was lost.
     pub(crate) fn poll_writes(&mut self, pager: &Pager<M>, now: Nanos) {
-        if self.free_writes.len() == self.writes.len() {
+        // Without polls the node never hears that a write was given up.
+        if self.free_writes.len() == self.writes.len() && self.ended.is_empty() {
             return;
         }
         let mut completions = std::mem::take(&mut self.completions);
@@ -304,6 +305,19 @@ impl<M: Machine> Reclaimer<M> {
             pager.frames.release(write.frame);
             self.free_writes.push(index);
         }
+    }
+}
+
+impl<M: Machine> Reclaimer<M> {
+    /// Whether a write that was given up may still reach far memory of a region that has ended.
+    pub(crate) fn may_still_write(&self, range: FarRange) -> bool {
+        self.queue_pair.may_still_write(range.start, range.bytes)
+    }
+
+    /// Takes a range that was kept for that reason, and that nothing can reach any more.
+    pub(crate) fn take_settled(&mut self) -> Option<FarRange> {
+        let settled = self.ended.iter().position(|range| !self.may_still_write(*range))?;
+        Some(self.ended.swap_remove(settled))
     }
 }
 

@@ -17,6 +17,9 @@ use crate::machine::Machine;
 /// Blocks that are not swept. Ended by [`RegionCore::unhold`].
 pub type HeldBlocks = Range<u32>;
 
+/// How often a page is brought for one look at it. Where local memory is very short, others may take it away each time.
+const ROUNDS_MAX: u32 = 8;
+
 impl<M: Machine> RegionCore<M> {
     /// The region's number among those of its pager.
     pub fn number(&self) -> u32 {
@@ -65,7 +68,7 @@ impl<M: Machine> RegionCore<M> {
         zeros: impl Fn(&mut T),
     ) -> Result<(), PagingCause> {
         let page = PageIndex::containing(offset);
-        let mut was_here = true;
+        let (mut was_here, mut rounds) = (true, 0);
         loop {
             let seen = self.table.load(page);
             M::preempt();
@@ -89,12 +92,26 @@ impl<M: Machine> RegionCore<M> {
                         return found.map_err(PagingCause::from_code);
                     }
                 }
+                _ if rounds == ROUNDS_MAX => return self.look_held(offset, |memory| read(into, memory, offset)),
                 _ => {
                     fault::bring(self, Touch::of(offset, wants))?;
-                    was_here = false;
+                    (was_here, rounds) = (false, rounds + 1);
                 }
             }
         }
+    }
+
+    /// Reads from a page that was taken away again each time, while it is held.
+    #[cold]
+    fn look_held(
+        self: &Arc<Self>,
+        offset: u64,
+        read: impl FnOnce(&M::Memory) -> Result<(), NonZeroU32>,
+    ) -> Result<(), PagingCause> {
+        let held = self.hold(offset, 1).map_err(|(_, cause)| cause)?;
+        let found = read(&self.mapping).map_err(PagingCause::from_code);
+        self.unhold(held);
+        found
     }
 
     /// Makes the pages of `bytes` at `offset` resident, and keeps their blocks from being swept. On an error, with the offset of
