@@ -47,6 +47,22 @@ pub struct Segments {
     count: usize,
 }
 
+impl Segments {
+    /// These segments, if there are so few.
+    ///
+    /// # Panics
+    /// If there are none, or they are not ordered and apart.
+    #[must_use]
+    pub fn new(segments: &[Segment]) -> Option<Self> {
+        assert!(!segments.is_empty(), "a page of which nothing is live has no segments");
+        let are_apart = segments.windows(2).all(|pair| pair[0].start + pair[0].bytes < pair[1].start);
+        assert!(are_apart, "segments touch, or are not in order: {segments:?}");
+        let mut list = [Segment::default(); SEGMENTS_MAX];
+        list.get_mut(..segments.len())?.copy_from_slice(segments);
+        Some(Self { list, count: segments.len() })
+    }
+}
+
 impl std::ops::Deref for Segments {
     type Target = [Segment];
 

@@ -16,7 +16,7 @@ use crate::forked;
 use crate::guests::{self, GuestPort};
 use crate::handover::Installs;
 use crate::install::Local;
-use crate::machine::Machine;
+use crate::machine::{Machine, Rule};
 use crate::pager::{GUEST_PORTS, Pager};
 use crate::port::{FetchRequest, Hit, Port, PortInner, Room};
 use crate::region::RegionCore;
@@ -174,7 +174,7 @@ impl<'a, M: Machine> Toucher<'a, M> {
         let Some((port, token, policy)) = M::bound_unithread(pager.id) else { return Self::Thread };
         let port = pager.port(port);
         let may_yield = match policy {
-            _ if M::in_no_yield_section() => MayYield::Never,
+            _ if M::in_no_yield_section() && !M::breaks(Rule::SectionIsKept) => MayYield::Never,
             FaultPolicy::Yield => MayYield::Now,
             FaultPolicy::Busy => MayYield::Never,
             FaultPolicy::Hybrid(spin) => MayYield::AfterSpinning(spin),

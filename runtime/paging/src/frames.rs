@@ -24,7 +24,7 @@ use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::budget::{Account, Budget};
 use crate::digest::{Digest, HASH_WORDS};
 use crate::kernel::Kernel;
-use crate::machine::Machine;
+use crate::machine::{Machine, Rule};
 use crate::region::RegionCore;
 
 /// A frame's word: its holders in the low byte, two flags, and the number of its turn.
@@ -111,7 +111,7 @@ impl<M: Machine> FramePool<M> {
     }
 
     fn take_bare(&self, budget: &Budget, account: Account) -> Option<u32> {
-        if !budget.charge(account) {
+        if !budget.charge(account) && !M::breaks(Rule::FrameIsCharged) {
             return None;
         }
         let Some(frame) = self.bare.pop() else {
@@ -138,7 +138,7 @@ impl<M: Machine> FramePool<M> {
         }
         M::preempt();
         let begun = table.advance(page, seen, Event::Write).is_ok();
-        if !begun {
+        if !begun || M::breaks(Rule::WriteHolds) {
             self.release(frame);
         }
         begun
@@ -150,7 +150,9 @@ impl<M: Machine> FramePool<M> {
         assert!(before > 0, "frame {} released twice", frame.0);
         M::preempt();
         if before == 1 {
-            self.records[frame.index()].word.fetch_add(TURN, Ordering::AcqRel);
+            if !M::breaks(Rule::TurnEnds) {
+                self.records[frame.index()].word.fetch_add(TURN, Ordering::AcqRel);
+            }
             self.spare.push(frame.0).expect("the queue has room for every frame");
         }
     }
@@ -179,6 +181,9 @@ impl<M: Machine> FramePool<M> {
         record.owner.store(u64::from(place.region) << 32 | u64::from(place.page.0), Ordering::Release);
         table.advance_owned(place.page, event);
         M::preempt();
+        if flags & RESTANDS != 0 && M::breaks(Rule::RestandIsHeard) {
+            return;
+        }
         // Last: whoever takes the flag away from here on finds the owner and its entry.
         if record.word.fetch_or(flags, Ordering::AcqRel) & ANNOUNCED == 0 {
             self.arrivals.push(frame.0).expect("a frame is announced once");

@@ -268,7 +268,7 @@ pub(crate) fn fetch<M: Machine>(
         return why_not;
     }
     let started = M::now();
-    let due = inner.guests.due_at(started);
+    let due = inner.guests.due_at(started).min(deadline);
     let (result, inner) = wait(pager, inner, token, due, |guests, end| match end {
         End::At(end) => guests.observe(end.saturating_sub(started)),
         End::BeforeItWasDue => guests.overslept(),

@@ -21,6 +21,29 @@ use yonder_units::{Nanos, PAGE_BYTES};
 use crate::config::{ConfigError, FaultPolicy};
 use crate::error::{PagingError, TooManyPorts};
 
+/// A rule of the pager that a simulator may have it break, to see that the breach is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// A discard holds its pages until the node has agreed.
+    DiscardHolds,
+    /// What the node has is forgotten only when it has agreed to a discard.
+    DiscardSettles,
+    /// The reclaimer hears of a page that stands again because it could not be mapped.
+    RestandIsHeard,
+    /// A write that has failed is posted again.
+    WriteIsRepeated,
+    /// A write holds its frame.
+    WriteHolds,
+    /// A frame's turn ends with its last hold.
+    TurnEnds,
+    /// A frame is charged before the kernel backs it.
+    FrameIsCharged,
+    /// A unithread in a no-yield section is not parked.
+    SectionIsKept,
+    /// What the node has is what was written, and not what the page has become since.
+    DigestIsOfWrite,
+}
+
 /// What the pager runs on. See the head of this file.
 pub trait Machine: Sized + Send + Sync + 'static {
     /// A range of memory: a region, the frames, or far memory that a fabric maps.
@@ -49,6 +72,12 @@ pub trait Machine: Sized + Send + Sync + 'static {
     /// here; a machine that runs one thread at a time lets others run.
     #[inline(always)]
     fn preempt() {}
+
+    /// Whether the pager breaks `rule`: only ever on purpose, and nowhere but in a simulator.
+    #[inline(always)]
+    fn breaks(_rule: Rule) -> bool {
+        false
+    }
 
     /// Parks the unithread that runs, until its worker resumes it.
     fn suspend();

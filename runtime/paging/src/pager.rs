@@ -217,6 +217,11 @@ impl<M: Machine> Pager<M> {
         self.ports.iter().filter_map(OnceLock::get)
     }
 
+    /// The memory that pages on standby stand in.
+    pub fn frame_memory(&self) -> &M::Memory {
+        self.frames.mapping()
+    }
+
     pub(crate) fn node(&self) -> Arc<str> {
         Arc::clone(&self.node)
     }

@@ -12,13 +12,13 @@
 //! the node has agreed, and before its page is let go.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use yonder_units::{PAGE_BYTES, PageIndex};
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Rule};
 use crate::order::Discards;
 use crate::pager::Pager;
 use crate::reclaimer::FarRange;
@@ -43,7 +43,13 @@ impl<M: Machine> Pager<M> {
             let Some(held) = core.order.first_held(held) else { continue };
             let part = held.start..held.end.min(held.start.saturating_add(PART_PAGES_MAX));
             let bytes = part.len() as u64 * PAGE_BYTES as u64;
-            M::discard_far(&self.fabric, core.remote_address(PageIndex(part.start)), bytes)?;
+            if M::breaks(Rule::DiscardHolds) {
+                core.order.let_go(part.clone());
+            }
+            let agreed = M::discard_far(&self.fabric, core.remote_address(PageIndex(part.start)), bytes);
+            if !M::breaks(Rule::DiscardSettles) {
+                agreed?;
+            }
             let no_writes = self.lock_reclaimer();
             for page in part.clone().map(PageIndex) {
                 core.digests.forget(page);

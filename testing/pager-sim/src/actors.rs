@@ -4,18 +4,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rand::Rng;
-use yonder_fabric::Posting;
-use yonder_pagetable::{HASH_KEY_BYTES, PageHasher};
+use yonder_fabric::{GRANULE_BYTES, Posting};
+use yonder_heap::{Live, Segment, Segments};
+use yonder_pagetable::{HASH_KEY_BYTES, PageHasher, Source, State};
 use yonder_paging::machine::Machine;
-use yonder_paging::{Advice, Installs, Pager, PagingCause, ReclaimTurns, Turn};
+use yonder_paging::{Advice, Installs, Liveness, Pager, PagingCause, ReclaimTurns, Turn};
 use yonder_reclaim::{Policy, Shares};
-use yonder_units::{Nanos, PAGE_BYTES};
+use yonder_units::{Nanos, PAGE_BYTES, PageIndex};
 
 use crate::machine::Simulated;
-use crate::memory::{Kind, Memory};
+use crate::memory::{Access, Kind, Memory};
 use crate::oracle;
-use crate::program::{At, Region, WORDS, hold, load, look, store};
-use crate::world::{Step, below, chance, park, say, step, violate, with};
+use crate::program::{At, Region, WORDS, clear, forget, hold, load, look, store};
+use crate::sabotage::Sabotage;
+use crate::world::{Step, below, chance, is_sabotaged, park, say, stall, step, violate, with};
 
 /// How long accesses may still fail for want of time once nothing is broken any more: writes that were put off come again.
 const SETTLE_TIME: Nanos = 60_000_000;
@@ -23,6 +25,8 @@ const SETTLE_TIME: Nanos = 60_000_000;
 pub(crate) const LIMIT_PAGES: u64 = 512;
 pub(crate) const LIMIT_PAGES_MAX: u64 = 640;
 
+/// Pages of a region of one's own.
+const OWN_PAGES: usize = 16;
 /// How long the settler sleeps at most: it has to see the end of the seed.
 const SETTLER_SLEEP_MAX: Nanos = 10_000_000;
 
@@ -45,9 +49,46 @@ pub(crate) fn begin_region(pager: &Arc<Pager<Simulated>>, pages: usize) -> Regio
     });
     let memory = Memory::new(Kind::Region, address, pages);
     let mut key = [0; HASH_KEY_BYTES];
-    with(|world| world.rng.fill(&mut key[..]));
+    if !is_sabotaged(Sabotage::WeakDigest) {
+        with(|world| world.rng.fill(&mut key[..]));
+    }
     let begun = pager.begin_region(memory, remote, PageHasher::new(&key)).expect("the model registers");
     begun.expect("there are few regions")
+}
+
+/// A region of one's own, whose paging is guided if the seed says so.
+pub(crate) fn begin_own(pager: &Arc<Pager<Simulated>>) -> Region {
+    let region = begin_region(pager, OWN_PAGES);
+    if with(|world| world.settings.guides) {
+        let address = region.memory().address;
+        with(|world| world.oracle.guide(address));
+        pager.guide_paging(&region, Arc::new(Owner { address }));
+    }
+    region
+}
+
+/// Knows what is live of a region: the words that were stored and not forgotten since.
+struct Owner {
+    address: usize,
+}
+
+impl Liveness for Owner {
+    fn live(&self, page: PageIndex) -> Live {
+        let mut words = with(|world| world.oracle.live_words((self.address, page.0)));
+        if is_sabotaged(Sabotage::ForgetfulOwner) {
+            words.pop();
+        }
+        let mut segments: Vec<Segment> = Vec::new();
+        for word in words {
+            let (start, end) = (word / GRANULE_BYTES as u16 * GRANULE_BYTES as u16, word + 8);
+            match segments.last_mut() {
+                Some(last) if last.start + last.bytes >= start => last.bytes = end - last.start,
+                _ => segments.push(Segment { start, bytes: end - start }),
+            }
+        }
+        segments.iter_mut().for_each(|segment| segment.bytes = segment.bytes.next_multiple_of(GRANULE_BYTES as u16));
+        if segments.is_empty() { Live::Nothing } else { Segments::new(&segments).map_or(Live::Whole, Live::Segments) }
+    }
 }
 
 /// A random word of the shared pages: often one that was used before, or the next of a sequence.
@@ -67,27 +108,48 @@ fn anywhere(last: &mut u32) -> At {
 /// One access of a thread or a unithread. `own` are pages that nobody else uses.
 fn operate(common: &Common, own: &Region, last: &mut u32) {
     match below(100) {
-        0..30 => _ = load(&common.shared, anywhere(last)),
-        30..55 => _ = look(&common.shared, anywhere(last)),
-        55..86 => _ = store(&common.shared, anywhere(last)),
-        86..88 if with(|world| world.settings.holds) => {
+        0..22 => _ = load(&common.shared, anywhere(last)),
+        22..44 => _ = look(&common.shared, anywhere(last)),
+        44..67 => _ = store(&common.shared, anywhere(last)),
+        67..68 => clear(&common.shared, anywhere(last).page),
+        68..70 if with(|world| world.settings.holds) => {
             let (at, most) = (anywhere(last), with(|world| world.settings.region_pages()));
             hold(&common.shared, at, (1 + below(3) as u32).min(most - at.page));
         }
-        88..92 if common.sealed.is_some() => {
+        70..76 if common.sealed.is_some() => {
             let sealed = common.sealed.as_ref().expect("asked for");
             let at = At { page: below(24) as u32, word: 0 };
             if below(2) == 0 { _ = load(sealed, at) } else { _ = look(sealed, at) }
         }
         _ => {
             let at = At { page: below(8) as u32, word: WORDS[below(WORDS.len() as u64) as usize] };
-            match below(8) {
+            match below(16) {
+                5 => own.note_advice(0..OWN_PAGES as u32, Advice::Out),
+                8..10 => churn(common, own, at),
+                6 => clear(own, at.page),
                 0 => discard(common, own, at.page, 1 + below(3) as u32),
                 1..3 => _ = load(own, at),
                 3 => _ = look(own, at),
+                4 => forget(own, at),
+                7 => check_all(own),
                 _ => _ = store(own, at),
             }
         }
+    }
+}
+
+/// Stores, sends the page away, forgets it, and does the same again: what the node has of it changes several times.
+fn churn(common: &Common, own: &Region, at: At) {
+    for _ in 0..1 + below(3) {
+        let is_stored = store(own, at).is_ok();
+        own.note_advice(at.page..at.page + 1, Advice::Out);
+        stall(below(60_000));
+        if !is_stored || load(own, at).is_err() {
+            return;
+        }
+        own.note_advice(at.page..at.page + 1, Advice::Out);
+        stall(below(30_000));
+        discard(common, own, at.page, 1);
     }
 }
 
@@ -118,7 +180,7 @@ fn discard(common: &Common, own: &Region, page: u32, pages: u32) {
 
 /// A thread that is no worker.
 pub(crate) fn thread(common: &Common) {
-    let own = begin_region(&common.pager, 16);
+    let own = begin_own(&common.pager);
     let mut last = below(u64::from(with(|world| world.settings.shared_pages))) as u32;
     for _ in 0..with(|world| world.settings.operations) {
         operate(common, &own, &mut last);
@@ -216,6 +278,48 @@ pub(crate) fn owner(common: &Common) {
     with(|world| world.busy -= 1);
 }
 
+/// Forks, as far as the pager is concerned: everything is stopped for a moment, and what the child would have is looked at.
+fn fork(common: &Common) {
+    let began = Simulated::now();
+    let stopped = common.pager.stop();
+    say(|| "forks".into());
+    for region in [Some(&common.shared), common.sealed.as_ref()].into_iter().flatten() {
+        for word in with(|world| world.oracle.words_of(region.memory().address)) {
+            let (page, at) = (PageIndex(word.1), usize::from(word.2));
+            let in_page =
+                |bytes: crate::memory::Bytes| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+            // What is mapped the kernel copies, whatever its entry says.
+            let mapped = region.memory().load(page.offset() + at as u64);
+            let value = match (mapped, region.state(page)) {
+                (_, State::Evicting) => violate(format!("page {} is swept while the process forks", page.0)),
+                (Access::Damaged, _) => continue,
+                (Access::Done(value), _) => value,
+                (Access::Missing, State::Resident) => {
+                    violate(format!("page {} is resident and not mapped in a child", page.0))
+                }
+                (Access::Missing, state) => match state {
+                    State::Untouched | State::Installing(Source::Zeros) => 0,
+                    State::Standby(frame) | State::Installing(Source::Frame(frame)) => {
+                        in_page(common.pager.frame_memory().content(frame.offset()))
+                    }
+                    State::Remote | State::Fetching { .. } => {
+                        let address = region.remote_address(page);
+                        match with(|world| world.far.content(address)) {
+                            Some(bytes) => in_page(bytes),
+                            None => continue,
+                        }
+                    }
+                    State::Poisoned(_) | State::Resident | State::Evicting => continue,
+                },
+            };
+            oracle::check(word, value, with(|world| world.steps));
+        }
+    }
+    drop(stopped);
+    // Nobody gets anything done meanwhile.
+    with(|world| world.stalled += world.now - began);
+}
+
 fn change(common: &Common) {
     let settings = with(|world| world.settings.clone());
     let now = Simulated::now();
@@ -227,6 +331,28 @@ fn change(common: &Common) {
             world.oracle.has_lost_power |= loses_power;
             world.far.stop(until, loses_power);
         });
+    }
+    if settings.no_memory > 0 && below(30) == 0 {
+        let until = now + below(12_000_000);
+        say(|| format!("the kernel has no memory until {until}"));
+        with(|world| {
+            world.no_memory_until = until;
+            world.stalled += until - now;
+        });
+    }
+    if settings.has_tiers && chance(settings.outages) {
+        let until = now + below(2_000_000);
+        say(|| format!("the slower tier stops until {until}"));
+        with(|world| world.far.stop_slow(until));
+    }
+    if settings.has_tiers {
+        with(|world| {
+            let page = world.rng.random_range(0..u64::from(world.settings.region_pages()));
+            world.far.move_page(page);
+        });
+    }
+    if settings.forks && below(8) == 0 {
+        fork(common);
     }
     if settings.damages && below(20) == 0 {
         let page = settings.shared_page(below(u64::from(settings.shared_pages)) as u32);
@@ -267,18 +393,21 @@ fn change(common: &Common) {
             park(Simulated::now() + below(50_000));
             common.shared.reveal(pages);
         }
-        8 => {
+        _ => {
             let region = begin_region(&common.pager, 8);
-            (0..8).for_each(|page| _ = store(&region, At { page, word: 0 }));
-            if below(2) == 0 {
-                let range = 0..8;
-                region.note_advice(range, Advice::Out);
+            for _ in 0..1 + below(3) {
+                (0..8).for_each(|page| _ = store(&region, At { page, word: 0 }));
+                if below(4) > 0 {
+                    let range = 0..8;
+                    region.note_advice(range, Advice::Out);
+                }
+                park(Simulated::now() + below([10_000, 400_000][below(2) as usize]));
+                if below(2) == 0 {
+                    check_all(&region);
+                }
             }
-            park(Simulated::now() + below(20_000));
-            check_all(&region);
             common.pager.end_region(&region);
         }
-        _ => {}
     }
 }
 
@@ -292,7 +421,7 @@ fn check_all(region: &Region) {
             let is_over = match read {
                 Ok(()) | Err(PagingCause::HardwareError | PagingCause::Poisoned) => true,
                 // What was broken may take its time to be well again.
-                Err(_) => with(|world| world.is_hostile),
+                Err(_) => with(|world| world.is_hostile || world.far.lease_is_over(world.now)),
             };
             if is_over {
                 break;
@@ -307,17 +436,24 @@ fn finish(common: &Common) {
     with(|world| {
         world.is_hostile = false;
         world.settled_at = world.now + SETTLE_TIME;
-        world.far.heal();
+        world.far.heal(world.now);
         world.threads.iter_mut().for_each(|thread| thread.stalled_until = 0);
     });
-    say(|| "everything is over: reads all".into());
     common.shared.set_quota(None);
     common.pager.set_process_quota(None);
+    if !with(|world| world.far.lease_is_over(world.now)) {
+        // Before everything is touched, and so found again.
+        audit(common);
+    }
+    say(|| "everything is over: reads all".into());
     check_all(&common.shared);
     if let Some(sealed) = &common.sealed {
         check_all(sealed);
     }
-    audit(common);
+    // Without a node writes end with their region.
+    if !with(|world| world.far.lease_is_over(world.now)) {
+        audit(common);
+    }
     common.pager.end_region(&common.shared);
     if let Some(sealed) = &common.sealed {
         common.pager.end_region(sealed);

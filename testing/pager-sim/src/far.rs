@@ -5,6 +5,7 @@
 //! queue pair. The node stops, answers nothing meanwhile, and may come back without what it had.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use rand::Rng;
@@ -45,7 +46,17 @@ pub(crate) struct Far {
     pub(crate) violation: Option<String>,
     /// What pages were before their last write.
     before: Vec<Option<Bytes>>,
+    /// Which pages are in the slower tier, if there are two, and until when that is out of reach.
+    has_tiers: bool,
+    is_slow: Vec<bool>,
+    slow_down_until: Nanos,
+    lease_end: Nanos,
+    /// Discards that were given up and may be executed yet: when, and which pages.
+    late_discards: Vec<(Nanos, Range<u64>)>,
 }
+
+/// How many times longer the slower tier takes.
+const SLOW_FACTOR: u64 = 8;
 
 struct Operation {
     queue: usize,
@@ -87,6 +98,11 @@ impl Far {
             sabotage: None,
             violation: None,
             before: vec![None; PAGES],
+            has_tiers: settings.has_tiers,
+            is_slow: vec![false; PAGES],
+            slow_down_until: 0,
+            lease_end: Nanos::MAX,
+            late_discards: Vec::new(),
         }
     }
 
@@ -95,8 +111,11 @@ impl Far {
     }
 
     /// No more faults from now on.
-    pub(crate) fn heal(&mut self) {
-        (self.fails, self.loses, self.delays, self.down_until) = (0, 0, 0, 0);
+    pub(crate) fn heal(&mut self, now: Nanos) {
+        if !self.lease_is_over(now) {
+            self.lease_end = Nanos::MAX;
+        }
+        (self.fails, self.loses, self.delays, self.down_until, self.slow_down_until) = (0, 0, 0, 0, 0);
     }
 
     pub(crate) fn allocate(&mut self, pages: u64) -> RemoteAddress {
@@ -117,9 +136,10 @@ impl Far {
     pub(crate) fn release(&mut self, start: RemoteAddress) -> bool {
         let Some((first, pages)) = self.ranges.remove_entry(&(start.0 / PAGE_BYTES as u64)) else { return false };
         for page in first as usize..(first + pages) as usize {
-            (self.before[page], self.lost[page]) = (None, false);
+            (self.before[page], self.lost[page], self.is_slow[page]) = (None, false, false);
             self.memory.drop_page(page);
         }
+        self.forget_discards(&(first..first + pages));
         self.free.push((first, pages));
         true
     }
@@ -135,17 +155,43 @@ impl Far {
         }
     }
 
+    /// The slower tier is out of reach until `until`.
+    pub(crate) fn stop_slow(&mut self, until: Nanos) {
+        self.slow_down_until = self.slow_down_until.max(until);
+    }
+
     pub(crate) fn is_down(&self, now: Nanos) -> bool {
-        now < self.down_until
+        now < self.down_until || now >= self.lease_end
+    }
+
+    /// The lease ends at `end`, if nobody heals the node before.
+    pub(crate) fn end_lease(&mut self, end: Nanos) {
+        self.lease_end = end;
+    }
+
+    /// Whether nothing is answered any more.
+    pub(crate) fn lease_is_over(&self, now: Nanos) -> bool {
+        now >= self.lease_end
+    }
+
+    /// The content of a page, unless the node has lost it.
+    pub(crate) fn content(&self, at: RemoteAddress) -> Option<Bytes> {
+        let page = (at.0 / PAGE_BYTES as u64) as usize;
+        (!self.lost[page]).then(|| self.memory.content(at.0))
     }
 
     pub(crate) fn next_event(&self, now: Nanos) -> Option<Nanos> {
         let times = self.operations.iter().flat_map(|operation| [operation.execute_at, operation.done_at]);
+        let times = times.chain(self.late_discards.iter().map(|(at, _)| *at));
         times.filter(|at| *at > now && *at < Nanos::MAX).min()
     }
 
     /// Executes what is due.
     pub(crate) fn execute_until(&mut self, now: Nanos, rng: &mut SmallRng) {
+        while let Some(at) = self.late_discards.iter().position(|(at, _)| *at <= now) {
+            let (_, pages) = self.late_discards.swap_remove(at);
+            self.clear(pages);
+        }
         loop {
             let due = self.operations.iter_mut().enumerate();
             let due = due.filter(|(_, operation)| !operation.is_executed && operation.execute_at <= now);
@@ -155,10 +201,12 @@ impl Far {
     }
 
     fn execute(&mut self, at: usize, rng: &mut SmallRng) {
-        let operation = &mut self.operations[at];
-        operation.is_executed = true;
-        let is_down = operation.execute_at < self.down_until;
+        self.operations[at].is_executed = true;
+        let operation = &self.operations[at];
         let page = operation.page as usize;
+        let is_down = self.is_down(self.operations[at].execute_at)
+            || self.is_slow[page] && self.operations[at].execute_at < self.slow_down_until;
+        let operation = &mut self.operations[at];
         if is_down {
             operation.status = Status::Disconnected;
         }
@@ -196,6 +244,7 @@ impl Far {
                 if operation.vector == Vector::WHOLE {
                     self.lost[page] = false;
                 }
+                self.is_slow[page] = self.has_tiers && rng.random_range(0..3) == 0;
                 self.memory.fill(offset, content);
             }
             What::Read { bytes, into, frames } => {
@@ -247,10 +296,32 @@ impl Far {
         }
     }
 
+    /// A page goes to the other tier.
+    pub(crate) fn move_page(&mut self, page: u64) {
+        self.is_slow[page as usize] ^= self.has_tiers;
+    }
+
+    /// A discard is given up, and executed at `at` unless a later one of its pages has succeeded by then.
+    pub(crate) fn discard_later(&mut self, at: Nanos, start: RemoteAddress, bytes: u64) {
+        self.late_discards.push((at, pages_of(start, bytes)));
+    }
+
     /// The range reads as zeros again. What was given up and is of it is over.
     pub(crate) fn discard(&mut self, start: RemoteAddress, bytes: u64) {
-        let pages = start.0 / PAGE_BYTES as u64..(start.0 + bytes) / PAGE_BYTES as u64;
+        let pages = pages_of(start, bytes);
         self.operations.retain(|operation| !operation.is_cancelled || !pages.contains(&operation.page));
+        if self.sabotage != Some(Sabotage::ForgetfulLane) {
+            self.forget_discards(&pages);
+        }
+        self.clear(pages);
+    }
+
+    /// A lane holds a request back until the aborts of those before it are answered, so these are never executed.
+    fn forget_discards(&mut self, pages: &Range<u64>) {
+        self.late_discards.retain(|(_, late)| late.end <= pages.start || pages.end <= late.start);
+    }
+
+    fn clear(&mut self, pages: Range<u64>) {
         if self.sabotage == Some(Sabotage::DiscardBeside) && pages.start > 0 {
             self.memory.drop_page(pages.start as usize - 1);
         }
@@ -260,6 +331,10 @@ impl Far {
             self.memory.drop_page(page as usize);
         }
     }
+}
+
+fn pages_of(start: RemoteAddress, bytes: u64) -> Range<u64> {
+    start.0 / PAGE_BYTES as u64..(start.0 + bytes) / PAGE_BYTES as u64
 }
 
 /// Copies the segments of a page into a frame.
@@ -297,6 +372,9 @@ impl Queue {
             let [fails, loses, delays] = if world.is_hostile { [far.fails, far.loses, far.delays] } else { [0; 3] };
             if rng.random_range(0..1000) < delays {
                 execute_at += rng.random_range(0..far.late_max);
+            }
+            if far.is_slow[page as usize] {
+                execute_at += far.latency * SLOW_FACTOR;
             }
             let mut done_at = execute_at + far.latency / 2;
             let mut status = Status::Done;
@@ -471,7 +549,7 @@ impl QueuePair for Queue {
     }
 
     fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool {
-        let pages = start.0 / PAGE_BYTES as u64..(start.0 + bytes) / PAGE_BYTES as u64;
+        let pages = pages_of(start, bytes);
         let is_late = |operation: &Operation| {
             operation.queue == self.number && operation.is_cancelled && pages.contains(&operation.page)
         };

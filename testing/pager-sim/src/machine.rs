@@ -6,9 +6,10 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use rand::Rng;
 use yonder_fabric::{Copies, Module, QueuePair, RemoteAddress};
 use yonder_mapping::Run;
-use yonder_paging::machine::Machine;
+use yonder_paging::machine::{Machine, Rule};
 use yonder_paging::{ConfigError, FaultPolicy, PagingCause, PagingError, TooManyPorts};
 use yonder_uffd::CopyOutcome;
 use yonder_units::{Nanos, PAGE_BYTES};
@@ -43,6 +44,8 @@ pub(crate) enum Refused {
     Ports,
     /// The node does not answer.
     Node,
+    /// The kernel will not unmap a page.
+    Busy,
 }
 
 impl std::fmt::Display for Refused {
@@ -52,6 +55,7 @@ impl std::fmt::Display for Refused {
             Self::Config(error) => write!(f, "{error}"),
             Self::Ports => write!(f, "there are no more ports"),
             Self::Node => write!(f, "the node does not answer"),
+            Self::Busy => write!(f, "the kernel does not unmap a page"),
         }
     }
 }
@@ -80,11 +84,18 @@ fn refusal() -> Option<CopyOutcome> {
         with(|world| (world.settings.again, world.settings.no_memory, world.is_hostile));
     if is_hostile && chance(again) {
         Some(CopyOutcome::Again)
-    } else if is_hostile && chance(no_memory) {
+    } else if is_hostile && (chance(no_memory) || with(|world| world.now < world.no_memory_until)) {
+        // The kernel looks for memory before it says that there is none.
+        step(Step::Effect(below(10_000)));
         Some(CopyOutcome::NoMemory)
     } else {
         None
     }
+}
+
+/// Whether the kernel will not protect or unmap a page now.
+fn is_refused() -> bool {
+    with(|world| world.is_hostile && world.chance(world.settings.refused))
 }
 
 fn map(region: &Memory, offset: u64, bytes: Bytes) -> CopyOutcome {
@@ -118,6 +129,10 @@ impl Machine for Simulated {
 
     fn preempt() {
         step(Step::Point);
+    }
+
+    fn breaks(rule: Rule) -> bool {
+        is_sabotaged(Sabotage::Pager(rule))
     }
 
     fn suspend() {
@@ -270,6 +285,11 @@ impl Machine for Simulated {
             if is_sabotaged(Sabotage::ForgottenDrop) && chance(10) {
                 continue;
             }
+            // What a program has locked. Only the first hand's pages are protected; others are the caller's own.
+            if memory.kind == Kind::Region && memory.is_protected(page) && is_refused() {
+                say(|| format!("does not drop page {page}"));
+                return Err(Refused::Busy);
+            }
             memory.drop_page(page);
         }
         step(Step::Effect(CALL));
@@ -339,7 +359,7 @@ impl Machine for Simulated {
         region: &Memory,
         offset: u64,
         pages: usize,
-        _refused: &mut dyn FnMut(usize),
+        refused: &mut dyn FnMut(usize),
     ) -> Result<(), String> {
         let first = (offset / PAGE_BYTES as u64) as usize;
         say(|| format!("protects pages {first}..{} of {:#x}", first + pages, region.address));
@@ -351,6 +371,14 @@ impl Machine for Simulated {
         for page in first..first + protected {
             if page % PART_PAGES == 0 || page == first {
                 step(Step::Effect(CALL / 4));
+            }
+            // A page of a mapping that userfaultfd does not have.
+            if is_refused() {
+                say(|| format!("does not protect page {page}"));
+                if !is_sabotaged(Sabotage::UnseenRefusal) {
+                    refused(page - first);
+                }
+                continue;
             }
             region.protect(page);
         }
@@ -403,14 +431,19 @@ impl Machine for Simulated {
     fn discard_far(_fabric: &Link, start: RemoteAddress, bytes: u64) -> Result<(), Refused> {
         say(|| format!("discards far pages from {} on", start.0 / PAGE_BYTES as u64));
         step(Step::Effect(2_000));
-        let is_down = with(|world| {
-            let is_down = world.far.is_down(world.now);
-            if !is_down {
+        let is_given_up = with(|world| {
+            let is_late = world.is_hostile && world.chance(world.settings.discards_fail);
+            let is_given_up = world.far.is_down(world.now) || is_late;
+            if !is_given_up {
                 world.far.discard(start, bytes);
+            } else if !world.far.lease_is_over(world.now) && world.chance(500) {
+                let late_max = [30_000, world.settings.late_max][world.rng.random_range(0..2)];
+                let at = world.now + world.rng.random_range(0..late_max);
+                world.far.discard_later(at, start, bytes);
             }
-            is_down
+            is_given_up
         });
         step(Step::Effect(2_000));
-        if is_down { Err(Refused::Node) } else { Ok(()) }
+        if is_given_up && !is_sabotaged(Sabotage::DiscardTakenForDone) { Err(Refused::Node) } else { Ok(()) }
     }
 }

@@ -7,33 +7,41 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use yonder_pager_sim::{Counts, Failure, Trace, simulate};
+use yonder_pager_sim::{Counts, Failure, Sabotage, Trace, simulate};
 
 /// Seeds that are run if none are named.
-const SEEDS: Range<u64> = 0..5_000;
+const SEEDS: Range<u64> = 0..20_000;
 const USAGE: &str = "type one of
-  cargo xtask sim pager [--seeds A..B]            many seeds, on all processors; 0..5000 if none are named
-  cargo xtask sim pager --seed N [--trace [NS]]   one seed; --trace tells every event, from a time on";
+  cargo xtask sim pager [--seeds A..B]            many seeds, on all processors; 0..20000 if none are named
+  cargo xtask sim pager --seed N [--trace [NS]]   one seed; --trace tells every event, from a time on
+Before that, --sabotage NAME breaks something on purpose; --sabotage list tells the names";
 
 /// What is to be run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Command {
     One(u64, Trace),
     Many(Range<u64>),
+    /// What can be broken.
+    List,
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match parse(&arguments) {
-        Ok(Command::One(seed, trace)) => match simulate(seed, None, trace) {
+    let parsed = sabotage(&arguments).and_then(|(by, rest)| Ok((parse(rest)?, by)));
+    match parsed {
+        Ok((Command::List, _)) => {
+            Sabotage::ALL.iter().for_each(|sabotage| println!("{sabotage:?}"));
+            ExitCode::SUCCESS
+        }
+        Ok((Command::One(seed, trace), by)) => match simulate(seed, by, trace) {
             Ok(counts) => {
                 println!("seed {seed} holds: {counts:?}");
                 ExitCode::SUCCESS
             }
             Err(failure) => report(&failure),
         },
-        Ok(Command::Many(seeds)) => many(seeds),
+        Ok((Command::Many(seeds), by)) => many(seeds, by),
         Err(problem) => {
             eprintln!("sim pager: {problem}: {USAGE}");
             ExitCode::from(2)
@@ -41,10 +49,21 @@ fn main() -> ExitCode {
     }
 }
 
+/// What is to be broken on purpose, if anything, and the other arguments.
+fn sabotage<'a, 'b>(arguments: &'a [&'b str]) -> Result<(Option<Sabotage>, &'a [&'b str]), String> {
+    let ["--sabotage", name, rest @ ..] = arguments else { return Ok((None, arguments)) };
+    if *name == "list" {
+        return Ok((None, &arguments[1..2]));
+    }
+    let named = Sabotage::ALL.into_iter().find(|sabotage| format!("{sabotage:?}") == **name);
+    Ok((Some(named.ok_or(format!("'{name}' is nothing that can be broken"))?), rest))
+}
+
 fn parse(arguments: &[&str]) -> Result<Command, String> {
     let number = |text: &str| text.parse::<u64>().map_err(|_| format!("'{text}' is no number"));
     match arguments {
         [] => Ok(Command::Many(SEEDS)),
+        ["list"] => Ok(Command::List),
         ["--seed", text] => Ok(Command::One(number(text)?, Trace::Silent)),
         ["--seed", text, "--trace"] => Ok(Command::One(number(text)?, Trace::Printed(0))),
         ["--seed", text, "--trace", from] => Ok(Command::One(number(text)?, Trace::Printed(number(from)?))),
@@ -63,7 +82,7 @@ fn report(Failure { seed, cause }: &Failure) -> ExitCode {
 }
 
 /// Runs all seeds, or those before the first that fails, on all processors.
-fn many(seeds: Range<u64>) -> ExitCode {
+fn many(seeds: Range<u64>, by: Option<Sabotage>) -> ExitCode {
     // A panic is told once, with its seed.
     std::panic::set_hook(Box::new(|_| ()));
     let next = AtomicU64::new(seeds.start);
@@ -77,7 +96,7 @@ fn many(seeds: Range<u64>) -> ExitCode {
                     if seed >= seeds.end {
                         break;
                     }
-                    let ended = simulate(seed, None, Trace::Silent);
+                    let ended = simulate(seed, by, Trace::Silent);
                     let mut total = total.lock().expect("no thread panics while it holds the lock");
                     match ended {
                         Ok(counts) => total.0.add(&counts),
@@ -109,7 +128,7 @@ mod tests {
 
     #[test]
     fn command_lines_are_read() {
-        assert_eq!(parse(&[]), Ok(Command::Many(0..5_000)));
+        assert_eq!(parse(&[]), Ok(Command::Many(0..20_000)));
         assert_eq!(parse(&["--seeds", "5..9"]), Ok(Command::Many(5..9)));
         assert_eq!(parse(&["--seed", "7", "--trace", "9"]), Ok(Command::One(7, Trace::Printed(9))));
         for wrong in [&["--seed"][..], &["--seed", "x"], &["--seeds", "5"], &["7"]] {

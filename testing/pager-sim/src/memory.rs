@@ -179,6 +179,10 @@ impl Memory {
         self.page(page, |page| page.is_protected = page.bytes.is_some());
     }
 
+    pub(crate) fn is_protected(&self, page: usize) -> bool {
+        self.page(page, |page| page.is_protected)
+    }
+
     pub(crate) fn unprotect(&self, page: usize) {
         self.page(page, |page| page.is_protected = false);
     }

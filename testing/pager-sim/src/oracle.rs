@@ -3,7 +3,7 @@
 //! A store and its note here are one step, and so are a load and its check. A read that looks at the page table first is checked
 //! against every value that the word held in the course of the call.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use yonder_paging::{Pager, PagingCause};
@@ -20,6 +20,9 @@ pub(crate) type Word = (usize, u32, u16);
 pub(crate) struct Oracle {
     words: HashMap<Word, History>,
     last_value: u64,
+    /// Regions whose paging is guided, and the words of them that somebody needs.
+    guided: HashSet<usize>,
+    live: BTreeSet<Word>,
     /// Pages whose memory was damaged.
     damaged: HashSet<(usize, u32)>,
     /// Whether the node has lost its memory once.
@@ -72,6 +75,30 @@ impl Oracle {
         self.words.entry(word).or_default().set(step, value);
     }
 
+    /// From now on words of the region are live only from a store of them to [`Oracle::free`].
+    pub(crate) fn guide(&mut self, region: usize) {
+        self.guided.insert(region);
+    }
+
+    /// The word is about to be stored to.
+    pub(crate) fn allocate(&mut self, word: Word) {
+        if self.guided.contains(&word.0) {
+            self.live.insert(word);
+        }
+    }
+
+    /// Nobody needs the word, in a region whose paging is guided.
+    pub(crate) fn free(&mut self, word: Word) {
+        if self.live.remove(&word) {
+            self.forget(word);
+        }
+    }
+
+    /// Offsets of the live words of a page, in order.
+    pub(crate) fn live_words(&self, (region, page): (usize, u32)) -> Vec<u16> {
+        self.live.range((region, page, 0)..=(region, page, u16::MAX)).map(|word| word.2).collect()
+    }
+
     /// The word may hold anything from now on.
     pub(crate) fn forget(&mut self, word: Word) {
         self.words.entry(word).or_default().is_unknown = true;
@@ -98,6 +125,9 @@ impl Oracle {
 
     fn check(&mut self, word: Word, value: u64, since: u64) -> Result<(), String> {
         self.checked += 1;
+        if self.guided.contains(&word.0) && !self.live.contains(&word) {
+            return Ok(());
+        }
         let history = self.words.entry(word).or_default();
         if history.held(value, since) {
             return Ok(());
@@ -119,7 +149,7 @@ pub(crate) fn check(word: Word, value: u64, since: u64) {
 pub(crate) fn check_failure(page: (usize, u32), cause: PagingCause) {
     let is_allowed = with(|world| {
         world.oracle.failed += 1;
-        let is_unsettled = world.is_hostile || world.now < world.settled_at;
+        let is_unsettled = world.is_hostile || world.now < world.settled_at || world.far.lease_is_over(world.now);
         match cause {
             PagingCause::HardwareError => world.oracle.damaged.contains(&page),
             PagingCause::Poisoned => world.oracle.has_lost_power,
@@ -134,10 +164,20 @@ pub(crate) fn check_failure(page: (usize, u32), cause: PagingCause) {
     }
 }
 
+/// How long a thread that is no worker may sleep beside its deadline: until its page is expected, and until it replaces another
+/// that was to poll for it.
+const GUEST_SLEEPS: Nanos = 70_000_000;
+
 /// Checks that an access that began at `began`, when threads had been stalled for `stalled`, has ended in time.
 pub(crate) fn check_time(began: Nanos, stalled: Nanos) {
     let late = with(|world| {
-        let bound = 2 * world.settings.fault_deadline + 8_000_000 + (world.stalled - stalled);
+        // Other unithreads of a worker may be in discards, which do not yield.
+        let others = match world.fibers[world.running].bound {
+            Some(_) => world.settings.unithreads as u64 - 1,
+            None => 0,
+        };
+        let sleeps = if world.fibers[world.running].bound.is_some() { 0 } else { GUEST_SLEEPS };
+        let bound = sleeps + 2 * (1 + others) * world.settings.fault_deadline + 8_000_000 + (world.stalled - stalled);
         (world.now - began).checked_sub(bound)
     });
     if let Some(late) = late {

@@ -11,7 +11,7 @@ use yonder_units::{PAGE_BYTES, PageIndex};
 use crate::machine::Simulated;
 use crate::memory::{Access, Kind, Memory};
 use crate::oracle::{self, Word};
-use crate::world::{Step, say, step, violate, with};
+use crate::world::{Step, below, chance, say, stall, step, violate, with};
 
 pub(crate) type Region = Arc<RegionCore<Simulated>>;
 
@@ -97,7 +97,20 @@ pub(crate) fn load(region: &Region, at: At) -> Result<(), PagingCause> {
 
 /// Stores a new value to a word by pointer.
 pub(crate) fn store(region: &Region, at: At) -> Result<(), PagingCause> {
-    let value = with(|world| world.oracle.new_value());
+    store_value(region, at, with(|world| world.oracle.new_value()))
+}
+
+/// Stores zeros to every word of a page.
+pub(crate) fn clear(region: &Region, page: u32) {
+    for word in WORDS {
+        if store_value(region, At { page, word }, 0).is_err() {
+            return;
+        }
+    }
+}
+
+fn store_value(region: &Region, at: At, value: u64) -> Result<(), PagingCause> {
+    with(|world| world.oracle.allocate(at.word_of(region)));
     let result = access(region, at.offset(), |memory| {
         let stored = memory.store(at.offset(), value);
         if stored == Access::Done(()) {
@@ -109,6 +122,12 @@ pub(crate) fn store(region: &Region, at: At) -> Result<(), PagingCause> {
     end(region, at, result)
 }
 
+/// Needs a word no more: it may hold anything from now on.
+pub(crate) fn forget(region: &Region, at: At) {
+    step(Step::Point);
+    with(|world| world.oracle.free(at.word_of(region)));
+}
+
 /// Reads a word as an access does that looks at the page table first.
 pub(crate) fn look(region: &Region, at: At) -> Result<(), PagingCause> {
     let began = with(|world| world.steps);
@@ -118,6 +137,10 @@ pub(crate) fn look(region: &Region, at: At) -> Result<(), PagingCause> {
             *into = access(region, offset, |memory| memory.load(offset)).map_err(PagingCause::code)?;
         } else {
             step(Step::Point);
+            // The thread may lose its CPU between any two instructions, and frames change hands meanwhile.
+            if chance(20) {
+                stall(below(30_000));
+            }
             let mut bytes = [0; 8];
             memory.read(offset, &mut bytes);
             *into = u64::from_le_bytes(bytes);

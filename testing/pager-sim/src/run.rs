@@ -177,6 +177,9 @@ fn start(fibers: &mut Fibers, settings: &Settings, common: &Common) {
     with(|world| {
         world.busy = owners_and_users;
         world.is_hostile = true;
+        if let Some(end) = world.settings.lease_end {
+            world.far.end_lease(world.now + end);
+        }
         // The reclaimer goes on as a new fiber of its thread.
         let fiber = world.fibers.len();
         world.threads[0] = crate::world::Thread { main: fiber, current: fiber, is_over: false, ..world.threads[0] };
@@ -201,7 +204,7 @@ fn start(fibers: &mut Fibers, settings: &Settings, common: &Common) {
         add(fibers, move || actors::worker(&worker, port, &unithreads));
         for token in 0..settings.unithreads as u32 {
             with(|world| world.add_unithread(thread, (port, token, world.settings.policy)));
-            let (common, own) = (common.clone(), begin_region(&common.pager, 16));
+            let (common, own) = (common.clone(), actors::begin_own(&common.pager));
             add(fibers, move || {
                 actors::unithread(&common, &own);
                 common.pager.end_region(&own);

@@ -1,4 +1,7 @@
-//! [`Sabotage`]: one thing that is broken on purpose, in the world around the pager, to prove that the checker can fail.
+//! [`Sabotage`]: one thing that is broken on purpose, in the world around the pager or in the pager itself, to prove that the
+//! checker can fail.
+
+use yonder_paging::machine::Rule;
 
 /// What is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,11 +56,23 @@ pub enum Sabotage {
     LostWake,
     /// Some unithreads are resumed before their page is there.
     EarlyResume,
+    /// A discard that was given up is taken for done.
+    DiscardTakenForDone,
+    /// A discard that was given up is executed although a later one of its pages has succeeded.
+    ForgetfulLane,
+    /// The pager does not hear which pages the kernel has not protected.
+    UnseenRefusal,
+    /// Pages are told apart by a hash with a key of zeros, which does not see every change.
+    WeakDigest,
+    /// What is live of a page is not all that is.
+    ForgetfulOwner,
+    /// The pager itself breaks a rule of its own.
+    Pager(Rule),
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 39] = [
         Self::LostWrite,
         Self::HalfWrite,
         Self::EarlyAck,
@@ -83,5 +98,19 @@ impl Sabotage {
         Self::ZeroedInstall,
         Self::LostWake,
         Self::EarlyResume,
+        Self::DiscardTakenForDone,
+        Self::ForgetfulLane,
+        Self::UnseenRefusal,
+        Self::WeakDigest,
+        Self::ForgetfulOwner,
+        Self::Pager(Rule::DiscardHolds),
+        Self::Pager(Rule::DiscardSettles),
+        Self::Pager(Rule::RestandIsHeard),
+        Self::Pager(Rule::WriteIsRepeated),
+        Self::Pager(Rule::WriteHolds),
+        Self::Pager(Rule::TurnEnds),
+        Self::Pager(Rule::FrameIsCharged),
+        Self::Pager(Rule::SectionIsKept),
+        Self::Pager(Rule::DigestIsOfWrite),
     ];
 }

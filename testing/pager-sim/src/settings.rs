@@ -59,6 +59,18 @@ pub(crate) struct Settings {
     pub(crate) changes: bool,
     pub(crate) holds: bool,
     pub(crate) seals: bool,
+    /// Whether paging of the regions of one's own is guided.
+    pub(crate) guides: bool,
+    /// Whether the process forks now and then.
+    pub(crate) forks: bool,
+    /// Whether the far side has two tiers, between which pages move, and of which one may be out of reach.
+    pub(crate) has_tiers: bool,
+    /// When the lease ends for good, if it does: nothing is answered from then on.
+    pub(crate) lease_end: Option<Nanos>,
+    /// Pages that the kernel will not protect or unmap now, in thousandths.
+    pub(crate) refused: u32,
+    /// Discards that are given up, in thousandths.
+    pub(crate) discards_fail: u32,
 }
 
 impl Settings {
@@ -70,12 +82,14 @@ impl Settings {
         let faulty = |rng: &mut SmallRng, most: u32| {
             if is_faulty && rng.random_range(0..2) == 0 { rng.random_range(0..most) } else { 0 }
         };
-        let loses = faulty(rng, 40);
+        let most_lost = if rng.random_range(0..4) == 0 { 300 } else { 40 };
+        let loses = faulty(rng, most_lost);
         let local_pages = rng.random_range(24..160);
         let workers = rng.random_range(0..3);
         let is_mapped = rng.random_range(0..4) == 0;
         let policies = [FaultPolicy::Yield, FaultPolicy::Yield, FaultPolicy::Busy, FaultPolicy::Hybrid(1_500)];
         let prefetches = [Prefetch::None, Prefetch::Readahead, Prefetch::Trend];
+        let most_refused = if rng.random_range(0..4) == 0 { 400 } else { 40 };
         let switches = [5, 50, 200, 600];
         Self {
             schedule: if rng.random_range(0..3) == 0 {
@@ -106,7 +120,7 @@ impl Settings {
             loses_operations: loses > 0 || rng.random_range(0..2) == 0,
             is_mapped,
             again: faulty(rng, 100),
-            no_memory: faulty(rng, 40),
+            no_memory: faulty(rng, most_refused),
             stall_millionths: faulty(rng, 500),
             stall_max: [20_000, 500_000, 12_000_000][rng.random_range(0..3)],
             outages: faulty(rng, 100),
@@ -116,6 +130,12 @@ impl Settings {
             changes: rng.random_range(0..3) > 0,
             holds: rng.random_range(0..4) == 0,
             seals: rng.random_range(0..3) == 0,
+            guides: rng.random_range(0..2) == 0,
+            forks: rng.random_range(0..3) == 0,
+            has_tiers: rng.random_range(0..4) == 0,
+            lease_end: (is_faulty && rng.random_range(0..12) == 0).then(|| rng.random_range(100_000..4_000_000)),
+            refused: faulty(rng, 60),
+            discards_fail: faulty(rng, 600),
         }
     }
 
@@ -132,7 +152,15 @@ impl Settings {
 
     /// Whether an access may fail because something was not there in time.
     pub(crate) fn may_time_out(&self) -> bool {
-        self.fails + self.loses + self.delays + self.stall_millionths + self.outages + self.no_memory > 0
+        self.fails
+            + self.loses
+            + self.delays
+            + self.stall_millionths
+            + self.outages
+            + self.no_memory
+            + self.discards_fail
+            > 0
             || self.loses_power
+            || self.lease_end.is_some()
     }
 }

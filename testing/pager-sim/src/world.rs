@@ -19,7 +19,7 @@ use crate::settings::{Schedule, Settings};
 use crate::trace::Trace;
 
 /// Steps of a seed, at most: more are a violation, since something does not end.
-const STEPS_MAX: u64 = 4_000_000;
+const STEPS_MAX: u64 = 12_000_000;
 /// Steps of others that a thread leaves them when it has found a lock taken.
 const LOCK_STEPS: u64 = 12;
 /// Time after which they look at a lock again if nobody else runs.
@@ -94,7 +94,7 @@ pub(crate) struct World {
     pub(crate) oracle: Oracle,
     /// What has gone wrong first.
     pub(crate) violation: Option<String>,
-    /// Time for which threads were stalled, in all.
+    /// Time for which threads were stalled, or all were stopped, in all.
     pub(crate) stalled: Nanos,
     /// Steps of waits since something was done.
     waits: u32,
@@ -107,6 +107,8 @@ pub(crate) struct World {
     pub(crate) settled_at: Nanos,
     /// Unithreads that are over and whose worker does not know yet.
     pub(crate) over: HashSet<usize>,
+    /// Until when the kernel has no memory for installs.
+    pub(crate) no_memory_until: Nanos,
     /// Regions that have begun: each has addresses that none had before.
     pub(crate) regions: usize,
     /// Workload threads that are not over.
@@ -171,6 +173,19 @@ pub(crate) fn is_sabotaged(by: Sabotage) -> bool {
     with(|world| world.sabotage == Some(by))
 }
 
+/// The thread that runs loses its CPU for `time`.
+pub(crate) fn stall(time: Nanos) {
+    if !yonder_unithread::is_on_unithread() {
+        return;
+    }
+    with(|world| {
+        let thread = world.fibers[world.running].thread;
+        world.threads[thread].stalled_until = world.now + time;
+        world.stalled += time;
+    });
+    yonder_unithread::suspend();
+}
+
 /// Sleeps until `until`, or until the thread is woken.
 pub(crate) fn park(until: Nanos) {
     let sleeps = with(|world| {
@@ -217,6 +232,7 @@ impl World {
             over: HashSet::new(),
             busy: 0,
             regions: 0,
+            no_memory_until: 0,
         }
     }
 
@@ -337,9 +353,8 @@ impl World {
     /// The fiber that runs next; `None` if all threads are over.
     pub(crate) fn pick(&mut self) -> Option<usize> {
         loop {
-            let is_ready = |thread: &Thread| {
-                !thread.is_over && thread.is_awake(self.now) && thread.blocked_until <= self.steps
-            };
+            let is_ready =
+                |thread: &Thread| !thread.is_over && thread.is_awake(self.now) && thread.blocked_until <= self.steps;
             let ready = self.threads.iter().enumerate().filter(|(_, thread)| is_ready(thread));
             let picked = match self.settings.schedule {
                 Schedule::Priorities => ready.max_by_key(|(_, thread)| thread.priority).map(|(at, _)| at),

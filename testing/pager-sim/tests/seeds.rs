@@ -3,7 +3,7 @@
 use yonder_pager_sim::{Counts, Sabotage, Trace, simulate};
 
 /// Seeds of which at least one catches each sabotage.
-const SEEDS_TO_CATCH: u64 = 600;
+const SEEDS_TO_CATCH: u64 = 3_000;
 
 #[test]
 fn seeds_hold() {

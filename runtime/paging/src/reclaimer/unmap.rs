@@ -65,8 +65,8 @@ impl<M: Machine> Reclaimer<M> {
     /// Unmaps `pages` but those that are kept; whether the kernel has unmapped all of them.
     fn unmap_around_kept(&self, core: &RegionCore<M>, pages: Range<u32>) -> bool {
         let mut start = pages.start;
-        let ends = self.kept.iter().map(|page| page.0).chain([pages.end]);
-        for end in ends.skip_while(|end| *end < pages.start).take_while(|end| *end <= pages.end) {
+        let kept = self.kept.iter().map(|page| page.0).filter(|page| pages.contains(page));
+        for end in kept.chain([pages.end]) {
             let bytes = (end - start) as usize * PAGE_BYTES;
             if bytes > 0 && M::discard(&core.mapping, PageIndex(start).offset(), bytes).is_err() {
                 return false;

@@ -17,7 +17,7 @@ use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
 use super::{FarRange, Reclaimer, SLEEP_MAX, Step};
 use crate::digest::Digest;
-use crate::machine::Machine;
+use crate::machine::{Machine, Rule};
 use crate::pager::Pager;
 use crate::region::RegionCore;
 
@@ -239,6 +239,9 @@ impl<M: Machine> Reclaimer<M> {
             );
             match completion.status {
                 Status::Done => self.end_write(pager, index),
+                Status::Failed | Status::Lost | Status::Disconnected if M::breaks(Rule::WriteIsRepeated) => {
+                    self.end_write(pager, index);
+                }
                 Status::Failed | Status::Lost | Status::Disconnected => self.put_off(pager, index, now),
             }
         }
@@ -257,6 +260,11 @@ impl<M: Machine> Reclaimer<M> {
         core.order.assert_is_free(write.page);
         // The node's copy is known before the page can be judged again.
         core.digests.set(write.page, write.digest);
+        if let State::Standby(frame) = core.table.load(write.page).state()
+            && M::breaks(Rule::DigestIsOfWrite)
+        {
+            core.digests.set(write.page, pager.frames.digest(frame));
+        }
         M::preempt();
         let ended = core.table.advance_owned(write.page, Event::WriteEnded);
         uncount_write(pager, &write);

@@ -98,8 +98,9 @@ impl<M: Machine> RegionCore<M> {
         self.gates.len()
     }
 
+    /// Where the node has the page.
     #[inline]
-    pub(crate) fn remote_address(&self, page: PageIndex) -> RemoteAddress {
+    pub fn remote_address(&self, page: PageIndex) -> RemoteAddress {
         RemoteAddress(self.remote.0 + page.offset())
     }
 
