@@ -187,8 +187,10 @@ impl Mover {
                 }
                 self.moves[at] = None;
             }
-            // It may still come: the page is written far again, and by nobody else before.
-            (Stage::WritingFar(slot), Status::Disconnected) => self.wait(at, slot, now),
+            // It may still come, or a part of it: the page is written far again, and by nobody else before.
+            (Stage::WritingFar(slot), status) if status == Status::Disconnected || self.may_still_come(&place) => {
+                self.wait(at, slot, now);
+            }
             (Stage::ReadingFar, Status::Done) if entries.is_move_good(place.page, begun) => self.write_near(at, now),
             (Stage::WritingNear(slot), Status::Done) => {
                 self.shared.near.set_owner(slot, Some(place.area.address(place.page)));
@@ -207,6 +209,11 @@ impl Mover {
                 self.give_up(at);
             }
         }
+    }
+
+    /// Whether a write far of the page that has ended badly may still be executed.
+    fn may_still_come(&self, place: &Place<Entries>) -> bool {
+        self.far.may_still_write(place.address(), PAGE_BYTES as u64)
     }
 
     /// Withdraws what is under way below for the page at `at`.

@@ -261,7 +261,7 @@ fn what_is_given_back_is_zeros_and_its_slots_are_free() {
 #[test]
 fn memory_of_an_area_that_has_ended_is_nobodys_while_a_write_of_the_mover_may_come() {
     let mut scene = Scene::new(16, 8, 5);
-    scene.far.link.failures.store(1000, Ordering::Relaxed);
+    scene.far.link.is_away.store(true, Ordering::Relaxed);
     for page in 0..8 {
         scene.write(page, 1);
     }
@@ -271,7 +271,7 @@ fn memory_of_an_area_that_has_ended_is_nobodys_while_a_write_of_the_mover_may_co
     assert_eq!(scene.fabric.shared.ended().len(), 1, "no write of the mover was under way");
     let other = scene.fabric.allocate(16 * PAGE).unwrap();
     assert_ne!(other, scene.start, "memory is given out that may still be written");
-    scene.far.link.failures.store(0, Ordering::Relaxed);
+    scene.far.link.is_away.store(false, Ordering::Relaxed);
     while !scene.fabric.shared.ended().is_empty() {
         scene.now += SECOND;
         lock(&scene.fabric.mover).step(scene.now);
