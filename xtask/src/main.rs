@@ -25,8 +25,9 @@ const USAGE: &str = "type one of
   cargo xtask ci [--skip STEP]    everything that continuous integration runs; STEP is a name that it prints
   cargo xtask loom                every interleaving of the models of the lock-free types
   cargo xtask miri                tests of core and of the free list in Miri, where nightly Rust has it
-  cargo xtask sim [node|pager] [--seeds A..B]   client and memory node under a network with faults, and the pager on a model of
-                                  the kernel; both if none is named. --seed N [--trace] tells one run
+  cargo xtask sim [node|order|moves|pager] [--seeds A..B]   clients and nodes under a network with faults, one process and its
+                                  lanes, moves between nodes, the pager on a model of the kernel; all if none is named.
+                                  --seed N [--trace] tells one run
   cargo xtask fuzz smoke          hostile inputs for every target; fuzz TARGET --seconds N, fuzz replay TARGET FILE
   cargo xtask bench --smoke       every benchmark for a moment: does it run, and is its output well formed
   cargo xtask install --prefix DIR   the command, the C library, yonder.h and yonder.pc [--from target/release]";

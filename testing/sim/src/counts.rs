@@ -76,3 +76,15 @@ pub struct OrderCounts {
     /// Times at which the slow path stood still.
     pub stalls: u64,
 }
+
+impl OrderCounts {
+    /// Adds those of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.writes += other.writes;
+        self.reads += other.reads;
+        self.clean += other.clean;
+        self.settled += other.settled;
+        self.given_up += other.given_up;
+        self.stalls += other.stalls;
+    }
+}

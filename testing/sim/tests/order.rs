@@ -14,15 +14,7 @@ fn seeds_hold_and_everything_happens_in_some() {
     let mut all = OrderCounts::default();
     for seed in only.map_or(0..SEEDS, |seed: u64| seed..seed + 1) {
         match simulate_order(seed, None) {
-            Ok(counts) => {
-                let OrderCounts { writes, reads, clean, settled, given_up, stalls } = counts;
-                all.writes += writes;
-                all.reads += reads;
-                all.clean += clean;
-                all.settled += settled;
-                all.given_up += given_up;
-                all.stalls += stalls;
-            }
+            Ok(counts) => all.add(&counts),
             Err(failure) => panic!("seed {seed}: {}", failure.cause),
         }
     }
