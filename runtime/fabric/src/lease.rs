@@ -14,7 +14,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use yonder_units::Nanos;
 
 /// One part in so many of a lease is not used: what the clocks of client and node may differ by in their pace.
@@ -58,8 +57,7 @@ impl Lease {
 /// The clock by which leases are counted.
 #[inline]
 pub(crate) fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Boottime);
-    time.tv_sec as Nanos * 1_000_000_000 + time.tv_nsec as Nanos
+    yonder_clock::boottime()
 }
 
 #[cfg(test)]
