@@ -187,6 +187,12 @@ impl Client {
         self.operations.outstanding() == 0 && self.operations.live().is_empty()
     }
 
+    /// Whether something waits to be sent: for room in a window, or for the next [`Client::transmit`].
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        !self.fragments.again().is_empty() || !self.operations.ready().is_empty()
+    }
+
     /// Whether an operation that was given up may still change what is at `address`: the node has not answered its abort.
     #[must_use]
     pub fn may_still_change(&self, pid: u32, address: u64, bytes: u64) -> bool {

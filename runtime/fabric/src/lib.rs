@@ -294,6 +294,12 @@ pub trait QueuePair: Send {
     /// and the node answers; until then the range is nobody's, and the node is not given it back.
     fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool;
 
+    /// By when a poll is needed for more than to take what has arrived: to send what was posted, or to repeat what was lost. A
+    /// thread that waits may sleep until then, and not longer.
+    fn next_poll(&self) -> Nanos {
+        Nanos::MAX
+    }
+
     /// Operations posted and not yet completed or cancelled: the congestion signal of page-fault-aware dispatch.
     fn outstanding(&self) -> usize;
 

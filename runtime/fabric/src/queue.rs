@@ -254,6 +254,10 @@ impl QueuePair for LaneQueuePair {
         self.lane.may_still_change(self.credentials.pid, start.0, bytes)
     }
 
+    fn next_poll(&self) -> Nanos {
+        if self.outstanding() > 0 { self.lane.next_poll() } else { Nanos::MAX }
+    }
+
     fn outstanding(&self) -> usize {
         DEPTH - self.free.len()
     }

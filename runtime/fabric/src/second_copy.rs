@@ -299,6 +299,10 @@ impl QueuePair for CopyingQueuePair {
         self.below.may_still_write(start, bytes)
     }
 
+    fn next_poll(&self) -> Nanos {
+        self.below.next_poll()
+    }
+
     fn outstanding(&self) -> usize {
         self.below.outstanding()
     }

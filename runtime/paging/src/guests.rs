@@ -330,6 +330,8 @@ fn wait<'a, M: Machine>(
             break (result, End::At(at));
         }
         let now = M::now();
+        // Nobody else sends what is to be sent, or repeats what was lost.
+        let due = due.min(inner.next_poll());
         match inner.guests.turn(token, due, now) {
             Turn::Poll => {
                 port.poll(&mut inner, pager, now, Installs::Own);

@@ -180,6 +180,15 @@ impl<M: Machine> Port<M> {
 }
 
 impl<M: Machine> PortInner<M> {
+    /// By when the queue pairs need a poll, though nothing may have arrived.
+    pub(crate) fn next_poll(&self) -> Nanos {
+        if !self.deferred.is_empty() {
+            return 0;
+        }
+        let guide = self.guided.as_ref().map_or(Nanos::MAX, |guided| guided.next_poll());
+        self.queue.next_poll().min(self.ahead.next_poll()).min(guide)
+    }
+
     /// Pages that are charged for fetches, on demand and ahead.
     pub(crate) fn pages_held(&self) -> u64 {
         (self.in_flight() + self.ahead.in_use()) as u64

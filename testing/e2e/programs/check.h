@@ -84,7 +84,7 @@ static pid_t begun_by;
 static int some_stays;
 
 // Begins far memory, with an allocation that is large enough for it.
-static void begin(void) {
+static inline void begin(void) {
     begun_by = getpid();
     // What lies behind it may be fetched ahead with it: that is nobody's.
     swept = malloc(SWEPT_BYTES + MIB);

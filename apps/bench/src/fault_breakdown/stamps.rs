@@ -197,6 +197,10 @@ impl QueuePair for StampedQueuePair {
         self.inner.may_still_write(start, bytes)
     }
 
+    fn next_poll(&self) -> Nanos {
+        self.inner.next_poll()
+    }
+
     fn outstanding(&self) -> usize {
         self.inner.outstanding()
     }

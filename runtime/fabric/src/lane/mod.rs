@@ -162,6 +162,15 @@ impl Lane {
         self.client.outstanding()
     }
 
+    /// By when a poll has more to do than to take what has arrived: at once, if something is to be sent.
+    #[must_use]
+    pub fn next_poll(&self) -> Nanos {
+        if self.client.has_unsent() || self.condition == Condition::Down {
+            return 0;
+        }
+        self.client.timeout().unwrap_or(Nanos::MAX)
+    }
+
     /// Whether an operation that was given up may still change what is there; see [`Client::may_still_change`].
     #[must_use]
     pub fn may_still_change(&self, pid: u32, address: u64, bytes: u64) -> bool {

@@ -385,6 +385,10 @@ impl QueuePair for Lz4QueuePair {
         has_orphan || self.below.may_still_write(start, bytes)
     }
 
+    fn next_poll(&self) -> Nanos {
+        self.below.next_poll()
+    }
+
     fn outstanding(&self) -> usize {
         self.operations.len() - self.free.len() - self.orphans + self.ended.len()
     }

@@ -349,6 +349,10 @@ impl QueuePair for TierQueuePair {
         self.far.may_still_write(start, bytes)
     }
 
+    fn next_poll(&self) -> Nanos {
+        self.near.iter().chain([&self.far]).map(|queue| queue.next_poll()).min().unwrap_or(Nanos::MAX)
+    }
+
     fn outstanding(&self) -> usize {
         self.operations.len() - self.free.len() + self.ended.len()
     }

@@ -89,6 +89,11 @@ pub(crate) enum Hit {
 }
 
 impl Ahead {
+    /// By when the queue pair needs a poll.
+    pub(super) fn next_poll(&self) -> Nanos {
+        self.prefetch.as_ref().map_or(Nanos::MAX, |(_, queue)| queue.next_poll())
+    }
+
     pub(super) fn new(prefetch: Option<Prefetch>, first_slot: u16) -> Self {
         let prefetch = prefetch.map(|prefetch| (Prefetcher::new(prefetch.algorithm), prefetch.queue));
         let none = Window { in_use: 0, number: 0, followed: None, is_guides: false };

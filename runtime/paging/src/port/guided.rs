@@ -77,6 +77,11 @@ impl Read {
 }
 
 impl Guided {
+    /// By when the queue pair of the guide's reads needs a poll.
+    pub(super) fn next_poll(&self) -> Nanos {
+        self.host.queue.next_poll()
+    }
+
     pub(super) fn new(of: GuideOf) -> Box<Self> {
         let host = Host {
             queue: of.queue,

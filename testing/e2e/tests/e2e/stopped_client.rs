@@ -57,7 +57,7 @@ fn survey(client: &mut Client) -> u64 {
             Got::Miss => panic!("{key} was stored, and is said not to be there"),
         }
         // What is lost is refused at the deadline each time; a few of those are enough.
-        if index - there > 20 {
+        if index + 1 - there > 20 {
             break;
         }
     }
