@@ -14,7 +14,7 @@ const CRATES: [&str; 7] = [
     "yonder-pagetable",
     "yonder-unithread",
     "yonder-sched",
-    "yonder-paging",
+    "yonder-pager",
     "yonder-run",
     "yonder-node",
     "yonder-board",

@@ -12,7 +12,7 @@
 //! make system calls, panic or touch the program's memory but by its [`Reach`]. Each port (a thread, more or less) has a
 //! guide of its own, so that none is shared.
 //!
-//! Neighbours: `runtime/paging` calls guides and is their [`Reach`]; `sys/plugin` loads them from files.
+//! Neighbours: `core/pager` calls guides and is their [`Reach`]; `sys/plugin` loads them from files.
 
 #![forbid(unsafe_code)]
 

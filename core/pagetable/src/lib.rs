@@ -7,7 +7,7 @@
 //!
 //! Beside the table stands [`PageHasher`], which knows nothing of it.
 //!
-//! Neighbours: `runtime/paging` performs what the states promise (installs, fetches, sweeps).
+//! Neighbours: `core/pager` performs what the states promise (installs, fetches, sweeps).
 //!
 //! Invariants:
 //! - Whoever moves an entry into `Fetching`, `Installing` or `Evicting` owns the page until it moves it on.

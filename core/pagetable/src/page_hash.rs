@@ -13,7 +13,7 @@
 //!
 //! It is no message authentication code: hashes must not be shown to whoever chooses contents.
 //!
-//! Neighbours: `runtime/paging` keeps the hash of each page and draws the keys.
+//! Neighbours: `core/pager` keeps the hash of each page; `runtime/paging` draws the keys.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Index newtypes: a page of a region, a block of a region, a frame of the local pool.
+//! Index newtypes: a page of a region, a block of a region, a frame of the local pool; runs of pages.
 
 use crate::{BLOCK_PAGES, PAGE_BYTES};
 
@@ -21,6 +21,15 @@ pub struct Place {
     pub region: u32,
     /// The page in the region.
     pub page: PageIndex,
+}
+
+/// Consecutive pages of a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// First page, counted from the start of the mapping.
+    pub first_page: u32,
+    /// Number of pages, at least one.
+    pub pages: u32,
 }
 
 impl PageIndex {

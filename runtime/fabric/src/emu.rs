@@ -16,6 +16,7 @@ use yonder_mapping::Mapping;
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, parse_bytes, parse_duration};
 
 use crate::ranges::Ranges;
+use crate::vector::MoveBytes as _;
 use crate::{
     Completion, Fabric, FabricError, Module, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress,
     Status, Vector, WorkId,

@@ -1,13 +1,13 @@
 //! How bytes reach far memory.
 //!
 //! A [`Fabric`] is one memory node (or the embedded stand-in for one); a [`QueuePair`] is one queue of reads and writes
-//! to it, shaped like verbs: posts are bounded and never block, errors are completions. A worker has a queue pair per
-//! [`Module`], so a demand fetch never queues behind a write-back.
+//! to it. Which queue pairs the pager needs, and in which words it speaks to them, is its own to say: `core/pager` has the
+//! trait, and this crate what implements it.
 //!
 //! [`lane`] is what is below for a node in another process: one flow of requests to it; a [`Tenancy`] holds an address space
 //! there. `yonder::clib` uses both too.
 //!
-//! Neighbours: `runtime/paging` posts page reads and writes here; `core/client` decides what goes over a lane and when.
+//! Neighbours: `core/pager` posts page reads and writes here; `core/client` decides what goes over a lane and when.
 
 #![forbid(unsafe_code)]
 
@@ -36,99 +36,19 @@ pub use file::FileFabric;
 pub use lz4::Lz4Fabric;
 pub use patience::Patience;
 pub use remote::RemoteFabric;
-pub use second_copy::{CleanDrop, Copies, Mismatch, ReadsAs, SecondCopy};
+pub use second_copy::{Copies, Mismatch, SecondCopy};
 pub use shm::ShmFabric;
 pub use space::{Credentials, Tenancy, TenancyError, end_space};
 pub use tier::TierFabric;
 pub use url::{is_tiered, keeps_in_file, open};
-pub use vector::{GRANULE_BYTES, SEGMENTS_MAX, Vector};
+pub use yonder_pager::{
+    ALONE_AGE_MAX, CleanDrop, Completion, GATHERED_MAX, GRANULE_BYTES, Module, PostError, Posting, QUEUE_DEPTH_MAX,
+    QueuePair, ReadInto, ReadsAs, RemoteAddress, SEGMENTS_MAX, Status, TOGETHER_AGE_MAX, Vector, WorkId,
+};
 
 use std::sync::Arc;
 
 use yonder_mapping::Mapping;
-use yonder_units::{FrameIndex, Nanos};
-
-/// Largest number of operations one queue pair can hold.
-pub const QUEUE_DEPTH_MAX: usize = 1024;
-
-/// Which part of the system a queue pair serves. Modules never share a queue pair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Module {
-    /// Demand fetches of a worker or of an ordinary thread.
-    Fault,
-    /// Fetches ahead of demand.
-    Prefetch,
-    /// Reads of a guide, of a few bytes.
-    Guide,
-    /// Write-back of the reclaimer.
-    WriteBack,
-}
-
-/// The poster's name for an operation. Unique among the outstanding operations of a queue pair; a retry of an
-/// operation that was cancelled gets a new id.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct WorkId(pub u64);
-
-/// A byte address in the memory node's address space.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct RemoteAddress(pub u64);
-
-/// Where the bytes of a read go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReadInto {
-    /// Into a local frame, which nothing else touches until the completion or [`QueuePair::cancel`].
-    Frame(FrameIndex),
-    /// Nowhere: the fabric maps far memory ([`Fabric::mapped`]), and the poster will copy from the mapping after the
-    /// completion. Only for fabrics that map.
-    Mapped,
-}
-
-/// How one operation ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Status {
-    /// The bytes have arrived (read) or the node has them (write).
-    Done,
-    /// The node or the link reported an error for this operation; a retry may succeed.
-    Failed,
-    /// The page's bytes on the node are not those that were written, and will never be: only reads end so.
-    Lost,
-    /// The node is gone or the connection is lost. Retries go on being answered this way until it is back.
-    Disconnected,
-}
-
-/// What the thread of a queue pair does after its posts, and so how long a read may wait for others before it is begun. A system
-/// call begins many reads as fast as one.
-///
-/// Whatever it is, a poll begins what has waited long enough, or as many as are gathered at most; which poll that is depends on
-/// the time that polls are given. Who does not go on polling asks for [`Posting::AtOnce`] first.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Posting {
-    /// It may wait for what it has posted: the next poll begins it, at whatever time. A new queue pair is so.
-    #[default]
-    AtOnce,
-    /// It has other work, and few others to read for: what is begun [`ALONE_AGE_MAX`] late delays one request only, and saves its
-    /// CPU a system call.
-    Alone,
-    /// It has other work, and much to read: [`TOGETHER_AGE_MAX`] are enough to gather some. What finds nothing under way
-    /// begins with the next poll.
-    Together,
-}
-
-/// Reads that are gathered at most. When there are as many, the next poll begins them.
-pub const GATHERED_MAX: usize = 16;
-/// How old a read gets at most, in nanoseconds, before a poll begins it, with [`Posting::Alone`].
-pub const ALONE_AGE_MAX: Nanos = 100_000;
-/// The same with [`Posting::Together`].
-pub const TOGETHER_AGE_MAX: Nanos = 25_000;
-
-/// The end of one operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Completion {
-    /// As given to the post.
-    pub id: WorkId,
-    /// How it ended.
-    pub status: Status,
-}
 
 /// A number that a fabric counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,14 +57,6 @@ pub struct Counter {
     pub name: &'static str,
     /// The count.
     pub value: u64,
-}
-
-/// Why a post was not taken. Nothing has been sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum PostError {
-    /// The queue pair holds as many operations as it can: poll, then post again.
-    #[error("the queue pair is full")]
-    Full,
 }
 
 /// Why a control operation failed.
@@ -239,70 +151,4 @@ pub trait Fabric: Send + Sync {
     /// Far memory itself, if this fabric maps it: byte `a` of the mapping is [`RemoteAddress`] `a`. Reads may then be
     /// posted with [`ReadInto::Mapped`].
     fn mapped(&self) -> Option<&Arc<Mapping>>;
-}
-
-/// One queue of operations to a memory node, used by one thread at a time.
-///
-/// Posting neither allocates nor makes a system call; `poll` sends what was posted, reads perhaps later ([`Posting`]), and
-/// collects what has arrived.
-pub trait QueuePair: Send {
-    /// Posts a read of one page at `from`.
-    fn post_read(&mut self, id: WorkId, from: RemoteAddress, into: ReadInto, now: Nanos) -> Result<(), PostError> {
-        self.post_read_vector(id, from, into, Vector::WHOLE, now)
-    }
-
-    /// Posts a write of the frame `from` to the page at `to`. The frame must not change until the completion or
-    /// [`QueuePair::cancel`]. Two writes to one page are never outstanding together.
-    fn post_write(&mut self, id: WorkId, to: RemoteAddress, from: FrameIndex, now: Nanos) -> Result<(), PostError> {
-        self.post_write_vector(id, to, from, Vector::WHOLE, now)
-    }
-
-    /// As [`QueuePair::post_read`], of the bytes of `vector` alone, to where they are in a page: the other bytes of a frame
-    /// stay as they are. One operation, which fails if the read of one segment does.
-    fn post_read_vector(
-        &mut self,
-        id: WorkId,
-        from: RemoteAddress,
-        into: ReadInto,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError>;
-
-    /// As [`QueuePair::post_write`], of the bytes of `vector` alone: the other bytes of the page stay as they are on the node.
-    /// One operation, which fails if the write of one segment does; others may have been written then.
-    fn post_write_vector(
-        &mut self,
-        id: WorkId,
-        to: RemoteAddress,
-        from: FrameIndex,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError>;
-
-    /// Says how long reads may be gathered from now on, those included that are. Fabrics that begin a read without a system call
-    /// gather none, and writes are never gathered.
-    fn set_posting(&mut self, posting: Posting);
-
-    /// Makes progress and appends finished operations to `completions`, never beyond its capacity.
-    fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>);
-
-    /// Forgets an outstanding operation: it will not complete, and from now on its frame is not touched. A cancelled
-    /// write may or may not reach the node, but never after a write that is posted later on the same queue pair.
-    fn cancel(&mut self, id: WorkId);
-
-    /// Whether a write that was cancelled may still reach one of the `bytes` at `start`. It ends while the queue pair is polled
-    /// and the node answers; until then the range is nobody's, and the node is not given it back.
-    fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool;
-
-    /// By when a poll is needed for more than to take what has arrived: to send what was posted, or to repeat what was lost. A
-    /// thread that waits may sleep until then, and not longer.
-    fn next_poll(&self) -> Nanos {
-        Nanos::MAX
-    }
-
-    /// Operations posted and not yet completed or cancelled: the congestion signal of page-fault-aware dispatch.
-    fn outstanding(&self) -> usize;
-
-    /// How many operations fit.
-    fn depth(&self) -> usize;
 }

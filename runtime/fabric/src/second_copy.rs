@@ -19,8 +19,8 @@ use yonder_mapping::Mapping;
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, Place};
 
 use crate::{
-    Completion, Counter, Credentials, Fabric, FabricError, Module, PostError, Posting, QueuePair, ReadInto,
-    RemoteAddress, Status, Vector, WorkId,
+    CleanDrop, Completion, Counter, Credentials, Fabric, FabricError, Module, PostError, Posting, QueuePair, ReadInto,
+    ReadsAs, RemoteAddress, Status, Vector, WorkId,
 };
 
 type Content = [u8; PAGE_BYTES];
@@ -44,28 +44,6 @@ pub struct Copies {
     compared: AtomicU64,
     mismatches: AtomicU64,
     first: Mutex<Option<Mismatch>>,
-}
-
-/// A page that is about to be forgotten without a write.
-#[derive(Clone, Copy, Debug)]
-pub struct CleanDrop {
-    /// Which page it is, for messages.
-    pub place: Place,
-    /// Where far memory has it.
-    pub address: RemoteAddress,
-    /// The bytes that count.
-    pub vector: Vector,
-    /// What the next touch finds.
-    pub reads_as: ReadsAs,
-}
-
-/// Where the next touch of a forgotten page has its content from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReadsAs {
-    /// From far memory.
-    Fetched,
-    /// From nowhere: it is zeros.
-    Zeros,
 }
 
 /// A page that was forgotten, and is not what its next touch finds.

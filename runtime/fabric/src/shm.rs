@@ -28,6 +28,7 @@ use crate::lease::Lease;
 use crate::ranges::Ranges;
 use crate::space::Space;
 use crate::url::{lease_of, shm_path};
+use crate::vector::MoveBytes as _;
 use crate::{
     Completion, Credentials, Fabric, FabricError, Module, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto,
     RemoteAddress, Status, Vector, WorkId,

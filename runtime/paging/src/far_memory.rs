@@ -1,30 +1,24 @@
 //! [`FarMemory`]: a process's share of one memory node.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use rand::TryRngCore as _;
 use rand::rngs::OsRng;
-use yonder_fabric::{Credentials, Fabric, RemoteAddress};
+use yonder_fabric::{Credentials, Fabric};
 use yonder_guide::MakeGuide;
 use yonder_mapping::Mapping;
+use yonder_pager::{Config, Delivery, REGIONS_MAX, ReclaimTurns, RemoteAddress, Residence, Stats, Turn};
 use yonder_pagetable::{HASH_KEY_BYTES, PageHasher};
-use yonder_predict::Residence;
-use yonder_trap::{REGISTRATIONS_MAX, RegisterError};
-use yonder_uffd::{Delivery, Uffd};
+use yonder_trap::RegisterError;
 use yonder_units::{Nanos, PAGE_BYTES, Place, pages_for};
 
-use crate::config::Config;
-use crate::drive::{ReclaimTurns, Turn};
 use crate::error::FarError;
-use crate::handover::InstallHelper;
+use crate::install_helper::InstallHelper;
+use crate::kernel::{Pager, RegionCore, Tuning, open_space};
 use crate::monitor::{MONITORS, monitor};
-use crate::pager::Pager;
 use crate::pin::pin_this_thread;
-use crate::region::{Region, RegionCore};
-use crate::settle::settle;
-use crate::stats::Stats;
+use crate::region::Region;
 
 /// Far memory with a limit of local memory. Cheap to clone; the reclaimer thread ends with the last clone, region and
 /// worker port.
@@ -53,7 +47,7 @@ impl FarMemory {
     }
 
     fn start(fabric: Arc<dyn Fabric>, config: Config, guide: Option<MakeGuide>) -> Result<Self, FarError> {
-        let pager = Arc::new(Pager::new(config, Uffd::open_for(config.delivery)?, fabric, guide)?);
+        let pager = Arc::new(Pager::new(config, open_space(config.delivery)?, fabric, guide)?);
         let for_thread = Arc::clone(&pager);
         let thread = std::thread::Builder::new().name("yonder-reclaim".into()).spawn(move || reclaim(&for_thread));
         let thread = thread.map_err(FarError::Thread)?;
@@ -92,9 +86,9 @@ impl FarMemory {
 
     /// The region of `mapping`, whose pages are told apart by `hasher`.
     pub(crate) fn region_of(&self, mapping: Mapping, hasher: PageHasher) -> Result<Region, FarError> {
-        let remote = self.pager().fabric.allocate(mapping.len() as u64)?;
+        let remote = self.pager().fabric().allocate(mapping.len() as u64)?;
         let core = self.add_region(mapping, remote, hasher).inspect_err(|_| {
-            if let Err(error) = self.pager().fabric.release(remote) {
+            if let Err(error) = self.pager().fabric().release(remote) {
                 tracing::warn!(%error, "the node did not take back the memory of a region that was refused");
             }
         })?;
@@ -120,7 +114,7 @@ impl FarMemory {
     /// configuration's largest limit.
     pub fn set_local(&self, bytes: u64) -> Result<(), FarError> {
         let pager = self.pager();
-        let config = Config { local_bytes: bytes, ..pager.config };
+        let config = Config { local_bytes: bytes, ..*pager.config() };
         if pager.set_limit(&config.policy()?) {
             Ok(())
         } else {
@@ -145,67 +139,44 @@ impl FarMemory {
     /// Limit of local memory in bytes.
     #[must_use]
     pub fn local(&self) -> u64 {
-        self.pager().budget.limit() * PAGE_BYTES as u64
+        self.pager().limit() * PAGE_BYTES as u64
     }
 
     /// URL of the fabric.
     #[must_use]
     pub fn url(&self) -> &str {
-        self.pager().fabric.url()
+        self.pager().fabric().url()
     }
 
     /// The address space on the node that the memory is in, if there is a node: for whoever ends it when this process is gone.
     #[must_use]
     pub fn space(&self) -> Option<Credentials> {
-        self.pager().fabric.space()
+        self.pager().fabric().space()
     }
 
     /// Fetches in flight on the port with number `port`.
     #[must_use]
     pub fn outstanding(&self, port: u16) -> u32 {
-        self.pager().port(port).outstanding()
+        self.pager().outstanding(port)
     }
 
     /// Whether the page at `place`, where a fault was once, can be had without a fetch now. Never waits.
     #[inline]
     #[must_use]
     pub fn residence(&self, place: Place) -> Residence {
-        self.pager().places.residence(place)
+        self.pager().residence(place)
+    }
+
+    /// What can be changed and seen while far memory is used. Does not keep it alive.
+    #[must_use]
+    pub fn tuning(&self) -> Tuning {
+        self.pager().tuning()
     }
 
     /// Counters and what is now. Never waits.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let pager = self.pager();
-        let mut stats = Stats::default();
-        for port in pager.ports() {
-            port.stats.add_to(&mut stats);
-            stats.in_flight += u64::from(port.outstanding());
-        }
-        let usage = pager.usage();
-        stats.charged_pages = usage.charged;
-        stats.limit_pages = pager.budget.limit();
-        stats.peak_pages = pager.budget.peak();
-        stats.resident_pages = usage.resident;
-        stats.standby_pages = usage.standby;
-        stats.writing_pages = usage.writing;
-        let reclaimed = &pager.reclaimed;
-        stats.swept_pages = reclaimed.swept_pages.get();
-        stats.swept_blocks = reclaimed.swept_blocks.get();
-        stats.dropped_pages = reclaimed.dropped_pages.get();
-        stats.clean_pages = reclaimed.clean_pages.get();
-        stats.dead_pages = reclaimed.dead_pages.get();
-        stats.flushed_by_age_pages = reclaimed.flushed_by_age_pages.get();
-        stats.flushed_by_size_pages = reclaimed.flushed_by_size_pages.get();
-        stats.quota_evicted_pages = reclaimed.quota_evicted_pages.get();
-        stats.advised_out_pages = reclaimed.advised_out_pages.get();
-        stats.damaged_pages = pager.damaged_pages.load(Ordering::Relaxed);
-        stats.written_bytes = reclaimed.written_bytes.get();
-        stats.saved_written_bytes = reclaimed.saved_written_bytes.get();
-        stats.write_retries = reclaimed.write_retries.get();
-        stats.metadata_bytes = pager.metadata_bytes.load(Ordering::Relaxed);
-        stats.reclaim_cpu_ns = pager.signals.cpu_ns.load(Ordering::Relaxed);
-        stats
+        self.pager().stats()
     }
 
     pub(crate) fn pager(&self) -> &Arc<Pager> {
@@ -223,14 +194,12 @@ fn own_hasher() -> Result<PageHasher, FarError> {
 }
 
 fn too_many_regions() -> FarError {
-    FarError::Regions(format!("{REGISTRATIONS_MAX} regions exist: use fewer and larger ones"))
+    FarError::Regions(format!("{REGIONS_MAX} regions exist: use fewer and larger ones"))
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.pager.stopping.store(true, Ordering::Release);
-        self.pager.wake_reclaimer();
-        self.pager.wake_settler();
+        self.pager.end_threads();
         for thread in self.threads.drain(..) {
             // The last owner could be one of these threads only if it held a clone, which none does.
             let _ = thread.join();
@@ -272,21 +241,31 @@ impl Drop for ReclaimHost {
 
 /// The reclaimer thread: steps while there is work, sleeps while there is none or a host does it.
 fn reclaim(pager: &Pager) {
-    if let Some(cpu) = pager.config.reclaimer_cpu {
+    if let Some(cpu) = pager.config().reclaimer_cpu {
         pin_this_thread(cpu);
     }
     let (mut cpu_before, mut turns) = (cpu_time(), ReclaimTurns::default());
-    while !pager.stopping.load(Ordering::Acquire) {
+    while !pager.is_ending() {
         let turn = turns.take(pager);
         if turn != Turn::Yield {
             let cpu = cpu_time();
-            pager.signals.cpu_ns.fetch_add(cpu - cpu_before, Ordering::Relaxed);
+            pager.count_reclaim_cpu(cpu - cpu_before);
             cpu_before = cpu;
         }
         match turn {
             Turn::Again => {}
             Turn::Yield => std::thread::yield_now(),
             Turn::Sleep(time) => std::thread::park_timeout(time),
+        }
+    }
+}
+
+/// The thread that settles discards: asks again while something is unsettled, sleeps otherwise.
+fn settle(pager: &Pager) {
+    while !pager.is_ending() {
+        match pager.settle_turn() {
+            Some(pause) => std::thread::park_timeout(pause),
+            None => std::thread::park(),
         }
     }
 }

@@ -1,79 +1,20 @@
-//! Children of a process that pages: the far memory of a forked child is what its parent's was at the fork.
+//! Forks of a process that pages: what its threads do before, and its child after.
 //!
-//! The kernel copies what is mapped, and frames and page tables with it, when they are next written. What it does not copy is
-//! the userfaultfd: a missing page of the child would read as zeros. So whoever forks first stops all changes
-//! ([`FarMemory::about_to_fork`]), and the child makes a userfaultfd of its own before it goes on
-//! ([`Forking::in_child`]). A page that the child misses comes from where the page table it has inherited says: a frame, or
-//! far memory that was in the parent's process and was copied too. From a node that both share it cannot come, because the
-//! parent may have written something newer there: that is a paging error.
-//!
-//! A child has no reclaimer, so what it touches stays. Its faults are served one at a time.
-//!
-//! Invariant: a child never uses its parent's userfaultfd, which would change the parent's memory, nor its queue pairs.
-
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+//! What becomes of a child's pages is the pager's (`core/pager`, `forked`). Whoever forks stops all changes first
+//! ([`FarMemory::about_to_fork`]), and the child makes a userfaultfd of its own before it goes on ([`Forking::in_child`]).
 
 use yonder_mapping::Inherited;
-use yonder_pagetable::{Event, Source as LocalSource, State};
-use yonder_uffd::{CopyOutcome, Uffd};
-use yonder_units::{PAGE_BYTES, PageIndex};
+use yonder_pager::Stopped;
+use yonder_uffd::Uffd;
 
-use crate::error::{FarError, PagingCause};
+use crate::error::FarError;
 use crate::far_memory::FarMemory;
-use crate::install::Source;
 use crate::kernel::Kernel;
-use crate::machine::Machine;
-use crate::pager::Pager;
-use crate::port::PortInner;
-use crate::reclaimer::Reclaimer;
-use crate::region::{Region, RegionCore};
-
-/// What a process has instead of its parent's userfaultfd, once it is a forked child.
-pub(crate) struct Child<M: Machine = Kernel> {
-    is_one: AtomicBool,
-    /// Its own, and locked for the length of a fault.
-    space: Mutex<Option<M::Space>>,
-}
-
-impl<M: Machine> Default for Child<M> {
-    fn default() -> Self {
-        Self { is_one: AtomicBool::new(false), space: Mutex::new(None) }
-    }
-}
-
-impl<M: Machine> Child<M> {
-    #[inline]
-    pub(crate) fn is_one(&self) -> bool {
-        self.is_one.load(Ordering::Relaxed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<M::Space>> {
-        M::lock(&self.space)
-    }
-}
+use crate::region::Region;
 
 /// Nothing of a far memory changes while this is there.
 pub struct Forking<'a> {
-    far: &'a FarMemory,
     stopped: Stopped<'a, Kernel>,
-}
-
-/// No entry of a pager changes while this is there, but for touches of pages that need nothing but the kernel.
-pub struct Stopped<'a, M: Machine> {
-    _ports: Vec<MutexGuard<'a, PortInner<M>>>,
-    _reclaimer: MutexGuard<'a, Reclaimer<M>>,
-    child: MutexGuard<'a, Option<M::Space>>,
-}
-
-impl<M: Machine> Pager<M> {
-    /// Stops all changes: what a fork copies is consistent then.
-    pub fn stop(&self) -> Stopped<'_, M> {
-        let child = self.child.lock();
-        // Whoever has a port may wait for the reclaimer, which waits for no port.
-        let ports = self.ports().map(crate::port::Port::lock).collect();
-        Stopped { _ports: ports, _reclaimer: self.lock_reclaimer(), child }
-    }
 }
 
 impl FarMemory {
@@ -83,9 +24,9 @@ impl FarMemory {
     pub fn about_to_fork(&self, regions: &[&Region]) -> Forking<'_> {
         let stopped = self.pager().stop();
         for region in regions {
-            region.core.mapping.inherit(Inherited::Copied);
+            region.core.memory().inherit(Inherited::Copied);
         }
-        Forking { far: self, stopped }
+        Forking { stopped }
     }
 }
 
@@ -93,103 +34,19 @@ impl Forking<'_> {
     /// Goes on in the parent.
     pub fn in_parent(self, regions: &[&Region]) {
         for region in regions {
-            region.core.mapping.inherit(Inherited::Missing);
+            region.core.memory().inherit(Inherited::Missing);
         }
     }
 
     /// Makes the regions the child's own. After an error they must not be touched.
-    pub fn in_child(mut self, regions: &[&Region]) -> Result<(), FarError> {
-        let pager = self.far.pager();
+    pub fn in_child(self, regions: &[&Region]) -> Result<(), FarError> {
         // A child has no thread that could read messages.
         let uffd = Uffd::open()?;
         for region in regions {
-            region.core.mapping.inherit(Inherited::Missing);
-            uffd.register(&region.core.mapping)?;
+            region.core.memory().inherit(Inherited::Missing);
+            uffd.register(region.core.memory())?;
         }
-        // The child of a child closes its parent's, which goes on there.
-        *self.stopped.child = Some(uffd);
-        pager.child.is_one.store(true, Ordering::Relaxed);
+        self.stopped.go_on_as_child(uffd);
         Ok(())
     }
-}
-
-/// As [`crate::fault::bring`], in a forked child.
-#[cold]
-pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, page: PageIndex) -> Result<(), PagingCause> {
-    let pager = &*region.pager;
-    let space = pager.child.lock();
-    let seen = region.table.load(page);
-    let source = match seen.state() {
-        State::Resident => return Ok(()),
-        State::Poisoned(code) => return Err(PagingCause::of_page(code)),
-        State::Untouched | State::Installing(LocalSource::Zeros) => None,
-        State::Standby(frame) | State::Installing(LocalSource::Frame(frame)) => Some(Source::Frame(frame)),
-        State::Remote | State::Fetching { .. } if M::is_inherited(&pager.fabric) => {
-            Some(Source::Far(region.remote_address(page)))
-        }
-        State::Remote | State::Fetching { .. } => return Err(PagingCause::Forked),
-        // The reclaimer does not sweep while a process forks, and a child has none.
-        State::Evicting => return Err(PagingCause::Stuck),
-    };
-    match seen.state() {
-        State::Untouched | State::Standby(_) => _ = region.table.advance_owned(page, Event::Install),
-        State::Remote => _ = region.table.advance_owned(page, Event::Fetch { port: 0, slot: 0 }),
-        _ => {}
-    }
-    let space = space.as_ref().expect("a child has a userfaultfd before it has faults");
-    map(pager, space, region, page, source)?;
-    region.table.advance_owned(page, Event::Installed);
-    Ok(())
-}
-
-fn map<M: Machine>(
-    pager: &Pager<M>,
-    space: &M::Space,
-    region: &RegionCore<M>,
-    page: PageIndex,
-    source: Option<Source>,
-) -> Result<(), PagingCause> {
-    loop {
-        let outcome = match source {
-            None => M::zero_page(space, &region.mapping, page.offset()),
-            Some(source) => {
-                let (mapping, offset) = pager.resolve(source);
-                M::copy_page(space, &region.mapping, page.offset(), mapping, offset)
-            }
-        };
-        match outcome {
-            Ok(CopyOutcome::Installed | CopyOutcome::Exists) => return Ok(()),
-            Ok(CopyOutcome::Again) => M::relax(),
-            Ok(CopyOutcome::NoMemory) | Err(_) => return Err(PagingCause::LocalMemoryFull),
-        }
-    }
-}
-
-/// As [`Pager::release`], in a forked child: the parent's copy and the node's stay.
-#[cold]
-pub(crate) fn release<M: Machine>(
-    pager: &Pager<M>,
-    region: &RegionCore<M>,
-    offset: u64,
-    bytes: u64,
-) -> Result<(), M::Error> {
-    let _no_faults = pager.child.lock();
-    M::discard(&region.mapping, offset, bytes as usize)?;
-    for page in 0..(bytes / PAGE_BYTES as u64) as u32 {
-        let page = PageIndex(PageIndex::containing(offset).0 + page);
-        if region.table.load(page).write_in_flight() {
-            region.table.advance_owned(page, Event::WriteEnded);
-        }
-        match region.table.load(page).state() {
-            State::Untouched => continue,
-            State::Resident => _ = region.table.advance_owned(page, Event::Evict),
-            State::Fetching { .. } => _ = region.table.advance_owned(page, Event::FetchFailed),
-            State::Installing(_) => _ = region.table.advance_owned(page, Event::InstallFailed),
-            State::Remote | State::Standby(_) | State::Poisoned(_) | State::Evicting => {}
-        }
-        if region.table.load(page).state() != State::Untouched {
-            region.table.advance_owned(page, Event::Free);
-        }
-    }
-    Ok(())
 }

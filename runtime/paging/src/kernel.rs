@@ -1,4 +1,7 @@
 //! [`Kernel`]: the machine that programs page on: this one.
+//!
+//! The pager (`core/pager`) asks it for time, waits, memory, the kernel's mappings and the way to far memory. All that
+//! is called on the fault path is inlined.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::AtomicU32;
@@ -6,15 +9,25 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Thread;
 
 use rustix::thread::futex;
-use yonder_fabric::{Copies, Fabric, Module, QueuePair, RemoteAddress};
+use yonder_fabric::Fabric;
 use yonder_mapping::{Mapping, Run};
-use yonder_uffd::{CopyOutcome, Uffd, UffdError};
+use yonder_pager::machine::{CopyOutcome, Machine, Notice};
+use yonder_pager::{CleanDrop, Delivery, FaultPolicy, Module, QueuePair, REGIONS_MAX, RemoteAddress};
+use yonder_trap::{REGISTRATIONS_MAX, Registers, Words};
+use yonder_uffd::{Uffd, UffdError};
 use yonder_units::{Nanos, PAGE_BYTES};
 
-use crate::config::FaultPolicy;
 use crate::error::FarError;
-use crate::machine::Machine;
 use crate::worker;
+
+const _: () = assert!(REGIONS_MAX <= REGISTRATIONS_MAX, "each region has a place in the table of the SIGBUS handler");
+
+/// The pager of programs.
+pub(crate) type Pager = yonder_pager::Pager<Kernel>;
+/// Settings and counts of one far memory of a program. See [`FarMemory::tuning`](crate::FarMemory::tuning).
+pub type Tuning = yonder_pager::Tuning<Kernel>;
+/// A region of programs.
+pub(crate) type RegionCore = yonder_pager::RegionCore<Kernel>;
 
 /// This machine: its clock, its threads, its userfaultfd.
 pub enum Kernel {}
@@ -24,6 +37,8 @@ impl Machine for Kernel {
     type Space = Uffd;
     type Fabric = dyn Fabric;
     type Thread = Thread;
+    type Registers<'a> = Registers<'a>;
+    type Words = Words;
     type Refusal = UffdError;
     type Error = FarError;
 
@@ -44,6 +59,20 @@ impl Machine for Kernel {
     #[inline(always)]
     fn suspend() {
         yonder_unithread::suspend();
+    }
+
+    #[inline(always)]
+    fn words(registers: Registers<'_>) -> Words {
+        registers.words()
+    }
+
+    fn notice(notice: Notice<'_, FarError>) {
+        match notice {
+            Notice::NotTakenBack(error) => {
+                tracing::warn!(?error, "the node did not take back the memory of a region");
+            }
+            Notice::Unsettled(error) => tracing::debug!(?error, "a discard is not settled yet"),
+        }
     }
 
     #[inline(always)]
@@ -151,7 +180,7 @@ impl Machine for Kernel {
         source: &Mapping,
         source_offset: u64,
     ) -> Result<CopyOutcome, UffdError> {
-        space.copy_page(region, offset, source, source_offset)
+        space.copy_page(region, offset, source, source_offset).map(outcome)
     }
 
     #[inline(always)]
@@ -163,12 +192,13 @@ impl Machine for Kernel {
         source_offset: u64,
         pages: usize,
     ) -> Result<(usize, CopyOutcome), UffdError> {
-        space.copy_pages(region, offset, source, source_offset, pages)
+        let (mapped, next) = space.copy_pages(region, offset, source, source_offset, pages)?;
+        Ok((mapped, outcome(next)))
     }
 
     #[inline(always)]
     fn zero_page(space: &Uffd, region: &Mapping, offset: u64) -> Result<CopyOutcome, UffdError> {
-        space.zero_page(region, offset)
+        space.zero_page(region, offset).map(outcome)
     }
 
     fn write_protect(
@@ -193,8 +223,14 @@ impl Machine for Kernel {
         fabric.url()
     }
 
-    fn second_copy(fabric: &dyn Fabric) -> Option<&Copies> {
-        fabric.copies()
+    fn compares_clean_drops(fabric: &dyn Fabric) -> bool {
+        fabric.copies().is_some()
+    }
+
+    fn compare_clean_drop(fabric: &dyn Fabric, dropped: &CleanDrop, content: &[u8; PAGE_BYTES]) {
+        if let Some(copies) = fabric.copies() {
+            copies.compare(dropped, content);
+        }
     }
 
     fn queue_pair(fabric: &dyn Fabric, module: Module, frames: &Arc<Mapping>) -> Result<Box<dyn QueuePair>, FarError> {
@@ -221,4 +257,25 @@ impl Machine for Kernel {
     fn discard_far(fabric: &dyn Fabric, start: RemoteAddress, bytes: u64) -> Result<(), FarError> {
         Ok(fabric.discard(start, bytes)?)
     }
+}
+
+/// What the kernel has said, in the pager's words.
+#[inline(always)]
+fn outcome(outcome: yonder_uffd::CopyOutcome) -> CopyOutcome {
+    match outcome {
+        yonder_uffd::CopyOutcome::Installed => CopyOutcome::Installed,
+        yonder_uffd::CopyOutcome::Exists => CopyOutcome::Exists,
+        yonder_uffd::CopyOutcome::Again => CopyOutcome::Again,
+        yonder_uffd::CopyOutcome::NoMemory => CopyOutcome::NoMemory,
+    }
+}
+
+/// A userfaultfd whose faults are delivered in this way.
+pub(crate) fn open_space(delivery: Delivery) -> Result<Uffd, FarError> {
+    let delivery = match delivery {
+        Delivery::Signal => yonder_uffd::Delivery::Signal,
+        Delivery::Messages => yonder_uffd::Delivery::Messages,
+        Delivery::UserMessages => yonder_uffd::Delivery::UserMessages,
+    };
+    Ok(Uffd::open_for(delivery)?)
 }

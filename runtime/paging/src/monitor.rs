@@ -6,14 +6,7 @@
 //!
 //! Invariant: a monitor touches no far memory, or it would wait for itself.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-use yonder_units::PageIndex;
-
-use crate::fault::{self, Touch, Wants};
-use crate::pager::Pager;
-use crate::region::RegionCore;
+use crate::kernel::Pager;
 
 /// Threads that bring pages: one can wait for a fetch while another maps what needs none.
 pub(crate) const MONITORS: usize = 2;
@@ -22,8 +15,8 @@ const PATIENCE_MS: i32 = 50;
 
 /// Brings pages until the far memory ends.
 pub(crate) fn monitor(pager: &Pager) {
-    while !pager.stopping.load(Ordering::Acquire) {
-        match pager.space.next_fault(PATIENCE_MS) {
+    while !pager.is_ending() {
+        match pager.space().next_fault(PATIENCE_MS) {
             Ok(Some(address)) => serve(pager, address),
             Ok(None) => {}
             Err(error) => end(&format!("faults cannot be read: {error}")),
@@ -33,22 +26,14 @@ pub(crate) fn monitor(pager: &Pager) {
 
 fn serve(pager: &Pager, address: usize) {
     // A region ends only when nobody can have faults in it any more.
-    let Some((region, page)) = find(pager, address) else { return };
-    if let Err(cause) = fault::bring(&region, Touch::of(page.offset(), Wants::Mapping)) {
+    let Some((region, page)) = pager.page_at(address) else { return };
+    if let Err(cause) = region.bring(page.offset()) {
         // The thread cannot be told otherwise: it is asleep, perhaps in a system call.
         end(&region.error(page.offset(), cause).to_string());
     }
-    if let Err(error) = pager.space.wake(&region.mapping, page.offset(), 1) {
+    if let Err(error) = pager.space().wake(region.memory(), page.offset(), 1) {
         end(&error.to_string());
     }
-}
-
-fn find(pager: &Pager, address: usize) -> Option<(Arc<RegionCore>, PageIndex)> {
-    let reclaimer = pager.lock_reclaimer();
-    reclaimer.regions.iter().flatten().find_map(|region| {
-        let offset = address.checked_sub(region.mapping.address())?;
-        (offset < region.mapping.len()).then(|| (Arc::clone(region), PageIndex::containing(offset as u64)))
-    })
 }
 
 /// Ends the process: a thread sleeps on a page that cannot be had.

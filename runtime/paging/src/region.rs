@@ -1,27 +1,20 @@
 //! [`Region`]: a range of far memory that code reads and writes.
 
-mod access;
-mod core;
+mod faults;
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
-use yonder_fabric::RemoteAddress;
 use yonder_mapping::Mapping;
+use yonder_pager::{Extents, FaultObserver, HeldBlocks, Liveness, PagingCause, PagingError, RemoteAddress};
 use yonder_pagetable::State;
 use yonder_trap::{RegisterError, Registration};
 use yonder_units::{PAGE_BYTES, PageIndex};
 
-pub use self::access::HeldBlocks;
-pub use self::core::RegionCore;
-use self::core::RegionFaults;
-use crate::damage;
-use crate::error::{FarError, PagingCause, PagingError};
+use self::faults::RegionFaults;
+use crate::error::FarError;
 use crate::far_memory::FarMemory;
-use crate::fault::{self, Touch, Wants};
-use crate::liveness::Liveness;
-use crate::observer::FaultObserver;
-use crate::release::Extents;
+use crate::kernel::RegionCore;
 
 /// How accesses of [`Region`] find out that a page is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,13 +45,13 @@ pub struct Region {
 impl Region {
     /// A region whose faults are not handled yet.
     pub(crate) fn new(far: FarMemory, core: Arc<RegionCore>) -> Self {
-        let extents = Mutex::new(Extents::new(core.mapping.len() as u64));
+        let extents = Mutex::new(Extents::new(core.memory().len() as u64));
         Self { core, extents, access: Access::Probe, registration: None, far }
     }
 
     /// From now on faults bring pages.
     pub(crate) fn handle_faults(&mut self) -> Result<(), RegisterError> {
-        let (mapping, faults) = (&self.core.mapping, Box::new(RegionFaults(Arc::clone(&self.core))));
+        let (mapping, faults) = (self.core.memory(), Box::new(RegionFaults(Arc::clone(&self.core))));
         self.registration = Some(yonder_trap::register(mapping.address(), mapping.len(), faults)?);
         Ok(())
     }
@@ -66,13 +59,13 @@ impl Region {
     /// Length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.core.mapping.len() as u64
+        self.core.memory().len() as u64
     }
 
     /// Address of the first byte, for code that touches far memory by pointer.
     #[must_use]
     pub fn address(&self) -> usize {
-        self.core.mapping.address()
+        self.core.memory().address()
     }
 
     /// Where the byte at `offset` lies on the node.
@@ -99,7 +92,7 @@ impl Region {
     pub fn read(&self, offset: u64, mut into: &mut [u8]) -> Result<(), PagingError> {
         self.assert_within(offset, into.len());
         if self.access == Access::Trap {
-            return self.core.mapping.try_read(offset, into).map_err(|code| self.failure(offset, code));
+            return self.core.memory().try_read(offset, into).map_err(|code| self.failure(offset, code));
         }
         let mut at = offset;
         while !into.is_empty() {
@@ -120,7 +113,7 @@ impl Region {
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), PagingError> {
         self.assert_writable();
         self.probe_all(offset, from.len())?;
-        self.core.mapping.try_write(offset, from).map_err(|code| self.failure(offset, code))
+        self.core.memory().try_write(offset, from).map_err(|code| self.failure(offset, code))
     }
 
     /// Loads the aligned word at `offset`.
@@ -128,7 +121,7 @@ impl Region {
     pub fn read_u64(&self, offset: u64) -> Result<u64, PagingError> {
         self.assert_within(offset, 8);
         if self.access == Access::Trap {
-            return self.core.mapping.try_read_u64(offset).map_err(|code| self.failure(offset, code));
+            return self.core.memory().try_read_u64(offset).map_err(|code| self.failure(offset, code));
         }
         let mut word = 0;
         let read = |word: &mut u64, mapping: &Mapping, at| mapping.try_read_u64(at).map(|read| *word = read);
@@ -144,7 +137,7 @@ impl Region {
     pub fn write_u64(&self, offset: u64, value: u64) -> Result<(), PagingError> {
         self.assert_writable();
         self.probe_all(offset, 8)?;
-        self.core.mapping.try_write_u64(offset, value).map_err(|code| self.failure(offset, code))
+        self.core.memory().try_write_u64(offset, value).map_err(|code| self.failure(offset, code))
     }
 
     /// Whether the bytes at `offset` equal `bytes`.
@@ -166,25 +159,25 @@ impl Region {
     #[inline]
     pub fn probe(&self, offset: u64) -> Result<(), PagingError> {
         let page = PageIndex::containing(offset);
-        if self.core.table.load(page).is_resident() {
+        if self.core.is_resident(page) {
             return Ok(());
         }
-        fault::bring(&self.core, Touch::of(offset, Wants::Mapping)).map_err(|cause| self.core.error(offset, cause))
+        self.core.bring(offset).map_err(|cause| self.core.error(offset, cause))
     }
 
     /// Whether the page at `offset` is resident now.
     #[must_use]
     pub fn is_resident(&self, offset: u64) -> bool {
-        self.core.table.load(PageIndex::containing(offset)).is_resident()
+        self.core.is_resident(PageIndex::containing(offset))
     }
 
     /// Does to the page at `offset` what an uncorrectable error in the memory under it does, for tests of what becomes of
     /// programs. Whether the page was mapped, and is lost now.
     pub fn inject_damage(&self, offset: u64) -> bool {
         let page = PageIndex::containing(offset);
-        while self.core.table.load(page).is_resident() {
-            let is_lost = damage::found(&self.core, page).is_err();
-            if is_lost && matches!(self.core.table.load(page).state(), State::Poisoned(_)) {
+        while self.core.is_resident(page) {
+            let is_lost = self.core.find_damage(page).is_err();
+            if is_lost && matches!(self.core.state(page), State::Poisoned(_)) {
                 return true;
             }
             // A sweep of the block is going on, and has not taken the page.
@@ -196,12 +189,12 @@ impl Region {
     /// As [`Region::inject_damage`], by the kernel: its own injection of memory errors, where it has one and the user may. The
     /// page must be resident; the memory under it is lost to the machine until it restarts.
     pub fn inject_damage_by_kernel(&self, offset: u64) -> Result<(), FarError> {
-        Ok(self.core.mapping.damage(offset)?)
+        Ok(self.core.memory().damage(offset)?)
     }
 
     /// How many of the region's pages the kernel has mapped, by its own account. For checks of the accounting.
     pub fn mapped_pages(&self) -> Result<usize, FarError> {
-        Ok(self.core.mapping.resident_pages()?)
+        Ok(self.core.memory().resident_pages()?)
     }
 
     /// Makes the pages of `bytes` at `offset` resident and keeps them so until the hold is dropped: for memory that a
@@ -228,7 +221,7 @@ impl Region {
     /// If `offset` or `bytes` is no multiple of a page, or the range is not of the region.
     pub fn seclude(&self, offset: u64, bytes: u64) {
         let pages = self.whole_pages(offset, bytes);
-        self.core.pager.seclude(&self.core, pages);
+        self.core.pager().seclude(&self.core, pages);
     }
 
     /// Ends what [`Region::seclude`] has begun, for whole pages that can be read again.
@@ -236,7 +229,7 @@ impl Region {
     /// # Panics
     /// If `offset` or `bytes` is no multiple of a page, or the range is not of the region.
     pub fn reveal(&self, offset: u64, bytes: u64) {
-        self.core.secluded.reveal(self.whole_pages(offset, bytes));
+        self.core.reveal(self.whole_pages(offset, bytes));
     }
 
     /// Which pages a range is.
@@ -256,7 +249,7 @@ impl Region {
     /// # Panics
     /// If the paging of the region is guided already.
     pub fn guide_paging(&self, liveness: Arc<dyn Liveness>) {
-        self.core.pager.guide_paging(&self.core, liveness);
+        self.core.pager().guide_paging(&self.core, liveness);
     }
 
     /// From now on `observer` is told of every fault that comes by a signal.
@@ -264,13 +257,13 @@ impl Region {
     /// # Panics
     /// If the region is observed already.
     pub fn observe_faults(&self, observer: Arc<dyn FaultObserver>) {
-        assert!(self.core.observer.set(observer), "the faults of the region are observed already");
+        assert!(self.core.observe_faults(observer), "the faults of the region are observed already");
     }
 
     /// Makes the region read-only for good: from now on its pages are dropped without a copy, unless its paging is guided.
     /// What is local is written to the node first, so this takes as long as that.
     pub fn seal(&mut self) -> Result<(), FarError> {
-        self.core.pager.seal(&self.core)
+        self.core.pager().seal(&self.core)
     }
 
     /// Whether the region is sealed.
@@ -291,7 +284,7 @@ impl Region {
     /// try again.
     pub fn free(&self, offset: u64, bytes: u64) -> Result<(), FarError> {
         let bytes = bytes.div_ceil(PAGE_BYTES as u64) * PAGE_BYTES as u64;
-        self.core.pager.release(&self.core, offset, bytes)?;
+        self.core.pager().release(&self.core, offset, bytes)?;
         self.extents.lock().expect("no code panics while it holds the extents").give(offset, bytes);
         Ok(())
     }
@@ -308,7 +301,7 @@ impl Region {
     /// If `offset` or `bytes` is no multiple of a page.
     pub fn discard(&self, offset: u64, bytes: u64) -> Result<(), FarError> {
         self.whole_pages(offset, bytes);
-        self.core.pager.release(&self.core, offset, bytes)
+        self.core.pager().release(&self.core, offset, bytes)
     }
 
     /// Whether no discard of whole pages is left whose end at the node is not known. A range that is given out again
@@ -318,7 +311,7 @@ impl Region {
     /// If `offset` or `bytes` is no multiple of a page.
     #[must_use]
     pub fn is_settled(&self, offset: u64, bytes: u64) -> bool {
-        self.core.order.first_held(self.whole_pages(offset, bytes)).is_none()
+        self.core.is_settled(self.whole_pages(offset, bytes))
     }
 
     /// With [`Access::Probe`], makes the pages of an access that is about to happen resident.
@@ -356,7 +349,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // Nobody can touch the region any more: `self` is gone, and pages in flight are waited for.
-        self.core.pager.end_region(&self.core);
+        self.core.pager().end_region(&self.core);
         self.registration = None;
     }
 }

@@ -8,14 +8,12 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use yonder_fabric::Posting;
-use yonder_units::{Nanos, Place};
+use yonder_pager::{FaultCounts, FaultPolicy, Installs, Posting};
+use yonder_units::Nanos;
 
-use crate::config::FaultPolicy;
 use crate::error::FarError;
 use crate::far_memory::FarMemory;
-use crate::handover::Installs;
-use crate::pager::Pager;
+use crate::kernel::Pager;
 
 thread_local! {
     /// What this thread is a worker of.
@@ -30,17 +28,6 @@ struct Binding {
     pager: u32,
     port: u16,
     policy: FaultPolicy,
-}
-
-/// Faults of one unithread.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct FaultCounts {
-    /// Faults that needed a fetch.
-    pub major: u32,
-    /// Faults that needed none of their own.
-    pub minor: u32,
-    /// The page of the last major fault, or of the last minor one if there was no major one.
-    pub place: Option<Place>,
 }
 
 /// A worker thread's port. Made on the thread that uses it; the thread is bound until the drop, which gives up what is under way
@@ -60,7 +47,7 @@ impl WorkerPort {
         let pager = Arc::clone(far.pager());
         assert!(BOUND.get().is_none(), "this thread is bound to a far memory already");
         let id = pager.add_port(unithreads)?;
-        BOUND.set(Some(Binding { pager: pager.id, port: id, policy }));
+        BOUND.set(Some(Binding { pager: pager.id(), port: id, policy }));
         Ok(Self { pager, id, _far: far.clone(), _not_send: PhantomData })
     }
 
@@ -80,7 +67,7 @@ impl WorkerPort {
     /// Faults of unithread `token` since the last call.
     #[must_use]
     pub fn take_faults(&self, token: u32) -> FaultCounts {
-        self.pager.port(self.id).lock().waiters.take_faults(token)
+        self.pager.take_faults(self.id, token)
     }
 }
 

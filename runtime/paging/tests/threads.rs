@@ -64,7 +64,7 @@ fn five_times_the_local_memory_is_written_and_read_back() {
 /// The thread sleeps in the kernel meanwhile, and others bring its pages.
 #[test]
 fn faults_can_be_messages() {
-    if let Err(error) = yonder_uffd::Uffd::open_for(Delivery::Messages) {
+    if let Err(error) = yonder_uffd::Uffd::open_for(yonder_uffd::Delivery::Messages) {
         println!("SKIP: {error}");
         return;
     }

@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 use std::{io, ptr};
 
-use yonder_units::PAGE_BYTES;
+use yonder_units::{PAGE_BYTES, Run};
 
 use crate::{MapError, Mapping};
 
@@ -17,15 +17,6 @@ use crate::{MapError, Mapping};
 const RUNS_PER_CALL_MAX: usize = 512;
 /// `PIDFD_SELF` of recent kernels: the calling process without a descriptor.
 const PIDFD_SELF: libc::c_int = -10_000;
-
-/// Consecutive pages of a mapping.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
-    /// First page, counted from the start of the mapping.
-    pub first_page: u32,
-    /// Number of pages, at least one.
-    pub pages: u32,
-}
 
 /// How runs are dropped on this kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,6 +14,7 @@ mod damage;
 mod mapping;
 mod protected;
 
-pub use advice::{DropMethod, Run, drop_method};
+pub use advice::{DropMethod, drop_method};
 pub use mapping::{Inherited, MapError, Mapping, create_memfd};
 pub use protected::{OnTouch, Protected};
+pub use yonder_units::Run;

@@ -90,6 +90,12 @@ pub struct Caught {
     pub address: usize,
 }
 
+impl From<Caught> for NonZeroU32 {
+    fn from(caught: Caught) -> Self {
+        caught.code
+    }
+}
+
 /// Runs `body` in a scope of its own. An error is a touch of far memory in it that failed.
 ///
 /// # Safety

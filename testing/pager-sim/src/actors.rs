@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rand::Rng;
-use yonder_fabric::{GRANULE_BYTES, Posting};
 use yonder_heap::{Live, Segment, Segments};
+use yonder_pager::machine::Machine;
+use yonder_pager::{Advice, GRANULE_BYTES, Installs, Liveness, Pager, PagingCause, Posting, ReclaimTurns, Turn};
 use yonder_pagetable::{HASH_KEY_BYTES, PageHasher, Source, State};
-use yonder_paging::machine::Machine;
-use yonder_paging::{Advice, Installs, Liveness, Pager, PagingCause, ReclaimTurns, Turn};
 use yonder_reclaim::{Policy, Shares};
 use yonder_units::{Nanos, PAGE_BYTES, PageIndex};
 
@@ -466,7 +465,7 @@ fn finish(common: &Common) {
 }
 
 /// Looks at the accounts when nothing is under way.
-fn audit(common: &Common) -> yonder_paging::Audit {
+fn audit(common: &Common) -> yonder_pager::Audit {
     for _ in 0..10_000 {
         match common.pager.audit() {
             Ok(audit) if audit.writing == 0 => {

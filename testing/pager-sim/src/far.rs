@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
-use yonder_fabric::{Completion, PostError, Posting, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId};
+use yonder_pager::{Completion, PostError, Posting, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
 
 use crate::memory::{Bytes, Kind, Memory, zeros};

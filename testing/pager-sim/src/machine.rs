@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rand::Rng;
-use yonder_fabric::{Copies, Module, QueuePair, RemoteAddress};
-use yonder_mapping::Run;
-use yonder_paging::machine::{Machine, Rule};
-use yonder_paging::{ConfigError, FaultPolicy, PagingCause, PagingError, TooManyPorts};
-use yonder_uffd::CopyOutcome;
-use yonder_units::{Nanos, PAGE_BYTES};
+use yonder_pager::machine::{CopyOutcome, Machine, Rule};
+use yonder_pager::{
+    ConfigError, FaultPolicy, Module, PagingCause, PagingError, QueuePair, RemoteAddress, TooManyPorts,
+};
+use yonder_units::{Nanos, PAGE_BYTES, Run};
 
 use crate::far::Queue;
 use crate::memory::{Access, Bytes, Kind, Memory};
@@ -111,6 +110,8 @@ impl Machine for Simulated {
     type Space = ();
     type Fabric = Link;
     type Thread = usize;
+    type Registers<'a> = ();
+    type Words = &'static [u64];
     type Refusal = String;
     type Error = Refused;
 
@@ -133,6 +134,10 @@ impl Machine for Simulated {
 
     fn breaks(rule: Rule) -> bool {
         is_sabotaged(Sabotage::Pager(rule))
+    }
+
+    fn words((): ()) -> &'static [u64] {
+        &[]
     }
 
     fn suspend() {
@@ -403,10 +408,6 @@ impl Machine for Simulated {
 
     fn queue_pair(_fabric: &Link, _module: Module, frames: &Arc<Memory>) -> Result<Box<dyn QueuePair>, Refused> {
         Ok(Box::new(Queue::new(frames)))
-    }
-
-    fn second_copy(_fabric: &Link) -> Option<&Copies> {
-        None
     }
 
     fn loses_operations(_fabric: &Link) -> bool {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use yonder_paging::{Pager, PagingCause};
+use yonder_pager::{Pager, PagingCause};
 use yonder_units::Nanos;
 
 use crate::machine::Simulated;

@@ -5,7 +5,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use yonder_paging::{PagingCause, RegionCore};
+use yonder_pager::{PagingCause, RegionCore};
 use yonder_units::{PAGE_BYTES, PageIndex};
 
 use crate::machine::Simulated;

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use yonder_paging::{Config, Deadlines, Pager};
+use yonder_pager::{Config, Deadlines, Pager};
 use yonder_unithread::{Pool, Resumed, Running, panic_message};
 use yonder_units::PAGE_BYTES;
 

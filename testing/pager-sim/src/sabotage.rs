@@ -1,7 +1,7 @@
 //! [`Sabotage`]: one thing that is broken on purpose, in the world around the pager or in the pager itself, to prove that the
 //! checker can fail.
 
-use yonder_paging::machine::Rule;
+use yonder_pager::machine::Rule;
 
 /// What is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

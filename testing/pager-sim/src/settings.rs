@@ -2,7 +2,7 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use yonder_paging::{FaultPolicy, Prefetch, Reads, Verify};
+use yonder_pager::{FaultPolicy, Prefetch, Reads, Verify};
 use yonder_units::{BLOCK_PAGES, Nanos};
 
 /// Blocks that the shared pages are in.

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use yonder_paging::FaultPolicy;
+use yonder_pager::FaultPolicy;
 use yonder_units::Nanos;
 
 use crate::far::Far;

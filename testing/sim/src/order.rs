@@ -2,7 +2,7 @@
 //!
 //! A process has a range of pages on a node, a lane on which it writes and reads them, and a control lane on which it
 //! discards, frees and allocates, with deadlines that the node's slow path, which stands still now and then, does not
-//! keep. The process obeys `docs/design/order-of-operations.md`, as `runtime/paging` does: pages that a discard holds
+//! keep. The process obeys `docs/design/order-of-operations.md`, as `core/pager` does: pages that a discard holds
 //! are neither written nor taken for what the node has until the node has agreed, and a range that was freed is
 //! nobody's before that. The oracle knows what the process was told: what was acknowledged is there, and what was
 //! discarded is zeros, whatever was given up before.

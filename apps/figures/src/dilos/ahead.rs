@@ -1,4 +1,4 @@
-//! [`Ahead`]: what a thread has fetched ahead, driven by `core/prefetch` as `runtime/paging` drives it.
+//! [`Ahead`]: what a thread has fetched ahead, driven by `core/prefetch` as `core/pager` drives it.
 //!
 //! Windows are rows of pages; when there are [`WINDOWS`] and one more is made, the oldest is given up. A prefetcher that fetches a
 //! window after a miss and follows no hits is the same one, told of misses only and with its windows cut short.
@@ -10,7 +10,7 @@ use yonder_units::PageIndex;
 
 use super::system::{Mapping, System, Windows};
 
-/// Windows at a time, as in `runtime/paging`.
+/// Windows at a time, as in `core/pager`.
 const WINDOWS: usize = 8;
 /// The array's number.
 const REGION: u32 = 0;

@@ -1,7 +1,7 @@
 //! Models of [`PageTable`]: who wins when two threads move one page, and who owns its frame afterwards.
 //!
 //! [`Local`] is one page with the frame that holds its content. The frame counts its holders, as the pool of
-//! `runtime/paging` does; whoever ends the last hold overwrites the content, as the next user of the frame would. How a
+//! `core/pager` does; whoever ends the last hold overwrites the content, as the next user of the frame would. How a
 //! write begins is tried there, on the pool itself.
 //!
 //! Every attempt begins with its turn, a step that says only that it begins. Loom tries both orders of two steps that

@@ -16,6 +16,7 @@ use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 use super::gathering::{Found, Gathering};
 use super::{RingDisk, Shared};
 use crate::background::Waker;
+use crate::vector::MoveBytes as _;
 use crate::{
     Completion, Module, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
 };

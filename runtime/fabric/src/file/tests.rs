@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use yonder_units::{FrameIndex, Nanos};
 
 use super::*;
+use crate::vector::MoveBytes as _;
 use crate::{ALONE_AGE_MAX, Completion, GATHERED_MAX, Posting, ReadInto, Status, Vector, WorkId};
 
 const FRAMES: usize = 64;

@@ -9,6 +9,7 @@ use yonder_mapping::Mapping;
 use yonder_units::PAGE_BYTES;
 
 use super::table::Stored;
+use crate::vector::MoveBytes as _;
 use crate::{GRANULE_BYTES, Vector};
 
 /// Most bytes that a page can be compressed to.

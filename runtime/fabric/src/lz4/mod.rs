@@ -5,7 +5,7 @@
 //! does not become shorter goes as it is ([`codec`]). Every read takes all that is stored of a page, compares the checksum, and
 //! hands out the part that was asked for, so that damage is an error and never a page.
 //!
-//! Neighbours: any other fabric below; `runtime/paging` above, or a tiered store.
+//! Neighbours: any other fabric below; `core/pager` above, or a tiered store.
 
 mod codec;
 mod queue;

@@ -20,6 +20,7 @@ use super::Shared;
 use super::codec::Codec;
 use super::table::{Content, Seen, Stored, Table, Ticket, sum};
 use crate::areas::{Place, View};
+use crate::vector::MoveBytes as _;
 use crate::{
     Completion, Fabric, FabricError, GRANULE_BYTES, Module, PostError, Posting, QueuePair, ReadInto, RemoteAddress,
     Status, Vector, WorkId,

@@ -7,6 +7,7 @@ use yonder_units::{FrameIndex, PAGE_BYTES};
 use super::*;
 use crate::loose::model::{Layers, PAGES, run_seeds};
 use crate::loose::{LooseFabric, Reads};
+use crate::vector::MoveBytes as _;
 use crate::{Completion, EmuFabric, ReadInto, Status, Vector, WorkId};
 
 const PAGE: u64 = PAGE_BYTES as u64;

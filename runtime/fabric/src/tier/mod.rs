@@ -6,7 +6,7 @@
 //! keeps slots of the node free, and brings back what is read often. What is lost with a node is an error: never zeros, and never
 //! the older copy that the far tier may still have.
 //!
-//! An address of a tiered store is the address in the far tier. Neighbours: any two fabrics below; `runtime/paging` above.
+//! An address of a tiered store is the address in the far tier. Neighbours: any two fabrics below; `core/pager` above.
 
 mod entry;
 mod mover;

@@ -18,6 +18,7 @@ use super::entry::{Entries, Entry, Location, Tier};
 use super::near::Slot;
 use super::{Event, Shared};
 use crate::areas::{Place, View};
+use crate::vector::MoveBytes as _;
 use crate::{
     Completion, FabricError, Module, PostError, Posting, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
 };

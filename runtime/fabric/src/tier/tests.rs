@@ -9,6 +9,7 @@ use yonder_units::FrameIndex;
 use super::*;
 use crate::loose::model::{Layers, PAGES, run_seeds};
 use crate::loose::{LooseFabric, Reads};
+use crate::vector::MoveBytes as _;
 use crate::{Completion, Posting, ReadInto, Status, Vector, WorkId};
 use rand::Rng as _;
 

@@ -1,0 +1,240 @@
+//! What threads call to drive a [`Pager`]: turns of reclaim, polls of ports, installs that were handed over, and how regions begin.
+//!
+//! Threads themselves, and how they sleep, are the caller's: `runtime/paging` has those of programs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use yonder_pagetable::PageHasher;
+use yonder_reclaim::Policy;
+use yonder_units::{BlockIndex, Nanos, PAGE_BYTES, PageIndex};
+
+use crate::handover::{Answer, Installs};
+use crate::machine::Machine;
+use crate::pager::{Pager, REGIONS_MAX};
+use crate::queue_pair::{Posting, RemoteAddress};
+use crate::reclaimer::Step;
+use crate::region::RegionCore;
+use crate::waiters::FaultCounts;
+
+/// Sleep of the reclaimer's thread while only the node can make progress. Whoever waits for room ends it.
+const WRITE_SLEEP: Duration = Duration::from_micros(20);
+/// Time without a step of the host after which the thread makes one itself.
+const HOST_TIMEOUT: Duration = Duration::from_millis(10);
+
+/// What the reclaimer's thread does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// It takes another turn at once.
+    Again,
+    /// It lets others run before it does.
+    Yield,
+    /// It sleeps for so long, unless it is woken.
+    Sleep(Duration),
+}
+
+/// The reclaimer's thread: what it remembers from one turn to the next.
+#[derive(Debug, Default)]
+pub struct ReclaimTurns {
+    hosted_before: u64,
+}
+
+impl ReclaimTurns {
+    /// One turn: a step, unless a host makes them.
+    pub fn take<M: Machine>(&mut self, pager: &Pager<M>) -> Turn {
+        let hosted = pager.signals.hosted_steps.load(Ordering::Acquire);
+        if hosted != self.hosted_before {
+            self.hosted_before = hosted;
+            if hosted > 0 {
+                return Turn::Sleep(HOST_TIMEOUT);
+            }
+        } else if hosted > 0 && !pager.wants_reclaim(M::now()) {
+            // The host makes no steps because there is nothing to do.
+            return Turn::Sleep(HOST_TIMEOUT);
+        }
+        let Some(mut reclaimer) = pager.try_lock_reclaimer() else { return Turn::Yield };
+        match reclaimer.step(pager, M::now()) {
+            Step::Worked => Turn::Again,
+            Step::Waiting => Turn::Sleep(WRITE_SLEEP),
+            Step::Idle(time) => Turn::Sleep(time),
+        }
+    }
+}
+
+impl<M: Machine> Pager<M> {
+    /// A host takes reclaim over from its thread, until [`Pager::end_hosting`].
+    pub fn begin_hosting(&self) {
+        self.signals.hosted_steps.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One bounded step of reclaim, if there is something to do and nobody else is at it: whether there may be more.
+    #[inline]
+    pub fn reclaim_as_host(&self, now: Nanos) -> bool {
+        if !self.wants_reclaim(now) {
+            return false;
+        }
+        let start = M::now();
+        let Some(mut reclaimer) = self.try_lock_reclaimer() else { return false };
+        let step = reclaimer.step(self, start);
+        drop(reclaimer);
+        self.signals.hosted_steps.fetch_add(1, Ordering::AcqRel);
+        self.signals.cpu_ns.fetch_add(M::now() - start, Ordering::Relaxed);
+        step == Step::Worked
+    }
+
+    /// Reclaim is its thread's again.
+    pub fn end_hosting(&self) {
+        self.signals.hosted_steps.store(0, Ordering::Release);
+        self.wake_reclaimer();
+    }
+
+    /// A thread of reclaim has used `cpu_ns` nanoseconds of its CPU.
+    pub fn count_reclaim_cpu(&self, cpu_ns: u64) {
+        self.signals.cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
+    }
+
+    /// Whether the pager's threads are to end.
+    pub fn is_ending(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// From now on the pager's threads are to end, and are woken to see it.
+    pub fn end_threads(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.wake_reclaimer();
+        self.wake_settler();
+    }
+
+    /// The thread that [`ReclaimTurns`] run on, which is woken when there is something to do.
+    pub fn set_reclaimer_thread(&self, thread: M::Thread) {
+        assert!(self.reclaimer_thread.set(thread).is_ok(), "a pager has one reclaimer");
+    }
+
+    /// Handles what has arrived at the port of a worker: appends to `ready` the unithreads whose pages are there, and to `retry`
+    /// those that wait for something else and look again when they are resumed.
+    #[inline]
+    pub fn poll_worker(
+        &self,
+        port: u16,
+        now: Nanos,
+        (installs, posting): (Installs, Posting),
+        ready: &mut Vec<u32>,
+        retry: &mut Vec<u32>,
+    ) {
+        let port = self.port(port);
+        let mut inner = port.lock();
+        port.poll_between(&mut inner, self, now, installs, posting);
+        ready.append(&mut inner.waiters.ready);
+        retry.append(&mut inner.waiters.retry);
+    }
+
+    /// Faults of unithread `token` of the worker with `port`, since the last call.
+    pub fn take_faults(&self, port: u16, token: u32) -> FaultCounts {
+        self.port(port).lock().waiters.take_faults(token)
+    }
+
+    /// A thread that calls [`Pager::install_for`] for `port` begins, or ends.
+    pub fn help_port(&self, port: u16, begins: bool) {
+        let helpers = &self.port(port).handover.helpers;
+        if begins {
+            helpers.fetch_add(1, Ordering::Relaxed);
+        } else {
+            helpers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether `port` has handed an install over that nobody has begun.
+    #[inline]
+    pub fn is_install_wanted(&self, port: u16) -> bool {
+        self.port(port).handover.is_wanted()
+    }
+
+    /// Makes one install that `port` has handed over, if there is one. Whether it did.
+    pub fn install_for(&self, port: u16) -> bool {
+        let handover = &self.port(port).handover;
+        let Some(order) = handover.take_back() else { return false };
+        let is_settled = self.settle(&order.region, order.page, order.source, order.room);
+        handover.give_answer(Answer { order, is_settled, at: M::now() });
+        true
+    }
+
+    /// Sets when dirty pages on standby are written back: after how long, and how many at once.
+    pub fn set_flush(&self, age: Duration, pages: usize) {
+        self.limits.set_standby_age(age);
+        self.limits.set_standby_pages(pages);
+        self.tend_now();
+    }
+
+    /// Sets how many pages of all regions should be mapped at most.
+    pub fn set_process_quota(&self, pages: Option<u64>) {
+        self.limits.process.set(pages.map(|pages| pages * PAGE_BYTES as u64));
+        self.tend_now();
+    }
+
+    /// Charged pages, and how many may be at most.
+    pub fn charged(&self) -> (u64, u64) {
+        (self.budget.charged(), self.budget.most())
+    }
+
+    /// Changes the limit of local memory, and returns when it holds: whether it did in time.
+    pub fn set_limit(&self, policy: &Policy) -> bool {
+        self.set_policy(policy);
+        let deadline = M::now() + self.fault_deadline;
+        loop {
+            let reclaimer = self.lock_reclaimer();
+            if self.budget.has_reached(policy) {
+                return true;
+            }
+            drop(reclaimer);
+            self.wake_reclaimer();
+            if M::now() > deadline {
+                return false;
+            }
+            M::yield_now();
+        }
+    }
+
+    /// The region and the page that `address` is in: for a thread that may wait for a step of reclaim, and brings the page.
+    pub fn page_at(&self, address: usize) -> Option<(Arc<RegionCore<M>>, PageIndex)> {
+        let reclaimer = self.lock_reclaimer();
+        reclaimer.regions.iter().flatten().find_map(|region| {
+            let offset = address.checked_sub(M::address(&region.mapping))?;
+            (offset < M::len(&region.mapping)).then(|| (Arc::clone(region), PageIndex::containing(offset as u64)))
+        })
+    }
+
+    /// Takes what the first hand can take of a block, whether memory presses or not, and waits for whoever is inside. How many pages.
+    /// For tests of what the kernel refuses.
+    pub fn sweep_block(&self, core: &RegionCore<M>, block: BlockIndex) -> usize {
+        let mut reclaimer = self.lock_reclaimer();
+        while !core.block_gate(block).try_sweep() {
+            M::relax();
+        }
+        reclaimer.take_block(self, core, block, usize::MAX)
+    }
+
+    /// A region begins, of `memory`, whose pages are on the node from `remote` on; `None` if there are too many.
+    pub fn begin_region(
+        self: &Arc<Self>,
+        memory: M::Memory,
+        remote: RemoteAddress,
+        hasher: PageHasher,
+    ) -> Result<Option<Arc<RegionCore<M>>>, M::Refusal> {
+        let mut reclaimer = self.lock_reclaimer();
+        let number = reclaimer.regions.iter().position(Option::is_none).unwrap_or(reclaimer.regions.len());
+        if number >= REGIONS_MAX {
+            return Ok(None);
+        }
+        let core = Arc::new(RegionCore::new(Arc::clone(self), number as u32, memory, remote, hasher));
+        M::register(&self.space, &core.mapping)?;
+        if number == reclaimer.regions.len() {
+            reclaimer.regions.push(None);
+        }
+        reclaimer.regions[number] = Some(Arc::clone(&core));
+        self.places.enter(&core);
+        self.cover(core.table.pages() as u64);
+        self.metadata_bytes.fetch_add(core.metadata_bytes(), Ordering::Relaxed);
+        Ok(Some(core))
+    }
+}

@@ -1,0 +1,426 @@
+//! The fault path: from the touch of a page to the page being there.
+//!
+//! [`bring`] is called by the SIGBUS handler and, without a trap, by accesses that look at the page table first. It is a
+//! loop over the entry's state; whatever it cannot do now it waits for and looks again. How it waits is the caller's
+//! nature: a unithread of a bound worker parks (or spins, by policy), any other thread waits inline as a guest (`guests`).
+
+use std::sync::Arc;
+
+use yonder_pagetable::{Entry, Event, Source, State};
+use yonder_units::{Nanos, PageIndex, Place};
+
+use crate::config::FaultPolicy;
+use crate::error::PagingCause;
+use crate::forked;
+use crate::guests::{self, GuestPort};
+use crate::handover::Installs;
+use crate::install::Local;
+use crate::machine::{Machine, Rule};
+use crate::pager::{GUEST_PORTS, Pager};
+use crate::port::{FetchRequest, Hit, Port, PortInner, Room};
+use crate::region::RegionCore;
+
+/// Looks at an entry before a thread that waits for it lets others run.
+const GUEST_SPINS: u32 = 256;
+
+/// What was touched of a region, and from where.
+pub(crate) struct Touch<'a, M: Machine> {
+    pub(crate) offset: u64,
+    /// The registers at the instruction, if it had a fault.
+    pub(crate) registers: Option<M::Registers<'a>>,
+    pub(crate) wants: Wants,
+}
+
+/// What a touch needs of its page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wants {
+    /// To have it mapped.
+    Mapping,
+    /// To read it, wherever it is local.
+    Bytes,
+}
+
+impl Wants {
+    #[inline]
+    fn are_met_by(self, state: State) -> bool {
+        match state {
+            State::Resident => true,
+            State::Untouched | State::Standby(_) => self == Self::Bytes,
+            State::Remote | State::Fetching { .. } | State::Installing(_) | State::Evicting | State::Poisoned(_) => {
+                false
+            }
+        }
+    }
+}
+
+impl<M: Machine> Clone for Touch<'_, M> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine> Copy for Touch<'_, M> {}
+
+impl<M: Machine> Touch<'_, M> {
+    /// A touch without a fault.
+    #[inline]
+    pub(crate) fn of(offset: u64, wants: Wants) -> Self {
+        Self { offset, registers: None, wants }
+    }
+
+    pub(crate) fn page(&self) -> PageIndex {
+        PageIndex::containing(self.offset)
+    }
+}
+
+/// Who has touched the page.
+enum Toucher<'a, M: Machine> {
+    /// A unithread of a worker that is bound to this pager.
+    Unithread { port: &'a Port<M>, token: u32, may_yield: MayYield },
+    /// Any other thread.
+    Thread,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MayYield {
+    Now,
+    AfterSpinning(Nanos),
+    Never,
+}
+
+/// How one attempt to fetch ended.
+pub(crate) enum Attempt {
+    Over(Result<(), PagingCause>),
+    Raced,
+    NoRoom,
+    NoSlot,
+}
+
+/// Gives the touch what it wants of its page, or says why that is not possible before the deadline. The page may be taken away
+/// again at any time after; the access that needs it is simply tried again.
+pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, touch: Touch<'_, M>) -> Result<(), PagingCause> {
+    let (pager, page) = (&*region.pager, touch.page());
+    if pager.child.is_one() {
+        return forked::bring(region, page);
+    }
+    let entered = M::now();
+    let deadline = entered + pager.patience();
+    let toucher = Toucher::of_this_thread(pager);
+    let (mut waits_for, mut pauses) = (PagingCause::Stuck, 0);
+    loop {
+        let seen = region.table.load(page);
+        M::preempt();
+        match seen.state() {
+            state if touch.wants.are_met_by(state) => return Ok(()),
+            State::Resident => unreachable!("whatever is wanted of a page can be had where it is mapped"),
+            State::Poisoned(code) => return Err(PagingCause::of_page(code)),
+            State::Untouched | State::Standby(_) => match pager.map_local(region, page, seen) {
+                Local::Mapped(source) => {
+                    toucher.count_local(pager, source, region.place(page));
+                    return Ok(());
+                }
+                Local::Raced => continue,
+                Local::NoRoom => waits_for = PagingCause::LocalMemoryFull,
+                Local::Later => {}
+            },
+            State::Remote => match toucher.fetch(region, touch, seen, entered, deadline) {
+                Attempt::Over(result) => return result,
+                Attempt::Raced => continue,
+                Attempt::NoRoom => waits_for = PagingCause::LocalMemoryFull,
+                Attempt::NoSlot => {}
+            },
+            State::Fetching { port, slot } => {
+                match toucher.join(region, touch, port, slot) {
+                    // It may have been fetched for somebody who wants less.
+                    Some(Ok(())) => continue,
+                    Some(Err(cause)) => return Err(cause),
+                    None => {}
+                }
+            }
+            State::Installing(_) | State::Evicting => {}
+        }
+        if M::now() > deadline {
+            return Err(waits_for);
+        }
+        if waits_for == PagingCause::LocalMemoryFull {
+            pager.wake_reclaimer();
+        }
+        pauses += 1;
+        toucher.pause(pager, pauses);
+    }
+}
+
+/// Begins to fetch `count` pages from `first` on, which are about to be touched; more than one is fetched at a time then.
+pub(crate) fn fetch_range<M: Machine>(region: &Arc<RegionCore<M>>, first: PageIndex, count: u32) {
+    let pager = &*region.pager;
+    let is_remote = |page: &u32| region.table.load(PageIndex(*page)).state() == State::Remote;
+    let remote = (first.0..first.0 + count).filter(is_remote).take(2).count();
+    if pager.child.is_one() || remote < 2 {
+        return;
+    }
+    let now = M::now();
+    match Toucher::of_this_thread(pager) {
+        Toucher::Unithread { port, .. } => port.lock().fetch_range(region, first, count, port, pager, now),
+        Toucher::Thread => {
+            let mut inner = GuestPort::borrow(pager);
+            let port = inner.port();
+            inner.fetch_range(region, first, count, port, pager, now);
+        }
+    }
+}
+
+impl<M: Machine> Clone for Toucher<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine> Copy for Toucher<'_, M> {}
+
+impl<'a, M: Machine> Toucher<'a, M> {
+    fn of_this_thread(pager: &'a Pager<M>) -> Self {
+        let Some((port, token, policy)) = M::bound_unithread(pager.id) else { return Self::Thread };
+        let port = pager.port(port);
+        let may_yield = match policy {
+            _ if M::in_no_yield_section() && !M::breaks(Rule::SectionIsKept) => MayYield::Never,
+            FaultPolicy::Yield => MayYield::Now,
+            FaultPolicy::Busy => MayYield::Never,
+            FaultPolicy::Hybrid(spin) => MayYield::AfterSpinning(spin),
+        };
+        Self::Unithread { port, token, may_yield }
+    }
+
+    /// Fetches a remote page and waits for it.
+    fn fetch(
+        self,
+        region: &Arc<RegionCore<M>>,
+        touch: Touch<'_, M>,
+        seen: Entry,
+        entered: Nanos,
+        deadline: Nanos,
+    ) -> Attempt {
+        let pager = &*region.pager;
+        match self {
+            Self::Unithread { port, token, may_yield } => {
+                let mut inner = port.lock();
+                let started = start(pager, port, &mut inner, token, (region, touch, seen), (entered, deadline));
+                if let Err(why_not) = started {
+                    return why_not;
+                }
+                inner.waiters.count_major_fault(token, region.place(touch.page()));
+                port.publish(&inner);
+                drop(inner);
+                let (result, mapped) = wait_as_unithread(pager, port, token, may_yield);
+                let now = M::now();
+                port.stats.resume.record(now.saturating_sub(mapped));
+                port.stats.total.record(now.saturating_sub(entered));
+                Attempt::Over(result)
+            }
+            Self::Thread => guests::fetch(pager, (region, touch, seen), (entered, deadline)),
+        }
+    }
+
+    /// Waits for a fetch that this worker, or a guest, has in flight already; `None` if it is another's or just over.
+    fn join(
+        self,
+        region: &Arc<RegionCore<M>>,
+        touch: Touch<'_, M>,
+        port: u16,
+        slot: u16,
+    ) -> Option<Result<(), PagingCause>> {
+        let (own, token, may_yield) = match self {
+            Self::Unithread { port: own, token, may_yield } if own.id == port => (own, token, may_yield),
+            Self::Unithread { port: own, token, .. } => {
+                let result = touch_ahead(region, touch, port, slot);
+                if result.is_some() {
+                    own.lock().waiters.count_minor_fault(token, region.place(touch.page()));
+                }
+                return result;
+            }
+            Self::Thread if usize::from(port) < GUEST_PORTS => {
+                return guests::join(region, touch, region.pager.port(port), slot);
+            }
+            Self::Thread => return touch_ahead(region, touch, port, slot),
+        };
+        let mut inner = own.lock();
+        if region.table.load(touch.page()).state() != (State::Fetching { port, slot }) {
+            return None;
+        }
+        if inner.is_ahead(slot) {
+            match hit(&mut inner, slot, (region, touch), own) {
+                Hit::Mapped => {
+                    inner.waiters.count_minor_fault(token, region.place(touch.page()));
+                    return Some(Ok(()));
+                }
+                Hit::OnItsWay => {}
+                Hit::Later | Hit::Over => return None,
+            }
+        }
+        inner.join(slot, token);
+        inner.waiters.count_minor_fault(token, region.place(touch.page()));
+        drop(inner);
+        own.stats.joins.add(1);
+        Some(wait_as_unithread(&region.pager, own, token, may_yield).0)
+    }
+
+    /// Lets others run for a moment.
+    fn pause(self, pager: &Pager<M>, pauses: u32) {
+        match self {
+            Self::Unithread { port, token, may_yield: MayYield::Now | MayYield::AfterSpinning(_) } => {
+                port.lock().waiters.retry.push(token);
+                M::suspend();
+            }
+            Self::Unithread { port, may_yield: MayYield::Never, .. } => {
+                port.poll(&mut port.lock(), pager, M::now(), Installs::Own);
+                M::yield_now();
+            }
+            Self::Thread if pauses < GUEST_SPINS => M::relax(),
+            Self::Thread => M::yield_now(),
+        }
+    }
+
+    fn count_local(self, pager: &Pager<M>, source: Source, place: Place) {
+        let count = |port: &Port<M>| match source {
+            Source::Zeros => port.stats.zero_faults.add(1),
+            Source::Frame(_) => port.stats.rescues.add(1),
+        };
+        match self {
+            Self::Unithread { port, token, .. } => {
+                count(port);
+                port.lock().waiters.count_minor_fault(token, place);
+            }
+            Self::Thread => {
+                // The counters of a port have one writer at a time: the thread that has its lock.
+                count(GuestPort::borrow(pager).port());
+            }
+        }
+    }
+}
+
+/// Takes everything a fetch needs, moves the entry to `Fetching` and posts the read; gives all back if any is missing.
+pub(crate) fn start<M: Machine>(
+    pager: &Pager<M>,
+    port: &Port<M>,
+    inner: &mut PortInner<M>,
+    token: u32,
+    (region, touch, seen): (&Arc<RegionCore<M>>, Touch<'_, M>, Entry),
+    (entered, deadline): (Nanos, Nanos),
+) -> Result<(), Attempt> {
+    let page = touch.page();
+    let Some(slot) = inner.take_slot() else { return Err(Attempt::NoSlot) };
+    let Some(room) = Room::take(pager, touch.wants) else {
+        inner.return_slot(slot);
+        return Err(Attempt::NoRoom);
+    };
+    M::preempt();
+    if region.table.advance(page, seen, Event::Fetch { port: port.id, slot }).is_err() {
+        room.give_back(pager);
+        inner.return_slot(slot);
+        return Err(Attempt::Raced);
+    }
+    inner.start(&FetchRequest { region, page, slot, room, entered, deadline }, port, pager);
+    inner.join(slot, token);
+    let now = M::now();
+    if !inner.fetch_advised(region, page, port, pager, now) {
+        inner.missed(region, touch, port, pager, now);
+    }
+    Ok(())
+}
+
+/// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it is not
+/// mapped by that.
+fn touch_ahead<M: Machine>(
+    region: &Arc<RegionCore<M>>,
+    touch: Touch<'_, M>,
+    port: u16,
+    slot: u16,
+) -> Option<Result<(), PagingCause>> {
+    let port = region.pager.port(port);
+    let mut inner = GuestPort::visit(port)?;
+    let is_mapped = inner.is_ahead(slot) && hit(&mut inner, slot, (region, touch), port) == Hit::Mapped;
+    is_mapped.then_some(Ok(()))
+}
+
+/// Touches a page that is fetched ahead, after a look whether it has arrived.
+pub(crate) fn hit<M: Machine>(
+    inner: &mut PortInner<M>,
+    slot: u16,
+    touched: (&Arc<RegionCore<M>>, Touch<'_, M>),
+    port: &Port<M>,
+) -> Hit {
+    let pager = &*touched.0.pager;
+    let now = M::now();
+    match inner.hit(slot, touched, port, pager, now) {
+        Hit::OnItsWay => {
+            port.poll(inner, pager, now, Installs::Own);
+            inner.hit(slot, touched, port, pager, now)
+        }
+        seen => seen,
+    }
+}
+
+/// Waits until the fetch that `token` has joined is over.
+fn wait_as_unithread<M: Machine>(
+    pager: &Pager<M>,
+    port: &Port<M>,
+    token: u32,
+    may_yield: MayYield,
+) -> (Result<(), PagingCause>, Nanos) {
+    let spin_until = match may_yield {
+        MayYield::Now => 0,
+        MayYield::AfterSpinning(spin) => M::now() + spin,
+        MayYield::Never => Nanos::MAX,
+    };
+    loop {
+        let now = M::now();
+        let mut inner = port.lock();
+        if now >= spin_until {
+            // Another thread that found a page here fetched ahead has looked at everything that has arrived.
+            if let Some(outcome) = inner.waiters.outcome(token) {
+                return outcome;
+            }
+            inner.waiters.park(token);
+            drop(inner);
+            M::suspend();
+            return port.lock().waiters.outcome(token).expect("a parked unithread is resumed when its wait is over");
+        }
+        port.poll(&mut inner, pager, now, Installs::Own);
+        if let Some(outcome) = inner.waiters.outcome(token) {
+            return outcome;
+        }
+        drop(inner);
+        M::relax();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{self, Fake};
+
+    /// Another thread that looks for what was fetched ahead here takes all completions, also that of a fetch whose unithread
+    /// has joined it and not parked yet.
+    #[test]
+    fn a_wait_that_is_over_before_its_unithread_parks_is_not_parked() {
+        let (region, page) = (fake::region(64), PageIndex(0));
+        let pager = &*region.pager;
+        // What is local leaves, and is not on standby then.
+        pager.seal(&region).unwrap();
+        let port = pager.port(pager.add_port(1).unwrap());
+        let (seen, now) = (region.table.load(page), Fake::now());
+        assert_eq!(seen.state(), State::Remote);
+        {
+            let mut inner = port.lock();
+            let touch = Touch::of(0, Wants::Mapping);
+            let started = start(pager, port, &mut inner, 0, (&region, touch, seen), (now, Nanos::MAX));
+            assert!(started.is_ok());
+            while inner.waiters.outcome(0).is_none() {
+                port.poll(&mut inner, pager, Fake::now(), Installs::Own);
+            }
+        }
+        let (result, _) = wait_as_unithread(pager, port, 0, MayYield::Now);
+        assert_eq!((result, region.is_resident(page)), (Ok(()), true));
+        assert_eq!(fake::word(&region, 0), 1);
+    }
+}

@@ -1,0 +1,499 @@
+//! [`Port`]: one thread's fetches.
+//!
+//! A port has a fault queue pair, a table of fetches in flight, and the unithreads that wait for them. A worker has one
+//! to itself; ordinary threads, the guests, share a few (`guests`). A worker port's mutex is there for the
+//! visits of others: of threads that touch what was fetched ahead here, and of the reclaimer that takes it back, which both
+//! only try it, and of a region's end. A worker holds it for moments, a visitor for as long as it takes to map a window.
+//!
+//! Who waits for them is in `waiters`, what other threads install for them in `handover`, what is fetched before anybody
+//! waits for it in `ahead`,
+//! who says what to fetch so in `guided`, and what programs have advised in `advised`.
+
+mod advised;
+mod ahead;
+mod end;
+mod fetch;
+mod guided;
+mod handed_over;
+mod known;
+mod room;
+mod windows;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use yonder_pagetable::Event;
+use yonder_units::{Nanos, PageIndex};
+
+use crate::error::PagingCause;
+use crate::guests::{Bells, Guests};
+use crate::handover::{Handover, Installs, Window};
+use crate::install::Source;
+use crate::machine::Machine;
+use crate::pager::{GUEST_PORTS, Pager, REGIONS_MAX};
+use crate::queue_pair::{Completion, PostError, Posting, QueuePair, RemoteAddress, Status, WorkId};
+use crate::region::RegionCore;
+use crate::stats::PortStats;
+use crate::waiters::{Queue, Waiters};
+
+use ahead::Ahead;
+pub(crate) use ahead::{Hit, Prefetch};
+use fetch::{Fetch, Phase};
+pub(crate) use guided::GuideOf;
+use guided::Guided;
+use known::Known;
+pub(crate) use room::Room;
+
+/// How often fetches in flight are checked for lost completions.
+const SCAN_INTERVAL: Nanos = 1_000_000;
+/// First and longest pause before a failed read is posted again.
+const BACKOFF_MIN: Nanos = 10_000;
+const BACKOFF_MAX: Nanos = 2_000_000;
+/// Completions handled in one poll.
+const COMPLETIONS_MAX: usize = 64;
+/// Most fetches on demand.
+const DEMAND_SLOTS_MAX: usize = 1 << 15;
+
+pub(crate) struct Port<M: Machine> {
+    pub(crate) id: u16,
+    inner: Mutex<PortInner<M>>,
+    /// Fetches in flight, for page-fault-aware dispatch.
+    outstanding: AtomicU32,
+    pub(crate) stats: PortStats,
+    pub(crate) handover: Handover<M>,
+    pub(crate) bells: Bells,
+}
+
+pub(crate) struct PortInner<M: Machine> {
+    id: u16,
+    queue: Box<dyn QueuePair>,
+    fetches: Box<[Fetch]>,
+    free: Vec<u16>,
+    /// Fetches to be tried again by a later poll: mapped when their block is no longer swept, or posted again.
+    deferred: Vec<u16>,
+    completions: Vec<Completion>,
+    next_scan: Nanos,
+    ahead: Ahead,
+    /// None if there is no guide, or while it is asked.
+    guided: Option<Box<Guided>>,
+    pub(crate) waiters: Waiters,
+    pub(crate) guests: Guests,
+    /// The regions this port has fetched for, so that completions need no shared table.
+    regions: Box<[Known<M>]>,
+    window: Window,
+    /// Who will probably make the installs of the fetches that start now: what the last poll said.
+    installs: Installs,
+    /// What the queue pair was told last.
+    posting: Posting,
+}
+
+/// What a fetch needs to be started.
+pub(crate) struct FetchRequest<'a, M: Machine> {
+    pub(crate) region: &'a Arc<RegionCore<M>>,
+    pub(crate) page: PageIndex,
+    pub(crate) slot: u16,
+    pub(crate) room: Room,
+    pub(crate) entered: Nanos,
+    pub(crate) deadline: Nanos,
+}
+
+impl<M: Machine> Port<M> {
+    /// A port for `tokens` waiters, which fetches on demand over `queue` and ahead of it as `guide` and `prefetch` say.
+    pub(crate) fn new(
+        id: u16,
+        queue: Box<dyn QueuePair>,
+        prefetch: Option<Prefetch>,
+        guide: Option<GuideOf>,
+        tokens: usize,
+    ) -> Self {
+        let demand = queue.depth().min(DEMAND_SLOTS_MAX);
+        let ahead = Ahead::new(prefetch, demand as u16);
+        let slots = demand + ahead.slots();
+        let guests = if usize::from(id) < GUEST_PORTS { tokens } else { 0 };
+        let inner = PortInner {
+            id,
+            queue,
+            fetches: (0..slots).map(|_| Fetch::free()).collect(),
+            free: (0..demand as u16).rev().collect(),
+            deferred: Vec::with_capacity(slots),
+            completions: Vec::with_capacity(COMPLETIONS_MAX),
+            next_scan: 0,
+            ahead,
+            guided: guide.map(Guided::new),
+            waiters: Waiters::new(tokens),
+            guests: Guests::new(guests),
+            regions: (0..REGIONS_MAX).map(|_| Known::default()).collect(),
+            window: Window::new(),
+            installs: Installs::Own,
+            posting: Posting::default(),
+        };
+        Self {
+            id,
+            inner: Mutex::new(inner),
+            outstanding: AtomicU32::new(0),
+            stats: PortStats::new(),
+            handover: Handover::new(),
+            bells: Bells::new(guests),
+        }
+    }
+
+    /// The port's state. Only a visit of another thread makes its owner wait: see the head of this file.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, PortInner<M>> {
+        M::lock(&self.inner)
+    }
+
+    /// As [`Port::lock`], unless somebody has it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, PortInner<M>>> {
+        self.inner.try_lock().ok()
+    }
+
+    /// Fetches in flight.
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// Handles what has arrived: maps pages, wakes waiters, posts failed reads again. Begins all reads, for who may wait for them.
+    pub(crate) fn poll(&self, inner: &mut PortInner<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
+        self.poll_between(inner, pager, now, installs, Posting::AtOnce);
+    }
+
+    /// As [`Port::poll`], for a thread that polls again soon and leaves reads to gather as `posting` says.
+    pub(crate) fn poll_between(
+        &self,
+        inner: &mut PortInner<M>,
+        pager: &Pager<M>,
+        now: Nanos,
+        installs: Installs,
+        posting: Posting,
+    ) {
+        inner.set_posting(posting);
+        inner.poll(self, pager, now, installs);
+        self.publish(inner);
+    }
+
+    pub(crate) fn publish(&self, inner: &PortInner<M>) {
+        self.outstanding.store(inner.in_flight() as u32, Ordering::Relaxed);
+    }
+}
+
+impl<M: Machine> PortInner<M> {
+    /// By when the queue pairs need a poll, though nothing may have arrived.
+    pub(crate) fn next_poll(&self) -> Nanos {
+        if !self.deferred.is_empty() {
+            return 0;
+        }
+        let guide = self.guided.as_ref().map_or(Nanos::MAX, |guided| guided.next_poll());
+        self.queue.next_poll().min(self.ahead.next_poll()).min(guide)
+    }
+
+    /// Pages that are charged for fetches, on demand and ahead.
+    pub(crate) fn pages_held(&self) -> u64 {
+        (self.in_flight() + self.ahead.in_use()) as u64
+    }
+
+    /// Fetches on demand.
+    fn in_flight(&self) -> usize {
+        self.fetches.len() - self.ahead.slots() - self.free.len()
+    }
+
+    fn set_posting(&mut self, posting: Posting) {
+        if self.posting != posting {
+            self.posting = posting;
+            self.queue.set_posting(posting);
+        }
+    }
+
+    pub(crate) fn take_slot(&mut self) -> Option<u16> {
+        self.free.pop()
+    }
+
+    pub(crate) fn return_slot(&mut self, slot: u16) {
+        self.free.push(slot);
+    }
+
+    /// Starts the fetch of a page whose entry the caller has moved to `Fetching` with this port and slot.
+    pub(crate) fn start(&mut self, request: &FetchRequest<'_, M>, port: &Port<M>, pager: &Pager<M>) {
+        self.fill(request, pager);
+        let now = M::now();
+        if let (Installs::Own, Room::Page, Some(far)) = (self.installs, request.room, M::mapped(&pager.fabric)) {
+            // The bytes will be copied from where they are, by this CPU: a NIC would have put them into a cache by then.
+            M::prefetch_page(far, request.region.remote_address(request.page).0);
+        }
+        if !self.post(request.slot, pager, now) {
+            self.deferred.push(request.slot);
+        }
+        port.stats.post.record(now.saturating_sub(request.entered));
+        port.stats.major_faults.add(1);
+    }
+
+    /// Takes a request into its slot, which is free.
+    fn fill(&mut self, request: &FetchRequest<'_, M>, pager: &Pager<M>) {
+        let region = request.region.number;
+        self.learn(request.region);
+        let fetch = &mut self.fetches[usize::from(request.slot)];
+        assert!(fetch.phase == Phase::Free, "slot {} of port {} is in use", request.slot, self.id);
+        let generation = fetch.generation.wrapping_add(1);
+        let (page, room, deadline) = (request.page, request.room, request.deadline);
+        // The entry is `Fetching`, so what the node has of the page stays the same.
+        let vector = request.region.digests.vector(page);
+        if let Some(frame) = room.arrives_in(pager) {
+            pager.frames.clear_beside(frame, vector);
+        }
+        *fetch = Fetch { phase: Phase::Backoff(0), region, page, room, vector, generation, deadline, ..Fetch::free() };
+    }
+
+    fn learn(&mut self, region: &Arc<RegionCore<M>>) {
+        self.regions[region.number as usize].learn(region);
+    }
+
+    /// When the read of `slot` was posted, if it is under way.
+    pub(crate) fn posted_at(&self, slot: u16) -> Option<Nanos> {
+        let fetch = &self.fetches[usize::from(slot)];
+        (fetch.phase == Phase::Posted).then_some(fetch.posted)
+    }
+
+    /// Makes `token` wait for the fetch at `slot`.
+    pub(crate) fn join(&mut self, slot: u16, token: u32) {
+        self.waiters.join(&mut self.fetches[usize::from(slot)].queue, token);
+    }
+
+    /// Forgets a region that ends. Its fetches have ended before.
+    pub(crate) fn forget_region(&mut self, region: u32, pager: &Pager<M>) {
+        self.cancel_guide_reads(pager, |of, _| of == region);
+        let busy = self.fetches.iter().any(|fetch| fetch.phase != Phase::Free && fetch.region == region);
+        assert!(!busy, "a region ended with a fetch in flight");
+        self.regions[region as usize] = Known::default();
+        self.ahead.forget(region);
+    }
+
+    fn poll(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
+        // What is checked before it is mapped is mapped at once, so that nothing can change in between.
+        let may_hand_over = port.handover.is_helped() && !pager.verifies();
+        self.installs = if may_hand_over { installs } else { Installs::Own };
+        if self.in_flight() == 0 && self.ahead.in_use() == 0 && !self.guide_reads() {
+            return;
+        }
+        if self.window.out() > 0 {
+            self.see_to_handed_over(port, pager, now, self.installs);
+        }
+        let mut completions = std::mem::take(&mut self.completions);
+        self.queue.poll(now, &mut completions);
+        for completion in completions.drain(..) {
+            self.complete(completion, port, pager, now, self.installs);
+        }
+        self.poll_ahead(&mut completions, port, pager, now);
+        self.completions = completions;
+        self.poll_guide(port, pager, now);
+        if !self.deferred.is_empty() {
+            self.retry_deferred(port, pager, now);
+        }
+        if now >= self.next_scan {
+            self.next_scan = now + SCAN_INTERVAL;
+            self.scan_for_lost(port, pager, now);
+        }
+    }
+
+    fn complete(&mut self, completion: Completion, port: &Port<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
+        let (slot, generation) = (completion.id.0 as u16, (completion.id.0 >> 16) as u32);
+        let fetch = &mut self.fetches[usize::from(slot)];
+        assert!(
+            fetch.phase == Phase::Posted && fetch.generation == generation,
+            "a completion for a fetch that was cancelled or is over: {completion:?}"
+        );
+        match completion.status {
+            Status::Done if self.verified(slot, pager) => {
+                let fetch = &mut self.fetches[usize::from(slot)];
+                (fetch.phase, fetch.arrived) = (Phase::Arrived, now);
+                if self.ahead.has(slot) {
+                    self.arrived_ahead(slot, port);
+                    return;
+                }
+                port.stats.fetch.record(now.saturating_sub(fetch.posted));
+                let has_little_to_do = matches!(fetch.room, Room::Frame(_)) && pager.fetches_into_frames();
+                if installs == Installs::HandOver && !has_little_to_do && self.window.has_room(now) {
+                    self.hand_over(slot, port, pager, now);
+                } else {
+                    self.settle_or_defer(slot, port, pager);
+                }
+            }
+            Status::Done => self.failed(slot, PagingCause::Poisoned, port, pager, now),
+            Status::Failed => self.failed(slot, PagingCause::NodeFailed, port, pager, now),
+            Status::Lost => {
+                // To ask again would help nobody.
+                self.fetches[usize::from(slot)].deadline = now;
+                self.failed(slot, PagingCause::Poisoned, port, pager, now);
+            }
+            Status::Disconnected => self.failed(slot, PagingCause::NodeLost, port, pager, now),
+        }
+    }
+
+    /// Whether the bytes that arrived are those that were written, if the configuration asks.
+    fn verified(&self, slot: u16, pager: &Pager<M>) -> bool {
+        if !pager.verifies() {
+            return true;
+        }
+        let fetch = &self.fetches[usize::from(slot)];
+        let region = self.region(fetch.region);
+        let (mapping, offset) = pager.resolve(self.source(slot, pager));
+        M::with_page(mapping, offset, |bytes| region.digests.matches(fetch.page, bytes))
+    }
+
+    fn source(&self, slot: u16, pager: &Pager<M>) -> Source {
+        let fetch = &self.fetches[usize::from(slot)];
+        match fetch.room.arrives_in(pager) {
+            Some(frame) => Source::Frame(frame),
+            None => Source::Far(self.region(fetch.region).remote_address(fetch.page)),
+        }
+    }
+
+    fn settle_or_defer(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>) {
+        if !self.settle(slot, port, pager) {
+            self.deferred.push(slot);
+        }
+    }
+
+    /// Puts the page of an arrived fetch where its room is, and ends the fetch; false if the block is swept or the kernel has no
+    /// page now.
+    fn settle(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>) -> bool {
+        let source = self.source(slot, pager);
+        let fetch = &self.fetches[usize::from(slot)];
+        if !pager.settle(self.region(fetch.region), fetch.page, source, fetch.room) {
+            return false;
+        }
+        self.settled(slot, M::now(), port, pager);
+        true
+    }
+
+    /// Ends the fetch of a page that was settled at `at`.
+    fn settled(&mut self, slot: u16, at: Nanos, port: &Port<M>, pager: &Pager<M>) {
+        let fetch = &self.fetches[usize::from(slot)];
+        fetch.room.settled(pager);
+        port.stats.kept_in_frames.add(u64::from(matches!(fetch.room, Room::Frame(_))));
+        port.stats.install.record(at.saturating_sub(fetch.arrived));
+        port.stats.count_fetched(fetch.vector.bytes());
+        pager.set_node_lost(false);
+        self.end(slot, Ok(()), at);
+    }
+
+    /// A read has failed: it is posted again later, until its deadline.
+    fn failed(&mut self, slot: u16, cause: PagingCause, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
+        let fetch = &mut self.fetches[usize::from(slot)];
+        fetch.last_failure = cause;
+        if self.ahead.has(slot) && fetch.queue == Queue::EMPTY {
+            // Whoever touches the page will see to it.
+            self.drop_ahead(slot, pager, now);
+            return;
+        }
+        if now >= fetch.deadline {
+            self.give_up(slot, port, pager, now);
+            return;
+        }
+        let pause = (BACKOFF_MIN << fetch.attempts.min(16)).min(BACKOFF_MAX);
+        fetch.attempts += 1;
+        fetch.generation = fetch.generation.wrapping_add(1);
+        fetch.phase = Phase::Backoff(now + pause);
+        port.stats.fetch_retries.add(1);
+        self.deferred.push(slot);
+    }
+
+    fn give_up(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
+        let fetch = &self.fetches[usize::from(slot)];
+        let (page, cause) = (fetch.page, fetch.last_failure);
+        // A page whose bytes are wrong every time is lost; any other failure may pass.
+        let event = match cause {
+            PagingCause::Poisoned => Event::Poison(cause.code().get()),
+            _ => Event::FetchFailed,
+        };
+        self.region(fetch.region).table.advance_owned(page, event);
+        if matches!(cause, PagingCause::NodeLost | PagingCause::TimedOut) {
+            pager.set_node_lost(true);
+        }
+        self.fetches[usize::from(slot)].room.give_back(pager);
+        port.stats.paging_errors.add(1);
+        self.end(slot, Err(cause), now);
+    }
+
+    /// Gives back what a fetch has taken whose read is over or withdrawn: its page is on the node as before.
+    fn abandon(&self, slot: u16, pager: &Pager<M>) {
+        let fetch = &self.fetches[usize::from(slot)];
+        self.region(fetch.region).table.advance_owned(fetch.page, Event::FetchFailed);
+        fetch.room.give_back(pager);
+    }
+
+    /// Frees the slot of a fetch whose room somebody else has now, and ends the waits for it.
+    fn end(&mut self, slot: u16, result: Result<(), PagingCause>, now: Nanos) {
+        let fetch = &mut self.fetches[usize::from(slot)];
+        fetch.phase = Phase::Free;
+        fetch.generation = fetch.generation.wrapping_add(1);
+        let queue = std::mem::replace(&mut fetch.queue, Queue::EMPTY);
+        if self.ahead.has(slot) {
+            self.ahead.ended(slot);
+        } else {
+            self.free.push(slot);
+        }
+        self.waiters.end(queue, result, now);
+    }
+
+    /// Posts the read of `slot`; false if the queue pair is full.
+    fn post(&mut self, slot: u16, pager: &Pager<M>, now: Nanos) -> bool {
+        let fetch = &self.fetches[usize::from(slot)];
+        let id = WorkId(u64::from(fetch.generation) << 16 | u64::from(slot));
+        let from: RemoteAddress = self.region(fetch.region).remote_address(fetch.page);
+        let (into, vector) = (fetch.room.read_into(pager), fetch.vector);
+        let queue = if self.ahead.has(slot) { self.ahead.queue() } else { &mut *self.queue };
+        match queue.post_read_vector(id, from, into, vector, now) {
+            Ok(()) => {
+                let fetch = &mut self.fetches[usize::from(slot)];
+                (fetch.phase, fetch.posted) = (Phase::Posted, now);
+                true
+            }
+            Err(PostError::Full) => false,
+        }
+    }
+
+    /// Withdraws the read of `slot`.
+    fn cancel(&mut self, slot: u16) {
+        let id = WorkId(u64::from(self.fetches[usize::from(slot)].generation) << 16 | u64::from(slot));
+        let queue = if self.ahead.has(slot) { self.ahead.queue() } else { &mut *self.queue };
+        queue.cancel(id);
+    }
+
+    fn retry_deferred(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
+        for index in (0..self.deferred.len()).rev() {
+            let slot = self.deferred[index];
+            let fetch = &self.fetches[usize::from(slot)];
+            let over = match fetch.phase {
+                Phase::Arrived => self.settle(slot, port, pager),
+                Phase::Backoff(_) if now >= fetch.deadline => {
+                    self.give_up(slot, port, pager, now);
+                    true
+                }
+                Phase::Backoff(at) => now >= at && self.post(slot, pager, now),
+                Phase::Free | Phase::Posted | Phase::HandedOver | Phase::Ready => {
+                    unreachable!("a deferred fetch is neither over nor under way")
+                }
+            };
+            if over {
+                self.deferred.swap_remove(index);
+            }
+        }
+    }
+
+    /// Posts reads again whose completion is overdue: the fabric has lost them.
+    fn scan_for_lost(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
+        self.cancel_guide_reads(pager, |_, posted| now >= posted + pager.attempt_deadline);
+        for slot in 0..self.fetches.len() as u16 {
+            let fetch = &self.fetches[usize::from(slot)];
+            let overdue = now >= fetch.posted + pager.attempt_deadline || now >= fetch.deadline;
+            if fetch.phase == Phase::Posted && overdue {
+                self.cancel(slot);
+                self.failed(slot, PagingCause::TimedOut, port, pager, now);
+            }
+        }
+    }
+
+    fn region(&self, number: u32) -> &Arc<RegionCore<M>> {
+        self.regions[number as usize].core.as_ref().expect("a region is known from its first fetch to its end")
+    }
+}

@@ -1,0 +1,371 @@
+//! [`Ahead`]: a port's fetches ahead of demand.
+//!
+//! The prefetcher (`core/prefetch`) plans windows; each has a row of fetch slots here, and a queue pair of their own, so that
+//! a fetch on demand is never behind one of these. A page that has arrived stays where it has arrived, in its frame or in far
+//! memory that is mapped, charged and not mapped in the region, its entry still `Fetching`. The first touch of a window is a
+//! hit: it plans the next window, and maps all that has arrived of this one, neighbours with one call of the kernel.
+//!
+//! A window that nobody touches goes when its slots are needed, when memory is short, or with its range
+//! ([`PortInner::drop_window`]): its pages are on the node as before.
+//!
+//! Invariants: a fetch in phase `Ready` has no waiters. What is fetched ahead is charged like what is fetched on demand, and
+//! only while faults have room to spare.
+
+use std::sync::Arc;
+
+use yonder_guide::{Cause, Verdict};
+use yonder_pagetable::State;
+use yonder_prefetch::{Algorithm, Plan, Prefetcher, Touch, WINDOW_PAGES_MAX};
+use yonder_units::{Nanos, PageIndex};
+
+use super::windows::await_room;
+use super::{Phase, Port, PortInner};
+use crate::fault;
+use crate::machine::Machine;
+use crate::pager::Pager;
+use crate::queue_pair::{Completion, QueuePair};
+use crate::region::RegionCore;
+use crate::waiters::Queue;
+
+/// Windows of a port.
+pub(super) const WINDOWS: usize = 8;
+/// Slots of a window.
+pub(super) const WINDOW_SLOTS: usize = WINDOW_PAGES_MAX as usize;
+
+/// How a port fetches ahead, and over what.
+pub(crate) struct Prefetch {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) queue: Box<dyn QueuePair>,
+}
+
+/// A port's windows.
+pub(super) struct Ahead {
+    /// None if nothing is fetched ahead.
+    prefetch: Option<(Prefetcher, Box<dyn QueuePair>)>,
+    pub(super) windows: [Window; WINDOWS],
+    /// The first slot of the first window.
+    first_slot: u16,
+    /// Slots in use.
+    pub(super) in_use: usize,
+    /// Windows made.
+    pub(super) made: u64,
+    /// Pages that the guide has fetched and that were thrown away, untouched.
+    pub(super) unused_of_guide: u64,
+    /// Slots whose page has arrived in this poll and is waited for.
+    pub(super) wanted: Vec<u16>,
+}
+
+/// A row of slots, for pages in the order in which they will probably be touched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    pub(super) in_use: u32,
+    /// Number of the window among those that were made.
+    pub(super) number: u64,
+    /// What its first touch leads to, as long as nobody has touched it.
+    pub(super) followed: Option<Followed>,
+    pub(super) is_guides: bool,
+}
+
+/// What the first touch of a window leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Followed {
+    /// The next window of the sequence.
+    ByNext,
+    /// What the guide makes of it.
+    ByGuide,
+}
+
+/// What a touch of a page that is fetched ahead has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Hit {
+    /// The page is mapped.
+    Mapped,
+    /// It is on its way.
+    OnItsWay,
+    /// It is here, but its block is swept, or the kernel has no page now.
+    Later,
+    /// The fetch is over, one way or another.
+    Over,
+}
+
+impl Ahead {
+    /// By when the queue pair needs a poll.
+    pub(super) fn next_poll(&self) -> Nanos {
+        self.prefetch.as_ref().map_or(Nanos::MAX, |(_, queue)| queue.next_poll())
+    }
+
+    pub(super) fn new(prefetch: Option<Prefetch>, first_slot: u16) -> Self {
+        let prefetch = prefetch.map(|prefetch| (Prefetcher::new(prefetch.algorithm), prefetch.queue));
+        let none = Window { in_use: 0, number: 0, followed: None, is_guides: false };
+        let wanted = Vec::with_capacity(if prefetch.is_some() { WINDOWS * WINDOW_SLOTS } else { 0 });
+        Self { prefetch, windows: [none; WINDOWS], first_slot, in_use: 0, made: 0, unused_of_guide: 0, wanted }
+    }
+
+    #[inline]
+    pub(super) fn slots(&self) -> usize {
+        if self.prefetch.is_some() { WINDOWS * WINDOW_SLOTS } else { 0 }
+    }
+
+    /// Whether `slot` is one of a window.
+    #[inline]
+    pub(super) fn has(&self, slot: u16) -> bool {
+        slot >= self.first_slot
+    }
+
+    /// Fetches ahead that are not over.
+    #[inline]
+    pub(super) fn in_use(&self) -> usize {
+        self.in_use
+    }
+
+    #[inline]
+    pub(super) fn queue(&mut self) -> &mut dyn QueuePair {
+        let (_, queue) = self.prefetch.as_mut().expect("only a port that fetches ahead has slots for it");
+        &mut **queue
+    }
+
+    pub(super) fn forget(&mut self, region: u32) {
+        if let Some((prefetcher, _)) = &mut self.prefetch {
+            prefetcher.forget(region);
+        }
+    }
+
+    /// The fetch at `slot` is over.
+    #[inline]
+    pub(super) fn ended(&mut self, slot: u16) {
+        let (window, _) = self.place(slot);
+        self.windows[window].in_use -= 1;
+        self.in_use -= 1;
+    }
+
+    #[inline]
+    pub(super) fn place(&self, slot: u16) -> (usize, usize) {
+        let index = usize::from(slot - self.first_slot);
+        (index / WINDOW_SLOTS, index % WINDOW_SLOTS)
+    }
+
+    #[inline]
+    pub(super) fn slot(&self, window: usize, step: usize) -> u16 {
+        self.first_slot + (window * WINDOW_SLOTS + step) as u16
+    }
+}
+
+impl<M: Machine> PortInner<M> {
+    /// Whether `slot` is of a fetch ahead.
+    #[inline]
+    pub(crate) fn is_ahead(&self, slot: u16) -> bool {
+        self.ahead.has(slot)
+    }
+
+    /// A page has been missed: fetches ahead what the guide or else the prefetcher makes of that.
+    #[inline]
+    pub(crate) fn missed(
+        &mut self,
+        region: &Arc<RegionCore<M>>,
+        touch: fault::Touch<'_, M>,
+        port: &Port<M>,
+        pager: &Pager<M>,
+        now: Nanos,
+    ) {
+        if self.ahead.prefetch.is_some()
+            && self.guide_touch(Cause::Miss, region, touch, port, pager, now) == Verdict::Unknown
+        {
+            self.plan(region, touch.page(), Touch::Miss, port, pager, now);
+        }
+    }
+
+    /// Somebody touches a page of `region` whose entry has said that it is fetched ahead at `slot`.
+    pub(crate) fn hit(
+        &mut self,
+        slot: u16,
+        (region, touch): (&Arc<RegionCore<M>>, fault::Touch<'_, M>),
+        port: &Port<M>,
+        pager: &Pager<M>,
+        now: Nanos,
+    ) -> Hit {
+        let (own, page) = (self.id, touch.page());
+        let is_under_way = || region.table.load(page).state() == State::Fetching { port: own, slot };
+        if !is_under_way() {
+            return Hit::Over;
+        }
+        let (window, step) = self.ahead.place(slot);
+        let followed = self.ahead.windows[window].followed;
+        if followed == Some(Followed::ByGuide) || followed == Some(Followed::ByNext) && self.is_first(window, step) {
+            // As new as one that is made now: the next one takes another's place.
+            self.ahead.made += 1;
+            (self.ahead.windows[window].followed, self.ahead.windows[window].number) = (None, self.ahead.made);
+            match followed {
+                Some(Followed::ByGuide) => _ = self.guide_touch(Cause::Hit, region, touch, port, pager, now),
+                _ => self.plan(region, page, Touch::Hit, port, pager, now),
+            }
+            if !is_under_way() {
+                return Hit::Over;
+            }
+        }
+        match self.fetches[usize::from(slot)].phase {
+            Phase::Ready => {
+                if !self.map_window(slot, port, pager) {
+                    return Hit::Later;
+                }
+                port.stats.prefetch_hits.add(1);
+                Hit::Mapped
+            }
+            Phase::Free => unreachable!("a page is under way as long as its entry says so"),
+            Phase::Posted | Phase::Backoff(_) | Phase::Arrived | Phase::HandedOver => Hit::OnItsWay,
+        }
+    }
+
+    /// Whether nothing before `step` is left of a window: who reads it in order comes there first, and who does not is no
+    /// reason to fetch what is behind it.
+    fn is_first(&self, window: usize, step: usize) -> bool {
+        (0..step).all(|step| self.fetches[usize::from(self.ahead.slot(window, step))].phase == Phase::Free)
+    }
+
+    /// Takes the completions of fetches ahead, and maps those that somebody waits for.
+    pub(super) fn poll_ahead(
+        &mut self,
+        completions: &mut Vec<Completion>,
+        port: &Port<M>,
+        pager: &Pager<M>,
+        now: Nanos,
+    ) {
+        if self.ahead.in_use == 0 {
+            return;
+        }
+        assert!(completions.capacity() > 0, "somebody who polls polls again");
+        loop {
+            self.ahead.queue().poll(now, completions);
+            let is_full = completions.len() == completions.capacity();
+            for completion in completions.drain(..) {
+                self.complete(completion, port, pager, now, super::Installs::Own);
+            }
+            if !is_full {
+                break;
+            }
+        }
+        while let Some(slot) = self.ahead.wanted.pop() {
+            if self.fetches[usize::from(slot)].phase == Phase::Arrived && !self.map_window(slot, port, pager) {
+                self.deferred.push(slot);
+            }
+        }
+    }
+
+    /// The page of a fetch ahead has arrived.
+    pub(super) fn arrived_ahead(&mut self, slot: u16, port: &Port<M>) {
+        let fetch = &mut self.fetches[usize::from(slot)];
+        port.stats.count_fetched(fetch.vector.bytes());
+        if fetch.queue == Queue::EMPTY {
+            fetch.phase = Phase::Ready;
+        } else {
+            self.ahead.wanted.push(slot);
+        }
+    }
+
+    /// Gives back what nobody has touched: memory is short.
+    pub(crate) fn drop_windows(&mut self, pager: &Pager<M>, now: Nanos) {
+        for window in 0..self.ahead.slots() / WINDOW_SLOTS {
+            self.drop_window(window, pager, now);
+        }
+    }
+
+    /// Gives up the fetch ahead at `slot`, if nobody waits for it.
+    pub(crate) fn drop_unwanted(&mut self, slot: u16, pager: &Pager<M>, now: Nanos) {
+        let fetch = &self.fetches[usize::from(slot)];
+        if fetch.queue != Queue::EMPTY {
+            return;
+        }
+        match fetch.phase {
+            Phase::Ready => self.drop_ahead(slot, pager, now),
+            Phase::Posted => {
+                self.cancel(slot);
+                self.drop_ahead(slot, pager, now);
+            }
+            Phase::Free | Phase::Backoff(_) | Phase::Arrived | Phase::HandedOver => {}
+        }
+    }
+
+    /// Ends a fetch ahead whose read is over or withdrawn and that nobody waits for.
+    pub(super) fn drop_ahead(&mut self, slot: u16, pager: &Pager<M>, now: Nanos) {
+        self.abandon(slot, pager);
+        self.end(slot, Ok(()), now);
+        let (window, _) = self.ahead.place(slot);
+        if self.ahead.windows[window].is_guides {
+            self.ahead.unused_of_guide += 1;
+        } else if let Some((prefetcher, _)) = &mut self.ahead.prefetch {
+            prefetcher.unused(1);
+        }
+    }
+
+    pub(super) fn drop_window(&mut self, window: usize, pager: &Pager<M>, now: Nanos) {
+        for step in 0..WINDOW_SLOTS {
+            if self.ahead.windows[window].in_use == 0 {
+                return;
+            }
+            self.drop_unwanted(self.ahead.slot(window, step), pager, now);
+        }
+    }
+
+    fn plan(
+        &mut self,
+        region: &Arc<RegionCore<M>>,
+        page: PageIndex,
+        touch: Touch,
+        port: &Port<M>,
+        pager: &Pager<M>,
+        now: Nanos,
+    ) {
+        let Some((prefetcher, _)) = &mut self.ahead.prefetch else { return };
+        // Asked in any case: a sequence of small objects is one all the same.
+        let plan = prefetcher.touched(region.number, page, touch);
+        let object = if touch == Touch::Miss { region.owner.object_at(page) } else { None };
+        let rest = object.filter(|pages| (2..=WINDOW_PAGES_MAX).contains(pages)).map_or(0, |pages| pages - 1);
+        if rest > plan.map_or(0, |plan| plan.count) {
+            if let (Some(plan), Some((prefetcher, _))) = (plan, &mut self.ahead.prefetch) {
+                prefetcher.shortened(&plan, 0);
+            }
+            self.fetch_range(region, PageIndex(page.0 + 1), rest, port, pager, now);
+            return;
+        }
+        let Some(plan) = plan else { return };
+        if touch == Touch::Miss && self.guests.is_alone() {
+            await_room(pager, plan.count, now);
+        }
+        let Some(pages) = self.fetch_plan(plan, Some(Followed::ByNext), region, port, pager, now) else { return };
+        if let Some((prefetcher, _)) = &mut self.ahead.prefetch
+            && pages < plan.count
+        {
+            prefetcher.shortened(&plan, pages);
+        }
+    }
+
+    /// Fetches `count` pages, at most [`WINDOW_PAGES_MAX`], from `first` on, which are about to be touched.
+    pub(crate) fn fetch_range(
+        &mut self,
+        region: &Arc<RegionCore<M>>,
+        first: PageIndex,
+        count: u32,
+        port: &Port<M>,
+        pager: &Pager<M>,
+        now: Nanos,
+    ) {
+        if self.ahead.prefetch.is_some() {
+            let plan = Plan { region: region.number, first, stride: 1, count };
+            // Who cannot have a window fetches page by page.
+            let _ = self.fetch_plan(plan, None, region, port, pager, now);
+        }
+    }
+
+    /// Makes a window of a plan; how many of its pages could be seen to, or `None` if no window is free.
+    fn fetch_plan(
+        &mut self,
+        plan: Plan,
+        followed: Option<Followed>,
+        region: &Arc<RegionCore<M>>,
+        port: &Port<M>,
+        pager: &Pager<M>,
+        now: Nanos,
+    ) -> Option<u32> {
+        let (window, _) = self.begin_window(followed, pager, now)?;
+        Some(self.extend_window((window, 0), plan, region, port, pager, now).0)
+    }
+}

@@ -1,0 +1,338 @@
+//! The two hands of reclaim.
+//!
+//! First hand ([`Reclaimer::sweep`], in `sweep`): takes a block (installs wait), moves its resident pages to `Evicting`,
+//! write-protects them (writers trap and wait, readers go on), copies and hashes each into a frame, unmaps them all, and
+//! lets the block go. Two TLB flushes a block, whatever the number of pages. A sealed region's pages are unmapped
+//! without a copy, several blocks with one flush (`sealed`).
+//!
+//! What the kernel will not write-protect or unmap stays (`unmap`). Which block: one that is not hot, by what was wanted back of it ([`Warmth`]).
+//!
+//! Second hand ([`Reclaimer::drain`], in `write_back`): takes the oldest standby pages; one whose hash is that of the node's
+//! copy is forgotten, any other is written, and forgotten once the node has acknowledged it. What stands for long is written
+//! before that, and stays.
+//!
+//! Quotas and advice, which take pages away though memory does not press, are in `tended`.
+//!
+//! The reclaimer is one thread behind one mutex; freeing ranges and sealing take the same mutex. It is the only writer
+//! of remote hashes and the only one that posts writes, so two writes of a page are never in flight together.
+
+mod sealed;
+mod sweep;
+mod tended;
+#[cfg(test)]
+mod tests;
+mod unmap;
+mod write_back;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use yonder_pagetable::{Entry, State};
+use yonder_reclaim::{Action, Demand, Flusher, Policy, Standby, StandbyQueue, SweepHand, Usage, Warmth};
+use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, PageIndex, Place, Run};
+
+use crate::frames::Arrival;
+use crate::machine::Machine;
+use crate::pager::{Pager, REGIONS_MAX};
+use crate::queue_pair::{Completion, QueuePair, RemoteAddress};
+use crate::region::RegionCore;
+use crate::stats::Counter;
+
+use tended::Tended;
+use write_back::Write;
+
+/// Sealed pages dropped with one flush.
+const DROP_PAGES_MAX: usize = 128;
+/// Blocks they may come from.
+const DROP_BLOCKS_MAX: usize = 16;
+/// A sweep of so few pages is a meager one. Behind so many of them the next waits, unless somebody waits for room.
+const MEAGER_PAGES: usize = 4;
+const MEAGER_SWEEPS_MAX: usize = 32;
+const MEAGER_PAUSE: Nanos = 1_000_000;
+/// Shortest and longest sleep of a reclaimer with nothing to do. The longest bounds how late it sees a burst that starts
+/// from rest; waiters wake it besides.
+const SLEEP_MIN: Duration = Duration::from_micros(50);
+const SLEEP_MAX: Duration = Duration::from_millis(5);
+/// Time in which faults take one page of the margin, at the highest rate that is expected, in nanoseconds.
+const PAGE_TAKEN_NS: u64 = 500;
+
+/// What a step did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// There may be more to do at once.
+    Worked,
+    /// Only the node can make progress.
+    Waiting,
+    /// Nothing to do for this long.
+    Idle(Duration),
+}
+
+/// Counters of reclaim, written by whoever holds the reclaimer and read by anyone.
+#[derive(Debug, Default)]
+pub(crate) struct ReclaimStats {
+    pub(crate) swept_pages: Counter,
+    pub(crate) swept_blocks: Counter,
+    pub(crate) dropped_pages: Counter,
+    pub(crate) clean_pages: Counter,
+    pub(crate) dead_pages: Counter,
+    pub(crate) written_bytes: Counter,
+    pub(crate) saved_written_bytes: Counter,
+    pub(crate) write_retries: Counter,
+    pub(crate) flushed_by_age_pages: Counter,
+    pub(crate) flushed_by_size_pages: Counter,
+    pub(crate) quota_evicted_pages: Counter,
+    pub(crate) advised_out_pages: Counter,
+}
+
+/// Far memory of a region that has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FarRange {
+    pub(crate) start: RemoteAddress,
+    pub(crate) bytes: u64,
+}
+
+/// Local memory that was taken.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    /// By reads that leave pages in frames, since the demand was last looked at.
+    in_frames_since: u64,
+    /// What is mapped, and all that was mapped and has been taken away again.
+    mapped: u64,
+}
+
+pub(crate) struct Reclaimer<M: Machine> {
+    pub(crate) regions: Vec<Option<Arc<RegionCore<M>>>>,
+    queue_pair: Box<dyn QueuePair>,
+    standby: StandbyQueue,
+    /// Looks through `standby` for what to write back.
+    flusher: Flusher,
+    demand: Demand,
+    /// What the demand is made of.
+    taken_of_late: Taken,
+    /// Pages that the second hand has taken since the first last swept.
+    drained: u64,
+    hand: SweepHand,
+    /// The hand within each region, for its quota.
+    region_hands: Vec<SweepHand>,
+    warmth: Warmth,
+    writes: Box<[Option<Write>]>,
+    /// Far memory of regions that have ended, which writes that were given up may still reach.
+    pub(crate) ended: Vec<FarRange>,
+    free_writes: Vec<u16>,
+    completions: Vec<Completion>,
+    next_scan: Nanos,
+    /// When the ages of blocks are looked at again.
+    next_age_look: Nanos,
+    /// Whether reclaim has started and not reached the upper watermark.
+    working: bool,
+    /// Sweeps since one took more than a few pages.
+    meager_sweeps: usize,
+    next_sweep: Nanos,
+    taken: Vec<(PageIndex, FrameIndex)>,
+    dead: Vec<PageIndex>,
+    damaged: Vec<PageIndex>,
+    /// Pages that were taken and stay, because the kernel does not write-protect them.
+    kept: Vec<PageIndex>,
+    runs: Vec<Run>,
+    dropped: Vec<PageIndex>,
+    swept: Vec<BlockIndex>,
+}
+
+impl<M: Machine> Reclaimer<M> {
+    pub(crate) fn new(queue_pair: Box<dyn QueuePair>) -> Self {
+        let depth = queue_pair.depth().min(usize::from(u16::MAX));
+        Self {
+            regions: Vec::new(),
+            standby: StandbyQueue::default(),
+            flusher: Flusher::default(),
+            demand: Demand::default(),
+            taken_of_late: Taken::default(),
+            drained: 0,
+            hand: SweepHand::default(),
+            region_hands: vec![SweepHand::default(); REGIONS_MAX],
+            warmth: Warmth::default(),
+            next_age_look: 0,
+            writes: (0..depth).map(|_| None).collect(),
+            ended: Vec::new(),
+            free_writes: (0..depth as u16).rev().collect(),
+            completions: Vec::with_capacity(depth),
+            queue_pair,
+            next_scan: 0,
+            working: false,
+            meager_sweeps: 0,
+            next_sweep: 0,
+            taken: Vec::with_capacity(BLOCK_PAGES),
+            dead: Vec::with_capacity(BLOCK_PAGES),
+            damaged: Vec::with_capacity(BLOCK_PAGES),
+            kept: Vec::with_capacity(BLOCK_PAGES),
+            runs: Vec::with_capacity(BLOCK_PAGES),
+            dropped: Vec::with_capacity(DROP_PAGES_MAX),
+            swept: Vec::with_capacity(DROP_BLOCKS_MAX),
+        }
+    }
+
+    /// One bounded piece of work.
+    pub(crate) fn step(&mut self, pager: &Pager<M>, now: Nanos) -> Step {
+        let step = self.take_step(pager, now);
+        pager.signals.at_work.store(self.working || pager.writing.load(Ordering::Acquire) > 0, Ordering::Relaxed);
+        step
+    }
+
+    fn take_step(&mut self, pager: &Pager<M>, now: Nanos) -> Step {
+        self.poll_writes(pager, now);
+        self.take_arrivals(pager, now);
+        self.flush(pager, now);
+        self.look_at_ages(pager, now);
+        let policy = pager.policy();
+        let usage = self.usage(pager, &policy);
+        M::preempt();
+        let starved = pager.signals.starved.swap(false, Ordering::AcqRel);
+        if starved {
+            pager.drop_ahead(now);
+        }
+        self.working |= starved || policy.is_low(&usage);
+        if !self.working {
+            return self.rest(&policy, pager, now);
+        }
+        match policy.decide(&usage) {
+            Action::Rest => {
+                self.working = false;
+                self.rest(&policy, pager, now)
+            }
+            Action::Drain(pages) => self.drain(pager, pages, now),
+            Action::Sweep(room) => {
+                // What else is mapped is held: only what has just been mapped could be taken, and would be wanted back at once.
+                if self.meager_sweeps > MEAGER_SWEEPS_MAX && now < self.next_sweep && !starved {
+                    self.working = policy.is_low(&usage);
+                    return self.rest(&policy, pager, now);
+                }
+                self.drained = 0;
+                let made = self.make_room(pager, room as usize);
+                self.meager_sweeps = if made > MEAGER_PAGES { 0 } else { self.meager_sweeps + 1 };
+                self.next_sweep = now + MEAGER_PAUSE;
+                if made > 0 {
+                    return Step::Worked;
+                }
+                // Every block is held or being installed into, or nothing is mapped: standby pages are what is left, and then the
+                // frames that are there for sweeps.
+                match self.drain(pager, Policy::DRAIN_PAGES, now) {
+                    Step::Waiting if policy.is_full(&usage) && usage.spare_frames > 0 => {
+                        self.trim(pager, usage.spare_frames)
+                    }
+                    step => step,
+                }
+            }
+            Action::Trim(pages) => self.trim(pager, pages),
+            Action::AwaitWrites => Step::Waiting,
+        }
+    }
+
+    /// Gives spare frames back.
+    fn trim(&mut self, pager: &Pager<M>, frames: u64) -> Step {
+        let trimmed = pager.frames.trim(frames, &pager.budget, &mut self.runs);
+        trimmed.expect("frames can always be given back");
+        Step::Worked
+    }
+
+    /// Local memory as it is now, and who takes it.
+    fn usage(&mut self, pager: &Pager<M>, policy: &Policy) -> Usage {
+        let usage = pager.usage();
+        let reclaimed = &pager.reclaimed;
+        let taken_away = reclaimed.swept_pages.get() + reclaimed.dead_pages.get() + reclaimed.dropped_pages.get();
+        let mapped = usage.resident + taken_away;
+        // What its owner has given back is not counted, so there may be less now.
+        self.demand.observe(self.taken_of_late.in_frames_since, mapped.saturating_sub(self.taken_of_late.mapped));
+        self.taken_of_late = Taken { in_frames_since: 0, mapped };
+        let usage = Usage { reads: self.demand.reads(), drained: self.drained, ..usage };
+        pager.spare_for_reads.store(policy.spare_for_reads(usage.reads), Ordering::Relaxed);
+        usage
+    }
+
+    /// Queues the pages that have stayed in their frames. Of those that stay there again it may have an entry already.
+    fn take_arrivals(&mut self, pager: &Pager<M>, now: Nanos) {
+        let mut arrivals = 0;
+        while let Some(Arrival { frame, place: Place { region, page }, restands }) = pager.frames.next_arrival() {
+            arrivals += 1;
+            self.taken_of_late.in_frames_since += u64::from(!restands);
+            let Some(core) = self.regions.get(region as usize).and_then(Option::as_ref) else { continue };
+            let seen = core.table.load(page);
+            if seen.state() == State::Standby(frame) {
+                let is_dirty = restands && is_dirty(pager, core, page, frame, seen);
+                self.standby.push(Standby { region, page, frame, since: now, is_dirty });
+            }
+        }
+        if arrivals > 0 {
+            self.compact_standby(pager);
+        }
+    }
+
+    /// Memory does not press: looks after quotas and advice, then waits.
+    fn rest(&mut self, policy: &Policy, pager: &Pager<M>, now: Nanos) -> Step {
+        let Tended::Until(next_look) = self.tend(pager, now) else { return Step::Worked };
+        if pager.writing.load(Ordering::Acquire) > 0 {
+            return self.await_writes(now);
+        }
+        let margin = policy.margin(&pager.usage());
+        let sleep = (margin * PAGE_TAKEN_NS).min(next_look.saturating_sub(now));
+        Step::Idle(Duration::from_nanos(sleep).clamp(SLEEP_MIN, SLEEP_MAX))
+    }
+
+    /// Takes pages away under pressure: what was advised out, then what is over its quota, then what is cold. How many.
+    fn make_room(&mut self, pager: &Pager<M>, room: usize) -> usize {
+        match self.sweep_advised(pager, room, |_| true) {
+            0 => match self.sweep_over_quota(pager, room) {
+                0 => self.sweep(pager, room, None),
+                swept => swept,
+            },
+            swept => swept,
+        }
+    }
+
+    /// Drops from the queue what has left standby, and all but the oldest entry of a page that has several, if that is much.
+    fn compact_standby(&mut self, pager: &Pager<M>) {
+        let regions = &self.regions;
+        // A bit for each frame.
+        let mut seen: Vec<u64> = Vec::new();
+        self.standby.compact(pager.standby.load(Ordering::Acquire) as usize, |entry| {
+            let core = regions[entry.region as usize].as_ref();
+            let stands = core.is_some_and(|core| core.table.load(entry.page).state() == State::Standby(entry.frame));
+            if !stands {
+                return false;
+            }
+            seen.resize(pager.frames.count().div_ceil(64), 0);
+            let (word, bit) = (&mut seen[entry.frame.index() / 64], 1 << (entry.frame.index() % 64));
+            let is_first = *word & bit == 0;
+            *word |= bit;
+            is_first
+        });
+    }
+
+    /// Region, page and frame of each page in the queue.
+    pub(crate) fn queued_standby(&self) -> impl Iterator<Item = (u32, u32, u32)> {
+        self.standby.iter().map(|standby| (standby.region, standby.page.0, standby.frame.0))
+    }
+
+    /// Forgets a region that ends and has neither local pages nor writes.
+    pub(crate) fn remove_region(&mut self, pager: &Pager<M>, number: u32) {
+        assert!(
+            self.writes.iter().flatten().all(|write| write.region != number),
+            "a region ended with a write in flight"
+        );
+        // What is announced has a place in this region, perhaps, and not in the next one with this number.
+        self.take_arrivals(pager, M::now());
+        self.standby.remove_region(number);
+        self.regions[number as usize] = None;
+    }
+}
+
+/// Whether the node's copy is not known to be what stands in `frame`.
+fn is_dirty<M: Machine>(
+    pager: &Pager<M>,
+    core: &RegionCore<M>,
+    page: PageIndex,
+    frame: FrameIndex,
+    seen: Entry,
+) -> bool {
+    seen.write_in_flight() || pager.frames.digest(frame) != core.digests.get(page)
+}

@@ -1,0 +1,178 @@
+//! The first hand: which block it takes, and how pages come onto standby.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use yonder_pagetable::{Event, State};
+use yonder_reclaim::{Standby, Visit};
+use yonder_units::{BlockIndex, FrameIndex, PageIndex};
+
+use super::sealed::drops;
+use super::{Reclaimer, is_dirty};
+use crate::budget::Account;
+use crate::damage;
+use crate::machine::Machine;
+use crate::pager::Pager;
+use crate::region::RegionCore;
+use crate::vector::Vector;
+
+impl<M: Machine> Reclaimer<M> {
+    /// First hand: puts the resident pages of the next block on standby, or as many as `room` allows: of any region, or of
+    /// region `only`. Returns how many pages were taken.
+    pub(super) fn sweep(&mut self, pager: &Pager<M>, room: usize, only: Option<usize>) -> usize {
+        let blocks_of = |(number, region): (usize, &Option<Arc<RegionCore<M>>>)| match region {
+            Some(core) if only.is_none_or(|only| only == number) => core.blocks(),
+            _ => 0,
+        };
+        let blocks: Vec<usize> = self.regions.iter().enumerate().map(blocks_of).collect();
+        let (regions, warmth) = (&self.regions, &mut self.warmth);
+        let hand = match only {
+            Some(number) => &mut self.region_hands[number],
+            None => &mut self.hand,
+        };
+        let found = hand.advance(&blocks, |region, block| {
+            let core = regions[region].as_ref().expect("only regions that are there have blocks");
+            let block = BlockIndex(block as u32);
+            if core.counts.resident_in(block) == 0 {
+                Visit::Skip
+            } else if core.counts.passes_over(block, warmth) {
+                Visit::PassOver
+            } else if core.block_gate(block).try_sweep() {
+                Visit::Take
+            } else {
+                Visit::Skip
+            }
+        });
+        let Some((region, block)) = found else { return 0 };
+        let core = Arc::clone(self.regions[region].as_ref().expect("found"));
+        let block = BlockIndex(block as u32);
+        self.take_block(pager, &core, block, room)
+    }
+
+    /// Takes pages of a block whose gate the caller has taken, and lets it go. Of a sealed region, other blocks behind it may have to
+    /// give theirs too.
+    pub(crate) fn take_block(
+        &mut self,
+        pager: &Pager<M>,
+        core: &RegionCore<M>,
+        block: BlockIndex,
+        room: usize,
+    ) -> usize {
+        if drops(core) {
+            return self.drop_sealed(pager, core, block, room);
+        }
+        let swept = self.sweep_pages(pager, core, core.pages_of(block), room);
+        core.block_gate(block).end_sweep();
+        swept
+    }
+
+    /// Sweeps pages of a block whose gate the caller has taken, up to the first that stays because it is secluded, or
+    /// because a discard holds it and it could not leave standby. Returns the number of pages that were put on standby
+    /// or forgotten.
+    pub(crate) fn sweep_pages(
+        &mut self,
+        pager: &Pager<M>,
+        core: &RegionCore<M>,
+        pages: Range<u32>,
+        room: usize,
+    ) -> usize {
+        self.taken.clear();
+        for page in pages.map(PageIndex) {
+            let seen = core.table.load(page);
+            if self.taken.len() == room || seen.state() != State::Resident {
+                continue;
+            }
+            if core.secluded.contains(page) || core.order.holds(page) {
+                // It stays, and what is unmapped is one range.
+                if self.taken.is_empty() {
+                    continue;
+                }
+                break;
+            }
+            let Some(frame) = pager.frames.take(&pager.budget, Account::Reclaim) else { break };
+            core.table.advance_owned(page, Event::Evict);
+            self.taken.push((page, frame));
+        }
+        self.protect_taken(pager, core);
+        let (Some((first, _)), Some((last, _))) = (self.taken.first(), self.taken.last()) else { return 0 };
+        let (block, pages) = (first.block(), first.0..last.0 + 1);
+        self.copy_taken(pager, core);
+        let unmapped = self.unmap_taken(pager, core, pages);
+        core.counts.uncount(block, unmapped as u32);
+        core.counts.swept(block, unmapped as u32, &mut self.warmth);
+        pager.standby.fetch_add(self.taken.len() as u64, Ordering::AcqRel);
+        pager.budget.uncharge(unmapped as u64);
+        self.settle_taken(pager, core);
+        unmapped
+    }
+
+    /// Copies what was taken and is write-protected into its frames; keeps apart what is dead or damaged.
+    fn copy_taken(&mut self, pager: &Pager<M>, core: &RegionCore<M>) {
+        let (taken, dead, damaged) = (&mut self.taken, &mut self.dead, &mut self.damaged);
+        dead.clear();
+        damaged.clear();
+        taken.retain(|(page, frame)| {
+            match copy_live(pager, core, *page, *frame) {
+                Ok(Copied::Live) => return true,
+                Ok(Copied::Dead) => dead.push(*page),
+                Err(_) => damaged.push(*page),
+            }
+            pager.frames.release(*frame);
+            false
+        });
+    }
+
+    /// What was taken is unmapped: its entries say where it is now.
+    fn settle_taken(&mut self, pager: &Pager<M>, core: &RegionCore<M>) {
+        for page in &self.dead {
+            core.table.advance_owned(*page, Event::Free);
+        }
+        for page in &self.damaged {
+            damage::poison(core, *page);
+        }
+        let since = M::now();
+        M::preempt();
+        for (page, frame) in &self.taken {
+            let (page, frame) = (*page, *frame);
+            let seen = core.table.advance_owned(page, Event::Evicted(frame));
+            let is_dirty = is_dirty(pager, core, page, frame, seen);
+            self.standby.push(Standby { region: core.number, page, frame, since, is_dirty });
+        }
+        pager.reclaimed.swept_pages.add(self.taken.len() as u64);
+        pager.reclaimed.dead_pages.add(self.dead.len() as u64);
+        pager.reclaimed.swept_blocks.add(1);
+        self.compact_standby(pager);
+    }
+}
+
+/// What the first hand has found in a page.
+enum Copied {
+    /// Something that is kept, which is in the frame now.
+    Live,
+    /// Nothing that anybody needs.
+    Dead,
+}
+
+/// Copies a write-protected page into a frame, with the digest of what is live of it. Fails if the memory is damaged.
+fn copy_live<M: Machine>(
+    pager: &Pager<M>,
+    core: &RegionCore<M>,
+    page: PageIndex,
+    frame: FrameIndex,
+) -> Result<Copied, NonZeroU32> {
+    let live = match core.owner.live(page) {
+        // A page whose write has not ended is not forgotten, whatever becomes of its content.
+        None if core.table.load(page).write_in_flight() => Vector::WHOLE,
+        None => return Ok(Copied::Dead),
+        Some(live) => live,
+    };
+    M::try_copy(pager.frames.mapping(), frame.offset(), &core.mapping, page.offset())?;
+    M::with_page(pager.frames.mapping(), frame.offset(), |content| {
+        let digest = core.digests.of(live, content);
+        core.digests.narrow(page, digest, content);
+        pager.frames.set_digest(frame, digest);
+    });
+    Ok(Copied::Live)
+}

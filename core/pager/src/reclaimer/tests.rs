@@ -1,0 +1,77 @@
+//! Orders of steps between the reclaimer and a fault that no thread can be made to take from outside.
+
+use yonder_pagetable::{Entry, Event};
+
+use super::*;
+use crate::fake::{self, Fake};
+
+const PAGES: u32 = 64;
+
+/// Puts all pages on standby.
+fn sweep(reclaimer: &mut Reclaimer<Fake>, core: &RegionCore<Fake>) {
+    let gate = core.block_gate(BlockIndex(0));
+    while !gate.try_sweep() {}
+    let swept = reclaimer.sweep_pages(&core.pager, core, core.pages_of(BlockIndex(0)), usize::MAX);
+    gate.end_sweep();
+    assert_eq!(swept, PAGES as usize);
+}
+
+/// A fault takes a page from standby to map it.
+fn take(core: &RegionCore<Fake>, page: PageIndex) -> Entry {
+    core.table.advance(page, core.table.load(page), Event::Install).expect("nobody else takes the page")
+}
+
+/// The kernel does not map it.
+fn fail(core: &RegionCore<Fake>, page: PageIndex, taken: Entry) {
+    let State::Installing(source) = taken.state() else { panic!("{taken:?}") };
+    core.pager.stay_local(core, page, source);
+}
+
+/// Steps of the second hand until nothing stands, or for long.
+fn drain_all(reclaimer: &mut Reclaimer<Fake>, pager: &Pager<Fake>) {
+    let deadline = Fake::now() + 5_000_000_000;
+    while pager.standby.load(Ordering::Acquire) > 0 && Fake::now() < deadline {
+        let now = Fake::now();
+        reclaimer.poll_writes(pager, now);
+        let _ = reclaimer.drain(pager, PAGES.into(), now);
+    }
+}
+
+#[test]
+fn the_frame_of_a_page_that_could_not_be_mapped_is_reclaimed() {
+    let region = fake::region(PAGES);
+    let (core, pager, page) = (&*region, &*region.pager, PageIndex(7));
+    let mut reclaimer = pager.lock_reclaimer();
+    sweep(&mut reclaimer, core);
+    let taken = take(core, page);
+    // The second hand comes to the page, which is not on standby now, and lets go of it.
+    while reclaimer.standby.pop().is_some_and(|standby| standby.page != page) {}
+    fail(core, page, taken);
+    assert!(matches!(core.table.load(page).state(), State::Standby(_)));
+    // The others were taken out of the queue with it.
+    let others = (0..PAGES).map(PageIndex).filter(|other| *other != page);
+    others.for_each(|other| fail(core, other, take(core, other)));
+    drain_all(&mut reclaimer, pager);
+    assert_eq!(pager.standby.load(Ordering::Acquire), 0, "a page stands that the reclaimer has forgotten");
+    drop(reclaimer);
+    (0..PAGES).for_each(|page| assert_eq!(fake::word(&region, page), u64::from(page) + 1));
+}
+
+/// Each failure may add an entry to one that is still there.
+#[test]
+fn the_queue_does_not_grow_with_installs_that_fail() {
+    let region = fake::region(PAGES);
+    let (core, pager, page) = (&*region, &*region.pager, PageIndex(7));
+    let mut reclaimer = pager.lock_reclaimer();
+    sweep(&mut reclaimer, core);
+    for _ in 0..20 * BLOCK_PAGES {
+        fail(core, page, take(core, page));
+        reclaimer.take_arrivals(pager, Fake::now());
+        let most = 2 * pager.standby.load(Ordering::Acquire) as usize + BLOCK_PAGES;
+        assert!(reclaimer.standby.not_looked_at() <= most, "{} entries", reclaimer.standby.not_looked_at());
+    }
+    drain_all(&mut reclaimer, pager);
+    assert_eq!(pager.standby.load(Ordering::Acquire), 0);
+    drop(reclaimer);
+    (0..PAGES).for_each(|page| assert_eq!(fake::word(&region, page), u64::from(page) + 1));
+}

@@ -1,0 +1,203 @@
+//! What a region's owner and its users do with it: accesses that look at its page table first, faults, holds.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::sync::Arc;
+
+use yonder_pagetable::State;
+use yonder_prefetch::WINDOW_PAGES_MAX;
+use yonder_units::{BlockIndex, PAGE_BYTES, PageIndex};
+
+use super::RegionCore;
+use crate::damage;
+use crate::error::PagingCause;
+use crate::fault::{self, Touch, Wants};
+use crate::machine::Machine;
+use crate::observer::FaultObserver;
+use crate::pager::Pager;
+
+/// Blocks that are not swept. Ended by [`RegionCore::unhold`].
+pub type HeldBlocks = Range<u32>;
+
+/// How often a page is brought for one look at it. Where local memory is very short, others may take it away each time.
+const ROUNDS_MAX: u32 = 8;
+
+impl<M: Machine> RegionCore<M> {
+    /// The region's number among those of its pager.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The memory that its pages are mapped in.
+    pub fn memory(&self) -> &M::Memory {
+        &self.mapping
+    }
+
+    /// The pager that it is a region of.
+    pub fn pager(&self) -> &Pager<M> {
+        &self.pager
+    }
+
+    /// Whether a page is mapped now.
+    #[inline]
+    pub fn is_resident(&self, page: PageIndex) -> bool {
+        self.table.load(page).is_resident()
+    }
+
+    /// Where a page is.
+    pub fn state(&self, page: PageIndex) -> State {
+        self.table.load(page).state()
+    }
+
+    /// Sets how many pages should be mapped at most.
+    pub fn set_quota(&self, pages: Option<u64>) {
+        self.quota.set(pages.map(|pages| pages * PAGE_BYTES as u64));
+        self.pager.tend_now();
+    }
+
+    /// What a touch of a page does whose memory is damaged.
+    pub fn find_damage(&self, page: PageIndex) -> Result<(), PagingCause> {
+        damage::found(self, page)
+    }
+
+    /// From now on `observer` is told of every fault. False if there is an observer already.
+    pub fn observe_faults(&self, observer: Arc<dyn FaultObserver>) -> bool {
+        self.observer.set(observer)
+    }
+
+    /// Whether no discard of one of `pages` is left whose end at the node is not known.
+    pub fn is_settled(&self, pages: Range<u32>) -> bool {
+        self.order.first_held(pages).is_none()
+    }
+
+    /// Pages that can be read again.
+    pub fn reveal(&self, pages: Range<u32>) {
+        self.secluded.reveal(pages);
+    }
+
+    /// What a fault at `offset` does: makes the page resident. It may be taken away again at any time.
+    #[inline]
+    pub fn bring(self: &Arc<Self>, offset: u64) -> Result<(), PagingCause> {
+        fault::bring(self, Touch::of(offset, Wants::Mapping))
+    }
+
+    /// As [`RegionCore::bring`], in the handler of a fault that `instruction` has had: whoever observes the region is told of it.
+    #[inline]
+    pub fn bring_for_fault(
+        self: &Arc<Self>,
+        offset: u64,
+        instruction: usize,
+        registers: M::Registers<'_>,
+    ) -> Result<(), PagingCause> {
+        let seeing = self.observer.begin::<M>(&self.table, offset, instruction);
+        fault::bring(self, Touch { offset, registers: Some(registers), wants: Wants::Mapping })?;
+        if let Some(seeing) = seeing {
+            seeing.end::<M>();
+        }
+        Ok(())
+    }
+
+    /// Reads from the page at `offset` without a trap, where it is: `read` from the memory and the offset that it is given, or
+    /// `zeros` if nothing was ever written there. Each may be called several times, and the last call counts.
+    #[inline]
+    pub fn look<T: ?Sized>(
+        self: &Arc<Self>,
+        offset: u64,
+        into: &mut T,
+        read: impl Fn(&mut T, &M::Memory, u64) -> Result<(), NonZeroU32>,
+        zeros: impl Fn(&mut T),
+    ) -> Result<(), PagingCause> {
+        let page = PageIndex::containing(offset);
+        let (mut was_here, mut rounds) = (true, 0);
+        loop {
+            let seen = self.table.load(page);
+            M::preempt();
+            if seen.is_resident() {
+                return read(into, &self.mapping, offset).map_err(PagingCause::from_code);
+            }
+            let pager = &*self.pager;
+            let wants = if pager.keeps_reads_in_frames() { Wants::Bytes } else { Wants::Mapping };
+            match seen.state() {
+                State::Untouched if wants == Wants::Bytes => {
+                    zeros(into);
+                    return Ok(());
+                }
+                State::Standby(frame) if wants == Wants::Bytes => {
+                    let stands = || self.table.load(page).state() == State::Standby(frame);
+                    let at = frame.offset() + offset % PAGE_BYTES as u64;
+                    if let Some(found) = pager.frames.read(frame, stands, |frames| read(into, frames, at)) {
+                        if was_here {
+                            pager.frames.note_read(frame);
+                        }
+                        return found.map_err(PagingCause::from_code);
+                    }
+                }
+                _ if rounds == ROUNDS_MAX => return self.look_held(offset, |memory| read(into, memory, offset)),
+                _ => {
+                    fault::bring(self, Touch::of(offset, wants))?;
+                    (was_here, rounds) = (false, rounds + 1);
+                }
+            }
+        }
+    }
+
+    /// Reads from a page that was taken away again each time, while it is held.
+    #[cold]
+    fn look_held(
+        self: &Arc<Self>,
+        offset: u64,
+        read: impl FnOnce(&M::Memory) -> Result<(), NonZeroU32>,
+    ) -> Result<(), PagingCause> {
+        let held = self.hold(offset, 1).map_err(|(_, cause)| cause)?;
+        let found = read(&self.mapping).map_err(PagingCause::from_code);
+        self.unhold(held);
+        found
+    }
+
+    /// Makes the pages of `bytes` at `offset` resident, and keeps their blocks from being swept. On an error, with the offset of
+    /// the page that cannot be had, nothing is held.
+    pub fn hold(self: &Arc<Self>, offset: u64, bytes: usize) -> Result<HeldBlocks, (u64, PagingCause)> {
+        let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
+        let blocks = first.block().0..last.block().0 + 1;
+        for block in blocks.clone() {
+            while !self.block_gate(BlockIndex(block)).hold() {
+                M::yield_now();
+            }
+        }
+        for page in (first.0..=last.0).map(PageIndex) {
+            if page.0 % WINDOW_PAGES_MAX == first.0 % WINDOW_PAGES_MAX {
+                fault::fetch_range(self, page, (last.0 - page.0 + 1).min(WINDOW_PAGES_MAX));
+            }
+            if let Err(cause) = self.bring(page.offset()) {
+                self.unhold(blocks);
+                return Err((page.offset(), cause));
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// As [`RegionCore::hold`], if there is nothing to wait for.
+    pub fn try_hold(&self, offset: u64, bytes: usize) -> Option<HeldBlocks> {
+        let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
+        let mut held = first.block().0..first.block().0;
+        for block in first.block().0..=last.block().0 {
+            if !self.block_gate(BlockIndex(block)).hold() {
+                self.unhold(held);
+                return None;
+            }
+            held.end += 1;
+        }
+        if (first.0..=last.0).all(|page| self.table.load(PageIndex(page)).is_resident()) {
+            return Some(held);
+        }
+        self.unhold(held);
+        None
+    }
+
+    /// Ends a hold.
+    pub fn unhold(&self, blocks: HeldBlocks) {
+        for block in blocks {
+            self.block_gate(BlockIndex(block)).unhold();
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Asking the node to discard: at once, and again until it agrees.
+//!
+//! [`Pager::settle_discards`] asks for what discards hold ([`Order`](crate::order::Order)), in parts of bounded length.
+//! When it fails, whether the node will still execute the request is not known, and the pages stay held. A thread asks
+//! again until the node agrees, so that the pages can leave local memory; whoever frees a range may ask again too.
+//!
+//! The far memory of a region that has ended is given back here too ([`Pager::give_back`]): a write that was given up with the
+//! region may still be under way on the write-back lane, and the node would execute it over what another region has there by
+//! then. So the range is kept until the node has answered the write's abort.
+//!
+//! Invariant: what the node has of a page is forgotten ([`Digests::forget`](crate::digest::Digests::forget)) only after
+//! the node has agreed, and before its page is let go.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use yonder_units::{PAGE_BYTES, PageIndex};
+
+use crate::machine::{Machine, Notice, Rule};
+use crate::order::Discards;
+use crate::pager::Pager;
+use crate::reclaimer::FarRange;
+use crate::region::RegionCore;
+
+/// Pages that the node is asked for at a time: what was agreed to stays so when the next part fails.
+const PART_PAGES_MAX: u32 = 1 << 14;
+/// How long the thread waits before it asks again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// How long it waits for answers to the aborts of writes.
+const ABORT_PAUSE: Duration = Duration::from_millis(2);
+
+impl<M: Machine> Pager<M> {
+    /// Asks the node for what discards hold of `pages`, as often as there is more.
+    pub(crate) fn settle_discards(&self, core: &RegionCore<M>, pages: Range<u32>) -> Result<(), M::Error> {
+        while let Some(held) = core.order.first_held(pages.clone()) {
+            let discards = core.order.discards::<M>();
+            if *discards == Discards::Over {
+                break;
+            }
+            // Another thread may have settled it meanwhile.
+            let Some(held) = core.order.first_held(held) else { continue };
+            let part = held.start..held.end.min(held.start.saturating_add(PART_PAGES_MAX));
+            let bytes = part.len() as u64 * PAGE_BYTES as u64;
+            if M::breaks(Rule::DiscardHolds) {
+                core.order.let_go(part.clone());
+            }
+            let agreed = M::discard_far(&self.fabric, core.remote_address(PageIndex(part.start)), bytes);
+            if !M::breaks(Rule::DiscardSettles) {
+                agreed?;
+            }
+            let no_writes = self.lock_reclaimer();
+            for page in part.clone().map(PageIndex) {
+                core.digests.forget(page);
+            }
+            core.order.let_go(part);
+            drop(no_writes);
+            drop(discards);
+        }
+        Ok(())
+    }
+
+    /// Gives far memory of a region that has ended back to the node: now, or once the node has agreed that no write that was
+    /// given up will reach it any more.
+    pub(crate) fn give_back(&self, range: FarRange) {
+        let mut reclaimer = self.lock_reclaimer();
+        let is_settled = !reclaimer.may_still_write(range);
+        if !is_settled {
+            reclaimer.ended.push(range);
+        }
+        drop(reclaimer);
+        if is_settled {
+            self.release_far(range);
+        } else {
+            self.wake_settler();
+        }
+    }
+
+    /// Gives back what had to be kept and has not to any longer. Whether there is more.
+    pub fn give_back_settled(&self) -> bool {
+        loop {
+            let mut reclaimer = self.lock_reclaimer();
+            reclaimer.poll_writes(self, M::now());
+            let Some(range) = reclaimer.take_settled() else { return !reclaimer.ended.is_empty() };
+            drop(reclaimer);
+            self.release_far(range);
+        }
+    }
+
+    fn release_far(&self, range: FarRange) {
+        if let Err(error) = M::release_far(&self.fabric, range.start) {
+            M::notice(Notice::NotTakenBack(&error));
+        }
+    }
+
+    /// The thread that takes [`Pager::settle_turn`]s, which is woken when there is something to ask for.
+    pub fn set_settler_thread(&self, thread: M::Thread) {
+        assert!(self.settler_thread.set(thread).is_ok(), "a pager has one settler");
+    }
+
+    /// Lets the thread ask again for what discards hold.
+    pub(crate) fn wake_settler(&self) {
+        if let Some(thread) = self.settler_thread.get() {
+            M::unpark(thread);
+        }
+    }
+
+    /// Returns when the thread has nothing of a region that has ended.
+    pub(crate) fn await_settler(&self) {
+        drop(M::lock(&self.settling));
+    }
+
+    /// One turn of the thread that settles: over all regions, those that have ended first. How long until there is more to ask
+    /// for, if there is.
+    pub fn settle_turn(&self) -> Option<Duration> {
+        let mut pause = self.give_back_settled().then_some(ABORT_PAUSE);
+        let regions = self.lock_reclaimer().regions.len();
+        for number in 0..regions {
+            let alone = M::lock(&self.settling);
+            let core =
+                self.lock_reclaimer().regions[number].as_ref().filter(|core| core.order.holds_any()).map(Arc::clone);
+            if let Some(core) = core
+                && let Err(error) = self.settle_discards(&core, 0..core.table.pages() as u32)
+            {
+                M::notice(Notice::Unsettled(&error));
+                pause = pause.or(Some(RETRY_PAUSE));
+            }
+            drop(alone);
+        }
+        pause
+    }
+}
