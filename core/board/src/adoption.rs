@@ -27,6 +27,8 @@ use crate::transfers::Fate;
 
 /// Ranges that may be filling at a time.
 const ADOPTIONS_MAX: usize = 64;
+/// Ranges that may be under way or prepared in one address space, so that one leaves others room.
+const ADOPTIONS_OF_SPACE_MAX: usize = 64;
 /// How long a transfer that is filling may be silent, in nanoseconds.
 const SILENCE_MAX: NodeTime = 60_000_000_000;
 
@@ -220,6 +222,10 @@ impl SlowPath {
         if self.adoptions.under_way.values().filter(|adoption| adoption.stage != Stage::Prepared).count()
             >= ADOPTIONS_MAX
         {
+            return Err(ErrorCode::Busy);
+        }
+        // Prepared ranges do not end by themselves, and the list of closed ranges is everybody's.
+        if self.adoptions.under_way.keys().filter(|(of, _)| *of == pid).count() >= ADOPTIONS_OF_SPACE_MAX {
             return Err(ErrorCode::Busy);
         }
         if (to - from) / self.board.config.page_size.bytes() > u64::from(ADOPT_PAGES_MAX) {

@@ -37,6 +37,8 @@ struct Space {
     ranges: BTreeMap<u32, Range>,
     /// Where the search begins: behind the last allocation, so that addresses are not reused at once.
     next: u32,
+    /// Whether nothing is allocated in it any more, for good.
+    has_ended: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,10 +180,20 @@ impl Allocator {
         freed
     }
 
-    /// The first range of an address space that is allocated. What is before it was freed.
-    pub(crate) fn first_allocated(&self, pid: Pid) -> Option<Allocated> {
+    /// The first range of an address space that is allocated and begins at page `from` or behind it.
+    pub(crate) fn first_allocated(&self, pid: Pid, from: u32) -> Option<Allocated> {
         let ranges = &self.spaces.get(&pid)?.ranges;
-        ranges.iter().find_map(|(first, range)| range.allocated(*first))
+        ranges.range(from..).find_map(|(first, range)| range.allocated(*first))
+    }
+
+    /// An address space has ended, and all its ranges are freed.
+    pub(crate) fn end(&mut self, pid: Pid) {
+        if let Some(space) = self.spaces.get_mut(&pid) {
+            space.has_ended = true;
+            if space.ranges.is_empty() {
+                self.spaces.remove(&pid);
+            }
+        }
     }
 
     /// Makes the slots and the addresses of a freed range free for others, and returns the memory it had. The caller knows
@@ -194,7 +206,7 @@ impl Allocator {
             range.state == State::Freed && range.pages as usize == slots.len(),
             "a range is freed before its release"
         );
-        if space.ranges.is_empty() {
+        if space.ranges.is_empty() && space.has_ended {
             self.spaces.remove(&pid);
         }
         for (page, slot) in (first..).zip(slots) {
@@ -222,6 +234,7 @@ impl Allocator {
             self.table.insert(pid, VirtualPage(page), terms.permission, service);
         }
         let space = self.spaces.entry(pid).or_default();
+        space.has_ended = false;
         space.ranges.insert(first, Range { pages, state: State::Allocated(terms) });
     }
 
@@ -324,7 +337,7 @@ mod tests {
 
     fn free_all(allocator: &mut Allocator, pid: Pid) -> Vec<Freed> {
         let mut each =
-            || allocator.first_allocated(pid).and_then(|range| allocator.free(pid, VirtualPage(range.first)));
+            || allocator.first_allocated(pid, 0).and_then(|range| allocator.free(pid, VirtualPage(range.first)));
         std::iter::from_fn(&mut each).collect()
     }
     use crate::moved::Closed;
@@ -373,7 +386,13 @@ mod tests {
         assert_eq!(allocator.free(pid(1), first), None);
         assert_eq!(allocator.release(freed), [PhysicalPage(4)]);
         assert_eq!(allocator.pages(), 0);
-        assert_eq!(allocate(&mut allocator, 1, 2).unwrap().0, 1);
+        // Not at once, though the address space has nothing: who frees twice must not hit somebody else.
+        let next = VirtualPage(allocate(&mut allocator, 1, 2).unwrap().0);
+        assert_eq!(next.0, first.0 + 2);
+        let freed = allocator.free(pid(1), next).unwrap();
+        allocator.end(pid(1));
+        allocator.release(freed);
+        assert_eq!(allocate(&mut allocator, 1, 2).unwrap(), (1, 0), "of the address space that ended nothing is left");
     }
 
     #[test]

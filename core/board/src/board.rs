@@ -5,7 +5,7 @@
 //! never changes; any thread counts pages that get or lose memory, and accesses. Nothing here is locked.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use yonder_wire::{AtomicOperation, ErrorCode};
 
@@ -88,6 +88,8 @@ pub struct Board {
     /// Pages that have memory. Counted after the fact, so it may be off by those that change just now, and for a moment be
     /// below 0.
     mapped: AtomicI64,
+    /// Pages that may not have memory, because clients of ended address spaces hold too much of it.
+    lacking: AtomicU32,
 }
 
 impl Board {
@@ -119,6 +121,7 @@ impl Board {
             heat: Heat::new(region_bytes.ilog2()),
             region_bytes,
             mapped: AtomicI64::new(0),
+            lacking: AtomicU32::new(0),
         });
         let slow_path = SlowPath::new(Arc::clone(&board), closed);
         (board, slow_path)
@@ -152,8 +155,19 @@ impl Board {
     /// Pages that belong to no address space now.
     #[must_use]
     pub fn free_pages(&self) -> u32 {
-        let mapped = self.mapped.load(Ordering::Relaxed).clamp(0, i64::from(self.config.pages));
-        self.config.pages - mapped as u32
+        let most = self.pages_max();
+        let mapped = self.mapped.load(Ordering::Relaxed).clamp(0, i64::from(most));
+        most - mapped as u32
+    }
+
+    /// Pages that may have memory at one time.
+    fn pages_max(&self) -> u32 {
+        self.config.pages.saturating_sub(self.lacking.load(Ordering::Relaxed))
+    }
+
+    /// Notes how many pages may not have memory now.
+    pub(crate) fn set_lacking(&self, pages: usize) {
+        self.lacking.store(u32::try_from(pages).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
     /// Bytes of the page table and of what else does not grow with the number of clients.
@@ -175,7 +189,7 @@ impl Board {
     /// Why a page cannot get memory when the source of pages is empty: every page is in use, or the slow path has not
     /// refilled it yet.
     pub(crate) fn why_no_page(&self) -> ErrorCode {
-        if self.mapped.load(Ordering::Relaxed) >= i64::from(self.config.pages) {
+        if self.mapped.load(Ordering::Relaxed) >= i64::from(self.pages_max()) {
             ErrorCode::OutOfMemory
         } else {
             ErrorCode::Busy

@@ -11,6 +11,8 @@ use yonder_wire::{ErrorCode, Rights};
 
 use crate::address::{PID_OF_CONTROLLER_MIN, Pid};
 
+/// Rounds after which numbers look drawn to whoever has not the key.
+const FEISTEL_ROUNDS: u64 = 4;
 /// Bits of a capability that are hash.
 const HASH_BITS: u32 = 62;
 
@@ -47,14 +49,28 @@ impl Capabilities {
         if rights < needed { Err(ErrorCode::NotAllowed) } else { Ok(pid) }
     }
 
-    /// A number for an address space that no controller names, as random as the key, other for each `turn`; `None` where it
-    /// would be 0.
+    /// The number of an address space that no controller names, for each `turn` from 1 on another one; `None` once all have
+    /// been drawn. No number comes twice: a capability of an address space that has ended would open the next one.
+    ///
+    /// A permutation of all numbers under the key, a Feistel network of four rounds, is applied until it leads to a number
+    /// that may be drawn.
     pub(crate) fn draw(&self, turn: u64) -> Option<Pid> {
+        let mut number = u32::try_from(turn).ok().filter(|turn| (1..PID_OF_CONTROLLER_MIN).contains(turn))?;
+        loop {
+            number = (0..FEISTEL_ROUNDS).fold(number, |number, round| self.feistel(number, round));
+            if (1..PID_OF_CONTROLLER_MIN).contains(&number) {
+                return Pid::new(number);
+            }
+        }
+    }
+
+    fn feistel(&self, number: u32, round: u64) -> u32 {
+        let (left, right) = (number >> 16, number & 0xffff);
         let mut hasher = self.keyed;
         // Twice as long as what capabilities are made of, so that neither says anything about the other.
-        hasher.write_u64(turn);
-        hasher.write_u64(turn);
-        Pid::new(hasher.finish() as u32 % PID_OF_CONTROLLER_MIN)
+        hasher.write_u64(round);
+        hasher.write_u64(u64::from(right));
+        right << 16 | (left ^ (hasher.finish() as u32 & 0xffff))
     }
 }
 
@@ -99,8 +115,15 @@ mod tests {
     #[test]
     fn numbers_differ() {
         let capabilities = Capabilities::new(&[3; 16]);
-        let drawn: HashSet<_> = (0..1000).map(|turn| capabilities.draw(turn)).collect();
-        assert!(drawn.len() > 998, "{} of 1000", drawn.len());
+        const TURNS: u64 = 200_000;
+        let drawn: HashSet<_> = (1..=TURNS).map(|turn| capabilities.draw(turn)).collect();
+        assert_eq!(drawn.len() as u64, TURNS, "a number comes twice");
+        assert!(
+            [0, u64::from(PID_OF_CONTROLLER_MIN), u64::MAX]
+                .map(|turn| capabilities.draw(turn))
+                .iter()
+                .all(Option::is_none)
+        );
         assert!(drawn.iter().flatten().all(|pid| !pid.is_of_controller()));
     }
 }

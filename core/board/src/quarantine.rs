@@ -70,6 +70,11 @@ impl Quarantine {
         }
     }
 
+    /// Pages that the node lacks now.
+    pub(crate) fn lacking(&self) -> usize {
+        self.lacking
+    }
+
     /// The address space has ended: what it had is kept from now on, if a client may have it mapped.
     pub(crate) fn end(&mut self, pid: Pid) {
         if self.holders.contains_key(&pid) {

@@ -184,6 +184,20 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
         }
     }
 
+    /// The request with `header` was admitted, and its execution has begun: [`Recent::keep_ended`] says how it has ended. An
+    /// earlier abort of it claimed another time than it does, and is void.
+    pub(crate) fn begin(&mut self, header: &Header) {
+        self.voided.retain(|Reverse(voided)| voided.first_id != header.first_id);
+    }
+
+    /// As [`Recent::keep`], some time after the request was admitted. Of a request that was given up meanwhile, because its
+    /// client claimed two times for it, the first word stands.
+    pub(crate) fn keep_ended(&mut self, header: &Header, result: Result<T, ErrorCode>, now: NodeTime) {
+        if !self.sets[self.set_of(header.first_id)].ids.contains(&header.first_id) {
+            self.keep(header, result, now);
+        }
+    }
+
     /// Gives the request that `header` names up: from now on it is refused as aborted. Returns 1 if it had been executed
     /// before and 0 if it had not, and never will be.
     pub(crate) fn abort(&mut self, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {

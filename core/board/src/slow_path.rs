@@ -110,6 +110,7 @@ impl SlowPath {
     /// All that an address space had is freed.
     pub(crate) fn space_has_ended(&mut self, pid: Pid) {
         self.spaces.has_ended(pid);
+        self.allocator.end(pid);
         self.closed.forget(pid);
         self.transfers.forget(pid);
         self.ended.push_back(pid);
@@ -194,6 +195,7 @@ impl SlowPath {
         }
         // First, so that freed ranges do not keep slots that the search would have to go round.
         self.pool.settle(&mut self.allocator, shell.upkeep);
+        self.board.set_lacking(self.pool.quarantine.lacking());
         let memory = match request.backing {
             Backing::OnDemand => Vec::new(),
             Backing::Now => self.take_pages(pages, shell)?,
@@ -344,7 +346,9 @@ impl SlowPath {
     /// Zeroes some of the memory that was freed, so that it returns to the machine and is ready when it is needed. Returns
     /// whether there is more: to be called when there is nothing else to do.
     pub fn clean(&mut self, upkeep: &mut impl Upkeep) -> bool {
-        self.pool.clean(&mut self.allocator, upkeep)
+        let has_more = self.pool.clean(&mut self.allocator, upkeep);
+        self.board.set_lacking(self.pool.quarantine.lacking());
+        has_more
     }
 
     /// Memory for `pages` pages, all or none: the pool's first, then the data threads'.
@@ -383,6 +387,8 @@ impl SlowPath {
 
     fn check_writable(&self, pid: Pid, page: VirtualPage) -> Result<(), ErrorCode> {
         self.check_open(pid, page)?;
+        // A range that is being freed in pieces is no allocation, and still has pages in the table.
+        self.allocator.around(pid, page).ok_or(ErrorCode::BadAddress)?;
         match self.board.table.look_up(pid, page) {
             Some(Lookup::Reserved(_, permission) | Lookup::Mapped(_, permission, _)) => {
                 if permission == Permission::ReadWrite { Ok(()) } else { Err(ErrorCode::NotAllowed) }

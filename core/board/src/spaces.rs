@@ -55,7 +55,7 @@ impl Spaces {
             Some(pid) if self.contains(pid) => return Err(ErrorCode::BadAddress),
             Some(pid) if self.ending.contains(&pid) => return Err(ErrorCode::Busy),
             Some(pid) => pid,
-            None => self.draw(numbers),
+            None => self.draw(numbers).ok_or(ErrorCode::OutOfMemory)?,
         };
         let length = u64::from(lease_ms) * NANOS_PER_MILLISECOND;
         let lease = (length > 0).then(|| (length, now.saturating_add(length)));
@@ -141,13 +141,11 @@ impl Spaces {
         self.spaces.get_mut(&pid).expect("a space that moves is not ended").moves -= 1;
     }
 
-    fn draw(&mut self, numbers: &Capabilities) -> Pid {
-        loop {
-            self.turn += 1;
-            match numbers.draw(self.turn) {
-                Some(pid) if !self.contains(pid) && !self.ending.contains(&pid) => return pid,
-                _ => {}
-            }
-        }
+    /// A number that no address space had before; `None` once there are none.
+    fn draw(&mut self, numbers: &Capabilities) -> Option<Pid> {
+        self.turn += 1;
+        let pid = numbers.draw(self.turn)?;
+        assert!(!self.contains(pid) && !self.ending.contains(&pid), "a number is drawn once");
+        Some(pid)
     }
 }

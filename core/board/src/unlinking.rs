@@ -25,8 +25,8 @@ pub(crate) const PIECE_PAGES_MAX: u32 = 256;
 enum Rest {
     /// Pages of a range that was freed.
     Range(Range<u32>),
-    /// All that the address space has.
-    Space,
+    /// All that the address space has from a page on.
+    Space(u32),
 }
 
 /// Work that was begun.
@@ -65,7 +65,7 @@ impl SlowPath {
 
     /// Frees all that an address space has, which nobody can use any more.
     pub(crate) fn unlink_space(&mut self, pid: Pid, asked: Option<&Header>) -> Progress {
-        self.begin(Unlinking { pid, rest: Rest::Space, asked: asked.copied() })
+        self.begin(Unlinking { pid, rest: Rest::Space(0), asked: asked.copied() })
     }
 
     /// Whether the request with `header`, or the one that it aborts, is under way.
@@ -87,7 +87,7 @@ impl SlowPath {
             Progress::Begun => self.unlinking.push_back(work),
             Progress::Done => {
                 if let Some(header) = &work.asked {
-                    self.recent.keep(header, Ok(Outcome::Done), now);
+                    self.recent.keep_ended(header, Ok(Outcome::Done), now);
                 }
             }
         }
@@ -97,6 +97,9 @@ impl SlowPath {
     fn begin(&mut self, mut work: Unlinking) -> Progress {
         let progress = self.unlink_piece(&mut work);
         if progress == Progress::Begun {
+            if let Some(header) = &work.asked {
+                self.recent.begin(header);
+            }
             self.unlinking.push_back(work);
         }
         progress
@@ -109,11 +112,13 @@ impl SlowPath {
                 self.unlink_some(work.pid, pages, &mut left);
                 if pages.start == pages.end { Progress::Done } else { Progress::Begun }
             }
-            Rest::Space => {
-                while let Some(range) = self.allocator.first_allocated(work.pid) {
+            Rest::Space(from) => {
+                while let Some(range) = self.allocator.first_allocated(work.pid, *from) {
                     if left == 0 {
                         return Progress::Begun;
                     }
+                    // Nothing is allocated there any more, so what was passed is passed for good.
+                    *from = range.first + range.pages;
                     let mut pages = range.first..range.first + range.pages;
                     self.allocator.begin_free(work.pid, VirtualPage(range.first)).expect("it was found just now");
                     self.unlink_some(work.pid, &mut pages, &mut left);

@@ -49,8 +49,6 @@ pub struct ShmFabric {
     far: Arc<Far>,
     file: Kept,
     allocations: Mutex<Allocations>,
-    /// Dropped last: the space says goodbye over the connection that it watches.
-    _watcher: Watcher,
 }
 
 /// The reserved range, and what of it counts. Shared by the fabric and its queue pairs.
@@ -61,6 +59,8 @@ struct Far {
     node_page_bytes: u64,
     /// Whether there is memory, by pages of the node.
     is_mapped: Box<[AtomicBool]>,
+    /// Ends the connection when it is dropped, behind the mapping: the node takes that for the end of all accesses.
+    _watcher: Option<Watcher>,
 }
 
 /// What lies where.
@@ -98,10 +98,10 @@ impl ShmFabric {
         let reserved = bytes.saturating_mul(RESERVED_PER_BYTE);
         let page_bytes = opened.welcome.page_bytes;
         let space = Space::create(url, opened.lane, lease)?;
-        let far = Far::new(reserved, page_bytes, standing, Arc::clone(space.lease()))
+        let far = Far::new(reserved, page_bytes, (standing, Some(watcher)), Arc::clone(space.lease()))
             .map_err(|error| refused(error.to_string()))?;
         let allocations = Mutex::new(Allocations { local: Ranges::new(reserved), remote: HashMap::new() });
-        Ok(Self { space, far: Arc::new(far), file, allocations, _watcher: watcher })
+        Ok(Self { space, far: Arc::new(far), file, allocations })
     }
 
     /// Maps the pages of the allocation at `remote` to `local`.
@@ -189,15 +189,22 @@ impl Fabric for ShmFabric {
     }
 
     fn mapped(&self) -> Option<&Arc<Mapping>> {
-        Some(&self.far.mapping)
+        // Who copies from the mapping looks at no lease afterwards, and behind it the node takes the memory back, which reads as
+        // zeros then. So all reads go through frames, and their end looks at the lease.
+        None
     }
 }
 
 impl Far {
-    fn new(bytes: u64, node_page_bytes: u64, standing: Arc<Standing>, lease: Arc<Lease>) -> Result<Self, MapError> {
+    fn new(
+        bytes: u64,
+        node_page_bytes: u64,
+        (standing, watcher): (Arc<Standing>, Option<Watcher>),
+        lease: Arc<Lease>,
+    ) -> Result<Self, MapError> {
         let mapping = Arc::new(Mapping::reserved(bytes as usize)?);
         let is_mapped = (0..bytes.div_ceil(node_page_bytes)).map(|_| AtomicBool::new(false)).collect();
-        Ok(Self { mapping, standing, lease, node_page_bytes, is_mapped })
+        Ok(Self { mapping, standing, lease, node_page_bytes, is_mapped, _watcher: watcher })
     }
 
     /// Whether the memory may have ceased to be this client's.
@@ -248,7 +255,7 @@ impl Drop for Watcher {
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
-    Read { from: RemoteAddress, into: ReadInto },
+    Read { from: RemoteAddress, into: FrameIndex },
     Write { to: RemoteAddress, from: FrameIndex },
 }
 
@@ -274,10 +281,7 @@ impl ShmQueuePair {
             return Status::Failed;
         }
         match operation {
-            Operation::Read { from, into: ReadInto::Frame(frame) } => {
-                vector.copy(&self.frames, frame.offset(), &self.far.mapping, from.0);
-            }
-            Operation::Read { into: ReadInto::Mapped, .. } => {}
+            Operation::Read { from, into } => vector.copy(&self.frames, into.offset(), &self.far.mapping, from.0),
             Operation::Write { to, from } => vector.copy(&self.far.mapping, to.0, &self.frames, from.offset()),
         }
         Status::Done
@@ -293,6 +297,7 @@ impl QueuePair for ShmQueuePair {
         vector: Vector,
         _now: Nanos,
     ) -> Result<(), PostError> {
+        let ReadInto::Frame(into) = into else { panic!("what is mapped here may cease to be ours: read into a frame") };
         self.post(id, Operation::Read { from, into }, vector)
     }
 
@@ -359,7 +364,7 @@ mod tests {
     fn far(pages: usize, lease: Duration) -> Far {
         let file = yonder_mapping::create_memfd(c"yonder-shm-test", PAGE_BYTES).unwrap();
         let lease = Arc::new(Lease::new(lease, lease::now()));
-        let far = Far::new((pages * PAGE_BYTES) as u64, PAGE_BYTES as u64, Arc::default(), lease).unwrap();
+        let far = Far::new((pages * PAGE_BYTES) as u64, PAGE_BYTES as u64, (Arc::default(), None), lease).unwrap();
         far.mapping.map_file(0, file.as_fd(), 0, PAGE_BYTES).unwrap();
         far.set_mapped(0, PAGE_BYTES as u64, true);
         far
@@ -393,7 +398,9 @@ mod tests {
         frames.write(PAGE_BYTES as u64, &[2; PAGE_BYTES]);
         queue.post_write_vector(WorkId(1), RemoteAddress(0), FrameIndex(0), vector, 0).unwrap();
         queue.post_read_vector(WorkId(2), RemoteAddress(0), ReadInto::Frame(FrameIndex(1)), vector, 0).unwrap();
-        queue.post_read_vector(WorkId(3), RemoteAddress(PAGE_BYTES as u64), ReadInto::Mapped, vector, 0).unwrap();
+        queue
+            .post_read_vector(WorkId(3), RemoteAddress(PAGE_BYTES as u64), ReadInto::Frame(FrameIndex(1)), vector, 0)
+            .unwrap();
         queue.poll(0, &mut completions);
         assert_eq!(
             completions.iter().map(|completion| completion.status).collect::<Vec<_>>(),

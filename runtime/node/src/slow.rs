@@ -18,6 +18,8 @@ use crate::forward::{AnswerTo, Peer};
 use crate::serve::{is_refusal, refuse};
 use crate::turns::Turns;
 
+/// Turns between two looks at leases, at clients that have gone, and at whether the node stops.
+const TURNS_MAX: usize = 256;
 /// Longest time between two looks at leases and at the ring.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
@@ -44,12 +46,17 @@ pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath) {
     while !shared.stop.load(Ordering::Acquire) {
         holders.let_go(&mut slow);
         fill_ring(shared, &mut slow);
-        while turn(shared, &mut slow, &mut turns, &mut holders, &mut reply) {
+        let mut left = TURNS_MAX;
+        while left > 0 && turn(shared, &mut slow, &mut turns, &mut holders, &mut reply) {
             fill_ring(shared, &mut slow);
+            left -= 1;
         }
         let now = yonder_clock::now();
         slow.expire(now);
         tell(shared, &mut slow);
+        if left == 0 {
+            continue;
+        }
         if slow.clean(&mut Janitor { shared }) {
             // There is more to clean, but requests come first.
             continue;

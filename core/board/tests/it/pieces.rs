@@ -101,3 +101,37 @@ fn memory_that_is_there_at_once_is_exchanged_for_memory_that_is_zeroed() {
     world.destroy(space).unwrap();
     assert_eq!(world.board.free_pages(), 8);
 }
+
+#[test]
+fn a_discard_behind_a_long_free_is_refused() {
+    let (mut world, space, address) = world_with_many();
+    let free = world.request(Kind::Free, space, address, 0);
+    assert_eq!(world.send(&free, &[]).0.code, ErrorCode::Busy);
+    assert_eq!(world.discard(space, address + (MANY - 1) * PAGE, PAGE), Err(ErrorCode::BadAddress));
+    finish(&mut world);
+}
+
+#[test]
+fn a_tenant_that_claims_two_times_for_a_long_free_does_not_stop_the_slow_path() {
+    let (mut world, space, address) = world_with_many();
+    let free = world.request(Kind::Free, space, address, 0);
+    let abort = Header { time: world.now + 3, ..abort_of(&free, free.request_id + 5000) };
+    assert_eq!(world.send(&abort, &[]).0.code, ErrorCode::None);
+    assert_eq!(world.send(&free, &[]).0.code, ErrorCode::Busy);
+    world.now += 10;
+    // Anybody's next request.
+    world.create();
+    finish(&mut world);
+}
+
+#[test]
+fn a_release_that_is_tried_again_frees_nothing_else() {
+    let mut world = World::with_ring(64, 4);
+    let space = world.create();
+    let (first, _) = world.allocate(space, &SOMEWHERE).unwrap();
+    world.free(space, first).unwrap();
+    let (second, _) = world.allocate(space, &SOMEWHERE).unwrap();
+    world.write(space, second, b"new owner").unwrap();
+    let _ = world.free(space, first);
+    assert_eq!(world.read(space, second, 9), Ok(b"new owner".to_vec()), "{first:#x} and {second:#x}");
+}

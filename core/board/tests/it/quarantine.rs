@@ -74,7 +74,7 @@ fn memory_returns_to_the_machine_at_once_and_lacks_when_all_numbers_are_held() {
     }
     let space = world.create();
     let request = AllocateRequest { bytes: PAGE, backing: Backing::Now, ..SOMEWHERE };
-    assert_eq!(world.allocate(space, &request), Err(ErrorCode::Busy), "a number that is held was given out");
+    assert_eq!(world.allocate(space, &request), Err(ErrorCode::OutOfMemory), "a number that is held was given out");
     world.slow.let_go(held[0]);
     while world.slow.clean(&mut world.upkeep) {}
     world.destroy(space).unwrap();

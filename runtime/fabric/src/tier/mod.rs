@@ -77,8 +77,15 @@ impl Shared {
 
     /// Gives the memory of areas back that have ended, once the mover has nothing of them under way.
     fn release_ended(&self, mover: &Mutex<Mover>) {
-        // What the far tier does not take back now is tried again later.
-        self.ended().retain(|(area, start)| !lock(mover).has_left(area) || self.far.release(*start).is_err());
+        self.ended().retain(|(area, start)| {
+            let has_left = lock(mover).has_left(area);
+            if has_left {
+                // Once only: after an error it may have been executed, and another area be there. What was not given back ends with
+                // the address space.
+                let _ = self.far.release(*start);
+            }
+            !has_left
+        });
     }
 
     /// There is something to do for the mover.

@@ -1,0 +1,3 @@
+//! A model of the pager's parts together: see `model`.
+
+mod model;
