@@ -85,7 +85,7 @@ impl<M: Machine> FramePool<M> {
             spare: ArrayQueue::new(frames),
             bare,
             records: (0..frames).map(|_| Record::free()).collect(),
-            hashes: (0..frames).map(|_| [const { AtomicU64::new(0) }; HASH_WORDS]).collect(),
+            hashes: (0..frames).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
             arrivals: ArrayQueue::new(frames),
             backed: AtomicU64::new(0),
         })
