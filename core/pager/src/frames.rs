@@ -163,7 +163,7 @@ impl<M: Machine> FramePool<M> {
     }
 
     /// The entry of the page at `place` says that it stands in `frame`, and the reclaimer hears of it.
-    fn stand(&self, table: &PageTable, place: Place, frame: FrameIndex) {
+    pub(crate) fn stand(&self, table: &PageTable, place: Place, frame: FrameIndex) {
         self.announce(table, place, frame, Event::Arrived(frame), ANNOUNCED);
     }
 

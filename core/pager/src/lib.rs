@@ -75,6 +75,8 @@ mod release;
 mod seclusion;
 mod settle;
 mod stats;
+#[cfg(all(test, yonder_loom))]
+mod together;
 mod tuning;
 mod vector;
 mod waiters;

@@ -33,7 +33,7 @@ const PROTECTED: u32 = 1 << 31;
 /// Tries of a touch: each may find the page under way.
 const TRIES: usize = 2;
 /// How often a thread may be stopped between two steps to let another go on.
-const PREEMPTIONS_MAX: usize = 2;
+const PREEMPTIONS_MAX: usize = 3;
 
 /// A write that the node has taken.
 struct Write {
