@@ -57,6 +57,7 @@ impl Blocks {
     }
 
     /// `pages` mapped pages of the block are no longer.
+    #[inline]
     pub(crate) fn uncount(&self, block: BlockIndex, pages: u32) {
         let before = self.words[block.index()].fetch_sub(u64::from(pages), Ordering::AcqRel) & FIELD_MASK;
         assert!(before >= u64::from(pages), "{pages} pages leave a block with {before}");
@@ -70,6 +71,7 @@ impl Blocks {
     }
 
     /// Mapped pages of the region.
+    #[inline]
     pub(crate) fn resident(&self) -> u64 {
         self.resident.load(Ordering::Acquire)
     }
@@ -85,6 +87,7 @@ impl Blocks {
     }
 
     /// Whether the hand would pass over the block at its next visit, as far as is known.
+    #[inline]
     pub(crate) fn is_hot(&self, block: BlockIndex) -> bool {
         BlockHeat::from_bits(self.heat[block.index()].load(Ordering::Relaxed)).is_hot()
     }

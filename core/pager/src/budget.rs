@@ -100,11 +100,13 @@ impl Budget {
         Halves::of(self.charged.load(Ordering::Acquire)).low
     }
 
+    #[inline]
     pub(crate) fn limit(&self) -> u64 {
         Halves::of(self.limits.load(Ordering::Acquire)).low
     }
 
     /// Largest number of pages ever charged.
+    #[inline]
     pub(crate) fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }
@@ -117,6 +119,7 @@ impl Budget {
     }
 
     /// Up to how many pages may be charged at most: the limit, or an older one that is higher until the limit is reached.
+    #[inline]
     pub(crate) fn most(&self) -> u64 {
         Halves::of(self.limits.load(Ordering::Acquire)).high
     }

@@ -92,6 +92,7 @@ impl Digests {
         }
     }
 
+    #[inline]
     pub(crate) fn set(&self, page: PageIndex, digest: Digest) {
         match self.vectors.get() {
             Some(vectors) => vectors[page.index()].store(digest.vector.to_word(), Ordering::Release),
@@ -101,10 +102,12 @@ impl Digests {
     }
 
     /// The node has zeros, or nothing.
+    #[inline]
     pub(crate) fn forget(&self, page: PageIndex) {
         self.set_hash(page, PageHash::ZEROS);
     }
 
+    #[inline]
     fn set_hash(&self, page: PageIndex, hash: PageHash) {
         for (word, value) in self.hashes[page.index()].iter().zip(hash.to_words()) {
             word.store(value, Ordering::Release);

@@ -179,6 +179,7 @@ impl<M: Machine> Clone for Toucher<'_, M> {
 impl<M: Machine> Copy for Toucher<'_, M> {}
 
 impl<'a, M: Machine> Toucher<'a, M> {
+    #[inline]
     fn of_this_thread(pager: &'a Pager<M>) -> Self {
         let Some((port, token, policy)) = M::bound_unithread(pager.id) else { return Self::Thread };
         let port = pager.port(port);

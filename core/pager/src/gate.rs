@@ -55,11 +55,13 @@ impl BlockGate {
     }
 
     /// Takes the block for a sweep; false if anybody is inside.
+    #[inline]
     pub(crate) fn try_sweep(&self) -> bool {
         self.word.compare_exchange(0, SWEPT, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// Ends a sweep.
+    #[inline]
     pub(crate) fn end_sweep(&self) {
         let before = self.word.swap(0, Ordering::SeqCst);
         assert!(before == SWEPT, "ended a sweep that was not there");
@@ -67,12 +69,14 @@ impl BlockGate {
 
     /// Closes the block for a release of pages that nobody holds; false while anybody installs or sweeps. Holds may end
     /// meanwhile.
+    #[inline]
     pub(crate) fn try_close(&self) -> bool {
         let close = |word| (word & INSTALLERS_MASK == 0).then_some(word | CLOSED);
         self.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, close).is_ok()
     }
 
     /// Opens a block that was closed.
+    #[inline]
     pub(crate) fn open(&self) {
         let before = self.word.fetch_sub(CLOSED, Ordering::SeqCst);
         assert!(before != SWEPT && is_closed(before), "opened a gate that was not closed");

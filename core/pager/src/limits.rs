@@ -61,6 +61,7 @@ impl Limits {
     }
 
     /// When dirty pages are written back.
+    #[inline]
     pub(crate) fn flush(&self) -> FlushLimits {
         FlushLimits {
             age: self.standby_age.load(Ordering::Acquire),

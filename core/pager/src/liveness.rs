@@ -55,6 +55,7 @@ impl Owner {
         self.0.set(liveness).is_ok()
     }
 
+    #[inline]
     pub(crate) fn is_set(&self) -> bool {
         self.0.get().is_some()
     }

@@ -213,6 +213,7 @@ impl<M: Machine> PortInner<M> {
     }
 
     /// Starts the fetch of a page whose entry the caller has moved to `Fetching` with this port and slot.
+    #[inline]
     pub(crate) fn start(&mut self, request: &FetchRequest<'_, M>, port: &Port<M>, pager: &Pager<M>) {
         self.fill(request, pager);
         let now = M::now();
