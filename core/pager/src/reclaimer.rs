@@ -322,6 +322,8 @@ impl<M: Machine> Reclaimer<M> {
         // What is announced has a place in this region, perhaps, and not in the next one with this number.
         self.take_arrivals(pager, M::now());
         self.standby.remove_region(number);
+        // Here, where nobody can put back what was taken: the advice would be the next region's with this number.
+        pager.advised_out.forget_region(number);
         self.regions[number as usize] = None;
     }
 }

@@ -42,6 +42,15 @@ fn hold_gaps<M: Machine>(core: &RegionCore<M>, pages: Range<u32>) {
     }
 }
 
+/// What becomes of the writes of pages that are to be forgotten.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writes {
+    /// They end first.
+    Awaited,
+    /// Nobody will read what they write: they are given up.
+    Abandoned,
+}
+
 /// What one look at a page that is to be forgotten came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Release {
@@ -62,7 +71,8 @@ impl<M: Machine> Pager<M> {
         }
         let pages = PageIndex::containing(offset).0..PageIndex::containing(offset + bytes).0;
         let deadline = M::now() + self.fault_deadline;
-        let parts = by_block(pages.clone()).try_for_each(|part| self.release_in_block(core, part, deadline));
+        let release = |part| self.release_in_block(core, part, Writes::Awaited, deadline);
+        let parts = by_block(pages.clone()).try_for_each(release);
         parts
             .map_err(M::Error::from)
             .and_then(|()| self.settle_discards(core, pages))
@@ -71,13 +81,23 @@ impl<M: Machine> Pager<M> {
 
     /// Forgets pages of one block here; a discard holds those that the node has had from then on. Writes and fetches of
     /// them have to end first; others use the reclaimer while this waits.
-    fn release_in_block(&self, core: &RegionCore<M>, pages: Range<u32>, deadline: Nanos) -> Result<(), PagingError> {
+    fn release_in_block(
+        &self,
+        core: &RegionCore<M>,
+        pages: Range<u32>,
+        writes: Writes,
+        deadline: Nanos,
+    ) -> Result<(), PagingError> {
         loop {
             let now = M::now();
             let mut left = None;
             {
                 let mut reclaimer = self.lock_reclaimer();
                 reclaimer.poll_writes(self, now);
+                if writes == Writes::Abandoned {
+                    // Each time, for the reclaimer may have posted them again since.
+                    reclaimer.abandon_writes(self, core.number);
+                }
                 let mut mapped = false;
                 for page in pages.clone().map(PageIndex) {
                     let is_written =
@@ -298,7 +318,6 @@ impl<M: Machine> Pager<M> {
             port.lock().forget_region(core.number, self);
         }
         self.places.leave(core.number);
-        self.advised_out.forget_region(core.number);
         self.lock_reclaimer().remove_region(self, core.number);
         if !self.child.is_one() {
             self.await_settler();
@@ -313,9 +332,8 @@ impl<M: Machine> Pager<M> {
     fn abandon_block(&self, core: &RegionCore<M>, block: BlockIndex) {
         let first = block.first_page().0;
         let pages = first..(first + BLOCK_PAGES as u32).min(core.table.pages() as u32);
-        if self.release_in_block(core, pages.clone(), M::now() + self.attempt_deadline).is_err() {
-            self.lock_reclaimer().abandon_writes(self, core.number);
-            let result = self.release_in_block(core, pages, M::now() + self.fault_deadline);
+        if self.release_in_block(core, pages.clone(), Writes::Awaited, M::now() + self.attempt_deadline).is_err() {
+            let result = self.release_in_block(core, pages, Writes::Abandoned, M::now() + self.fault_deadline);
             result.expect("pages without a write are released");
         }
     }

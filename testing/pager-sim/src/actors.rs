@@ -157,11 +157,14 @@ fn discard(common: &Common, own: &Region, page: u32, pages: u32) {
     let bytes = u64::from(pages) * PAGE_BYTES as u64;
     say(|| format!("discards pages {page}..{} of {:#x}", page + pages, own.memory().address));
     match common.pager.release(own, u64::from(page) * PAGE_BYTES as u64, bytes) {
-        Ok(()) => with(|world| {
-            for page in page..page + pages {
-                world.oracle.zero((own.memory().address, page), world.steps);
-            }
-        }),
+        Ok(()) => {
+            with(|world| {
+                for page in page..page + pages {
+                    world.oracle.zero((own.memory().address, page), world.steps);
+                }
+            });
+            check_discarded(own, page..page + pages);
+        }
         Err(error) => {
             if !with(|world| world.settings.may_time_out()) {
                 violate(format!("a discard fails: {error}"));
@@ -173,6 +176,25 @@ fn discard(common: &Common, own: &Region, page: u32, pages: u32) {
                     }
                 }
             });
+        }
+    }
+}
+
+/// What the node has of pages whose discard it has agreed to, and of which nothing has been written since, is zeros. Where paging is
+/// guided, bytes that nobody needs may be left: they are not fetched.
+fn check_discarded(own: &Region, pages: std::ops::Range<u32>) {
+    if with(|world| world.settings.guides) {
+        return;
+    }
+    for page in pages.map(PageIndex) {
+        let is_settled = own.state(page) == State::Untouched;
+        let content = with(|world| world.far.content(own.remote_address(page)));
+        if is_settled && content.is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0)) {
+            violate(format!(
+                "the node has something of page {} of {:#x}, which was discarded",
+                page.0,
+                own.memory().address
+            ));
         }
     }
 }
@@ -290,6 +312,8 @@ fn fork(common: &Common) {
             // What is mapped the kernel copies, whatever its entry says.
             let mapped = region.memory().load(page.offset() + at as u64);
             let value = match (mapped, region.state(page)) {
+                // Whoever has found the damage is taking it away: the child is told of it too.
+                (_, State::Evicting) if with(|world| world.oracle.is_damaged((word.0, word.1))) => continue,
                 (_, State::Evicting) => violate(format!("page {} is swept while the process forks", page.0)),
                 (Access::Damaged, _) => continue,
                 (Access::Done(value), _) => value,

@@ -70,6 +70,12 @@ impl Oracle {
         self.last_value
     }
 
+    /// A value that the word held before the last.
+    pub(crate) fn older_value(&self, word: Word) -> Option<u64> {
+        let versions = &self.words.get(&word)?.versions;
+        versions.len().checked_sub(2).map(|at| versions[at].1)
+    }
+
     pub(crate) fn store(&mut self, word: Word, step: u64, value: u64) {
         self.stored += 1;
         self.words.entry(word).or_default().set(step, value);
@@ -110,6 +116,10 @@ impl Oracle {
         let mut words: Vec<_> = self.words.iter_mut().collect();
         words.iter_mut().filter(|word| of_page(word)).for_each(|(_, history)| history.set(step, 0));
         self.damaged.remove(&(region, page));
+    }
+
+    pub(crate) fn is_damaged(&self, page: (usize, u32)) -> bool {
+        self.damaged.contains(&page)
     }
 
     pub(crate) fn damage(&mut self, page: (usize, u32)) {

@@ -5,6 +5,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use rand::Rng;
 use yonder_pager::{PagingCause, RegionCore};
 use yonder_units::{PAGE_BYTES, PageIndex};
 
@@ -97,7 +98,13 @@ pub(crate) fn load(region: &Region, at: At) -> Result<(), PagingCause> {
 
 /// Stores a new value to a word by pointer.
 pub(crate) fn store(region: &Region, at: At) -> Result<(), PagingCause> {
-    store_value(region, at, with(|world| world.oracle.new_value()))
+    let word = at.word_of(region);
+    let value = with(|world| {
+        // What the word held before may come again, and be what the node has had all the time.
+        let old = if world.rng.random_range(0..8) == 0 { world.oracle.older_value(word) } else { None };
+        old.unwrap_or_else(|| world.oracle.new_value())
+    });
+    store_value(region, at, value)
 }
 
 /// Stores zeros to every word of a page.
