@@ -170,6 +170,8 @@ impl Client {
             self.refuse(index, header.code);
         } else {
             match header.kind {
+                // It was to be asked for under another name, and another part was refused since: nothing came of it.
+                Kind::Abort => {}
                 Kind::Read => received = Received::Data { token, offset },
                 Kind::Atomic => entry.result = Outcome::Old(header.address),
                 Kind::Write => {}

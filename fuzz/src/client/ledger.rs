@@ -53,13 +53,17 @@ pub(super) struct Ledger {
     order: Vec<u64>,
     /// Whose fragments the names of first attempts are; the lane's own have none.
     owners: BTreeMap<u64, usize>,
+    /// Names of first attempts that were refused because they claim a time to come: they may be given up, and the same be asked
+    /// for under another name.
+    early: BTreeSet<u64>,
     abandoned: usize,
 }
 
 impl Ledger {
     pub(super) fn new(page_bytes: u64) -> Self {
         let (operations, order) = (Vec::new(), Vec::new());
-        Self { page_bytes, operations, sent: BTreeMap::new(), order, owners: BTreeMap::new(), abandoned: 0 }
+        let (sent, owners, early) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { page_bytes, operations, sent, order, owners, early, abandoned: 0 }
     }
 
     pub(super) fn next_token(&self) -> u64 {
@@ -99,8 +103,13 @@ impl Ledger {
         };
         assert_eq!(payload_bytes, header.payload_bytes(), "a message that cannot be sealed");
         if header.kind == Kind::Abort {
-            let owner = self.owners.get(&header.first_id).expect("what is aborted was sent");
-            assert_ne!(self.operations[*owner].state, State::Waiting, "what is waited for is aborted");
+            let Some(owner) = self.owners.get(&header.first_id) else {
+                // What was to be asked for under another name may be given up before it is.
+                assert!(!self.early.is_empty(), "what is aborted was sent");
+                return;
+            };
+            let is_waited_for = self.operations[*owner].state == State::Waiting;
+            assert!(!is_waited_for || self.early.contains(&header.first_id), "what is waited for is aborted");
             return;
         }
         let Some(index) = (transmit.token as usize).checked_sub(1) else { return };
@@ -120,6 +129,8 @@ impl Ledger {
             _ => (0, 0),
         };
         assert!(offset + length <= entry.fields.length || length == 0, "more is asked for than was submitted");
+        let early = &self.early;
+        entry.fragments.retain(|id, fragment| *fragment != (offset, length) || !early.contains(id));
         entry.fragments.insert(header.first_id, (offset, length));
         self.owners.insert(header.first_id, index);
     }
@@ -134,7 +145,13 @@ impl Ledger {
         let Some(index) = self.owners.get(&asked.first_id) else { return true };
         let entry = &mut self.operations[*index];
         if answer.kind == Kind::Abort {
+            // Then it is not known, and the owner is told that.
+            let is_told = answer.is_refusal() && self.early.contains(&asked.first_id);
+            entry.refusals.extend(is_told.then_some(answer.code));
             return true;
+        }
+        if answer.code == ErrorCode::Busy && answer.time < asked.time && asked.kind.is_exactly_once() {
+            self.early.insert(asked.first_id);
         }
         if answer.is_refusal() {
             entry.refusals.push(answer.code);
@@ -201,7 +218,10 @@ impl Ledger {
             }
             Some(Kind::Write | Kind::Discard) => assert_eq!(answered, fields.length, "not all of it was done"),
             Some(Kind::Atomic) => panic!("an atomic ends with a word"),
-            Some(_) => assert_eq!((done.len(), *answers), (1, 1), "it was not answered"),
+            Some(_) => {
+                let done = fragments.keys().filter(|id| done.contains(*id)).count();
+                assert_eq!((done, *answers), (1, 1), "it was not answered");
+            }
         }
     }
 
