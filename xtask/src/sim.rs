@@ -1,11 +1,13 @@
 //! `cargo xtask sim`: the simulators, in the release profile: many seeds, or one again.
 //!
-//! The programs themselves are in `testing/sim` and `testing/pager-sim`, and read the arguments; their output is this chore's.
+//! The programs themselves are in `testing/sim` and `testing/pager-sim`, and read the arguments; their output is this
+//! chore's.
 
 use std::path::Path;
 use std::process::Command;
 
-/// The simulators, by the names that the command line gives them: the package of each, and what its program is told first.
+/// The simulators, by the names that the command line gives them: the package of each, and what its program is told
+/// first.
 const SIMULATORS: [(&str, &str, &[&str]); 4] = [
     ("node", "yonder-sim", &["node"]),
     ("order", "yonder-sim", &["order"]),

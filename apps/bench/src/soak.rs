@@ -7,8 +7,8 @@
 //! A store can yield, so the value is computed first, stored, and only then remembered. A store that ended in a paging
 //! error leaves the word unknown until the next store. Versions only grow, so no old content passes for a new one.
 //!
-//! With [`SoakVerify::Full`] the fabric keeps a second copy of each page ([`yonder::SecondCopy`]), and each page that the pager
-//! forgets as clean, without writing it, is compared with that. The first that differs ends the soak.
+//! With [`SoakVerify::Full`] the fabric keeps a second copy of each page ([`yonder::SecondCopy`]), and each page that
+//! the pager forgets as clean, without writing it, is compared with that. The first that differs ends the soak.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -87,8 +87,8 @@ impl<E> PartialEq for Entry<E> {
 
 impl<E> Eq for Entry<E> {}
 
-/// One machine's clock: it began somewhere, it runs a little too fast or too slow, and it may stop, leap ahead, or change its
-/// pace. It never goes back.
+/// One machine's clock: it began somewhere, it runs a little too fast or too slow, and it may stop, leap ahead, or
+/// change its pace. It never goes back.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// What it showed at `since`.
@@ -102,7 +102,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that shows `offset` at time 0 and runs too fast by `drift_ppm` millionths, which are more than -1,000,000.
+    /// A clock that shows `offset` at time 0 and runs too fast by `drift_ppm` millionths, which are more than
+    /// -1,000,000.
     #[must_use]
     pub const fn new(offset: Nanos, drift_ppm: i64) -> Self {
         Self { offset, since: 0, drift_ppm, stopped: None }
@@ -116,7 +117,8 @@ impl Clock {
         self.stopped.unwrap_or(self.offset + (passed + drift) as u64)
     }
 
-    /// The first time at which it shows `reading` or more, unless it changes; the last of all times while it stands still.
+    /// The first time at which it shows `reading` or more, unless it changes; the last of all times while it stands
+    /// still.
     #[must_use]
     pub fn when(self, reading: Nanos) -> Nanos {
         if self.stopped.is_some() {

@@ -25,8 +25,8 @@ const REGION_BYTES_DEFAULT: u64 = 1 << 30;
 /// Settings of a node's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Pages of physical memory that are in use at most. Their numbers are below [`NUMBERS_PER_PAGE`] times as many; all of
-    /// them read as zeros when the board is made.
+    /// Pages of physical memory that are in use at most. Their numbers are below [`NUMBERS_PER_PAGE`] times as many;
+    /// all of them read as zeros when the board is made.
     ///
     /// [`NUMBERS_PER_PAGE`]: crate::NUMBERS_PER_PAGE
     pub pages: u32,

@@ -49,11 +49,11 @@ impl Capabilities {
         if rights < needed { Err(ErrorCode::NotAllowed) } else { Ok(pid) }
     }
 
-    /// The number of an address space that no controller names, for each `turn` from 1 on another one; `None` once all have
-    /// been drawn. No number comes twice: a capability of an address space that has ended would open the next one.
+    /// The number of an address space that no controller names, for each `turn` from 1 on another one; `None` once all
+    /// have been drawn. No number comes twice: a capability of an address space that has ended would open the next one.
     ///
-    /// A permutation of all numbers under the key, a Feistel network of four rounds, is applied until it leads to a number
-    /// that may be drawn.
+    /// A permutation of all numbers under the key, a Feistel network of four rounds, is applied until it leads to a
+    /// number that may be drawn.
     pub(crate) fn draw(&self, turn: u64) -> Option<Pid> {
         let mut number = u32::try_from(turn).ok().filter(|turn| (1..PID_OF_CONTROLLER_MIN).contains(turn))?;
         loop {

@@ -1,17 +1,18 @@
 //! [`Quarantine`]: memory of address spaces that have ended while clients on the node's machine had it mapped.
 //!
-//! A client maps the memory that it was told the place of, and accesses it without asking. It may have stood still when its
-//! lease ended, between its last look at the clock and a copy. So that memory is given to nobody else for as long as the client
-//! may have it mapped: another page number, which nobody was ever told, takes its place, and lies elsewhere in the node's
-//! file. What the client still writes is seen by nobody. The memory itself returns to the machine at once; what is kept are
-//! numbers, of which there are [`NUMBERS_PER_PAGE`] for each page that there may be at a time.
+//! A client maps the memory that it was told the place of, and accesses it without asking. It may have stood still when
+//! its lease ended, between its last look at the clock and a copy. So that memory is given to nobody else for as long
+//! as the client may have it mapped: another page number, which nobody was ever told, takes its place, and lies
+//! elsewhere in the node's file. What the client still writes is seen by nobody. The memory itself returns to the
+//! machine at once; what is kept are numbers, of which there are [`NUMBERS_PER_PAGE`] for each page that there may be
+//! at a time.
 //!
 //! ```text
 //!   in use --space ends, mapped by a client--> held --the last such client is gone, zeroed--> spare --> in use
 //! ```
 //!
-//! One owner, the slow path. Invariant: a number is in one list, here or in the pool, or in use. So there are never more pages
-//! in use than the node has memory for, and fewer only if all spare numbers are held.
+//! One owner, the slow path. Invariant: a number is in one list, here or in the pool, or in use. So there are never
+//! more pages in use than the node has memory for, and fewer only if all spare numbers are held.
 
 use std::collections::HashMap;
 
@@ -82,8 +83,8 @@ impl Quarantine {
         }
     }
 
-    /// Takes `memory` of the address space, which no request uses, if it is to be kept; else it comes back. What takes its
-    /// place reads as zeros and goes to `clean`.
+    /// Takes `memory` of the address space, which no request uses, if it is to be kept; else it comes back. What takes
+    /// its place reads as zeros and goes to `clean`.
     pub(crate) fn keep(
         &mut self,
         pid: Pid,
@@ -98,8 +99,8 @@ impl Quarantine {
         Vec::new()
     }
 
-    /// Gives the memory of at most `pages_max` pages back to the machine, and says whether there is more to do. Pages that the
-    /// node lacked go to `clean`.
+    /// Gives the memory of at most `pages_max` pages back to the machine, and says whether there is more to do. Pages
+    /// that the node lacked go to `clean`.
     pub(crate) fn clean(&mut self, pages_max: usize, clean: &mut Vec<PhysicalPage>, upkeep: &mut impl Upkeep) -> bool {
         for _ in 0..pages_max {
             if let Some(page) = self.returning.pop() {

@@ -18,9 +18,9 @@
 //!
 //! All of this needs no clock but the node's own to be right, nor that a client has guessed well: it is enough that all
 //! attempts of a request claim one time, and that a request is executed at that time or later. A client that took the
-//! node's clock for later than it is gives the request up before it asks for the same under another name. What is given up
-//! before its time is *voided*: it is kept aside until the time has come, and then remembered as any other that was given
-//! up. Were it remembered at once, it could be forgotten before its time, and a late copy be executed after all.
+//! node's clock for later than it is gives the request up before it asks for the same under another name. What is given
+//! up before its time is *voided*: it is kept aside until the time has come, and then remembered as any other that was
+//! given up. Were it remembered at once, it could be forgotten before its time, and a late copy be executed after all.
 //!
 //! Invariant: an operation is executed at most once. Nothing allocates after [`Recent::new`].
 
@@ -184,14 +184,14 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
         }
     }
 
-    /// The request with `header` was admitted, and its execution has begun: [`Recent::keep_ended`] says how it has ended. An
-    /// earlier abort of it claimed another time than it does, and is void.
+    /// The request with `header` was admitted, and its execution has begun: [`Recent::keep_ended`] says how it has
+    /// ended. An earlier abort of it claimed another time than it does, and is void.
     pub(crate) fn begin(&mut self, header: &Header) {
         self.voided.retain(|Reverse(voided)| voided.first_id != header.first_id);
     }
 
-    /// As [`Recent::keep`], some time after the request was admitted. Of a request that was given up meanwhile, because its
-    /// client claimed two times for it, the first word stands.
+    /// As [`Recent::keep`], some time after the request was admitted. Of a request that was given up meanwhile, because
+    /// its client claimed two times for it, the first word stands.
     pub(crate) fn keep_ended(&mut self, header: &Header, result: Result<T, ErrorCode>, now: NodeTime) {
         if !self.sets[self.set_of(header.first_id)].ids.contains(&header.first_id) {
             self.keep(header, result, now);
@@ -227,8 +227,8 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
         Ok(0)
     }
 
-    /// Remembers the voided requests whose time has come. It is called before any request is looked at, so that there is
-    /// no moment at which a copy of one could be executed.
+    /// Remembers the voided requests whose time has come. It is called before any request is looked at, so that there
+    /// is no moment at which a copy of one could be executed.
     #[inline]
     fn remember_voided(&mut self, now: NodeTime) {
         if self.voided.peek().is_some_and(|Reverse(first)| first.time <= now) {

@@ -70,7 +70,8 @@ pub struct Stats {
     pub timeouts: u64,
     /// Requests that were given up by an abort.
     pub aborts: u64,
-    /// Requests that claimed a time far ahead of the node's clock, and were given up to be asked for under another name.
+    /// Requests that claimed a time far ahead of the node's clock, and were given up to be asked for under another
+    /// name.
     pub renewed: u64,
     /// The smoothed round trip.
     pub round_trip: Option<Nanos>,
@@ -193,7 +194,8 @@ impl Client {
         !self.fragments.again().is_empty() || !self.operations.ready().is_empty()
     }
 
-    /// Whether an operation that was given up may still change what is at `address`: the node has not answered its abort.
+    /// Whether an operation that was given up may still change what is at `address`: the node has not answered its
+    /// abort.
     #[must_use]
     pub fn may_still_change(&self, pid: u32, address: u64, bytes: u64) -> bool {
         self.operations.may_still_change(&Scope::of_range(pid, address, bytes, self.page_shift))

@@ -4,12 +4,14 @@
 //! times in answers: an answer made at `T` that arrived at `R` proves that the node's clock is at least
 //! `T + (t - R) * (1 - 1/1024)` at any later `t`, if the clocks drift apart by less than one part in 1024.
 //!
-//! They may not: the clock of a node whose machine was paused stands still meanwhile, and a clock may have been measured
-//! wrongly. An answer that was made at an earlier time than the request claims proves that the bound was too high, and
-//! [`NodeClock::fall_back`] makes it the latest time that an answer has said. That time has passed for certain.
+//! They may not: the clock of a node whose machine was paused stands still meanwhile, and a clock may have been
+//! measured wrongly. An answer that was made at an earlier time than the request claims proves that the bound was too
+//! high, and [`NodeClock::fall_back`] makes it the latest time that an answer has said. That time has passed for
+//! certain.
 //!
-//! Invariants: the bound is never below the latest time heard; while clocks drift apart by less than the allowance it is
-//! never above the node's clock. That a request is executed once depends on neither: all its attempts make one claim.
+//! Invariants: the bound is never below the latest time heard; while clocks drift apart by less than the allowance it
+//! is never above the node's clock. That a request is executed once depends on neither: all its attempts make one
+//! claim.
 
 use yonder_units::Nanos;
 

@@ -9,8 +9,8 @@
 //!              \----the node is busy--> Paused --later--> Again
 //! ```
 //!
-//! A request that claims a time far ahead of the node's clock is given up at the node and then sent as another one, with a
-//! name and a time of its own ([`Fragments::renew`]). No request ever claims two times.
+//! A request that claims a time far ahead of the node's clock is given up at the node and then sent as another one,
+//! with a name and a time of its own ([`Fragments::renew`]). No request ever claims two times.
 //!
 //! Invariant: a fragment is in the one list that its `place` names.
 

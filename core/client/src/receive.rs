@@ -3,10 +3,11 @@
 //! Any answer to any attempt of what is under way counts, also a late one to an attempt that was given up for another: the
 //! node executes the first that arrives and answers all alike. An answer to anything else is dropped.
 //!
-//! An answer that was made at an earlier time than its request claims shows that this side took the node's clock for later
-//! than it is (`clock`). A request that was refused for that keeps its claim, for copies of it that make the claim may still
-//! arrive and would not be recognised beside one that makes another. It waits for its time if that is near; else it is given
-//! up, and once the node has said that no copy of it will ever be executed, the same is asked for under a new name.
+//! An answer that was made at an earlier time than its request claims shows that this side took the node's clock for
+//! later than it is (`clock`). A request that was refused for that keeps its claim, for copies of it that make the
+//! claim may still arrive and would not be recognised beside one that makes another. It waits for its time if that is
+//! near; else it is given up, and once the node has said that no copy of it will ever be executed, the same is asked
+//! for under a new name.
 
 use yonder_units::Nanos;
 use yonder_wire::{Direction, ErrorCode, Header, Kind, Message};
@@ -18,8 +19,8 @@ use crate::operations::Phase;
 
 /// How often a request that arrives corrupted is sent again at once. After that it is sent again as if the node were busy.
 const CORRUPT_REPEATS_MAX: u32 = 8;
-/// A request whose time is ahead of the node's clock by at most so many round trips waits for it: it takes as many to give
-/// the request up and to ask again.
+/// A request whose time is ahead of the node's clock by at most so many round trips waits for it: it takes as many to
+/// give the request up and to ask again.
 const AHEAD_WAIT_ROUND_TRIPS: Nanos = 2;
 /// It waits for at least, and at most, so long. The round trip may have been measured across a pause of the node.
 const AHEAD_WAIT: (Nanos, Nanos) = (1_000_000, 20_000_000);

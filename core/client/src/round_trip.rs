@@ -21,8 +21,8 @@ impl RoundTrip {
         Self { smoothed: None, variation: 0, timeout_min, timeout_max }
     }
 
-    /// Takes the time between an attempt and its own answer. More than the longest wait says nothing of the network: a clock
-    /// has leapt, or the peer was stopped. Believed, it would pace a small window for minutes.
+    /// Takes the time between an attempt and its own answer. More than the longest wait says nothing of the network: a
+    /// clock has leapt, or the peer was stopped. Believed, it would pace a small window for minutes.
     #[inline]
     pub(crate) fn sample(&mut self, rtt: Nanos) {
         let rtt = rtt.min(self.timeout_max);

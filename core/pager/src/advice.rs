@@ -1,11 +1,11 @@
-//! Advice on ranges of a region (LightSwap's `swap_advise`, section 4.1): what will not be needed soon ([`AdvisedOut`]), and what
-//! will be needed together ([`Ahead`]).
+//! Advice on ranges of a region (LightSwap's `swap_advise`, section 4.1): what will not be needed soon
+//! ([`AdvisedOut`]), and what will be needed together ([`Ahead`]).
 //!
 //! Advice is kept in tables of fixed size: of too much of it the oldest is forgotten. Nothing but speed depends on it.
 //!
-//! Who touches what: whoever advises writes both. The reclaimer takes from [`AdvisedOut`] under its lock, which nobody holds for
-//! longer than a look at the list. The fault path reads [`Ahead`], plain words without a lock: what it makes of a word that
-//! changes meanwhile is what the old or the new one says.
+//! Who touches what: whoever advises writes both. The reclaimer takes from [`AdvisedOut`] under its lock, which nobody
+//! holds for longer than a look at the list. The fault path reads [`Ahead`], plain words without a lock: what it makes
+//! of a word that changes meanwhile is what the old or the new one says.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,12 +25,13 @@ const AHEAD_RANGES_MAX: usize = 64;
 /// What a program knows of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advice {
-    /// It will not be touched soon: its pages are the first to leave local memory. At once if the quota of the region or of the
-    /// process is reached or almost, else when room is needed. Holds for what is local until it has left once.
+    /// It will not be touched soon: its pages are the first to leave local memory. At once if the quota of the region
+    /// or of the process is reached or almost, else when room is needed. Holds for what is local until it has left
+    /// once.
     Out,
-    /// It will be touched as a whole: a touch of one of its pages that has to be fetched fetches others of it too, as many as
-    /// are bounded by [`ADVISED_PAGES_MAX`]. Holds until the range is advised out. Has no effect where nothing is fetched ahead
-    /// ([`Prefetch::None`](crate::Prefetch::None)).
+    /// It will be touched as a whole: a touch of one of its pages that has to be fetched fetches others of it too, as
+    /// many as are bounded by [`ADVISED_PAGES_MAX`]. Holds until the range is advised out. Has no effect where nothing
+    /// is fetched ahead ([`Prefetch::None`](crate::Prefetch::None)).
     Ahead,
 }
 

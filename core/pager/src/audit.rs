@@ -1,7 +1,7 @@
 //! [`Audit`]: whether the accounts of local memory agree with the page tables.
 //!
-//! Exact only while nothing is under way: no fault, no fetch, no sweep and no write. A simulator asks at the end of each run, and
-//! tests may.
+//! Exact only while nothing is under way: no fault, no fetch, no sweep and no write. A simulator asks at the end of
+//! each run, and tests may.
 
 use std::collections::HashSet;
 use std::sync::Arc;

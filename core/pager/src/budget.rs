@@ -118,7 +118,8 @@ impl Budget {
         (charged.low, charged.high)
     }
 
-    /// Up to how many pages may be charged at most: the limit, or an older one that is higher until the limit is reached.
+    /// Up to how many pages may be charged at most: the limit, or an older one that is higher until the limit is
+    /// reached.
     #[inline]
     pub(crate) fn most(&self) -> u64 {
         Halves::of(self.limits.load(Ordering::Acquire)).high

@@ -67,7 +67,8 @@ pub enum Delivery {
     UserMessages,
 }
 
-/// Where accesses that ask for bytes ([`RegionCore::look`](crate::RegionCore::look)) have a page that they had to fetch.
+/// Where accesses that ask for bytes ([`RegionCore::look`](crate::RegionCore::look)) have a page that they had to
+/// fetch.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Reads {
     /// In the frame in which it has arrived: it is not mapped before somebody writes to it or touches it by pointer, so to

@@ -1,4 +1,5 @@
-//! What threads call to drive a [`Pager`]: turns of reclaim, polls of ports, installs that were handed over, and how regions begin.
+//! What threads call to drive a [`Pager`]: turns of reclaim, polls of ports, installs that were handed over, and how
+//! regions begin.
 //!
 //! Threads themselves, and how they sleep, are the caller's: `runtime/paging` has those of programs.
 
@@ -111,8 +112,8 @@ impl<M: Machine> Pager<M> {
         assert!(self.reclaimer_thread.set(thread).is_ok(), "a pager has one reclaimer");
     }
 
-    /// Handles what has arrived at the port of a worker: appends to `ready` the unithreads whose pages are there, and to `retry`
-    /// those that wait for something else and look again when they are resumed.
+    /// Handles what has arrived at the port of a worker: appends to `ready` the unithreads whose pages are there, and
+    /// to `retry` those that wait for something else and look again when they are resumed.
     #[inline]
     pub fn poll_worker(
         &self,
@@ -195,7 +196,8 @@ impl<M: Machine> Pager<M> {
         }
     }
 
-    /// The region and the page that `address` is in: for a thread that may wait for a step of reclaim, and brings the page.
+    /// The region and the page that `address` is in: for a thread that may wait for a step of reclaim, and brings the
+    /// page.
     pub fn page_at(&self, address: usize) -> Option<(Arc<RegionCore<M>>, PageIndex)> {
         let reclaimer = self.lock_reclaimer();
         reclaimer.regions.iter().flatten().find_map(|region| {
@@ -204,8 +206,8 @@ impl<M: Machine> Pager<M> {
         })
     }
 
-    /// Takes what the first hand can take of a block, whether memory presses or not, and waits for whoever is inside. How many pages.
-    /// For tests of what the kernel refuses.
+    /// Takes what the first hand can take of a block, whether memory presses or not, and waits for whoever is inside.
+    /// How many pages. For tests of what the kernel refuses.
     pub fn sweep_block(&self, core: &RegionCore<M>, block: BlockIndex) -> usize {
         let mut reclaimer = self.lock_reclaimer();
         while !core.block_gate(block).try_sweep() {

@@ -1,8 +1,9 @@
 //! The fault path: from the touch of a page to the page being there.
 //!
-//! [`bring`] is called by the SIGBUS handler and, without a trap, by accesses that look at the page table first. It is a
-//! loop over the entry's state; whatever it cannot do now it waits for and looks again. How it waits is the caller's
-//! nature: a unithread of a bound worker parks (or spins, by policy), any other thread waits inline as a guest (`guests`).
+//! [`bring`] is called by the SIGBUS handler and, without a trap, by accesses that look at the page table first. It is
+//! a loop over the entry's state; whatever it cannot do now it waits for and looks again. How it waits is the caller's
+//! nature: a unithread of a bound worker parks (or spins, by policy), any other thread waits inline as a guest
+//! (`guests`).
 
 use std::sync::Arc;
 

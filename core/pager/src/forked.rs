@@ -1,11 +1,11 @@
 //! Children of a process that pages: the far memory of a forked child is what its parent's was at the fork.
 //!
-//! The kernel copies what is mapped, and frames and page tables with it, when they are next written. What it does not copy is
-//! the userfaultfd: a missing page of the child would read as zeros. So whoever forks first stops all changes
-//! ([`Pager::stop`]), and the child makes a space of its own before it goes on ([`Stopped::go_on_as_child`]). A page that the
-//! child misses comes from where the page table it has inherited says: a frame, or
-//! far memory that was in the parent's process and was copied too. From a node that both share it cannot come, because the
-//! parent may have written something newer there: that is a paging error.
+//! The kernel copies what is mapped, and frames and page tables with it, when they are next written. What it does not
+//! copy is the userfaultfd: a missing page of the child would read as zeros. So whoever forks first stops all changes
+//! ([`Pager::stop`]), and the child makes a space of its own before it goes on ([`Stopped::go_on_as_child`]). A page
+//! that the child misses comes from where the page table it has inherited says: a frame, or far memory that was in the
+//! parent's process and was copied too. From a node that both share it cannot come, because the parent may have written
+//! something newer there: that is a paging error.
 //!
 //! A child has no reclaimer, so what it touches stays. Its faults are served one at a time.
 //!

@@ -5,10 +5,10 @@
 //! meanwhile: the write still needs the content. Both lists are bounded lock-free queues, so faults can use them.
 //!
 //! A page that was fetched only to be read stays in its frame ([`FramePool::keep`]), and is read there without a hold
-//! ([`FramePool::read`]): a frame has a number of its *turn*, which ends when the last hold does, and whoever reads looks at it
-//! before and after. The reclaimer learns of such frames by a queue of their own; each is in it at most once, so it never
-//! fills up. It learns so too of a frame whose page was about to be mapped and was not ([`FramePool::restand`]): it may have
-//! looked meanwhile, and let go of what had left standby.
+//! ([`FramePool::read`]): a frame has a number of its *turn*, which ends when the last hold does, and whoever reads
+//! looks at it before and after. The reclaimer learns of such frames by a queue of their own; each is in it at most
+//! once, so it never fills up. It learns so too of a frame whose page was about to be mapped and was not
+//! ([`FramePool::restand`]): it may have looked meanwhile, and let go of what had left standby.
 //!
 //! Invariant: the content of a frame stays what it is from the moment an entry says `Standby` of it to the end of its turn.
 
@@ -167,8 +167,8 @@ impl<M: Machine> FramePool<M> {
         self.announce(table, place, frame, Event::Arrived(frame), ANNOUNCED);
     }
 
-    /// The page at `place`, whose entry is the caller's and `Installing` from `frame`, stands there again: it could not be mapped.
-    /// The reclaimer hears of it.
+    /// The page at `place`, whose entry is the caller's and `Installing` from `frame`, stands there again: it could not
+    /// be mapped. The reclaimer hears of it.
     #[cold]
     pub(crate) fn restand(&self, table: &PageTable, place: Place, frame: FrameIndex) {
         self.announce(table, place, frame, Event::InstallFailed, ANNOUNCED | RESTANDS);

@@ -1,19 +1,21 @@
 //! Guests: threads that are not workers, and how they wait for their pages.
 //!
-//! All of them share a few ports. A guest has a port's lock for moments only: to start its fetch, to look what has arrived, and
-//! to see that its own wait is over. In between it has a *token* there, as a unithread has one at its worker's port, and a slot
-//! for its fetch; so as many guests fetch at a time as there are slots.
+//! All of them share a few ports. A guest has a port's lock for moments only: to start its fetch, to look what has
+//! arrived, and to see that its own wait is over. In between it has a *token* there, as a unithread has one at its
+//! worker's port, and a slot for its fetch; so as many guests fetch at a time as there are slots.
 //!
 //! **Who polls.** No page comes sooner than the quickest of late, so a guest sleeps until then, if a sleep is worth it. From then
-//! on its page is *due*, and the first guest whose page is due polls for all; the others sleep until their bell rings: because a
-//! poll has found their page, or because the guest that polled has its own, and hands the polling on to the one whose page has
-//! been due for longest. A guest that polls and is held up, by whatever it may be, is replaced ([`STALE_AFTER`]).
+//! on its page is *due*, and the first guest whose page is due polls for all; the others sleep until their bell rings:
+//! because a poll has found their page, or because the guest that polled has its own, and hands the polling on to the
+//! one whose page has been due for longest. A guest that polls and is held up, by whatever it may be, is replaced
+//! ([`STALE_AFTER`]).
 //!
-//! All this happens in the handler of a fault: nothing allocates, and no wait is made with a lock in hand. A handler of the
-//! program that interrupts a guest, and touches far memory itself, takes another port if its thread has this one's lock.
+//! All this happens in the handler of a fault: nothing allocates, and no wait is made with a lock in hand. A handler of
+//! the program that interrupts a guest, and touches far memory itself, takes another port if its thread has this one's
+//! lock.
 //!
-//! Invariants: whatever ends waits at a guest's port gives it up as [`GuestPort`], which rings the bells. A bell is rung under the
-//! port's lock, and was reset under it by who sleeps, so no ring is lost.
+//! Invariants: whatever ends waits at a guest's port gives it up as [`GuestPort`], which rings the bells. A bell is
+//! rung under the port's lock, and was reset under it by who sleeps, so no ring is lost.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -34,7 +36,8 @@ use crate::waiters::Waiters;
 
 /// Guests that wait at one port at a time.
 pub(crate) const GUEST_TOKENS: usize = 512;
-/// Polls before a guest lets other threads run: of one that is alone at its port, and of one that others want the lock of.
+/// Polls before a guest lets other threads run: of one that is alone at its port, and of one that others want the lock
+/// of.
 const ALONE_POLLS: u32 = 256;
 const SHARED_POLLS: u32 = 16;
 /// Pauses of the CPU between two polls of a port that others want the lock of.
@@ -90,7 +93,8 @@ impl Guests {
         }
     }
 
-    /// Whether this is a guest's port, and no other guest waits here: one that waits with the lock in hand holds nobody up.
+    /// Whether this is a guest's port, and no other guest waits here: one that waits with the lock in hand holds nobody
+    /// up.
     #[inline]
     pub(crate) fn is_alone(&self) -> bool {
         self.tokens > 0 && self.free.len() + 1 >= self.tokens
@@ -175,8 +179,8 @@ impl Bells {
         &self.0[token as usize]
     }
 
-    /// Sleeps until the bell of `token` is rung, or for `time`; perhaps shorter. Who comes back for whatever reason looks what has
-    /// become of its page.
+    /// Sleeps until the bell of `token` is rung, or for `time`; perhaps shorter. Who comes back for whatever reason
+    /// looks what has become of its page.
     fn sleep<M: Machine>(&self, token: u32, time: Nanos) {
         M::sleep_on(self.of(token), SILENT, time);
     }
@@ -319,8 +323,8 @@ enum End {
     BeforeItWasDue,
 }
 
-/// Waits until the fetch that `token` has joined is over, and tells `observe` when that was, if it went well. Gives the port back
-/// as it is then.
+/// Waits until the fetch that `token` has joined is over, and tells `observe` when that was, if it went well. Gives the
+/// port back as it is then.
 fn wait<'a, M: Machine>(
     pager: &Pager<M>,
     mut inner: GuestPort<'a, M>,

@@ -1,9 +1,10 @@
 //! [`Handover`]: installs that a port lets another thread do.
 //!
-//! An install is a system call of more than a microsecond, or the copy of a page into a frame where it stays, and nothing says that the thread which posted the read must
-//! make it: the unithread that waits is parked, so its worker can run others meanwhile. A thread with time to spare, such
-//! as a dispatcher between two turns, makes it instead ([`Pager::install_for`](crate::Pager::install_for)). This goes beyond Adios, whose dispatcher takes
-//! only the completions of replies from the workers (section 3.4).
+//! An install is a system call of more than a microsecond, or the copy of a page into a frame where it stays, and
+//! nothing says that the thread which posted the read must make it: the unithread that waits is parked, so its worker
+//! can run others meanwhile. A thread with time to spare, such as a dispatcher between two turns, makes it instead
+//! ([`Pager::install_for`](crate::Pager::install_for)). This goes beyond Adios, whose dispatcher takes only the
+//! completions of replies from the workers (section 3.4).
 //!
 //! Who touches what: the port's thread pushes orders and pops what is done; the helper does the reverse; either may pop an
 //! order, and whoever pops it makes the install. Both queues hold [`HANDED_OVER_MAX`], so pushes never fail.

@@ -94,8 +94,8 @@ pub trait Machine: Sized + Send + Sync + 'static {
     /// A moment of a wait for another thread, which may need the CPU.
     fn yield_now();
 
-    /// A point between two steps of an operation on shared state. Threads run at any time in any case, so a kernel has nothing to do
-    /// here; a machine that runs one thread at a time lets others run.
+    /// A point between two steps of an operation on shared state. Threads run at any time in any case, so a kernel has
+    /// nothing to do here; a machine that runs one thread at a time lets others run.
     #[inline(always)]
     fn preempt() {}
 
@@ -108,13 +108,15 @@ pub trait Machine: Sized + Send + Sync + 'static {
     /// Parks the unithread that runs, until its worker resumes it.
     fn suspend();
 
-    /// What the code works with that had a fault: its general registers, in no useful order, and words from the top of its stack.
+    /// What the code works with that had a fault: its general registers, in no useful order, and words from the top of
+    /// its stack.
     fn words(registers: Self::Registers<'_>) -> Self::Words;
 
     /// Is told of what is nobody's error. Never on the fault path.
     fn notice(_notice: Notice<'_, Self::Error>) {}
 
-    /// The port and the token of the unithread that runs, and how its faults wait, if its thread is a worker of pager `pager`.
+    /// The port and the token of the unithread that runs, and how its faults wait, if its thread is a worker of pager
+    /// `pager`.
     fn bound_unithread(pager: u32) -> Option<(u16, u32, FaultPolicy)>;
 
     /// The port that the thread is bound to, if it is a worker of pager `pager`.
@@ -183,7 +185,8 @@ pub trait Machine: Sized + Send + Sync + 'static {
         source_offset: u64,
     ) -> Result<CopyOutcome, Self::Refusal>;
 
-    /// As [`Machine::copy_page`], for `pages` pages one behind the other: how many were mapped, and how the next one ended.
+    /// As [`Machine::copy_page`], for `pages` pages one behind the other: how many were mapped, and how the next one
+    /// ended.
     fn copy_pages(
         space: &Self::Space,
         region: &Self::Memory,
@@ -196,8 +199,8 @@ pub trait Machine: Sized + Send + Sync + 'static {
     /// Maps the page at `offset` of `region` as zeros.
     fn zero_page(space: &Self::Space, region: &Self::Memory, offset: u64) -> Result<CopyOutcome, Self::Refusal>;
 
-    /// Write-protects `pages` pages from `offset` of `region` on. Pages that the kernel will not protect are named to `refused`, by
-    /// their place among them, the first first; all others are protected then.
+    /// Write-protects `pages` pages from `offset` of `region` on. Pages that the kernel will not protect are named to
+    /// `refused`, by their place among them, the first first; all others are protected then.
     fn write_protect(
         space: &Self::Space,
         region: &Self::Memory,
@@ -236,7 +239,8 @@ pub trait Machine: Sized + Send + Sync + 'static {
         false
     }
 
-    /// A page whose content is `content` is dropped as clean. Only called where [`Machine::compares_clean_drops`] says so.
+    /// A page whose content is `content` is dropped as clean. Only called where [`Machine::compares_clean_drops`] says
+    /// so.
     fn compare_clean_drop(_fabric: &Self::Fabric, _dropped: &CleanDrop, _content: &[u8; PAGE_BYTES]) {}
 
     /// Gives the far memory of a region that began at `start` back to the node.

@@ -1,7 +1,7 @@
 //! [`FaultObserver`]: whoever wants to know of every fault of a region that came by a signal, and from where.
 //!
-//! A region has none, or one for good. It is told when the fault is over, in the handler of whoever had it: see the trait for what
-//! that forbids. Without one a fault costs a load and a branch more.
+//! A region has none, or one for good. It is told when the fault is over, in the handler of whoever had it: see the
+//! trait for what that forbids. Without one a fault costs a load and a branch more.
 //!
 //! Neighbours: `region` calls it; `edge/shim` has one that keeps a record for `yonder run --report`.
 
@@ -38,7 +38,8 @@ pub enum Needed {
 
 /// Is told of faults.
 ///
-/// It runs inside a signal handler, in the middle of anything: it must not allocate, lock, make system calls, or touch far memory.
+/// It runs inside a signal handler, in the middle of anything: it must not allocate, lock, make system calls, or touch
+/// far memory.
 pub trait FaultObserver: Send + Sync {
     /// A fault is over, and its page was brought.
     fn saw(&self, fault: &SeenFault);

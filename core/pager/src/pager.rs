@@ -260,8 +260,8 @@ impl<M: Machine> Pager<M> {
         self.places.residence(place)
     }
 
-    /// What `look` makes of the region that `address` is in, and of the offset there; `None` if it is in none. The region cannot end
-    /// meanwhile. May wait for a moment.
+    /// What `look` makes of the region that `address` is in, and of the offset there; `None` if it is in none. The
+    /// region cannot end meanwhile. May wait for a moment.
     pub fn with_region_at<T>(&self, address: usize, look: impl Fn(&RegionCore<M>, u64) -> T) -> Option<T> {
         let in_region = |core: &RegionCore<M>| {
             let offset = address.checked_sub(M::address(&core.mapping))?;

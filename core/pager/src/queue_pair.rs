@@ -40,8 +40,8 @@ pub struct RemoteAddress(pub u64);
 pub enum ReadInto {
     /// Into a local frame, which nothing else touches until the completion or [`QueuePair::cancel`].
     Frame(FrameIndex),
-    /// Nowhere: the fabric maps far memory ([`Machine::mapped`](crate::machine::Machine::mapped)), and the poster will copy from
-    /// the mapping after the completion. Only for fabrics that map.
+    /// Nowhere: the fabric maps far memory ([`Machine::mapped`](crate::machine::Machine::mapped)), and the poster will
+    /// copy from the mapping after the completion. Only for fabrics that map.
     Mapped,
 }
 
@@ -58,21 +58,21 @@ pub enum Status {
     Disconnected,
 }
 
-/// What the thread of a queue pair does after its posts, and so how long a read may wait for others before it is begun. A system
-/// call begins many reads as fast as one.
+/// What the thread of a queue pair does after its posts, and so how long a read may wait for others before it is begun.
+/// A system call begins many reads as fast as one.
 ///
-/// Whatever it is, a poll begins what has waited long enough, or as many as are gathered at most; which poll that is depends on
-/// the time that polls are given. Who does not go on polling asks for [`Posting::AtOnce`] first.
+/// Whatever it is, a poll begins what has waited long enough, or as many as are gathered at most; which poll that is
+/// depends on the time that polls are given. Who does not go on polling asks for [`Posting::AtOnce`] first.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Posting {
     /// It may wait for what it has posted: the next poll begins it, at whatever time. A new queue pair is so.
     #[default]
     AtOnce,
-    /// It has other work, and few others to read for: what is begun [`ALONE_AGE_MAX`] late delays one request only, and saves its
-    /// CPU a system call.
+    /// It has other work, and few others to read for: what is begun [`ALONE_AGE_MAX`] late delays one request only, and
+    /// saves its CPU a system call.
     Alone,
-    /// It has other work, and much to read: [`TOGETHER_AGE_MAX`] are enough to gather some. What finds nothing under way
-    /// begins with the next poll.
+    /// It has other work, and much to read: [`TOGETHER_AGE_MAX`] are enough to gather some. What finds nothing under
+    /// way begins with the next poll.
     Together,
 }
 
@@ -102,8 +102,8 @@ pub enum PostError {
 
 /// One queue of operations to a memory node, used by one thread at a time.
 ///
-/// Posting neither allocates nor makes a system call; `poll` sends what was posted, reads perhaps later ([`Posting`]), and
-/// collects what has arrived.
+/// Posting neither allocates nor makes a system call; `poll` sends what was posted, reads perhaps later ([`Posting`]),
+/// and collects what has arrived.
 pub trait QueuePair: Send {
     /// Posts a read of one page at `from`.
     fn post_read(&mut self, id: WorkId, from: RemoteAddress, into: ReadInto, now: Nanos) -> Result<(), PostError> {
@@ -116,8 +116,8 @@ pub trait QueuePair: Send {
         self.post_write_vector(id, to, from, Vector::WHOLE, now)
     }
 
-    /// As [`QueuePair::post_read`], of the bytes of `vector` alone, to where they are in a page: the other bytes of a frame
-    /// stay as they are. One operation, which fails if the read of one segment does.
+    /// As [`QueuePair::post_read`], of the bytes of `vector` alone, to where they are in a page: the other bytes of a
+    /// frame stay as they are. One operation, which fails if the read of one segment does.
     fn post_read_vector(
         &mut self,
         id: WorkId,
@@ -127,8 +127,8 @@ pub trait QueuePair: Send {
         now: Nanos,
     ) -> Result<(), PostError>;
 
-    /// As [`QueuePair::post_write`], of the bytes of `vector` alone: the other bytes of the page stay as they are on the node.
-    /// One operation, which fails if the write of one segment does; others may have been written then.
+    /// As [`QueuePair::post_write`], of the bytes of `vector` alone: the other bytes of the page stay as they are on
+    /// the node. One operation, which fails if the write of one segment does; others may have been written then.
     fn post_write_vector(
         &mut self,
         id: WorkId,
@@ -138,8 +138,8 @@ pub trait QueuePair: Send {
         now: Nanos,
     ) -> Result<(), PostError>;
 
-    /// Says how long reads may be gathered from now on, those included that are. Fabrics that begin a read without a system call
-    /// gather none, and writes are never gathered.
+    /// Says how long reads may be gathered from now on, those included that are. Fabrics that begin a read without a
+    /// system call gather none, and writes are never gathered.
     fn set_posting(&mut self, posting: Posting);
 
     /// Makes progress and appends finished operations to `completions`, never beyond its capacity.
@@ -149,12 +149,12 @@ pub trait QueuePair: Send {
     /// write may or may not reach the node, but never after a write that is posted later on the same queue pair.
     fn cancel(&mut self, id: WorkId);
 
-    /// Whether a write that was cancelled may still reach one of the `bytes` at `start`. It ends while the queue pair is polled
-    /// and the node answers; until then the range is nobody's, and the node is not given it back.
+    /// Whether a write that was cancelled may still reach one of the `bytes` at `start`. It ends while the queue pair
+    /// is polled and the node answers; until then the range is nobody's, and the node is not given it back.
     fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool;
 
-    /// By when a poll is needed for more than to take what has arrived: to send what was posted, or to repeat what was lost. A
-    /// thread that waits may sleep until then, and not longer.
+    /// By when a poll is needed for more than to take what has arrived: to send what was posted, or to repeat what was
+    /// lost. A thread that waits may sleep until then, and not longer.
     fn next_poll(&self) -> Nanos {
         Nanos::MAX
     }

@@ -1,15 +1,16 @@
 //! The two hands of reclaim.
 //!
-//! First hand ([`Reclaimer::sweep`], in `sweep`): takes a block (installs wait), moves its resident pages to `Evicting`,
-//! write-protects them (writers trap and wait, readers go on), copies and hashes each into a frame, unmaps them all, and
-//! lets the block go. Two TLB flushes a block, whatever the number of pages. A sealed region's pages are unmapped
-//! without a copy, several blocks with one flush (`sealed`).
+//! First hand ([`Reclaimer::sweep`], in `sweep`): takes a block (installs wait), moves its resident pages to
+//! `Evicting`, write-protects them (writers trap and wait, readers go on), copies and hashes each into a frame, unmaps
+//! them all, and lets the block go. Two TLB flushes a block, whatever the number of pages. A sealed region's pages are
+//! unmapped without a copy, several blocks with one flush (`sealed`).
 //!
-//! What the kernel will not write-protect or unmap stays (`unmap`). Which block: one that is not hot, by what was wanted back of it ([`Warmth`]).
+//! What the kernel will not write-protect or unmap stays (`unmap`). Which block: one that is not hot, by what was
+//! wanted back of it ([`Warmth`]).
 //!
-//! Second hand ([`Reclaimer::drain`], in `write_back`): takes the oldest standby pages; one whose hash is that of the node's
-//! copy is forgotten, any other is written, and forgotten once the node has acknowledged it. What stands for long is written
-//! before that, and stays.
+//! Second hand ([`Reclaimer::drain`], in `write_back`): takes the oldest standby pages; one whose hash is that of the
+//! node's copy is forgotten, any other is written, and forgotten once the node has acknowledged it. What stands for
+//! long is written before that, and stays.
 //!
 //! Quotas and advice, which take pages away though memory does not press, are in `tended`.
 //!
@@ -50,8 +51,8 @@ const DROP_BLOCKS_MAX: usize = 16;
 const MEAGER_PAGES: usize = 4;
 const MEAGER_SWEEPS_MAX: usize = 32;
 const MEAGER_PAUSE: Nanos = 1_000_000;
-/// Shortest and longest sleep of a reclaimer with nothing to do. The longest bounds how late it sees a burst that starts
-/// from rest; waiters wake it besides.
+/// Shortest and longest sleep of a reclaimer with nothing to do. The longest bounds how late it sees a burst that
+/// starts from rest; waiters wake it besides.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(5);
 /// Time in which faults take one page of the margin, at the highest rate that is expected, in nanoseconds.
@@ -202,7 +203,8 @@ impl<M: Machine> Reclaimer<M> {
             }
             Action::Drain(pages) => self.drain(pager, pages, now),
             Action::Sweep(room) => {
-                // What else is mapped is held: only what has just been mapped could be taken, and would be wanted back at once.
+                // What else is mapped is held: only what has just been mapped could be taken, and would be wanted back
+                // at once.
                 if self.meager_sweeps > MEAGER_SWEEPS_MAX && now < self.next_sweep && !starved {
                     self.working = policy.is_low(&usage);
                     return self.rest(&policy, pager, now);
@@ -214,8 +216,8 @@ impl<M: Machine> Reclaimer<M> {
                 if made > 0 {
                     return Step::Worked;
                 }
-                // Every block is held or being installed into, or nothing is mapped: standby pages are what is left, and then the
-                // frames that are there for sweeps.
+                // Every block is held or being installed into, or nothing is mapped: standby pages are what is left,
+                // and then the frames that are there for sweeps.
                 match self.drain(pager, Policy::DRAIN_PAGES, now) {
                     Step::Waiting if policy.is_full(&usage) && usage.spare_frames > 0 => {
                         self.trim(pager, usage.spare_frames)
@@ -289,7 +291,8 @@ impl<M: Machine> Reclaimer<M> {
         }
     }
 
-    /// Drops from the queue what has left standby, and all but the oldest entry of a page that has several, if that is much.
+    /// Drops from the queue what has left standby, and all but the oldest entry of a page that has several, if that is
+    /// much.
     fn compact_standby(&mut self, pager: &Pager<M>) {
         let regions = &self.regions;
         // A bit for each frame.

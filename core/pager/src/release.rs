@@ -156,9 +156,9 @@ impl<M: Machine> Pager<M> {
         if forgotten { Release::Forgotten } else { Release::Busy }
     }
 
-    /// Unmaps the resident pages among `pages` of one block without keeping their content, neighbours with one call. The first
-    /// that has to be looked at again. Other pages of the block may be held, some of them for good, as the kernel's stacks for
-    /// signal handlers are. The caller holds the reclaimer.
+    /// Unmaps the resident pages among `pages` of one block without keeping their content, neighbours with one call.
+    /// The first that has to be looked at again. Other pages of the block may be held, some of them for good, as the
+    /// kernel's stacks for signal handlers are. The caller holds the reclaimer.
     fn unmap_pages(&self, core: &RegionCore<M>, pages: Range<u32>) -> Option<PageIndex> {
         let (first, block) = (PageIndex(pages.start), PageIndex(pages.start).block());
         let gate = core.gate(first);
@@ -303,7 +303,8 @@ impl<M: Machine> Pager<M> {
         Ok(())
     }
 
-    /// Lets go of everything of a region whose owner is gone, and gives its far memory back: nobody can touch it any more.
+    /// Lets go of everything of a region whose owner is gone, and gives its far memory back: nobody can touch it any
+    /// more.
     pub fn end_region(&self, core: &RegionCore<M>) {
         // From here on nobody asks the node to discard what may be another region's soon. A child has no thread that
         // does.

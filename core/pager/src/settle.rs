@@ -4,9 +4,9 @@
 //! When it fails, whether the node will still execute the request is not known, and the pages stay held. A thread asks
 //! again until the node agrees, so that the pages can leave local memory; whoever frees a range may ask again too.
 //!
-//! The far memory of a region that has ended is given back here too ([`Pager::give_back`]): a write that was given up with the
-//! region may still be under way on the write-back lane, and the node would execute it over what another region has there by
-//! then. So the range is kept until the node has answered the write's abort.
+//! The far memory of a region that has ended is given back here too ([`Pager::give_back`]): a write that was given up
+//! with the region may still be under way on the write-back lane, and the node would execute it over what another
+//! region has there by then. So the range is kept until the node has answered the write's abort.
 //!
 //! Invariant: what the node has of a page is forgotten ([`Digests::forget`](crate::digest::Digests::forget)) only after
 //! the node has agreed, and before its page is let go.
@@ -60,8 +60,8 @@ impl<M: Machine> Pager<M> {
         Ok(())
     }
 
-    /// Gives far memory of a region that has ended back to the node: now, or once the node has agreed that no write that was
-    /// given up will reach it any more.
+    /// Gives far memory of a region that has ended back to the node: now, or once the node has agreed that no write
+    /// that was given up will reach it any more.
     pub(crate) fn give_back(&self, range: FarRange) {
         let mut reclaimer = self.lock_reclaimer();
         let is_settled = !reclaimer.may_still_write(range);
@@ -110,8 +110,8 @@ impl<M: Machine> Pager<M> {
         drop(M::lock(&self.settling));
     }
 
-    /// One turn of the thread that settles: over all regions, those that have ended first. How long until there is more to ask
-    /// for, if there is.
+    /// One turn of the thread that settles: over all regions, those that have ended first. How long until there is more
+    /// to ask for, if there is.
     pub fn settle_turn(&self) -> Option<Duration> {
         let mut pause = self.give_back_settled().then_some(ABORT_PAUSE);
         let regions = self.lock_reclaimer().regions.len();

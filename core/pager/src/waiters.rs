@@ -1,8 +1,8 @@
 //! [`Waiters`]: who waits for the fetches of one port.
 //!
-//! Who waits is a *token*: the number of a unithread in its worker's pool, or one of those that guests share. The waiters of a fetch
-//! are a list threaded through their tokens, so that joining one allocates nothing. A waiter that spins looks at its
-//! outcome; one that is parked is put on the ready list. Touched only under the port's lock.
+//! Who waits is a *token*: the number of a unithread in its worker's pool, or one of those that guests share. The
+//! waiters of a fetch are a list threaded through their tokens, so that joining one allocates nothing. A waiter that
+//! spins looks at its outcome; one that is parked is put on the ready list. Touched only under the port's lock.
 
 use yonder_units::{Nanos, Place};
 

@@ -37,7 +37,8 @@ const ARGUMENTS: u32 = 16;
 /// `AUDIT_ARCH_X86_64`.
 const ARCH_X86_64: u32 = 0xc000_003e;
 
-/// Answers: `SECCOMP_RET_*`. What is sent back is told apart from what a program's own filter sends back by the low half.
+/// Answers: `SECCOMP_RET_*`. What is sent back is told apart from what a program's own filter sends back by the low
+/// half.
 pub const RET_TRAP: u32 = 0x0003_0000 | 0x594f;
 /// The low half of an answer, for who made the filter.
 pub const RET_DATA: u32 = 0xffff;

@@ -25,7 +25,8 @@ struct Held {
 }
 
 thread_local! {
-    /// Never dropped with its thread: a program may fork at its exit, when thread-locals that have to be dropped are gone.
+    /// Never dropped with its thread: a program may fork at its exit, when thread-locals that have to be dropped are
+    /// gone.
     static HELD: RefCell<ManuallyDrop<Option<Held>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 

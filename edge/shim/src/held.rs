@@ -1,12 +1,12 @@
-//! [`HeldPages`]: far memory that stays here for good, because the kernel may use it at any time: stacks that signal handlers or
-//! contexts run on, words of thread lists.
+//! [`HeldPages`]: far memory that stays here for good, because the kernel may use it at any time: stacks that signal
+//! handlers or contexts run on, words of thread lists.
 //!
-//! One bit for each page of far memory, so that what was held before is not held again, and what was discarded all the same, since
-//! the program has given it back and got it again, is brought back. It is fixed from the start and takes no lock: a program asks
-//! for this also in system calls that come back by a signal, at any instruction.
+//! One bit for each page of far memory, so that what was held before is not held again, and what was discarded all the
+//! same, since the program has given it back and got it again, is brought back. It is fixed from the start and takes no
+//! lock: a program asks for this also in system calls that come back by a signal, at any instruction.
 //!
-//! Who touches what: any thread sets bits; none is ever cleared. A page's bit is set after its block is held for it, and by one
-//! thread alone, whose hold is the one that stays.
+//! Who touches what: any thread sets bits; none is ever cleared. A page's bit is set after its block is held for it,
+//! and by one thread alone, whose hold is the one that stays.
 //!
 //! UNSAFETY: words in a mapping, which is zeros at first.
 
@@ -39,7 +39,8 @@ impl HeldPages {
     fn place(&self, page: usize) -> (&AtomicU64, u64) {
         let at = page / WORD_PAGES * size_of::<u64>();
         assert!(at < self.words.len(), "page {page} is not of far memory");
-        // SAFETY: the word is in the mapping, which lives as long as `self`, begins with a page, and is used in no other way.
+        // SAFETY: the word is in the mapping, which lives as long as `self`, begins with a page, and is used in no
+        // other way.
         let word = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(self.words.address() + at)) };
         (word, 1 << (page % WORD_PAGES))
     }
@@ -57,7 +58,8 @@ impl HeldPages {
     }
 }
 
-/// Holds far memory that the kernel may use from now on at any time; nothing to do for other memory. An error if it cannot be had.
+/// Holds far memory that the kernel may use from now on at any time; nothing to do for other memory. An error if it
+/// cannot be had.
 pub(crate) fn hold_for_good(address: usize, bytes: usize) -> Result<(), PagingError> {
     match far() {
         Some(far) if bytes > 0 => far.hold_for_good(address, bytes),

@@ -1,5 +1,5 @@
-//! Older functions for signals, which the C library does not make of those in `signals`: the program's ways to hold SIGBUS and
-//! SIGSYS back, or to install a handler for them, are the same.
+//! Older functions for signals, which the C library does not make of those in `signals`: the program's ways to hold
+//! SIGBUS and SIGSYS back, or to install a handler for them, are the same.
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 

@@ -1,8 +1,9 @@
-//! Functions of the C library that are refused where far memory is in the way, with an errno that programs are prepared for.
+//! Functions of the C library that are refused where far memory is in the way, with an errno that programs are prepared
+//! for.
 //!
-//! Its own threads do what is asked of `aio_read` and `getaddrinfo_a`, and hold all signals back for good: they can have no fault.
-//! A thread that stops sharing its descriptors with the others no longer has those that are opened for far memory later, and has
-//! files of its own at their numbers.
+//! Its own threads do what is asked of `aio_read` and `getaddrinfo_a`, and hold all signals back for good: they can
+//! have no fault. A thread that stops sharing its descriptors with the others no longer has those that are opened for
+//! far memory later, and has files of its own at their numbers.
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 

@@ -135,7 +135,8 @@ pub(crate) unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t
     unsafe { change_by(set_mask, how, set, before) }
 }
 
-/// `sigaction`. A handler for SIGBUS gets the signals that are not of far memory, and one for SIGSYS those that are not of the filter.
+/// `sigaction`. A handler for SIGBUS gets the signals that are not of far memory, and one for SIGSYS those that are not
+/// of the filter.
 ///
 /// # Safety
 /// As the C library's.

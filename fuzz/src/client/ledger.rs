@@ -53,8 +53,8 @@ pub(super) struct Ledger {
     order: Vec<u64>,
     /// Whose fragments the names of first attempts are; the lane's own have none.
     owners: BTreeMap<u64, usize>,
-    /// Names of first attempts that were refused because they claim a time to come: they may be given up, and the same be asked
-    /// for under another name.
+    /// Names of first attempts that were refused because they claim a time to come: they may be given up, and the same
+    /// be asked for under another name.
     early: BTreeSet<u64>,
     abandoned: usize,
 }

@@ -1,13 +1,14 @@
 //! [`Lease`]: until when an address space is there for certain, by this machine's clock.
 //!
-//! A node ends an address space of which it has heard nothing for the length of its lease. It counts from when a renewal
-//! arrived; the client counts from when it was *sent*, and not quite as long, so the client's end is the earlier one
-//! although clocks differ. Behind it nothing that the mapped memory of a node says counts, and nothing is sent: a client that
-//! stood still (a debugger, SIGSTOP, suspend) fails, in place of reading zeros or another tenant's bytes. An answered renewal
-//! makes it go on: the address space is there then, for a node never makes one with an old number again.
+//! A node ends an address space of which it has heard nothing for the length of its lease. It counts from when a
+//! renewal arrived; the client counts from when it was *sent*, and not quite as long, so the client's end is the
+//! earlier one although clocks differ. Behind it nothing that the mapped memory of a node says counts, and nothing is
+//! sent: a client that stood still (a debugger, SIGSTOP, suspend) fails, in place of reading zeros or another tenant's
+//! bytes. An answered renewal makes it go on: the address space is there then, for a node never makes one with an old
+//! number again.
 //!
-//! The clock is CLOCK_BOOTTIME, which goes on while the machine sleeps. The time stamp counter, which all else here uses,
-//! may stand still or begin anew meanwhile. It is read without a system call, in some 30 ns.
+//! The clock is CLOCK_BOOTTIME, which goes on while the machine sleeps. The time stamp counter, which all else here
+//! uses, may stand still or begin anew meanwhile. It is read without a system call, in some 30 ns.
 //!
 //! Any thread reads `end`; the thread that renews moves it, forwards only.
 

@@ -1,8 +1,8 @@
 //! How bytes reach far memory.
 //!
 //! A [`Fabric`] is one memory node (or the embedded stand-in for one); a [`QueuePair`] is one queue of reads and writes
-//! to it. Which queue pairs the pager needs, and in which words it speaks to them, is its own to say: `core/pager` has the
-//! trait, and this crate what implements it.
+//! to it. Which queue pairs the pager needs, and in which words it speaks to them, is its own to say: `core/pager` has
+//! the trait, and this crate what implements it.
 //!
 //! [`lane`] is what is below for a node in another process: one flow of requests to it; a [`Tenancy`] holds an address space
 //! there. `yonder::clib` uses both too.

@@ -22,7 +22,8 @@ pub struct RemoteFabric {
 }
 
 impl RemoteFabric {
-    /// Connects to the node at `tcp://host:port` or `udp://host:port`, perhaps with `?lease=60s` behind it. Blocks for some seconds at most.
+    /// Connects to the node at `tcp://host:port` or `udp://host:port`, perhaps with `?lease=60s` behind it. Blocks for
+    /// some seconds at most.
     pub fn connect(url: &str) -> Result<Self, FabricError> {
         let (url, lease) = lease_of(url)?;
         let mut refused = String::new();

@@ -6,9 +6,9 @@
 //! client and node trust each other.
 //!
 //! A watcher thread waits for the end of the connection. From then on everything completes as [`Status::Disconnected`],
-//! although the mapping is still there: nobody guarantees its content any more. The same is so while the lease of the address
-//! space is over ([`Lease`]), which is looked at before each copy and after it: before, so that no page is written that may
-//! be of no use any more, and after, because the process may have stood still meanwhile.
+//! although the mapping is still there: nobody guarantees its content any more. The same is so while the lease of the
+//! address space is over ([`Lease`]), which is looked at before each copy and after it: before, so that no page is
+//! written that may be of no use any more, and after, because the process may have stood still meanwhile.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -79,7 +79,8 @@ struct Watcher {
 }
 
 impl ShmFabric {
-    /// Connects to the node that listens on the socket `shm:///path`, perhaps with `?lease=60s` behind it. Blocks for some seconds at most.
+    /// Connects to the node that listens on the socket `shm:///path`, perhaps with `?lease=60s` behind it. Blocks for
+    /// some seconds at most.
     pub fn connect(url: &str) -> Result<Self, FabricError> {
         let (url, lease) = lease_of(url)?;
         let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };
@@ -189,8 +190,8 @@ impl Fabric for ShmFabric {
     }
 
     fn mapped(&self) -> Option<&Arc<Mapping>> {
-        // Who copies from the mapping looks at no lease afterwards, and behind it the node takes the memory back, which reads as
-        // zeros then. So all reads go through frames, and their end looks at the lease.
+        // Who copies from the mapping looks at no lease afterwards, and behind it the node takes the memory back, which
+        // reads as zeros then. So all reads go through frames, and their end looks at the lease.
         None
     }
 }

@@ -11,11 +11,12 @@ pub(crate) trait MoveBytes {
     /// Copies the bytes of the page at `from_offset` to that at `to_offset`.
     fn copy(self, to: &Mapping, to_offset: u64, from: &Mapping, from_offset: u64);
 
-    /// Packs the bytes of the page of `from` at `offset`, one segment behind the other, into the beginning of `into`. Returns how
-    /// many there are.
+    /// Packs the bytes of the page of `from` at `offset`, one segment behind the other, into the beginning of `into`.
+    /// Returns how many there are.
     fn gather(self, from: &Mapping, offset: u64, into: &mut [u8]) -> usize;
 
-    /// Writes those bytes of `packed`, which was gathered of this vector, that are `wanted` to the page of `to` at `offset`.
+    /// Writes those bytes of `packed`, which was gathered of this vector, that are `wanted` to the page of `to` at
+    /// `offset`.
     fn scatter(self, packed: &[u8], wanted: Self, to: &Mapping, offset: u64);
 
     /// Writes zeros to its bytes of the page of `to` at `offset`.

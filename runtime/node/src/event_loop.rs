@@ -223,7 +223,8 @@ pub(crate) fn close(shared: &Shared, connection: &Connection, reason: Closed) {
         tracing::debug!("connection closed: {reason}");
     }
     shared.counters.disconnected();
-    // Whoever broke the protocol is alive, and may have memory mapped for as long as it lives: nothing says when it ends.
+    // Whoever broke the protocol is alive, and may have memory mapped for as long as it lives: nothing says when it
+    // ends.
     if let (Closed::Gone(_), Some(peer)) = (reason, connection.peer()) {
         peer.go();
         shared.slow.wake();

@@ -27,8 +27,8 @@ pub(crate) enum AnswerTo {
     Stream { inbox: Arc<Inbox>, token: u64, peer: Option<Arc<Peer>> },
 }
 
-/// A process on this machine that was handed the node's memory, and may have some of it mapped until it has gone. The thread of
-/// its connection says so, and the slow path's reads it.
+/// A process on this machine that was handed the node's memory, and may have some of it mapped until it has gone. The
+/// thread of its connection says so, and the slow path's reads it.
 #[derive(Default, Debug)]
 pub(crate) struct Peer {
     has_gone: AtomicBool,

@@ -1,5 +1,5 @@
-//! [`FarError`]: why far memory cannot be set up, or a control operation failed. Why a page cannot be had is the pager's to say
-//! ([`PagingError`]).
+//! [`FarError`]: why far memory cannot be set up, or a control operation failed. Why a page cannot be had is the
+//! pager's to say ([`PagingError`]).
 
 use yonder_fabric::FabricError;
 use yonder_mapping::MapError;

@@ -1,7 +1,8 @@
 //! Forks of a process that pages: what its threads do before, and its child after.
 //!
 //! What becomes of a child's pages is the pager's (`core/pager`, `forked`). Whoever forks stops all changes first
-//! ([`FarMemory::about_to_fork`]), and the child makes a userfaultfd of its own before it goes on ([`Forking::in_child`]).
+//! ([`FarMemory::about_to_fork`]), and the child makes a userfaultfd of its own before it goes on
+//! ([`Forking::in_child`]).
 
 use yonder_mapping::Inherited;
 use yonder_pager::Stopped;

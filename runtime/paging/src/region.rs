@@ -289,9 +289,9 @@ impl Region {
         Ok(())
     }
 
-    /// Forgets the content of whole pages, here and on the node: they read as zeros. Nothing may touch them meanwhile. Blocks
-    /// until writes of theirs that are in flight have ended. A hold of other pages does not stand in the way; one of these pages
-    /// ends for them, and goes on keeping what comes there next.
+    /// Forgets the content of whole pages, here and on the node: they read as zeros. Nothing may touch them meanwhile.
+    /// Blocks until writes of theirs that are in flight have ended. A hold of other pages does not stand in the way;
+    /// one of these pages ends for them, and goes on keeping what comes there next.
     ///
     /// After an error it is not known whether the node will still do it. Until that is known ([`Region::is_settled`])
     /// nothing of the pages is written to the node, so nothing is undone later; they can be used meanwhile. The node is

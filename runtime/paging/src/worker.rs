@@ -30,8 +30,8 @@ struct Binding {
     policy: FaultPolicy,
 }
 
-/// A worker thread's port. Made on the thread that uses it; the thread is bound until the drop, which gives up what is under way
-/// here and gives the port back for the next thread that is bound.
+/// A worker thread's port. Made on the thread that uses it; the thread is bound until the drop, which gives up what is
+/// under way here and gives the port back for the next thread that is bound.
 pub struct WorkerPort {
     pager: Arc<Pager>,
     id: u16,
@@ -78,8 +78,8 @@ impl Drop for WorkerPort {
     }
 }
 
-/// The port and the token of the unithread that runs on this thread, and how its faults wait, if the thread is bound to pager
-/// `pager`.
+/// The port and the token of the unithread that runs on this thread, and how its faults wait, if the thread is bound to
+/// pager `pager`.
 #[inline]
 pub(crate) fn bound_unithread(pager: u32) -> Option<(u16, u32, FaultPolicy)> {
     let bound = BOUND.get()?;

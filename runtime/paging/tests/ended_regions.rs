@@ -1,4 +1,5 @@
-//! Regions that end while a write of them is under way: their far memory is nobody's until the write cannot come any more.
+//! Regions that end while a write of them is under way: their far memory is nobody's until the write cannot come any
+//! more.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

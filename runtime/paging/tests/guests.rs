@@ -80,8 +80,8 @@ fn threads_that_touch_one_page_wait_for_one_fetch() {
     });
 }
 
-/// Rounds of a few fetches at a time, of which the quickest decides how long guests sleep: a link that becomes slow or quick
-/// again, errors, and losses.
+/// Rounds of a few fetches at a time, of which the quickest decides how long guests sleep: a link that becomes slow or
+/// quick again, errors, and losses.
 #[test]
 fn guests_wait_as_long_as_the_link_takes() {
     const THREADS: u64 = 16;

@@ -122,8 +122,8 @@ fn a_binding_that_is_refused_is_had_once_another_has_ended() {
     drop(WorkerPort::bind(&far, 1, FaultPolicy::Yield).unwrap());
 }
 
-/// Workers whose threads end in the middle of fetches: their unithreads are abandoned, and neither the pages nor the local memory
-/// that was taken for them.
+/// Workers whose threads end in the middle of fetches: their unithreads are abandoned, and neither the pages nor the
+/// local memory that was taken for them.
 #[test]
 fn nobody_waits_for_the_fetches_of_a_thread_that_is_gone() {
     const SLOW: Duration = Duration::from_secs(20);

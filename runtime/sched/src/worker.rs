@@ -43,8 +43,8 @@ thread_local! {
     static GIVE_WAY_AT: Cell<Nanos> = const { Cell::new(Nanos::MAX) };
 }
 
-/// Lets other unithreads of this worker run before this one goes on. On an ordinary thread, and in a no-yield section, which is not
-/// left in the middle, lets other threads run.
+/// Lets other unithreads of this worker run before this one goes on. On an ordinary thread, and in a no-yield section,
+/// which is not left in the middle, lets other threads run.
 pub fn yield_now() {
     let may_switch = !yonder_unithread::in_no_yield_section() && !std::thread::panicking();
     if yonder_unithread::is_on_unithread() && may_switch {

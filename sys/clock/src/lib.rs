@@ -41,8 +41,8 @@ pub fn now() -> Nanos {
     ((u128::from(ticks) * u128::from(scale.nanos_per_tick)) >> SCALE_SHIFT) as Nanos
 }
 
-/// Nanoseconds of CLOCK_BOOTTIME, which goes on while the machine sleeps, as the counter may not. Some 30 ns, without a system
-/// call where the kernel offers that.
+/// Nanoseconds of CLOCK_BOOTTIME, which goes on while the machine sleeps, as the counter may not. Some 30 ns, without a
+/// system call where the kernel offers that.
 #[must_use]
 #[inline]
 pub fn boottime() -> Nanos {

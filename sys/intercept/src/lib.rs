@@ -154,7 +154,8 @@ pub unsafe fn issue(wanted: &Call) -> i64 {
     result
 }
 
-/// From now on `handler` answers what the filter sends back. Signals in `held_back` wait until it has: bit `n - 1` is signal `n`.
+/// From now on `handler` answers what the filter sends back. Signals in `held_back` wait until it has: bit `n - 1` is
+/// signal `n`.
 pub fn handle(handler: Handler, held_back: u64) -> io::Result<()> {
     HANDLER.store(handler as *mut (), Ordering::Release);
     // SAFETY: an all-zero sigaction is a valid value; the handler has the signature that SA_SIGINFO asks for.
@@ -205,7 +206,8 @@ pub fn replace_next(next: Option<libc::sigaction>) -> Option<libc::sigaction> {
     NEXT.replace(next)
 }
 
-/// Code of a SIGSYS that a filter has raised: `SYS_SECCOMP`. What that filter says of it is where an error number is else.
+/// Code of a SIGSYS that a filter has raised: `SYS_SECCOMP`. What that filter says of it is where an error number is
+/// else.
 const BY_FILTER: libc::c_int = 1;
 
 extern "C" fn on_sigsys(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {

@@ -1,5 +1,5 @@
-//! What the kernel is told of mappings: what is in large pages and in no core dump, and that many scattered runs of pages are dropped, with
-//! one TLB flush.
+//! What the kernel is told of mappings: what is in large pages and in no core dump, and that many scattered runs of
+//! pages are dropped, with one TLB flush.
 //!
 //! `process_madvise` takes a vector of ranges; kernels from 6.16 on flush once for the whole vector. Where the kernel
 //! refuses the call for the own process, each run is dropped by itself.
@@ -50,8 +50,8 @@ pub fn drop_method() -> DropMethod {
 
 impl Mapping {
     /// Maps `bytes` of private zero memory, with huge pages where the kernel gives them: memory that stands in for a
-    /// memory node's, which is read a page at a time at random and would otherwise miss the TLB each time. No core dump has it: it
-    /// is as long as the node's memory, and stands for another machine's.
+    /// memory node's, which is read a page at a time at random and would otherwise miss the TLB each time. No core dump
+    /// has it: it is as long as the node's memory, and stands for another machine's.
     pub fn huge(bytes: usize) -> Result<Self, MapError> {
         let mapping = Self::map_anonymous(bytes)?;
         mapping.advise(libc::MADV_HUGEPAGE)?;

@@ -1,9 +1,11 @@
 //! [`Chain`]: who gets the signals that are not ours, as without us: the program's handler, or nobody.
 //!
-//! What the program asked for beside a handler is not kept: its handler runs on the stack and with the mask of ours, and stays.
+//! What the program asked for beside a handler is not kept: its handler runs on the stack and with the mask of ours,
+//! and stays.
 //!
-//! UNSAFETY: actions behind a raw pointer because nothing else can be read inside a signal handler, the program's handlers, and
-//! system calls, because a program or a library may have put functions of its own in the place of the C library's.
+//! UNSAFETY: actions behind a raw pointer because nothing else can be read inside a signal handler, the program's
+//! handlers, and system calls, because a program or a library may have put functions of its own in the place of the C
+//! library's.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -51,8 +53,8 @@ impl Chain {
         next.is_some_and(|action| action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN)
     }
 
-    /// Passes a signal on from its handler. One that ends a process does so at once, or when the handler returns and the instruction
-    /// that raised it is tried again.
+    /// Passes a signal on from its handler. One that ends a process does so at once, or when the handler returns and
+    /// the instruction that raised it is tried again.
     ///
     /// # Safety
     /// Called in the signal's handler, with what the kernel has given that.
@@ -81,7 +83,8 @@ impl Chain {
     }
 }
 
-/// From now on the kernel does what it does with a signal that nobody handles; now, if this one does not come again by itself.
+/// From now on the kernel does what it does with a signal that nobody handles; now, if this one does not come again by
+/// itself.
 fn take_default_action(signal: libc::c_int, is_now: bool) {
     /// The kernel's `struct sigaction`: handler, flags, restorer, mask. All zeros is the default action.
     const DEFAULT: [u64; 4] = [0; 4];

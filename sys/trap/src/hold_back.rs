@@ -9,14 +9,14 @@ pub const NEEDED_SIGNALS: u64 = 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSYS - 1
 /// The C library's signal for `pthread_cancel`. Its own functions never hold it back, nor let it out of a set.
 pub const CANCELLING_SIGNAL: u64 = 1 << 31;
 
-/// The C library's signal for a change of the process's user or groups, as its manual calls it (`nptl(7)`): each thread makes the
-/// system call in the handler, and the thread that asked waits until all have.
+/// The C library's signal for a change of the process's user or groups, as its manual calls it (`nptl(7)`): each thread
+/// makes the system call in the handler, and the thread that asked waits until all have.
 const IDENTITY_SIGNAL: u64 = 1 << 32;
 
-/// Runs `code` while this thread takes no signals but [`NEEDED_SIGNALS`] and the one that makes it change its user or groups, which
-/// touches no memory of the program. The program's handlers may touch far memory: that must not happen in the middle of a change of
-/// it, nor on a thread that is not the program's. `code` must not be left by a switch, nor by a cancellation. A thread that it
-/// starts begins with the same signals held back.
+/// Runs `code` while this thread takes no signals but [`NEEDED_SIGNALS`] and the one that makes it change its user or
+/// groups, which touches no memory of the program. The program's handlers may touch far memory: that must not happen in
+/// the middle of a change of it, nor on a thread that is not the program's. `code` must not be left by a switch, nor by
+/// a cancellation. A thread that it starts begins with the same signals held back.
 pub fn hold_back<T>(code: impl FnOnce() -> T) -> T {
     let set = |mask: &u64, before: *mut u64| {
         let arguments = [libc::SIG_SETMASK as u64, mask as *const u64 as u64, before as u64, 8, 0, 0];

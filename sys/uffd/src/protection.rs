@@ -1,8 +1,8 @@
 //! Write protection of ranges.
 //!
-//! A range may be in several mappings of the kernel: a program's `mprotect`, `mlock` or `madvise` of a part cuts one. Kernels
-//! before 6.4 or so protect one of theirs with a call and answer ENOENT for a range of several, and each does so where a part is
-//! not registered.
+//! A range may be in several mappings of the kernel: a program's `mprotect`, `mlock` or `madvise` of a part cuts one.
+//! Kernels before 6.4 or so protect one of theirs with a call and answer ENOENT for a range of several, and each does
+//! so where a part is not registered.
 //!
 //! UNSAFETY: the tests do to ranges of their own what a program may do.
 
@@ -13,9 +13,9 @@ use crate::descriptor::{Uffd, UffdError, range_address};
 use crate::raw;
 
 impl Uffd {
-    /// Write-protects `pages` from `offset` of `region`: writers fault, readers go on. One TLB flush for the whole call, if the
-    /// kernel takes the range as it is; else its halves are tried, and theirs. Pages that cannot be protected are named to
-    /// `refused`, by their place in the range, the first first; all others are protected then.
+    /// Write-protects `pages` from `offset` of `region`: writers fault, readers go on. One TLB flush for the whole
+    /// call, if the kernel takes the range as it is; else its halves are tried, and theirs. Pages that cannot be
+    /// protected are named to `refused`, by their place in the range, the first first; all others are protected then.
     pub fn write_protect(
         &self,
         region: &Mapping,

@@ -1,4 +1,5 @@
-//! The actors: threads and unithreads that use far memory, the reclaimer, a host, and the owner, who changes everything else.
+//! The actors: threads and unithreads that use far memory, the reclaimer, a host, and the owner, who changes everything
+//! else.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::program::{At, Region, WORDS, clear, forget, hold, load, look, store};
 use crate::sabotage::Sabotage;
 use crate::world::{Step, below, chance, is_sabotaged, park, say, stall, step, violate, with};
 
-/// How long accesses may still fail for want of time once nothing is broken any more: writes that were put off come again.
+/// How long accesses may still fail for want of time once nothing is broken any more: writes that were put off come
+/// again.
 const SETTLE_TIME: Nanos = 60_000_000;
 /// Smallest limit of local memory in pages, and how much it may grow.
 pub(crate) const LIMIT_PAGES: u64 = 512;
@@ -180,8 +182,8 @@ fn discard(common: &Common, own: &Region, page: u32, pages: u32) {
     }
 }
 
-/// What the node has of pages whose discard it has agreed to, and of which nothing has been written since, is zeros. Where paging is
-/// guided, bytes that nobody needs may be left: they are not fetched.
+/// What the node has of pages whose discard it has agreed to, and of which nothing has been written since, is zeros.
+/// Where paging is guided, bytes that nobody needs may be left: they are not fetched.
 fn check_discarded(own: &Region, pages: std::ops::Range<u32>) {
     if with(|world| world.settings.guides) {
         return;
@@ -263,7 +265,8 @@ pub(crate) fn reclaimer(pager: &Pager<Simulated>) {
     }
 }
 
-/// The thread that settles: asks again for discards that the node has not agreed to, and gives back what could not be at once.
+/// The thread that settles: asks again for discards that the node has not agreed to, and gives back what could not be
+/// at once.
 pub(crate) fn settler(pager: &Pager<Simulated>) {
     while with(|world| world.busy) > 0 {
         let until = pager.settle_turn().map_or(Nanos::MAX, |pause| Simulated::now() + pause.as_nanos() as Nanos / 100);
@@ -299,7 +302,8 @@ pub(crate) fn owner(common: &Common) {
     with(|world| world.busy -= 1);
 }
 
-/// Forks, as far as the pager is concerned: everything is stopped for a moment, and what the child would have is looked at.
+/// Forks, as far as the pager is concerned: everything is stopped for a moment, and what the child would have is looked
+/// at.
 fn fork(common: &Common) {
     let began = Simulated::now();
     let stopped = common.pager.stop();

@@ -1,8 +1,8 @@
 //! [`Far`]: the far side, and the queue pairs that lead there.
 //!
-//! The model keeps what `QueuePair` promises and nothing more: completions come late and in any order, operations fail, are lost,
-//! and are executed after they were given up, but a write that was cancelled never after one that is posted later on the same
-//! queue pair. The node stops, answers nothing meanwhile, and may come back without what it had.
+//! The model keeps what `QueuePair` promises and nothing more: completions come late and in any order, operations fail,
+//! are lost, and are executed after they were given up, but a write that was cancelled never after one that is posted
+//! later on the same queue pair. The node stops, answers nothing meanwhile, and may come back without what it had.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

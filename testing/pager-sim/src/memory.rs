@@ -1,8 +1,9 @@
-//! [`Memory`]: the model of memory that the kernel maps: regions with userfaultfd, the frames, and far memory that a fabric maps.
+//! [`Memory`]: the model of memory that the kernel maps: regions with userfaultfd, the frames, and far memory that a
+//! fabric maps.
 //!
-//! A page of a region is missing or mapped, and if it is mapped, perhaps write-protected or damaged. A page of other memory is
-//! backed or not, and reads as zeros if not. Every change counts what the kernel backs, which is what the limit of local memory
-//! is about.
+//! A page of a region is missing or mapped, and if it is mapped, perhaps write-protected or damaged. A page of other
+//! memory is backed or not, and reads as zeros if not. Every change counts what the kernel backs, which is what the
+//! limit of local memory is about.
 
 use std::cell::Cell;
 use std::sync::Mutex;

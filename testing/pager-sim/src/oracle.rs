@@ -1,7 +1,7 @@
 //! [`Oracle`]: what every word of far memory should hold, and what else must be so.
 //!
-//! A store and its note here are one step, and so are a load and its check. A read that looks at the page table first is checked
-//! against every value that the word held in the course of the call.
+//! A store and its note here are one step, and so are a load and its check. A read that looks at the page table first
+//! is checked against every value that the word held in the course of the call.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -174,8 +174,8 @@ pub(crate) fn check_failure(page: (usize, u32), cause: PagingCause) {
     }
 }
 
-/// How long a thread that is no worker may sleep beside its deadline: until its page is expected, and until it replaces another
-/// that was to poll for it.
+/// How long a thread that is no worker may sleep beside its deadline: until its page is expected, and until it replaces
+/// another that was to poll for it.
 const GUEST_SLEEPS: Nanos = 70_000_000;
 
 /// Checks that an access that began at `began`, when threads had been stalled for `stalled`, has ended in time.

@@ -1,4 +1,5 @@
-//! What programs do to far memory: loads and stores by pointer, which may have faults, reads that look first, and holds.
+//! What programs do to far memory: loads and stores by pointer, which may have faults, reads that look first, and
+//! holds.
 //!
 //! Every access tells the oracle what it read or stored in the same step.
 

@@ -1,5 +1,5 @@
-//! [`Sabotage`]: one thing that is broken on purpose, in the world around the pager or in the pager itself, to prove that the
-//! checker can fail.
+//! [`Sabotage`]: one thing that is broken on purpose, in the world around the pager or in the pager itself, to prove
+//! that the checker can fail.
 
 use yonder_pager::machine::Rule;
 

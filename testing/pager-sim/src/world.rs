@@ -1,8 +1,8 @@
 //! [`World`]: the clock, the random numbers, the threads and what they have in common, all of one seed.
 //!
 //! A simulation runs on one thread of the operating system. Its own threads are [`Fiber`]s, which run until a *step*
-//! ([`step`]): each call of the pager's machine is one. At a step the world may let another thread go on; nothing else does.
-//! Time passes by steps only.
+//! ([`step`]): each call of the pager's machine is one. At a step the world may let another thread go on; nothing else
+//! does. Time passes by steps only.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -24,7 +24,8 @@ const STEPS_MAX: u64 = 12_000_000;
 const LOCK_STEPS: u64 = 12;
 /// Time after which they look at a lock again if nobody else runs.
 const LOCK_LOOK: Nanos = 5_000;
-/// Steps of waits that leave others their time, at most: some are at work for nothing, as whoever is woken again and again.
+/// Steps of waits that leave others their time, at most: some are at work for nothing, as whoever is woken again and
+/// again.
 const HELD_OFF_MAX: u32 = 2_000;
 /// Shortest and longest time that passes in one step of a wait.
 const WAIT_MIN: Nanos = 50;
@@ -326,8 +327,8 @@ impl World {
         }
     }
 
-    /// The longer nothing is done, the more time passes in a step, up to the next event. A thread that has not waited since is
-    /// doing something.
+    /// The longer nothing is done, the more time passes in a step, up to the next event. A thread that has not waited
+    /// since is doing something.
     fn wait(&mut self) {
         let thread = self.fibers[self.running].thread;
         self.threads[thread].has_waited = true;

@@ -1,4 +1,5 @@
-//! What goes wrong besides the weather: pauses, cuts, broken streams, clocks, nodes that lose everything, and attackers.
+//! What goes wrong besides the weather: pauses, cuts, broken streams, clocks, nodes that lose everything, and
+//! attackers.
 //!
 //! Each kind of fault comes at random times with the mean that the settings say, until the storm is over.
 

@@ -1,7 +1,8 @@
-//! The command `cargo xtask sim` runs: one seed of a simulator, told event by event if wanted, or many on all processors.
+//! The command `cargo xtask sim` runs: one seed of a simulator, told event by event if wanted, or many on all
+//! processors.
 //!
-//! [`parse`] reads the command line; [`Simulator`] says which simulator a seed is of. The exit code is 1 if a seed failed, 2
-//! if the command line was not understood.
+//! [`parse`] reads the command line; [`Simulator`] says which simulator a seed is of. The exit code is 1 if a seed
+//! failed, 2 if the command line was not understood.
 
 #![forbid(unsafe_code)]
 

@@ -387,8 +387,8 @@ impl World {
         Ok(())
     }
 
-    /// Of a datagram that claims a time to come, the network may have a copy that arrives soon after that time: the worst
-    /// that it can do to a request whose client has corrected itself.
+    /// Of a datagram that claims a time to come, the network may have a copy that arrives soon after that time: the
+    /// worst that it can do to a request whose client has corrected itself.
     fn copy_for_later(&mut self, request: &Header, thread: usize, bytes: &[u8], from: Sender) {
         let (now, node) = (self.agenda.now(), self.lanes[from.lane].node);
         let is_early = request.kind.is_exactly_once() && request.time > self.nodes[node].time(now);

@@ -1,8 +1,8 @@
 //! The end of a port's use by one thread, and its beginning by another.
 //!
-//! The thread of a worker ends; its port stays, with queue pairs that took connections to make, and what its fetches have
-//! counted. Invariant: a port that is given back has no fetch, no read of a guide and no order with a helper, so that no page
-//! waits for a thread that is gone.
+//! The thread of a worker ends; its port stays, with queue pairs that took connections to make, and what its fetches
+//! have counted. Invariant: a port that is given back has no fetch, no read of a guide and no order with a helper, so
+//! that no page waits for a thread that is gone.
 
 use super::{Phase, Port, PortInner};
 use crate::error::PagingCause;

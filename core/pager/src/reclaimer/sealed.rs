@@ -14,8 +14,8 @@ use crate::region::RegionCore;
 use crate::vector::Vector;
 
 impl<M: Machine> Reclaimer<M> {
-    /// Unmaps resident pages of a sealed region with one flush: those of `block`, whose gate the caller has taken, and of
-    /// the blocks behind it that are not hot, until there are enough. Returns how many there were.
+    /// Unmaps resident pages of a sealed region with one flush: those of `block`, whose gate the caller has taken, and
+    /// of the blocks behind it that are not hot, until there are enough. Returns how many there were.
     pub(super) fn drop_sealed(
         &mut self,
         pager: &Pager<M>,

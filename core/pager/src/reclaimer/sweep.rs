@@ -19,8 +19,8 @@ use crate::region::RegionCore;
 use crate::vector::Vector;
 
 impl<M: Machine> Reclaimer<M> {
-    /// First hand: puts the resident pages of the next block on standby, or as many as `room` allows: of any region, or of
-    /// region `only`. Returns how many pages were taken.
+    /// First hand: puts the resident pages of the next block on standby, or as many as `room` allows: of any region, or
+    /// of region `only`. Returns how many pages were taken.
     pub(super) fn sweep(&mut self, pager: &Pager<M>, room: usize, only: Option<usize>) -> usize {
         let blocks_of = |(number, region): (usize, &Option<Arc<RegionCore<M>>>)| match region {
             Some(core) if only.is_none_or(|only| only == number) => core.blocks(),
@@ -51,8 +51,8 @@ impl<M: Machine> Reclaimer<M> {
         self.take_block(pager, &core, block, room)
     }
 
-    /// Takes pages of a block whose gate the caller has taken, and lets it go. Of a sealed region, other blocks behind it may have to
-    /// give theirs too.
+    /// Takes pages of a block whose gate the caller has taken, and lets it go. Of a sealed region, other blocks behind
+    /// it may have to give theirs too.
     pub(crate) fn take_block(
         &mut self,
         pager: &Pager<M>,

@@ -1,5 +1,6 @@
-//! The first hand's calls of the kernel, which may refuse pages that a program has done something with: it has locked them, or cut
-//! their block into mappings of different kinds. Such a page stays resident, with its content, and the others go.
+//! The first hand's calls of the kernel, which may refuse pages that a program has done something with: it has locked
+//! them, or cut their block into mappings of different kinds. Such a page stays resident, with its content, and the
+//! others go.
 //!
 //! Invariant: a page is not unmapped unless it was write-protected before it was copied.
 
@@ -36,7 +37,8 @@ impl<M: Machine> Reclaimer<M> {
         }
     }
 
-    /// Unmaps `pages`, of which all that were taken are copied: how many of those. What the kernel does not unmap is resident again.
+    /// Unmaps `pages`, of which all that were taken are copied: how many of those. What the kernel does not unmap is
+    /// resident again.
     pub(super) fn unmap_taken(&mut self, pager: &Pager<M>, core: &RegionCore<M>, pages: Range<u32>) -> usize {
         if !self.unmap_around_kept(core, pages) {
             // Something of it may be unmapped already, so each page is looked at by itself.

@@ -81,7 +81,8 @@ impl<M: Machine> RegionCore<M> {
         fault::bring(self, Touch::of(offset, Wants::Mapping))
     }
 
-    /// As [`RegionCore::bring`], in the handler of a fault that `instruction` has had: whoever observes the region is told of it.
+    /// As [`RegionCore::bring`], in the handler of a fault that `instruction` has had: whoever observes the region is
+    /// told of it.
     #[inline]
     pub fn bring_for_fault(
         self: &Arc<Self>,
@@ -97,8 +98,8 @@ impl<M: Machine> RegionCore<M> {
         Ok(())
     }
 
-    /// Reads from the page at `offset` without a trap, where it is: `read` from the memory and the offset that it is given, or
-    /// `zeros` if nothing was ever written there. Each may be called several times, and the last call counts.
+    /// Reads from the page at `offset` without a trap, where it is: `read` from the memory and the offset that it is
+    /// given, or `zeros` if nothing was ever written there. Each may be called several times, and the last call counts.
     #[inline]
     pub fn look<T: ?Sized>(
         self: &Arc<Self>,
@@ -154,8 +155,8 @@ impl<M: Machine> RegionCore<M> {
         found
     }
 
-    /// Makes the pages of `bytes` at `offset` resident, and keeps their blocks from being swept. On an error, with the offset of
-    /// the page that cannot be had, nothing is held.
+    /// Makes the pages of `bytes` at `offset` resident, and keeps their blocks from being swept. On an error, with the
+    /// offset of the page that cannot be had, nothing is held.
     pub fn hold(self: &Arc<Self>, offset: u64, bytes: usize) -> Result<HeldBlocks, (u64, PagingCause)> {
         let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
         let blocks = first.block().0..last.block().0 + 1;

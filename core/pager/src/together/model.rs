@@ -1,10 +1,11 @@
 //! A model of fault, sweep, arrival, end of write and release on two pages and two frames, all at once.
 //!
-//! [`World`] performs the steps of each in their order on the real page table, gate, frames and budget; the kernel is a word for
-//! each page, the node another. All of these words are read and written relaxed, so only the pager's own words order them. The
-//! oracle is what the program stored last, and that each frame is spare once in the end.
+//! [`World`] performs the steps of each in their order on the real page table, gate, frames and budget; the kernel is a
+//! word for each page, the node another. All of these words are read and written relaxed, so only the pager's own words
+//! order them. The oracle is what the program stored last, and that each frame is spare once in the end.
 //!
-//! `gate`, `frames` and `budget` have models of their own, which look at fewer things and at more interleavings of them.
+//! `gate`, `frames` and `budget` have models of their own, which look at fewer things and at more interleavings of
+//! them.
 
 use std::sync::Arc;
 

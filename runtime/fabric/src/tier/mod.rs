@@ -80,8 +80,8 @@ impl Shared {
         self.ended().retain(|(area, start)| {
             let has_left = lock(mover).has_left(area);
             if has_left {
-                // Once only: after an error it may have been executed, and another area be there. What was not given back ends with
-                // the address space.
+                // Once only: after an error it may have been executed, and another area be there. What was not given
+                // back ends with the address space.
                 let _ = self.far.release(*start);
             }
             !has_left

@@ -6,8 +6,8 @@ use yonder_units::PAGE_BYTES;
 
 use crate::{Config, Deadlines, FarMemory, PagingCause};
 
-/// No test can damage memory everywhere: a page that is mapped by its entry alone stands for it, since the reclaimer's copy
-/// of that fails too.
+/// No test can damage memory everywhere: a page that is mapped by its entry alone stands for it, since the reclaimer's
+/// copy of that fails too.
 #[test]
 fn the_first_hand_loses_a_page_that_it_cannot_copy_and_no_other() {
     if let Err(error) = yonder_uffd::probe().userfaultfd {

@@ -1,5 +1,5 @@
-//! A client that stands still for longer than its lease, as under a debugger, Ctrl-Z or suspend: its memory on the node ends,
-//! and other tenants get it. When it goes on it neither reads zeros or their bytes, nor writes over them.
+//! A client that stands still for longer than its lease, as under a debugger, Ctrl-Z or suspend: its memory on the node
+//! ends, and other tenants get it. When it goes on it neither reads zeros or their bytes, nor writes over them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
