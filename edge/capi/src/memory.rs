@@ -164,7 +164,7 @@ pub unsafe extern "C" fn yonder_memory_open(config: *const YonderMemoryConfig) -
         }
         let heap = yonder_trap::hold_back(|| -> Result<FarHeap, Failure> {
             let region = FarMemory::open(url, config)?.region(memory_bytes)?;
-            Ok(FarHeap::with_discarding(region, |discard| yonder_trap::hold_back(discard)))
+            Ok(FarHeap::uninterrupted_by(region, |code| yonder_trap::hold_back(code)))
         })?;
         heap.guide_paging();
         *open = Some(Arc::new(heap));

@@ -6,27 +6,34 @@
 //! from being swept; only memory of which the length is not known is held. Which arguments are buffers stands in `core/syscalls`.
 //!
 //! Calls come here from `transfers` by their names, and all others by a signal: [`answer_trapped`] runs in the handler, at any
-//! system call of the program, so nothing here allocates or takes a lock.
+//! system call of the program, so nothing here allocates, and no lock is taken but, where the program has protected far memory,
+//! that of its mappings, which nobody holds over a call that the filter sends back.
 //!
 //! UNSAFETY: memory of the program at the addresses that it gives the kernel.
 
+use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use libc::iovec;
 use yonder_intercept::{Call, Interrupted, STUB};
 use yonder_paging::Hold;
+use yonder_run::WINDOW;
 use yonder_syscalls::{Access, Buffer, Buffers, Instruction, Issuer, Length, Plan, Stub, plan, syscall};
 
 use crate::bounce::Local;
 use crate::far::{Far, far, is_far};
 use crate::held::hold_for_good;
 use crate::lists::Lists;
+use crate::mapped::is_allowed;
 use crate::{maps, signals};
 
 /// Buffers of one call that are copied or held: as many as it has arguments.
 const BUFFERS_MAX: usize = 6;
 /// Words of which a call names the addresses.
 const FUTEXES_MAX: usize = 2;
+/// How often a call on such a word is made again. Its page may be swept between a touch and the kernel's look, but hardly
+/// so often: then another address is not the program's.
+const FUTEX_TRIES: usize = 1000;
 /// Longest text that the kernel takes: a path.
 const TEXT_BYTES_MAX: usize = libc::PATH_MAX as usize;
 /// Bytes that are copied at a time. No datagram is as long, so none is cut.
@@ -177,18 +184,21 @@ impl Far {
             }
         }
         let mut result = make(&call);
-        while result == EFAULT && uses.futexes[0].is_some() {
+        if uses.futexes[0].is_some() {
+            let mut tries = 1..FUTEX_TRIES;
             // It was taken away again before the kernel has looked at it.
-            if uses.futexes.iter().flatten().any(|address| self.touch(*address).is_err()) {
-                break;
+            while result == EFAULT && tries.next().is_some() {
+                if uses.futexes.iter().flatten().any(|address| self.touch(*address).is_err()) {
+                    break;
+                }
+                result = make(&call);
             }
-            result = make(&call);
         }
         for (copy, buffer, offset) in uses.copies.iter().flatten() {
             let written = buffer.written(result) as usize;
             // SAFETY: the copy is this call's alone, and the kernel is done with it.
             let copy = unsafe { std::slice::from_raw_parts(pointer::<u8>(copy.address()), written) };
-            if self.region().write(*offset, copy).is_err() {
+            if self.write(*offset, copy).is_err() {
                 return EFAULT;
             }
         }
@@ -249,11 +259,15 @@ impl Far {
         if self.offset(address + bytes as usize - 1).is_none() {
             return Err(EFAULT);
         }
+        if !matches!(buffer.access, Access::In) {
+            // Before the kernel takes what is to be stored there from where it is. How much that is shows later.
+            self.check(offset, 1, libc::PROT_WRITE)?;
+        }
         let local = self.bounces.local(bytes as usize)?;
         if matches!(buffer.access, Access::In | Access::InOut) {
             // SAFETY: the copy is this call's alone, and at least as long.
             let copy = unsafe { std::slice::from_raw_parts_mut(pointer_mut::<u8>(local.address()), bytes as usize) };
-            self.region().read(offset, copy).map_err(|_| EFAULT)?;
+            self.read(offset, copy)?;
         }
         call.arguments[usize::from(buffer.index)] = local.address() as u64;
         uses.copies[at] = Some((local, buffer, offset));
@@ -277,7 +291,26 @@ impl Far {
     /// Makes sure that the kernel finds a word.
     fn touch(&self, address: usize) -> Result<(), i64> {
         let offset = self.offset(address).ok_or(EFAULT)?;
+        self.check(offset, size_of::<u32>(), libc::PROT_READ)?;
         yonder_trap::hold_back(|| self.region().probe(offset)).map_err(|_| EFAULT)
+    }
+
+    /// Copies from far memory, if the program could.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), i64> {
+        self.check(offset, into.len(), libc::PROT_READ)?;
+        self.region().read(offset, into).map_err(|_| EFAULT)
+    }
+
+    /// Copies to far memory, if the program could.
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), i64> {
+        self.check(offset, from.len(), libc::PROT_WRITE)?;
+        self.region().write(offset, from).map_err(|_| EFAULT)
+    }
+
+    /// A copy on the program's behalf meets its protection as the kernel's would, and not as a fault.
+    fn check(&self, offset: u64, bytes: usize, prot: c_int) -> Result<(), i64> {
+        let start = WINDOW.start + offset as usize;
+        if is_allowed(start..start + bytes, prot) { Ok(()) } else { Err(EFAULT) }
     }
 
     /// Copies what the program has at an address, wherever that is.
@@ -287,7 +320,7 @@ impl Far {
         if is_far(address) && !bytes.is_empty() {
             let offset = self.offset(address).ok_or(EFAULT)?;
             self.offset(address + bytes.len() - 1).ok_or(EFAULT)?;
-            return self.region().read(offset, bytes).map_err(|_| EFAULT);
+            return self.read(offset, bytes);
         }
         // SAFETY: the program says that so much is there, and the slice is ours.
         unsafe { pointer::<u8>(address).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
@@ -301,7 +334,7 @@ impl Far {
         if is_far(address) && !bytes.is_empty() {
             let offset = self.offset(address).ok_or(EFAULT)?;
             self.offset(address + bytes.len() - 1).ok_or(EFAULT)?;
-            return self.region().write(offset, bytes).map_err(|_| EFAULT);
+            return self.write(offset, bytes);
         }
         // SAFETY: the program says that so much is there, and the slice is ours.
         unsafe { pointer_mut::<u8>(address).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
@@ -326,7 +359,7 @@ impl Far {
             let step = STEP - (address + bytes) % STEP;
             let mut part = [0; STEP];
             let offset = self.offset(address + bytes).ok_or(EFAULT)?;
-            self.region().read(offset, &mut part[..step]).map_err(|_| EFAULT)?;
+            self.read(offset, &mut part[..step])?;
             if let Some(zero) = part[..step].iter().position(|byte| *byte == 0) {
                 return Ok((bytes + zero + 1) as u64);
             }

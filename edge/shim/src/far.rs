@@ -132,7 +132,7 @@ impl Far {
         let guide = settings.guide.as_deref().map(open_guide).transpose()?;
         let far = FarMemory::open_guided(&settings.far, config, guide).map_err(|error| error.to_string())?;
         let region = far.region_at(WINDOW.start, settings.memory_bytes).map_err(|error| error.to_string())?;
-        let heap = FarHeap::with_discarding(region, |discard| yonder_trap::hold_back(discard));
+        let heap = FarHeap::uninterrupted_by(region, |code| yonder_trap::hold_back(code));
         if settings.transfer == Transfer::Live {
             heap.guide_paging();
         }

@@ -12,9 +12,10 @@ use std::sync::MutexGuard;
 
 use yonder_heap::Heap;
 use yonder_paging::Forking;
+use yonder_trap::HeldBack;
 
 use crate::far::{Far, far};
-use crate::{complain, mapped};
+use crate::{complain, mapped, robust};
 
 /// What is held while the process forks.
 struct Held {
@@ -22,6 +23,9 @@ struct Held {
     forking: Forking<'static>,
     _heap: MutexGuard<'static, Heap>,
     _maps: mapped::Held,
+    _mutexes: robust::Held,
+    /// Last: a handler of a signal may fork or map memory, and would wait for what its own thread has locked.
+    _signals: HeldBack,
 }
 
 thread_local! {
@@ -44,9 +48,12 @@ pub(crate) fn watch() {
 
 unsafe extern "C" fn before() {
     let Some(far) = far() else { return };
-    let (maps, heap) = (mapped::hold(), far.heap.lock());
+    let signals = HeldBack::begin();
+    let (mutexes, maps, heap) = (robust::held(), mapped::hold(), far.heap.lock());
     let forking = far.region().far().about_to_fork(&[far.region()]);
-    HELD.with_borrow_mut(|held| **held = Some(Held { far, forking, _heap: heap, _maps: maps }));
+    HELD.with_borrow_mut(|held| {
+        **held = Some(Held { far, forking, _heap: heap, _maps: maps, _mutexes: mutexes, _signals: signals })
+    });
 }
 
 unsafe extern "C" fn in_parent() {

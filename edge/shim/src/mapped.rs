@@ -1,9 +1,13 @@
 //! [`Maps`]: which ranges of far memory are mapped, and which of them are protected.
 //!
 //! Each mapping is one entry; unmapping or moving a part of one splits it, and its run of the far heap with it.
+//!
+//! Invariant: who holds the lock keeps the program's signal handlers away, because they may map memory too.
 
 use std::collections::BTreeMap;
+use std::ffi::c_int;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use yonder_far_heap::Misuse;
@@ -11,14 +15,24 @@ use yonder_run::WINDOW;
 
 use crate::far::Far;
 
+/// How far memory is unless the program protects it.
+pub(crate) const PLAIN: c_int = libc::PROT_READ | libc::PROT_WRITE;
+
 static MAPS: Mutex<Maps> = Mutex::new(Maps { runs: BTreeMap::new(), protected: BTreeMap::new() });
+/// How many ranges are protected: few programs have any, and system calls need not ask then.
+static PROTECTED: AtomicUsize = AtomicUsize::new(0);
 
 /// The far mappings of this process, by their addresses.
 pub(crate) struct Maps {
     /// Bytes of each, whole pages.
     pub(crate) runs: BTreeMap<usize, usize>,
-    /// Ends of the ranges that are not as they were made, by their starts.
-    pub(crate) protected: BTreeMap<usize, usize>,
+    /// Ends of the ranges that are not as they were made, and what the program may do there, by their starts.
+    protected: BTreeMap<usize, (usize, c_int)>,
+}
+
+/// Whether the program may do all of `prot` with a range of far memory.
+pub(crate) fn is_allowed(range: Range<usize>, prot: c_int) -> bool {
+    PROTECTED.load(Ordering::Acquire) == 0 || yonder_trap::hold_back(|| maps().allow(range, prot))
 }
 
 /// Keeps mappings from changing.
@@ -57,26 +71,50 @@ impl Maps {
             return;
         }
         let head = address - start;
-        let split = far.heap.lock().split((start - WINDOW.start) as u64, head as u64);
+        let split = far.heap.with(|heap| heap.split((start - WINDOW.start) as u64, head as u64));
         split.unwrap_or_else(|_| crate::malloc::die_of(Misuse { address: start }));
         self.runs.insert(start, head);
         self.runs.insert(address, bytes - head);
     }
 
+    /// What the program may do in `range` is `prot` from now on, and not all that can be done with memory.
+    pub(crate) fn protect(&mut self, range: Range<usize>, prot: c_int) {
+        self.protected.insert(range.start, (range.end, prot));
+        PROTECTED.store(self.protected.len(), Ordering::Release);
+    }
+
+    /// What the program may do in all of `range`; `None` if that differs, as between mappings of the kernel's.
+    pub(crate) fn protection(&self, range: Range<usize>) -> Option<c_int> {
+        let mut parts = self.protected.range(..range.end).filter(|(_, (end, _))| *end > range.start).peekable();
+        let Some(&(_, &(_, prot))) = parts.peek() else { return Some(PLAIN) };
+        let covered = parts
+            .try_fold(range.start, |covered, (start, (end, has))| (*start <= covered && *has == prot).then_some(*end));
+        covered.filter(|covered| *covered >= range.end).map(|_| prot)
+    }
+
+    fn allow(&self, range: Range<usize>, prot: c_int) -> bool {
+        let before = self.protected.range(..range.end);
+        // What can be written can be read, by the processor's page tables.
+        let allows = |has: c_int| has & prot == prot || prot == libc::PROT_READ && has & libc::PROT_WRITE != 0;
+        before.rev().take_while(|(_, (end, _))| *end > range.start).all(|(_, (_, has))| allows(*has))
+    }
+
     /// Forgets that parts of `range` are protected, and tells which.
     pub(crate) fn forget_protection(&mut self, range: Range<usize>) -> Vec<Range<usize>> {
-        let before = self.protected.range(..range.end).filter(|(_, end)| **end > range.start);
+        let before = self.protected.range(..range.end).filter(|(_, (end, _))| *end > range.start);
         let overlapping: Vec<usize> = before.map(|(start, _)| *start).collect();
         let clip = |start: usize| {
-            let end = self.protected.remove(&start).expect("just found");
+            let (end, prot) = self.protected.remove(&start).expect("just found");
             // What is left of it stays as it is.
             for rest in [start..range.start.min(end), range.end.max(start)..end] {
                 if !rest.is_empty() {
-                    self.protected.insert(rest.start, rest.end);
+                    self.protected.insert(rest.start, (rest.end, prot));
                 }
             }
             start.max(range.start)..end.min(range.end)
         };
-        overlapping.into_iter().map(clip).collect()
+        let forgotten = overlapping.into_iter().map(clip).collect();
+        PROTECTED.store(self.protected.len(), Ordering::Release);
+        forgotten
     }
 }

@@ -14,15 +14,14 @@ use yonder_far_heap::Misuse;
 use yonder_heap::{Freed, Resized};
 use yonder_intercept::Call;
 use yonder_run::WINDOW;
+use yonder_trap::hold_back;
 use yonder_units::PAGE_BYTES;
 
 use crate::far::{Far, far, far_for, is_far};
 use crate::libc_own::{as_c, own, set_errno};
-use crate::mapped::maps;
+use crate::mapped::{PLAIN, maps};
 use crate::{callers, calls};
 
-/// How far memory is unless the program protects it.
-const PLAIN: c_int = libc::PROT_READ | libc::PROT_WRITE;
 /// Smallest mapping that is far.
 const FAR_BYTES_MIN: usize = 256 << 10;
 
@@ -136,7 +135,7 @@ fn replace(address: usize, bytes: usize, prot: c_int, flags: c_int) -> *mut c_vo
     if flags & wanted != wanted || far.offset(address + bytes - 1).is_none() || !address.is_multiple_of(PAGE_BYTES) {
         return failed(libc::ENOMEM);
     }
-    if !maps().cover(address..address + bytes) {
+    if !hold_back(|| maps().cover(address..address + bytes)) {
         // It is somebody else's by now, or may be soon.
         return failed(libc::ENOMEM);
     }
@@ -210,18 +209,29 @@ unsafe extern "C" fn mremap_for(
         return failed(libc::EINVAL);
     }
     let may_move = flags & libc::MREMAP_MAYMOVE != 0;
-    match far.remap(old as usize, old_bytes, new_bytes) {
-        Some(()) => old,
-        None if !may_move => failed(libc::ENOMEM),
+    let all = old as usize..old as usize + old_bytes;
+    let grows = new_bytes > old_bytes;
+    let Some(prot) = hold_back(|| maps().protection(all.clone())).or((!grows).then_some(PLAIN)) else {
+        return failed(libc::EFAULT);
+    };
+    let new = match hold_back(|| far.remap(all.start, old_bytes, new_bytes)) {
+        Some(()) => all.start,
+        None if !may_move => return failed(libc::ENOMEM),
         None => {
             let Some(new) = far.map(new_bytes) else { return failed(libc::ENOMEM) };
-            let new = std::ptr::with_exposed_provenance_mut::<c_void>(new);
+            let to = std::ptr::with_exposed_provenance_mut::<u8>(new);
+            far.unprotect(all.clone());
             // SAFETY: both ranges are mapped, and the new one is nobody else's.
-            unsafe { std::ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast(), old_bytes.min(new_bytes)) };
-            far.unmap(old as usize..old as usize + old_bytes);
+            unsafe { std::ptr::copy_nonoverlapping(old.cast::<u8>(), to, old_bytes.min(new_bytes)) };
+            far.unmap(all);
             new
         }
+    };
+    // It goes on for what is new of it, and moves with the mapping.
+    if prot != PLAIN {
+        protect(far, new, new_bytes, prot);
     }
+    std::ptr::with_exposed_provenance_mut(new)
 }
 
 /// `mprotect`.
@@ -306,11 +316,11 @@ fn protect(far: &'static Far, address: usize, bytes: usize, prot: c_int) -> c_in
         set_errno(libc::ENOMEM);
         return -1;
     }
-    yonder_trap::hold_back(|| {
+    hold_back(|| {
         let mut maps = maps();
         maps.forget_protection(address..address + bytes);
         if prot & PLAIN != PLAIN {
-            maps.protected.insert(address, address + bytes);
+            maps.protect(address..address + bytes, prot);
         }
         far.set_protection(address..address + bytes, prot)
     })
@@ -354,28 +364,25 @@ impl Far {
     /// A new mapping of zeros.
     fn map(&self, bytes: usize) -> Option<usize> {
         let bytes = whole_pages(bytes)?;
-        let new = self.alloc(bytes, PAGE_BYTES);
-        if new == 0 {
-            return None;
-        }
+        let new = self.heap.alloc_run(bytes, PAGE_BYTES)?;
         self.clear(new, bytes as u64);
-        maps().runs.insert(new, bytes);
+        hold_back(|| maps().runs.insert(new, bytes));
         Some(new)
     }
 
     /// Gives back what is mapped of a range.
     fn unmap(&self, range: Range<usize>) {
-        let gone = {
+        let gone = hold_back(|| {
             let mut maps = maps();
             maps.split_at(self, range.start);
             maps.split_at(self, range.end);
             let gone: Vec<usize> = maps.runs.range(range.clone()).map(|(start, _)| *start).collect();
             gone.iter().for_each(|start| _ = maps.runs.remove(start));
             gone
-        };
+        });
         self.unprotect(range);
         for start in gone {
-            let freed = self.heap.lock().free((start - WINDOW.start) as u64);
+            let freed = self.heap.with(|heap| heap.free((start - WINDOW.start) as u64));
             match freed {
                 Ok(Freed::Run(retired)) => self.heap.retire(retired),
                 Ok(Freed::Object(_)) => unreachable!("a mapping is a run"),
@@ -384,7 +391,7 @@ impl Far {
         }
     }
 
-    /// Makes a mapping `new` bytes long where it is; `None` if it has to move.
+    /// Makes a mapping `new` bytes long where it is; `None` if it has to move. For who keeps handlers of signals away.
     fn remap(&self, start: usize, old: usize, new: usize) -> Option<()> {
         let mut maps = maps();
         maps.split_at(self, start);
@@ -392,7 +399,7 @@ impl Far {
         if maps.runs.get(&start) != Some(&old) {
             return None;
         }
-        let resized = self.heap.lock().resize_in_place((start - WINDOW.start) as u64, new as u64);
+        let resized = self.heap.with(|heap| heap.resize_in_place((start - WINDOW.start) as u64, new as u64));
         match resized.unwrap_or_else(|_| crate::malloc::die_of(Misuse { address: start })) {
             Resized::Refused => return None,
             Resized::Shrunk(retired) => {
@@ -408,7 +415,7 @@ impl Far {
 
     /// Makes a range readable and writable again, as all memory is that is given out.
     fn unprotect(&self, range: Range<usize>) {
-        self.make_plain(maps().forget_protection(range));
+        self.make_plain(hold_back(|| maps().forget_protection(range)));
     }
 
     /// Makes ranges readable and writable for the kernel.
@@ -418,16 +425,18 @@ impl Far {
 
     /// What the kernel lets anybody do with whole pages of far memory. The reclaimer can read what it sweeps at all times.
     fn set_protection(&self, range: Range<usize>, prot: c_int) -> c_int {
-        let offset = self.offset(range.start).expect("the range is far");
-        // What can be written can be read, by the processor's page tables.
-        let can_be_read = prot & PLAIN != 0;
-        if !can_be_read {
-            self.region().seclude(offset, range.len() as u64);
-        }
-        let result = behind(libc::SYS_mprotect, [range.start as u64, range.len() as u64, prot as u64]);
-        if can_be_read && result == 0 {
-            self.region().reveal(offset, range.len() as u64);
-        }
-        result
+        hold_back(|| {
+            let offset = self.offset(range.start).expect("the range is far");
+            // What can be written can be read, by the processor's page tables.
+            let can_be_read = prot & PLAIN != 0;
+            if !can_be_read {
+                self.region().seclude(offset, range.len() as u64);
+            }
+            let result = behind(libc::SYS_mprotect, [range.start as u64, range.len() as u64, prot as u64]);
+            if can_be_read && result == 0 {
+                self.region().reveal(offset, range.len() as u64);
+            }
+            result
+        })
     }
 }

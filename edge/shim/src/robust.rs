@@ -19,7 +19,11 @@ use crate::libc_own::own;
 /// What is held, by the addresses of the mutexes.
 static HELD: Mutex<BTreeMap<usize, Hold<'static>>> = Mutex::new(BTreeMap::new());
 
-fn held() -> MutexGuard<'static, BTreeMap<usize, Hold<'static>>> {
+/// What keeps mutexes from being held or let go until it is dropped.
+pub(crate) type Held = MutexGuard<'static, BTreeMap<usize, Hold<'static>>>;
+
+/// For who keeps handlers of signals away.
+pub(crate) fn held() -> Held {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -51,7 +55,7 @@ pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_
     // SAFETY: the caller's.
     let result = unsafe { destroy(mutex) };
     if result == 0 && is_far(mutex as usize) {
-        held().remove(&(mutex as usize));
+        yonder_trap::hold_back(|| held().remove(&(mutex as usize)));
     }
     result
 }
@@ -70,7 +74,9 @@ unsafe fn is_robust(attributes: *const pthread_mutexattr_t) -> bool {
 fn hold(address: usize) -> bool {
     let Some(far) = far() else { return true };
     let Some(offset) = far.offset(address) else { return false };
-    let hold = yonder_trap::hold_back(|| far.region().hold(offset, size_of::<pthread_mutex_t>()));
-    // One that was there before, of memory that was freed with a mutex in it, is let go.
-    hold.map(|hold| held().insert(address, hold)).is_ok()
+    yonder_trap::hold_back(|| {
+        let hold = far.region().hold(offset, size_of::<pthread_mutex_t>());
+        // One that was there before, of memory that was freed with a mutex in it, is let go.
+        hold.map(|hold| held().insert(address, hold)).is_ok()
+    })
 }

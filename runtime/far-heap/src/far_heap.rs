@@ -15,9 +15,10 @@ use crate::quarantine::Quarantine;
 /// soon, and cost nothing if they are not: reclaim takes them like all pages.
 pub const GIVE_BACK_PAGES: u32 = 1024;
 
-/// Runs what it is given, which discards far memory, once. For programs whose signal handlers touch far memory: one that
-/// comes in the middle of a discard would wait for what its own thread is doing.
-pub type Discarding = fn(&mut dyn FnMut());
+/// Runs what it is given once, and no signal handler of the program on this thread meanwhile. It is around each discard
+/// of far memory and each time that the heap's lock is held: a handler that touches far memory, maps some or forks in the
+/// middle of that would wait for its own thread.
+pub type Uninterrupted = fn(&mut dyn FnMut());
 
 /// A program gave an address back, or asked for it, that is not allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -53,7 +54,7 @@ pub struct FarHeap {
     map: Arc<PageMap>,
     /// Address of offset 0.
     base: usize,
-    discarding: Discarding,
+    uninterrupted: Uninterrupted,
     quarantine: Quarantine,
     peak_bytes: AtomicU64,
     /// The process that the heap was made in: a forked child may not have its memory.
@@ -68,21 +69,21 @@ impl FarHeap {
     /// If the region is longer than [`yonder_heap::HEAP_BYTES_MAX`].
     #[must_use]
     pub fn new(region: Region) -> Self {
-        Self::with_discarding(region, |discard| discard())
+        Self::uninterrupted_by(region, |code| code())
     }
 
-    /// As [`FarHeap::new`], with something around each discard of far memory.
+    /// As [`FarHeap::new`], for a program whose signal handlers may need the heap or its memory.
     ///
     /// # Panics
     /// Likewise.
     #[must_use]
-    pub fn with_discarding(region: Region, discarding: Discarding) -> Self {
+    pub fn uninterrupted_by(region: Region, uninterrupted: Uninterrupted) -> Self {
         let heap = Heap::new(region.bytes());
         Self {
             map: Arc::clone(heap.map()),
             heap: Mutex::new(heap),
             base: region.address(),
-            discarding,
+            uninterrupted,
             quarantine: Quarantine::new(),
             peak_bytes: AtomicU64::new(0),
             process: std::process::id(),
@@ -110,7 +111,12 @@ impl FarHeap {
         self.process == std::process::id()
     }
 
-    /// The heap itself, by offsets, for a moment in which nothing far is touched.
+    /// Runs `code`, which touches nothing far, with the heap itself, by offsets. No handler of a signal comes in between.
+    pub fn with<T>(&self, code: impl FnOnce(&mut Heap) -> T) -> T {
+        self.run_uninterrupted(|| code(&mut self.lock()))
+    }
+
+    /// The heap itself, for who keeps handlers of signals away.
     pub fn lock(&self) -> MutexGuard<'_, Heap> {
         // Nobody panics in the middle of a change of it: what asserts does so before.
         self.heap.lock().unwrap_or_else(PoisonError::into_inner)
@@ -125,18 +131,22 @@ impl FarHeap {
     pub fn alloc(&self, magazine: &mut Magazine, bytes: usize, align: usize) -> Option<usize> {
         let Some(class) = Class::fitting(bytes as u64, align as u64) else { return self.alloc_run(bytes, align) };
         let offset = magazine.alloc(class).or_else(|| {
-            self.lock().refill(magazine, class);
+            self.with(|heap| heap.refill(magazine, class));
             magazine.alloc(class)
         });
         offset.map(|offset| self.address(offset))
     }
 
-    fn alloc_run(&self, bytes: usize, align: usize) -> Option<usize> {
+    /// As [`FarHeap::alloc`], for so many bytes that no magazine has them: at least a page.
+    ///
+    /// # Panics
+    /// Likewise.
+    pub fn alloc_run(&self, bytes: usize, align: usize) -> Option<usize> {
         if !self.base.is_multiple_of(align) {
             return None;
         }
         self.release_settled();
-        let offset = self.lock().alloc(bytes as u64, align as u64)?;
+        let offset = self.with(|heap| heap.alloc(bytes as u64, align as u64))?;
         Some(self.address(offset))
     }
 
@@ -156,9 +166,13 @@ impl FarHeap {
     /// Makes the whole pages of `bytes` at `address` read as zeros. Nothing may touch them meanwhile.
     pub fn clear(&self, address: usize, bytes: u64) -> Result<(), FarError> {
         let (offset, bytes) = (self.offset(address), bytes.next_multiple_of(PAGE_BYTES as u64));
-        let mut cleared = Ok(());
-        (self.discarding)(&mut || cleared = self.region.discard(offset, bytes));
-        cleared
+        self.run_uninterrupted(|| self.region.discard(offset, bytes))
+    }
+
+    fn run_uninterrupted<T>(&self, code: impl FnOnce() -> T) -> T {
+        let (mut code, mut result) = (Some(code), None);
+        (self.uninterrupted)(&mut || result = code.take().map(|code| code()));
+        result.expect("the code was run, once")
     }
 
     /// Takes back what [`FarHeap::alloc`] gave out. The error may be of another address: of one that was freed a second time
@@ -179,17 +193,19 @@ impl FarHeap {
 
     #[cold]
     fn flush(&self, magazine: &mut Magazine, class: Class) -> Result<(), Misuse> {
-        let mut heap = self.lock();
-        self.note_peak(&heap);
-        heap.flush(magazine, class).map_err(|error| Misuse { address: self.address(error.offset) })
+        let flushed = self.with(|heap| {
+            self.note_peak(heap);
+            heap.flush(magazine, class)
+        });
+        flushed.map_err(|error| Misuse { address: self.address(error.offset) })
     }
 
     fn free_run(&self, address: usize) -> Result<(), Misuse> {
-        let mut heap = self.lock();
-        self.note_peak(&heap);
-        let freed = heap.free(self.offset(address)).map_err(|_| Misuse { address })?;
-        drop(heap);
-        if let Freed::Run(retired) = freed {
+        let freed = self.with(|heap| {
+            self.note_peak(heap);
+            heap.free(self.offset(address))
+        });
+        if let Freed::Run(retired) = freed.map_err(|_| Misuse { address })? {
             self.retire(retired);
         }
         Ok(())
@@ -202,10 +218,10 @@ impl FarHeap {
         if retired.pages() >= GIVE_BACK_PAGES {
             let bytes = u64::from(retired.pages()) * PAGE_BYTES as u64;
             if self.clear(self.address(retired.first().offset()), bytes).is_err() {
-                return self.quarantine.keep(retired);
+                return self.run_uninterrupted(|| self.quarantine.keep(retired));
             }
         }
-        self.lock().release(retired);
+        self.with(|heap| heap.release(retired));
     }
 
     /// Bytes that were freed and are not given out, because it is not known yet whether the node will still forget
@@ -213,18 +229,25 @@ impl FarHeap {
     #[must_use]
     pub fn quarantined_bytes(&self) -> u64 {
         self.release_settled();
-        self.quarantine.bytes()
+        self.run_uninterrupted(|| self.quarantine.bytes())
     }
 
     fn release_settled(&self) {
-        self.quarantine.release_settled(&self.region, |retired| self.lock().release(retired));
+        if self.quarantine.is_empty() {
+            return;
+        }
+        self.run_uninterrupted(|| {
+            self.quarantine.release_settled(&self.region, |retired| self.lock().release(retired));
+        });
     }
 
     /// Takes back all of a magazine, as when its thread ends.
     pub fn flush_all(&self, magazine: &mut Magazine) -> Result<(), Misuse> {
-        let mut heap = self.lock();
-        self.note_peak(&heap);
-        heap.flush_all(magazine).map_err(|error| Misuse { address: self.address(error.offset) })
+        let flushed = self.with(|heap| {
+            self.note_peak(heap);
+            heap.flush_all(magazine)
+        });
+        flushed.map_err(|error| Misuse { address: self.address(error.offset) })
     }
 
     /// Bytes that the owner of `address` may use, at least as many as it asked for.
@@ -239,7 +262,7 @@ impl FarHeap {
         if let Allocated::Object(class) = self.look_up(address)? {
             return Ok((class.bytes() / 2..=class.bytes()).contains(&bytes));
         }
-        let resized = self.lock().resize_in_place(self.offset(address), bytes as u64);
+        let resized = self.with(|heap| heap.resize_in_place(self.offset(address), bytes as u64));
         match resized.map_err(|_| Misuse { address })? {
             Resized::Done => Ok(true),
             Resized::Shrunk(retired) => {
@@ -253,14 +276,14 @@ impl FarHeap {
     /// How full the heap is.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let used_bytes = self.note_peak(&self.lock());
+        let used_bytes = self.with(|heap| self.note_peak(heap));
         Usage { bytes: self.region.bytes(), used_bytes, peak_bytes: self.peak_bytes.load(Ordering::Relaxed) }
     }
 
     /// Whether nothing is allocated, nor in any magazine.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let stats = self.lock().stats();
+        let stats = self.with(|heap| heap.stats());
         stats.objects == 0 && stats.run_pages == 0 && stats.retired_pages == 0
     }
 

@@ -41,11 +41,13 @@ impl Quarantine {
         }
     }
 
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
     /// Hands what is settled in `region` to `release`.
     pub(crate) fn release_settled(&self, region: &Region, mut release: impl FnMut(Retired)) {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return;
-        }
         let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
         let is_settled = |range: &mut Retired| region.is_settled(range.first().offset(), bytes_of(range));
         for settled in ranges.iter_mut().filter_map(|range| range.take_if(is_settled)) {

@@ -2,6 +2,8 @@
 //!
 //! UNSAFETY: a system call, because a program may have put functions of its own in the place of the C library's.
 
+use std::marker::PhantomData;
+
 /// Signals that must always come through, or a fault ends the process: bit `n - 1` is signal `n`. SIGBUS is how a fault reaches
 /// its thread, and SIGSYS how a system call on far memory comes back.
 pub const NEEDED_SIGNALS: u64 = 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSYS - 1);
@@ -18,16 +20,38 @@ const IDENTITY_SIGNAL: u64 = 1 << 32;
 /// the middle of a change of it, nor on a thread that is not the program's. `code` must not be left by a switch, nor by
 /// a cancellation. A thread that it starts begins with the same signals held back.
 pub fn hold_back<T>(code: impl FnOnce() -> T) -> T {
-    let set = |mask: &u64, before: *mut u64| {
-        let arguments = [libc::SIG_SETMASK as u64, mask as *const u64 as u64, before as u64, 8, 0, 0];
-        // SAFETY: the kernel reads and writes the words, which live as long as the call.
-        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, arguments[0], arguments[1], arguments[2], arguments[3]) };
-    };
-    let mut before = 0;
-    set(&!(NEEDED_SIGNALS | IDENTITY_SIGNAL), &raw mut before);
-    let result = code();
-    set(&before, std::ptr::null_mut());
-    result
+    let _held_back = HeldBack::begin();
+    code()
+}
+
+/// Signals are held back on this thread until it is dropped there, as in [`hold_back`].
+#[derive(Debug)]
+#[must_use]
+pub struct HeldBack {
+    before: u64,
+    /// The signals are this thread's.
+    _thread: PhantomData<*const ()>,
+}
+
+impl HeldBack {
+    /// From now on.
+    pub fn begin() -> Self {
+        let mut before = 0;
+        set(&!(NEEDED_SIGNALS | IDENTITY_SIGNAL), &raw mut before);
+        Self { before, _thread: PhantomData }
+    }
+}
+
+impl Drop for HeldBack {
+    fn drop(&mut self) {
+        set(&self.before, std::ptr::null_mut());
+    }
+}
+
+fn set(mask: &u64, before: *mut u64) {
+    let arguments = [libc::SIG_SETMASK as u64, mask as *const u64 as u64, before as u64, 8];
+    // SAFETY: the kernel reads and writes the words, which live as long as the call.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, arguments[0], arguments[1], arguments[2], arguments[3]) };
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 
 #include "check.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/uio.h>
 
 enum { PROT = PROT_READ | PROT_WRITE, FLAGS = MAP_PRIVATE | MAP_ANONYMOUS };
 
@@ -208,6 +210,39 @@ static void protection(void) {
     free(guarded);
 }
 
+// The kernel refuses what the program could not do itself, and does not end it.
+static void calls_on_protected(void) {
+    unsigned char *memory = map(MIB);
+    memset(memory, 7, MIB);
+    int ends[2];
+    if (pipe2(ends, O_NONBLOCK) != 0) exit(1);
+    mprotect(memory, PAGE, PROT_NONE);
+    mprotect(memory + PAGE, PAGE, PROT_READ);
+    errno = 0;
+    check("write from PROT_NONE", write(ends[1], memory, 10) == -1 && errno == EFAULT);
+    check("write from PROT_READ", write(ends[1], memory + PAGE, 10) == 10);
+    errno = 0;
+    check("read into PROT_READ", read(ends[0], memory + PAGE, 5) == -1 && errno == EFAULT);
+    check("and beside it", read(ends[0], memory + 2 * PAGE, 5) > 0);
+    errno = 0;
+    check("a path in PROT_NONE", access((char *)memory + 100, F_OK) == -1 && errno == EFAULT);
+    errno = 0;
+    check("a text that ends in PROT_READ", access((char *)memory + PAGE, F_OK) == -1 && errno != EFAULT);
+    struct iovec parts[2] = {{memory + 2 * PAGE, 10}, {memory, 10}};
+    check("a list with a part in PROT_NONE", writev(ends[1], parts + 1, 1) == -1 && errno == EFAULT);
+    check("mremap of parts that differ", mremap(memory, MIB, 30 * MIB, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
+    mprotect(memory, MIB, PROT_READ);
+    unsigned char *neighbour = map(MIB), *moved = mremap(memory, MIB, 3 * MIB, MREMAP_MAYMOVE);
+    check("mremap of what is protected", moved != MAP_FAILED && is_all(moved, MIB, 7) && is_all(moved + MIB, 2 * MIB, 0));
+    errno = 0;
+    check("and it stays so", read(ends[0], moved, 1) == -1 && errno == EFAULT && read(ends[0], moved + 2 * MIB, 1) == -1 && errno == EFAULT);
+    mprotect(moved, 3 * MIB, PROT_NONE);
+    moved = mremap(moved, 3 * MIB, 8 * MIB, MREMAP_MAYMOVE);
+    check("nor of what cannot be read", moved != MAP_FAILED && traps_reads(moved) && traps_reads(moved + 7 * MIB));
+    check("is anything lost", mprotect(moved, 8 * MIB, PROT_READ) == 0 && is_all(moved, MIB, 7) && is_all(moved + MIB, 7 * MIB, 0));
+    munmap(neighbour, MIB), munmap(moved, 8 * MIB), close(ends[0]), close(ends[1]);
+}
+
 static void replacing(void) {
     unsigned char *memory = map(8 * MIB);
     fill(memory, 8 * MIB, 9);
@@ -306,6 +341,7 @@ int main(void) {
     moving();
     advice();
     protection();
+    calls_on_protected();
     replacing();
     heap();
     return done();

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <sys/wait.h>
 #include <time.h>
 
 static void handlers(void) {
@@ -152,6 +153,52 @@ static void jumps_out_of_calls(void) {
     check("memory goes on being used", is_filled(data, DATA, 1) && is_all(buffers, 200 * 8192, 5));
 }
 
+// Handlers that map memory and fork while the program does the same.
+static volatile int handled, handled_right;
+
+static void on_alarm_map(int number) {
+    (void)number;
+    unsigned char *memory = mmap(NULL, 512 * KIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int is_right = memory != MAP_FAILED && *memory == 0;
+    memory[PAGE] = 1;
+    is_right = is_right && mprotect(memory, PAGE, PROT_READ) == 0 && munmap(memory, 512 * KIB) == 0;
+    handled_right += is_right, handled++;
+}
+
+static void on_alarm_fork(int number) {
+    int saved = errno, status = 1;
+    (void)number;
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+    handled_right += status == 0, handled++, errno = saved;
+}
+
+static void handlers_that(const char *name, void (*handler)(int), int times, int every_us) {
+    handled = handled_right = 0;
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, NULL);
+    int is_right = 1;
+    for (int turn = 0; handled < times; turn++) {
+        // Once, so that a handler that takes long leaves time for the program.
+        struct itimerval once = {{0, 0}, {0, 1 + turn * 7 % every_us}};
+        setitimer(ITIMER_REAL, &once, NULL);
+        unsigned char *memory = mmap(NULL, 512 * KIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        is_right = is_right && memory[PAGE] == 0 && memory[99 * PAGE] == 0;
+        memory[PAGE] = 1;
+        munmap(memory, 512 * KIB);
+        // The C library's own fork waits for its malloc.
+        if (handler == on_alarm_fork) continue;
+        unsigned char *block = malloc(64 * KIB), *small[100];
+        block[100] = 1;
+        for (int index = 0; index < 100; index++) *(small[index] = malloc(2000)) = 1;
+        for (int index = 0; index < 100; index++) free(small[index]);
+        free(block);
+    }
+    stop_ticking();
+    check(name, is_right && handled_right == handled);
+}
+
 int main(int count, char **arguments) {
     if (count != 2) return 2;
     begin();
@@ -161,5 +208,7 @@ int main(int count, char **arguments) {
     threads();
     own_bus_errors(arguments[1]);
     jumps_out_of_calls();
+    handlers_that("handlers map memory while the program does", on_alarm_map, 1000, 200);
+    handlers_that("handlers fork while the program maps", on_alarm_fork, 100, 500);
     return done();
 }
