@@ -6,8 +6,8 @@
 //! from being swept; only memory of which the length is not known is held. Which arguments are buffers stands in `core/syscalls`.
 //!
 //! Calls come here from `transfers` by their names, and all others by a signal: [`answer_trapped`] runs in the handler, at any
-//! system call of the program, so nothing here allocates, and no lock is taken but, where the program has protected far memory,
-//! that of its mappings, which nobody holds over a call that the filter sends back.
+//! system call of the program, so nothing here allocates, and no lock is taken but, where the program has protected far
+//! memory, that of its mappings, which nobody holds over a call that the filter sends back.
 //!
 //! UNSAFETY: memory of the program at the addresses that it gives the kernel.
 
@@ -31,8 +31,8 @@ use crate::{maps, signals};
 const BUFFERS_MAX: usize = 6;
 /// Words of which a call names the addresses.
 const FUTEXES_MAX: usize = 2;
-/// How often a call on such a word is made again. Its page may be swept between a touch and the kernel's look, but hardly
-/// so often: then another address is not the program's.
+/// How often a call on such a word is made again. Its page may be swept between a touch and the kernel's look, but
+/// hardly so often: then another address is not the program's.
 const FUTEX_TRIES: usize = 1000;
 /// Longest text that the kernel takes: a path.
 const TEXT_BYTES_MAX: usize = libc::PATH_MAX as usize;
@@ -259,9 +259,8 @@ impl Far {
         if self.offset(address + bytes as usize - 1).is_none() {
             return Err(EFAULT);
         }
-        if !matches!(buffer.access, Access::In) {
-            // Before the kernel takes what is to be stored there from where it is. How much that is shows later.
-            self.check(offset, 1, libc::PROT_WRITE)?;
+        if buffer.access != Access::In {
+            self.check_first(address)?;
         }
         let local = self.bounces.local(bytes as usize)?;
         if matches!(buffer.access, Access::In | Access::InOut) {
@@ -305,6 +304,12 @@ impl Far {
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), i64> {
         self.check(offset, from.len(), libc::PROT_WRITE)?;
         self.region().write(offset, from).map_err(|_| EFAULT)
+    }
+
+    /// Whether anything can be stored at an address. To be asked before the kernel takes it from where it is; how much
+    /// it is shows later.
+    pub(crate) fn check_first(&self, address: usize) -> Result<(), i64> {
+        self.offset(address).map_or(Ok(()), |offset| self.check(offset, 1, libc::PROT_WRITE))
     }
 
     /// A copy on the program's behalf meets its protection as the kernel's would, and not as a fault.

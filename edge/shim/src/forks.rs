@@ -8,9 +8,8 @@
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
-use std::sync::MutexGuard;
 
-use yonder_heap::Heap;
+use yonder_far_heap::Frozen;
 use yonder_paging::Forking;
 use yonder_trap::HeldBack;
 
@@ -21,7 +20,7 @@ use crate::{complain, mapped, robust};
 struct Held {
     far: &'static Far,
     forking: Forking<'static>,
-    _heap: MutexGuard<'static, Heap>,
+    _heap: Frozen<'static>,
     _maps: mapped::Held,
     _mutexes: robust::Held,
     /// Last: a handler of a signal may fork or map memory, and would wait for what its own thread has locked.
@@ -49,7 +48,7 @@ pub(crate) fn watch() {
 unsafe extern "C" fn before() {
     let Some(far) = far() else { return };
     let signals = HeldBack::begin();
-    let (mutexes, maps, heap) = (robust::held(), mapped::hold(), far.heap.lock());
+    let (mutexes, maps, heap) = (robust::held(), mapped::hold(), far.heap.freeze());
     let forking = far.region().far().about_to_fork(&[far.region()]);
     HELD.with_borrow_mut(|held| {
         **held = Some(Held { far, forking, _heap: heap, _maps: maps, _mutexes: mutexes, _signals: signals })

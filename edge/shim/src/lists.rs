@@ -120,6 +120,9 @@ impl Lists {
         if is_sent && kind != Kind::Buffers {
             shorten(lists.get_mut());
         }
+        if !is_sent && let Some(first) = lists.get().iter().find(|buffer| buffer.iov_len > 0) {
+            far.check_first(first.iov_base as usize)?;
+        }
         let mut place = Place::default();
         for_each(originals.get(), lists.get(), |address, bytes| _ = place.of(address, bytes));
         let data = far.bounces.local(place.next.max(1))?;

@@ -9,15 +9,15 @@ use yonder_heap::{Allocated, Class, Freed, Heap, Magazine, OBJECT_BYTES_MAX, Pag
 use yonder_paging::{Access, FarError, Region};
 use yonder_units::PAGE_BYTES;
 
-use crate::quarantine::Quarantine;
+use crate::quarantine::{Quarantine, Ranges};
 
 /// Runs of at least so many pages are given back to the kernel and the node when they are freed; smaller ones may be used again
 /// soon, and cost nothing if they are not: reclaim takes them like all pages.
 pub const GIVE_BACK_PAGES: u32 = 1024;
 
 /// Runs what it is given once, and no signal handler of the program on this thread meanwhile. It is around each discard
-/// of far memory and each time that the heap's lock is held: a handler that touches far memory, maps some or forks in the
-/// middle of that would wait for its own thread.
+/// of far memory and each time that the heap's lock is held: a handler that touches far memory, maps some or forks in
+/// the middle of that would wait for its own thread.
 pub type Uninterrupted = fn(&mut dyn FnMut());
 
 /// A program gave an address back, or asked for it, that is not allocated.
@@ -46,6 +46,12 @@ pub struct Usage {
     pub used_bytes: u64,
     /// Most bytes of pages that were in use at a time, as far as anybody has looked.
     pub peak_bytes: u64,
+}
+
+/// A heap that nobody changes. See [`FarHeap::freeze`].
+pub struct Frozen<'a> {
+    _heap: MutexGuard<'a, Heap>,
+    _ranges: MutexGuard<'a, Ranges>,
 }
 
 /// The far heap of one region. See the crate for who keeps what.
@@ -111,13 +117,20 @@ impl FarHeap {
         self.process == std::process::id()
     }
 
-    /// Runs `code`, which touches nothing far, with the heap itself, by offsets. No handler of a signal comes in between.
+    /// Runs `code`, which touches nothing far, with the heap itself, by offsets. No handler of a signal comes in
+    /// between.
     pub fn with<T>(&self, code: impl FnOnce(&mut Heap) -> T) -> T {
         self.run_uninterrupted(|| code(&mut self.lock()))
     }
 
-    /// The heap itself, for who keeps handlers of signals away.
-    pub fn lock(&self) -> MutexGuard<'_, Heap> {
+    /// Keeps the heap as it is until this is dropped, as while the process forks. For who keeps handlers of signals
+    /// away.
+    #[must_use]
+    pub fn freeze(&self) -> Frozen<'_> {
+        Frozen { _ranges: self.quarantine.lock(), _heap: self.lock() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Heap> {
         // Nobody panics in the middle of a change of it: what asserts does so before.
         self.heap.lock().unwrap_or_else(PoisonError::into_inner)
     }

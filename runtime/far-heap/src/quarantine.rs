@@ -7,7 +7,7 @@
 //! Invariant: nothing is allocated, because a heap can stand behind `malloc`.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use yonder_heap::Retired;
 use yonder_paging::Region;
@@ -16,9 +16,11 @@ use yonder_units::PAGE_BYTES;
 /// Ranges that wait at most. Those beyond are lost to the heap.
 const RANGES_MAX: usize = 1024;
 
+pub(crate) type Ranges = Box<[Option<Retired>; RANGES_MAX]>;
+
 /// The ranges that wait.
 pub(crate) struct Quarantine {
-    ranges: Mutex<Box<[Option<Retired>; RANGES_MAX]>>,
+    ranges: Mutex<Ranges>,
     count: AtomicUsize,
     lost_bytes: AtomicU64,
 }
@@ -29,9 +31,14 @@ impl Quarantine {
         Self { ranges, count: AtomicUsize::new(0), lost_bytes: AtomicU64::new(0) }
     }
 
+    /// For who keeps handlers of signals away. The heap's lock comes after it.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Ranges> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Keeps pages from being given out; for ever if there is no room.
     pub(crate) fn keep(&self, retired: Retired) {
-        let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ranges = self.lock();
         match ranges.iter_mut().find(|range| range.is_none()) {
             Some(place) => {
                 *place = Some(retired);
@@ -48,7 +55,7 @@ impl Quarantine {
 
     /// Hands what is settled in `region` to `release`.
     pub(crate) fn release_settled(&self, region: &Region, mut release: impl FnMut(Retired)) {
-        let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ranges = self.lock();
         let is_settled = |range: &mut Retired| region.is_settled(range.first().offset(), bytes_of(range));
         for settled in ranges.iter_mut().filter_map(|range| range.take_if(is_settled)) {
             self.count.fetch_sub(1, Ordering::AcqRel);
@@ -58,7 +65,7 @@ impl Quarantine {
 
     /// Bytes of the pages that are given to nobody.
     pub(crate) fn bytes(&self) -> u64 {
-        let ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        let ranges = self.lock();
         self.lost_bytes.load(Ordering::Relaxed) + ranges.iter().flatten().map(bytes_of).sum::<u64>()
     }
 }

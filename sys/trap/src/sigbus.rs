@@ -247,7 +247,8 @@ fn install_once() -> std::io::Result<()> {
                 libc::sigdelset(&raw mut action.sa_mask, own);
             }
             // A thread that is cancelled in the middle would leave locks behind; the C library's functions leave this
-            // one out. SAFETY: the kernel's 64 signals are the first word of the C library's larger set.
+            // one out.
+            // SAFETY: the kernel's 64 signals are the first word of the C library's larger set.
             *(&raw mut action.sa_mask).cast::<u64>() |= CANCELLING_SIGNAL;
         }
         let mut previous: libc::sigaction = std::mem::zeroed();
