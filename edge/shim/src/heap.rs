@@ -11,8 +11,10 @@ use std::sync::OnceLock;
 
 use yonder_far_heap::{Magazine, Misuse};
 use yonder_paging::FarError;
+use yonder_units::PAGE_BYTES;
 
 use crate::far::Far;
+use crate::mapped::is_any_protected;
 
 /// The key whose destructor gives a thread's magazine back when it ends.
 static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
@@ -47,7 +49,21 @@ impl Far {
     /// Takes back what [`Far::alloc`] gave out. An error if it did not.
     #[inline]
     pub(crate) fn free(&self, old: usize) -> Result<(), Misuse> {
+        if is_any_protected() {
+            self.unprotect_pages(old, 0)?;
+        }
         self.heap.free(magazine(), old)
+    }
+
+    /// Makes the whole pages of an allocation, but its first bytes, as memory is that is given out.
+    #[cold]
+    pub(crate) fn unprotect_pages(&self, address: usize, first_bytes: usize) -> Result<(), Misuse> {
+        let end = address + self.heap.size_of(address)?;
+        let whole = (address + first_bytes).next_multiple_of(PAGE_BYTES)..end / PAGE_BYTES * PAGE_BYTES;
+        if !whole.is_empty() {
+            self.unprotect(whole);
+        }
+        Ok(())
     }
 }
 

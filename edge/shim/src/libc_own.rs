@@ -111,6 +111,11 @@ macro_rules! own {
 pub(crate) use own;
 
 /// The errno of the calling thread.
+pub(crate) fn errno() -> libc::c_int {
+    // SAFETY: errno is a thread-local word of the C library.
+    unsafe { *libc::__errno_location() }
+}
+
 pub(crate) fn set_errno(errno: libc::c_int) {
     // SAFETY: errno is a thread-local word of the C library.
     unsafe { *libc::__errno_location() = errno };

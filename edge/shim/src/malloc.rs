@@ -14,6 +14,7 @@ use crate::far::{Far, far, far_for, is_far};
 use crate::libc_own::{
     __libc_calloc, __libc_free, __libc_malloc, __libc_memalign, __libc_realloc, MALLOC_ALIGN, own, set_errno,
 };
+use crate::mapped::is_any_protected;
 
 /// The far memory for an allocation that the code at `caller` asks for.
 #[inline]
@@ -93,6 +94,9 @@ extern "C" fn realloc_for(old: *mut c_void, bytes: usize, caller: usize) -> *mut
     }
     let Some(far) = far.filter(|_| is_far(address)) else { return realloc_local(old, bytes, caller) };
     let size = far.heap.size_of(address).unwrap_or_else(|misuse| die_of(misuse));
+    if bytes < size && is_any_protected() {
+        far.unprotect_pages(address, bytes).unwrap_or_else(|misuse| die_of(misuse));
+    }
     if far.heap.resize_in_place(address, bytes).unwrap_or_else(|misuse| die_of(misuse)) {
         return old;
     }

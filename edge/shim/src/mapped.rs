@@ -30,9 +30,14 @@ pub(crate) struct Maps {
     protected: BTreeMap<usize, (usize, c_int)>,
 }
 
-/// Whether the program may do all of `prot` with a range of far memory.
+/// Whether the program may do all of `prot` with a range of far memory. Not to be asked by who may have the lock.
 pub(crate) fn is_allowed(range: Range<usize>, prot: c_int) -> bool {
-    PROTECTED.load(Ordering::Acquire) == 0 || yonder_trap::hold_back(|| maps().allow(range, prot))
+    range.is_empty() || !is_any_protected() || yonder_trap::hold_back(|| maps().allow(range, prot))
+}
+
+/// Whether any far memory is protected.
+pub(crate) fn is_any_protected() -> bool {
+    PROTECTED.load(Ordering::Acquire) > 0
 }
 
 /// Keeps mappings from changing.
@@ -77,10 +82,21 @@ impl Maps {
         self.runs.insert(address, bytes - head);
     }
 
-    /// What the program may do in `range` is `prot` from now on, and not all that can be done with memory.
+    /// What the program may do in `range` is `prot` from now on.
     pub(crate) fn protect(&mut self, range: Range<usize>, prot: c_int) {
-        self.protected.insert(range.start, (range.end, prot));
-        PROTECTED.store(self.protected.len(), Ordering::Release);
+        self.forget_protection(range.clone());
+        if prot != PLAIN {
+            self.protected.insert(range.start, (range.end, prot));
+            PROTECTED.store(self.protected.len(), Ordering::Release);
+        }
+    }
+
+    /// The parts of `range` that are protected, and how.
+    pub(crate) fn protections(&self, range: Range<usize>) -> Vec<(Range<usize>, c_int)> {
+        let parts = self.protected.range(..range.end).filter(|(_, (end, _))| *end > range.start);
+        let clip =
+            |(start, (end, prot)): (&usize, &(usize, c_int))| ((*start).max(range.start)..(*end).min(range.end), *prot);
+        parts.map(clip).collect()
     }
 
     /// What the program may do in all of `range`; `None` if that differs, as between mappings of the kernel's.

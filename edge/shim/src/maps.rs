@@ -18,12 +18,18 @@ use yonder_trap::hold_back;
 use yonder_units::PAGE_BYTES;
 
 use crate::far::{Far, far, far_for, is_far};
-use crate::libc_own::{as_c, own, set_errno};
-use crate::mapped::{PLAIN, maps};
-use crate::{callers, calls};
+use crate::libc_own::{as_c, errno, own, set_errno};
+use crate::mapped::{PLAIN, is_any_protected, maps};
+use crate::{callers, calls, robust};
 
 /// Smallest mapping that is far.
 const FAR_BYTES_MIN: usize = 256 << 10;
+
+/// The pages of a range that begins with one; `None` if it is none, or longer than memory is.
+fn range_of(address: usize, bytes: usize) -> Option<Range<usize>> {
+    let end = address.checked_add(whole_pages(bytes)?)?;
+    address.is_multiple_of(PAGE_BYTES).then_some(address..end)
+}
 
 fn whole_pages(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(PAGE_BYTES).filter(|bytes| *bytes > 0)
@@ -131,16 +137,16 @@ unsafe extern "C" fn mmap_for(
 /// A new mapping in the place of a far one: as good as new if it is plain, refused if it is not.
 fn replace(address: usize, bytes: usize, prot: c_int, flags: c_int) -> *mut c_void {
     let wanted = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let (Some(far), Some(bytes)) = (far(), whole_pages(bytes)) else { return failed(libc::EINVAL) };
-    if flags & wanted != wanted || far.offset(address + bytes - 1).is_none() || !address.is_multiple_of(PAGE_BYTES) {
+    let (Some(far), Some(range)) = (far(), range_of(address, bytes)) else { return failed(libc::EINVAL) };
+    if flags & wanted != wanted || far.offset(range.end - 1).is_none() {
         return failed(libc::ENOMEM);
     }
-    if !hold_back(|| maps().cover(address..address + bytes)) {
+    if !hold_back(|| maps().cover(range.clone())) {
         // It is somebody else's by now, or may be soon.
         return failed(libc::ENOMEM);
     }
-    far.unprotect(address..address + bytes);
-    far.clear(address, bytes as u64);
+    far.unprotect(range.clone());
+    far.clear(address, range.len() as u64);
     if protect(far, address, bytes, prot) == 0 {
         std::ptr::with_exposed_provenance_mut(address)
     } else {
@@ -168,11 +174,11 @@ unsafe extern "C" fn munmap_for(start: *mut c_void, bytes: size_t, caller: usize
 }
 
 fn unmap(far: &Far, address: usize, bytes: usize) -> c_int {
-    let Some(bytes) = whole_pages(bytes).filter(|_| address.is_multiple_of(PAGE_BYTES)) else {
+    let Some(range) = range_of(address, bytes) else {
         set_errno(libc::EINVAL);
         return -1;
     };
-    far.unmap(address..address + bytes);
+    far.unmap(range.start..range.end.min(WINDOW.end));
     0
 }
 
@@ -202,27 +208,33 @@ unsafe extern "C" fn mremap_for(
         // SAFETY: the caller's.
         return unsafe { own(old, old_bytes, new_bytes, flags, wanted) };
     };
-    let (Some(old_bytes), Some(new_bytes)) = (whole_pages(old_bytes), whole_pages(new_bytes)) else {
+    let (Some(all), Some(new_bytes)) = (range_of(old as usize, old_bytes), whole_pages(new_bytes)) else {
         return failed(libc::EINVAL);
     };
-    if flags & !libc::MREMAP_MAYMOVE != 0 || !(old as usize).is_multiple_of(PAGE_BYTES) {
+    if flags & !libc::MREMAP_MAYMOVE != 0 {
         return failed(libc::EINVAL);
     }
-    let may_move = flags & libc::MREMAP_MAYMOVE != 0;
-    let all = old as usize..old as usize + old_bytes;
-    let grows = new_bytes > old_bytes;
-    let Some(prot) = hold_back(|| maps().protection(all.clone())).or((!grows).then_some(PLAIN)) else {
-        return failed(libc::EFAULT);
+    let kept = all.len().min(new_bytes);
+    let is_there = if new_bytes > all.len() { all.clone() } else { all.start..all.start + PAGE_BYTES };
+    let of_all = || {
+        let maps = maps();
+        if maps.cover(is_there.clone()) { maps.protection(is_there.clone()) } else { None }
     };
-    let new = match hold_back(|| far.remap(all.start, old_bytes, new_bytes)) {
+    // The kernel's mappings end where the protection changes, and only one can grow.
+    let Some(prot) = hold_back(of_all) else { return failed(libc::EFAULT) };
+    if new_bytes <= all.len() {
+        far.unmap(all.start + kept..all.end);
+        return old;
+    }
+    let new = match hold_back(|| far.grow(all.clone(), new_bytes)) {
         Some(()) => all.start,
-        None if !may_move => return failed(libc::ENOMEM),
+        None if flags & libc::MREMAP_MAYMOVE == 0 => return failed(libc::ENOMEM),
         None => {
             let Some(new) = far.map(new_bytes) else { return failed(libc::ENOMEM) };
             let to = std::ptr::with_exposed_provenance_mut::<u8>(new);
             far.unprotect(all.clone());
             // SAFETY: both ranges are mapped, and the new one is nobody else's.
-            unsafe { std::ptr::copy_nonoverlapping(old.cast::<u8>(), to, old_bytes.min(new_bytes)) };
+            unsafe { std::ptr::copy_nonoverlapping(old.cast::<u8>(), to, kept) };
             far.unmap(all);
             new
         }
@@ -274,7 +286,7 @@ unsafe extern "C" fn madvise_for(start: *mut c_void, bytes: size_t, advice: c_in
 
 fn advise(far: &'static Far, address: usize, bytes: usize, advice: c_int) -> i64 {
     let Some(bytes) = whole_pages(bytes) else { return 0 };
-    let is_inside = address.is_multiple_of(PAGE_BYTES) && far.offset(address + bytes - 1).is_some();
+    let is_inside = range_of(address, bytes).is_some_and(|range| far.offset(range.end - 1).is_some());
     match advice {
         _ if !is_inside => -i64::from(libc::EINVAL),
         libc::MADV_DONTNEED => {
@@ -316,13 +328,24 @@ fn protect(far: &'static Far, address: usize, bytes: usize, prot: c_int) -> c_in
         set_errno(libc::ENOMEM);
         return -1;
     }
+    let range = address..address + bytes;
     hold_back(|| {
         let mut maps = maps();
-        maps.forget_protection(address..address + bytes);
-        if prot & PLAIN != PLAIN {
-            maps.protect(address..address + bytes, prot);
+        let result = far.set_protection(range.clone(), prot);
+        if result == 0 {
+            maps.protect(range, prot);
+            return result;
         }
-        far.set_protection(address..address + bytes, prot)
+        let errno = errno();
+        // A part of it may have been changed.
+        if far.set_protection(range.clone(), PLAIN) == 0 {
+            let before = maps.protections(range);
+            before.into_iter().for_each(|(part, prot)| _ = far.set_protection(part, prot));
+        } else {
+            maps.protect(range, prot);
+        }
+        set_errno(errno);
+        result
     })
 }
 
@@ -365,6 +388,8 @@ impl Far {
     fn map(&self, bytes: usize) -> Option<usize> {
         let bytes = whole_pages(bytes)?;
         let new = self.heap.alloc_run(bytes, PAGE_BYTES)?;
+        // Memory that was nobody's may have been protected.
+        self.unprotect(new..new + bytes);
         self.clear(new, bytes as u64);
         hold_back(|| maps().runs.insert(new, bytes));
         Some(new)
@@ -380,7 +405,8 @@ impl Far {
             gone.iter().for_each(|start| _ = maps.runs.remove(start));
             gone
         });
-        self.unprotect(range);
+        self.unprotect(range.clone());
+        robust::forget(range);
         for start in gone {
             let freed = self.heap.with(|heap| heap.free((start - WINDOW.start) as u64));
             match freed {
@@ -392,35 +418,27 @@ impl Far {
     }
 
     /// Makes a mapping `new` bytes long where it is; `None` if it has to move. For who keeps handlers of signals away.
-    fn remap(&self, start: usize, old: usize, new: usize) -> Option<()> {
+    fn grow(&self, old: Range<usize>, new: usize) -> Option<()> {
         let mut maps = maps();
-        maps.split_at(self, start);
-        maps.split_at(self, start + old);
-        if maps.runs.get(&start) != Some(&old) {
+        if maps.runs.get(&old.start) != Some(&old.len()) {
             return None;
         }
-        let resized = self.heap.with(|heap| heap.resize_in_place((start - WINDOW.start) as u64, new as u64));
-        match resized.unwrap_or_else(|_| crate::malloc::die_of(Misuse { address: start })) {
+        let resized = self.heap.with(|heap| heap.resize_in_place((old.start - WINDOW.start) as u64, new as u64));
+        match resized.unwrap_or_else(|_| crate::malloc::die_of(Misuse { address: old.start })) {
             Resized::Refused => return None,
-            Resized::Shrunk(retired) => {
-                self.make_plain(maps.forget_protection(start + new..start + old));
-                self.heap.retire(retired);
-            }
-            Resized::Done if new > old => self.clear(start + old, (new - old) as u64),
-            Resized::Done => {}
+            Resized::Shrunk(_) => unreachable!("it grows"),
+            Resized::Done => self.clear(old.end, (new - old.len()) as u64),
         }
-        maps.runs.insert(start, new);
+        maps.runs.insert(old.start, new);
         Some(())
     }
 
     /// Makes a range readable and writable again, as all memory is that is given out.
-    fn unprotect(&self, range: Range<usize>) {
-        self.make_plain(hold_back(|| maps().forget_protection(range)));
-    }
-
-    /// Makes ranges readable and writable for the kernel.
-    fn make_plain(&self, ranges: Vec<Range<usize>>) {
-        ranges.into_iter().for_each(|range| _ = self.set_protection(range, PLAIN));
+    pub(crate) fn unprotect(&self, range: Range<usize>) {
+        if is_any_protected() {
+            let were = hold_back(|| maps().forget_protection(range));
+            were.into_iter().for_each(|range| _ = self.set_protection(range, PLAIN));
+        }
     }
 
     /// What the kernel lets anybody do with whole pages of far memory. The reclaimer can read what it sweeps at all times.

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{pthread_mutex_t, pthread_mutexattr_t};
@@ -68,6 +69,15 @@ unsafe fn is_robust(attributes: *const pthread_mutexattr_t) -> bool {
     !attributes.is_null()
         && unsafe { libc::pthread_mutexattr_getrobust(attributes, &raw mut kind) } == 0
         && kind == libc::PTHREAD_MUTEX_ROBUST
+}
+
+/// Lets go of mutexes that are unmapped, and were not destroyed.
+pub(crate) fn forget(range: Range<usize>) {
+    yonder_trap::hold_back(|| {
+        let mut held = held();
+        let gone: Vec<usize> = held.range(range).map(|(address, _)| *address).collect();
+        gone.iter().for_each(|address| _ = held.remove(address));
+    });
 }
 
 /// Holds a mutex; whether it is held now.

@@ -55,26 +55,35 @@ unsafe fn without_ours(set: *const sigset_t) -> Option<sigset_t> {
 /// where it keeps a mask for the program: in `sigsetjmp`, `swapcontext` and their kin.
 pub(crate) fn change_mask(call: &Call, interrupted: &mut Interrupted<'_>) -> Result<i64, i64> {
     const NEVER: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
+    const EFAULT: i64 = -(libc::EFAULT as i64);
     let [how, set, before, bytes, ..] = call.arguments;
     let invalid = -i64::from(libc::EINVAL);
-    let far = far().ok_or(-i64::from(libc::EFAULT))?;
+    let far = far().ok_or(EFAULT)?;
     if bytes as usize != size_of::<u64>() {
         return Err(invalid);
     }
     let now = *interrupted.signal_mask();
     if set != 0 {
-        let mut given = [0];
-        far.get(set as usize, &mut given)?;
+        let mut given = [0; size_of::<u64>()];
+        // Nobody asks whether it is protected: who holds the lock for that may be changing its mask here.
+        match far.offset(set as usize) {
+            Some(offset) => far.region().read(offset, &mut given).map_err(|_| EFAULT)?,
+            None => far.get(set as usize, &mut given)?,
+        }
+        let given = u64::from_ne_bytes(given);
         let next = match how as c_int {
-            libc::SIG_BLOCK => now | given[0] & !NEEDED_SIGNALS,
-            libc::SIG_UNBLOCK => now & !given[0],
-            libc::SIG_SETMASK => given[0] & !NEEDED_SIGNALS,
+            libc::SIG_BLOCK => now | given & !NEEDED_SIGNALS,
+            libc::SIG_UNBLOCK => now & !given,
+            libc::SIG_SETMASK => given & !NEEDED_SIGNALS,
             _ => return Err(invalid),
         };
         *interrupted.signal_mask() = next & !NEVER;
     }
     if before != 0 {
-        far.put(before as usize, &[now])?;
+        match far.offset(before as usize) {
+            Some(offset) => far.region().write(offset, &now.to_ne_bytes()).map_err(|_| EFAULT)?,
+            None => far.put(before as usize, &[now])?,
+        }
     }
     Ok(0)
 }

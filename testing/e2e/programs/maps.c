@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/uio.h>
+#include <ucontext.h>
 
 enum { PROT = PROT_READ | PROT_WRITE, FLAGS = MAP_PRIVATE | MAP_ANONYMOUS };
 
@@ -220,7 +221,8 @@ static void calls_on_protected(void) {
     mprotect(memory + PAGE, PAGE, PROT_READ);
     errno = 0;
     check("write from PROT_NONE", write(ends[1], memory, 10) == -1 && errno == EFAULT);
-    check("write from PROT_READ", write(ends[1], memory + PAGE, 10) == 10);
+    check("write from PROT_READ", write(ends[1], memory + PAGE, 5) == 5);
+    check("write from the middle of it", write(ends[1], memory + PAGE + 100, 5) == 5);
     errno = 0;
     check("read into PROT_READ", read(ends[0], memory + PAGE, 5) == -1 && errno == EFAULT);
     check("and beside it", read(ends[0], memory + 2 * PAGE, 5) > 0);
@@ -251,6 +253,64 @@ static void calls_on_protected(void) {
     mprotect(moved, 8 * MIB, PROT_READ);
     check("is anything lost", is_all(moved, MIB, 7) && is_all(moved + MIB, 7 * MIB, 0));
     munmap(neighbour, MIB), munmap(moved, 8 * MIB), close(ends[0]), close(ends[1]);
+}
+
+static ucontext_t outside, inside;
+
+static void on_far_stack(void) {
+    sigset_t before;
+    char deep[10000];
+    memset(deep, 1, sizeof deep);
+    unsigned char *memory = map(MIB);
+    // The sets of these calls lie in far memory, and some of that is protected.
+    int is_right = mprotect(memory, PAGE, PROT_NONE) == 0 && sigprocmask(SIG_SETMASK, NULL, &before) == 0;
+    is_right = is_right && munmap(memory, MIB) == 0 && is_all(deep, sizeof deep, 1);
+    check("a far stack with a guard", is_right);
+}
+
+static void protected_and_used(void) {
+    unsigned char *stack = map(512 * KIB);
+    mprotect(stack, PAGE, PROT_NONE);
+    getcontext(&inside);
+    inside.uc_stack.ss_sp = stack, inside.uc_stack.ss_size = 512 * KIB, inside.uc_link = &outside;
+    makecontext(&inside, on_far_stack, 0);
+    swapcontext(&outside, &inside);
+    unsigned char *memory = map(8 * MIB);
+    memset(memory, 3, MIB);
+    errno = 0;
+    check("mprotect that is none", mprotect(memory, MIB, 0x4000) == -1 && errno == EINVAL);
+    int ends[2];
+    if (pipe(ends) != 0) exit(1);
+    check("changes nothing", write(ends[1], memory, 10) == 10 && read(ends[0], memory, 10) == 10);
+    munmap(memory + MIB, 7 * MIB);
+    check("mremap cuts off what is gone", mremap(memory, 8 * MIB, 8 * MIB - PAGE, MREMAP_MAYMOVE) == memory);
+    check("and does not grow it", mremap(memory, 4 * MIB, 20 * MIB, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
+    // Not known when it is compiled.
+    volatile size_t too_much = -(size_t)8 * PAGE;
+    check("munmap of too much", munmap(memory, too_much) == -1 && errno == EINVAL);
+    check("mremap of too much", mremap(memory, too_much, MIB, MREMAP_MAYMOVE) == MAP_FAILED && errno == EINVAL);
+    check("harms nothing", is_all(memory, MIB, 3));
+    mprotect(memory, MIB, PROT_READ | PROT_WRITE | PROT_EXEC);
+    memory[0] = 0xc3;  // ret
+    unsigned char *neighbour = map(MIB), *moved = mremap(memory, MIB, 3 * MIB, MREMAP_MAYMOVE);
+    ((void (*)(void))moved)();
+    moved[2 * MIB] = 0xc3;
+    ((void (*)(void))(moved + 2 * MIB))();
+    check("code that moves", is_all(moved + 1, MIB - 1, 3));
+    munmap(neighbour, MIB), munmap(moved, 3 * MIB), munmap(stack, 512 * KIB);
+    void *block = NULL;
+    int is_right = 1;
+    for (int turn = 0; turn < 5; turn++) {
+        // So large that the C library unmaps it too.
+        if (posix_memalign(&block, PAGE, 40 * MIB) != 0) exit(1);
+        mprotect(block, 40 * MIB, PROT_NONE);
+        free(block);
+        unsigned char *next = malloc(40 * MIB);
+        is_right = is_right && !traps_reads(next + PAGE) && !traps_writes(next + 30 * MIB);
+        free(next);
+    }
+    check("blocks that were protected when they were freed", is_right);
+    close(ends[0]), close(ends[1]);
 }
 
 static void replacing(void) {
@@ -352,6 +412,7 @@ int main(void) {
     advice();
     protection();
     calls_on_protected();
+    protected_and_used();
     replacing();
     heap();
     return done();

@@ -174,15 +174,38 @@ static void on_alarm_fork(int number) {
     handled_right += status == 0, handled++, errno = saved;
 }
 
-static void handlers_that(const char *name, void (*handler)(int), int times, int every_us) {
+static void arm(int after_us) {
+    // Once, so that a handler that takes long leaves time for the program.
+    struct itimerval once = {{0, 0}, {0, after_us}};
+    setitimer(ITIMER_REAL, &once, NULL);
+}
+
+static void handlers_in_forks(void) {
+    handled = handled_right = 0;
+    struct sigaction action = {.sa_handler = on_alarm_map, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, NULL);
+    int is_right = 1;
+    for (int turn = 0; handled < 200; turn++) {
+        arm(1 + turn * 37 % 1000);
+        int status = 1;
+        pid_t child = fork();
+        sigset_t held_back;
+        // The child holds back nothing that its parent did not.
+        if (child == 0) _exit(pthread_sigmask(SIG_SETMASK, NULL, &held_back) || sigismember(&held_back, SIGALRM));
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+        is_right = is_right && status == 0;
+    }
+    stop_ticking();
+    check("handlers map memory while the program forks", is_right && handled_right == handled);
+}
+
+static void handlers_that(const char *name, void (*handler)(int), int times, int most_us) {
     handled = handled_right = 0;
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     sigaction(SIGALRM, &action, NULL);
     int is_right = 1;
     for (int turn = 0; handled < times; turn++) {
-        // Once, so that a handler that takes long leaves time for the program.
-        struct itimerval once = {{0, 0}, {0, 1 + turn * 7 % every_us}};
-        setitimer(ITIMER_REAL, &once, NULL);
+        arm(1 + turn * 7 % most_us);
         unsigned char *memory = mmap(NULL, 512 * KIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         is_right = is_right && memory[PAGE] == 0 && memory[99 * PAGE] == 0;
         memory[PAGE] = 1;
@@ -210,5 +233,6 @@ int main(int count, char **arguments) {
     jumps_out_of_calls();
     handlers_that("handlers map memory while the program does", on_alarm_map, 1000, 200);
     handlers_that("handlers fork while the program maps", on_alarm_fork, 100, 500);
+    handlers_in_forks();
     return done();
 }
