@@ -116,6 +116,7 @@ pub(crate) fn errno() -> libc::c_int {
     unsafe { *libc::__errno_location() }
 }
 
+/// Sets it.
 pub(crate) fn set_errno(errno: libc::c_int) {
     // SAFETY: errno is a thread-local word of the C library.
     unsafe { *libc::__errno_location() = errno };

@@ -214,7 +214,6 @@ unsafe extern "C" fn mremap_for(
     if flags & !libc::MREMAP_MAYMOVE != 0 {
         return failed(libc::EINVAL);
     }
-    let kept = all.len().min(new_bytes);
     let is_there = if new_bytes > all.len() { all.clone() } else { all.start..all.start + PAGE_BYTES };
     let of_all = || {
         let maps = maps();
@@ -223,7 +222,7 @@ unsafe extern "C" fn mremap_for(
     // The kernel's mappings end where the protection changes, and only one can grow.
     let Some(prot) = hold_back(of_all) else { return failed(libc::EFAULT) };
     if new_bytes <= all.len() {
-        far.unmap(all.start + kept..all.end);
+        far.unmap(all.start + new_bytes..all.end);
         return old;
     }
     let new = match hold_back(|| far.grow(all.clone(), new_bytes)) {
@@ -234,7 +233,7 @@ unsafe extern "C" fn mremap_for(
             let to = std::ptr::with_exposed_provenance_mut::<u8>(new);
             far.unprotect(all.clone());
             // SAFETY: both ranges are mapped, and the new one is nobody else's.
-            unsafe { std::ptr::copy_nonoverlapping(old.cast::<u8>(), to, kept) };
+            unsafe { std::ptr::copy_nonoverlapping(old.cast::<u8>(), to, all.len()) };
             far.unmap(all);
             new
         }
