@@ -172,15 +172,21 @@ fn descendants(of: u32) -> Vec<u32> {
 /// Waits until a descendant runs whose command line has all of `words`; none if the benchmark ends first.
 fn wait_for_descendant(process: &mut Process, words: &[&str]) -> Option<u32> {
     let give_up = Instant::now() + PATIENCE;
-    let says = |pid: &u32| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line_of = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let pid = process.pid();
+    let says = |child: &u32| {
+        let line = line_of(*child);
+        // A child has its parent's line until it becomes a program, and may become `mkswap`.
+        if line == line_of(pid) {
+            return false;
+        }
         let line: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
         // A shell that becomes the program, and what guards it, have its words behind their own.
         let is_it = !line.iter().any(|word| word == "guarded" || word == "-c" || word == "run");
         is_it && words.iter().all(|word| line.iter().any(|of_line| of_line.contains(word)))
     };
     loop {
-        if let Some(found) = descendants(process.pid()).into_iter().find(says) {
+        if let Some(found) = descendants(pid).into_iter().find(says) {
             return Some(found);
         }
         if process.ends_within(LOOK_PAUSE) {
