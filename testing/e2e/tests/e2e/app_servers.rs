@@ -123,7 +123,7 @@ fn requests_that_are_none_are_refused_and_do_not_hurt_the_server() {
 fn loses_its_node(yonder: Yonder, app: &str, flags: &str, asks: &str) {
     let node = yonder.serve(&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "256MiB"]);
     let far = node.url("tcp");
-    let words = format!("serve {app} --listen 127.0.0.1:0 --local 5MiB --far {far} --deadline 300ms {flags}");
+    let words = format!("serve {app} --listen 127.0.0.1:0 --local 5MiB --far {far} --deadline 4s {flags}");
     let server = yonder.serve(&words.split(' ').collect::<Vec<_>>());
     let target = server.udp_address();
     let load = |more: &str| {
