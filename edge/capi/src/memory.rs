@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use yonder::{Advice, Config, Deadlines, FarMemory, Prefetch};
-use yonder_far_heap::{FarHeap, Magazine, Share};
+use yonder_far_heap::{FarHeap, Magazine, NoHandlers, Share};
+use yonder_trap::hold_back;
 
 use crate::arguments::{Out, reference, text};
 use crate::failure::{Failure, answer};
@@ -162,9 +163,11 @@ pub unsafe extern "C" fn yonder_memory_open(config: *const YonderMemoryConfig) -
         if !yonder_trap::is_installed() {
             yonder_trap::hold_signals();
         }
-        let heap = yonder_trap::hold_back(|| -> Result<FarHeap, Failure> {
+        let heap = hold_back(|| -> Result<FarHeap, Failure> {
             let region = FarMemory::open(url, config)?.region(memory_bytes)?;
-            Ok(FarHeap::uninterrupted_by(region, |code| yonder_trap::hold_back(code)))
+            // They may not allocate, as with the C library's heap.
+            let no_handlers = NoHandlers { in_changes: |code| code(), in_discards: |code| hold_back(code) };
+            Ok(FarHeap::without_handlers(region, no_handlers))
         })?;
         heap.guide_paging();
         *open = Some(Arc::new(heap));
@@ -189,7 +192,7 @@ pub extern "C" fn yonder_memory_close() -> c_int {
             let message = format!("something is still allocated in {used} bytes of far memory: free it first");
             return Err(Failure::new(libc::EBUSY, message));
         }
-        yonder_trap::hold_back(|| *open = None);
+        hold_back(|| *open = None);
         Ok(0)
     })
 }

@@ -14,6 +14,7 @@ use yonder_intercept::{Call, Interrupted};
 use yonder_trap::NEEDED_SIGNALS;
 
 use crate::calls;
+use crate::deferral::{self, Relayed};
 use crate::far::{far, is_far};
 use crate::held::hold_for_good;
 use crate::libc_own::{own, set_errno};
@@ -171,7 +172,21 @@ pub(crate) unsafe extern "C" fn sigaction(signal: c_int, action: *const Action, 
             }
             return 0;
         }
-        set_action(signal, copy.as_ref().map_or(std::ptr::null(), |copy| &raw const *copy), before)
+        let mut copy = copy;
+        let current = deferral::current(signal);
+        let is_needed = matches!(signal, libc::SIGBUS | libc::SIGSYS);
+        let relayed = copy.as_mut().filter(|_| !is_needed).and_then(|action| deferral::relay_to(signal, action));
+        let mut was: Action = std::mem::zeroed();
+        let result = set_action(signal, copy.as_ref().map_or(std::ptr::null(), |copy| &raw const *copy), &raw mut was);
+        if result != 0 {
+            relayed.into_iter().for_each(Relayed::refused);
+            return result;
+        }
+        deferral::tell(&mut was, current);
+        if let Some(before) = before.as_mut() {
+            *before = was;
+        }
+        result
     }
 }
 

@@ -15,10 +15,18 @@ use crate::quarantine::{Quarantine, Ranges};
 /// soon, and cost nothing if they are not: reclaim takes them like all pages.
 pub const GIVE_BACK_PAGES: u32 = 1024;
 
-/// Runs what it is given once, and no signal handler of the program on this thread meanwhile. It is around each discard
-/// of far memory and each time that the heap's lock is held: a handler that touches far memory, maps some or forks in
-/// the middle of that would wait for its own thread.
+/// Runs what it is given once, and no signal handler of the program on this thread meanwhile.
 pub type Uninterrupted = fn(&mut dyn FnMut());
+
+/// When no signal handler of the program may run on a thread.
+#[derive(Clone, Copy, Debug)]
+pub struct NoHandlers {
+    /// Around each time that the heap's lock is held: a handler that maps far memory or forks in the middle of that would
+    /// wait for its own thread.
+    pub in_changes: Uninterrupted,
+    /// Around each discard of far memory: a handler that touches far memory would.
+    pub in_discards: Uninterrupted,
+}
 
 /// A program gave an address back, or asked for it, that is not allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -60,7 +68,7 @@ pub struct FarHeap {
     map: Arc<PageMap>,
     /// Address of offset 0.
     base: usize,
-    uninterrupted: Uninterrupted,
+    no_handlers: NoHandlers,
     quarantine: Quarantine,
     peak_bytes: AtomicU64,
     /// The process that the heap was made in: a forked child may not have its memory.
@@ -75,7 +83,7 @@ impl FarHeap {
     /// If the region is longer than [`yonder_heap::HEAP_BYTES_MAX`].
     #[must_use]
     pub fn new(region: Region) -> Self {
-        Self::uninterrupted_by(region, |code| code())
+        Self::without_handlers(region, NoHandlers { in_changes: |code| code(), in_discards: |code| code() })
     }
 
     /// As [`FarHeap::new`], for a program whose signal handlers may need the heap or its memory.
@@ -83,13 +91,13 @@ impl FarHeap {
     /// # Panics
     /// Likewise.
     #[must_use]
-    pub fn uninterrupted_by(region: Region, uninterrupted: Uninterrupted) -> Self {
+    pub fn without_handlers(region: Region, no_handlers: NoHandlers) -> Self {
         let heap = Heap::new(region.bytes());
         Self {
             map: Arc::clone(heap.map()),
             heap: Mutex::new(heap),
             base: region.address(),
-            uninterrupted,
+            no_handlers,
             quarantine: Quarantine::new(),
             peak_bytes: AtomicU64::new(0),
             process: std::process::id(),
@@ -120,7 +128,7 @@ impl FarHeap {
     /// Runs `code`, which touches nothing far, with the heap itself, by offsets. No handler of a signal comes in
     /// between.
     pub fn with<T>(&self, code: impl FnOnce(&mut Heap) -> T) -> T {
-        self.run_uninterrupted(|| code(&mut self.lock()))
+        self.change(|| code(&mut self.lock()))
     }
 
     /// Keeps the heap as it is until this is dropped, as while the process forks. For who keeps handlers of signals
@@ -179,13 +187,11 @@ impl FarHeap {
     /// Makes the whole pages of `bytes` at `address` read as zeros. Nothing may touch them meanwhile.
     pub fn clear(&self, address: usize, bytes: u64) -> Result<(), FarError> {
         let (offset, bytes) = (self.offset(address), bytes.next_multiple_of(PAGE_BYTES as u64));
-        self.run_uninterrupted(|| self.region.discard(offset, bytes))
+        run(self.no_handlers.in_discards, || self.region.discard(offset, bytes))
     }
 
-    fn run_uninterrupted<T>(&self, code: impl FnOnce() -> T) -> T {
-        let (mut code, mut result) = (Some(code), None);
-        (self.uninterrupted)(&mut || result = code.take().map(|code| code()));
-        result.expect("the code was run, once")
+    fn change<T>(&self, code: impl FnOnce() -> T) -> T {
+        run(self.no_handlers.in_changes, code)
     }
 
     /// Takes back what [`FarHeap::alloc`] gave out. The error may be of another address: of one that was freed a second time
@@ -231,7 +237,7 @@ impl FarHeap {
         if retired.pages() >= GIVE_BACK_PAGES {
             let bytes = u64::from(retired.pages()) * PAGE_BYTES as u64;
             if self.clear(self.address(retired.first().offset()), bytes).is_err() {
-                return self.run_uninterrupted(|| self.quarantine.keep(retired));
+                return self.change(|| self.quarantine.keep(retired));
             }
         }
         self.with(|heap| heap.release(retired));
@@ -242,14 +248,14 @@ impl FarHeap {
     #[must_use]
     pub fn quarantined_bytes(&self) -> u64 {
         self.release_settled();
-        self.run_uninterrupted(|| self.quarantine.bytes())
+        self.change(|| self.quarantine.bytes())
     }
 
     fn release_settled(&self) {
         if self.quarantine.is_empty() {
             return;
         }
-        self.run_uninterrupted(|| {
+        self.change(|| {
             self.quarantine.release_settled(&self.region, |retired| self.lock().release(retired));
         });
     }
@@ -323,4 +329,10 @@ impl FarHeap {
     fn address(&self, offset: u64) -> usize {
         self.base.wrapping_add(offset as usize)
     }
+}
+
+fn run<T>(uninterrupted: Uninterrupted, code: impl FnOnce() -> T) -> T {
+    let (mut code, mut result) = (Some(code), None);
+    uninterrupted(&mut || result = code.take().map(|code| code()));
+    result.expect("the code was run, once")
 }

@@ -32,6 +32,6 @@ mod far_heap;
 mod quarantine;
 mod share;
 
-pub use far_heap::{FarHeap, Frozen, GIVE_BACK_PAGES, Misuse, Uninterrupted, Usage};
+pub use far_heap::{FarHeap, Frozen, GIVE_BACK_PAGES, Misuse, NoHandlers, Uninterrupted, Usage};
 pub use share::Share;
 pub use yonder_heap::Magazine;

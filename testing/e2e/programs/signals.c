@@ -4,9 +4,11 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 
 static void handlers(void) {
     fill(data, DATA, 1);
@@ -222,6 +224,102 @@ static void handlers_that(const char *name, void (*handler)(int), int times, int
     check(name, is_right && handled_right == handled);
 }
 
+// What comes while the program allocates, most of it in the middle of that.
+enum { RESTORER = 0x04000000 }; // The C library's own.
+static volatile sig_atomic_t queued, in_order = 1, held_right = 1;
+
+static int holds_back(int number) {
+    sigset_t now;
+    return pthread_sigmask(SIG_SETMASK, NULL, &now) == 0 && sigismember(&now, number);
+}
+
+static void on_queued(int number, siginfo_t *info, void *given) {
+    ucontext_t *context = given;
+    in_order = in_order && info->si_value.sival_int == queued && info->si_code == SI_QUEUE && info->si_pid == getpid();
+    held_right = held_right && holds_back(number) && holds_back(SIGUSR2) && !holds_back(SIGUSR1) && !sigismember(&context->uc_sigmask, number);
+    queued++;
+}
+
+static void *send_queued(void *given) {
+    for (int sent = 0; sent < 3000; sent++)
+        while (pthread_sigqueue(*(pthread_t *)given, SIGRTMIN, (union sigval){.sival_int = sent}) == EAGAIN) sched_yield();
+    return NULL;
+}
+
+static void allocate(size_t bytes) {
+    volatile unsigned char *block = malloc(bytes);
+    block[bytes / 2] = 1;
+    free((void *)block);
+}
+
+static void queued_signals(void) {
+    struct sigaction action = {.sa_sigaction = on_queued, .sa_flags = SA_SIGINFO | SA_RESTART}, told = {0};
+    sigaddset(&action.sa_mask, SIGUSR2);
+    sigaction(SIGRTMIN, &action, NULL);
+    check("sigaction tells what it was told", sigaction(SIGRTMIN, NULL, &told) == 0 && told.sa_sigaction == on_queued && (told.sa_flags & ~RESTORER) == action.sa_flags && sigismember(&told.sa_mask, SIGUSR2) && !sigismember(&told.sa_mask, SIGUSR1));
+    pthread_t sender, own = pthread_self();
+    pthread_create(&sender, NULL, send_queued, &own);
+    // Nothing but the heap's work: most signals come in the middle of that.
+    for (size_t turn = 0; queued < 3000; turn++) {
+        void *volatile block = malloc((1 + turn % 16) * 8 * KIB);
+        free(block);
+    }
+    pthread_join(sender, NULL);
+    check("signals that are queued come in their order, each once", in_order && queued == 3000);
+    check("with the signals held back that sigaction says", held_right && !holds_back(SIGRTMIN) && !holds_back(SIGUSR2));
+}
+
+static volatile sig_atomic_t caught_now, caught_all;
+
+static void on_changed(int number, siginfo_t *info, void *given) {
+    (void)number, (void)info;
+    sigaddset(&((ucontext_t *)given)->uc_sigmask, SIGUSR2);
+    caught_now = 1, caught_all++;
+}
+
+static void on_number(int number) { caught_now = number; }
+
+// As `arm` does, until the handler was called while the program allocates.
+static void catch_one(void) {
+    caught_now = 0;
+    arm(1 + caught_all % 100);
+    while (!caught_now) allocate(40 * KIB);
+}
+
+static void changed_in_handlers(void) {
+    int is_right = 1;
+    sigset_t second;
+    sigemptyset(&second), sigaddset(&second, SIGUSR2);
+    struct sigaction action = {.sa_sigaction = on_changed, .sa_flags = SA_SIGINFO | SA_NODEFER}, told = {0};
+    sigaction(SIGALRM, &action, NULL);
+    for (int turn = 0; turn < 300; turn++) {
+        catch_one();
+        is_right = is_right && holds_back(SIGUSR2) && !holds_back(SIGALRM) && !holds_back(SIGUSR1);
+        pthread_sigmask(SIG_UNBLOCK, &second, NULL);
+    }
+    check("a handler changes what is held back after it", is_right);
+    for (int turn = 0; turn < 100; turn++) {
+        struct sigaction once = {.sa_handler = on_number, .sa_flags = SA_RESETHAND};
+        sigaction(SIGALRM, &once, NULL);
+        catch_one();
+        is_right = is_right && caught_now == SIGALRM && sigaction(SIGALRM, NULL, &told) == 0 && told.sa_handler == SIG_DFL;
+    }
+    check("a handler that is called once", is_right);
+    is_right = signal(SIGALRM, on_number) == SIG_DFL && signal(SIGALRM, SIG_IGN) == on_number && signal(SIGALRM, on_number) == SIG_IGN;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    siginterrupt(SIGALRM, 1);
+    is_right = is_right && sigaction(SIGALRM, NULL, &told) == 0 && told.sa_handler == on_number && (told.sa_flags & ~RESTORER) == 0;
+    check("signal and siginterrupt", is_right);
+    is_right = sigset(SIGUSR1, on_number) == SIG_DFL && sigset(SIGUSR1, SIG_HOLD) == on_number && holds_back(SIGUSR1);
+    is_right = is_right && sigset(SIGUSR1, SIG_HOLD) == SIG_HOLD && sigset(SIGUSR1, on_number) == SIG_HOLD && !holds_back(SIGUSR1);
+#pragma GCC diagnostic pop
+    raise(SIGUSR1);
+    check("sigset", is_right && caught_now == SIGUSR1);
+    errno = 0, action.sa_flags = 0;
+    check("a signal that nobody handles", sigaction(SIGKILL, &action, NULL) == -1 && errno == EINVAL && sigaction(99, &action, NULL) == -1);
+}
+
 int main(int count, char **arguments) {
     if (count != 2) return 2;
     begin();
@@ -234,5 +332,7 @@ int main(int count, char **arguments) {
     handlers_that("handlers map memory while the program does", on_alarm_map, 1000, 200);
     handlers_that("handlers fork while the program maps", on_alarm_fork, 100, 500);
     handlers_in_forks();
+    queued_signals();
+    changed_in_handlers();
     return done();
 }
