@@ -198,8 +198,14 @@ pub(crate) struct GuestPort<'a, M: Machine> {
 
 impl<'a, M: Machine> GuestPort<'a, M> {
     /// The port that this thread had before, because that knows what the thread reads, or else another guests' port.
+    #[inline]
     pub(crate) fn borrow(pager: &'a Pager<M>) -> Self {
         let usual = M::guest_number();
+        Self::visit(pager.port((usual % GUEST_PORTS) as u16)).unwrap_or_else(|| Self::borrow_any(pager, usual))
+    }
+
+    #[cold]
+    fn borrow_any(pager: &'a Pager<M>, usual: usize) -> Self {
         let port = |next| pager.port(((usual + next) % GUEST_PORTS) as u16);
         loop {
             for _ in 0..LOCK_SPINS {
@@ -216,6 +222,7 @@ impl<'a, M: Machine> GuestPort<'a, M> {
     }
 
     /// Any port, unless another thread has its lock.
+    #[inline]
     pub(crate) fn visit(port: &'a Port<M>) -> Option<Self> {
         port.try_lock().map(|inner| Self { port, inner: Some(inner) })
     }
@@ -244,11 +251,21 @@ impl<M: Machine> DerefMut for GuestPort<'_, M> {
 }
 
 impl<M: Machine> Drop for GuestPort<'_, M> {
+    #[inline]
     fn drop(&mut self) {
+        // A worker looks at its own list.
+        if self.guests.tokens > 0 && !self.waiters.ready.is_empty() {
+            self.ring();
+        }
+    }
+}
+
+impl<M: Machine> GuestPort<'_, M> {
+    /// Rings the bells of those whose waits are over, and gives the port up.
+    fn ring(&mut self) {
         let Self { port, inner } = self;
         let mut held = inner.take();
-        // A worker looks at its own list.
-        while let Some(mut inner) = held.take().filter(|inner| inner.guests.tokens > 0) {
+        while let Some(mut inner) = held.take() {
             let (mut ended, mut count) = ([0; BELLS_MAX], 0);
             while count < BELLS_MAX
                 && let Some(token) = inner.waiters.ready.pop()

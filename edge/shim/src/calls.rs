@@ -7,11 +7,12 @@
 //!
 //! Calls come here from `transfers` by their names, and all others by a signal: [`answer_trapped`] runs in the handler, at any
 //! system call of the program, so nothing here allocates, and no lock is taken but, where the program has protected far
-//! memory, that of its mappings, which nobody holds over a call that the filter sends back.
+//! memory, that of its mappings, unless this thread has it: on a stack in far memory the library's own calls come here.
 //!
 //! UNSAFETY: memory of the program at the addresses that it gives the kernel.
 
 use std::ffi::c_int;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use libc::iovec;
@@ -36,7 +37,7 @@ const FUTEXES_MAX: usize = 2;
 const FUTEX_TRIES: usize = 1000;
 /// Longest text that the kernel takes: a path.
 const TEXT_BYTES_MAX: usize = libc::PATH_MAX as usize;
-/// Bytes that are copied at a time. No datagram is as long, so none is cut.
+/// Bytes that are copied at a time, but of a message, which is never cut.
 pub(crate) const PIECE_BYTES: u64 = 1 << 20;
 
 const EFAULT: i64 = -(libc::EFAULT as i64);
@@ -110,6 +111,9 @@ impl Far {
     }
 
     fn transfer_bytes(&'static self, call: &Call, after: AfterPiece) -> i64 {
+        if has_messages(call.arguments[0]) {
+            return self.issue_as_planned(call);
+        }
         let (mut call, bytes) = (*call, call.arguments[2]);
         let mut done = 0;
         loop {
@@ -150,6 +154,11 @@ impl Far {
         };
         if let Err(errno) = self.get(call.arguments[1] as usize, rest) {
             return errno;
+        }
+        let is_long =
+            rest.iter().fold(0, |bytes: usize, buffer| bytes.saturating_add(buffer.iov_len)) as u64 > PIECE_BYTES;
+        if is_long && has_messages(call.arguments[0]) {
+            return self.issue_as_planned(call);
         }
         let (mut call, mut first, mut done) = (*call, 0, 0);
         loop {
@@ -198,7 +207,11 @@ impl Far {
             let written = buffer.written(result) as usize;
             // SAFETY: the copy is this call's alone, and the kernel is done with it.
             let copy = unsafe { std::slice::from_raw_parts(pointer::<u8>(copy.address()), written) };
-            if self.write(*offset, copy).is_err() {
+            let put_back = match call.number {
+                libc::SYS_poll | libc::SYS_ppoll if buffer.index == 0 => self.put_events(*offset, copy),
+                _ => self.write(*offset, copy),
+            };
+            if put_back.is_err() {
                 return EFAULT;
             }
         }
@@ -306,6 +319,20 @@ impl Far {
         self.region().write(offset, from).map_err(|_| EFAULT)
     }
 
+    /// Puts back what has come of the descriptors of a `poll`: of each eight bytes the kernel stores the last two, while other
+    /// threads may change the others.
+    fn put_events(&self, offset: u64, polled: &[u8]) -> Result<(), i64> {
+        const COME: Range<usize> = 6..8;
+        let mut now = [0; size_of::<libc::pollfd>()];
+        for (each, at) in polled.chunks_exact(now.len()).zip((offset..).step_by(now.len())) {
+            self.read(at, &mut now)?;
+            if now[COME] != each[COME] {
+                self.write(at + COME.start as u64, &each[COME])?;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether anything can be stored at an address. To be asked before the kernel takes it from where it is; how much
     /// it is shows later.
     pub(crate) fn check_first(&self, address: usize) -> Result<(), i64> {
@@ -405,6 +432,14 @@ fn cut(rest: &mut [iovec], part: &mut [iovec]) -> (usize, u64) {
         }
     }
     (filled, bytes)
+}
+
+/// Whether a descriptor is of a socket that keeps messages apart.
+fn has_messages(fd: u64) -> bool {
+    let (mut kind, mut bytes): (c_int, libc::socklen_t) = (0, size_of::<c_int>() as u32);
+    let told = [(&raw mut kind) as u64, (&raw mut bytes) as u64];
+    let arguments = [fd, libc::SOL_SOCKET as u64, libc::SO_TYPE as u64, told[0], told[1], 0];
+    make(&Call { number: libc::SYS_getsockopt, arguments }) == 0 && kind != libc::SOCK_STREAM
 }
 
 /// Whether a descriptor is of a file that is read to its end without waiting.

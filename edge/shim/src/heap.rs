@@ -82,15 +82,20 @@ fn magazine() -> &'static mut Magazine {
     unsafe { &mut *mine }
 }
 
-#[cold]
-fn make_magazine() -> *mut Magazine {
-    let key = *KEY.get_or_init(|| {
+/// Makes the key. To be called while there is one thread: a child that is forked while another makes it would wait for ever.
+pub(crate) fn key() -> libc::pthread_key_t {
+    *KEY.get_or_init(|| {
         let mut key = 0;
         // SAFETY: the key is a local, and the destructor takes what `pthread_setspecific` is given.
         let refused = unsafe { libc::pthread_key_create(&raw mut key, Some(end_of_thread)) };
         assert!(refused == 0, "the program has taken all thread keys");
         key
-    });
+    })
+}
+
+#[cold]
+fn make_magazine() -> *mut Magazine {
+    let key = key();
     let mine = Box::into_raw(Box::new(Magazine::new()));
     MAGAZINE.set(mine);
     // SAFETY: the key was made above. If the value is not kept, the magazine is lost when the thread ends.

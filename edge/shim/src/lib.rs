@@ -64,6 +64,7 @@ extern "C" fn begin() {
     match Settings::read(|name| std::env::var(name).ok()) {
         Ok(Some(settings)) => {
             signals::let_ours_through();
+            heap::key();
             far::arm(settings);
         }
         Ok(None) => {}

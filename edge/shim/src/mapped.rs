@@ -4,9 +4,10 @@
 //!
 //! Invariant: who holds the lock keeps the program's signal handlers away, because they may map memory too.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -30,9 +31,15 @@ pub(crate) struct Maps {
     protected: BTreeMap<usize, (usize, c_int)>,
 }
 
-/// Whether the program may do all of `prot` with a range of far memory. Not to be asked by who may have the lock.
+thread_local! {
+    /// Whether this thread has the lock.
+    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the program may do all of `prot` with a range of far memory. A thread that has the lock is told so of all: what it
+/// passes to the kernel then is its own stack, which may be far.
 pub(crate) fn is_allowed(range: Range<usize>, prot: c_int) -> bool {
-    range.is_empty() || !is_any_protected() || yonder_trap::hold_back(|| maps().allow(range, prot))
+    range.is_empty() || !is_any_protected() || IS_OURS.get() || yonder_trap::hold_back(|| maps().allow(range, prot))
 }
 
 /// Whether any far memory is protected.
@@ -42,7 +49,30 @@ pub(crate) fn is_any_protected() -> bool {
 
 /// Keeps mappings from changing.
 pub(crate) struct Held {
-    _maps: MutexGuard<'static, Maps>,
+    _maps: Locked,
+}
+
+/// The maps, which nobody else changes.
+pub(crate) struct Locked(MutexGuard<'static, Maps>);
+
+impl Deref for Locked {
+    type Target = Maps;
+
+    fn deref(&self) -> &Maps {
+        &self.0
+    }
+}
+
+impl DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut Maps {
+        &mut self.0
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        IS_OURS.set(false);
+    }
 }
 
 /// Keeps mappings from changing until this is dropped.
@@ -50,8 +80,10 @@ pub(crate) fn hold() -> Held {
     Held { _maps: maps() }
 }
 
-pub(crate) fn maps() -> MutexGuard<'static, Maps> {
-    MAPS.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn maps() -> Locked {
+    let locked = Locked(MAPS.lock().unwrap_or_else(PoisonError::into_inner));
+    IS_OURS.set(true);
+    locked
 }
 
 impl Maps {

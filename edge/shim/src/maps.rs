@@ -226,7 +226,11 @@ unsafe extern "C" fn mremap_for(
         return old;
     }
     let new = match hold_back(|| far.grow(all.clone(), new_bytes)) {
-        Some(()) => all.start,
+        Some(()) => {
+            // What is new of it may have been protected while it was nobody's.
+            far.unprotect(all.end..all.start + new_bytes);
+            all.start
+        }
         None if flags & libc::MREMAP_MAYMOVE == 0 => return failed(libc::ENOMEM),
         None => {
             let Some(new) = far.map(new_bytes) else { return failed(libc::ENOMEM) };

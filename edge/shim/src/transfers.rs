@@ -152,7 +152,13 @@ vectored! {
     preadv2 = preadv2, SYS_preadv2, any_far(list, count as usize),
         (fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
         [fd.word(), list.word(), count.word(), at.word(), 0, flags.word()];
+    pread64v2 = pread64v2, SYS_preadv2, any_far(list, count as usize),
+        (fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
+        [fd.word(), list.word(), count.word(), at.word(), 0, flags.word()];
     pwritev2 = pwritev2, SYS_pwritev2, any_far(list, count as usize),
+        (fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
+        [fd.word(), list.word(), count.word(), at.word(), 0, flags.word()];
+    pwrite64v2 = pwrite64v2, SYS_pwritev2, any_far(list, count as usize),
         (fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
         [fd.word(), list.word(), count.word(), at.word(), 0, flags.word()];
     recvmsg = recvmsg, SYS_recvmsg, message_is_far(message), (fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t,

@@ -125,6 +125,10 @@ static void vectors(const char *folder) {
         right = right && preadv(fd, list, count, 4321) == (ssize_t)bytes && are_filled(list, count, 7 * index);
         clear_pieces(list, count);
         right = right && preadv2(fd, list, count, 4321, 0) == (ssize_t)bytes && are_filled(list, count, 7 * index);
+        clear_pieces(list, count);
+        // What the others are called in programs that are compiled for large files.
+        right = right && preadv64v2(fd, list, count, 4321, 0) == (ssize_t)bytes && are_filled(list, count, 7 * index);
+        right = right && pwritev64v2(fd, list, count, 1234, 0) == (ssize_t)bytes && pread(fd, target, bytes, 1234) == (ssize_t)bytes && are_joined(list, count, target);
         snprintf(name, sizeof name, "pwritev and preadv of %d pieces", count);
         check(name, right);
     }

@@ -137,6 +137,24 @@ static void datagrams_of(int type, const char *what) {
     close(pair[0]), close(pair[1]);
 }
 
+// Longer than a piece of a transfer.
+static void long_packets(void) {
+    size_t bytes = MIB + MIB / 2;
+    int pair[2], room = 8 << 20;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) != 0) exit(1);
+    // Needs a privilege; without it there is no such packet.
+    int may = setsockopt(pair[0], SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room) == 0;
+    struct iovec whole = {target, bytes};
+    int is_right = !may || (send(pair[0], cold_bytes(source, bytes), bytes, 0) == (ssize_t)bytes && writev(pair[0], &(struct iovec){source, bytes}, 1) == (ssize_t)bytes);
+    for (int turn = 0; may && turn < 2; turn++) {
+        memset(target, 0, bytes);
+        cold_bytes(target, bytes);
+        is_right = is_right && (turn ? readv(pair[1], &whole, 1) : recv(pair[1], target, bytes, 0)) == (ssize_t)bytes && memcmp(source, target, bytes) == 0;
+    }
+    check("a packet of more than a piece", is_right);
+    close(pair[0]), close(pair[1]);
+}
+
 static void messages(void) {
     static const int counts[] = {1, 2, 3, 64, 65, 200};
     int pair[2], room = 400000;
@@ -301,6 +319,7 @@ int main(int count, char **arguments) {
     waits_for_all();
     datagrams_of(SOCK_DGRAM, "a datagram");
     datagrams_of(SOCK_SEQPACKET, "a packet");
+    long_packets();
     messages();
     addresses();
     waiting_readers();

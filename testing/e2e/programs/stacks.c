@@ -4,6 +4,7 @@
 #define SWEPT_BYTES (24 * MIB)
 #include "ticking.h"
 
+#include <sys/wait.h>
 #include <ucontext.h>
 
 static volatile int *alternate_is_right;
@@ -117,6 +118,31 @@ static void run_coroutines(void) {
     check("coroutines made again and again", is_right);
 }
 
+// A child that is forked on a stack in far memory, while some far memory is protected.
+static ucontext_t *forker;
+static volatile int *child_status;
+
+static void fork_here(void) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) _exit(7);
+    int status = 0;
+    *child_status = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7;
+}
+
+static void forks_on_a_stack(void) {
+    scheduler = NEW(ucontext_t), forker = NEW(ucontext_t), child_status = NEW(int);
+    unsigned char *stack = paged(MIB), *guarded = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    guarded[0] = 1;
+    check("mprotect", mprotect(guarded, PAGE, PROT_NONE) == 0);
+    getcontext(forker);
+    forker->uc_stack.ss_sp = stack, forker->uc_stack.ss_size = MIB, forker->uc_link = scheduler;
+    makecontext(forker, fork_here, 0);
+    swapcontext(scheduler, forker);
+    check("a fork on a stack in far memory, while other memory is protected", *child_status == 1);
+    munmap(guarded, MIB);
+}
+
 int main(void) {
     begin();
     data = malloc(DATA);
@@ -125,5 +151,6 @@ int main(void) {
     alternate_stacks();
     beside_a_stack();
     run_coroutines();
+    forks_on_a_stack();
     return done();
 }

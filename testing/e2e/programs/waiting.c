@@ -92,6 +92,29 @@ static void polls(void) {
     close(watcher);
 }
 
+// Another thread changes what is polled for meanwhile, as event loops do, and wakes the one that polls.
+static struct pollfd *polled;
+static int wakes[2];
+
+static void *change_polled(void *given) {
+    usleep(100000);
+    polled[1] = (struct pollfd){.fd = ends[1], .events = POLLOUT, .revents = 0};
+    return write(wakes[1], "x", 1) == 1 ? given : NULL;
+}
+
+static void polls_beside_changes(void) {
+    polled = paged(2 * sizeof *polled);
+    if (pipe(wakes) != 0) exit(1);
+    polled[0] = (struct pollfd){.fd = wakes[0], .events = POLLIN}, polled[1] = (struct pollfd){.fd = -1};
+    cold_bytes(polled, 16);
+    pthread_t changer;
+    pthread_create(&changer, NULL, change_polled, NULL);
+    int has_come = poll(polled, 2, 5000);
+    pthread_join(changer, NULL);
+    check("poll changes nothing but what has come", has_come == 1 && polled[0].revents == POLLIN && polled[1].fd == ends[1] && polled[1].events == POLLOUT);
+    close(wakes[0]), close(wakes[1]);
+}
+
 // Calls that wait with a mask of their own: a handler runs with that mask, and touches far memory.
 static void masks(void) {
     sigset_t *mask = NEW(sigset_t), *one = NEW(sigset_t), *before = NEW(sigset_t), local;
@@ -279,6 +302,7 @@ int main(void) {
     if (pipe(ends) != 0) return 1;
     handle(SIGUSR1, 0);
     polls();
+    polls_beside_changes();
     masks();
     times_and_timers();
     about_the_process();
