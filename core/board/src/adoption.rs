@@ -176,8 +176,8 @@ impl SlowPath {
     /// Nothing, if there is no such space.
     ///
     /// # Errors
-    /// `BadAddress` if the range does not begin and end with pages; `Busy` while it moves to another node; `NotAllowed`
-    /// if its last transfer has brought it here and it is served.
+    /// `BadAddress` if the range does not begin and end with pages; `Busy` while it moves to another node, or a part of
+    /// it is being freed; `NotAllowed` if its last transfer has brought it here and it is served.
     pub fn drop_range(&mut self, pid: Pid, before: u64, from: u64, to: u64) -> Result<(), ErrorCode> {
         if !self.spaces.contains(pid) {
             return Ok(());

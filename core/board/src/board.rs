@@ -40,6 +40,9 @@ pub struct Config {
     pub recent_max: usize,
     /// Address spaces that there may be at a time.
     pub spaces_max: usize,
+    /// Pages that one piece of a free or of the end of an address space takes out of the page table, not 0:
+    /// [`PIECE_PAGES_MAX`](crate::PIECE_PAGES_MAX) on a node.
+    pub piece_pages_max: u32,
 }
 
 /// The bytes of the node's pages. Any thread may call it at any time; no page that is used is outside of the memory.
@@ -96,7 +99,7 @@ impl Board {
     /// A node's memory, without address spaces, and the one slow path to it. Its regions have a gibibyte.
     ///
     /// # Panics
-    /// If there are more pages than can be numbered, or `recent_max` is 0.
+    /// If there are more pages than can be numbered, or `recent_max` or `piece_pages_max` is 0.
     #[must_use]
     pub fn new(config: &Config) -> (Arc<Self>, SlowPath) {
         Self::with_regions(config, REGION_BYTES_DEFAULT)
@@ -112,6 +115,7 @@ impl Board {
             region_bytes.is_power_of_two() && region_bytes >= config.page_size.bytes(),
             "regions of {region_bytes} bytes"
         );
+        assert!(config.piece_pages_max > 0, "pieces of no pages");
         let (closed, moved) = ClosedRanges::new();
         let board = Arc::new(Self {
             config: *config,

@@ -58,4 +58,5 @@ pub use quarantine::NUMBERS_PER_PAGE;
 pub use recent::NodeTime;
 pub use reply::Handled;
 pub use slow_path::{Shell, SlowPath};
+pub use unlinking::PIECE_PAGES_MAX;
 pub use usage::RegionUse;

@@ -10,7 +10,8 @@
 //! serve the range. [`SlowPath::depart`] is [`SlowPath::begin_move`] for a transfer with a number, which is executed at
 //! most once.
 //!
-//! Invariant: while a range moves nothing of it changes, and no request sees any of it.
+//! Invariant: while a range moves nothing of it changes, and no request sees any of it. So no range moves while something
+//! that was freed there is still in the page table (`unlinking`).
 
 use yonder_wire::{Backing, ErrorCode, Permission};
 
@@ -116,8 +117,9 @@ impl SlowPath {
     ///
     /// # Errors
     /// `BadCapability` if there is no such space; `BadAddress` if an allocation lies only partly in the range, or it does
-    /// not begin and end with pages; `Busy` or `Moved` if a part of it moves or has moved; `NotAllowed` if a client was
-    /// told where its memory is; `OutOfMemory` if the node cannot remember more ranges.
+    /// not begin and end with pages; `Busy` or `Moved` if a part of it moves or has moved, `Busy` also while a part of it
+    /// is being freed; `NotAllowed` if a client was told where its memory is; `OutOfMemory` if the node cannot remember
+    /// more ranges.
     pub fn begin_move(&mut self, pid: Pid, from: u64, to: u64, upkeep: &mut impl Upkeep) -> Result<Moving, ErrorCode> {
         let pages = self.range_that_may_move(pid, from, to)?;
         if let Some(closed) = self.closed.overlap(pid, pages) {
@@ -256,7 +258,11 @@ impl SlowPath {
             _ => Err(ErrorCode::BadAddress),
         };
         let pages = Window { from: page(from)?, to: page(to)? };
-        if pages.pages() == 0 { Err(ErrorCode::BadAddress) } else { Ok(pages) }
+        match pages.pages() {
+            0 => Err(ErrorCode::BadAddress),
+            _ if self.is_unlinking(pid, pages) => Err(ErrorCode::Busy),
+            _ => Ok(pages),
+        }
     }
 
     /// Makes allocations and gives them memory. What was made before a failure is in `moving`.

@@ -14,11 +14,12 @@ use yonder_wire::{ErrorCode, Header};
 
 use crate::address::{Pid, VirtualPage};
 use crate::messages::Outcome;
+use crate::range::Window;
 use crate::recent::NodeTime;
 use crate::slow_path::SlowPath;
 
-/// Pages that are taken out of the page table in one piece.
-pub(crate) const PIECE_PAGES_MAX: u32 = 256;
+/// Pages that a node takes out of the page table in one piece: some tens of microseconds. A simulator takes fewer.
+pub const PIECE_PAGES_MAX: u32 = 256;
 
 /// What is left of one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,8 +70,18 @@ impl SlowPath {
     }
 
     /// Whether the request with `header`, or the one that it aborts, is under way.
-    pub(crate) fn is_under_way(&self, header: &Header) -> bool {
+    #[must_use]
+    pub fn is_under_way(&self, header: &Header) -> bool {
         self.unlinking.iter().any(|work| work.asked.as_ref().is_some_and(|asked| asked.first_id == header.first_id))
+    }
+
+    /// Whether pages of a range that was freed may still be found there: they belong to no allocation, so they would
+    /// neither move with the range nor be held up while it does.
+    pub(crate) fn is_unlinking(&self, pid: Pid, pages: Window) -> bool {
+        self.unlinking.iter().filter(|work| work.pid == pid).any(|work| match &work.rest {
+            Rest::Range(rest) => rest.start < pages.to && pages.from < rest.end,
+            Rest::Space(_) => true,
+        })
     }
 
     /// Whether there is work that was begun and not finished.
@@ -106,7 +117,7 @@ impl SlowPath {
     }
 
     fn unlink_piece(&mut self, work: &mut Unlinking) -> Progress {
-        let mut left = PIECE_PAGES_MAX;
+        let mut left = self.board.config.piece_pages_max;
         match &mut work.rest {
             Rest::Range(pages) => {
                 self.unlink_some(work.pid, pages, &mut left);

@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use yonder_board::{
-    Board, CallEffect, Config, ExtendPath, FastPath, Handled, Memory, PageSize, PageSource, Path, PhysicalPage, Shell,
-    SlowPath, Upkeep, path_of,
+    Board, CallEffect, Config, ExtendPath, FastPath, Handled, Memory, PIECE_PAGES_MAX, PageSize, PageSource, Path,
+    PhysicalPage, Shell, SlowPath, Upkeep, path_of,
 };
 use yonder_wire::{AtomicOperation, Direction, ErrorCode, HEADER_BYTES, Header, MESSAGE_BYTES_MAX, Message, split};
 
@@ -104,7 +104,8 @@ impl Node {
     pub(super) fn new(key: u128) -> Self {
         let page_size = PageSize::new(PAGE).expect("a page size");
         let key = key.to_le_bytes();
-        let config = Config { pages: PAGES, page_size, seed: 1, key, recent_max: 70, spaces_max: 8 };
+        let (spaces_max, piece_pages_max) = (8, PIECE_PAGES_MAX);
+        let config = Config { pages: PAGES, page_size, seed: 1, key, recent_max: 70, spaces_max, piece_pages_max };
         let (board, slow) = Board::with_regions(&config, REGION_PAGES * PAGE);
         let memory = Bytes(RefCell::new(vec![vec![0; PAGE as usize]; PAGES as usize]));
         let (now, reply) = (Cell::new(1000), vec![0; MESSAGE_BYTES_MAX]);

@@ -23,6 +23,8 @@ pub struct Counts {
     pub restarts: u64,
     /// Events.
     pub events: u64,
+    /// Frees and ends of address spaces that took several pieces.
+    pub in_pieces: u64,
     /// Words that were judged by themselves.
     pub words: u64,
 }
@@ -42,6 +44,7 @@ impl Counts {
             (&mut self.aborts, other.aborts),
             (&mut self.restarts, other.restarts),
             (&mut self.events, other.events),
+            (&mut self.in_pieces, other.in_pieces),
             (&mut self.words, other.words),
         ];
         for (sum, more) in sums {

@@ -6,7 +6,7 @@
 //! Files, from the ground up: `network` is general, as is `core/agenda` (events and clocks); `settings` is what a seed draws;
 //! `memory`, `node` and `moves` are the shell around the board, `lane` the one around a client; `workload`, `locks` and `attacker`
 //! are what processes do; `faults` is what goes wrong; `world` is the loop. The checker is `oracle` (every answer is right
-//! when it is given, and nothing is executed twice), `history` (order, completeness, what clients were told), `words`
+//! when it is given, and nothing is executed twice; what goes in pieces is there or not until it is over), `history` (order, completeness, what clients were told), `words`
 //! (linearizability of words, from what clients saw alone) and `locks`. `sabotage` breaks one thing on purpose, to prove
 //! that the checker sees it. `order` is another simulation, of one process and the order between its lanes.
 //!

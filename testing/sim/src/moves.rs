@@ -35,8 +35,9 @@ struct Away {
 impl Node {
     /// Something that moves goes one step on, or `range` begins to move.
     pub(crate) fn move_on(&mut self, rng: &mut SmallRng, range: Option<Range>) {
-        if rng.random_bool(0.4)
-            && let Some(range) = range
+        let leaving = self.oracle.leaving_range().filter(|_| rng.random_bool(0.5));
+        if (leaving.is_some() || rng.random_bool(0.4))
+            && let Some(range) = leaving.or(range)
         {
             return self.begin_move(range);
         }

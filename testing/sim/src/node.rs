@@ -3,6 +3,8 @@
 //! A request for a data thread is executed when it arrives and answered in the same step (T1); one for the slow path waits
 //! in its queue. What is not a message is dropped and counted.
 
+mod pieces;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -42,6 +44,10 @@ pub(crate) struct Node {
     pub(crate) pages: Pages,
     pub(crate) oracle: Oracle,
     queue: VecDeque<Waiting>,
+    /// Requests whose work has begun and is not over.
+    under_way: Vec<Header>,
+    /// Requests whose work is over, of which the history has not been told.
+    over: Vec<Header>,
     pub(crate) sabotage: Option<Sabotage>,
     reply: Vec<u8>,
     steps: u64,
@@ -109,6 +115,7 @@ impl Node {
             key: birth.key,
             recent_max: settings.recent,
             spaces_max: SPACES_MAX,
+            piece_pages_max: settings.piece_pages,
         });
         let threads = (0..settings.threads).map(|_| board.fast_path()).collect();
         let mut node = Self {
@@ -123,6 +130,8 @@ impl Node {
             pages: Pages::new(settings.pages, settings.ready_pages, sabotage),
             oracle: Oracle::new(PAGE_BYTES),
             queue: VecDeque::new(),
+            under_way: Vec::new(),
+            over: Vec::new(),
             sabotage,
             reply: vec![0; HEADER_BYTES + PAYLOAD_BYTES_MAX],
             steps: 0,
@@ -197,14 +206,21 @@ impl Node {
         }
     }
 
-    /// Whether requests wait for the slow path.
+    /// Whether requests wait for the slow path, or something that they have begun.
     #[must_use]
     pub(crate) fn has_slow_work(&self) -> bool {
-        !self.queue.is_empty()
+        !self.queue.is_empty() || self.slow_path.has_work()
     }
 
-    /// The slow path executes the request that waits longest.
+    /// A turn of the slow path: it executes the request that waits longest, and a piece of what earlier ones have begun.
     pub(crate) fn slow_step(&mut self, now: Nanos) -> Result<Option<(Arrived, Option<Sender>)>, String> {
+        let answered = self.execute_next(now)?;
+        self.slow_path.work(self.clock.read(now));
+        self.take_ended(now)?;
+        Ok(answered)
+    }
+
+    fn execute_next(&mut self, now: Nanos) -> Result<Option<(Arrived, Option<Sender>)>, String> {
         let Some(Waiting { bytes, from }) = self.queue.pop_front() else { return Ok(None) };
         let message = whole(&bytes);
         let tampered = self.tamper(&message, &bytes);
@@ -213,7 +229,18 @@ impl Node {
             Some(handled) => handled,
             None => self.execute_slow(&whole(&tampered), now),
         };
+        self.note_begun(&message)?;
+        let handled = self.misreport(&message.header, now, handled);
         Ok(Some((self.judge(&message, handled)?, from)))
+    }
+
+    /// What a read with this header ends with, which nobody has sent.
+    fn look(&mut self, now: Nanos, header: &Header) -> ErrorCode {
+        let now = self.clock.read(now);
+        let bytes = Header { time: now, ..*header }.seal(&[]);
+        let handled = self.threads[0].execute(&whole(&bytes), now, &self.pages, &self.pages, &mut self.reply);
+        let Handled::Reply(bytes) = handled else { return ErrorCode::Unsupported };
+        split(&self.reply[..bytes]).ok().flatten().map_or(ErrorCode::Unsupported, |told| told.header.code)
     }
 
     /// Ends address spaces whose lease has run out, a long time after the last request.
@@ -289,6 +316,10 @@ impl Node {
         let told = told.filter(|told| told.bytes() == answer.len()).ok_or("the answer is not whole")?;
         told.verify().map_err(|error| format!("the answer is not sealed: {error}"))?;
         let effect = self.pages.take_effect();
+        let is_under_way = self.under_way.iter().any(|begun| begun.first_id == request.header.first_id);
+        if is_under_way && request.header.kind != Kind::Abort && !told.header.is_refusal() {
+            return Err(format!("{:?} was answered before its last piece was done", request.header));
+        }
         if request.verify().is_err() {
             if told.header.code != ErrorCode::Corrupt || effect != Default::default() {
                 return Err(format!("a corrupted request was answered {:?}", told.header));

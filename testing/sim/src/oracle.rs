@@ -7,14 +7,18 @@
 //! Invariant: an answer that the node's limits alone explain (busy, too old, out of memory) is right only as long as it
 //! changes nothing.
 
+mod answers;
+mod endings;
+
 use std::collections::{BTreeMap, HashMap};
 
 use yonder_wire::{
-    AllocateRequest, Allocated, AtomicOperation, Body, ErrorCode, Header, Kind, Message, PAYLOAD_BYTES_MAX, Permission,
-    Rights,
+    AllocateRequest, Allocated, AtomicOperation, Body, ErrorCode, Header, Kind, Message, Permission, Rights,
 };
 
 use crate::memory::Effect;
+use answers::{Answered, answered, difference, well_formed};
+pub(crate) use endings::Leaving;
 
 /// One life of a node, as it should be.
 #[derive(Debug)]
@@ -34,6 +38,10 @@ struct Space {
     allocations: BTreeMap<u64, Allocation>,
     pages: HashMap<u64, Vec<u8>>,
     has_lease: bool,
+    /// It has begun to end, and the slow path knows nothing of it any more.
+    is_ending: bool,
+    /// What is being freed in pieces.
+    leaving: Vec<Leaving>,
     /// Ranges that are not here, or not now.
     elsewhere: Vec<(u64, u64, Presence)>,
 }
@@ -64,16 +72,6 @@ enum Fate {
     Refused,
     /// It was given up, and is never to be executed.
     Aborted,
-}
-
-/// What every copy of a request must be answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Answered {
-    address: u64,
-    capability: u64,
-    pid: u32,
-    allocated: Option<Allocated>,
-    counted: Option<u64>,
 }
 
 /// What a request has come to.
@@ -230,7 +228,8 @@ impl Oracle {
         match code {
             ErrorCode::Moved => self.is_partly(asked, Presence::Away),
             ErrorCode::NoOffload => asked.kind == Kind::Call,
-            ErrorCode::BadCapability => self.rights(asked).is_none(),
+            ErrorCode::BadCapability => self.obstacles(asked).contains(&code),
+            ErrorCode::BadAddress if self.is_leaving(asked) => true,
             ErrorCode::NotAllowed | ErrorCode::BadAddress => self.obstacles(asked).contains(&code),
             ErrorCode::OutOfMemory => !matches!(asked.kind, Kind::Read | Kind::Free | Kind::DestroySpace | Kind::Ping),
             _ => false,
@@ -320,6 +319,8 @@ impl Oracle {
             allocations: BTreeMap::new(),
             pages: HashMap::new(),
             has_lease: asked.length != 0,
+            is_ending: false,
+            leaving: Vec::new(),
             elsewhere: Vec::new(),
         };
         if pid == 0 || self.spaces.insert(pid, space).is_some() {
@@ -342,6 +343,7 @@ impl Oracle {
         if overlaps || !inside || !whole || address == 0 {
             return Err(format!("{:#x} bytes were allocated at {address:#x} for {asked:?}", told.bytes));
         }
+        space.give_out(address, end, self.page_bytes);
         space.allocations.insert(address, Allocation { bytes: told.bytes, permission: asked.permission });
         self.executed(answer, 0)
     }
@@ -368,6 +370,14 @@ impl Oracle {
         known.map(|(_, rights)| *rights).max()
     }
 
+    /// Whether something of what is asked for is being freed, so that it may be there or not.
+    fn is_leaving(&self, asked: &Header) -> bool {
+        let bytes = if asked.kind == Kind::Atomic { 8 } else { u64::from(asked.length) };
+        let end = asked.address.saturating_add(bytes);
+        let is_data = matches!(asked.kind, Kind::Read | Kind::Write | Kind::Atomic);
+        is_data && self.leaving(asked.pid).iter().any(|leaving| leaving.from < end && asked.address < leaving.to)
+    }
+
     /// Why the request may not be executed: every reason that there is, and a node may name any.
     fn obstacles(&self, asked: &Header) -> Vec<ErrorCode> {
         let needed = match asked.kind {
@@ -392,6 +402,10 @@ impl Oracle {
         };
         if rights < needed {
             obstacles.push(ErrorCode::NotAllowed);
+        }
+        let is_data = matches!(asked.kind, Kind::Read | Kind::Write | Kind::Atomic);
+        if space.is_ending && !is_data && !matches!(asked.kind, Kind::Abort | Kind::Call) {
+            obstacles.push(ErrorCode::BadCapability);
         }
         obstacles
     }
@@ -423,14 +437,19 @@ impl Space {
         let (mut at, mut obstacles) = (from, Vec::new());
         while at < to {
             let before = self.allocations.range(..=at).next_back();
-            if let Some((start, found)) = before.filter(|(start, found)| at < **start + found.bytes) {
+            if let Some(leaving) = self.leaving_at(at) {
+                obstacles.extend(leaving.obstacle(kind));
+                at = leaving.to;
+            } else if let Some((start, found)) = before.filter(|(start, found)| at < **start + found.bytes) {
                 if kind != Kind::Read && found.permission == Permission::Read {
                     obstacles.push(ErrorCode::NotAllowed);
                 }
                 at = start + found.bytes;
             } else {
                 obstacles.push(ErrorCode::BadAddress);
-                at = self.allocations.range(at..).next().map_or(to, |(start, _)| *start);
+                let next = self.allocations.range(at..).next().map(|(start, _)| *start);
+                let leaving = self.leaving.iter().map(|leaving| leaving.from).filter(|from| *from > at).min();
+                at = next.into_iter().chain(leaving).min().unwrap_or(to);
             }
         }
         obstacles
@@ -452,37 +471,4 @@ fn parts(page_bytes: u64, address: u64, length: usize) -> impl Iterator<Item = (
 
 fn unchanged(effect: Effect, what: &str) -> Result<(), String> {
     if effect == Effect::default() { Ok(()) } else { Err(format!("{what} changed memory: {effect:?}")) }
-}
-
-fn answered(answer: &Message<'_>) -> Result<Answered, String> {
-    let Header { address, capability, pid, kind, .. } = answer.header;
-    let allocated = match kind {
-        Kind::Allocate => Some(Allocated::from_bytes(answer.payload).map_err(|error| error.to_string())?),
-        _ => None,
-    };
-    let counted = match kind {
-        Kind::Call => Some(u64::from_le_bytes(answer.payload.try_into().map_err(|_| "a count has 8 bytes")?)),
-        _ => None,
-    };
-    Ok(Answered { address, capability, pid, allocated, counted })
-}
-
-fn well_formed(request: &Message<'_>) -> bool {
-    let asked = &request.header;
-    match asked.kind {
-        Kind::Read => asked.length > 0 && asked.length as usize <= PAYLOAD_BYTES_MAX,
-        Kind::Write | Kind::Discard => asked.length > 0,
-        Kind::Atomic => asked.address.is_multiple_of(8) && AtomicOperation::from_bytes(request.payload).is_ok(),
-        Kind::Allocate => AllocateRequest::from_bytes(request.payload).is_ok_and(|asked| asked.bytes > 0),
-        Kind::Grant => Rights::from_number(asked.length).is_some(),
-        _ => true,
-    }
-}
-
-fn difference(right: &[u8], read: &[u8]) -> String {
-    let at = right.iter().zip(read).position(|(right, read)| right != read);
-    match at {
-        Some(at) => format!("byte {at} of {} was read as {:#x}, it is {:#x}", right.len(), read[at], right[at]),
-        None => format!("{} bytes were read, asked for were {}", read.len(), right.len()),
-    }
 }

@@ -35,6 +35,12 @@ pub enum Sabotage {
     RisingBound,
     /// A client that has learned it corrects the time of requests that copies are under way of.
     CorrectedTimes,
+    /// What goes in several pieces is answered as done with the first.
+    AnsweredEarly,
+    /// An abort between two pieces is answered as if nothing had begun.
+    AbortedBetween,
+    /// A range is given out again before its last piece is done.
+    GivenOutInPieces,
     /// Pages whose discard was given up are written before the node has agreed to it. This and the following are of
     /// [`simulate_order`].
     ///

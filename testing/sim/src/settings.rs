@@ -61,6 +61,8 @@ pub(crate) struct Settings {
     pub(crate) faults: Faults,
     /// Pages of an allocation, at most.
     pub(crate) region_pages: u64,
+    /// Pages that a node frees in one piece.
+    pub(crate) piece_pages: u32,
     /// How an operation is chosen.
     pub(crate) habits: Habits,
 }
@@ -97,6 +99,8 @@ pub(crate) struct Habits {
     pub(crate) mischief: f64,
     /// An allocation is freed, and another made.
     pub(crate) renew: f64,
+    /// An allocation is used that was freed, or is being freed.
+    pub(crate) dare: f64,
     /// Part of an allocation is discarded.
     pub(crate) discard: f64,
     /// A read or write goes to the same few words as others.
@@ -112,6 +116,7 @@ impl Settings {
     #[must_use]
     pub(crate) fn draw(rng: &mut SmallRng) -> Self {
         let pages = *[8, 16, 32, 64, 128].choose(rng).unwrap_or(&32);
+        let slowest = *[30, 100, 1000].choose(rng).unwrap_or(&100);
         let fragment_bytes = *[256, 512, 1024, 4096].choose(rng).unwrap_or(&512);
         Self {
             nodes: rng.random_range(1..=2),
@@ -120,7 +125,7 @@ impl Settings {
             ready_pages: rng.random_range(1..=8),
             refill_period: rng.random_range(5..200) * MICROSECOND,
             recent: *[7, 14, 64, 512].choose(rng).unwrap_or(&64),
-            slow_time: rng.random_range(1..100) * MICROSECOND,
+            slow_time: rng.random_range(1..slowest) * MICROSECOND,
             processes: rng.random_range(1..=3),
             lanes: rng.random_range(1..=2),
             operations: *[10, 40, 100, 200].choose(rng).unwrap_or(&40),
@@ -142,13 +147,15 @@ impl Settings {
                 movement: sometimes(rng, 0.5, MILLISECOND / 4),
                 clock: sometimes(rng, 0.4, 2 * MILLISECOND),
             },
-            region_pages: rng.random_range(1..=4),
+            region_pages: *[1, 2, 3, 4, 12].choose(rng).unwrap_or(&4),
+            piece_pages: rng.random_range(1..=4),
             habits: Habits {
                 deadline: share(rng, 0.2),
                 cancel: share(rng, 0.1),
                 fence: share(rng, 0.1),
                 mischief: share(rng, 0.1),
-                renew: share(rng, 0.1),
+                renew: share(rng, 0.3),
+                dare: 0.02 + share(rng, 0.2),
                 discard: share(rng, 0.1),
                 hot: rng.random_range(0.0..0.9),
                 think: share(rng, 0.5),

@@ -25,6 +25,11 @@ const REVIEW_BYTES: u64 = 1024;
 /// Addresses of allocations that are kept, which others never have.
 const KEPT: Range<u64> = 1 << 30..1 << 31;
 
+/// Whether an allocation at this address is one that is kept.
+pub(crate) const fn is_kept(address: u64) -> bool {
+    KEPT.start <= address && address < KEPT.end
+}
+
 /// What an allocation is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
@@ -200,7 +205,7 @@ impl World {
         if self.rng.random_bool(habits.think) {
             self.lanes[index].idle_until = self.agenda.now() + self.rng.random_range(1..300) * MICROSECOND;
         }
-        let (life, dare) = (self.lanes[index].life, self.rng.random_bool(0.02));
+        let (life, dare) = (self.lanes[index].life, self.rng.random_bool(habits.dare));
         let known = |number: &usize| self.regions[*number].life == life && (self.regions[*number].is_live || dare);
         let choices: Vec<usize> = (0..self.regions.len()).filter(known).collect();
         let Some(number) = choices.choose(&mut self.rng).copied() else {

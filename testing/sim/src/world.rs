@@ -245,12 +245,13 @@ impl World {
         let now = self.agenda.now();
         for node in &mut self.nodes {
             node.expire_leases(now);
+            node.finish_work(now)?;
             for (number, (pid, capability)) in (1..).zip(node.spaces()) {
                 let mut header = Header::request(Kind::DestroySpace, u64::MAX - number, 0, 0);
                 (header.pid, header.capability, header.time) = (pid, capability, node.time(now));
                 node.arrive(now, 0, &header.seal(&[]), None)?;
             }
-            while node.slow_step(now)?.is_some() {}
+            node.finish_work(now)?;
             node.check_empty()?;
         }
         Ok((self.counts, self.digest))
@@ -412,6 +413,11 @@ impl World {
         self.slow_is_planned[life.node] = false;
         if let Some((arrived, from)) = self.nodes[life.node].slow_step(self.agenda.now())? {
             self.answered(life.node, arrived, &[], from)?;
+        }
+        for request in self.nodes[life.node].take_over() {
+            self.trace.say(self.agenda.now(), || format!("node {}: the last piece of {}", life.node, told(&request)));
+            self.history.judged(life, &request, [&[], &[]], Verdict::Executed(0))?;
+            self.counts.in_pieces += 1;
         }
         if self.nodes[life.node].has_slow_work() {
             self.plan_slow(life);

@@ -104,6 +104,7 @@ impl Pair {
             key: *b"only this node's",
             recent_max: 4096,
             spaces_max: 8,
+            piece_pages_max: yonder_board::PIECE_PAGES_MAX,
         });
         let mut pages = Pages::default();
         let pid = slow.create_space(None, 0, 1).unwrap();

@@ -5,7 +5,7 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use yonder_board::{Board, Config, PageSize, Pid, Shell, SlowPath};
+use yonder_board::{Board, Config, PIECE_PAGES_MAX, PageSize, Pid, Shell, SlowPath};
 use yonder_report::Quantity;
 use yonder_wire::{AllocateRequest, Backing, Permission};
 
@@ -63,6 +63,7 @@ impl Yonder {
             key: rng.random(),
             recent_max: 1,
             spaces_max: PROCESSES,
+            piece_pages_max: PIECE_PAGES_MAX,
         });
         Self { slow_path, bytes: Bytes::default() }
     }

@@ -135,3 +135,21 @@ fn a_release_that_is_tried_again_frees_nothing_else() {
     let _ = world.free(space, first);
     assert_eq!(world.read(space, second, 9), Ok(b"new owner".to_vec()), "{first:#x} and {second:#x}");
 }
+
+/// Found by `sim node`, seed 2091: the pages that were not unlinked yet were no part of the move, so they were read and
+/// written while the range moved, and read as they had been when it was another node's.
+#[test]
+fn a_range_does_not_move_while_something_of_it_is_being_freed() {
+    let (mut world, space, address) = world_with_many();
+    let (pid, last) = (Pid::new(space.pid).unwrap(), address + (MANY - 1) * PAGE);
+    let free = world.request(Kind::Free, space, address, 0);
+    assert_eq!(world.send(&free, &[]).0.code, ErrorCode::Busy);
+    let range = (address, address + 2 * MANY * PAGE);
+    let begun = world.slow.begin_move(pid, range.0, range.1, &mut world.upkeep);
+    assert_eq!(begun.err(), Some(ErrorCode::Busy), "what is read there: {:?}", world.read(space, last, 1));
+    assert_eq!(world.slow.drop_range(pid, 1, range.0, range.1), Err(ErrorCode::Busy));
+    finish(&mut world);
+    let moving = world.slow.begin_move(pid, range.0, range.1, &mut world.upkeep).unwrap();
+    world.slow.finish_move(moving);
+    assert_eq!(world.read(space, last, 1), Err(ErrorCode::Moved));
+}

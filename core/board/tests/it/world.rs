@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use yonder_board::{
-    Board, Config, FastPath, Handled, Memory, NUMBERS_PER_PAGE, PageSize, PageSource, PhysicalPage, Pid, Shell,
-    SlowPath, Upkeep,
+    Board, Config, FastPath, Handled, Memory, NUMBERS_PER_PAGE, PIECE_PAGES_MAX, PageSize, PageSource, PhysicalPage,
+    Pid, Shell, SlowPath, Upkeep,
 };
 use yonder_wire::{
     AllocateRequest, Allocated, AtomicOperation, Backing, Body, Direction, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX,
@@ -105,7 +105,8 @@ pub(crate) const SOMEWHERE: AllocateRequest =
 
 pub(crate) fn config(pages: u32) -> Config {
     let page_size = PageSize::new(PAGE).unwrap();
-    Config { pages, page_size, seed: 1, key: *b"only this node's", recent_max: 4096, spaces_max: 8 }
+    let (key, piece_pages_max) = (*b"only this node's", PIECE_PAGES_MAX);
+    Config { pages, page_size, seed: 1, key, recent_max: 4096, spaces_max: 8, piece_pages_max }
 }
 
 impl World {

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use yonder_board::{Board, Config, Departure, FastPath, Handled, Memory, PageSize, Pid, Shell, SlowPath};
+use yonder_board::{
+    Board, Config, Departure, FastPath, Handled, Memory, PIECE_PAGES_MAX, PageSize, Pid, Shell, SlowPath,
+};
 use yonder_placement::{
     Arrival, Capabilities, Capability, Command, MoveId, MoveOrder, NodeId, NodeReport, Outcome, RegionReport,
     Registration,
@@ -52,7 +54,15 @@ impl Host {
         let page_size = PageSize::new(PAGE_BYTES).expect("a power of two");
         let mut key = *b"of one node only";
         key[..8].copy_from_slice(&id.0.to_le_bytes());
-        let config = Config { pages: PAGES, page_size, seed: id.0, key, recent_max: RECENT_MAX, spaces_max: 4 };
+        let config = Config {
+            pages: PAGES,
+            page_size,
+            seed: id.0,
+            key,
+            recent_max: RECENT_MAX,
+            spaces_max: 4,
+            piece_pages_max: PIECE_PAGES_MAX,
+        };
         let (board, slow) = Board::with_regions(&config, REGION_BYTES);
         let (fast, pages) = (board.fast_path(), Pages::new(PAGES, 8, None));
         let reply = vec![0; HEADER_BYTES + PAYLOAD_BYTES_MAX];
