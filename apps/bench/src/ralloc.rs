@@ -11,7 +11,9 @@ use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use yonder::clib::{Backing, ClibError, Permission, Thread};
 use yonder::units::Nanos;
-use yonder_board::{Board, Config, PIECE_PAGES_MAX, PageSize, PageSource, PhysicalPage, Pid, Shell, SlowPath, Upkeep};
+use yonder_board::{
+    Board, Config, LEASE_STEP_MAX, PIECE_PAGES_MAX, PageSize, PageSource, PhysicalPage, Pid, Shell, SlowPath, Upkeep,
+};
 use yonder_load::LatencyRecorder;
 use yonder_wire::AllocateRequest;
 
@@ -210,6 +212,7 @@ pub fn fill_table(settings: &Settings) -> Result<Vec<AllocResult>, BenchError> {
         recent_max: 1,
         spaces_max: SPACES,
         piece_pages_max: PIECE_PAGES_MAX,
+        lease_step_max: LEASE_STEP_MAX,
     };
     let (_board, mut slow) = Board::new(&config);
     let no_room = |code: yonder_wire::ErrorCode| BenchError::Settings(format!("the page table is refused: {code}"));

@@ -17,6 +17,7 @@ use crate::fast_path::FastPath;
 use crate::heat::Heat;
 use crate::moved::{ClosedRanges, MovedRanges};
 use crate::page_table::PageTable;
+use crate::recent::NodeTime;
 use crate::slow_path::SlowPath;
 
 /// Bytes of a region on a node that no controller has told otherwise.
@@ -43,6 +44,9 @@ pub struct Config {
     /// Pages that one piece of a free or of the end of an address space takes out of the page table, not 0:
     /// [`PIECE_PAGES_MAX`](crate::PIECE_PAGES_MAX) on a node.
     pub piece_pages_max: u32,
+    /// Most that leases run between two looks at the clock, in nanoseconds: [`LEASE_STEP_MAX`](crate::LEASE_STEP_MAX) on
+    /// a node, which looks more often.
+    pub lease_step_max: NodeTime,
 }
 
 /// The bytes of the node's pages. Any thread may call it at any time; no page that is used is outside of the memory.

@@ -14,8 +14,8 @@
 //! Files: `address` has the numbers; `page_table`, `moved` and `capability` are what the fast path reads, any thread
 //! without a lock, and `heat` what it counts; `board` joins them and `access` uses them; `recent` keeps operations from
 //! being executed twice; `fast_path`, `slow_path` with `messages`, and `extend_path` execute requests, and `reply`
-//! composes answers; `allocator`, `range`, `pool` with `quarantine`, `spaces`, `migration`, `adoption`, `transfers` and
-//! `usage` are parts of the slow path, with one owner.
+//! composes answers; `allocator`, `range`, `pool` with `quarantine`, `spaces` with `lease_clock`, `unlinking`, `migration`,
+//! `adoption`, `transfers` and `usage` are parts of the slow path, with one owner.
 //!
 //! Invariants: a page has at most one slot, and a physical page is in at most one entry, or free; memory is given to
 //! another page only after every data thread has let go of it, and zeroed; a request that is refused has changed nothing.
@@ -32,6 +32,7 @@ mod capability;
 mod extend_path;
 mod fast_path;
 mod heat;
+mod lease_clock;
 mod messages;
 mod migration;
 mod moved;
@@ -52,6 +53,7 @@ pub use address::{PageSize, PhysicalPage, Pid, Piece, Pieces, VirtualPage};
 pub use board::{Board, Config, Memory, PageSource, Upkeep};
 pub use extend_path::{CALL_RESULT_BYTES_MAX, CallEffect, ExtendPath, Path, path_of};
 pub use fast_path::FastPath;
+pub use lease_clock::LEASE_STEP_MAX;
 pub use migration::{Departure, MovedAllocation, Moving};
 pub use moved::MOVED_RANGES_MAX;
 pub use quarantine::NUMBERS_PER_PAGE;

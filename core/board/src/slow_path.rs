@@ -29,6 +29,9 @@ use crate::unlinking::{Progress, Unlinking};
 /// Zeros are written in pieces of this many bytes.
 const ZEROS_BYTES: usize = 4096;
 
+/// Most address spaces whose lease is over that one turn ends.
+const EXPIRED_MAX: usize = 16;
+
 /// What the shell gives to the slow path.
 #[derive(Debug)]
 pub struct Shell<'a, M, P, U> {
@@ -64,7 +67,7 @@ impl SlowPath {
             allocator: Allocator::new(Arc::clone(&board.table)),
             pool: Pool::new(board.config.pages, board.config.page_size),
             closed,
-            spaces: Spaces::new(board.config.spaces_max),
+            spaces: Spaces::new(board.config.spaces_max, board.config.lease_step_max),
             adoptions: Adoptions::default(),
             transfers: Transfers::default(),
             recent: Recent::new(board.config.recent_max),
@@ -151,11 +154,16 @@ impl SlowPath {
         self.spaces.next_expiry().into_iter().chain(self.adoptions.next_end()).min()
     }
 
-    /// Ends the address spaces whose lease is over at `now`. One that moves gets another lease instead. Gives up what other
-    /// nodes have begun to send and not gone on with.
+    /// Ends address spaces whose lease is over at `now`, some of them if they are many: [`SlowPath::next_expiry`] has
+    /// passed then. One that moves gets another lease instead. Gives up what other nodes have begun to send and not gone
+    /// on with.
+    ///
+    /// To be called more often than leases run in one step: of the time since the last call, and since the last request
+    /// that makes or renews a lease, no more counts.
     pub fn expire(&mut self, now: NodeTime) {
         self.expire_adoptions(now);
-        while let Some(pid) = self.spaces.expired(now) {
+        for _ in 0..EXPIRED_MAX {
+            let Some(pid) = self.spaces.expired(now) else { break };
             self.destroy_space(pid).expect("it is there, and does not move");
         }
     }

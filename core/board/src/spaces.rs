@@ -11,6 +11,7 @@ use yonder_wire::ErrorCode;
 
 use crate::address::Pid;
 use crate::capability::Capabilities;
+use crate::lease_clock::LeaseClock;
 use crate::recent::NodeTime;
 
 const NANOS_PER_MILLISECOND: u64 = 1_000_000;
@@ -21,7 +22,9 @@ pub(crate) struct Spaces {
     spaces: HashMap<Pid, Space>,
     /// Those that have ended and whose memory is being freed: their numbers are nobody's yet.
     ending: HashSet<Pid>,
+    /// Ends of leases, on `clock`.
     expiries: BTreeSet<(NodeTime, Pid)>,
+    clock: LeaseClock,
     spaces_max: usize,
     /// How many numbers have been drawn.
     turn: u64,
@@ -29,15 +32,16 @@ pub(crate) struct Spaces {
 
 #[derive(Debug)]
 struct Space {
-    /// Its length and its end; `None` if it has no lease.
+    /// Its length, and its end on the clock of leases; `None` if it has no lease.
     lease: Option<(u64, NodeTime)>,
     /// Ranges that are moving.
     moves: u32,
 }
 
 impl Spaces {
-    pub(crate) fn new(spaces_max: usize) -> Self {
-        Self { spaces: HashMap::new(), ending: HashSet::new(), expiries: BTreeSet::new(), spaces_max, turn: 0 }
+    pub(crate) fn new(spaces_max: usize, lease_step_max: NodeTime) -> Self {
+        let (spaces, ending, expiries) = (HashMap::new(), HashSet::new(), BTreeSet::new());
+        Self { spaces, ending, expiries, clock: LeaseClock::new(lease_step_max), spaces_max, turn: 0 }
     }
 
     /// Makes an address space with the number `wanted`, or with one that is drawn. Without a lease if that is 0.
@@ -58,6 +62,7 @@ impl Spaces {
             None => self.draw(numbers).ok_or(ErrorCode::OutOfMemory)?,
         };
         let length = u64::from(lease_ms) * NANOS_PER_MILLISECOND;
+        let now = self.clock.look(now);
         let lease = (length > 0).then(|| (length, now.saturating_add(length)));
         self.expiries.extend(lease.map(|(_, end)| (end, pid)));
         self.spaces.insert(pid, Space { lease, moves: 0 });
@@ -103,6 +108,7 @@ impl Spaces {
 
     /// Begins the lease of an address space anew.
     pub(crate) fn renew(&mut self, pid: Pid, now: NodeTime) -> Result<(), ErrorCode> {
+        let now = self.clock.look(now);
         let space = self.spaces.get_mut(&pid).ok_or(ErrorCode::BadCapability)?;
         if let Some((length, end)) = &mut space.lease {
             self.expiries.remove(&(*end, pid));
@@ -112,19 +118,20 @@ impl Spaces {
         Ok(())
     }
 
-    /// When the next lease ends.
+    /// When the next lease ends, if the node's clock neither leaps nor stops.
     pub(crate) fn next_expiry(&self) -> Option<NodeTime> {
-        self.expiries.first().map(|(end, _)| *end)
+        self.expiries.first().map(|(end, _)| self.clock.shows(*end))
     }
 
     /// An address space whose lease is over at `now`. One that moves gets another lease instead.
     pub(crate) fn expired(&mut self, now: NodeTime) -> Option<Pid> {
-        while let Some((_, pid)) = self.expiries.first().copied().filter(|(end, _)| *end <= now) {
+        let reached = self.clock.look(now);
+        while let Some((_, pid)) = self.expiries.first().copied().filter(|(end, _)| *end <= reached) {
             if self.spaces[&pid].moves == 0 {
                 return Some(pid);
             }
             self.renew(pid, now).ok()?;
-            if self.expiries.first().is_some_and(|(end, _)| *end <= now) {
+            if self.expiries.first().is_some_and(|(end, _)| *end <= reached) {
                 return None;
             }
         }

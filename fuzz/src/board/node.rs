@@ -104,8 +104,17 @@ impl Node {
     pub(super) fn new(key: u128) -> Self {
         let page_size = PageSize::new(PAGE).expect("a page size");
         let key = key.to_le_bytes();
-        let (spaces_max, piece_pages_max) = (8, PIECE_PAGES_MAX);
-        let config = Config { pages: PAGES, page_size, seed: 1, key, recent_max: 70, spaces_max, piece_pages_max };
+        let (spaces_max, piece_pages_max, lease_step_max) = (8, PIECE_PAGES_MAX, u64::MAX);
+        let config = Config {
+            pages: PAGES,
+            page_size,
+            seed: 1,
+            key,
+            recent_max: 70,
+            spaces_max,
+            piece_pages_max,
+            lease_step_max,
+        };
         let (board, slow) = Board::with_regions(&config, REGION_PAGES * PAGE);
         let memory = Bytes(RefCell::new(vec![vec![0; PAGE as usize]; PAGES as usize]));
         let (now, reply) = (Cell::new(1000), vec![0; MESSAGE_BYTES_MAX]);

@@ -350,6 +350,7 @@ fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowP
         recent_max: RECENT_MAX,
         spaces_max: SPACES_MAX,
         piece_pages_max: yonder_board::PIECE_PAGES_MAX,
+        lease_step_max: yonder_board::LEASE_STEP_MAX,
     };
     let (board, slow) = match &config.controller {
         Some(controller) => {

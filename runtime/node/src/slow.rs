@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use yonder_board::{Handled, PageSource, PhysicalPage, Pid, Shell, SlowPath, Upkeep};
+use yonder_board::{Handled, LEASE_STEP_MAX, PageSource, PhysicalPage, Pid, Shell, SlowPath, Upkeep};
 use yonder_wire::{ErrorCode, Header, Kind, MESSAGE_BYTES_MAX, split};
 
 use crate::Shared;
@@ -22,6 +22,8 @@ use crate::turns::Turns;
 const TURNS_MAX: usize = 256;
 /// Longest time between two looks at leases and at the ring.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+const _: () = assert!(PAUSE_MAX.as_nanos() < LEASE_STEP_MAX as u128, "leases run as fast as the clock of an idle node");
 
 /// How freed memory becomes usable again.
 pub(crate) struct Janitor<'a> {

@@ -23,6 +23,12 @@ pub struct Counts {
     pub restarts: u64,
     /// Events.
     pub events: u64,
+    /// Leases that ran out.
+    pub leases_over: u64,
+    /// Leases that were renewed.
+    pub renewals: u64,
+    /// Processes that ended, and others that began in their place.
+    pub process_restarts: u64,
     /// Frees and ends of address spaces that took several pieces.
     pub in_pieces: u64,
     /// Words that were judged by themselves.
@@ -44,6 +50,9 @@ impl Counts {
             (&mut self.aborts, other.aborts),
             (&mut self.restarts, other.restarts),
             (&mut self.events, other.events),
+            (&mut self.leases_over, other.leases_over),
+            (&mut self.renewals, other.renewals),
+            (&mut self.process_restarts, other.process_restarts),
             (&mut self.in_pieces, other.in_pieces),
             (&mut self.words, other.words),
         ];

@@ -38,11 +38,21 @@ pub(crate) enum Fault {
     Movement,
     /// A clock stops, leaps ahead, or changes its pace.
     Clock,
+    /// A process ends, and another one begins in its place.
+    ProcessRestart,
 }
 
 impl Fault {
-    const ALL: [Self; 7] =
-        [Self::Pause, Self::Cut, Self::Disconnect, Self::Restart, Self::Attack, Self::Movement, Self::Clock];
+    const ALL: [Self; 8] = [
+        Self::Pause,
+        Self::Cut,
+        Self::Disconnect,
+        Self::Restart,
+        Self::Attack,
+        Self::Movement,
+        Self::Clock,
+        Self::ProcessRestart,
+    ];
 }
 
 /// Who stops.
@@ -72,6 +82,7 @@ impl World {
             Fault::Attack => faults.attack,
             Fault::Movement => faults.movement,
             Fault::Clock => faults.clock,
+            Fault::ProcessRestart => faults.process_restart,
         };
         if mean > 0 {
             let delay = self.rng.random_range(1..2 * mean);
@@ -112,6 +123,7 @@ impl World {
                 });
             }
             Fault::Restart => self.restart(node),
+            Fault::ProcessRestart => self.restart_process(process)?,
             Fault::Movement => {
                 let life = self.nodes[node].life();
                 let lives: Vec<&Region> = self.regions.iter().filter(|region| region.life == life).collect();
@@ -133,8 +145,12 @@ impl World {
     }
 
     fn disturb_clock(&mut self, machine: Machine, outage: Nanos) {
-        let now = self.agenda.now();
-        match self.rng.random_range(0..3) {
+        let (now, what) = (self.agenda.now(), self.rng.random_range(0..3));
+        if let Machine::Process(process) = machine {
+            // By a clock that stands still or is slow no lease can be kept.
+            self.has_wrong_clock[process] |= what != 1;
+        }
+        match what {
             0 => {
                 self.trace.say(now, || format!("the clock of {machine:?} stops"));
                 self.each_clock(machine, |clock| clock.stop(now));
@@ -145,9 +161,17 @@ impl World {
                 }
             }
             1 => {
-                let longest = if self.rng.random_bool(0.5) { OUTAGE_MAX } else { LEAP_MAX };
-                let ahead = self.rng.random_range(1..longest);
+                let lease = self.settings.lease;
+                // By little, by about a lease, or by much.
+                let ahead = match self.rng.random_range(0..4) {
+                    0 => self.rng.random_range(1..OUTAGE_MAX),
+                    1 => self.rng.random_range(1..LEAP_MAX),
+                    _ => self.rng.random_range(lease / 2..lease * 3 / 2),
+                };
                 self.trace.say(now, || format!("the clock of {machine:?} leaps ahead by {ahead} ns"));
+                if let Machine::Node(node) = machine {
+                    self.nodes[node].leaps += 1;
+                }
                 self.each_clock(machine, |clock| clock.leap(now, ahead));
             }
             _ => {
@@ -185,7 +209,7 @@ impl World {
     }
 
     /// Breaks the streams of these lanes.
-    fn disconnect(&mut self, mut is_hit: impl FnMut(&crate::lane::Lane) -> bool) {
+    pub(crate) fn disconnect(&mut self, mut is_hit: impl FnMut(&crate::lane::Lane) -> bool) {
         for index in 0..self.lanes.len() {
             if !is_hit(&self.lanes[index]) || !self.lanes[index].is_open() {
                 continue;

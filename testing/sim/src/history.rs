@@ -94,6 +94,8 @@ struct PageOrder {
 #[derive(Default, Debug)]
 struct LaneOrder {
     serials: u64,
+    /// What was submitted up to this is of processes that have ended: its late copies have no order with what is new.
+    ended: u64,
     /// Fences that have not been reached, by serial.
     ahead: BTreeMap<u64, ()>,
     /// The last fence that has been passed.
@@ -166,6 +168,11 @@ impl History {
             Some((open, ())) => Err(format!("fence {serial} was passed before operation {open} had ended")),
             None => Ok(()),
         }
+    }
+
+    /// The process that had the lane has ended, and another one has it.
+    pub(crate) fn lane_begins(&mut self, lane: usize) {
+        self.lanes[lane].ended = self.lanes[lane].serials;
     }
 
     /// The operation with this token.
@@ -289,6 +296,9 @@ impl History {
             return Ok(());
         }
         let (lane, fragment) = (&self.lanes[asked.lane], &fragments[index]);
+        if *serial <= lane.ended {
+            return Ok(());
+        }
         if lane.ahead.keys().next().is_some_and(|fence| fence < serial) {
             return Err(format!("operation {token} was executed before a fence that it comes after"));
         }

@@ -3,6 +3,7 @@
 //! A request for a data thread is executed when it arrives and answered in the same step (T1); one for the slow path waits
 //! in its queue. What is not a message is dropped and counted.
 
+mod leases;
 mod pieces;
 
 use std::collections::VecDeque;
@@ -51,6 +52,9 @@ pub(crate) struct Node {
     pub(crate) sabotage: Option<Sabotage>,
     reply: Vec<u8>,
     steps: u64,
+    /// How often the clock has leapt.
+    pub(crate) leaps: u64,
+    lease_step: Nanos,
     /// Bytes of everything that must not grow.
     bytes_at_birth: u64,
 }
@@ -116,6 +120,7 @@ impl Node {
             recent_max: settings.recent,
             spaces_max: SPACES_MAX,
             piece_pages_max: settings.piece_pages,
+            lease_step_max: if sabotage == Some(Sabotage::LeasesThatLeap) { u64::MAX } else { settings.lease_step() },
         });
         let threads = (0..settings.threads).map(|_| board.fast_path()).collect();
         let mut node = Self {
@@ -135,6 +140,8 @@ impl Node {
             sabotage,
             reply: vec![0; HEADER_BYTES + PAYLOAD_BYTES_MAX],
             steps: 0,
+            leaps: 0,
+            lease_step: settings.lease_step(),
             bytes_at_birth: 0,
         };
         node.bytes_at_birth = node.bytes();
@@ -186,6 +193,7 @@ impl Node {
         bytes: &[u8],
         from: Option<Sender>,
     ) -> Result<Arrived, String> {
+        self.oracle.set_time(now, self.leaps);
         let Ok(Some(message)) = split(bytes) else { return Ok(Arrived::Dropped) };
         if message.bytes() != bytes.len() {
             return Ok(Arrived::Dropped);
@@ -214,6 +222,7 @@ impl Node {
 
     /// A turn of the slow path: it executes the request that waits longest, and a piece of what earlier ones have begun.
     pub(crate) fn slow_step(&mut self, now: Nanos) -> Result<Option<(Arrived, Option<Sender>)>, String> {
+        self.oracle.set_time(now, self.leaps);
         let answered = self.execute_next(now)?;
         self.slow_path.work(self.clock.read(now));
         self.take_ended(now)?;
@@ -241,13 +250,6 @@ impl Node {
         let handled = self.threads[0].execute(&whole(&bytes), now, &self.pages, &self.pages, &mut self.reply);
         let Handled::Reply(bytes) = handled else { return ErrorCode::Unsupported };
         split(&self.reply[..bytes]).ok().flatten().map_or(ErrorCode::Unsupported, |told| told.header.code)
-    }
-
-    /// Ends address spaces whose lease has run out, a long time after the last request.
-    pub(crate) fn expire_leases(&mut self, now: Nanos) {
-        let far = self.clock.read(now) + (u64::from(u32::MAX) + 1) * 1_000_000;
-        self.slow_path.expire(far);
-        self.oracle.expire_leases();
     }
 
     /// Bytes of the page table and of what is remembered of requests.

@@ -9,9 +9,11 @@
 
 mod answers;
 mod endings;
+mod leases;
 
 use std::collections::{BTreeMap, HashMap};
 
+use yonder_units::Nanos;
 use yonder_wire::{
     AllocateRequest, Allocated, AtomicOperation, Body, ErrorCode, Header, Kind, Message, Permission, Rights,
 };
@@ -19,6 +21,7 @@ use yonder_wire::{
 use crate::memory::Effect;
 use answers::{Answered, answered, difference, well_formed};
 pub(crate) use endings::Leaving;
+use leases::Lease;
 
 /// One life of a node, as it should be.
 #[derive(Debug)]
@@ -28,6 +31,10 @@ pub(crate) struct Oracle {
     ledger: HashMap<u64, Fate>,
     /// Calls of the offload that were executed.
     calls: u64,
+    /// The time of the simulation.
+    now: Nanos,
+    /// How often the node's clock has leapt.
+    leaps: u64,
 }
 
 /// An address space.
@@ -37,7 +44,7 @@ struct Space {
     capabilities: Vec<(u64, Rights)>,
     allocations: BTreeMap<u64, Allocation>,
     pages: HashMap<u64, Vec<u8>>,
-    has_lease: bool,
+    lease: Option<Lease>,
     /// It has begun to end, and the slow path knows nothing of it any more.
     is_ending: bool,
     /// What is being freed in pieces.
@@ -91,7 +98,7 @@ impl Oracle {
     /// A node with pages of `page_bytes` that has just begun.
     #[must_use]
     pub(crate) fn new(page_bytes: u64) -> Self {
-        Self { page_bytes, spaces: BTreeMap::new(), ledger: HashMap::new(), calls: 0 }
+        Self { page_bytes, spaces: BTreeMap::new(), ledger: HashMap::new(), calls: 0, now: 0, leaps: 0 }
     }
 
     /// PID and owner's capability of every address space.
@@ -127,11 +134,6 @@ impl Oracle {
     #[must_use]
     pub(crate) fn was_executed(&self, first_id: u64) -> bool {
         matches!(self.ledger.get(&first_id), Some(Fate::Executed(_)))
-    }
-
-    /// Forgets the address spaces with a lease: all have run out.
-    pub(crate) fn expire_leases(&mut self) {
-        self.spaces.retain(|_, space| !space.has_lease);
     }
 
     /// Whether `answer` is right for `request`, given what the node did to its memory meanwhile. The error says what is
@@ -287,6 +289,10 @@ impl Oracle {
                 self.free(asked)?;
                 self.executed(answer, 0)
             }
+            Kind::Ping => {
+                self.renew(asked.pid);
+                Ok(Verdict::Looked)
+            }
             _ => Ok(Verdict::Looked),
         }
     }
@@ -318,7 +324,7 @@ impl Oracle {
             capabilities: vec![(capability, Rights::Owner)],
             allocations: BTreeMap::new(),
             pages: HashMap::new(),
-            has_lease: asked.length != 0,
+            lease: self.new_lease(asked.length),
             is_ending: false,
             leaving: Vec::new(),
             elsewhere: Vec::new(),

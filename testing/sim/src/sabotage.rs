@@ -41,6 +41,10 @@ pub enum Sabotage {
     AbortedBetween,
     /// A range is given out again before its last piece is done.
     GivenOutInPieces,
+    /// A node takes a leap of its clock for silence of its clients.
+    LeasesThatLeap,
+    /// A process counts its lease from when it hears that it was renewed, and not from when it asked.
+    LateLeases,
     /// Pages whose discard was given up are written before the node has agreed to it. This and the following are of
     /// [`simulate_order`].
     ///

@@ -63,6 +63,8 @@ pub(crate) struct Settings {
     pub(crate) region_pages: u64,
     /// Pages that a node frees in one piece.
     pub(crate) piece_pages: u32,
+    /// Length of leases, in whole milliseconds.
+    pub(crate) lease: Nanos,
     /// How an operation is chosen.
     pub(crate) habits: Habits,
 }
@@ -84,6 +86,8 @@ pub(crate) struct Faults {
     pub(crate) movement: Nanos,
     /// A clock stops, leaps ahead, or changes its pace.
     pub(crate) clock: Nanos,
+    /// A process ends, and another one begins in its place.
+    pub(crate) process_restart: Nanos,
 }
 
 /// Probabilities of what clients do.
@@ -146,9 +150,11 @@ impl Settings {
                 attack: sometimes(rng, 0.4, MILLISECOND / 4),
                 movement: sometimes(rng, 0.5, MILLISECOND / 4),
                 clock: sometimes(rng, 0.4, 2 * MILLISECOND),
+                process_restart: sometimes(rng, 0.25, 8 * MILLISECOND),
             },
             region_pages: *[1, 2, 3, 4, 12].choose(rng).unwrap_or(&4),
             piece_pages: rng.random_range(1..=4),
+            lease: *[4, 8, 20].choose(rng).unwrap_or(&8) * MILLISECOND,
             habits: Habits {
                 deadline: share(rng, 0.2),
                 cancel: share(rng, 0.1),
@@ -159,9 +165,19 @@ impl Settings {
                 discard: share(rng, 0.1),
                 hot: rng.random_range(0.0..0.9),
                 think: share(rng, 0.5),
-                lease: share(rng, 0.5),
+                lease: share(rng, 1.0),
             },
         }
+    }
+
+    /// Most that leases run between two looks of a node at its clock.
+    pub(crate) const fn lease_step(&self) -> Nanos {
+        self.lease / 8
+    }
+
+    /// How often a node looks at leases.
+    pub(crate) const fn lease_period(&self) -> Nanos {
+        self.lease / 32
     }
 
     /// What the transport of a lane is.

@@ -9,21 +9,20 @@ use std::ops::Range;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use yonder_units::Nanos;
-use yonder_wire::{AllocateRequest, Allocated, AtomicOperation, Backing, Body, ErrorCode, Kind, Permission, Rights};
+use yonder_wire::{AtomicOperation, ErrorCode, Kind};
 
 use crate::history::{Asked, End, Life};
+use crate::homes::Home;
 use crate::lane::encoded;
 use crate::node::COUNTER;
-use crate::settings::{MICROSECOND, PAGE_BYTES};
+use crate::settings::MICROSECOND;
 use crate::world::{Phase, World};
 
-/// Regions that a process has on a node.
-const REGIONS_MAX: usize = 5;
 /// Bytes of a read when everything is looked at in the end.
 const REVIEW_BYTES: u64 = 1024;
 
 /// Addresses of allocations that are kept, which others never have.
-const KEPT: Range<u64> = 1 << 30..1 << 31;
+pub(crate) const KEPT: Range<u64> = 1 << 30..1 << 31;
 
 /// Whether an allocation at this address is one that is kept.
 pub(crate) const fn is_kept(address: u64) -> bool {
@@ -48,7 +47,7 @@ pub(crate) enum Use {
 impl Use {
     /// Whether it is never freed alone: a late write would go to the next allocation at its address, which is as it should
     /// be, and whoever judges single words would have to know of it.
-    const fn is_kept(self) -> bool {
+    pub(crate) const fn is_kept(self) -> bool {
         matches!(self, Self::Words | Self::Locks)
     }
 }
@@ -86,18 +85,6 @@ impl Region {
     }
 }
 
-/// A process's address space on a node.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct Home {
-    /// Its number; 0 while there is none.
-    pid: u32,
-    /// The owner's, a writer's and a reader's capability; 0 while there is none.
-    capabilities: [u64; 3],
-    /// The operation that brings it forward.
-    pending: Option<u64>,
-    regions: usize,
-}
-
 /// What an operation is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
@@ -105,6 +92,8 @@ pub(crate) enum Purpose {
     Plain,
     /// It makes an address space.
     Create,
+    /// It renews a lease.
+    Renew,
     /// It makes the capability with this place in [`Home::capabilities`].
     Grant(usize),
     /// It makes a region.
@@ -186,7 +175,7 @@ impl World {
     }
 
     /// The first lane of a process to a node, which looks after its address space there.
-    fn lane_of(&self, process: usize, node: usize) -> usize {
+    pub(crate) fn lane_of(&self, process: usize, node: usize) -> usize {
         (process * self.settings.nodes + node) * self.settings.lanes
     }
 
@@ -206,7 +195,10 @@ impl World {
             self.lanes[index].idle_until = self.agenda.now() + self.rng.random_range(1..300) * MICROSECOND;
         }
         let (life, dare) = (self.lanes[index].life, self.rng.random_bool(habits.dare));
-        let known = |number: &usize| self.regions[*number].life == life && (self.regions[*number].is_live || dare);
+        // Behind its lease a process does not use what it has.
+        let (process, is_over) = (self.lanes[index].process, self.is_behind_lease(index));
+        let is_used = |region: &Region| region.is_live && !(is_over && region.owner == process);
+        let known = |number: &usize| self.regions[*number].life == life && (is_used(&self.regions[*number]) || dare);
         let choices: Vec<usize> = (0..self.regions.len()).filter(known).collect();
         let Some(number) = choices.choose(&mut self.rng).copied() else {
             self.lanes[index].idle_until = self.agenda.now() + 50 * MICROSECOND;
@@ -221,51 +213,6 @@ impl World {
             self.use_region(index, number);
         }
         Ok(())
-    }
-
-    /// Does what the address space of the lane's process lacks, if this lane looks after it and nothing is under way.
-    fn settle(&mut self, index: usize) -> bool {
-        let (process, node) = (self.lanes[index].process, self.lanes[index].node);
-        let home = self.home(index).clone();
-        if self.lane_of(process, node) != index || home.pending.is_some() {
-            return false;
-        }
-        let asked = |kind, length| Asked {
-            lane: index,
-            kind,
-            pid: home.pid,
-            address: 0,
-            length,
-            data: Vec::new(),
-            words_of: None,
-        };
-        let token = if home.pid == 0 {
-            let lease = if self.rng.random_bool(self.settings.habits.lease) { u64::from(u32::MAX) } else { 0 };
-            self.submit(asked(Kind::CreateSpace, lease), 0, Vec::new(), Nanos::MAX, Purpose::Create)
-        } else if let Some(place) = home.capabilities.iter().position(|capability| *capability == 0) {
-            let rights = if place == 1 { Rights::ReadWrite } else { Rights::Read };
-            let purpose = Purpose::Grant(place);
-            self.submit(asked(Kind::Grant, rights as u64), home.capabilities[0], Vec::new(), Nanos::MAX, purpose)
-        } else if home.regions < REGIONS_MAX {
-            self.allocate(asked(Kind::Allocate, 0), home.capabilities[0])
-        } else {
-            return false;
-        };
-        self.home_mut(index).pending = Some(token);
-        self.lanes[index].idle_until = self.agenda.now() + self.rng.random_range(1..20) * MICROSECOND;
-        true
-    }
-
-    fn allocate(&mut self, asked: Asked, capability: u64) -> u64 {
-        let used = *[Use::Words, Use::Words, Use::Bytes, Use::Counters, Use::Locks, Use::ReadOnly]
-            .choose(&mut self.rng)
-            .unwrap_or(&Use::Words);
-        let bytes = self.rng.random_range(1..=self.settings.region_pages * PAGE_BYTES);
-        let permission = if used == Use::ReadOnly { Permission::Read } else { Permission::ReadWrite };
-        let backing = if self.rng.random_bool(0.2) { Backing::Now } else { Backing::OnDemand };
-        let (from, to) = if used.is_kept() { (KEPT.start, KEPT.end) } else { (0, KEPT.start) };
-        let body = encoded(&AllocateRequest { bytes, permission, backing, from, to });
-        self.submit(Asked { length: bytes, ..asked }, capability, body, Nanos::MAX, Purpose::Allocate(used))
     }
 
     fn use_region(&mut self, index: usize, number: usize) {
@@ -432,14 +379,14 @@ impl World {
                 (End::Done(_), Some((header, payload))) => {
                     self.settled(index, purpose, (header.pid, header.capability, header.address), &payload);
                 }
-                // A node without room is not asked again and again.
-                _ => self.lanes[index].idle_until = self.agenda.now() + 500 * MICROSECOND,
+                _ => self.not_settled(index, end),
             }
         }
         match purpose {
             Purpose::Script(number) if number == self.lanes[index].script_number => {
                 self.script_step(index, token, end)?
             }
+            Purpose::Renew => self.renewed(index, token, end)?,
             Purpose::Review if !matches!(end, End::Done(_)) => {
                 return Err(format!("operation {token}, a read in the end, ended {end:?}"));
             }
@@ -449,47 +396,5 @@ impl World {
             self.notice_restart(index)?;
         }
         Ok(())
-    }
-
-    fn settled(&mut self, index: usize, purpose: Purpose, (pid, capability, address): (u32, u64, u64), payload: &[u8]) {
-        let life = self.lanes[index].life;
-        let owner = self.lanes[index].process;
-        let home = self.home_mut(index);
-        match purpose {
-            Purpose::Create => *home = Home { pid, capabilities: [capability, 0, 0], ..Home::default() },
-            Purpose::Grant(place) => home.capabilities[place] = capability,
-            Purpose::Allocate(used) => {
-                home.regions += 1;
-                let (pid, capabilities) = (home.pid, home.capabilities);
-                let bytes = Allocated::from_bytes(payload).map_or(0, |allocated| allocated.bytes);
-                self.regions.push(Region { life, owner, pid, capabilities, address, bytes, used, is_live: true });
-            }
-            Purpose::Plain | Purpose::Script(_) | Purpose::Review => {}
-        }
-    }
-
-    /// If the node is another one, all lanes of the process to it are abandoned, and what the process had there is lost.
-    pub(crate) fn notice_restart(&mut self, index: usize) -> Result<(), String> {
-        let (process, node) = (self.lanes[index].process, self.lanes[index].node);
-        if self.lanes[index].life == self.nodes[node].life() {
-            return Ok(());
-        }
-        *self.home_mut(index) = Home::default();
-        let first = self.lane_of(process, node);
-        for lane in first..first + self.settings.lanes {
-            self.abandon(lane)?;
-            self.take_completions(lane)?;
-        }
-        Ok(())
-    }
-
-    fn home(&self, index: usize) -> &Home {
-        let lane = &self.lanes[index];
-        &self.homes[lane.process * self.settings.nodes + lane.node]
-    }
-
-    fn home_mut(&mut self, index: usize) -> &mut Home {
-        let lane = &self.lanes[index];
-        &mut self.homes[lane.process * self.settings.nodes + lane.node]
     }
 }

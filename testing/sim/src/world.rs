@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
-use yonder_client::{Client, Config, WindowConfig};
 use yonder_units::Nanos;
 use yonder_wire::{Header, Kind, split};
 
@@ -17,6 +16,7 @@ use crate::attacker::Attacker;
 use crate::counts::Counts;
 use crate::faults::{Fault, Machine};
 use crate::history::{History, Life};
+use crate::homes::Home;
 use crate::lane::{Lane, told};
 use crate::locks::LockTruth;
 use crate::network::Network;
@@ -25,7 +25,7 @@ use crate::oracle::Verdict;
 use crate::sabotage::Sabotage;
 use crate::settings::{MILLISECOND, Settings};
 use crate::trace::Trace;
-use crate::workload::{Home, Purpose, Region};
+use crate::workload::{Purpose, Region};
 use yonder_agenda::{Agenda, Clock};
 
 /// Longest storm.
@@ -69,6 +69,8 @@ pub(crate) enum Event {
     Slow(Life),
     /// The ring of ready pages of a node is looked after.
     Refill(Life),
+    /// A node looks at its leases.
+    Leases(usize),
     /// Something goes wrong.
     Fault(Fault),
     /// A machine goes on.
@@ -122,11 +124,13 @@ pub(crate) struct World {
     pub(crate) paused: Vec<Machine>,
     /// What waits for machines that have stopped.
     pub(crate) held: Vec<(Machine, Event)>,
+    /// For each process, whether its clock is of the kind that no lease can be kept by.
+    pub(crate) has_wrong_clock: Vec<bool>,
     /// For each lane, since when bytes of each of its old connections are lost.
     pub(crate) lost_from: Vec<Vec<Nanos>>,
     pub(crate) phase: Phase,
     pub(crate) counts: Counts,
-    slow_is_planned: Vec<bool>,
+    pub(crate) slow_is_planned: Vec<bool>,
     refill_is_planned: Vec<bool>,
     phase_end: Nanos,
     /// The clock of the process whose lanes are being made.
@@ -147,6 +151,7 @@ impl World {
             history: History::new(lanes, settings.dependency_page_bytes),
             homes: vec![Home::default(); settings.processes * settings.nodes],
             reviews: vec![Vec::new(); lanes],
+            has_wrong_clock: vec![false; settings.processes],
             lost_from: vec![Vec::new(); lanes],
             slow_is_planned: vec![false; settings.nodes],
             refill_is_planned: vec![false; settings.nodes],
@@ -180,6 +185,7 @@ impl World {
             let delay = self.rng.random_range(0..MILLISECOND / 10);
             self.agenda.after(delay, Event::Wake { lane });
         }
+        (0..self.nodes.len()).for_each(|node| self.agenda.after(0, Event::Leases(node)));
         self.plan_faults();
         while let Some(event) = self.agenda.advance() {
             self.counts.events += 1;
@@ -244,7 +250,7 @@ impl World {
         self.counts.words = self.history.words.count() as u64;
         let now = self.agenda.now();
         for node in &mut self.nodes {
-            node.expire_leases(now);
+            node.expire_leases(now, self.settings.lease);
             node.finish_work(now)?;
             for (number, (pid, capability)) in (1..).zip(node.spaces()) {
                 let mut header = Header::request(Kind::DestroySpace, u64::MAX - number, 0, 0);
@@ -259,7 +265,7 @@ impl World {
 
     fn happen(&mut self, event: Event) -> Result<(), String> {
         let holder = match &event {
-            Event::ToNode { node, .. } => Machine::Node(*node),
+            Event::ToNode { node, .. } | Event::Leases(node) => Machine::Node(*node),
             Event::Slow(life) | Event::Refill(life) => Machine::Node(life.node),
             Event::ToLane { to: Sender { lane, .. }, .. } | Event::Wake { lane } | Event::Reconnect { lane } => {
                 Machine::Process(self.lanes[*lane].process)
@@ -309,6 +315,7 @@ impl World {
                 }
                 Ok(())
             }
+            Event::Leases(node) => self.look_at_leases(node),
             Event::Fault(fault) => self.strike(fault),
             Event::ClockGoesOn(machine) => {
                 self.clock_goes_on(machine);
@@ -400,7 +407,7 @@ impl World {
         }
     }
 
-    fn plan_slow(&mut self, life: Life) {
+    pub(crate) fn plan_slow(&mut self, life: Life) {
         self.slow_is_planned[life.node] = true;
         let delay = self.rng.random_range(0..=self.settings.slow_time);
         self.agenda.after(delay, Event::Slow(life));
@@ -464,18 +471,8 @@ impl World {
 
     fn new_lane(&mut self, index: usize) -> Lane {
         let (transport, stream) = self.draw_stream();
+        let client = self.new_client(transport);
         let settings = &self.settings;
-        let config = Config {
-            operations_max: settings.depth + 4,
-            fragments_max: settings.fragments,
-            fragment_bytes: settings.fragment_bytes,
-            dependency_page_bytes: settings.dependency_page_bytes,
-            timeout_min: settings.timeouts.0,
-            timeout_max: settings.timeouts.1,
-            window: WindowConfig { delay_target: settings.delay_target, ..WindowConfig::default() },
-            incast_bytes: settings.incast_bytes,
-            ..Config::new(transport, self.rng.random_range(1..1 << 63))
-        };
         let process = index / (settings.nodes * settings.lanes);
         let life = self.nodes[index / settings.lanes % settings.nodes].life();
         let budget = settings.operations;
@@ -486,7 +483,7 @@ impl World {
             _ => self.last_clock,
         };
         self.last_clock = clock;
-        let mut lane = Lane::new(process, life, thread, clock, Client::new(config), budget);
+        let mut lane = Lane::new(process, life, thread, clock, client, budget);
         lane.stream = stream;
         lane
     }

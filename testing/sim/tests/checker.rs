@@ -19,6 +19,8 @@ fn seeds_hold_and_everything_happens_in_some() {
     let Counts { done, unknown, cancelled, requests, repeated, aborts, restarts, in_pieces, words, .. } = counts;
     let least = [done, unknown, cancelled, requests, repeated, aborts, restarts, in_pieces, words].into_iter().min();
     assert!(least >= Some(100), "something hardly ever happens: {counts:?}");
+    let Counts { leases_over, renewals, process_restarts, .. } = counts;
+    assert!([leases_over, renewals, process_restarts].into_iter().all(|count| count >= 50), "{counts:?}");
     // Bad address, no memory, bad length, bad capability, not allowed, too old, moved.
     assert!([1, 2, 3, 4, 5, 8, 11].iter().all(|code| counts.refused[*code] > 10), "{counts:?}");
 }
@@ -31,7 +33,7 @@ fn a_seed_repeats_itself() {
 }
 
 /// Each sabotage, and what the checker must say about it in one of the first seeds.
-const CAUGHT: [(Sabotage, &str); 19] = [
+const CAUGHT: [(Sabotage, &str); 21] = [
     (Sabotage::ForgetfulRing, "a copy of an executed request changed memory"),
     (Sabotage::LostWrites, "was read as"),
     (Sabotage::ForgottenAborts, "executed after it was Aborted"),
@@ -51,6 +53,8 @@ const CAUGHT: [(Sabotage, &str); 19] = [
     (Sabotage::AnsweredEarly, "was answered before its last piece was done"),
     (Sabotage::AbortedBetween, "executed after it was Aborted"),
     (Sabotage::GivenOutInPieces, "without a reason"),
+    (Sabotage::LeasesThatLeap, "ns after a renewal of its"),
+    (Sabotage::LateLeases, "before its lease was over"),
 ];
 
 #[test]

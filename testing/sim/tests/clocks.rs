@@ -105,6 +105,7 @@ impl Pair {
             recent_max: 4096,
             spaces_max: 8,
             piece_pages_max: yonder_board::PIECE_PAGES_MAX,
+            lease_step_max: yonder_board::LEASE_STEP_MAX,
         });
         let mut pages = Pages::default();
         let pid = slow.create_space(None, 0, 1).unwrap();

@@ -5,7 +5,7 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use yonder_board::{Board, Config, PIECE_PAGES_MAX, PageSize, Pid, Shell, SlowPath};
+use yonder_board::{Board, Config, LEASE_STEP_MAX, PIECE_PAGES_MAX, PageSize, Pid, Shell, SlowPath};
 use yonder_report::Quantity;
 use yonder_wire::{AllocateRequest, Backing, Permission};
 
@@ -64,6 +64,7 @@ impl Yonder {
             recent_max: 1,
             spaces_max: PROCESSES,
             piece_pages_max: PIECE_PAGES_MAX,
+            lease_step_max: LEASE_STEP_MAX,
         });
         Self { slow_path, bytes: Bytes::default() }
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use yonder_board::{Board, Config, FastPath, Handled, PIECE_PAGES_MAX, PageSize, Pid, Shell, SlowPath};
+use yonder_board::{Board, Config, FastPath, Handled, LEASE_STEP_MAX, PIECE_PAGES_MAX, PageSize, Pid, Shell, SlowPath};
 use yonder_units::Nanos;
 use yonder_wire::{
     AllocateRequest, Backing, ErrorCode, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, Permission, Rights, split,
@@ -84,6 +84,7 @@ impl Node {
             recent_max: RECENT_MAX,
             spaces_max: pages.max(1024) as usize,
             piece_pages_max: PIECE_PAGES_MAX,
+            lease_step_max: LEASE_STEP_MAX,
         });
         let bytes = Bytes::default();
         bytes.refill(&mut slow_path);

@@ -366,6 +366,47 @@ fn an_address_space_ends_with_its_lease_unless_it_is_renewed() {
     assert!(world.allocate(forever, &SOMEWHERE).is_ok());
 }
 
+/// A node that stood still finds all leases over by its clock, and the renewals in its sockets.
+#[test]
+fn a_clock_that_leaps_by_a_lease_ends_no_address_space() {
+    const MILLISECOND: u64 = 1_000_000;
+    let mut world = World::new(&Config { lease_step_max: 600 * MILLISECOND, ..config(8) });
+    let spaces: Vec<Space> = (0..4)
+        .map(|_| {
+            let (answer, _) = world.ask(Kind::CreateSpace, NOBODY, 0, 1000, &[]).unwrap();
+            Space { pid: answer.pid, capability: answer.capability }
+        })
+        .collect();
+    world.now += 3_600_000 * MILLISECOND;
+    world.slow.expire(world.now);
+    for space in &spaces[..3] {
+        world.ask(Kind::Ping, *space, 0, 0, &[]).expect("the space has ended while the node stood still");
+    }
+    // Who is silent from then on is ended, a step of the clock later than it would be.
+    world.now += 399 * MILLISECOND;
+    world.slow.expire(world.now);
+    assert_eq!(world.slow.take_ended(), None);
+    let end = world.slow.next_expiry().unwrap();
+    assert!(end <= world.now + MILLISECOND);
+    world.slow.expire(end);
+    assert_eq!((world.slow.take_ended(), world.slow.take_ended()), (Pid::new(spaces[3].pid), None));
+}
+
+#[test]
+fn many_leases_that_end_at_once_end_in_several_turns() {
+    const MANY: usize = 100;
+    let mut world = World::new(&Config { spaces_max: MANY, ..config(8) });
+    (0..MANY).for_each(|_| drop(world.ask(Kind::CreateSpace, NOBODY, 0, 1000, &[]).unwrap()));
+    world.now += 2_000_000_000;
+    world.slow.expire(world.now);
+    let first = std::iter::from_fn(|| world.slow.take_ended()).count();
+    assert!((1..MANY / 2).contains(&first), "{first} address spaces ended in one turn");
+    while world.slow.next_expiry().is_some_and(|end| end <= world.now) {
+        world.slow.expire(world.now);
+    }
+    assert_eq!(world.slow.status().spaces, 0);
+}
+
 #[test]
 fn address_spaces_have_numbers_of_their_own_and_a_bound() {
     let mut world = World::with_ring(8, 0);

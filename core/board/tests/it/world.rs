@@ -106,7 +106,16 @@ pub(crate) const SOMEWHERE: AllocateRequest =
 pub(crate) fn config(pages: u32) -> Config {
     let page_size = PageSize::new(PAGE).unwrap();
     let (key, piece_pages_max) = (*b"only this node's", PIECE_PAGES_MAX);
-    Config { pages, page_size, seed: 1, key, recent_max: 4096, spaces_max: 8, piece_pages_max }
+    Config {
+        pages,
+        page_size,
+        seed: 1,
+        key,
+        recent_max: 4096,
+        spaces_max: 8,
+        piece_pages_max,
+        lease_step_max: u64::MAX,
+    }
 }
 
 impl World {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use yonder_board::{
-    Board, Config, Departure, FastPath, Handled, Memory, PIECE_PAGES_MAX, PageSize, Pid, Shell, SlowPath,
+    Board, Config, Departure, FastPath, Handled, LEASE_STEP_MAX, Memory, PIECE_PAGES_MAX, PageSize, Pid, Shell,
+    SlowPath,
 };
 use yonder_placement::{
     Arrival, Capabilities, Capability, Command, MoveId, MoveOrder, NodeId, NodeReport, Outcome, RegionReport,
@@ -62,6 +63,7 @@ impl Host {
             recent_max: RECENT_MAX,
             spaces_max: 4,
             piece_pages_max: PIECE_PAGES_MAX,
+            lease_step_max: LEASE_STEP_MAX,
         };
         let (board, slow) = Board::with_regions(&config, REGION_BYTES);
         let (fast, pages) = (board.fast_path(), Pages::new(PAGES, 8, None));
