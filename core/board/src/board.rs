@@ -44,8 +44,8 @@ pub struct Config {
     /// Pages that one piece of a free or of the end of an address space takes out of the page table, not 0:
     /// [`PIECE_PAGES_MAX`](crate::PIECE_PAGES_MAX) on a node.
     pub piece_pages_max: u32,
-    /// Most that leases run between two looks at the clock, in nanoseconds: [`LEASE_STEP_MAX`](crate::LEASE_STEP_MAX) on
-    /// a node, which looks more often.
+    /// Longest time between two looks at the clock for which leases run, in nanoseconds:
+    /// [`LEASE_STEP_MAX`](crate::LEASE_STEP_MAX) on a node, which looks more often.
     pub lease_step_max: NodeTime,
 }
 

@@ -158,8 +158,8 @@ impl SlowPath {
     /// passed then. One that moves gets another lease instead. Gives up what other nodes have begun to send and not gone
     /// on with.
     ///
-    /// To be called more often than leases run in one step: of the time since the last call, and since the last request
-    /// that makes or renews a lease, no more counts.
+    /// To be called at least once in [`Config::lease_step_max`](crate::Config::lease_step_max): leases stand still for a
+    /// longer time without a call, or a request that makes or renews one.
     pub fn expire(&mut self, now: NodeTime) {
         self.expire_adoptions(now);
         for _ in 0..EXPIRED_MAX {

@@ -169,7 +169,10 @@ impl World {
                     _ => self.rng.random_range(lease / 2..lease * 3 / 2),
                 };
                 self.trace.say(now, || format!("the clock of {machine:?} leaps ahead by {ahead} ns"));
-                if let Machine::Node(node) = machine {
+                // By more than a step of the clock no lease runs.
+                if let Machine::Node(node) = machine
+                    && ahead <= self.settings.lease_step()
+                {
                     self.nodes[node].leaps += 1;
                 }
                 self.each_clock(machine, |clock| clock.leap(now, ahead));

@@ -27,8 +27,10 @@ struct Lease {
     length: Nanos,
     /// When the last renewal was asked for that the node has answered.
     renewed: Nanos,
-    /// The renewal under way, and when it was asked for.
-    renewal: Option<(u64, Nanos)>,
+    /// How often the node's clock had leapt by less than a step of leases then, which nobody can tell from silence.
+    leaps: u64,
+    /// The renewal under way, when it was asked for, and how often the clock had leapt.
+    renewal: Option<(u64, Nanos, u64)>,
 }
 
 impl Lease {
@@ -72,7 +74,8 @@ impl World {
         }
         let asked = self.asked_of(index, &home, Kind::Ping, 0);
         let token = self.submit(asked, home.capabilities[0], Vec::new(), Nanos::MAX, Purpose::Renew);
-        self.home_mut(index).lease.renewal = Some((token, local));
+        let leaps = self.nodes[self.lanes[index].node].leaps;
+        self.home_mut(index).lease.renewal = Some((token, local, leaps));
         true
     }
 
@@ -83,16 +86,19 @@ impl World {
         let is_same_life = lane.life == self.nodes[lane.node].life();
         let has_wrong_clock = self.has_wrong_clock[lane.process];
         let is_late = self.sabotage == Some(Sabotage::LateLeases);
+        let leaps = self.nodes[lane.node].leaps;
         let home = self.home_mut(index);
-        let Some((_, asked)) = home.lease.renewal.take_if(|(renewal, _)| *renewal == token) else { return Ok(()) };
+        let ended = home.lease.renewal.take_if(|(renewal, ..)| *renewal == token);
+        let Some((_, asked, leaps_before)) = ended else { return Ok(()) };
         match end {
             End::Done(_) => {
+                home.lease.leaps = leaps_before;
                 home.lease.renewed = home.lease.renewed.max(if is_late { local } else { asked });
                 self.counts.renewals += 1;
             }
             End::Refused(ErrorCode::BadCapability) if is_same_life => {
                 let pid = home.pid;
-                if !has_wrong_clock && !home.lease.is_over(local) {
+                if !has_wrong_clock && leaps == home.lease.leaps && !home.lease.is_over(local) {
                     return Err(format!("lane {index} lost address space {pid:x} before its lease was over"));
                 }
                 *home = Home::default();
@@ -133,7 +139,7 @@ impl World {
             let create = asked(Kind::CreateSpace, 0);
             let length = if self.rng.random_bool(self.settings.habits.lease) { self.settings.lease } else { 0 };
             let renewed = self.lanes[index].clock.read(self.agenda.now());
-            self.home_mut(index).lease = Lease { length, renewed, renewal: None };
+            self.home_mut(index).lease = Lease { length, renewed, leaps: self.nodes[node].leaps, renewal: None };
             let create = Asked { length: length / MILLISECOND, ..create };
             self.submit(create, 0, Vec::new(), Nanos::MAX, Purpose::Create)
         } else if let Some(place) = home.capabilities.iter().position(|capability| *capability == 0) {

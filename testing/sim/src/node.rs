@@ -52,7 +52,7 @@ pub(crate) struct Node {
     pub(crate) sabotage: Option<Sabotage>,
     reply: Vec<u8>,
     steps: u64,
-    /// How often the clock has leapt.
+    /// How often the clock has leapt by less than a step of leases.
     pub(crate) leaps: u64,
     lease_step: Nanos,
     /// Bytes of everything that must not grow.

@@ -33,7 +33,7 @@ pub(crate) struct Oracle {
     calls: u64,
     /// The time of the simulation.
     now: Nanos,
-    /// How often the node's clock has leapt.
+    /// How often the node's clock has leapt by less than a step of leases.
     leaps: u64,
 }
 

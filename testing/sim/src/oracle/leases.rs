@@ -1,8 +1,8 @@
 //! Leases, as the oracle sees them: by the time of the simulation, which no clock shows.
 //!
 //! A node may end an address space when its lease has passed since the last renewal was executed, less what the node's
-//! clock has been wrong by: its pace, and a step for each time that it leapt. A client that keeps to its lease by its own
-//! clock, which it takes to end earlier by one part in 32, so loses nothing.
+//! clock has been wrong by: its pace, and a step for each time that it leapt by less than that. A client that keeps to its
+//! lease by its own clock, which it takes to end earlier by one part in 32, so loses nothing.
 
 use yonder_units::Nanos;
 
@@ -22,7 +22,7 @@ pub(super) struct Lease {
 }
 
 impl Oracle {
-    /// The time of the simulation, and how often the node's clock has leapt.
+    /// The time of the simulation, and how often the node's clock has leapt by less than a step of leases.
     pub(crate) fn set_time(&mut self, now: Nanos, leaps: u64) {
         (self.now, self.leaps) = (now, leaps);
     }
