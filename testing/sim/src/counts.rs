@@ -29,6 +29,8 @@ pub struct Counts {
     pub renewals: u64,
     /// Processes that ended, and others that began in their place.
     pub process_restarts: u64,
+    /// What a tenant sent that claims several times for one request.
+    pub lies: u64,
     /// Frees and ends of address spaces that took several pieces.
     pub in_pieces: u64,
     /// Words that were judged by themselves.
@@ -53,6 +55,7 @@ impl Counts {
             (&mut self.leases_over, other.leases_over),
             (&mut self.renewals, other.renewals),
             (&mut self.process_restarts, other.process_restarts),
+            (&mut self.lies, other.lies),
             (&mut self.in_pieces, other.in_pieces),
             (&mut self.words, other.words),
         ];

@@ -40,10 +40,12 @@ pub(crate) enum Fault {
     Clock,
     /// A process ends, and another one begins in its place.
     ProcessRestart,
+    /// A tenant that claims several times for one request sends something.
+    Lie,
 }
 
 impl Fault {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Pause,
         Self::Cut,
         Self::Disconnect,
@@ -52,6 +54,7 @@ impl Fault {
         Self::Movement,
         Self::Clock,
         Self::ProcessRestart,
+        Self::Lie,
     ];
 }
 
@@ -83,6 +86,7 @@ impl World {
             Fault::Movement => faults.movement,
             Fault::Clock => faults.clock,
             Fault::ProcessRestart => faults.process_restart,
+            Fault::Lie => faults.lie,
         };
         if mean > 0 {
             let delay = self.rng.random_range(1..2 * mean);
@@ -124,6 +128,14 @@ impl World {
             }
             Fault::Restart => self.restart(node),
             Fault::ProcessRestart => self.restart_process(process)?,
+            Fault::Lie => {
+                self.counts.lies += 1;
+                self.nodes[node].lie(self.agenda.now(), &mut self.rng);
+                let life = self.nodes[node].life();
+                if self.nodes[node].has_slow_work() && !self.slow_is_planned[node] {
+                    self.plan_slow(life);
+                }
+            }
             Fault::Movement => {
                 let life = self.nodes[node].life();
                 let lives: Vec<&Region> = self.regions.iter().filter(|region| region.life == life).collect();

@@ -26,6 +26,7 @@ mod faults;
 mod history;
 mod homes;
 mod lane;
+mod liar;
 mod locks;
 mod memory;
 mod moves;

@@ -16,6 +16,7 @@ use yonder_units::Nanos;
 use yonder_wire::{ErrorCode, HEADER_BYTES, Header, Kind, Message, PAYLOAD_BYTES_MAX, split};
 
 use crate::history::Life;
+use crate::liar::Liar;
 use crate::memory::{Janitor, Pages};
 use crate::moves::Moves;
 use crate::oracle::{Oracle, Verdict};
@@ -51,6 +52,8 @@ pub(crate) struct Node {
     over: Vec<Header>,
     pub(crate) sabotage: Option<Sabotage>,
     reply: Vec<u8>,
+    /// A tenant that lies.
+    pub(crate) liar: Liar,
     steps: u64,
     /// How often the clock has leapt by less than a step of leases.
     pub(crate) leaps: u64,
@@ -139,6 +142,7 @@ impl Node {
             over: Vec::new(),
             sabotage,
             reply: vec![0; HEADER_BYTES + PAYLOAD_BYTES_MAX],
+            liar: Liar::default(),
             steps: 0,
             leaps: 0,
             lease_step: settings.lease_step(),
@@ -241,6 +245,22 @@ impl Node {
         self.note_begun(&message)?;
         let handled = self.misreport(&message.header, now, handled);
         Ok(Some((self.judge(&message, handled)?, from)))
+    }
+
+    /// Data threads that the node has.
+    #[must_use]
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Executes what arrives at `thread` at once. Nobody judges the answer.
+    pub(crate) fn execute_unjudged(&mut self, now: Nanos, thread: usize, bytes: &[u8]) {
+        let (message, now) = (whole(bytes), self.clock.read(now));
+        let handled = self.threads[thread].execute(&message, now, &self.pages, &self.pages, &mut self.reply);
+        if handled == Handled::Slow {
+            self.execute_slow(&message, now);
+        }
+        self.pages.take_effect();
     }
 
     /// What a read with this header ends with, which nobody has sent.

@@ -88,6 +88,8 @@ pub(crate) struct Faults {
     pub(crate) clock: Nanos,
     /// A process ends, and another one begins in its place.
     pub(crate) process_restart: Nanos,
+    /// A tenant that claims several times for one request sends something.
+    pub(crate) lie: Nanos,
 }
 
 /// Probabilities of what clients do.
@@ -151,6 +153,7 @@ impl Settings {
                 movement: sometimes(rng, 0.5, MILLISECOND / 4),
                 clock: sometimes(rng, 0.4, 2 * MILLISECOND),
                 process_restart: sometimes(rng, 0.25, 8 * MILLISECOND),
+                lie: sometimes(rng, 0.3, MILLISECOND / 8),
             },
             region_pages: *[1, 2, 3, 4, 12].choose(rng).unwrap_or(&4),
             piece_pages: rng.random_range(1..=4),

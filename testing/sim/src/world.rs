@@ -251,6 +251,7 @@ impl World {
         let now = self.agenda.now();
         for node in &mut self.nodes {
             node.expire_leases(now, self.settings.lease);
+            node.end_liar();
             node.finish_work(now)?;
             for (number, (pid, capability)) in (1..).zip(node.spaces()) {
                 let mut header = Header::request(Kind::DestroySpace, u64::MAX - number, 0, 0);

@@ -21,6 +21,7 @@ impl Node {
     /// Ends all address spaces that have a lease, a long time after the last request.
     pub(crate) fn expire_leases(&mut self, now: Nanos, lease: Nanos) {
         let mut shown = self.clock.read(now);
+        self.slow_path.expire(shown);
         for _ in 0..=lease / self.lease_step {
             shown += self.lease_step;
             self.slow_path.expire(shown);
