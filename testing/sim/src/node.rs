@@ -258,7 +258,7 @@ impl Node {
         let (message, now) = (whole(bytes), self.clock.read(now));
         let handled = self.threads[thread].execute(&message, now, &self.pages, &self.pages, &mut self.reply);
         if handled == Handled::Slow {
-            self.execute_slow(&message, now);
+            let _ = self.execute_slow(&message, now);
         }
         self.pages.take_effect();
     }
