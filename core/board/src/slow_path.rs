@@ -110,6 +110,12 @@ impl SlowPath {
         Ok(self.unlink_space(pid, asked))
     }
 
+    /// Whether an address space has ended and not all that it had is freed: its number cannot be used again yet.
+    #[must_use]
+    pub fn is_ending(&self, pid: Pid) -> bool {
+        self.spaces.is_ending(pid)
+    }
+
     /// All that an address space had is freed.
     pub(crate) fn space_has_ended(&mut self, pid: Pid) {
         self.spaces.has_ended(pid);

@@ -83,6 +83,11 @@ impl Spaces {
         self.spaces.contains_key(&pid)
     }
 
+    /// Whether one has ended and still has something.
+    pub(crate) fn is_ending(&self, pid: Pid) -> bool {
+        self.ending.contains(&pid)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.spaces.len()
     }

@@ -15,6 +15,7 @@ use yonder_wire::{ErrorCode, Rights};
 
 use crate::Shared;
 use crate::carrier::carry;
+use crate::crash::crashing;
 
 /// Regions that one errand to the slow path looks at, so that requests do not wait for the whole report.
 const REGIONS_PER_ERRAND: usize = 8;
@@ -102,6 +103,19 @@ impl Agent {
         Some(arrivals.map(arrival).collect())
     }
 
+    /// Returns when nothing is left of an address space that ends, or the node stops. Each errand does a piece of what is
+    /// left, and requests go between.
+    fn wait_until_ended(&self, pid: Pid) {
+        let ends = move |slow: &mut SlowPath| {
+            let is_ending = slow.is_ending(pid);
+            if is_ending {
+                slow.work(yonder_clock::now());
+            }
+            is_ending
+        };
+        while self.shared.on_slow_path(move |slow, _| ends(slow)) == Some(true) {}
+    }
+
     /// The addresses of a region.
     fn range(&self, region: u32) -> (u64, u64) {
         let from = u64::from(region) * self.region_bytes;
@@ -125,6 +139,7 @@ impl NodeAgent for Agent {
         let named = Pid::new(pid.0).filter(|pid| pid.is_of_controller());
         let named =
             named.ok_or_else(|| format!("{pid} is not a number that a controller gives to an address space"))?;
+        self.wait_until_ended(named);
         let created = self.shared.on_slow_path(move |slow, _| {
             match slow.create_space(Some(named), 0, yonder_clock::now()) {
                 // It was made before; it has the same capabilities.
@@ -145,6 +160,7 @@ impl NodeAgent for Agent {
         while self.shared.on_slow_path(move |slow, _| slow.destroy_space(named)) == Some(Err(ErrorCode::Busy)) {
             thread::sleep(MOVE_PAUSE);
         }
+        self.wait_until_ended(named);
     }
 
     fn open_region(&mut self, pid: yonder_placement::Pid, region: u32, id: MoveId) -> Result<(), String> {
@@ -165,7 +181,7 @@ impl NodeAgent for Agent {
         self.moves.retain(|underway| !underway.thread.is_finished());
         let (pid, is_called_off) = (order.pid, Arc::new(AtomicBool::new(false)));
         let (shared, called_off) = (Arc::clone(&self.shared), Arc::clone(&is_called_off));
-        let body = move || carry(&shared, &order, &called_off, end);
+        let body = crashing(move || carry(&shared, &order, &called_off, end));
         // If there is no thread the end of the move is dropped with it, which says that it has failed.
         if let Ok(thread) = thread::Builder::new().name("yonder-move".to_owned()).spawn(body) {
             self.moves.push(Move { pid, is_called_off, thread });
@@ -177,9 +193,39 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.call_off(|_| true);
         for underway in self.moves.drain(..) {
-            if underway.thread.join().is_err() {
-                tracing::error!("a thread that moved a region had panicked");
+            underway.thread.join().expect("a thread that panics ends the process");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use yonder_wire::{AllocateRequest, Backing, Permission};
+
+    use super::*;
+    use crate::{Listen, Node, NodeConfig};
+
+    const PAGE: u64 = 4096;
+
+    #[test]
+    fn an_address_space_is_made_again_as_soon_as_it_has_ended() {
+        let mut config = NodeConfig::new(vec![Listen::Tcp("127.0.0.1:0".to_owned())], 256 << 20);
+        config.page_bytes = Some(PAGE);
+        let node = Node::start(config).unwrap();
+        let mut agent = Agent::new(Arc::clone(&node.shared), 1 << 30);
+        let named = yonder_placement::Pid(1 << 31 | 7);
+        let pid = Pid::new(named.0).unwrap();
+        for _ in 0..3 {
+            agent.create_space(named).unwrap();
+            let bytes = 1000 * PAGE;
+            let (permission, backing) = (Permission::ReadWrite, Backing::OnDemand);
+            let some = AllocateRequest { bytes, permission, backing, from: 0, to: 0 };
+            for _ in 0..32 {
+                node.shared.on_slow_path(move |slow, shell| slow.allocate(pid, &some, shell)).unwrap().unwrap();
             }
+            agent.destroy_space(named);
+            let ends = node.shared.on_slow_path(move |slow, _| slow.is_ending(pid));
+            assert_eq!(ends, Some(false), "its end was answered before it was over");
         }
     }
 }

@@ -10,6 +10,8 @@
 //! Clients on the same host that connect to a `shm://` address get the whole memory of the node as a descriptor. They
 //! are trusted: only the owner of the node's process may connect to the socket.
 //!
+//! A thread that panics ends the process (`crash`).
+//!
 //! Files: `memory` has the bytes, `quiet` says when freed ones may be used again; `datagram` and `event_loop` with
 //! `connection` are data threads, which `serve` by the same code; `slow` is the slow path's thread and
 //! `extend` the one that runs offloads, `forward` the way to them and back; `control` and `listen` are where clients come in.
@@ -27,6 +29,7 @@ mod carrier;
 mod connection;
 mod control;
 mod controller;
+mod crash;
 mod datagram;
 mod errand;
 mod error;
@@ -277,7 +280,7 @@ impl Node {
     }
 
     fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), NodeError> {
-        let spawned = thread::Builder::new().name(name.to_owned()).spawn(body);
+        let spawned = thread::Builder::new().name(name.to_owned()).spawn(crash::crashing(body));
         self.threads.push(spawned.map_err(|cause| NodeError::System { what: "a thread", cause })?);
         Ok(())
     }
@@ -298,9 +301,7 @@ impl Node {
             let _ = rustix::net::shutdown(&**socket, rustix::net::Shutdown::Read);
         }
         for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the memory node had panicked");
-            }
+            thread.join().expect("a thread that panics ends the process");
         }
         for path in self.socket_paths.drain(..) {
             // Somebody may have removed the socket already, which is what is wanted.
