@@ -23,7 +23,7 @@ use crate::network::Network;
 use crate::node::{Arrived, Birth, Node, Sender};
 use crate::oracle::Verdict;
 use crate::sabotage::Sabotage;
-use crate::settings::{MILLISECOND, Settings};
+use crate::settings::{MICROSECOND, MILLISECOND, Settings};
 use crate::trace::Trace;
 use crate::workload::{Purpose, Region};
 use yonder_agenda::{Agenda, Clock};
@@ -250,15 +250,18 @@ impl World {
         self.counts.words = self.history.words.count() as u64;
         let now = self.agenda.now();
         for node in &mut self.nodes {
+            node.finish_work(now)?;
             node.expire_leases(now, self.settings.lease);
             node.end_liar();
             node.finish_work(now)?;
             for (number, (pid, capability)) in (1..).zip(node.spaces()) {
+                // One after the other, so that none is too old by what is forgotten of those before.
+                let at = now + number * MICROSECOND;
                 let mut header = Header::request(Kind::DestroySpace, u64::MAX - number, 0, 0);
-                (header.pid, header.capability, header.time) = (pid, capability, node.time(now));
-                node.arrive(now, 0, &header.seal(&[]), None)?;
+                (header.pid, header.capability, header.time) = (pid, capability, node.time(at));
+                node.arrive(at, 0, &header.seal(&[]), None)?;
+                node.finish_work(at)?;
             }
-            node.finish_work(now)?;
             node.check_empty()?;
         }
         Ok((self.counts, self.digest))
