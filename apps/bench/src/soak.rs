@@ -213,9 +213,7 @@ fn soak(settings: &SoakSettings, world: &World, progress: &mut dyn FnMut(&str, f
         seconds: (yonder::clock::now() - start) as f64 / 1e9,
         latency: requests.latency.summary(),
     };
-    for page in 0..pages {
-        (0..lanes).for_each(|lane| field.touch(Touch { lane, page, pages: 1, store: false }));
-    }
+    field.check_all(lanes);
     Ok(result(settings, world, &field, &watch, &load))
 }
 
@@ -264,10 +262,27 @@ fn result(settings: &SoakSettings, world: &World, field: &Field, watch: &Watch, 
 impl Field {
     fn touch(&self, touch: Touch) {
         let end = (touch.page + touch.pages).min(self.pages);
-        (touch.page..end).for_each(|page| self.touch_page(touch.lane, page, touch.store));
+        (touch.page..end).for_each(|page| _ = self.touch_page(touch.lane, page, touch.store));
     }
 
-    fn touch_page(&self, lane: u64, page: u64, store: bool) {
+    /// Checks every word. Of a page that cannot be had one is enough, and of many such pages in a row the first: each takes a
+    /// deadline, and the node is lost.
+    fn check_all(&self, lanes: u64) {
+        const IN_A_ROW_MAX: u64 = 16;
+        let mut in_a_row = 0;
+        for page in 0..self.pages {
+            let is_had = (0..lanes).all(|lane| self.touch_page(lane, page, false));
+            in_a_row = if is_had { 0 } else { in_a_row + 1 };
+            if in_a_row == IN_A_ROW_MAX {
+                return eprintln!(
+                    "{IN_A_ROW_MAX} pages in a row cannot be had: those from page {page} on are not checked"
+                );
+            }
+        }
+    }
+
+    /// Whether the page could be had.
+    fn touch_page(&self, lane: u64, page: u64, store: bool) -> bool {
         let stored = &self.stored[(page * (REQUEST_LANES + THREAD_LANES) + lane) as usize];
         let last = stored.load(Ordering::Relaxed);
         let result = if store || last & UNKNOWN != 0 {
@@ -280,6 +295,7 @@ impl Field {
             eprintln!("{error}");
             self.errors.fetch_add(1, Ordering::Relaxed);
         }
+        result.is_ok()
     }
 
     fn store(&self, lane: u64, page: u64, stored: &AtomicU64, last: u64) -> Result<(), PagingError> {
