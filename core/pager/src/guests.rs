@@ -254,7 +254,7 @@ impl<M: Machine> Drop for GuestPort<'_, M> {
     #[inline]
     fn drop(&mut self) {
         // A worker looks at its own list.
-        if self.guests.tokens > 0 && !self.waiters.ready.is_empty() {
+        if !self.waiters.ready.is_empty() && self.guests.tokens > 0 {
             self.ring();
         }
     }
