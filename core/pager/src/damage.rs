@@ -46,8 +46,11 @@ pub(crate) fn found<M: Machine>(core: &RegionCore<M>, page: PageIndex) -> Result
 /// Unmaps a page that the caller has moved to `Evicting`, with its block to itself.
 fn give_up<M: Machine>(core: &RegionCore<M>, page: PageIndex) -> Result<(), PagingCause> {
     M::discard(&core.mapping, page.offset(), PAGE_BYTES).expect("mapped pages can be dropped");
-    core.counts.uncount(page.block(), 1);
-    core.pager.budget.uncharge(1);
+    // What a forked child maps is not counted there.
+    if !core.pager.child.is_one() {
+        core.counts.uncount(page.block(), 1);
+        core.pager.budget.uncharge(1);
+    }
     if core.is_sealed() && !core.owner.is_set() {
         core.table.advance_owned(page, Event::Dropped);
         return Ok(());

@@ -19,7 +19,7 @@ use yonder_units::{PAGE_BYTES, PageIndex};
 
 use crate::error::PagingCause;
 use crate::install::Source;
-use crate::machine::{CopyOutcome, Machine};
+use crate::machine::{CopyOutcome, Machine, Rule};
 use crate::pager::Pager;
 use crate::port::{Port, PortInner};
 use crate::reclaimer::Reclaimer;
@@ -53,7 +53,7 @@ impl<M: Machine> Child<M> {
 pub struct Stopped<'a, M: Machine> {
     pager: &'a Pager<M>,
     _ports: Vec<MutexGuard<'a, PortInner<M>>>,
-    _reclaimer: MutexGuard<'a, Reclaimer<M>>,
+    _reclaimer: Option<MutexGuard<'a, Reclaimer<M>>>,
     child: MutexGuard<'a, Option<M::Space>>,
 }
 
@@ -63,7 +63,8 @@ impl<M: Machine> Pager<M> {
         let child = self.child.lock();
         // Whoever has a port may wait for the reclaimer, which waits for no port.
         let ports = self.ports().map(Port::lock).collect();
-        Stopped { pager: self, _ports: ports, _reclaimer: self.lock_reclaimer(), child }
+        let reclaimer = (!M::breaks(Rule::ForkStopsReclaim)).then(|| self.lock_reclaimer());
+        Stopped { pager: self, _ports: ports, _reclaimer: reclaimer, child }
     }
 }
 
@@ -87,7 +88,9 @@ pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, page: PageIndex) ->
         State::Poisoned(code) => return Err(PagingCause::of_page(code)),
         State::Untouched | State::Installing(LocalSource::Zeros) => None,
         State::Standby(frame) | State::Installing(LocalSource::Frame(frame)) => Some(Source::Frame(frame)),
-        State::Remote | State::Fetching { .. } if M::is_inherited(&pager.fabric) => {
+        State::Remote | State::Fetching { .. }
+            if M::is_inherited(&pager.fabric) || M::breaks(Rule::ChildIsLeftAlone) =>
+        {
             Some(Source::Far(region.remote_address(page)))
         }
         State::Remote | State::Fetching { .. } => return Err(PagingCause::Forked),
@@ -155,4 +158,59 @@ pub(crate) fn release<M: Machine>(
         }
     }
     Ok(())
+}
+
+/// As [`Pager::end_region`], in a forked child: what was under way at the fork is the parent's, and ends there. The
+/// region's memory goes with the mapping; its frames stay, for nobody takes any here.
+#[cold]
+pub(crate) fn end_region<M: Machine>(pager: &Pager<M>, region: &RegionCore<M>) {
+    let _no_faults = pager.child.lock();
+    pager.places.leave(region.number);
+    pager.lock_reclaimer().regions[region.number as usize] = None;
+}
+
+#[cfg(all(test, not(yonder_loom)))]
+mod tests {
+    use super::*;
+    use crate::fake::{self, Fake};
+
+    const PAGE: PageIndex = PageIndex(3);
+
+    fn become_child(region: &RegionCore<Fake>) {
+        region.pager.stop().go_on_as_child(());
+    }
+
+    /// The simulator found it: what a child maps is counted nowhere, and cannot be counted out.
+    #[test]
+    fn damage_of_a_page_that_a_child_has_mapped_is_found() {
+        let region = fake::region(8);
+        region.pager.release(&region, 0, 8 * PAGE_BYTES as u64).expect("the far side always agrees");
+        become_child(&region);
+        assert_eq!(region.bring(PAGE.offset()), Ok(()));
+        assert_eq!(region.find_damage(PAGE), Err(PagingCause::HardwareError));
+        assert_eq!(region.bring(PAGE.offset()), Err(PagingCause::HardwareError));
+    }
+
+    /// The simulator found it: what was under way for the parent never ends in its child, and is not asked for.
+    #[test]
+    fn a_child_ends_a_region_of_which_something_was_under_way() {
+        let region = fake::region(8);
+        for event in [Event::Evict, Event::Dropped, Event::Fetch { port: 0, slot: 0 }] {
+            region.table.advance_owned(PAGE, event);
+        }
+        become_child(&region);
+        region.pager.end_region(&region);
+        assert!(region.pager.lock_reclaimer().regions.iter().flatten().next().is_none());
+    }
+
+    /// A thread that finds damage has a block to itself for a moment, in which another may fork.
+    #[test]
+    fn a_child_holds_pages_of_a_block_that_was_taken() {
+        let region = fake::region(8);
+        assert!(region.gate(PAGE).try_sweep());
+        become_child(&region);
+        assert!(region.try_hold(PAGE.offset(), 1).is_some());
+        let held = region.hold(PAGE.offset(), 1).expect("the page is mapped");
+        region.unhold(held);
+    }
 }

@@ -28,7 +28,7 @@ use yonder_units::Nanos;
 use crate::error::PagingCause;
 use crate::fault::{self, Attempt, Touch};
 use crate::handover::Installs;
-use crate::machine::Machine;
+use crate::machine::{Machine, Rule};
 use crate::pager::{GUEST_PORTS, Pager};
 use crate::port::{Hit, Port, PortInner};
 use crate::region::RegionCore;
@@ -273,6 +273,9 @@ impl<M: Machine> GuestPort<'_, M> {
                 port.bells.of(token).store(RUNG, Ordering::Release);
                 ended[count] = token;
                 count += 1;
+            }
+            if M::breaks(Rule::EveryBellRings) {
+                inner.waiters.ready.clear();
             }
             let has_more = !inner.waiters.ready.is_empty();
             drop(inner);

@@ -64,6 +64,18 @@ pub enum Rule {
     SectionIsKept,
     /// What the node has is what was written, and not what the page has become since.
     DigestIsOfWrite,
+    /// What is secluded is not swept.
+    SecludedStay,
+    /// Of a frame those bytes are zeros that a fetch does not bring.
+    BesideIsCleared,
+    /// All guests are woken whose waits have ended together.
+    EveryBellRings,
+    /// Far memory is given back once no write that was given up can reach it any more.
+    GivenUpWritesEnd,
+    /// While a process forks nothing is swept or written back.
+    ForkStopsReclaim,
+    /// A child fetches nothing from its parent's node.
+    ChildIsLeftAlone,
 }
 
 /// What the pager runs on. See the head of this file.

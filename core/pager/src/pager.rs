@@ -178,7 +178,9 @@ impl<M: Machine> Pager<M> {
     /// A port for `tokens` waiters, until [`Pager::return_port`]: one that a thread has given back, or a new one.
     pub fn add_port(&self, tokens: usize) -> Result<u16, M::Error> {
         let numbers = || self.port_numbers.lock().expect("no code panics while it holds the numbers of ports");
-        if let Some(id) = numbers().returned.pop() {
+        // Taken before the port's lock is waited for: others give ports back meanwhile.
+        let returned = numbers().returned.pop();
+        if let Some(id) = returned {
             self.port(id).begin(tokens);
             return Ok(id);
         }

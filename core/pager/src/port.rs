@@ -29,7 +29,7 @@ use crate::error::PagingCause;
 use crate::guests::{Bells, Guests};
 use crate::handover::{Handover, Installs, Window};
 use crate::install::Source;
-use crate::machine::Machine;
+use crate::machine::{Machine, Rule};
 use crate::pager::{GUEST_PORTS, Pager, REGIONS_MAX};
 use crate::queue_pair::{Completion, PostError, Posting, QueuePair, RemoteAddress, Status, WorkId};
 use crate::region::RegionCore;
@@ -238,7 +238,9 @@ impl<M: Machine> PortInner<M> {
         let (page, room, deadline) = (request.page, request.room, request.deadline);
         // The entry is `Fetching`, so what the node has of the page stays the same.
         let vector = request.region.digests.vector(page);
-        if let Some(frame) = room.arrives_in(pager) {
+        if let Some(frame) = room.arrives_in(pager)
+            && !M::breaks(Rule::BesideIsCleared)
+        {
             pager.frames.clear_beside(frame, vector);
         }
         *fetch = Fetch { phase: Phase::Backoff(0), region, page, room, vector, generation, deadline, ..Fetch::free() };

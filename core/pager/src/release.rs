@@ -306,11 +306,18 @@ impl<M: Machine> Pager<M> {
     /// Lets go of everything of a region whose owner is gone, and gives its far memory back: nobody can touch it any
     /// more.
     pub fn end_region(&self, core: &RegionCore<M>) {
-        // From here on nobody asks the node to discard what may be another region's soon. A child has no thread that
-        // does.
-        if !self.child.is_one() {
-            *core.order.discards::<M>() = Discards::Over;
+        if self.child.is_one() {
+            forked::end_region(self, core);
+        } else {
+            self.end_region_here_and_far(core);
         }
+        self.uncover(core.table.pages() as u64);
+        self.metadata_bytes.fetch_sub(core.metadata_bytes(), Ordering::Relaxed);
+    }
+
+    fn end_region_here_and_far(&self, core: &RegionCore<M>) {
+        // From here on nobody asks the node to discard what may be another region's soon.
+        *core.order.discards::<M>() = Discards::Over;
         for block in (0..core.blocks() as u32).map(BlockIndex) {
             self.abandon_block(core, block);
         }
@@ -320,12 +327,8 @@ impl<M: Machine> Pager<M> {
         }
         self.places.leave(core.number);
         self.lock_reclaimer().remove_region(self, core.number);
-        if !self.child.is_one() {
-            self.await_settler();
-            self.give_back(FarRange { start: core.remote_address(PageIndex(0)), bytes: M::len(&core.mapping) as u64 });
-        }
-        self.uncover(core.table.pages() as u64);
-        self.metadata_bytes.fetch_sub(core.metadata_bytes(), Ordering::Relaxed);
+        self.await_settler();
+        self.give_back(FarRange { start: core.remote_address(PageIndex(0)), bytes: M::len(&core.mapping) as u64 });
     }
 
     /// As [`Pager::release_in_block`] for a whole block, but a lost node cannot keep its pages: their writes are abandoned,

@@ -64,7 +64,7 @@ impl<M: Machine> Pager<M> {
     /// that was given up will reach it any more.
     pub(crate) fn give_back(&self, range: FarRange) {
         let mut reclaimer = self.lock_reclaimer();
-        let is_settled = !reclaimer.may_still_write(range);
+        let is_settled = !reclaimer.may_still_write(range) || M::breaks(Rule::GivenUpWritesEnd);
         if !is_settled {
             reclaimer.ended.push(range);
         }

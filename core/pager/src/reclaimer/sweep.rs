@@ -13,7 +13,7 @@ use super::sealed::drops;
 use super::{Reclaimer, is_dirty};
 use crate::budget::Account;
 use crate::damage;
-use crate::machine::Machine;
+use crate::machine::{Machine, Rule};
 use crate::pager::Pager;
 use crate::region::RegionCore;
 use crate::vector::Vector;
@@ -84,7 +84,8 @@ impl<M: Machine> Reclaimer<M> {
             if self.taken.len() == room || seen.state() != State::Resident {
                 continue;
             }
-            if core.secluded.contains(page) || core.order.holds(page) {
+            let is_secluded = core.secluded.contains(page) && !M::breaks(Rule::SecludedStay);
+            if is_secluded || core.order.holds(page) {
                 // It stays, and what is unmapped is one range.
                 if self.taken.is_empty() {
                     continue;

@@ -161,7 +161,7 @@ impl<M: Machine> RegionCore<M> {
         let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
         let blocks = first.block().0..last.block().0 + 1;
         for block in blocks.clone() {
-            while !self.block_gate(BlockIndex(block)).hold() {
+            while !self.hold_block(BlockIndex(block)) {
                 M::yield_now();
             }
         }
@@ -177,12 +177,18 @@ impl<M: Machine> RegionCore<M> {
         Ok(blocks)
     }
 
+    /// Keeps a block from being swept; false while it is. In a forked child nothing is, and a block may stay as a
+    /// thread has left it that is not there.
+    fn hold_block(&self, block: BlockIndex) -> bool {
+        self.pager.child.is_one() || self.block_gate(block).hold()
+    }
+
     /// As [`RegionCore::hold`], if there is nothing to wait for.
     pub fn try_hold(&self, offset: u64, bytes: usize) -> Option<HeldBlocks> {
         let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
         let mut held = first.block().0..first.block().0;
         for block in first.block().0..=last.block().0 {
-            if !self.block_gate(BlockIndex(block)).hold() {
+            if !self.hold_block(BlockIndex(block)) {
                 self.unhold(held);
                 return None;
             }
@@ -197,6 +203,9 @@ impl<M: Machine> RegionCore<M> {
 
     /// Ends a hold.
     pub fn unhold(&self, blocks: HeldBlocks) {
+        if self.pager.child.is_one() {
+            return;
+        }
         for block in blocks {
             self.block_gate(BlockIndex(block)).unhold();
         }
