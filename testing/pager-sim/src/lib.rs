@@ -5,7 +5,7 @@
 //! nothing else of the pager differs.
 //!
 //! Files: `world` has the clock, the random numbers and the turns of threads; `machine` is what the pager calls;
-//! `memory` models what the kernel maps, `far` the far side; `program` is how programs use far memory, `actors` who
+//! `memory` models what the kernel maps, `far` the far side and `refused` how it fails; `program` is how programs use far memory, `actors` who
 //! does what; `oracle` knows what every word should hold; `settings` are drawn from the seed; `sabotage` breaks one
 //! thing, to prove that the oracle can fail.
 
@@ -17,6 +17,7 @@ mod machine;
 mod memory;
 mod oracle;
 mod program;
+mod refused;
 mod run;
 mod sabotage;
 mod settings;
@@ -26,6 +27,3 @@ mod world;
 pub use run::{Counts, Failure, simulate};
 pub use sabotage::Sabotage;
 pub use trace::Trace;
-
-/// Most pages that stay held so that local memory is short.
-const LIMIT_BALLAST_MAX: u64 = actors::LIMIT_PAGES;

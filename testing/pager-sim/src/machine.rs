@@ -4,22 +4,23 @@
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use rand::Rng;
 use yonder_pager::machine::{CopyOutcome, Machine, Rule};
-use yonder_pager::{
-    ConfigError, FaultPolicy, Module, PagingCause, PagingError, QueuePair, RemoteAddress, TooManyPorts,
-};
+use yonder_pager::{FaultPolicy, Module, PagingCause, QueuePair, RemoteAddress};
 use yonder_units::{Nanos, PAGE_BYTES, Run};
 
 use crate::far::Queue;
 use crate::memory::{Access, Bytes, Kind, Memory};
+use crate::refused::Refused;
 use crate::sabotage::Sabotage;
-use crate::world::{Step, below, chance, is_sabotaged, park, say, step, violate, with};
+use crate::world::{Step, assert_is_parent, below, chance, is_sabotaged, park, say, step, violate, with};
 
 /// Pages that a drop, a protection or an install of many does between two steps.
 const PART_PAGES: usize = 8;
+/// A thread that sleeps for a page is woken sooner than this where nothing fails.
+const FORGOTTEN_AFTER: Nanos = 15_000_000;
 /// Time of a call of the kernel.
 const CALL: Nanos = 1_000;
 
@@ -32,48 +33,25 @@ pub(crate) struct Link {
     pub(crate) mapped: Option<Arc<Memory>>,
 }
 
-/// Why an operation failed.
-#[derive(Debug)]
-pub(crate) enum Refused {
-    /// A page could not be had.
-    Paging(PagingCause),
-    /// The configuration is none.
-    Config(ConfigError),
-    /// All ports are in use.
-    Ports,
-    /// The node does not answer.
-    Node,
-    /// The kernel will not unmap a page.
-    Busy,
-}
+/// The way by which pages are mapped: a userfaultfd of one process, which is that by so many forks a descendant of the
+/// first.
+pub(crate) struct Space(pub(crate) u32);
 
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Paging(cause) => write!(f, "{}", cause.text()),
-            Self::Config(error) => write!(f, "{error}"),
-            Self::Ports => write!(f, "there are no more ports"),
-            Self::Node => write!(f, "the node does not answer"),
-            Self::Busy => write!(f, "the kernel does not unmap a page"),
+impl Space {
+    /// It is that of the process that runs: through its parent's a child would change the parent's memory.
+    fn assert_is_own(&self) {
+        let process = with(|world| world.process);
+        if self.0 != process {
+            violate(format!("process {process} uses the userfaultfd of process {}", self.0));
         }
     }
 }
 
-impl From<PagingError> for Refused {
-    fn from(error: PagingError) -> Self {
-        Self::Paging(error.cause)
-    }
-}
-
-impl From<ConfigError> for Refused {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(error)
-    }
-}
-
-impl From<TooManyPorts> for Refused {
-    fn from(_: TooManyPorts) -> Self {
-        Self::Ports
+/// What is read to be mapped is there: a child has no far memory but a copy of its parent's.
+fn assert_is_inherited(source: &Memory) {
+    let is_missing = with(|world| world.process > 0 && !world.settings.is_inherited);
+    if source.kind == Kind::Far && is_missing {
+        violate("a child maps what the node has by now".into());
     }
 }
 
@@ -107,7 +85,7 @@ fn map(region: &Memory, offset: u64, bytes: Bytes) -> CopyOutcome {
 
 impl Machine for Simulated {
     type Memory = Memory;
-    type Space = ();
+    type Space = Space;
     type Fabric = Link;
     type Thread = usize;
     type Registers<'a> = ();
@@ -167,7 +145,11 @@ impl Machine for Simulated {
     }
 
     fn guest_number() -> usize {
-        with(|world| world.fibers.get(world.running).map_or(0, |fiber| fiber.thread))
+        with(|world| match world.fibers.get(world.running) {
+            // All of them share a port.
+            Some(fiber) if !world.settings.is_crowd => fiber.thread,
+            _ => 0,
+        })
     }
 
     fn sleep_on(word: &AtomicU32, value: u32, time: Nanos) {
@@ -182,10 +164,14 @@ impl Machine for Simulated {
             world.now + time
         });
         park(until);
-        with(|world| {
+        let is_forgotten = with(|world| {
             let thread = world.fibers[world.running].thread;
-            world.threads[thread].sleeps_on = None;
+            let has_slept_on = world.threads[thread].sleeps_on.take().is_some();
+            has_slept_on && time >= FORGOTTEN_AFTER && !world.settings.may_time_out()
         });
+        if is_forgotten {
+            violate(format!("a thread has slept for {time} ns and nobody has woken it"));
+        }
     }
 
     fn wake(word: &AtomicU32) {
@@ -197,7 +183,7 @@ impl Machine for Simulated {
         with(|world| {
             let sleeper = world.threads.iter_mut().find(|thread| thread.sleeps_on == Some(address));
             if let Some(thread) = sleeper {
-                thread.asleep_until = 0;
+                (thread.asleep_until, thread.sleeps_on) = (0, None);
             }
         });
     }
@@ -207,6 +193,8 @@ impl Machine for Simulated {
         loop {
             match mutex.try_lock() {
                 Ok(guard) => return guard,
+                // Threads that unwind when a seed is over leave locks so.
+                Err(TryLockError::Poisoned(left)) if with(|world| world.is_ending()) => return left.into_inner(),
                 Err(_) if yonder_unithread::is_on_unithread() => {
                     say(|| format!("waits for a lock: {}", std::any::type_name::<T>()));
                     step(Step::Lock);
@@ -263,6 +251,7 @@ impl Machine for Simulated {
             }
             Access::Damaged => Err(PagingCause::HardwareError.code()),
             Access::Missing => violate(format!("page {} is swept and is not mapped", from_offset / PAGE_BYTES as u64)),
+            Access::Hidden => violate(format!("page {} is swept and is secluded", from_offset / PAGE_BYTES as u64)),
         }
     }
 
@@ -314,12 +303,14 @@ impl Machine for Simulated {
     }
 
     fn copy_page(
-        _space: &(),
+        space: &Space,
         region: &Memory,
         offset: u64,
         source: &Memory,
         source_offset: u64,
     ) -> Result<CopyOutcome, String> {
+        space.assert_is_own();
+        assert_is_inherited(source);
         step(Step::Effect(CALL));
         let is_zeroed = is_sabotaged(Sabotage::ZeroedInstall) && chance(20);
         let content = if is_zeroed { crate::memory::zeros() } else { source.content(source_offset) };
@@ -329,13 +320,15 @@ impl Machine for Simulated {
     }
 
     fn copy_pages(
-        _space: &(),
+        space: &Space,
         region: &Memory,
         offset: u64,
         source: &Memory,
         source_offset: u64,
         pages: usize,
     ) -> Result<(usize, CopyOutcome), String> {
+        space.assert_is_own();
+        assert_is_inherited(source);
         step(Step::Effect(CALL));
         for done in 0..pages {
             let by = (done * PAGE_BYTES) as u64;
@@ -352,7 +345,8 @@ impl Machine for Simulated {
         Ok((pages, CopyOutcome::Installed))
     }
 
-    fn zero_page(_space: &(), region: &Memory, offset: u64) -> Result<CopyOutcome, String> {
+    fn zero_page(space: &Space, region: &Memory, offset: u64) -> Result<CopyOutcome, String> {
+        space.assert_is_own();
         step(Step::Effect(CALL));
         let outcome = refusal().unwrap_or_else(|| map(region, offset, crate::memory::zeros()));
         step(Step::Point);
@@ -360,12 +354,13 @@ impl Machine for Simulated {
     }
 
     fn write_protect(
-        _space: &(),
+        space: &Space,
         region: &Memory,
         offset: u64,
         pages: usize,
         refused: &mut dyn FnMut(usize),
     ) -> Result<(), String> {
+        space.assert_is_own();
         let first = (offset / PAGE_BYTES as u64) as usize;
         say(|| format!("protects pages {first}..{} of {:#x}", first + pages, region.address));
         if is_sabotaged(Sabotage::NoProtection) {
@@ -391,14 +386,15 @@ impl Machine for Simulated {
         Ok(())
     }
 
-    fn unprotect(_space: &(), region: &Memory, offset: u64, pages: usize) -> Result<(), String> {
+    fn unprotect(space: &Space, region: &Memory, offset: u64, pages: usize) -> Result<(), String> {
+        space.assert_is_own();
         let first = (offset / PAGE_BYTES as u64) as usize;
         (first..first + pages).for_each(|page| region.unprotect(page));
         step(Step::Effect(CALL));
         Ok(())
     }
 
-    fn register(_space: &(), _region: &Memory) -> Result<(), String> {
+    fn register(_space: &Space, _region: &Memory) -> Result<(), String> {
         Ok(())
     }
 
@@ -415,7 +411,7 @@ impl Machine for Simulated {
     }
 
     fn is_inherited(_fabric: &Link) -> bool {
-        false
+        with(|world| world.settings.is_inherited)
     }
 
     fn mapped(fabric: &Link) -> Option<&Arc<Memory>> {
@@ -423,13 +419,22 @@ impl Machine for Simulated {
     }
 
     fn release_far(_fabric: &Link, start: RemoteAddress) -> Result<(), Refused> {
+        assert_is_parent("gives its parent's far memory back");
         say(|| format!("gives far memory from page {} on back", start.0 / PAGE_BYTES as u64));
         step(Step::Effect(2_000));
-        let is_down = with(|world| world.far.is_down(world.now) || !world.far.release(start));
+        let is_down = with(|world| {
+            let is_down = world.far.is_down(world.now) || !world.far.release(start);
+            if !is_down && world.is_hostile && world.settings.has_neighbour && world.chance(500) {
+                let until = world.now + world.rng.random_range(10_000..world.settings.late_max + 20_000);
+                world.far.lend(until);
+            }
+            is_down
+        });
         if is_down { Err(Refused::Node) } else { Ok(()) }
     }
 
     fn discard_far(_fabric: &Link, start: RemoteAddress, bytes: u64) -> Result<(), Refused> {
+        assert_is_parent("discards its parent's far memory");
         say(|| format!("discards far pages from {} on", start.0 / PAGE_BYTES as u64));
         step(Step::Effect(2_000));
         let is_given_up = with(|world| {

@@ -1,8 +1,8 @@
 //! [`Memory`]: the model of memory that the kernel maps: regions with userfaultfd, the frames, and far memory that a
 //! fabric maps.
 //!
-//! A page of a region is missing or mapped, and if it is mapped, perhaps write-protected or damaged. A page of other
-//! memory is backed or not, and reads as zeros if not. Every change counts what the kernel backs, which is what the
+//! A page of a region is missing or mapped, and if it is mapped, perhaps write-protected or damaged; a program may have
+//! protected it against reading. A page of other memory is backed or not, and reads as zeros if not. Every change counts what the kernel backs, which is what the
 //! limit of local memory is about.
 
 use std::cell::Cell;
@@ -51,6 +51,8 @@ struct Page {
     bytes: Option<Bytes>,
     is_protected: bool,
     is_damaged: bool,
+    /// Whether a program has protected it against reading, mapped or not.
+    is_hidden: bool,
 }
 
 /// What an access of a region comes to.
@@ -59,6 +61,7 @@ pub(crate) enum Access<T> {
     Done(T),
     Missing,
     Damaged,
+    Hidden,
 }
 
 pub(crate) fn zeros() -> Bytes {
@@ -100,6 +103,7 @@ impl Memory {
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) {
         let (page, at) = place(offset);
         let found = self.page(page, |page| match &page.bytes {
+            Some(_) if page.is_hidden => false,
             Some(bytes) => {
                 into.copy_from_slice(&bytes[at..at + into.len()]);
                 true
@@ -110,7 +114,7 @@ impl Memory {
             }
         });
         if !found {
-            violate(format!("page {page} is read by the pager and is not mapped"));
+            violate(format!("page {page} is read by the pager and cannot be"));
         }
     }
 
@@ -148,6 +152,7 @@ impl Memory {
     /// The content of a page of a region, as whoever sweeps it reads it.
     pub(crate) fn sweep(&self, offset: u64) -> Access<Bytes> {
         self.page(place(offset).0, |page| match &page.bytes {
+            _ if page.is_hidden => Access::Hidden,
             Some(_) if page.is_damaged => Access::Damaged,
             Some(bytes) => Access::Done(bytes.clone()),
             None => Access::Missing,
@@ -156,7 +161,11 @@ impl Memory {
 
     /// Takes the backing of a page away.
     pub(crate) fn drop_page(&self, page: usize) {
-        if self.page(page, std::mem::take).bytes.is_some() {
+        let before = self.page(page, |page| {
+            (page.is_protected, page.is_damaged) = (false, false);
+            page.bytes.take()
+        });
+        if before.is_some() {
             self.unback();
         }
     }
@@ -166,7 +175,7 @@ impl Memory {
         let is_new = self.page(place(offset).0, |page| {
             let is_new = page.bytes.is_none();
             if is_new {
-                *page = Page { bytes: Some(bytes), is_protected: false, is_damaged: false };
+                (page.bytes, page.is_protected, page.is_damaged) = (Some(bytes), false, false);
             }
             is_new
         });
@@ -188,6 +197,11 @@ impl Memory {
         self.page(page, |page| page.is_protected = false);
     }
 
+    /// A program protects a page against reading, or does so no more.
+    pub(crate) fn hide(&self, page: usize, is_hidden: bool) {
+        self.page(page, |page| page.is_hidden = is_hidden);
+    }
+
     /// Damages a page, if it is mapped; whether it was.
     pub(crate) fn damage(&self, page: usize) -> bool {
         self.page(page, |page| {
@@ -200,6 +214,7 @@ impl Memory {
     pub(crate) fn load(&self, offset: u64) -> Access<u64> {
         let (page, at) = place(offset);
         self.page(page, |page| match &page.bytes {
+            _ if page.is_hidden => Access::Hidden,
             Some(_) if page.is_damaged => Access::Damaged,
             Some(bytes) => Access::Done(u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))),
             None => Access::Missing,
@@ -210,6 +225,7 @@ impl Memory {
     pub(crate) fn store(&self, offset: u64, value: u64) -> Access<()> {
         let (page, at) = place(offset);
         self.page(page, |page| match &mut page.bytes {
+            _ if page.is_hidden => Access::Hidden,
             Some(_) if page.is_damaged => Access::Damaged,
             Some(bytes) if !page.is_protected => {
                 bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());

@@ -81,9 +81,10 @@ impl Oracle {
         self.words.entry(word).or_default().set(step, value);
     }
 
-    /// From now on words of the region are live only from a store of them to [`Oracle::free`].
+    /// From now on words of the region are live only from a store of them to [`Oracle::free`]. What was stored is live.
     pub(crate) fn guide(&mut self, region: usize) {
         self.guided.insert(region);
+        self.live.extend(self.words.keys().filter(|word| word.0 == region));
     }
 
     /// The word is about to be stored to.
@@ -93,7 +94,8 @@ impl Oracle {
         }
     }
 
-    /// Nobody needs the word, in a region whose paging is guided.
+    /// Nobody needs the word, in a region whose paging is guided. A word that nobody has stored to reads as zeros for
+    /// ever, live or not.
     pub(crate) fn free(&mut self, word: Word) {
         if self.live.remove(&word) {
             self.forget(word);
@@ -135,9 +137,6 @@ impl Oracle {
 
     fn check(&mut self, word: Word, value: u64, since: u64) -> Result<(), String> {
         self.checked += 1;
-        if self.guided.contains(&word.0) && !self.live.contains(&word) {
-            return Ok(());
-        }
         let history = self.words.entry(word).or_default();
         if history.held(value, since) {
             return Ok(());
@@ -163,7 +162,11 @@ pub(crate) fn check_failure(page: (usize, u32), cause: PagingCause) {
         match cause {
             PagingCause::HardwareError => world.oracle.damaged.contains(&page),
             PagingCause::Poisoned => world.oracle.has_lost_power,
-            PagingCause::Forked => false,
+            PagingCause::Forked => world.process > 0 && !world.settings.is_inherited,
+            // Of a page whose damage was being found when the process forked.
+            PagingCause::Stuck if world.process > 0 => world.oracle.damaged.contains(&page),
+            PagingCause::LocalMemoryFull if world.process > 0 => world.settings.no_memory > 0,
+            _ if world.process > 0 => false,
             // What is held is not swept, and may be all there is.
             PagingCause::LocalMemoryFull if world.settings.holds => is_unsettled,
             _ => world.settings.may_time_out() && is_unsettled,
@@ -198,6 +201,10 @@ pub(crate) fn check_time(began: Nanos, stalled: Nanos) {
 /// Checks that the kernel backs no more than the limit allows.
 pub(crate) fn check_limit() {
     let over = with(|world| {
+        // What a child touches is not counted.
+        if world.process > 0 {
+            return None;
+        }
         let most = world.oracle.pager.as_ref()?.charged().1;
         (backed() > most).then_some((backed(), most))
     });

@@ -52,6 +52,15 @@ impl Began {
     fn here() -> Self {
         with(|world| Self { now: world.now, stalled: world.stalled })
     }
+
+    /// In a no-yield section the other unithreads of the worker are stalled all the time.
+    fn end(self) {
+        with(|world| {
+            if world.fibers[world.running].no_yield {
+                world.stalled += world.now - self.now;
+            }
+        });
+    }
 }
 
 /// The end of an access, well or badly.
@@ -74,15 +83,24 @@ fn access<T>(region: &Region, offset: u64, mut attempt: impl FnMut(&Memory) -> A
                 let began = Began::here();
                 let brought = region.bring(offset);
                 oracle::check_time(began.now, began.stalled);
+                began.end();
                 brought?;
             }
             Access::Damaged => region.find_damage(PageIndex::containing(offset))?,
+            Access::Hidden => await_readable(region, PageIndex::containing(offset)),
         }
     }
     if holds {
         return Err(PagingCause::LocalMemoryFull);
     }
     violate(format!("an access has had {TOUCHES_MAX} faults"))
+}
+
+/// Waits for whoever has protected a page against reading, as the handler of a signal does that a program has for that.
+fn await_readable(region: &Region, page: PageIndex) {
+    while matches!(region.memory().load(page.offset()), Access::Hidden) {
+        step(Step::Wait);
+    }
 }
 
 /// Loads a word by pointer.
@@ -173,7 +191,7 @@ pub(crate) fn hold(region: &Region, at: At, pages: u32) {
                     match region.memory().load(here.offset()) {
                         Access::Done(value) => oracle::check(here.word_of(region), value, with(|world| world.steps)),
                         Access::Missing => violate(format!("page {page} is held and not mapped")),
-                        Access::Damaged => {}
+                        Access::Damaged | Access::Hidden => {}
                     }
                 }
             }

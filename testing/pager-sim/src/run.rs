@@ -9,8 +9,8 @@ use yonder_pager::{Config, Deadlines, Pager};
 use yonder_unithread::{Pool, Resumed, Running, panic_message};
 use yonder_units::PAGE_BYTES;
 
-use crate::actors::{self, Common, LIMIT_PAGES, LIMIT_PAGES_MAX, begin_region};
-use crate::machine::{Link, Simulated};
+use crate::actors::{self, Common, LIMIT_PAGES, LIMIT_PAGES_MAX, Own, SEALED_PAGES, Seal, Sealed, begin_region};
+use crate::machine::{Link, Simulated, Space};
 use crate::program::{At, Region, store};
 use crate::sabotage::Sabotage;
 use crate::settings::Settings;
@@ -18,10 +18,8 @@ use crate::trace::Trace;
 use crate::world::{self, World, with};
 
 /// Fibers of a seed at most, and their stacks.
-const FIBERS_MAX: usize = 24;
+const FIBERS_MAX: usize = 64;
 const STACK_BYTES: usize = 128 << 10;
-/// Pages of the region that is sealed.
-const SEALED_PAGES: u32 = 24;
 
 /// What a seed that holds has done.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -114,14 +112,17 @@ fn run() -> Result<(), String> {
         ..Config::with_local(local(LIMIT_PAGES))
     };
     let mapped = with(|world| settings.is_mapped.then(|| Arc::clone(&world.far.memory)));
-    let pager = Pager::<Simulated>::new(config, (), Arc::new(Link { mapped }), None);
+    let pager = Pager::<Simulated>::new(config, Space(0), Arc::new(Link { mapped }), None);
     let pager = Arc::new(pager.map_err(|error| format!("no pager: {error}"))?);
     with(|world| world.oracle.pager = Some(Arc::clone(&pager)));
     let mut fibers = Fibers::new();
     let common = Common {
         shared: begin_region(&pager, settings.region_pages() as usize),
-        sealed: settings.seals.then(|| begin_region(&pager, SEALED_PAGES as usize)),
-        ports: (0..settings.workers).map(|_| pager.add_port(settings.unithreads).expect("there are ports")).collect(),
+        sealed: settings.seals.then(|| Sealed {
+            region: begin_region(&pager, SEALED_PAGES as usize),
+            is: if settings.seals_late { Seal::ToBe } else { Seal::Done },
+        }),
+        regions: Arc::default(),
         pager: Arc::clone(&pager),
     };
     // The first thing that runs: memory that stays, so that little is left, and what is sealed.
@@ -129,6 +130,10 @@ fn run() -> Result<(), String> {
     prepare(&mut fibers, &common, &ballast)?;
     start(&mut fibers, &settings, &common);
     schedule(&mut fibers)?;
+    if with(|world| world.process) > 0 {
+        abandon(fibers);
+        return Ok(());
+    }
     ballast.unhold(0..1);
     pager.end_region(&ballast);
     let audit = pager.audit()?;
@@ -138,7 +143,11 @@ fn run() -> Result<(), String> {
 
 /// Adds the fiber whose description was added last.
 fn add(fibers: &mut Fibers, job: impl FnOnce() + Send + 'static) {
-    let job: Job = Some(Box::new(job));
+    let job: Job = Some(Box::new(|| {
+        if !with(|world| world.is_ending()) {
+            job();
+        }
+    }));
     let unithread = POOL.with_borrow(|pool| pool.take(job)).unwrap_or_else(|_| panic!("more fibers than stacks"));
     fibers.push(Some(unithread.start(|job| (job.take().expect("a fiber runs once"))())));
 }
@@ -157,9 +166,11 @@ fn prepare(fibers: &mut Fibers, common: &Common, ballast: &Region) -> Result<(),
     add(fibers, move || {
         if let Some(sealed) = &common.sealed {
             for page in 0..SEALED_PAGES {
-                store(sealed, At { page, word: 0 }).expect("nothing is broken yet");
+                store(&sealed.region, At { page, word: 0 }).expect("nothing is broken yet");
             }
-            common.pager.seal(sealed).expect("nothing is broken yet");
+            if sealed.is == Seal::Done {
+                common.pager.seal(&sealed.region).expect("nothing is broken yet");
+            }
         }
         let faults_may = LIMIT_PAGES - LIMIT_PAGES / 8;
         let pages = faults_may - with(|world| world.settings.local_pages);
@@ -196,29 +207,52 @@ fn start(fibers: &mut Fibers, settings: &Settings, common: &Common) {
         let common = common.clone();
         add(fibers, move || actors::thread(&common));
     }
-    for port in common.ports.clone() {
-        let thread = with(|world| world.add_thread("worker", Some(port)));
-        let main = with(|world| world.threads[thread].main);
-        let unithreads: Vec<usize> = (1..=settings.unithreads).map(|at| main + at).collect();
-        let worker = common.clone();
-        add(fibers, move || actors::worker(&worker, port, &unithreads));
-        for token in 0..settings.unithreads as u32 {
-            with(|world| world.add_unithread(thread, (port, token, world.settings.policy)));
-            let (common, own) = (common.clone(), actors::begin_own(&common.pager));
-            add(fibers, move || {
-                actors::unithread(&common, &own);
-                common.pager.end_region(&own);
-            });
-        }
-    }
+    (0..settings.workers).for_each(|_| start_workers(fibers, settings, common));
     if settings.has_host {
         with(|world| world.add_thread("host", None));
         let common = common.clone();
         add(fibers, move || actors::host(&common));
     }
+    if settings.has_neighbour {
+        with(|world| world.add_thread("neighbour", None));
+        add(fibers, actors::neighbour);
+    }
     with(|world| world.add_thread("owner", None));
-    let common = common.clone();
-    add(fibers, move || actors::owner(&common));
+    let mut common = common.clone();
+    add(fibers, move || actors::owner(&mut common));
+}
+
+/// Adds the thread of one worker after another, and their unithreads.
+fn start_workers(fibers: &mut Fibers, settings: &Settings, common: &Common) {
+    let thread = with(|world| world.add_thread("worker", None));
+    let first = with(|world| world.threads[thread].main) + 1;
+    let of_each: Vec<Vec<usize>> = (0..settings.successions)
+        .map(|nth| (0..settings.unithreads).map(|at| first + nth * settings.unithreads + at).collect())
+        .collect();
+    let unithreads = of_each.iter().map(Vec::len).sum::<usize>();
+    let worker = common.clone();
+    add(fibers, move || actors::workers(&worker, &of_each));
+    for token in 0..unithreads as u32 {
+        with(|world| world.add_unithread(thread, (u16::MAX, token, world.settings.policy)));
+        let (common, mut own, operations) = (common.clone(), Own::begin(common), settings.operations / unithreads + 1);
+        add(fibers, move || {
+            actors::unithread(&common, &mut own, operations);
+            own.end(&common);
+        });
+    }
+}
+
+/// Lets what is left of threads unwind that are not in the process which the seed has followed.
+fn abandon(fibers: Fibers) {
+    with(World::end);
+    for (number, running) in fibers.into_iter().enumerate() {
+        let Some(running) = running else { continue };
+        with(|world| world.running = number);
+        match running.resume() {
+            Resumed::Finished(_) | Resumed::Panicked(..) => {}
+            Resumed::Suspended(_) => unreachable!("a thread that unwinds does not wait"),
+        }
+    }
 }
 
 /// Lets threads take turns until all are over.

@@ -72,7 +72,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 45] = [
         Self::LostWrite,
         Self::HalfWrite,
         Self::EarlyAck,
@@ -112,5 +112,11 @@ impl Sabotage {
         Self::Pager(Rule::FrameIsCharged),
         Self::Pager(Rule::SectionIsKept),
         Self::Pager(Rule::DigestIsOfWrite),
+        Self::Pager(Rule::SecludedStay),
+        Self::Pager(Rule::BesideIsCleared),
+        Self::Pager(Rule::EveryBellRings),
+        Self::Pager(Rule::GivenUpWritesEnd),
+        Self::Pager(Rule::ForkStopsReclaim),
+        Self::Pager(Rule::ChildIsLeftAlone),
     ];
 }

@@ -5,8 +5,11 @@ use rand::{Rng, SeedableRng};
 use yonder_pager::{FaultPolicy, Prefetch, Reads, Verify};
 use yonder_units::{BLOCK_PAGES, Nanos};
 
-/// Blocks that the shared pages are in.
+/// Blocks that the shared pages are in, and in how many they are in a region that is large.
 const BLOCKS: u32 = 4;
+const BLOCKS_MANY: u32 = 70;
+/// Threads that share a port, in a crowd: more than are woken at a time.
+const CROWD: usize = 40;
 
 /// How threads take turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +74,20 @@ pub(crate) struct Settings {
     pub(crate) refused: u32,
     /// Discards that are given up, in thousandths.
     pub(crate) discards_fail: u32,
+    /// Blocks that the shared pages are in.
+    pub(crate) blocks: u32,
+    /// How many workers there are one after another where there is one at a time.
+    pub(crate) successions: usize,
+    /// Whether the region that is only read is sealed while others read it.
+    pub(crate) seals_late: bool,
+    /// After which fork, if any, the seed goes on as the child.
+    pub(crate) follows_fork: Option<u32>,
+    /// Whether a child has a copy of far memory.
+    pub(crate) is_inherited: bool,
+    /// Whether another process gets far memory that was given back.
+    pub(crate) has_neighbour: bool,
+    /// Whether many threads share a port, and wait for the same pages.
+    pub(crate) is_crowd: bool,
 }
 
 impl Settings {
@@ -91,7 +108,7 @@ impl Settings {
         let prefetches = [Prefetch::None, Prefetch::Readahead, Prefetch::Trend];
         let most_refused = if rng.random_range(0..4) == 0 { 400 } else { 40 };
         let switches = [5, 50, 200, 600];
-        Self {
+        let settings = Self {
             schedule: if rng.random_range(0..3) == 0 {
                 Schedule::Priorities
             } else {
@@ -136,12 +153,28 @@ impl Settings {
             lease_end: (is_faulty && rng.random_range(0..12) == 0).then(|| rng.random_range(100_000..4_000_000)),
             refused: faulty(rng, 60),
             discards_fail: faulty(rng, 600),
-        }
+            blocks: if rng.random_range(0..24) == 0 { BLOCKS_MANY } else { BLOCKS },
+            successions: [1, 1, 2, 3][rng.random_range(0..4)],
+            seals_late: rng.random_range(0..2) == 0,
+            follows_fork: (rng.random_range(0..3) == 0).then(|| rng.random_range(1..6)),
+            is_inherited: is_mapped && rng.random_range(0..2) == 0,
+            has_neighbour: rng.random_range(0..2) == 0,
+            is_crowd: !is_faulty && rng.random_range(0..20) == 0,
+        };
+        if settings.is_crowd { settings.crowded() } else { settings }
+    }
+
+    /// Many threads and slow pages: they wait together.
+    fn crowded(self) -> Self {
+        let (threads, operations, shared_pages, latency) = (CROWD, 12, 8, 100_000);
+        let (workers, seals, seals_late, prefetch) = (0, true, false, Prefetch::None);
+        let slow = Self { threads, operations, shared_pages, latency, workers, has_tiers: false, ..self };
+        Self { seals, seals_late, prefetch, ..slow }
     }
 
     /// Where the shared page of this number is: they are in several blocks.
     pub(crate) fn shared_page(&self, number: u32) -> u32 {
-        let in_block = self.shared_pages.div_ceil(BLOCKS);
+        let in_block = self.shared_pages.div_ceil(self.blocks);
         number / in_block * BLOCK_PAGES as u32 + number % in_block * self.spread
     }
 

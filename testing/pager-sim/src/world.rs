@@ -114,7 +114,18 @@ pub(crate) struct World {
     pub(crate) regions: usize,
     /// Workload threads that are not over.
     pub(crate) busy: usize,
+    /// Ports that workers have now.
+    pub(crate) ports: Vec<u16>,
+    /// Forks so far.
+    pub(crate) forks: u32,
+    /// Which process the seed follows: the first, or by how many forks a descendant of it.
+    pub(crate) process: u32,
+    /// Whether what is left of threads unwinds.
+    ends: bool,
 }
+
+/// Why a thread unwinds that will not run any more.
+struct Abandoned;
 
 thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
@@ -137,7 +148,22 @@ pub(crate) fn step(step: Step) {
         return;
     }
     if with(|world| world.step(step)) {
-        yonder_unithread::suspend();
+        switch();
+    }
+}
+
+/// Lets another thread run.
+pub(crate) fn switch() {
+    yonder_unithread::suspend();
+    if with(|world| world.ends) {
+        std::panic::resume_unwind(Box::new(Abandoned));
+    }
+}
+
+/// A child must not do `what`.
+pub(crate) fn assert_is_parent(what: &str) {
+    if with(|world| world.process > 0) {
+        violate(format!("a child {what}"));
     }
 }
 
@@ -149,7 +175,7 @@ pub(crate) fn violate(what: String) -> ! {
         world.violation.get_or_insert(what);
     });
     if yonder_unithread::is_on_unithread() {
-        yonder_unithread::suspend();
+        switch();
     }
     panic!("a violation outside of a thread")
 }
@@ -184,7 +210,7 @@ pub(crate) fn stall(time: Nanos) {
         world.threads[thread].stalled_until = world.now + time;
         world.stalled += time;
     });
-    yonder_unithread::suspend();
+    switch();
 }
 
 /// Sleeps until `until`, or until the thread is woken.
@@ -199,7 +225,7 @@ pub(crate) fn park(until: Nanos) {
         true
     });
     if sleeps {
-        yonder_unithread::suspend();
+        switch();
         with(|world| {
             let thread = world.fibers[world.running].thread;
             world.threads[thread].has_waited = false;
@@ -232,6 +258,10 @@ impl World {
             settled_at: 0,
             over: HashSet::new(),
             busy: 0,
+            ports: Vec::new(),
+            forks: 0,
+            process: 0,
+            ends: false,
             regions: 0,
             no_memory_until: 0,
         }
@@ -385,6 +415,27 @@ impl World {
             self.now = self.now.max(at.min(look_at));
             self.far.execute_until(self.now, &mut self.rng);
         }
+    }
+
+    /// The process has forked, and the seed follows the child: of its threads only the one that runs is there.
+    pub(crate) fn become_child(&mut self) {
+        self.process += 1;
+        let forks = self.fibers[self.running].thread;
+        let gone = self.threads.iter_mut().enumerate().filter(|(at, _)| *at != forks);
+        gone.for_each(|(_, thread)| thread.is_over = true);
+        if self.settings.is_inherited {
+            self.far.is_copied();
+        }
+    }
+
+    /// From now on a thread that runs unwinds.
+    pub(crate) fn end(&mut self) {
+        self.ends = true;
+    }
+
+    /// Whether what is left of threads unwinds.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ends
     }
 
     /// The fiber that ran has ended.
