@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use yonder_guide::MakeGuide;
 use yonder_pagetable::{HASH_KEY_BYTES, PageHasher};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex, Run};
 
@@ -351,9 +352,14 @@ impl QueuePair for Queue {
 
 /// A region of `pages` pages, each of which begins with its number and one.
 pub(crate) fn region(pages: u32) -> Arc<RegionCore<Fake>> {
+    guided_region(pages, None)
+}
+
+/// As [`region`], of a pager whose ports have guides.
+pub(crate) fn guided_region(pages: u32, make_guide: Option<MakeGuide>) -> Arc<RegionCore<Fake>> {
     let far = Arc::new(Memory::new(pages as usize));
     let pager =
-        Pager::<Fake>::new(Config::with_local(4 << 20), (), Arc::new(far), None).expect("a valid configuration");
+        Pager::<Fake>::new(Config::with_local(4 << 20), (), Arc::new(far), make_guide).expect("a valid configuration");
     let hasher = PageHasher::new(&std::array::from_fn::<u8, HASH_KEY_BYTES, _>(|byte| (byte * 37 + 11) as u8));
     let begun = Arc::new(pager).begin_region(Memory::new(pages as usize), RemoteAddress(0), hasher);
     let region = begun.expect("nothing is refused").expect("it is the first");

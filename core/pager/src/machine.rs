@@ -66,6 +66,8 @@ pub enum Rule {
     DigestIsOfWrite,
     /// What is secluded is not swept.
     SecludedStay,
+    /// Guides do not read what is secluded.
+    GuidesKeepOut,
     /// Of a frame those bytes are zeros that a fetch does not bring.
     BesideIsCleared,
     /// All guests are woken whose waits have ended together.

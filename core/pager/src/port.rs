@@ -29,7 +29,7 @@ use crate::error::PagingCause;
 use crate::guests::{Bells, Guests};
 use crate::handover::{Handover, Installs, Window};
 use crate::install::Source;
-use crate::machine::{Machine, Rule};
+use crate::machine::Machine;
 use crate::pager::{GUEST_PORTS, Pager, REGIONS_MAX};
 use crate::queue_pair::{Completion, PostError, Posting, QueuePair, RemoteAddress, Status, WorkId};
 use crate::region::RegionCore;
@@ -187,9 +187,9 @@ impl<M: Machine> PortInner<M> {
         self.queue.next_poll().min(self.ahead.next_poll()).min(guide)
     }
 
-    /// Pages that are charged for fetches, on demand and ahead.
+    /// Pages that are charged for fetches, on demand and ahead, and for reads of the guide.
     pub(crate) fn pages_held(&self) -> u64 {
-        (self.in_flight() + self.ahead.in_use()) as u64
+        (self.in_flight() + self.ahead.in_use() + self.reads_of_guide()) as u64
     }
 
     /// Fetches on demand.
@@ -238,9 +238,7 @@ impl<M: Machine> PortInner<M> {
         let (page, room, deadline) = (request.page, request.room, request.deadline);
         // The entry is `Fetching`, so what the node has of the page stays the same.
         let vector = request.region.digests.vector(page);
-        if let Some(frame) = room.arrives_in(pager)
-            && !M::breaks(Rule::BesideIsCleared)
-        {
+        if let Some(frame) = room.arrives_in(pager) {
             pager.frames.clear_beside(frame, vector);
         }
         *fetch = Fetch { phase: Phase::Backoff(0), region, page, room, vector, generation, deadline, ..Fetch::free() };

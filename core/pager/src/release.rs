@@ -261,14 +261,18 @@ impl<M: Machine> Pager<M> {
                 let swept = if is_taken { reclaimer.sweep_pages(self, core, part.clone(), usize::MAX) } else { 0 };
                 let is_left = |page| core.table.load(page).is_resident() && !core.secluded.contains(page);
                 let has_left = is_taken && !part.clone().map(PageIndex).any(is_left);
-                // What somebody holds stays, for perhaps as long as the seclusion.
-                let is_over = has_left || gate.is_held() || !in_time;
+                // What somebody holds stays, for perhaps as long as the seclusion. Whoever is inside for a moment leaves
+                // first: it may be a guide that reads.
+                let is_closed = !is_taken && gate.is_held() && gate.try_close();
+                let is_over = has_left || is_closed || !in_time;
                 if is_over {
                     // While nothing can be installed: whoever touches the pages all the time does not make this go on for ever.
                     core.secluded.seclude(part.clone(), core.table.pages());
                 }
                 if is_taken {
                     gate.end_sweep();
+                } else if is_closed {
+                    gate.open();
                 }
                 if is_over {
                     break;

@@ -22,7 +22,7 @@ use super::windows::await_room;
 use super::{Phase, Port, PortInner, Room};
 use crate::fault::{self, Wants};
 use crate::install::Local;
-use crate::machine::Machine;
+use crate::machine::{Machine, Rule};
 use crate::pager::Pager;
 use crate::queue_pair::{QueuePair, Status, WorkId};
 use crate::region::RegionCore;
@@ -103,7 +103,13 @@ impl<M: Machine> PortInner<M> {
     /// Whether a guide waits for reads.
     #[inline]
     pub(super) fn guide_reads(&self) -> bool {
-        self.guided.as_ref().is_some_and(|guided| guided.host.in_flight > 0)
+        self.reads_of_guide() > 0
+    }
+
+    /// Reads of the guide that are under way.
+    #[inline]
+    pub(super) fn reads_of_guide(&self) -> usize {
+        self.guided.as_ref().map_or(0, |guided| guided.host.in_flight)
     }
 
     /// Tells the guide of a touch; unknown if there is no guide.
@@ -266,18 +272,20 @@ impl<M: Machine> Hands<'_, M> {
         }
     }
 
-    /// Copies bytes of a page that was resident a moment ago: it is held meanwhile, so that the copy cannot have a fault.
+    /// Copies bytes of a page that was resident a moment ago, so that the copy cannot have a fault: inside the gate, for
+    /// which sweeps wait and also whoever secludes the page, and not of a page that is secluded.
     fn read_resident(&self, offset: u64, into: &mut [u8]) -> Reading {
         let page = PageIndex::containing(offset);
         let gate = self.region.gate(page);
-        if !gate.hold() {
+        if !gate.enter() {
             return Reading::Refused;
         }
-        let is_here = self.region.table.load(page).is_resident();
+        let is_secluded = self.region.secluded.contains(page) && !M::breaks(Rule::GuidesKeepOut);
+        let is_here = self.region.table.load(page).is_resident() && !is_secluded;
         if is_here {
             M::read(&self.region.mapping, offset, into);
         }
-        gate.unhold();
+        gate.leave();
         if is_here { Reading::Done } else { Reading::Refused }
     }
 
@@ -361,5 +369,45 @@ impl<M: Machine> Reach for Hands<'_, M> {
             Some(reading) => reading,
             None => self.read_far(offset, into.len(), note),
         }
+    }
+}
+
+#[cfg(all(test, not(yonder_loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::fake;
+
+    /// Peeks at the page behind that of a touch, and notes whether that can be read.
+    struct Peeker(Arc<AtomicBool>);
+
+    impl Guide for Peeker {
+        fn touched(&mut self, touch: &Touch<'_>, reach: &mut dyn Reach) -> Verdict {
+            self.0.store(reach.peek(touch.address + PAGE_BYTES as u64, &mut [0; 8]), Ordering::Relaxed);
+            Verdict::Known
+        }
+
+        fn arrived(&mut self, _: &Arrived<'_>, _: &mut dyn Reach) {}
+    }
+
+    /// The simulator found it: a guide copied from a page that was protected against reading, in a handler of a signal.
+    #[test]
+    fn a_guide_does_not_read_what_is_secluded() {
+        let can_read = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&can_read);
+        let region = fake::guided_region(8, Some(Arc::new(move || Box::new(Peeker(Arc::clone(&seen))))));
+        // What is local leaves, and is not on standby then.
+        region.pager.seal(&region).unwrap();
+        let touch = |page: u32| {
+            region.bring(PageIndex(page).offset()).unwrap();
+            can_read.load(Ordering::Relaxed)
+        };
+        touch(1);
+        assert!(touch(0), "page 1 is here");
+        touch(5);
+        region.pager.seclude(&region, 5..6);
+        touch(5);
+        assert!(region.is_resident(PageIndex(5)) && !touch(4), "page 5 is here and cannot be read");
     }
 }
