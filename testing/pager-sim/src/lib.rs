@@ -5,7 +5,7 @@
 //! nothing else of the pager differs.
 //!
 //! Files: `world` has the clock, the random numbers and the turns of threads; `machine` is what the pager calls;
-//! `memory` models what the kernel maps, `far` the far side and `refused` how it fails; `program` is how programs use far memory, `actors` who
+//! `memory` models what the kernel maps, `far` the far side and `refused` how it fails; `program` is how programs use far memory, `guide` what guides them, `actors` who
 //! does what; `oracle` knows what every word should hold; `settings` are drawn from the seed; `sabotage` breaks one
 //! thing, to prove that the oracle can fail.
 
@@ -13,6 +13,7 @@
 
 mod actors;
 mod far;
+mod guide;
 mod machine;
 mod memory;
 mod oracle;

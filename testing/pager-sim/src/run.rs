@@ -5,11 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use yonder_guide::MakeGuide;
 use yonder_pager::{Config, Deadlines, Pager};
 use yonder_unithread::{Pool, Resumed, Running, panic_message};
 use yonder_units::PAGE_BYTES;
 
 use crate::actors::{self, Common, LIMIT_PAGES, LIMIT_PAGES_MAX, Own, SEALED_PAGES, Seal, Sealed, begin_region};
+use crate::guide::RandomGuide;
 use crate::machine::{Link, Simulated, Space};
 use crate::program::{At, Region, store};
 use crate::sabotage::Sabotage;
@@ -111,8 +113,9 @@ fn run() -> Result<(), String> {
         reads: settings.reads,
         ..Config::with_local(local(LIMIT_PAGES))
     };
+    let make_guide = settings.has_guide.then(|| -> MakeGuide { Arc::new(|| Box::new(RandomGuide)) });
     let mapped = with(|world| settings.is_mapped.then(|| Arc::clone(&world.far.memory)));
-    let pager = Pager::<Simulated>::new(config, Space(0), Arc::new(Link { mapped }), None);
+    let pager = Pager::<Simulated>::new(config, Space(0), Arc::new(Link { mapped }), make_guide);
     let pager = Arc::new(pager.map_err(|error| format!("no pager: {error}"))?);
     with(|world| world.oracle.pager = Some(Arc::clone(&pager)));
     let mut fibers = Fibers::new();

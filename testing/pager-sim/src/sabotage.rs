@@ -72,7 +72,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::LostWrite,
         Self::HalfWrite,
         Self::EarlyAck,
@@ -113,6 +113,7 @@ impl Sabotage {
         Self::Pager(Rule::SectionIsKept),
         Self::Pager(Rule::DigestIsOfWrite),
         Self::Pager(Rule::SecludedStay),
+        Self::Pager(Rule::GuidesKeepOut),
         Self::Pager(Rule::BesideIsCleared),
         Self::Pager(Rule::EveryBellRings),
         Self::Pager(Rule::GivenUpWritesEnd),

@@ -20,6 +20,17 @@ pub(crate) enum Schedule {
     Priorities,
 }
 
+impl Schedule {
+    fn draw(rng: &mut SmallRng) -> Self {
+        let switches = [5, 50, 200, 600];
+        if rng.random_range(0..3) == 0 {
+            Self::Priorities
+        } else {
+            Self::Uniform(switches[rng.random_range(0..switches.len())])
+        }
+    }
+}
+
 /// The world of one seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -86,6 +97,8 @@ pub(crate) struct Settings {
     pub(crate) is_inherited: bool,
     /// Whether another process gets far memory that was given back.
     pub(crate) has_neighbour: bool,
+    /// Whether each port has a guide.
+    pub(crate) has_guide: bool,
     /// Whether many threads share a port, and wait for the same pages.
     pub(crate) is_crowd: bool,
 }
@@ -107,13 +120,8 @@ impl Settings {
         let policies = [FaultPolicy::Yield, FaultPolicy::Yield, FaultPolicy::Busy, FaultPolicy::Hybrid(1_500)];
         let prefetches = [Prefetch::None, Prefetch::Readahead, Prefetch::Trend];
         let most_refused = if rng.random_range(0..4) == 0 { 400 } else { 40 };
-        let switches = [5, 50, 200, 600];
         let settings = Self {
-            schedule: if rng.random_range(0..3) == 0 {
-                Schedule::Priorities
-            } else {
-                Schedule::Uniform(switches[rng.random_range(0..switches.len())])
-            },
+            schedule: Schedule::draw(rng),
             threads: if workers == 0 { rng.random_range(1..4) } else { rng.random_range(0..3) },
             workers,
             unithreads: rng.random_range(1..6),
@@ -159,6 +167,7 @@ impl Settings {
             follows_fork: (rng.random_range(0..3) == 0).then(|| rng.random_range(1..6)),
             is_inherited: is_mapped && rng.random_range(0..2) == 0,
             has_neighbour: rng.random_range(0..2) == 0,
+            has_guide: rng.random_range(0..5) == 0,
             is_crowd: !is_faulty && rng.random_range(0..20) == 0,
         };
         if settings.is_crowd { settings.crowded() } else { settings }
@@ -168,8 +177,9 @@ impl Settings {
     fn crowded(self) -> Self {
         let (threads, operations, shared_pages, latency) = (CROWD, 12, 8, 100_000);
         let (workers, seals, seals_late, prefetch) = (0, true, false, Prefetch::None);
-        let slow = Self { threads, operations, shared_pages, latency, workers, has_tiers: false, ..self };
-        Self { seals, seals_late, prefetch, ..slow }
+        let (has_tiers, has_guide) = (false, false);
+        let slow = Self { threads, operations, shared_pages, latency, workers, has_tiers, ..self };
+        Self { seals, seals_late, prefetch, has_guide, ..slow }
     }
 
     /// Where the shared page of this number is: they are in several blocks.

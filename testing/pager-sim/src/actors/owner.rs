@@ -13,13 +13,15 @@ use super::regions::begin_region;
 use super::{Common, LIMIT_PAGES, LIMIT_PAGES_MAX, SEALED_PAGES, Seal, check_all};
 use crate::machine::Simulated;
 use crate::oracle;
-use crate::program::{At, store};
+use crate::program::{At, load, store};
 use crate::settings::Settings;
 use crate::world::{below, chance, park, say, violate, with};
 
 /// How long accesses may still fail for want of time once nothing is broken any more: writes that were put off come
 /// again.
 const SETTLE_TIME: Nanos = 60_000_000;
+/// Pages that are touched once more before they are protected against reading, at most.
+const TOUCHED_MAX: usize = 4;
 /// Pages of a region that does not live for long.
 const SHORT_LIVED_PAGES: u32 = 8;
 
@@ -114,7 +116,7 @@ fn change_limits(common: &Common, settings: &Settings) {
         let first = settings.shared_page(below(u64::from(settings.shared_pages)) as u32);
         first..(first + 1 + below(40) as u32).min(pages)
     };
-    match below(11) {
+    match below(12) {
         0 => {
             let limit = LIMIT_PAGES + below(LIMIT_PAGES_MAX - LIMIT_PAGES + 1);
             let policy = Policy::new(limit, Shares::default()).expect("a limit that is allowed");
@@ -133,7 +135,7 @@ fn change_limits(common: &Common, settings: &Settings) {
             let age = std::time::Duration::from_nanos(10_000 + below(1_000_000));
             common.pager.set_flush(age, 1 + below(64) as usize);
         }
-        7 => hide(common, range()),
+        7 | 11 => hide(common, settings, range()),
         8 if common.sealed.is_some() => {
             let sealed = common.sealed.as_ref().expect("asked for");
             sealed.region.note_advice(0..SEALED_PAGES, Advice::Out);
@@ -143,14 +145,17 @@ fn change_limits(common: &Common, settings: &Settings) {
 }
 
 /// Protects pages against reading for a while, as `yonder run` does for programs.
-fn hide(common: &Common, pages: Range<u32>) {
+fn hide(common: &Common, settings: &Settings, pages: Range<u32>) {
     say(|| format!("secludes pages {pages:?}"));
     common.pager.seclude(&common.shared, pages.clone());
-    // Others may touch them yet.
+    // They may be touched yet, and stay then.
+    for page in pages.clone().step_by(settings.spread as usize).take(TOUCHED_MAX) {
+        _ = load(&common.shared, At { page, word: 0 });
+    }
     park(Simulated::now() + below(10_000));
     let hide = |is_hidden| pages.clone().for_each(|page| common.shared.memory().hide(page as usize, is_hidden));
     hide(true);
-    park(Simulated::now() + below(100_000));
+    park(Simulated::now() + below([100_000, 400_000][below(2) as usize]));
     hide(false);
     common.shared.reveal(pages.clone());
 }
