@@ -15,7 +15,7 @@ use crate::far::Queue;
 use crate::memory::{Access, Bytes, Kind, Memory};
 use crate::refused::Refused;
 use crate::sabotage::Sabotage;
-use crate::world::{Step, assert_is_parent, below, chance, is_sabotaged, park, say, step, violate, with};
+use crate::world::{Step, World, assert_is_parent, below, chance, is_sabotaged, park, say, step, violate, with};
 
 /// Pages that a drop, a protection or an install of many does between two steps.
 const PART_PAGES: usize = 8;
@@ -190,14 +190,21 @@ impl Machine for Simulated {
 
     fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         step(Step::Point);
+        let mut has_waited = false;
         loop {
             match mutex.try_lock() {
-                Ok(guard) => return guard,
+                Ok(guard) => {
+                    if has_waited {
+                        with(World::note_lock_taken);
+                    }
+                    return guard;
+                }
                 // Threads that unwind when a seed is over leave locks so.
                 Err(TryLockError::Poisoned(left)) if with(|world| world.is_ending()) => return left.into_inner(),
                 Err(_) if yonder_unithread::is_on_unithread() => {
                     say(|| format!("waits for a lock: {}", std::any::type_name::<T>()));
                     step(Step::Lock);
+                    has_waited = true;
                 }
                 Err(_) => panic!("a lock is held and no thread runs"),
             }

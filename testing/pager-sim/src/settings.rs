@@ -161,7 +161,7 @@ impl Settings {
             lease_end: (is_faulty && rng.random_range(0..12) == 0).then(|| rng.random_range(100_000..4_000_000)),
             refused: faulty(rng, 60),
             discards_fail: faulty(rng, 600),
-            blocks: if rng.random_range(0..24) == 0 { BLOCKS_MANY } else { BLOCKS },
+            blocks: if rng.random_range(0..32) == 0 { BLOCKS_MANY } else { BLOCKS },
             successions: [1, 1, 2, 3][rng.random_range(0..4)],
             seals_late: rng.random_range(0..2) == 0,
             follows_fork: (rng.random_range(0..3) == 0).then(|| rng.random_range(1..6)),

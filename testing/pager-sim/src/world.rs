@@ -357,6 +357,13 @@ impl World {
         }
     }
 
+    /// The thread that runs has waited for a lock, and has it: no time passes because of the others that wait for it now.
+    pub(crate) fn note_lock_taken(&mut self) {
+        if let Some(fiber) = self.fibers.get(self.running) {
+            self.threads[fiber.thread].has_waited = false;
+        }
+    }
+
     /// The longer nothing is done, the more time passes in a step, up to the next event. A thread that has not waited
     /// since is doing something.
     fn wait(&mut self) {
