@@ -81,7 +81,7 @@ pub struct Pager<M: Machine> {
     /// Pages that were lost with their local memory.
     pub(crate) damaged_pages: AtomicU64,
     pub(crate) places: Places<M>,
-    ports: Box<[OnceLock<Port<M>>]>,
+    pub(crate) ports: Box<[OnceLock<Port<M>>]>,
     port_numbers: Mutex<PortNumbers>,
     node: Arc<str>,
     pub(crate) child: Child<M>,

@@ -85,7 +85,9 @@ pub fn simulate(seed: u64, sabotage: Option<Sabotage>, trace: Trace) -> Result<C
         POOL.set(new_pool());
     }
     // What is dropped looks at the world.
-    drop(with(|world| world.oracle.pager.take()));
+    let pager = with(|world| world.oracle.pager.take());
+    pager.iter().filter(|_| ended.is_ok()).for_each(|pager| pager.let_go());
+    drop(pager);
     let world = with(|world| Counts {
         seeds: 1,
         checked: world.oracle.checked,
