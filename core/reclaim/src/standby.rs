@@ -65,6 +65,12 @@ impl StandbyQueue {
         self.entries.iter()
     }
 
+    /// Entries, of pages that stand or did.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The oldest page that the flusher has not looked at.
     #[must_use]
     pub fn to_look_at(&self) -> Option<&Standby> {

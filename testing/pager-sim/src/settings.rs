@@ -173,12 +173,12 @@ impl Settings {
         if settings.is_crowd { settings.crowded() } else { settings }
     }
 
-    /// Many threads and slow pages: they wait together.
+    /// Many threads and slow pages: they wait together, and each can fetch.
     fn crowded(self) -> Self {
-        let (threads, operations, shared_pages, latency) = (CROWD, 12, 8, 100_000);
+        let (threads, operations, shared_pages, latency, depth) = (CROWD, 12, 8, 100_000, 64);
         let (workers, seals, seals_late, prefetch) = (0, true, false, Prefetch::None);
         let (has_tiers, has_guide) = (false, false);
-        let slow = Self { threads, operations, shared_pages, latency, workers, has_tiers, ..self };
+        let slow = Self { threads, operations, shared_pages, latency, depth, workers, has_tiers, ..self };
         Self { seals, seals_late, prefetch, has_guide, ..slow }
     }
 

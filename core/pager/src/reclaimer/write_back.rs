@@ -65,8 +65,9 @@ impl<M: Machine> Reclaimer<M> {
     /// See [`Reclaimer::drain`]. How many pages leave standby, or will once they are written, and how many have another turn.
     fn drain_oldest(&mut self, pager: &Pager<M>, pages: u64, now: Nanos) -> (u64, u64) {
         let (mut drained, mut spared) = (0, 0);
-        let mut looked = 0;
-        while drained < pages && looked < 8 * pages {
+        // Each entry once: what is put back is what it was a moment ago, while the caller has the reclaimer.
+        let (mut looked, most) = (0, (8 * pages).min(self.standby.entries() as u64));
+        while drained < pages && looked < most {
             let Some(standby) = self.standby.pop() else { break };
             looked += 1;
             let Some(core) = self.regions[standby.region as usize].clone() else { continue };
