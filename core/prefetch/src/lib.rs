@@ -66,11 +66,15 @@ pub struct Plan {
     pub count: u32,
 }
 
+/// Where a plan begins that would begin before page 0.
+const BEFORE_THE_FIRST: PageIndex = PageIndex(u32::MAX);
+
 impl Plan {
-    /// The pages, as far as they have numbers.
+    /// The pages, as far as they have numbers. Of one that would begin before page 0 there are none.
     pub fn pages(self) -> impl Iterator<Item = PageIndex> {
+        let count = if self.first == BEFORE_THE_FIRST { 0 } else { self.count };
         let page = move |step: u32| i64::from(self.first.0) + i64::from(self.stride) * i64::from(step);
-        (0..self.count).map(page).map_while(|page| u32::try_from(page).ok()).map(PageIndex)
+        (0..count).map(page).map_while(|page| u32::try_from(page).ok()).map(PageIndex)
     }
 }
 

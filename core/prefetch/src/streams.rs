@@ -10,7 +10,7 @@
 
 use yonder_units::PageIndex;
 
-use crate::{Plan, Touch, WINDOW_PAGES_MAX, WINDOW_PAGES_MIN};
+use crate::{BEFORE_THE_FIRST, Plan, Touch, WINDOW_PAGES_MAX, WINDOW_PAGES_MIN};
 
 /// Streams at a time; a new one takes the place of the one that was touched longest ago.
 const STREAMS_MAX: usize = 16;
@@ -135,7 +135,7 @@ impl Stream {
 
     /// The newest window. One that begins before page 0 is as empty as one behind the last page.
     fn plan(&self) -> Plan {
-        let first = PageIndex(u32::try_from(self.first).unwrap_or(u32::MAX));
+        let first = u32::try_from(self.first).map_or(BEFORE_THE_FIRST, PageIndex);
         Plan { region: self.region, first, stride: self.stride, count: self.planned }
     }
 }

@@ -164,6 +164,15 @@ fn a_plan_ends_where_numbers_do() {
     assert_eq!((pages(2, -1), pages(u32::MAX - 1, 1), pages(10, 5)), (3, 2, 4));
 }
 
+#[test]
+fn a_plan_that_would_begin_before_the_first_page_is_empty() {
+    let mut streams = Streams::new();
+    assert_eq!(streams.find(0, PageIndex(129), Touch::Miss), Found::Nothing);
+    streams.begin(0, PageIndex(129), -129);
+    let Found::Next(plan) = streams.find(0, PageIndex(0), Touch::Miss) else { panic!("page 0 was expected") };
+    assert_eq!(plan.pages().count(), 0);
+}
+
 proptest! {
     /// Whatever is touched, a plan lies ahead of the touched page, and never has it.
     #[test]

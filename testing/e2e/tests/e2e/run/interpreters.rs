@@ -18,7 +18,7 @@ fn prints_the_same(interpreter: &str, needs: &str, flag: &str, script: &str) {
     }
     let expected = run(script).expect("it is installed");
     assert!(expected.status.success(), "{expected:?}");
-    let flags = ["run", "--far", EMULATED, "--local", "8MiB", "--memory", "64MiB", "--"];
+    let flags = ["run", "--far", EMULATED, "--local", "8MiB", "--memory", "128MiB", "--"];
     let ended = yonder.spawn(&[&flags[..], &[interpreter, flag, script]].concat()).end_within(PROGRAM_TIME);
     assert_eq!(
         (ended.code, ended.stdout.as_str()),
