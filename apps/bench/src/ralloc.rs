@@ -1,8 +1,9 @@
 //! `bench ralloc`: what allocation costs, by size and by how full the node is.
 //!
-//! Three parts. [`latency`]: pairs of ralloc and rfree at rising sizes, on a node as it is. [`fill_node`]: allocations of a few
-//! pages until a node of small pages is 98 % full, as a client sees them. [`fill_table`]: the same without a network, on a
-//! larger page table: what the node itself takes, and how many ranges it tries because a bucket would overflow.
+//! Three parts. [`latency`]: pairs of ralloc and rfree at rising sizes, on a node as it is. [`fill_node`]: allocations
+//! of a few pages until a node of small pages is 98 % full, as a client sees them. [`fill_table`]: the same without a
+//! network, on a larger page table: what the node itself takes, and how many ranges it tries because a bucket would
+//! overflow.
 
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ use crate::BenchError;
 use crate::children::Launch;
 use crate::target::{NodeChoice, Target};
 
-/// Memory of a node that is started for latencies: more than the largest size of the issue, and not taken until written.
+/// Memory of a node that is started for latencies: more than the largest size of the issue, and not taken until
+/// written.
 const LATENCY_MEMORY_MIN: u64 = 4 << 30;
 /// Pages of a node that is filled.
 const FILLED_PAGE_BYTES: u64 = 4 << 10;
@@ -64,8 +66,8 @@ pub struct AllocResult {
     pub size_bytes: Option<u64>,
     /// Bytes that it became, in whole pages.
     pub allocated_bytes: Option<u64>,
-    /// Utilisation in percent of physical pages below which these operations were made, and at or above which not the band
-    /// before; absent on a node that is empty.
+    /// Utilisation in percent of physical pages below which these operations were made, and at or above which not the
+    /// band before; absent on a node that is empty.
     pub utilisation_percent: Option<u32>,
     /// Physical pages; absent where the node was there before.
     pub pages: Option<u32>,
@@ -259,8 +261,8 @@ impl Upkeep for Idle {
     fn zero(&mut self, _: PhysicalPage) {}
 }
 
-/// Allocates 1 to `longest` pages at a time until the last band is full; what happened in each. `allocate` gets a random
-/// number and a number of pages, and returns the retries, or nothing if there is no room.
+/// Allocates 1 to `longest` pages at a time until the last band is full; what happened in each. `allocate` gets a
+/// random number and a number of pages, and returns the retries, or nothing if there is no room.
 fn fill(
     pages: u32,
     longest: u32,

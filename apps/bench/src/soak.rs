@@ -1,8 +1,9 @@
 //! `bench soak`: losslessness under everything at once.
 //!
-//! Requests on workers and plain threads write and check words of random pages and of sequences of pages, which are fetched
-//! ahead, while the local limit changes, ranges are allocated and freed, and an emulated fabric delays, fails and loses operations or dies for a moment. Every word has
-//! one writer (its *lane*), which remembers what it stored last; a word that reads as anything else is a mismatch.
+//! Requests on workers and plain threads write and check words of random pages and of sequences of pages, which are
+//! fetched ahead, while the local limit changes, ranges are allocated and freed, and an emulated fabric delays, fails
+//! and loses operations or dies for a moment. Every word has one writer (its *lane*), which remembers what it stored
+//! last; a word that reads as anything else is a mismatch.
 //!
 //! A store can yield, so the value is computed first, stored, and only then remembered. A store that ended in a paging
 //! error leaves the word unknown until the next store. Versions only grow, so no old content passes for a new one.
@@ -265,8 +266,8 @@ impl Field {
         (touch.page..end).for_each(|page| _ = self.touch_page(touch.lane, page, touch.store));
     }
 
-    /// Checks every word. Of a page that cannot be had one is enough, and of many such pages in a row the first: each takes a
-    /// deadline, and the node is lost.
+    /// Checks every word. Of a page that cannot be had one is enough, and of many such pages in a row the first: each
+    /// takes a deadline, and the node is lost.
     fn check_all(&self, lanes: u64) {
         const IN_A_ROW_MAX: u64 = 16;
         let mut in_a_row = 0;

@@ -1,4 +1,5 @@
-//! Ranges that other nodes send here, by messages: [`Adoptions`], those that are on their way, and what each stage does.
+//! Ranges that other nodes send here, by messages: [`Adoptions`], those that are on their way, and what each stage
+//! does.
 //!
 //! A transfer is *filling* until the node that sends the range says that all bytes are there; then it is *prepared*,
 //! and ends only on a word: the source's, by message ([`AdoptStage::Finish`]), or the controller's
@@ -171,9 +172,9 @@ impl SlowPath {
         self.transfers.arrivals(pid).collect()
     }
 
-    /// Frees whatever an address space has in a range that is not this node's, and answers requests for it as moved. What
-    /// is on its way here from another node is given up, and no transfer with a number below `before` begins any more.
-    /// Nothing, if there is no such space.
+    /// Frees whatever an address space has in a range that is not this node's, and answers requests for it as moved.
+    /// What is on its way here from another node is given up, and no transfer with a number below `before` begins any
+    /// more. Nothing, if there is no such space.
     ///
     /// # Errors
     /// `BadAddress` if the range does not begin and end with pages; `Busy` while it moves to another node, or a part of

@@ -1,13 +1,16 @@
 //! [`Allocator`]: gives out virtual ranges whose pages all find room in the page table.
 //!
 //! A bucket that is full is found here, at allocation, and never by a request: the allocator counts what each bucket
-//! holds, and looks for another range when one would overflow a bucket (Clio, section 4.2). Each conflict moves the start
-//! of the range behind the run of the page that had no room; an allocation gives up after [`RETRIES_MAX`] of them.
+//! holds, and looks for another range when one would overflow a bucket (Clio, section 4.2). Each conflict moves the
+//! start of the range behind the run of the page that had no room; an allocation gives up after [`RETRIES_MAX`] of
+//! them.
 //!
-//! Freeing takes two steps, because requests look pages up without a lock. [`Allocator::free`] ends all new lookups of the
-//! range; [`Allocator::release`], once no request can still have an old one, makes slots and addresses free for others.
+//! Freeing takes two steps, because requests look pages up without a lock. [`Allocator::free`] ends all new lookups of
+//! the range; [`Allocator::release`], once no request can still have an old one, makes slots and addresses free for
+//! others.
 //!
-//! One owner changes it (the node's slow path). Invariant: the count of a bucket is the number of its slots that have a tag.
+//! One owner changes it (the node's slow path). Invariant: the count of a bucket is the number of its slots that have a
+//! tag.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -87,8 +90,9 @@ impl Allocator {
         Self { table, taken, taken_total: 0, spaces: HashMap::new() }
     }
 
-    /// Allocates `pages` pages, not 0, that follow one another inside `window`, and where no closed range is. They read as
-    /// zeros and have no memory. Returns the first page, and how many ranges were tried that had a page without room.
+    /// Allocates `pages` pages, not 0, that follow one another inside `window`, and where no closed range is. They read
+    /// as zeros and have no memory. Returns the first page, and how many ranges were tried that had a page without
+    /// room.
     pub(crate) fn allocate(
         &mut self,
         pid: Pid,
@@ -196,8 +200,8 @@ impl Allocator {
         }
     }
 
-    /// Makes the slots and the addresses of a freed range free for others, and returns the memory it had. The caller knows
-    /// that no request which began before the free is still under way.
+    /// Makes the slots and the addresses of a freed range free for others, and returns the memory it had. The caller
+    /// knows that no request which began before the free is still under way.
     pub(crate) fn release(&mut self, freed: Freed) -> Vec<PhysicalPage> {
         let Freed { pid, first, slots, memory } = freed;
         let space = self.spaces.get_mut(&pid).expect("it has the freed range");
@@ -238,8 +242,8 @@ impl Allocator {
         space.ranges.insert(first, Range { pages, state: State::Allocated(terms) });
     }
 
-    /// A free range whose pages all have room, counted as taken; and the conflicts on the way. What lies behind the last
-    /// allocation is tried first, then the whole window.
+    /// A free range whose pages all have room, counted as taken; and the conflicts on the way. What lies behind the
+    /// last allocation is tried first, then the whole window.
     fn find(&mut self, pid: Pid, pages: u32, window: Window, closed: &ClosedRanges) -> Option<(u32, u32)> {
         let closed: Vec<(u32, u32)> = closed.of(pid).map(|(from, to, _)| (from, to)).collect();
         let next = self.spaces.get(&pid).map_or(window.from, |space| space.next);

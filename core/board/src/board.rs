@@ -37,7 +37,8 @@ pub struct Config {
     pub seed: u64,
     /// A random number that only this node knows: capabilities are made with it.
     pub key: [u8; 16],
-    /// Operations that a data thread remembers, and as many for the slow path; each takes about 40 bytes (slow path: 92).
+    /// Operations that a data thread remembers, and as many for the slow path; each takes about 40 bytes (slow path:
+    /// 92).
     pub recent_max: usize,
     /// Address spaces that there may be at a time.
     pub spaces_max: usize,
@@ -57,8 +58,8 @@ pub trait Memory {
     /// Stores bytes into a page at `offset`.
     fn write(&self, page: PhysicalPage, offset: u64, from: &[u8]);
 
-    /// Changes the little-endian word of 8 bytes at `offset`, a multiple of 8, and returns what it was. Atomic against all
-    /// other accesses of that word.
+    /// Changes the little-endian word of 8 bytes at `offset`, a multiple of 8, and returns what it was. Atomic against
+    /// all other accesses of that word.
     fn atomic(&self, page: PhysicalPage, offset: u64, operation: AtomicOperation) -> u64;
 }
 
@@ -74,8 +75,8 @@ pub trait PageSource {
 
 /// What the slow path needs from the shell to use memory again.
 pub trait Upkeep {
-    /// Returns when every data thread, and every other user of [`Access`], has passed a point since the call at which it
-    /// held no page: it was between two messages.
+    /// Returns when every data thread, and every other user of [`Access`], has passed a point since the call at which
+    /// it held no page: it was between two messages.
     fn wait_until_quiet(&mut self);
 
     /// Makes a page read as zeros. Whoever still uses it finds bytes as they were, or zeros.
@@ -92,8 +93,8 @@ pub struct Board {
     pub(crate) heat: Heat,
     /// Bytes of the ranges by which use is counted and memory moves.
     pub(crate) region_bytes: u64,
-    /// Pages that have memory. Counted after the fact, so it may be off by those that change just now, and for a moment be
-    /// below 0.
+    /// Pages that have memory. Counted after the fact, so it may be off by those that change just now, and for a moment
+    /// be below 0.
     mapped: AtomicI64,
     /// Pages that may not have memory, because clients of ended address spaces hold too much of it.
     lacking: AtomicU32,

@@ -1,9 +1,9 @@
 //! [`LeaseClock`]: how far leases have run, which is not how far the node's clock has.
 //!
-//! A node that stood still (a debugger, SIGSTOP, a paused virtual machine) finds its clock far ahead when it goes on, and
-//! the renewals of all its clients in its sockets, unread. So a step of the clock that is longer than any between two
-//! looks of a node that runs was a pause of the node, or a leap of its clock, and no silence of the clients: leases stand
-//! still for it. What is left is that a leap by less than that ends a lease by as much too early.
+//! A node that stood still (a debugger, SIGSTOP, a paused virtual machine) finds its clock far ahead when it goes on,
+//! and the renewals of all its clients in its sockets, unread. So a step of the clock that is longer than any between
+//! two looks of a node that runs was a pause of the node, or a leap of its clock, and no silence of the clients: leases
+//! stand still for it. What is left is that a leap by less than that ends a lease by as much too early.
 //!
 //! A lease that lasts longer than it should takes nothing from its client, whose end of it is the earlier one.
 //!

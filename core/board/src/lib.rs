@@ -1,24 +1,25 @@
 //! The memory node, without its threads and sockets: address spaces, their memory, and requests that are executed once
 //! (Clio, sections 4.2, 4.3 and 4.5 to 4.7).
 //!
-//! A [`Board`] is what all threads of a node share. Each data thread has a [`FastPath`], which reads, writes and changes
-//! words; one thread has the [`SlowPath`], which makes address spaces, allocates, frees, and moves ranges to other nodes.
-//! Both take whole messages and compose the answers. Offloads use address spaces through [`Access`], without messages. The
-//! shell gives what only it can: [`Memory`] for bytes, [`PageSource`] for pages ready to be written, [`Upkeep`] to know
-//! when no data thread holds an old page, and the time.
+//! A [`Board`] is what all threads of a node share. Each data thread has a [`FastPath`], which reads, writes and
+//! changes words; one thread has the [`SlowPath`], which makes address spaces, allocates, frees, and moves ranges to
+//! other nodes. Both take whole messages and compose the answers. Offloads use address spaces through [`Access`],
+//! without messages. The shell gives what only it can: [`Memory`] for bytes, [`PageSource`] for pages ready to be
+//! written, [`Upkeep`] to know when no data thread holds an old page, and the time.
 //!
-//! There is one page table for all address spaces of a node, of a size that depends on its physical memory and not on its
-//! clients: a hash table whose buckets never overflow, because the allocator gives out only virtual ranges whose pages all
-//! find room. So a translation looks at one bucket, always. A page gets memory at its first write.
+//! There is one page table for all address spaces of a node, of a size that depends on its physical memory and not on
+//! its clients: a hash table whose buckets never overflow, because the allocator gives out only virtual ranges whose
+//! pages all find room. So a translation looks at one bucket, always. A page gets memory at its first write.
 //!
 //! Files: `address` has the numbers; `page_table`, `moved` and `capability` are what the fast path reads, any thread
 //! without a lock, and `heat` what it counts; `board` joins them and `access` uses them; `recent` keeps operations from
 //! being executed twice; `fast_path`, `slow_path` with `messages`, and `extend_path` execute requests, and `reply`
-//! composes answers; `allocator`, `range`, `pool` with `quarantine`, `spaces` with `lease_clock`, `unlinking`, `migration`,
-//! `adoption`, `transfers` and `usage` are parts of the slow path, with one owner.
+//! composes answers; `allocator`, `range`, `pool` with `quarantine`, `spaces` with `lease_clock`, `unlinking`,
+//! `migration`, `adoption`, `transfers` and `usage` are parts of the slow path, with one owner.
 //!
 //! Invariants: a page has at most one slot, and a physical page is in at most one entry, or free; memory is given to
-//! another page only after every data thread has let go of it, and zeroed; a request that is refused has changed nothing.
+//! another page only after every data thread has let go of it, and zeroed; a request that is refused has changed
+//! nothing.
 
 #![forbid(unsafe_code)]
 

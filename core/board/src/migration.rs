@@ -1,17 +1,18 @@
 //! Moving ranges of an address space between nodes (Clio, section 4.7), at both ends.
 //!
 //! At the source: [`SlowPath::begin_move`] holds requests for the range up and says what is in it; the shell copies the
-//! bytes; [`SlowPath::finish_move`] frees them, and from then on requests for the range are told that it has moved. At the
-//! destination: [`SlowPath::begin_adopt`] makes the same allocations at the same addresses; the shell copies the bytes into
-//! the memory that it names; [`SlowPath::finish_move`] lets requests use them. [`SlowPath::abandon_move`] undoes either.
+//! bytes; [`SlowPath::finish_move`] frees them, and from then on requests for the range are told that it has moved. At
+//! the destination: [`SlowPath::begin_adopt`] makes the same allocations at the same addresses; the shell copies the
+//! bytes into the memory that it names; [`SlowPath::finish_move`] lets requests use them. [`SlowPath::abandon_move`]
+//! undoes either.
 //!
 //! The source decides: its [`SlowPath::finish_move`] is the one point from which the range is the destination's. It
 //! comes after the destination has said that it has prepared everything, and before anything tells the destination to
 //! serve the range. [`SlowPath::depart`] is [`SlowPath::begin_move`] for a transfer with a number, which is executed at
 //! most once.
 //!
-//! Invariant: while a range moves nothing of it changes, and no request sees any of it. So no range moves while something
-//! that was freed there is still in the page table (`unlinking`).
+//! Invariant: while a range moves nothing of it changes, and no request sees any of it. So no range moves while
+//! something that was freed there is still in the page table (`unlinking`).
 
 use yonder_wire::{Backing, ErrorCode, Permission};
 
@@ -81,8 +82,8 @@ impl Moving {
         Some(self.memory[at].1)
     }
 
-    /// Its pages that have memory, in order, and that memory: to be read at the source and written at the destination. All
-    /// other pages are zeros.
+    /// Its pages that have memory, in order, and that memory: to be read at the source and written at the destination.
+    /// All other pages are zeros.
     #[must_use]
     pub fn memory(&self) -> &[(VirtualPage, PhysicalPage)] {
         &self.memory
@@ -112,14 +113,14 @@ impl SlowPath {
         Ok(Departure::Begun(moving))
     }
 
-    /// Begins to move what an address space has from address `from` to before `to`, both at the start of a page: requests
-    /// for it are refused as busy. Returns when none is under way any more.
+    /// Begins to move what an address space has from address `from` to before `to`, both at the start of a page:
+    /// requests for it are refused as busy. Returns when none is under way any more.
     ///
     /// # Errors
-    /// `BadCapability` if there is no such space; `BadAddress` if an allocation lies only partly in the range, or it does
-    /// not begin and end with pages; `Busy` or `Moved` if a part of it moves or has moved, `Busy` also while a part of it
-    /// is being freed; `NotAllowed` if a client was told where its memory is; `OutOfMemory` if the node cannot remember
-    /// more ranges.
+    /// `BadCapability` if there is no such space; `BadAddress` if an allocation lies only partly in the range, or it
+    /// does not begin and end with pages; `Busy` or `Moved` if a part of it moves or has moved, `Busy` also while a
+    /// part of it is being freed; `NotAllowed` if a client was told where its memory is; `OutOfMemory` if the node
+    /// cannot remember more ranges.
     pub fn begin_move(&mut self, pid: Pid, from: u64, to: u64, upkeep: &mut impl Upkeep) -> Result<Moving, ErrorCode> {
         let pages = self.range_that_may_move(pid, from, to)?;
         if let Some(closed) = self.closed.overlap(pid, pages) {
@@ -151,8 +152,8 @@ impl SlowPath {
     }
 
     /// Begins to take a range over: makes `allocations` in an address space of this node, and gives memory to the pages
-    /// `with_memory`, and to every page of allocations that are to have it at once. The bytes are to be written into what
-    /// [`Moving::memory`] then says. Requests for the range are refused as busy.
+    /// `with_memory`, and to every page of allocations that are to have it at once. The bytes are to be written into
+    /// what [`Moving::memory`] then says. Requests for the range are refused as busy.
     ///
     /// # Errors
     /// As [`SlowPath::begin_move`]; `BadAddress` also if an allocation or a page lies outside, or the space has allocations
@@ -194,8 +195,8 @@ impl SlowPath {
         }
     }
 
-    /// Ends a move whose bytes are at the destination. At the source the range is freed, and requests are told that it has
-    /// moved; at the destination requests may use it.
+    /// Ends a move whose bytes are at the destination. At the source the range is freed, and requests are told that it
+    /// has moved; at the destination requests may use it.
     pub fn finish_move(&mut self, moving: Moving) {
         let Moving { pid, pages, way, .. } = moving;
         match way {
@@ -215,7 +216,8 @@ impl SlowPath {
         self.spaces.end_move(pid);
     }
 
-    /// Ends a move that failed. At the source requests may use the range again; at the destination what was made is freed.
+    /// Ends a move that failed. At the source requests may use the range again; at the destination what was made is
+    /// freed.
     pub fn abandon_move(&mut self, moving: Moving) {
         let Moving { pid, pages, way, .. } = moving;
         match way {

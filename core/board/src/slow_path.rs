@@ -1,7 +1,7 @@
 //! [`SlowPath`]: makes and ends address spaces, allocates, frees, discards, and says how full the node is.
 //!
-//! Each operation is there as a function, for offloads and the shell, and as a message, in `messages`. It never waits for
-//! data threads except to use freed memory again, and before a range moves, which is in `migration`.
+//! Each operation is there as a function, for offloads and the shell, and as a message, in `messages`. It never waits
+//! for data threads except to use freed memory again, and before a range moves, which is in `migration`.
 //!
 //! One owner: the slow path's thread. Invariant: only it inserts and removes entries of the page table.
 
@@ -78,8 +78,8 @@ impl SlowPath {
         }
     }
 
-    /// Makes an address space with the number `wanted`, or with one that is drawn, and a lease of `lease_ms` milliseconds,
-    /// or none if that is 0.
+    /// Makes an address space with the number `wanted`, or with one that is drawn, and a lease of `lease_ms`
+    /// milliseconds, or none if that is 0.
     ///
     /// # Errors `BadAddress` if there is one with this number, `Busy` if what an earlier one had is still being freed,
     /// `OutOfMemory` if there are as many as there may be.
@@ -161,11 +161,11 @@ impl SlowPath {
     }
 
     /// Ends address spaces whose lease is over at `now`, some of them if they are many: [`SlowPath::next_expiry`] has
-    /// passed then. One that moves gets another lease instead. Gives up what other nodes have begun to send and not gone
-    /// on with.
+    /// passed then. One that moves gets another lease instead. Gives up what other nodes have begun to send and not
+    /// gone on with.
     ///
-    /// To be called at least once in [`Config::lease_step_max`](crate::Config::lease_step_max): leases stand still for a
-    /// longer time without a call, or a request that makes or renews one.
+    /// To be called at least once in [`Config::lease_step_max`](crate::Config::lease_step_max): leases stand still for
+    /// a longer time without a call, or a request that makes or renews one.
     pub fn expire(&mut self, now: NodeTime) {
         self.expire_adoptions(now);
         for _ in 0..EXPIRED_MAX {
@@ -180,8 +180,8 @@ impl SlowPath {
         self.created.pop_front()
     }
 
-    /// An address space that has ended, each once. The shell asks after every message and expiry until there is none, and
-    /// tells the offloads.
+    /// An address space that has ended, each once. The shell asks after every message and expiry until there is none,
+    /// and tells the offloads.
     pub fn take_ended(&mut self) -> Option<Pid> {
         self.ended.pop_front()
     }
@@ -320,8 +320,8 @@ impl SlowPath {
         }
     }
 
-    /// Where in the node's memory `address` lies. Only for allocations that got their memory at once: it stays theirs until
-    /// they are freed. From then on the allocation cannot move, because its accesses could not be held up.
+    /// Where in the node's memory `address` lies. Only for allocations that got their memory at once: it stays theirs
+    /// until they are freed. From then on the allocation cannot move, because its accesses could not be held up.
     ///
     /// # Errors
     /// `BadAddress`, `Moved` or `Busy` as for reads; `NotAllowed` if the allocation gets its memory on demand.
@@ -352,13 +352,14 @@ impl SlowPath {
         }
     }
 
-    /// A page for the data threads' ring: it is free, and reads as zeros. `None` if every page is in use or in the ring.
+    /// A page for the data threads' ring: it is free, and reads as zeros. `None` if every page is in use or in the
+    /// ring.
     pub fn take_free_page(&mut self, upkeep: &mut impl Upkeep) -> Option<PhysicalPage> {
         self.pool.take(&mut self.allocator, upkeep)
     }
 
-    /// Zeroes some of the memory that was freed, so that it returns to the machine and is ready when it is needed. Returns
-    /// whether there is more: to be called when there is nothing else to do.
+    /// Zeroes some of the memory that was freed, so that it returns to the machine and is ready when it is needed.
+    /// Returns whether there is more: to be called when there is nothing else to do.
     pub fn clean(&mut self, upkeep: &mut impl Upkeep) -> bool {
         let has_more = self.pool.clean(&mut self.allocator, upkeep);
         self.board.set_lacking(self.pool.quarantine.lacking());

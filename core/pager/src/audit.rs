@@ -4,8 +4,8 @@
 //! each run, and tests may.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
 use yonder_pagetable::State;
 use yonder_units::PageIndex;
@@ -70,10 +70,11 @@ impl<M: Machine> Pager<M> {
         Ok(audit)
     }
 
-    /// Lets go of all regions as they are, which would keep the pager: for a simulator, whose processes do not end with their memory.
+    /// Lets go of all regions as they are, which would keep the pager: for a simulator, whose processes do not end with
+    /// their memory.
     pub fn let_go(&self) {
         self.places.numbers().for_each(|number| self.places.leave(number));
-        self.ports.iter().filter_map(OnceLock::get).for_each(Port::let_go);
+        self.ports().for_each(Port::let_go);
         self.lock_reclaimer().regions.fill(None);
     }
 

@@ -1,13 +1,14 @@
 //! Damaged memory: pages whose local memory the hardware cannot read any more (LightSwap, section 4.4).
 //!
-//! The kernel tells of it by SIGBUS at the touch (`BUS_MCEERR_AR`), or ahead of it. A mapped page is the only copy that is
-//! known to be good, because nobody knows whether it was written since it came: it is lost, its entry is poisoned and every
-//! touch of it a paging error, until its range is freed. Only a sealed page is fetched again. The damaged memory itself is
-//! given back to the kernel, which does not use it again, and the page's share of local memory is free.
+//! The kernel tells of it by SIGBUS at the touch (`BUS_MCEERR_AR`), or ahead of it. A mapped page is the only copy that
+//! is known to be good, because nobody knows whether it was written since it came: it is lost, its entry is poisoned
+//! and every touch of it a paging error, until its range is freed. Only a sealed page is fetched again. The damaged
+//! memory itself is given back to the kernel, which does not use it again, and the page's share of local memory is
+//! free.
 //!
-//! A page that is being swept is left to the reclaimer, which meets the damage as it copies. If its block is in use, this
-//! touch fails and the page is left to the next touch or sweep. Memory that is not a region's
-//! (frames, metadata, the program's own) is not mended here: `sys/trap` ends the process with a message.
+//! A page that is being swept is left to the reclaimer, which meets the damage as it copies. If its block is in use,
+//! this touch fails and the page is left to the next touch or sweep. Memory that is not a region's (frames, metadata,
+//! the program's own) is not mended here: `sys/trap` ends the process with a message.
 
 use yonder_pagetable::{Event, State};
 use yonder_units::{PAGE_BYTES, PageIndex};
@@ -16,8 +17,8 @@ use crate::error::PagingCause;
 use crate::machine::Machine;
 use crate::region::RegionCore;
 
-/// What a touch of `page`, whose memory is damaged, comes to: it may be tried again, or it fails. Called in the SIGBUS handler
-/// of any thread, also of one that sweeps the page itself: it waits for nobody.
+/// What a touch of `page`, whose memory is damaged, comes to: it may be tried again, or it fails. Called in the SIGBUS
+/// handler of any thread, also of one that sweeps the page itself: it waits for nobody.
 pub(crate) fn found<M: Machine>(core: &RegionCore<M>, page: PageIndex) -> Result<(), PagingCause> {
     let seen = core.table.load(page);
     match seen.state() {

@@ -1,8 +1,9 @@
 //! [`FramePool`]: local page buffers for fetches and standby pages.
 //!
 //! Frames are page-sized parts of one mapping. A frame is *bare* (the kernel does not back it, nobody is charged),
-//! *spare* (backed, unused) or *held*. Holders are counted, because a standby frame that is being written may be rescued
-//! meanwhile: the write still needs the content. Both lists are bounded lock-free queues, so faults can use them.
+//! *spare* (backed, unused) or *held*. Holders are counted, because a standby frame that is being written may be
+//! rescued meanwhile: the write still needs the content. Both lists are bounded lock-free queues, so faults can use
+//! them.
 //!
 //! A page that was fetched only to be read stays in its frame ([`FramePool::keep`]), and is read there without a hold
 //! ([`FramePool::read`]): a frame has a number of its *turn*, which ends when the last hold does, and whoever reads
@@ -10,7 +11,8 @@
 //! once, so it never fills up. It learns so too of a frame whose page was about to be mapped and was not
 //! ([`FramePool::restand`]): it may have looked meanwhile, and let go of what had left standby.
 //!
-//! Invariant: the content of a frame stays what it is from the moment an entry says `Standby` of it to the end of its turn.
+//! Invariant: the content of a frame stays what it is from the moment an entry says `Standby` of it to the end of its
+//! turn.
 
 use std::sync::Arc;
 
@@ -27,7 +29,8 @@ use crate::vector::Vector;
 
 /// A frame's word: its holders in the low byte, two flags, and the number of its turn.
 const HOLDERS: u64 = 0xFF;
-/// Somebody has read the page that stands here since it was last asked. May be of an earlier turn: that costs one more round.
+/// Somebody has read the page that stands here since it was last asked. May be of an earlier turn: that costs one more
+/// round.
 const WAS_READ: u64 = 1 << 8;
 /// The reclaimer will look who stands here.
 const ANNOUNCED: u64 = 1 << 9;
@@ -126,9 +129,9 @@ impl<M: Machine> FramePool<M> {
         self.records[frame.index()].word.fetch_update(Ordering::AcqRel, Ordering::Acquire, once_more).is_ok()
     }
 
-    /// Marks `page`, on standby in `frame`, as being written, with the frame held for the write; false if the page has left
-    /// standby. The frame is held before the entry says so: a rescue may take the page, and give up its hold, at any
-    /// moment.
+    /// Marks `page`, on standby in `frame`, as being written, with the frame held for the write; false if the page has
+    /// left standby. The frame is held before the entry says so: a rescue may take the page, and give up its hold, at
+    /// any moment.
     pub(crate) fn hold_for_write(&self, table: &PageTable, page: PageIndex, frame: FrameIndex) -> bool {
         let seen = table.load(page);
         if seen.state() != State::Standby(frame) || !self.try_hold(frame) {
@@ -155,8 +158,8 @@ impl<M: Machine> FramePool<M> {
         }
     }
 
-    /// Leaves `page` of region `core`, which has arrived in `frame` and whose entry is the caller's, there on standby: it is what
-    /// the node has.
+    /// Leaves `page` of region `core`, which has arrived in `frame` and whose entry is the caller's, there on standby:
+    /// it is what the node has.
     pub(crate) fn keep(&self, core: &RegionCore<M>, page: PageIndex, frame: FrameIndex) {
         self.set_digest(frame, core.digests.get(page));
         self.stand(&core.table, core.place(page), frame);
@@ -203,7 +206,8 @@ impl<M: Machine> FramePool<M> {
         self.records[frame.index()].word.load(Ordering::Acquire) & ANNOUNCED != 0
     }
 
-    /// Reads the page that stands in `frame`, if `stands` says that it does: `None` if not, or if that changed meanwhile.
+    /// Reads the page that stands in `frame`, if `stands` says that it does: `None` if not, or if that changed
+    /// meanwhile.
     #[inline]
     pub(crate) fn read<T>(
         &self,

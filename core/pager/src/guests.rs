@@ -4,11 +4,11 @@
 //! arrived, and to see that its own wait is over. In between it has a *token* there, as a unithread has one at its
 //! worker's port, and a slot for its fetch; so as many guests fetch at a time as there are slots.
 //!
-//! **Who polls.** No page comes sooner than the quickest of late, so a guest sleeps until then, if a sleep is worth it. From then
-//! on its page is *due*, and the first guest whose page is due polls for all; the others sleep until their bell rings:
-//! because a poll has found their page, or because the guest that polled has its own, and hands the polling on to the
-//! one whose page has been due for longest. A guest that polls and is held up, by whatever it may be, is replaced
-//! ([`STALE_AFTER`]).
+//! **Who polls.** No page comes sooner than the quickest of late, so a guest sleeps until then, if a sleep is worth it.
+//! From then on its page is *due*, and the first guest whose page is due polls for all; the others sleep until their
+//! bell rings: because a poll has found their page, or because the guest that polled has its own, and hands the polling
+//! on to the one whose page has been due for longest. A guest that polls and is held up, by whatever it may be, is
+//! replaced ([`STALE_AFTER`]).
 //!
 //! All this happens in the handler of a fault: nothing allocates, and no wait is made with a lock in hand. A handler of
 //! the program that interrupts a guest, and touches far memory itself, takes another port if its thread has this one's

@@ -81,7 +81,7 @@ pub struct Pager<M: Machine> {
     /// Pages that were lost with their local memory.
     pub(crate) damaged_pages: AtomicU64,
     pub(crate) places: Places<M>,
-    pub(crate) ports: Box<[OnceLock<Port<M>>]>,
+    ports: Box<[OnceLock<Port<M>>]>,
     port_numbers: Mutex<PortNumbers>,
     node: Arc<str>,
     pub(crate) child: Child<M>,
@@ -286,8 +286,8 @@ impl<M: Machine> Pager<M> {
         M::mapped(&self.fabric).is_none()
     }
 
-    /// Whether pages that are only read stay in the frames in which they arrive. A forked child has what its parent had, and
-    /// nothing arrives there.
+    /// Whether pages that are only read stay in the frames in which they arrive. A forked child has what its parent
+    /// had, and nothing arrives there.
     #[inline]
     pub(crate) fn keeps_reads_in_frames(&self) -> bool {
         self.config.reads == Reads::InFrames && !self.child.is_one()
@@ -342,8 +342,8 @@ impl<M: Machine> Pager<M> {
         self.start_above.store(policy.start_above(), Ordering::Relaxed);
     }
 
-    /// How long a fetch that begins now may take. Once the node has let one reach its deadline, later ones only probe it:
-    /// requests that need it must not fill the workers, and with them the way of those that do not.
+    /// How long a fetch that begins now may take. Once the node has let one reach its deadline, later ones only probe
+    /// it: requests that need it must not fill the workers, and with them the way of those that do not.
     #[inline]
     pub(crate) fn patience(&self) -> Nanos {
         if self.node_lost.load(Ordering::Relaxed) {
@@ -361,7 +361,8 @@ impl<M: Machine> Pager<M> {
         }
     }
 
-    /// The reclaimer, for a moment: whoever has to wait for the node gives it back meanwhile, or nobody could make room.
+    /// The reclaimer, for a moment: whoever has to wait for the node gives it back meanwhile, or nobody could make
+    /// room.
     pub(crate) fn lock_reclaimer(&self) -> MutexGuard<'_, Reclaimer<M>> {
         self.signals.wanted.fetch_add(1, Ordering::AcqRel);
         let guard = M::lock(&self.reclaimer);
@@ -411,8 +412,8 @@ impl<M: Machine> Pager<M> {
         }
     }
 
-    /// How many pages may be fetched ahead: up to the middle between where reclaim starts and where faults have to wait, so
-    /// that they are not the ones to find local memory full.
+    /// How many pages may be fetched ahead: up to the middle between where reclaim starts and where faults have to
+    /// wait, so that they are not the ones to find local memory full.
     #[inline]
     pub(crate) fn room_ahead(&self) -> u64 {
         let (charged, most) = self.budget.charged_of();

@@ -1,13 +1,12 @@
 //! [`Port`]: one thread's fetches.
 //!
 //! A port has a fault queue pair, a table of fetches in flight, and the unithreads that wait for them. A worker has one
-//! to itself; ordinary threads, the guests, share a few (`guests`). A worker port's mutex is there for the
-//! visits of others: of threads that touch what was fetched ahead here, and of the reclaimer that takes it back, which both
-//! only try it, and of a region's end. A worker holds it for moments, a visitor for as long as it takes to map a window.
+//! to itself; ordinary threads, the guests, share a few (`guests`). A worker port's mutex is there for the visits of
+//! others: of threads that touch what was fetched ahead here, and of the reclaimer that takes it back, which both only
+//! try it, and of a region's end. A worker holds it for moments, a visitor for as long as it takes to map a window.
 //!
-//! Who waits for them is in `waiters`, what other threads install for them in `handover`, what is fetched before anybody
-//! waits for it in `ahead`,
-//! who says what to fetch so in `guided`, and what programs have advised in `advised`.
+//! Who waits for them is in `waiters`, what other threads install for them in `handover`, what is fetched before
+//! anybody waits for it in `ahead`, who says what to fetch so in `guided`, and what programs have advised in `advised`.
 
 mod advised;
 mod ahead;
@@ -158,7 +157,8 @@ impl<M: Machine> Port<M> {
         self.outstanding.load(Ordering::Relaxed)
     }
 
-    /// Handles what has arrived: maps pages, wakes waiters, posts failed reads again. Begins all reads, for who may wait for them.
+    /// Handles what has arrived: maps pages, wakes waiters, posts failed reads again. Begins all reads, for who may
+    /// wait for them.
     pub(crate) fn poll(&self, inner: &mut PortInner<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
         self.poll_between(inner, pager, now, installs, Posting::AtOnce);
     }
@@ -223,7 +223,8 @@ impl<M: Machine> PortInner<M> {
         self.fill(request, pager);
         let now = M::now();
         if let (Installs::Own, Room::Page, Some(far)) = (self.installs, request.room, M::mapped(&pager.fabric)) {
-            // The bytes will be copied from where they are, by this CPU: a NIC would have put them into a cache by then.
+            // The bytes will be copied from where they are, by this CPU: a NIC would have put them into a cache by
+            // then.
             M::prefetch_page(far, request.region.remote_address(request.page).0);
         }
         if !self.post(request.slot, pager, now) {
@@ -359,8 +360,8 @@ impl<M: Machine> PortInner<M> {
         }
     }
 
-    /// Puts the page of an arrived fetch where its room is, and ends the fetch; false if the block is swept or the kernel has no
-    /// page now.
+    /// Puts the page of an arrived fetch where its room is, and ends the fetch; false if the block is swept or the
+    /// kernel has no page now.
     fn settle(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>) -> bool {
         let source = self.source(slot, pager);
         let fetch = &self.fetches[usize::from(slot)];

@@ -201,11 +201,12 @@ impl<M: Machine> Pager<M> {
         self.budget.uncharge(pages as u64);
     }
 
-    /// Writes everything local of a region to the node and lets go of it, then marks the region read-only. Nobody writes to it
-    /// meanwhile; who has its address may read.
+    /// Writes everything local of a region to the node and lets go of it, then marks the region read-only. Nobody
+    /// writes to it meanwhile; who has its address may read.
     ///
-    /// Each page is seen away once before the region is sealed. What is local of it afterwards was fetched since, and is what the node
-    /// has; what only left its mapping could be back from its frame, and be dropped without ever having been written.
+    /// Each page is seen away once before the region is sealed. What is local of it afterwards was fetched since, and
+    /// is what the node has; what only left its mapping could be back from its frame, and be dropped without ever
+    /// having been written.
     pub fn seal(&self, core: &RegionCore<M>) -> Result<(), M::Error> {
         let pages = core.table.pages() as u32;
         assert!(core.secluded.of(0..pages).next().is_none(), "what is secluded can be neither read nor sealed");
@@ -261,12 +262,13 @@ impl<M: Machine> Pager<M> {
                 let swept = if is_taken { reclaimer.sweep_pages(self, core, part.clone(), usize::MAX) } else { 0 };
                 let is_left = |page| core.table.load(page).is_resident() && !core.secluded.contains(page);
                 let has_left = is_taken && !part.clone().map(PageIndex).any(is_left);
-                // What somebody holds stays, for perhaps as long as the seclusion. Whoever is inside for a moment leaves
-                // first: it may be a guide that reads.
+                // What somebody holds stays, for perhaps as long as the seclusion. Whoever is inside for a moment
+                // leaves first: it may be a guide that reads.
                 let is_closed = !is_taken && gate.is_held() && gate.try_close();
                 let is_over = has_left || is_closed || !in_time;
                 if is_over {
-                    // While nothing can be installed: whoever touches the pages all the time does not make this go on for ever.
+                    // While nothing can be installed: whoever touches the pages all the time does not make this go on
+                    // for ever.
                     core.secluded.seclude(part.clone(), core.table.pages());
                 }
                 if is_taken {
@@ -335,8 +337,8 @@ impl<M: Machine> Pager<M> {
         self.give_back(FarRange { start: core.remote_address(PageIndex(0)), bytes: M::len(&core.mapping) as u64 });
     }
 
-    /// As [`Pager::release_in_block`] for a whole block, but a lost node cannot keep its pages: their writes are abandoned,
-    /// since nobody will read them.
+    /// As [`Pager::release_in_block`] for a whole block, but a lost node cannot keep its pages: their writes are
+    /// abandoned, since nobody will read them.
     fn abandon_block(&self, core: &RegionCore<M>, block: BlockIndex) {
         let first = block.first_page().0;
         let pages = first..(first + BLOCK_PAGES as u32).min(core.table.pages() as u32);

@@ -1,17 +1,18 @@
 //! Which pages to fetch before they are touched.
 //!
-//! A [`Prefetcher`] is told of every touch that it could have made faster: a [`Touch::Miss`], which waited for the node, and
-//! a [`Touch::Hit`], the first touch of a window that had been fetched ahead. It answers with a [`Plan`], a window of pages
-//! to fetch next. There are no accessed bits in user space, so that is all it learns: what is mapped with a window is not
-//! seen again until its end. Windows therefore belong to streams, and the hit of one plans the next, twice as
-//! long, so that it is under way while this one is read.
+//! A [`Prefetcher`] is told of every touch that it could have made faster: a [`Touch::Miss`], which waited for the
+//! node, and a [`Touch::Hit`], the first touch of a window that had been fetched ahead. It answers with a [`Plan`], a
+//! window of pages to fetch next. There are no accessed bits in user space, so that is all it learns: what is mapped
+//! with a window is not seen again until its end. Windows therefore belong to streams, and the hit of one plans the
+//! next, twice as long, so that it is under way while this one is read.
 //!
-//! [`Algorithm`]s differ in how they recognise a new stream: readahead by a neighbour that was missed before, trend by the
-//! majority of the last steps (Leap, section 4.2; DiLOS, section 4.3, has the same two). A stream that was recognised is the
-//! same for both.
+//! [`Algorithm`]s differ in how they recognise a new stream: readahead by a neighbour that was missed before, trend by
+//! the majority of the last steps (Leap, section 4.2; DiLOS, section 4.3, has the same two). A stream that was
+//! recognised is the same for both.
 //!
-//! Invariants: a plan's pages are those after the touched one, in steps of its stride; no more than [`WINDOW_PAGES_MAX`]; a
-//! prefetcher of which most pages were thrown away unread plans nothing for a while ([`Prefetcher::unused`]).
+//! Invariants: a plan's pages are those after the touched one, in steps of its stride; no more than
+//! [`WINDOW_PAGES_MAX`]; a prefetcher of which most pages were thrown away unread plans nothing for a while
+//! ([`Prefetcher::unused`]).
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! [`StandbyQueue`]: standby pages in the order in which they were swept.
 //!
-//! Two go through it: the second hand, which takes the oldest page, and the flusher, which looks at each page once, the oldest
-//! first, and leaves it where it is.
+//! Two go through it: the second hand, which takes the oldest page, and the flusher, which looks at each page once, the
+//! oldest first, and leaves it where it is.
 
 use std::collections::VecDeque;
 
@@ -97,8 +97,8 @@ impl StandbyQueue {
         self.dirty
     }
 
-    /// Drops entries for which `alive` no longer holds, if more than half can be such: `living` is the number of pages on
-    /// standby now. Keeps the queue within twice that number and a block.
+    /// Drops entries for which `alive` no longer holds, if more than half can be such: `living` is the number of pages
+    /// on standby now. Keeps the queue within twice that number and a block.
     pub fn compact(&mut self, living: usize, alive: impl FnMut(&Standby) -> bool) {
         if self.entries.len() > 2 * living + yonder_units::BLOCK_PAGES {
             self.retain(alive);

@@ -1,9 +1,9 @@
-//! The far memory of the process: `yonder_memory_open`, `yonder_memory_close`, `yonder_memory_stats` and `yonder_swap_advise` of
-//! `yonder.h`, and what the functions of `malloc` have of it.
+//! The far memory of the process: `yonder_memory_open`, `yonder_memory_close`, `yonder_memory_stats` and
+//! `yonder_swap_advise` of `yonder.h`, and what the functions of `malloc` have of it.
 //!
-//! Who touches what: [`OPEN`] is behind its lock, which is taken when a thread uses far memory for the first time. From then on
-//! the thread has a share of its own ([`MINE`]), and its calls take no lock of this file. Far memory is closed only while nobody
-//! else has a share, so no call can be under way then.
+//! Who touches what: [`OPEN`] is behind its lock, which is taken when a thread uses far memory for the first time. From
+//! then on the thread has a share of its own ([`MINE`]), and its calls take no lock of this file. Far memory is closed
+//! only while nobody else has a share, so no call can be under way then.
 //!
 //! UNSAFETY: it exports functions that read C's pointers.
 

@@ -1,13 +1,15 @@
 //! System calls on far memory.
 //!
-//! The kernel cannot wait for a page of far memory: it answers EFAULT, or loses what it was about to store. So a call on far
-//! memory is made on local memory instead: buffers are copied through [`Local`] memory, lists of buffers and messages through
-//! [`Lists`], and large transfers in pieces. Copied and not held, because a call may wait for long, and a hold keeps all of a block
-//! from being swept; only memory of which the length is not known is held. Which arguments are buffers stands in `core/syscalls`.
+//! The kernel cannot wait for a page of far memory: it answers EFAULT, or loses what it was about to store. So a call
+//! on far memory is made on local memory instead: buffers are copied through [`Local`] memory, lists of buffers and
+//! messages through [`Lists`], and large transfers in pieces. Copied and not held, because a call may wait for long,
+//! and a hold keeps all of a block from being swept; only memory of which the length is not known is held. Which
+//! arguments are buffers stands in `core/syscalls`.
 //!
-//! Calls come here from `transfers` by their names, and all others by a signal: [`answer_trapped`] runs in the handler, at any
-//! system call of the program, so nothing here allocates, and no lock is taken but, where the program has protected far
-//! memory, that of its mappings, unless this thread has it: on a stack in far memory the library's own calls come here.
+//! Calls come here from `transfers` by their names, and all others by a signal: [`answer_trapped`] runs in the handler,
+//! at any system call of the program, so nothing here allocates, and no lock is taken but, where the program has
+//! protected far memory, that of its mappings, unless this thread has it: on a stack in far memory the library's own
+//! calls come here.
 //!
 //! UNSAFETY: memory of the program at the addresses that it gives the kernel.
 
@@ -319,8 +321,8 @@ impl Far {
         self.region().write(offset, from).map_err(|_| EFAULT)
     }
 
-    /// Puts back what has come of the descriptors of a `poll`: of each eight bytes the kernel stores the last two, while other
-    /// threads may change the others.
+    /// Puts back what has come of the descriptors of a `poll`: of each eight bytes the kernel stores the last two,
+    /// while other threads may change the others.
     fn put_events(&self, offset: u64, polled: &[u8]) -> Result<(), i64> {
         const COME: Range<usize> = 6..8;
         let mut now = [0; size_of::<libc::pollfd>()];

@@ -1,11 +1,12 @@
 //! The program's signal handlers, which wait until a change of the far heap is over.
 //!
-//! A handler may call `mmap` or `fork`, and would wait for a lock that its own thread has. To hold signals back takes two system
-//! calls, which is more than most changes of the heap take. So the kernel knows [`relay`] as the handler of each signal: it calls the
-//! program's, or keeps a signal that has come in the middle of [`defer_handlers`] until that is over.
+//! A handler may call `mmap` or `fork`, and would wait for a lock that its own thread has. To hold signals back takes
+//! two system calls, which is more than most changes of the heap take. So the kernel knows [`relay`] as the handler of
+//! each signal: it calls the program's, or keeps a signal that has come in the middle of [`defer_handlers`] until that
+//! is over.
 //!
-//! Who touches what: an entry of [`ENTRIES`] is written once, before its number is anywhere; [`CURRENT`] is changed by `sigaction`
-//! alone. What a thread defers is its own.
+//! Who touches what: an entry of [`ENTRIES`] is written once, before its number is anywhere; [`CURRENT`] is changed by
+//! `sigaction` alone. What a thread defers is its own.
 //!
 //! UNSAFETY: signal handlers, and what the kernel tells them.
 
@@ -17,7 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU64, AtomicUsize
 use libc::{sigaction as Action, siginfo_t, ucontext_t};
 use yonder_trap::{ALWAYS_THROUGH, exchange_mask};
 
-/// Different handlers that a program may have in its life: with flags and a mask each. Further ones are the kernel's business alone.
+/// Different handlers that a program may have in its life: with flags and a mask each. Further ones are the kernel's
+/// business alone.
 const ENTRIES_MAX: usize = 256;
 const SIGNALS: usize = 64;
 
@@ -58,8 +60,8 @@ thread_local! {
     static DEFERRED: Cell<Option<Deferred>> = const { Cell::new(None) };
 }
 
-/// Runs `code`, and the handlers of signals that come meanwhile after it: as [`yonder_trap::hold_back`] does, without a system
-/// call if none comes. Handlers that the program has installed past the C library are not seen.
+/// Runs `code`, and the handlers of signals that come meanwhile after it: as [`yonder_trap::hold_back`] does, without a
+/// system call if none comes. Handlers that the program has installed past the C library are not seen.
 pub(crate) fn defer_handlers(code: &mut dyn FnMut()) {
     if DEFERS.replace(true) {
         return code();
@@ -129,6 +131,11 @@ fn mask_word(action: &Action) -> u64 {
     unsafe { (&raw const action.sa_mask).cast::<u64>().read() }
 }
 
+fn set_mask_word(action: &mut Action, mask: u64) {
+    // SAFETY: as in `mask_of`.
+    unsafe { (&raw mut action.sa_mask).cast::<u64>().write(mask) }
+}
+
 /// What the kernel knows as the handler of each signal. It comes with all signals held back that can be.
 unsafe extern "C-unwind" fn relay(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let entry = &ENTRIES[usize::from(CURRENT[signal as usize].load(Ordering::Acquire)) - 1];
@@ -156,7 +163,8 @@ pub(crate) struct Relayed {
     before: u16,
 }
 
-/// Lets the relay stand between the kernel and a handler. None for what is no handler, or if there are too many different ones.
+/// Lets the relay stand between the kernel and a handler. None for what is no handler, or if there are too many
+/// different ones.
 pub(crate) fn relay_to(signal: c_int, action: &mut Action) -> Option<Relayed> {
     if !(1..=SIGNALS as c_int).contains(&signal) || matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
         return None;
@@ -165,8 +173,7 @@ pub(crate) fn relay_to(signal: c_int, action: &mut Action) -> Option<Relayed> {
     let before = CURRENT[signal as usize].swap(number + 1, Ordering::AcqRel);
     action.sa_sigaction = relay as *const () as usize;
     action.sa_flags |= libc::SA_SIGINFO;
-    // SAFETY: as in `mask_of`.
-    unsafe { *(&raw mut action.sa_mask).cast::<u64>() = !ALWAYS_THROUGH };
+    set_mask_word(action, !ALWAYS_THROUGH);
     Some(Relayed { signal, before })
 }
 
@@ -192,8 +199,7 @@ pub(crate) fn tell(action: &mut Action, current: u16) {
     action.sa_sigaction = entry.handler.load(Ordering::Relaxed);
     // Others than this flag the C library may have changed since (`siginterrupt`).
     action.sa_flags = action.sa_flags & !libc::SA_SIGINFO | entry.flags.load(Ordering::Relaxed) & libc::SA_SIGINFO;
-    // SAFETY: as in `mask_of`.
-    unsafe { *(&raw mut action.sa_mask).cast::<u64>() = entry.mask.load(Ordering::Relaxed) };
+    set_mask_word(action, entry.mask.load(Ordering::Relaxed));
 }
 
 fn number_of(action: &Action) -> Option<u16> {

@@ -1,8 +1,8 @@
 //! [`Far`]: the far memory of this process, and when it begins to be used.
 //!
-//! A process is left alone until it has asked for [`ENOUGH_BYTES`]: the many small programs that a program starts have nothing
-//! to gain, and would pay for a reclaimer thread and a connection each. From then on whatever its code allocates is far; what
-//! it has before stays where it is.
+//! A process is left alone until it has asked for [`ENOUGH_BYTES`]: the many small programs that a program starts have
+//! nothing to gain, and would pay for a reclaimer thread and a connection each. From then on whatever its code
+//! allocates is far; what it has before stays where it is.
 //!
 //! Who touches what: [`FAR`] is set once, by the thread that has won [`STAGE`]; everything in a [`Far`] is shared.
 //!
@@ -176,7 +176,8 @@ impl Far {
     pub(crate) fn is_child(&self) {
         self.forked.store(true, Ordering::Relaxed);
         if let Some(descriptor) = self.control.as_ref().and_then(ControlServer::descriptor) {
-            // SAFETY: it is the server's, whose thread is not in this process; from here the server knows that it is gone.
+            // SAFETY: it is the server's, whose thread is not in this process; from here the server knows that it is
+            // gone.
             let _ = unsafe { libc::close(descriptor) };
         }
     }

@@ -1,7 +1,8 @@
 //! This thread's magazine of the far heap, and malloc's calls with it.
 //!
-//! The heap itself is `runtime/far-heap`. What is here is what the place behind malloc asks for: magazines that are made and given
-//! back without an allocation in the wrong moment, and an end of the process where the program frees what it has not.
+//! The heap itself is `runtime/far-heap`. What is here is what the place behind malloc asks for: magazines that are
+//! made and given back without an allocation in the wrong moment, and an end of the process where the program frees
+//! what it has not.
 //!
 //! UNSAFETY: a thread-local that is a raw pointer, because one with a destructor would allocate when it is first used.
 
@@ -82,7 +83,8 @@ fn magazine() -> &'static mut Magazine {
     unsafe { &mut *mine }
 }
 
-/// Makes the key. To be called while there is one thread: a child that is forked while another makes it would wait for ever.
+/// Makes the key. To be called while there is one thread: a child that is forked while another makes it would wait for
+/// ever.
 pub(crate) fn key() -> libc::pthread_key_t {
     *KEY.get_or_init(|| {
         let mut key = 0;

@@ -11,13 +11,13 @@
 //! ```
 //!
 //! A touch of a page that is not here is a fault of the thread that touches it, which waits. Nothing of the program is
-//! changed, and nothing of it is known: whatever a name or a filter cannot show is answered with an error, never with memory
-//! that is not what it should be.
+//! changed, and nothing of it is known: whatever a name or a filter cannot show is answered with an error, never with
+//! memory that is not what it should be.
 //!
 //! Files: `far` when it begins; `recorded` its record for a report; `heap`, `malloc`, `maps`, `mapped` what is far;
 //! `calls`, `bounce`, `lists`, `transfers`, `held` system calls; `signals`, `older_signals`, `deferral`, `robust`,
-//! `process`, `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors, `refused` what it
-//! may not; `callers` whose call it is; `libc_own` the C library behind.
+//! `process`, `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors,
+//! `refused` what it may not; `callers` whose call it is; `libc_own` the C library behind.
 //!
 //! Invariants:
 //! - No code of this library touches far memory while it holds a lock, but for copies on behalf of the program.

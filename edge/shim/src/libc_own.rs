@@ -1,7 +1,7 @@
 //! The C library's own functions, behind those that this library exports under the same names.
 //!
-//! [`Local`] is this library's allocator: whatever the paging runtime needs for itself comes from the C library's heap, which
-//! is always here.
+//! [`Local`] is this library's allocator: whatever the paging runtime needs for itself comes from the C library's heap,
+//! which is always here.
 //!
 //! UNSAFETY: calls of the C library, and functions found by their names.
 

@@ -36,8 +36,8 @@ thread_local! {
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the program may do all of `prot` with a range of far memory. A thread that has the lock is told so of all: what it
-/// passes to the kernel then is its own stack, which may be far.
+/// Whether the program may do all of `prot` with a range of far memory. A thread that has the lock is told so of all:
+/// what it passes to the kernel then is its own stack, which may be far.
 pub(crate) fn is_allowed(range: Range<usize>, prot: c_int) -> bool {
     range.is_empty() || !is_any_protected() || IS_OURS.get() || yonder_trap::hold_back(|| maps().allow(range, prot))
 }

@@ -1,7 +1,7 @@
 //! `mmap` and its kin: large anonymous mappings are far memory.
 //!
-//! A mapping is a run of the far heap, and what is known of all of them stands in [`Maps`]. What is protected against reading is
-//! secluded, since the reclaimer reads what it takes.
+//! A mapping is a run of the far heap, and what is known of all of them stands in [`Maps`]. What is protected against
+//! reading is secluded, since the reclaimer reads what it takes.
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 
@@ -444,7 +444,8 @@ impl Far {
         }
     }
 
-    /// What the kernel lets anybody do with whole pages of far memory. The reclaimer can read what it sweeps at all times.
+    /// What the kernel lets anybody do with whole pages of far memory. The reclaimer can read what it sweeps at all
+    /// times.
     fn set_protection(&self, range: Range<usize>, prot: c_int) -> c_int {
         hold_back(|| {
             let offset = self.offset(range.start).expect("the range is far");

@@ -1,7 +1,8 @@
 //! The C library's functions that pass buffers to the kernel and are called often.
 //!
-//! Without these, a system call on far memory would come back by a signal, which works for all of them and costs more than a
-//! microsecond. Those that take lists of buffers must be here: the kernel's filter sees the list and not what it points to.
+//! Without these, a system call on far memory would come back by a signal, which works for all of them and costs more
+//! than a microsecond. Those that take lists of buffers must be here: the kernel's filter sees the list and not what it
+//! points to.
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 

@@ -11,8 +11,8 @@ use yonder_units::PAGE_BYTES;
 
 use crate::quarantine::{Quarantine, Ranges};
 
-/// Runs of at least so many pages are given back to the kernel and the node when they are freed; smaller ones may be used again
-/// soon, and cost nothing if they are not: reclaim takes them like all pages.
+/// Runs of at least so many pages are given back to the kernel and the node when they are freed; smaller ones may be
+/// used again soon, and cost nothing if they are not: reclaim takes them like all pages.
 pub const GIVE_BACK_PAGES: u32 = 1024;
 
 /// Runs what it is given once, and no signal handler of the program on this thread meanwhile.
@@ -21,8 +21,8 @@ pub type Uninterrupted = fn(&mut dyn FnMut());
 /// When no signal handler of the program may run on a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct NoHandlers {
-    /// Around each time that the heap's lock is held: a handler that maps far memory or forks in the middle of that would
-    /// wait for its own thread.
+    /// Around each time that the heap's lock is held: a handler that maps far memory or forks in the middle of that
+    /// would wait for its own thread.
     pub in_changes: Uninterrupted,
     /// Around each discard of far memory: a handler that touches far memory would.
     pub in_discards: Uninterrupted,
@@ -143,8 +143,8 @@ impl FarHeap {
         self.heap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The address of `bytes` bytes, or one if that is 0, at a multiple of `align`. Their content is undefined. `None` if there
-    /// is no room, or the region does not begin at such a multiple: it does at those of a block.
+    /// The address of `bytes` bytes, or one if that is 0, at a multiple of `align`. Their content is undefined. `None`
+    /// if there is no room, or the region does not begin at such a multiple: it does at those of a block.
     ///
     /// # Panics
     /// If `align` is not a power of two.
@@ -194,8 +194,8 @@ impl FarHeap {
         run(self.no_handlers.in_changes, code)
     }
 
-    /// Takes back what [`FarHeap::alloc`] gave out. The error may be of another address: of one that was freed a second time
-    /// earlier, which is seen now.
+    /// Takes back what [`FarHeap::alloc`] gave out. The error may be of another address: of one that was freed a second
+    /// time earlier, which is seen now.
     #[inline]
     pub fn free(&self, magazine: &mut Magazine, address: usize) -> Result<(), Misuse> {
         let Allocated::Object(class) = self.look_up(address)? else { return self.free_run(address) };
@@ -275,8 +275,8 @@ impl FarHeap {
         self.look_up(address).map(|allocated| allocated.bytes() as usize)
     }
 
-    /// Whether what is at `address` now has `bytes` bytes where it is; else it is as it was and has to move. A small object that
-    /// would be half empty has to move, to a smaller place; large memory is cut where it is.
+    /// Whether what is at `address` now has `bytes` bytes where it is; else it is as it was and has to move. A small
+    /// object that would be half empty has to move, to a smaller place; large memory is cut where it is.
     pub fn resize_in_place(&self, address: usize, bytes: usize) -> Result<bool, Misuse> {
         if let Allocated::Object(class) = self.look_up(address)? {
             return Ok((class.bytes() / 2..=class.bytes()).contains(&bytes));

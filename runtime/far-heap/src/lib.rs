@@ -1,7 +1,8 @@
 //! The far heap of one region: what malloc under `yonder run`, the C interface and the Rust allocator have in common.
 //!
-//! [`FarHeap`] puts a `core/heap` under a lock and a region under its offsets, and speaks in addresses. Whoever uses it keeps a
-//! [`Magazine`] for each thread, so that most calls take no lock; a [`Share`] is one that finds its own way back.
+//! [`FarHeap`] puts a `core/heap` under a lock and a region under its offsets, and speaks in addresses. Whoever uses it
+//! keeps a [`Magazine`] for each thread, so that most calls take no lock; a [`Share`] is one that finds its own way
+//! back.
 //!
 //! ```
 //! use yonder_far_heap::{FarHeap, Magazine};
@@ -18,13 +19,14 @@
 //! # Ok::<(), yonder_paging::FarError>(())
 //! ```
 //!
-//! Neighbours: `edge/shim`, `edge/capi` and `runtime/yonder` keep the magazines and know what to do with a program that frees
-//! what it has not.
+//! Neighbours: `edge/shim`, `edge/capi` and `runtime/yonder` keep the magazines and know what to do with a program that
+//! frees what it has not.
 //!
 //! Invariants:
 //! - Far memory is never touched while the heap's lock is held: the lock is taken for moments, also by who has a fault.
 //! - Nothing is allocated after a heap was made, so it can stand behind malloc. A [`Share`] allocates when it is made.
-//! - Pages that were freed are given to nobody before they have been given back, and what is given out as zeros is zeros.
+//! - Pages that were freed are given to nobody before they have been given back, and what is given out as zeros is
+//!   zeros.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! [`Agent`]: what the node does for its controller. Address spaces are made and ended on the slow path; each move has a
-//! thread of its own, which `carrier` is for.
+//! [`Agent`]: what the node does for its controller. Address spaces are made and ended on the slow path; each move has
+//! a thread of its own, which `carrier` is for.
 //!
 //! The controller's link owns the agent and calls it from one thread. When it is dropped no move is under way any more.
 
@@ -103,8 +103,8 @@ impl Agent {
         Some(arrivals.map(arrival).collect())
     }
 
-    /// Returns when nothing is left of an address space that ends, or the node stops. Each errand does a piece of what is
-    /// left, and requests go between.
+    /// Returns when nothing is left of an address space that ends, or the node stops. Each errand does a piece of what
+    /// is left, and requests go between.
     fn wait_until_ended(&self, pid: Pid) {
         let ends = move |slow: &mut SlowPath| {
             let is_ending = slow.is_ending(pid);

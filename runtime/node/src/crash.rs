@@ -1,8 +1,8 @@
 //! A thread of the node that panics ends the process: [`crashing`].
 //!
 //! The others would go on without it: data threads would serve what no slow path frees, and clients would wait for
-//! answers until their deadlines. A panic is a broken invariant of the node, so nothing that it says counts any more. Its
-//! clients see that it has ended, and fail closed.
+//! answers until their deadlines. A panic is a broken invariant of the node, so nothing that it says counts any more.
+//! Its clients see that it has ended, and fail closed.
 
 use std::thread;
 

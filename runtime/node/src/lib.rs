@@ -1,9 +1,10 @@
 //! The memory node: keeps memory for compute nodes, in address spaces that outlive connections.
 //!
-//! [`Node::start`] serves a [`yonder_board::Board`] over any number of [`Listen`] addresses until [`Node::stop`]. The fast
-//! path is a few data threads for datagrams and a few for streams, each with a part of the board of its own; a batch of
-//! requests costs one receive and one send. The slow path is one thread that makes address spaces and allocates; data
-//! threads forward to it. A control thread accepts connections and deals them out. Nothing is kept about clients.
+//! [`Node::start`] serves a [`yonder_board::Board`] over any number of [`Listen`] addresses until [`Node::stop`]. The
+//! fast path is a few data threads for datagrams and a few for streams, each with a part of the board of its own; a
+//! batch of requests costs one receive and one send. The slow path is one thread that makes address spaces and
+//! allocates; data threads forward to it. A control thread accepts connections and deals them out. Nothing is kept
+//! about clients.
 //!
 //! An address space ends when its owner says so, or when its lease is over; then its memory is free.
 //!
@@ -13,13 +14,13 @@
 //! A thread that panics ends the process (`crash`).
 //!
 //! Files: `memory` has the bytes, `quiet` says when freed ones may be used again; `datagram` and `event_loop` with
-//! `connection` are data threads, which `serve` by the same code; `slow` is the slow path's thread and
-//! `extend` the one that runs offloads, `forward` the way to them and back; `control` and `listen` are where clients come in.
-//! With a controller, which places regions of address spaces on several nodes: `controller` joins it, `agent` does what it
+//! `connection` are data threads, which `serve` by the same code; `slow` is the slow path's thread and `extend` the one
+//! that runs offloads, `forward` the way to them and back; `control` and `listen` are where clients come in. With a
+//! controller, which places regions of address spaces on several nodes: `controller` joins it, `agent` does what it
 //! says, by errands to the slow path (`errand`), and `carrier` moves a region to another node.
 //!
-//! Neighbours: `core/board` decides, `core/wire` is the protocol; `runtime/fabric` has the clients and the lanes between
-//! nodes, `runtime/controller` the link to the controller.
+//! Neighbours: `core/board` decides, `core/wire` is the protocol; `runtime/fabric` has the clients and the lanes
+//! between nodes, `runtime/controller` the link to the controller.
 
 #![forbid(unsafe_code)]
 
@@ -99,7 +100,8 @@ pub struct NodeConfig {
     pub memory_bytes: u64,
     /// Bytes of a page, a power of two from 4 KiB to 1 GiB; `None` takes 4 MiB, or less for a small memory.
     pub page_bytes: Option<u64>,
-    /// Data threads for datagrams, and as many for streams; `None` takes half of the CPUs, at least one and at most eight.
+    /// Data threads for datagrams, and as many for streams; `None` takes half of the CPUs, at least one and at most
+    /// eight.
     pub data_threads: Option<NonZeroUsize>,
     /// What data threads do while there is nothing to do.
     pub polling: Polling,
@@ -108,7 +110,8 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// A node of `memory_bytes` at `listen`, with as many data threads as fit the machine, which sleep when idle for long.
+    /// A node of `memory_bytes` at `listen`, with as many data threads as fit the machine, which sleep when idle for
+    /// long.
     #[must_use]
     pub fn new(listen: Vec<Listen>, memory_bytes: u64) -> Self {
         Self {
@@ -294,8 +297,8 @@ impl Node {
         for inbox in &self.inboxes {
             inbox.wake();
         }
-        // The sockets stay until all threads have ended: if one left the group earlier, the kernel would give its clients
-        // to threads that do not know what was executed.
+        // The sockets stay until all threads have ended: if one left the group earlier, the kernel would give its
+        // clients to threads that do not know what was executed.
         for socket in &self.datagram_sockets {
             // Wakes the thread that waits for datagrams; the kernel also says that the socket is not connected.
             let _ = rustix::net::shutdown(&**socket, rustix::net::Shutdown::Read);
@@ -316,7 +319,8 @@ impl Drop for Node {
     }
 }
 
-/// Binds the addresses of a node. What they turned out to be goes into `addresses`, sockets in the file system into `paths`.
+/// Binds the addresses of a node. What they turned out to be goes into `addresses`, sockets in the file system into
+/// `paths`.
 fn bind(config: &NodeConfig, addresses: &mut Vec<Listen>, paths: &mut Vec<PathBuf>) -> Result<Sockets, NodeError> {
     let mut sockets = Sockets { listeners: Vec::new(), datagrams: Vec::new() };
     for address in &config.listen {

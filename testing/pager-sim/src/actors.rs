@@ -1,8 +1,8 @@
 //! The actors: threads and unithreads that use far memory, and what they share.
 //!
 //! What they own is in `regions`, how they give pages back in `discards`, workers in `workers`, many threads at once in
-//! `crowd`, the pager's own threads and what serves beside them in `servers`; the owner, who changes everything else, is
-//! in `owner`, and forks in `fork`.
+//! `crowd`, the pager's own threads and what serves beside them in `servers`; the owner, who changes everything else,
+//! is in `owner`, and forks in `fork`.
 
 mod crowd;
 mod discards;

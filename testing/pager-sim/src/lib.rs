@@ -5,9 +5,9 @@
 //! nothing else of the pager differs.
 //!
 //! Files: `world` has the clock, the random numbers and the turns of threads; `machine` is what the pager calls;
-//! `memory` models what the kernel maps, `far` the far side and `refused` how it fails; `program` is how programs use far memory, `guide` what guides them, `actors` who
-//! does what; `oracle` knows what every word should hold; `settings` are drawn from the seed; `sabotage` breaks one
-//! thing, to prove that the oracle can fail.
+//! `memory` models what the kernel maps, `far` the far side and `refused` how it fails; `program` is how programs use
+//! far memory, `guide` what guides them, `actors` who does what; `oracle` knows what every word should hold; `settings`
+//! are drawn from the seed; `sabotage` breaks one thing, to prove that the oracle can fail.
 
 #![forbid(unsafe_code)]
 

@@ -2,8 +2,8 @@
 //! fabric maps.
 //!
 //! A page of a region is missing or mapped, and if it is mapped, perhaps write-protected or damaged; a program may have
-//! protected it against reading. A page of other memory is backed or not, and reads as zeros if not. Every change counts what the kernel backs, which is what the
-//! limit of local memory is about.
+//! protected it against reading. A page of other memory is backed or not, and reads as zeros if not. Every change
+//! counts what the kernel backs, which is what the limit of local memory is about.
 
 use std::cell::Cell;
 use std::sync::Mutex;

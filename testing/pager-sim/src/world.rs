@@ -357,7 +357,8 @@ impl World {
         }
     }
 
-    /// The thread that runs has waited for a lock, and has it: no time passes because of the others that wait for it now.
+    /// The thread that runs has waited for a lock, and has it: no time passes because of the others that wait for it
+    /// now.
     pub(crate) fn note_lock_taken(&mut self) {
         if let Some(fiber) = self.fibers.get(self.running) {
             self.threads[fiber.thread].has_waited = false;

@@ -232,7 +232,8 @@ impl World {
             let Some(stream) = self.lanes[index].stream.as_mut() else { continue };
             let connection = stream.connection + 1;
             *stream = Stream { connection, is_open: false, ..Stream::default() };
-            // What had been sent until some moment still arrives, and may be executed after the next connection has begun.
+            // What had been sent until some moment still arrives, and may be executed after the next connection has
+            // begun.
             let lost_from = self.agenda.now() + self.rng.random_range(0..200) * MICROSECOND;
             self.lost_from[index].push(lost_from);
             self.trace.say(self.agenda.now(), || format!("lane {index}: the stream breaks"));

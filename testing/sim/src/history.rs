@@ -1,9 +1,10 @@
 //! [`History`]: every operation of every client, from submission to completion, and what nodes did for it meanwhile.
 //!
-//! `oracle` has seen to it that each answer was right when a node gave it. Here it is checked that nodes did this in the
-//! order that clients asked for (T2, fences), for the data that clients meant (T1), and between the start and the end of
-//! the operation; and that clients were told what had happened: *done* means that every byte was executed once, by one
-//! life of one node. What clients saw of whole words goes to [`Words`], which is judged without any knowledge of nodes.
+//! `oracle` has seen to it that each answer was right when a node gave it. Here it is checked that nodes did this in
+//! the order that clients asked for (T2, fences), for the data that clients meant (T1), and between the start and the
+//! end of the operation; and that clients were told what had happened: *done* means that every byte was executed once,
+//! by one life of one node. What clients saw of whole words goes to [`Words`], which is judged without any knowledge of
+//! nodes.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,7 +1,7 @@
 //! The address space that a process has on a node: it is claimed, shared, and kept by its lease.
 //!
-//! The lane that looks after it renews the lease four times in its length. Behind the lease, by its own clock, a process
-//! uses the address space no more, until a renewal is answered; when the node refuses one, it claims another.
+//! The lane that looks after it renews the lease four times in its length. Behind the lease, by its own clock, a
+//! process uses the address space no more, until a renewal is answered; when the node refuses one, it claims another.
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -59,7 +59,8 @@ pub(crate) struct Home {
 }
 
 impl World {
-    /// Whether the lease of the address space that a lane's process has on its node is over, as far as the process knows.
+    /// Whether the lease of the address space that a lane's process has on its node is over, as far as the process
+    /// knows.
     pub(crate) fn is_behind_lease(&self, index: usize) -> bool {
         let local = self.lanes[index].clock.read(self.agenda.now());
         self.home(index).lease.is_over(local)
@@ -196,7 +197,8 @@ impl World {
         }
     }
 
-    /// If the node is another one, all lanes of the process to it are abandoned, and what the process had there is lost.
+    /// If the node is another one, all lanes of the process to it are abandoned, and what the process had there is
+    /// lost.
     pub(crate) fn notice_restart(&mut self, index: usize) -> Result<(), String> {
         let (process, node) = (self.lanes[index].process, self.lanes[index].node);
         if self.lanes[index].life == self.nodes[node].life() {

@@ -1,8 +1,8 @@
 //! A tenant of each node that claims several times for one request: it sends the same name with times before and behind
 //! the node's clock, and gives requests up that are under way.
 //!
-//! What it comes to is its own affair: its requests may be executed twice, or not at all, and nobody judges them. But the
-//! node goes on, all that it had is given back in the end, and no other tenant notices.
+//! What it comes to is its own affair: its requests may be executed twice, or not at all, and nobody judges them. But
+//! the node goes on, all that it had is given back in the end, and no other tenant notices.
 
 use rand::Rng;
 use rand::rngs::SmallRng;

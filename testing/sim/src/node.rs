@@ -1,7 +1,7 @@
 //! [`Node`]: one memory node, the shell around the real board, and the oracle that judges each of its answers.
 //!
-//! A request for a data thread is executed when it arrives and answered in the same step (T1); one for the slow path waits
-//! in its queue. What is not a message is dropped and counted.
+//! A request for a data thread is executed when it arrives and answered in the same step (T1); one for the slow path
+//! waits in its queue. What is not a message is dropped and counted.
 
 mod leases;
 mod pieces;
@@ -224,7 +224,8 @@ impl Node {
         !self.queue.is_empty() || self.slow_path.has_work()
     }
 
-    /// A turn of the slow path: it executes the request that waits longest, and a piece of what earlier ones have begun.
+    /// A turn of the slow path: it executes the request that waits longest, and a piece of what earlier ones have
+    /// begun.
     pub(crate) fn slow_step(&mut self, now: Nanos) -> Result<Option<(Arrived, Option<Sender>)>, String> {
         self.oracle.set_time(now, self.leaps);
         let answered = self.execute_next(now)?;

@@ -1,11 +1,10 @@
-//! [`Oracle`]: what one life of a node must do, by the simplest means: bytes in a map, and a ledger of every request by the
-//! id of its first attempt that forgets nothing.
+//! [`Oracle`]: what one life of a node must do, by the simplest means: bytes in a map, and a ledger of every request by
+//! the id of its first attempt that forgets nothing.
 //!
 //! It is told each request and its answer in the order in which the node made them, and what the node did to its memory
-//! meanwhile. That order is the witness: if every answer is right when it was given, and each was given between the start
-//! and the end of its operation (which `history` checks), all operations are linearizable.
-//! Invariant: an answer that the node's limits alone explain (busy, too old, out of memory) is right only as long as it
-//! changes nothing.
+//! meanwhile. That order is the witness: if every answer is right when it was given, and each was given between the
+//! start and the end of its operation (which `history` checks), all operations are linearizable. Invariant: an answer
+//! that the node's limits alone explain (busy, too old, out of memory) is right only as long as it changes nothing.
 
 mod answers;
 mod endings;

@@ -1,5 +1,5 @@
-//! Processes that end, and others that begin in their place: nothing of what a process knew of its operations is left, its
-//! datagrams are still on their way, and its names are drawn anew.
+//! Processes that end, and others that begin in their place: nothing of what a process knew of its operations is left,
+//! its datagrams are still on their way, and its names are drawn anew.
 //!
 //! Some know the address spaces and capabilities of the process before, and open these a second time; the others claim
 //! new ones, and what was theirs is left to its lease.

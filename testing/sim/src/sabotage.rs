@@ -1,4 +1,5 @@
-//! [`Sabotage`]: one thing that is broken on purpose, by a wrapper around the real code, to prove that the checker can fail.
+//! [`Sabotage`]: one thing that is broken on purpose, by a wrapper around the real code, to prove that the checker can
+//! fail.
 
 /// What is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

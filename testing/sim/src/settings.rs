@@ -1,5 +1,5 @@
-//! [`Settings`]: what a seed decides before anything happens. Swarm testing: each seed turns some faults off and draws its
-//! limits from the small end, so that every limit is hit in some run, and each fault is seen alone in some.
+//! [`Settings`]: what a seed decides before anything happens. Swarm testing: each seed turns some faults off and draws
+//! its limits from the small end, so that every limit is hit in some run, and each fault is seen alone in some.
 
 use rand::Rng;
 use rand::rngs::SmallRng;

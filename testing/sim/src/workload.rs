@@ -1,8 +1,8 @@
-//! What processes do: each makes an address space on each node, shares it with all others, and every lane then does what
-//! comes to its mind, on the same few pages as the others.
+//! What processes do: each makes an address space on each node, shares it with all others, and every lane then does
+//! what comes to its mind, on the same few pages as the others.
 //!
-//! [`World::work`] starts operations, [`World::react`] learns from how they end. What an allocation is used for decides how
-//! its bytes are judged: see [`Use`].
+//! [`World::work`] starts operations, [`World::react`] learns from how they end. What an allocation is used for decides
+//! how its bytes are judged: see [`Use`].
 
 use std::ops::Range;
 
@@ -45,8 +45,8 @@ pub(crate) enum Use {
 }
 
 impl Use {
-    /// Whether it is never freed alone: a late write would go to the next allocation at its address, which is as it should
-    /// be, and whoever judges single words would have to know of it.
+    /// Whether it is never freed alone: a late write would go to the next allocation at its address, which is as it
+    /// should be, and whoever judges single words would have to know of it.
     pub(crate) const fn is_kept(self) -> bool {
         matches!(self, Self::Words | Self::Locks)
     }

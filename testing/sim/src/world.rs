@@ -1,8 +1,8 @@
 //! [`World`]: nodes, lanes and the network between them, and the loop that lets events happen one after the other.
 //!
-//! A run has phases. In the *storm* everything goes wrong that the settings allow. In the *calm* nothing does, and every
-//! operation must end. In the *review* all that is left is read. When it is *over*, everything is given back, and nothing
-//! may be missing.
+//! A run has phases. In the *storm* everything goes wrong that the settings allow. In the *calm* nothing does, and
+//! every operation must end. In the *review* all that is left is read. When it is *over*, everything is given back, and
+//! nothing may be missing.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Figure 13: retries of an allocation by how full physical memory is, for three sizes.
 //!
-//! The real slow path allocates until the board's memory is promised, and says how many ranges it tried in vain. Beside it
-//! stands an allocator whose pages are hashed one by one, as the paper describes its own.
+//! The real slow path allocates until the board's memory is promised, and says how many ranges it tried in vain. Beside
+//! it stands an allocator whose pages are hashed one by one, as the paper describes its own.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;

@@ -1,8 +1,8 @@
 //! [`Node`]: a memory node. The real board executes requests; how long that takes is modelled.
 //!
-//! Clio's board is a pipeline that takes a unit of data each cycle, however long a request stays in it (sections 4.1 and 5).
-//! A request stays for its translation, which is nothing in the TLB or one access to DRAM (4.2), for three cycles if it is the
-//! first write to its page (4.3), and for the access to its data.
+//! Clio's board is a pipeline that takes a unit of data each cycle, however long a request stays in it (sections 4.1
+//! and 5). A request stays for its translation, which is nothing in the TLB or one access to DRAM (4.2), for three
+//! cycles if it is the first write to its page (4.3), and for the access to its data.
 
 use std::ops::Range;
 use std::rc::Rc;

@@ -1,12 +1,12 @@
 //! [`Guided`]: a port's guide, and what it may do.
 //!
-//! The guide (`core/guide`) is told of misses and of the first touch of each of its batches. What it fetches ahead goes into
-//! windows like the prefetcher's (`ahead`), so that a batch is mapped together when one of its pages is touched. What it reads
-//! of pages that are here is copied at once; of others a few bytes are read over a queue pair of its own, which neither delays
-//! fetches nor is delayed by them.
+//! The guide (`core/guide`) is told of misses and of the first touch of each of its batches. What it fetches ahead goes
+//! into windows like the prefetcher's (`ahead`), so that a batch is mapped together when one of its pages is touched.
+//! What it reads of pages that are here is copied at once; of others a few bytes are read over a queue pair of its own,
+//! which neither delays fetches nor is delayed by them.
 //!
-//! Invariants: whatever a guide asks for, no entry of the page table is changed but by fetches ahead, so it can cost time and not
-//! content. A read that is under way is charged like a page, and none is when its region ends.
+//! Invariants: whatever a guide asks for, no entry of the page table is changed but by fetches ahead, so it can cost
+//! time and not content. A read that is under way is charged like a page, and none is when its region ends.
 
 use std::sync::Arc;
 
@@ -272,8 +272,8 @@ impl<M: Machine> Hands<'_, M> {
         }
     }
 
-    /// Copies bytes of a page that was resident a moment ago, so that the copy cannot have a fault: inside the gate, for
-    /// which sweeps wait and also whoever secludes the page, and not of a page that is secluded.
+    /// Copies bytes of a page that was resident a moment ago, so that the copy cannot have a fault: inside the gate,
+    /// for which sweeps wait and also whoever secludes the page, and not of a page that is secluded.
     fn read_resident(&self, offset: u64, into: &mut [u8]) -> Reading {
         let page = PageIndex::containing(offset);
         let gate = self.region.gate(page);

@@ -1,10 +1,10 @@
 //! The second hand, the flusher, and the writes of both.
 //!
-//! The second hand ([`Reclaimer::drain`]) needs frames: it takes the oldest standby pages out of the queue, and a page leaves
-//! standby once it is clean. The flusher ([`Reclaimer::flush`]) needs none: it writes pages that have stood for long, or many
-//! at once, and they stay on standby, clean, until the second hand comes to them. A touch meanwhile needs no fetch in either
-//! case. Each page has at most one write in flight; if the second hand comes to one that the flusher is writing, that write
-//! frees the frame too.
+//! The second hand ([`Reclaimer::drain`]) needs frames: it takes the oldest standby pages out of the queue, and a page
+//! leaves standby once it is clean. The flusher ([`Reclaimer::flush`]) needs none: it writes pages that have stood for
+//! long, or many at once, and they stay on standby, clean, until the second hand comes to them. A touch meanwhile needs
+//! no fetch in either case. Each page has at most one write in flight; if the second hand comes to one that the flusher
+//! is writing, that write frees the frame too.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -53,8 +53,8 @@ pub(super) struct Write {
 }
 
 impl<M: Machine> Reclaimer<M> {
-    /// Second hand: takes up to `pages` of the oldest standby pages, but for those that were read since they came there: their
-    /// turn comes again.
+    /// Second hand: takes up to `pages` of the oldest standby pages, but for those that were read since they came
+    /// there: their turn comes again.
     pub(crate) fn drain(&mut self, pager: &Pager<M>, pages: u64, now: Nanos) -> Step {
         self.take_arrivals(pager, now);
         let (drained, spared) = self.drain_oldest(pager, pages, now);
@@ -62,7 +62,8 @@ impl<M: Machine> Reclaimer<M> {
         if drained + spared > 0 { Step::Worked } else { Step::Waiting }
     }
 
-    /// See [`Reclaimer::drain`]. How many pages leave standby, or will once they are written, and how many have another turn.
+    /// See [`Reclaimer::drain`]. How many pages leave standby, or will once they are written, and how many have another
+    /// turn.
     fn drain_oldest(&mut self, pager: &Pager<M>, pages: u64, now: Nanos) -> (u64, u64) {
         let (mut drained, mut spared) = (0, 0);
         // Each entry once: what is put back is what it was a moment ago, while the caller has the reclaimer.

@@ -1,7 +1,7 @@
 //! Frees and ends of address spaces that go in pieces, as the oracle sees them.
 //!
-//! From the first piece on the slow path finds nothing there. Data threads may find a page as it was until its piece has
-//! come, or nothing: both are right, because the request has not been answered. When it is over nothing is found.
+//! From the first piece on the slow path finds nothing there. Data threads may find a page as it was until its piece
+//! has come, or nothing: both are right, because the request has not been answered. When it is over nothing is found.
 //! Invariant: what is leaving is in no allocation, and what has begun is executed, whatever is asked meanwhile.
 
 use yonder_wire::{ErrorCode, Header, Kind, Permission};

@@ -1,8 +1,8 @@
 //! Leases, as the oracle sees them: by the time of the simulation, which no clock shows.
 //!
 //! A node may end an address space when its lease has passed since the last renewal was executed, less what the node's
-//! clock has been wrong by: its pace, and a step for each time that it leapt by less than that. A client that keeps to its
-//! lease by its own clock, which it takes to end earlier by one part in 32, so loses nothing.
+//! clock has been wrong by: its pace, and a step for each time that it leapt by less than that. A client that keeps to
+//! its lease by its own clock, which it takes to end earlier by one part in 32, so loses nothing.
 
 use yonder_units::Nanos;
 
