@@ -147,11 +147,6 @@ impl<M: Machine> Port<M> {
         self.inner.try_lock().ok()
     }
 
-    /// See [`Pager::let_go`].
-    pub(crate) fn let_go(&self) {
-        self.try_lock().into_iter().for_each(|mut inner| inner.regions.fill_with(Known::default));
-    }
-
     /// Fetches in flight.
     pub(crate) fn outstanding(&self) -> u32 {
         self.outstanding.load(Ordering::Relaxed)

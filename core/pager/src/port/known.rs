@@ -4,11 +4,19 @@ use std::sync::Arc;
 
 use crate::handover::HANDED_OVER_MAX;
 use crate::machine::Machine;
+use crate::port::Port;
 use crate::region::RegionCore;
 
 pub(super) struct Known<M: Machine> {
     pub(super) core: Option<Arc<RegionCore<M>>>,
     lendable: [Option<Arc<RegionCore<M>>>; HANDED_OVER_MAX],
+}
+
+impl<M: Machine> Port<M> {
+    /// See [`Pager::let_go`](crate::pager::Pager::let_go).
+    pub(crate) fn let_go(&self) {
+        self.try_lock().into_iter().for_each(|mut inner| inner.regions.fill_with(Known::default));
+    }
 }
 
 impl<M: Machine> Default for Known<M> {
