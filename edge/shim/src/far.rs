@@ -14,14 +14,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use yonder_control::{ControlServer, FarControl};
-use yonder_far_heap::{FarHeap, NoHandlers};
+use yonder_far_heap::{FarHeap, NoHandlers, Uninterrupted};
 use yonder_guide::MakeGuide;
 use yonder_paging::{Config, Delivery, FarMemory, Reads, Region};
 use yonder_plugin::Loaded;
 use yonder_run::{Board, Faults, Figures, Place, RECORDS_MAX, Settings, Space, Transfer, WINDOW, pid_namespace};
 
 use crate::bounce::Bounces;
-use crate::deferral::defer_handlers;
 use crate::held::HeldPages;
 use crate::recorded::Recorded;
 use crate::{callers, complain, signals};
@@ -133,8 +132,8 @@ impl Far {
         let guide = settings.guide.as_deref().map(open_guide).transpose()?;
         let far = FarMemory::open_guided(&settings.far, config, guide).map_err(|error| error.to_string())?;
         let region = far.region_at(WINDOW.start, settings.memory_bytes).map_err(|error| error.to_string())?;
-        // A discard may take long: meanwhile a signal of the process can go to another thread.
-        let no_handlers = NoHandlers { in_changes: defer_handlers, in_discards: |code| yonder_trap::hold_back(code) };
+        let held_back: Uninterrupted = |code| yonder_trap::hold_back(code);
+        let no_handlers = NoHandlers { in_changes: held_back, in_discards: held_back };
         let heap = FarHeap::without_handlers(region, no_handlers);
         if settings.transfer == Transfer::Live {
             heap.guide_paging();

@@ -15,7 +15,7 @@
 //! memory that is not what it should be.
 //!
 //! Files: `far` when it begins; `recorded` its record for a report; `heap`, `malloc`, `maps`, `mapped` what is far;
-//! `calls`, `bounce`, `lists`, `transfers`, `held` system calls; `signals`, `older_signals`, `deferral`, `robust`,
+//! `calls`, `bounce`, `lists`, `transfers`, `held` system calls; `signals`, `older_signals`, `robust`,
 //! `process`, `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors,
 //! `refused` what it may not; `callers` whose call it is; `libc_own` the C library behind.
 //!
@@ -28,7 +28,6 @@
 mod bounce;
 mod callers;
 mod calls;
-mod deferral;
 mod descriptors;
 mod far;
 mod forks;

@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 
-use libc::{sigaction as Action, sighandler_t, sigset_t};
+use libc::{sigaction as Action, sighandler_t};
 use yonder_trap::NEEDED_SIGNALS;
 
 use crate::far::far;
@@ -56,27 +56,14 @@ pub(crate) unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> 
     let own = own!(sigset: fn(c_int, sighandler_t) -> sighandler_t);
     // SAFETY: the caller's; the action is a local.
     unsafe {
+        if !is_needed(signal) || far().is_none() {
+            return own(signal, handler);
+        }
         if handler != SIG_HOLD {
-            let before = install(signal, handler, 0);
-            return if before != libc::SIG_ERR && let_through(signal) { SIG_HOLD } else { before };
+            return install(signal, handler, 0);
         }
         let mut now: Action = std::mem::zeroed();
-        if sigaction(signal, std::ptr::null(), &raw mut now) != 0 {
-            return libc::SIG_ERR;
-        }
-        let holds_back = !is_needed(signal) || far().is_none();
-        if holds_back && own(signal, SIG_HOLD) == SIG_HOLD { SIG_HOLD } else { now.sa_sigaction }
-    }
-}
-
-/// Whether a signal was held back until now.
-fn let_through(signal: c_int) -> bool {
-    // SAFETY: both sets are locals.
-    unsafe {
-        let (mut signals, mut before): (sigset_t, sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigaddset(&raw mut signals, signal);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const signals, &raw mut before);
-        libc::sigismember(&raw const before, signal) == 1
+        if sigaction(signal, std::ptr::null(), &raw mut now) == 0 { now.sa_sigaction } else { libc::SIG_ERR }
     }
 }
 

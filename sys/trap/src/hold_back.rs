@@ -4,8 +4,8 @@
 
 use std::marker::PhantomData;
 
-/// Signals that must always come through, or a fault ends the process: bit `n - 1` is signal `n`. SIGBUS is how a fault
-/// reaches its thread, and SIGSYS how a system call on far memory comes back.
+/// Signals that must always come through, or a fault ends the process: bit `n - 1` is signal `n`. SIGBUS is how a fault reaches
+/// its thread, and SIGSYS how a system call on far memory comes back.
 pub const NEEDED_SIGNALS: u64 = 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSYS - 1);
 
 /// The C library's signal for `pthread_cancel`. Its own functions never hold it back, nor let it out of a set.
@@ -15,13 +15,10 @@ pub const CANCELLING_SIGNAL: u64 = 1 << 31;
 /// makes the system call in the handler, and the thread that asked waits until all have.
 const IDENTITY_SIGNAL: u64 = 1 << 32;
 
-/// Signals that [`hold_back`] lets through: [`NEEDED_SIGNALS`], and the one that makes a thread change its user or
-/// groups, which touches no memory of the program.
-pub const ALWAYS_THROUGH: u64 = NEEDED_SIGNALS | IDENTITY_SIGNAL;
-
-/// Runs `code` while this thread takes no signals but [`ALWAYS_THROUGH`]. The program's handlers may touch far memory:
-/// that must not happen in the middle of a change of it, nor on a thread that is not the program's. `code` must not be
-/// left by a switch, nor by a cancellation. A thread that it starts begins with the same signals held back.
+/// Runs `code` while this thread takes no signals but [`NEEDED_SIGNALS`] and the one that makes it change its user or
+/// groups, which touches no memory of the program. The program's handlers may touch far memory: that must not happen in
+/// the middle of a change of it, nor on a thread that is not the program's. `code` must not be left by a switch, nor by
+/// a cancellation. A thread that it starts begins with the same signals held back.
 pub fn hold_back<T>(code: impl FnOnce() -> T) -> T {
     let _held_back = HeldBack::begin();
     code()
@@ -39,23 +36,22 @@ pub struct HeldBack {
 impl HeldBack {
     /// From now on.
     pub fn begin() -> Self {
-        Self { before: exchange_mask(!ALWAYS_THROUGH), _thread: PhantomData }
+        let mut before = 0;
+        set(&!(NEEDED_SIGNALS | IDENTITY_SIGNAL), &raw mut before);
+        Self { before, _thread: PhantomData }
     }
 }
 
 impl Drop for HeldBack {
     fn drop(&mut self) {
-        exchange_mask(self.before);
+        set(&self.before, std::ptr::null_mut());
     }
 }
 
-/// Makes `mask` the signals that this thread holds back, bit `n - 1` for signal `n`; those before.
-pub fn exchange_mask(mask: u64) -> u64 {
-    let mut before = 0_u64;
-    let (how, bytes) = (libc::SIG_SETMASK, size_of::<u64>());
+fn set(mask: &u64, before: *mut u64) {
+    let arguments = [libc::SIG_SETMASK as u64, mask as *const u64 as u64, before as u64, 8];
     // SAFETY: the kernel reads and writes the words, which live as long as the call.
-    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const mask, &raw mut before, bytes) };
-    before
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, arguments[0], arguments[1], arguments[2], arguments[3]) };
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub mod scope;
 mod sigbus;
 
 pub use chain::Chain;
-pub use hold_back::{ALWAYS_THROUGH, CANCELLING_SIGNAL, HeldBack, NEEDED_SIGNALS, exchange_mask, hold_back};
+pub use hold_back::{CANCELLING_SIGNAL, HeldBack, NEEDED_SIGNALS, hold_back};
 pub use locals::{Locals, lock_released, lock_taken};
 pub use sigbus::{
     Fault, FaultHandler, FaultKind, REGISTRATIONS_MAX, RegisterError, Registers, Registration, Verdict, Words,

@@ -269,6 +269,35 @@ static void queued_signals(void) {
     check("with the signals held back that sigaction says", held_right && !holds_back(SIGRTMIN) && !holds_back(SIGUSR2));
 }
 
+static volatile sig_atomic_t caught_first, caught_second, held_in_handler;
+
+static void on_first(int number) {
+    (void)number;
+    caught_first++, held_in_handler = holds_back(SIGUSR2) && holds_back(SIGTERM);
+}
+
+static void on_second(int number) {
+    (void)number;
+    caught_second++;
+}
+
+// A call that waits with a mask of its own lets all through that wait, and its handlers have that mask.
+static void masks_of_calls(void) {
+    struct sigaction first = {.sa_handler = on_first}, second = {.sa_handler = on_second};
+    sigset_t both, none, all_but_first;
+    sigemptyset(&none), sigemptyset(&both), sigaddset(&both, SIGUSR1), sigaddset(&both, SIGUSR2);
+    sigfillset(&all_but_first), sigdelset(&all_but_first, SIGUSR1);
+    sigaction(SIGUSR1, &first, NULL), sigaction(SIGUSR2, &second, NULL);
+    pthread_sigmask(SIG_BLOCK, &both, NULL);
+    raise(SIGUSR1), raise(SIGUSR2);
+    sigsuspend(&none);
+    check("sigsuspend lets all through that wait", caught_first == 1 && caught_second == 1);
+    raise(SIGUSR1);
+    sigsuspend(&all_but_first);
+    check("a handler within sigsuspend has its mask", caught_first == 2 && held_in_handler);
+    pthread_sigmask(SIG_UNBLOCK, &both, NULL);
+}
+
 static volatile sig_atomic_t caught_now, caught_all;
 
 static void on_changed(int number, siginfo_t *info, void *given) {
@@ -311,6 +340,7 @@ static void changed_in_handlers(void) {
     siginterrupt(SIGALRM, 1);
     is_right = is_right && sigaction(SIGALRM, NULL, &told) == 0 && told.sa_handler == on_number && (told.sa_flags & ~RESTORER) == 0;
     check("signal and siginterrupt", is_right);
+    signal(SIGUSR1, SIG_DFL);
     is_right = sigset(SIGUSR1, on_number) == SIG_DFL && sigset(SIGUSR1, SIG_HOLD) == on_number && holds_back(SIGUSR1);
     is_right = is_right && sigset(SIGUSR1, SIG_HOLD) == SIG_HOLD && sigset(SIGUSR1, on_number) == SIG_HOLD && !holds_back(SIGUSR1);
 #pragma GCC diagnostic pop
@@ -333,6 +363,7 @@ int main(int count, char **arguments) {
     handlers_that("handlers fork while the program maps", on_alarm_fork, 100, 500);
     handlers_in_forks();
     queued_signals();
+    masks_of_calls();
     changed_in_handlers();
     return done();
 }
