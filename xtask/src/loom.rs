@@ -15,7 +15,7 @@ const CRATES: [&str; 7] = [
     "yonder-unithread",
     "yonder-sched",
     "yonder-pager",
-    "yonder-run",
+    "yonder-preload-protocol",
     "yonder-node",
     "yonder-board",
 ];

@@ -10,7 +10,7 @@
 //! loads of other applications, which are [`Questions`].
 //!
 //! Neighbours: `edge/cli` parses the flags into [`LoadSettings`]; `apps/kv` is the server usually loaded;
-//! `apps/report` draws the results.
+//! `tools/report` draws the results.
 //!
 //! Invariant of every run: `requests == completed + errors + dropped`.
 

@@ -10,7 +10,7 @@
 //! - nobody parks or fails between taking the first lock and releasing the last: the pages that will be written are held before;
 //! - which keys a table has is said by its leaves alone: a leaf's version changes when a key comes or goes.
 //!
-//! Neighbours: `apps/serve` has the sockets; `apps/bench` drives this within the process.
+//! Neighbours: `apps/serve` has the sockets; `tools/bench` drives this within the process.
 
 #![forbid(unsafe_code)]
 

@@ -12,7 +12,7 @@
 //! Files: `wire` is what a datagram consists of; `frontend` and `handler` are the server; `loader` is one thread of a load, `load` all
 //! of them and what they have seen; `spelling` is for requests and answers that serde knows.
 //!
-//! Neighbours: `apps/rocksdb` is one of the applications; `apps/load` has arrivals and recorders; `sys/datagram` the system calls.
+//! Neighbours: `adapters/rocksdb` is one of the applications; `apps/load` has arrivals and recorders; `sys/datagram` the system calls.
 //!
 //! Invariants: a request is answered at most once; an answer in several datagrams is whole or it is none.
 //!

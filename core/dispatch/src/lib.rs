@@ -7,11 +7,12 @@
 //!
 //! Where faults are predicted, [`Turns`] says whose turn it is at a worker; elsewhere [`Order`] does.
 //!
-//! Neighbours: `runtime/sched` performs the hand-over; `core/predict` tells the requests of the two queues apart.
+//! Neighbours: `runtime/sched` performs the hand-over; [`predict`] tells the requests of the two queues apart.
 
 #![forbid(unsafe_code)]
 
 mod order;
+pub mod predict;
 mod turns;
 
 pub use order::Order;

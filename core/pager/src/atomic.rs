@@ -8,3 +8,19 @@
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(yonder_loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// `len` words that are zero. The kernel backs their memory where it is used, not before.
+///
+/// # Panics
+/// If the address space cannot hold them.
+#[cfg(not(yonder_loom))]
+pub(crate) fn zeros(len: usize) -> Box<[AtomicU64]> {
+    use zerocopy::FromZeros;
+    <[AtomicU64]>::new_box_zeroed_with_elems(len).expect("a page table is 1/512 of its region")
+}
+
+/// `len` words that are zero. A word of a model is more than its bits.
+#[cfg(yonder_loom)]
+pub(crate) fn zeros(len: usize) -> Box<[AtomicU64]> {
+    (0..len).map(|_| AtomicU64::new(0)).collect()
+}

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use yonder_pagetable::State;
+use crate::pagetable::State;
 use yonder_units::PageIndex;
 
 use crate::machine::Machine;

@@ -9,8 +9,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::reclaim::{Age, BlockHeat, Warmth};
 use crossbeam_utils::CachePadded;
-use yonder_reclaim::{Age, BlockHeat, Warmth};
 use yonder_units::{BLOCK_PAGES, BlockIndex};
 
 /// Local memory that is counted of a block, in bytes: word, heat, age.

@@ -11,7 +11,7 @@
 //! charge stands in the same word as what is charged: a fault that has read an older limit and is then overtaken by the
 //! change cannot exist.
 
-use yonder_reclaim::{LIMIT_PAGES_MAX, Policy};
+use crate::reclaim::{LIMIT_PAGES_MAX, Policy};
 
 use crate::atomic::{AtomicU64, Ordering};
 
@@ -170,7 +170,7 @@ mod model;
 
 #[cfg(all(test, not(yonder_loom)))]
 mod tests {
-    use yonder_reclaim::Shares;
+    use crate::reclaim::Shares;
 
     use super::*;
 

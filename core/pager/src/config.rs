@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use yonder_prefetch::Algorithm;
-use yonder_reclaim::{LIMIT_PAGES_MAX, LIMIT_PAGES_MIN, Policy, Shares};
+use crate::prefetch::Algorithm;
+use crate::reclaim::{LIMIT_PAGES_MAX, LIMIT_PAGES_MIN, Policy, Shares};
 use yonder_units::{Nanos, PAGE_BYTES, format_bytes};
 
 /// What a worker does while a page is on its way.
@@ -109,7 +109,7 @@ pub enum ConfigError {
     },
     /// Watermarks that contradict one another.
     #[error(transparent)]
-    Shares(#[from] yonder_reclaim::SharesError),
+    Shares(#[from] crate::reclaim::SharesError),
 }
 
 /// Smallest local limit.

@@ -13,7 +13,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use yonder_pagetable::{HASH_GRANULE_BYTES, PageHash, PageHasher};
+use crate::pagetable::{HASH_GRANULE_BYTES, PageHash, PageHasher};
 use yonder_units::{PAGE_BYTES, PageIndex};
 use zerocopy::FromZeros as _;
 
@@ -156,9 +156,9 @@ fn zeroed<T: zerocopy::FromZeros>(pages: usize) -> Box<[T]> {
 
 #[cfg(test)]
 mod tests {
+    use crate::pagetable::HASH_KEY_BYTES;
     use rand::rngs::SmallRng;
     use rand::{RngCore as _, SeedableRng as _};
-    use yonder_pagetable::HASH_KEY_BYTES;
 
     use super::*;
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use yonder_pagetable::PageHasher;
-use yonder_reclaim::Policy;
+use crate::pagetable::PageHasher;
+use crate::reclaim::Policy;
 use yonder_units::{BlockIndex, Nanos, PAGE_BYTES, PageIndex};
 
 use crate::handover::{Answer, Installs};

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use yonder_pagetable::{Entry, Event, Source, State};
+use crate::pagetable::{Entry, Event, Source, State};
 use yonder_units::{Nanos, PageIndex, Place};
 
 use crate::config::FaultPolicy;

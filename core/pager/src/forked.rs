@@ -14,7 +14,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use yonder_pagetable::{Event, Source as LocalSource, State};
+use crate::pagetable::{Event, Source as LocalSource, State};
 use yonder_units::{PAGE_BYTES, PageIndex};
 
 use crate::error::PagingCause;

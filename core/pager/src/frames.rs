@@ -16,8 +16,8 @@
 
 use std::sync::Arc;
 
+use crate::pagetable::{Event, PageTable, State};
 use crossbeam_queue::ArrayQueue;
-use yonder_pagetable::{Event, PageTable, State};
 use yonder_units::{FrameIndex, PAGE_BYTES, PageIndex, Place, Run};
 
 use crate::atomic::{AtomicU64, Ordering, fence};
@@ -312,7 +312,7 @@ mod model;
 
 #[cfg(all(test, not(yonder_loom)))]
 mod tests {
-    use yonder_reclaim::{Policy, Shares};
+    use crate::reclaim::{Policy, Shares};
 
     use super::*;
     use crate::fake::{Fake, Memory};

@@ -22,7 +22,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 
-use yonder_pagetable::{Entry, State};
+use crate::pagetable::{Entry, State};
 use yonder_units::Nanos;
 
 use crate::error::PagingCause;

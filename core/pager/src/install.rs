@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use yonder_pagetable::{Entry, Event, Source as LocalSource, State};
+use crate::pagetable::{Entry, Event, Source as LocalSource, State};
 use yonder_units::{FrameIndex, PAGE_BYTES, PageIndex};
 
 use crate::blocks::Install;

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use yonder_reclaim::{FlushLimits, Policy};
+use crate::reclaim::{FlushLimits, Policy};
 use yonder_units::{Nanos, PAGE_BYTES};
 
 /// How long a dirty page stands before it is written back, if nobody says otherwise.
@@ -84,7 +84,7 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    use yonder_reclaim::Shares;
+    use crate::reclaim::Shares;
 
     use super::*;
 

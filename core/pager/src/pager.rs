@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use crate::pagetable::State;
+use crate::prefetch::Algorithm;
+use crate::reclaim::{Policy, Usage};
 use crossbeam_utils::CachePadded;
 use yonder_guide::MakeGuide;
-use yonder_pagetable::State;
-use yonder_predict::Residence;
-use yonder_prefetch::Algorithm;
-use yonder_reclaim::{Policy, Usage};
+use yonder_units::Residence;
 use yonder_units::{Nanos, PAGE_BYTES, PageIndex, Place};
 
 use crate::advice::AdvisedOut;
@@ -456,5 +456,5 @@ fn frames_for<M: Machine>(pages: u64, reads: Reads) -> Result<FramePool<M>, M::E
         Reads::InFrames => pages,
         Reads::Mapped => pages / 2,
     };
-    FramePool::new((standing + 2 * yonder_reclaim::RESERVE_PAGES_MAX) as usize)
+    FramePool::new((standing + 2 * crate::reclaim::RESERVE_PAGES_MAX) as usize)
 }

@@ -7,9 +7,9 @@
 
 use std::sync::{Arc, RwLock};
 
-use yonder_pagetable::State;
-use yonder_predict::Residence;
+use crate::pagetable::State;
 use yonder_units::Place;
+use yonder_units::Residence;
 
 use crate::machine::Machine;
 use crate::pager::REGIONS_MAX;

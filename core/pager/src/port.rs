@@ -21,7 +21,7 @@ mod windows;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use yonder_pagetable::Event;
+use crate::pagetable::Event;
 use yonder_units::{Nanos, PageIndex};
 
 use crate::error::PagingCause;

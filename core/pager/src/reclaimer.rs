@@ -29,8 +29,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use yonder_pagetable::{Entry, State};
-use yonder_reclaim::{Action, Demand, Flusher, Policy, Standby, StandbyQueue, SweepHand, Usage, Warmth};
+use crate::pagetable::{Entry, State};
+use crate::reclaim::{Action, Demand, Flusher, Policy, Standby, StandbyQueue, SweepHand, Usage, Warmth};
 use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, PageIndex, Place, Run};
 
 use crate::frames::Arrival;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use yonder_pagetable::{PageHasher, PageTable};
+use crate::pagetable::{PageHasher, PageTable};
 use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageIndex, Place};
 
 use crate::advice::Ahead;

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use yonder_pagetable::{Event, State};
+use crate::pagetable::{Event, State};
 use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PAGE_BYTES, PageIndex};
 
 use crate::error::{PagingCause, PagingError};
@@ -292,7 +292,7 @@ impl<M: Machine> Pager<M> {
         let mut reclaimer = self.lock_reclaimer();
         let before = self.standby.load(Ordering::Acquire);
         reclaimer.poll_writes(self, now);
-        let step = reclaimer.drain(self, yonder_reclaim::Policy::DRAIN_PAGES, now);
+        let step = reclaimer.drain(self, crate::reclaim::Policy::DRAIN_PAGES, now);
         step == Step::Worked || self.standby.load(Ordering::Acquire) < before
     }
 

@@ -14,6 +14,19 @@ pub struct BlockIndex(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FrameIndex(pub u32);
 
+/// Whether a page can be had without a fetch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Residence {
+    /// It can.
+    Local,
+    /// A fetch is on its way already.
+    Coming,
+    /// It cannot.
+    Far,
+    /// There is no such page any more.
+    Unknown,
+}
+
 /// A page of one far memory: which region, by its number there, and which of its pages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Place {

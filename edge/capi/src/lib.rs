@@ -1,4 +1,4 @@
-//! The C interface: what `include/yonder.h` declares, over `yonder::clib` and `runtime/far-heap`.
+//! The C interface: what `include/yonder.h` declares, over `yonder::clib` and `runtime/paging`.
 //!
 //! The header is the contract, for users and for this crate; here each function reads its arguments, calls the Rust API and
 //! turns what came of it into 0 or a negative errno. `process` and `thread` have the opaque types and their functions,

@@ -7,7 +7,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use yonder_far_heap::{FarHeap, Magazine, Misuse};
+use yonder_paging::far_heap::{FarHeap, Magazine, Misuse};
 
 use crate::failure::{Failure, remember};
 use crate::memory::{not_open, with_heap};

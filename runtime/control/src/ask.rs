@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use yonder_peer::Peer;
+use yonder_datagram::peer::Peer;
 use yonder_settings::{Lines, REPLY_LINE_BYTES_MAX, ROWS_MAX, Refusal, ReplyLine, Request, Row};
 
 use crate::folder::{Folder, FolderError};

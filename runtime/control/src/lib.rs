@@ -7,7 +7,7 @@
 //!
 //! The sockets of a user are in one [`Folder`] that nobody else may enter, and whoever asks or answers is checked to be that
 //! user, or root. A process answers on a thread of its own: what is asked comes to a [`Controlled`], which [`FarControl`] is
-//! for far memory. What is said is in `core/settings`, who types it in `edge/cli`; `edge/shim` answers in programs that know
+//! for far memory. What is said is in `core/settings`, who types it in `edge/cli`; `preload/library` answers in programs that know
 //! nothing of it.
 //!
 //! Invariants:

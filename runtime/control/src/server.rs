@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use yonder_peer::Peer;
+use yonder_datagram::peer::Peer;
 
 use crate::answer::Controlled;
 use crate::connection::{Connection, Going};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use yonder_fabric::lane::{CallError, Lane, NodeAddress, Standing};
 use yonder_fabric::{Tenancy, TenancyError};
-use yonder_far_heap::{FarHeap, Magazine};
+use yonder_paging::far_heap::{FarHeap, Magazine};
 use yonder_paging::{Config, FarMemory, Region};
 use yonder_wire::{ErrorCode, Kind};
 

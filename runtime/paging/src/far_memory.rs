@@ -8,8 +8,8 @@ use rand::rngs::OsRng;
 use yonder_fabric::{Credentials, Fabric};
 use yonder_guide::MakeGuide;
 use yonder_mapping::Mapping;
+use yonder_pager::pagetable::{HASH_KEY_BYTES, PageHasher};
 use yonder_pager::{Config, Delivery, REGIONS_MAX, ReclaimTurns, RemoteAddress, Residence, Stats, Turn};
-use yonder_pagetable::{HASH_KEY_BYTES, PageHasher};
 use yonder_trap::RegisterError;
 use yonder_units::{Nanos, PAGE_BYTES, Place, pages_for};
 

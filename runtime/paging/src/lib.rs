@@ -19,6 +19,7 @@
 
 mod advice;
 mod error;
+pub mod far_heap;
 mod far_memory;
 mod forked;
 mod install_helper;

@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use yonder_mapping::Mapping;
+use yonder_pager::pagetable::State;
 use yonder_pager::{Extents, FaultObserver, HeldBlocks, Liveness, PagingCause, PagingError, RemoteAddress};
-use yonder_pagetable::State;
 use yonder_trap::{RegisterError, Registration};
 use yonder_units::{PAGE_BYTES, PageIndex};
 

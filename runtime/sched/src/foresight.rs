@@ -5,8 +5,8 @@
 
 use std::ops::{Index, IndexMut};
 
+use yonder_dispatch::predict::{Forecast, Outcome, Prediction, Predictor};
 use yonder_paging::FarMemory;
-use yonder_predict::{Forecast, Outcome, Prediction, Predictor};
 use yonder_units::{PAGE_BYTES, Place};
 
 use crate::frontend::Timing;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use yonder_dispatch::predict::Prediction;
 use yonder_paging::{StageHistogram, StageRecorder};
-use yonder_predict::Prediction;
 use yonder_units::{Nanos, Place};
 
 use crate::foresight::Foreseen;

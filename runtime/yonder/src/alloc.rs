@@ -30,9 +30,9 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use allocator_api2;
-use yonder_allocator::{Adaptor, Memory};
-pub use yonder_far_heap::Usage;
-use yonder_far_heap::{Magazine, Share};
+use yonder_mapping::allocator::{Adaptor, Memory};
+pub use yonder_paging::far_heap::Usage;
+use yonder_paging::far_heap::{Magazine, Share};
 use yonder_paging::{FarMemory, Region};
 
 /// An allocator of far memory. Cheap to clone; clones are the same. The region is there as long as one of them is.
@@ -41,7 +41,7 @@ pub type FarAllocator = Adaptor<FarHeap>;
 /// A region as memory to allocate from. Cheap to clone; clones are the same.
 #[derive(Clone)]
 pub struct FarHeap {
-    heap: Arc<yonder_far_heap::FarHeap>,
+    heap: Arc<yonder_paging::far_heap::FarHeap>,
 }
 
 thread_local! {
@@ -56,7 +56,7 @@ impl FarHeap {
     /// If the region is longer than 8 TiB, or its paging is guided already.
     #[must_use]
     pub fn new(region: Region) -> Self {
-        let heap = yonder_far_heap::FarHeap::new(region);
+        let heap = yonder_paging::far_heap::FarHeap::new(region);
         heap.guide_paging();
         Self { heap: Arc::new(heap) }
     }

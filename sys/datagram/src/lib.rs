@@ -11,6 +11,7 @@
 mod address;
 mod control;
 mod path;
+pub mod peer;
 mod receive;
 mod send;
 

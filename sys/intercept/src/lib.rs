@@ -7,7 +7,7 @@
 //! where the filter expects it. Code that may run with or without a filter makes its calls with [`issue`], and keeps
 //! its descriptors with [`Kept`].
 //!
-//! Neighbours: `core/syscalls` builds the filter's program; `edge/shim` is the function; `sys/ring` issues calls that the filter refuses.
+//! Neighbours: `core/syscalls` builds the filter's program; `preload/library` is the function; `sys/ring` issues calls that the filter refuses.
 //!
 //! UNSAFETY: a signal handler and the frames the kernel builds for it, a page of code that is copied to a fixed address, and
 //! system calls with whatever arguments they are given.

@@ -15,7 +15,7 @@
 //! Files: `functions` tables of what a library has; `imports` the table through which a library calls others; `locks` the functions
 //! that count; `calls` who has which thread-locals.
 //!
-//! Neighbours: `sys/trap` handles the faults in calls; `sys/rocksdb` and `sys/faiss` have the functions of one library each.
+//! Neighbours: `sys/trap` handles the faults in calls; `adapters/rocksdb` and `adapters/faiss` have the functions of one library each.
 //!
 //! UNSAFETY: code that somebody else has compiled, and the tables of the dynamic linker.
 

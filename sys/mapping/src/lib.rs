@@ -10,6 +10,7 @@
 //! UNSAFETY: mmap, madvise and raw copies within bounds that are checked here.
 
 mod advice;
+pub mod allocator;
 mod damage;
 mod mapping;
 mod protected;

@@ -13,7 +13,7 @@
 //!
 //! Invariants: a library is never unloaded, because a thread may be in it; nothing between the two sides allocates.
 //!
-//! Neighbours: `core/guide` says what a guide is; `edge/shim` opens libraries, and `edge/cli` to check them.
+//! Neighbours: `core/guide` says what a guide is; `preload/library` opens libraries, and `edge/cli` to check them.
 //!
 //! UNSAFETY: code and data of libraries that somebody else has compiled.
 

@@ -4,10 +4,11 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion};
+use yonder_dispatch::predict::{Outcome, Predictor};
 use yonder_dispatch::{Chooser, DispatchPolicy, WorkerView};
-use yonder_predict::{Outcome, Predictor, Residence};
 use yonder_unithread::measure::unithread_ns;
 use yonder_unithread::{Pool, Resumed, STACK_BYTES_DEFAULT};
+use yonder_units::Residence;
 
 /// Workers among which one is chosen: the machine of Adios' evaluation, and a large one.
 const WORKERS: [u32; 2] = [8, 64];

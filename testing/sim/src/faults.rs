@@ -5,8 +5,8 @@
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
-use yonder_agenda::Clock;
 use yonder_client::Transport;
+use yonder_event_queue::Clock;
 use yonder_units::Nanos;
 
 use crate::lane::Stream;

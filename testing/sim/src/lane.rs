@@ -15,7 +15,7 @@ use crate::network::Wire;
 use crate::sabotage::Sabotage;
 use crate::workload::{Purpose, Script};
 use crate::world::{Event, World};
-use yonder_agenda::Clock;
+use yonder_event_queue::Clock;
 
 /// Set in the tokens of fences.
 const FENCE: u64 = 1 << 63;

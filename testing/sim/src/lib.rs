@@ -4,7 +4,7 @@
 //!
 //! A run depends on its seed alone. [`simulate`] does one run; [`Failure`] says what was wrong.
 //!
-//! Files, from the ground up: `network` is general, as is `core/agenda` (events and clocks); `settings` is what a seed
+//! Files, from the ground up: `network` is general, as is `research/event-queue` (events and clocks); `settings` is what a seed
 //! draws; `memory`, `node` and `moves` are the shell around the board, `lane` the one around a client; `workload`,
 //! `locks` and `attacker` are what processes do, and `homes` their address spaces and leases; `faults` is what goes
 //! wrong, with `restarts` of processes; `world` is the loop. The checker is `oracle` (every answer is right when it is

@@ -22,7 +22,7 @@ use crate::moves::Moves;
 use crate::oracle::{Oracle, Verdict};
 use crate::sabotage::Sabotage;
 use crate::settings::{PAGE_BYTES, Settings};
-use yonder_agenda::Clock;
+use yonder_event_queue::Clock;
 
 /// Most address spaces of a node.
 const SPACES_MAX: usize = 16;

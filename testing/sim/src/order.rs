@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use yonder_agenda::{Agenda, Clock};
 use yonder_client::{Client, Config, Operation, Outcome, Payload, Received, Transmit, Transport};
+use yonder_event_queue::{Agenda, Clock};
 use yonder_units::Nanos;
 use yonder_wire::{AllocateRequest, Backing, ErrorCode, Kind, Permission, split};
 

@@ -26,7 +26,7 @@ use crate::sabotage::Sabotage;
 use crate::settings::{MICROSECOND, MILLISECOND, Settings};
 use crate::trace::Trace;
 use crate::workload::{Purpose, Region};
-use yonder_agenda::{Agenda, Clock};
+use yonder_event_queue::{Agenda, Clock};
 
 /// Longest storm.
 const STORM_MAX: Nanos = 60 * MILLISECOND;

@@ -5,9 +5,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use yonder_agenda::{Agenda, Clock};
 use yonder_board::{Board, FastPath, Handled, Memory, PageSize, PageSource, PhysicalPage, Shell, SlowPath, Upkeep};
 use yonder_client::{Client, Config, Operation, OperationId, Outcome, Payload, Transport};
+use yonder_event_queue::{Agenda, Clock};
 use yonder_units::Nanos;
 use yonder_wire::{AllocateRequest, AtomicOperation, Backing, HEADER_BYTES, Kind, Permission, Rights, split};
 

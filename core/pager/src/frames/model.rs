@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use crate::reclaim::{Policy, Shares};
 use loom::sync::atomic::AtomicU32;
 use loom::thread;
-use yonder_reclaim::{Policy, Shares};
 
 use super::*;
 use crate::fake::Fake;

@@ -10,9 +10,9 @@
 
 use std::sync::Arc;
 
+use crate::pagetable::{Event, PageTable, State};
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::thread::{self, JoinHandle};
-use yonder_pagetable::{Event, PageTable, State};
 use yonder_units::{FrameIndex, PageIndex};
 
 use super::BlockGate;

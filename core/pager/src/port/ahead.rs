@@ -1,6 +1,6 @@
 //! [`Ahead`]: a port's fetches ahead of demand.
 //!
-//! The prefetcher (`core/prefetch`) plans windows; each has a row of fetch slots here, and a queue pair of their own, so that
+//! The prefetcher (`core/pager`) plans windows; each has a row of fetch slots here, and a queue pair of their own, so that
 //! a fetch on demand is never behind one of these. A page that has arrived stays where it has arrived, in its frame or in far
 //! memory that is mapped, charged and not mapped in the region, its entry still `Fetching`. The first touch of a window is a
 //! hit: it plans the next window, and maps all that has arrived of this one, neighbours with one call of the kernel.
@@ -13,9 +13,9 @@
 
 use std::sync::Arc;
 
+use crate::pagetable::State;
+use crate::prefetch::{Algorithm, Plan, Prefetcher, Touch, WINDOW_PAGES_MAX};
 use yonder_guide::{Cause, Verdict};
-use yonder_pagetable::State;
-use yonder_prefetch::{Algorithm, Plan, Prefetcher, Touch, WINDOW_PAGES_MAX};
 use yonder_units::{Nanos, PageIndex};
 
 use super::windows::await_room;

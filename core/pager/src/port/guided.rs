@@ -10,11 +10,11 @@
 
 use std::sync::Arc;
 
+use crate::pagetable::State;
+use crate::prefetch::{Plan, WINDOW_PAGES_MAX};
 use yonder_guide::{
     Arrived, Cause, Guide, HISTORY_MAX, Payoff, READ_BYTES_MAX, READS_MAX, Reach, Reading, Touch, Verdict,
 };
-use yonder_pagetable::State;
-use yonder_prefetch::{Plan, WINDOW_PAGES_MAX};
 use yonder_units::{Nanos, PAGE_BYTES, PageIndex};
 
 use super::ahead::Followed;

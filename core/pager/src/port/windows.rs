@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use yonder_pagetable::{Event, State};
-use yonder_prefetch::Plan;
+use crate::pagetable::{Event, State};
+use crate::prefetch::Plan;
 use yonder_units::{Nanos, PageIndex};
 
 use super::ahead::{Followed, WINDOW_SLOTS, WINDOWS, Window};

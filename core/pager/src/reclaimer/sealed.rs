@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use yonder_pagetable::Event;
+use crate::pagetable::Event;
 use yonder_units::{BlockIndex, PAGE_BYTES, PageIndex, Run};
 
 use super::{DROP_PAGES_MAX, Reclaimer};

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use yonder_pagetable::{Event, State};
-use yonder_reclaim::{Standby, Visit};
+use crate::pagetable::{Event, State};
+use crate::reclaim::{Standby, Visit};
 use yonder_units::{BlockIndex, FrameIndex, PageIndex};
 
 use super::sealed::drops;

@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use yonder_reclaim::{Policy, quota};
+use crate::reclaim::{Policy, quota};
 use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PageIndex};
 
 use super::sealed::drops;

@@ -1,6 +1,6 @@
 //! Orders of steps between the reclaimer and a fault that no thread can be made to take from outside.
 
-use yonder_pagetable::{Entry, Event};
+use crate::pagetable::{Entry, Event};
 
 use super::*;
 use crate::fake::{self, Fake};

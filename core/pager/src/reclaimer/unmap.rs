@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use yonder_pagetable::Event;
+use crate::pagetable::Event;
 use yonder_units::{PAGE_BYTES, PageIndex};
 
 use super::Reclaimer;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use yonder_pagetable::{Event, State};
-use yonder_reclaim::{FlushCause, Standby};
+use crate::pagetable::{Event, State};
+use crate::reclaim::{FlushCause, Standby};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
 use super::{FarRange, Reclaimer, SLEEP_MAX, Step};

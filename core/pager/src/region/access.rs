@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
-use yonder_pagetable::State;
-use yonder_prefetch::WINDOW_PAGES_MAX;
+use crate::pagetable::State;
+use crate::prefetch::WINDOW_PAGES_MAX;
 use yonder_units::{BlockIndex, PAGE_BYTES, PageIndex};
 
 use super::RegionCore;

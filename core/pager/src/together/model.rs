@@ -9,12 +9,12 @@
 
 use std::sync::Arc;
 
+use crate::pagetable::{Event, PageTable, State};
+use crate::reclaim::{Policy, Shares};
 use loom::model::Builder;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
-use yonder_pagetable::{Event, PageTable, State};
-use yonder_reclaim::{Policy, Shares};
 use yonder_units::{FrameIndex, PageIndex, Place};
 
 use crate::budget::{Account, Budget};
@@ -135,7 +135,7 @@ impl World {
     }
 
     /// A page is fetched into a frame: it is there, and its entry the caller's.
-    fn arrive(&self, page: PageIndex, seen: yonder_pagetable::Entry) -> Option<FrameIndex> {
+    fn arrive(&self, page: PageIndex, seen: crate::pagetable::Entry) -> Option<FrameIndex> {
         let frame = self.frames.take(&self.budget, Account::Fault)?;
         if self.table.advance(page, seen, Event::Fetch { port: 0, slot: 0 }).is_err() {
             self.frames.release(frame);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use yonder::units::{LocalSize, parse_bytes};
-use yonder_run::{Faults, Transfer};
+use yonder_preload_protocol::{Faults, Transfer};
 
 use super::seq::PrefetchMode;
 

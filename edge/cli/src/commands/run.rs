@@ -26,7 +26,7 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use yonder::Config;
 use yonder::units::{PAGE_BYTES, format_bytes};
 use yonder_fabric::{Credentials, end_space, is_tiered, keeps_in_file};
-use yonder_run::{Board, Figures, Settings, Space, pid_namespace};
+use yonder_preload_protocol::{Board, Figures, Settings, Space, pid_namespace};
 
 use self::report::{ReportFile, Told};
 use crate::args::RunArgs;
@@ -172,7 +172,7 @@ pub(crate) fn find_library() -> anyhow::Result<PathBuf> {
         [folder.join(LIBRARY), folder.join("../lib/yonder").join(LIBRARY), folder.join("../lib").join(LIBRARY)];
     let found = places.iter().find(|place| place.is_file());
     found.and_then(|place| place.canonicalize().ok()).with_context(|| {
-        format!("{LIBRARY} is not beside {}: build it with `cargo build --release -p yonder-shim`", own.display())
+        format!("{LIBRARY} is not beside {}: build it with `cargo build --release -p yonder-preload`", own.display())
     })
 }
 

@@ -1,7 +1,7 @@
 //! The guide of linked lists, `yonder run --guide linked-list -- PROGRAM`: the example of how to write one.
 //!
 //! A program walks a list whose nodes are 64 bytes, at multiples of 64, and begin with the address of the next node (`linked-list` of
-//! `apps/workloads` is such a program; so is any whose nodes have a size of 64, as [`NODE_BYTES`] is an alignment that the far heap
+//! `tools/workloads` is such a program; so is any whose nodes have a size of 64, as [`NODE_BYTES`] is an alignment that the far heap
 //! gives them). In what order the nodes lie says nothing, so no general prefetcher can know the next page. The nodes themselves do:
 //!
 //! ```text

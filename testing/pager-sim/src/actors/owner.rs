@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use yonder_pager::Advice;
 use yonder_pager::machine::Machine;
-use yonder_reclaim::{Policy, Shares};
+use yonder_pager::reclaim::{Policy, Shares};
 use yonder_units::Nanos;
 
 use super::fork::fork;

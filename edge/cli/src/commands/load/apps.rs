@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use serde::de::DeserializeOwned;
+use yonder_faiss::{Collection, Searches};
 use yonder_load::{Questions, Rate};
 use yonder_oltp::tpcc::{self, Scale, Terminals};
 use yonder_rocksdb::{GetsAndScans, Rows};
 use yonder_serve::{LoadReport, LoadSettings, Protocol, hello, load};
-use yonder_vector::{Collection, Searches};
 
 use crate::args::{LoadAppArgs, LoadRocksdbArgs, LoadVectorArgs};
 use crate::output::{Bar, json_line, line};
@@ -45,7 +45,7 @@ pub(super) fn vector(args: &LoadVectorArgs) -> anyhow::Result<ExitCode> {
         bar.show("searching it", 0.0);
         Searches::of(&index, &collection.queries(QUERIES_ASKED), args.neighbours, args.probes)?
     };
-    ask::<yonder_vector::Datagrams, _>(&args.load, "vector", server, |seed| searches.shuffled(seed))
+    ask::<yonder_faiss::Datagrams, _>(&args.load, "vector", server, |seed| searches.shuffled(seed))
 }
 
 /// Where the server of an application listens, and what it says of its data under `of`.

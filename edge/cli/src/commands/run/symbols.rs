@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use addr2line::gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection as _};
 use addr2line::{Loader, demangle_auto};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
-use yonder_run::Modules;
+use yonder_preload_protocol::Modules;
 
 /// Where distributions put files with debug information, by the file's identity.
 const DEBUG_FOLDER: &str = "/usr/lib/debug/.build-id";
@@ -191,7 +191,7 @@ pub(super) fn program_name(modules: &Modules) -> String {
 
 #[cfg(test)]
 mod tests {
-    use yonder_run::Module;
+    use yonder_preload_protocol::Module;
 
     use super::*;
 
