@@ -8,7 +8,7 @@
 use yonder_wire::{AtomicOperation, ErrorCode, PAYLOAD_BYTES_MAX, Permission};
 
 use crate::address::{PAGE_BYTES_MIN, PhysicalPage, Pid, VirtualPage};
-use crate::board::{Board, Memory, PageSource};
+use crate::node_core::{Memory, NodeCore, PageSource};
 use crate::page_table::{Lookup, Slot};
 
 /// Most pages that a fragment touches: it may begin and end inside of one.
@@ -19,7 +19,7 @@ const WORD_BYTES: u64 = 8;
 /// The address spaces of a node, as one thread uses them.
 #[derive(Debug)]
 pub struct Access<'a, M, P> {
-    board: &'a Board,
+    board: &'a NodeCore,
     memory: &'a M,
     pages: &'a P,
 }
@@ -32,7 +32,7 @@ enum Target {
 }
 
 impl<'a, M: Memory, P: PageSource> Access<'a, M, P> {
-    pub(crate) const fn new(board: &'a Board, memory: &'a M, pages: &'a P) -> Self {
+    pub(crate) const fn new(board: &'a NodeCore, memory: &'a M, pages: &'a P) -> Self {
         Self { board, memory, pages }
     }
 

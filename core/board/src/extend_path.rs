@@ -8,8 +8,8 @@ use std::sync::Arc;
 use yonder_wire::{Direction, ErrorCode, Header, Kind, Message, Rights};
 
 use crate::address::Pid;
-use crate::board::Board;
 use crate::fast_path::is_fast;
+use crate::node_core::NodeCore;
 use crate::recent::{NodeTime, Recent};
 use crate::reply::{Handled, Reply};
 
@@ -76,12 +76,12 @@ impl CallAnswer {
 /// The part of a board that calls of offloads go through.
 #[derive(Debug)]
 pub struct ExtendPath {
-    board: Arc<Board>,
+    board: Arc<NodeCore>,
     recent: Recent<Result<CallAnswer, ErrorCode>>,
 }
 
 impl ExtendPath {
-    pub(crate) fn new(board: Arc<Board>) -> Self {
+    pub(crate) fn new(board: Arc<NodeCore>) -> Self {
         let recent = Recent::new(board.config().recent_max.div_ceil(RECENT_DIVISOR));
         Self { board, recent }
     }

@@ -12,20 +12,20 @@ use std::sync::Arc;
 use yonder_wire::{AtomicOperation, Body, Direction, ErrorCode, Header, Kind, Message, PAYLOAD_BYTES_MAX, Rights};
 
 use crate::address::Pid;
-use crate::board::{Board, Memory, PageSource};
+use crate::node_core::{Memory, NodeCore, PageSource};
 use crate::recent::{NodeTime, Recent};
 use crate::reply::{Handled, Reply};
 
 /// A data thread's part of a node. A lane's requests all come to one.
 #[derive(Debug)]
 pub struct FastPath {
-    board: Arc<Board>,
+    board: Arc<NodeCore>,
     /// What was executed: the word's old value, or 0, or why it was refused.
     recent: Recent<Result<u64, ErrorCode>>,
 }
 
 impl FastPath {
-    pub(crate) fn new(board: Arc<Board>) -> Self {
+    pub(crate) fn new(board: Arc<NodeCore>) -> Self {
         let recent = Recent::new(board.config.recent_max);
         Self { board, recent }
     }
@@ -129,7 +129,7 @@ pub(crate) fn is_fast(header: &Header) -> bool {
 /// Executes a write or an atomic that has not been executed before. Returns the old value of the word, or 0.
 #[inline]
 fn change(
-    board: &Board,
+    board: &NodeCore,
     pid: Pid,
     message: &Message<'_>,
     now: NodeTime,

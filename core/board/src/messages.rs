@@ -9,9 +9,9 @@ use yonder_wire::{
 };
 
 use crate::address::Pid;
-use crate::board::{Memory, PageSource, Upkeep};
 use crate::extend_path::{Path, path_of};
 use crate::fast_path::is_fast;
+use crate::node_core::{Memory, PageSource, Upkeep};
 use crate::recent::NodeTime;
 use crate::reply::{Handled, Reply};
 use crate::slow_path::{Shell, SlowPath};

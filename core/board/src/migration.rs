@@ -17,8 +17,8 @@
 use yonder_wire::{Backing, ErrorCode, Permission};
 
 use crate::address::{PhysicalPage, Pid, VirtualPage};
-use crate::board::{PageSource, Upkeep};
 use crate::moved::Closed;
+use crate::node_core::{PageSource, Upkeep};
 use crate::page_table::Service;
 use crate::range::{Allocated, Exposed, Terms, Window};
 use crate::slow_path::{Shell, SlowPath};

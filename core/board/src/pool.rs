@@ -7,7 +7,7 @@
 
 use crate::address::{PageSize, PhysicalPage};
 use crate::allocator::{Allocator, Freed};
-use crate::board::Upkeep;
+use crate::node_core::Upkeep;
 use crate::quarantine::Quarantine;
 
 /// Most pages, and bytes unless one page has more, that are zeroed at a time while there may be other work.

@@ -15,9 +15,9 @@ use yonder_wire::{
 use crate::address::{PhysicalPage, Pid, Piece, VirtualPage};
 use crate::adoption::Adoptions;
 use crate::allocator::{Allocator, Freed};
-use crate::board::{Board, Memory, PageSource, Upkeep};
 use crate::messages::Outcome;
 use crate::moved::ClosedRanges;
+use crate::node_core::{Memory, NodeCore, PageSource, Upkeep};
 use crate::page_table::Lookup;
 use crate::pool::Pool;
 use crate::range::{Exposed, Terms, Window};
@@ -46,7 +46,7 @@ pub struct Shell<'a, M, P, U> {
 /// The one part of a node that changes which memory belongs to whom.
 #[derive(Debug)]
 pub struct SlowPath {
-    pub(crate) board: Arc<Board>,
+    pub(crate) board: Arc<NodeCore>,
     pub(crate) allocator: Allocator,
     pub(crate) pool: Pool,
     pub(crate) closed: ClosedRanges,
@@ -62,7 +62,7 @@ pub struct SlowPath {
 }
 
 impl SlowPath {
-    pub(crate) fn new(board: Arc<Board>, closed: ClosedRanges) -> Self {
+    pub(crate) fn new(board: Arc<NodeCore>, closed: ClosedRanges) -> Self {
         Self {
             allocator: Allocator::new(Arc::clone(&board.table)),
             pool: Pool::new(board.config.pages, board.config.page_size),

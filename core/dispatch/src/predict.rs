@@ -13,7 +13,7 @@
 mod evidence;
 mod history;
 
-use yonder_units::{Place, Residence};
+use yonder_units::{PageId, Residence};
 
 pub use crate::predict::evidence::Prediction;
 use crate::predict::evidence::{Evidence, Judges};
@@ -37,7 +37,7 @@ pub struct Outcome {
     /// Its faults that needed a fetch.
     pub major_faults: u32,
     /// The page of its last major fault, or of its last minor one if it had no major one.
-    pub place: Option<Place>,
+    pub page_id: Option<PageId>,
 }
 
 /// Predicts faults of requests by their keys.
@@ -65,11 +65,11 @@ impl Predictor {
 
     /// Whether a request for `key` will fault. Keys are any numbers that tell them apart; `residence` says where a page is now.
     #[must_use]
-    pub fn predict(&self, key: u64, residence: impl FnOnce(Place) -> Residence) -> Forecast {
+    pub fn predict(&self, key: u64, residence: impl FnOnce(PageId) -> Residence) -> Forecast {
         let evidence = match self.history.find(key) {
             None => Evidence::STRANGER,
             Some(known) => {
-                let where_now = known.place().map_or(Residence::Unknown, residence);
+                let where_now = known.page_id().map_or(Residence::Unknown, residence);
                 let age = self.clock.wrapping_sub(known.seen_at);
                 Evidence::of(where_now, age, known.surprises)
             }
@@ -83,7 +83,7 @@ impl Predictor {
         key: u64,
         forecast: Forecast,
         outcome: Outcome,
-        residence: impl FnOnce(Place) -> Residence,
+        residence: impl FnOnce(PageId) -> Residence,
     ) {
         let has_faulted = outcome.major_faults > 0;
         self.note_faults(outcome.major_faults);
@@ -93,11 +93,13 @@ impl Predictor {
         let known = self.history.find_or_insert(key, self.clock);
         known.seen_at = self.clock;
         known.note_surprise(is_surprise);
-        if let Some(place) = outcome.place {
-            known.set_place(place);
-        } else if forecast.evidence.is_far() && known.place().is_some_and(|place| residence(place) == Residence::Far) {
+        if let Some(page_id) = outcome.page_id {
+            known.set_page_id(page_id);
+        } else if forecast.evidence.is_far()
+            && known.page_id().is_some_and(|page_id| residence(page_id) == Residence::Far)
+        {
             // The page is still away and nobody missed it: the key's data lies elsewhere now.
-            known.forget_place();
+            known.forget_page_id();
         }
     }
 

@@ -73,7 +73,7 @@ impl<M: Machine> Pager<M> {
     /// Lets go of all regions as they are, which would keep the pager: for a simulator, whose processes do not end with
     /// their memory.
     pub fn let_go(&self) {
-        self.places.numbers().for_each(|number| self.places.leave(number));
+        self.region_table.numbers().for_each(|number| self.region_table.leave(number));
         self.ports().for_each(Port::let_go);
         self.lock_reclaimer().regions.fill(None);
     }

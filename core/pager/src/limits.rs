@@ -50,7 +50,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// As they are before anybody changes them. A batch is half of what stands under `policy`, so that the second hand, which
+    /// As they are before anybody changes them. A batch is half of what stands under `policy`, so that the cleaner, which
     /// takes what is above that, finds most of it clean.
     pub(crate) fn new(policy: &Policy) -> Self {
         Self {

@@ -1,6 +1,6 @@
 //! [`Liveness`]: what a region's owner says of its pages, so that only what is live of them travels.
 //!
-//! Guided paging is DiLOS' (section 4.4): the allocator knows which bytes of a page somebody still needs. The first hand asks
+//! Guided paging is DiLOS' (section 4.4): the allocator knows which bytes of a page somebody still needs. The evictor asks
 //! for those of each page that it puts on standby; they alone are compared with what the node has, written to it, and
 //! fetched from it later. A page of which nothing is live is forgotten.
 //!

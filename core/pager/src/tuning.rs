@@ -178,7 +178,7 @@ impl<M: Machine> Tuning<M> {
     /// Changes the quota of region `id`, as [`Tuning::set_process_quota`] does that of all.
     pub fn set_region_quota(&self, id: u32, bytes: Option<u64>) -> Result<(), TuningError> {
         check_quota(bytes)?;
-        self.change(|pager| pager.places.with(id, |core| core.quota.set(bytes)).ok_or(TuningError::NoRegion(id)))
+        self.change(|pager| pager.region_table.with(id, |core| core.quota.set(bytes)).ok_or(TuningError::NoRegion(id)))
     }
 
     /// How much of each region was last seen to be touched how long ago: bands of [`COLD_BANDS`] that are not empty, the
@@ -230,7 +230,11 @@ impl<M: Machine> Tuning<M> {
 
     fn each_region<T>(&self, view: impl Fn(&Pager<M>, &RegionCore<M>) -> T) -> Vec<T> {
         let Some(pager) = self.running() else { return Vec::new() };
-        pager.places.numbers().filter_map(|number| pager.places.with(number, |core| view(&pager, core))).collect()
+        pager
+            .region_table
+            .numbers()
+            .filter_map(|number| pager.region_table.with(number, |core| view(&pager, core)))
+            .collect()
     }
 }
 

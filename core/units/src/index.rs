@@ -29,7 +29,7 @@ pub enum Residence {
 
 /// A page of one far memory: which region, by its number there, and which of its pages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Place {
+pub struct PageId {
     /// The region's number. It is given to another region when this one is gone.
     pub region: u32,
     /// The page in the region.

@@ -19,7 +19,7 @@ use yonder_paging::far_heap::{FarHeap, NoHandlers, Uninterrupted};
 use yonder_paging::{Config, Delivery, FarMemory, Reads, Region};
 use yonder_plugin::Loaded;
 use yonder_preload_protocol::{
-    Board, Faults, Figures, Place, RECORDS_MAX, Settings, Space, Transfer, WINDOW, pid_namespace,
+    Faults, Figures, ProcessSlot, RECORDS_MAX, Settings, SharedStats, Space, Transfer, WINDOW, pid_namespace,
 };
 
 use crate::bounce::Bounces;
@@ -37,7 +37,7 @@ pub(crate) struct Far {
     pub(crate) heap: FarHeap,
     pub(crate) bounces: Bounces,
     pub(crate) held: HeldPages,
-    place: Option<Place>,
+    place: Option<ProcessSlot>,
     recorded: Option<Recorded>,
     control: Option<ControlServer>,
     /// Whether this is a forked child, whose figures are nobody's.
@@ -140,7 +140,7 @@ impl Far {
         if settings.transfer == Transfer::Live {
             heap.guide_paging();
         }
-        let place = Board::open(&settings.board).ok().and_then(Board::take_place);
+        let place = SharedStats::open(&settings.board).ok().and_then(SharedStats::take_slot);
         if let (Some(place), Some(space), Some(namespace)) = (&place, heap.region().far().space(), pid_namespace()) {
             // Whoever has started the run gives the memory back when this process is gone.
             let process = std::process::id();

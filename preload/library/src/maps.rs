@@ -1,7 +1,7 @@
 //! `mmap` and its kin: large anonymous mappings are far memory.
 //!
 //! A mapping is a run of the far heap, and what is known of all of them stands in [`Maps`]. What is protected against
-//! reading is secluded, since the reclaimer reads what it takes.
+//! reading is unreadable, since the reclaimer reads what it takes.
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 
@@ -452,11 +452,11 @@ impl Far {
             // What can be written can be read, by the processor's page tables.
             let can_be_read = prot & PLAIN != 0;
             if !can_be_read {
-                self.region().seclude(offset, range.len() as u64);
+                self.region().mark_unreadable(offset, range.len() as u64);
             }
             let result = behind(libc::SYS_mprotect, [range.start as u64, range.len() as u64, prot as u64]);
             if can_be_read && result == 0 {
-                self.region().reveal(offset, range.len() as u64);
+                self.region().mark_readable(offset, range.len() as u64);
             }
             result
         })

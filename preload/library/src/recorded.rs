@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use yonder_paging::Region;
-use yonder_preload_protocol::{Modules, Place, Recorder};
+use yonder_preload_protocol::{Modules, ProcessSlot, Recorder};
 
 /// Functions of which the C library has several, without names, and takes one when the program starts.
 const CHOSEN: [&CStr; 24] = [
@@ -56,7 +56,7 @@ struct Known {
 
 impl Recorded {
     /// Begins to record the faults of `region`. An error is no reason not to run.
-    pub(crate) fn begin(region: &Region, folder: PathBuf, place: &Place) -> Result<Self, String> {
+    pub(crate) fn begin(region: &Region, folder: PathBuf, place: &ProcessSlot) -> Result<Self, String> {
         let number = place.number();
         let recorder = Recorder::create(&folder, number, place.began_ns());
         let recorder = Arc::new(recorder.map_err(|error| format!("faults are not recorded: {error}"))?);

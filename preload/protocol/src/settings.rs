@@ -65,7 +65,7 @@ pub struct Settings {
     pub faults: Faults,
     /// What of a page is transferred.
     pub transfer: Transfer,
-    /// The file of the run's [`Board`](crate::Board).
+    /// The file of the run's [`SharedStats`](crate::SharedStats).
     pub board: PathBuf,
     /// The library of the guide that knows the program, if one does.
     pub guide: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! The order of time in a simulation: [`Agenda`], a queue of events with the simulated clock, and [`Clock`], what one machine
+//! The order of time in a simulation: [`EventQueue`], a queue of events with the simulated clock, and [`Clock`], what one machine
 //! makes of it.
 //!
 //! It knows nothing of what the events mean. Invariant: events come out by time, and those of one time in the order in which
@@ -15,7 +15,7 @@ use yonder_units::Nanos;
 
 /// Events to come.
 #[derive(Debug)]
-pub struct Agenda<E> {
+pub struct EventQueue<E> {
     entries: BinaryHeap<Entry<E>>,
     pushed: u64,
     now: Nanos,
@@ -28,7 +28,7 @@ struct Entry<E> {
     event: E,
 }
 
-impl<E> Agenda<E> {
+impl<E> EventQueue<E> {
     /// Nothing to come, at time 0.
     #[must_use]
     pub fn new() -> Self {
@@ -60,7 +60,7 @@ impl<E> Agenda<E> {
     }
 }
 
-impl<E> Default for Agenda<E> {
+impl<E> Default for EventQueue<E> {
     fn default() -> Self {
         Self::new()
     }
@@ -168,21 +168,21 @@ mod tests {
 
     #[test]
     fn events_come_by_time_and_then_in_order() {
-        let mut agenda = Agenda::new();
-        [(5, 'a'), (3, 'b'), (5, 'c'), (3, 'd')].into_iter().for_each(|(at, event)| agenda.at(at, event));
-        let order: Vec<_> = std::iter::from_fn(|| agenda.advance().map(|event| (agenda.now(), event))).collect();
+        let mut events = EventQueue::new();
+        [(5, 'a'), (3, 'b'), (5, 'c'), (3, 'd')].into_iter().for_each(|(at, event)| events.at(at, event));
+        let order: Vec<_> = std::iter::from_fn(|| events.advance().map(|event| (events.now(), event))).collect();
         assert_eq!(order, [(3, 'b'), (3, 'd'), (5, 'a'), (5, 'c')]);
     }
 
     #[test]
     fn what_is_late_comes_at_once() {
-        let mut agenda = Agenda::new();
-        agenda.at(9, 'a');
-        assert_eq!(agenda.advance(), Some('a'));
-        agenda.at(1, 'b');
-        agenda.after(1, 'c');
-        assert_eq!((agenda.advance(), agenda.now()), (Some('b'), 9));
-        assert_eq!((agenda.advance(), agenda.now()), (Some('c'), 10));
+        let mut events = EventQueue::new();
+        events.at(9, 'a');
+        assert_eq!(events.advance(), Some('a'));
+        events.at(1, 'b');
+        events.after(1, 'c');
+        assert_eq!((events.advance(), events.now()), (Some('b'), 9));
+        assert_eq!((events.advance(), events.now()), (Some('c'), 10));
     }
 
     #[test]

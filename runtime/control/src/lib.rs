@@ -29,4 +29,4 @@ pub use answer::Controlled;
 pub use ask::{AskError, ask};
 pub use far::FarControl;
 pub use folder::{Folder, FolderError, folder_of};
-pub use server::{CLIENTS_MAX, ControlServer, PATIENCE, StartError};
+pub use server::{CLIENTS_MAX, ControlServer, StartError, TIMEOUT};

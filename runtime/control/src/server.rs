@@ -1,6 +1,6 @@
 //! [`ControlServer`]: answers at this process's socket, on a thread of its own.
 //!
-//! All clients are served at once and none is waited for: each has [`PATIENCE`] for its one request, and of more than
+//! All clients are served at once and none is waited for: each has [`TIMEOUT`] for its one request, and of more than
 //! [`CLIENTS_MAX`] the one that has been there for longest goes. So silent ones cost others nothing.
 //!
 //! Who may touch what: everything but the socket's path, its descriptor's identity and the stop socket is the thread's.
@@ -24,7 +24,7 @@ use crate::folder::{Folder, FolderError};
 use crate::kept::{Identity, Kept};
 
 /// How long one client may take.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const TIMEOUT: Duration = Duration::from_secs(2);
 /// Clients at a time.
 pub const CLIENTS_MAX: usize = 8;
 /// How long to wait after a client could not be accepted.
@@ -216,7 +216,7 @@ impl Service {
             }
             Err(_) => return false,
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let kept = socket.set_nonblocking(true).and_then(|()| Ok((Peer::of(&socket)?, Kept::new(socket)?)));
         let Ok((peer, socket)) = kept else { return false };
         if self.clients.len() >= CLIENTS_MAX {

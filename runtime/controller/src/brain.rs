@@ -83,8 +83,8 @@ impl Brain {
         self.handle(Event::Tick)?;
         loop {
             let deadline = self.controller.next_deadline().map(|at| self.start + Duration::from_nanos(at));
-            let patience = deadline.map_or(self.lease, |at| at.saturating_duration_since(Instant::now()));
-            match arrivals.recv_timeout(patience) {
+            let timeout = deadline.map_or(self.lease, |at| at.saturating_duration_since(Instant::now()));
+            match arrivals.recv_timeout(timeout) {
                 Ok(Arrival::Peer(id, stream)) => drop(self.peers.insert(id, Peer { stream, node: None })),
                 Ok(Arrival::Line(id, at, line)) => self.line(id, at, *line)?,
                 Ok(Arrival::End(id, cause)) => self.end(id, cause)?,

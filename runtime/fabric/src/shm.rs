@@ -23,7 +23,7 @@ use yonder_intercept::Kept;
 use yonder_mapping::{MapError, Mapping};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
 
-use crate::lane::{Lane, NodeAddress, Standing};
+use crate::lane::{Lane, NodeAddress, NodeSession};
 use crate::lease::Lease;
 use crate::ranges::Ranges;
 use crate::space::Space;
@@ -54,7 +54,7 @@ pub struct ShmFabric {
 /// The reserved range, and what of it counts. Shared by the fabric and its queue pairs.
 struct Far {
     mapping: Arc<Mapping>,
-    standing: Arc<Standing>,
+    standing: Arc<NodeSession>,
     lease: Arc<Lease>,
     node_page_bytes: u64,
     /// Whether there is memory, by pages of the node.
@@ -85,7 +85,7 @@ impl ShmFabric {
         let (url, lease) = lease_of(url)?;
         let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };
         let refused = |cause: String| FabricError::System { url: url.to_owned(), cause };
-        let (address, standing) = (NodeAddress::Unix(shm_path(url)?.to_owned()), Arc::new(Standing::default()));
+        let (address, standing) = (NodeAddress::Unix(shm_path(url)?.to_owned()), Arc::new(NodeSession::default()));
         let opened =
             Lane::open(&address, CONTROL_OPERATIONS_MAX, &standing).map_err(|error| unreachable(error.to_string()))?;
         let file = Kept::new(opened.memory.ok_or_else(|| unreachable("it exports no memory".to_owned()))?);
@@ -200,7 +200,7 @@ impl Far {
     fn new(
         bytes: u64,
         node_page_bytes: u64,
-        (standing, watcher): (Arc<Standing>, Option<Watcher>),
+        (standing, watcher): (Arc<NodeSession>, Option<Watcher>),
         lease: Arc<Lease>,
     ) -> Result<Self, MapError> {
         let mapping = Arc::new(Mapping::reserved(bytes as usize)?);
@@ -231,7 +231,7 @@ impl Far {
 }
 
 impl Watcher {
-    fn new(socket: OwnedFd, standing: &Arc<Standing>) -> io::Result<Self> {
+    fn new(socket: OwnedFd, standing: &Arc<NodeSession>) -> io::Result<Self> {
         let (watched, told) = (Kept::new(socket.try_clone()?), Arc::clone(standing));
         let thread = thread::Builder::new().name("yonder-shm-watch".to_owned()).spawn(move || {
             let mut interest = [PollFd::new(&watched, PollFlags::RDHUP)];

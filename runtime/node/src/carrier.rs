@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use yonder_board::{Departure, Memory as _, Moving, PhysicalPage, Pid};
 use yonder_client::{Operation, OperationId, Outcome};
 use yonder_controller::MoveEnd;
-use yonder_fabric::lane::{Condition, Data, Lane, NodeAddress, Standing};
+use yonder_fabric::lane::{Condition, Data, Lane, NodeAddress, NodeSession};
 use yonder_placement::MoveOrder;
 use yonder_units::Nanos;
 use yonder_wire::{
@@ -336,7 +336,7 @@ fn open_lane(order: &MoveOrder) -> Result<Lane, String> {
             }
         };
         for address in addresses {
-            match Lane::open(&address, OPERATIONS_MAX, &Arc::new(Standing::default())) {
+            match Lane::open(&address, OPERATIONS_MAX, &Arc::new(NodeSession::default())) {
                 Ok(opened) if opened.welcome.incarnation == order.to.0 => return Ok(opened.lane),
                 Ok(_) => problem = format!("{url} is another node now"),
                 Err(error) => problem = format!("{url} cannot be reached: {error}"),

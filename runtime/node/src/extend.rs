@@ -18,7 +18,7 @@ use yonder_offload::{Caller, Effect, Offload, OffloadMemory, Space};
 use yonder_wire::{AllocateRequest, AtomicOperation, Backing, ErrorCode, Header, MESSAGE_BYTES_MAX, Permission, split};
 
 use crate::Shared;
-use crate::forward::Desk;
+use crate::forward::SlowPathQueue;
 use crate::serve::is_refusal;
 
 /// Longest time between two looks at the order to stop.
@@ -30,7 +30,7 @@ const BUSY_RETRIES_MAX: u32 = 1000;
 #[derive(Debug)]
 pub(crate) struct Extension {
     /// Calls.
-    pub(crate) desk: Desk,
+    pub(crate) desk: SlowPathQueue,
     /// Address spaces that have begun or ended. An address space is here before its owner knows it.
     spaces: SegQueue<Change>,
 }
@@ -43,7 +43,7 @@ enum Change {
 
 impl Extension {
     pub(crate) fn new() -> Self {
-        Self { desk: Desk::new(), spaces: SegQueue::new() }
+        Self { desk: SlowPathQueue::new(), spaces: SegQueue::new() }
     }
 
     /// Notes that there is an address space.
@@ -77,7 +77,7 @@ struct Host {
 
 /// The body of the thread: serves until the node stops. `ready` is told when the offloads have their address spaces.
 pub(crate) fn serve(shared: Arc<Shared>, visitor: usize, offloads: Vec<Box<dyn Offload>>, ready: &SyncSender<()>) {
-    shared.extend.desk.attend();
+    shared.extend.desk.serve_on_this_thread();
     let path = shared.board.extend_path();
     let mut host = Host { path, visitor, offloads: HashMap::new(), spaces: HashSet::new(), shared };
     for offload in offloads {

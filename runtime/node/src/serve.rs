@@ -7,7 +7,7 @@ use yonder_wire::{Body, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Ki
 
 use crate::Shared;
 use crate::forward::AnswerTo;
-use crate::quiet::Visit;
+use crate::quiescence::ReadGuard;
 use crate::stats::Batch;
 
 /// Where the code of a refusal is in a header on the wire.
@@ -45,7 +45,7 @@ impl Server {
     }
 
     /// Begins a batch of requests.
-    pub(crate) fn begin(shared: &Shared, visitor: usize) -> Visit<'_> {
+    pub(crate) fn begin(shared: &Shared, visitor: usize) -> ReadGuard<'_> {
         shared.quiet.visit(visitor)
     }
 

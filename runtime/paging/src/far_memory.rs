@@ -11,10 +11,10 @@ use yonder_mapping::Mapping;
 use yonder_pager::pagetable::{HASH_KEY_BYTES, PageHasher};
 use yonder_pager::{Config, Delivery, REGIONS_MAX, ReclaimTurns, RemoteAddress, Residence, Stats, Turn};
 use yonder_trap::RegisterError;
-use yonder_units::{Nanos, PAGE_BYTES, Place, pages_for};
+use yonder_units::{Nanos, PAGE_BYTES, PageId, pages_for};
 
 use crate::error::FarError;
-use crate::install_helper::InstallHelper;
+use crate::install_delegate::InstallDelegate;
 use crate::kernel::{Pager, RegionCore, Tuning, open_space};
 use crate::monitor::{MONITORS, monitor};
 use crate::pin::pin_this_thread;
@@ -132,8 +132,8 @@ impl FarMemory {
 
     /// Makes installs for the worker whose port has number `port`: for a thread that has time while the worker has none.
     #[must_use]
-    pub fn help_install(&self, port: u16) -> InstallHelper {
-        InstallHelper::new(self.clone(), port)
+    pub fn help_install(&self, port: u16) -> InstallDelegate {
+        InstallDelegate::new(self.clone(), port)
     }
 
     /// Limit of local memory in bytes.
@@ -163,7 +163,7 @@ impl FarMemory {
     /// Whether the page at `place`, where a fault was once, can be had without a fetch now. Never waits.
     #[inline]
     #[must_use]
-    pub fn residence(&self, place: Place) -> Residence {
+    pub fn residence(&self, place: PageId) -> Residence {
         self.pager().residence(place)
     }
 

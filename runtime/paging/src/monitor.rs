@@ -11,12 +11,12 @@ use crate::kernel::Pager;
 /// Threads that bring pages: one can wait for a fetch while another maps what needs none.
 pub(crate) const MONITORS: usize = 2;
 /// How long a monitor sleeps before it looks whether it should end, in milliseconds.
-const PATIENCE_MS: i32 = 50;
+const TIMEOUT_MS: i32 = 50;
 
 /// Brings pages until the far memory ends.
 pub(crate) fn monitor(pager: &Pager) {
     while !pager.is_ending() {
-        match pager.space().next_fault(PATIENCE_MS) {
+        match pager.space().next_fault(TIMEOUT_MS) {
             Ok(Some(address)) => serve(pager, address),
             Ok(None) => {}
             Err(error) => end(&format!("faults cannot be read: {error}")),

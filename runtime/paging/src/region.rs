@@ -219,17 +219,17 @@ impl Region {
     ///
     /// # Panics
     /// If `offset` or `bytes` is no multiple of a page, or the range is not of the region.
-    pub fn seclude(&self, offset: u64, bytes: u64) {
+    pub fn mark_unreadable(&self, offset: u64, bytes: u64) {
         let pages = self.whole_pages(offset, bytes);
-        self.core.pager().seclude(&self.core, pages);
+        self.core.pager().mark_unreadable(&self.core, pages);
     }
 
-    /// Ends what [`Region::seclude`] has begun, for whole pages that can be read again.
+    /// Ends what [`Region::mark_unreadable`] has begun, for whole pages that can be read again.
     ///
     /// # Panics
     /// If `offset` or `bytes` is no multiple of a page, or the range is not of the region.
-    pub fn reveal(&self, offset: u64, bytes: u64) {
-        self.core.reveal(self.whole_pages(offset, bytes));
+    pub fn mark_readable(&self, offset: u64, bytes: u64) {
+        self.core.mark_readable(self.whole_pages(offset, bytes));
     }
 
     /// Which pages a range is.

@@ -13,7 +13,7 @@ use yonder_paging::{
     Shares, Stats, Verify, WorkerPort,
 };
 use yonder_unithread::{Pool, Resumed, STACK_BYTES_DEFAULT};
-use yonder_units::{PAGE_BYTES, PageIndex, Place};
+use yonder_units::{PAGE_BYTES, PageId, PageIndex};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const LOCAL: u64 = 4 << 20;
@@ -116,8 +116,8 @@ fn what_another_thread_has_fetched_ahead_is_a_minor_fault_of_a_unithread() {
         port.poll(yonder_clock::now(), Installs::Own, Posting::AtOnce, &mut Vec::new(), &mut Vec::new());
         running = again;
     }
-    let place = Some(Place { region: 0, page: PageIndex(2) });
-    assert_eq!(port.take_faults(token), FaultCounts { major: 0, minor: 1, place });
+    let page_id = Some(PageId { region: 0, page: PageIndex(2) });
+    assert_eq!(port.take_faults(token), FaultCounts { major: 0, minor: 1, page_id });
 }
 
 /// What is held is wanted as a whole, so it is fetched together.

@@ -21,7 +21,7 @@ use yonder_unithread::{Resumed, Running, Unithread};
 use yonder_units::Nanos;
 
 use crate::config::{Idle, PollingDelegation, SchedConfig};
-use crate::foresight::{Queue, Queues};
+use crate::fault_predictor::{Queue, Queues};
 use crate::frontend::Handler;
 use crate::park::Sleeper;
 use crate::task::Task;
@@ -220,7 +220,7 @@ impl<H: Handler> Worker<H> {
             true if parked < CROWD => Posting::Alone,
             true => Posting::Together,
         };
-        (if is_handed_over { Installs::HandOver } else { Installs::Own }, posting)
+        (if is_handed_over { Installs::Delegated } else { Installs::Own }, posting)
     }
 
     fn start_next(&mut self, queue: Queue) {
@@ -276,7 +276,7 @@ impl<H: Handler> Worker<H> {
         task.timing.waiting_ns = now.saturating_sub(task.started).saturating_sub(task.timing.running_ns);
         task.timing.major_faults = faults.major;
         task.timing.minor_faults = faults.minor;
-        task.place = faults.place;
+        task.page_id = faults.page_id;
         let pushed = self.finished.push(unithread);
         assert!(pushed.is_ok(), "the ring holds every unithread");
         (self.wake_dispatcher)();

@@ -318,9 +318,9 @@ fn a_dispatcher_that_maps_pages_for_its_worker() {
     if runs.peek().is_none() {
         return;
     }
-    assert!(runs.any(|stats| stats.helped_installs > 0), "the dispatcher never helped");
+    assert!(runs.any(|stats| stats.delegated_installs > 0), "the dispatcher never helped");
     let own = SchedConfig { installs: InstallDelegation::Off, ..config };
-    assert_eq!(increments_are_exact(&own, Access::Probe).map(|stats| stats.helped_installs), Some(0));
+    assert_eq!(increments_are_exact(&own, Access::Probe).map(|stats| stats.delegated_installs), Some(0));
 }
 
 #[test]

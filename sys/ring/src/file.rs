@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use yonder_intercept::Kept;
 
 /// How long a lock is waited for: the kernel ends the rings of a process, and with them its lock, some time after the process.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it is tried meanwhile.
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -51,7 +51,7 @@ impl DirectFile {
             if error != Errno::WOULDBLOCK {
                 return Err(OpenError::Refused(error.into()));
             }
-            if begun.elapsed() > LOCK_PATIENCE {
+            if begun.elapsed() > LOCK_TIMEOUT {
                 return Err(OpenError::InUse);
             }
             std::thread::sleep(LOCK_INTERVAL);

@@ -81,7 +81,7 @@ impl Locals {
         unsafe { leave_home(self.base) };
         let result = run(body);
         // A fault may have brought the unithread elsewhere and back, never to another thread.
-        come_home();
+        switch_to_own_tls();
         std::mem::forget(abort);
         result
     }
@@ -108,13 +108,13 @@ impl Drop for Abort {
 
 /// Where a thread was before it came home.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Away {
+pub(crate) struct SavedTls {
     /// The thread pointer there; 0 if it was at home.
     base: usize,
     locks: usize,
 }
 
-impl Away {
+impl SavedTls {
     /// At home.
     pub(crate) const NOWHERE: Self = Self { base: 0, locks: 0 };
 
@@ -124,7 +124,7 @@ impl Away {
     }
 
     /// Goes back there.
-    pub(crate) fn go_back(self) {
+    pub(crate) fn restore(self) {
         if self.base != 0 {
             // SAFETY: the thread was there before, in the same call.
             unsafe { set_base(self.base) };
@@ -134,12 +134,12 @@ impl Away {
 
 /// Makes the thread's own thread-locals those of the running code. Says where it was.
 #[inline(never)]
-pub(crate) fn come_home() -> Away {
+pub(crate) fn switch_to_own_tls() -> SavedTls {
     let (home, locks) = (HOME.get(), LOCKS.get());
     if home == 0 {
-        return Away { base: 0, locks };
+        return SavedTls { base: 0, locks };
     }
-    let away = Away { base: base(), locks };
+    let away = SavedTls { base: base(), locks };
     // SAFETY: `leave_home` has kept the pointer of the thread that runs this.
     unsafe { set_base(home) };
     away
@@ -300,12 +300,12 @@ mod tests {
         let mut locals = Locals::new().unwrap();
         // SAFETY: nothing is left.
         unsafe { locals.with(lock_taken) };
-        assert!(!come_home().holds_lock());
+        assert!(!switch_to_own_tls().holds_lock());
         // SAFETY: as above.
         let is_held = unsafe {
             locals.with(|| {
-                let away = come_home();
-                away.go_back();
+                let away = switch_to_own_tls();
+                away.restore();
                 lock_released();
                 away.holds_lock()
             })
@@ -313,7 +313,7 @@ mod tests {
         assert!(is_held);
         lock_released();
         lock_taken();
-        assert!(come_home().holds_lock());
+        assert!(switch_to_own_tls().holds_lock());
         lock_released();
     }
 }

@@ -18,7 +18,7 @@ use yonder_units::PAGE_BYTES;
 
 use crate::chain::Chain;
 use crate::hold_back::CANCELLING_SIGNAL;
-use crate::locals::{self, Away};
+use crate::locals::{self, SavedTls};
 use crate::{access, resume, scope};
 
 /// Regions that can be registered at one time in a process. Few and large is what userfaultfd wants.
@@ -262,14 +262,14 @@ fn install_once() -> std::io::Result<()> {
 }
 
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let away = locals::come_home();
-    handle(signal, info, context, away).go_back();
+    let away = locals::switch_to_own_tls();
+    handle(signal, info, context, away).restore();
 }
 
 /// The handler, with the thread's own thread-locals. Returns only if the kernel is to restore the registers, and says where to go
 /// back to.
 #[inline(never)]
-fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void, mut away: Away) -> Away {
+fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void, mut away: SavedTls) -> SavedTls {
     // SAFETY: the kernel passes a valid siginfo and, on x86-64, a ucontext that this frame owns until it returns.
     let (info_ref, context_ref) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
     // SAFETY: SIGBUS fills the address field.
@@ -281,9 +281,9 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
             // SAFETY: both masks live as long as the call.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const context_ref.uc_sigmask, ptr::null_mut()) };
         }
-        away.go_back();
+        away.restore();
         pass_on(signal, info, context);
-        return Away::NOWHERE;
+        return SavedTls::NOWHERE;
     };
     // SAFETY: errno is a thread-local word of libc.
     let errno = unsafe { libc::__errno_location() };
@@ -309,7 +309,7 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
             None if resume::is_possible() && scope::is_open() && !away.holds_lock() => {
                 scope::catch(registers, address, code);
                 // Scopes are entered at home.
-                away = Away::NOWHERE;
+                away = SavedTls::NOWHERE;
             }
             None => die(handler, &fault, code),
         }
@@ -317,7 +317,7 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
     // SAFETY: the unithread that faulted is back on its own thread, so this is the errno that was saved.
     unsafe { *errno = saved_errno };
     if resume::is_possible() && !HOLDS_SIGNALS.load(Ordering::Relaxed) {
-        away.go_back();
+        away.restore();
         // SAFETY: this is the handler of `context`, nothing here has a destructor, and the mask was never changed.
         unsafe { resume::resume(context.cast()) }
     }

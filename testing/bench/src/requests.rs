@@ -72,7 +72,7 @@ fn prediction(criterion: &mut Criterion) {
         bencher.iter(|| {
             key = (key + 40_503) % KEYS;
             let forecast = predictor.predict(black_box(key), |_| Residence::Local);
-            let outcome = Outcome { major_faults: (key % 4 == 0).into(), place: None };
+            let outcome = Outcome { major_faults: (key % 4 == 0).into(), page_id: None };
             predictor.learn(key, forecast, outcome, |_| Residence::Local);
             forecast.prediction
         });

@@ -260,7 +260,7 @@ impl Array {
             dropped: generator.dropped,
             major_faults: after.major_faults - before.major_faults,
             minor_faults: after.minor_faults - before.minor_faults,
-            helped_installs: after.helped_installs - before.helped_installs,
+            helped_installs: after.delegated_installs - before.delegated_installs,
             fetched_bytes: after.fetched_bytes - before.fetched_bytes,
             written_bytes: after.written_bytes - before.written_bytes,
             errors: generator.errors,

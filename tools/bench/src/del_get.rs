@@ -12,7 +12,7 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use serde::Serialize;
-use yonder_preload_protocol::Board;
+use yonder_preload_protocol::SharedStats;
 
 use crate::BenchError;
 use crate::redis::FIGURES_TIME;
@@ -144,7 +144,7 @@ impl Leg {
         let mut command = Command::new(words.next().ok_or_else(|| BenchError::Child("nothing to run".to_owned()))?);
         command.args(words).current_dir(&settings.folder);
         let (server, mut client) = Server::start(command)?;
-        let figures = Board::open(&board)?;
+        let figures = SharedStats::open(&board)?;
 
         let mut random = SmallRng::seed_from_u64(5);
         let mut keys: Vec<usize> = (0..settings.keys).collect();

@@ -23,7 +23,7 @@ use yonder_placement::Config;
 use crate::BenchError;
 
 /// How long anything that the controller does may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Parts of the time from the first operation to the last in which operations are counted.
 const PARTS: usize = 200;
 /// Memory of a node, as a multiple of what is moved.
@@ -136,7 +136,7 @@ impl Cluster {
     }
 
     fn client(&self) -> ControllerClient {
-        ControllerClient::new(&self.controller.address().to_string(), PATIENCE)
+        ControllerClient::new(&self.controller.address().to_string(), TIMEOUT)
     }
 
     /// Starts a node, and waits until the controller knows it.
@@ -147,7 +147,7 @@ impl Cluster {
         let config = NodeConfig { controller, ..NodeConfig::new(listen, memory_bytes) };
         self.nodes.push(Node::start(config).map_err(|error| BenchError::Settings(error.to_string()))?);
         let mut client = self.client();
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while client.nodes().map_err(clib)?.len() < self.nodes.len() {
             if Instant::now() > end {
                 return Err(BenchError::Child("a memory node does not reach its controller".to_owned()));
@@ -247,7 +247,7 @@ pub fn run(settings: &Settings, progress: &dyn Progress) -> Result<MigrateResult
     let mut controller = cluster.client();
     let source = cluster.nodes[0].addresses()[0].to_string();
     let during = measured(&mut clients, || {
-        controller.drain(&source, PATIENCE).map_err(clib)?;
+        controller.drain(&source, TIMEOUT).map_err(clib)?;
         pause(duration);
         Ok(())
     })?;

@@ -45,7 +45,7 @@ const ROOM_MORE: u64 = 64 << 20;
 /// The common rate as a share of what the kernel's swap on compressed memory does at most.
 const COMMON_SHARE: f64 = 0.5;
 /// How long a server may be silent: the kernel's swap makes it so for seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What is done with data that is larger than local memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -217,7 +217,7 @@ impl Settings {
             requests: Requests::Mixed { dist, mix: Mix::gets(100) },
             connections: self.connections,
             depth: 1,
-            patience: PATIENCE,
+            patience: TIMEOUT,
             seed: 1 + round as u64,
             ..LoadSettings::new(target)
         }

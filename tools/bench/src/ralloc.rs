@@ -13,7 +13,7 @@ use serde::Serialize;
 use yonder::clib::{Backing, ClibError, Permission, Thread};
 use yonder::units::Nanos;
 use yonder_board::{
-    Board, Config, LEASE_STEP_MAX, PIECE_PAGES_MAX, PageSize, PageSource, PhysicalPage, Pid, Shell, SlowPath, Upkeep,
+    Config, LEASE_STEP_MAX, NodeCore, PIECE_PAGES_MAX, PageSize, PageSource, PhysicalPage, Pid, Shell, SlowPath, Upkeep,
 };
 use yonder_load::LatencyRecorder;
 use yonder_wire::AllocateRequest;
@@ -216,7 +216,7 @@ pub fn fill_table(settings: &Settings) -> Result<Vec<AllocResult>, BenchError> {
         piece_pages_max: PIECE_PAGES_MAX,
         lease_step_max: LEASE_STEP_MAX,
     };
-    let (_board, mut slow) = Board::new(&config);
+    let (_board, mut slow) = NodeCore::new(&config);
     let no_room = |code: yonder_wire::ErrorCode| BenchError::Settings(format!("the page table is refused: {code}"));
     let spaces: Vec<Pid> =
         (0..SPACES).map(|_| slow.create_space(None, 0, 0)).collect::<Result<_, _>>().map_err(no_room)?;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use yonder::units::LocalSize;
-use yonder_preload_protocol::{Board, Figures};
+use yonder_preload_protocol::{Figures, SharedStats};
 
 use crate::BenchError;
 use crate::children::find_program;
@@ -262,7 +262,7 @@ impl<'a> Bench<'a> {
     fn leg(&self, filled: &Filled, ahead: Ahead, local_bytes: u64, turn: u64) -> Result<Leg, BenchError> {
         let board = self.settings.folder.join("board");
         let (server, mut client) = Server::start(self.command(&Way { ahead, local_bytes, board: &board }))?;
-        let figures = Board::open(&board)?;
+        let figures = SharedStats::open(&board)?;
         let complain = |error: BenchError| server.complaint(&error);
         let data = &filled.data;
         data.fill(&mut client).map_err(complain)?;
@@ -401,7 +401,7 @@ mod tests {
         let settings = settings(&folder, &[Ahead::None], 1);
         // A server whose memory is not far, and which so has no figures.
         let prefix = |way: &Way<'_>| {
-            Board::create(way.board).unwrap();
+            SharedStats::create(way.board).unwrap();
             Command::new("env")
         };
         for query in Query::ALL {

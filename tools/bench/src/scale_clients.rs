@@ -31,7 +31,7 @@ use client::{PAGE_BYTES, Report};
 use echo::EchoServer;
 
 /// How long all clients of a run may take to get ready, or to end after their time.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Pause between two looks whether a client has died.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 /// Time between the beginning and the first read that counts, and what each client adds: all wake at once, and that must
@@ -320,7 +320,7 @@ fn settle(clients: usize, period: Duration) -> Duration {
 
 impl Clients {
     fn wait_until_ready(&mut self) -> Result<(), BenchError> {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + TIMEOUT;
         let mut ready = 0;
         while ready < self.children.len() {
             match self.next_report(give_up)? {
@@ -346,7 +346,7 @@ impl Clients {
         let before = cpu_time();
         std::thread::sleep((begin + settle + duration).saturating_duration_since(Instant::now()));
         let cpu = cpu_time().zip(before).map(|(after, before)| after.saturating_sub(before));
-        let give_up = Instant::now() + settle + PATIENCE;
+        let give_up = Instant::now() + settle + TIMEOUT;
         let mut measured = Measured { latency: LatencyRecorder::new(), errors: 0, cpu };
         let mut ended = 0;
         while ended < self.children.len() {

@@ -23,7 +23,7 @@ use crate::BenchError;
 /// Most operations under way at a time.
 pub const DEPTH_MAX: usize = 128;
 /// How long an operation may take before the benchmark gives up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Share of a run's time that comes before it, unmeasured.
 const WARM_UP_SHARE: u32 = 8;
 
@@ -285,7 +285,7 @@ impl Store {
             self.queues[operation as usize].poll(yonder::clock::now(), &mut completions);
             let now = yonder::clock::now();
             if completions.is_empty() {
-                give_up_after(PATIENCE, last)?;
+                give_up_after(TIMEOUT, last)?;
             } else {
                 last = Instant::now();
             }
@@ -335,7 +335,7 @@ impl Store {
             }
             // It takes more when something has ended; who asked for that is told later.
             queue.poll(now, &mut Vec::new());
-            give_up_after(PATIENCE, last)?;
+            give_up_after(TIMEOUT, last)?;
         }
     }
 }

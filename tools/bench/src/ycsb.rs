@@ -45,7 +45,7 @@ const SERVER_MORE_MIN: u64 = 16 << 20;
 /// A far file's size as a multiple of the server's memory: a log needs room to be cleaned with little work.
 const FILE_TIMES_SERVER: u64 = 2;
 /// How long a server may be silent: the kernel's swap makes it so for seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One way to have less memory than data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -209,7 +209,7 @@ impl Settings {
             connections: self.connections,
             threads: self.threads,
             depth: self.depth,
-            patience: PATIENCE,
+            patience: TIMEOUT,
             seed: 1 + round as u64,
             ..LoadSettings::new(target)
         }

@@ -65,11 +65,11 @@ pub(crate) fn write_answer(stream: &mut TcpStream, status: Status, body: &str, d
     write_all(stream, answer.as_bytes(), deadline)
 }
 
-/// Gets `path` from a server, within `patience`. `InvalidData` if what answers is not HTTP, does not have the path, or
+/// Gets `path` from a server, within `timeout`. `InvalidData` if what answers is not HTTP, does not have the path, or
 /// says too much.
-pub(crate) fn get(address: SocketAddr, path: &str, patience: Duration) -> io::Result<String> {
-    let deadline = Instant::now() + patience;
-    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+pub(crate) fn get(address: SocketAddr, path: &str, timeout: Duration) -> io::Result<String> {
+    let deadline = Instant::now() + timeout;
+    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: text/plain\r\n\r\n");
     write_all(&mut stream, request.as_bytes(), deadline)?;
     let mut answer = Vec::new();

@@ -25,7 +25,7 @@ const PAGING_COUNTERS: [Metric<Stats>; 22] = [
     (
         "yonder_helped_installs_total",
         "Fetched pages that another thread than their worker mapped or copied.",
-        |stats| stats.helped_installs,
+        |stats| stats.delegated_installs,
     ),
     ("yonder_joins_total", "Minor faults that waited for a fetch on its way.", |stats| stats.joins),
     (names::PAGING_ERRORS, "Accesses that ended in a paging error.", |stats| stats.paging_errors),

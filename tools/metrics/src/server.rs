@@ -1,6 +1,6 @@
 //! [`serve`]: answers `GET /metrics` on a thread of its own.
 //!
-//! One client is served at a time, within `PATIENCE`, so the endpoint costs one thread and a few kilobytes whatever
+//! One client is served at a time, within `TIMEOUT`, so the endpoint costs one thread and a few kilobytes whatever
 //! its clients do. The thread waits for a client or for the end of its stop socket, whose other end the
 //! [`MetricsServer`] holds.
 
@@ -22,7 +22,7 @@ use crate::sample::Source;
 use crate::window::Window;
 
 /// How long one client may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// How long to wait after a client could not be accepted.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
@@ -130,7 +130,7 @@ impl Endpoint {
     }
 
     fn answer(&mut self, mut stream: TcpStream) -> io::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         stream.set_nonblocking(false)?;
         match http::read_request(&mut stream, deadline) {
             Ok(Request::Get(path)) if path == "/metrics" => {
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_scrape_gets_the_sample() {
         let server = running();
-        let text = http::get(server.address(), "/metrics", PATIENCE).unwrap();
+        let text = http::get(server.address(), "/metrics", TIMEOUT).unwrap();
         assert_eq!(Scrape::parse(&text).unwrap().value(names::MAJOR_FAULTS), Some(1_000.0));
         let answer = exchange(server.address(), b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{answer}");
@@ -186,21 +186,21 @@ mod tests {
     #[test]
     fn anything_else_gets_an_error_and_hurts_nobody() {
         let server = running();
-        let not_found = http::get(server.address(), "/", PATIENCE).unwrap_err();
+        let not_found = http::get(server.address(), "/", TIMEOUT).unwrap_err();
         assert_eq!(not_found.to_string(), "the answer is 404");
         let huge = b"POST /metrics HTTP/1.1\r\nContent-Length: 140737488355328\r\n\r\n";
         assert!(exchange(server.address(), huge).starts_with("HTTP/1.1 404 "));
         assert!(exchange(server.address(), b"\x16\x03\x01 garbage\r\n\r\n").starts_with("HTTP/1.1 400 "));
         let gone = TcpStream::connect(server.address()).unwrap();
         gone.shutdown(Shutdown::Both).unwrap();
-        assert!(http::get(server.address(), "/metrics", PATIENCE * 3).is_ok());
+        assert!(http::get(server.address(), "/metrics", TIMEOUT * 3).is_ok());
     }
 
     #[test]
     fn a_silent_client_does_not_keep_others_off() {
         let server = running();
         let _silent = TcpStream::connect(server.address()).unwrap();
-        assert!(http::get(server.address(), "/metrics", PATIENCE * 5).is_ok());
+        assert!(http::get(server.address(), "/metrics", TIMEOUT * 5).is_ok());
     }
 
     #[test]

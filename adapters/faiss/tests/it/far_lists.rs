@@ -169,8 +169,8 @@ fn a_lost_node_fails_searches_and_not_the_server() {
     let Some((_, index)) = index() else { return };
     let fabric = Arc::new(yonder::EmuFabric::open(URL).unwrap());
     let control = fabric.control();
-    let patience = Deadlines { fault: Duration::from_millis(500), ..Deadlines::default() };
-    let memory = FarMemory::new(fabric, Config { deadlines: patience, ..Config::with_local(LIST_BYTES / 5) }).unwrap();
+    let timeout = Deadlines { fault: Duration::from_millis(500), ..Deadlines::default() };
+    let memory = FarMemory::new(fabric, Config { deadlines: timeout, ..Config::with_local(LIST_BYTES / 5) }).unwrap();
     let requests = requests(60, NPROBE);
     let expected = expected(&index, &requests);
     let searcher = far(index, &memory);

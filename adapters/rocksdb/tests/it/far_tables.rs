@@ -94,8 +94,8 @@ fn a_lost_node_fails_requests_and_not_the_server() {
     }
     let fabric = Arc::new(yonder::EmuFabric::open("emu://?latency=2us&gbps=100").unwrap());
     let control = fabric.control();
-    let patience = Deadlines { fault: Duration::from_secs(2), ..Deadlines::default() };
-    let config = Config { deadlines: patience, ..Config::with_local(ROWS.bytes() / 5) };
+    let timeout = Deadlines { fault: Duration::from_secs(2), ..Deadlines::default() };
+    let config = Config { deadlines: timeout, ..Config::with_local(ROWS.bytes() / 5) };
     let far = FarMemory::new(fabric, config).unwrap();
     let rocks = Arc::new(Rocks::open(folder.path(), Some(far.region(ROWS.bytes() * 2).unwrap())).unwrap());
     control.set_dead(true);

@@ -4,7 +4,7 @@
 //! a set apart. A new key takes the place of the one that was served longest ago. Two keys with the same fingerprint in one
 //! set (once in 16,384 lookups of a full set) are taken for one, which costs a wrong prediction and nothing else.
 
-use yonder_units::{PageIndex, Place};
+use yonder_units::{PageId, PageIndex};
 
 /// Keys that are remembered, at most: 64 MiB of history, for 2 GiB of local memory and more.
 pub const KEYS_MAX: usize = 1 << 22;
@@ -18,12 +18,12 @@ const SURPRISES_MAX: u8 = 3;
 const SURPRISE: u8 = 2;
 
 /// The region of an entry without a place.
-const NOWHERE: Place = Place { region: u32::MAX, page: PageIndex(0) };
+const NOWHERE: PageId = PageId { region: u32::MAX, page: PageIndex(0) };
 
 /// What is known of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
-    place: Place,
+    page_id: PageId,
     /// The clock when the key was served last.
     pub(crate) seen_at: u32,
     fingerprint: u16,
@@ -35,19 +35,19 @@ pub(crate) struct Known {
 const _: () = assert!(size_of::<Known>() * WAYS == 64, "a set is a cache line");
 
 impl Known {
-    const EMPTY: Self = Self { place: NOWHERE, seen_at: 0, fingerprint: 0, surprises: 0, is_used: false };
+    const EMPTY: Self = Self { page_id: NOWHERE, seen_at: 0, fingerprint: 0, surprises: 0, is_used: false };
 
     /// Where the key's data was missing last.
-    pub(crate) fn place(&self) -> Option<Place> {
-        (self.place.region != NOWHERE.region).then_some(self.place)
+    pub(crate) fn page_id(&self) -> Option<PageId> {
+        (self.page_id.region != NOWHERE.region).then_some(self.page_id)
     }
 
-    pub(crate) fn set_place(&mut self, place: Place) {
-        self.place = place;
+    pub(crate) fn set_page_id(&mut self, page_id: PageId) {
+        self.page_id = page_id;
     }
 
-    pub(crate) fn forget_place(&mut self) {
-        self.place = NOWHERE;
+    pub(crate) fn forget_page_id(&mut self) {
+        self.page_id = NOWHERE;
     }
 
     pub(crate) fn note_surprise(&mut self, is_surprise: bool) {
@@ -118,8 +118,8 @@ mod tests {
 
     use super::*;
 
-    fn place(page: u32) -> Place {
-        Place { region: 0, page: PageIndex(page) }
+    fn page_id(page: u32) -> PageId {
+        PageId { region: 0, page: PageIndex(page) }
     }
 
     #[test]
@@ -136,9 +136,9 @@ mod tests {
             history.find_or_insert(1_000_000 + turn, turn as u32).seen_at = turn as u32;
             let known = history.find_or_insert(7, turn as u32);
             known.seen_at = turn as u32;
-            known.set_place(place(9));
+            known.set_page_id(page_id(9));
         }
-        assert_eq!(history.find(7).and_then(Known::place), Some(place(9)));
+        assert_eq!(history.find(7).and_then(Known::page_id), Some(page_id(9)));
     }
 
     #[test]
@@ -161,11 +161,11 @@ mod tests {
                 // Keys with one set and one fingerprint are one key.
                 let address = history.address(*key);
                 let known = history.find_or_insert(*key, turn as u32);
-                prop_assert!(known.place().is_none_or(|page| model.get(&address) == Some(&page)));
+                prop_assert!(known.page_id().is_none_or(|page| model.get(&address) == Some(&page)));
                 known.seen_at = turn as u32;
-                known.set_place(place(turn as u32));
-                model.insert(address, place(turn as u32));
-                prop_assert_eq!(history.find(*key).and_then(Known::place), model.get(&address).copied());
+                known.set_page_id(page_id(turn as u32));
+                model.insert(address, page_id(turn as u32));
+                prop_assert_eq!(history.find(*key).and_then(Known::page_id), model.get(&address).copied());
             }
             let mut newest: Vec<_> = keys.iter().rev().map(|key| (history.address(*key), *key)).collect();
             let mut in_set = std::collections::HashMap::<usize, Vec<u16>>::new();

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use yonder_dispatch::predict::{Forecast, Outcome, Prediction, Predictor};
 use yonder_dispatch::{Turn, Turns, Waiting};
 use yonder_units::Residence;
-use yonder_units::{PageIndex, Place};
+use yonder_units::{PageId, PageIndex};
 
 use crate::cache::{Cache, Leaves};
 use crate::keys::{uniform, zipf};
@@ -95,7 +95,7 @@ impl Worker {
 
     fn admit(&mut self, mut request: Request) {
         if let Some(predictor) = &self.predictor {
-            let forecast = predictor.predict(request.key.into(), |place| residence(&self.cache, place));
+            let forecast = predictor.predict(request.key.into(), |page_id| residence(&self.cache, page_id));
             request.forecast = Some(forecast);
             if forecast.prediction == Prediction::Fault {
                 self.faults.push_back(request);
@@ -141,15 +141,15 @@ impl Worker {
             self.faulted += 1;
         }
         if let (Some(predictor), Some(forecast)) = (&mut self.predictor, request.forecast) {
-            let place = (major_faults > 0).then_some(Place { region: 0, page: PageIndex(request.key) });
-            let outcome = Outcome { major_faults, place };
-            predictor.learn(request.key.into(), forecast, outcome, |place| residence(&self.cache, place));
+            let page_id = (major_faults > 0).then_some(PageId { region: 0, page: PageIndex(request.key) });
+            let outcome = Outcome { major_faults, page_id };
+            predictor.learn(request.key.into(), forecast, outcome, |page_id| residence(&self.cache, page_id));
         }
     }
 }
 
-fn residence(cache: &Cache, place: Place) -> Residence {
-    if cache.has(place.page.0) { Residence::Local } else { Residence::Far }
+fn residence(cache: &Cache, page_id: PageId) -> Residence {
+    if cache.has(page_id.page.0) { Residence::Local } else { Residence::Far }
 }
 
 fn p99(latencies: &mut [u64]) -> u64 {

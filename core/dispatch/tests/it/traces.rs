@@ -6,7 +6,7 @@
 use proptest::prelude::*;
 use yonder_dispatch::predict::{Outcome, Prediction, Predictor};
 use yonder_units::Residence;
-use yonder_units::{PageIndex, Place};
+use yonder_units::{PageId, PageIndex};
 
 use crate::cache::{Cache, Leaves};
 use crate::keys::{uniform, zipf};
@@ -65,17 +65,17 @@ impl World {
     fn serve(&mut self, keys: impl Iterator<Item = u32>) -> Score {
         let mut score = Score::default();
         for key in keys {
-            let is_local = |cache: &Cache, place: Place| {
-                if cache.has(place.page.0) { Residence::Local } else { Residence::Far }
+            let is_local = |cache: &Cache, page_id: PageId| {
+                if cache.has(page_id.page.0) { Residence::Local } else { Residence::Far }
             };
-            let forecast = self.predictor.predict(u64::from(key), |place| is_local(&self.cache, place));
+            let forecast = self.predictor.predict(u64::from(key), |page_id| is_local(&self.cache, page_id));
             let first = key / self.keys_per_page * self.pages_per_key;
-            let mut outcome = Outcome { major_faults: 0, place: None };
+            let mut outcome = Outcome { major_faults: 0, page_id: None };
             for page in first..first + self.pages_per_key {
                 if self.cache.touch(page) {
                     outcome.major_faults += 1;
-                    let place = Place { region: 0, page: PageIndex(page) };
-                    outcome.place = (self.places == Places::Told).then_some(place);
+                    let page_id = PageId { region: 0, page: PageIndex(page) };
+                    outcome.page_id = (self.places == Places::Told).then_some(page_id);
                 }
             }
             *match (forecast.prediction, outcome.major_faults > 0) {
@@ -84,7 +84,7 @@ impl World {
                 (Prediction::Fault, true) => &mut score.faults_right,
                 (Prediction::Fault, false) => &mut score.faults_wrong,
             } += 1;
-            self.predictor.learn(u64::from(key), forecast, outcome, |place| is_local(&self.cache, place));
+            self.predictor.learn(u64::from(key), forecast, outcome, |page_id| is_local(&self.cache, page_id));
         }
         score
     }
@@ -174,13 +174,13 @@ fn new_popular_keys_are_learned_soon() {
 fn a_place_that_is_out_of_date_is_forgotten() {
     let mut predictor = Predictor::new(1000);
     let far = |_| Residence::Far;
-    let place = Some(Place { region: 0, page: PageIndex(1) });
+    let page_id = Some(PageId { region: 0, page: PageIndex(1) });
     let forecast = predictor.predict(7, far);
-    predictor.learn(7, forecast, Outcome { major_faults: 1, place }, far);
+    predictor.learn(7, forecast, Outcome { major_faults: 1, page_id }, far);
     let forecast = predictor.predict(7, far);
     assert_eq!(forecast.prediction, Prediction::Fault);
-    predictor.learn(7, forecast, Outcome { major_faults: 0, place: None }, far);
-    assert_eq!(predictor.predict(7, |_| panic!("there is no place to look at")).prediction, Prediction::Hit);
+    predictor.learn(7, forecast, Outcome { major_faults: 0, page_id: None }, far);
+    assert_eq!(predictor.predict(7, |_| panic!("there is no page_id to look at")).prediction, Prediction::Hit);
 }
 
 /// Values of more pages than one: that one of them is here says little.
@@ -188,7 +188,8 @@ fn a_place_that_is_out_of_date_is_forgotten() {
 fn keys_that_fault_although_their_page_is_here_are_learned() {
     let mut predictor = Predictor::new(1000);
     let here = |_| Residence::Local;
-    let outcome = |key, major_faults| Outcome { major_faults, place: Some(Place { region: 0, page: PageIndex(key) }) };
+    let outcome =
+        |key, major_faults| Outcome { major_faults, page_id: Some(PageId { region: 0, page: PageIndex(key) }) };
     for turn in 0..200 {
         for (key, faults) in [(1, 1), (2, 0), (3, 0), (4, 0)] {
             let forecast = predictor.predict(u64::from(key), here);
@@ -209,10 +210,10 @@ proptest! {
         let bytes = predictor.bytes();
         prop_assert!(bytes <= yonder_dispatch::predict::KEYS_MAX * 16);
         for (key, major_faults, page) in keys {
-            let residence = |place: Place| if place.page.0.is_multiple_of(2) { Residence::Local } else { Residence::Unknown };
+            let residence = |page_id: PageId| if page_id.page.0.is_multiple_of(2) { Residence::Local } else { Residence::Unknown };
             let forecast = predictor.predict(key, residence);
-            let place = (page % 3 > 0).then_some(Place { region: page % 64, page: PageIndex(page) });
-            predictor.learn(key, forecast, Outcome { major_faults, place }, residence);
+            let page_id = (page % 3 > 0).then_some(PageId { region: page % 64, page: PageIndex(page) });
+            predictor.learn(key, forecast, Outcome { major_faults, page_id }, residence);
         }
         prop_assert_eq!(predictor.bytes(), bytes);
     }

@@ -1,6 +1,6 @@
 //! Models of [`BlockGate`] with the page table: installs, holds and sweeps of one block.
 //!
-//! [`Block`] performs the steps of the fault path and of the first hand in their order, on a page of which the kernel
+//! [`Block`] performs the steps of the fault path and of the evictor in their order, on a page of which the kernel
 //! knows only whether it is mapped. Its fields are read and written relaxed, so only the gate and the entries order them:
 //! a step that came too early would find them wrong.
 //!
@@ -92,7 +92,7 @@ impl Block {
         self.inside.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The first hand. Tells whether it could take the block.
+    /// The evictor. Tells whether it could take the block.
     fn sweep(&self) -> bool {
         self.take_turn();
         if !self.gate.try_sweep() {

@@ -61,17 +61,17 @@ pub enum Event {
     InstallFailed,
     /// The page has been mapped.
     Installed,
-    /// The first hand takes the page.
+    /// The evictor takes the page.
     Evict,
     /// The kernel would not write-protect or unmap the page: it stays as it was.
     EvictFailed,
-    /// The first hand has copied the page to a frame and unmapped it.
+    /// The evictor has copied the page to a frame and unmapped it.
     Evicted(FrameIndex),
     /// The sealed page, which the node has, is unmapped.
     Dropped,
-    /// The second hand found the node's copy equal; the frame is free.
+    /// The cleaner found the node's copy equal; the frame is free.
     Clean,
-    /// The second hand found nothing but zeros on both sides; the frame is free.
+    /// The cleaner found nothing but zeros on both sides; the frame is free.
     CleanZeros,
     /// A write of the standby frame has been posted.
     Write,
@@ -250,7 +250,7 @@ mod tests {
                 // What is lost stays so until its owner gives it up.
                 let given_up = matches!(event, Event::Free | Event::WriteEnded);
                 prop_assert!(!matches!(entry.state(), State::Poisoned(_)) || given_up, "{entry:?} -{event:?}-> {next:?}");
-                // Only the second hand, a sealed drop or a free may leave the node with the only copy.
+                // Only the cleaner, a sealed drop or a free may leave the node with the only copy.
                 let remote = matches!(next.state(), State::Remote | State::Untouched | State::Fetching { .. } | State::Poisoned(_));
                 let zeros = matches!(next.state(), State::Installing(Source::Zeros));
                 prop_assert!(!(remote || zeros) || truth == Truth::Node, "{entry:?} -{event:?}-> {next:?} lost the page");

@@ -1,4 +1,4 @@
-//! [`Ahead`]: a port's fetches ahead of demand.
+//! [`PrefetchWindows`]: a port's fetches ahead of demand.
 //!
 //! The prefetcher (`core/pager`) plans windows; each has a row of fetch slots here, and a queue pair of their own, so that
 //! a fetch on demand is never behind one of these. A page that has arrived stays where it has arrived, in its frame or in far
@@ -39,10 +39,10 @@ pub(crate) struct Prefetch {
 }
 
 /// A port's windows.
-pub(super) struct Ahead {
+pub(super) struct PrefetchWindows {
     /// None if nothing is fetched ahead.
     prefetch: Option<(Prefetcher, Box<dyn QueuePair>)>,
-    pub(super) windows: [Window; WINDOWS],
+    pub(super) windows: [PrefetchWindow; WINDOWS],
     /// The first slot of the first window.
     first_slot: u16,
     /// Slots in use.
@@ -57,7 +57,7 @@ pub(super) struct Ahead {
 
 /// A row of slots, for pages in the order in which they will probably be touched.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(super) struct PrefetchWindow {
     pub(super) in_use: u32,
     /// Number of the window among those that were made.
     pub(super) number: u64,
@@ -88,7 +88,7 @@ pub(crate) enum Hit {
     Over,
 }
 
-impl Ahead {
+impl PrefetchWindows {
     /// By when the queue pair needs a poll.
     pub(super) fn next_poll(&self) -> Nanos {
         self.prefetch.as_ref().map_or(Nanos::MAX, |(_, queue)| queue.next_poll())
@@ -96,7 +96,7 @@ impl Ahead {
 
     pub(super) fn new(prefetch: Option<Prefetch>, first_slot: u16) -> Self {
         let prefetch = prefetch.map(|prefetch| (Prefetcher::new(prefetch.algorithm), prefetch.queue));
-        let none = Window { in_use: 0, number: 0, followed: None, is_guides: false };
+        let none = PrefetchWindow { in_use: 0, number: 0, followed: None, is_guides: false };
         let wanted = Vec::with_capacity(if prefetch.is_some() { WINDOWS * WINDOW_SLOTS } else { 0 });
         Self { prefetch, windows: [none; WINDOWS], first_slot, in_use: 0, made: 0, unused_of_guide: 0, wanted }
     }
@@ -162,7 +162,7 @@ impl<M: Machine> PortInner<M> {
     pub(crate) fn missed(
         &mut self,
         region: &Arc<RegionCore<M>>,
-        touch: fault::Touch<'_, M>,
+        touch: fault::FaultTouch<'_, M>,
         port: &Port<M>,
         pager: &Pager<M>,
         now: Nanos,
@@ -178,7 +178,7 @@ impl<M: Machine> PortInner<M> {
     pub(crate) fn hit(
         &mut self,
         slot: u16,
-        (region, touch): (&Arc<RegionCore<M>>, fault::Touch<'_, M>),
+        (region, touch): (&Arc<RegionCore<M>>, fault::FaultTouch<'_, M>),
         port: &Port<M>,
         pager: &Pager<M>,
         now: Nanos,

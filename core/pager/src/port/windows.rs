@@ -9,16 +9,16 @@ use crate::pagetable::{Event, State};
 use crate::prefetch::Plan;
 use yonder_units::{Nanos, PageIndex};
 
-use super::ahead::{Followed, WINDOW_SLOTS, WINDOWS, Window};
-use super::{FetchRequest, Phase, Port, PortInner, Room};
+use super::ahead::{Followed, PrefetchWindow, WINDOW_SLOTS, WINDOWS};
+use super::{FetchRequest, FetchReservation, Phase, Port, PortInner};
 use crate::fault::Wants;
-use crate::install::Source;
+use crate::install::InstallSource;
 use crate::machine::Machine;
 use crate::pager::Pager;
 use crate::region::RegionCore;
 
 /// How long a thread waits for room for a window: until some hundred pages are reclaimed.
-const ROOM_PATIENCE: Nanos = 100_000;
+const ROOM_TIMEOUT: Nanos = 100_000;
 
 impl<M: Machine> PortInner<M> {
     /// Makes a window without pages: its place, and its number. `None` if none is free.
@@ -30,8 +30,12 @@ impl<M: Machine> PortInner<M> {
     ) -> Option<(usize, u64)> {
         let window = self.free_window(pager, now)?;
         self.ahead.made += 1;
-        self.ahead.windows[window] =
-            Window { in_use: 0, number: self.ahead.made, followed, is_guides: followed == Some(Followed::ByGuide) };
+        self.ahead.windows[window] = PrefetchWindow {
+            in_use: 0,
+            number: self.ahead.made,
+            followed,
+            is_guides: followed == Some(Followed::ByGuide),
+        };
         Some((window, self.ahead.made))
     }
 
@@ -78,7 +82,7 @@ impl<M: Machine> PortInner<M> {
         pager: &Pager<M>,
         now: Nanos,
     ) -> (u32, usize) {
-        let deadline = now + pager.patience();
+        let deadline = now + pager.fault_timeout();
         let mut steps = 0;
         for (seen_to, page) in plan.pages().enumerate() {
             let so_far = (seen_to as u32, steps);
@@ -89,16 +93,16 @@ impl<M: Machine> PortInner<M> {
             if seen.state() != State::Remote {
                 continue;
             }
-            let Some(room) = Room::take(pager, Wants::Mapping) else { return so_far };
+            let Some(reservation) = FetchReservation::take(pager, Wants::Mapping) else { return so_far };
             let slot = self.ahead.slot(window, first_step + steps);
             if region.table.advance(page, seen, Event::Fetch { port: self.id, slot }).is_err() {
-                room.give_back(pager);
+                reservation.give_back(pager);
                 continue;
             }
             steps += 1;
             self.ahead.windows[window].in_use += 1;
             self.ahead.in_use += 1;
-            self.fill(&FetchRequest { region, page, slot, room, entered: now, deadline }, pager);
+            self.fill(&FetchRequest { region, page, slot, reservation, entered: now, deadline }, pager);
             if !self.post(slot, pager, now) {
                 // It was not posted, and ends as if it had been lost.
                 self.drop_ahead(slot, pager, now);
@@ -143,9 +147,11 @@ impl<M: Machine> PortInner<M> {
                 && next.region == first.region
                 && next.page.0 == first.page.0 + run as u32
                 && next.page.block() == first.page.block()
-                && match (first.room, next.room) {
-                    (Room::PageByFrame(first), Room::PageByFrame(next)) => next.0 == first.0 + run as u32,
-                    (Room::Page, Room::Page) => true,
+                && match (first.reservation, next.reservation) {
+                    (FetchReservation::PageByFrame(first), FetchReservation::PageByFrame(next)) => {
+                        next.0 == first.0 + run as u32
+                    }
+                    (FetchReservation::Page, FetchReservation::Page) => true,
                     _ => false,
                 };
             if !follows {
@@ -160,13 +166,13 @@ impl<M: Machine> PortInner<M> {
     fn map_run(&mut self, window: usize, step: usize, run: usize, port: &Port<M>, pager: &Pager<M>) -> usize {
         let slot = self.ahead.slot(window, step);
         let fetch = &self.fetches[usize::from(slot)];
-        let (page, source): (PageIndex, Source) = (fetch.page, self.source(slot, pager));
+        let (page, source): (PageIndex, InstallSource) = (fetch.page, self.source(slot, pager));
         let region = Arc::clone(self.region(fetch.region));
         let mapped = pager.map_arrived_run(&region, page, source, run);
         let now = M::now();
         for done in 0..mapped {
             let slot = self.ahead.slot(window, step + done);
-            self.fetches[usize::from(slot)].room.settled(pager);
+            self.fetches[usize::from(slot)].reservation.finished(pager);
             self.end(slot, Ok(()), now);
         }
         port.stats.prefetch_used_pages.add(mapped as u64);
@@ -185,7 +191,7 @@ pub(super) fn await_room<M: Machine>(pager: &Pager<M>, pages: u32, now: Nanos) {
         return;
     }
     pager.unpark_reclaimer();
-    while !has_room() && M::now() < now + ROOM_PATIENCE {
+    while !has_room() && M::now() < now + ROOM_TIMEOUT {
         // The reclaimer may wait for this CPU.
         M::yield_now();
     }

@@ -1,10 +1,10 @@
 //! [`Policy`]: watermarks and the choice between the two hands.
 
-/// Fewest pages of local memory that reclaim can work with: the first hand needs frames while it copies.
+/// Fewest pages of local memory that reclaim can work with: the evictor needs frames while it copies.
 pub const LIMIT_PAGES_MIN: u64 = 512;
 /// Most pages of local memory that can be accounted for: 8 TiB.
 pub const LIMIT_PAGES_MAX: u64 = 1 << 31;
-/// Most pages kept back for the first hand, so that it can always copy: one block.
+/// Most pages kept back for the evictor, so that it can always copy: one block.
 pub const RESERVE_PAGES_MAX: u64 = 512;
 const _: () = assert!(LIMIT_PAGES_MIN / 8 >= 64, "a sweep of fewer pages does not pay for its TLB flushes");
 
@@ -54,7 +54,7 @@ pub struct Usage {
     ///
     /// [`Demand`]: crate::reclaim::Demand
     pub reads: u32,
-    /// Pages that the second hand has taken since the first hand last swept.
+    /// Pages that the cleaner has taken since the evictor last swept.
     pub drained: u64,
     /// Pages that the reclaimer may charge. While the limit is being lowered this counts from the old one: pages can be
     /// swept only into frames.
@@ -66,9 +66,9 @@ pub struct Usage {
 pub enum Action {
     /// Enough is free.
     Rest,
-    /// The second hand takes up to this many of the oldest standby pages.
+    /// The cleaner takes up to this many of the oldest standby pages.
     Drain(u64),
-    /// The first hand sweeps a block, or as much of it as this many pages.
+    /// The evictor sweeps a block, or as much of it as this many pages.
     Sweep(u64),
     /// Backed frames that nobody uses go back to the kernel.
     Trim(u64),
@@ -91,7 +91,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Pages taken by the second hand at a time.
+    /// Pages taken by the cleaner at a time.
     pub const DRAIN_PAGES: u64 = 64;
 
     /// The watermarks for `limit` pages of local memory, at least [`LIMIT_PAGES_MIN`].
@@ -166,9 +166,9 @@ impl Policy {
 
     /// The next step of a reclaimer that is at work. It rests only above the upper watermark.
     ///
-    /// Frames go round: the second hand makes them spare, the first hand fills them again and thereby makes room for
-    /// faults. So the second hand runs until a sweep's worth is spare, then the first. Reads fill frames too, and nobody
-    /// unmaps anything for them: as much as they take stays spare, and the first hand comes round as often as the second, so that
+    /// Frames go round: the cleaner makes them spare, the evictor fills them again and thereby makes room for
+    /// faults. So the cleaner runs until a sweep's worth is spare, then the first. Reads fill frames too, and nobody
+    /// unmaps anything for them: as much as they take stays spare, and the evictor comes round as often as the second, so that
     /// what is mapped is not local for longer than what stands. What it sweeps has its second chance.
     #[must_use]
     pub fn decide(&self, usage: &Usage) -> Action {
@@ -207,7 +207,7 @@ impl Policy {
         }
     }
 
-    /// Whether the second hand is ahead of the first: it has taken more than its part of a batch of what is mapped, as far as
+    /// Whether the cleaner is ahead of the first: it has taken more than its part of a batch of what is mapped, as far as
     /// reads are who it works for.
     fn is_first_hands_turn(&self, usage: &Usage) -> bool {
         let taken = u128::from(usage.drained) * u128::from(usage.resident) * u128::from(usage.reads);
@@ -388,7 +388,7 @@ mod tests {
             prop_assert!(usage.resident < resident / 10 + policy.reserve(), "{usage:?} of {resident}");
         }
 
-        /// Where nobody reads in frames, spare frames are not free, and the second hand has them all for the first.
+        /// Where nobody reads in frames, spare frames are not free, and the cleaner has them all for the first.
         #[test]
         fn spare_frames_are_free_as_far_as_reads_take_them(spare in 0u64..20_000, reads in 0u32..=256) {
             let policy = policy(100_000);

@@ -1,6 +1,6 @@
 //! [`StandbyQueue`]: standby pages in the order in which they were swept.
 //!
-//! Two go through it: the second hand, which takes the oldest page, and the flusher, which looks at each page once, the
+//! Two go through it: the cleaner, which takes the oldest page, and the flusher, which looks at each page once, the
 //! oldest first, and leaves it where it is.
 
 use std::collections::VecDeque;

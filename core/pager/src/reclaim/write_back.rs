@@ -2,7 +2,7 @@
 //!
 //! LightSwap's swap cache is flushed by size (section 4.2): once as many pages stand as a batch has, all of them are written.
 //! Here also by age, so that what stands for long is safe on the node however little there is of it. Either way the page stays
-//! on standby, clean: a touch still needs no fetch, and the second hand can free its frame at once.
+//! on standby, clean: a touch still needs no fetch, and the cleaner can free its frame at once.
 
 use yonder_units::Nanos;
 
@@ -36,7 +36,7 @@ pub struct Flusher {
 impl Flusher {
     /// Whether the next page is to be written back now, and why.
     pub fn due(&mut self, queue: &StandbyQueue, limits: FlushLimits, now: Nanos) -> Option<FlushCause> {
-        // The second hand may have taken some of the batch.
+        // The cleaner may have taken some of the batch.
         self.left = self.left.min(queue.not_looked_at());
         let next = queue.to_look_at()?;
         if self.left == 0 && queue.dirty() >= limits.pages {

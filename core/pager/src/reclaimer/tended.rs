@@ -48,7 +48,7 @@ struct Quotas {
 
 impl<M: Machine> Reclaimer<M> {
     /// One bounded piece of work for quotas or advice.
-    pub(super) fn tend(&mut self, pager: &Pager<M>, now: Nanos) -> Tended {
+    pub(super) fn enforce_quotas(&mut self, pager: &Pager<M>, now: Nanos) -> Tended {
         // First, so that what is changed from here on is looked at again.
         pager.signals.tend_at.store(Nanos::MAX, Ordering::SeqCst);
         let quotas = self.quotas(pager);

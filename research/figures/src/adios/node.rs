@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use yonder_dispatch::{Chooser, WorkerView};
-use yonder_event_queue::Agenda;
+use yonder_event_queue::EventQueue;
 use yonder_units::{Nanos, PageIndex};
 
 use super::fabric::Fabric;
@@ -30,12 +30,12 @@ const EVICTED_AT_ONCE: u64 = 16;
 pub(crate) fn run(setup: &Setup) -> Measured {
     assert!(setup.rate > 0.0, "no requests arrive");
     let mut node = Node::new(setup);
-    node.agenda.after(0, Event::Arrive);
+    node.events.after(0, Event::Arrive);
     if setup.profile.stalls {
         (0..setup.workers).for_each(|worker| node.stall_later(worker));
     }
     while node.left() {
-        let Some(event) = node.agenda.advance() else { break };
+        let Some(event) = node.events.advance() else { break };
         node.handle(event);
     }
     node.end()
@@ -43,7 +43,7 @@ pub(crate) fn run(setup: &Setup) -> Measured {
 
 struct Node<'a> {
     setup: &'a Setup,
-    agenda: Agenda<Event>,
+    events: EventQueue<Event>,
     arrivals: ChaCha8Rng,
     touches: ChaCha8Rng,
     requests: Vec<Request>,
@@ -96,7 +96,7 @@ impl<'a> Node<'a> {
         };
         Self {
             setup,
-            agenda: Agenda::new(),
+            events: EventQueue::new(),
             arrivals: ChaCha8Rng::seed_from_u64(setup.seed),
             touches: ChaCha8Rng::seed_from_u64(setup.seed ^ 0x9E37_79B9_7F4A_7C15),
             requests: Vec::new(),
@@ -133,7 +133,7 @@ impl<'a> Node<'a> {
 
     fn end(mut self) -> Measured {
         let busy = self.fabric.take_busy();
-        self.meter.end(self.agenda.now() - self.warm_at, busy, self.setup.nodes)
+        self.meter.end(self.events.now() - self.warm_at, busy, self.setup.nodes)
     }
 
     fn handle(&mut self, event: Event) {
@@ -146,7 +146,7 @@ impl<'a> Node<'a> {
             Event::Given { worker, request } => {
                 let given = &mut self.workers[usize::from(worker)].given;
                 assert!(
-                    given.replace((request, self.agenda.now())).is_none(),
+                    given.replace((request, self.events.now())).is_none(),
                     "worker {worker} was given two requests"
                 );
                 self.look(usize::from(worker));
@@ -157,8 +157,8 @@ impl<'a> Node<'a> {
             }
             Event::Ran(worker) => self.ran(usize::from(worker)),
             Event::Sent { worker, page, request } => {
-                let at = self.fabric.send(page as usize % self.setup.nodes, self.agenda.now());
-                self.agenda.at(at, Event::Came { worker, page, request });
+                let at = self.fabric.send(page as usize % self.setup.nodes, self.events.now());
+                self.events.at(at, Event::Came { worker, page, request });
             }
             Event::Came { worker, page, request } => self.came(usize::from(worker), PageIndex(page), request),
             Event::SpunOut { worker, request, since } => self.spun_out(usize::from(worker), request, since),
@@ -168,14 +168,14 @@ impl<'a> Node<'a> {
     }
 
     fn arrive(&mut self) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         self.arrived += 1;
         if self.arrived == self.setup.requests / 5 {
             self.warm_at = now;
             self.fabric.take_busy();
         }
         let gap = -(1.0 - self.arrivals.random::<f64>()).ln() * 1e9 / self.setup.rate;
-        self.agenda.after(gap as Nanos, Event::Arrive);
+        self.events.after(gap as Nanos, Event::Arrive);
         let index = self.next_dispatcher;
         self.next_dispatcher = (index + 1) % self.dispatchers.len();
         let (warm, busy_before) = (self.warm(), self.busy_until_now());
@@ -229,15 +229,15 @@ impl<'a> Node<'a> {
                 let reaped = dispatcher.sent.min(REAPED_AT_ONCE);
                 dispatcher.sent -= reaped;
                 let took = costs::DISPATCH.ns() + Nanos::from(reaped) * costs::REAP.ns();
-                self.agenda.after(took, Event::Dispatched(index as u16));
-                self.agenda.after(took + costs::HANDOVER.ns(), Event::Given { worker, request });
+                self.events.after(took, Event::Dispatched(index as u16));
+                self.events.after(took + costs::HANDOVER.ns(), Event::Given { worker, request });
                 return;
             }
         }
         if dispatcher.sent > 0 {
             dispatcher.sent -= 1;
             dispatcher.at_work = true;
-            self.agenda.after(costs::REAP.ns(), Event::Dispatched(index as u16));
+            self.events.after(costs::REAP.ns(), Event::Dispatched(index as u16));
         }
     }
 
@@ -250,7 +250,7 @@ impl<'a> Node<'a> {
         }
         if worker.given.is_none() && !worker.told {
             worker.told = true;
-            self.agenda.after(costs::HANDOVER.ns(), Event::Room(index as u16));
+            self.events.after(costs::HANDOVER.ns(), Event::Room(index as u16));
         }
         let given = worker.given.map(|(_, at)| at);
         if worker.polled == 0 && !(worker.new_is_due && given.is_some()) {
@@ -264,7 +264,7 @@ impl<'a> Node<'a> {
         if resumes {
             let request = worker.ready.pop_front().expect("as many are ready");
             worker.polled -= 1;
-            let now = self.agenda.now();
+            let now = self.events.now();
             let resumed = &mut self.requests[request as usize];
             resumed.spent.ready += (now - resumed.since) as u32;
             resumed.slice = 0;
@@ -278,7 +278,7 @@ impl<'a> Node<'a> {
 
     /// A worker begins with a request, or goes on with one that had been put back.
     fn start(&mut self, index: usize, slot: u32) {
-        let (now, busy) = (self.agenda.now(), self.busy_until_now());
+        let (now, busy) = (self.events.now(), self.busy_until_now());
         let request = &mut self.requests[slot as usize];
         let handled = (costs::DISPATCH.ns() + costs::HANDOVER.ns()) as u32;
         request.spent.running += handled;
@@ -318,7 +318,7 @@ impl<'a> Node<'a> {
         request.spent.running += took as u32;
         request.slice += took;
         self.workers[index].doing = doing;
-        self.agenda.after(took, Event::Ran(index as u16));
+        self.events.after(took, Event::Ran(index as u16));
     }
 
     fn ran(&mut self, index: usize) {
@@ -328,7 +328,7 @@ impl<'a> Node<'a> {
             if let Doing::ToFault(slot) | Doing::ToCheckpoint(slot) | Doing::ToEnd(slot) = doing {
                 self.requests[slot as usize].spent.running += put_off as u32;
             }
-            self.agenda.after(put_off, Event::Ran(index as u16));
+            self.events.after(put_off, Event::Ran(index as u16));
             return;
         }
         match doing {
@@ -348,7 +348,7 @@ impl<'a> Node<'a> {
 
     /// A request has run for too long: it goes to the end of its dispatcher's queue.
     fn put_back(&mut self, index: usize, slot: u32) {
-        let (now, busy) = (self.agenda.now(), self.busy_until_now());
+        let (now, busy) = (self.events.now(), self.busy_until_now());
         let request = &mut self.requests[slot as usize];
         (request.since, request.busy_before) = (now, busy);
         let dispatcher = self.dispatcher_of(index);
@@ -359,7 +359,7 @@ impl<'a> Node<'a> {
 
     fn answer(&mut self, index: usize, slot: u32) {
         let request = self.requests[slot as usize];
-        let whole = self.agenda.now() - request.arrived;
+        let whole = self.events.now() - request.arrived;
         assert_eq!(Nanos::from(request.spent.whole()), whole, "time is missing or counted twice: {request:?}");
         self.free.push(slot);
         if self.warm() && request.arrived >= self.warm_at {
@@ -372,7 +372,7 @@ impl<'a> Node<'a> {
             self.dispatch(dispatcher);
         } else {
             self.workers[index].doing = Doing::Sending;
-            self.agenda.after(costs::TX_WAIT.ns(), Event::Ran(index as u16));
+            self.events.after(costs::TX_WAIT.ns(), Event::Ran(index as u16));
         }
     }
 
@@ -383,13 +383,13 @@ impl<'a> Node<'a> {
             return;
         }
         let took = evicted * costs::RECLAIM_PAGE.ns() / self.setup.reclaimers as u64;
-        self.agenda.after(took, Event::Reclaim);
+        self.events.after(took, Event::Reclaim);
         self.feed_starved();
     }
 
     fn stall_later(&mut self, index: usize) {
         let pause = self.touches.random_range(0..2 * costs::KERNEL_STALL_EVERY.ns());
-        self.agenda.after(pause, Event::Stall(index as u16));
+        self.events.after(pause, Event::Stall(index as u16));
     }
 
     /// The kernel takes the CPU: what the worker is at takes longer.
@@ -403,11 +403,11 @@ impl<'a> Node<'a> {
 
     fn count_busy(&mut self, change: i32) {
         self.busy_sum = self.busy_until_now();
-        self.busy_since = self.agenda.now();
+        self.busy_since = self.events.now();
         self.busy = self.busy.checked_add_signed(change).expect("who stops waiting had waited");
     }
 
     fn busy_until_now(&self) -> Nanos {
-        self.busy_sum + Nanos::from(self.busy) * (self.agenda.now() - self.busy_since)
+        self.busy_sum + Nanos::from(self.busy) * (self.events.now() - self.busy_since)
     }
 }

@@ -5,7 +5,7 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use yonder_board::{Board, Config, LEASE_STEP_MAX, PIECE_PAGES_MAX, PageSize, Pid, Shell, SlowPath};
+use yonder_board::{Config, LEASE_STEP_MAX, NodeCore, PIECE_PAGES_MAX, PageSize, Pid, Shell, SlowPath};
 use yonder_report::Quantity;
 use yonder_wire::{AllocateRequest, Backing, Permission};
 
@@ -56,7 +56,7 @@ struct Yonder {
 
 impl Yonder {
     fn new(rng: &mut ChaCha8Rng) -> Self {
-        let (_, slow_path) = Board::new(&Config {
+        let (_, slow_path) = NodeCore::new(&Config {
             pages: BOARD_PAGES,
             page_size: PageSize::DEFAULT,
             seed: rng.random(),

@@ -9,7 +9,9 @@ use std::rc::Rc;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use yonder_board::{Board, Config, FastPath, Handled, LEASE_STEP_MAX, PIECE_PAGES_MAX, PageSize, Pid, Shell, SlowPath};
+use yonder_board::{
+    Config, FastPath, Handled, LEASE_STEP_MAX, NodeCore, PIECE_PAGES_MAX, PageSize, Pid, Shell, SlowPath,
+};
 use yonder_units::Nanos;
 use yonder_wire::{
     AllocateRequest, Backing, ErrorCode, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, Permission, Rights, split,
@@ -76,7 +78,7 @@ impl Node {
     }
 
     fn new(pages: u32, speed: Speed, rng: &mut ChaCha8Rng) -> Self {
-        let (board, mut slow_path) = Board::new(&Config {
+        let (board, mut slow_path) = NodeCore::new(&Config {
             pages,
             page_size: PageSize::DEFAULT,
             seed: rng.random(),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use yonder_event_queue::Agenda;
+use yonder_event_queue::EventQueue;
 use yonder_units::Nanos;
 
 use super::link::Link;
@@ -44,7 +44,7 @@ struct Packet {
 /// Everything there is.
 #[derive(Debug)]
 pub(super) struct World {
-    agenda: Agenda<Event>,
+    events: EventQueue<Event>,
     rng: ChaCha8Rng,
     nodes: Vec<Node>,
     threads: Vec<Thread>,
@@ -74,7 +74,7 @@ impl World {
     pub(super) fn new(nodes: Vec<Node>, rng: ChaCha8Rng) -> Self {
         let links = |_| [Link::new(COMPUTE_LINK), Link::new(COMPUTE_LINK)];
         Self {
-            agenda: Agenda::new(),
+            events: EventQueue::new(),
             rng,
             nodes,
             threads: Vec::new(),
@@ -100,7 +100,7 @@ impl World {
     /// Asks each thread for an operation, one after the other.
     pub(super) fn ask_each(&mut self) {
         for thread in 0..self.threads.len() {
-            self.threads[thread].ask(self.agenda.now());
+            self.threads[thread].ask(self.events.now());
             self.poke(thread);
             self.warm_up(1);
         }
@@ -118,7 +118,7 @@ impl World {
 
     /// Lets `operations` be over, and measures them.
     pub(super) fn measure(&mut self, operations: u64) -> Measured {
-        let (begun, due) = (self.agenda.now(), self.ledger.completed + operations);
+        let (begun, due) = (self.events.now(), self.ledger.completed + operations);
         self.ledger.latencies.clear();
         self.run(|ledger| ledger.completed >= due);
         let mut latencies = std::mem::take(&mut self.ledger.latencies);
@@ -126,7 +126,7 @@ impl World {
         let stats: Vec<_> = self.threads.iter().map(|thread| thread.client.stats()).collect();
         Measured {
             operations: latencies.len() as u64,
-            time: self.agenda.now() - begun,
+            time: self.events.now() - begun,
             latencies,
             retried: stats.iter().map(|stats| stats.retried).sum(),
             window_packets: stats.iter().map(|stats| stats.window_packets).sum::<f64>() / stats.len() as f64,
@@ -143,7 +143,7 @@ impl World {
     #[cfg(test)]
     pub(super) fn finish(&mut self) -> (&Ledger, &mut [Node], &[Thread]) {
         self.threads.iter_mut().for_each(Thread::stop);
-        while let Some(event) = self.agenda.advance() {
+        while let Some(event) = self.events.advance() {
             self.happen(event);
         }
         (&self.ledger, &mut self.nodes, &self.threads)
@@ -151,7 +151,7 @@ impl World {
 
     fn run(&mut self, is_done: impl Fn(&Ledger) -> bool) {
         loop {
-            let event = self.agenda.advance().expect("something is under way until it is over");
+            let event = self.events.advance().expect("something is under way until it is over");
             self.happen(event);
             if is_done(&self.ledger) {
                 return;
@@ -160,26 +160,26 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         match event {
             Event::Sent(packet) => {
                 let node = &mut self.nodes[self.threads[packet.thread].node];
                 let at = node.links[0].carry(now, packet.bytes.len());
-                self.agenda.at(at + PATH.ns(), Event::Asked(packet));
+                self.events.at(at + PATH.ns(), Event::Asked(packet));
             }
             Event::Asked(Packet { thread, bytes }) => {
                 let (at, bytes) = self.nodes[self.threads[thread].node].serve(now, &bytes);
-                self.agenda.at(at, Event::Answered(Packet { thread, bytes }));
+                self.events.at(at, Event::Answered(Packet { thread, bytes }));
             }
             Event::Answered(packet) => {
                 let node = &mut self.nodes[self.threads[packet.thread].node];
                 let at = node.links[1].carry(now, packet.bytes.len());
-                self.agenda.at(at, Event::Returned(packet));
+                self.events.at(at, Event::Returned(packet));
             }
             Event::Returned(packet) => {
                 let link = &mut self.links[self.threads[packet.thread].compute_node][1];
                 let at = link.carry(now, packet.bytes.len());
-                self.agenda.at(at + PATH.ns(), Event::Received(packet));
+                self.events.at(at + PATH.ns(), Event::Received(packet));
             }
             Event::Received(Packet { thread, bytes }) => {
                 self.threads[thread].inbox.push_back(bytes);
@@ -205,24 +205,24 @@ impl World {
 
     /// A thread begins what there is to do.
     fn poke(&mut self, thread: usize) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         if let Some(delay) = self.threads[thread].begin(now) {
-            self.agenda.after(delay, Event::Worked(thread));
+            self.events.after(delay, Event::Worked(thread));
         }
     }
 
     /// A thread's client sends what it may, and its timer is planned.
     fn send(&mut self, index: usize) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let thread = &mut self.threads[index];
         while let Some(bytes) = thread.transmit(now) {
             let at = self.links[thread.compute_node][0].carry(now, bytes.len());
-            self.agenda.at(at, Event::Sent(Packet { thread: index, bytes }));
+            self.events.at(at, Event::Sent(Packet { thread: index, bytes }));
         }
         let due = thread.client.timeout().map_or(Nanos::MAX, |due| due.max(now + 1));
         if due < thread.wake_at {
             thread.wake_at = due;
-            self.agenda.at(due, Event::Wake(index));
+            self.events.at(due, Event::Wake(index));
         }
     }
 
@@ -230,7 +230,7 @@ impl World {
     fn ask_on(&mut self, compute_node: usize) {
         let threads = (self.threads.len() - compute_node).div_ceil(self.links.len());
         let thread = compute_node + self.rng.random_range(0..threads) * self.links.len();
-        self.threads[thread].ask(self.agenda.now());
+        self.threads[thread].ask(self.events.now());
         self.poke(thread);
     }
 }

@@ -1,7 +1,7 @@
 //! [`Memory`]: the local and the far pages of one thread's array, under the real policies: states and transitions are
 //! `core/pager`'s, watermarks and hands `core/pager`'s.
 //!
-//! A page keeps its frame from the read that is posted until it is on the node alone again: unmapped by the first hand it
+//! A page keeps its frame from the read that is posted until it is on the node alone again: unmapped by the evictor it
 //! stands by in the frame it was mapped in, since a kernel need not copy it. That makes Yonder's two hands DiLOS' reclaimer and
 //! cleaner (section 4.4) in the other order: it cleans first and unmaps then.
 //!
@@ -138,7 +138,7 @@ impl Memory {
         self.dirty[page.index()]
     }
 
-    /// The first hand takes up to `pages` mapped pages of one block, from where it has come to in it.
+    /// The evictor takes up to `pages` mapped pages of one block, from where it has come to in it.
     pub(super) fn sweep(&mut self, pages: usize) -> Vec<PageIndex> {
         let mut taken = self.take_mapped(pages);
         if taken.is_empty() {
@@ -174,7 +174,7 @@ impl Memory {
         self.standby.push(Standby { region: 0, page, frame, since: now, is_dirty });
     }
 
-    /// The second hand takes the oldest page that still stands by.
+    /// The cleaner takes the oldest page that still stands by.
     pub(super) fn oldest(&mut self) -> Option<PageIndex> {
         loop {
             let standby = self.standby.pop()?;

@@ -8,7 +8,7 @@
 //! Every nanosecond of a fault is one [`Part`]'s. Invariant: a page is mapped for each read that was not withdrawn, so in a
 //! sequence pages are as many as installs.
 
-use yonder_event_queue::Agenda;
+use yonder_event_queue::EventQueue;
 use yonder_pager::pagetable::State;
 use yonder_pager::prefetch::Plan;
 use yonder_pager::reclaim::Action;
@@ -67,17 +67,17 @@ impl Counts {
 /// Touches `order`, pages of an array of `pages` of which `limit` can be local.
 pub(super) fn simulate(system: &System, op: Op, (pages, limit): (u32, u32), order: &[u32]) -> Counts {
     let mut world = World::new(system, op, pages, limit, order);
-    world.agenda.after(0, Happening::Thread);
+    world.events.after(0, Event::Thread);
     while world.counts.elapsed == 0 {
-        let happening = world.agenda.advance().expect("the thread waits for something that comes");
-        world.happens(happening);
+        let event = world.events.advance().expect("the thread waits for something that comes");
+        world.happens(event);
     }
     world.counts.installed = world.memory.installed;
     world.counts
 }
 
 #[derive(Debug)]
-enum Happening {
+enum Event {
     /// The thread's step is to be made.
     Thread,
     /// A read has ended; it may have been withdrawn.
@@ -133,7 +133,7 @@ struct World<'a> {
     nic: Nic,
     /// When the last read of each page ends.
     due: Vec<Nanos>,
-    agenda: Agenda<Happening>,
+    events: EventQueue<Event>,
     counts: Counts,
 }
 
@@ -158,22 +158,22 @@ impl<'a> World<'a> {
             ahead: Ahead::new(system),
             nic: Nic::default(),
             due: vec![0; pages as usize],
-            agenda: Agenda::new(),
+            events: EventQueue::new(),
             counts: Counts::default(),
         }
     }
 
-    fn happens(&mut self, happening: Happening) {
-        match happening {
-            Happening::Thread => self.thread(),
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Thread => self.thread(),
             // If it was another's, the thread waits again.
-            Happening::Arrived => self.wake(Wait::Page),
-            Happening::Reclaimed => {
+            Event::Arrived => self.wake(Wait::Page),
+            Event::Reclaimed => {
                 let job = self.job.take().expect("it was at work");
                 self.finish(job);
             }
-            Happening::Written(page) => {
-                self.memory.end_write(page, self.agenda.now());
+            Event::Written(page) => {
+                self.memory.end_write(page, self.events.now());
                 self.freed();
             }
         }
@@ -202,18 +202,18 @@ impl<'a> World<'a> {
     fn busy(&mut self, part: Part, delay: Nanos, step: Step) {
         self.counts.parts[part as usize] += delay;
         self.step = step;
-        self.agenda.after(delay, Happening::Thread);
+        self.events.after(delay, Event::Thread);
     }
 
     fn sleep(&mut self, wait: Wait) {
-        self.wait = Some((wait, self.agenda.now()));
+        self.wait = Some((wait, self.events.now()));
     }
 
     /// The thread makes its step again, if it waits for that.
     fn wake(&mut self, from: Wait) {
         let Some((wait, since)) = self.wait.filter(|(wait, _)| *wait == from) else { return };
         let part = if wait == Wait::Page { Part::Fetch } else { Part::Reclaim };
-        self.counts.parts[part as usize] += self.agenda.now() - since;
+        self.counts.parts[part as usize] += self.events.now() - since;
         self.wait = None;
         self.thread();
     }
@@ -232,9 +232,9 @@ impl<'a> World<'a> {
         }
         self.at += 1;
         if self.at == self.order.len() {
-            self.counts.elapsed = self.agenda.now() + cost;
+            self.counts.elapsed = self.events.now() + cost;
         } else {
-            self.agenda.after(cost, Happening::Thread);
+            self.events.after(cost, Event::Thread);
         }
     }
 
@@ -280,7 +280,7 @@ impl<'a> World<'a> {
             return;
         }
         let page = self.page();
-        self.post(page, self.agenda.now(), Queue::Demand, 0);
+        self.post(page, self.events.now(), Queue::Demand, 0);
         // What is fetched ahead is posted while the page is on its way (section 4.3).
         let plan = self.ahead.missed(page);
         let posted = plan.map_or(0, |plan| self.fetch_ahead(plan));
@@ -290,7 +290,7 @@ impl<'a> World<'a> {
 
     fn await_page(&mut self) {
         let page = self.page();
-        let (due, now) = (&self.due, self.agenda.now());
+        let (due, now) = (&self.due, self.events.now());
         let is_here = |page: PageIndex| due[page.index()] <= now;
         if !is_here(page) {
             return self.sleep(Wait::Page);
@@ -307,14 +307,14 @@ impl<'a> World<'a> {
         let exit = dilos::EXCEPTION.ns() - dilos::EXCEPTION.ns() / 2;
         self.counts.parts[Part::Exception as usize] += exit;
         self.step = Step::Touch;
-        self.agenda.after(mapping + exit, Happening::Thread);
+        self.events.after(mapping + exit, Event::Thread);
     }
 
     fn post(&mut self, page: PageIndex, at: Nanos, queue: Queue, slot: u16) {
         self.memory.fetch(page, queue as u16, slot);
         let arrival = self.nic.read(at, queue) + self.system.driver_ns;
         self.due[page.index()] = arrival;
-        self.agenda.at(arrival, Happening::Arrived);
+        self.events.at(arrival, Event::Arrived);
     }
 
     /// Posts the reads of a plan, each when it has been prepared; how many.
@@ -342,7 +342,7 @@ impl<'a> World<'a> {
         }
         let prepare = self.system.prepare_ns;
         for (step, page) in (1..).zip(&pages) {
-            self.post(*page, self.agenda.now() + step * prepare, Queue::Ahead, number);
+            self.post(*page, self.events.now() + step * prepare, Queue::Ahead, number);
         }
         pages.len() as u64
     }
@@ -380,11 +380,11 @@ impl<'a> World<'a> {
             return;
         }
         self.job = Some(job);
-        self.agenda.after(cost, Happening::Reclaimed);
+        self.events.after(cost, Event::Reclaimed);
     }
 
     fn finish(&mut self, job: Job) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         match job {
             Job::Sweep(batch) if self.system.reclaim == Reclaim::Shared => return self.drop_batch(&batch),
             Job::Sweep(pages) => pages.iter().for_each(|page| self.memory.stand_by(*page, now)),
@@ -394,7 +394,7 @@ impl<'a> World<'a> {
                         self.memory.drop_standing(page);
                     } else if self.memory.begin_write(page) {
                         let ack = self.nic.write(now);
-                        self.agenda.at(ack, Happening::Written(page));
+                        self.events.at(ack, Event::Written(page));
                     }
                 }
             }

@@ -4,7 +4,7 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use yonder_event_queue::Agenda;
+use yonder_event_queue::EventQueue;
 use yonder_units::Nanos;
 
 /// A part of handling a fault.
@@ -37,15 +37,15 @@ pub(super) fn simulate(
     let paths: Vec<Vec<Stage>> = (0..load.threads).map(stages).collect();
     let mut free = vec![0; resources];
     let mut began = vec![0; load.threads];
-    let mut agenda: Agenda<(usize, usize)> = Agenda::new();
+    let mut events: EventQueue<(usize, usize)> = EventQueue::new();
     for thread in 0..load.threads {
-        agenda.after(think(load.think_ns, random), (thread, 0));
+        events.after(think(load.think_ns, random), (thread, 0));
     }
     let (mut sum, mut faults) = (0.0, 0);
     let warm_up = load.faults / 10;
     while faults < warm_up + load.faults {
-        let (thread, stage) = agenda.advance().expect("every thread has something to come");
-        let now = agenda.now();
+        let (thread, stage) = events.advance().expect("every thread has something to come");
+        let now = events.now();
         if stage == 0 {
             began[thread] = now;
         }
@@ -56,13 +56,13 @@ pub(super) fn simulate(
             faults += 1;
         }
         match paths[thread].get(stage) {
-            Some(Stage::Delay(delay)) => agenda.after(*delay, (thread, stage + 1)),
+            Some(Stage::Delay(delay)) => events.after(*delay, (thread, stage + 1)),
             Some(Stage::Serve(resource, service)) => {
                 let end = now.max(free[*resource]) + service;
                 free[*resource] = end;
-                agenda.at(end, (thread, stage + 1));
+                events.at(end, (thread, stage + 1));
             }
-            None => agenda.after(think(load.think_ns, random), (thread, 0)),
+            None => events.after(think(load.think_ns, random), (thread, 0)),
         }
     }
     sum / load.faults as f64

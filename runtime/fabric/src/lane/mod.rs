@@ -11,7 +11,7 @@ mod address;
 mod call;
 mod datagram;
 mod hello;
-mod standing;
+mod session;
 mod stream;
 
 use std::io;
@@ -34,7 +34,7 @@ use stream::{Arrival, StreamLink};
 pub use address::NodeAddress;
 pub use call::{Answer, CALL_TIME_MAX, CallError, call};
 pub use hello::OpenError;
-pub use standing::Standing;
+pub use session::NodeSession;
 
 /// Most payload bytes of a message on a stream: a few pages, so that a long read does not hold up a short one for long.
 const STREAM_FRAGMENT_BYTES: usize = 32 << 10;
@@ -68,7 +68,7 @@ pub struct Lane {
     client: Client,
     link: Link,
     condition: Condition,
-    standing: Arc<Standing>,
+    standing: Arc<NodeSession>,
 }
 
 #[derive(Debug)]
@@ -90,14 +90,18 @@ pub struct Opened {
 
 impl Lane {
     /// Opens a lane for at most `operations_max` operations at a time. Blocks for some seconds at most.
-    pub fn open(address: &NodeAddress, operations_max: usize, standing: &Arc<Standing>) -> Result<Opened, OpenError> {
+    pub fn open(
+        address: &NodeAddress,
+        operations_max: usize,
+        standing: &Arc<NodeSession>,
+    ) -> Result<Opened, OpenError> {
         Self::open_with(address, standing, |config| Config { operations_max, ..config })
     }
 
     /// As [`Lane::open`], with the limits that `adjust` makes of the usual ones.
     pub(crate) fn open_with(
         address: &NodeAddress,
-        standing: &Arc<Standing>,
+        standing: &Arc<NodeSession>,
         adjust: impl FnOnce(Config) -> Config,
     ) -> Result<Opened, OpenError> {
         let (link, welcome, memory, config) = match address {
@@ -126,7 +130,7 @@ impl Lane {
     fn over_stream(
         mut greeted: hello::Greeted,
         address: Option<SocketAddr>,
-        standing: &Arc<Standing>,
+        standing: &Arc<NodeSession>,
     ) -> Result<(Link, Welcome, Option<OwnedFd>, Config), OpenError> {
         let (welcome, memory) = (greeted.welcome, greeted.file.take());
         let config = Config { fragment_bytes: STREAM_FRAGMENT_BYTES, ..client_config(Transport::Stream)? };
@@ -207,7 +211,7 @@ impl Lane {
 
     /// What all lanes to the node know about it.
     #[must_use]
-    pub fn standing(&self) -> &Arc<Standing> {
+    pub fn standing(&self) -> &Arc<NodeSession> {
         &self.standing
     }
 

@@ -17,7 +17,7 @@ use yonder_units::{FrameIndex, Nanos};
 use super::entry::{Entries, Entry, Location, Tier};
 use super::near::Slot;
 use super::{Event, Shared};
-use crate::areas::{Place, View};
+use crate::areas::{AreaPage, View};
 use crate::vector::MoveBytes as _;
 use crate::{
     Completion, FabricError, Module, PostError, Posting, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
@@ -39,7 +39,7 @@ enum Kind {
 struct Operation {
     id: WorkId,
     kind: Kind,
-    place: Place<Entries>,
+    place: AreaPage<Entries>,
     frame: FrameIndex,
     vector: Vector,
     posted: Nanos,
@@ -118,7 +118,7 @@ impl TierQueuePair {
     fn read(
         &mut self,
         at: u16,
-        place: &Place<Entries>,
+        place: &AreaPage<Entries>,
         (frame, vector): (FrameIndex, Vector),
         now: Nanos,
     ) -> Result<Result<Entry, Status>, PostError> {
@@ -219,7 +219,7 @@ impl TierQueuePair {
     }
 
     /// A write was not done, as far as anyone knows.
-    fn give_write_up(&mut self, kind: Kind, place: &Place<Entries>) {
+    fn give_write_up(&mut self, kind: Kind, place: &AreaPage<Entries>) {
         place.area.table.give_write_up(place.page);
         if let Kind::WriteNear(slot) = kind {
             self.own_slots.push(slot);

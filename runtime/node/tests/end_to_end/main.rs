@@ -2,7 +2,7 @@
 //! cut.
 //!
 //! `testbed` starts nodes and drives queue pairs; `raw` is a client of single messages; `proxy` and `lossy` stand between a
-//! client and a node. No test sleeps: they poll until something has happened, and fail after [`testbed::PATIENCE`].
+//! client and a node. No test sleeps: they poll until something has happened, and fail after [`testbed::TIMEOUT`].
 
 mod data;
 mod datagrams;

@@ -9,10 +9,10 @@ use yonder_wire::{Body, ErrorCode, Greeting, Header, Kind, Welcome};
 
 use crate::messages::{Messages, sealed};
 use crate::raw::{Raw, fresh, page_of};
-use crate::testbed::{Client, Dice, NETWORKS, PAGE, PATIENCE, address, node, tcp_node, wait_for};
+use crate::testbed::{Client, Dice, NETWORKS, PAGE, TIMEOUT, address, node, tcp_node, wait_for};
 
 fn connect(node: &Node) -> Messages {
-    Messages::new(TcpStream::connect(address(node)).unwrap(), PATIENCE)
+    Messages::new(TcpStream::connect(address(node)).unwrap(), TIMEOUT)
 }
 
 fn greet(peer: &mut Messages) {

@@ -10,7 +10,7 @@ use yonder_wire::{AllocateRequest, Allocated, Backing, Body, ErrorCode, Kind, Pe
 
 use super::cluster::Cluster;
 use super::flows::Request;
-use super::process::Place;
+use super::process::Backend;
 use super::table::Content;
 use super::{Buffer, ClibError, PendingAllocation, PendingFree, Thread};
 
@@ -82,7 +82,7 @@ impl<B: Buffer> Thread<B> {
     ) -> Result<(u64, Allocated), ClibError> {
         let request = AllocateRequest { bytes, permission, backing, from: 0, to: 0 };
         let process = Arc::clone(&self.process);
-        let Place::Cluster(cluster) = &process.place else { return self.allocate_in(0, &request) };
+        let Backend::Cluster(cluster) = &process.place else { return self.allocate_in(0, &request) };
         let (region_bytes, mut avoid) = (cluster.region_bytes(), Vec::new());
         loop {
             let regions = cluster.place(bytes, &avoid)?;
@@ -108,7 +108,7 @@ impl<B: Buffer> Thread<B> {
     /// by the process that made it.
     pub fn rfree(&mut self, address: u64) -> Result<(), ClibError> {
         let process = Arc::clone(&self.process);
-        if let Place::Cluster(cluster) = &process.place {
+        if let Backend::Cluster(cluster) = &process.place {
             for part in cluster.take_parts(address) {
                 self.ask(&Request::at(Kind::Free, part, 0), &[])?;
             }
@@ -137,9 +137,9 @@ impl<B: Buffer> Thread<B> {
         let mut allocation = Allocation::new(AllocateRequest { bytes, permission, backing, from: 0, to: 0 });
         let process = Arc::clone(&self.process);
         let near = match &process.place {
-            Place::Node(_) => 0,
-            Place::Cluster(cluster) if bytes <= cluster.region_bytes() => allocation.place(cluster)?,
-            Place::Cluster(_) => {
+            Backend::Node(_) => 0,
+            Backend::Cluster(cluster) if bytes <= cluster.region_bytes() => allocation.place(cluster)?,
+            Backend::Cluster(_) => {
                 let done = self.ralloc_with(bytes, permission, backing);
                 let done = done.map(|(address, _)| allocation.address = address);
                 return self.ended(Content::Allocation(allocation), done).map(PendingAllocation::new);
@@ -152,7 +152,7 @@ impl<B: Buffer> Thread<B> {
     /// its pages. It may be sent with the next call only. One that is longer than a region of a controller is freed at once.
     pub fn rfree_async(&mut self, address: u64) -> Result<PendingFree, ClibError> {
         self.check_room()?;
-        let has_parts = matches!(&self.process.place, Place::Cluster(cluster) if cluster.has_parts(address));
+        let has_parts = matches!(&self.process.place, Backend::Cluster(cluster) if cluster.has_parts(address));
         let index = if has_parts {
             let done = self.rfree(address);
             self.ended(Content::Free, done)

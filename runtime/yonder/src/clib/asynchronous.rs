@@ -4,7 +4,7 @@ use yonder_client::Outcome;
 use yonder_wire::{AllocateRequest, Body, ErrorCode, Kind};
 
 use super::flows::Route;
-use super::process::Place;
+use super::process::Backend;
 use super::table::{Asked, Content, Index, Slice};
 use super::{Buffer, ClibError, Pending, Thread};
 
@@ -126,7 +126,7 @@ impl<B: Buffer> Thread<B> {
     /// another reason, or has no other region, stays refused.
     fn place_again(&mut self, slot: u32, code: ErrorCode) -> Result<(), Outcome> {
         let refused = Outcome::Refused(code);
-        let Place::Cluster(cluster) = &self.process.place else { return Err(refused) };
+        let Backend::Cluster(cluster) = &self.process.place else { return Err(refused) };
         let Some((asked, allocation)) = self.table.allocation(slot) else { return Err(refused) };
         match allocation.place_again(cluster, code) {
             Ok(from) => asked.address = from,

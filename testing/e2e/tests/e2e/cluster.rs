@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 use yonder::clib::{Permission, Process as Space, Thread};
-use yonder_e2e::{PATIENCE, Process, Yonder};
+use yonder_e2e::{Process, TIMEOUT, Yonder};
 
 const REGION_BYTES: u64 = 1 << 20;
 const REGION_SIZE: &str = "1MiB";
@@ -69,7 +69,7 @@ impl Cluster {
 
     /// Asks for a node until it is as it should be.
     fn until(&self, node: &str, what: &str, is_right: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let view = self.view(node);
             if let Some(view) = view.as_ref().filter(|view| is_right(view)) {

@@ -22,7 +22,7 @@ use crate::BenchError;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 /// How long the monitor sleeps before it looks whether it should end, in milliseconds.
-const PATIENCE_MS: i32 = 20;
+const TIMEOUT_MS: i32 = 20;
 /// Why a touch fails: there is one reason only.
 const NO_PAGE: NonZeroU32 = NonZeroU32::MIN;
 
@@ -95,7 +95,7 @@ fn by_monitor(board: &Board) -> Result<Touches, BenchError> {
 /// Brings pages to threads that sleep, one after the other. Takes the descriptor, so that they wake up if this fails.
 fn watch(uffd: Uffd, region: &Mapping, board: &Board, is_over: &AtomicBool) -> Result<(), BenchError> {
     while !is_over.load(Ordering::Acquire) {
-        let Some(address) = uffd.next_fault(PATIENCE_MS)? else { continue };
+        let Some(address) = uffd.next_fault(TIMEOUT_MS)? else { continue };
         let now = yonder_clock::now();
         let offset = (address - region.address()) as u64 / PAGE * PAGE;
         board.note(offset, now);

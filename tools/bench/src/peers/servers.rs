@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use yonder_load::{KvLoad, LoadError, LoadResult, Protocol, Rate};
-use yonder_preload_protocol::{Board, Figures};
+use yonder_preload_protocol::{Figures, SharedStats};
 
 use super::legs::{Leg, Way};
 use super::{Bench, Ended, Measured};
@@ -135,7 +135,7 @@ impl Counts {
         }
         // What a run has just done is on its board a moment later.
         std::thread::sleep(FIGURES_TIME);
-        Board::open(board).map_or(Self::None, |board| Self::Run(board.figures()))
+        SharedStats::open(board).map_or(Self::None, |board| Self::Run(board.figures()))
     }
 
     /// What a load has measured, with what was counted since `earlier`.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use yonder::{Patience, clock};
+use yonder::{AdaptiveSpin, clock};
 
 use crate::BenchError;
 use crate::flow::{Flow, check, stamp};
@@ -111,7 +111,7 @@ pub(super) struct PeerFlow {
     replies: Vec<u8>,
     /// Part of `replies` that has arrived and was not handled.
     arrived: Range<usize>,
-    patience: Patience,
+    spin: AdaptiveSpin,
 }
 
 impl PeerFlow {
@@ -127,8 +127,8 @@ impl PeerFlow {
         stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
         let room = (depth * (bytes + REPLY_MORE_BYTES)).max(ROOM_BYTES_MIN);
         let asked = std::collections::VecDeque::with_capacity(depth);
-        let (replies, patience) = (vec![0; room], Patience::new(spin));
-        Ok(Self { dialect, stream, bytes, requests: Vec::new(), asked, replies, arrived: 0..0, patience })
+        let (replies, spin) = (vec![0; room], AdaptiveSpin::new(spin));
+        Ok(Self { dialect, stream, bytes, requests: Vec::new(), asked, replies, arrived: 0..0, spin })
     }
 
     /// Stores items 0 to `count`.
@@ -175,7 +175,7 @@ impl PeerFlow {
             self.arrived = 0..self.arrived.len();
         }
         let room = &mut self.replies[self.arrived.end..];
-        let asks_again = self.patience.asks_again(clock::now());
+        let asks_again = self.spin.asks_again(clock::now());
         let flags = if asks_again { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
         match rustix::net::recv(&self.stream, room, flags).map(|(_, bytes)| bytes) {
             Ok(0) => Err(BenchError::Child(format!("{} has hung up", self.dialect.name()))),
@@ -185,7 +185,7 @@ impl PeerFlow {
             }
             Err(Errno::INTR) => Ok(()),
             Err(Errno::AGAIN) if asks_again => {
-                Patience::pause();
+                AdaptiveSpin::pause();
                 Ok(())
             }
             Err(error) => Err(std::io::Error::from(error).into()),
@@ -203,12 +203,12 @@ impl Flow for PeerFlow {
     fn wait(&mut self) -> Result<usize, BenchError> {
         self.stream.write_all(&self.requests)?;
         self.requests.clear();
-        self.patience.begin(clock::now());
+        self.spin.begin(clock::now());
         loop {
             self.receive()?;
             let taken = self.take_arrived()?;
             if taken > 0 {
-                self.patience.end(clock::now());
+                self.spin.end(clock::now());
                 return Ok(taken);
             }
         }

@@ -1,6 +1,6 @@
 //! A soak with a second copy: it compares, and what it finds ends it.
 
-use yonder::units::{PageIndex, Place};
+use yonder::units::{PageId, PageIndex};
 use yonder_fabric::{CleanDrop, ReadsAs, RemoteAddress, Vector};
 
 use super::*;
@@ -39,8 +39,8 @@ fn what_is_dropped_as_clean_is_compared() {
 fn a_wrong_drop_ends_the_soak_and_is_named() {
     let settings = settings(Duration::from_secs(3600));
     let Some(world) = world(&settings) else { return };
-    let place = Place { region: 0, page: PageIndex(17) };
-    let dropped = CleanDrop { place, address: RemoteAddress(0), vector: Vector::WHOLE, reads_as: ReadsAs::Fetched };
+    let page_id = PageId { region: 0, page: PageIndex(17) };
+    let dropped = CleanDrop { page_id, address: RemoteAddress(0), vector: Vector::WHOLE, reads_as: ReadsAs::Fetched };
     let mut content = [0; PAGE_BYTES];
     content[770] = 1;
     let copies = world.copies.as_deref().unwrap();

@@ -21,7 +21,7 @@ use crate::http;
 use crate::scrape::Scrape;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// Shortest time between two scrapes of the live view: `top` must not become the load.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
@@ -50,7 +50,7 @@ pub enum TopError {
     },
     /// Somebody listens and does not answer in time.
     #[error(
-        "no answer from {address} within {PATIENCE:?}: check that --attach names what the server was given as --metrics"
+        "no answer from {address} within {TIMEOUT:?}: check that --attach names what the server was given as --metrics"
     )]
     Silent {
         /// As it was typed.
@@ -147,7 +147,7 @@ struct Target {
 impl Target {
     fn scrape(&self) -> Result<Scrape, TopError> {
         let address = self.typed.clone();
-        let text = http::get(self.address, "/metrics", PATIENCE).map_err(|cause| self.failed(cause))?;
+        let text = http::get(self.address, "/metrics", TIMEOUT).map_err(|cause| self.failed(cause))?;
         Scrape::parse(&text).map_err(|wrong| TopError::Foreign { address, what: wrong.to_string() })
     }
 
@@ -182,7 +182,7 @@ mod tests {
         let target = target(listener.local_addr().unwrap());
         let peer = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             http::read_request(&mut stream, deadline).unwrap();
             // The other side may hang up before it has read everything.
             let _ = stream.write_all(answer);

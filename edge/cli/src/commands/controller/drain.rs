@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use yonder_placement::{NodeCondition, NodeId, NodeView};
 
-use super::{ANSWER_PATIENCE, client};
+use super::{ANSWER_TIMEOUT, client};
 use crate::args::DrainArgs;
 use crate::output::{Bar, line};
 
 /// How often the controller is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long there may be no controller: it is started again, or another one takes over when its lease is over.
-const TAKEOVER_PATIENCE: Duration = Duration::from_secs(10);
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long nothing moves before this is worth a word: longer than a move that failed rests.
 const STALL: Duration = Duration::from_secs(10);
 
@@ -27,8 +27,8 @@ pub(super) fn run(args: &DrainArgs) -> anyhow::Result<()> {
     ctrlc::set_handler(move || {
         let _ = stop.send(());
     })?;
-    client(controller, ANSWER_PATIENCE).start_drain(name)?;
-    let mut client = client(controller, TAKEOVER_PATIENCE);
+    client(controller, ANSWER_TIMEOUT).start_drain(name)?;
+    let mut client = client(controller, TAKEOVER_TIMEOUT);
     let mut watch = Watch::new(name, Instant::now());
     let progress = Progress::new();
     loop {

@@ -16,7 +16,7 @@ use crate::args::{LoadAppArgs, LoadRocksdbArgs, LoadVectorArgs};
 use crate::output::{Bar, json_line, line};
 
 /// How long a server may take to say who it is.
-const HELLO_PATIENCE: Duration = Duration::from_secs(1);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 /// Requests on their way at a time, if nothing else is said: in a closed loop, and in an open one.
 const CLOSED_WINDOW: usize = 64;
 const OPEN_WINDOW: usize = 4096;
@@ -50,7 +50,7 @@ pub(super) fn vector(args: &LoadVectorArgs) -> anyhow::Result<ExitCode> {
 
 /// Where the server of an application listens, and what it says of its data under `of`.
 fn server_of<T: DeserializeOwned>(args: &LoadAppArgs, app: &'static str, of: &str) -> anyhow::Result<(SocketAddr, T)> {
-    let (server, about) = hello(&args.target, app, HELLO_PATIENCE)?;
+    let (server, about) = hello(&args.target, app, HELLO_TIMEOUT)?;
     let said: Option<serde_json::Value> =
         serde_json::from_str(&about).ok().filter(|said: &serde_json::Value| said["app"] == app);
     let data = said.and_then(|mut said| serde_json::from_value(said[of].take()).ok());

@@ -11,7 +11,7 @@ use crate::costs::adios as costs;
 impl Node<'_> {
     /// A request has trapped at a page.
     pub(super) fn fault(&mut self, index: usize, slot: u32) {
-        let (now, profile) = (self.agenda.now(), self.setup.profile);
+        let (now, profile) = (self.events.now(), self.setup.profile);
         let request = &mut self.requests[slot as usize];
         let page = request.page.expect("it touches a page");
         request.since = now;
@@ -26,7 +26,7 @@ impl Node<'_> {
             Found::Coming => self.joined.push((page, slot)),
             Found::Remote if room && self.memory.fetch(page, index) => {
                 let at = self.fabric.post(index, now, self.touches.random());
-                self.agenda.at(at, Event::Sent { worker: index as u16, page: page.0, request: slot });
+                self.events.at(at, Event::Sent { worker: index as u16, page: page.0, request: slot });
             }
             Found::Remote => {
                 self.starved.push(index as u16);
@@ -45,7 +45,7 @@ impl Node<'_> {
         }
         self.wait(index, slot);
         if profile.yields {
-            self.agenda.after(profile.spins, Event::SpunOut { worker: index as u16, request: slot, since: now });
+            self.events.after(profile.spins, Event::SpunOut { worker: index as u16, request: slot, since: now });
         }
     }
 
@@ -55,7 +55,7 @@ impl Node<'_> {
         if self.memory.is_low() && !self.reclaiming {
             self.reclaiming = true;
             let wake = if self.setup.profile.pinned_reclaimer { 0 } else { costs::RECLAIM_WAKE.ns() };
-            self.agenda.after(wake, Event::Reclaim);
+            self.events.after(wake, Event::Reclaim);
         }
     }
 
@@ -69,7 +69,7 @@ impl Node<'_> {
         if self.workers[index].doing == Doing::Waiting(slot) && self.requests[slot as usize].since == since {
             self.count_busy(-1);
             self.workers[index].doing = Doing::Leaving;
-            self.agenda.after(self.setup.profile.away, Event::Ran(index as u16));
+            self.events.after(self.setup.profile.away, Event::Ran(index as u16));
         }
     }
 
@@ -86,7 +86,7 @@ impl Node<'_> {
     }
 
     pub(super) fn page_for(&mut self, index: usize, slot: u32) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         self.faults -= 1;
         self.workers[index].outstanding -= 1;
         let request = &mut self.requests[slot as usize];
@@ -110,7 +110,7 @@ impl Node<'_> {
             let index = usize::from(index);
             let Doing::Waiting(slot) = self.workers[index].doing else { unreachable!("worker {index} does not wait") };
             self.count_busy(-1);
-            let (now, request) = (self.agenda.now(), &mut self.requests[slot as usize]);
+            let (now, request) = (self.events.now(), &mut self.requests[slot as usize]);
             request.spent.fetching += (now - request.since) as u32;
             self.fault(index, slot);
         }

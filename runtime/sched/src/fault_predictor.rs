@@ -1,4 +1,4 @@
-//! [`Foresight`]: the predictor at work, and [`Queues`], the two queues that it fills.
+//! [`FaultPredictor`]: the predictor at work, and [`Queues`], the two queues that it fills.
 //!
 //! The dispatcher asks when it admits a request and teaches when it reaps the reply, so nobody else touches the predictor.
 //! Without it (any policy but `Predicted`) all requests are in the queue of hits.
@@ -7,7 +7,7 @@ use std::ops::{Index, IndexMut};
 
 use yonder_dispatch::predict::{Forecast, Outcome, Prediction, Predictor};
 use yonder_paging::FarMemory;
-use yonder_units::{PAGE_BYTES, Place};
+use yonder_units::{PAGE_BYTES, PageId};
 
 use crate::frontend::Timing;
 use crate::task::SchedStats;
@@ -48,14 +48,14 @@ impl<T> IndexMut<Queue> for Queues<T> {
     }
 }
 
-/// What was foreseen of a request, which travels with it.
+/// What was predicted for a request, and travels with it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Foreseen {
+pub(crate) struct PredictedRequest {
     key: u64,
     forecast: Forecast,
 }
 
-impl Foreseen {
+impl PredictedRequest {
     pub(crate) fn queue(&self) -> Queue {
         match self.forecast.prediction {
             Prediction::Hit => Queue::Hits,
@@ -64,14 +64,14 @@ impl Foreseen {
     }
 }
 
-/// Foresees faults of the requests on one far memory.
-pub(crate) struct Foresight<'a> {
+/// Predicts faults of the requests on one far memory.
+pub(crate) struct FaultPredictor<'a> {
     predictor: Predictor,
     far: &'a FarMemory,
     stats: &'a SchedStats,
 }
 
-impl<'a> Foresight<'a> {
+impl<'a> FaultPredictor<'a> {
     pub(crate) fn new(far: &'a FarMemory, stats: &'a SchedStats) -> Self {
         let predictor = Predictor::new(far.local() / PAGE_BYTES as u64);
         stats.set_predictor_bytes(predictor.bytes() as u64);
@@ -79,18 +79,18 @@ impl<'a> Foresight<'a> {
     }
 
     /// What will become of a request for `key`.
-    pub(crate) fn foresee(&self, key: u64) -> Foreseen {
-        Foreseen { key, forecast: self.predictor.predict(key, |place| self.far.residence(place)) }
+    pub(crate) fn predict(&self, key: u64) -> PredictedRequest {
+        PredictedRequest { key, forecast: self.predictor.predict(key, |page_id| self.far.residence(page_id)) }
     }
 
     /// A request is over, whose last fault was at `place`.
-    pub(crate) fn learn(&mut self, foreseen: Option<Foreseen>, timing: &Timing, place: Option<Place>) {
-        let Some(Foreseen { key, forecast }) = foreseen else {
+    pub(crate) fn learn(&mut self, prediction: Option<PredictedRequest>, timing: &Timing, page_id: Option<PageId>) {
+        let Some(PredictedRequest { key, forecast }) = prediction else {
             self.predictor.note_faults(timing.major_faults);
             return;
         };
         self.stats.count_prediction(forecast.prediction, timing.major_faults);
-        let outcome = Outcome { major_faults: timing.major_faults, place };
-        self.predictor.learn(key, forecast, outcome, |place| self.far.residence(place));
+        let outcome = Outcome { major_faults: timing.major_faults, page_id };
+        self.predictor.learn(key, forecast, outcome, |page_id| self.far.residence(page_id));
     }
 }

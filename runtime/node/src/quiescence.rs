@@ -1,4 +1,4 @@
-//! [`Quiet`]: when nobody can still be using what was taken out of the page table.
+//! [`QuiescentState`]: when nobody can still be using what was taken out of the page table.
 //!
 //! Threads that look pages up do so inside a visit, a batch of requests long, and keep nothing of it afterwards. Whoever
 //! has removed pages waits until each visit that was under way has ended: later ones do not find the pages.
@@ -11,18 +11,18 @@ use crate::atomic::{AtomicU64, Ordering, fence, yield_now};
 
 /// The visits of a fixed number of threads.
 #[derive(Debug)]
-pub(crate) struct Quiet {
+pub(crate) struct QuiescentState {
     visitors: Box<[CachePadded<AtomicU64>]>,
 }
 
 /// A visit, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Visit<'a> {
+pub(crate) struct ReadGuard<'a> {
     word: &'a AtomicU64,
     number: u64,
 }
 
-impl Quiet {
+impl QuiescentState {
     /// For `visitors` threads.
     pub(crate) fn new(visitors: usize) -> Self {
         Self { visitors: (0..visitors).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
@@ -30,14 +30,14 @@ impl Quiet {
 
     /// Begins a visit of the thread with number `visitor`, which no other thread uses.
     #[inline]
-    pub(crate) fn visit(&self, visitor: usize) -> Visit<'_> {
+    pub(crate) fn visit(&self, visitor: usize) -> ReadGuard<'_> {
         let word = &*self.visitors[visitor];
         let number = word.load(Ordering::Relaxed) + 1;
         assert!(number % 2 == 1, "a thread visits twice at a time");
         word.store(number, Ordering::Relaxed);
         // The visit is seen by whoever removes a page before anything is looked up in it.
         fence(Ordering::SeqCst);
-        Visit { word, number }
+        ReadGuard { word, number }
     }
 
     /// Waits until every visit has ended that began before pages were removed, by the caller and before this call.
@@ -53,7 +53,7 @@ impl Quiet {
     }
 }
 
-impl Drop for Visit<'_> {
+impl Drop for ReadGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.word.store(self.number + 1, Ordering::Release);
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn waiting_ends_with_the_visit_that_was_under_way() {
-        let quiet = Quiet::new(2);
+        let quiet = QuiescentState::new(2);
         quiet.wait();
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -99,7 +99,7 @@ mod model {
     #[test]
     fn nobody_uses_a_removed_page_after_the_wait() {
         loom::model(|| {
-            let quiet = Arc::new(Quiet::new(1));
+            let quiet = Arc::new(QuiescentState::new(1));
             let in_table = Arc::new(AtomicBool::new(true));
             let is_reused = Arc::new(AtomicBool::new(false));
             let visitor = {

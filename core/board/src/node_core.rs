@@ -1,4 +1,4 @@
-//! [`Board`]: what all threads of a node share; [`Config`]; and what the shell gives: [`Memory`], [`PageSource`],
+//! [`NodeCore`]: what all threads of a node share; [`Config`]; and what the shell gives: [`Memory`], [`PageSource`],
 //! [`Upkeep`].
 //!
 //! Who touches what: the page table is changed as it says; the slow path alone changes which ranges have moved; the key
@@ -85,7 +85,7 @@ pub trait Upkeep {
 
 /// What all threads of a node share.
 #[derive(Debug)]
-pub struct Board {
+pub struct NodeCore {
     pub(crate) config: Config,
     pub(crate) table: Arc<PageTable>,
     pub(crate) moved: Arc<MovedRanges>,
@@ -100,7 +100,7 @@ pub struct Board {
     lacking: AtomicU32,
 }
 
-impl Board {
+impl NodeCore {
     /// A node's memory, without address spaces, and the one slow path to it. Its regions have a gibibyte.
     ///
     /// # Panics
@@ -113,7 +113,7 @@ impl Board {
     /// The same with regions of `region_bytes`, a power of two and at least a page.
     ///
     /// # Panics
-    /// As [`Board::new`], and if regions cannot be like this.
+    /// As [`NodeCore::new`], and if regions cannot be like this.
     #[must_use]
     pub fn with_regions(config: &Config, region_bytes: u64) -> (Arc<Self>, SlowPath) {
         assert!(

@@ -1,4 +1,4 @@
-//! [`Room`]: the local memory that a fetch has from its start to its end.
+//! [`FetchReservation`]: the local memory that a fetch has from its start to its end.
 
 use yonder_units::FrameIndex;
 
@@ -10,7 +10,7 @@ use crate::queue_pair::ReadInto;
 
 /// What was taken for a page that is on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Room {
+pub(crate) enum FetchReservation {
     /// A charged page; its bytes stay where far memory is mapped until they are copied into it.
     Page,
     /// A charged page, and the frame in which its bytes arrive.
@@ -19,8 +19,8 @@ pub(crate) enum Room {
     Frame(FrameIndex),
 }
 
-impl Room {
-    /// Room for a fetch on behalf of somebody who wants this of the page; `None` if local memory is full.
+impl FetchReservation {
+    /// FetchReservation for a fetch on behalf of somebody who wants this of the page; `None` if local memory is full.
     #[inline]
     pub(crate) fn take<M: Machine>(pager: &Pager<M>, wants: Wants) -> Option<Self> {
         let take_frame = || pager.frames.take(&pager.budget, Account::Fault);
@@ -53,7 +53,7 @@ impl Room {
 
     /// The page has been settled: what was taken for it is its own now.
     #[inline]
-    pub(super) fn settled<M: Machine>(self, pager: &Pager<M>) {
+    pub(super) fn finished<M: Machine>(self, pager: &Pager<M>) {
         if let Self::PageByFrame(frame) = self {
             pager.frames.release(frame);
         }

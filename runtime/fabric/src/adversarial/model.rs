@@ -1,4 +1,4 @@
-//! Layers over loose fabrics against a table of values, by seeds.
+//! Layers over adversarial fabrics against a table of values, by seeds.
 //!
 //! Random reads and writes, some cancelled, while nodes are away and back, operations fail and are lost, and what works in the
 //! background makes its steps. A page has the value of its last write that was done, or that of a later one that was given up.
@@ -24,7 +24,7 @@ const STEPS: usize = 400;
 /// Reads of each page in the end, some of which the fabric has no room for.
 const ATTEMPTS: usize = 5;
 /// How long an operation may take. A tick is the time between two polls.
-const PATIENCE: Nanos = 20_000_000;
+const TIMEOUT: Nanos = 20_000_000;
 const TICK: Nanos = 100_000;
 const SECOND: Nanos = 1_000_000_000;
 
@@ -166,8 +166,8 @@ impl Model {
     }
 
     /// Cancels what takes longer than this.
-    fn cancel(&mut self, patience: Nanos) {
-        let is_late = |doing: &Doing| doing.since + patience < self.now;
+    fn cancel(&mut self, timeout: Nanos) {
+        let is_late = |doing: &Doing| doing.since + timeout < self.now;
         let ids: Vec<u64> = self.doing.iter().filter(|(_, doing)| is_late(doing)).map(|(id, _)| *id).collect();
         for id in ids {
             let doing = self.doing.remove(&id).expect("it is there");
@@ -238,7 +238,7 @@ impl Model {
                 76..88 => self.poll(),
                 _ => (self.layers.step)(self.now),
             }
-            self.cancel(PATIENCE);
+            self.cancel(TIMEOUT);
         }
         self.end();
     }
@@ -271,7 +271,7 @@ impl Model {
         while !self.doing.is_empty() {
             self.poll();
             (self.layers.step)(self.now);
-            self.cancel(PATIENCE);
+            self.cancel(TIMEOUT);
         }
         assert!(self.queues.iter().all(|queue| queue.outstanding() == 0));
     }

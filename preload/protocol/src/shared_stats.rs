@@ -1,4 +1,4 @@
-//! [`Board`]: where the processes of a run keep their figures, in a file that all of them map.
+//! [`SharedStats`]: where the processes of a run keep their figures, in a file that all of them map.
 //!
 //! So they are known also of a process that is killed. Each process that uses far memory takes a place, which only it writes;
 //! `yonder run` reads them all. A figure is one word, and each is right by itself.
@@ -13,7 +13,7 @@ use yonder_mapping::Mapping;
 use crate::record::monotonic_ns;
 
 /// Processes of one run whose figures are kept.
-pub const PLACES_MAX: u64 = 1023;
+pub const PROCESSES_MAX: u64 = 1023;
 /// Bytes of a place. The first one has the number of places taken instead, and when the run began.
 const PLACE_BYTES: u64 = 128;
 /// Where the latter is.
@@ -128,15 +128,15 @@ pub fn pid_namespace() -> Option<u64> {
 }
 
 /// The file of a run.
-pub struct Board {
+pub struct SharedStats {
     file: Mapping,
 }
 
-impl Board {
-    /// Makes the file, for [`PLACES_MAX`] processes.
+impl SharedStats {
+    /// Makes the file, for [`PROCESSES_MAX`] processes.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
-        file.set_len((PLACES_MAX + 1) * PLACE_BYTES)?;
+        file.set_len((PROCESSES_MAX + 1) * PLACE_BYTES)?;
         let board = Self::map(&file)?;
         board.file.write(BEGAN_AT, &monotonic_ns().to_ne_bytes());
         Ok(board)
@@ -148,14 +148,14 @@ impl Board {
     }
 
     fn map(file: &File) -> io::Result<Self> {
-        let mapping = Mapping::shared(file.as_fd(), ((PLACES_MAX + 1) * PLACE_BYTES) as usize);
+        let mapping = Mapping::shared(file.as_fd(), ((PROCESSES_MAX + 1) * PLACE_BYTES) as usize);
         Ok(Self { file: mapping.map_err(|error| io::Error::other(error.to_string()))? })
     }
 
     /// The figures of all processes.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let taken = self.word(0).min(PLACES_MAX);
+        let taken = self.word(0).min(PROCESSES_MAX);
         let of_place =
             |place| Figures::from_words(std::array::from_fn(|index| self.word(place * PLACE_BYTES + index as u64 * 8)));
         (1..=taken).map(of_place).fold(Figures::default(), |sum, figures| sum.and(&figures))
@@ -168,15 +168,15 @@ impl Board {
             let word = |index: usize| self.word(place * PLACE_BYTES + ((FIGURES + index) * 8) as u64);
             Space { process: word(0) as u32, namespace: word(1), number: word(2) as u32, capability: word(3) }
         };
-        let taken = self.word(0).min(PLACES_MAX);
+        let taken = self.word(0).min(PROCESSES_MAX);
         (1..=taken).map(of_place).filter(|space| space.capability != 0).collect()
     }
 
     /// A place for this process; `None` if all are taken, and then its figures are missing.
     #[must_use]
-    pub fn take_place(self) -> Option<Place> {
+    pub fn take_slot(self) -> Option<ProcessSlot> {
         let number = self.file.update_u64(0, |taken| taken + 1) + 1;
-        (number <= PLACES_MAX).then_some(Place { board: self, number })
+        (number <= PROCESSES_MAX).then_some(ProcessSlot { board: self, number })
     }
 
     /// When the run began, see [`monotonic_ns`].
@@ -193,12 +193,12 @@ impl Board {
 }
 
 /// Where one process keeps its figures.
-pub struct Place {
-    board: Board,
+pub struct ProcessSlot {
+    board: SharedStats,
     number: u64,
 }
 
-impl Place {
+impl ProcessSlot {
     /// Which of the run's places it is, from 1 on.
     #[must_use]
     pub fn number(&self) -> u64 {
@@ -237,9 +237,9 @@ mod tests {
     fn figures_add_up_and_peaks_are_the_highest() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("board");
-        let board = Board::create(&path).unwrap();
-        assert!(Board::create(&path).is_err(), "a board of somebody else was taken");
-        let places = [1, 2].map(|_| Board::open(&path).unwrap().take_place().unwrap());
+        let board = SharedStats::create(&path).unwrap();
+        assert!(SharedStats::create(&path).is_err(), "a board of somebody else was taken");
+        let places = [1, 2].map(|_| SharedStats::open(&path).unwrap().take_slot().unwrap());
         for (place, faults) in places.iter().zip([3, 4]) {
             place.publish(&Figures {
                 processes: 1,
@@ -256,8 +256,8 @@ mod tests {
     fn address_spaces_are_those_that_were_told_of() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("board");
-        let board = Board::create(&path).unwrap();
-        let places = [1, 2, 3].map(|_| Board::open(&path).unwrap().take_place().unwrap());
+        let board = SharedStats::create(&path).unwrap();
+        let places = [1, 2, 3].map(|_| SharedStats::open(&path).unwrap().take_slot().unwrap());
         let spaces = [(&places[0], 7), (&places[2], 9)].map(|(place, number)| {
             let space = Space { process: u32::MAX, namespace: 3, number, capability: u64::MAX - 1 };
             place.tell_space(space);
@@ -271,10 +271,10 @@ mod tests {
     fn who_comes_too_late_has_no_place() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("board");
-        let board = Board::create(&path).unwrap();
-        board.file.update_u64(0, |_| PLACES_MAX - 1);
-        assert!(Board::open(&path).unwrap().take_place().is_some());
-        assert!(Board::open(&path).unwrap().take_place().is_none());
+        let board = SharedStats::create(&path).unwrap();
+        board.file.update_u64(0, |_| PROCESSES_MAX - 1);
+        assert!(SharedStats::open(&path).unwrap().take_slot().is_some());
+        assert!(SharedStats::open(&path).unwrap().take_slot().is_none());
         assert_eq!(board.figures(), Figures::default());
     }
 }

@@ -7,7 +7,7 @@ use yonder_sched::Reclaim;
 
 /// CPUs for the threads of a server.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Placement {
+pub struct CpuPinning {
     /// CPU of the dispatcher, then of each worker; empty if they are not pinned.
     pub cpus: Vec<usize>,
     /// CPU of the reclaimer.
@@ -16,7 +16,7 @@ pub struct Placement {
     pub reclaimer_alone: bool,
 }
 
-impl Placement {
+impl CpuPinning {
     /// Who should reclaim on such CPUs.
     #[must_use]
     pub fn reclaim(&self) -> Reclaim {
@@ -26,18 +26,18 @@ impl Placement {
 
 /// Places `workers` workers, a dispatcher and a reclaimer on the CPUs this process may use.
 #[must_use]
-pub fn place(workers: usize) -> Placement {
+pub fn place(workers: usize) -> CpuPinning {
     place_on(&allowed(), workers)
 }
 
-fn place_on(cpus: &[usize], workers: usize) -> Placement {
+fn place_on(cpus: &[usize], workers: usize) -> CpuPinning {
     if cpus.len() <= workers {
-        return Placement::default();
+        return CpuPinning::default();
     }
     let (for_workers, rest) = cpus.split_at(workers);
     let dispatcher = rest[0];
     let cpus = std::iter::once(dispatcher).chain(for_workers.iter().copied()).collect();
-    Placement { cpus, reclaimer: Some(rest.get(1).copied().unwrap_or(dispatcher)), reclaimer_alone: rest.len() > 1 }
+    CpuPinning { cpus, reclaimer: Some(rest.get(1).copied().unwrap_or(dispatcher)), reclaimer_alone: rest.len() > 1 }
 }
 
 fn allowed() -> Vec<usize> {
@@ -52,10 +52,10 @@ mod tests {
     #[test]
     fn every_number_of_cpus_is_served() {
         let place = |cpus: usize, workers| place_on(&(0..cpus).collect::<Vec<_>>(), workers);
-        assert_eq!(place(2, 1), Placement { cpus: vec![1, 0], reclaimer: Some(1), reclaimer_alone: false });
-        assert_eq!(place(3, 1), Placement { cpus: vec![1, 0], reclaimer: Some(2), reclaimer_alone: true });
+        assert_eq!(place(2, 1), CpuPinning { cpus: vec![1, 0], reclaimer: Some(1), reclaimer_alone: false });
+        assert_eq!(place(3, 1), CpuPinning { cpus: vec![1, 0], reclaimer: Some(2), reclaimer_alone: true });
         assert_eq!(place(64, 8).cpus.len(), 9);
-        assert_eq!(place(2, 2), Placement::default());
-        assert_eq!(place(0, 1), Placement::default());
+        assert_eq!(place(2, 2), CpuPinning::default());
+        assert_eq!(place(0, 1), CpuPinning::default());
     }
 }

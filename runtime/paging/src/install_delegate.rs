@@ -1,16 +1,16 @@
-//! [`InstallHelper`]: a thread that makes installs which a worker has handed over.
+//! [`InstallDelegate`]: a thread that makes installs which a worker has handed over.
 //!
-//! What is handed over, and when, is the pager's (`core/pager`, `handover`): here is the thread's end of it.
+//! What is handed over, and when, is the pager's (`core/pager`, `delegation`): here is the thread's end of it.
 
 use crate::far_memory::FarMemory;
 
 /// A thread that makes installs for one port when it has time. See [`FarMemory::help_install`].
-pub struct InstallHelper {
+pub struct InstallDelegate {
     far: FarMemory,
     port: u16,
 }
 
-impl InstallHelper {
+impl InstallDelegate {
     pub(crate) fn new(far: FarMemory, port: u16) -> Self {
         far.pager().help_port(port, true);
         Self { far, port }
@@ -43,7 +43,7 @@ impl InstallHelper {
     }
 }
 
-impl Drop for InstallHelper {
+impl Drop for InstallDelegate {
     fn drop(&mut self) {
         self.far.pager().help_port(self.port, false);
     }

@@ -1,6 +1,6 @@
 //! Where pages are that somebody remembers.
 
-use yonder_units::{PAGE_BYTES, PageIndex, Place};
+use yonder_units::{PAGE_BYTES, PageId, PageIndex};
 
 use crate::{Config, FarMemory, Residence};
 
@@ -13,7 +13,7 @@ fn a_place_is_local_until_it_is_swept_and_unknown_when_its_region_has_ended() {
     const LOCAL: u64 = 4 << 20;
     let far = FarMemory::open("emu://?latency=1us&size=64MiB", Config::with_local(LOCAL)).unwrap();
     let mut region = far.region(4 * LOCAL).unwrap();
-    let place = |page| Place { region: 0, page: PageIndex(page) };
+    let place = |page| PageId { region: 0, page: PageIndex(page) };
     assert_eq!(far.residence(place(0)), Residence::Local, "what was never written needs no fetch");
     let pages = (4 * LOCAL / PAGE_BYTES as u64) as u32;
     (0..pages).for_each(|page| region.write_u64(PageIndex(page).offset(), 1).unwrap());
@@ -25,8 +25,8 @@ fn a_place_is_local_until_it_is_swept_and_unknown_when_its_region_has_ended() {
     region.read_u64(PageIndex(away).offset()).unwrap();
     assert_eq!(far.residence(place(away)), Residence::Local);
     assert_eq!(far.residence(place(pages)), Residence::Unknown, "behind the end");
-    assert_eq!(far.residence(Place { region: 1, page: PageIndex(0) }), Residence::Unknown);
-    assert_eq!(far.residence(Place { region: u32::MAX, page: PageIndex(0) }), Residence::Unknown);
+    assert_eq!(far.residence(PageId { region: 1, page: PageIndex(0) }), Residence::Unknown);
+    assert_eq!(far.residence(PageId { region: u32::MAX, page: PageIndex(0) }), Residence::Unknown);
     drop(region);
     assert_eq!(far.residence(place(0)), Residence::Unknown);
 }

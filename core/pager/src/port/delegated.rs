@@ -1,45 +1,45 @@
-//! A port's side of the [handover](crate::handover).
+//! A port's side of the [delegation](crate::delegation).
 
 use yonder_units::Nanos;
 
 use super::{Phase, Port, PortInner};
-use crate::handover::{Answer, Installs, Order};
+use crate::delegation::{Answer, Installs, Order};
 use crate::machine::Machine;
 use crate::pager::Pager;
 
 impl<M: Machine> PortInner<M> {
     /// Lets the port's helper settle the page of an arrived fetch.
-    pub(super) fn hand_over(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
+    pub(super) fn delegate(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
         let source = self.source(slot, pager);
         let fetch = &mut self.fetches[usize::from(slot)];
         fetch.phase = Phase::HandedOver;
-        let (page, room, region) = (fetch.page, fetch.room, self.regions[fetch.region as usize].lend());
-        self.window.handed_over(now);
-        port.handover.hand_over(Order { slot, page, source, room, region });
+        let (page, reservation, region) = (fetch.page, fetch.reservation, self.regions[fetch.region as usize].lend());
+        self.window.delegated(now);
+        port.delegation.delegate(Order { slot, page, source, reservation, region });
     }
 
     /// Ends the fetches whose pages the helper has settled; settles the others itself if the helper is late, or if there is
     /// nothing better to do.
     #[inline]
-    pub(super) fn see_to_handed_over(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
-        while let Some(Answer { order, is_settled, at }) = port.handover.answer() {
+    pub(super) fn process_delegated(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
+        while let Some(Answer { order, is_settled, at }) = port.delegation.answer() {
             self.window.answered(now);
             let slot = self.regain(order);
             if is_settled {
-                port.stats.helped_installs.add(1);
-                self.settled(slot, at, port, pager);
+                port.stats.delegated_installs.add(1);
+                self.fetch_finished(slot, at, port, pager);
             } else {
                 self.deferred.push(slot);
             }
         }
         let is_late = self.window.is_late(now);
-        if !is_late && installs == Installs::HandOver {
+        if !is_late && installs == Installs::Delegated {
             return;
         }
-        while let Some(order) = port.handover.take_back() {
+        while let Some(order) = port.delegation.take_back() {
             self.window.taken_back();
             let slot = self.regain(order);
-            self.settle_or_defer(slot, port, pager);
+            self.finish_or_defer(slot, port, pager);
         }
         if is_late {
             self.window.close(now);

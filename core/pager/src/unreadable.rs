@@ -1,9 +1,9 @@
-//! [`Secluded`]: pages that nobody can read meanwhile, not even whoever would sweep them.
+//! [`UnreadablePages`]: pages that nobody can read meanwhile, not even whoever would sweep them.
 //!
 //! Who protects memory against reading says so first: what is local of it leaves, and what comes there all the same stays until
 //! the pages can be read again. Only pages are kept apart, not their blocks: a guard page keeps none of its neighbours local.
 //!
-//! Who may do what: pages are secluded by whoever holds the reclaimer, so that no sweep is under way; revealed by anyone who has
+//! Who may do what: pages are unreadable by whoever holds the reclaimer, so that no sweep is under way; marked readable by anyone who has
 //! made them readable; looked at by whoever holds the reclaimer.
 
 use std::ops::Range;
@@ -14,22 +14,22 @@ use yonder_units::PageIndex;
 
 const BITS: u32 = u64::BITS;
 
-/// A bit for each page of a region, once the first is secluded.
+/// A bit for each page of a region, once the first is unreadable.
 #[derive(Debug, Default)]
-pub(crate) struct Secluded {
+pub(crate) struct UnreadablePages {
     words: OnceLock<Box<[AtomicU64]>>,
 }
 
-impl Secluded {
-    /// Secludes `range` of a region of `pages` pages.
-    pub(crate) fn seclude(&self, range: Range<u32>, pages: usize) {
+impl UnreadablePages {
+    /// Marks unreadable `range` of a region of `pages` pages.
+    pub(crate) fn mark_unreadable(&self, range: Range<u32>, pages: usize) {
         let new = || (0..pages.div_ceil(BITS as usize)).map(|_| AtomicU64::new(0)).collect();
         let words = self.words.get_or_init(new);
         each_word(range, |word, bits| _ = words[word].fetch_or(bits, Ordering::Release));
     }
 
     /// Pages that can be read again.
-    pub(crate) fn reveal(&self, range: Range<u32>) {
+    pub(crate) fn mark_readable(&self, range: Range<u32>) {
         if let Some(words) = self.words.get() {
             each_word(range, |word, bits| _ = words[word].fetch_and(!bits, Ordering::Release));
         }
@@ -71,17 +71,17 @@ mod tests {
     proptest! {
         #[test]
         fn they_are_a_set(changes in prop::collection::vec((any::<bool>(), 0..PAGES, 0..PAGES), 0..20)) {
-            let (secluded, mut model) = (Secluded::default(), BTreeSet::new());
+            let (unreadable, mut model) = (UnreadablePages::default(), BTreeSet::new());
             for (hides, one, other) in changes {
                 let range = one.min(other)..one.max(other);
                 if hides {
-                    secluded.seclude(range.clone(), PAGES as usize);
+                    unreadable.mark_unreadable(range.clone(), PAGES as usize);
                     model.extend(range);
                 } else {
-                    secluded.reveal(range.clone());
+                    unreadable.mark_readable(range.clone());
                     model.retain(|page| !range.contains(page));
                 }
-                prop_assert!(secluded.of(0..PAGES).map(|page| page.0).eq(model.iter().copied()));
+                prop_assert!(unreadable.of(0..PAGES).map(|page| page.0).eq(model.iter().copied()));
             }
         }
     }

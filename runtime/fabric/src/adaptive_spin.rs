@@ -1,4 +1,4 @@
-//! [`Patience`]: whether a thread that waits for the network asks again or sleeps.
+//! [`AdaptiveSpin`]: whether a thread that waits for the network asks again or sleeps.
 //!
 //! Who sleeps is woken tens of microseconds late; who asks again uses its CPU for as long as it waits. Asking pays when what
 //! is waited for comes sooner than a wake-up would cost, so a thread learns from its last waits which it is: a client of a
@@ -22,7 +22,7 @@ const CONFIDENCE_MAX: i32 = 8;
 /// From this on a thread asks again.
 const CONFIDENCE_TO_ASK: i32 = 4;
 /// What a wait that was not short takes; a short one gives 1. So more than two thirds of the waits must be short.
-const DISAPPOINTMENT: i32 = 2;
+const MISS_PENALTY: i32 = 2;
 
 /// A thread that could not ask for so long had to leave its CPU to one that computes: others that ask give it back sooner.
 const STOPPED: Nanos = 1_000_000;
@@ -30,13 +30,13 @@ const STOPPED: Nanos = 1_000_000;
 const ABSTINENCE_MIN: f32 = 32.0;
 const ABSTINENCE_MAX: f32 = 16_384.0;
 /// What a short wait takes from that.
-const FORGIVENESS: f32 = 1.0 / 16.0;
+const DECAY: f32 = 1.0 / 16.0;
 /// When a thread that sleeps has asked: nobody stops it.
 const SLEEPS: Nanos = Nanos::MAX;
 
 /// What one thread has learned about its waits.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Patience {
+pub struct AdaptiveSpin {
     longest: Nanos,
     /// Below zero: so many waits are slept through in any case.
     confidence: i32,
@@ -45,7 +45,7 @@ pub struct Patience {
     abstinence: f32,
 }
 
-impl Patience {
+impl AdaptiveSpin {
     /// How long threads ask again by default: some two wake-ups.
     pub const LONGEST_DEFAULT: Duration = Duration::from_micros(50);
 
@@ -88,10 +88,10 @@ impl Patience {
         if now.saturating_sub(self.began) < short {
             self.confidence = (self.confidence + 1).min(CONFIDENCE_MAX);
             if is_hopeful {
-                self.abstinence = (self.abstinence - FORGIVENESS).max(ABSTINENCE_MIN);
+                self.abstinence = (self.abstinence - DECAY).max(ABSTINENCE_MIN);
             }
         } else {
-            self.confidence = (self.confidence - DISAPPOINTMENT).max(self.confidence.min(0));
+            self.confidence = (self.confidence - MISS_PENALTY).max(self.confidence.min(0));
         }
     }
 
@@ -119,48 +119,48 @@ mod tests {
     const LONGEST: Nanos = 50_000;
 
     /// Waits until `comes`, in steps of a microsecond, and says how much of it was spent asking.
-    fn wait(patience: &mut Patience, comes: Nanos) -> Nanos {
-        patience.begin(1_000_000);
+    fn wait(timeout: &mut AdaptiveSpin, comes: Nanos) -> Nanos {
+        timeout.begin(1_000_000);
         let mut asked = 0;
-        while asked < comes && patience.asks_again(1_000_000 + asked) {
+        while asked < comes && timeout.asks_again(1_000_000 + asked) {
             asked += 1000;
         }
-        patience.end(1_000_000 + if asked < comes { comes + 20_000 } else { comes });
+        timeout.end(1_000_000 + if asked < comes { comes + 20_000 } else { comes });
         asked
     }
 
     #[test]
     fn short_waits_are_never_slept_through() {
-        let mut patience = Patience::new(Duration::from_nanos(LONGEST));
+        let mut timeout = AdaptiveSpin::new(Duration::from_nanos(LONGEST));
         for _ in 0..100 {
-            assert_eq!(wait(&mut patience, 20_000), 20_000);
+            assert_eq!(wait(&mut timeout, 20_000), 20_000);
         }
     }
 
     #[test]
     fn long_waits_soon_cost_nothing() {
-        let mut patience = Patience::new(Duration::from_nanos(LONGEST));
-        let wasted: Nanos = (0..1000).map(|_| wait(&mut patience, 1_000_000)).sum();
+        let mut timeout = AdaptiveSpin::new(Duration::from_nanos(LONGEST));
+        let wasted: Nanos = (0..1000).map(|_| wait(&mut timeout, 1_000_000)).sum();
         assert!(wasted <= 3 * LONGEST, "{wasted} ns of asking in vain");
     }
 
     #[test]
     fn hope_comes_back_when_waits_are_short_again() {
-        let mut patience = Patience::new(Duration::from_nanos(LONGEST));
+        let mut timeout = AdaptiveSpin::new(Duration::from_nanos(LONGEST));
         for _ in 0..100 {
-            wait(&mut patience, 1_000_000);
+            wait(&mut timeout, 1_000_000);
         }
-        let asked: Vec<_> = (0..6).map(|_| wait(&mut patience, 20_000)).collect();
+        let asked: Vec<_> = (0..6).map(|_| wait(&mut timeout, 20_000)).collect();
         assert_eq!(asked, [0, 0, 0, 0, 20_000, 20_000]);
     }
 
     #[test]
     fn a_mixture_of_which_half_is_long_wastes_little() {
-        let mut patience = Patience::new(Duration::from_nanos(LONGEST));
+        let mut timeout = AdaptiveSpin::new(Duration::from_nanos(LONGEST));
         let mut wasted = 0;
         for _ in 0..500 {
-            wait(&mut patience, 10_000);
-            wasted += wait(&mut patience, 1_000_000);
+            wait(&mut timeout, 10_000);
+            wasted += wait(&mut timeout, 1_000_000);
         }
         assert!(wasted <= 10 * LONGEST, "{wasted} ns of asking in vain");
     }
@@ -168,33 +168,33 @@ mod tests {
     /// Waits of which every fourth, when it is spent asking, loses its CPU to another thread for 3 ms.
     #[test]
     fn a_thread_that_is_stopped_sleeps_more_and_more() {
-        let mut patience = Patience::new(Duration::from_nanos(LONGEST));
+        let mut timeout = AdaptiveSpin::new(Duration::from_nanos(LONGEST));
         let mut stops = 0;
         for number in 0..100_000u64 {
-            patience.begin(1_000_000);
-            if number % 4 == 0 && patience.asks_again(1_000_000) {
+            timeout.begin(1_000_000);
+            if number % 4 == 0 && timeout.asks_again(1_000_000) {
                 stops += 1;
-                patience.end(4_000_000);
+                timeout.end(4_000_000);
             } else {
-                patience.end(1_020_000);
+                timeout.end(1_020_000);
             }
         }
         assert!((5..=20).contains(&stops), "stopped {stops} times");
         // Alone again, it asks again after a while.
-        let asked = (0..20_000).position(|_| wait(&mut patience, 20_000) > 0);
+        let asked = (0..20_000).position(|_| wait(&mut timeout, 20_000) > 0);
         assert!(asked.is_some());
     }
 
     #[test]
     fn a_thread_that_sleeps_was_not_stopped() {
-        let mut patience = Patience::new(Duration::from_nanos(LONGEST));
-        wait(&mut patience, 5_000_000);
-        assert_eq!(wait(&mut patience, 20_000), 20_000);
+        let mut timeout = AdaptiveSpin::new(Duration::from_nanos(LONGEST));
+        wait(&mut timeout, 5_000_000);
+        assert_eq!(wait(&mut timeout, 20_000), 20_000);
     }
 
     #[test]
     fn zero_never_asks() {
-        let mut patience = Patience::new(Duration::ZERO);
-        assert_eq!(wait(&mut patience, 1000), 0);
+        let mut timeout = AdaptiveSpin::new(Duration::ZERO);
+        assert_eq!(wait(&mut timeout, 1000), 0);
     }
 }

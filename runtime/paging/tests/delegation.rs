@@ -78,7 +78,7 @@ impl Worker {
     }
 
     fn helped(&self) -> u64 {
-        self.far.stats().helped_installs
+        self.far.stats().delegated_installs
     }
 }
 
@@ -88,11 +88,11 @@ fn a_helper_maps_the_page_while_the_worker_does_not() {
     let mut helper = worker.far.help_install(worker.port.id());
     let (running, page) = worker.read_far(0);
     while !helper.step() {
-        worker.poll(yonder_clock::now(), Installs::HandOver);
+        worker.poll(yonder_clock::now(), Installs::Delegated);
         assert!(worker.ready.is_empty(), "the worker has mapped it");
     }
     assert!(!helper.step(), "an install was made twice");
-    worker.poll(yonder_clock::now(), Installs::HandOver);
+    worker.poll(yonder_clock::now(), Installs::Delegated);
     worker.finish(running, page);
     assert_eq!(worker.helped(), 1);
 }
@@ -103,7 +103,7 @@ fn a_worker_without_other_work_takes_its_installs_back() {
     let mut helper = worker.far.help_install(worker.port.id());
     let (running, page) = worker.read_far(0);
     let far_later = yonder_clock::now() + 10_000;
-    worker.poll(far_later, Installs::HandOver);
+    worker.poll(far_later, Installs::Delegated);
     assert!(worker.ready.is_empty());
     worker.poll(far_later, Installs::Own);
     assert!(!helper.step(), "what was taken back is still there");
@@ -117,14 +117,14 @@ fn a_helper_that_does_not_answer_is_not_waited_for() {
     let helper = worker.far.help_install(worker.port.id());
     let (running, page) = worker.read_far(0);
     let now = yonder_clock::now() + 10_000;
-    worker.poll(now, Installs::HandOver);
+    worker.poll(now, Installs::Delegated);
     assert!(worker.ready.is_empty());
-    worker.poll(now + LATE, Installs::HandOver);
+    worker.poll(now + LATE, Installs::Delegated);
     worker.finish(running, page);
     drop(helper);
     // Without a helper nothing is handed over at all.
     let (running, page) = worker.read_far(page + 1);
-    worker.poll(now + 10 * LATE, Installs::HandOver);
+    worker.poll(now + 10 * LATE, Installs::Delegated);
     worker.finish(running, page);
     assert_eq!(worker.helped(), 0);
 }
@@ -135,7 +135,7 @@ fn a_second_touch_joins_an_install_that_is_handed_over() {
     let mut helper = worker.far.help_install(worker.port.id());
     let (first, page) = worker.read_far(0);
     let now = yonder_clock::now() + 10_000;
-    worker.poll(now, Installs::HandOver);
+    worker.poll(now, Installs::Delegated);
     let (second, same) = worker.read_far(page);
     assert_eq!(same, page, "the page is not there yet");
     let fetches = worker.far.stats().major_faults;
@@ -146,7 +146,7 @@ fn a_second_touch_joins_an_install_that_is_handed_over() {
         worker.pool.take(read).ok().unwrap().start(|read| read.value = read.region.read_u64(read.page * PAGE).ok());
     let Resumed::Finished(mut third) = third.resume() else { panic!("the page is there") };
     assert_eq!(third.payload_mut().value, Some(page + 1));
-    worker.poll(now, Installs::HandOver);
+    worker.poll(now, Installs::Delegated);
     let mut ready = std::mem::take(&mut worker.ready);
     ready.sort_unstable();
     let mut both = [first.id().0, second.id().0];

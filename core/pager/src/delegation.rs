@@ -1,4 +1,4 @@
-//! [`Handover`]: installs that a port lets another thread do.
+//! [`Delegation`]: installs that a port lets another thread do.
 //!
 //! An install is a system call of more than a microsecond, or the copy of a page into a frame where it stays, and
 //! nothing says that the thread which posted the read must make it: the unithread that waits is parked, so its worker
@@ -8,7 +8,7 @@
 //!
 //! Who touches what: the port's thread pushes orders and pops what is done; the helper does the reverse; either may pop an
 //! order, and whoever pops it makes the install. Both queues hold [`HANDED_OVER_MAX`], so pushes never fail.
-//! [`Window`] decides how many installs are out: none to a helper that does not answer.
+//! [`DelegationWindow`] decides how many installs are out: none to a helper that does not answer.
 //!
 //! Invariant: the entry of a page that is handed over stays `Fetching`, and its fetch keeps its slot, until the port's
 //! thread has seen the end of the install.
@@ -19,15 +19,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crossbeam_queue::ArrayQueue;
 use yonder_units::{Nanos, PageIndex};
 
-use crate::install::Source;
+use crate::install::InstallSource;
 use crate::machine::Machine;
-use crate::port::Room;
+use crate::port::FetchReservation;
 use crate::region::RegionCore;
 
 /// Installs of one port that are handed over at a time, at most. In a prototype 8 gained most, more than 4 and than 32.
 pub(crate) const HANDED_OVER_MAX: usize = 8;
 /// Time without any answer after which the port's thread makes the installs itself.
-const PATIENCE: Nanos = 15_000;
+const TIMEOUT: Nanos = 15_000;
 /// First and longest pause after a helper has not answered. The first is short because a helper that reclaims answers
 /// again within 100 us; the longest keeps a helper that never has time from costing anything.
 const PAUSE_MIN: Nanos = 20_000;
@@ -39,15 +39,15 @@ pub enum Installs {
     /// The thread has nothing better to do: it makes them, and takes back what it has handed over.
     Own,
     /// Other unithreads could run meanwhile.
-    HandOver,
+    Delegated,
 }
 
 /// An install to make.
 pub(crate) struct Order<M: Machine> {
     pub(crate) slot: u16,
     pub(crate) page: PageIndex,
-    pub(crate) source: Source,
-    pub(crate) room: Room,
+    pub(crate) source: InstallSource,
+    pub(crate) reservation: FetchReservation,
     /// Lent by the port, and given back with the answer, so that no reference is counted.
     pub(crate) region: Arc<RegionCore<M>>,
 }
@@ -60,14 +60,14 @@ pub(crate) struct Answer<M: Machine> {
 }
 
 /// The two queues between a port and its helper.
-pub(crate) struct Handover<M: Machine> {
+pub(crate) struct Delegation<M: Machine> {
     orders: ArrayQueue<Order<M>>,
     answers: ArrayQueue<Answer<M>>,
     /// Helpers there are.
     pub(crate) helpers: AtomicU32,
 }
 
-impl<M: Machine> Handover<M> {
+impl<M: Machine> Delegation<M> {
     pub(crate) fn new() -> Self {
         Self {
             orders: ArrayQueue::new(HANDED_OVER_MAX),
@@ -76,11 +76,11 @@ impl<M: Machine> Handover<M> {
         }
     }
 
-    pub(crate) fn is_helped(&self) -> bool {
+    pub(crate) fn has_delegate(&self) -> bool {
         self.helpers.load(Ordering::Relaxed) > 0
     }
 
-    pub(crate) fn hand_over(&self, order: Order<M>) {
+    pub(crate) fn delegate(&self, order: Order<M>) {
         assert!(self.orders.push(order).is_ok(), "more installs are handed over than the window allows");
     }
 
@@ -106,7 +106,7 @@ impl<M: Machine> Handover<M> {
 
 /// How many installs may be out, by how the helper answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Window {
+pub(crate) struct DelegationWindow {
     size: usize,
     out: usize,
     /// When the helper answered last, or was given its first order since.
@@ -115,7 +115,7 @@ pub(crate) struct Window {
     pause: Nanos,
 }
 
-impl Window {
+impl DelegationWindow {
     pub(crate) fn new() -> Self {
         Self { size: 1, out: 0, waits_since: 0, closed_until: 0, pause: PAUSE_MIN }
     }
@@ -131,7 +131,7 @@ impl Window {
     }
 
     #[inline]
-    pub(crate) fn handed_over(&mut self, now: Nanos) {
+    pub(crate) fn delegated(&mut self, now: Nanos) {
         if self.out == 0 {
             self.waits_since = now;
         }
@@ -153,7 +153,7 @@ impl Window {
 
     #[inline]
     pub(crate) fn is_late(&self, now: Nanos) -> bool {
-        self.out > 0 && now.saturating_sub(self.waits_since) > PATIENCE
+        self.out > 0 && now.saturating_sub(self.waits_since) > TIMEOUT
     }
 
     /// The helper was late: it gets one order after a pause, which grows while it stays late.
@@ -171,11 +171,11 @@ mod tests {
 
     #[test]
     fn the_window_opens_with_each_answer_up_to_its_maximum() {
-        let mut window = Window::new();
+        let mut window = DelegationWindow::new();
         for answers in 0..3 * HANDED_OVER_MAX {
             let mut handed = 0;
             while window.has_room(100) {
-                window.handed_over(100);
+                window.delegated(100);
                 handed += 1;
             }
             assert_eq!(handed, if answers == 0 { 1 } else { 2.min(HANDED_OVER_MAX - window.out() + handed) });
@@ -186,11 +186,11 @@ mod tests {
 
     #[test]
     fn a_helper_that_is_late_gets_less_and_less() {
-        let mut window = Window::new();
+        let mut window = DelegationWindow::new();
         let (mut now, mut orders) = (0, 0);
         while now < 1_000_000_000 {
             if window.has_room(now) {
-                window.handed_over(now);
+                window.delegated(now);
                 orders += 1;
             }
             if window.is_late(now) {
@@ -200,19 +200,19 @@ mod tests {
             now += 1_000;
         }
         assert!((100..130).contains(&orders), "{orders} orders in a second to a helper that never answers");
-        window.handed_over(now);
+        window.delegated(now);
         window.answered(now);
         assert!(window.has_room(now) && window.pause == PAUSE_MIN);
     }
 
     #[test]
     fn lateness_counts_from_the_last_answer() {
-        let mut window = Window::new();
-        window.handed_over(0);
+        let mut window = DelegationWindow::new();
+        window.delegated(0);
         window.answered(0);
-        window.handed_over(0);
-        window.handed_over(10_000);
+        window.delegated(0);
+        window.delegated(10_000);
         window.answered(12_000);
-        assert!(!window.is_late(PATIENCE + 1) && window.is_late(12_001 + PATIENCE));
+        assert!(!window.is_late(TIMEOUT + 1) && window.is_late(12_001 + TIMEOUT));
     }
 }

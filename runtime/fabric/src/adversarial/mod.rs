@@ -1,4 +1,4 @@
-//! [`LooseFabric`]: far memory that does all that a fabric may do, and as late as it may; [`model`]: what layers over it must keep.
+//! [`AdversarialFabric`]: far memory that does all that a fabric may do, and as late as it may; [`model`]: what layers over it must keep.
 //!
 //! Operations end in any order. Some fail, some are lost, all are while the node is away. A write that was cancelled, or that ended
 //! with the connection, may still be executed, at any time before a later write of the page on the same queue pair is. A read may take
@@ -21,7 +21,7 @@ use crate::{
     WorkId,
 };
 
-pub(crate) struct LooseFabric {
+pub(crate) struct AdversarialFabric {
     pub(crate) link: Arc<Link>,
     ranges: Mutex<Ranges>,
     seeds: Mutex<SmallRng>,
@@ -50,7 +50,7 @@ pub(crate) enum Reads {
     Halves,
 }
 
-impl LooseFabric {
+impl AdversarialFabric {
     pub(crate) fn new(pages: usize, seed: u64, reads: Reads) -> Arc<Self> {
         let memory = Arc::new(Mapping::anonymous(pages * PAGE_BYTES).unwrap());
         let link = Link {
@@ -67,9 +67,9 @@ impl LooseFabric {
     }
 }
 
-impl Fabric for LooseFabric {
+impl Fabric for AdversarialFabric {
     fn url(&self) -> &str {
-        "loose://"
+        "adversarial://"
     }
 
     fn queue_pair(&self, _module: Module, frames: Arc<Mapping>) -> Result<Box<dyn QueuePair>, FabricError> {
@@ -78,7 +78,7 @@ impl Fabric for LooseFabric {
             return Err(FabricError::Unreachable { url, cause });
         }
         let random = SmallRng::from_rng(&mut *self.seeds.lock().unwrap());
-        Ok(Box::new(LooseQueuePair {
+        Ok(Box::new(AdversarialQueuePair {
             link: Arc::clone(&self.link),
             frames,
             random,
@@ -106,7 +106,7 @@ impl Fabric for LooseFabric {
     }
 }
 
-struct LooseQueuePair {
+struct AdversarialQueuePair {
     link: Arc<Link>,
     frames: Arc<Mapping>,
     random: SmallRng,
@@ -139,7 +139,7 @@ struct Late {
     vector: Vector,
 }
 
-impl LooseQueuePair {
+impl AdversarialQueuePair {
     fn post(&mut self, id: WorkId, at: RemoteAddress, frame: FrameIndex, vector: Vector, is_write: bool) {
         let failures = self.link.failures.load(Ordering::Relaxed);
         let fate = match self.random.random_range(0..1000) {
@@ -222,7 +222,7 @@ impl LooseQueuePair {
     }
 }
 
-impl QueuePair for LooseQueuePair {
+impl QueuePair for AdversarialQueuePair {
     fn post_read_vector(
         &mut self,
         id: WorkId,
