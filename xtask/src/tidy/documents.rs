@@ -12,7 +12,7 @@ const MAP: &str = "ARCHITECTURE.md";
 /// Folders beside the layers whose crates stand on the map too.
 const BESIDE: [&str; 1] = ["testing"];
 /// Documents that name paths of the past.
-const HISTORY: [&str; 2] = ["CHANGELOG.md", "docs/adr/"];
+const HISTORY: [&str; 3] = ["CHANGELOG.md", "docs/adr/", "docs/perf/archive/"];
 
 /// Checks all documents.
 pub(crate) fn check(repository: &Repository, findings: &mut Findings) {
