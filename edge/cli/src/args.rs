@@ -16,6 +16,7 @@ mod policies;
 mod poster;
 mod programs;
 mod redis;
+mod reference;
 mod remote;
 mod report;
 mod run;
@@ -56,6 +57,7 @@ pub(crate) use policies::{Dispatch, FaultMode, ReadsOf, ReclaimBy, RunOrder, Swi
 pub(crate) use poster::PosterArgs;
 pub(crate) use programs::ProgramsArgs;
 pub(crate) use redis::RedisArgs;
+pub(crate) use reference::ReferenceArgs;
 pub(crate) use remote::{
     AccessArgs, GuardedArgs, RallocArgs, RreadArgs, ScaleClientArgs, ScaleClientsArgs, ScalePagesArgs, TargetArgs,
 };
@@ -137,6 +139,7 @@ pub(crate) enum Command {
     /// Show and change settings of running processes: kv servers and programs under run
     Ctl(CtlArgs),
     Workload(workload::WorkloadArgs),
+    Reference(ReferenceArgs),
 }
 
 #[derive(Debug, Args)]

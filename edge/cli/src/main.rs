@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Command::Top(args) => commands::top::run(&args),
         Command::Ctl(args) => commands::ctl::run(&args),
         Command::Workload(args) => commands::workload::run(&args),
+        Command::Reference(args) => commands::reference::run(&args),
     };
     match result {
         Ok(code) => code,
