@@ -39,7 +39,7 @@ pub use numbers::{percent, significant};
 pub use picture::{Line, Picture, Quantity, picture_svg, write_pictures};
 pub use results::{Aim, Comparison, Origin, Results, Section};
 pub use results_page::results_page;
-pub use results_words::results_markdown;
+pub use results_words::{filled, results_markdown};
 pub use table::{Cell, Column, Table};
 pub use text::{text_table, text_tables};
 

@@ -154,7 +154,7 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Folder that report.html is written to, made if it is not there
+    /// Folder that report.html and array.svg are written to, made if it is not there
     #[arg(long, value_name = "DIR", default_value = "demo-report")]
     pub(crate) out: PathBuf,
     /// One JSON object for each run on standard output

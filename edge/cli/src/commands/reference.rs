@@ -9,11 +9,10 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::builder::StyledStr;
 use clap::{Arg, Command, CommandFactory as _};
+use yonder_report::filled;
 
 use crate::args::{Cli, ReferenceArgs};
 
-/// The widest line of prose.
-const WIDTH: usize = 120;
 /// The command whose subcommands have a chapter of their own.
 const BENCHMARKS: &str = "bench";
 
@@ -56,8 +55,9 @@ fn section(command: &Command, out: &mut String) {
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
     let about = command.get_long_about().or_else(|| command.get_about()).map(prose).unwrap_or_default();
     let usage = command.clone().render_usage().to_string();
-    let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
-    write!(out, "\n## {name}\n\n{}\n\n```text\n{usage}\n```\n", filled(&about)).expect("text can be written");
+    let usage: Vec<&str> = usage.trim_start_matches("Usage: ").lines().map(str::trim).collect();
+    let usage = usage.join("\n");
+    write!(out, "\n## {name}\n\n{}\n\n```text\n{usage}\n```\n", filled("", &about)).expect("text can be written");
     let mut groups: Vec<(&str, Vec<&Arg>)> = Vec::new();
     for flag in command.get_arguments().filter(|flag| !flag.is_hide_set() && flag.get_id() != "help") {
         let heading = flag.get_help_heading().unwrap_or("Flags");
@@ -103,20 +103,6 @@ fn fenced(help: &StyledStr) -> String {
     format!("\n```text\n{}\n```\n", help.to_string().trim_end())
 }
 
-/// `text` with line ends where the next word would be too far right.
-fn filled(text: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        if lines.last().is_some_and(|line| !line.is_empty() && line.len() + 1 + word.len() > WIDTH) {
-            lines.push(String::new());
-        }
-        let line = lines.last_mut().expect("there is a line");
-        line.push_str(if line.is_empty() { "" } else { " " });
-        line.push_str(word);
-    }
-    lines.join("\n")
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -156,11 +142,5 @@ mod tests {
                    | Modes | unless given | meaning |\n|---|---|---|\n| `--mode <mode>` |  | <br>`a`<br>`b` |\n\n\
                    ```text\nTry it.\n```\n";
         assert!(text.ends_with(row), "{text}");
-    }
-
-    #[test]
-    fn prose_is_filled() {
-        let text = filled(&"word ".repeat(50));
-        assert!(text.lines().count() == 3 && text.lines().all(|line| line.len() <= WIDTH), "{text}");
     }
 }
