@@ -55,7 +55,7 @@ pub(crate) enum ReclaimBy {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ReadsOf {
-    /// In the frame in which it has arrived, until somebody writes to it
+    /// In the frame in which it has arrived, until it is written to
     Frames,
     /// Where a write or a trap would have it
     Mapped,
