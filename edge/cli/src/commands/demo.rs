@@ -42,7 +42,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
 
 /// The 99.9th percentile of latency by load.
 fn tail_picture(chart: &Chart) -> Picture {
-    let caption = format!("99.9th percentile of latency by offered load; emulated far memory, {}", chart.far_memory);
+    let caption = format!("P99.9 of latency by requests per second; emulated: {}", chart.far_memory);
     let line = |curve: &yonder_report::Curve| Line {
         name: curve.name.clone(),
         points: curve.points.iter().map(|point| (point.offered_per_s, point.p999_us)).collect(),
