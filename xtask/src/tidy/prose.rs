@@ -1,7 +1,7 @@
-//! Rules for prose: documents are no wider than [`COLUMNS_MAX`], and their sentences name a subject.
+//! Rules for prose: documents and comments are no wider than [`COLUMNS_MAX`], and sentences of documents name a subject.
 //!
 //! A line that cannot be broken is excused: a row of a table, a line with an address, a single long word. Words in code
-//! spans and in code fences are not prose.
+//! spans and in code fences are not prose. Code itself is the formatter's.
 
 use super::documents::prose;
 use super::repository::Repository;
@@ -12,24 +12,36 @@ const COLUMNS_MAX: usize = 120;
 /// Words that stand where a sentence could name who or what it is about.
 const NAMELESS: [&str; 5] = ["whoever", "nobody", "somebody", "anybody", "everybody"];
 
-/// Checks all documents.
+/// Checks all documents, and the comments of all code.
 pub(crate) fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.files_ending(".md") {
-        for (index, line) in text.lines().enumerate().filter(|(_, line)| is_too_wide(line)) {
-            let problem = format!("the line has {} columns", line.chars().count());
-            findings.failures.push(Finding::new(path, index + 1, problem, format!("break it before {COLUMNS_MAX}")));
-        }
+        check_widths(path, text, Some, findings);
         for (number, line) in prose(text) {
             for word in nameless(line) {
                 findings.failures.push(Finding::new(path, number, format!("'{word}' names no subject"), "name it"));
             }
         }
     }
+    for (path, text) in repository.files_ending(".rs") {
+        check_widths(path, text, |line| line.trim_start().strip_prefix("//"), findings);
+    }
 }
 
-fn is_too_wide(line: &str) -> bool {
-    let has_a_break = line.trim_start().trim_start_matches(['-', ' ']).contains(' ');
-    line.chars().count() > COLUMNS_MAX && has_a_break && !line.trim_start().starts_with('|') && !line.contains("://")
+/// Finds lines that are too wide, of those in which `words_of` finds prose.
+fn check_widths<'a>(path: &str, text: &'a str, words_of: fn(&'a str) -> Option<&'a str>, findings: &mut Findings) {
+    for (index, line) in text.lines().enumerate() {
+        let columns = line.chars().count();
+        if columns > COLUMNS_MAX && words_of(line).is_some_and(can_be_broken) {
+            let problem = format!("the line has {columns} columns");
+            findings.failures.push(Finding::new(path, index + 1, problem, format!("break it before {COLUMNS_MAX}")));
+        }
+    }
+}
+
+/// Whether there is a place where a line of prose may end: between two words, unless it is a row of a table.
+fn can_be_broken(words: &str) -> bool {
+    let words = words.trim_start_matches(['/', '!', '-', ' ']);
+    words.contains(' ') && !words.starts_with('|') && !words.contains("://")
 }
 
 /// The words of a line, outside code spans, that name nothing.
@@ -61,6 +73,15 @@ mod tests {
         for text in excused {
             assert_eq!(problems(&text), Vec::<String>::new(), "{text}");
         }
+    }
+
+    #[test]
+    fn comments_have_a_width_and_code_has_none() {
+        let wide = format!("{} {}", "a".repeat(60), "b".repeat(60));
+        let text = format!("//! {wide}\n    /// {wide}\n// | {wide} |\nlet wide = \"{wide}\"; // {wide}\n");
+        let mut findings = Findings::default();
+        check(&Repository::of(&[("core/units/src/x.rs", &text)]), &mut findings);
+        assert_eq!(findings.failures.iter().map(|finding| finding.line).collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]
