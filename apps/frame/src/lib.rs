@@ -1,5 +1,5 @@
-//! A small data frame whose columns lie in far memory (Clio-DF, section 6): select and aggregate run at the memory node, so
-//! that only results cross the network; shuffle and histogram run at the client.
+//! A small data frame whose columns lie in far memory (Clio-DF, section 6): select and aggregate run at the memory
+//! node, so that only results cross the network; shuffle and histogram run at the client.
 //!
 //! A [`Table`] is read from a CSV file or made up, at the client. [`Frame`] is one that lies in far memory; it answers
 //! queries at either [`Place`], with the same results. [`run`] compares the places, behind `yonder bench frame`.

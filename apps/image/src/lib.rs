@@ -1,6 +1,6 @@
-//! An image service on far memory (Clio, section 6): every client keeps its photographs in an address space of its own, in
-//! two arrays, the originals and the compressed ones. Compression is done by the client; the node only keeps bytes, and
-//! keeps them from other clients.
+//! An image service on far memory (Clio, section 6): every client keeps its photographs in an address space of its own,
+//! in two arrays, the originals and the compressed ones. Compression is done by the client; the node only keeps bytes,
+//! and keeps them from other clients.
 //!
 //! [`Album`] is one client's two arrays; [`Photo`] is a picture, read from a PNG or PPM file or made up by [`paint`];
 //! [`run`] measures clients at work, behind `yonder bench image`.

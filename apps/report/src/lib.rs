@@ -1,13 +1,16 @@
 //! Tables for the terminal and an offline HTML report, from measured curves and ratios.
 //!
-//! A [`Report`] is plain data that the caller fills in: charts, each with a curve for every mode it compares, and ratios.
-//! [`text_tables`] lays it out for a terminal and [`html_page`] as one self-contained page with inline SVG plots: no scripts, no fonts and no images from anywhere.
-//! A [`Picture`] is one plot of anything, and [`picture_svg`] makes a file of its own of it; [`Bars`] are bars, and [`bars_svg`] does the same. A [`FaultReport`] says when and where a
-//! program had faults: [`fault_svg`] draws it, and [`fault_page`] is a page with tables beside. [`Results`] are sections with
-//! [`Table`]s, pictures and the papers' numbers beside ours: [`results_page`] is the page of them, [`results_markdown`] the same in words.
+//! A [`Report`] is plain data that the caller fills in: charts, each with a curve for every mode it compares, and
+//! ratios. [`text_tables`] lays it out for a terminal and [`html_page`] as one self-contained page with inline SVG
+//! plots: no scripts, no fonts and no images from anywhere. A [`Picture`] is one plot of anything, and [`picture_svg`]
+//! makes a file of its own of it; [`Bars`] are bars, and [`bars_svg`] does the same. A [`FaultReport`] says when and
+//! where a program had faults: [`fault_svg`] draws it, and [`fault_page`] is a page with tables beside. [`Results`] are
+//! sections with [`Table`]s, pictures and the papers' numbers beside ours: [`results_page`] is the page of them,
+//! [`results_markdown`] the same in words.
 //!
-//! Neighbours: `yonder demo` in `edge/cli` fills in reports from the results of `apps/load` and `apps/bench`, `yonder bench`
-//! pictures, `yonder run --report` reports of faults, and `yonder report` results, also those of `apps/figures`.
+//! Neighbours: `yonder demo` in `edge/cli` fills in reports from the results of `apps/load` and `apps/bench`,
+//! `yonder bench` pictures, `yonder run --report` reports of faults, and `yonder report` results, also those of
+//! `apps/figures`.
 
 #![forbid(unsafe_code)]
 

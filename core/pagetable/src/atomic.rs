@@ -1,7 +1,7 @@
 //! The atomic types of the page table: the standard library's, or loom's in a build with `--cfg yonder_loom`.
 //!
-//! With loom's, the models (`cargo xtask loom`) try every interleaving, and every value that a load may see. Neighbours:
-//! `table` is built on them and has the models.
+//! With loom's, the models (`cargo xtask loom`) try every interleaving, and every value that a load may see.
+//! Neighbours: `table` is built on them and has the models.
 
 #[cfg(yonder_loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};

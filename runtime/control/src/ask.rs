@@ -76,7 +76,8 @@ pub fn ask(folder: &Folder, pid: u32, request: Request, patience: Duration) -> R
     }
 }
 
-/// A connection that waits for nothing for longer than `patience`, not even for a place in the queue of those that wait.
+/// A connection that waits for nothing for longer than `patience`, not even for a place in the queue of those that
+/// wait.
 fn connected(folder: &Folder, pid: u32, patience: Duration) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     for what in [Timeout::Send, Timeout::Recv] {
