@@ -3,12 +3,15 @@
 //! [`Repository`] holds every file in memory, so each rule is a pure function from a repository to [`Finding`]s and its
 //! tests are snippets. A rule adds *failures*, which fail the run, or *notes*, which are only printed.
 //!
-//! Rules by file: `layers` (who may depend on whom), `unsafety` (where `unsafe` may stand and what must stand beside it),
-//! `shape` (headers, names, lengths), `leftovers` (unfinished or sleeping code), `documents` (READMEs, the map, links).
+//! Rules by file: `layers` (who may depend on whom), `unsafety` (where `unsafe` may stand and what must stand beside
+//! it), `shape` (headers, names, lengths), `leftovers` (unfinished or sleeping code), `documents` (READMEs, the map,
+//! links), `guide` (the manual's table of contents), `prose` (widths and words of documents).
 
 mod documents;
+mod guide;
 mod layers;
 mod leftovers;
+mod prose;
 mod repository;
 mod shape;
 mod source;
@@ -74,6 +77,8 @@ fn check(repository: &Repository) -> Findings {
     layers::check_manifests(repository, &mut findings);
     unsafety::check_crate_roots(repository, &mut findings);
     documents::check(repository, &mut findings);
+    guide::check(repository, &mut findings);
+    prose::check(repository, &mut findings);
     for (path, text) in repository.files_ending(".rs") {
         shape::check_text(path, text, &mut findings);
         match RustFile::parse(path, text) {

@@ -4,7 +4,8 @@
 //! cargo run --release -p yonder-faiss --example nearest
 //! ```
 //!
-//! Faiss reads its lists by pointer, a fifth of them local. A search is parked, in the middle of Faiss, while a page is on its way.
+//! Faiss reads its lists by pointer, a fifth of them local. A search is parked, in the middle of Faiss, while a page is
+//! on its way.
 
 use std::sync::Arc;
 

@@ -13,8 +13,8 @@ pub const DIMENSION: usize = 128;
 /// From here on numbers are those of queries: vectors like the others, which no index has.
 pub const QUERIES: u64 = 1 << 40;
 
-/// Directions in which vectors differ. Descriptors of images lie near a space of few dimensions too: in 128 that are independent all
-/// vectors would be equally far from one another, and lists of no use.
+/// Directions in which vectors differ. Descriptors of images lie near a space of few dimensions too: in 128 that are
+/// independent all vectors would be equally far from one another, and lists of no use.
 const DIRECTIONS: usize = 16;
 const CENTRES: usize = 256;
 /// How far centres are from one another, in units of how far the vectors of one are.
@@ -24,8 +24,8 @@ const MEAN: f32 = 100.0;
 const SCALE: f32 = 6.0;
 const NOISE: f32 = 4.0;
 
-/// Vectors in clusters that run into one another, of whole numbers from 0 to 255. Each follows from its number, and where the clusters
-/// are from the seed.
+/// Vectors in clusters that run into one another, of whole numbers from 0 to 255. Each follows from its number, and
+/// where the clusters are from the seed.
 pub struct Clusters {
     centres: Vec<[f32; DIRECTIONS]>,
     /// What each direction adds to each number.

@@ -44,7 +44,8 @@ impl Collection {
         Clusters::new(SEED).vectors(0..self.vectors)
     }
 
-    /// The index of [`Collection::vectors`], in local memory. `progress` is told the share that is done. On a thread, not on a unithread.
+    /// The index of [`Collection::vectors`], in local memory. `progress` is told the share that is done. On a thread,
+    /// not on a unithread.
     ///
     /// # Errors
     /// As for [`build`].

@@ -1,12 +1,12 @@
 //! Vector search with the inverted lists of Faiss in far memory (Adios, section 5.2).
 //!
-//! [`build`] makes an [`Index`] of [`Vectors`], in local memory. [`Searcher::open`] is the adapter: it moves the lists to a region,
-//! where Faiss reads them by loads, and serves searches on unithreads. The vectors are [`Clusters`], of the shape of BIGANN's and
-//! following from their numbers, or BIGANN's own, out of a file ([`Vectors::open`]). What should be found is known by looking at all
-//! ([`nearest`]), and how much of it was, by [`recall`].
+//! [`build`] makes an [`Index`] of [`Vectors`], in local memory. [`Searcher::open`] is the adapter: it moves the lists
+//! to a region, where Faiss reads them by loads, and serves searches on unithreads. The vectors are [`Clusters`], of
+//! the shape of BIGANN's and following from their numbers, or BIGANN's own, out of a file ([`Vectors::open`]). What
+//! should be found is known by looking at all ([`nearest`]), and how much of it was, by [`recall`].
 //!
-//! Files: `vectors` vectors and their files; `clusters` generated ones; `truth` what should be found; `lists` memory for lists;
-//! `searches` what a load asks, and how it travels.
+//! Files: `vectors` vectors and their files; `clusters` generated ones; `truth` what should be found; `lists` memory
+//! for lists; `searches` what a load asks, and how it travels.
 //!
 //! Neighbours: [`library`] calls Faiss; `tools/bench` drives this.
 
@@ -96,7 +96,8 @@ pub struct Searcher {
 }
 
 impl Searcher {
-    /// Serves from this index, with its lists moved to `region`, which is sealed then; without one they stay where they are.
+    /// Serves from this index, with its lists moved to `region`, which is sealed then; without one they stay where they
+    /// are.
     ///
     /// # Errors
     /// If the region is too small, or cannot be written.
@@ -117,7 +118,8 @@ impl Searcher {
         Ok(self.index.search(&request.query, request.k, request.nprobe, checkpoint)?)
     }
 
-    /// What [`serve`](Self::serve) finds, by Faiss' own search, in one go: others run on this worker only while a page is on its way.
+    /// What [`serve`](Self::serve) finds, by Faiss' own search, in one go: others run on this worker only while a page
+    /// is on its way.
     ///
     /// # Errors
     /// As for `serve`.

@@ -1,9 +1,9 @@
 //! Faiss, of which the inverted lists can lie in far memory.
 //!
-//! [`Index`] is an `IndexIVFFlat`: vectors in lists, each list around a centroid. It is trained and filled in local memory;
-//! [`Index::place`] moves the lists to a [`Memory`], which Faiss then reads by pointer wherever it reads them (Adios, section 5.2).
-//! The centroids stay local. Unithreads may search: see `yonder_library` for how thread-locals and locks stay right when they are
-//! parked in the middle.
+//! [`Index`] is an `IndexIVFFlat`: vectors in lists, each list around a centroid. It is trained and filled in local
+//! memory; [`Index::place`] moves the lists to a [`Memory`], which Faiss then reads by pointer wherever it reads them
+//! (Adios, section 5.2). The centroids stay local. Unithreads may search: see `yonder_library` for how thread-locals
+//! and locks stay right when they are parked in the middle.
 //!
 //! ```text
 //!   Index::search --- call ---> glue.cpp ---> libfaiss.a: centroids (local)
@@ -12,9 +12,9 @@
 //!      +------- nearest vectors
 //! ```
 //!
-//! Debian has Faiss as a static library in C++, so a few functions in C++ stand between: compiled on the machine where they are first
-//! wanted, so that nothing of Faiss is needed to build, and a machine without it says which packages to install (ADR 0017). OpenMP is
-//! opted out of there: a search is one unithread's.
+//! Debian has Faiss as a static library in C++, so a few functions in C++ stand between: compiled on the machine where
+//! they are first wanted, so that nothing of Faiss is needed to build, and a machine without it says which packages to
+//! install (ADR 0017). OpenMP is opted out of there: a search is one unithread's.
 //!
 //! Files: `glue.cpp` what calls Faiss, `glue` how it is compiled, `functions` what it has; `index` indexes.
 //!
@@ -63,8 +63,8 @@ pub enum FaissError {
     /// Inverted lists cannot be moved to their memory.
     #[error("cannot move inverted lists: {0}")]
     Unwritten(std::io::Error),
-    /// A touch of far memory that a list lies in has failed. What the search had allocated is lost, a few kilobytes; the index is as
-    /// it was, and searches go on.
+    /// A touch of far memory that a list lies in has failed. What the search had allocated is lost, a few kilobytes;
+    /// the index is as it was, and searches go on.
     #[error("an inverted list cannot be read at {:#x}", .0.address)]
     Lost(Caught),
     /// A query of another length than the vectors.

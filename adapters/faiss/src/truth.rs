@@ -4,8 +4,8 @@ use crate::library::Neighbour;
 
 use crate::vectors::Vectors;
 
-/// The `k` vectors that are nearest to the query, the nearest first, and of those that are equally far the first first. Looks at all.
-/// Distances are exact where the numbers are whole and at most 255, for vectors of up to 258 of them.
+/// The `k` vectors that are nearest to the query, the nearest first, and of those that are equally far the first first.
+/// Looks at all. Distances are exact where the numbers are whole and at most 255, for vectors of up to 258 of them.
 #[must_use]
 pub fn nearest(vectors: &Vectors, query: &[f32], k: usize) -> Vec<Neighbour> {
     let square = |vector: &[f32]| vector.iter().zip(query).map(|(one, other)| (one - other) * (one - other)).sum();
@@ -16,8 +16,8 @@ pub fn nearest(vectors: &Vectors, query: &[f32], k: usize) -> Vec<Neighbour> {
     all
 }
 
-/// The share of the nearest vectors that was found (recall@k for the `k` that are in `nearest`). Of vectors that are as far as the
-/// last of the nearest any is as good.
+/// The share of the nearest vectors that was found (recall@k for the `k` that are in `nearest`). Of vectors that are as
+/// far as the last of the nearest any is as good.
 #[must_use]
 pub fn recall(found: &[Neighbour], nearest: &[Neighbour]) -> f64 {
     let Some((_, farthest)) = nearest.last() else { return 1.0 };

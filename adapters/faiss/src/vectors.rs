@@ -1,8 +1,9 @@
 //! [`Vectors`], and the files that they are in: `.bvecs` and `.fvecs`, the formats of BIGANN.
 //!
-//! Both are vectors one after the other: how many numbers it has, as four bytes, least first; then the numbers, of a byte or of four
-//! each. Nothing else says how many vectors there are, so a file that was cut off is only seen where a vector is. What is read is
-//! not believed: numbers that are not finite would end in distances that compare with nothing.
+//! Both are vectors one after the other: how many numbers it has, as four bytes, least first; then the numbers, of a
+//! byte or of four each. Nothing else says how many vectors there are, so a file that was cut off is only seen where a
+//! vector is. What is read is not believed: numbers that are not finite would end in distances that compare with
+//! nothing.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};

@@ -4,8 +4,8 @@
 //! cargo run --release -p yonder-rocksdb --example gets
 //! ```
 //!
-//! RocksDB maps its tables, and gets far memory for it, a fifth of it local. A GET is parked, in the middle of RocksDB, while a page is
-//! on its way.
+//! RocksDB maps its tables, and gets far memory for it, a fifth of it local. A GET is parked, in the middle of RocksDB,
+//! while a page is on its way.
 
 use std::sync::Arc;
 

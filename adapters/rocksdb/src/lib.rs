@@ -1,8 +1,8 @@
 //! RocksDB with its tables in far memory (Adios, section 5.2).
 //!
-//! [`Rocks::open`] is the adapter: it opens a database whose tables are read from a region, by loads, and serves GETs and SCANs on
-//! unithreads. [`Rows`] is the data of the workload: keys and values that follow from their numbers, so that every answer can be
-//! checked; [`GetsAndScans`] is what is asked of them, and [`Datagrams`] how.
+//! [`Rocks::open`] is the adapter: it opens a database whose tables are read from a region, by loads, and serves GETs
+//! and SCANs on unithreads. [`Rows`] is the data of the workload: keys and values that follow from their numbers, so
+//! that every answer can be checked; [`GetsAndScans`] is what is asked of them, and [`Datagrams`] how.
 //!
 //! Neighbours: [`library`] calls RocksDB; `apps/serve` has the sockets; `tools/bench` drives this within the process.
 
@@ -33,7 +33,8 @@ pub use crate::workload::GetsAndScans;
 /// Stack of a unithread that calls RocksDB, in bytes.
 pub const STACK_BYTES: usize = 64 << 10;
 
-/// Room for tables in a region, for each byte of rows: a table has an index and a filter behind its rows, and is rounded up to pages.
+/// Room for tables in a region, for each byte of rows: a table has an index and a filter behind its rows, and is
+/// rounded up to pages.
 const ROOM: f64 = 1.25;
 
 /// Why there is no database with rows in far memory.
@@ -90,8 +91,8 @@ pub struct Rocks {
 }
 
 impl Rocks {
-    /// Opens the database in `folder`, which [`Rows::store`] has filled, and copies its tables to `region`, which is sealed then;
-    /// without one they stay files, which RocksDB maps itself.
+    /// Opens the database in `folder`, which [`Rows::store`] has filled, and copies its tables to `region`, which is
+    /// sealed then; without one they stay files, which RocksDB maps itself.
     ///
     /// # Errors
     /// If the library is missing, the folder has no such database, or the region is too small or cannot be written.
@@ -103,8 +104,8 @@ impl Rocks {
         Ok(Self { db, _files: None })
     }
 
-    /// A new database that has `rows`, in a region of `far` of its own. Its files are among the system's temporary ones as long as it
-    /// is. `progress` is told what is done, and the share of it.
+    /// A new database that has `rows`, in a region of `far` of its own. Its files are among the system's temporary ones
+    /// as long as it is. `progress` is told what is done, and the share of it.
     ///
     /// # Errors
     /// If RocksDB is missing, there is no room on the disk, or far memory cannot be had.

@@ -2,10 +2,12 @@
 //! compute.
 //!
 //! [`image`] keeps photos, [`tree`] a radix tree, [`objects`] a key-value and a multi-version store, [`frame`] a data
-//! frame. What they have in common counts, times and checks operations: a [`Meter`] is a thread of an address space that counts round trips and bytes; a [`Tally`] adds up what operations
-//! took, for [`Costs`], the part that all results have in common; [`together`] runs clients at the same time.
+//! frame. What they have in common counts, times and checks operations: a [`Meter`] is a thread of an address space
+//! that counts round trips and bytes; a [`Tally`] adds up what operations took, for [`Costs`], the part that all
+//! results have in common; [`together`] runs clients at the same time.
 //!
-//! Neighbours: `runtime/yonder` has the address spaces, `core/offload` what the node computes. Invariant: what is counted is what the application asked for, without headers and retries.
+//! Neighbours: `runtime/yonder` has the address spaces, `core/offload` what the node computes. Invariant: what is
+//! counted is what the application asked for, without headers and retries.
 
 #![forbid(unsafe_code)]
 

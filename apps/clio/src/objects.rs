@@ -1,11 +1,12 @@
 //! Clients of the stores that a memory node runs beside its memory (Clio-KV and Clio-MV, section 6).
 //!
-//! [`KeyValue`] gets, puts and deletes pairs; [`Versions`] creates objects, appends versions and reads any of them. What is
-//! stored belongs to the address space of the client, so its processes and threads share it and nobody else sees it.
-//! [`run`] puts both under load and checks every value, behind `yonder bench objects`.
+//! [`KeyValue`] gets, puts and deletes pairs; [`Versions`] creates objects, appends versions and reads any of them.
+//! What is stored belongs to the address space of the client, so its processes and threads share it and nobody else
+//! sees it. [`run`] puts both under load and checks every value, behind `yonder bench objects`.
 //!
-//! Neighbours: `core/offload` has the stores; `apps/load` chooses keys; [`Meter`](crate::Meter) counts. Invariant of every run: a read
-//! returns what was written last before it, or what is written while it runs; anything else fails the run.
+//! Neighbours: `core/offload` has the stores; `apps/load` chooses keys; [`Meter`](crate::Meter) counts. Invariant of
+//! every run: a read returns what was written last before it, or what is written while it runs; anything else fails the
+//! run.
 
 mod key_value;
 mod ledger;

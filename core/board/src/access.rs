@@ -1,4 +1,5 @@
-//! [`Access`]: reads, writes and atomics in address spaces, by PID and without messages. Requests and offloads share it.
+//! [`Access`]: reads, writes and atomics in address spaces, by PID and without messages. Requests and offloads share
+//! it.
 //!
 //! A page that was looked up, and its memory, may be used until the caller next passes a point that
 //! [`crate::Upkeep::wait_until_quiet`] waits for; so nothing that was looked up outlives a call.
@@ -39,8 +40,8 @@ impl<'a, M: Memory, P: PageSource> Access<'a, M, P> {
     /// Copies the bytes at `address`. What was never written is zeros, and takes no memory.
     ///
     /// # Errors
-    /// `BadLength` if nothing is asked for; `BadAddress`, `Moved`, or `Busy` if a page is moving or may have moved. Then
-    /// `into` has any content.
+    /// `BadLength` if nothing is asked for; `BadAddress`, `Moved`, or `Busy` if a page is moving or may have moved.
+    /// Then `into` has any content.
     #[inline]
     pub fn read(&self, pid: Pid, address: u64, into: &mut [u8]) -> Result<(), ErrorCode> {
         let mut rest = into;
@@ -59,8 +60,8 @@ impl<'a, M: Memory, P: PageSource> Access<'a, M, P> {
     /// [`PAYLOAD_BYTES_MAX`]: then what comes before the part that was refused may have been stored.
     ///
     /// # Errors
-    /// As [`Access::read`]; `NotAllowed` if a page is read-only; `OutOfMemory`, or `Busy` if the node lacks a page only for
-    /// a moment.
+    /// As [`Access::read`]; `NotAllowed` if a page is read-only; `OutOfMemory`, or `Busy` if the node lacks a page only
+    /// for a moment.
     #[inline]
     pub fn write(&self, pid: Pid, address: u64, from: &[u8]) -> Result<(), ErrorCode> {
         self.board.config.page_size.pieces(address, from.len() as u64)?;

@@ -1,7 +1,7 @@
 //! [`ExtendPath`]: admits calls of offloads and answers them, so that each is executed once if it must be.
 //!
-//! The thread that runs offloads has it. It executes one call after the other, so a copy of a call never meets its first
-//! while that is under way. [`path_of`] says which requests are for it.
+//! The thread that runs offloads has it. It executes one call after the other, so a copy of a call never meets its
+//! first while that is under way. [`path_of`] says which requests are for it.
 
 use std::sync::Arc;
 
@@ -87,8 +87,8 @@ impl ExtendPath {
     }
 
     /// Takes a message. [`Handled::Slow`] means that it is a call to be executed now and to be answered with
-    /// [`ExtendPath::answer`] before the next message; else the answer is at the start of `reply`. `is_space` knows which
-    /// address spaces there are.
+    /// [`ExtendPath::answer`] before the next message; else the answer is at the start of `reply`. `is_space` knows
+    /// which address spaces there are.
     ///
     /// # Panics
     /// If `reply` has no room for a header.
@@ -125,8 +125,8 @@ impl ExtendPath {
         }
     }
 
-    /// Composes the answer to a call that was executed. One that is to be executed once, and whose answer is longer than
-    /// may be, is answered as failed.
+    /// Composes the answer to a call that was executed. One that is to be executed once, and whose answer is longer
+    /// than may be, is answered as failed.
     ///
     /// # Panics
     /// If `reply` has no room for a header, or the call was answered before.

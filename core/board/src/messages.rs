@@ -1,7 +1,7 @@
 //! The slow path's messages: [`SlowPath::execute`].
 //!
-//! Requests that change something are executed once, by the id of their first attempt; the rest is executed as often as it
-//! arrives. Invariant: what was remembered for one kind of request never answers another.
+//! Requests that change something are executed once, by the id of their first attempt; the rest is executed as often as
+//! it arrives. Invariant: what was remembered for one kind of request never answers another.
 
 use yonder_wire::{
     AdoptRequest, AllocateRequest, Allocated, Body, DISCARD_BYTES_MAX, Direction, ErrorCode, Header, Kind, Message,

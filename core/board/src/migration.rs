@@ -156,10 +156,9 @@ impl SlowPath {
     /// what [`Moving::memory`] then says. Requests for the range are refused as busy.
     ///
     /// # Errors
-    /// As [`SlowPath::begin_move`]; `BadAddress` also if an allocation or a page lies outside, or the space has allocations
-    /// there already; `OutOfMemory` also if there
-    /// is no room for one of the allocations at its place, or no memory; then nothing was changed, and another node may
-    /// have room.
+    /// As [`SlowPath::begin_move`]; `BadAddress` also if an allocation or a page lies outside, or the space has
+    /// allocations there already; `OutOfMemory` also if there is no room for one of the allocations at its place, or no
+    /// memory; then nothing was changed, and another node may have room.
     pub fn begin_adopt<M, P: PageSource, U: Upkeep>(
         &mut self,
         pid: Pid,

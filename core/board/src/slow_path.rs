@@ -190,8 +190,8 @@ impl SlowPath {
     ///
     /// # Errors
     /// `BadCapability` if there is no such space; `BadLength` if nothing is asked for, or more than a space has;
-    /// `BadAddress` if the window is too small; `OutOfMemory` if there is no room; `Moved` or `Busy` if the window is on
-    /// another node or on its way.
+    /// `BadAddress` if the window is too small; `OutOfMemory` if there is no room; `Moved` or `Busy` if the window is
+    /// on another node or on its way.
     pub fn allocate<M, P: PageSource, U: Upkeep>(
         &mut self,
         pid: Pid,
@@ -256,7 +256,8 @@ impl SlowPath {
     /// their allocation was to have it at once; so the pool zeroes memory, when there is time.
     ///
     /// # Errors
-    /// `BadLength` if there are none; `BadAddress`, `Moved`, `Busy` or `NotAllowed` as for writes. Then nothing was changed.
+    /// `BadLength` if there are none; `BadAddress`, `Moved`, `Busy` or `NotAllowed` as for writes. Then nothing was
+    /// changed.
     pub fn discard<M: Memory, P, U: Upkeep>(
         &mut self,
         pid: Pid,

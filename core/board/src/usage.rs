@@ -1,5 +1,5 @@
-//! What the node can say about regions: which have allocations ([`RegionUse`]), how much memory these have, and how much they
-//! are used. A controller decides by it which region moves.
+//! What the node can say about regions: which have allocations ([`RegionUse`]), how much memory these have, and how
+//! much they are used. A controller decides by it which region moves.
 
 use crate::address::{Pid, VirtualPage};
 use crate::node_core::NodeCore;

@@ -1,14 +1,16 @@
-//! The page fault predictor: will a request fault? Known before it runs, by the history of its key (the poster, section 4.2).
+//! The page fault predictor: will a request fault? Known before it runs, by the history of its key (the poster, section
+//! 4.2).
 //!
-//! A [`Predictor`] is asked for a [`Forecast`] when a request is admitted and told its [`Outcome`] when the request is over.
-//! History says *where* a key's data was missing last, and the page table, which the caller looks at, says whether it is
-//! there now. A key that never faulted has no such place; what is known of it is how many faults ago it was served, and how
-//! often keys of that age fault is learned. The files: `history` has the keys, `evidence` what each kind of knowledge is worth.
+//! A [`Predictor`] is asked for a [`Forecast`] when a request is admitted and told its [`Outcome`] when the request is
+//! over. History says *where* a key's data was missing last, and the page table, which the caller looks at, says
+//! whether it is there now. A key that never faulted has no such place; what is known of it is how many faults ago it
+//! was served, and how often keys of that age fault is learned. The files: `history` has the keys, `evidence` what each
+//! kind of knowledge is worth.
 //!
 //! Neighbours: `runtime/sched` asks and tells; [`Turns`](crate::Turns) says what becomes of the two kinds of requests.
 //!
-//! Invariants: nothing allocates after [`Predictor::new`]; a call looks at one set of [`WAYS`] keys; a prediction is a hint,
-//! and any may be wrong.
+//! Invariants: nothing allocates after [`Predictor::new`]; a call looks at one set of [`WAYS`] keys; a prediction is a
+//! hint, and any may be wrong.
 
 mod evidence;
 mod history;
@@ -63,7 +65,8 @@ impl Predictor {
         self.history.bytes()
     }
 
-    /// Whether a request for `key` will fault. Keys are any numbers that tell them apart; `residence` says where a page is now.
+    /// Whether a request for `key` will fault. Keys are any numbers that tell them apart; `residence` says where a page
+    /// is now.
     #[must_use]
     pub fn predict(&self, key: u64, residence: impl FnOnce(PageId) -> Residence) -> Forecast {
         let evidence = match self.history.find(key) {

@@ -4,8 +4,8 @@
 //! Advice is kept in tables of fixed size: of too much of it the oldest is forgotten. Nothing but speed depends on it.
 //!
 //! Who touches what: whoever advises writes both. The reclaimer takes from [`AdvisedOut`] under its lock, which nobody
-//! holds for longer than a look at the list. The fault path reads [`AdvisedRanges`], plain words without a lock: what it makes
-//! of a word that changes meanwhile is what the old or the new one says.
+//! holds for longer than a look at the list. The fault path reads [`AdvisedRanges`], plain words without a lock: what
+//! it makes of a word that changes meanwhile is what the old or the new one says.
 
 use std::collections::VecDeque;
 use std::ops::Range;

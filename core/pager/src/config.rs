@@ -71,12 +71,12 @@ pub enum Delivery {
 /// fetch.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Reads {
-    /// In the frame in which it has arrived: it is not mapped before somebody writes to it or touches it by pointer, so to
-    /// fetch it and to let go of it take no system call.
+    /// In the frame in which it has arrived: it is not mapped before somebody writes to it or touches it by pointer, so
+    /// to fetch it and to let go of it take no system call.
     #[default]
     InFrames,
-    /// In the region, like those of all other accesses: for programs that only touch far memory by pointer. The tables of
-    /// frames take half as much local memory.
+    /// In the region, like those of all other accesses: for programs that only touch far memory by pointer. The tables
+    /// of frames take half as much local memory.
     Mapped,
 }
 

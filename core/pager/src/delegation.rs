@@ -6,8 +6,8 @@
 //! ([`Pager::install_for`](crate::Pager::install_for)). This goes beyond Adios, whose dispatcher takes only the
 //! completions of replies from the workers (section 3.4).
 //!
-//! Who touches what: the port's thread pushes orders and pops what is done; the helper does the reverse; either may pop an
-//! order, and whoever pops it makes the install. Both queues hold [`HANDED_OVER_MAX`], so pushes never fail.
+//! Who touches what: the port's thread pushes orders and pops what is done; the helper does the reverse; either may pop
+//! an order, and whoever pops it makes the install. Both queues hold [`HANDED_OVER_MAX`], so pushes never fail.
 //! [`DelegationWindow`] decides how many installs are out: none to a helper that does not answer.
 //!
 //! Invariant: the entry of a page that is handed over stays `Fetching`, and its fetch keeps its slot, until the port's

@@ -5,8 +5,9 @@
 //! probability of at most 2^-64, whoever has chosen them without having seen a hash. Whatever the other bytes are makes
 //! no difference.
 //!
-//! Who touches what: the reclaimer writes, under its lock. Whoever has moved an entry to `Fetching` reads what the node has of
-//! the page, which stays what it is until the page has been mapped and swept again: so nobody sees half of a hash.
+//! Who touches what: the reclaimer writes, under its lock. Whoever has moved an entry to `Fetching` reads what the node
+//! has of the page, which stays what it is until the page has been mapped and swept again: so nobody sees half of a
+//! hash.
 //!
 //! Invariant: if a page is `Remote`, the node has those of its bytes that its digest names.
 
@@ -114,8 +115,8 @@ impl Digests {
         }
     }
 
-    /// Notes that of what the node has of a page only the bytes of `digest` count any more, if that is all that sets it apart
-    /// from `content`: what was freed since it was fetched makes no page dirty.
+    /// Notes that of what the node has of a page only the bytes of `digest` count any more, if that is all that sets it
+    /// apart from `content`: what was freed since it was fetched makes no page dirty.
     pub(crate) fn narrow(&self, page: PageIndex, digest: Digest, content: &[u8; PAGE_BYTES]) {
         let node = self.get(page);
         if node.vector != digest.vector

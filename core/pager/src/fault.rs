@@ -98,8 +98,8 @@ pub(crate) enum Attempt {
     NoSlot,
 }
 
-/// Gives the touch what it wants of its page, or says why that is not possible before the deadline. The page may be taken away
-/// again at any time after; the access that needs it is simply tried again.
+/// Gives the touch what it wants of its page, or says why that is not possible before the deadline. The page may be
+/// taken away again at any time after; the access that needs it is simply tried again.
 pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, touch: FaultTouch<'_, M>) -> Result<(), PagingCause> {
     let (pager, page) = (&*region.pager, touch.page());
     if pager.child.is_one() {
@@ -152,7 +152,8 @@ pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, touch: FaultTouch<'
     }
 }
 
-/// Begins to fetch `count` pages from `first` on, which are about to be touched; more than one is fetched at a time then.
+/// Begins to fetch `count` pages from `first` on, which are about to be touched; more than one is fetched at a time
+/// then.
 pub(crate) fn fetch_range<M: Machine>(region: &Arc<RegionCore<M>>, first: PageIndex, count: u32) {
     let pager = &*region.pager;
     let is_remote = |page: &u32| region.table.load(PageIndex(*page)).state() == State::Remote;
@@ -330,8 +331,8 @@ pub(crate) fn start<M: Machine>(
     Ok(())
 }
 
-/// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it is not
-/// mapped by that.
+/// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it
+/// is not mapped by that.
 fn touch_ahead<M: Machine>(
     region: &Arc<RegionCore<M>>,
     touch: FaultTouch<'_, M>,
@@ -401,8 +402,8 @@ mod tests {
     use super::*;
     use crate::fake::{self, Fake};
 
-    /// Another thread that looks for what was fetched ahead here takes all completions, also that of a fetch whose unithread
-    /// has joined it and not parked yet.
+    /// Another thread that looks for what was fetched ahead here takes all completions, also that of a fetch whose
+    /// unithread has joined it and not parked yet.
     #[test]
     fn a_wait_that_is_over_before_its_unithread_parks_is_not_parked() {
         let (region, page) = (fake::region(64), PageIndex(0));

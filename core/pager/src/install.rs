@@ -49,8 +49,8 @@ impl<M: Machine> Pager<M> {
         }
     }
 
-    /// Maps a page that has been fetched; its entry is `Fetching` and belongs to the caller. False if its block is swept
-    /// or the kernel has no page now.
+    /// Maps a page that has been fetched; its entry is `Fetching` and belongs to the caller. False if its block is
+    /// swept or the kernel has no page now.
     #[inline]
     fn map_arrived(&self, region: &RegionCore<M>, page: PageIndex, source: InstallSource) -> bool {
         let gate = region.gate(page);
@@ -66,8 +66,8 @@ impl<M: Machine> Pager<M> {
         mapped
     }
 
-    /// As [`Pager::map_arrived`] for `pages` pages of one block whose bytes lie one behind the other. How many are mapped, from
-    /// the first on.
+    /// As [`Pager::map_arrived`] for `pages` pages of one block whose bytes lie one behind the other. How many are
+    /// mapped, from the first on.
     pub(crate) fn map_arrived_run(
         &self,
         region: &RegionCore<M>,
@@ -113,8 +113,8 @@ impl<M: Machine> Pager<M> {
         self.frames.keep(region, page, frame);
     }
 
-    /// Puts a page that has been fetched where its room is; its entry is `Fetching` and belongs to the caller. False if that is
-    /// not possible now.
+    /// Puts a page that has been fetched where its room is; its entry is `Fetching` and belongs to the caller. False if
+    /// that is not possible now.
     #[inline]
     pub(crate) fn finish_fetch(
         &self,

@@ -2,8 +2,8 @@
 //! has.
 //!
 //! A region has one [`PageTable`]: a flat array with one atomic 64-bit word a page. A word is an [`Entry`]; what it can
-//! be is [`State`], what can happen to it is [`Event`], and [`Entry::on`] is the only place where one becomes the other.
-//! Every change is a compare-and-swap ([`PageTable::advance`]), so two threads never both win.
+//! be is [`State`], what can happen to it is [`Event`], and [`Entry::on`] is the only place where one becomes the
+//! other. Every change is a compare-and-swap ([`PageTable::advance`]), so two threads never both win.
 //!
 //! Beside the table stands [`PageHasher`], which knows nothing of it.
 //!

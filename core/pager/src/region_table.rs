@@ -1,7 +1,8 @@
 //! [`RegionTable`]: where a page is now, for whoever remembers pages by [`PageId`] instead of by region.
 //!
-//! A place may outlive its region, so the regions are found by number here, under a lock that their beginning and end take.
-//! Only dispatchers look, never the fault path, and a look does not wait: who finds the lock taken is told nothing.
+//! A place may outlive its region, so the regions are found by number here, under a lock that their beginning and end
+//! take. Only dispatchers look, never the fault path, and a look does not wait: who finds the lock taken is told
+//! nothing.
 //!
 //! Invariant: a region is here from before its first fault until it ends.
 
@@ -61,7 +62,8 @@ impl<M: Machine> RegionTable<M> {
         0..self.0.len() as u32
     }
 
-    /// Looks at the region with number `number`, which cannot end meanwhile; `None` if there is none. May wait for a moment.
+    /// Looks at the region with number `number`, which cannot end meanwhile; `None` if there is none. May wait for a
+    /// moment.
     pub(crate) fn with<T>(&self, number: u32, look: impl FnOnce(&RegionCore<M>) -> T) -> Option<T> {
         let region = self.0.get(number as usize)?.read().expect("no code panics while it holds a page_id");
         region.as_deref().map(look)

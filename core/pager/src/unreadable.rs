@@ -1,10 +1,11 @@
 //! [`UnreadablePages`]: pages that nobody can read meanwhile, not even whoever would sweep them.
 //!
-//! Who protects memory against reading says so first: what is local of it leaves, and what comes there all the same stays until
-//! the pages can be read again. Only pages are kept apart, not their blocks: a guard page keeps none of its neighbours local.
+//! Who protects memory against reading says so first: what is local of it leaves, and what comes there all the same
+//! stays until the pages can be read again. Only pages are kept apart, not their blocks: a guard page keeps none of its
+//! neighbours local.
 //!
-//! Who may do what: pages are unreadable by whoever holds the reclaimer, so that no sweep is under way; marked readable by anyone who has
-//! made them readable; looked at by whoever holds the reclaimer.
+//! Who may do what: pages are unreadable by whoever holds the reclaimer, so that no sweep is under way; marked readable
+//! by anyone who has made them readable; looked at by whoever holds the reclaimer.
 
 use std::ops::Range;
 use std::sync::OnceLock;

@@ -1,7 +1,7 @@
 //! `yonder_malloc` of `yonder.h` and its kin.
 //!
-//! They answer as the C library's functions do: with NULL and an errno, and with an end of the process where a program frees what
-//! it has not.
+//! They answer as the C library's functions do: with NULL and an errno, and with an end of the process where a program
+//! frees what it has not.
 //!
 //! UNSAFETY: it exports functions that read C's pointers, and copies what moves.
 

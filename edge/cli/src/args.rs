@@ -16,6 +16,7 @@ mod policies;
 mod poster;
 mod programs;
 mod redis;
+mod reference;
 mod remote;
 mod report;
 mod run;
@@ -56,6 +57,7 @@ pub(crate) use policies::{Dispatch, FaultMode, ReadsOf, ReclaimBy, RunOrder, Swi
 pub(crate) use poster::PosterArgs;
 pub(crate) use programs::ProgramsArgs;
 pub(crate) use redis::RedisArgs;
+pub(crate) use reference::ReferenceArgs;
 pub(crate) use remote::{
     AccessArgs, GuardedArgs, RallocArgs, RreadArgs, ScaleClientArgs, ScaleClientsArgs, ScalePagesArgs, TargetArgs,
 };
@@ -137,6 +139,7 @@ pub(crate) enum Command {
     /// Show and change settings of running processes: kv servers and programs under run
     Ctl(CtlArgs),
     Workload(workload::WorkloadArgs),
+    Reference(ReferenceArgs),
 }
 
 #[derive(Debug, Args)]
@@ -151,7 +154,7 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Folder that report.html is written to, made if it is not there
+    /// Folder that report.html and array.svg are written to, made if it is not there
     #[arg(long, value_name = "DIR", default_value = "demo-report")]
     pub(crate) out: PathBuf,
     /// One JSON object for each run on standard output
@@ -224,7 +227,8 @@ pub(crate) struct KvArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Far memory")]
 pub(crate) struct MemoryArgs {
-    /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in this process with this latency and bandwidth
+    /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in this process with this latency and
+    /// bandwidth
     #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
     pub(crate) far: String,
     /// Far memory to use: the data set
@@ -269,7 +273,8 @@ pub(crate) struct ThreadArgs {
     /// Who waits until a reply has left: the dispatcher (on) or the worker (off)
     #[arg(long, value_name = "on|off", default_value = "on")]
     pub(crate) delegation: Switch,
-    /// Who maps a page for a worker that has other requests to run: the dispatcher when it has time (on) or the worker (off)
+    /// Who maps a page for a worker that has other requests to run: the dispatcher when it has time (on) or the worker
+    /// (off)
     #[arg(long, value_name = "on|off", default_value = "on")]
     pub(crate) install_delegation: Switch,
     /// Who reclaims local memory
@@ -281,7 +286,7 @@ pub(crate) struct ThreadArgs {
     /// What is fetched before it is touched
     #[arg(long, value_name = "HOW", default_value = "readahead")]
     pub(crate) prefetch: PrefetchMode,
-    /// Where a page stays that was fetched to be read, by whoever asks for bytes and not by pointer (kv; the array with --probe)
+    /// Where a page stays that was fetched for a read of bytes, not by pointer (kv; the array with --probe)
     #[arg(long, value_name = "WHERE", default_value = "frames")]
     pub(crate) reads: ReadsOf,
     /// Reclaim of local memory starts when less than this percentage of it is free
@@ -382,7 +387,8 @@ pub(crate) struct ArrayArgs {
     /// Look at the page table before each read, so that a missing page costs no trap
     #[arg(long, help_heading = BENCHMARK)]
     pub(crate) probe: bool,
-    /// Requests per second with Poisson arrivals, such as 200k, or several with commas between; or max for a closed loop
+    /// Requests per second with Poisson arrivals, such as 200k, or several with commas between; or max for a closed
+    /// loop
     #[arg(long, help_heading = BENCHMARK, value_name = "RPS|max", default_value = "max", value_delimiter = ',')]
     pub(crate) rate: Vec<Rate>,
     /// Measured time of each run; a warm-up of a quarter of it comes before

@@ -1,8 +1,8 @@
 //! [`Local`]: local memory that transfers of the kernel go through.
 //!
-//! It is taken for the length of one system call, from signal handlers too: one of the [`Bounces`] where that is enough, which is
-//! one compare-and-swap, else a mapping of its own, of which only what is used costs anything. A call that a handler leaves by a
-//! jump never gives it back; then others have a mapping too.
+//! It is taken for the length of one system call, from signal handlers too: one of the [`Bounces`] where that is
+//! enough, which is one compare-and-swap, else a mapping of its own, of which only what is used costs anything. A call
+//! that a handler leaves by a jump never gives it back; then others have a mapping too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,8 +13,8 @@ use crate::calls;
 
 /// Bytes of a small buffer, and how many there are.
 const SMALL: (usize, u32) = (16 << 10, 64);
-/// Of large ones, for a piece of a transfer: few are under way at once. What was used of them stays mapped, because a mapping for
-/// each call cost a server that sends replies of 110 KB more than all else that it did.
+/// Of large ones, for a piece of a transfer: few are under way at once. What was used of them stays mapped, because a
+/// mapping for each call cost a server that sends replies of 110 KB more than all else that it did.
 const LARGE: (usize, u32) = (calls::PIECE_BYTES as usize, 8);
 
 /// The buffers.

@@ -1,9 +1,10 @@
-//! Whose call it is: code of the C library, of the dynamic linker, of this library and of a guide gets memory that is always
-//! here.
+//! Whose call it is: code of the C library, of the dynamic linker, of this library and of a guide gets memory that is
+//! always here.
 //!
-//! The C library makes system calls on what it allocates (the buffers of streams, lists of directories), holds all signals
-//! back for moments, and runs in children between `vfork` and `exec`; its share of a program's memory is small. This library
-//! must not have faults of its own, nor may a guide, which runs where faults are served. Everybody else's memory can be far.
+//! The C library makes system calls on what it allocates (the buffers of streams, lists of directories), holds all
+//! signals back for moments, and runs in children between `vfork` and `exec`; its share of a program's memory is small.
+//! This library must not have faults of its own, nor may a guide, which runs where faults are served. Everybody else's
+//! memory can be far.
 //!
 //! UNSAFETY: walks the list of loaded objects.
 

@@ -1,7 +1,7 @@
 //! Descriptors: the program may close and replace its own, and not those that its memory needs.
 //!
-//! Programs close what they have not opened before they become servers, and before they execute others. In a forked child ours may
-//! stay open as well, because they end with `exec`.
+//! Programs close what they have not opened before they become servers, and before they execute others. In a forked
+//! child ours may stay open as well, because they end with `exec`.
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 

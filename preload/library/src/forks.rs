@@ -1,8 +1,9 @@
 //! Children that the program forks.
 //!
-//! The C library calls these around every `fork`, also its own. Nothing changes while the kernel copies the process; the child
-//! then has the far memory that its parent had, as far as that can be ([`yonder_paging::Forking`]), and ends with a message
-//! where it cannot. Between `vfork` and `exec` a child uses its parent's memory, and its faults are as its parent's.
+//! The C library calls these around every `fork`, also its own. Nothing changes while the kernel copies the process;
+//! the child then has the far memory that its parent had, as far as that can be ([`yonder_paging::Forking`]), and ends
+//! with a message where it cannot. Between `vfork` and `exec` a child uses its parent's memory, and its faults are as
+//! its parent's.
 //!
 //! UNSAFETY: hooks that the C library calls.
 
@@ -37,11 +38,11 @@ fn take_held() -> Option<Held> {
     HELD.with_borrow_mut(|held| held.take())
 }
 
-/// From now on forks are right. To be called before the program's code runs: hooks that come later are called outside these, and
-/// may use memory.
+/// From now on forks are right. To be called before the program's code runs: hooks that come later are called outside
+/// these, and may use memory.
 pub(crate) fn watch() {
-    // SAFETY: the hooks have the type that is asked for, and this library is never unloaded. Without the hooks, a child that
-    // touches far memory ends by SIGSEGV, because that is not inherited.
+    // SAFETY: the hooks have the type that is asked for, and this library is never unloaded. Without the hooks, a child
+    // that touches far memory ends by SIGSEGV, because that is not inherited.
     let _ = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 

@@ -1,7 +1,8 @@
-//! [`Lists`]: local copies of what a system call finds through lists: buffers of an `iovec`, messages with names and control data.
+//! [`Lists`]: local copies of what a system call finds through lists: buffers of an `iovec`, messages with names and
+//! control data.
 //!
-//! Each step copies what the one before has found, so that a list which another thread changes meanwhile is used as it was read:
-//! headers, then lists, then what these point to. What is not far stays where it is.
+//! Each step copies what the one before has found, so that a list which another thread changes meanwhile is used as it
+//! was read: headers, then lists, then what these point to. What is not far stays where it is.
 //!
 //! UNSAFETY: memory of the program at the addresses that it gives the kernel.
 
@@ -192,8 +193,8 @@ impl Lists {
         }
     }
 
-    /// Gives the program a message that was received, with `bytes` bytes. Its buffers begin with the one at `first`; where the
-    /// next message's do.
+    /// Gives the program a message that was received, with `bytes` bytes. Its buffers begin with the one at `first`;
+    /// where the next message's do.
     fn receive(&self, far: &'static Far, number: usize, first: usize, bytes: usize) -> Result<usize, i64> {
         let (header, before) = (&self.headers.get()[number].msg_hdr, &self.originals.get()[number].msg_hdr);
         let place = self.original + number * size_of::<mmsghdr>();

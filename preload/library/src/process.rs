@@ -1,7 +1,7 @@
 //! Programs that the program executes: what they are given is copied to memory that the kernel can read.
 //!
-//! The kernel reads paths, arguments and environment while it replaces the process, or in a child whose handlers are reset, where
-//! no fault could be handled. The copies live until the new program begins, or for good where it does not.
+//! The kernel reads paths, arguments and environment while it replaces the process, or in a child whose handlers are
+//! reset, where no fault could be handled. The copies live until the new program begins, or for good where it does not.
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 
@@ -127,7 +127,8 @@ impl Variadic {
     }
 }
 
-/// Hands a variadic function's arguments over: the first one, and addresses of the others in registers and on the stack.
+/// Hands a variadic function's arguments over: the first one, and addresses of the others in registers and on the
+/// stack.
 macro_rules! variadic {
     ($(#[$doc:meta])* $name:ident = $function:ident) => {
         $(#[$doc])*
@@ -276,8 +277,8 @@ unsafe fn spawn(
     arguments: Texts,
     environment: Texts,
 ) -> c_int {
-    // SAFETY: the caller's; copies live as long as the call, which returns when the new program has begun. All of it happens with
-    // all signals held back, the result too.
+    // SAFETY: the caller's; copies live as long as the call, which returns when the new program has begun. All of it
+    // happens with all signals held back, the result too.
     unsafe {
         let (path, arguments, environment) =
             (LocalText::of(path), LocalTexts::of(arguments), LocalTexts::of(environment));

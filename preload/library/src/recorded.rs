@@ -1,7 +1,7 @@
 //! [`Recorded`]: this process's record of its faults, for `yonder run --report`, and where its code is.
 //!
-//! The record counts by itself. What is left to do is to look now and then whether a fault came from code that is not known yet,
-//! because it was loaded meanwhile: only then are the process's mappings read again.
+//! The record counts by itself. What is left to do is to look now and then whether a fault came from code that is not
+//! known yet, because it was loaded meanwhile: only then are the process's mappings read again.
 //!
 //! UNSAFETY: functions of the C library are looked up by their names.
 

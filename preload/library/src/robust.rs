@@ -1,7 +1,7 @@
 //! Robust mutexes, which the kernel releases when the thread that owns them ends.
 //!
-//! It walks the thread's list of them with what memory is there then, and leaves the rest of the list alone at the first word
-//! that is not: nothing can bring a page at that moment. So a robust mutex that is far is held from its
+//! It walks the thread's list of them with what memory is there then, and leaves the rest of the list alone at the
+//! first word that is not: nothing can bring a page at that moment. So a robust mutex that is far is held from its
 //! `pthread_mutex_init`, without which there is none, to its `pthread_mutex_destroy`.
 //!
 //! UNSAFETY: the C library's contracts for these functions.

@@ -1,7 +1,7 @@
 //! Signals that far memory needs, and what the program may do with them.
 //!
-//! SIGBUS is how a fault reaches the thread that had it, and SIGSYS how a system call comes back. The program may have handlers
-//! of its own for them, which get what is not ours; it may not hold them back, or a fault would end it.
+//! SIGBUS is how a fault reaches the thread that had it, and SIGSYS how a system call comes back. The program may have
+//! handlers of its own for them, which get what is not ours; it may not hold them back, or a fault would end it.
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 
@@ -27,7 +27,8 @@ pub(crate) fn answer_system_calls() -> io::Result<()> {
     yonder_intercept::install_stub()?;
     // A thread that is cancelled in the middle of an answer would leave behind what it holds for it.
     yonder_intercept::handle(calls::answer_trapped, yonder_trap::CANCELLING_SIGNAL)?;
-    // SAFETY: the names and values are C strings; the environment is the process's, as it is for all that a program preloads.
+    // SAFETY: the names and values are C strings; the environment is the process's, as it is for all that a program
+    // preloads.
     unsafe {
         if libc::getenv(FILTERED.as_ptr()).is_null() {
             yonder_intercept::install_filter(&calls::filter())?;
@@ -51,8 +52,8 @@ unsafe fn without_ours(set: *const sigset_t) -> Option<sigset_t> {
     }
 }
 
-/// Changes the signals that an interrupted thread holds back, as its `rt_sigprocmask` asks. The C library makes this call itself
-/// where it keeps a mask for the program: in `sigsetjmp`, `swapcontext` and their kin.
+/// Changes the signals that an interrupted thread holds back, as its `rt_sigprocmask` asks. The C library makes this
+/// call itself where it keeps a mask for the program: in `sigsetjmp`, `swapcontext` and their kin.
 pub(crate) fn change_mask(call: &Call, interrupted: &mut Interrupted<'_>) -> Result<i64, i64> {
     const NEVER: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
     const EFAULT: i64 = -(libc::EFAULT as i64);
@@ -215,8 +216,8 @@ pub(crate) unsafe extern "C" fn sigaltstack(stack: *const libc::stack_t, before:
     }
 }
 
-/// `makecontext`. A stack in far memory is held from now on: the kernel cannot tell a thread of a fault on a stack that is not
-/// here.
+/// `makecontext`. A stack in far memory is held from now on: the kernel cannot tell a thread of a fault on a stack that
+/// is not here.
 ///
 /// # Safety
 /// As the C library's.
@@ -259,8 +260,8 @@ pub(crate) unsafe extern "C" fn pthread_create(
     unsafe { own(thread, LocalCopy::of(attributes).start().cast(), start, argument) }
 }
 
-/// `pthread_attr_setstack`. A thread that is to run on far memory gets a stack of the C library instead, as large: it begins with
-/// all signals held back, and could have no faults.
+/// `pthread_attr_setstack`. A thread that is to run on far memory gets a stack of the C library instead, as large: it
+/// begins with all signals held back, and could have no faults.
 ///
 /// # Safety
 /// As the C library's.

@@ -1,8 +1,8 @@
 //! What `yonder run` and the library that it preloads say to one another.
 //!
 //! [`Settings`] go down, in the environment of the program, which its children inherit. [`Figures`] come back, on a
-//! [`SharedStats`]: a file that every process of the run maps. If somebody wants a report, a process keeps a record of its faults as well
-//! ([`Recorder`]), and says where its code is ([`Modules`]).
+//! [`SharedStats`]: a file that every process of the run maps. If somebody wants a report, a process keeps a record of
+//! its faults as well ([`Recorder`]), and says where its code is ([`Modules`]).
 //!
 //! Neighbours: `edge/cli` is the command, `preload/library` the library.
 

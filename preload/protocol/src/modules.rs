@@ -1,7 +1,7 @@
 //! [`Modules`]: which process left a record, and where its code is.
 //!
-//! A process writes this as a file of lines beside its record, whenever it has met code that it did not know yet; one that is killed
-//! leaves its last. What was there once is kept, so that code that is unloaded can still be named.
+//! A process writes this as a file of lines beside its record, whenever it has met code that it did not know yet; one
+//! that is killed leaves its last. What was there once is kept, so that code that is unloaded can still be named.
 
 use std::fmt::Write as _;
 use std::io;

@@ -1,12 +1,13 @@
 //! [`Recorder`] and [`Record`]: the faults of a process over time, by call site and by address, in a file.
 //!
-//! The process maps the file and counts in the fault path: a few additions, no lock, no allocation and no system call. So the record
-//! is there also if the process is killed. Its pages are reserved first: a file that cannot grow would end the process.
+//! The process maps the file and counts in the fault path: a few additions, no lock, no allocation and no system call.
+//! So the record is there also if the process is killed. Its pages are reserved first: a file that cannot grow would
+//! end the process.
 //!
 //! A forked child counts in its parent's record: it is the same program. What a child executes has a record of its own.
 //!
-//! Layout, in words: a head, the tallies over time ([`TIME`]), the call sites, and major faults over time and address ([`MAP_TIME`],
-//! [`MAP_BYTES`]).
+//! Layout, in words: a head, the tallies over time ([`TIME`]), the call sites, and major faults over time and address
+//! ([`MAP_TIME`], [`MAP_BYTES`]).
 
 use std::fs::File;
 use std::io;

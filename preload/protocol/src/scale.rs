@@ -1,8 +1,10 @@
-//! [`Scale`]: slots for values of which nobody knows how large they will be: fine ones for small values, coarser ones behind.
+//! [`Scale`]: slots for values of which nobody knows how large they will be: fine ones for small values, coarser ones
+//! behind.
 //!
-//! A histogram that halves its resolution whenever it is full would have to stop everybody who counts. Here a value's slot depends
-//! on the value alone: the first slots are a unit wide each, and every further half as many twice as wide as those before. Nothing
-//! moves, so counting is one addition; whoever reads (`Scale::fold`) makes all slots as wide as the widest that was used.
+//! A histogram that halves its resolution whenever it is full would have to stop everybody who counts. Here a value's
+//! slot depends on the value alone: the first slots are a unit wide each, and every further half as many twice as wide
+//! as those before. Nothing moves, so counting is one addition; whoever reads (`Scale::fold`) makes all slots as wide
+//! as the widest that was used.
 
 use std::ops::Range;
 
@@ -26,8 +28,8 @@ pub struct Folded<T> {
 }
 
 impl Scale {
-    /// A scale with units of `1 << unit_bits`, `1 << first_bits` slots of that width, and half as many of each of `doublings`
-    /// widths behind. What does not fit is in the last slot.
+    /// A scale with units of `1 << unit_bits`, `1 << first_bits` slots of that width, and half as many of each of
+    /// `doublings` widths behind. What does not fit is in the last slot.
     pub(crate) const fn new(unit_bits: u32, first_bits: u32, doublings: u32) -> Self {
         let half = 1 << (first_bits - 1);
         Self { unit_bits, first_bits, slots: (2 + doublings as usize) * half }

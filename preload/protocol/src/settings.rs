@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use yonder_pager::prefetch::Algorithm as Prefetch;
 
-/// The addresses that far memory of a program lies at, so that it can be told from other memory at a glance, by the kernel's
-/// filter too.
+/// The addresses that far memory of a program lies at, so that it can be told from other memory at a glance, by the
+/// kernel's filter too.
 pub const WINDOW: Range<usize> = yonder_syscalls::WINDOW.start as usize..yonder_syscalls::WINDOW.end as usize;
 
 const FAR: &str = "YONDER_RUN_FAR";

@@ -1,7 +1,7 @@
 //! [`SharedStats`]: where the processes of a run keep their figures, in a file that all of them map.
 //!
-//! So they are known also of a process that is killed. Each process that uses far memory takes a place, which only it writes;
-//! `yonder run` reads them all. A figure is one word, and each is right by itself.
+//! So they are known also of a process that is killed. Each process that uses far memory takes a place, which only it
+//! writes; `yonder run` reads them all. A figure is one word, and each is right by itself.
 
 use std::fs::File;
 use std::io;

@@ -1,8 +1,9 @@
-//! [`Sites`]: a table of the instructions that had faults, in words that several threads and processes change at a time.
+//! [`Sites`]: a table of the instructions that had faults, in words that several threads and processes change at a
+//! time.
 //!
-//! Open addressing by the instruction's address. An entry is claimed by writing the address into it, once, as one step; from then on
-//! it is only added to, so nothing is ever waited for. Entries are not given back. What finds none within [`PROBES_MAX`] steps
-//! counts with the others.
+//! Open addressing by the instruction's address. An entry is claimed by writing the address into it, once, as one step;
+//! from then on it is only added to, so nothing is ever waited for. Entries are not given back. What finds none within
+//! [`PROBES_MAX`] steps counts with the others.
 
 /// Entries of the table.
 pub const SITES: usize = 4096;
@@ -66,8 +67,8 @@ pub(crate) fn load_tally(words: &impl Words, index: usize) -> Tally {
     Tally { major_faults, minor_faults, waited_ns }
 }
 
-/// Where the table is among other words: `ENTRIES` entries from `first` on, then the tally of the others and the number of entries
-/// that are taken.
+/// Where the table is among other words: `ENTRIES` entries from `first` on, then the tally of the others and the number
+/// of entries that are taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sites<const ENTRIES: usize> {
     pub(crate) first: usize,

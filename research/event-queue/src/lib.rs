@@ -1,8 +1,8 @@
-//! The order of time in a simulation: [`EventQueue`], a queue of events with the simulated clock, and [`Clock`], what one machine
-//! makes of it.
+//! The order of time in a simulation: [`EventQueue`], a queue of events with the simulated clock, and [`Clock`], what
+//! one machine makes of it.
 //!
-//! It knows nothing of what the events mean. Invariant: events come out by time, and those of one time in the order in which
-//! they were put in, so a run depends on its seed alone.
+//! It knows nothing of what the events mean. Invariant: events come out by time, and those of one time in the order in
+//! which they were put in, so a run depends on its seed alone.
 //!
 //! Neighbours: `testing/sim` simulates the protocol with it, `research/figures` the papers' experiments.
 

@@ -1,9 +1,10 @@
-//! Adios (EuroSys'25), sections 2 and 5: a compute node with a dispatcher, workers and a reclaimer, as Hermit, DiLOS, DiLOS-P
-//! and Adios run it, and as Yonder would.
+//! Adios (EuroSys'25), sections 2 and 5: a compute node with a dispatcher, workers and a reclaimer, as Hermit, DiLOS,
+//! DiLOS-P and Adios run it, and as Yonder would.
 //!
-//! Files, from the ground up: `system` says what each system does and what that costs, `workload` what a request touches,
-//! `memory` which pages are local and who evicts them, `fabric` how a page comes, `state` what a run is made of, `node` its events, `measure` what is kept
-//! of them; `sweep` runs them at a series of loads, and `figures` are the paper's.
+//! Files, from the ground up: `system` says what each system does and what that costs, `workload` what a request
+//! touches, `memory` which pages are local and who evicts them, `fabric` how a page comes, `state` what a run is made
+//! of, `node` its events, `measure` what is kept of them; `sweep` runs them at a series of loads, and `figures` are the
+//! paper's.
 
 mod fabric;
 mod figures;

@@ -1,5 +1,5 @@
-//! Clio's experiments (ASPLOS'22, section 7.1): the real `core/client` and `core/board`, joined by modelled CPUs, links, a
-//! switch and a board's pipeline.
+//! Clio's experiments (ASPLOS'22, section 7.1): the real `core/client` and `core/board`, joined by modelled CPUs,
+//! links, a switch and a board's pipeline.
 //!
 //! ```text
 //! client thread -- 40 Gbps --\                 /-- 10 Gbps, there --> board: pipeline, TLB, DRAM
@@ -10,9 +10,9 @@
 //! Every request is a message of `core/wire` that the board executes; what a read returns is checked against what was
 //! written. Time comes from the one table of costs, [`costs::clio`](crate::costs::clio), and from waiting.
 //!
-//! Files: `world` lets events happen; `thread` is a client's thread, `node` a memory node, `bytes` its memory, `link` a wire;
-//! `lru` is what a TLB or a NIC caches, `rdma` the NIC. The figures: `processes` (4), `entries` (5), `goodput` (8),
-//! `allocation` (13), with `by_page` for how Clio itself hashes; and `nodes`, with the real `core/placement`.
+//! Files: `world` lets events happen; `thread` is a client's thread, `node` a memory node, `bytes` its memory, `link` a
+//! wire; `lru` is what a TLB or a NIC caches, `rdma` the NIC. The figures: `processes` (4), `entries` (5), `goodput`
+//! (8), `allocation` (13), with `by_page` for how Clio itself hashes; and `nodes`, with the real `core/placement`.
 //!
 //! Invariants: an operation completes once, and nothing is answered that was not asked: the shell asserts both.
 

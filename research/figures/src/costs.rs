@@ -1,8 +1,8 @@
 //! Every cost and every size that a simulation uses, with where it comes from: one table serves all figures.
 //!
-//! A [`Cost`] is a paper's own number ([`Origin::Paper`]), follows from such numbers ([`Origin::Derived`]), was measured with
-//! Yonder ([`Origin::Measured`]), or is what no paper tells and one number of the whole fixes ([`Origin::Calibrated`]). A
-//! calibrated cost says which number fixed it; it is fixed once and serves all figures.
+//! A [`Cost`] is a paper's own number ([`Origin::Paper`]), follows from such numbers ([`Origin::Derived`]), was
+//! measured with Yonder ([`Origin::Measured`]), or is what no paper tells and one number of the whole fixes
+//! ([`Origin::Calibrated`]). A calibrated cost says which number fixed it; it is fixed once and serves all figures.
 
 pub mod adios;
 pub mod clio;

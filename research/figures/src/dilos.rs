@@ -1,14 +1,15 @@
-//! DiLOS (EuroSys'23, sections 3 and 6.1): what a page fault costs a thread that goes through 20 GB of which an eighth is local.
+//! DiLOS (EuroSys'23, sections 3 and 6.1): what a page fault costs a thread that goes through 20 GB of which an eighth
+//! is local.
 //!
 //! One thread touches page after page; a second CPU reclaims; a NIC has a queue pair for faults and one for what is
 //! fetched ahead. Pages, watermarks, hands and prefetchers are `core`'s own, as `core/pager` drives them; what a step
 //! takes is in [`crate::costs::dilos`]. Every pass begins after an earlier one that only read: what is local is clean.
 //!
-//! A GB of the paper's sizes is 2^30 bytes (Table 3's faults say so), and of its throughputs it is taken as 10^9: then a page at
-//! 1.24 GB/s takes the 3.2 us that Figure 6 leaves of Fastswap's 6.3 and a touch.
+//! A GB of the paper's sizes is 2^30 bytes (Table 3's faults say so), and of its throughputs it is taken as 10^9: then
+//! a page at 1.24 GB/s takes the 3.2 us that Figure 6 leaves of Fastswap's 6.3 and a touch.
 //!
-//! Files: `system` the systems, `world` the thread and the reclaimer, `memory` the pages, `ahead` what is fetched ahead, `link` the
-//! network, `breakdown` Figures 1 and 6, `tables` Tables 1 to 3.
+//! Files: `system` the systems, `world` the thread and the reclaimer, `memory` the pages, `ahead` what is fetched
+//! ahead, `link` the network, `breakdown` Figures 1 and 6, `tables` Tables 1 to 3.
 
 mod ahead;
 mod breakdown;

@@ -1,14 +1,14 @@
 //! The papers' experiments, simulated: policies of `core` with modelled CPUs, queue pairs, links and memory nodes.
 //!
-//! A [`Figure`] is one experiment of a paper. [`Figure::run`] simulates it and returns tables, pictures and [`Check`]s: the
-//! paper's own numbers beside ours. Every cost is a parameter of the one table in [`costs`], with where it comes from; no figure
-//! has a cost of its own.
+//! A [`Figure`] is one experiment of a paper. [`Figure::run`] simulates it and returns tables, pictures and [`Check`]s:
+//! the paper's own numbers beside ours. Every cost is a parameter of the one table in [`costs`], with where it comes
+//! from; no figure has a cost of its own.
 //!
-//! Files: `figure` is what a figure is and gives, `costs` the table of parameters; the rest are the experiments, a folder for each
-//! paper (docs/design/simulator.md).
+//! Files: `figure` is what a figure is and gives, `costs` the table of parameters; the rest are the experiments, a
+//! folder for each paper (docs/design/simulator.md).
 //!
-//! Invariants: no clock, no threads, no randomness but the seed's and no order of a hash map, so that the same seed gives the
-//! same bytes; and a figure that drifts from what it showed fails a test.
+//! Invariants: no clock, no threads, no randomness but the seed's and no order of a hash map, so that the same seed
+//! gives the same bytes; and a figure that drifts from what it showed fails a test.
 
 #![forbid(unsafe_code)]
 

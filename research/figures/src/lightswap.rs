@@ -1,11 +1,12 @@
-//! LightSwap (sections 4.2, 5.2 and 5.3): how long a page fault takes, by how many threads fault at a time, and on what.
+//! LightSwap (sections 4.2, 5.2 and 5.3): how long a page fault takes, by how many threads fault at a time, and on
+//! what.
 //!
 //! Each thread faults, is handled, thinks and faults again; what a fault goes through is a row of stages. Costs are in
-//! [`crate::costs::lightswap`]. The paper says neither how often its threads fault nor what makes the kernel slower with more of
-//! them, so one cost stands for each, fixed by one number; the others follow.
+//! [`crate::costs::lightswap`]. The paper says neither how often its threads fault nor what makes the kernel slower
+//! with more of them, so one cost stands for each, fixed by one number; the others follow.
 //!
-//! Files: `stages` threads and resources, `systems` the systems and their stages, `latency` Table 1 and Figure 10, `breakdown`
-//! Figure 11.
+//! Files: `stages` threads and resources, `systems` the systems and their stages, `latency` Table 1 and Figure 10,
+//! `breakdown` Figure 11.
 
 mod breakdown;
 mod latency;

@@ -65,8 +65,8 @@ impl ControlServer {
     /// Answers for this process with `controlled`, at a socket in the folder at `path`.
     ///
     /// # Errors
-    /// If the folder is not this user's alone, or the socket cannot be made. Then the process cannot be asked, and nothing else
-    /// is wrong.
+    /// If the folder is not this user's alone, or the socket cannot be made. Then the process cannot be asked, and
+    /// nothing else is wrong.
     pub fn start(path: &Path, controlled: Arc<dyn Controlled>) -> Result<Self, StartError> {
         let folder = Folder::make(path)?;
         let pid = std::process::id();
@@ -106,7 +106,8 @@ impl ControlServer {
         &self.path
     }
 
-    /// The descriptor at which it listens, for a forked child, which has it too and must close it: the thread is not there.
+    /// The descriptor at which it listens, for a forked child, which has it too and must close it: the thread is not
+    /// there.
     #[must_use]
     pub fn descriptor(&self) -> Option<RawFd> {
         self.listener.still()
@@ -134,7 +135,8 @@ impl Drop for ControlServer {
     }
 }
 
-/// A socket that only its user can connect to. It gets its name once it is listened at, so that one that refuses is nobody's.
+/// A socket that only its user can connect to. It gets its name once it is listened at, so that one that refuses is
+/// nobody's.
 fn listen_at(path: &Path) -> io::Result<UnixListener> {
     let unnamed = path.with_extension("new");
     let _ = std::fs::remove_file(&unnamed);
@@ -175,7 +177,8 @@ impl Service {
         }
     }
 
-    /// Waits until there is something to do; `None` if that is to end. After a `pause` for those that are accepted next.
+    /// Waits until there is something to do; `None` if that is to end. After a `pause` for those that are accepted
+    /// next.
     fn wait(&self, pause: Option<Duration>) -> Option<Ready> {
         // Gone if the program has closed what it did not know.
         let (listener, stopped) = (self.listener.get()?, self.stopped.get()?);

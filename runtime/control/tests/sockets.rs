@@ -297,8 +297,8 @@ fn folders_and_sockets_that_are_not_ours_alone_are_refused() {
     assert!(said.contains("is no socket of this user's alone"), "{said}");
 }
 
-/// Another user gets through to the socket only if somebody has opened the folder and the socket; then the kernel still knows who
-/// it is.
+/// Another user gets through to the socket only if somebody has opened the folder and the socket; then the kernel still
+/// knows who it is.
 #[test]
 fn another_user_is_refused_by_who_it_is() {
     let parent = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o755)).tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! [`ControllerClient`]: asks a controller, blocking, and connects again when the connection is lost.
 //!
-//! A request is repeated until it is answered or the deadline is over, so each must be harmless when it is executed twice:
-//! a space is made with keys that the client draws, and a place that nobody allocates in is soon free again.
+//! A request is repeated until it is answered or the deadline is over, so each must be harmless when it is executed
+//! twice: a space is made with keys that the client draws, and a place that nobody allocates in is soon free again.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,7 +1,8 @@
 //! [`NodeLink`]: a node's connection to its controller, kept by one thread for as long as the node runs.
 //!
 //! The thread registers, reports three times in a lease, executes commands, and connects again when the connection is
-//! lost. Each connection has a reader thread that ends with it. The node serves its clients whether it is connected or not.
+//! lost. Each connection has a reader thread that ends with it. The node serves its clients whether it is connected or
+//! not.
 
 use std::io;
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -75,8 +76,8 @@ pub struct NodeLink {
 }
 
 impl NodeLink {
-    /// Registers at the controller at `address` (`host:port`; several, of which one leads, are separated by commas), and goes
-    /// on in a thread. Fails if none can be reached now, or the node is turned away.
+    /// Registers at the controller at `address` (`host:port`; several, of which one leads, are separated by commas),
+    /// and goes on in a thread. Fails if none can be reached now, or the node is turned away.
     pub fn start(address: &str, facts: Registration, agent: Box<dyn NodeAgent>) -> Result<Self, LinkError> {
         let (events, inbox) = mpsc::channel();
         let condition = Arc::new(Mutex::new(LinkCondition::Connected));

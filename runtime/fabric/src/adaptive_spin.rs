@@ -1,13 +1,13 @@
 //! [`AdaptiveSpin`]: whether a thread that waits for the network asks again or sleeps.
 //!
-//! Who sleeps is woken tens of microseconds late; who asks again uses its CPU for as long as it waits. Asking pays when what
-//! is waited for comes sooner than a wake-up would cost, so a thread learns from its last waits which it is: a client of a
-//! node nearby, with one request after the other, stays awake, and so does the node; an idle one sleeps. What a thread may
-//! waste is bounded: `longest` for a wait, and only while most waits before it were short.
+//! Who sleeps is woken tens of microseconds late; who asks again uses its CPU for as long as it waits. Asking pays when
+//! what is waited for comes sooner than a wake-up would cost, so a thread learns from its last waits which it is: a
+//! client of a node nearby, with one request after the other, stays awake, and so does the node; an idle one sleeps.
+//! What a thread may waste is bounded: `longest` for a wait, and only while most waits before it were short.
 //!
-//! Where others want the CPU as well, asking is worse than sleeping: whoever wakes up goes before those that compute, while
-//! who asks is one of them and soon has to wait for milliseconds. A thread that finds itself stopped while it asks sleeps
-//! from then on, and for twice as many waits each time that happens.
+//! Where others want the CPU as well, asking is worse than sleeping: whoever wakes up goes before those that compute,
+//! while who asks is one of them and soon has to wait for milliseconds. A thread that finds itself stopped while it
+//! asks sleeps from then on, and for twice as many waits each time that happens.
 //!
 //! Neighbours: the data threads of `runtime/node`, the threads of `yonder::clib`.
 
@@ -24,7 +24,8 @@ const CONFIDENCE_TO_ASK: i32 = 4;
 /// What a wait that was not short takes; a short one gives 1. So more than two thirds of the waits must be short.
 const MISS_PENALTY: i32 = 2;
 
-/// A thread that could not ask for so long had to leave its CPU to one that computes: others that ask give it back sooner.
+/// A thread that could not ask for so long had to leave its CPU to one that computes: others that ask give it back
+/// sooner.
 const STOPPED: Nanos = 1_000_000;
 /// For how many waits a thread only sleeps after it was stopped: at first, and at most.
 const ABSTINENCE_MIN: f32 = 32.0;

@@ -1,10 +1,12 @@
-//! [`Areas`]: a table for each allocation of a fabric that is a layer over others; [`View`]: how a queue pair finds them.
+//! [`Areas`]: a table for each allocation of a fabric that is a layer over others; [`View`]: how a queue pair finds
+//! them.
 //!
-//! Who touches what: allocation and release change the list, under its lock. A queue pair finds an area in the list that it has
-//! seen last, and takes the new one when the number of changes says that it is old: posting takes the lock only after a change.
+//! Who touches what: allocation and release change the list, under its lock. A queue pair finds an area in the list
+//! that it has seen last, and takes the new one when the number of changes says that it is old: posting takes the lock
+//! only after a change.
 //!
-//! Invariant: a queue pair frees no memory when it takes a new list, because that may be in a signal handler. Old lists are kept
-//! until nobody else has them, and freed by who changes the list next.
+//! Invariant: a queue pair frees no memory when it takes a new list, because that may be in a signal handler. Old lists
+//! are kept until nobody else has them, and freed by who changes the list next.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -4,8 +4,8 @@
 //! to it. Which queue pairs the pager needs, and in which words it speaks to them, is its own to say: `core/pager` has
 //! the trait, and this crate what implements it.
 //!
-//! [`lane`] is what is below for a node in another process: one flow of requests to it; a [`SpaceLease`] holds an address space
-//! there. `yonder::clib` uses both too.
+//! [`lane`] is what is below for a node in another process: one flow of requests to it; a [`SpaceLease`] holds an
+//! address space there. `yonder::clib` uses both too.
 //!
 //! Neighbours: `core/pager` posts page reads and writes here; `core/client` decides what goes over a lane and when.
 
@@ -114,8 +114,8 @@ pub trait Fabric: Send + Sync {
     /// pages.
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError>;
 
-    /// Gives the allocation that begins at `start` back to the node. The node may use the memory for others at once; the
-    /// caller has no operation outstanding on it.
+    /// Gives the allocation that begins at `start` back to the node. The node may use the memory for others at once;
+    /// the caller has no operation outstanding on it.
     fn release(&self, start: RemoteAddress) -> Result<(), FabricError>;
 
     /// Gives the backing of `bytes` at `start` back while the address range stays allocated: it reads as zeros again.

@@ -1,9 +1,9 @@
 //! `shm:///path.sock`: a memory node on this machine, whose memory is mapped here.
 //!
-//! The node hands its memory over as a descriptor when the connection opens. An allocation is translated page by page, and
-//! its pages are mapped one behind the other, so that far memory has addresses of its own here: offsets in one large
-//! reserved range. Reads and writes are copies to and from there, with no message. The node checks nothing of a copy:
-//! client and node trust each other.
+//! The node hands its memory over as a descriptor when the connection opens. An allocation is translated page by page,
+//! and its pages are mapped one behind the other, so that far memory has addresses of its own here: offsets in one
+//! large reserved range. Reads and writes are copies to and from there, with no message. The node checks nothing of a
+//! copy: client and node trust each other.
 //!
 //! A watcher thread waits for the end of the connection. From then on everything completes as [`Status::Disconnected`],
 //! although the mapping is still there: nobody guarantees its content any more. The same is so while the lease of the
@@ -38,7 +38,8 @@ use crate::{
 const DEPTH: usize = 256;
 /// Operations of the lane for allocation.
 const CONTROL_OPERATIONS_MAX: usize = 8;
-/// Bytes reserved here for each byte of the node's memory, so that free ranges rarely fail an allocation by being scattered.
+/// Bytes reserved here for each byte of the node's memory, so that free ranges rarely fail an allocation by being
+/// scattered.
 const RESERVED_PER_BYTE: u64 = 4;
 
 const _: () = assert!(DEPTH <= QUEUE_DEPTH_MAX);

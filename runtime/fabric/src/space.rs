@@ -1,11 +1,12 @@
-//! [`SpaceLease`]: one program's hold on an address space of a node; [`Space`]: the one that a fabric keeps its memory in.
+//! [`SpaceLease`]: one program's hold on an address space of a node; [`Space`]: the one that a fabric keeps its memory
+//! in.
 //!
-//! A tenancy has a lane of its own for what is not on the fault path: allocation, release, rights. The node keeps an address
-//! space for as long as its lease is renewed, which a thread does here, so that the memory of a program that was killed
-//! comes back to the node. Who has made an address space ends it; a guest leaves it as it is.
+//! A tenancy has a lane of its own for what is not on the fault path: allocation, release, rights. The node keeps an
+//! address space for as long as its lease is renewed, which a thread does here, so that the memory of a program that
+//! was killed comes back to the node. Who has made an address space ends it; a guest leaves it as it is.
 //!
-//! `yonder::clib` holds its address spaces by tenancies too. Invariant: once the node has refused the right to the address
-//! space, the node is lost for all who share the standing.
+//! `yonder::clib` holds its address spaces by tenancies too. Invariant: once the node has refused the right to the
+//! address space, the node is lost for all who share the standing.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -74,8 +75,8 @@ struct Shared {
 }
 
 impl SpaceLease {
-    /// Makes an address space over `lane`, which is used for nothing else from then on. The node keeps it for `lease` after
-    /// the last sign of life; zero keeps it until it is ended, whatever happens to the program.
+    /// Makes an address space over `lane`, which is used for nothing else from then on. The node keeps it for `lease`
+    /// after the last sign of life; zero keeps it until it is ended, whatever happens to the program.
     pub fn create(mut lane: Lane, lease: Duration) -> Result<Self, TenancyError> {
         let lease_ms = lease.as_millis().min(u128::from(u32::MAX)) as u64;
         let nobody = Credentials { pid: 0, capability: 0 };
@@ -194,7 +195,8 @@ impl Shared {
     }
 }
 
-/// Ends the address space that a program has made on the node at `url`, which is no more: nobody waits for its lease then.
+/// Ends the address space that a program has made on the node at `url`, which is no more: nobody waits for its lease
+/// then.
 pub fn end_space(url: &str, credentials: Credentials) -> Result<(), FabricError> {
     let url = without_lease(node_url(url));
     let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };

@@ -1,7 +1,8 @@
 //! The extend path's thread: runs offloads, one call after the other.
 //!
-//! Every offload has an address space of its own, which it gets and fills through the slow path. Bytes it reaches directly, as data threads do: each access is a visit, so that it never holds up freed
-//! memory while it waits for the slow path.
+//! Every offload has an address space of its own, which it gets and fills through the slow path. Bytes it reaches
+//! directly, as data threads do: each access is a visit, so that it never holds up freed memory while it waits for the
+//! slow path.
 //!
 //! The slow path tells it which address spaces there are, so that an offload keeps nothing for one that has ended.
 

@@ -1,7 +1,8 @@
 //! Requests that a data thread does not execute itself, and the way back for their answers.
 //!
-//! The slow path and the extend path are a thread each, with a [`SlowPathQueue`] where data threads put requests. An answer goes
-//! to where the request came from: a datagram straight to its sender, a stream through the inbox of the thread that has it.
+//! The slow path and the extend path are a thread each, with a [`SlowPathQueue`] where data threads put requests. An
+//! answer goes to where the request came from: a datagram straight to its sender, a stream through the inbox of the
+//! thread that has it.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! The memory node: keeps memory for compute nodes, in address spaces that outlive connections.
 //!
-//! [`Node::start`] serves a [`yonder_board::NodeCore`] over any number of [`Listen`] addresses until [`Node::stop`]. The
-//! fast path is a few data threads for datagrams and a few for streams, each with a part of the board of its own; a
+//! [`Node::start`] serves a [`yonder_board::NodeCore`] over any number of [`Listen`] addresses until [`Node::stop`].
+//! The fast path is a few data threads for datagrams and a few for streams, each with a part of the board of its own; a
 //! batch of requests costs one receive and one send. The slow path is one thread that makes address spaces and
 //! allocates; data threads forward to it. A control thread accepts connections and deals them out. Nothing is kept
 //! about clients.

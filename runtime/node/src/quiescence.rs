@@ -1,7 +1,7 @@
 //! [`QuiescentState`]: when nobody can still be using what was taken out of the page table.
 //!
-//! Threads that look pages up do so inside a visit, a batch of requests long, and keep nothing of it afterwards. Whoever
-//! has removed pages waits until each visit that was under way has ended: later ones do not find the pages.
+//! Threads that look pages up do so inside a visit, a batch of requests long, and keep nothing of it afterwards.
+//! Whoever has removed pages waits until each visit that was under way has ended: later ones do not find the pages.
 //!
 //! A visitor's word is odd during a visit and grows with each step. The visitor alone writes it.
 

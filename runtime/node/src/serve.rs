@@ -49,8 +49,8 @@ impl Server {
         shared.quiet.visit(visitor)
     }
 
-    /// Executes one request, inside a batch, and composes the answer at the start of `reply`. A request for another thread
-    /// is refused as busy if `answer_to` has no place for its answer.
+    /// Executes one request, inside a batch, and composes the answer at the start of `reply`. A request for another
+    /// thread is refused as busy if `answer_to` has no place for its answer.
     #[inline]
     pub(crate) fn serve(
         &mut self,

@@ -19,8 +19,8 @@
 //! # Ok::<(), yonder_paging::FarError>(())
 //! ```
 //!
-//! Neighbours: `preload/library`, `edge/capi` and `runtime/yonder` keep the magazines and know what to do with a program that
-//! frees what it has not.
+//! Neighbours: `preload/library`, `edge/capi` and `runtime/yonder` keep the magazines and know what to do with a
+//! program that frees what it has not.
 //!
 //! Invariants:
 //! - Far memory is never touched while the heap's lock is held: the lock is taken for moments, also by who has a fault.

@@ -40,8 +40,8 @@ impl FarMemory {
         Self::start(fabric, config, None)
     }
 
-    /// As [`FarMemory::open`], and a guide is told of touches and fetches ahead what it knows will be touched: `guide` makes one
-    /// for each port. What a guide knows nothing of is left to the configuration's prefetcher.
+    /// As [`FarMemory::open`], and a guide is told of touches and fetches ahead what it knows will be touched: `guide`
+    /// makes one for each port. What a guide knows nothing of is left to the configuration's prefetcher.
     pub fn open_guided(url: &str, config: Config, guide: Option<MakeGuide>) -> Result<Self, FarError> {
         Self::start(yonder_fabric::open(url)?, config, guide)
     }
@@ -78,8 +78,8 @@ impl FarMemory {
         self.region_of(Mapping::region(pages_for(bytes.max(1)) as usize * PAGE_BYTES)?, own_hasher()?)
     }
 
-    /// As [`FarMemory::region`], at `address`, a multiple of a block where nothing is mapped: for whoever has to tell far
-    /// memory from other memory by its address.
+    /// As [`FarMemory::region`], at `address`, a multiple of a block where nothing is mapped: for whoever has to tell
+    /// far memory from other memory by its address.
     pub fn region_at(&self, address: usize, bytes: u64) -> Result<Region, FarError> {
         self.region_of(Mapping::region_at(address, pages_for(bytes.max(1)) as usize * PAGE_BYTES)?, own_hasher()?)
     }
@@ -130,7 +130,8 @@ impl FarMemory {
         ReclaimHost { far: self.clone(), next_look: 0 }
     }
 
-    /// Makes installs for the worker whose port has number `port`: for a thread that has time while the worker has none.
+    /// Makes installs for the worker whose port has number `port`: for a thread that has time while the worker has
+    /// none.
     #[must_use]
     pub fn help_install(&self, port: u16) -> InstallDelegate {
         InstallDelegate::new(self.clone(), port)
@@ -148,7 +149,8 @@ impl FarMemory {
         self.pager().fabric().url()
     }
 
-    /// The address space on the node that the memory is in, if there is a node: for whoever ends it when this process is gone.
+    /// The address space on the node that the memory is in, if there is a node: for whoever ends it when this process
+    /// is gone.
     #[must_use]
     pub fn space(&self) -> Option<Credentials> {
         self.pager().fabric().space()

@@ -1,8 +1,9 @@
 //! Faults that are messages: for programs whose system calls reach far memory in ways that nobody can see.
 //!
-//! With [`Delivery::Messages`](crate::Delivery::Messages) a thread that misses a page sleeps in the kernel, also in the middle of a
-//! system call, until one of these threads has brought it. That costs two switches between threads for each fault, tens of
-//! microseconds, so it is a fallback and not the way (the probes: 18 us at best, against 1.1 us for a signal).
+//! With [`Delivery::Messages`](crate::Delivery::Messages) a thread that misses a page sleeps in the kernel, also in the
+//! middle of a system call, until one of these threads has brought it. That costs two switches between threads for each
+//! fault, tens of microseconds, so it is a fallback and not the way (the probes: 18 us at best, against 1.1 us for a
+//! signal).
 //!
 //! Invariant: a monitor touches no far memory, or it would wait for itself.
 

@@ -77,7 +77,8 @@ fn a_sequence_is_fetched_ahead_and_everything_else_is_not() {
 fn strides_are_fetched_ahead_by_their_trend() {
     let Some((far, _)) = far(with(Prefetch::Trend)) else { return };
     let region = filled(&far);
-    // Where the kernel gives others the CPU for long, pages go before they are touched: the best of a few passes counts.
+    // Where the kernel gives others the CPU for long, pages go before they are touched: the best of a few passes
+    // counts.
     let mut passes = std::iter::repeat_with(|| {
         let before = far.stats();
         check(&region, (0..7).flat_map(|first| (first..PAGES).step_by(7)));

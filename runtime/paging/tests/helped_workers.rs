@@ -1,5 +1,5 @@
-//! Two workers, two helpers and a reclaim host on whatever CPUs there are: regions come and go, helpers come and go, the
-//! fabric fails now and then, and every value that is read is the one that was written.
+//! Two workers, two helpers and a reclaim host on whatever CPUs there are: regions come and go, helpers come and go,
+//! the fabric fails now and then, and every value that is read is the one that was written.
 
 use std::sync::Arc;
 use std::sync::Barrier;

@@ -291,7 +291,8 @@ fn a_hold_that_may_not_wait_is_had_of_what_is_resident_and_keeps_it_so() {
     assert!(region.try_hold(10 * PAGE, 1).is_none(), "it has left");
 }
 
-/// What is neither held nor the reclaimer's is there for more holds, though frames for sweeps that do not come had it last.
+/// What is neither held nor the reclaimer's is there for more holds, though frames for sweeps that do not come had it
+/// last.
 #[test]
 fn all_but_the_reserve_can_be_held() {
     let deadlines = Deadlines { fault: Duration::from_secs(2), ..Deadlines::default() };
@@ -449,8 +450,8 @@ fn regions_that_are_refused_leave_nothing_behind() {
     drop(far.region(256 << 20).unwrap());
 }
 
-/// A node that says that it has lost a page is believed at once, whatever the deadline; the page is an address like any other again
-/// when its content was given up.
+/// A node that says that it has lost a page is believed at once, whatever the deadline; the page is an address like any
+/// other again when its content was given up.
 #[test]
 fn a_page_that_the_node_has_lost_is_a_paging_error() {
     let Some((far, control)) = far(Config::with_local(LOCAL)) else { return };

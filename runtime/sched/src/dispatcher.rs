@@ -1,7 +1,7 @@
 //! [`serve`]: the dispatcher, on the calling thread, and the life of its workers.
 //!
-//! A turn: take requests from the frontend into the queue, hand them to workers that have room, reap replies. Everything
-//! that costs time on the way out (sending, recycling buffers) is done here, so workers never wait for it.
+//! A turn: take requests from the frontend into the queue, hand them to workers that have room, reap replies.
+//! Everything that costs time on the way out (sending, recycling buffers) is done here, so workers never wait for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,16 +25,16 @@ use crate::worker::{Links, Worker, WorkerShared};
 
 /// Longest sleep of the dispatcher.
 const IDLE_SLEEP: Duration = Duration::from_millis(100);
-/// Time without anything to do after which a dispatcher that reclaims sleeps, while requests are served: those that read much want room
-/// every few milliseconds, and whoever wakes somebody for it waits for that.
+/// Time without anything to do after which a dispatcher that reclaims sleeps, while requests are served: those that
+/// read much want room every few milliseconds, and whoever wakes somebody for it waits for that.
 const RECLAIM_SPIN: Duration = Duration::from_millis(5);
 /// Requests admitted in a turn: after a pause there may be many, and nobody is served while they are looked at.
 const ADMIT_MAX: usize = 64;
 /// Replies reaped from one worker in a turn.
 const REAP_MAX: usize = 64;
 
-/// Hits that may be handed to a worker ahead of time for each fault that may: where faults are predicted, hits are known to be
-/// short, and those that the worker does not have yet are overtaken by faults that it has.
+/// Hits that may be handed to a worker ahead of time for each fault that may: where faults are predicted, hits are
+/// known to be short, and those that the worker does not have yet are overtaken by faults that it has.
 const HITS_FOR_A_FAULT: usize = 4;
 
 /// Why a server could not run.
@@ -82,8 +82,8 @@ struct Dispatcher<'a, H: Handler, F: Frontend> {
     reclaim: Option<ReclaimHost>,
 }
 
-/// Serves `frontend`'s requests with `handler` until the frontend is finished. The calling thread is the dispatcher, and pinned only
-/// until then.
+/// Serves `frontend`'s requests with `handler` until the frontend is finished. The calling thread is the dispatcher,
+/// and pinned only until then.
 pub fn serve<H, F>(
     config: &SchedConfig,
     far: &FarMemory,

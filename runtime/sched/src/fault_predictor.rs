@@ -1,7 +1,7 @@
 //! [`FaultPredictor`]: the predictor at work, and [`Queues`], the two queues that it fills.
 //!
-//! The dispatcher asks when it admits a request and teaches when it reaps the reply, so nobody else touches the predictor.
-//! Without it (any policy but `Predicted`) all requests are in the queue of hits.
+//! The dispatcher asks when it admits a request and teaches when it reaps the reply, so nobody else touches the
+//! predictor. Without it (any policy but `Predicted`) all requests are in the queue of hits.
 
 use std::ops::{Index, IndexMut};
 

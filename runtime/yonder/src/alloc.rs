@@ -1,8 +1,8 @@
 //! Collections whose elements live in far memory.
 //!
 //! A [`FarHeap`] makes a region memory to allocate from; its [`FarAllocator`] is one of [`allocator_api2`], which
-//! `allocator_api2`'s own `Vec` and `Box` take, and the maps and sets of `hashbrown`. What they hold is touched like all memory, and
-//! fetched when it is not local. Allocating and freeing touches nothing far.
+//! `allocator_api2`'s own `Vec` and `Box` take, and the maps and sets of `hashbrown`. What they hold is touched like
+//! all memory, and fetched when it is not local. Allocating and freeing touches nothing far.
 //!
 //! ```
 //! use allocator_api2::vec::Vec;
@@ -21,9 +21,9 @@
 //! # Ok::<(), yonder::FarError>(())
 //! ```
 //!
-//! Beware: the kernel does not fetch. A system call on far memory, such as reading a file straight into a far `Vec`, fails with
-//! EFAULT; read into local memory and copy. A page that cannot be had until the deadline ends the process with a message. A thread
-//! that touches far memory must not hold SIGBUS back, and signal handlers must not touch it.
+//! Beware: the kernel does not fetch. A system call on far memory, such as reading a file straight into a far `Vec`,
+//! fails with EFAULT; read into local memory and copy. A page that cannot be had until the deadline ends the process
+//! with a message. A thread that touches far memory must not hold SIGBUS back, and signal handlers must not touch it.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -12,7 +12,8 @@ pub struct CpuPinning {
     pub cpus: Vec<usize>,
     /// CPU of the reclaimer.
     pub reclaimer: Option<usize>,
-    /// Whether the reclaimer has a CPU that no other thread of the server spins on. If not, the dispatcher does its work.
+    /// Whether the reclaimer has a CPU that no other thread of the server spins on. If not, the dispatcher does its
+    /// work.
     pub reclaimer_alone: bool,
 }
 

@@ -1,7 +1,7 @@
 //! [`Peer`]: who is at the other end of a Unix socket, as the kernel knows it.
 //!
-//! The kernel notes it when the connection is made: of who connects, that is who called `connect`; of who listens, who called
-//! `listen`.
+//! The kernel notes it when the connection is made: of who connects, that is who called `connect`; of who listens, who
+//! called `listen`.
 //!
 //! UNSAFETY: a system call that fills a structure.
 
@@ -26,8 +26,8 @@ impl Peer {
         let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
         let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
         let descriptor = socket.as_fd().as_raw_fd();
-        // SAFETY: the descriptor is open while it is borrowed; the kernel writes at most `bytes` bytes to the structure, of
-        // whose fields any value is one.
+        // SAFETY: the descriptor is open while it is borrowed; the kernel writes at most `bytes` bytes to the
+        // structure, of whose fields any value is one.
         let refused = unsafe {
             libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut found).cast(), &raw mut bytes)
         };

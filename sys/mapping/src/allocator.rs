@@ -1,8 +1,8 @@
 //! [`Adaptor`]: memory that is known by addresses, as an allocator of Rust's collections.
 //!
-//! Whoever has the memory implements [`Memory`], which speaks in numbers and needs no unsafe code; the adaptor makes pointers of
-//! them, and sees to what the collections expect: nothing is asked for where a layout has no bytes, and what cannot grow where it
-//! is moves.
+//! Whoever has the memory implements [`Memory`], which speaks in numbers and needs no unsafe code; the adaptor makes
+//! pointers of them, and sees to what the collections expect: nothing is asked for where a layout has no bytes, and
+//! what cannot grow where it is moves.
 //!
 //! Neighbours: `runtime/yonder` has far memory here.
 //!
@@ -17,11 +17,12 @@ use allocator_api2::alloc::{AllocError, Allocator};
 /// Memory that is given out and taken back by address.
 ///
 /// # Contract
-/// It is for crates of this project, and relied upon by unsafe code: an address that is given out is the first of so many bytes
-/// that can be read and written as any memory, and that nobody else has before they are taken back; all clones of a memory are
-/// the same, and what was given out stays as long as one of them. None of the functions unwinds.
+/// It is for crates of this project, and relied upon by unsafe code: an address that is given out is the first of so
+/// many bytes that can be read and written as any memory, and that nobody else has before they are taken back; all
+/// clones of a memory are the same, and what was given out stays as long as one of them. None of the functions unwinds.
 pub trait Memory: Clone {
-    /// The address of `bytes` bytes, more than none, at a multiple of `align`, with any content. `None` if there is no room.
+    /// The address of `bytes` bytes, more than none, at a multiple of `align`, with any content. `None` if there is no
+    /// room.
     fn take(&self, bytes: usize, align: usize) -> Option<usize>;
 
     /// As [`Memory::take`], and the bytes are zeros.
@@ -93,8 +94,9 @@ impl<M: Memory> Adaptor<M> {
     }
 }
 
-// SAFETY: a block is memory as the contract of `Memory` says, at a multiple of the alignment, which is checked; it stays where it
-// is as long as a clone of the memory does, and clones are the same memory. Blocks without bytes are nobody's memory.
+// SAFETY: a block is memory as the contract of `Memory` says, at a multiple of the alignment, which is checked; it
+// stays where it is as long as a clone of the memory does, and clones are the same memory. Blocks without bytes are
+// nobody's memory.
 unsafe impl<M: Memory> Allocator for Adaptor<M> {
     #[inline]
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {

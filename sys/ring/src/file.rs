@@ -10,7 +10,8 @@ use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use yonder_intercept::Kept;
 
-/// How long a lock is waited for: the kernel ends the rings of a process, and with them its lock, some time after the process.
+/// How long a lock is waited for: the kernel ends the rings of a process, and with them its lock, some time after the
+/// process.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it is tried meanwhile.
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
@@ -38,8 +39,9 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// Opens the file at `path`, readable by its owner alone if it is made now, and locks it for as long as it is open. If there is
-    /// a folder, makes a file in it that has no name and ends with the process: each who asks has another one.
+    /// Opens the file at `path`, readable by its owner alone if it is made now, and locks it for as long as it is open.
+    /// If there is a folder, makes a file in it that has no name and ends with the process: each who asks has another
+    /// one.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         if path.is_dir() { Self::nameless(path) } else { Self::named(path) }
     }

@@ -1,4 +1,5 @@
-//! Requests: their unithreads, the choice of a worker, the prediction of faults, and the clock that is read at each step.
+//! Requests: their unithreads, the choice of a worker, the prediction of faults, and the clock that is read at each
+//! step.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! A running `yonder`, or a program of a test: [`Process`] collects what it prints, waits for it with an end, and kills it when dropped.
+//! A running `yonder`, or a program of a test: [`Process`] collects what it prints, waits for it with an end, and kills
+//! it when dropped.
 //!
 //! Two threads read the process's streams to their ends and hand over lines; whoever waits for the process waits for
 //! those lines, so no wait is a sleep and none is for ever.

@@ -1,7 +1,7 @@
 //! A `yonder` on a terminal of its own: [`Terminal`] is what a person would see and type on.
 //!
-//! The terminal is a pseudo-terminal whose other end is read by a thread; what was written is kept as a screen. Waits are
-//! for what the screen shows, with an end.
+//! The terminal is a pseudo-terminal whose other end is read by a thread; what was written is kept as a screen. Waits
+//! are for what the screen shows, with an end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};

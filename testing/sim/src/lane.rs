@@ -1,7 +1,7 @@
 //! [`Lane`]: one client over one lane, as its process runs it: the shell that `runtime/fabric` is in the real world.
 //!
-//! [`World::pump`] lets a lane do all that it can do now: take what time has brought, hand completions to the workload, take
-//! new operations from it, and send. Everything that passes is told to the history.
+//! [`World::pump`] lets a lane do all that it can do now: take what time has brought, hand completions to the workload,
+//! take new operations from it, and send. Everything that passes is told to the history.
 
 use std::collections::{BTreeMap, VecDeque};
 

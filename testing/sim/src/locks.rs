@@ -1,5 +1,5 @@
-//! Critical sections, as `rlock` and `runlock` are made: test-and-set with back-off, a word that the lock guards is read
-//! and written one higher, a fence, and 0 is stored to the lock.
+//! Critical sections, as `rlock` and `runlock` are made: test-and-set with back-off, a word that the lock guards is
+//! read and written one higher, a fence, and 0 is stored to the lock.
 //!
 //! Judged by [`LockTruth`]: nobody enters while another is inside, and whoever enters reads what the last one wrote.
 //! Invariant: a section in which something went wrong leaves its lock *spoilt*, and nothing is judged by it any more.

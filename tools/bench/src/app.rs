@@ -1,8 +1,8 @@
-//! Applications with their data in far memory, requested within the process (Adios, section 5.2): what `kv`, `rocksdb`, `tpcc` and
-//! `vector` have in common.
+//! Applications with their data in far memory, requested within the process (Adios, section 5.2): what `kv`, `rocksdb`,
+//! `tpcc` and `vector` have in common.
 //!
-//! An application is prepared once (`App`) and run under several systems in turn. Requests are made by the dispatcher thread, by the
-//! `generator`, as those of `array` are, and every answer is judged.
+//! An application is prepared once (`App`) and run under several systems in turn. Requests are made by the dispatcher
+//! thread, by the `generator`, as those of `array` are, and every answer is judged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ pub struct AppRun {
     pub duration: Duration,
 }
 
-/// One run's result; the fields are a contract with scripts, and so are those of an application's `D` and the latencies of each kind of
-/// its requests, which stand beside them. Times are in microseconds, from the intended start.
+/// One run's result; the fields are a contract with scripts, and so are those of an application's `D` and the latencies
+/// of each kind of its requests, which stand beside them. Times are in microseconds, from the intended start.
 #[derive(Clone, Debug, Serialize)]
 pub struct AppResult<D> {
     /// Name of the benchmark.

@@ -1,9 +1,9 @@
 //! `bench array`: the random-index microbenchmark (Adios, sections 2 and 5.1).
 //!
 //! An array larger than local memory is filled and sealed. Requests carry a random index; the handler reads the value
-//! there and the dispatcher checks it. Where faults are predicted, an index is known by its page. Requests are made inside the
-//! dispatcher thread (by the `generator`), in an open loop with Poisson arrivals or in a closed loop, so that no network hides what
-//! paging costs.
+//! there and the dispatcher checks it. Where faults are predicted, an index is known by its page. Requests are made
+//! inside the dispatcher thread (by the `generator`), in an open loop with Poisson arrivals or in a closed loop, so
+//! that no network hides what paging costs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,7 +130,8 @@ pub struct ArrayResult {
     pub hit_p99_us: f64,
     /// 99.9th percentile.
     pub hit_p999_us: f64,
-    /// Requests that were predicted to hit and did, in the measured time. These four are zero where nothing is predicted.
+    /// Requests that were predicted to hit and did, in the measured time. These four are zero where nothing is
+    /// predicted.
     pub predicted_hits_right: u64,
     /// Predicted to hit, and had a major fault.
     pub predicted_hits_wrong: u64,

@@ -109,7 +109,8 @@ impl Child {
         Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
     }
 
-    /// CPU time that those of its threads have used which are there, to the nanosecond; none where the kernel does not tell.
+    /// CPU time that those of its threads have used which are there, to the nanosecond; none where the kernel does not
+    /// tell.
     pub(crate) fn threads_cpu_time(&self) -> Option<Duration> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).ok()?;
         threads.filter_map(Result::ok).map(|thread| run_time(&thread.path())).sum()

@@ -1,8 +1,8 @@
 //! `bench del-get`: what guided paging saves of a Redis server most of whose values were deleted (DiLOS, section 6.3).
 //!
-//! A server under `yonder run` is filled, a share of its keys is deleted at random, and what is left is asked for at random and
-//! checked. Then pages are full of holes. The same is done with whole pages and with live bytes only, in turn; what the gets alone
-//! have fetched is read from the board of the run, before they begin and when they are done.
+//! A server under `yonder run` is filled, a share of its keys is deleted at random, and what is left is asked for at
+//! random and checked. Then pages are full of holes. The same is done with whole pages and with live bytes only, in
+//! turn; what the gets alone have fetched is read from the board of the run, before they begin and when they are done.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -21,8 +21,8 @@ use crate::redis_client::{Client, Server, write_command};
 /// What is measured.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
-    /// How a server is started under `yonder run`: words before its own, in which `{transfer}` stands for `live` or `pages`, and
-    /// `{board}` for the file that has the run's figures.
+    /// How a server is started under `yonder run`: words before its own, in which `{transfer}` stands for `live` or
+    /// `pages`, and `{board}` for the file that has the run's figures.
     pub prefix: Vec<String>,
     /// Limit of local memory in bytes, as the words have it.
     pub local_bytes: u64,

@@ -1,9 +1,10 @@
 //! `bench errors`: what becomes of a key-value server when pages of its memory are lost under load.
 //!
-//! LightSwap (section 5.5, Table 3) has 10,000 swap-ins and 15,000 pieces of memory fail under memcached, and counts how often it
-//! lives on. Here the same is done to `yonder kv`, in this process, under its Readmost workload: reads of the emulated node end
-//! with a page lost, and then pages of local memory are damaged as an uncorrectable error does it. An error is survived if the
-//! command that meets it is answered as if the item had never been there; the load checks every value that comes back.
+//! LightSwap (section 5.5, Table 3) has 10,000 swap-ins and 15,000 pieces of memory fail under memcached, and counts
+//! how often it lives on. Here the same is done to `yonder kv`, in this process, under its Readmost workload: reads of
+//! the emulated node end with a page lost, and then pages of local memory are damaged as an uncorrectable error does
+//! it. An error is survived if the command that meets it is answered as if the item had never been there; the load
+//! checks every value that comes back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,10 +1,11 @@
-//! `bench fault-breakdown`: where the time of a major fault goes, step by step, when faults yield and when they busy-wait (LightSwap,
-//! Figure 11).
+//! `bench fault-breakdown`: where the time of a major fault goes, step by step, when faults yield and when they
+//! busy-wait (LightSwap, Figure 11).
 //!
-//! One request on one worker touches one far page at a time, so nothing queues. The times are taken around what is public of the
-//! runtime (`stamps`): by whoever touches, by an observer of faults, and by a fabric that wraps the one below. Only the end of an
-//! install is inside; what comes after it is counted by the runtime itself ([`yonder::FaultStages`], `resume`), to an eighth, and
-//! its median is taken off. Policies and fabrics take turns in several runs, whose faults count together.
+//! One request on one worker touches one far page at a time, so nothing queues. The times are taken around what is
+//! public of the runtime (`stamps`): by whoever touches, by an observer of faults, and by a fabric that wraps the one
+//! below. Only the end of an install is inside; what comes after it is counted by the runtime itself
+//! ([`yonder::FaultStages`], `resume`), to an eighth, and its median is taken off. Policies and fabrics take turns in
+//! several runs, whose faults count together.
 //!
 //! Neighbours: `fault` measures every kind of fault as a whole; `steps` does the sums.
 
@@ -293,7 +294,8 @@ mod tests {
             assert!(result.major_faults > 500, "{result:?}");
             let p50_us = |step: Step| result.steps.iter().find(|part| part.step == step).unwrap().p50_us;
             let sum: f64 = Step::ALL.into_iter().map(p50_us).sum();
-            // The fetch is by far the longest, and in it is all of the emulated latency but what passed before the first look.
+            // The fetch is by far the longest, and in it is all of the emulated latency but what passed before the
+            // first look.
             assert!(p50_us(Step::Fetch) + p50_us(Step::Away) >= 95.0 && result.fabric_percent > 50.0, "{result:?}");
             assert!((sum / result.p50_us - 1.0).abs() < 0.25, "the steps are the whole: {result:?}");
             assert!(

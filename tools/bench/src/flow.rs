@@ -1,5 +1,5 @@
-//! [`Flow`]: one client that has some requests under way; [`drive`]: the loop that loads it, the same for every system that
-//! is compared; [`ReadSync`], [`WriteSync`] and [`Asynchronous`], the flows over a remote address space.
+//! [`Flow`]: one client that has some requests under way; [`drive`]: the loop that loads it, the same for every system
+//! that is compared; [`ReadSync`], [`WriteSync`] and [`Asynchronous`], the flows over a remote address space.
 //!
 //! Requests name items, and each item has a content that is known, so that every answer can be checked.
 
@@ -50,8 +50,8 @@ impl Measured {
     }
 }
 
-/// Keeps `load.depth` requests of a flow under way for `load.duration`. A latency is from before a post to after the wait
-/// that saw its end.
+/// Keeps `load.depth` requests of a flow under way for `load.duration`. A latency is from before a post to after the
+/// wait that saw its end.
 pub(crate) fn drive(flow: &mut dyn Flow, load: &Load) -> Result<Measured, BenchError> {
     let mut random = SmallRng::seed_from_u64(load.seed);
     let mut latency = LatencyRecorder::new();

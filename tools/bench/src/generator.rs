@@ -1,10 +1,10 @@
-//! Load from within the process: [`Generator`] makes requests and checks replies, on the dispatcher thread. What is asked is a
-//! benchmark's [`Questions`]; a reply is an answer, or the error with which the request has failed.
+//! Load from within the process: [`Generator`] makes requests and checks replies, on the dispatcher thread. What is
+//! asked is a benchmark's [`Questions`]; a reply is an answer, or the error with which the request has failed.
 //!
 //! A run warms up, is measured, and drains. What counts is decided by a request's *intended* start: every request that
 //! was meant to start in the measured time has its latency recorded from then, also when its answer comes in the drain,
-//! so that a queue which has built up at the end is not left out. What is still in it after the drain counts as dropped,
-//! with the time that it has waited as its latency. Only throughput counts answers by when they came.
+//! so that a queue which has built up at the end is not left out. What is still in it after the drain counts as
+//! dropped, with the time that it has waited as its latency. Only throughput counts answers by when they came.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -31,10 +31,11 @@ const STAGES_EVERY: u64 = 16;
 const WORKER_QUEUE: usize = 8;
 /// The same where the dispatcher reclaims: enough to keep a worker busy for one of its steps.
 const WORKER_QUEUE_RECLAIMING: usize = 24;
-/// Requests that are told apart ahead of time where faults are predicted: a request that waits with the generator cannot be
-/// overtaken. Not in a closed loop, where it would only be a longer queue.
+/// Requests that are told apart ahead of time where faults are predicted: a request that waits with the generator
+/// cannot be overtaken. Not in a closed loop, where it would only be a longer queue.
 const PREDICTED_QUEUE: usize = 1024;
-/// The threads and policies for a load that is made on the dispatcher thread: none sleeps, and queues are as long as they are of use.
+/// The threads and policies for a load that is made on the dispatcher thread: none sleeps, and queues are as long as
+/// they are of use.
 pub(crate) fn threads_of(wanted: &SchedConfig, rate: Rate) -> SchedConfig {
     let worker_queue = match wanted.reclaim {
         Reclaim::Dispatcher => WORKER_QUEUE_RECLAIMING,
@@ -182,7 +183,8 @@ impl<'a, Q: Questions, E> Generator<'a, Q, E> {
             Phase::WarmUp if now >= self.measure_from => {
                 self.phase = Phase::Measured;
                 self.before = (self.counters)();
-                // From here, not from where it was planned: a machine that stood still must not shorten the measurement.
+                // From here, not from where it was planned: a machine that stood still must not shorten the
+                // measurement.
                 self.end = now + (self.end - self.measure_from);
                 self.measure_from = now;
             }

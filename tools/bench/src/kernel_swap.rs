@@ -1,7 +1,9 @@
-//! The kernel's own way to have more memory than there is: a control group that limits a program, and swap for the rest.
+//! The kernel's own way to have more memory than there is: a control group that limits a program, and swap for the
+//! rest.
 //!
-//! [`KernelSwap`] is both, ready to be used; `cgroup` makes groups, `limited` leaves them their memory, `zram` swaps to compressed memory, `file` to a disk. What
-//! was set up here is undone when its guard is dropped; swap that was there before is never touched.
+//! [`KernelSwap`] is both, ready to be used; `cgroup` makes groups, `limited` leaves them their memory, `zram` swaps to
+//! compressed memory, `file` to a disk. What was set up here is undone when its guard is dropped; swap that was there
+//! before is never touched.
 //!
 //! Neighbours: `programs`, `ycsb` and `peers` compare far memory with it.
 
@@ -85,7 +87,8 @@ impl KernelSwap {
         Ok(Self { hierarchy: Hierarchy::find()?, _swap: Swap::AsItIs, name: "none".to_owned() })
     }
 
-    /// A group for processes that are to have `local_bytes` of data in memory, and that start: [`Limited`] leaves them that.
+    /// A group for processes that are to have `local_bytes` of data in memory, and that start: [`Limited`] leaves them
+    /// that.
     pub(crate) fn group_to_start(&self, local_bytes: u64) -> Result<Group, String> {
         self.group(local_bytes + START_BYTES)
     }
@@ -138,7 +141,8 @@ fn swap_off(path: &Path) -> Result<(), String> {
     call(Command::new("swapoff").arg(path))
 }
 
-/// Runs a command that says nothing if it succeeds. A group of its own keeps Ctrl-C from it, which would leave swap half undone.
+/// Runs a command that says nothing if it succeeds. A group of its own keeps Ctrl-C from it, which would leave swap
+/// half undone.
 fn call(command: &mut Command) -> Result<(), String> {
     let program = command.get_program().display().to_string();
     match command.stdin(Stdio::null()).process_group(0).output() {

@@ -1,8 +1,8 @@
-//! `bench kv`: GETs of the store behind `yonder kv`, without its sockets (Adios, section 5.2: memcached with keys of 50 bytes and values
-//! of 128 or 1,024).
+//! `bench kv`: GETs of the store behind `yonder kv`, without its sockets (Adios, section 5.2: memcached with keys of 50
+//! bytes and values of 128 or 1,024).
 //!
-//! Requests are made within the process, so that what is compared is how faults are waited for, and not how a load and a server share
-//! CPUs. Keys and values follow from their numbers, and every reply is compared with what was stored.
+//! Requests are made within the process, so that what is compared is how faults are waited for, and not how a load and
+//! a server share CPUs. Keys and values follow from their numbers, and every reply is compared with what was stored.
 
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
-//! A key-value server inside this process, for benchmarks that reach into it: into its handler, its store and its far memory.
+//! A key-value server inside this process, for benchmarks that reach into it: into its handler, its store and its far
+//! memory.
 //!
-//! Neighbours: `errors` damages its memory, `poster` makes its requests wait; `ycsb` runs `yonder kv` as a process of its own.
+//! Neighbours: `errors` damages its memory, `poster` makes its requests wait; `ycsb` runs `yonder kv` as a process of
+//! its own.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -28,7 +28,8 @@ pub(crate) struct Start<'a> {
     pub(crate) words: Vec<OsString>,
     /// Where it is told to listen.
     pub(crate) address: SocketAddr,
-    /// The group that it is to run in, from [`crate::kernel_swap::KernelSwap::group_to_start`], if the kernel is to limit it.
+    /// The group that it is to run in, from [`crate::kernel_swap::KernelSwap::group_to_start`], if the kernel is to
+    /// limit it.
     pub(crate) group: Option<Group>,
     /// Memory of that group, beside what the server takes before it has items.
     pub(crate) local_bytes: u64,
@@ -45,8 +46,8 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
 }
 
-/// An address of this machine that nobody listens at. Another program may take it before the server does; then the server ends, and
-/// that is said.
+/// An address of this machine that nobody listens at. Another program may take it before the server does; then the
+/// server ends, and that is said.
 pub(crate) fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

@@ -1,9 +1,9 @@
-//! `bench migrate`: a node is drained while clients read and write what is on it. Nothing may be lost, and only a region that
-//! moves may pause.
+//! `bench migrate`: a node is drained while clients read and write what is on it. Nothing may be lost, and only a
+//! region that moves may pause.
 //!
-//! A controller and two nodes run inside this process and speak over loopback. Each region has a client thread of its own,
-//! which writes stamped pages and checks what it reads; so while one region pauses, the threads of the others show whether
-//! they go on. Afterwards every page is read once more.
+//! A controller and two nodes run inside this process and speak over loopback. Each region has a client thread of its
+//! own, which writes stamped pages and checks what it reads; so while one region pauses, the threads of the others show
+//! whether they go on. Afterwards every page is read once more.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

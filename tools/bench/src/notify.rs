@@ -1,9 +1,9 @@
 //! `bench notify`: how long it takes until user space knows of a page fault (LightSwap, section 5.3 and Table 1).
 //!
 //! From the touch of a missing page to the first instruction of whoever brings it, by three mechanisms: `sigbus` is
-//! userfaultfd as Yonder uses it, with the handler in the thread that touched the page; `monitor` is userfaultfd with one
-//! thread that reads the faults of all; `signal` is SIGSEGV at a page without permissions. Each brings a page of zeros.
-//! The mechanisms and the numbers of threads take turns in several runs, and medians count.
+//! userfaultfd as Yonder uses it, with the handler in the thread that touched the page; `monitor` is userfaultfd with
+//! one thread that reads the faults of all; `signal` is SIGSEGV at a page without permissions. Each brings a page of
+//! zeros. The mechanisms and the numbers of threads take turns in several runs, and medians count.
 //!
 //! Neighbours: `mechanisms` has the memory of each mechanism, `touching` the threads that touch it.
 

@@ -1,16 +1,17 @@
 //! `bench peers`: Yonder and its peers side by side in one run, on the same data and under the same load.
 //!
-//! The peers are what a machine without Yonder does when data is larger than memory: the kernel's swap on compressed memory or on a
-//! disk, and a file that is mapped. Each has the same local memory, by a control group. Random reads of an array are compared with
-//! faults that yield, by traps and by probes, and with faults that busy-wait; stock memcached and Redis in a group with swap are
-//! compared with the same servers under `yonder run`, and memcached with `yonder kv`.
+//! The peers are what a machine without Yonder does when data is larger than memory: the kernel's swap on compressed
+//! memory or on a disk, and a file that is mapped. Each has the same local memory, by a control group. Random reads of
+//! an array are compared with faults that yield, by traps and by probes, and with faults that busy-wait; stock
+//! memcached and Redis in a group with swap are compared with the same servers under `yonder run`, and memcached with
+//! `yonder kv`.
 //!
-//! Every run is a process of its own, filled anew, whose swap and group are made for it and undone after it, so that disks and
-//! compressed memory can take turns. All take turns in a closed loop; then, if they are to, at one rate that is common to all, where
-//! latency counts from the intended start. Ratios compare runs of one turn.
+//! Every run is a process of its own, filled anew, whose swap and group are made for it and undone after it, so that
+//! disks and compressed memory can take turns. All take turns in a closed loop; then, if they are to, at one rate that
+//! is common to all, where latency counts from the intended start. Ratios compare runs of one turn.
 //!
-//! `legs` says what is compared, `array` and `servers` run it, `resident` is what the kernel's processes do, `series` sums up and
-//! judges. What cannot run is skipped with a reason, and the others go on.
+//! `legs` says what is compared, `array` and `servers` run it, `resident` is what the kernel's processes do, `series`
+//! sums up and judges. What cannot run is skipped with a reason, and the others go on.
 
 mod array;
 mod legs;
@@ -316,8 +317,8 @@ impl<'a> Bench<'a> {
         refused.or_else(|| self.settings.run_is_missing.clone().filter(|_| leg.way == Way::Run))
     }
 
-    /// The kernel's side of a leg, if it has one: its swap, and where groups are made; else what to type. Dropping it undoes what
-    /// was set up.
+    /// The kernel's side of a leg, if it has one: its swap, and where groups are made; else what to type. Dropping it
+    /// undoes what was set up.
     fn kernel(&self, way: &Way) -> Result<Option<KernelSwap>, String> {
         let on = match way {
             Way::Yield | Way::Probe | Way::Busy | Way::Run | Way::Kv | Way::KvBusy => return Ok(None),

@@ -1,10 +1,11 @@
-//! `bench poster`: requests of a key-value server without page faults, with synchronous and with asynchronous ones (the poster's
-//! Table 1), and what predicting them adds (its section 4.2).
+//! `bench poster`: requests of a key-value server without page faults, with synchronous and with asynchronous ones (the
+//! poster's Table 1), and what predicting them adds (its section 4.2).
 //!
-//! Twice: `emulated` as the poster does it, where a share of the GETs waits as if for a page (`delays`), on its 1024 keys of 128
-//! bytes; and `paged`, where the items are in far memory and local memory is so small that the same share of GETs has a fault,
-//! which waits (sync) or yields (async). There the requests that will fault can also queue apart (predicted). Each run has a new
-//! server in this process, loaded over loopback in a closed loop; ways take turns, and ratios compare runs of one turn.
+//! Twice: `emulated` as the poster does it, where a share of the GETs waits as if for a page (`delays`), on its 1024
+//! keys of 128 bytes; and `paged`, where the items are in far memory and local memory is so small that the same share
+//! of GETs has a fault, which waits (sync) or yields (async). There the requests that will fault can also queue apart
+//! (predicted). Each run has a new server in this process, loaded over loopback in a closed loop; ways take turns, and
+//! ratios compare runs of one turn.
 //!
 //! `series` sums runs up.
 
@@ -277,7 +278,8 @@ fn run_once(load: &mut KvLoad, duration: Duration) -> Result<LoadResult, BenchEr
     if result.wrong_values > 0 { Err(BenchError::WrongValues(result.wrong_values)) } else { Ok(result) }
 }
 
-/// Leaves the server as much local memory as makes the wanted share of requests fault. Each run of `measure` corrects the guess.
+/// Leaves the server as much local memory as makes the wanted share of requests fault. Each run of `measure` corrects
+/// the guess.
 fn leave_local(
     settings: &Settings,
     far: &FarMemory,
@@ -295,8 +297,8 @@ fn leave_local(
     Ok(())
 }
 
-/// The local memory with which the share of faults will be `wanted`, if it is `met` with `local`: what is mapped serves the other
-/// requests.
+/// The local memory with which the share of faults will be `wanted`, if it is `met` with `local`: what is mapped serves
+/// the other requests.
 fn corrected(local: f64, wanted: f64, met: f64) -> f64 {
     // A run that met hardly a page that was local says little.
     const FACTOR_MAX: f64 = 4.0;

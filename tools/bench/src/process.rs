@@ -1,9 +1,9 @@
 //! [`Running`]: a program with all that it starts, watched until it ends: how much memory it took, and why it ended.
 //!
 //! The program leads a process group of its own, so that all of it can be ended. A thread looks at the group every few
-//! milliseconds: it keeps the largest high-water mark that the kernel tells of any of its processes, and kills the group
-//! when its time is over or the user wants to stop. Marks are read while processes run because what `wait4` tells of a child
-//! begins with the memory of the process that started it.
+//! milliseconds: it keeps the largest high-water mark that the kernel tells of any of its processes, and kills the
+//! group when its time is over or the user wants to stop. Marks are read while processes run because what `wait4` tells
+//! of a child begins with the memory of the process that started it.
 //!
 //! Invariant: the group is signalled only while its leader has not been reaped, so that its number is nobody else's.
 

@@ -1,12 +1,13 @@
 //! `bench programs`: unmodified programs, alone, under `yonder run`, and limited to the same memory with swap on zram.
 //!
-//! A program does the same work in each leg, and what it writes, or what its client reads, must be the same. The first leg
-//! runs it alone and measures the most memory it takes, its peak. Yonder's leg then has a share of the peak as local memory. The
-//! third leg has the same bytes as a limit of a control group, for everything the program takes: the kernel's own way. Legs take turns,
-//! and ratios compare runs of one turn.
+//! A program does the same work in each leg, and what it writes, or what its client reads, must be the same. The first
+//! leg runs it alone and measures the most memory it takes, its peak. Yonder's leg then has a share of the peak as
+//! local memory. The third leg has the same bytes as a limit of a control group, for everything the program takes: the
+//! kernel's own way. Legs take turns, and ratios compare runs of one turn.
 //!
-//! `catalogue` has the programs, `trial` runs and checks one, which `process` watches, `servers` is the client of those that
-//! serve, `kernel_swap` is the kernel's side. A leg that cannot run is skipped with a reason that says what to type.
+//! `catalogue` has the programs, `trial` runs and checks one, which `process` watches, `servers` is the client of those
+//! that serve, `kernel_swap` is the kernel's side. A leg that cannot run is skipped with a reason that says what to
+//! type.
 
 mod catalogue;
 mod series;
@@ -87,7 +88,8 @@ pub struct Settings {
     pub scale: Scale,
     /// Runs of each leg, of which the median counts.
     pub runs: usize,
-    /// What comes before a program in Yonder's leg. The words `{far}`, `{local}` and `{memory}` stand for the URL and the bytes.
+    /// What comes before a program in Yonder's leg. The words `{far}`, `{local}` and `{memory}` stand for the URL and
+    /// the bytes.
     pub prefix: Vec<String>,
     /// Becomes true when the user wants to stop: programs are killed, and what was set up is undone.
     pub stop: Arc<AtomicBool>,

@@ -1,8 +1,8 @@
 //! `bench reclaim`: pages reclaimed per second and what each costs in CPU.
 //!
-//! One thread touches random pages of a region larger than local memory as fast as it can, so reclaim runs all the time.
-//! Three kinds of pages: `dirty` (every touch writes), `clean` (pages that were written back before and are only read),
-//! `sealed` (dropped without a copy).
+//! One thread touches random pages of a region larger than local memory as fast as it can, so reclaim runs all the
+//! time. Three kinds of pages: `dirty` (every touch writes), `clean` (pages that were written back before and are only
+//! read), `sealed` (dropped without a copy).
 
 use std::time::Duration;
 

@@ -1,13 +1,13 @@
-//! `bench redis`: how fast a Redis server under `yonder run` answers the queries of DiLOS (sections 6.2 and 6.3), by how much of
-//! its data is local and by what is fetched ahead.
+//! `bench redis`: how fast a Redis server under `yonder run` answers the queries of DiLOS (sections 6.2 and 6.3), by
+//! how much of its data is local and by what is fetched ahead.
 //!
-//! [`Bench`] does one leg after another: a server is started, filled, asked by `redis-benchmark`, and ended. For each query a
-//! leg that is not limited finds how much memory the data takes ([`Bench::filled`]). Then, for each local memory, the ways of
-//! fetching ahead take turns ([`Bench::row`]), and medians count.
+//! [`Bench`] does one leg after another: a server is started, filled, asked by `redis-benchmark`, and ended. For each
+//! query a leg that is not limited finds how much memory the data takes ([`Bench::filled`]). Then, for each local
+//! memory, the ways of fetching ahead take turns ([`Bench::row`]), and medians count.
 //!
-//! Faults and bytes are those of the queries alone: the server's figures are read from the board of its run while it runs, before
-//! and after them, so no second leg without queries is needed. A quarter as many requests come before, to warm up. Before them,
-//! and after all, a sample of the data is compared with what was written.
+//! Faults and bytes are those of the queries alone: the server's figures are read from the board of its run while it
+//! runs, before and after them, so no second leg without queries is needed. A quarter as many requests come before, to
+//! warm up. Before them, and after all, a sample of the data is compared with what was written.
 
 mod asking;
 mod data;

@@ -1,8 +1,8 @@
-//! [`Server`]: a redis-server that a benchmark has started; [`Client`]: a connection to it, with many requests under way at a
-//! time.
+//! [`Server`]: a redis-server that a benchmark has started; [`Client`]: a connection to it, with many requests under
+//! way at a time.
 //!
-//! What stands before the server's own words, as `yonder run` with its flags, is the benchmark's business. Dropping a server
-//! ends it, by its number, with whatever has started it.
+//! What stands before the server's own words, as `yonder run` with its flags, is the benchmark's business. Dropping a
+//! server ends it, by its number, with whatever has started it.
 //!
 //! Neighbours: `del_get` and `redis` fill servers and check what they answer; `programs` has a client of its own, which
 //! measures each get.

@@ -1,8 +1,9 @@
 //! `bench rread` and `bench rwrite`: reads and writes of a remote address space, by size, by clients and by depth.
 //!
-//! [`Bench::prepare`] takes a node and fills the memory; [`Bench::points`] are what is measured: the latency of one thread
-//! that waits for each operation, at each size; then throughput at one size, by threads that wait and by asynchronous
-//! operations of one thread. Each point is a warm-up and a run. Every read is checked; so are writes, by reads afterwards.
+//! [`Bench::prepare`] takes a node and fills the memory; [`Bench::points`] are what is measured: the latency of one
+//! thread that waits for each operation, at each size; then throughput at one size, by threads that wait and by
+//! asynchronous operations of one thread. Each point is a warm-up and a run. Every read is checked; so are writes, by
+//! reads afterwards.
 
 use std::sync::Barrier;
 use std::time::Duration;

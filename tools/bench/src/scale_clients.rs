@@ -1,13 +1,13 @@
-//! `bench scale-clients`: up to a thousand client processes on one node. The node keeps nothing about clients, so neither
-//! its memory nor what a read takes should depend on how many there are.
+//! `bench scale-clients`: up to a thousand client processes on one node. The node keeps nothing about clients, so
+//! neither its memory nor what a read takes should depend on how many there are.
 //!
 //! The clients of a run share one rate, so that the load on the machine is the same however many there are. All are
-//! started, get ready (each has its address space and its page, or the way to the one that all share), and begin together
-//! when their standard input ends. They report on one standard output that all have in common, in lines that are short
-//! enough to stay whole. `client` is what such a process does.
+//! started, get ready (each has its address space and its page, or the way to the one that all share), and begin
+//! together when their standard input ends. They report on one standard output that all have in common, in lines that
+//! are short enough to stay whole. `client` is what such a process does.
 //!
-//! A process that sleeps most of the time finds caches cold and is woken late, the more so the more there are. `echo` shows
-//! how late: the same processes at the same pace, with a plain datagram that a plain thread sends back.
+//! A process that sleeps most of the time finds caches cold and is woken late, the more so the more there are. `echo`
+//! shows how late: the same processes at the same pace, with a plain datagram that a plain thread sends back.
 
 mod client;
 mod echo;
@@ -34,8 +34,8 @@ use echo::EchoServer;
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Pause between two looks whether a client has died.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
-/// Time between the beginning and the first read that counts, and what each client adds: all wake at once, and that must
-/// be over. Besides there is a period, so that every client has made a read at its pace before.
+/// Time between the beginning and the first read that counts, and what each client adds: all wake at once, and that
+/// must be over. Besides there is a period, so that every client has made a read at its pace before.
 const SETTLE: Duration = Duration::from_millis(50);
 const SETTLE_PER_CLIENT: Duration = Duration::from_millis(1);
 /// Node pages for each client: its own, and room so that allocations are easy.
@@ -128,8 +128,8 @@ pub struct ClientsResult {
     pub p99_ratio_to_echo: Option<f64>,
     /// The same of the 99.9th percentile.
     pub p999_ratio_to_echo: Option<f64>,
-    /// CPU time of the node for each read while measuring, or of the echo's thread for each datagram, in microseconds; absent
-    /// where the kernel does not tell.
+    /// CPU time of the node for each read while measuring, or of the echo's thread for each datagram, in microseconds;
+    /// absent where the kernel does not tell.
     pub node_cpu_us_per_op: Option<f64>,
     /// The node's own memory while all clients are there, in bytes; absent, as the next ones, for a node that was there
     /// and for the echo.

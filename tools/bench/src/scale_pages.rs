@@ -1,8 +1,8 @@
-//! `bench scale-pages`: reads of a node whose page table has ever more entries. A lookup touches one bucket, so it should
-//! not matter how many there are.
+//! `bench scale-pages`: reads of a node whose page table has ever more entries. A lookup touches one bucket, so it
+//! should not matter how many there are.
 //!
-//! All pages belong to one address space; most were never written and read as zeros, so that a table of a million entries
-//! needs little memory. Every so many pages one has memory of its own. Both kinds are checked.
+//! All pages belong to one address space; most were never written and read as zeros, so that a table of a million
+//! entries needs little memory. Every so many pages one has memory of its own. Both kinds are checked.
 
 use std::time::Duration;
 

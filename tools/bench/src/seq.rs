@@ -1,8 +1,8 @@
 //! `bench seq`: one thread reads or writes far memory page by page, with each prefetcher.
 //!
 //! Every prefetcher has a far memory of its own, filled once; then they take turns, and medians count. The thread is an
-//! ordinary one, and it touches memory without looking at the page table first, as a program that knows nothing of Yonder
-//! does. Every page's content is checked when it is read, and after it was written.
+//! ordinary one, and it touches memory without looking at the page table first, as a program that knows nothing of
+//! Yonder does. Every page's content is checked when it is read, and after it was written.
 
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;

@@ -1,8 +1,8 @@
 //! `bench store`: reads and writes of pages of each store, without paging.
 //!
-//! Each store gets the same pages. Then, in turn, each is read and written at random, with so many operations under way all the
-//! time. Every page that is read is checked. For a store in a file, `fio` can read the same bytes of the same file at the same
-//! depth in between (LightSwap, section 5.2, stands on a driver of its own instead).
+//! Each store gets the same pages. Then, in turn, each is read and written at random, with so many operations under way
+//! all the time. Every page that is read is checked. For a store in a file, `fio` can read the same bytes of the same
+//! file at the same depth in between (LightSwap, section 5.2, stands on a driver of its own instead).
 
 use std::collections::BTreeMap;
 use std::path::Path;

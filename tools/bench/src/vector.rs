@@ -1,6 +1,7 @@
 //! `bench vector`: searches of a Faiss index with its inverted lists in far memory (Adios, section 5.2).
 //!
-//! Vectors are made up in BIGANN's shape. Every answer is compared, bit by bit, with that of the same index before its lists were moved.
+//! Vectors are made up in BIGANN's shape. Every answer is compared, bit by bit, with that of the same index before its
+//! lists were moved.
 
 use serde::Serialize;
 use yonder::FarMemory;

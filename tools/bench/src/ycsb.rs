@@ -1,14 +1,14 @@
 //! `bench ycsb`: YCSB's workloads on `yonder kv` whose memory is far, beside the kernel's swap on the same disk.
 //!
-//! LightSwap (section 5.4) has memcached's memory in a file on a local disk, and compares it with swap on that disk. Here the
-//! server is `yonder kv`: with page faults that yield, with faults that wait, and with all of its memory local, in a control
-//! group that leaves it the same bytes, so that the kernel swaps what is more. Stock memcached can stand beside it in such
-//! a group. Each run has a new server: filled, warmed up, measured in a closed loop or at a rate. Ways take turns, and ratios
-//! compare runs of one turn. A server whose memory is far may be run with several dispatch policies, of which the latency of hits is
-//! compared: requests that meet no page which has to be fetched.
+//! LightSwap (section 5.4) has memcached's memory in a file on a local disk, and compares it with swap on that disk.
+//! Here the server is `yonder kv`: with page faults that yield, with faults that wait, and with all of its memory
+//! local, in a control group that leaves it the same bytes, so that the kernel swaps what is more. Stock memcached can
+//! stand beside it in such a group. Each run has a new server: filled, warmed up, measured in a closed loop or at a
+//! rate. Ways take turns, and ratios compare runs of one turn. A server whose memory is far may be run with several
+//! dispatch policies, of which the latency of hits is compared: requests that meet no page which has to be fetched.
 //!
-//! `server` says which server is started, `series` sums runs up, `kernel_swap` is the kernel's side. A way that cannot run is skipped with a
-//! reason that says what to type.
+//! `server` says which server is started, `series` sums runs up, `kernel_swap` is the kernel's side. A way that cannot
+//! run is skipped with a reason that says what to type.
 
 mod series;
 mod server;
@@ -38,8 +38,8 @@ pub use series::YcsbResult;
 
 /// Part of a run's time that comes before it, unmeasured.
 const WARM_UP_SHARE: u32 = 4;
-/// A server's memory as a multiple of the values at the start, and at least so much more: for what is stored with them, and
-/// for inserts.
+/// A server's memory as a multiple of the values at the start, and at least so much more: for what is stored with them,
+/// and for inserts.
 const SERVER_TIMES_DATA: u64 = 2;
 const SERVER_MORE_MIN: u64 = 16 << 20;
 /// A far file's size as a multiple of the server's memory: a log needs room to be cleaned with little work.

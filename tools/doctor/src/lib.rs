@@ -1,8 +1,9 @@
 //! `yonder doctor`: what this machine can do for far memory, what is missing, and the command that mends it.
 //!
-//! [`Machine`] is what the machine says about itself, most of it in files; [`yonder_uffd::Abilities`] is what the kernel
-//! allowed when it was tried, and [`Disk`] the same for far memory in a file. [`examine`] turns the three into a [`Report`] without touching the machine, so every verdict
-//! is tested with made-up machines. A report is text or JSON Lines; [`Report::is_ready`] decides the exit code.
+//! [`Machine`] is what the machine says about itself, most of it in files; [`yonder_uffd::Abilities`] is what the
+//! kernel allowed when it was tried, and [`Disk`] the same for far memory in a file. [`examine`] turns the three into a
+//! [`Report`] without touching the machine, so every verdict is tested with made-up machines. A report is text or JSON
+//! Lines; [`Report::is_ready`] decides the exit code.
 //!
 //! Neighbours: `edge/cli` prints the report; `sys/uffd` and `sys/ring` do the probing.
 

@@ -51,7 +51,8 @@ impl Report {
         self.checks.iter().all(|check| check.status != Status::Missing)
     }
 
-    /// A table with one line a check, what to type at the end of those that can be mended, and a last line that sums up.
+    /// A table with one line a check, what to type at the end of those that can be mended, and a last line that sums
+    /// up.
     #[must_use]
     pub fn to_text(&self) -> String {
         let width = self.checks.iter().map(|check| check.check.len()).max().unwrap_or(0);

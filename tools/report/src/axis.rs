@@ -51,8 +51,8 @@ impl Axis {
         Self { name: name.to_owned(), range: 0.0..end, spacing: Spacing::Linear, ticks, tick }
     }
 
-    /// Logarithmic over `range`, whose ends are positive, with ticks at 1, 10, 100 ..., and 2 and 5 between them if there
-    /// is room.
+    /// Logarithmic over `range`, whose ends are positive, with ticks at 1, 10, 100 ..., and 2 and 5 between them if
+    /// there is room.
     pub(crate) fn decades(name: &str, range: Range<f64>, tick: fn(f64) -> String) -> Self {
         let ticks = decade_ticks(&range);
         Self { name: name.to_owned(), range, spacing: Spacing::Logarithmic, ticks, tick }

@@ -77,8 +77,8 @@ pub fn bars_svg(bars: &Bars) -> Result<String, ReportError> {
     })
 }
 
-/// Draws what is above a bar whose row begins at `top`: its name at the left, as much of it as there is room for, and its
-/// numbers at the right.
+/// Draws what is above a bar whose row begins at `top`: its name at the left, as much of it as there is room for, and
+/// its numbers at the right.
 pub(crate) fn draw_names(area: &crate::plot::Area<'_>, name: &str, numbers: &str, top: i32) -> Result<(), String> {
     let numbers_left = SIZE.0 as i32 - MARGIN - text_width(numbers);
     draw_words(area, numbers, (numbers_left, top), FONT_SIZE, FontStyle::Normal)?;

@@ -1,9 +1,10 @@
 //! When and where a program had faults, as one picture: over time, by address, and by call site.
 //!
-//! A [`FaultReport`] is plain data that the caller fills in. The picture has four panels on white paper, two of which are
-//! [`Picture`]s; the others are drawn here with the same words, axes and colours.
+//! A [`FaultReport`] is plain data that the caller fills in. The picture has four panels on white paper, two of which
+//! are [`Picture`]s; the others are drawn here with the same words, axes and colours.
 //!
-//! Neighbours: `picture` and `plot` draw; `faults_page` is the page with tables; `yonder run` in `edge/cli` fills reports in.
+//! Neighbours: `picture` and `plot` draw; `faults_page` is the page with tables; `yonder run` in `edge/cli` fills
+//! reports in.
 
 use plotters::prelude::*;
 

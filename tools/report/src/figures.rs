@@ -68,7 +68,8 @@ fn marks(curve: &Curve, position: impl Fn(&Point) -> (f64, f64), above: Option<f
     curve.points.iter().map(mark).filter(fits).collect()
 }
 
-/// A range that all latency plots of a chart share, so that they can be compared: from and to a round number around all points.
+/// A range that all latency plots of a chart share, so that they can be compared: from and to a round number around all
+/// points.
 fn latency_range(curves: &[Curve]) -> Option<Range<f64>> {
     let points = curves.iter().flat_map(|curve| &curve.points);
     let values = points.flat_map(|point| LATENCIES.map(|(_, _, latency)| latency(point)));

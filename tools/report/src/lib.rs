@@ -1,13 +1,16 @@
 //! Tables for the terminal and an offline HTML report, from measured curves and ratios.
 //!
-//! A [`Report`] is plain data that the caller fills in: charts, each with a curve for every mode it compares, and ratios.
-//! [`text_tables`] lays it out for a terminal and [`html_page`] as one self-contained page with inline SVG plots: no scripts, no fonts and no images from anywhere.
-//! A [`Picture`] is one plot of anything, and [`picture_svg`] makes a file of its own of it; [`Bars`] are bars, and [`bars_svg`] does the same. A [`FaultReport`] says when and where a
-//! program had faults: [`fault_svg`] draws it, and [`fault_page`] is a page with tables beside. [`Results`] are sections with
-//! [`Table`]s, pictures and the papers' numbers beside ours: [`results_page`] is the page of them, [`results_markdown`] the same in words.
+//! A [`Report`] is plain data that the caller fills in: charts, each with a curve for every mode it compares, and
+//! ratios. [`text_tables`] lays it out for a terminal and [`html_page`] as one self-contained page with inline SVG
+//! plots: no scripts, no fonts and no images from anywhere. A [`Picture`] is one plot of anything, and [`picture_svg`]
+//! makes a file of its own of it; [`Bars`] are bars, and [`bars_svg`] does the same. A [`FaultReport`] says when and
+//! where a program had faults: [`fault_svg`] draws it, and [`fault_page`] is a page with tables beside. [`Results`] are
+//! sections with [`Table`]s, pictures and the papers' numbers beside ours: [`results_page`] is the page of them,
+//! [`results_markdown`] the same in words.
 //!
-//! Neighbours: `yonder demo` in `edge/cli` fills in reports from the results of `apps/load` and `tools/bench`, `yonder bench`
-//! pictures, `yonder run --report` reports of faults, and `yonder report` results, also those of `research/figures`.
+//! Neighbours: `yonder demo` in `edge/cli` fills in reports from the results of `apps/load` and `tools/bench`,
+//! `yonder bench` pictures, `yonder run --report` reports of faults, and `yonder report` results, also those of
+//! `research/figures`.
 
 #![forbid(unsafe_code)]
 
@@ -39,7 +42,7 @@ pub use numbers::{percent, significant};
 pub use picture::{Line, Picture, Quantity, picture_svg, write_pictures};
 pub use results::{Aim, Comparison, Origin, Results, Section};
 pub use results_page::results_page;
-pub use results_words::results_markdown;
+pub use results_words::{filled, results_markdown};
 pub use table::{Cell, Column, Table};
 pub use text::{text_table, text_tables};
 

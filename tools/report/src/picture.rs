@@ -1,7 +1,7 @@
 //! Plots that are files of their own: an SVG with its title, its legend and its plot.
 //!
-//! A [`Picture`] is plain data that the caller fills in; what has no place on its axes is left out. They look as the plots
-//! of the page do, on white paper, so that a document can show them.
+//! A [`Picture`] is plain data that the caller fills in; what has no place on its axes is left out. They look as the
+//! plots of the page do, on white paper, so that a document can show them.
 //!
 //! Neighbours: `plot` draws the plot, `axis` has its axes; `yonder bench` in `edge/cli` fills pictures in.
 

@@ -1,7 +1,8 @@
-//! What a page of results is made of: sections, each of one experiment, simulated or measured. Plain data; all texts are free
-//! and are escaped where they are shown.
+//! What a page of results is made of: sections, each of one experiment, simulated or measured. Plain data; all texts
+//! are free and are escaped where they are shown.
 //!
-//! Neighbours: `results_page` lays it out as HTML, `results_words` as Markdown; `yonder report` in `edge/cli` fills it in.
+//! Neighbours: `results_page` lays it out as HTML, `results_words` as Markdown; `yonder report` in `edge/cli` fills it
+//! in.
 
 use serde::Serialize;
 

@@ -1,7 +1,8 @@
-//! Results as one HTML page that needs nothing else: for each experiment its pictures, the paper's numbers beside ours, and tables.
+//! Results as one HTML page that needs nothing else: for each experiment its pictures, the paper's numbers beside ours,
+//! and tables.
 //!
-//! Neighbours: `html` has the frame, the style and what is below the sections of every page; `results_words` says the same in
-//! Markdown.
+//! Neighbours: `html` has the frame, the style and what is below the sections of every page; `results_words` says the
+//! same in Markdown.
 
 use crate::ReportError;
 use crate::bars::bars_svg;

@@ -14,7 +14,7 @@ use crate::table::Table;
 #[must_use]
 pub fn results_markdown(results: &Results) -> String {
     let mut out = format!("# {}\n\n", plain(&results.title));
-    results.words.iter().for_each(|paragraph| add(&mut out, &format!("{}\n\n", plain(paragraph))));
+    results.words.iter().for_each(|paragraph| add(&mut out, &format!("{}\n\n", filled("", &plain(paragraph)))));
     add(&mut out, &settings(results));
     add(&mut out, &contents(&results.sections));
     results.sections.iter().for_each(|section| add(&mut out, &section_of(section)));
@@ -63,14 +63,14 @@ fn section_of(section: &Section) -> String {
         section.name,
         origin_name(&section.origin)
     );
-    section.words.iter().for_each(|paragraph| add(&mut out, &format!("{}\n\n", plain(paragraph))));
+    section.words.iter().for_each(|paragraph| add(&mut out, &format!("{}\n\n", filled("", &plain(paragraph)))));
     if !section.comparisons.is_empty() {
         let columns = ["check", "paper", "here", "apart", "asked", "", "why"];
         let right = [false, true, true, true, false, false, false];
         add(&mut out, &format!("{}\n", table(&columns, &right, section.comparisons.iter().map(comparison))));
     }
     section.tables.iter().for_each(|numbers| add(&mut out, &table_of(numbers)));
-    section.notes.iter().for_each(|note| add(&mut out, &format!("- {}\n", plain(note))));
+    section.notes.iter().for_each(|note| add(&mut out, &format!("{}\n", filled("- ", &plain(note)))));
     if !section.notes.is_empty() {
         add(&mut out, "\n");
     }
@@ -104,6 +104,40 @@ fn table(names: &[&str], right: &[bool], rows: impl Iterator<Item = Vec<String>>
     let marks: Vec<&str> = right.iter().map(|right| if *right { "---:|" } else { "---|" }).collect();
     let head = format!("{}|{}\n", line(&names), marks.concat());
     head + &rows.map(|row| line(&row)).collect::<String>()
+}
+
+/// The widest line of a paragraph.
+const COLUMNS_MAX: usize = 120;
+
+/// A paragraph or, with a mark, an item of a list: lines end where the next word would be too far right, which no code
+/// span does.
+#[must_use]
+pub fn filled(mark: &str, text: &str) -> String {
+    let (mut out, mut column) = (mark.to_owned(), mark.len());
+    for (index, word) in words(text).into_iter().enumerate() {
+        let length = word.chars().count();
+        let breaks = index > 0 && column + 1 + length > COLUMNS_MAX;
+        match (index, breaks) {
+            (0, _) => {}
+            (_, false) => out.push(' '),
+            (_, true) => add(&mut out, &format!("\n{:1$}", "", mark.len())),
+        }
+        column = if breaks { mark.len() } else { column + usize::from(index > 0) } + length;
+        out.push_str(&word);
+    }
+    out
+}
+
+/// The words of a text, of which a code span is one.
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match words.last_mut().filter(|last| last.matches('`').count() % 2 == 1) {
+            Some(last) => add(last, &format!(" {word}")),
+            None => words.push(word.to_owned()),
+        }
+    }
+    words
 }
 
 /// A text within a line.
@@ -143,6 +177,14 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }
+    }
+
+    #[test]
+    fn paragraphs_are_filled() {
+        assert_eq!(filled("- ", "a note"), "- a note");
+        let wide = "w".repeat(116);
+        assert_eq!(filled("- ", &format!("{wide} a b")), format!("- {wide} a\n  b"));
+        assert_eq!(filled("", &format!("{wide} `a b` c")), format!("{wide}\n`a b` c"));
     }
 
     #[test]

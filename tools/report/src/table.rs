@@ -1,10 +1,10 @@
 //! [`Table`]: numbers and words in rows, for a terminal, a page and scripts alike.
 //!
-//! The columns are a contract with scripts: a row is an object with a key for each. What people read is rounded to the digits
-//! of the column, what scripts read is not.
+//! The columns are a contract with scripts: a row is an object with a key for each. What people read is rounded to the
+//! digits of the column, what scripts read is not.
 //!
-//! Neighbours: `research/figures` fills tables with simulations, `yonder report` in `edge/cli` with measurements; `text`, `results_page` and
-//! `results_words` lay them out.
+//! Neighbours: `research/figures` fills tables with simulations, `yonder report` in `edge/cli` with measurements;
+//! `text`, `results_page` and `results_words` lay them out.
 
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};

@@ -1,7 +1,8 @@
 //! `bc` (DiLOS, figure 9): betweenness centrality, on the largest Kronecker graph that `size` holds.
 //!
-//! Brandes' algorithm, as in the GAP suite: a breadth-first search from a source counts shortest paths; back through the levels, each
-//! vertex learns the share of them that leads over it. The sum over some sources estimates that over all.
+//! Brandes' algorithm, as in the GAP suite: a breadth-first search from a source counts shortest paths; back through
+//! the levels, each vertex learns the share of them that leads over it. The sum over some sources estimates that over
+//! all.
 
 use rand::Rng as _;
 

@@ -1,7 +1,8 @@
-//! `frame` (DiLOS, figure 8): a data frame of taxi rides, `size` bytes with what queries make of it, and four queries as of an analyst.
+//! `frame` (DiLOS, figure 8): a data frame of taxi rides, `size` bytes with what queries make of it, and four queries
+//! as of an analyst.
 //!
-//! `rides` has the columns, `queries` the queries: means by the hour, the busiest zones, all rides by fare, and flows between boroughs
-//! after a join with the table of zones.
+//! `rides` has the columns, `queries` the queries: means by the hour, the busiest zones, all rides by fare, and flows
+//! between boroughs after a join with the table of zones.
 
 mod queries;
 mod rides;

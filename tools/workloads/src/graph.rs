@@ -1,9 +1,9 @@
-//! [`Graph`]: who is connected with whom, as compressed sparse rows; and [`Graph::kronecker`], the made-up graph of the GAP benchmark
-//! suite that DiLOS ran (figure 9), and of Graph500.
+//! [`Graph`]: who is connected with whom, as compressed sparse rows; and [`Graph::kronecker`], the made-up graph of the
+//! GAP benchmark suite that DiLOS ran (figure 9), and of Graph500.
 //!
-//! An edge falls into a quadrant of the adjacency matrix with a probability that [`QUADRANTS`] says, then into a quadrant of that, and
-//! so on; vertices are renamed at random afterwards. Invariants: edges are symmetric, neighbours ascend, none comes twice, no
-//! vertex is its own.
+//! An edge falls into a quadrant of the adjacency matrix with a probability that [`QUADRANTS`] says, then into a
+//! quadrant of that, and so on; vertices are renamed at random afterwards. Invariants: edges are symmetric, neighbours
+//! ascend, none comes twice, no vertex is its own.
 
 use rand::Rng as _;
 use rand::seq::SliceRandom as _;
@@ -29,7 +29,8 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// The largest graph that fits into the size together with `vertex_bytes` for each vertex, before edges that came twice are gone.
+    /// The largest graph that fits into the size together with `vertex_bytes` for each vertex, before edges that came
+    /// twice are gone.
     pub(crate) fn kronecker_of_size(settings: &Settings, vertex_bytes: u64) -> Result<Self, WorkloadError> {
         let each = vertex_bytes + (size_of::<usize>() + 2 * EDGE_FACTOR * size_of::<u32>()) as u64;
         let vertices = settings.count_of(each, 1 << SCALE_MIN)?;

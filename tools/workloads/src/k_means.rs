@@ -1,6 +1,7 @@
 //! `k-means` (DiLOS, figure 7b): `size` bytes of points, which gather around centres, and the cluster of each.
 //!
-//! Lloyd's algorithm with a fixed number of iterations: each point goes to its nearest centre, and each centre to the mean of its points.
+//! Lloyd's algorithm with a fixed number of iterations: each point goes to its nearest centre, and each centre to the
+//! mean of its points.
 
 use rand::Rng as _;
 

@@ -1,7 +1,8 @@
 //! `linked-list`: `size` bytes of nodes, linked in random order and walked from end to end.
 //!
-//! Which page comes next is not known before a node is read, so readahead is of no use here. A guide can do better that knows how a
-//! node lies in memory: 64 bytes, of which the first eight are the address of the next node, or 0 at the end.
+//! Which page comes next is not known before a node is read, so readahead is of no use here. A guide can do better that
+//! knows how a node lies in memory: 64 bytes, of which the first eight are the address of the next node, or 0 at the
+//! end.
 
 use rand::Rng as _;
 use rand::seq::SliceRandom as _;

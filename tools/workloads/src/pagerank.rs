@@ -1,7 +1,8 @@
-//! `pagerank` (DiLOS, figure 9): how likely a walk over random edges is at each vertex, on the largest Kronecker graph that `size` holds.
+//! `pagerank` (DiLOS, figure 9): how likely a walk over random edges is at each vertex, on the largest Kronecker graph
+//! that `size` holds.
 //!
-//! As in the GAP suite, a vertex pulls from its neighbours, so that only the ranks' own reads are random. What a vertex without
-//! neighbours has goes to all, so that the ranks' sum stays 1.
+//! As in the GAP suite, a vertex pulls from its neighbours, so that only the ranks' own reads are random. What a vertex
+//! without neighbours has goes to all, so that the ranks' sum stays 1.
 
 use crate::checksum::Checksum;
 use crate::graph::{Graph, top_vertices};

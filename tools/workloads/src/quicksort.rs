@@ -1,6 +1,7 @@
 //! `quicksort` (DiLOS, figure 7a): `size` bytes of random numbers, sorted in place.
 //!
-//! Each call divides its slice around the median of three of its numbers; short slices, at the end, are sorted by insertion.
+//! Each call divides its slice around the median of three of its numbers; short slices, at the end, are sorted by
+//! insertion.
 
 use rand::Rng as _;
 

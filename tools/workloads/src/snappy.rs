@@ -1,7 +1,8 @@
-//! `snappy-compress` and `snappy-decompress` (DiLOS, figures 7c and 7d): `size` bytes of text in chunks that stay in memory.
+//! `snappy-compress` and `snappy-decompress` (DiLOS, figures 7c and 7d): `size` bytes of text in chunks that stay in
+//! memory.
 //!
-//! The text is words of a made-up language, some of them frequent. Compression is that of the `snap` crate, which writes the format
-//! of Google's library.
+//! The text is words of a made-up language, some of them frequent. Compression is that of the `snap` crate, which
+//! writes the format of Google's library.
 
 use rand::Rng as _;
 use snap::raw::{Decoder, Encoder, max_compress_len};

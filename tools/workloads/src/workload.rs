@@ -108,7 +108,8 @@ mod tests {
         }
     }
 
-    /// Results of different versions and machines are compared: only a change of an input, an algorithm or the format may change these.
+    /// Results of different versions and machines are compared: only a change of an input, an algorithm or the format
+    /// may change these.
     #[test]
     fn checks_stay_what_they_were() {
         let checks = Workload::ALL.map(|workload| (workload.name(), check(workload, 1)));

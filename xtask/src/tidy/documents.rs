@@ -1,7 +1,7 @@
 //! Rules for documents: every layer has its README, every crate stands on the map, and no link or path leads nowhere.
 //!
-//! Links are read from Markdown outside code; paths are read from code spans that start with a folder of ours, such as
-//! `core/units`, except where history is told.
+//! Links are read from Markdown outside code, those to a file of the repository's own address among them; paths are
+//! read from code spans that start with a folder of ours, such as `core/units`, except where history is told.
 
 use super::layers::LAYERS;
 use super::repository::Repository;
@@ -11,8 +11,10 @@ use super::{Finding, Findings};
 const MAP: &str = "ARCHITECTURE.md";
 /// Folders beside the layers whose crates stand on the map too.
 const BESIDE: [&str; 1] = ["testing"];
+/// What the addresses of this repository's files begin with.
+const OURS: &str = "https://github.com/yonder-memory/yonder/blob/main/";
 /// Documents that name paths of the past.
-const HISTORY: [&str; 2] = ["CHANGELOG.md", "docs/adr/"];
+const HISTORY: [&str; 3] = ["CHANGELOG.md", "docs/adr/", "docs/perf/archive/"];
 
 /// Checks all documents.
 pub(crate) fn check(repository: &Repository, findings: &mut Findings) {
@@ -61,7 +63,7 @@ fn check_map(repository: &Repository, findings: &mut Findings) {
 }
 
 /// Lines outside code fences, with their numbers.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut inside = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
         let fence = line.trim_start().starts_with("```");
@@ -71,7 +73,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// Targets of inline links `[text](target)` and of reference definitions `[name]: target`.
-fn links(text: &str) -> Vec<(usize, String)> {
+pub(super) fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (number, line) in prose(text) {
         let outside: String = line.split('`').step_by(2).collect();
@@ -89,6 +91,10 @@ fn links(text: &str) -> Vec<(usize, String)> {
 }
 
 fn link_problem(repository: &Repository, from: &str, text: &str, target: &str) -> Option<String> {
+    if let Some(path) = target.strip_prefix(OURS) {
+        let path = path.split('#').next().unwrap_or("").trim_end_matches('/');
+        return (!repository.exists(path)).then(|| format!("the link to '{target}' leads nowhere"));
+    }
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
     }
@@ -103,7 +109,7 @@ fn link_problem(repository: &Repository, from: &str, text: &str, target: &str) -
 }
 
 /// The path of `target` seen from the document `from`; none if it leaves the repository.
-fn resolve(from: &str, target: &str) -> Option<String> {
+pub(super) fn resolve(from: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
     for part in target.split('/') {
@@ -169,6 +175,7 @@ mod tests {
             "[a](../perf/README.md#how-we-measure-it \"title\")",
             "# Top\n[a](#top)",
             "[a](https://example.org/gone.md)",
+            "[a](https://github.com/yonder-memory/yonder/blob/main/docs/perf/README.md#how)",
             "`[a](gone.md)`",
             "```\n[a](gone.md)\n```",
             "[a]: ../../LICENSE-MIT",
@@ -176,8 +183,14 @@ mod tests {
         for text in good {
             assert_eq!(count(text), 0, "{text}");
         }
-        let bad =
-            ["[a](gone.md)", "x\n[a]: ../gone.md", "[a](../perf/README.md#gone)", "[a](#gone)", "![a](../../../x)"];
+        let bad = [
+            "[a](gone.md)",
+            "x\n[a]: ../gone.md",
+            "[a](../perf/README.md#gone)",
+            "[a](#gone)",
+            "![a](../../../x)",
+            "[a](https://github.com/yonder-memory/yonder/blob/main/docs/gone.md)",
+        ];
         for text in bad {
             assert_eq!(count(text), 1, "{text}");
         }

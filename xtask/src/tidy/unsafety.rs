@@ -1,7 +1,9 @@
-//! Rules for `unsafe`: it stands only in `sys/`, where other libraries are called, and at the C boundary, its file says why, and each use is argued for.
+//! Rules for `unsafe`: it stands only in `sys/`, where other libraries are called, and at the C boundary, its file says
+//! why, and each use is argued for.
 //!
-//! Uses are found in the token list, so macro bodies are covered. The comment of a use may stand above the use itself or
-//! above the statement that holds it; statements come from the syntax tree. Clippy checks the blocks too, with less reach.
+//! Uses are found in the token list, so macro bodies are covered. The comment of a use may stand above the use itself
+//! or above the statement that holds it; statements come from the syntax tree. Clippy checks the blocks too, with less
+//! reach.
 
 use std::collections::BTreeMap;
 
@@ -131,8 +133,8 @@ fn has_comment_above(file: &RustFile<'_>, line: usize) -> bool {
         .any(|above| above.trim_start_matches('/').trim_start().starts_with("SAFETY:"))
 }
 
-/// For each line with an `unsafe` block, the first lines of what may carry its comment: its match arm, its field and its
-/// statement.
+/// For each line with an `unsafe` block, the first lines of what may carry its comment: its match arm, its field and
+/// its statement.
 #[derive(Default)]
 struct Statements {
     open: Vec<usize>,

@@ -1,7 +1,7 @@
 //! [`Toolchain`]: what makes a shared library of `glue.cpp` and Debian's static Faiss, when it is first wanted.
 //!
-//! It is kept in a folder under a name that says what it was made of, and comes there whole: whoever finds the name may load the
-//! file, however many processes make it at a time.
+//! It is kept in a folder under a name that says what it was made of, and comes there whole: whoever finds the name may
+//! load the file, however many processes make it at a time.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -13,7 +13,8 @@ use crate::library::FaissError;
 
 /// What calls Faiss.
 const SOURCE: &str = include_str!("glue.cpp");
-/// Functions are this library's alone, Faiss' and those that stand in for OpenMP's too; whatever is missing is missed here.
+/// Functions are this library's alone, Faiss' and those that stand in for OpenMP's too; whatever is missing is missed
+/// here.
 const OPTIONS: [&str; 8] = [
     "-std=c++17",
     "-O2",
@@ -73,8 +74,8 @@ impl Toolchain {
         if found.is_absolute() { Ok(found) } else { Err(FaissError::Missing("there is no libfaiss.a".to_owned())) }
     }
 
-    /// What the glue is made of, as a number. It has all of Faiss in it, so that one of another version would do as well: the number
-    /// is there to use the newest.
+    /// What the glue is made of, as a number. It has all of Faiss in it, so that one of another version would do as
+    /// well: the number is there to use the newest.
     fn identity(&self, archive: &Path) -> u64 {
         let mut hasher = DefaultHasher::new();
         (SOURCE, OPTIONS, LIBRARIES, &self.compiler, archive).hash(&mut hasher);

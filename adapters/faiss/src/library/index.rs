@@ -58,13 +58,13 @@ pub struct Index {
 
 // SAFETY: an object of Faiss is of no thread.
 unsafe impl Send for Index {}
-// SAFETY: Faiss' searches may run on any threads at a time, as long as nothing is added, which takes `&mut`. They add to counters of
-// the whole library without a lock, which nobody here reads.
+// SAFETY: Faiss' searches may run on any threads at a time, as long as nothing is added, which takes `&mut`. They add
+// to counters of the whole library without a lock, which nobody here reads.
 unsafe impl Sync for Index {}
 
 impl Index {
-    /// An empty index of `nlist` lists, with the centroids of these vectors, of `dimension` numbers each. Makes and loads the glue if
-    /// it is the first. On a thread, not on a unithread: this takes long, and more stack.
+    /// An empty index of `nlist` lists, with the centroids of these vectors, of `dimension` numbers each. Makes and
+    /// loads the glue if it is the first. On a thread, not on a unithread: this takes long, and more stack.
     ///
     /// # Errors
     /// If Faiss is missing, or what it says: there must be as many vectors as lists.
@@ -115,7 +115,8 @@ impl Index {
         Ok(self.lists()?.iter().map(|list| self.sizes(list).2).sum())
     }
 
-    /// Moves the lists to this memory, which has them until the index is dropped. The copies in local memory are gone then.
+    /// Moves the lists to this memory, which has them until the index is dropped. The copies in local memory are gone
+    /// then.
     ///
     /// # Errors
     /// If there is no room for them, or it cannot be written; the index is as it was then.
@@ -148,8 +149,8 @@ impl Index {
         Ok(())
     }
 
-    /// The `k` vectors that are nearest to the query, the nearest first, of the `nprobe` lists whose centroids are; fewer if these
-    /// have no more. Every few vectors `between` is called, which may switch to other unithreads.
+    /// The `k` vectors that are nearest to the query, the nearest first, of the `nprobe` lists whose centroids are;
+    /// fewer if these have no more. Every few vectors `between` is called, which may switch to other unithreads.
     ///
     /// # Errors
     /// If the query is not one, or a list cannot be read.
@@ -183,7 +184,8 @@ impl Index {
         found(k, |distances, ids, why| unsafe { (functions.found)(search.search, distances, ids, why) })
     }
 
-    /// What [`search`](Self::search) finds, by Faiss' own search, in one go: others run on this worker only while a page is on its way.
+    /// What [`search`](Self::search) finds, by Faiss' own search, in one go: others run on this worker only while a
+    /// page is on its way.
     ///
     /// # Errors
     /// As for `search`.
@@ -221,7 +223,8 @@ impl Index {
 
 impl Drop for Index {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more: searches borrow it, and what one that was left in the middle has of it is used by nobody.
+        // SAFETY: nobody uses it any more: searches borrow it, and what one that was left in the middle has of it is
+        // used by nobody.
         unsafe { (self.functions.close)(self.index) };
     }
 }
@@ -246,9 +249,9 @@ impl Drop for Underway {
 unsafe fn told(function: impl FnOnce(Why) -> c_int) -> Result<c_int, FaissError> {
     let mut why = [0_u8; WHY_BYTES];
     let at: Why = why.as_mut_ptr().cast();
-    // SAFETY: Faiss holds no lock while it reads a list, or the process would end. Frames of C++ that are forgotten own memory that is
-    // lost then, and nothing points to it but they. The glue and Faiss in it have no thread-locals, those of the C library are not in
-    // use at a touch, and nothing of Rust's is left in any.
+    // SAFETY: Faiss holds no lock while it reads a list, or the process would end. Frames of C++ that are forgotten own
+    // memory that is lost then, and nothing points to it but they. The glue and Faiss in it have no thread-locals,
+    // those of the C library are not in use at a touch, and nothing of Rust's is left in any.
     let result = unsafe { yonder_library::try_call(|| function(at)) }.map_err(FaissError::Lost)?;
     if result >= 0 {
         return Ok(result);

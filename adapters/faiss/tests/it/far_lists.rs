@@ -151,7 +151,8 @@ fn a_long_search_gives_way_if_the_server_preempts() {
     let Some((_, index)) = index() else { return };
     let memory = FarMemory::open(URL, Config::with_local(LIST_BYTES / 5)).unwrap();
     let searcher = far(index, &memory);
-    // How many neighbours they find tells the answers apart: that of the search of all lists, which is asked first, has one.
+    // How many neighbours they find tells the answers apart: that of the search of all lists, which is asked first, has
+    // one.
     let asked = || -> Vec<Request> {
         let mut asked = requests(2, 1);
         (asked[0].nprobe, asked[0].k) = (NLIST, 1);

@@ -1,7 +1,7 @@
 //! How the glue is made: with compilers that are missing, that fail, and that are slow; and with the machine's own.
 //!
-//! The compilers are scripts. Tests that write and run them go one at a time: a file that is open for writing when another test
-//! starts a program cannot be run.
+//! The compilers are scripts. Tests that write and run them go one at a time: a file that is open for writing when
+//! another test starts a program cannot be run.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -24,7 +24,8 @@ pub enum RocksError {
     /// What it said.
     #[error("RocksDB: {0}")]
     Said(String),
-    /// A touch of far memory that a table lies in has failed. What the library was doing is left as it was: some memory is lost.
+    /// A touch of far memory that a table lies in has failed. What the library was doing is left as it was: some memory
+    /// is lost.
     #[error("a table of RocksDB cannot be read at {:#x}", .0.address)]
     Lost(Caught),
     /// The folder cannot be had.
@@ -42,15 +43,15 @@ pub enum RocksError {
 pub struct Shape {
     /// Length of every key, in bytes.
     pub key_bytes: u32,
-    /// One in so many keys is in the index, which is in local memory. A search of the index reads keys in the table, and those between
-    /// two of the index are read one after the other.
+    /// One in so many keys is in the index, which is in local memory. A search of the index reads keys in the table,
+    /// and those between two of the index are read one after the other.
     pub index_every: usize,
 }
 
 /// A database. Any thread may use it, and any unithread.
 ///
-/// One that was left in the middle of something, because a page could not be had, still serves. It is never closed: RocksDB waits for
-/// what was left, or fails.
+/// One that was left in the middle of something, because a page could not be had, still serves. It is never closed:
+/// RocksDB waits for what was left, or fails.
 pub struct Db {
     functions: &'static Functions,
     db: Object,
@@ -67,7 +68,8 @@ unsafe impl Send for Db {}
 unsafe impl Sync for Db {}
 
 impl Db {
-    /// Opens the database in `folder`, or makes one. Its tables are read from the memory of `files`, or mapped as RocksDB does it.
+    /// Opens the database in `folder`, or makes one. Its tables are read from the memory of `files`, or mapped as
+    /// RocksDB does it.
     ///
     /// # Errors
     /// If the library is missing, the folder cannot be had, or the database in it is another or damaged.
@@ -84,7 +86,8 @@ impl Db {
             (functions.options_set_create_if_missing)(options, 1);
             (functions.options_set_allow_mmap_reads)(options, 1);
             (functions.options_set_compression)(options, 0);
-            // Without prefixes of keys there is no hash table of them and no filter: keys are in one order, which scans need.
+            // Without prefixes of keys there is no hash table of them and no filter: keys are in one order, which scans
+            // need.
             let (bits, ratio) = (0, 0.0);
             (functions.options_set_plain_table_factory)(
                 options,
@@ -112,8 +115,8 @@ impl Db {
     /// # Safety
     /// `body` does that and copies; a touch that fails forgets it in the middle.
     unsafe fn call<T>(&self, body: impl FnOnce() -> Result<T, RocksError>) -> Result<T, RocksError> {
-        // SAFETY: RocksDB holds no lock while it reads a table, or the process would end; references that it has taken stay, so that
-        // what they are to is never freed. Nothing of Rust's is left in thread-locals.
+        // SAFETY: RocksDB holds no lock while it reads a table, or the process would end; references that it has taken
+        // stay, so that what they are to is never freed. Nothing of Rust's is left in thread-locals.
         unsafe { attempt(|| yonder_library::call(body)) }.unwrap_or_else(|caught| {
             self.was_left.store(true, Ordering::Release);
             Err(RocksError::Lost(caught))
@@ -214,8 +217,8 @@ pub struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// Puts the key and the value at which it stands into these, in the place of what they have, and goes on to the next. Whether
-    /// there were any: not behind the last, and not after an error.
+    /// Puts the key and the value at which it stands into these, in the place of what they have, and goes on to the
+    /// next. Whether there were any: not behind the last, and not after an error.
     ///
     /// # Errors
     /// What RocksDB says, and a table that cannot be read.

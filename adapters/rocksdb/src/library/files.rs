@@ -11,8 +11,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// Memory for the files of a database.
 pub trait Files: Send + Sync {
-    /// Memory of `bytes` bytes that has what `read` puts into a buffer for an offset; its address. `None` if there is no more memory
-    /// or `read` fails.
+    /// Memory of `bytes` bytes that has what `read` puts into a buffer for an offset; its address. `None` if there is
+    /// no more memory or `read` fails.
     fn map(&self, bytes: usize, read: &dyn Fn(u64, &mut [u8]) -> std::io::Result<()>) -> Option<usize>;
 
     /// Gives memory back, if it is this one's: whether it is.

@@ -52,8 +52,8 @@ yonder_library::functions! {
     free: fn(*mut c_void);
 }
 
-/// The library, loaded by the first call, with our functions in the place of those that it would read files with, and with locks that
-/// are counted.
+/// The library, loaded by the first call, with our functions in the place of those that it would read files with, and
+/// with locks that are counted.
 pub(crate) fn load() -> Result<&'static Functions, LibraryError> {
     static LOADED: OnceLock<Functions> = OnceLock::new();
     static LOADING: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -64,7 +64,8 @@ pub(crate) fn load() -> Result<&'static Functions, LibraryError> {
     let library = Library::open("librocksdb.so", PACKAGE)?;
     let functions = Functions::of(&library)?;
     library.count_locks()?;
-    // SAFETY: they do what those functions do, but for files that have a place in far memory; nobody uses the library yet.
+    // SAFETY: they do what those functions do, but for files that have a place in far memory; nobody uses the library
+    // yet.
     unsafe {
         library.replace_import(c"mmap", files::mmap as *const c_void)?;
         library.replace_import(c"munmap", files::munmap as *const c_void)?;

@@ -9,8 +9,8 @@ const ZONES: [&str; 8] = ["airport", "centre", "east", "harbour", "north", "park
 /// Kilometres of a trip, on average.
 const DISTANCE_MEAN: f64 = 3.0;
 
-/// `rows` trips: `zone`, `riders`, `distance` and `fare`. Of the distances, a half is over 2.08, a tenth over 6.9 and one of
-/// a hundred over 13.8.
+/// `rows` trips: `zone`, `riders`, `distance` and `fare`. Of the distances, a half is over 2.08, a tenth over 6.9 and
+/// one of a hundred over 13.8.
 #[must_use]
 pub fn generate(rows: u64) -> Table {
     let mut random = SmallRng::seed_from_u64(rows);

@@ -3,8 +3,8 @@
 use crate::{AppError, Meter};
 use yonder_offload::kv::{Answer, KEY_BYTES_MAX, NUMBER, PAIR_BYTES_MAX, PutMode, PutOutcome, Request, Stats};
 
-/// The store of the address space that the meter is a thread of. Every operation is one round trip, and is seen whole or
-/// not at all by others.
+/// The store of the address space that the meter is a thread of. Every operation is one round trip, and is seen whole
+/// or not at all by others.
 pub struct KeyValue<'m>(pub &'m mut Meter);
 
 impl KeyValue<'_> {

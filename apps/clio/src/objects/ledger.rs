@@ -1,8 +1,8 @@
 //! [`Ledger`]: what must be in a store while clients work on it, and the values that tell.
 //!
-//! Every object has one writer, so its writes have an order that the ledger knows: `begun` writes were sent, and those up to
-//! `settled` were acknowledged to the writer or seen by a reader. A read that starts when `settled` is s and ends when
-//! `begun` is b must return a version from s to b; that is what a register with one order of its operations does.
+//! Every object has one writer, so its writes have an order that the ledger knows: `begun` writes were sent, and those
+//! up to `settled` were acknowledged to the writer or seen by a reader. A read that starts when `settled` is s and ends
+//! when `begun` is b must return a version from s to b; that is what a register with one order of its operations does.
 //!
 //! Concurrency: `begun` is written by the object's writer alone, `settled` by all, and it only grows.
 

@@ -1,7 +1,7 @@
 //! Inserting into the tree: [`Tree::insert`], by any number of clients at the same time.
 //!
-//! What is missing of a key hangs below one pointer that is still 0. The client writes the missing nodes first, and then
-//! sets that pointer with one compare-and-swap; if somebody else was first, it searches on from there.
+//! What is missing of a key hangs below one pointer that is still 0. The client writes the missing nodes first, and
+//! then sets that pointer with one compare-and-swap; if somebody else was first, it searches on from there.
 
 use std::ops::Range;
 

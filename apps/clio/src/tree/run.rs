@@ -103,8 +103,8 @@ pub fn run(settings: &TreeSettings, progress: &mut dyn FnMut(&str, f64)) -> Resu
     Ok(results)
 }
 
-/// Nodes for all words if no two had a byte in common, and for what clients take and do not use: less than a long word of
-/// each handful, and the last handful.
+/// Nodes for all words if no two had a byte in common, and for what clients take and do not use: less than a long word
+/// of each handful, and the last handful.
 fn room_for(words: &Words, clients: usize) -> u64 {
     2 * words.list.iter().map(|word| word.len() as u64).sum::<u64>() + 2 * SPARE_NODES * clients as u64
 }

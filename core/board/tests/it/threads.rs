@@ -1,8 +1,8 @@
 //! Data threads beside a slow path that frees and allocates all the time: no request sees the bytes of another address
 //! space, or bytes that were there before.
 //!
-//! Quiet is known as the node knows it: each data thread counts the messages that it has finished, and the slow path waits
-//! until each has finished one more, or has none.
+//! Quiet is known as the node knows it: each data thread counts the messages that it has finished, and the slow path
+//! waits until each has finished one more, or has none.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

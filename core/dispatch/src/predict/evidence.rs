@@ -1,8 +1,9 @@
-//! [`Evidence`], what is known of a request before it runs, and [`Judges`], how often each kind of it was followed by a fault.
+//! [`Evidence`], what is known of a request before it runs, and [`Judges`], how often each kind of it was followed by a
+//! fault.
 //!
-//! A judge is a moving average with hysteresis, one for each kind of evidence, as a branch predictor has one for each pattern.
-//! So no horizon is set anywhere: the ages at which keys begin to fault are found by the judges of those ages, and found again
-//! when the load or the limit of local memory changes.
+//! A judge is a moving average with hysteresis, one for each kind of evidence, as a branch predictor has one for each
+//! pattern. So no horizon is set anywhere: the ages at which keys begin to fault are found by the judges of those ages,
+//! and found again when the load or the limit of local memory changes.
 
 use yonder_units::Residence;
 
@@ -38,8 +39,8 @@ impl Evidence {
     /// The key is not known.
     pub(crate) const STRANGER: Self = Self(0);
 
-    /// A known key, whose page is at `residence`, which was served `age` faults ago and has faulted against the prediction
-    /// `surprises` times of late.
+    /// A known key, whose page is at `residence`, which was served `age` faults ago and has faulted against the
+    /// prediction `surprises` times of late.
     pub(crate) fn of(residence: Residence, age: u32, surprises: u8) -> Self {
         let kind = match residence {
             Residence::Local => LOCAL,
@@ -104,7 +105,8 @@ impl Judge {
 pub(crate) struct Judges([Judge; EVIDENCE_MAX]);
 
 impl Judges {
-    /// Judges who know that a page which is away has to be fetched, and nothing else: a hit is said until faults are seen.
+    /// Judges who know that a page which is away has to be fetched, and nothing else: a hit is said until faults are
+    /// seen.
     pub(crate) fn new() -> Self {
         let mut judges = [Judge { faults: Share::MAX / 2, says: Prediction::Hit }; EVIDENCE_MAX];
         for surprising in [0, KINDS] {

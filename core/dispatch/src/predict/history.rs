@@ -1,8 +1,9 @@
 //! [`History`]: what is remembered of each key, in a flat table of fixed size.
 //!
-//! A key's hash names a set of [`WAYS`] entries, one cache line, and the rest of it is the fingerprint that tells the keys of
-//! a set apart. A new key takes the place of the one that was served longest ago. Two keys with the same fingerprint in one
-//! set (once in 16,384 lookups of a full set) are taken for one, which costs a wrong prediction and nothing else.
+//! A key's hash names a set of [`WAYS`] entries, one cache line, and the rest of it is the fingerprint that tells the
+//! keys of a set apart. A new key takes the place of the one that was served longest ago. Two keys with the same
+//! fingerprint in one set (once in 16,384 lookups of a full set) are taken for one, which costs a wrong prediction and
+//! nothing else.
 
 use yonder_units::{PageId, PageIndex};
 

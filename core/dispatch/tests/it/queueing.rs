@@ -1,8 +1,8 @@
-//! What predictions gain for requests that hit: a worker on a clock of its own, at 80 % of its load, with the same policies
-//! that the scheduler runs.
+//! What predictions gain for requests that hit: a worker on a clock of its own, at 80 % of its load, with the same
+//! policies that the scheduler runs.
 //!
-//! A hit takes one stretch on the CPU; a fault two, with a fetch between them. The worker is never interrupted and nothing
-//! else costs time, so this says what the order of requests is worth, and nothing of a machine.
+//! A hit takes one stretch on the CPU; a fault two, with a fetch between them. The worker is never interrupted and
+//! nothing else costs time, so this says what the order of requests is worth, and nothing of a machine.
 
 use std::collections::VecDeque;
 

@@ -169,7 +169,8 @@ fn new_popular_keys_are_learned_soon() {
     }
 }
 
-/// Moved to where it has never been, as a set moves an item: the place that is remembered is wrong until it faults again.
+/// Moved to where it has never been, as a set moves an item: the place that is remembered is wrong until it faults
+/// again.
 #[test]
 fn a_place_that_is_out_of_date_is_forgotten() {
     let mut predictor = Predictor::new(1000);

@@ -1,5 +1,5 @@
-//! Models of [`FramePool`] with the page table: a page on standby is rescued while its write begins, and is read where it
-//! stands while the frame goes to another page.
+//! Models of [`FramePool`] with the page table: a page on standby is rescued while its write begins, and is read where
+//! it stands while the frame goes to another page.
 //!
 //! The pool's queues are not loom's, so a step of theirs counts as one with the step of a word before it. What is
 //! tried is the order of holds, releases, turns and changes of the entry.
@@ -82,7 +82,8 @@ fn a_frame_is_nobody_elses_while_its_page_is_written() {
     });
 }
 
-/// Pages that take turns in the only frame of a pool, each with its own content: what loom sees instead of the frame's bytes.
+/// Pages that take turns in the only frame of a pool, each with its own content: what loom sees instead of the frame's
+/// bytes.
 struct Shared {
     frames: FramePool<Fake>,
     table: PageTable,

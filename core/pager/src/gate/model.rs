@@ -1,12 +1,12 @@
 //! Models of [`BlockGate`] with the page table: installs, holds and sweeps of one block.
 //!
 //! [`Block`] performs the steps of the fault path and of the evictor in their order, on a page of which the kernel
-//! knows only whether it is mapped. Its fields are read and written relaxed, so only the gate and the entries order them:
-//! a step that came too early would find them wrong.
+//! knows only whether it is mapped. Its fields are read and written relaxed, so only the gate and the entries order
+//! them: a step that came too early would find them wrong.
 //!
 //! Every attempt begins with its turn, a step that says only that it begins. Loom tries both orders of two steps that
-//! change one atomic, but forgets a load of one thread once another has loaded too: without turns it would never let the
-//! second attempt end before the first begins.
+//! change one atomic, but forgets a load of one thread once another has loaded too: without turns it would never let
+//! the second attempt end before the first begins.
 
 use std::sync::Arc;
 

@@ -50,8 +50,8 @@ impl PageTable {
             .map_err(Entry::from_bits)
     }
 
-    /// Applies `event` to a page that the caller owns (`Fetching`, `Installing`, `Evicting`): only the end of an earlier
-    /// write can change the entry meanwhile, so this always succeeds.
+    /// Applies `event` to a page that the caller owns (`Fetching`, `Installing`, `Evicting`): only the end of an
+    /// earlier write can change the entry meanwhile, so this always succeeds.
     #[inline]
     pub fn advance_owned(&self, page: PageIndex, event: Event) -> Entry {
         let mut seen = self.load(page);

@@ -1,5 +1,5 @@
-//! Fetches of what was advised ahead ([`Advice::Ahead`](crate::Advice)): a miss in such a range fetches what is behind it, and
-//! then what is before it, a window at a time.
+//! Fetches of what was advised ahead ([`Advice::Ahead`](crate::Advice)): a miss in such a range fetches what is behind
+//! it, and then what is before it, a window at a time.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,15 +1,16 @@
 //! [`PrefetchWindows`]: a port's fetches ahead of demand.
 //!
-//! The prefetcher (`core/pager`) plans windows; each has a row of fetch slots here, and a queue pair of their own, so that
-//! a fetch on demand is never behind one of these. A page that has arrived stays where it has arrived, in its frame or in far
-//! memory that is mapped, charged and not mapped in the region, its entry still `Fetching`. The first touch of a window is a
-//! hit: it plans the next window, and maps all that has arrived of this one, neighbours with one call of the kernel.
+//! The prefetcher (`core/pager`) plans windows; each has a row of fetch slots here, and a queue pair of their own, so
+//! that a fetch on demand is never behind one of these. A page that has arrived stays where it has arrived, in its
+//! frame or in far memory that is mapped, charged and not mapped in the region, its entry still `Fetching`. The first
+//! touch of a window is a hit: it plans the next window, and maps all that has arrived of this one, neighbours with one
+//! call of the kernel.
 //!
 //! A window that nobody touches goes when its slots are needed, when memory is short, or with its range
 //! ([`PortInner::drop_window`]): its pages are on the node as before.
 //!
-//! Invariants: a fetch in phase `Ready` has no waiters. What is fetched ahead is charged like what is fetched on demand, and
-//! only while faults have room to spare.
+//! Invariants: a fetch in phase `Ready` has no waiters. What is fetched ahead is charged like what is fetched on
+//! demand, and only while faults have room to spare.
 
 use std::sync::Arc;
 
@@ -215,8 +216,8 @@ impl<M: Machine> PortInner<M> {
         }
     }
 
-    /// Whether nothing before `step` is left of a window: who reads it in order comes there first, and who does not is no
-    /// reason to fetch what is behind it.
+    /// Whether nothing before `step` is left of a window: who reads it in order comes there first, and who does not is
+    /// no reason to fetch what is behind it.
     fn is_first(&self, window: usize, step: usize) -> bool {
         (0..step).all(|step| self.fetches[usize::from(self.ahead.slot(window, step))].phase == Phase::Free)
     }

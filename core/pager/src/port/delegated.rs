@@ -18,8 +18,8 @@ impl<M: Machine> PortInner<M> {
         port.delegation.delegate(Order { slot, page, source, reservation, region });
     }
 
-    /// Ends the fetches whose pages the helper has settled; settles the others itself if the helper is late, or if there is
-    /// nothing better to do.
+    /// Ends the fetches whose pages the helper has settled; settles the others itself if the helper is late, or if
+    /// there is nothing better to do.
     #[inline]
     pub(super) fn process_delegated(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
         while let Some(Answer { order, is_settled, at }) = port.delegation.answer() {

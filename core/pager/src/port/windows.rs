@@ -1,7 +1,7 @@
 //! What windows are made of: pages are fetched into a window, and mapped from it.
 //!
-//! Invariant: the slots of a window are used from its first on, so what has arrived is mapped in the order in which it will
-//! probably be touched, neighbours with one call of the kernel.
+//! Invariant: the slots of a window are used from its first on, so what has arrived is mapped in the order in which it
+//! will probably be touched, neighbours with one call of the kernel.
 
 use std::sync::Arc;
 
@@ -45,8 +45,8 @@ impl<M: Machine> PortInner<M> {
         window.number == number && window.followed.is_some()
     }
 
-    /// Fetches the pages of a plan into a window whose slots from a step on are free: how many pages of the plan could be seen
-    /// to, and how many slots that took.
+    /// Fetches the pages of a plan into a window whose slots from a step on are free: how many pages of the plan could
+    /// be seen to, and how many slots that took.
     pub(super) fn extend_window(
         &mut self,
         (window, step): (usize, usize),
@@ -132,8 +132,8 @@ impl<M: Machine> PortInner<M> {
         true
     }
 
-    /// How many pages from `step` on have arrived, lie one behind the other here and where they came to, and in one block.
-    /// Only the first that is asked for may be waited for: others of those are seen to by themselves.
+    /// How many pages from `step` on have arrived, lie one behind the other here and where they came to, and in one
+    /// block. Only the first that is asked for may be waited for: others of those are seen to by themselves.
     fn run_at(&self, window: usize, step: usize, is_asked_for: bool) -> usize {
         let fetch = |step: usize| &self.fetches[usize::from(self.ahead.slot(window, step))];
         let first = fetch(step);
@@ -183,8 +183,9 @@ impl<M: Machine> PortInner<M> {
     }
 }
 
-/// Waits a moment until `pages` can be fetched ahead, for a thread that has nothing else to do. One that reads a sequence
-/// faster than memory is reclaimed has to wait in any case: here once for a window, and not for every page by a fault.
+/// Waits a moment until `pages` can be fetched ahead, for a thread that has nothing else to do. One that reads a
+/// sequence faster than memory is reclaimed has to wait in any case: here once for a window, and not for every page by
+/// a fault.
 pub(super) fn await_room<M: Machine>(pager: &Pager<M>, pages: u32, now: Nanos) {
     let has_room = || pager.room_ahead() >= u64::from(pages);
     if has_room() {

@@ -5,8 +5,8 @@
 //!   read  |--------------------|--------------------|  nothing planned
 //!                              ^ first              ^ first + stride * pages
 //! ```
-//! A hit in the newest window, at whichever page, plans the next one. So does a miss of its first page, or of the one right
-//! behind it: the window was thrown away, or could not be fetched. Any other miss in it is a coincidence.
+//! A hit in the newest window, at whichever page, plans the next one. So does a miss of its first page, or of the one
+//! right behind it: the window was thrown away, or could not be fetched. Any other miss in it is a coincidence.
 
 use yonder_units::PageIndex;
 

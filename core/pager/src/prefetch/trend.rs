@@ -1,7 +1,8 @@
 //! [`History`]: the last steps from miss to miss, and the step that most of them are (Leap, section 4.2).
 //!
-//! The newest few steps are looked at first, then twice as many, and so on: a new trend is seen early, and one with noise in
-//! it is seen at all. The majority of a window is found in one pass with one candidate, and checked in a second.
+//! The newest few steps are looked at first, then twice as many, and so on: a new trend is seen early, and one with
+//! noise in it is seen at all. The majority of a window is found in one pass with one candidate, and checked in a
+//! second.
 
 use yonder_units::PageIndex;
 

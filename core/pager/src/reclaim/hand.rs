@@ -21,8 +21,8 @@ pub struct SweepHand {
 }
 
 impl SweepHand {
-    /// The next block that `visit` takes, as (region, block), given each region's number of blocks. `None` after a whole round
-    /// in which no block was taken or passed over. Blocks that are passed over are taken in one of the next
+    /// The next block that `visit` takes, as (region, block), given each region's number of blocks. `None` after a
+    /// whole round in which no block was taken or passed over. Blocks that are passed over are taken in one of the next
     /// [`PASSES_MAX`] rounds at the latest.
     pub fn advance(
         &mut self,
@@ -164,7 +164,8 @@ mod tests {
         }
     }
 
-    /// Major faults by heat and in blind order, of the same touches: `hot_percent` of them go to the first `hot` blocks.
+    /// Major faults by heat and in blind order, of the same touches: `hot_percent` of them go to the first `hot`
+    /// blocks.
     fn major_faults(seed: u64, hot: usize, hot_percent: u64) -> (u64, u64) {
         let (mut random, mut by_heat, mut blind) = (seed, Model::new(true), Model::new(false));
         let mut next = move |bound: u64| {

@@ -1,15 +1,17 @@
 //! [`BlockHeat`], [`Warmth`] and [`Age`]: what the sweep learns of a block.
 //!
-//! User space sees no accessed bits, so the only thing that says how hot a block is, is what becomes of it when it is swept:
-//! how fast the pages that were taken are wanted back. When the hand comes round again it compares that with what is usual
-//! ([`Warmth`]), and passes over the block the more often the more it is above that. So hot blocks are swept rarely, though
-//! never never: each sweep measures again, and a block that has become cold is found out after at most [`PASSES_MAX`] rounds.
+//! User space sees no accessed bits, so the only thing that says how hot a block is, is what becomes of it when it is
+//! swept: how fast the pages that were taken are wanted back. When the hand comes round again it compares that with
+//! what is usual ([`Warmth`]), and passes over the block the more often the more it is above that. So hot blocks are
+//! swept rarely, though never never: each sweep measures again, and a block that has become cold is found out after at
+//! most [`PASSES_MAX`] rounds.
 //!
-//! What counts is the rate and not the share that was wanted back: the more blocks are passed over, the shorter is a round, and
-//! the less is wanted back in one. Time is counted in swept pages, so that a program that rests forgets nothing.
+//! What counts is the rate and not the share that was wanted back: the more blocks are passed over, the shorter is a
+//! round, and the less is wanted back in one. Time is counted in swept pages, so that a program that rests forgets
+//! nothing.
 //!
-//! How long ago a block was touched last is known too ([`Age`]), but says less: a block that is touched all the time without a
-//! fault looks old, since nothing of it is missing. Ages are statistics only.
+//! How long ago a block was touched last is known too ([`Age`]), but says less: a block that is touched all the time
+//! without a fault looks old, since nothing of it is missing. Ages are statistics only.
 
 /// How often the hand passes over a block at most.
 pub const PASSES_MAX: u8 = 31;

@@ -110,8 +110,8 @@ impl Policy {
         Ok(Self { limit, start_share: start, end_share: end, start, end, standby, reserve })
     }
 
-    /// The same limit and shares for `pages` pages of far memory in all. More is never kept free than could be asked for:
-    /// pages that all fit beside the reserve stay, and of pages that almost fit, few are away.
+    /// The same limit and shares for `pages` pages of far memory in all. More is never kept free than could be asked
+    /// for: pages that all fit beside the reserve stay, and of pages that almost fit, few are away.
     #[must_use]
     pub fn for_pages(self, pages: u64) -> Self {
         let missing = (pages + self.reserve).saturating_sub(self.limit);
@@ -166,9 +166,9 @@ impl Policy {
 
     /// The next step of a reclaimer that is at work. It rests only above the upper watermark.
     ///
-    /// Frames go round: the cleaner makes them spare, the evictor fills them again and thereby makes room for
-    /// faults. So the cleaner runs until a sweep's worth is spare, then the first. Reads fill frames too, and nobody
-    /// unmaps anything for them: as much as they take stays spare, and the evictor comes round as often as the second, so that
+    /// Frames go round: the cleaner makes them spare, the evictor fills them again and thereby makes room for faults.
+    /// So the cleaner runs until a sweep's worth is spare, then the first. Reads fill frames too, and nobody unmaps
+    /// anything for them: as much as they take stays spare, and the evictor comes round as often as the second, so that
     /// what is mapped is not local for longer than what stands. What it sweeps has its second chance.
     #[must_use]
     pub fn decide(&self, usage: &Usage) -> Action {
@@ -207,8 +207,8 @@ impl Policy {
         }
     }
 
-    /// Whether the cleaner is ahead of the first: it has taken more than its part of a batch of what is mapped, as far as
-    /// reads are who it works for.
+    /// Whether the cleaner is ahead of the first: it has taken more than its part of a batch of what is mapped, as far
+    /// as reads are who it works for.
     fn is_first_hands_turn(&self, usage: &Usage) -> bool {
         let taken = u128::from(usage.drained) * u128::from(usage.resident) * u128::from(usage.reads);
         usage.resident > 0 && usage.reads > 0 && taken >= u128::from(self.reserve) * u128::from(usage.standby) * 256
@@ -220,14 +220,15 @@ impl Policy {
         self.end * u64::from(reads) / 256
     }
 
-    /// Pages that could be taken now. Of the spare frames only those are free that reads will take: a fault that maps cannot
-    /// use them.
+    /// Pages that could be taken now. Of the spare frames only those are free that reads will take: a fault that maps
+    /// cannot use them.
     #[must_use]
     pub fn free(&self, usage: &Usage) -> u64 {
         self.uncharged(usage) + usage.spare_frames.min(self.spare_for_reads(usage.reads))
     }
 
-    /// Pages that are never left to spare frames: faults that map, and what is fetched ahead of them, find more than that.
+    /// Pages that are never left to spare frames: faults that map, and what is fetched ahead of them, find more than
+    /// that.
     fn least_to_map(&self) -> u64 {
         self.reserve.max((self.start + self.reserve) / 2)
     }
@@ -344,8 +345,8 @@ mod tests {
             }
         }
 
-        /// What is mapped and not touched again does not hold local memory against reads for ever: it goes in the time in which
-        /// they go through all of it a few times.
+        /// What is mapped and not touched again does not hold local memory against reads for ever: it goes in the time
+        /// in which they go through all of it a few times.
         #[test]
         fn reads_take_the_place_of_what_is_mapped_and_cold(limit in 1_024u64..100_000, mapped_percent in 5u64..80) {
             let policy = Policy::new(limit, Shares::default()).unwrap().for_pages(5 * limit);

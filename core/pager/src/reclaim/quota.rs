@@ -1,10 +1,10 @@
 //! Quotas: how many pages a region or a process keeps mapped, though there is room for more.
 //!
-//! Faults know nothing of quotas. Reclaim looks, and takes away what is too much and a little more, so that the next fault is
-//! not one too many again.
+//! Faults know nothing of quotas. Reclaim looks, and takes away what is too much and a little more, so that the next
+//! fault is not one too many again.
 
-/// Pages to take away now from what has `resident` mapped; 0 if that is within its quota. More than the excess, so that a flush
-/// of the TLB is worth it.
+/// Pages to take away now from what has `resident` mapped; 0 if that is within its quota. More than the excess, so that
+/// a flush of the TLB is worth it.
 #[must_use]
 pub fn excess(resident: u64, quota: u64) -> u64 {
     if resident > quota { resident - quota + slack(quota) } else { 0 }

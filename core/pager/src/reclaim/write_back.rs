@@ -1,8 +1,8 @@
 //! [`Flusher`]: when dirty standby pages are written back though nobody needs their frames.
 //!
-//! LightSwap's swap cache is flushed by size (section 4.2): once as many pages stand as a batch has, all of them are written.
-//! Here also by age, so that what stands for long is safe on the node however little there is of it. Either way the page stays
-//! on standby, clean: a touch still needs no fetch, and the cleaner can free its frame at once.
+//! LightSwap's swap cache is flushed by size (section 4.2): once as many pages stand as a batch has, all of them are
+//! written. Here also by age, so that what stands for long is safe on the node however little there is of it. Either
+//! way the page stays on standby, clean: a touch still needs no fetch, and the cleaner can free its frame at once.
 
 use yonder_units::Nanos;
 

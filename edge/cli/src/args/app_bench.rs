@@ -75,7 +75,8 @@ pub(crate) struct RocksdbArgs {
 #[command(after_help = "\
 The systems of Adios' Figure 12, in turn on the same tables:
   yonder bench tpcc --memory 512MiB --systems busy,preempt,yield
-There are as many warehouses as --memory takes, 90 MiB each; --local is of what they take. Runs enter orders beyond that.")]
+There are as many warehouses as --memory takes, 90 MiB each; --local is of what they take. Runs enter orders
+beyond that.")]
 pub(crate) struct TpccArgs {
     #[command(flatten)]
     pub(crate) app: AppBenchArgs,

@@ -9,16 +9,18 @@ use super::{BENCHMARK, FaultMode, count_to, each_once, positive_count};
 /// What `yonder bench fault-breakdown --help` ends with.
 const AFTER_HELP: &str = "\
 Over an emulated network, a memory node and a disk, with a picture:
-  yonder bench fault-breakdown --far emu://?latency=2.5us --far tcp://127.0.0.1:7070 --far file:///var/tmp/far?size=1GiB --out pictures
+  yonder bench fault-breakdown --far emu://?latency=2.5us --far file:///var/tmp/far?size=1GiB --out pictures
 
-Steps: exception (from the touch to the handler), post (page table, and asking for the page), away (with yield: to other requests),
-fetch (until the page is there), install (mapping it), back (with yield: from other requests) and return (to the code). Yonder's own
-are post, away and back; exception, install and return are the kernel's, fetch is the fabric's.";
+Steps: exception (from the touch to the handler), post (page table, and asking for the page), away (with
+yield: to other requests), fetch (until the page is there), install (mapping it), back (with yield: from other
+requests) and return (to the code). Yonder's own are post, away and back; exception, install and return are
+the kernel's, fetch is the fabric's.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct FaultBreakdownArgs {
-    /// Memory node: tcp://host:port, shm:///path.sock, file:///path?size=SIZE, or emu://, emulated in this process; may be repeated
+    /// Memory node: tcp://host:port, shm:///path.sock, file:///path?size=SIZE, or emu://, emulated in this process; may
+    /// be repeated
     #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
     pub(crate) far: Vec<String>,
     /// Far memory to use of each

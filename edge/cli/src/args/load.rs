@@ -12,10 +12,11 @@ use super::{positive_count, positive_duration};
 
 /// What `yonder load kv --help` ends with.
 const AFTER_HELP: &str = "\
-Workloads: ycsb-a (50 % reads, 50 % updates), ycsb-b (95/5), ycsb-c (reads), ycsb-d (95 % reads of the latest keys, 5 %
-inserts), ycsb-e (95 % scans, 5 % inserts), ycsb-f (50 % reads, 50 % read-modify-writes), and LightSwap's readmost (90 % reads,
-5 % inserts, 5 % updates), readwrite (50/25/25) and writemost (10/45/45). Keys are scrambled zipfian (0.99), as in YCSB. A scan is
-a get of 1 to 100 consecutive keys at once. A read-modify-write is a get and then a set, and counts once.
+Workloads: ycsb-a (50 % reads, 50 % updates), ycsb-b (95/5), ycsb-c (reads), ycsb-d (95 % reads of the latest
+keys, 5 % inserts), ycsb-e (95 % scans, 5 % inserts), ycsb-f (50 % reads, 50 % read-modify-writes), and
+LightSwap's readmost (90 % reads, 5 % inserts, 5 % updates), readwrite (50/25/25) and writemost (10/45/45).
+Keys are scrambled zipfian (0.99), as in YCSB. A scan is a get of 1 to 100 consecutive keys at once. A
+read-modify-write is a get and then a set, and counts once.
   yonder load kv --workload ycsb-a --connections 128 --depth 1";
 
 #[derive(Debug, Args)]
@@ -107,7 +108,8 @@ pub(crate) struct LoadKvArgs {
     /// Shares of gets and sets, in percent
     #[arg(long, value_name = "MIX", default_value = "get=95,set=5")]
     pub(crate) mix: Mix,
-    /// A workload of YCSB (ycsb-a to ycsb-f) or of LightSwap (readmost, readwrite, writemost) in place of --dist and --mix
+    /// A workload of YCSB (ycsb-a to ycsb-f) or of LightSwap (readmost, readwrite, writemost) in place of --dist and
+    /// --mix
     #[arg(long, value_name = "NAME", conflicts_with_all = ["dist", "mix"])]
     pub(crate) workload: Option<Workload>,
     /// Measured time

@@ -14,12 +14,14 @@ Tables take about --memory among the temporary files, in TMPDIR, while it runs."
 
 /// What `yonder serve tpcc --help` ends with.
 const TPCC_AFTER_HELP: &str = "\
-As many warehouses as --memory takes, 90 MiB each; --local is of what they take. At the end the tables are checked. Ask with:
+As many warehouses as --memory takes, 90 MiB each; --local is of what they take. At the end the tables are
+checked. Ask with:
   yonder load tpcc --rate 5k";
 
 /// What `yonder serve vector --help` ends with.
 const VECTOR_AFTER_HELP: &str = "\
-As many vectors of 128 numbers as --memory takes. Ask from another terminal, which makes the same index to know right answers:
+As many vectors of 128 numbers as --memory takes. Ask from another terminal, which makes the same index to
+know right answers:
   yonder load vector --rate 500";
 
 #[derive(Debug, Args)]

@@ -2,7 +2,8 @@
 //!
 //! Two comparisons of busy-waiting faults with yielding ones, each at rising loads: random reads of an array, with the
 //! requests made in the process, and the memcached-compatible server under load over loopback. Both serve a data set
-//! five times larger than local memory. A table goes to the terminal, plots go to `report.html`.
+//! five times larger than local memory. A table goes to the terminal, plots go to `report.html`, and
+//! the array's tail latency to `array.svg` too, for documents.
 
 mod array_part;
 mod kv_part;
@@ -10,8 +11,9 @@ mod summary;
 
 use std::process::ExitCode;
 
-use yonder_report::{FarMemory, Report, Setting, text_tables, write_html};
+use yonder_report::{Chart, FarMemory, Line, Picture, Quantity, Report, Setting, text_tables, write_html};
 
+use super::drawn;
 use super::machine::{ensure_ready, machine, make_folder};
 use crate::args::DemoArgs;
 use crate::output::{json_line, line};
@@ -28,6 +30,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let mut emit = |object: &serde_json::Value| if args.json { json_line(object) } else { Ok(()) };
     let array = array_part::run(&mut emit)?;
     let kv = kv_part::run(&mut emit)?;
+    drawn::write(vec![tail_picture(&array.chart)], Some(&args.out))?;
     let report = report(array, kv);
     if !args.json {
         line(&text_tables(&report))?;
@@ -35,6 +38,17 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let page = write_html(&report, &args.out)?;
     eprintln!("report: {}", page.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// The 99.9th percentile of latency by load.
+fn tail_picture(chart: &Chart) -> Picture {
+    let caption = format!("P99.9 of latency by requests per second; emulated: {}", chart.far_memory);
+    let line = |curve: &yonder_report::Curve| Line {
+        name: curve.name.clone(),
+        points: curve.points.iter().map(|point| (point.offered_per_s, point.p999_us)).collect(),
+    };
+    let lines = chart.curves.iter().map(line).collect();
+    Picture::new("array", [&chart.title, &caption], [Quantity::Rate, Quantity::Latency], lines)
 }
 
 fn report(array: Part, kv: Part) -> Report {

@@ -11,6 +11,7 @@ pub(crate) mod load;
 mod machine;
 pub(crate) mod node;
 mod points;
+pub(crate) mod reference;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;

@@ -1,8 +1,8 @@
 //! `yonder run`: an unmodified program whose memory is far.
 //!
-//! `program` finds it and says why it cannot be run, `guide` does that for the guide that it runs with; here it is started with
-//! the library that does the work, watched, and its figures are told when it has ended. `report` makes a picture of its faults,
-//! in which `symbols` names the code.
+//! `program` finds it and says why it cannot be run, `guide` does that for the guide that it runs with; here it is
+//! started with the library that does the work, watched, and its figures are told when it has ended. `report` makes a
+//! picture of its faults, in which `symbols` names the code.
 
 mod guide;
 mod program;
@@ -91,8 +91,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(status))
 }
 
-/// Gives the memory of processes that are gone for certain back to the node. What does not work, or belongs to others, the node takes
-/// back when their leases are over.
+/// Gives the memory of processes that are gone for certain back to the node. What does not work, or belongs to others,
+/// the node takes back when their leases are over.
 fn end_spaces(board: &SharedStats, far: &str) {
     let here = pid_namespace();
     let is_gone = |space: &Space| {

@@ -1,8 +1,8 @@
 //! Adios' figures.
 //!
-//! Files: `loads` has what is drawn over the offered load (Figures 2 and 7), `local` over the size of local memory (8), `sending`
-//! replies with and without delegation (9), `dispatching` who gets a request (10e, 11), `switching` Table 1; and beyond the paper, `beyond`
-//! more workers and nodes, and `waiting` faults that wait before they yield.
+//! Files: `loads` has what is drawn over the offered load (Figures 2 and 7), `local` over the size of local memory (8),
+//! `sending` replies with and without delegation (9), `dispatching` who gets a request (10e, 11), `switching` Table 1;
+//! and beyond the paper, `beyond` more workers and nodes, and `waiting` faults that wait before they yield.
 
 mod beyond;
 mod dispatching;

@@ -1,7 +1,7 @@
 //! Local memory: which pages are here, by `core/pager`, and when pages are evicted, by the watermarks of `core/pager`.
 //!
-//! Pages are touched at random and only read, so that who is evicted does not count and nothing is written back: the oldest
-//! page goes first. Invariant: pages here and on their way are never more than the limit.
+//! Pages are touched at random and only read, so that who is evicted does not count and nothing is written back: the
+//! oldest page goes first. Invariant: pages here and on their way are never more than the limit.
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,8 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// `pages` pages, of which `limit` may be here; as many are as reclaim leaves, spread evenly. All are if the limit has room.
+    /// `pages` pages, of which `limit` may be here; as many are as reclaim leaves, spread evenly. All are if the limit
+    /// has room.
     pub(crate) fn new(pages: u32, limit: u64) -> Self {
         let start_percent = costs::FREE_SHARE.value;
         let shares = Shares { start_percent, end_percent: start_percent + 1.0, standby_percent: 0.0 };

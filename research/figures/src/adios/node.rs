@@ -1,9 +1,9 @@
 //! The compute node's events: requests arrive, dispatchers hand them to workers, workers run them, pages come.
 //!
-//! As in Adios, section 3.4: a dispatcher owns the single queue and gives a request to a worker that has told it that it has
-//! room; the worker polls for pages before it takes a new request. Which worker gets a request is decided by `core/dispatch`.
-//! Invariants: a worker does one thing at a time; a request is in one place; every request that arrives is answered once or
-//! dropped once.
+//! As in Adios, section 3.4: a dispatcher owns the single queue and gives a request to a worker that has told it that
+//! it has room; the worker polls for pages before it takes a new request. Which worker gets a request is decided by
+//! `core/dispatch`. Invariants: a worker does one thing at a time; a request is in one place; every request that
+//! arrives is answered once or dropped once.
 
 mod faults;
 
@@ -121,8 +121,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether the run goes on: requests arrive, or some have not been answered. What is left at the end is answered too, but
-    /// the span ends with the last arrival.
+    /// Whether the run goes on: requests arrive, or some have not been answered. What is left at the end is answered
+    /// too, but the span ends with the last arrival.
     fn left(&self) -> bool {
         self.arrived < self.setup.requests
     }
@@ -241,8 +241,9 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A worker that has nothing to do polls, takes what is ready by then, then what it was given, and tells its dispatcher when it
-    /// has room. What becomes ready meanwhile waits for its next poll, so that nothing new waits for ever.
+    /// A worker that has nothing to do polls, takes what is ready by then, then what it was given, and tells its
+    /// dispatcher when it has room. What becomes ready meanwhile waits for its next poll, so that nothing new waits for
+    /// ever.
     fn look(&mut self, index: usize) {
         let worker = &mut self.workers[index];
         if worker.doing != Doing::Looking {

@@ -87,7 +87,8 @@ pub(crate) struct Profile {
     pub(crate) pinned_reclaimer: bool,
     /// From the access to the posted read.
     pub(crate) before_fetch: Nanos,
-    /// From there, or from the end of the wait, until the worker has its next request, where that is not part of what comes before.
+    /// From there, or from the end of the wait, until the worker has its next request, where that is not part of what
+    /// comes before.
     pub(crate) away: Nanos,
     /// From the page's arrival to the access that succeeds.
     pub(crate) after_fetch: Nanos,

@@ -50,7 +50,8 @@ fn yielding_has_many_faults_under_way() {
     assert!(yielding.ops_per_s() > 1.4 * busy.ops_per_s());
 }
 
-/// Faults that wait for longer than a fetch takes are faults that busy-wait, and those that wait for less are faults that yield.
+/// Faults that wait for longer than a fetch takes are faults that busy-wait, and those that wait for less are faults
+/// that yield.
 #[test]
 fn how_long_faults_wait_is_between_busy_waiting_and_yielding() {
     let least = hardware::FETCH_LEAST.ns();

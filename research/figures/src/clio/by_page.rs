@@ -1,7 +1,7 @@
 //! [`ByPage`]: an allocator as the paper describes it (Clio, section 4.2), to compare Yonder's with.
 //!
-//! Every page has a hash of its own, and a range that has a page without room is given up for the next one. Yonder's pages
-//! share a hash in runs, which `core/board` decides (ADR 0006), so this is not in it.
+//! Every page has a hash of its own, and a range that has a page without room is given up for the next one. Yonder's
+//! pages share a hash in runs, which `core/board` decides (ADR 0006), so this is not in it.
 
 use yonder_board::Pid;
 
@@ -27,8 +27,8 @@ impl ByPage {
         Self { taken: vec![0; buckets as usize], next: Vec::new(), seed }
     }
 
-    /// Allocates `pages` pages that follow one another. Returns how many ranges were tried in vain, or nothing if there is
-    /// no room.
+    /// Allocates `pages` pages that follow one another. Returns how many ranges were tried in vain, or nothing if there
+    /// is no room.
     pub(super) fn allocate(&mut self, pid: Pid, pages: u64) -> Option<u32> {
         let space = self.next.iter().position(|(other, _)| *other == pid).unwrap_or_else(|| {
             self.next.push((pid, 1));

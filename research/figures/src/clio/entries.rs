@@ -1,7 +1,7 @@
 //! Figure 5: latency by the number of page table entries, and of RDMA's memory regions.
 //!
-//! As in the paper, up to 4 TB of virtual memory are mapped, and one client reads anywhere in it. The real page table holds an
-//! entry for each page; a read of a page that was never written is zeros and takes no memory.
+//! As in the paper, up to 4 TB of virtual memory are mapped, and one client reads anywhere in it. The real page table
+//! holds an entry for each page; a read of a page that was never written is zeros and takes no memory.
 
 use std::rc::Rc;
 

@@ -1,7 +1,7 @@
 //! Figure 8: goodput by client threads, 1 KiB requests, synchronous and asynchronous.
 //!
-//! The threads have the real clients' windows (section 4.4): congestion and incast windows with the settings that Yonder runs
-//! with. Asynchronous threads keep as many operations under way as those let them, up to a number.
+//! The threads have the real clients' windows (section 4.4): congestion and incast windows with the settings that
+//! Yonder runs with. Asynchronous threads keep as many operations under way as those let them, up to a number.
 
 use yonder_report::Quantity;
 use yonder_wire::Kind;

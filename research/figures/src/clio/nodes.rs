@@ -1,7 +1,8 @@
 //! Goodput by memory nodes: regions of one address space, placed by the real controller (Clio, section 4.7).
 //!
-//! The paper's testbed has four boards; this goes on to 16. A client thread works in each region, so a node that was given more
-//! regions than others has more to do, and one that was given few idles. Beside the controller stands chance.
+//! The paper's testbed has four boards; this goes on to 16. A client thread works in each region, so a node that was
+//! given more regions than others has more to do, and one that was given few idles. Beside the controller stands
+//! chance.
 
 use std::rc::Rc;
 

@@ -1,7 +1,8 @@
-//! [`Nic`]: the NIC of an RDMA memory node, which keeps connections, regions and page table entries in its host's memory.
+//! [`Nic`]: the NIC of an RDMA memory node, which keeps connections, regions and page table entries in its host's
+//! memory.
 //!
-//! It caches what it used last. What it does not have it reads over PCIe, one after the other, since each says where the next
-//! is (Clio, sections 2.2 and 7.1). Requests come one at a time, so nothing waits.
+//! It caches what it used last. What it does not have it reads over PCIe, one after the other, since each says where
+//! the next is (Clio, sections 2.2 and 7.1). Requests come one at a time, so nothing waits.
 
 use yonder_units::Nanos;
 

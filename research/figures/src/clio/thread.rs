@@ -1,7 +1,7 @@
 //! [`Thread`]: a thread of a client with a CPU of its own and one lane: CLib, made of the real `core/client`.
 //!
-//! The CPU does one thing at a time: it takes an answer, or else it submits the next operation. Each takes half of what CLib
-//! adds (section 7.1). What the client may send when it has done so goes out at once.
+//! The CPU does one thing at a time: it takes an answer, or else it submits the next operation. Each takes half of what
+//! CLib adds (section 7.1). What the client may send when it has done so goes out at once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! [`World`]: threads, machines, the switch and memory nodes, and what happens between them.
 //!
-//! A request passes the compute node's link, waits at the switch for the board's port, and is executed when it arrives (T1);
-//! its answer comes back the same way. The fixed part of a way is added behind the last queue of it.
+//! A request passes the compute node's link, waits at the switch for the board's port, and is executed when it arrives
+//! (T1); its answer comes back the same way. The fixed part of a way is added behind the last queue of it.
 
 use std::rc::Rc;
 
@@ -106,7 +106,8 @@ impl World {
         }
     }
 
-    /// Measures `operations` of threads that are asked in turn: on each compute node one after the other, drawn at random.
+    /// Measures `operations` of threads that are asked in turn: on each compute node one after the other, drawn at
+    /// random.
     pub(super) fn measure_in_turn(&mut self, operations: u64) -> Measured {
         let at_a_time = self.links.len().min(self.threads.len());
         self.turns = operations.saturating_sub(at_a_time as u64);

@@ -1,4 +1,5 @@
-//! Adios' experiments (EuroSys'25): Hermit, DiLOS, DiLOS-P and Adios behind one request handler, on the testbed of its section 5.
+//! Adios' experiments (EuroSys'25): Hermit, DiLOS, DiLOS-P and Adios behind one request handler, on the testbed of its
+//! section 5.
 
 super::costs! {
     WORKERS, "workers", 8.0, Paper, "section 5: eight worker threads, one dispatcher, one reclaimer";

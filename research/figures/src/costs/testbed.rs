@@ -1,4 +1,5 @@
-//! What is the same for every system: pages, links and the hardware of Adios' testbed (section 5: 100 GbE, ConnectX-6 Dx, 2.0 GHz).
+//! What is the same for every system: pages, links and the hardware of Adios' testbed (section 5: 100 GbE, ConnectX-6
+//! Dx, 2.0 GHz).
 
 super::costs! {
     PAGE, "page_bytes", 4096.0, Paper, "Adios, section 5: 4 KiB pages at compute nodes";

@@ -1,5 +1,6 @@
-//! Yonder's own costs, measured with `yonder bench fault-breakdown` (docs/perf/2026-11-22-ycsb-on-a-disk.md) on a virtual machine
-//! with 2 CPUs, Linux 6.18, where a fault that the kernel handles takes several times what it takes on bare metal.
+//! Yonder's own costs, measured with `yonder bench fault-breakdown` (docs/perf/archive/2026-11-22-ycsb-on-a-disk.md) on
+//! a virtual machine with 2 CPUs, Linux 6.18, where a fault that the kernel handles takes several times what it takes
+//! on bare metal.
 
 super::costs! {
     EXCEPTION, "exception_ns", 2240.0, Measured, "fault-breakdown: from the touch to the handler";

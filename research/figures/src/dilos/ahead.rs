@@ -1,7 +1,8 @@
 //! [`Ahead`]: what a thread has fetched ahead, driven by `core/pager` as `core/pager` drives it.
 //!
-//! Windows are rows of pages; when there are [`WINDOWS`] and one more is made, the oldest is given up. A prefetcher that fetches a
-//! window after a miss and follows no hits is the same one, told of misses only and with its windows cut short.
+//! Windows are rows of pages; when there are [`WINDOWS`] and one more is made, the oldest is given up. A prefetcher
+//! that fetches a window after a miss and follows no hits is the same one, told of misses only and with its windows cut
+//! short.
 
 use std::collections::VecDeque;
 
@@ -44,7 +45,8 @@ impl Ahead {
         self.prefetcher.touched(REGION, page, Touch::Miss)
     }
 
-    /// A page that was fetched ahead is touched: what to fetch next, if it is the first of a window that nobody has touched.
+    /// A page that was fetched ahead is touched: what to fetch next, if it is the first of a window that nobody has
+    /// touched.
     pub(super) fn hit(&mut self, page: PageIndex) -> Option<Plan> {
         if self.kind != Windows::Followed {
             return None;

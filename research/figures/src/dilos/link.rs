@@ -1,9 +1,11 @@
-//! [`Nic`]: queue pairs, the link and the memory node, as one thread sees them (DiLOS, section 4.5: a queue for each module).
+//! [`Nic`]: queue pairs, the link and the memory node, as one thread sees them (DiLOS, section 4.5: a queue for each
+//! module).
 //!
-//! A read of a page arrives a fetch's latency after it was posted, or when the link has carried what was before it. Reads ahead
-//! share a queue pair, which begins one in an interval; a read on demand has a queue pair of its own and is behind none of them.
-//! The link carries both ways at a time. Pages of one queue pair follow one another on it, those of two do not wait for each
-//! other: one thread, which waits for each page that it misses, never fills the link with both.
+//! A read of a page arrives a fetch's latency after it was posted, or when the link has carried what was before it.
+//! Reads ahead share a queue pair, which begins one in an interval; a read on demand has a queue pair of its own and is
+//! behind none of them. The link carries both ways at a time. Pages of one queue pair follow one another on it, those
+//! of two do not wait for each other: one thread, which waits for each page that it misses, never fills the link with
+//! both.
 
 use yonder_units::Nanos;
 

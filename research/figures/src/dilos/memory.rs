@@ -2,11 +2,11 @@
 //! `core/pager`'s, watermarks and hands `core/pager`'s.
 //!
 //! A page keeps its frame from the read that is posted until it is on the node alone again: unmapped by the evictor it
-//! stands by in the frame it was mapped in, since a kernel need not copy it. That makes Yonder's two hands DiLOS' reclaimer and
-//! cleaner (section 4.4) in the other order: it cleans first and unmaps then.
+//! stands by in the frame it was mapped in, since a kernel need not copy it. That makes Yonder's two hands DiLOS'
+//! reclaimer and cleaner (section 4.4) in the other order: it cleans first and unmaps then.
 //!
-//! Invariants: every change of a page is [`Memory::change`], which the page table refuses if it cannot happen; no two pages have
-//! one frame; no more frames are in use than the limit.
+//! Invariants: every change of a page is [`Memory::change`], which the page table refuses if it cannot happen; no two
+//! pages have one frame; no more frames are in use than the limit.
 
 use std::ops::Range;
 
@@ -36,7 +36,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// `pages` of which `limit` can be local; all have been read once in their order, so that the last ones are still here.
+    /// `pages` of which `limit` can be local; all have been read once in their order, so that the last ones are still
+    /// here.
     pub(super) fn new(pages: u32, limit: u32, shares: Shares) -> Self {
         let policy = Policy::new(u64::from(limit), shares).expect("every system's shares are ordered");
         let limit = u32::try_from(policy.limit()).expect("limits are small");
@@ -84,8 +85,8 @@ impl Memory {
         self.free.len() as u64 >= self.policy.reserve() + u64::from(pages)
     }
 
-    /// Whether a window that was not asked for by a miss may have `pages`: half of what is between the faults' limit and
-    /// reclaim's start stays for faults.
+    /// Whether a window that was not asked for by a miss may have `pages`: half of what is between the faults' limit
+    /// and reclaim's start stays for faults.
     pub(super) fn has_room_ahead(&self, pages: u32) -> bool {
         let (reserve, start) = (self.policy.reserve(), self.policy.limit() - self.policy.start_above());
         self.free.len() as u64 >= reserve + start.saturating_sub(reserve) / 2 + u64::from(pages)

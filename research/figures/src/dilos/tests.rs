@@ -79,8 +79,8 @@ fn dilos_hides_reclaim_and_fastswap_does_not() {
     assert!(counts.part(Part::Reclaim) * 4 > counts.elapsed && counts.reclaiming > 0);
 }
 
-/// Pages at random, with short sequences between them: windows that nobody touches, pages that are wanted while they are swept,
-/// and second chances. The page table refuses what must not happen.
+/// Pages at random, with short sequences between them: windows that nobody touches, pages that are wanted while they
+/// are swept, and second chances. The page table refuses what must not happen.
 #[test]
 fn whatever_is_touched_time_is_accounted_for_and_pages_are_where_they_should_be() {
     let mut random = ChaCha8Rng::seed_from_u64(5);

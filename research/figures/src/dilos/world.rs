@@ -5,8 +5,8 @@
 //!                               fetching -> reads ahead ---------------------------> await -> map -> return
 //!                               standby  -> map -> return             being swept -> wait, handle
 //! ```
-//! Every nanosecond of a fault is one [`Part`]'s. Invariant: a page is mapped for each read that was not withdrawn, so in a
-//! sequence pages are as many as installs.
+//! Every nanosecond of a fault is one [`Part`]'s. Invariant: a page is mapped for each read that was not withdrawn, so
+//! in a sequence pages are as many as installs.
 
 use yonder_event_queue::EventQueue;
 use yonder_pager::pagetable::State;

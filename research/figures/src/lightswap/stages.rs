@@ -1,4 +1,5 @@
-//! [`simulate`]: threads that fault again and again, and the stages of each fault: delays, and resources that serve one at a time.
+//! [`simulate`]: threads that fault again and again, and the stages of each fault: delays, and resources that serve one
+//! at a time.
 //!
 //! Threads think between faults, for exponential times. Invariant: whoever comes first to a resource is served first.
 
@@ -22,7 +23,8 @@ pub(super) struct Load {
     pub(super) threads: usize,
     /// Mean time from the end of a fault to the next one.
     pub(super) think_ns: Nanos,
-    /// Faults of all threads together, without those of the warm-up, as many again for each thread as a tenth of its share.
+    /// Faults of all threads together, without those of the warm-up, as many again for each thread as a tenth of its
+    /// share.
     pub(super) faults: u64,
 }
 

@@ -1,7 +1,7 @@
 //! [`EtcdStore`]: records in etcd, for one leader among several controllers.
 //!
-//! The leader holds a key with a lease of etcd's, which a thread renews. Every write is a transaction that compares this
-//! key first: a controller that has slept past its lease, and has been replaced, cannot change anything.
+//! The leader holds a key with a lease of etcd's, which a thread renews. Every write is a transaction that compares
+//! this key first: a controller that has slept past its lease, and has been replaced, cannot change anything.
 //!
 //! Everything is under one prefix: `records/` as in every store, `leader`, and `live/` with what is announced.
 
@@ -59,8 +59,8 @@ pub struct EtcdStore {
 }
 
 impl EtcdStore {
-    /// Connects to etcd at `endpoints`, such as `http://127.0.0.1:2379`, and leads there under `prefix`. `name` tells people
-    /// who leads.
+    /// Connects to etcd at `endpoints`, such as `http://127.0.0.1:2379`, and leads there under `prefix`. `name` tells
+    /// people who leads.
     pub fn open(endpoints: &[String], prefix: &str, name: &str, leadership: Leadership) -> Result<Self, StoreError> {
         let place = format!("etcd {}", endpoints.join(","));
         let mut session = Session::open(endpoints, &place)?;

@@ -1,8 +1,9 @@
-//! [`AdversarialFabric`]: far memory that does all that a fabric may do, and as late as it may; [`model`]: what layers over it must keep.
+//! [`AdversarialFabric`]: far memory that does all that a fabric may do, and as late as it may; [`model`]: what layers
+//! over it must keep.
 //!
-//! Operations end in any order. Some fail, some are lost, all are while the node is away. A write that was cancelled, or that ended
-//! with the connection, may still be executed, at any time before a later write of the page on the same queue pair is. A read may take
-//! half a page at a time ([`Reads`]).
+//! Operations end in any order. Some fail, some are lost, all are while the node is away. A write that was cancelled,
+//! or that ended with the connection, may still be executed, at any time before a later write of the page on the same
+//! queue pair is. A read may take half a page at a time ([`Reads`]).
 
 pub(crate) mod model;
 

@@ -1,8 +1,8 @@
 //! Layers over adversarial fabrics against a table of values, by seeds.
 //!
-//! Random reads and writes, some cancelled, while nodes are away and back, operations fail and are lost, and what works in the
-//! background makes its steps. A page has the value of its last write that was done, or that of a later one that was given up.
-//! Whoever reads a page waits until its write has ended, as paging does, except a guide.
+//! Random reads and writes, some cancelled, while nodes are away and back, operations fail and are lost, and what works
+//! in the background makes its steps. A page has the value of its last write that was done, or that of a later one that
+//! was given up. Whoever reads a page waits until its write has ended, as paging does, except a guide.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -277,8 +277,8 @@ impl Model {
     }
 }
 
-/// Runs `seeds` models of what `make` makes; every counter of the fabric has to count about once in each. A seed is run alone if
-/// `YONDER_FABRIC_SEED` names it.
+/// Runs `seeds` models of what `make` makes; every counter of the fabric has to count about once in each. A seed is run
+/// alone if `YONDER_FABRIC_SEED` names it.
 pub(crate) fn run_seeds(seeds: u64, mut make: impl FnMut(u64, &mut SmallRng) -> (Arc<dyn Fabric>, Layers)) {
     let named = std::env::var("YONDER_FABRIC_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
     let range = named.map_or(0..seeds, |seed: u64| seed..seed + 1);

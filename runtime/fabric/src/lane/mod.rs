@@ -1,8 +1,8 @@
 //! [`Lane`]: one flow of one thread to one memory node, over a socket.
 //!
-//! `core/client` decides what is sent and when; here are the sockets. A lane is polled: [`Lane::poll`] sends what may be
-//! sent and takes what has arrived, and neither blocks, locks nor allocates; [`Lane::wait`] sleeps until there may be
-//! something to poll for. The bytes of reads and writes stay with the lane's owner, who implements [`Data`].
+//! `core/client` decides what is sent and when; here are the sockets. A lane is polled: [`Lane::poll`] sends what may
+//! be sent and takes what has arrived, and neither blocks, locks nor allocates; [`Lane::wait`] sleeps until there may
+//! be something to poll for. The bytes of reads and writes stay with the lane's owner, who implements [`Data`].
 //!
 //! `hello` opens lanes, `stream` and `datagram` are the two kinds of links, `standing` is what all lanes to a node know
 //! about it.
@@ -352,8 +352,8 @@ fn compose(client: &mut Client, now: Nanos, data: &mut impl Data, room: &mut [u8
     Some(HEADER_BYTES + payload.len())
 }
 
-/// Hands a verified message to the client, and its bytes to the owner. `now` was read after the message had arrived: else
-/// the client would take the node's clock for later than it is, and the node would put its next writes off.
+/// Hands a verified message to the client, and its bytes to the owner. `now` was read after the message had arrived:
+/// else the client would take the node's clock for later than it is, and the node would put its next writes off.
 #[inline]
 fn take(client: &mut Client, message: &Message<'_>, now: Nanos, data: &mut impl Data) {
     match client.receive(message, now) {

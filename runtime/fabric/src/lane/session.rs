@@ -1,8 +1,8 @@
 //! [`NodeSession`]: whether a node still is the one that has this client's memory.
 //!
-//! It is shared by all lanes to a node. The first welcome says which incarnation of the node that is; a welcome of another
-//! one means that the memory is gone, and so does a refused capability. From then on the node is lost for good, because an
-//! address of the new incarnation would read as somebody else's bytes instead of failing.
+//! It is shared by all lanes to a node. The first welcome says which incarnation of the node that is; a welcome of
+//! another one means that the memory is gone, and so does a refused capability. From then on the node is lost for good,
+//! because an address of the new incarnation would read as somebody else's bytes instead of failing.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

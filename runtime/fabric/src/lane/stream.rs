@@ -1,8 +1,8 @@
 //! [`StreamLink`]: the connection of one lane, which mends itself while it is polled.
 //!
-//! Invariants: nothing here blocks (but [`StreamLink::wait`]), locks, allocates or logs after [`StreamLink::new`], because
-//! a queue pair is polled inside the fault handler. Both buffers start empty on every connection. A new connection asks
-//! for the thread of the node that served the one before, for that remembers what it has executed.
+//! Invariants: nothing here blocks (but [`StreamLink::wait`]), locks, allocates or logs after [`StreamLink::new`],
+//! because a queue pair is polled inside the fault handler. Both buffers start empty on every connection. A new
+//! connection asks for the thread of the node that served the one before, for that remembers what it has executed.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,11 +1,11 @@
 //! [`Lz4QueuePair`]: compresses when a write is posted, and decompresses when a read has arrived.
 //!
-//! The queue pair below has frames of its own, one for each operation, with what is stored of a page; so the poster's frame is
-//! never the fabric's, and an operation that is cancelled is over for it at once.
+//! The queue pair below has frames of its own, one for each operation, with what is stored of a page; so the poster's
+//! frame is never the fabric's, and an operation that is cancelled is over for it at once.
 //!
-//! Of a page only one version is below, so a write that was cancelled may have made it anything. Therefore it goes on here, as an
-//! *orphan*, until it has ended, or until a later write of the page is posted, which goes behind it. Whoever reads the page
-//! waits so long.
+//! Of a page only one version is below, so a write that was cancelled may have made it anything. Therefore it goes on
+//! here, as an *orphan*, until it has ended, or until a later write of the page is posted, which goes behind it.
+//! Whoever reads the page waits so long.
 //!
 //! Invariants: nothing is allocated after the queue pair was made. A frame gets bytes only from a whole, unpacked page.
 

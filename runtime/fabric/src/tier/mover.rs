@@ -1,12 +1,13 @@
 //! [`Mover`]: copies pages between the tiers, in the background, with a few frames of its own.
 //!
-//! Down: when the node has few free slots and no more to give, the hand of a clock goes round over its slots. A page that was used
-//! since the hand came by gets its second chance; another one is read, written far, and is far from then on, if nobody has
-//! written it meanwhile. Up: a page that is read far again and again is read and written to a free slot, on the same condition.
+//! Down: when the node has few free slots and no more to give, the hand of a clock goes round over its slots. A page
+//! that was used since the hand came by gets its second chance; another one is read, written far, and is far from then
+//! on, if nobody has written it meanwhile. Up: a page that is read far again and again is read and written to a free
+//! slot, on the same condition.
 //!
-//! While a page is moved no queue pair writes it far ([`Entries::begin_move`]), so the far copy has one writer. A write to the far
-//! tier whose end is not known may still come, so the mover goes on with that page: it posts the write again, behind the
-//! lost one on the same queue pair, until one is done.
+//! While a page is moved no queue pair writes it far ([`Entries::begin_move`]), so the far copy has one writer. A write
+//! to the far tier whose end is not known may still come, so the mover goes on with that page: it posts the write
+//! again, behind the lost one on the same queue pair, until one is done.
 //!
 //! Invariant: bounded, [`MOVES_MAX`] pages at a time, and nothing is allocated after it was made.
 

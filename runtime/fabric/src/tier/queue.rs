@@ -1,12 +1,12 @@
 //! [`TierQueuePair`]: one queue pair of each tier, as one.
 //!
-//! A read goes to where the current copy is; when it has arrived it counts if the copy is still there, and is posted again if not.
-//! A write goes to a free slot of the node, or to the far tier. It never overwrites the current copy on the node: that stays what
-//! it is until the write is done, and then its slot is free. A write that has failed leaves the page as it was, so that the poster's
-//! next attempt finds the node marked as failed and goes far.
+//! A read goes to where the current copy is; when it has arrived it counts if the copy is still there, and is posted
+//! again if not. A write goes to a free slot of the node, or to the far tier. It never overwrites the current copy on
+//! the node: that stays what it is until the write is done, and then its slot is free. A write that has failed leaves
+//! the page as it was, so that the poster's next attempt finds the node marked as failed and goes far.
 //!
-//! Invariants: nothing is allocated after the queue pair was made. A slot whose write was given up is written by this queue pair
-//! only, because below the order holds within a queue pair: the late write never lands on another page.
+//! Invariants: nothing is allocated after the queue pair was made. A slot whose write was given up is written by this
+//! queue pair only, because below the order holds within a queue pair: the late write never lands on another page.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -67,8 +67,8 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Every connection is welcomed by the incarnation that `incarnation` gives for its number. The first one is the one for
-    /// allocation.
+    /// Every connection is welcomed by the incarnation that `incarnation` gives for its number. The first one is the
+    /// one for allocation.
     pub(crate) fn new(incarnation: fn(usize) -> u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("tcp://{}", listener.local_addr().unwrap());

@@ -128,7 +128,8 @@ fn a_peer_that_does_not_read_its_replies_hurts_nobody() {
     }
 }
 
-/// A peer that fills the slow path's desk is told to come again, gets an answer to everything, and delays nobody for long.
+/// A peer that fills the slow path's desk is told to come again, gets an answer to everything, and delays nobody for
+/// long.
 #[test]
 fn a_peer_that_floods_the_slow_path_is_told_to_come_again() {
     const FLOOD: usize = 3000;

@@ -6,7 +6,8 @@ use yonder_heap::Magazine;
 
 use crate::far_heap::FarHeap;
 
-/// A thread's magazine of a heap, for a thread-local: what lies in it is given back when it is dropped. It does not keep the heap.
+/// A thread's magazine of a heap, for a thread-local: what lies in it is given back when it is dropped. It does not
+/// keep the heap.
 pub struct Share {
     heap: Weak<FarHeap>,
     magazine: Magazine,

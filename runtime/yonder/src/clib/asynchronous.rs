@@ -88,8 +88,8 @@ impl<B: Buffer> Thread<B> {
         self.ended(Content::Buffer(buffer), done)
     }
 
-    /// Asks for operations again whose addresses have moved, in the order in which they were called. Everything else that
-    /// is under way ends first, so that nothing that was called later comes before them.
+    /// Asks for operations again whose addresses have moved, in the order in which they were called. Everything else
+    /// that is under way ends first, so that nothing that was called later comes before them.
     pub(super) fn follow(&mut self, mut slice: Slice<'_>, ended: &mut Option<Outcome>) {
         while self.flows.outstanding() > 0 {
             self.flows.wait();
@@ -104,8 +104,8 @@ impl<B: Buffer> Thread<B> {
         }
     }
 
-    /// Asks for an asynchronous operation at the node that has its address now, or for an allocation where there is room;
-    /// or says how it has ended.
+    /// Asks for an asynchronous operation at the node that has its address now, or for an allocation where there is
+    /// room; or says how it has ended.
     fn ask_again(&mut self, slot: u32, code: ErrorCode) -> Result<(), Outcome> {
         let asked = self.table.asked(slot).0;
         let node = asked.node.expect("only an address space of several nodes moves");

@@ -116,7 +116,8 @@ impl Cluster {
         Ok(self.learn(&placement))
     }
 
-    /// Where a region is that was at `node` and is no more; waits while it is on its way. `None` if it is there after all.
+    /// Where a region is that was at `node` and is no more; waits while it is on its way. `None` if it is there after
+    /// all.
     pub(super) fn relocate(&self, region: u32, node: NodeId) -> Result<Option<Location>, ClibError> {
         let end = Instant::now() + MOVE_TIME_MAX;
         loop {

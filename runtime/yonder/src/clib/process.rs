@@ -68,8 +68,8 @@ pub(super) struct NodePlace {
 }
 
 impl Process {
-    /// Makes an address space on the node at `url` (`udp://host:port`, `tcp://host:port` or `shm:///path`), or on the nodes
-    /// of a controller (`controller://host:port`, or several with commas). It ends with the process.
+    /// Makes an address space on the node at `url` (`udp://host:port`, `tcp://host:port` or `shm:///path`), or on the
+    /// nodes of a controller (`controller://host:port`, or several with commas). It ends with the process.
     pub fn create(url: &str) -> Result<Self, ClibError> {
         Self::create_with(url, ProcessConfig::default())
     }

@@ -148,8 +148,8 @@ impl<B: Buffer> Thread<B> {
         Ok(())
     }
 
-    /// Gives the lock at `address` back. What this thread has written before is seen by whoever takes it next: the thread
-    /// waits for its asynchronous operations first.
+    /// Gives the lock at `address` back. What this thread has written before is seen by whoever takes it next: the
+    /// thread waits for its asynchronous operations first.
     pub fn runlock(&mut self, address: u64) -> Result<(), ClibError> {
         self.rrelease();
         self.atomic(address, AtomicOperation::Store(UNLOCKED)).map(drop)
@@ -181,8 +181,8 @@ impl<B: Buffer> Thread<B> {
         }
     }
 
-    /// Calls the offload with number `offload` on the node, and returns its answer. Arguments and answer fit one message:
-    /// 64 KiB on a stream, some 64 bytes less in a datagram.
+    /// Calls the offload with number `offload` on the node, and returns its answer. Arguments and answer fit one
+    /// message: 64 KiB on a stream, some 64 bytes less in a datagram.
     pub fn call(&mut self, offload: u64, arguments: &[u8]) -> Result<Vec<u8>, ClibError> {
         match self.process.place {
             Backend::Node(_) => self.call_at(0, offload, arguments),

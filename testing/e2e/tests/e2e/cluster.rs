@@ -1,5 +1,6 @@
 //! A controller and its nodes, all processes, under a program that uses their memory as one address space: regions are
-//! placed, move when a node is drained, and are found again after the controller has started anew. Nothing is ever lost.
+//! placed, move when a node is drained, and are found again after the controller has started anew. Nothing is ever
+//! lost.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

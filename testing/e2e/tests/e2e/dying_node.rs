@@ -71,7 +71,8 @@ struct Survey {
     served_meanwhile: usize,
 }
 
-/// Asks for old items, most of which are remote, and for the newest, most of which are local, with many clients at once.
+/// Asks for old items, most of which are remote, and for the newest, most of which are local, with many clients at
+/// once.
 fn survey(server: SocketAddr) -> Survey {
     let (there, refused, asking) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(CLIENTS as usize));
     let served_meanwhile = std::thread::scope(|scope| {

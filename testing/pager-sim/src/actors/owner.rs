@@ -1,5 +1,5 @@
-//! The owner: stops the node, damages memory, changes limits, quotas and advice, marks unreadable pages, seals a region, and
-//! judges in the end.
+//! The owner: stops the node, damages memory, changes limits, quotas and advice, marks unreadable pages, seals a
+//! region, and judges in the end.
 
 use std::ops::Range;
 

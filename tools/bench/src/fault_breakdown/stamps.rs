@@ -1,8 +1,8 @@
 //! [`Stamps`]: the times at which a major fault passes what is public of the runtime: its handler, and its queue pair.
 //!
-//! [`StampedFabric`] is any fabric whose queue pairs for demand fetches note when a read was posted, when it was first looked for,
-//! and when it was found to be done; [`Stamps`] also observes the faults of a region. So the fault path is the product's own, and
-//! costs nothing where nobody stamps. Meant for one fault at a time.
+//! [`StampedFabric`] is any fabric whose queue pairs for demand fetches note when a read was posted, when it was first
+//! looked for, and when it was found to be done; [`Stamps`] also observes the faults of a region. So the fault path is
+//! the product's own, and costs nothing where nobody stamps. Meant for one fault at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -15,7 +15,8 @@ pub enum Step {
     Exception,
     /// From the handler to the posted read: the page table, a fetch's slot, room in local memory.
     Post,
-    /// From the posted read to the first look whether it is done: with yielding faults, parking the request and switching away.
+    /// From the posted read to the first look whether it is done: with yielding faults, parking the request and
+    /// switching away.
     Away,
     /// From there to the look that finds the page.
     Fetch,
@@ -23,7 +24,8 @@ pub enum Step {
     Install,
     /// From the mapped page to the end of the handler: with yielding faults, the switch back.
     Back,
-    /// From the end of the handler to the value that was touched: the signal's frame is left, and the access made again.
+    /// From the end of the handler to the value that was touched: the signal's frame is left, and the access made
+    /// again.
     Return,
 }
 

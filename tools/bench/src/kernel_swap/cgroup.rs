@@ -1,8 +1,8 @@
 //! [`Group`]: a control group whose memory is limited, for the processes of one program.
 //!
-//! Version 1 and version 2 of the kernel's groups are known; whichever has the memory controller is taken. Groups that were
-//! there before are never written to: a group of version 1 is made below this process's own group, one of version 2 below
-//! the nearest group above this process that hands the controller to its children.
+//! Version 1 and version 2 of the kernel's groups are known; whichever has the memory controller is taken. Groups that
+//! were there before are never written to: a group of version 1 is made below this process's own group, one of version
+//! 2 below the nearest group above this process that hands the controller to its children.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! [`SwapFile`]: a file that the kernel swaps to, on a disk of the user's choice.
 //!
-//! The file is made here, reserved in full, so that swapping never allocates, and removed when the guard is dropped. A file that
-//! is there already is somebody else's and refused.
+//! The file is made here, reserved in full, so that swapping never allocates, and removed when the guard is dropped. A
+//! file that is there already is somebody else's and refused.
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;

@@ -1,7 +1,7 @@
 //! [`Swap`]: swap on compressed memory, as the kernel's way to have more than memory holds.
 //!
-//! Swap on zram that is there is used as it is. Else root gets one on the first unused device, and it is undone when the
-//! guard is dropped. Any other swap in front of it would be measured instead, and is refused.
+//! Swap on zram that is there is used as it is. Else root gets one on the first unused device, and it is undone when
+//! the guard is dropped. Any other swap in front of it would be measured instead, and is refused.
 
 use std::path::{Path, PathBuf};
 

@@ -2,8 +2,8 @@
 //!
 //! Whoever is told of a fault takes the time before it does anything else, notes it on the [`Board`], and maps zeros.
 //!
-//! Invariant: nobody waits for ever. If the monitor ends, its userfaultfd is closed, and threads that sleep on a fault go on
-//! with pages of the kernel, as errors.
+//! Invariant: nobody waits for ever. If the monitor ends, its userfaultfd is closed, and threads that sleep on a fault
+//! go on with pages of the kernel, as errors.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

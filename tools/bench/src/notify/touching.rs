@@ -1,7 +1,7 @@
 //! Threads that touch pages, and the board on which a handler notes when it was told.
 //!
-//! Who touches what: the place of a thread on the [`Board`] is written by whoever handles its faults, in that thread or in
-//! another, and read by the thread when its touch is over. It has one touch at a time.
+//! Who touches what: the place of a thread on the [`Board`] is written by whoever handles its faults, in that thread or
+//! in another, and read by the thread when its touch is over. It has one touch at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, RwLock};
@@ -66,8 +66,8 @@ struct Share {
     end: Nanos,
 }
 
-/// Touches all pages of `mapping`, each thread of the board its own. The threads start together, on the CPUs in turn as in
-/// the paper.
+/// Touches all pages of `mapping`, each thread of the board its own. The threads start together, on the CPUs in turn as
+/// in the paper.
 pub(super) fn touch_all(mapping: &Mapping, board: &Board) -> Result<Touches, BenchError> {
     let threads = board.places.len();
     let cpus = allowed_cpus();

@@ -1,5 +1,5 @@
-//! Runs of the array: `bench array` with far memory, `resident` where the kernel pages; each a process that prints what it has
-//! measured.
+//! Runs of the array: `bench array` with far memory, `resident` where the kernel pages; each a process that prints what
+//! it has measured.
 
 use std::ffi::OsString;
 use std::fs::File;

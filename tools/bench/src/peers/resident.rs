@@ -1,10 +1,11 @@
-//! The array in memory that the kernel pages: ordinary memory, which it swaps, or a file that is mapped; read by threads that
-//! make their requests themselves.
+//! The array in memory that the kernel pages: ordinary memory, which it swaps, or a file that is mapped; read by
+//! threads that make their requests themselves.
 //!
-//! This is what a process of `bench peers` does in its limited group. It says that it is ready, and begins when it is answered,
-//! so that its group can be told by then what it takes without the array. As in `array`, a run warms up, is measured and drains; a
-//! request counts by its intended start. In an open loop the threads share one queue: whoever is free takes the next request, and
-//! waits for its time while the others sleep. That costs less than a dispatcher, so the kernel's ways are not made slower by theirs.
+//! This is what a process of `bench peers` does in its limited group. It says that it is ready, and begins when it is
+//! answered, so that its group can be told by then what it takes without the array. As in `array`, a run warms up, is
+//! measured and drains; a request counts by its intended start. In an open loop the threads share one queue: whoever is
+//! free takes the next request, and waits for its time while the others sleep. That costs less than a dispatcher, so
+//! the kernel's ways are not made slower by theirs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufWriter, Write as _};
@@ -197,7 +198,8 @@ impl Reading<'_> {
         (self.measure_from..self.end).contains(&intended)
     }
 
-    /// Counts what nobody has taken until `now` as dropped, and the time that it has waited as its latency, which is at least that.
+    /// Counts what nobody has taken until `now` as dropped, and the time that it has waited as its latency, which is at
+    /// least that.
     fn give_up_the_rest(self, now: Nanos, reads: &mut Reads) {
         let end = self.end;
         let Some(arrivals) = self.arrivals else { return };

@@ -1,5 +1,5 @@
-//! [`Series`]: the runs of one leg at one rate; [`PeersResult`]: what they come to, beside the others; [`Bar`]: what Yonder sets
-//! out to reach, and whether it has.
+//! [`Series`]: the runs of one leg at one rate; [`PeersResult`]: what they come to, beside the others; [`Bar`]: what
+//! Yonder sets out to reach, and whether it has.
 
 use serde::Serialize;
 use yonder_load::Rate;
@@ -123,7 +123,8 @@ impl Bar {
     }
 }
 
-/// How many times as good as the kernel's swap Yonder should be; `kv`, as itself with faults that busy-wait (Adios, section 5.2).
+/// How many times as good as the kernel's swap Yonder should be; `kv`, as itself with faults that busy-wait (Adios,
+/// section 5.2).
 fn at_least(work: Work, way: &Way, measure: Measure) -> Option<f64> {
     match (work, way, measure) {
         (Work::Array, Way::Yield, Measure::Throughput) => Some(2.0),
@@ -227,8 +228,8 @@ impl Series {
         }
     }
 
-    /// What it should reach, beside the kernel's swap: on compressed memory, and of a server on a disk too; of `kv`, beside itself.
-    /// Of several numbers of threads, the best in each turn counts.
+    /// What it should reach, beside the kernel's swap: on compressed memory, and of a server on a disk too; of `kv`,
+    /// beside itself. Of several numbers of threads, the best in each turn counts.
     fn bars(&self, work: Work, all: &[Self]) -> Vec<Bar> {
         let measure = if self.rate == Rate::Max { Measure::Throughput } else { Measure::P999 };
         let Some(least) = at_least(work, &self.leg.way, measure) else { return Vec::new() };

@@ -1,5 +1,5 @@
-//! Runs of servers: stock ones under `yonder run`, or in a limited group with the kernel's swap, and `yonder kv`; each is filled and
-//! asked anew.
+//! Runs of servers: stock ones under `yonder run`, or in a limited group with the kernel's swap, and `yonder kv`; each
+//! is filled and asked anew.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;

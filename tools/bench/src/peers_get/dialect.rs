@@ -1,5 +1,5 @@
-//! [`Dialect`]: how a peer is asked and what it answers; [`PeerFlow`]: a plain client with a pipeline, which waits as ours
-//! do: it asks again before it sleeps, if that has helped before.
+//! [`Dialect`]: how a peer is asked and what it answers; [`PeerFlow`]: a plain client with a pipeline, which waits as
+//! ours do: it asks again before it sleeps, if that has helped before.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -32,7 +32,8 @@ impl Server {
         Ok(Some(Self { dialect, child, address }))
     }
 
-    /// A connection for values of `bytes` bytes, at most `depth` at a time, which asks again for `spin` before it sleeps.
+    /// A connection for values of `bytes` bytes, at most `depth` at a time, which asks again for `spin` before it
+    /// sleeps.
     pub(super) fn connect(&mut self, bytes: usize, depth: usize, spin: Duration) -> Result<PeerFlow, BenchError> {
         PeerFlow::new(self.dialect, self.child.connect(self.address)?, bytes, depth, spin)
     }

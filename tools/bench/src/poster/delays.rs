@@ -1,8 +1,8 @@
 //! [`Delayed`]: a key-value handler some of whose requests wait as if for a page, as the poster emulates page faults.
 //!
-//! A fault has a part that keeps its worker busy (the exception, and asking for the page) and the time until the page is there.
-//! A synchronous fault spins for both; an asynchronous one spins for the first and lets other requests run for the second. Which
-//! requests wait is drawn by a number that each gets, so that all ways of paging draw the same.
+//! A fault has a part that keeps its worker busy (the exception, and asking for the page) and the time until the page
+//! is there. A synchronous fault spins for both; an asynchronous one spins for the first and lets other requests run
+//! for the second. Which requests wait is drawn by a number that each gets, so that all ways of paging draw the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -64,7 +64,8 @@ pub struct PosterResult {
     pub p999_us: f64,
     /// Longest.
     pub max_us: f64,
-    /// 99th percentile at the server, from admission to the reply, of requests without a fault; not where faults are emulated.
+    /// 99th percentile at the server, from admission to the reply, of requests without a fault; not where faults are
+    /// emulated.
     pub hit_p99_us: Option<f64>,
     /// What was predicted in all runs, and what came true.
     #[serde(flatten)]

@@ -1,7 +1,8 @@
 //! [`PROGRAMS`]: what `bench programs` runs, and the work that each program is given.
 //!
 //! A program is a line of the table and a function that prepares its work: files in a folder, and the command. The same
-//! work has the same output, byte for byte, however it is run. Sizes of the full scale take some hundred MB and some seconds.
+//! work has the same output, byte for byte, however it is run. Sizes of the full scale take some hundred MB and some
+//! seconds.
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -21,7 +22,8 @@ pub(super) struct Program {
     pub(super) name: &'static str,
     /// The Debian packages that have it.
     pub(super) package: &'static str,
-    /// Commands that succeed where it is installed; the first one that does is the program. None for a workload of `yonder`.
+    /// Commands that succeed where it is installed; the first one that does is the program. None for a workload of
+    /// `yonder`.
     installed: &'static [&'static [&'static str]],
     /// Its work, with its files in a folder. The program is the word that is there; the folder's path is absolute.
     prepare: fn(&str, &Path, Scale) -> std::io::Result<Work>,

@@ -14,7 +14,8 @@ pub struct Figures {
     pub leg: Leg,
     /// Limit of local memory in bytes; none alone.
     pub local_bytes: Option<u64>,
-    /// The most memory that one of the program's processes had alone, in the first run: what local memory is a share of.
+    /// The most memory that one of the program's processes had alone, in the first run: what local memory is a share
+    /// of.
     pub native_peak_bytes: Option<u64>,
     /// The same in any run of this leg, with everything that is in the process.
     pub peak_bytes: Option<u64>,

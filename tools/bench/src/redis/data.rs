@@ -1,8 +1,8 @@
 //! [`Data`]: what a server is filled with for a query, and whether it still has that.
 //!
-//! Keys are named as `redis-benchmark` names them, so that it asks for what is there. What a value or an element is made of
-//! follows from its number, so nothing has to be kept to check it. Elements are pushed to lists in random order, as by DiLOS
-//! (section 6.2): the nodes of a list then lie between those of others.
+//! Keys are named as `redis-benchmark` names them, so that it asks for what is there. What a value or an element is
+//! made of follows from its number, so nothing has to be kept to check it. Elements are pushed to lists in random
+//! order, as by DiLOS (section 6.2): the nodes of a list then lie between those of others.
 
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;

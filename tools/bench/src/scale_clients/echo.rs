@@ -1,8 +1,8 @@
 //! The control of `bench scale-clients`: datagrams that come back as they are, without anything of Yonder.
 //!
-//! [`EchoServer`] is a thread that sends every datagram back to where it came from; [`EchoClient`] asks it and waits. Both
-//! block in the kernel and do nothing else, so what a round trip takes is what the machine takes to wake two processes and
-//! to carry two datagrams. What a read of a node takes beyond that is Yonder's.
+//! [`EchoServer`] is a thread that sends every datagram back to where it came from; [`EchoClient`] asks it and waits.
+//! Both block in the kernel and do nothing else, so what a round trip takes is what the machine takes to wake two
+//! processes and to carry two datagrams. What a read of a node takes beyond that is Yonder's.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};

@@ -50,7 +50,8 @@ pub struct YcsbResult {
     pub ops_per_s: Option<f64>,
     /// Of the slowest and of the fastest run.
     pub ops_per_s_spread: Option<[f64; 2]>,
-    /// Of far memory: how many times as many as with the kernel's swap, the faster one if there are two, in the same turn.
+    /// Of far memory: how many times as many as with the kernel's swap, the faster one if there are two, in the same
+    /// turn.
     pub ratio_to_swap: Option<f64>,
     /// Of the turn in which that is least, and of the one in which it is most.
     pub ratio_to_swap_spread: Option<[f64; 2]>,
@@ -70,7 +71,8 @@ pub struct YcsbResult {
     pub hit_p99_us_spread: Option<[f64; 2]>,
     /// Their 99.9th percentile.
     pub hit_p999_us: Option<f64>,
-    /// How many times that 99th percentile is the one with the first policy, in the same turn; of the policies after it.
+    /// How many times that 99th percentile is the one with the first policy, in the same turn; of the policies after
+    /// it.
     pub hit_p99_ratio: Option<f64>,
     /// Of the turn in which that is least, and of the one in which it is most.
     pub hit_p99_ratio_spread: Option<[f64; 2]>,

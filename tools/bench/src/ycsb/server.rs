@@ -59,7 +59,8 @@ impl Task<'_> {
             );
             return flags.split(' ').map(Into::into).collect();
         }
-        // What the kernel is to swap is all local, so that nothing is ever fetched; twice as much, so that nothing is reclaimed.
+        // What the kernel is to swap is all local, so that nothing is ever fetched; twice as much, so that nothing is
+        // reclaimed.
         let (far, local, faults, workers) = match self.leg.way {
             Way::Yield => (self.far, settings.local_bytes(), "yield", settings.workers),
             Way::Busy => (self.far, settings.local_bytes(), "busy", settings.workers),

@@ -1,7 +1,7 @@
 //! [`Rides`]: a table of made-up taxi rides, column by column, and the [`Zone`]s in which they begin and end.
 //!
-//! Most rides are short, some are long; evenings are busy; some zones are where most rides begin. Whole numbers alone, so that
-//! sums do not depend on the order.
+//! Most rides are short, some are long; evenings are busy; some zones are where most rides begin. Whole numbers alone,
+//! so that sums do not depend on the order.
 
 use rand::Rng as _;
 use rand::seq::SliceRandom as _;

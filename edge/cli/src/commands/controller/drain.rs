@@ -1,7 +1,7 @@
 //! `yonder controller drain`: begins a drain, and watches it until nothing is left on the node.
 //!
-//! The drain is the controller's: it goes on whatever becomes of who watches it. [`Watch`] turns what the controller says of
-//! the node into what to tell, so it is tested without a controller.
+//! The drain is the controller's: it goes on whatever becomes of who watches it. [`Watch`] turns what the controller
+//! says of the node into what to tell, so it is tested without a controller.
 
 use std::io::IsTerminal as _;
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -1,6 +1,6 @@
 //! What processes have answered, as tables and as JSON.
 //!
-//! Names and units of fields are the processes'; `docs/design/control.md` has them.
+//! Names and units of fields are the processes'; `docs/guide/src/settings.md` has them.
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use yonder::units::format_bytes;

@@ -1,9 +1,9 @@
 //! [`Symbols`]: what an address in a process's code is: function, module and line, as far as the files say.
 //!
-//! Programs of distributions are stripped: what is left are the functions that they export, which have a length, and where each
-//! function begins (`.eh_frame`). An address in none of the former is named by the latter. The C library's fastest string functions
-//! have no name at all then; the process has told what it has chosen for them. Where files with debug information are installed
-//! they are used.
+//! Programs of distributions are stripped: what is left are the functions that they export, which have a length, and
+//! where each function begins (`.eh_frame`). An address in none of the former is named by the latter. The C library's
+//! fastest string functions have no name at all then; the process has told what it has chosen for them. Where files
+//! with debug information are installed they are used.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -48,7 +48,8 @@ fn scale(run: &mut Run<'_>) -> Outcome {
     {
         (run.progress)(system.name(), index as f64 / SHAPES.len() as f64);
         let [workers, dispatchers, reclaimers, nodes] = shape;
-        // As many for each worker, so that queues have the time to fill; and as much memory, so that what is on its way is little of it.
+        // As many for each worker, so that queues have the time to fill; and as much memory, so that what is on its way
+        // is little of it.
         let requests = requests.max(REQUESTS_LEAST) * workers as u64 / 8;
         let array = Workload::array();
         let workload = Workload { pages: array.pages * workers as u32 / 8, ..array };

@@ -1,4 +1,5 @@
-//! Figures 10e and 11: page-fault-aware dispatch against round-robin, and requests a hundred times as long among short ones.
+//! Figures 10e and 11: page-fault-aware dispatch against round-robin, and requests a hundred times as long among short
+//! ones.
 
 use yonder_dispatch::DispatchPolicy;
 use yonder_report::Quantity;
@@ -75,7 +76,8 @@ fn tail(point: &Point) -> f64 {
     point.measured.latency_us(99.9, Some(0))
 }
 
-/// By how much page-fault-aware dispatch lowers the tail at most, in percent, up to the load at which the paper compares systems.
+/// By how much page-fault-aware dispatch lowers the tail at most, in percent, up to the load at which the paper
+/// compares systems.
 fn lowered(aware: &[Point], round_robin: &[Point], compared: f64) -> f64 {
     let both = aware.iter().zip(round_robin).filter(|(point, _)| point.offered <= compared);
     both.map(|(aware, round_robin)| (1.0 - tail(aware) / tail(round_robin)) * 100.0).fold(f64::NEG_INFINITY, f64::max)

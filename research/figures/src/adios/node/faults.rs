@@ -49,8 +49,8 @@ impl Node<'_> {
         }
     }
 
-    /// A reclaimer that rests is woken once little is free. It also rests where all pages are on their way, so that it is woken by
-    /// their arrival too.
+    /// A reclaimer that rests is woken once little is free. It also rests where all pages are on their way, so that it
+    /// is woken by their arrival too.
     pub(super) fn wake_reclaimer(&mut self) {
         if self.memory.is_low() && !self.reclaiming {
             self.reclaiming = true;
