@@ -1,7 +1,7 @@
 //! Tells the command which commit it is built from: `YONDER_COMMIT`.
 //!
-//! That is what the environment's own `YONDER_COMMIT` says, else git's, else `unknown`: sources without a history, as in an
-//! archive, and those that lie in somebody else's repository, build all the same.
+//! That is what the environment's own `YONDER_COMMIT` says, else git's, else `unknown`: sources without a history, as
+//! in an archive, and those that lie in somebody else's repository, build all the same.
 
 use std::path::Path;
 use std::process::Command;

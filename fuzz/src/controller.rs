@@ -1,7 +1,8 @@
 //! The target `controller`: what nodes and clients tell a controller, as the JSON that comes on a line.
 //!
-//! Nodes do as they are told, or answer what nobody asked; lines are changed on their way. Every request is answered once.
-//! Whoever has no key gets nothing. Every prefix of the changes to the records is a state that a controller can begin from.
+//! Nodes do as they are told, or answer what nobody asked; lines are changed on their way. Every request is answered
+//! once. Whoever has no key gets nothing. Every prefix of the changes to the records is a state that a controller can
+//! begin from.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

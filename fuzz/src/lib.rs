@@ -1,10 +1,10 @@
 //! Fuzz targets: bytes become what a hostile or unlucky peer could send, and a small model says what must come of it.
 //!
-//! A [`Target`] is a function of bytes that panics if it finds a fault. The same bytes always do the same. [`TARGETS`] are
-//! all of them: `wire` and `stream` take bytes apart, `board` is a memory node among clients, `client` the client of a
-//! node that answers anything, `offloads` calls with any arguments, `controller` what nodes and clients tell one,
-//! `settings` what a process is asked at its socket, and answers.
-//! [`driver`] invents inputs, keeps those that reach something new, and makes those that fail small.
+//! A [`Target`] is a function of bytes that panics if it finds a fault. The same bytes always do the same. [`TARGETS`]
+//! are all of them: `wire` and `stream` take bytes apart, `board` is a memory node among clients, `client` the client
+//! of a node that answers anything, `offloads` calls with any arguments, `controller` what nodes and clients tell one,
+//! `settings` what a process is asked at its socket, and answers. [`driver`] invents inputs, keeps those that reach
+//! something new, and makes those that fail small.
 //!
 //! A target notes in a [`Trail`] what an input has reached, so that the driver is guided without a compiler's help; the
 //! binary `libfuzzer` (feature of the same name) runs the same targets under libFuzzer, guided by coverage.

@@ -1,7 +1,7 @@
 //! The fuzzer's command line: `smoke`, `run TARGET`, `replay TARGET FILE`, `list`. `cargo xtask fuzz` calls it.
 //!
-//! Each search is a process of its own, so that an input that ends the process is found as any other: the parent reads it
-//! from where the child has kept it. `search TARGET` is that child.
+//! Each search is a process of its own, so that an input that ends the process is found as any other: the parent reads
+//! it from where the child has kept it. `search TARGET` is that child.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

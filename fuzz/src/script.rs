@@ -1,7 +1,7 @@
 //! [`Step`]: decisions of a target, read from the bytes of its input.
 //!
-//! A target cuts its input into steps of one size, so that a byte that is changed, or a step that is removed, changes only
-//! what it says. What is read behind the end of a step is 0.
+//! A target cuts its input into steps of one size, so that a byte that is changed, or a step that is removed, changes
+//! only what it says. What is read behind the end of a step is 0.
 
 use arbitrary::Unstructured;
 

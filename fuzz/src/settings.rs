@@ -1,6 +1,7 @@
 //! The target `settings`: lines that a process gets from whoever asks it for its settings, and lines that it answers.
 //!
-//! What is understood is written again as what means the same; how a stream is cut into lines does not depend on how it arrives.
+//! What is understood is written again as what means the same; how a stream is cut into lines does not depend on how it
+//! arrives.
 
 use yonder_settings::{Kind, LineTooLong, Lines, Name, REQUEST_BYTES_MAX, ReplyLine, Request, VERSION, Value};
 

@@ -1,7 +1,7 @@
 //! The target `stream`: messages on a stream that is cut anywhere, through the buffers of both ends.
 //!
-//! What one end composes the other reads, in order and unchanged, however the bytes are cut; and bytes that are no message
-//! end the stream, at the place where they begin.
+//! What one end composes the other reads, in order and unchanged, however the bytes are cut; and bytes that are no
+//! message end the stream, at the place where they begin.
 
 use std::collections::VecDeque;
 

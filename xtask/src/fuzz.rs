@@ -1,8 +1,8 @@
 //! `cargo xtask fuzz`: hostile inputs for everything that parses or executes what others send.
 //!
 //! The fuzzer itself is in `fuzz`, and reads the arguments; its output is this chore's. It is built in the development
-//! profile, where overflows and broken assertions are panics. `fuzz guided TARGET` runs the same target under libFuzzer,
-//! guided by coverage: stable Rust can do that, and a C++ compiler must be there.
+//! profile, where overflows and broken assertions are panics. `fuzz guided TARGET` runs the same target under
+//! libFuzzer, guided by coverage: stable Rust can do that, and a C++ compiler must be there.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,9 +1,9 @@
-//! `cargo xtask install --prefix DIR`: the command, the library that `yonder run` preloads, the guides beside it, the C library,
-//! its header and its pkg-config file, and the header for guides, where programs of this machine find them.
+//! `cargo xtask install --prefix DIR`: the command, the library that `yonder run` preloads, the guides beside it, the C
+//! library, its header and its pkg-config file, and the header for guides, where programs of this machine find them.
 //!
-//! [`Built`] is what cargo has made: of a release build, or what lies in a folder of cargo's that `--from` names, for who
-//! has built already. Each file is written beside its place and then renamed, so that a program that runs keeps what it
-//! has. Neighbours: `edge/capi` has the header and the template, and its build script the same [`ABI_VERSION`].
+//! [`Built`] is what cargo has made: of a release build, or what lies in a folder of cargo's that `--from` names, for
+//! who has built already. Each file is written beside its place and then renamed, so that a program that runs keeps
+//! what it has. Neighbours: `edge/capi` has the header and the template, and its build script the same [`ABI_VERSION`].
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -113,7 +113,7 @@ impl Built {
         let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let guides = guides(root)?;
         let mut typed =
-            "cargo build --release --package yonder-cli --package yonder-shim --package yonder-capi".to_owned();
+            "cargo build --release --package yonder-cli --package yonder-preload --package yonder-capi".to_owned();
         typed.extend(guides.iter().map(|name| format!(" --package yonder-guide-{name}")));
         let output = Command::new(program)
             .args(typed.split(' ').skip(1))

@@ -15,7 +15,7 @@ const CRATES: [&str; 7] = [
     "yonder-unithread",
     "yonder-sched",
     "yonder-pager",
-    "yonder-run",
+    "yonder-preload-protocol",
     "yonder-node",
     "yonder-board",
 ];
@@ -30,7 +30,8 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     command.args(["test", "--lib"]).args(CRATES.iter().flat_map(|name| ["--package", name]));
     command.args(["--", "::model::"]).current_dir(root);
     command.env("RUSTFLAGS", rust_flags(std::env::var_os("RUSTFLAGS")));
-    // The models are small: loom itself, a dependency that is optimised, is what takes their time, and the compiler more.
+    // The models are small: loom itself, a dependency that is optimised, is what takes their time, and the compiler
+    // more.
     command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
     command.env("CARGO_TARGET_DIR", target_folder(root).join("loom"));
     if std::env::var_os("LOOM_MAX_PREEMPTIONS").is_none() {

@@ -2,9 +2,9 @@
 //!
 //! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
 //! integration runs, in the same order. [`loom`] tries every interleaving of the lock-free types, [`miri`] interprets
-//! tests. [`sim`] runs the simulator, [`fuzz`] hostile inputs. [`smoke`] runs every benchmark for a moment and checks the
-//! shape of its output. [`install`] puts the command and the C library where programs find them.
-//! Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
+//! tests. [`sim`] runs the simulator, [`fuzz`] hostile inputs. [`smoke`] runs every benchmark for a moment and checks
+//! the shape of its output. [`install`] puts the command and the C library where programs find them. Neighbours:
+//! `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! `cargo xtask miri`: runs tests in Miri, which interprets them and sees undefined behaviour and data races.
 //!
 //! Miri knows no userfaultfd and no hand-written assembly, so [`SUITES`] are the crates of `core` and the free list of
-//! unithreads; not `core/board`, whose tests fill tables of 65,536 pages. It comes with the nightly toolchain only; where that cannot be had the chore prints SKIP and succeeds. It
-//! takes minutes, so it is no step of `ci`.
+//! unithreads; not `core/board`, whose tests fill tables of 65,536 pages. It comes with the nightly toolchain only;
+//! where that cannot be had the chore prints SKIP and succeeds. It takes minutes, so it is no step of `ci`.
 
 use std::ffi::OsString;
 use std::path::Path;

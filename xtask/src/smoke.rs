@@ -1,4 +1,5 @@
-//! `cargo xtask bench --smoke`: runs every benchmark and every simulation for a moment, to see that it runs and what it prints.
+//! `cargo xtask bench --smoke`: runs every benchmark and every simulation for a moment, to see that it runs and what it
+//! prints.
 //!
 //! The numbers mean nothing at this length; the form of the output does, because scripts rely on it. Where the machine
 //! cannot run Yonder (`yonder doctor` says so), the chore prints SKIP and succeeds.

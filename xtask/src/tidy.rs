@@ -3,9 +3,9 @@
 //! [`Repository`] holds every file in memory, so each rule is a pure function from a repository to [`Finding`]s and its
 //! tests are snippets. A rule adds *failures*, which fail the run, or *notes*, which are only printed.
 //!
-//! Rules by file: `layers` (who may depend on whom), `unsafety` (where `unsafe` may stand and what must stand beside it),
-//! `shape` (headers, names, lengths), `leftovers` (unfinished or sleeping code), `documents` (READMEs, the map, links),
-//! `guide` (the manual's table of contents), `prose` (widths and words of documents).
+//! Rules by file: `layers` (who may depend on whom), `unsafety` (where `unsafe` may stand and what must stand beside
+//! it), `shape` (headers, names, lengths), `leftovers` (unfinished or sleeping code), `documents` (READMEs, the map,
+//! links), `guide` (the manual's table of contents), `prose` (widths and words of documents).
 
 mod documents;
 mod guide;

@@ -1,5 +1,5 @@
-//! What the store needs from far memory: [`ItemMemory`], the access methods of a [`Region`]. Tests use other memory that
-//! fails when it is told to.
+//! What the store needs from far memory: [`ItemMemory`], the access methods of a [`Region`]. Tests use other memory
+//! that fails when it is told to.
 //!
 //! Every access may wait for a page and, on a unithread, yield to other requests meanwhile. Callers therefore hold no
 //! ordinary mutex across an access.
@@ -13,7 +13,8 @@ pub trait ItemMemory: Send + Sync + 'static {
     /// Why an access failed: the memory node is lost, the deadline has passed, or a page is lost.
     type Error: std::error::Error;
 
-    /// Whether the bytes that the access asked for can never be had again, and only those: the error is of a page, not of the node.
+    /// Whether the bytes that the access asked for can never be had again, and only those: the error is of a page, not
+    /// of the node.
     fn is_lost(error: &Self::Error) -> bool;
 
     /// Gives up the content of `bytes` at `offset`, whole pages: they read as zeros, also those that were lost. After

@@ -1,7 +1,8 @@
 //! [`KeySpace`]: which keys there are, while inserts add to them.
 //!
-//! Keys are numbered from 0. An insert takes the next number when it is sent, so no two ever collide; a key may be read once it
-//! and all before it have been answered (YCSB's `AcknowledgedCounterGenerator`), so that no read comes before its insert.
+//! Keys are numbered from 0. An insert takes the next number when it is sent, so no two ever collide; a key may be read
+//! once it and all before it have been answered (YCSB's `AcknowledgedCounterGenerator`), so that no read comes before
+//! its insert.
 //!
 //! Touched by every loading thread. Invariant: `stored <= next`, and neither ever falls.
 
@@ -31,8 +32,8 @@ impl KeySpace {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The insert of `key` is over: it was stored, or refused, or lost with its connection. In the last cases a get of it may
-    /// miss, which is counted.
+    /// The insert of `key` is over: it was stored, or refused, or lost with its connection. In the last cases a get of
+    /// it may miss, which is counted.
     pub(crate) fn end_insert(&self, key: u64) {
         let mut early = self.early.lock().expect("no thread panics while it holds the early keys");
         early.insert(key);

@@ -1,16 +1,16 @@
 //! Load for a key-value server, and the pieces that any load is made of.
 //!
-//! [`KvLoad`] fills a server that speaks memcached's text protocol, or Redis' ([`Protocol`]), with verifiable values and then loads it: in an open
-//! loop ([`Rate::PerSecond`]: Poisson arrivals, latency measured from the *intended* start of each request, so that a
-//! slow server cannot hide its own delay) or in a closed loop ([`Rate::Max`]). Every value that comes back is verified
-//! against what may be stored at that moment. What is asked for is a mix of gets and sets, or a [`Workload`] of YCSB or of
-//! LightSwap, which may insert keys, scan and modify too ([`Requests`]).
+//! [`KvLoad`] fills a server that speaks memcached's text protocol, or Redis' ([`Protocol`]), with verifiable values
+//! and then loads it: in an open loop ([`Rate::PerSecond`]: Poisson arrivals, latency measured from the *intended*
+//! start of each request, so that a slow server cannot hide its own delay) or in a closed loop ([`Rate::Max`]). Every
+//! value that comes back is verified against what may be stored at that moment. What is asked for is a mix of gets and
+//! sets, or a [`Workload`] of YCSB or of LightSwap, which may insert keys, scan and modify too ([`Requests`]).
 //!
-//! [`PoissonArrivals`], [`Pace`], [`KeyChooser`] and [`LatencyRecorder`] touch no network and no clock; benchmarks use them too, and the
-//! loads of other applications, which are [`Questions`].
+//! [`PoissonArrivals`], [`Pace`], [`KeyChooser`] and [`LatencyRecorder`] touch no network and no clock; benchmarks use
+//! them too, and the loads of other applications, which are [`Questions`].
 //!
 //! Neighbours: `edge/cli` parses the flags into [`LoadSettings`]; `apps/kv` is the server usually loaded;
-//! `apps/report` draws the results.
+//! `tools/report` draws the results.
 //!
 //! Invariant of every run: `requests == completed + errors + dropped`.
 

@@ -2,7 +2,8 @@
 //!
 //! Sans-IO: `connection` moves the bytes. Invariant: requests and replies correspond in order, and at most `depth`
 //! operations are outstanding. A set is told to the ledger before its bytes can leave, and its end after its reply. An
-//! operation of two requests, a get and then a set, takes its place at the end of the pipeline again for the second one.
+//! operation of two requests, a get and then a set, takes its place at the end of the pipeline again for the second
+//! one.
 
 mod due;
 

@@ -1,7 +1,8 @@
-//! Which key a request of a YCSB workload touches: scrambled zipfian, or the latest. Pure: the caller owns the randomness
-//! and says how many keys there are, because inserts add to them.
+//! Which key a request of a YCSB workload touches: scrambled zipfian, or the latest. Pure: the caller owns the
+//! randomness and says how many keys there are, because inserts add to them.
 //!
-//! Neighbours: `workload` says which of them a workload uses; `keys` has the distributions of `--dist`, whose keys are fixed.
+//! Neighbours: `workload` says which of them a workload uses; `keys` has the distributions of `--dist`, whose keys are
+//! fixed.
 
 use rand::Rng;
 use rand_distr::Zipf;
@@ -10,10 +11,11 @@ use rand_distr::Zipf;
 pub(crate) const THETA: f64 = 0.99;
 /// Ranks that a scrambled zipfian choice is made among, however many keys there are: YCSB's `ITEM_COUNT`.
 const RANKS: f64 = 1e10;
-/// Keys that scrambled ranks fall on, as a multiple of those at the start, if there are inserts: YCSB too leaves room for the
-/// keys to come, so that an insert does not change which keys are popular.
+/// Keys that scrambled ranks fall on, as a multiple of those at the start, if there are inserts: YCSB too leaves room
+/// for the keys to come, so that an insert does not change which keys are popular.
 const ROOM_FOR_INSERTS: u64 = 2;
-/// Draws until one falls on a key that is there. At least half of the room is, so that more are needed once in 10^19 times.
+/// Draws until one falls on a key that is there. At least half of the room is, so that more are needed once in 10^19
+/// times.
 const DRAWS_MAX: u32 = 64;
 
 /// How popular each key is, when keys are added all the time.
@@ -101,8 +103,8 @@ mod tests {
 
     #[test]
     fn scrambled_keys_have_their_ranks_shares_and_the_tail_is_even() {
-        // Ranks beyond these are spread over all keys by the hash; a key's share of them is the same but for the spread of
-        // a hash, which is small beside that of the draws.
+        // Ranks beyond these are spread over all keys by the hash; a key's share of them is the same but for the spread
+        // of a hash, which is small beside that of the draws.
         const HEAD: u64 = 2_000_000;
         let keys = 1_000;
         let mut shares = vec![0.0; keys as usize];

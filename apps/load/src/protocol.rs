@@ -1,7 +1,8 @@
 //! The part of memcached's text protocol, or of Redis', that a load needs: requests to bytes, bytes to replies. Pure.
 //!
-//! What a [`Protocol`] is spelt like is here for memcached's and in `redis` for the other. Replies carry no name of their request; they come in the order of the requests on their connection, so a parser is
-//! told which kind of reply is due.
+//! What a [`Protocol`] is spelt like is here for memcached's and in `redis` for the other. Replies carry no name of
+//! their request; they come in the order of the requests on their connection, so a parser is told which kind of reply
+//! is due.
 
 mod redis;
 
@@ -86,7 +87,8 @@ impl Protocol {
         }
     }
 
-    /// The first reply in `input` and its length, if it is there in full. Of the reply to a get of several keys, its next piece.
+    /// The first reply in `input` and its length, if it is there in full. Of the reply to a get of several keys, its
+    /// next piece.
     pub(crate) fn parse_reply(self, verb: Verb, input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, NotAReply> {
         match self {
             Self::Memcached => parse_reply(verb, input),

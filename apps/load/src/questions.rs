@@ -12,6 +12,7 @@ pub trait Questions {
     /// The next request.
     fn ask(&mut self) -> Self::Request;
 
-    /// The kind of the request to which this is a right answer, an index of [`Questions::KINDS`]; `None` if it is not what was stored.
+    /// The kind of the request to which this is a right answer, an index of [`Questions::KINDS`]; `None` if it is not
+    /// what was stored.
     fn judge(&self, answer: &Self::Answer) -> Option<usize>;
 }

@@ -24,8 +24,8 @@ pub(crate) struct ServerStats {
     pub(crate) fetched_bytes: u64,
     pub(crate) written_bytes: u64,
     pub(crate) predicted: Predicted,
-    /// Times in nanoseconds of requests that met no page which had to be fetched, and how often each; none if the server
-    /// does not tell.
+    /// Times in nanoseconds of requests that met no page which had to be fetched, and how often each; none if the
+    /// server does not tell.
     hits: Option<BTreeMap<u64, u64>>,
 }
 

@@ -84,7 +84,8 @@ impl Work {
         matches!(self, Self::Fill(_))
     }
 
-    /// The next request, where `keys` keys may be read; none when the work is done. The key of an insert is not chosen here.
+    /// The next request, where `keys` keys may be read; none when the work is done. The key of an insert is not chosen
+    /// here.
     pub(crate) fn next(&mut self, keys: u64) -> Option<(Op, u64)> {
         match self {
             Self::Fill(range) => range.next().map(|key| (Op::Set, key)),

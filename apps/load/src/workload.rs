@@ -1,6 +1,8 @@
-//! YCSB's core workloads and LightSwap's (section 5.4, table 2): which kinds of operations, in which shares, on which keys.
+//! YCSB's core workloads and LightSwap's (section 5.4, table 2): which kinds of operations, in which shares, on which
+//! keys.
 //!
-//! [`Workload`] is a name that a user types, [`Requests`] what a load is told to do: a mix of its own, or a workload. Pure.
+//! [`Workload`] is a name that a user types, [`Requests`] what a load is told to do: a mix of its own, or a workload.
+//! Pure.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,8 +38,8 @@ pub enum Workload {
     Readmost,
     /// LightSwap's Readwrite: 50 % reads, 25 % inserts, 25 % updates.
     Readwrite,
-    /// LightSwap's Writemost: 10 % reads, 45 % inserts, 45 % updates. Its table has the shares of Readmost here, which its
-    /// name denies; these are those of Readmost the other way round.
+    /// LightSwap's Writemost: 10 % reads, 45 % inserts, 45 % updates. Its table has the shares of Readmost here, which
+    /// its name denies; these are those of Readmost the other way round.
     Writemost,
 }
 
@@ -121,7 +123,8 @@ impl Workload {
         self == Self::YcsbD
     }
 
-    /// How popular each of `keys` keys is at the start. LightSwap does not say of its workloads; they get YCSB's default.
+    /// How popular each of `keys` keys is at the start. LightSwap does not say of its workloads; they get YCSB's
+    /// default.
     pub(crate) fn popularity(self, keys: u64) -> Popularity {
         if self.is_latest() { Popularity::latest(keys) } else { Popularity::scrambled(keys, self.shares().insert > 0) }
     }

@@ -4,8 +4,8 @@
 //! cargo run --release -p yonder-oltp --example bank
 //! ```
 //!
-//! A request moves a sum from one account to another. It reads both as if they were there, and is parked while one is not; what
-//! others do meanwhile is seen at the commit, and the transfer is made again then.
+//! A request moves a sum from one account to another. It reads both as if they were there, and is parked while one is
+//! not; what others do meanwhile is seen at the commit, and the transfer is made again then.
 
 use std::sync::Arc;
 

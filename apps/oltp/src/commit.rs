@@ -1,10 +1,12 @@
 //! The commit of a transaction.
 //!
-//! 1. *Prepare*, which may park: find the leaves that will change, split those that are too full, and bring every page that will be
-//!    written.
+//! 1. *Prepare*, which may park: find the leaves that will change, split those that are too full, and bring every page
+//!    that will be written.
 //! 2. *Hold* those pages. From here to the end no page is missing, so nothing parks and nothing can fail half-way.
-//! 3. *Lock* the words of all records and leaves that will change, in one order; if one is locked already, it is 1 again.
-//! 4. *Validate*: what was read still has the version it had, and nobody else has locked it. Else the transaction is in conflict.
+//! 3. *Lock* the words of all records and leaves that will change, in one order; if one is locked already, it is 1
+//!    again.
+//! 4. *Validate*: what was read still has the version it had, and nobody else has locked it. Else the transaction is in
+//!    conflict.
 //! 5. *Write*, and unlock everything with the transaction's number.
 
 use std::mem;
@@ -18,7 +20,8 @@ use crate::latches::{Seen, Tid, Wanted};
 use crate::node::{ENTRIES_MAX, Node};
 use crate::transaction::{Change, Transaction, Write};
 
-/// Times that a commit is prepared before it counts as a conflict: locks are held briefly, and leaves change seldom meanwhile.
+/// Times that a commit is prepared before it counts as a conflict: locks are held briefly, and leaves change seldom
+/// meanwhile.
 const PREPARES_MAX: usize = 1000;
 
 /// A leaf that a transaction changes.
@@ -33,8 +36,9 @@ impl Transaction<'_> {
     /// Makes everything that the transaction has done visible at once, and says as which change.
     ///
     /// # Errors
-    /// If it is in conflict with another, inserts a row that is there, the region is full, or a page cannot be had: then nothing
-    /// of it is visible. Should the machine lose memory under a page while it is written, the rest is visible and that page lost.
+    /// If it is in conflict with another, inserts a row that is there, the region is full, or a page cannot be had:
+    /// then nothing of it is visible. Should the machine lose memory under a page while it is written, the rest is
+    /// visible and that page lost.
     pub fn commit(mut self) -> Result<Tid, OltpError> {
         // Changes of indexes come first, by key: those of one leaf stand together.
         self.writes.sort_unstable_by_key(|write| (write.change == Change::Update, write.table, write.key));
@@ -157,7 +161,8 @@ impl Transaction<'_> {
             if table.has_rows() {
                 table.rows.give(write.record);
             }
-            // An empty leaf that stays, because the way to it cannot be had, costs whoever comes by a look and nothing else.
+            // An empty leaf that stays, because the way to it cannot be had, costs whoever comes by a look and nothing
+            // else.
             let _ = table.tree.remove_empty(&self.database.memory, write.key);
         }
     }

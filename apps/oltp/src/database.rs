@@ -13,8 +13,8 @@ use crate::tree::Tree;
 
 /// Commits after which an epoch ends of itself.
 const EPOCH_COMMITS: u64 = 1 << 12;
-/// Words for records: 2^20 are 8 MiB of local memory, and of a thousand records that are being changed one in a thousand is taken
-/// for another.
+/// Words for records: 2^20 are 8 MiB of local memory, and of a thousand records that are being changed one in a
+/// thousand is taken for another.
 pub const STRIPES_LOG2_DEFAULT: u32 = 20;
 
 /// Tables in far memory. Shared by all workers.
@@ -40,8 +40,8 @@ impl Table {
 }
 
 impl Database {
-    /// Empty tables, of which the rows have so many bytes: at most a page, or 0 for a table of keys. 2^`stripes_log2` words of
-    /// local memory say which records are locked ([`STRIPES_LOG2_DEFAULT`]).
+    /// Empty tables, of which the rows have so many bytes: at most a page, or 0 for a table of keys. 2^`stripes_log2`
+    /// words of local memory say which records are locked ([`STRIPES_LOG2_DEFAULT`]).
     ///
     /// # Errors
     /// If the region is too small even for that, or its pages cannot be had.

@@ -5,8 +5,8 @@ use yonder::PagingError;
 /// A transaction that did not commit. Nothing of it is there.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OltpError {
-    /// Another transaction changed what this one read, or changes what this one would. The same transaction may succeed if it is
-    /// run again.
+    /// Another transaction changed what this one read, or changes what this one would. The same transaction may succeed
+    /// if it is run again.
     #[error("the transaction is in conflict with another: run it again")]
     Conflict,
     /// A row that was inserted is there already.

@@ -1,9 +1,9 @@
 //! [`Latches`]: the lock and the version of every node and record, in local memory.
 //!
-//! Each is one word. A node of an index has a word of its own; records share a table of words by the hash of where they lie. Who
-//! changes something far locks its word before and gives it a new version after; who reads notes the version before and looks at it
-//! again after. Nobody parks while it has locked a word, so a locked word is free again soon, and its holder is never a request that
-//! waits for the same worker.
+//! Each is one word. A node of an index has a word of its own; records share a table of words by the hash of where they
+//! lie. Who changes something far locks its word before and gives it a new version after; who reads notes the version
+//! before and looks at it again after. Nobody parks while it has locked a word, so a locked word is free again soon,
+//! and its holder is never a request that waits for the same worker.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -20,8 +20,8 @@ const EPOCH_SHIFT: u32 = 32;
 /// An odd number that spreads what is multiplied by it over the upper bits.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The number of a committed change: its epoch, and a sequence in it. A transaction's is greater than those of all it has read or
-/// replaced.
+/// The number of a committed change: its epoch, and a sequence in it. A transaction's is greater than those of all it
+/// has read or replaced.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Tid(u64);
 
@@ -99,7 +99,8 @@ impl Latches {
         self.word(seen.latch).load(Ordering::Relaxed) == seen.tid.0
     }
 
-    /// Locks all, in the order of latches, if none is locked and each has the version that is wanted. Waits for nothing.
+    /// Locks all, in the order of latches, if none is locked and each has the version that is wanted. Waits for
+    /// nothing.
     pub(crate) fn try_lock(&self, wanted: &mut Vec<Wanted>) -> Option<Locked<'_>> {
         // Of several wishes for one latch the one with a version comes last, and stays.
         wanted.sort_unstable();
@@ -114,8 +115,8 @@ impl Latches {
         for want in wanted {
             let word = self.word(want.latch);
             let before = want.only.map_or_else(|| word.load(Ordering::Relaxed) & !LOCKED, |tid| tid.0);
-            // In one order with the loads of `Locked::still`: of two transactions that each read what the other writes, one sees
-            // the other's lock.
+            // In one order with the loads of `Locked::still`: of two transactions that each read what the other writes,
+            // one sees the other's lock.
             word.compare_exchange(before, before | LOCKED, Ordering::SeqCst, Ordering::Relaxed).ok()?;
             locked.held.push(Seen { latch: want.latch, tid: Tid(before) });
         }

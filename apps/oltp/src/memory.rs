@@ -34,11 +34,12 @@ impl Memory {
         self.region.write(at, node.used())
     }
 
-    /// Brings the pages of these places and keeps them: accesses to them neither wait nor fail until the holds are dropped.
+    /// Brings the pages of these places and keeps them: accesses to them neither wait nor fail until the holds are
+    /// dropped.
     ///
-    /// Nothing is held while a page is on its way, so that many who wait here never keep the reclaimer from making room for one of
-    /// them. If one has left while others came, or is being swept, all are let go and brought again: a sweep ends by itself, and
-    /// local memory has room for far more pages than a transaction writes.
+    /// Nothing is held while a page is on its way, so that many who wait here never keep the reclaimer from making room
+    /// for one of them. If one has left while others came, or is being swept, all are let go and brought again: a sweep
+    /// ends by itself, and local memory has room for far more pages than a transaction writes.
     pub(crate) fn hold(&self, mut places: Vec<u64>) -> Result<Vec<Hold<'_>>, PagingError> {
         places.iter_mut().for_each(|place| *place -= *place % PAGE_BYTES as u64);
         places.sort_unstable();

@@ -4,8 +4,8 @@
 //!   byte 0: level (0: a leaf)    byte 2: number of entries    byte 16: entries
 //!   entry: key, 16 bytes | value, 8 bytes                     all little-endian, in the order of keys
 //! ```
-//! A leaf's values are what the index finds. An inner node's are its children: a child has the keys from its entry's on, up to the
-//! next entry's, and the first child those below too.
+//! A leaf's values are what the index finds. An inner node's are its children: a child has the keys from its entry's
+//! on, up to the next entry's, and the first child those below too.
 
 use std::fmt;
 
@@ -23,7 +23,8 @@ const COUNT_AT: usize = 2;
 /// Entries of a node, at most.
 pub(crate) const ENTRIES_MAX: usize = (PAGE_BYTES - HEADER_BYTES) / ENTRY_BYTES;
 
-/// A node's page. It may have been read while it was changed: nothing here panics then, and what is found counts for nothing.
+/// A node's page. It may have been read while it was changed: nothing here panics then, and what is found counts for
+/// nothing.
 #[derive(Clone)]
 pub(crate) struct Node {
     bytes: [u8; PAGE_BYTES],

@@ -1,8 +1,8 @@
 //! [`Space`]: the pages of a region; [`Slab`]: pieces of one size.
 //!
-//! Both keep what they know in local memory: allocating and freeing touches nothing far. A piece may be given out again as soon as
-//! it is given back, though somebody may still read there: its latch has had a new version meanwhile, and will have another once
-//! the piece is written.
+//! Both keep what they know in local memory: allocating and freeing touches nothing far. A piece may be given out again
+//! as soon as it is given back, though somebody may still read there: its latch has had a new version meanwhile, and
+//! will have another once the piece is written.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 //! [`Transaction`]: what one reads and is about to write.
 //!
-//! Reads go to far memory at once and note the version that they found; writes are kept locally until the commit (`commit`).
-//! Whatever is read is consistent in itself, but two reads may see a third transaction's work in part; that one will not commit
-//! then. So code between reads must not rely on what holds between rows: it asks [`Transaction::missing`] what to do when a row is
-//! not there.
+//! Reads go to far memory at once and note the version that they found; writes are kept locally until the commit
+//! (`commit`). Whatever is read is consistent in itself, but two reads may see a third transaction's work in part; that
+//! one will not commit then. So code between reads must not rely on what holds between rows: it asks
+//! [`Transaction::missing`] what to do when a row is not there.
 
 use std::ops::RangeInclusive;
 
@@ -168,7 +168,8 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// The first keys of a table in a range, in a direction, at most `limit`. What this transaction has deleted is not among them.
+    /// The first keys of a table in a range, in a direction, at most `limit`. What this transaction has deleted is not
+    /// among them.
     ///
     /// # Errors
     /// If a page cannot be had.
@@ -287,8 +288,8 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// What it means that a row is not there that must be: that this transaction has seen others' work in part and is to be run
-    /// again, or else that the data are wrong.
+    /// What it means that a row is not there that must be: that this transaction has seen others' work in part and is
+    /// to be run again, or else that the data are wrong.
     #[must_use]
     pub fn missing(&self, table: usize, key: Key) -> OltpError {
         let latches = &self.database.memory.latches;

@@ -1,12 +1,12 @@
 //! [`Tree`]: an ordered index in far memory, a B+-tree whose nodes are pages.
 //!
-//! Readers lock nothing: they note a node's version, copy the node, and look at the version again; a child's version is noted while
-//! its parent still is what it was, so the child is the right one. Leaves are not linked: the bounds of a leaf are learned on the
-//! way to it, and whoever goes on does so from the bound, in either direction.
+//! Readers lock nothing: they note a node's version, copy the node, and look at the version again; a child's version is
+//! noted while its parent still is what it was, so the child is the right one. Leaves are not linked: the bounds of a
+//! leaf are learned on the way to it, and whoever goes on does so from the bound, in either direction.
 //!
-//! A leaf's version says what keys there are: transactions change leaves only when they commit (`commit`). A node is split before
-//! it must take more than it can, and a leaf that has become empty is taken out of its parent; both lock the nodes that they change
-//! at the versions that they have seen, and begin again if those are others by now.
+//! A leaf's version says what keys there are: transactions change leaves only when they commit (`commit`). A node is
+//! split before it must take more than it can, and a leaf that has become empty is taken out of its parent; both lock
+//! the nodes that they change at the versions that they have seen, and begin again if those are others by now.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -67,7 +67,8 @@ impl Tree {
         }
     }
 
-    /// Takes the leaf of `key` out of the index if it is empty, and not its parent's only one: such leaves are few, and stay.
+    /// Takes the leaf of `key` out of the index if it is empty, and not its parent's only one: such leaves are few, and
+    /// stay.
     pub(crate) fn remove_empty(&self, memory: &Memory, key: Key) -> Result<(), PagingError> {
         let mut node = Node::new(0);
         loop {

@@ -1,4 +1,5 @@
-//! Transactions on few rows that all want, and what was read and written by whom: is there an order in which that is right?
+//! Transactions on few rows that all want, and what was read and written by whom: is there an order in which that is
+//! right?
 
 mod history;
 mod served;

@@ -4,8 +4,9 @@
 //! cargo run --release -p yonder-serve --example dictionary
 //! ```
 //!
-//! Entries of 64 bytes lie one behind the other in a region, of which a fifth is local. A request is the number of an entry. Its
-//! handler reads the entry as if it were there; if it is not, the request is parked and its worker serves others.
+//! Entries of 64 bytes lie one behind the other in a region, of which a fifth is local. A request is the number of an
+//! entry. Its handler reads the entry as if it were there; if it is not, the request is parked and its worker serves
+//! others.
 
 use std::sync::Arc;
 use std::time::Duration;

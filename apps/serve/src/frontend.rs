@@ -1,7 +1,8 @@
 //! The server's socket, on the dispatcher thread: [`UdpFrontend`] makes requests of datagrams and datagrams of replies.
 //!
-//! Nothing here blocks but `wait`. Requests wait here for workers, as many as there is room for; the kernel drops what it cannot hold
-//! beyond that, and this drops of a reply what the socket does not take: whoever asks by datagrams asks again.
+//! Nothing here blocks but `wait`. Requests wait here for workers, as many as there is room for; the kernel drops what
+//! it cannot hold beyond that, and this drops of a reply what the socket does not take: whoever asks by datagrams asks
+//! again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -164,8 +165,8 @@ impl<P: Protocol> UdpFrontend<P> {
     }
 }
 
-/// Composes a reply and sends it when enough have come together. What the socket does not take then is dropped with the rest of its
-/// reply.
+/// Composes a reply and sends it when enough have come together. What the socket does not take then is dropped with the
+/// rest of its reply.
 fn send(replies: &mut SendBatch, socket: &UdpSocket, to: From, status: Status, body: &[u8]) {
     let pieces = wire::pieces(to.id, status, body).expect("a reply that is too long is not made");
     for (head, part) in pieces {

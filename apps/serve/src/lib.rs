@@ -1,18 +1,20 @@
 //! Servers that are asked by datagrams, and load for them (Adios, section 5).
 //!
-//! An application says how its requests and answers are spelt ([`Protocol`]) and has a [`Handler`]; [`UdpServer`] gives it a socket on
-//! the dispatcher thread, and a unithread for each request. [`load`] asks such a server questions ([`Questions`](yonder_load::Questions)) in an open or a
-//! closed loop, judges every answer and measures from the intended start of each request.
+//! An application says how its requests and answers are spelt ([`Protocol`]) and has a [`Handler`]; [`UdpServer`] gives
+//! it a socket on the dispatcher thread, and a unithread for each request. [`load`] asks such a server questions
+//! ([`Questions`](yonder_load::Questions)) in an open or a closed loop, judges every answer and measures from the
+//! intended start of each request.
 //!
 //! ```text
 //!   load: Questions --ask--> Protocol --datagram--> UdpFrontend --admit--> Served: Handler on a unithread
 //!             ^--judge-- Protocol <--datagrams, put together-- UdpFrontend <--complete-- bytes of the answer
 //! ```
 //!
-//! Files: `wire` is what a datagram consists of; `frontend` and `handler` are the server; `loader` is one thread of a load, `load` all
-//! of them and what they have seen; `spelling` is for requests and answers that serde knows.
+//! Files: `wire` is what a datagram consists of; `frontend` and `handler` are the server; `loader` is one thread of a
+//! load, `load` all of them and what they have seen; `spelling` is for requests and answers that serde knows.
 //!
-//! Neighbours: `apps/rocksdb` is one of the applications; `apps/load` has arrivals and recorders; `sys/datagram` the system calls.
+//! Neighbours: `adapters/rocksdb` is one of the applications; `apps/load` has arrivals and recorders; `sys/datagram`
+//! the system calls.
 //!
 //! Invariants: a request is answered at most once; an answer in several datagrams is whole or it is none.
 //!

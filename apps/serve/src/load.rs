@@ -76,8 +76,8 @@ pub enum LoadError {
     System(#[from] io::Error),
 }
 
-/// What a load has seen; the fields are a contract with scripts. Times are in microseconds, from the intended start of a request until
-/// the last datagram of its answer.
+/// What a load has seen; the fields are a contract with scripts. Times are in microseconds, from the intended start of
+/// a request until the last datagram of its answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadReport {
     /// The application.
@@ -145,8 +145,8 @@ fn receive_text(socket: &UdpSocket, id: u64) -> Option<String> {
     }
 }
 
-/// Loads the server at `server` with the questions that `questions` makes for each thread. `progress` is told the share of the time that
-/// is over.
+/// Loads the server at `server` with the questions that `questions` makes for each thread. `progress` is told the share
+/// of the time that is over.
 ///
 /// # Errors
 /// If this machine refuses sockets or threads, an answer is wrong, or nothing is answered at all.

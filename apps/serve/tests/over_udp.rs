@@ -16,7 +16,7 @@ use yonder_serve::{
 const ABOUT: &str = "patterns";
 /// What the handler refuses to make.
 const UNLUCKY: u32 = 13;
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// So many bytes that follow from their number.
 fn pattern(bytes: u32) -> Vec<u8> {
@@ -121,7 +121,7 @@ fn settings(server: SocketAddr) -> LoadSettings {
         duration: Duration::from_millis(300),
         threads: 2,
         window: 6,
-        patience: PATIENCE,
+        patience: TIMEOUT,
     }
 }
 
@@ -179,7 +179,7 @@ fn too_many_requests_on_their_way_are_dropped_and_those_without_an_answer_lost()
 fn a_server_says_who_it_is_and_nobody_is_one_line_that_says_what_to_type() {
     let Some(server) = Server::start() else { return };
     let target = server.address.to_string();
-    assert_eq!(hello(&target, "patterns", PATIENCE).unwrap(), (server.address, ABOUT.to_owned()));
+    assert_eq!(hello(&target, "patterns", TIMEOUT).unwrap(), (server.address, ABOUT.to_owned()));
     server.end();
     let nobody = hello(&target, "patterns", Duration::from_millis(150)).unwrap_err().to_string();
     assert_eq!(
@@ -189,14 +189,14 @@ fn a_server_says_who_it_is_and_nobody_is_one_line_that_says_what_to_type() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let Err(refused) = UdpServer::bind(taken.local_addr().unwrap()) else { panic!("two servers at one address") };
     assert!(refused.to_string().contains("type --listen with a free address"), "{refused}");
-    assert!(hello("no address", "patterns", PATIENCE).unwrap_err().to_string().contains("type --target HOST:PORT"));
+    assert!(hello("no address", "patterns", TIMEOUT).unwrap_err().to_string().contains("type --target HOST:PORT"));
 }
 
 #[test]
 fn what_is_no_request_is_refused_and_the_server_goes_on() {
     let Some(server) = Server::start() else { return };
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut reply = [0; 2000];
     let send = |body: &[u8]| client.send_to(body, server.address).unwrap();
     // Too short to be anything: no reply.

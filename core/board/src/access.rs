@@ -1,4 +1,5 @@
-//! [`Access`]: reads, writes and atomics in address spaces, by PID and without messages. Requests and offloads share it.
+//! [`Access`]: reads, writes and atomics in address spaces, by PID and without messages. Requests and offloads share
+//! it.
 //!
 //! A page that was looked up, and its memory, may be used until the caller next passes a point that
 //! [`crate::Upkeep::wait_until_quiet`] waits for; so nothing that was looked up outlives a call.
@@ -8,7 +9,7 @@
 use yonder_wire::{AtomicOperation, ErrorCode, PAYLOAD_BYTES_MAX, Permission};
 
 use crate::address::{PAGE_BYTES_MIN, PhysicalPage, Pid, VirtualPage};
-use crate::board::{Board, Memory, PageSource};
+use crate::node_core::{Memory, NodeCore, PageSource};
 use crate::page_table::{Lookup, Slot};
 
 /// Most pages that a fragment touches: it may begin and end inside of one.
@@ -19,7 +20,7 @@ const WORD_BYTES: u64 = 8;
 /// The address spaces of a node, as one thread uses them.
 #[derive(Debug)]
 pub struct Access<'a, M, P> {
-    board: &'a Board,
+    board: &'a NodeCore,
     memory: &'a M,
     pages: &'a P,
 }
@@ -32,15 +33,15 @@ enum Target {
 }
 
 impl<'a, M: Memory, P: PageSource> Access<'a, M, P> {
-    pub(crate) const fn new(board: &'a Board, memory: &'a M, pages: &'a P) -> Self {
+    pub(crate) const fn new(board: &'a NodeCore, memory: &'a M, pages: &'a P) -> Self {
         Self { board, memory, pages }
     }
 
     /// Copies the bytes at `address`. What was never written is zeros, and takes no memory.
     ///
     /// # Errors
-    /// `BadLength` if nothing is asked for; `BadAddress`, `Moved`, or `Busy` if a page is moving or may have moved. Then
-    /// `into` has any content.
+    /// `BadLength` if nothing is asked for; `BadAddress`, `Moved`, or `Busy` if a page is moving or may have moved.
+    /// Then `into` has any content.
     #[inline]
     pub fn read(&self, pid: Pid, address: u64, into: &mut [u8]) -> Result<(), ErrorCode> {
         let mut rest = into;
@@ -59,8 +60,8 @@ impl<'a, M: Memory, P: PageSource> Access<'a, M, P> {
     /// [`PAYLOAD_BYTES_MAX`]: then what comes before the part that was refused may have been stored.
     ///
     /// # Errors
-    /// As [`Access::read`]; `NotAllowed` if a page is read-only; `OutOfMemory`, or `Busy` if the node lacks a page only for
-    /// a moment.
+    /// As [`Access::read`]; `NotAllowed` if a page is read-only; `OutOfMemory`, or `Busy` if the node lacks a page only
+    /// for a moment.
     #[inline]
     pub fn write(&self, pid: Pid, address: u64, from: &[u8]) -> Result<(), ErrorCode> {
         self.board.config.page_size.pieces(address, from.len() as u64)?;

@@ -1,5 +1,5 @@
-//! Numbers that must not be mixed up: [`Pid`], [`VirtualPage`], [`PhysicalPage`], [`PageSize`]; and how a range of bytes
-//! falls into pages: [`Pieces`].
+//! Numbers that must not be mixed up: [`Pid`], [`VirtualPage`], [`PhysicalPage`], [`PageSize`]; and how a range of
+//! bytes falls into pages: [`Pieces`].
 
 use yonder_wire::ErrorCode;
 

@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 use yonder_wire::{ADOPT_PAGES_MAX, AdoptRequest, AdoptStage, AdoptedAllocation, ErrorCode, Inventory};
 
 use crate::address::{PageSize, Pid, VirtualPage};
-use crate::board::{Memory, PageSource, Upkeep};
 use crate::migration::{MovedAllocation, Moving};
 use crate::moved::Closed;
+use crate::node_core::{Memory, PageSource, Upkeep};
 use crate::range::Window;
 use crate::recent::NodeTime;
 use crate::slow_path::{Shell, SlowPath};

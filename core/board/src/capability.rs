@@ -1,8 +1,9 @@
-//! [`Capabilities`]: proofs of the right to an address space, which a node checks without remembering whom it gave them.
+//! [`Capabilities`]: proofs of the right to an address space, which a node checks without remembering whom it gave
+//! them.
 //!
-//! A capability is the number of its [`Rights`] in the two top bits, and below it 62 bits of SipHash-2-4 of address space
-//! and rights, under a key that only the node has. Guessing one takes 2^61 requests on average; a keyed checksum that is
-//! not a pseudo-random function would give the key away to whoever asks for enough capabilities.
+//! A capability is the number of its [`Rights`] in the two top bits, and below it 62 bits of SipHash-2-4 of address
+//! space and rights, under a key that only the node has. Guessing one takes 2^61 requests on average; a keyed checksum
+//! that is not a pseudo-random function would give the key away to whoever asks for enough capabilities.
 
 use std::hash::Hasher;
 

@@ -1,15 +1,15 @@
 //! [`ExtendPath`]: admits calls of offloads and answers them, so that each is executed once if it must be.
 //!
-//! The thread that runs offloads has it. It executes one call after the other, so a copy of a call never meets its first
-//! while that is under way. [`path_of`] says which requests are for it.
+//! The thread that runs offloads has it. It executes one call after the other, so a copy of a call never meets its
+//! first while that is under way. [`path_of`] says which requests are for it.
 
 use std::sync::Arc;
 
 use yonder_wire::{Direction, ErrorCode, Header, Kind, Message, Rights};
 
 use crate::address::Pid;
-use crate::board::Board;
 use crate::fast_path::is_fast;
+use crate::node_core::NodeCore;
 use crate::recent::{NodeTime, Recent};
 use crate::reply::{Handled, Reply};
 
@@ -76,19 +76,19 @@ impl CallAnswer {
 /// The part of a board that calls of offloads go through.
 #[derive(Debug)]
 pub struct ExtendPath {
-    board: Arc<Board>,
+    board: Arc<NodeCore>,
     recent: Recent<Result<CallAnswer, ErrorCode>>,
 }
 
 impl ExtendPath {
-    pub(crate) fn new(board: Arc<Board>) -> Self {
+    pub(crate) fn new(board: Arc<NodeCore>) -> Self {
         let recent = Recent::new(board.config().recent_max.div_ceil(RECENT_DIVISOR));
         Self { board, recent }
     }
 
     /// Takes a message. [`Handled::Slow`] means that it is a call to be executed now and to be answered with
-    /// [`ExtendPath::answer`] before the next message; else the answer is at the start of `reply`. `is_space` knows which
-    /// address spaces there are.
+    /// [`ExtendPath::answer`] before the next message; else the answer is at the start of `reply`. `is_space` knows
+    /// which address spaces there are.
     ///
     /// # Panics
     /// If `reply` has no room for a header.
@@ -125,8 +125,8 @@ impl ExtendPath {
         }
     }
 
-    /// Composes the answer to a call that was executed. One that is to be executed once, and whose answer is longer than
-    /// may be, is answered as failed.
+    /// Composes the answer to a call that was executed. One that is to be executed once, and whose answer is longer
+    /// than may be, is answered as failed.
     ///
     /// # Panics
     /// If `reply` has no room for a header, or the call was answered before.

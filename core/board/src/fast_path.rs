@@ -1,9 +1,9 @@
 //! [`FastPath`]: executes reads, writes, atomics, pings and aborts, on a data thread.
 //!
-//! Cost sketch, for a small read: a checksum of 56 bytes and a SipHash of 8 bytes, about 10 ns each; one bucket of the page
-//! table, which is one miss of the cache (about 80 ns) unless it was used lately; the bytes, another; a checksum for the
-//! answer. A write adds a cache line to look for its id and three to keep it. Nothing allocates, nothing is locked, and the
-//! work is bounded by the bytes of the message: a fragment of 64 KiB touches at most 17 pages.
+//! Cost sketch, for a small read: a checksum of 56 bytes and a SipHash of 8 bytes, about 10 ns each; one bucket of the
+//! page table, which is one miss of the cache (about 80 ns) unless it was used lately; the bytes, another; a checksum
+//! for the answer. A write adds a cache line to look for its id and three to keep it. Nothing allocates, nothing is
+//! locked, and the work is bounded by the bytes of the message: a fragment of 64 KiB touches at most 17 pages.
 //!
 //! Anything else goes to the slow path unread: it checks the message itself.
 
@@ -12,20 +12,20 @@ use std::sync::Arc;
 use yonder_wire::{AtomicOperation, Body, Direction, ErrorCode, Header, Kind, Message, PAYLOAD_BYTES_MAX, Rights};
 
 use crate::address::Pid;
-use crate::board::{Board, Memory, PageSource};
+use crate::node_core::{Memory, NodeCore, PageSource};
 use crate::recent::{NodeTime, Recent};
 use crate::reply::{Handled, Reply};
 
 /// A data thread's part of a node. A lane's requests all come to one.
 #[derive(Debug)]
 pub struct FastPath {
-    board: Arc<Board>,
+    board: Arc<NodeCore>,
     /// What was executed: the word's old value, or 0, or why it was refused.
     recent: Recent<Result<u64, ErrorCode>>,
 }
 
 impl FastPath {
-    pub(crate) fn new(board: Arc<Board>) -> Self {
+    pub(crate) fn new(board: Arc<NodeCore>) -> Self {
         let recent = Recent::new(board.config.recent_max);
         Self { board, recent }
     }
@@ -57,8 +57,8 @@ impl FastPath {
         }
         match header.kind {
             Kind::Read => self.read(header, now, memory, pages, reply),
-            // Who has no right to the address space leaves no trace: the refusal would be the same every time, and what is
-            // remembered of others must not be pushed out by strangers.
+            // Who has no right to the address space leaves no trace: the refusal would be the same every time, and what
+            // is remembered of others must not be pushed out by strangers.
             Kind::Abort => match self.board.capabilities.check(header.pid, header.capability, Rights::Read) {
                 Ok(_) => match self.recent.abort(header, now) {
                     Ok(executed) => reply.answer(executed),
@@ -129,7 +129,7 @@ pub(crate) fn is_fast(header: &Header) -> bool {
 /// Executes a write or an atomic that has not been executed before. Returns the old value of the word, or 0.
 #[inline]
 fn change(
-    board: &Board,
+    board: &NodeCore,
     pid: Pid,
     message: &Message<'_>,
     now: NodeTime,

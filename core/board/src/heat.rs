@@ -1,8 +1,8 @@
 //! [`Heat`]: how much regions of address spaces are used of late, so that cold ones can be told from hot ones.
 //!
 //! One access in [`ACCESSES_PER_COUNT`] is counted, drawn by a hash of the time, in a table of a fixed size: nothing is
-//! allocated or locked, whatever addresses clients choose. Regions whose hash is the same share a counter and look equally
-//! hot, which at worst moves another region than the coldest.
+//! allocated or locked, whatever addresses clients choose. Regions whose hash is the same share a counter and look
+//! equally hot, which at worst moves another region than the coldest.
 //!
 //! Any thread counts and reads. Counts are independent, so no order between them is needed.
 

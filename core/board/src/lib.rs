@@ -1,7 +1,7 @@
 //! The memory node, without its threads and sockets: address spaces, their memory, and requests that are executed once
 //! (Clio, sections 4.2, 4.3 and 4.5 to 4.7).
 //!
-//! A [`Board`] is what all threads of a node share. Each data thread has a [`FastPath`], which reads, writes and
+//! A [`NodeCore`] is what all threads of a node share. Each data thread has a [`FastPath`], which reads, writes and
 //! changes words; one thread has the [`SlowPath`], which makes address spaces, allocates, frees, and moves ranges to
 //! other nodes. Both take whole messages and compose the answers. Offloads use address spaces through [`Access`],
 //! without messages. The shell gives what only it can: [`Memory`] for bytes, [`PageSource`] for pages ready to be
@@ -28,7 +28,6 @@ mod address;
 mod adoption;
 mod allocator;
 mod atomic;
-mod board;
 mod capability;
 mod extend_path;
 mod fast_path;
@@ -37,6 +36,7 @@ mod lease_clock;
 mod messages;
 mod migration;
 mod moved;
+mod node_core;
 mod page_table;
 mod pool;
 mod quarantine;
@@ -51,12 +51,12 @@ mod usage;
 
 pub use access::Access;
 pub use address::{PageSize, PhysicalPage, Pid, Piece, Pieces, VirtualPage};
-pub use board::{Board, Config, Memory, PageSource, Upkeep};
 pub use extend_path::{CALL_RESULT_BYTES_MAX, CallEffect, ExtendPath, Path, path_of};
 pub use fast_path::FastPath;
 pub use lease_clock::LEASE_STEP_MAX;
 pub use migration::{Departure, MovedAllocation, Moving};
 pub use moved::MOVED_RANGES_MAX;
+pub use node_core::{Config, Memory, NodeCore, PageSource, Upkeep};
 pub use quarantine::NUMBERS_PER_PAGE;
 pub use recent::NodeTime;
 pub use reply::Handled;

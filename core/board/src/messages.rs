@@ -1,7 +1,7 @@
 //! The slow path's messages: [`SlowPath::execute`].
 //!
-//! Requests that change something are executed once, by the id of their first attempt; the rest is executed as often as it
-//! arrives. Invariant: what was remembered for one kind of request never answers another.
+//! Requests that change something are executed once, by the id of their first attempt; the rest is executed as often as
+//! it arrives. Invariant: what was remembered for one kind of request never answers another.
 
 use yonder_wire::{
     AdoptRequest, AllocateRequest, Allocated, Body, DISCARD_BYTES_MAX, Direction, ErrorCode, Header, Kind, Message,
@@ -9,9 +9,9 @@ use yonder_wire::{
 };
 
 use crate::address::Pid;
-use crate::board::{Memory, PageSource, Upkeep};
 use crate::extend_path::{Path, path_of};
 use crate::fast_path::is_fast;
+use crate::node_core::{Memory, PageSource, Upkeep};
 use crate::recent::NodeTime;
 use crate::reply::{Handled, Reply};
 use crate::slow_path::{Shell, SlowPath};

@@ -17,8 +17,8 @@
 use yonder_wire::{Backing, ErrorCode, Permission};
 
 use crate::address::{PhysicalPage, Pid, VirtualPage};
-use crate::board::{PageSource, Upkeep};
 use crate::moved::Closed;
+use crate::node_core::{PageSource, Upkeep};
 use crate::page_table::Service;
 use crate::range::{Allocated, Exposed, Terms, Window};
 use crate::slow_path::{Shell, SlowPath};
@@ -156,10 +156,9 @@ impl SlowPath {
     /// what [`Moving::memory`] then says. Requests for the range are refused as busy.
     ///
     /// # Errors
-    /// As [`SlowPath::begin_move`]; `BadAddress` also if an allocation or a page lies outside, or the space has allocations
-    /// there already; `OutOfMemory` also if there
-    /// is no room for one of the allocations at its place, or no memory; then nothing was changed, and another node may
-    /// have room.
+    /// As [`SlowPath::begin_move`]; `BadAddress` also if an allocation or a page lies outside, or the space has
+    /// allocations there already; `OutOfMemory` also if there is no room for one of the allocations at its place, or no
+    /// memory; then nothing was changed, and another node may have room.
     pub fn begin_adopt<M, P: PageSource, U: Upkeep>(
         &mut self,
         pid: Pid,

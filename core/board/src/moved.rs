@@ -1,9 +1,9 @@
-//! Ranges of address spaces that are not here, or not now: [`ClosedRanges`], the slow path's list of ranges that move or
-//! have moved, and [`MovedRanges`], what data threads see of it.
+//! Ranges of address spaces that are not here, or not now: [`ClosedRanges`], the slow path's list of ranges that move
+//! or have moved, and [`MovedRanges`], what data threads see of it.
 //!
-//! Data threads look here only when a page has no entry, to tell an address that was never allocated from one that another
-//! node has. They take no lock: the owner publishes a sorted array under a sequence number that is odd while it changes,
-//! and who reads it then is told so, and refuses the request for a moment.
+//! Data threads look here only when a page has no entry, to tell an address that was never allocated from one that
+//! another node has. They take no lock: the owner publishes a sorted array under a sequence number that is odd while it
+//! changes, and who reads it then is told so, and refuses the request for a moment.
 //!
 //! Invariant: ranges do not overlap, and are sorted.
 

@@ -1,13 +1,13 @@
 //! [`PageTable`]: where every page of every address space is.
 //!
-//! A bucket is two cache lines: eight tags, which say whose page a slot is, and eight entries, which say where it is. The
-//! pages of a *run* (64 pages of one address space, aligned) fall into buckets beside each other, so that a run adds at
-//! most one page to a bucket; where a run begins is a hash. See [`crate::Allocator`] for what that saves.
+//! A bucket is two cache lines: eight tags, which say whose page a slot is, and eight entries, which say where it is.
+//! The pages of a *run* (64 pages of one address space, aligned) fall into buckets beside each other, so that a run
+//! adds at most one page to a bucket; where a run begins is a hash. See [`crate::Allocator`] for what that saves.
 //!
-//! Who touches what: the allocator alone inserts and removes, under `&mut` of itself; any thread looks up, maps, and reads.
-//! An entry changes by compare-and-swap in one transition function. A removed page keeps its tag until
-//! [`PageTable::forget`], which the owner calls when nobody can still be using the page. A visit that begins after that wait may
-//! find the tag all the same, so a lookup looks at the tag again after the entry.
+//! Who touches what: the allocator alone inserts and removes, under `&mut` of itself; any thread looks up, maps, and
+//! reads. An entry changes by compare-and-swap in one transition function. A removed page keeps its tag until
+//! [`PageTable::forget`], which the owner calls when nobody can still be using the page. A visit that begins after that
+//! wait may find the tag all the same, so a lookup looks at the tag again after the entry.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use yonder_wire::Permission;
@@ -181,8 +181,8 @@ impl PageTable {
         let index = bucket.tags.iter().position(|found| found.load(Ordering::Acquire) == tag)?;
         let slot = Slot { bucket: number as u32, slot: index as u8 };
         let entry = bucket.entries[index].load(Ordering::Acquire);
-        // A page that was removed before this visit began keeps its tag until it is forgotten, which may happen between the
-        // two loads; then the entry is already that of another page, and the tag is no longer this one.
+        // A page that was removed before this visit began keeps its tag until it is forgotten, which may happen between
+        // the two loads; then the entry is already that of another page, and the tag is no longer this one.
         if bucket.tags[index].load(Ordering::Acquire) != tag {
             return None;
         }
@@ -194,8 +194,8 @@ impl PageTable {
         }
     }
 
-    /// Gives a reserved page its memory. If another thread was first, or the page has been removed or moves, `page` stays
-    /// the caller's, and is returned with what requests may use instead: the other's page, or nothing.
+    /// Gives a reserved page its memory. If another thread was first, or the page has been removed or moves, `page`
+    /// stays the caller's, and is returned with what requests may use instead: the other's page, or nothing.
     pub(crate) fn map(&self, slot: Slot, page: PhysicalPage) -> Result<(), Option<PhysicalPage>> {
         match self.change(slot, Event::Map(page)) {
             Ok(_) => Ok(()),
@@ -409,8 +409,8 @@ mod model {
     const FIRST: Pid = Pid::new(7).unwrap();
     const SECOND: Pid = Pid::new(8).unwrap();
 
-    /// A page was removed and waited for. A lookup of it that begins now finds nothing, while its slot becomes that of another
-    /// page, which gets memory.
+    /// A page was removed and waited for. A lookup of it that begins now finds nothing, while its slot becomes that of
+    /// another page, which gets memory.
     #[test]
     fn a_removed_page_is_never_taken_for_the_one_that_gets_its_slot() {
         loom::model(|| {

@@ -1,13 +1,15 @@
 //! [`Pool`]: the node's memory that no page has, and what was freed and may still be in use by requests under way.
 //!
-//! What is freed waits here until someone needs it, or until there is nothing else to do: then one wait for the data threads
-//! serves all of it. Memory is zeroed then and not when it is freed, so a free of any size takes no longer than its entries.
+//! What is freed waits here until someone needs it, or until there is nothing else to do: then one wait for the data
+//! threads serves all of it. Memory is zeroed then and not when it is freed, so a free of any size takes no longer than
+//! its entries.
 //!
-//! One owner, the slow path. Invariant: memory is handed out only after a wait that began after it was freed, and zeroed.
+//! One owner, the slow path. Invariant: memory is handed out only after a wait that began after it was freed, and
+//! zeroed.
 
 use crate::address::{PageSize, PhysicalPage};
 use crate::allocator::{Allocator, Freed};
-use crate::board::Upkeep;
+use crate::node_core::Upkeep;
 use crate::quarantine::Quarantine;
 
 /// Most pages, and bytes unless one page has more, that are zeroed at a time while there may be other work.

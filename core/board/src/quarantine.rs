@@ -17,7 +17,7 @@
 use std::collections::HashMap;
 
 use crate::address::{PhysicalPage, Pid};
-use crate::board::Upkeep;
+use crate::node_core::Upkeep;
 
 /// Numbers for each page of memory that there may be at a time.
 pub const NUMBERS_PER_PAGE: u32 = 2;

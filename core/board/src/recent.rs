@@ -1,20 +1,20 @@
 //! [`Recent`]: operations that must not be executed twice, for as long as a copy of them could still arrive.
 //!
-//! A client sends a request again when no answer has come, under a new request id that names the first (Clio, section 4.5,
-//! T4). So writes and atomics are kept by the id of their *first* attempt, with their result: whichever attempt comes
-//! first is executed, and every other one, early or late, is answered from here. Each fragment has an id of its own, and
-//! ids are unique among all clients, so the id alone is the key.
+//! A client sends a request again when no answer has come, under a new request id that names the first (Clio, section
+//! 4.5, T4). So writes and atomics are kept by the id of their *first* attempt, with their result: whichever attempt
+//! comes first is executed, and every other one, early or late, is answered from here. Each fragment has an id of its
+//! own, and ids are unique among all clients, so the id alone is the key.
 //!
-//! The memory is bounded and forgets the oldest. Clio sizes it for two timeouts and takes the rest for impossible; here a
-//! request says when its first attempt was sent, on the node's clock, as the client has learned it from answers and never
-//! later than it was. What was forgotten was executed before a time that is kept, so a request that was first sent at that
-//! time or later cannot have been forgotten, whatever the network does; any other is refused.
+//! The memory is bounded and forgets the oldest. Clio sizes it for two timeouts and takes the rest for impossible; here
+//! a request says when its first attempt was sent, on the node's clock, as the client has learned it from answers and
+//! never later than it was. What was forgotten was executed before a time that is kept, so a request that was first
+//! sent at that time or later cannot have been forgotten, whatever the network does; any other is refused.
 //!
-//! It is an array of *sets*, small rings of [`WAYS`] operations that forget by themselves; a hash of the id chooses the set.
-//! So the work is bounded whatever ids there are, also for those that somebody chooses: one cache line to see that an
-//! operation is new, three more to keep it. The hash is multiplication by the golden ratio, which spreads ids that follow
-//! each other, or that differ by a power of two, more evenly than a random function would: of a client's last operations,
-//! as many as a half of the capacity are remembered.
+//! It is an array of *sets*, small rings of [`WAYS`] operations that forget by themselves; a hash of the id chooses the
+//! set. So the work is bounded whatever ids there are, also for those that somebody chooses: one cache line to see that
+//! an operation is new, three more to keep it. The hash is multiplication by the golden ratio, which spreads ids that
+//! follow each other, or that differ by a power of two, more evenly than a random function would: of a client's last
+//! operations, as many as a half of the capacity are remembered.
 //!
 //! All of this needs no clock but the node's own to be right, nor that a client has guessed well: it is enough that all
 //! attempts of a request claim one time, and that a request is executed at that time or later. A client that took the
@@ -198,8 +198,8 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
         }
     }
 
-    /// Gives the request that `header` names up: from now on it is refused as aborted. Returns 1 if it had been executed
-    /// before and 0 if it had not, and never will be.
+    /// Gives the request that `header` names up: from now on it is refused as aborted. Returns 1 if it had been
+    /// executed before and 0 if it had not, and never will be.
     pub(crate) fn abort(&mut self, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
         self.remember_voided(now);
         match self.admit(header.first_id, header.time, now) {

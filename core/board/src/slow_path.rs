@@ -15,9 +15,9 @@ use yonder_wire::{
 use crate::address::{PhysicalPage, Pid, Piece, VirtualPage};
 use crate::adoption::Adoptions;
 use crate::allocator::{Allocator, Freed};
-use crate::board::{Board, Memory, PageSource, Upkeep};
 use crate::messages::Outcome;
 use crate::moved::ClosedRanges;
+use crate::node_core::{Memory, NodeCore, PageSource, Upkeep};
 use crate::page_table::Lookup;
 use crate::pool::Pool;
 use crate::range::{Exposed, Terms, Window};
@@ -46,7 +46,7 @@ pub struct Shell<'a, M, P, U> {
 /// The one part of a node that changes which memory belongs to whom.
 #[derive(Debug)]
 pub struct SlowPath {
-    pub(crate) board: Arc<Board>,
+    pub(crate) board: Arc<NodeCore>,
     pub(crate) allocator: Allocator,
     pub(crate) pool: Pool,
     pub(crate) closed: ClosedRanges,
@@ -62,7 +62,7 @@ pub struct SlowPath {
 }
 
 impl SlowPath {
-    pub(crate) fn new(board: Arc<Board>, closed: ClosedRanges) -> Self {
+    pub(crate) fn new(board: Arc<NodeCore>, closed: ClosedRanges) -> Self {
         Self {
             allocator: Allocator::new(Arc::clone(&board.table)),
             pool: Pool::new(board.config.pages, board.config.page_size),
@@ -190,8 +190,8 @@ impl SlowPath {
     ///
     /// # Errors
     /// `BadCapability` if there is no such space; `BadLength` if nothing is asked for, or more than a space has;
-    /// `BadAddress` if the window is too small; `OutOfMemory` if there is no room; `Moved` or `Busy` if the window is on
-    /// another node or on its way.
+    /// `BadAddress` if the window is too small; `OutOfMemory` if there is no room; `Moved` or `Busy` if the window is
+    /// on another node or on its way.
     pub fn allocate<M, P: PageSource, U: Upkeep>(
         &mut self,
         pid: Pid,
@@ -256,7 +256,8 @@ impl SlowPath {
     /// their allocation was to have it at once; so the pool zeroes memory, when there is time.
     ///
     /// # Errors
-    /// `BadLength` if there are none; `BadAddress`, `Moved`, `Busy` or `NotAllowed` as for writes. Then nothing was changed.
+    /// `BadLength` if there are none; `BadAddress`, `Moved`, `Busy` or `NotAllowed` as for writes. Then nothing was
+    /// changed.
     pub fn discard<M: Memory, P, U: Upkeep>(
         &mut self,
         pid: Pid,

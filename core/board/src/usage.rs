@@ -1,8 +1,8 @@
-//! What the node can say about regions: which have allocations ([`RegionUse`]), how much memory these have, and how much they
-//! are used. A controller decides by it which region moves.
+//! What the node can say about regions: which have allocations ([`RegionUse`]), how much memory these have, and how
+//! much they are used. A controller decides by it which region moves.
 
 use crate::address::{Pid, VirtualPage};
-use crate::board::Board;
+use crate::node_core::NodeCore;
 use crate::range::Allocated;
 use crate::slow_path::SlowPath;
 
@@ -15,8 +15,8 @@ pub struct RegionUse {
     pub allocated_bytes: u64,
 }
 
-impl Board {
-    /// About how many accesses a region had of late. What [`Board::cool`] has halved counts half.
+impl NodeCore {
+    /// About how many accesses a region had of late. What [`NodeCore::cool`] has halved counts half.
     #[must_use]
     pub fn heat(&self, pid: Pid, region: u32) -> u64 {
         self.heat.of(pid, region)

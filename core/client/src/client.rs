@@ -1,10 +1,10 @@
 //! [`Client`]: what is sent on a lane, and when.
 //!
-//! Here are submission and transmission, the way of a request to the lane; `receive` is the way of its answer, `timers` what
-//! happens when none comes, `ending` what happens when the owner no longer waits.
+//! Here are submission and transmission, the way of a request to the lane; `receive` is the way of its answer, `timers`
+//! what happens when none comes, `ending` what happens when the owner no longer waits.
 //!
-//! Order of transmission: what must be sent again, then operations in order of submission, past those that wait for others
-//! (T2) and those that wait for the node's clock (T4).
+//! Order of transmission: what must be sent again, then operations in order of submission, past those that wait for
+//! others (T2) and those that wait for the node's clock (T4).
 
 use yonder_units::Nanos;
 use yonder_wire::{Direction, Header, Kind, PAYLOAD_BYTES_MAX};
@@ -121,8 +121,8 @@ impl Client {
         }
     }
 
-    /// Takes an operation, to be sent by [`Client::transmit`]. An operation about no bytes completes without the node, when
-    /// its turn comes.
+    /// Takes an operation, to be sent by [`Client::transmit`]. An operation about no bytes completes without the node,
+    /// when its turn comes.
     ///
     /// # Panics
     /// If the operation is an abort, has too long a body or reads or writes more than 2^32 - 1 bytes.
@@ -221,8 +221,8 @@ impl Client {
         }
     }
 
-    /// Cuts the next fragment from the first operation that may be sent, or asks for the node's clock if the first one that
-    /// needs it is to be sent.
+    /// Cuts the next fragment from the first operation that may be sent, or asks for the node's clock if the first one
+    /// that needs it is to be sent.
     #[inline]
     fn next_fragment(&mut self, now: Nanos) -> Option<u32> {
         let mut candidate = self.operations.ready().first();

@@ -17,8 +17,8 @@ use yonder_units::Nanos;
 
 /// The part of the passed time that is not counted: one in 2^10.
 const DRIFT_SHIFT: u32 = 10;
-/// After this time without an answer the bound is looked after again, because the allowance for drift has made it lag by
-/// 10 ms, and a node's memory of requests is not much longer.
+/// After this time without an answer the bound is looked after again, because the allowance for drift has made it lag
+/// by 10 ms, and a node's memory of requests is not much longer.
 pub(crate) const FRESH_NANOS_MAX: Nanos = 10_000_000_000;
 
 /// A lower bound of the node's clock.

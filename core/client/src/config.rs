@@ -54,8 +54,8 @@ impl Default for WindowConfig {
 pub struct Config {
     /// What the lane does with messages.
     pub transport: Transport,
-    /// Most operations that are submitted and not yet over. An operation is over when its completion has been taken and,
-    /// if it was given up, the node has answered its abort.
+    /// Most operations that are submitted and not yet over. An operation is over when its completion has been taken
+    /// and, if it was given up, the node has answered its abort.
     pub operations_max: usize,
     /// Most fragments that are under way: sent and unanswered, or about to be sent again. A power of two, at most
     /// [`FRAGMENTS_MAX`].
@@ -72,8 +72,8 @@ pub struct Config {
     pub timeout_max: Nanos,
     /// The congestion window of a lane of datagrams.
     pub window: WindowConfig,
-    /// The incast window: most bytes of answers that may be on their way to this client, but for a larger answer that is
-    /// alone.
+    /// The incast window: most bytes of answers that may be on their way to this client, but for a larger answer that
+    /// is alone.
     pub incast_bytes: u64,
     /// Where the names of requests begin: a random number below 2^63. No two clients have one.
     pub first_request_id: u64,

@@ -1,8 +1,8 @@
 //! Operations whose owner no longer waits: [`Client::cancel`], deadlines and [`Client::abandon`].
 //!
-//! What the node may execute at any time without harm is forgotten at once. Anything else that has been sent may still be
-//! on its way, however late, and would undo what comes after it: the node is asked to give it up, and until it has answered
-//! the operation keeps its pages.
+//! What the node may execute at any time without harm is forgotten at once. Anything else that has been sent may still
+//! be on its way, however late, and would undo what comes after it: the node is asked to give it up, and until it has
+//! answered the operation keeps its pages.
 
 use yonder_units::Nanos;
 
@@ -12,8 +12,8 @@ use crate::operation::{OperationId, Outcome};
 use crate::operations::Phase;
 
 impl Client {
-    /// The owner no longer waits for the operation: it does not complete, and no data of it is asked for or given. If it
-    /// completed already, or is not known, only its completion is dropped, if there is one.
+    /// The owner no longer waits for the operation: it does not complete, and no data of it is asked for or given. If
+    /// it completed already, or is not known, only its completion is dropped, if there is one.
     pub fn cancel(&mut self, id: OperationId) {
         let Some(index) = self.operations.find(id) else { return };
         self.operations.settle(index);
@@ -22,8 +22,8 @@ impl Client {
         }
     }
 
-    /// The node is gone, or another one: every operation that the owner waits for is [`Outcome::Lost`], nothing is under way
-    /// any more, and nothing is known of the node's clock.
+    /// The node is gone, or another one: every operation that the owner waits for is [`Outcome::Lost`], nothing is
+    /// under way any more, and nothing is known of the node's clock.
     pub fn abandon(&mut self) {
         self.fragments.release_all();
         self.operations.lose_all();

@@ -1,8 +1,8 @@
 //! [`Fragments`]: the requests that are under way, by their names (T1, T4).
 //!
-//! A request id is `first_request_id + (serial << slot_bits | slot)`: an answer finds its slot in one step. A slot's serial
-//! grows with each attempt and never falls, so an answer to an attempt for an earlier use of the slot is known by its
-//! serial, and the attempts of one use differ by little, as the header wants it.
+//! A request id is `first_request_id + (serial << slot_bits | slot)`: an answer finds its slot in one step. A slot's
+//! serial grows with each attempt and never falls, so an answer to an attempt for an earlier use of the slot is known
+//! by its serial, and the attempts of one use differ by little, as the header wants it.
 //!
 //! ```text
 //!   free -> Flight --no answer, or a corrupted request--> Again -> Flight ...      any of them -> free
@@ -70,8 +70,8 @@ pub(crate) struct Fragment {
 }
 
 impl Fragment {
-    /// The serial of the next attempt. After so many that the header cannot tell the distance to the first, the last one
-    /// is used again: the node treats both alike, and only the round trip can no longer be told from the answer.
+    /// The serial of the next attempt. After so many that the header cannot tell the distance to the first, the last
+    /// one is used again: the node treats both alike, and only the round trip can no longer be told from the answer.
     fn next_serial(&self, slot_bits: u32) -> u64 {
         (self.last_serial + 1).min(self.first_serial + u64::from(u32::MAX >> slot_bits))
     }

@@ -19,8 +19,8 @@ pub struct Operation<'a> {
     pub address: u64,
     /// Bytes that are read, written, discarded or freed, or what the kind's header has in `length`. A read or write has
     /// at most 2^32 - 1. For a [`Kind::Free`] 0 means that the length is not known: it then waits for everything at
-    /// `address` and above. For a [`Kind::Call`] or [`Kind::Adopt`] without a body, the bytes of its arguments among the owner's
-    /// data.
+    /// `address` and above. For a [`Kind::Call`] or [`Kind::Adopt`] without a body, the bytes of its arguments among
+    /// the owner's data.
     pub length: u64,
     /// A payload with a structure, copied: at most [`BODY_BYTES_MAX`]; empty for reads and writes.
     pub body: &'a [u8],

@@ -1,8 +1,8 @@
 //! [`Operations`]: every submitted operation, from submission until it is over, and who waits for whom (T2).
 //!
-//! Three lists of table entries: `live`, in order of submission, has those that still matter to the node; `ready`, in the
-//! same order, those of which something may be cut and sent now; `posted` the completions that the owner has not taken.
-//! An operation that was given up has a completion and is live at once, until its abort is answered.
+//! Three lists of table entries: `live`, in order of submission, has those that still matter to the node; `ready`, in
+//! the same order, those of which something may be cut and sent now; `posted` the completions that the owner has not
+//! taken. An operation that was given up has a completion and is live at once, until its abort is answered.
 //!
 //! ```text
 //!   Vacant -> Held --all it depends on ended--> Ready --all cut--> Sent --all answered--> Over -> Vacant

@@ -1,7 +1,7 @@
 //! What an answer does: [`Client::receive`].
 //!
-//! Any answer to any attempt of what is under way counts, also a late one to an attempt that was given up for another: the
-//! node executes the first that arrives and answers all alike. An answer to anything else is dropped.
+//! Any answer to any attempt of what is under way counts, also a late one to an attempt that was given up for another:
+//! the node executes the first that arrives and answers all alike. An answer to anything else is dropped.
 //!
 //! An answer that was made at an earlier time than its request claims shows that this side took the node's clock for
 //! later than it is (`clock`). A request that was refused for that keeps its claim, for copies of it that make the
@@ -17,7 +17,8 @@ use crate::fragments::{Match, Owner, Purpose};
 use crate::operation::Outcome;
 use crate::operations::Phase;
 
-/// How often a request that arrives corrupted is sent again at once. After that it is sent again as if the node were busy.
+/// How often a request that arrives corrupted is sent again at once. After that it is sent again as if the node were
+/// busy.
 const CORRUPT_REPEATS_MAX: u32 = 8;
 /// A request whose time is ahead of the node's clock by at most so many round trips waits for it: it takes as many to
 /// give the request up and to ask again.
@@ -35,8 +36,8 @@ pub enum Received {
         /// Of the first byte of the payload in the operation's data.
         offset: u64,
     },
-    /// The message answers an operation that is neither read, write nor atomic: keep what is needed of header and payload.
-    /// Its completion follows.
+    /// The message answers an operation that is neither read, write nor atomic: keep what is needed of header and
+    /// payload. Its completion follows.
     Answer {
         /// The owner's name for the operation.
         token: u64,
@@ -183,8 +184,8 @@ impl Client {
         received
     }
 
-    /// A fragment was refused for good: nothing more of the operation is sent, and what is under way of a write is waited
-    /// for, so that its outcome is certain when it completes.
+    /// A fragment was refused for good: nothing more of the operation is sent, and what is under way of a write is
+    /// waited for, so that its outcome is certain when it completes.
     fn refuse(&mut self, index: u32, code: ErrorCode) {
         self.operations.stop_cutting(index, Phase::Sent);
         let entry = self.operations.entry_mut(index);

@@ -53,7 +53,8 @@ impl RoundTrip {
         self.doubled(once.max(self.timeout_min), failed)
     }
 
-    /// The same for requests that no data thread executes: they take as long as what they ask for, and not a round trip.
+    /// The same for requests that no data thread executes: they take as long as what they ask for, and not a round
+    /// trip.
     pub(crate) fn slow_timeout(&self, failed: u32) -> Nanos {
         self.doubled(self.timeout(0).max(SLOW_TIMEOUTS * self.timeout_min), failed)
     }

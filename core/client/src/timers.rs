@@ -1,7 +1,7 @@
 //! What time does: answers that do not come, pauses, deadlines, and streams that break.
 //!
-//! The earliest due times are lower bounds: they are renewed by looking through what is under way when they have come, so a
-//! packet that is answered in time costs nothing here.
+//! The earliest due times are lower bounds: they are renewed by looking through what is under way when they have come,
+//! so a packet that is answered in time costs nothing here.
 
 use yonder_units::Nanos;
 
@@ -9,8 +9,8 @@ use crate::client::{Client, is_fast};
 use crate::fragments::Owner;
 
 impl Client {
-    /// When [`Client::advance`] and [`Client::transmit`] must be called next, if nothing else happens; `None` for never. It
-    /// may be earlier than there is anything to do.
+    /// When [`Client::advance`] and [`Client::transmit`] must be called next, if nothing else happens; `None` for
+    /// never. It may be earlier than there is anything to do.
     #[must_use]
     pub fn timeout(&self) -> Option<Nanos> {
         let fragments = if self.fragments.is_quiet() { Nanos::MAX } else { self.fragment_due };

@@ -1,17 +1,18 @@
 //! Dispatch policies: which worker gets the next request, and which request a worker takes next.
 //!
-//! The dispatcher owns the single queue, or one of hits and one of faults under [`DispatchPolicy::Predicted`]. At each turn it
-//! takes the workers that have room, in an order that the policy gives, and hands each one request. Page-fault-aware order is
-//! Adios' Algorithm 1: fewest outstanding fetches first, so that a burst of faults on one worker's queue pair does not delay
-//! the requests behind it.
+//! The dispatcher owns the single queue, or one of hits and one of faults under [`DispatchPolicy::Predicted`]. At each
+//! turn it takes the workers that have room, in an order that the policy gives, and hands each one request.
+//! Page-fault-aware order is Adios' Algorithm 1: fewest outstanding fetches first, so that a burst of faults on one
+//! worker's queue pair does not delay the requests behind it.
 //!
 //! Where faults are predicted, [`Turns`] says whose turn it is at a worker; elsewhere [`Order`] does.
 //!
-//! Neighbours: `runtime/sched` performs the hand-over; `core/predict` tells the requests of the two queues apart.
+//! Neighbours: `runtime/sched` performs the hand-over; [`predict`] tells the requests of the two queues apart.
 
 #![forbid(unsafe_code)]
 
 mod order;
+pub mod predict;
 mod turns;
 
 pub use order::Order;
@@ -24,7 +25,8 @@ pub enum DispatchPolicy {
     RoundRobin,
     /// Fewest outstanding fetches first (Adios, Algorithm 1).
     PageFaultAware,
-    /// The same, and requests that will probably fault queue apart, so that no other waits for them (the poster, section 4.2).
+    /// The same, and requests that will probably fault queue apart, so that no other waits for them (the poster,
+    /// section 4.2).
     Predicted,
 }
 
@@ -51,8 +53,8 @@ impl Chooser {
         Self { policy, next: 0 }
     }
 
-    /// Fills `order` with the workers that have room, first choice first. Workers with equally many fetches are taken in
-    /// turn, so that none starves at low load.
+    /// Fills `order` with the workers that have room, first choice first. Workers with equally many fetches are taken
+    /// in turn, so that none starves at low load.
     pub fn order(&mut self, workers: &[WorkerView], order: &mut Vec<usize>) {
         order.clear();
         let count = workers.len();

@@ -1,8 +1,8 @@
 //! [`Turns`]: what a worker does next, where requests that will fault queue apart from those that will not.
 //!
-//! The poster (section 4.2) separates the two so that short requests do not wait for long ones, as Persephone does. Hits go
-//! first, then requests whose page has come, then those that will fault, but nobody is overtaken without end: who waits is
-//! given a turn after a fixed number of others had theirs.
+//! The poster (section 4.2) separates the two so that short requests do not wait for long ones, as Persephone does.
+//! Hits go first, then requests whose page has come, then those that will fault, but nobody is overtaken without end:
+//! who waits is given a turn after a fixed number of others had theirs.
 
 /// Turns of hits before a resumed request has one, while any waits.
 pub const RESUMED_OVERTAKEN_MAX: u32 = 8;
@@ -88,7 +88,8 @@ mod tests {
     }
 
     proptest! {
-        /// Who waits without a break is never overtaken more often than the bound, and a turn goes to somebody who waits.
+        /// Who waits without a break is never overtaken more often than the bound, and a turn goes to somebody who
+        /// waits.
         #[test]
         fn nobody_starves(steps in prop::collection::vec((0u8..10, 0u8..10, 0u8..10), 1..500)) {
             let (mut turns, mut resumed, mut faults) = (Turns::default(), 0, 0);

@@ -1,16 +1,16 @@
 //! What a [`Guide`] is: code that knows a program's data structures, and says what to fetch before it is touched.
 //!
-//! DiLOS (section 4.2) calls an application's own prefetcher so. A guide is told of every miss, with the registers of the code
-//! that had it, and of the first touch of what it had fetched itself. It answers by what it asks of its [`Reach`]: to fetch
-//! bytes ahead as whole pages, which are mapped together when one of them is touched, and to read a few bytes now
-//! or soon (a **sub-page** read), so that it can follow a pointer whose page is far.
+//! DiLOS (section 4.2) calls an application's own prefetcher so. A guide is told of every miss, with the registers of
+//! the code that had it, and of the first touch of what it had fetched itself. It answers by what it asks of its
+//! [`Reach`]: to fetch bytes ahead as whole pages, which are mapped together when one of them is touched, and to read a
+//! few bytes now or soon (a **sub-page** read), so that it can follow a pointer whose page is far.
 //!
-//! All that a guide learns is a hint, and all that it does is one: what it reads may be older than what the program would see,
-//! and what it fetches for nothing costs bandwidth only. It cannot make a program wrong.
+//! All that a guide learns is a hint, and all that it does is one: what it reads may be older than what the program
+//! would see, and what it fetches for nothing costs bandwidth only. It cannot make a program wrong.
 //!
-//! A guide runs on the fault path, in a signal handler at any instruction of the program: it must not allocate, take locks,
-//! make system calls, panic or touch the program's memory but by its [`Reach`]. Each port (a thread, more or less) has a
-//! guide of its own, so that none is shared.
+//! A guide runs on the fault path, in a signal handler at any instruction of the program: it must not allocate, take
+//! locks, make system calls, panic or touch the program's memory but by its [`Reach`]. Each port (a thread, more or
+//! less) has a guide of its own, so that none is shared.
 //!
 //! Neighbours: `core/pager` calls guides and is their [`Reach`]; `sys/plugin` loads them from files.
 
@@ -45,8 +45,8 @@ pub struct Touch<'a> {
     pub cause: Cause,
     /// The address that was touched.
     pub address: u64,
-    /// What the code that touched it works with: its general registers, in no useful order, and then some words from the top of
-    /// its stack; none if it had no trap.
+    /// What the code that touched it works with: its general registers, in no useful order, and then some words from
+    /// the top of its stack; none if it had no trap.
     pub registers: &'a [u64],
     /// Addresses of the last misses before this one, the latest first.
     pub history: &'a [u64],
@@ -98,8 +98,8 @@ pub struct Arrived<'a> {
 
 /// What a guide can reach.
 pub trait Reach {
-    /// Fetches the pages of `bytes` bytes at `address`, as far as they are far. Those that are asked for until the next touch are
-    /// one batch. False if there is no room for all of them; the guide then had better stop.
+    /// Fetches the pages of `bytes` bytes at `address`, as far as they are far. Those that are asked for until the next
+    /// touch are one batch. False if there is no room for all of them; the guide then had better stop.
     fn prefetch(&mut self, address: u64, bytes: u64) -> bool;
 
     /// Reads bytes at `address`, at most [`READ_BYTES_MAX`] and of one page, if they are here; whether they are.

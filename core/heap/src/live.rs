@@ -14,8 +14,8 @@ use crate::page_map::PAGE_WORDS;
 
 /// Most segments of a page. Longer vectors were slower on DiLOS' network (section 6.3).
 pub const SEGMENTS_MAX: usize = 3;
-/// A page is whole if its segments would save fewer bytes than this: a sixteenth. What a segment more costs is less on every
-/// fabric, and pages of the smallest objects have gaps of this size.
+/// A page is whole if its segments would save fewer bytes than this: a sixteenth. What a segment more costs is less on
+/// every fabric, and pages of the smallest objects have gaps of this size.
 pub const SAVING_BYTES_MIN: usize = PAGE_BYTES / 16;
 /// The most slots a page can have.
 const SLOTS: Range<u32> = 0..PAGE_WORDS as u32 * u64::BITS;

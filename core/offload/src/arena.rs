@@ -1,12 +1,13 @@
-//! Memory of an offload's own space, in pieces: a [`Pool`] of spans for all callers, and an [`Arena`] of blocks for each.
+//! Memory of an offload's own space, in pieces: a [`Pool`] of spans for all callers, and an [`Arena`] of blocks for
+//! each.
 //!
-//! A node allocates whole pages, which are large, so the pool takes chunks of [`CHUNK_BYTES`] from it and gives spans of
-//! [`SPAN_BYTES`] to arenas; an arena cuts each span into blocks of one size class. A span without blocks goes back to the
-//! pool, a chunk without spans to the node, and a caller's whole arena goes without looking at its blocks. What is free is
-//! known here and not in the memory itself, at about one bit a block, so that freeing cannot be refused.
+//! A node allocates whole pages, which are large, so the pool takes chunks of [`CHUNK_BYTES`] from it and gives spans
+//! of [`SPAN_BYTES`] to arenas; an arena cuts each span into blocks of one size class. A span without blocks goes back
+//! to the pool, a chunk without spans to the node, and a caller's whole arena goes without looking at its blocks. What
+//! is free is known here and not in the memory itself, at about one bit a block, so that freeing cannot be refused.
 //!
-//! Neighbours: [`kv`](crate::kv) and [`mv`](crate::mv). Invariants: a span is in one arena or free in its chunk; an arena
-//! has at most its limit of spans; [`Arena::room`] has exactly the spans with a free block.
+//! Neighbours: [`kv`](crate::kv) and [`mv`](crate::mv). Invariants: a span is in one arena or free in its chunk; an
+//! arena has at most its limit of spans; [`Arena::room`] has exactly the spans with a free block.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,11 +1,12 @@
 //! Following pointers in the caller's memory, so that a walk costs one round trip (Clio, section 6, radix tree).
 //!
-//! A structure has levels. [`Shape::Lists`]: each level is a linked list, of which the first node that compares as asked is
-//! searched; from it a child pointer leads to the next level. With one level that is a list, with more a tree of lists.
-//! [`Shape::Tables`]: each node has a table of pointers, and the key's next byte chooses one: a radix tree.
+//! A structure has levels. [`Shape::Lists`]: each level is a linked list, of which the first node that compares as
+//! asked is searched; from it a child pointer leads to the next level. With one level that is a list, with more a tree
+//! of lists. [`Shape::Tables`]: each node has a table of pointers, and the key's next byte chooses one: a radix tree.
 //!
-//! Key types: [`PointerChase`] is the offload; [`Request`] and [`Answer`] are what clients send and get. It keeps nothing
-//! and writes nothing. A walk has at most [`STEPS_MAX`] steps, so one in a ring ends too; a longer one is gone on with.
+//! Key types: [`PointerChase`] is the offload; [`Request`] and [`Answer`] are what clients send and get. It keeps
+//! nothing and writes nothing. A walk has at most [`STEPS_MAX`] steps, so one in a ring ends too; a longer one is gone
+//! on with.
 
 mod protocol;
 

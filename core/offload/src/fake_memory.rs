@@ -1,5 +1,5 @@
-//! [`FakeMemory`]: a node's memory for tests, which checks every access and refuses one when told to; and a node's calls,
-//! which check every answer.
+//! [`FakeMemory`]: a node's memory for tests, which checks every access and refuses one when told to; and a node's
+//! calls, which check every answer.
 
 use std::collections::BTreeMap;
 

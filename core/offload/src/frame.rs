@@ -1,11 +1,12 @@
 //! Select and aggregate over columns in the caller's memory, so that only results cross the network (Clio-DF).
 //!
-//! A table is columns of one width each, given by the address of their row 0. [`Select`] finds the rows that a [`Filter`]
-//! lets through and counts them, marks them in a bitmap, lists them, or copies another column's values. [`Aggregate`]
-//! summarises a column over such rows. Bitmaps of several selects combine, so that a filter may span columns.
+//! A table is columns of one width each, given by the address of their row 0. [`Select`] finds the rows that a
+//! [`Filter`] lets through and counts them, marks them in a bitmap, lists them, or copies another column's values.
+//! [`Aggregate`] summarises a column over such rows. Bitmaps of several selects combine, so that a filter may span
+//! columns.
 //!
-//! Key types: [`SelectRequest`] and [`Selected`], [`AggregateRequest`] and [`Summary`]. A call looks at [`ROWS_MAX`] rows
-//! at most; for more the caller moves `first_row` on, and everything else in the request stays as it is.
+//! Key types: [`SelectRequest`] and [`Selected`], [`AggregateRequest`] and [`Summary`]. A call looks at [`ROWS_MAX`]
+//! rows at most; for more the caller moves `first_row` on, and everything else in the request stays as it is.
 //!
 //! Invariant: what a select writes never overlaps what it reads, so one that was refused half way may be made again.
 

@@ -1,16 +1,17 @@
 //! The extend path of a memory node: computation beside the data, so that one round trip does what took many (Clio,
 //! section 4.6).
 //!
-//! An [`Offload`] has an address space of its own and uses it through [`OffloadMemory`], the same calls that applications
-//! have; it also reaches the space of whoever calls it, for data that is the caller's. Shipped: [`chase`] follows
-//! pointers, [`kv`] is a key-value store, [`mv`] keeps versions of objects, [`frame`] selects and aggregates columns.
-//! Each module has the numbers, requests and answers that clients need, with their layout; [`shipped`] makes them all.
+//! An [`Offload`] has an address space of its own and uses it through [`OffloadMemory`], the same calls that
+//! applications have; it also reaches the space of whoever calls it, for data that is the caller's. Shipped: [`chase`]
+//! follows pointers, [`kv`] is a key-value store, [`mv`] keeps versions of objects, [`frame`] selects and aggregates
+//! columns. Each module has the numbers, requests and answers that clients need, with their layout; [`shipped`] makes
+//! them all.
 //!
 //! Neighbours: the node gives memory, and runs calls one after another; `core/wire` carries arguments and answers.
 //! Nothing here does I/O, and nothing is random: what must not be guessed is a seed from the node.
 //!
-//! Invariants: no arguments panic, loop without bound or reach what belongs to another caller. A call that is refused has
-//! changed nothing, or may be made again with the same outcome. What is kept for a caller goes when its space ends.
+//! Invariants: no arguments panic, loop without bound or reach what belongs to another caller. A call that is refused
+//! has changed nothing, or may be made again with the same outcome. What is kept for a caller goes when its space ends.
 
 #![forbid(unsafe_code)]
 

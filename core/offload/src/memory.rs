@@ -11,8 +11,8 @@ pub enum Space {
     Caller,
 }
 
-/// The virtual memory of a node, as an offload sees it during a call. A refusal means that nothing was done, except that
-/// a write across pages may have been done in part.
+/// The virtual memory of a node, as an offload sees it during a call. A refusal means that nothing was done, except
+/// that a write across pages may have been done in part.
 pub trait OffloadMemory {
     /// Fills `into` from `address`; does nothing if it is empty.
     fn read(&mut self, space: Space, address: u64, into: &mut [u8]) -> Result<(), ErrorCode>;

@@ -6,8 +6,8 @@ use zerocopy::little_endian::U32;
 
 use crate::Malformed;
 
-/// The length of a part of a message, as it is said in the message's head. One that no message holds has none there, and
-/// the receiver finds other bytes than it was told of.
+/// The length of a part of a message, as it is said in the message's head. One that no message holds has none there,
+/// and the receiver finds other bytes than it was told of.
 pub(crate) fn length(part: &[u8]) -> U32 {
     U32::new(u32::try_from(part.len()).unwrap_or(u32::MAX))
 }

@@ -1,11 +1,11 @@
 //! Advice on ranges of a region (LightSwap's `swap_advise`, section 4.1): what will not be needed soon
-//! ([`AdvisedOut`]), and what will be needed together ([`Ahead`]).
+//! ([`AdvisedOut`]), and what will be needed together ([`AdvisedRanges`]).
 //!
 //! Advice is kept in tables of fixed size: of too much of it the oldest is forgotten. Nothing but speed depends on it.
 //!
 //! Who touches what: whoever advises writes both. The reclaimer takes from [`AdvisedOut`] under its lock, which nobody
-//! holds for longer than a look at the list. The fault path reads [`Ahead`], plain words without a lock: what it makes
-//! of a word that changes meanwhile is what the old or the new one says.
+//! holds for longer than a look at the list. The fault path reads [`AdvisedRanges`], plain words without a lock: what
+//! it makes of a word that changes meanwhile is what the old or the new one says.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -144,20 +144,20 @@ impl AdvisedOut {
 }
 
 /// Ranges of a region whose pages are fetched together.
-pub(crate) struct Ahead {
+pub(crate) struct AdvisedRanges {
     /// First page and end in one word; zero is none.
     ranges: [AtomicU64; AHEAD_RANGES_MAX],
     /// Ranges that were ever added.
     added: AtomicUsize,
 }
 
-impl Default for Ahead {
+impl Default for AdvisedRanges {
     fn default() -> Self {
         Self { ranges: std::array::from_fn(|_| AtomicU64::new(0)), added: AtomicUsize::new(0) }
     }
 }
 
-impl Ahead {
+impl AdvisedRanges {
     fn add(&self, pages: &Range<u32>) {
         let word = u64::from(pages.start) << 32 | u64::from(pages.end);
         if self.ranges.iter().all(|range| range.load(Ordering::Relaxed) != word) {
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn ranges_ahead_are_found_by_their_pages() {
-        let ahead = Ahead::default();
+        let ahead = AdvisedRanges::default();
         assert_eq!(ahead.around(PageIndex(0)), None);
         ahead.add(&(10..20));
         ahead.add(&(30..40));

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use yonder_pagetable::State;
+use crate::pagetable::State;
 use yonder_units::PageIndex;
 
 use crate::machine::Machine;
@@ -73,7 +73,7 @@ impl<M: Machine> Pager<M> {
     /// Lets go of all regions as they are, which would keep the pager: for a simulator, whose processes do not end with
     /// their memory.
     pub fn let_go(&self) {
-        self.places.numbers().for_each(|number| self.places.leave(number));
+        self.region_table.numbers().for_each(|number| self.region_table.leave(number));
         self.ports().for_each(Port::let_go);
         self.lock_reclaimer().regions.fill(None);
     }

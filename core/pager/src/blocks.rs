@@ -1,16 +1,16 @@
 //! [`Blocks`]: what is counted of each block of a region.
 //!
-//! Installs add to one word a block, which holds the mapped pages, the pages that were *wanted back* since the block was last
-//! swept (from standby or from the node), and a running number of installs. So learning what is hot costs the fault path
-//! nothing: it counts mapped pages anyway.
+//! Installs add to one word a block, which holds the mapped pages, the pages that were *wanted back* since the block
+//! was last swept (from standby or from the node), and a running number of installs. So learning what is hot costs the
+//! fault path nothing: it counts mapped pages anyway.
 //!
-//! Who writes what: installs add to the words; whoever holds the reclaimer takes away from them and has the heat and the ages
-//! to itself. Anyone reads.
+//! Who writes what: installs add to the words; whoever holds the reclaimer takes away from them and has the heat and
+//! the ages to itself. Anyone reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::reclaim::{Age, BlockHeat, Warmth};
 use crossbeam_utils::CachePadded;
-use yonder_reclaim::{Age, BlockHeat, Warmth};
 use yonder_units::{BLOCK_PAGES, BlockIndex};
 
 /// Local memory that is counted of a block, in bytes: word, heat, age.
@@ -112,7 +112,8 @@ impl Blocks {
         }
     }
 
-    /// Mapped pages of each block that has any, and for how many looks nothing of it was installed; `tick` is the last look.
+    /// Mapped pages of each block that has any, and for how many looks nothing of it was installed; `tick` is the last
+    /// look.
     pub(crate) fn ages(&self, tick: u32) -> impl Iterator<Item = (u32, u32)> {
         self.words.iter().zip(&self.ages).filter_map(move |(word, cell)| {
             let word = word.load(Ordering::Acquire);

@@ -4,14 +4,14 @@
 //! charged before it is backed and uncharged after its backing is gone, so the counter never understates. Faults may
 //! not take the reserve; the reclaimer may, so that it can always copy a block in order to free it.
 //!
-//! Who may do what: anyone charges as a fault, uncharges and reads. `charge` for the reclaimer and `has_reached` belong to
-//! whoever holds the reclaimer. `set_policy` may come from anywhere, one call at a time.
+//! Who may do what: anyone charges as a fault, uncharges and reads. `charge` for the reclaimer and `has_reached` belong
+//! to whoever holds the reclaimer. `set_policy` may come from anywhere, one call at a time.
 //!
 //! Invariant: once `has_reached` has said so, accepted charges are within the new limit for good. So what faults may
 //! charge stands in the same word as what is charged: a fault that has read an older limit and is then overtaken by the
 //! change cannot exist.
 
-use yonder_reclaim::{LIMIT_PAGES_MAX, Policy};
+use crate::reclaim::{LIMIT_PAGES_MAX, Policy};
 
 use crate::atomic::{AtomicU64, Ordering};
 
@@ -32,7 +32,8 @@ const _: () = assert!(LIMIT_PAGES_MAX <= 1 << 31);
 pub(crate) struct Budget {
     /// High: what faults may charge up to, the limit less the reserve. Low: what is charged.
     charged: AtomicU64,
-    /// High: what the reclaimer may charge up to, the limit, or the old limit until a lower one is reached. Low: the limit.
+    /// High: what the reclaimer may charge up to, the limit, or the old limit until a lower one is reached. Low: the
+    /// limit.
     limits: AtomicU64,
     peak: AtomicU64,
 }
@@ -131,8 +132,8 @@ impl Budget {
         Halves::of(self.limits.load(Ordering::Acquire)).high.saturating_sub(self.charged())
     }
 
-    /// Faults obey `policy` from now on; what is charged already stays, and the reclaimer may use the old limit's room to
-    /// get below the new one.
+    /// Faults obey `policy` from now on; what is charged already stays, and the reclaimer may use the old limit's room
+    /// to get below the new one.
     pub(crate) fn set_policy(&self, policy: &Policy) {
         let limit = limit_of(policy);
         change(&self.limits, |limits| Halves { high: limits.high.max(limit), low: limit });
@@ -170,7 +171,7 @@ mod model;
 
 #[cfg(all(test, not(yonder_loom)))]
 mod tests {
-    use yonder_reclaim::Shares;
+    use crate::reclaim::Shares;
 
     use super::*;
 

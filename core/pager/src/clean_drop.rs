@@ -3,7 +3,7 @@
 //! The pager says which pages it drops because far memory is known to hold them; a machine that keeps a second copy of
 //! far memory compares ([`Machine::compares_clean_drops`](crate::machine::Machine::compares_clean_drops)).
 
-use yonder_units::Place;
+use yonder_units::PageId;
 
 use crate::queue_pair::RemoteAddress;
 use crate::vector::Vector;
@@ -12,7 +12,7 @@ use crate::vector::Vector;
 #[derive(Clone, Copy, Debug)]
 pub struct CleanDrop {
     /// Which page it is, for messages.
-    pub place: Place,
+    pub page_id: PageId,
     /// Where far memory has it.
     pub address: RemoteAddress,
     /// The bytes that count.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use yonder_prefetch::Algorithm;
-use yonder_reclaim::{LIMIT_PAGES_MAX, LIMIT_PAGES_MIN, Policy, Shares};
+use crate::prefetch::Algorithm;
+use crate::reclaim::{LIMIT_PAGES_MAX, LIMIT_PAGES_MIN, Policy, Shares};
 use yonder_units::{Nanos, PAGE_BYTES, format_bytes};
 
 /// What a worker does while a page is on its way.
@@ -71,12 +71,12 @@ pub enum Delivery {
 /// fetch.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Reads {
-    /// In the frame in which it has arrived: it is not mapped before somebody writes to it or touches it by pointer, so to
-    /// fetch it and to let go of it take no system call.
+    /// In the frame in which it has arrived: it is not mapped before somebody writes to it or touches it by pointer, so
+    /// to fetch it and to let go of it take no system call.
     #[default]
     InFrames,
-    /// In the region, like those of all other accesses: for programs that only touch far memory by pointer. The tables of
-    /// frames take half as much local memory.
+    /// In the region, like those of all other accesses: for programs that only touch far memory by pointer. The tables
+    /// of frames take half as much local memory.
     Mapped,
 }
 
@@ -109,7 +109,7 @@ pub enum ConfigError {
     },
     /// Watermarks that contradict one another.
     #[error(transparent)]
-    Shares(#[from] yonder_reclaim::SharesError),
+    Shares(#[from] crate::reclaim::SharesError),
 }
 
 /// Smallest local limit.

@@ -10,7 +10,7 @@
 //! this touch fails and the page is left to the next touch or sweep. Memory that is not a region's (frames, metadata,
 //! the program's own) is not mended here: `sys/trap` ends the process with a message.
 
-use yonder_pagetable::{Event, State};
+use crate::pagetable::{Event, State};
 use yonder_units::{PAGE_BYTES, PageIndex};
 
 use crate::error::PagingCause;

@@ -5,15 +5,16 @@
 //! probability of at most 2^-64, whoever has chosen them without having seen a hash. Whatever the other bytes are makes
 //! no difference.
 //!
-//! Who touches what: the reclaimer writes, under its lock. Whoever has moved an entry to `Fetching` reads what the node has of
-//! the page, which stays what it is until the page has been mapped and swept again: so nobody sees half of a hash.
+//! Who touches what: the reclaimer writes, under its lock. Whoever has moved an entry to `Fetching` reads what the node
+//! has of the page, which stays what it is until the page has been mapped and swept again: so nobody sees half of a
+//! hash.
 //!
 //! Invariant: if a page is `Remote`, the node has those of its bytes that its digest names.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use yonder_pagetable::{HASH_GRANULE_BYTES, PageHash, PageHasher};
+use crate::pagetable::{HASH_GRANULE_BYTES, PageHash, PageHasher};
 use yonder_units::{PAGE_BYTES, PageIndex};
 use zerocopy::FromZeros as _;
 
@@ -114,8 +115,8 @@ impl Digests {
         }
     }
 
-    /// Notes that of what the node has of a page only the bytes of `digest` count any more, if that is all that sets it apart
-    /// from `content`: what was freed since it was fetched makes no page dirty.
+    /// Notes that of what the node has of a page only the bytes of `digest` count any more, if that is all that sets it
+    /// apart from `content`: what was freed since it was fetched makes no page dirty.
     pub(crate) fn narrow(&self, page: PageIndex, digest: Digest, content: &[u8; PAGE_BYTES]) {
         let node = self.get(page);
         if node.vector != digest.vector
@@ -156,9 +157,9 @@ fn zeroed<T: zerocopy::FromZeros>(pages: usize) -> Box<[T]> {
 
 #[cfg(test)]
 mod tests {
+    use crate::pagetable::HASH_KEY_BYTES;
     use rand::rngs::SmallRng;
     use rand::{RngCore as _, SeedableRng as _};
-    use yonder_pagetable::HASH_KEY_BYTES;
 
     use super::*;
 

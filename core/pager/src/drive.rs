@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use yonder_pagetable::PageHasher;
-use yonder_reclaim::Policy;
+use crate::pagetable::PageHasher;
+use crate::reclaim::Policy;
 use yonder_units::{BlockIndex, Nanos, PAGE_BYTES, PageIndex};
 
-use crate::handover::{Answer, Installs};
+use crate::delegation::{Answer, Installs};
 use crate::machine::Machine;
 use crate::pager::{Pager, REGIONS_MAX};
 use crate::queue_pair::{Posting, RemoteAddress};
@@ -137,7 +137,7 @@ impl<M: Machine> Pager<M> {
 
     /// A thread that calls [`Pager::install_for`] for `port` begins, or ends.
     pub fn help_port(&self, port: u16, begins: bool) {
-        let helpers = &self.port(port).handover.helpers;
+        let helpers = &self.port(port).delegation.helpers;
         if begins {
             helpers.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -148,15 +148,15 @@ impl<M: Machine> Pager<M> {
     /// Whether `port` has handed an install over that nobody has begun.
     #[inline]
     pub fn is_install_wanted(&self, port: u16) -> bool {
-        self.port(port).handover.is_wanted()
+        self.port(port).delegation.is_wanted()
     }
 
     /// Makes one install that `port` has handed over, if there is one. Whether it did.
     pub fn install_for(&self, port: u16) -> bool {
-        let handover = &self.port(port).handover;
-        let Some(order) = handover.take_back() else { return false };
-        let is_settled = self.settle(&order.region, order.page, order.source, order.room);
-        handover.give_answer(Answer { order, is_settled, at: M::now() });
+        let delegation = &self.port(port).delegation;
+        let Some(order) = delegation.take_back() else { return false };
+        let is_settled = self.finish_fetch(&order.region, order.page, order.source, order.reservation);
+        delegation.give_answer(Answer { order, is_settled, at: M::now() });
         true
     }
 
@@ -206,7 +206,7 @@ impl<M: Machine> Pager<M> {
         })
     }
 
-    /// Takes what the first hand can take of a block, whether memory presses or not, and waits for whoever is inside.
+    /// Takes what the evictor can take of a block, whether memory presses or not, and waits for whoever is inside.
     /// How many pages. For tests of what the kernel refuses.
     pub fn sweep_block(&self, core: &RegionCore<M>, block: BlockIndex) -> usize {
         let mut reclaimer = self.lock_reclaimer();
@@ -234,7 +234,7 @@ impl<M: Machine> Pager<M> {
             reclaimer.regions.push(None);
         }
         reclaimer.regions[number] = Some(Arc::clone(&core));
-        self.places.enter(&core);
+        self.region_table.enter(&core);
         self.cover(core.table.pages() as u64);
         self.metadata_bytes.fetch_add(core.metadata_bytes(), Ordering::Relaxed);
         Ok(Some(core))

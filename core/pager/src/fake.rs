@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::pagetable::{HASH_KEY_BYTES, PageHasher};
 use yonder_guide::MakeGuide;
-use yonder_pagetable::{HASH_KEY_BYTES, PageHasher};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex, Run};
 
 use crate::config::{Config, ConfigError, FaultPolicy};

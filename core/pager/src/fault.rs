@@ -7,25 +7,25 @@
 
 use std::sync::Arc;
 
-use yonder_pagetable::{Entry, Event, Source, State};
-use yonder_units::{Nanos, PageIndex, Place};
+use crate::pagetable::{Entry, Event, Source, State};
+use yonder_units::{Nanos, PageId, PageIndex};
 
 use crate::config::FaultPolicy;
+use crate::delegation::Installs;
 use crate::error::PagingCause;
 use crate::forked;
 use crate::guests::{self, GuestPort};
-use crate::handover::Installs;
 use crate::install::Local;
 use crate::machine::{Machine, Rule};
 use crate::pager::{GUEST_PORTS, Pager};
-use crate::port::{FetchRequest, Hit, Port, PortInner, Room};
+use crate::port::{FetchRequest, FetchReservation, Hit, Port, PortInner};
 use crate::region::RegionCore;
 
 /// Looks at an entry before a thread that waits for it lets others run.
 const GUEST_SPINS: u32 = 256;
 
 /// What was touched of a region, and from where.
-pub(crate) struct Touch<'a, M: Machine> {
+pub(crate) struct FaultTouch<'a, M: Machine> {
     pub(crate) offset: u64,
     /// The registers at the instruction, if it had a fault.
     pub(crate) registers: Option<M::Registers<'a>>,
@@ -54,16 +54,16 @@ impl Wants {
     }
 }
 
-impl<M: Machine> Clone for Touch<'_, M> {
+impl<M: Machine> Clone for FaultTouch<'_, M> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<M: Machine> Copy for Touch<'_, M> {}
+impl<M: Machine> Copy for FaultTouch<'_, M> {}
 
-impl<M: Machine> Touch<'_, M> {
+impl<M: Machine> FaultTouch<'_, M> {
     /// A touch without a fault.
     #[inline]
     pub(crate) fn of(offset: u64, wants: Wants) -> Self {
@@ -98,15 +98,15 @@ pub(crate) enum Attempt {
     NoSlot,
 }
 
-/// Gives the touch what it wants of its page, or says why that is not possible before the deadline. The page may be taken away
-/// again at any time after; the access that needs it is simply tried again.
-pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, touch: Touch<'_, M>) -> Result<(), PagingCause> {
+/// Gives the touch what it wants of its page, or says why that is not possible before the deadline. The page may be
+/// taken away again at any time after; the access that needs it is simply tried again.
+pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, touch: FaultTouch<'_, M>) -> Result<(), PagingCause> {
     let (pager, page) = (&*region.pager, touch.page());
     if pager.child.is_one() {
         return forked::bring(region, page);
     }
     let entered = M::now();
-    let deadline = entered + pager.patience();
+    let deadline = entered + pager.fault_timeout();
     let toucher = Toucher::of_this_thread(pager);
     let (mut waits_for, mut pauses) = (PagingCause::Stuck, 0);
     loop {
@@ -152,7 +152,8 @@ pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, touch: Touch<'_, M>
     }
 }
 
-/// Begins to fetch `count` pages from `first` on, which are about to be touched; more than one is fetched at a time then.
+/// Begins to fetch `count` pages from `first` on, which are about to be touched; more than one is fetched at a time
+/// then.
 pub(crate) fn fetch_range<M: Machine>(region: &Arc<RegionCore<M>>, first: PageIndex, count: u32) {
     let pager = &*region.pager;
     let is_remote = |page: &u32| region.table.load(PageIndex(*page)).state() == State::Remote;
@@ -197,7 +198,7 @@ impl<'a, M: Machine> Toucher<'a, M> {
     fn fetch(
         self,
         region: &Arc<RegionCore<M>>,
-        touch: Touch<'_, M>,
+        touch: FaultTouch<'_, M>,
         seen: Entry,
         entered: Nanos,
         deadline: Nanos,
@@ -227,7 +228,7 @@ impl<'a, M: Machine> Toucher<'a, M> {
     fn join(
         self,
         region: &Arc<RegionCore<M>>,
-        touch: Touch<'_, M>,
+        touch: FaultTouch<'_, M>,
         port: u16,
         slot: u16,
     ) -> Option<Result<(), PagingCause>> {
@@ -282,7 +283,7 @@ impl<'a, M: Machine> Toucher<'a, M> {
         }
     }
 
-    fn count_local(self, pager: &Pager<M>, source: Source, place: Place) {
+    fn count_local(self, pager: &Pager<M>, source: Source, page_id: PageId) {
         let count = |port: &Port<M>| match source {
             Source::Zeros => port.stats.zero_faults.add(1),
             Source::Frame(_) => port.stats.rescues.add(1),
@@ -290,7 +291,7 @@ impl<'a, M: Machine> Toucher<'a, M> {
         match self {
             Self::Unithread { port, token, .. } => {
                 count(port);
-                port.lock().waiters.count_minor_fault(token, place);
+                port.lock().waiters.count_minor_fault(token, page_id);
             }
             Self::Thread => {
                 // The counters of a port have one writer at a time: the thread that has its lock.
@@ -306,22 +307,22 @@ pub(crate) fn start<M: Machine>(
     port: &Port<M>,
     inner: &mut PortInner<M>,
     token: u32,
-    (region, touch, seen): (&Arc<RegionCore<M>>, Touch<'_, M>, Entry),
+    (region, touch, seen): (&Arc<RegionCore<M>>, FaultTouch<'_, M>, Entry),
     (entered, deadline): (Nanos, Nanos),
 ) -> Result<(), Attempt> {
     let page = touch.page();
     let Some(slot) = inner.take_slot() else { return Err(Attempt::NoSlot) };
-    let Some(room) = Room::take(pager, touch.wants) else {
+    let Some(reservation) = FetchReservation::take(pager, touch.wants) else {
         inner.return_slot(slot);
         return Err(Attempt::NoRoom);
     };
     M::preempt();
     if region.table.advance(page, seen, Event::Fetch { port: port.id, slot }).is_err() {
-        room.give_back(pager);
+        reservation.give_back(pager);
         inner.return_slot(slot);
         return Err(Attempt::Raced);
     }
-    inner.start(&FetchRequest { region, page, slot, room, entered, deadline }, port, pager);
+    inner.start(&FetchRequest { region, page, slot, reservation, entered, deadline }, port, pager);
     inner.join(slot, token);
     let now = M::now();
     if !inner.fetch_advised(region, page, port, pager, now) {
@@ -330,11 +331,11 @@ pub(crate) fn start<M: Machine>(
     Ok(())
 }
 
-/// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it is not
-/// mapped by that.
+/// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it
+/// is not mapped by that.
 fn touch_ahead<M: Machine>(
     region: &Arc<RegionCore<M>>,
-    touch: Touch<'_, M>,
+    touch: FaultTouch<'_, M>,
     port: u16,
     slot: u16,
 ) -> Option<Result<(), PagingCause>> {
@@ -348,7 +349,7 @@ fn touch_ahead<M: Machine>(
 pub(crate) fn hit<M: Machine>(
     inner: &mut PortInner<M>,
     slot: u16,
-    touched: (&Arc<RegionCore<M>>, Touch<'_, M>),
+    touched: (&Arc<RegionCore<M>>, FaultTouch<'_, M>),
     port: &Port<M>,
 ) -> Hit {
     let pager = &*touched.0.pager;
@@ -401,8 +402,8 @@ mod tests {
     use super::*;
     use crate::fake::{self, Fake};
 
-    /// Another thread that looks for what was fetched ahead here takes all completions, also that of a fetch whose unithread
-    /// has joined it and not parked yet.
+    /// Another thread that looks for what was fetched ahead here takes all completions, also that of a fetch whose
+    /// unithread has joined it and not parked yet.
     #[test]
     fn a_wait_that_is_over_before_its_unithread_parks_is_not_parked() {
         let (region, page) = (fake::region(64), PageIndex(0));
@@ -414,7 +415,7 @@ mod tests {
         assert_eq!(seen.state(), State::Remote);
         {
             let mut inner = port.lock();
-            let touch = Touch::of(0, Wants::Mapping);
+            let touch = FaultTouch::of(0, Wants::Mapping);
             let started = start(pager, port, &mut inner, 0, (&region, touch, seen), (now, Nanos::MAX));
             assert!(started.is_ok());
             while inner.waiters.outcome(0).is_none() {

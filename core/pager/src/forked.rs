@@ -14,11 +14,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use yonder_pagetable::{Event, Source as LocalSource, State};
+use crate::pagetable::{Event, Source as LocalSource, State};
 use yonder_units::{PAGE_BYTES, PageIndex};
 
 use crate::error::PagingCause;
-use crate::install::Source;
+use crate::install::InstallSource;
 use crate::machine::{CopyOutcome, Machine, Rule};
 use crate::pager::Pager;
 use crate::port::{Port, PortInner};
@@ -87,11 +87,11 @@ pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, page: PageIndex) ->
         State::Resident => return Ok(()),
         State::Poisoned(code) => return Err(PagingCause::of_page(code)),
         State::Untouched | State::Installing(LocalSource::Zeros) => None,
-        State::Standby(frame) | State::Installing(LocalSource::Frame(frame)) => Some(Source::Frame(frame)),
+        State::Standby(frame) | State::Installing(LocalSource::Frame(frame)) => Some(InstallSource::Frame(frame)),
         State::Remote | State::Fetching { .. }
             if M::is_inherited(&pager.fabric) || M::breaks(Rule::ChildIsLeftAlone) =>
         {
-            Some(Source::Far(region.remote_address(page)))
+            Some(InstallSource::Far(region.remote_address(page)))
         }
         State::Remote | State::Fetching { .. } => return Err(PagingCause::Forked),
         // The reclaimer does not sweep while a process forks, and a child has none.
@@ -113,7 +113,7 @@ fn map<M: Machine>(
     space: &M::Space,
     region: &RegionCore<M>,
     page: PageIndex,
-    source: Option<Source>,
+    source: Option<InstallSource>,
 ) -> Result<(), PagingCause> {
     loop {
         let outcome = match source {
@@ -165,7 +165,7 @@ pub(crate) fn release<M: Machine>(
 #[cold]
 pub(crate) fn end_region<M: Machine>(pager: &Pager<M>, region: &RegionCore<M>) {
     let _no_faults = pager.child.lock();
-    pager.places.leave(region.number);
+    pager.region_table.leave(region.number);
     pager.lock_reclaimer().regions[region.number as usize] = None;
 }
 

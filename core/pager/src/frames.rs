@@ -16,9 +16,9 @@
 
 use std::sync::Arc;
 
+use crate::pagetable::{Event, PageTable, State};
 use crossbeam_queue::ArrayQueue;
-use yonder_pagetable::{Event, PageTable, State};
-use yonder_units::{FrameIndex, PAGE_BYTES, PageIndex, Place, Run};
+use yonder_units::{FrameIndex, PAGE_BYTES, PageId, PageIndex, Run};
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::budget::{Account, Budget};
@@ -65,7 +65,7 @@ struct Record {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Arrival {
     pub(crate) frame: FrameIndex,
-    pub(crate) place: Place,
+    pub(crate) page_id: PageId,
     /// Whether it stood there before, and could not be mapped.
     pub(crate) restands: bool,
 }
@@ -166,21 +166,21 @@ impl<M: Machine> FramePool<M> {
     }
 
     /// The entry of the page at `place` says that it stands in `frame`, and the reclaimer hears of it.
-    pub(crate) fn stand(&self, table: &PageTable, place: Place, frame: FrameIndex) {
-        self.announce(table, place, frame, Event::Arrived(frame), ANNOUNCED);
+    pub(crate) fn stand(&self, table: &PageTable, page_id: PageId, frame: FrameIndex) {
+        self.announce(table, page_id, frame, Event::Arrived(frame), ANNOUNCED);
     }
 
     /// The page at `place`, whose entry is the caller's and `Installing` from `frame`, stands there again: it could not
     /// be mapped. The reclaimer hears of it.
     #[cold]
-    pub(crate) fn restand(&self, table: &PageTable, place: Place, frame: FrameIndex) {
-        self.announce(table, place, frame, Event::InstallFailed, ANNOUNCED | RESTANDS);
+    pub(crate) fn restand(&self, table: &PageTable, page_id: PageId, frame: FrameIndex) {
+        self.announce(table, page_id, frame, Event::InstallFailed, ANNOUNCED | RESTANDS);
     }
 
-    fn announce(&self, table: &PageTable, place: Place, frame: FrameIndex, event: Event, flags: u64) {
+    fn announce(&self, table: &PageTable, page_id: PageId, frame: FrameIndex, event: Event, flags: u64) {
         let record = &self.records[frame.index()];
-        record.owner.store(u64::from(place.region) << 32 | u64::from(place.page.0), Ordering::Release);
-        table.advance_owned(place.page, event);
+        record.owner.store(u64::from(page_id.region) << 32 | u64::from(page_id.page.0), Ordering::Release);
+        table.advance_owned(page_id.page, event);
         M::preempt();
         if flags & RESTANDS != 0 && M::breaks(Rule::RestandIsHeard) {
             return;
@@ -197,8 +197,8 @@ impl<M: Machine> FramePool<M> {
         let record = &self.records[frame as usize];
         let before = record.word.fetch_and(!(ANNOUNCED | RESTANDS), Ordering::AcqRel);
         let owner = record.owner.load(Ordering::Acquire);
-        let place = Place { region: (owner >> 32) as u32, page: PageIndex(owner as u32) };
-        Some(Arrival { frame: FrameIndex(frame), place, restands: before & RESTANDS != 0 })
+        let page_id = PageId { region: (owner >> 32) as u32, page: PageIndex(owner as u32) };
+        Some(Arrival { frame: FrameIndex(frame), page_id, restands: before & RESTANDS != 0 })
     }
 
     /// Whether the reclaimer will look who stands in `frame`.
@@ -312,7 +312,7 @@ mod model;
 
 #[cfg(all(test, not(yonder_loom)))]
 mod tests {
-    use yonder_reclaim::{Policy, Shares};
+    use crate::reclaim::{Policy, Shares};
 
     use super::*;
     use crate::fake::{Fake, Memory};
@@ -343,7 +343,7 @@ mod tests {
         {
             table.advance_owned(PageIndex(1), event);
         }
-        frames.stand(&table, Place { region: 2, page: PageIndex(1) }, frame);
+        frames.stand(&table, PageId { region: 2, page: PageIndex(1) }, frame);
         (frames, table, frame)
     }
 
@@ -358,8 +358,8 @@ mod tests {
             bytes
         };
         assert_eq!(frames.read(frame, stands, read), Some(*b"stays"));
-        let place = Place { region: 2, page: PageIndex(1) };
-        assert_eq!(frames.next_arrival(), Some(Arrival { frame, place, restands: false }));
+        let page_id = PageId { region: 2, page: PageIndex(1) };
+        assert_eq!(frames.next_arrival(), Some(Arrival { frame, page_id, restands: false }));
         assert_eq!(frames.next_arrival(), None);
         // Another turn begins while it is read.
         assert_eq!(frames.read(frame, stands, |_| frames.release(frame)), None);
@@ -369,18 +369,18 @@ mod tests {
     #[test]
     fn a_page_that_could_not_be_mapped_is_announced_again() {
         let (frames, table, frame) = staying();
-        let place = Place { region: 2, page: PageIndex(1) };
+        let page_id = PageId { region: 2, page: PageIndex(1) };
         let fail = || {
-            table.advance_owned(place.page, Event::Install);
-            frames.restand(&table, place, frame);
-            assert_eq!(table.load(place.page).state(), State::Standby(frame));
+            table.advance_owned(page_id.page, Event::Install);
+            frames.restand(&table, page_id, frame);
+            assert_eq!(table.load(page_id.page).state(), State::Standby(frame));
         };
         // Once, however often it fails before the reclaimer looks.
         (0..3).for_each(|_| fail());
-        assert_eq!(frames.next_arrival(), Some(Arrival { frame, place, restands: true }));
+        assert_eq!(frames.next_arrival(), Some(Arrival { frame, page_id, restands: true }));
         assert_eq!(frames.next_arrival(), None);
         fail();
-        assert_eq!(frames.next_arrival(), Some(Arrival { frame, place, restands: true }));
+        assert_eq!(frames.next_arrival(), Some(Arrival { frame, page_id, restands: true }));
         assert_eq!(frames.next_arrival(), None);
     }
 

@@ -22,12 +22,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 
-use yonder_pagetable::{Entry, State};
+use crate::pagetable::{Entry, State};
 use yonder_units::Nanos;
 
+use crate::delegation::Installs;
 use crate::error::PagingCause;
-use crate::fault::{self, Attempt, Touch};
-use crate::handover::Installs;
+use crate::fault::{self, Attempt, FaultTouch};
 use crate::machine::{Machine, Rule};
 use crate::pager::{GUEST_PORTS, Pager};
 use crate::port::{Hit, Port, PortInner};
@@ -81,7 +81,7 @@ enum Turn {
 }
 
 impl Guests {
-    /// Room for `tokens` guests; none at a worker's port.
+    /// FetchReservation for `tokens` guests; none at a worker's port.
     pub(crate) fn new(tokens: usize) -> Self {
         Self {
             tokens,
@@ -288,7 +288,7 @@ impl<M: Machine> GuestPort<'_, M> {
 /// Fetches a remote page for a guest, and waits for it.
 pub(crate) fn fetch<M: Machine>(
     pager: &Pager<M>,
-    target: (&Arc<RegionCore<M>>, Touch<'_, M>, Entry),
+    target: (&Arc<RegionCore<M>>, FaultTouch<'_, M>, Entry),
     (entered, deadline): (Nanos, Nanos),
 ) -> Attempt {
     let mut inner = GuestPort::borrow(pager);
@@ -313,7 +313,7 @@ pub(crate) fn fetch<M: Machine>(
 /// Waits for a fetch at `slot` of another guest's; `None` if it is over, or if that cannot be seen now.
 pub(crate) fn join<M: Machine>(
     region: &Arc<RegionCore<M>>,
-    touch: Touch<'_, M>,
+    touch: FaultTouch<'_, M>,
     port: &Port<M>,
     slot: u16,
 ) -> Option<Result<(), PagingCause>> {

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use yonder_pagetable::{Entry, Event, Source as LocalSource, State};
+use crate::pagetable::{Entry, Event, Source as LocalSource, State};
 use yonder_units::{FrameIndex, PAGE_BYTES, PageIndex};
 
 use crate::blocks::Install;
 use crate::budget::Account;
 use crate::machine::{CopyOutcome, Machine};
 use crate::pager::Pager;
-use crate::port::Room;
+use crate::port::FetchReservation;
 use crate::queue_pair::RemoteAddress;
 use crate::region::RegionCore;
 
@@ -18,7 +18,7 @@ const AGAIN_MAX: u32 = 1_000;
 
 /// Where an install takes the bytes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
+pub(crate) enum InstallSource {
     Frame(FrameIndex),
     /// Far memory that the fabric maps.
     Far(RemoteAddress),
@@ -40,19 +40,19 @@ pub(crate) enum Local {
 impl<M: Machine> Pager<M> {
     /// The mapping and the offset that hold the bytes of `source`.
     #[inline]
-    pub(crate) fn resolve(&self, source: Source) -> (&M::Memory, u64) {
+    pub(crate) fn resolve(&self, source: InstallSource) -> (&M::Memory, u64) {
         match source {
-            Source::Frame(frame) => (self.frames.mapping(), frame.offset()),
-            Source::Far(address) => {
+            InstallSource::Frame(frame) => (self.frames.mapping(), frame.offset()),
+            InstallSource::Far(address) => {
                 (M::mapped(&self.fabric).expect("only mapping fabrics read without a frame"), address.0)
             }
         }
     }
 
-    /// Maps a page that has been fetched; its entry is `Fetching` and belongs to the caller. False if its block is swept
-    /// or the kernel has no page now.
+    /// Maps a page that has been fetched; its entry is `Fetching` and belongs to the caller. False if its block is
+    /// swept or the kernel has no page now.
     #[inline]
-    fn map_arrived(&self, region: &RegionCore<M>, page: PageIndex, source: Source) -> bool {
+    fn map_arrived(&self, region: &RegionCore<M>, page: PageIndex, source: InstallSource) -> bool {
         let gate = region.gate(page);
         if !gate.enter() {
             return false;
@@ -66,13 +66,13 @@ impl<M: Machine> Pager<M> {
         mapped
     }
 
-    /// As [`Pager::map_arrived`] for `pages` pages of one block whose bytes lie one behind the other. How many are mapped, from
-    /// the first on.
+    /// As [`Pager::map_arrived`] for `pages` pages of one block whose bytes lie one behind the other. How many are
+    /// mapped, from the first on.
     pub(crate) fn map_arrived_run(
         &self,
         region: &RegionCore<M>,
         first: PageIndex,
-        source: Source,
+        source: InstallSource,
         pages: usize,
     ) -> usize {
         let gate = region.gate(first);
@@ -103,8 +103,8 @@ impl<M: Machine> Pager<M> {
 
     /// Leaves a page that has been fetched to be read in `frame`; its entry is `Fetching` and belongs to the caller.
     #[inline]
-    fn keep_arrived(&self, region: &RegionCore<M>, page: PageIndex, source: Source, frame: FrameIndex) {
-        if let Source::Far(RemoteAddress(from)) = source {
+    fn keep_arrived(&self, region: &RegionCore<M>, page: PageIndex, source: InstallSource, frame: FrameIndex) {
+        if let InstallSource::Far(RemoteAddress(from)) = source {
             let (mapping, _) = self.resolve(source);
             M::copy(self.frames.mapping(), frame.offset(), mapping, from);
         }
@@ -113,13 +113,19 @@ impl<M: Machine> Pager<M> {
         self.frames.keep(region, page, frame);
     }
 
-    /// Puts a page that has been fetched where its room is; its entry is `Fetching` and belongs to the caller. False if that is
-    /// not possible now.
+    /// Puts a page that has been fetched where its room is; its entry is `Fetching` and belongs to the caller. False if
+    /// that is not possible now.
     #[inline]
-    pub(crate) fn settle(&self, region: &RegionCore<M>, page: PageIndex, source: Source, room: Room) -> bool {
-        match room {
-            Room::Page | Room::PageByFrame(_) => self.map_arrived(region, page, source),
-            Room::Frame(frame) => {
+    pub(crate) fn finish_fetch(
+        &self,
+        region: &RegionCore<M>,
+        page: PageIndex,
+        source: InstallSource,
+        reservation: FetchReservation,
+    ) -> bool {
+        match reservation {
+            FetchReservation::Page | FetchReservation::PageByFrame(_) => self.map_arrived(region, page, source),
+            FetchReservation::Frame(frame) => {
                 self.keep_arrived(region, page, source, frame);
                 true
             }
@@ -150,7 +156,7 @@ impl<M: Machine> Pager<M> {
         let State::Installing(source) = owned.state() else { unreachable!("an install was begun") };
         let mapped = match source {
             LocalSource::Zeros => self.zero(region, page),
-            LocalSource::Frame(frame) => self.copy(region, page, Source::Frame(frame)),
+            LocalSource::Frame(frame) => self.copy(region, page, InstallSource::Frame(frame)),
         };
         if !mapped {
             self.stay_local(region, page, source);
@@ -175,7 +181,7 @@ impl<M: Machine> Pager<M> {
         }
     }
 
-    fn copy(&self, region: &RegionCore<M>, page: PageIndex, source: Source) -> bool {
+    fn copy(&self, region: &RegionCore<M>, page: PageIndex, source: InstallSource) -> bool {
         let (mapping, offset) = self.resolve(source);
         install::<M>(|| M::copy_page(&self.space, &region.mapping, page.offset(), mapping, offset))
     }

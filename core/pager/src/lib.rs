@@ -13,15 +13,15 @@
 //! ends it. Everything may be called from any thread at any time, unless it says otherwise.
 //!
 //! Files: `fault` is the fault path, `install` its end, `port` the fetches of one thread and their completions,
-//! `waiters` and `guests` who waits for them, `handover` what a port lets another thread install, `places` where a page
-//! is that somebody remembers, `reclaimer` the two hands and what they look after, `blocks` what is counted of a block,
-//! `limits` and `tuning` what can be changed meanwhile, `advice` what programs say of ranges, `digest` what the node
-//! has of each page and `liveness` who says what is live of it, `seclusion` pages that nobody can read, `release` the
-//! way back of freed ranges, `order` and `settle` what the node may be asked for at once, `forked` children, `observer`
-//! who wants to know of faults, `damage` memory that has failed; `region` is what is known of a region, `extents` which
-//! of its ranges are free; `drive` is what threads call, `audit` whether the accounts agree; `machine`, `queue_pair`,
-//! `vector` and `clean_drop` are the seams to what is below. `budget`, `frames` and `gate` are the three small
-//! lock-free structures that all share.
+//! `waiters` and `guests` who waits for them, `delegation` what a port lets another thread install, `places` where a
+//! page is that somebody remembers, `reclaimer` the two hands and what they look after, `blocks` what is counted of a
+//! block, `limits` and `tuning` what can be changed meanwhile, `advice` what programs say of ranges, `digest` what the
+//! node has of each page and `liveness` who says what is live of it, `unreadable` pages that nobody can read, `release`
+//! the way back of freed ranges, `order` and `settle` what the node may be asked for at once, `forked` children,
+//! `observer` who wants to know of faults, `damage` memory that has failed; `region` is what is known of a region,
+//! `extents` which of its ranges are free; `drive` is what threads call, `audit` whether the accounts agree; `machine`,
+//! `queue_pair`, `vector` and `clean_drop` are the seams to what is below. `budget`, `frames` and `gate` are the three
+//! small lock-free structures that all share.
 //!
 //! Invariants, each asserted where it could break:
 //! - Local memory in use (mapped pages and backed frames) never exceeds the limit: every page is charged to the
@@ -31,7 +31,7 @@
 //! - What is read in a frame is the page that stood there all the time: see `frames`.
 //! - A frame's content is forgotten only when the node is known to hold what is live of it, by its digest or by its
 //!   acknowledgement.
-//! - Nobody reads, to sweep it, what is secluded: it may be protected against reading.
+//! - Nobody reads, to sweep it, what is unreadable: it may be protected against reading.
 //! - The fault path takes one lock, its port's. A unithread has it for moments and never across a switch; an ordinary
 //!   thread has a guest port for as long as its fault takes, since nobody else needs that port meanwhile. Who finds a
 //!   page that another port has fetched ahead tries that port's lock and never waits for it.
@@ -47,6 +47,7 @@ mod budget;
 mod clean_drop;
 mod config;
 mod damage;
+mod delegation;
 mod digest;
 mod drive;
 mod error;
@@ -58,7 +59,6 @@ mod forked;
 mod frames;
 mod gate;
 mod guests;
-mod handover;
 mod install;
 mod limits;
 mod liveness;
@@ -66,30 +66,35 @@ pub mod machine;
 mod observer;
 mod order;
 mod pager;
-mod places;
+pub mod pagetable;
 mod port;
+pub mod prefetch;
 mod queue_pair;
+pub mod reclaim;
 mod reclaimer;
 mod region;
+mod region_table;
 mod release;
-mod seclusion;
 mod settle;
 mod stats;
 #[cfg(all(test, yonder_loom))]
 mod together;
 mod tuning;
+mod unreadable;
 mod vector;
 mod waiters;
 
+pub use crate::prefetch::Algorithm as Prefetch;
+pub use crate::reclaim::Shares;
 pub use advice::{ADVISED_PAGES_MAX, Advice, AdviceError};
 pub use audit::Audit;
 pub use clean_drop::{CleanDrop, ReadsAs};
 pub use config::{Config, ConfigError, Deadlines, Delivery, FaultPolicy, Reads, Verify};
+pub use delegation::Installs;
 pub use drive::{ReclaimTurns, Turn};
 pub use error::{PagingCause, PagingError, TooManyPorts};
 pub use extents::Extents;
 pub use forked::Stopped;
-pub use handover::Installs;
 pub use liveness::Liveness;
 pub use observer::{FaultObserver, Needed, SeenFault};
 pub use pager::{Pager, REGIONS_MAX};
@@ -104,6 +109,4 @@ pub use tuning::{
 };
 pub use vector::{GRANULE_BYTES, SEGMENTS_MAX, Vector};
 pub use waiters::FaultCounts;
-pub use yonder_predict::Residence;
-pub use yonder_prefetch::Algorithm as Prefetch;
-pub use yonder_reclaim::Shares;
+pub use yonder_units::Residence;

@@ -1,12 +1,12 @@
 //! [`Limits`]: the settings that can be changed while far memory is used.
 //!
-//! Plain atomics: whoever tunes writes them, the reclaimer reads them at its next step. A quota is in pages, and no quota is
-//! the largest number, so that a comparison needs no case of its own.
+//! Plain atomics: whoever tunes writes them, the reclaimer reads them at its next step. A quota is in pages, and no
+//! quota is the largest number, so that a comparison needs no case of its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use yonder_reclaim::{FlushLimits, Policy};
+use crate::reclaim::{FlushLimits, Policy};
 use yonder_units::{Nanos, PAGE_BYTES};
 
 /// How long a dirty page stands before it is written back, if nobody says otherwise.
@@ -50,8 +50,8 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// As they are before anybody changes them. A batch is half of what stands under `policy`, so that the second hand, which
-    /// takes what is above that, finds most of it clean.
+    /// As they are before anybody changes them. A batch is half of what stands under `policy`, so that the cleaner,
+    /// which takes what is above that, finds most of it clean.
     pub(crate) fn new(policy: &Policy) -> Self {
         Self {
             standby_age: AtomicU64::new(STANDBY_AGE),
@@ -84,7 +84,7 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    use yonder_reclaim::Shares;
+    use crate::reclaim::Shares;
 
     use super::*;
 

@@ -1,12 +1,12 @@
 //! [`Liveness`]: what a region's owner says of its pages, so that only what is live of them travels.
 //!
-//! Guided paging is DiLOS' (section 4.4): the allocator knows which bytes of a page somebody still needs. The first hand asks
-//! for those of each page that it puts on standby; they alone are compared with what the node has, written to it, and
-//! fetched from it later. A page of which nothing is live is forgotten.
+//! Guided paging is DiLOS' (section 4.4): the allocator knows which bytes of a page somebody still needs. The evictor
+//! asks for those of each page that it puts on standby; they alone are compared with what the node has, written to it,
+//! and fetched from it later. A page of which nothing is live is forgotten.
 //!
 //! DiLOS keeps the segments in the entries of its page table. Here they stand beside the hash of what the node has
-//! (`digest`), because they are needed also while the page is local: a page of which something was freed and nothing stored is
-//! clean, and only who knows what the node has of it can tell.
+//! (`digest`), because they are needed also while the page is local: a page of which something was freed and nothing
+//! stored is clean, and only who knows what the node has of it can tell.
 
 use std::sync::{Arc, OnceLock};
 
@@ -27,8 +27,8 @@ pub trait Liveness: Send + Sync {
     /// somebody still needs. What is stored later is none of its concern.
     fn live(&self, page: PageIndex) -> Live;
 
-    /// How many pages the object has that begins with `page`, if one does and that is known: who touches its first page will
-    /// probably want them all. Asked on the fault path.
+    /// How many pages the object has that begins with `page`, if one does and that is known: who touches its first page
+    /// will probably want them all. Asked on the fault path.
     fn object_at(&self, _page: PageIndex) -> Option<u32> {
         None
     }

@@ -64,9 +64,9 @@ pub enum Rule {
     SectionIsKept,
     /// What the node has is what was written, and not what the page has become since.
     DigestIsOfWrite,
-    /// What is secluded is not swept.
-    SecludedStay,
-    /// Guides do not read what is secluded.
+    /// What is unreadable is not swept.
+    UnreadableStay,
+    /// Guides do not read what is unreadable.
     GuidesKeepOut,
     /// Of a frame those bytes are zeros that a fetch does not bring.
     BesideIsCleared,

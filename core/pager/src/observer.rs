@@ -3,11 +3,11 @@
 //! A region has none, or one for good. It is told when the fault is over, in the handler of whoever had it: see the
 //! trait for what that forbids. Without one a fault costs a load and a branch more.
 //!
-//! Neighbours: `region` calls it; `edge/shim` has one that keeps a record for `yonder run --report`.
+//! Neighbours: `region` calls it; `preload/library` has one that keeps a record for `yonder run --report`.
 
 use std::sync::{Arc, OnceLock};
 
-use yonder_pagetable::{PageTable, State};
+use crate::pagetable::{PageTable, State};
 use yonder_units::{Nanos, PageIndex};
 
 use crate::machine::Machine;

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use crate::pagetable::State;
+use crate::prefetch::Algorithm;
+use crate::reclaim::{Policy, Usage};
 use crossbeam_utils::CachePadded;
 use yonder_guide::MakeGuide;
-use yonder_pagetable::State;
-use yonder_predict::Residence;
-use yonder_prefetch::Algorithm;
-use yonder_reclaim::{Policy, Usage};
-use yonder_units::{Nanos, PAGE_BYTES, PageIndex, Place};
+use yonder_units::Residence;
+use yonder_units::{Nanos, PAGE_BYTES, PageId, PageIndex};
 
 use crate::advice::AdvisedOut;
 use crate::budget::Budget;
@@ -21,11 +21,11 @@ use crate::guests::GUEST_TOKENS;
 use crate::limits::Limits;
 use crate::liveness::Liveness;
 use crate::machine::Machine;
-use crate::places::Places;
 use crate::port::{GuideOf, Port, Prefetch};
 use crate::queue_pair::Module;
 use crate::reclaimer::{ReclaimStats, Reclaimer};
 use crate::region::RegionCore;
+use crate::region_table::RegionTable;
 
 /// Regions of one pager at one time.
 pub const REGIONS_MAX: usize = 64;
@@ -80,7 +80,7 @@ pub struct Pager<M: Machine> {
     node_lost: AtomicBool,
     /// Pages that were lost with their local memory.
     pub(crate) damaged_pages: AtomicU64,
-    pub(crate) places: Places<M>,
+    pub(crate) region_table: RegionTable<M>,
     ports: Box<[OnceLock<Port<M>>]>,
     port_numbers: Mutex<PortNumbers>,
     node: Arc<str>,
@@ -158,7 +158,7 @@ impl<M: Machine> Pager<M> {
             spare_for_reads: AtomicU64::new(0),
             node_lost: AtomicBool::new(false),
             damaged_pages: AtomicU64::new(0),
-            places: Places::new(),
+            region_table: RegionTable::new(),
             ports: (0..PORTS_MAX).map(|_| OnceLock::new()).collect(),
             port_numbers: Mutex::new(PortNumbers {
                 returned: Vec::new(),
@@ -258,8 +258,8 @@ impl<M: Machine> Pager<M> {
 
     /// Whether the page at `place` can be had without a fetch now. Never waits.
     #[inline]
-    pub fn residence(&self, place: Place) -> Residence {
-        self.places.residence(place)
+    pub fn residence(&self, page_id: PageId) -> Residence {
+        self.region_table.residence(page_id)
     }
 
     /// What `look` makes of the region that `address` is in, and of the offset there; `None` if it is in none. The
@@ -269,7 +269,7 @@ impl<M: Machine> Pager<M> {
             let offset = address.checked_sub(M::address(&core.mapping))?;
             (offset < M::len(&core.mapping)).then(|| look(core, offset as u64))
         };
-        self.places.numbers().find_map(|number| self.places.with(number, in_region).flatten())
+        self.region_table.numbers().find_map(|number| self.region_table.with(number, in_region).flatten())
     }
 
     pub(crate) fn node(&self) -> Arc<str> {
@@ -345,7 +345,7 @@ impl<M: Machine> Pager<M> {
     /// How long a fetch that begins now may take. Once the node has let one reach its deadline, later ones only probe
     /// it: requests that need it must not fill the workers, and with them the way of those that do not.
     #[inline]
-    pub(crate) fn patience(&self) -> Nanos {
+    pub(crate) fn fault_timeout(&self) -> Nanos {
         if self.node_lost.load(Ordering::Relaxed) {
             self.attempt_deadline.min(self.fault_deadline)
         } else {
@@ -456,5 +456,5 @@ fn frames_for<M: Machine>(pages: u64, reads: Reads) -> Result<FramePool<M>, M::E
         Reads::InFrames => pages,
         Reads::Mapped => pages / 2,
     };
-    FramePool::new((standing + 2 * yonder_reclaim::RESERVE_PAGES_MAX) as usize)
+    FramePool::new((standing + 2 * crate::reclaim::RESERVE_PAGES_MAX) as usize)
 }

@@ -5,29 +5,29 @@
 //! others: of threads that touch what was fetched ahead here, and of the reclaimer that takes it back, which both only
 //! try it, and of a region's end. A worker holds it for moments, a visitor for as long as it takes to map a window.
 //!
-//! Who waits for them is in `waiters`, what other threads install for them in `handover`, what is fetched before
+//! Who waits for them is in `waiters`, what other threads install for them in `delegation`, what is fetched before
 //! anybody waits for it in `ahead`, who says what to fetch so in `guided`, and what programs have advised in `advised`.
 
 mod advised;
 mod ahead;
+mod delegated;
 mod end;
 mod fetch;
 mod guided;
-mod handed_over;
 mod known;
-mod room;
+mod reservation;
 mod windows;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use yonder_pagetable::Event;
+use crate::pagetable::Event;
 use yonder_units::{Nanos, PageIndex};
 
+use crate::delegation::{Delegation, DelegationWindow, Installs};
 use crate::error::PagingCause;
 use crate::guests::{Bells, Guests};
-use crate::handover::{Handover, Installs, Window};
-use crate::install::Source;
+use crate::install::InstallSource;
 use crate::machine::Machine;
 use crate::pager::{GUEST_PORTS, Pager, REGIONS_MAX};
 use crate::queue_pair::{Completion, PostError, Posting, QueuePair, RemoteAddress, Status, WorkId};
@@ -35,13 +35,13 @@ use crate::region::RegionCore;
 use crate::stats::PortStats;
 use crate::waiters::{Queue, Waiters};
 
-use ahead::Ahead;
+use ahead::PrefetchWindows;
 pub(crate) use ahead::{Hit, Prefetch};
 use fetch::{Fetch, Phase};
 pub(crate) use guided::GuideOf;
 use guided::Guided;
 use known::Known;
-pub(crate) use room::Room;
+pub(crate) use reservation::FetchReservation;
 
 /// How often fetches in flight are checked for lost completions.
 const SCAN_INTERVAL: Nanos = 1_000_000;
@@ -59,7 +59,7 @@ pub(crate) struct Port<M: Machine> {
     /// Fetches in flight, for page-fault-aware dispatch.
     outstanding: AtomicU32,
     pub(crate) stats: PortStats,
-    pub(crate) handover: Handover<M>,
+    pub(crate) delegation: Delegation<M>,
     pub(crate) bells: Bells,
 }
 
@@ -72,14 +72,14 @@ pub(crate) struct PortInner<M: Machine> {
     deferred: Vec<u16>,
     completions: Vec<Completion>,
     next_scan: Nanos,
-    ahead: Ahead,
+    ahead: PrefetchWindows,
     /// None if there is no guide, or while it is asked.
     guided: Option<Box<Guided>>,
     pub(crate) waiters: Waiters,
     pub(crate) guests: Guests,
     /// The regions this port has fetched for, so that completions need no shared table.
     regions: Box<[Known<M>]>,
-    window: Window,
+    window: DelegationWindow,
     /// Who will probably make the installs of the fetches that start now: what the last poll said.
     installs: Installs,
     /// What the queue pair was told last.
@@ -91,7 +91,7 @@ pub(crate) struct FetchRequest<'a, M: Machine> {
     pub(crate) region: &'a Arc<RegionCore<M>>,
     pub(crate) page: PageIndex,
     pub(crate) slot: u16,
-    pub(crate) room: Room,
+    pub(crate) reservation: FetchReservation,
     pub(crate) entered: Nanos,
     pub(crate) deadline: Nanos,
 }
@@ -106,7 +106,7 @@ impl<M: Machine> Port<M> {
         tokens: usize,
     ) -> Self {
         let demand = queue.depth().min(DEMAND_SLOTS_MAX);
-        let ahead = Ahead::new(prefetch, demand as u16);
+        let ahead = PrefetchWindows::new(prefetch, demand as u16);
         let slots = demand + ahead.slots();
         let guests = if usize::from(id) < GUEST_PORTS { tokens } else { 0 };
         let inner = PortInner {
@@ -122,7 +122,7 @@ impl<M: Machine> Port<M> {
             waiters: Waiters::new(tokens),
             guests: Guests::new(guests),
             regions: (0..REGIONS_MAX).map(|_| Known::default()).collect(),
-            window: Window::new(),
+            window: DelegationWindow::new(),
             installs: Installs::Own,
             posting: Posting::default(),
         };
@@ -131,7 +131,7 @@ impl<M: Machine> Port<M> {
             inner: Mutex::new(inner),
             outstanding: AtomicU32::new(0),
             stats: PortStats::new(),
-            handover: Handover::new(),
+            delegation: Delegation::new(),
             bells: Bells::new(guests),
         }
     }
@@ -217,7 +217,9 @@ impl<M: Machine> PortInner<M> {
     pub(crate) fn start(&mut self, request: &FetchRequest<'_, M>, port: &Port<M>, pager: &Pager<M>) {
         self.fill(request, pager);
         let now = M::now();
-        if let (Installs::Own, Room::Page, Some(far)) = (self.installs, request.room, M::mapped(&pager.fabric)) {
+        if let (Installs::Own, FetchReservation::Page, Some(far)) =
+            (self.installs, request.reservation, M::mapped(&pager.fabric))
+        {
             // The bytes will be copied from where they are, by this CPU: a NIC would have put them into a cache by
             // then.
             M::prefetch_page(far, request.region.remote_address(request.page).0);
@@ -236,13 +238,22 @@ impl<M: Machine> PortInner<M> {
         let fetch = &mut self.fetches[usize::from(request.slot)];
         assert!(fetch.phase == Phase::Free, "slot {} of port {} is in use", request.slot, self.id);
         let generation = fetch.generation.wrapping_add(1);
-        let (page, room, deadline) = (request.page, request.room, request.deadline);
+        let (page, reservation, deadline) = (request.page, request.reservation, request.deadline);
         // The entry is `Fetching`, so what the node has of the page stays the same.
         let vector = request.region.digests.vector(page);
-        if let Some(frame) = room.arrives_in(pager) {
+        if let Some(frame) = reservation.arrives_in(pager) {
             pager.frames.clear_beside(frame, vector);
         }
-        *fetch = Fetch { phase: Phase::Backoff(0), region, page, room, vector, generation, deadline, ..Fetch::free() };
+        *fetch = Fetch {
+            phase: Phase::Backoff(0),
+            region,
+            page,
+            reservation,
+            vector,
+            generation,
+            deadline,
+            ..Fetch::free()
+        };
     }
 
     fn learn(&mut self, region: &Arc<RegionCore<M>>) {
@@ -271,13 +282,13 @@ impl<M: Machine> PortInner<M> {
 
     fn poll(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
         // What is checked before it is mapped is mapped at once, so that nothing can change in between.
-        let may_hand_over = port.handover.is_helped() && !pager.verifies();
+        let may_hand_over = port.delegation.has_delegate() && !pager.verifies();
         self.installs = if may_hand_over { installs } else { Installs::Own };
         if self.in_flight() == 0 && self.ahead.in_use() == 0 && !self.guide_reads() {
             return;
         }
         if self.window.out() > 0 {
-            self.see_to_handed_over(port, pager, now, self.installs);
+            self.process_delegated(port, pager, now, self.installs);
         }
         let mut completions = std::mem::take(&mut self.completions);
         self.queue.poll(now, &mut completions);
@@ -312,11 +323,12 @@ impl<M: Machine> PortInner<M> {
                     return;
                 }
                 port.stats.fetch.record(now.saturating_sub(fetch.posted));
-                let has_little_to_do = matches!(fetch.room, Room::Frame(_)) && pager.fetches_into_frames();
-                if installs == Installs::HandOver && !has_little_to_do && self.window.has_room(now) {
-                    self.hand_over(slot, port, pager, now);
+                let has_little_to_do =
+                    matches!(fetch.reservation, FetchReservation::Frame(_)) && pager.fetches_into_frames();
+                if installs == Installs::Delegated && !has_little_to_do && self.window.has_room(now) {
+                    self.delegate(slot, port, pager, now);
                 } else {
-                    self.settle_or_defer(slot, port, pager);
+                    self.finish_or_defer(slot, port, pager);
                 }
             }
             Status::Done => self.failed(slot, PagingCause::Poisoned, port, pager, now),
@@ -341,37 +353,37 @@ impl<M: Machine> PortInner<M> {
         M::with_page(mapping, offset, |bytes| region.digests.matches(fetch.page, bytes))
     }
 
-    fn source(&self, slot: u16, pager: &Pager<M>) -> Source {
+    fn source(&self, slot: u16, pager: &Pager<M>) -> InstallSource {
         let fetch = &self.fetches[usize::from(slot)];
-        match fetch.room.arrives_in(pager) {
-            Some(frame) => Source::Frame(frame),
-            None => Source::Far(self.region(fetch.region).remote_address(fetch.page)),
+        match fetch.reservation.arrives_in(pager) {
+            Some(frame) => InstallSource::Frame(frame),
+            None => InstallSource::Far(self.region(fetch.region).remote_address(fetch.page)),
         }
     }
 
-    fn settle_or_defer(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>) {
-        if !self.settle(slot, port, pager) {
+    fn finish_or_defer(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>) {
+        if !self.finish_fetch(slot, port, pager) {
             self.deferred.push(slot);
         }
     }
 
     /// Puts the page of an arrived fetch where its room is, and ends the fetch; false if the block is swept or the
     /// kernel has no page now.
-    fn settle(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>) -> bool {
+    fn finish_fetch(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>) -> bool {
         let source = self.source(slot, pager);
         let fetch = &self.fetches[usize::from(slot)];
-        if !pager.settle(self.region(fetch.region), fetch.page, source, fetch.room) {
+        if !pager.finish_fetch(self.region(fetch.region), fetch.page, source, fetch.reservation) {
             return false;
         }
-        self.settled(slot, M::now(), port, pager);
+        self.fetch_finished(slot, M::now(), port, pager);
         true
     }
 
     /// Ends the fetch of a page that was settled at `at`.
-    fn settled(&mut self, slot: u16, at: Nanos, port: &Port<M>, pager: &Pager<M>) {
+    fn fetch_finished(&mut self, slot: u16, at: Nanos, port: &Port<M>, pager: &Pager<M>) {
         let fetch = &self.fetches[usize::from(slot)];
-        fetch.room.settled(pager);
-        port.stats.kept_in_frames.add(u64::from(matches!(fetch.room, Room::Frame(_))));
+        fetch.reservation.finished(pager);
+        port.stats.kept_in_frames.add(u64::from(matches!(fetch.reservation, FetchReservation::Frame(_))));
         port.stats.install.record(at.saturating_sub(fetch.arrived));
         port.stats.count_fetched(fetch.vector.bytes());
         pager.set_node_lost(false);
@@ -411,7 +423,7 @@ impl<M: Machine> PortInner<M> {
         if matches!(cause, PagingCause::NodeLost | PagingCause::TimedOut) {
             pager.set_node_lost(true);
         }
-        self.fetches[usize::from(slot)].room.give_back(pager);
+        self.fetches[usize::from(slot)].reservation.give_back(pager);
         port.stats.paging_errors.add(1);
         self.end(slot, Err(cause), now);
     }
@@ -420,7 +432,7 @@ impl<M: Machine> PortInner<M> {
     fn abandon(&self, slot: u16, pager: &Pager<M>) {
         let fetch = &self.fetches[usize::from(slot)];
         self.region(fetch.region).table.advance_owned(fetch.page, Event::FetchFailed);
-        fetch.room.give_back(pager);
+        fetch.reservation.give_back(pager);
     }
 
     /// Frees the slot of a fetch whose room somebody else has now, and ends the waits for it.
@@ -442,7 +454,7 @@ impl<M: Machine> PortInner<M> {
         let fetch = &self.fetches[usize::from(slot)];
         let id = WorkId(u64::from(fetch.generation) << 16 | u64::from(slot));
         let from: RemoteAddress = self.region(fetch.region).remote_address(fetch.page);
-        let (into, vector) = (fetch.room.read_into(pager), fetch.vector);
+        let (into, vector) = (fetch.reservation.read_into(pager), fetch.vector);
         let queue = if self.ahead.has(slot) { self.ahead.queue() } else { &mut *self.queue };
         match queue.post_read_vector(id, from, into, vector, now) {
             Ok(()) => {
@@ -466,7 +478,7 @@ impl<M: Machine> PortInner<M> {
             let slot = self.deferred[index];
             let fetch = &self.fetches[usize::from(slot)];
             let over = match fetch.phase {
-                Phase::Arrived => self.settle(slot, port, pager),
+                Phase::Arrived => self.finish_fetch(slot, port, pager),
                 Phase::Backoff(_) if now >= fetch.deadline => {
                     self.give_up(slot, port, pager, now);
                     true

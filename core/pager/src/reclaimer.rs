@@ -1,6 +1,6 @@
-//! The two hands of reclaim.
+//! The evictor and cleaner.
 //!
-//! First hand ([`Reclaimer::sweep`], in `sweep`): takes a block (installs wait), moves its resident pages to
+//! Evictor ([`Reclaimer::sweep`], in `sweep`): takes a block (installs wait), moves its resident pages to
 //! `Evicting`, write-protects them (writers trap and wait, readers go on), copies and hashes each into a frame, unmaps
 //! them all, and lets the block go. Two TLB flushes a block, whatever the number of pages. A sealed region's pages are
 //! unmapped without a copy, several blocks with one flush (`sealed`).
@@ -8,7 +8,7 @@
 //! What the kernel will not write-protect or unmap stays (`unmap`). Which block: one that is not hot, by what was
 //! wanted back of it ([`Warmth`]).
 //!
-//! Second hand ([`Reclaimer::drain`], in `write_back`): takes the oldest standby pages; one whose hash is that of the
+//! Cleaner ([`Reclaimer::drain`], in `write_back`): takes the oldest standby pages; one whose hash is that of the
 //! node's copy is forgotten, any other is written, and forgotten once the node has acknowledged it. What stands for
 //! long is written before that, and stays.
 //!
@@ -29,9 +29,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use yonder_pagetable::{Entry, State};
-use yonder_reclaim::{Action, Demand, Flusher, Policy, Standby, StandbyQueue, SweepHand, Usage, Warmth};
-use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, PageIndex, Place, Run};
+use crate::pagetable::{Entry, State};
+use crate::reclaim::{Action, Demand, Flusher, Policy, Standby, StandbyQueue, SweepHand, Usage, Warmth};
+use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, PageId, PageIndex, Run};
 
 use crate::frames::Arrival;
 use crate::machine::Machine;
@@ -111,7 +111,7 @@ pub(crate) struct Reclaimer<M: Machine> {
     demand: Demand,
     /// What the demand is made of.
     taken_of_late: Taken,
-    /// Pages that the second hand has taken since the first last swept.
+    /// Pages that the cleaner has taken since the first last swept.
     drained: u64,
     hand: SweepHand,
     /// The hand within each region, for its quota.
@@ -254,7 +254,7 @@ impl<M: Machine> Reclaimer<M> {
     /// Queues the pages that have stayed in their frames. Of those that stay there again it may have an entry already.
     fn take_arrivals(&mut self, pager: &Pager<M>, now: Nanos) {
         let mut arrivals = 0;
-        while let Some(Arrival { frame, place: Place { region, page }, restands }) = pager.frames.next_arrival() {
+        while let Some(Arrival { frame, page_id: PageId { region, page }, restands }) = pager.frames.next_arrival() {
             arrivals += 1;
             self.taken_of_late.in_frames_since += u64::from(!restands);
             let Some(core) = self.regions.get(region as usize).and_then(Option::as_ref) else { continue };
@@ -271,7 +271,7 @@ impl<M: Machine> Reclaimer<M> {
 
     /// Memory does not press: looks after quotas and advice, then waits.
     fn rest(&mut self, policy: &Policy, pager: &Pager<M>, now: Nanos) -> Step {
-        let Tended::Until(next_look) = self.tend(pager, now) else { return Step::Worked };
+        let Tended::Until(next_look) = self.enforce_quotas(pager, now) else { return Step::Worked };
         if pager.writing.load(Ordering::Acquire) > 0 {
             return self.await_writes(now);
         }

@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use yonder_pagetable::{PageHasher, PageTable};
-use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageIndex, Place};
+use crate::pagetable::{PageHasher, PageTable};
+use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageId, PageIndex};
 
-use crate::advice::Ahead;
+use crate::advice::AdvisedRanges;
 use crate::blocks::{BLOCK_COUNTS_BYTES, Blocks};
 use crate::digest::Digests;
 use crate::error::{PagingCause, PagingError};
@@ -21,7 +21,7 @@ use crate::observer::Observer;
 use crate::order::Order;
 use crate::pager::Pager;
 use crate::queue_pair::RemoteAddress;
-use crate::seclusion::Secluded;
+use crate::unreadable::UnreadablePages;
 
 pub use access::HeldBlocks;
 
@@ -35,7 +35,7 @@ pub struct RegionCore<M: Machine> {
     /// What is mapped of each block, and how hot it is.
     pub(crate) counts: Blocks,
     /// What is fetched together.
-    pub(crate) ahead: Ahead,
+    pub(crate) ahead: AdvisedRanges,
     /// How many pages should be mapped at most.
     pub(crate) quota: Quota,
     /// What the node has of each page.
@@ -43,7 +43,7 @@ pub struct RegionCore<M: Machine> {
     /// What may be under way on the node at once.
     pub(crate) order: Order,
     pub(crate) owner: Owner,
-    pub(crate) secluded: Secluded,
+    pub(crate) unreadable: UnreadablePages,
     observer: Observer,
     remote: RemoteAddress,
     sealed: AtomicBool,
@@ -66,12 +66,12 @@ impl<M: Machine> RegionCore<M> {
             pager,
             gates: (0..blocks).map(|_| BlockGate::default()).collect(),
             counts: Blocks::new(blocks),
-            ahead: Ahead::default(),
+            ahead: AdvisedRanges::default(),
             quota: Quota::default(),
             digests: Digests::new(pages, hasher),
             order: Order::default(),
             owner: Owner::default(),
-            secluded: Secluded::default(),
+            unreadable: UnreadablePages::default(),
             observer: Observer::default(),
             remote,
             sealed: AtomicBool::new(false),
@@ -104,8 +104,8 @@ impl<M: Machine> RegionCore<M> {
     }
 
     #[inline]
-    pub(crate) fn place(&self, page: PageIndex) -> Place {
-        Place { region: self.number, page }
+    pub(crate) fn place(&self, page: PageIndex) -> PageId {
+        PageId { region: self.number, page }
     }
 
     /// Whether the region is sealed.

@@ -6,12 +6,12 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use yonder_pagetable::{Event, State};
+use crate::pagetable::{Event, State};
 use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PAGE_BYTES, PageIndex};
 
+use crate::delegation::Installs;
 use crate::error::{PagingCause, PagingError};
 use crate::forked;
-use crate::handover::Installs;
 use crate::machine::Machine;
 use crate::order::Discards;
 use crate::pager::Pager;
@@ -209,7 +209,7 @@ impl<M: Machine> Pager<M> {
     /// having been written.
     pub fn seal(&self, core: &RegionCore<M>) -> Result<(), M::Error> {
         let pages = core.table.pages() as u32;
-        assert!(core.secluded.of(0..pages).next().is_none(), "what is secluded can be neither read nor sealed");
+        assert!(core.unreadable.of(0..pages).next().is_none(), "what is unreadable can be neither read nor sealed");
         let mut deadline = M::now() + self.fault_deadline;
         // A page that a discard holds reads as zeros here, and may still be something else on the node.
         self.settle_discards(core, 0..pages)?;
@@ -235,7 +235,7 @@ impl<M: Machine> Pager<M> {
         Ok(())
     }
 
-    /// One turn of the first hand on a block; whether anything moved.
+    /// One turn of the evictor on a block; whether anything moved.
     fn sweep_some(&self, core: &RegionCore<M>, block: BlockIndex) -> bool {
         let mut reclaimer = self.lock_reclaimer();
         if !core.block_gate(block).try_sweep() {
@@ -247,7 +247,7 @@ impl<M: Machine> Pager<M> {
     }
 
     /// Takes what is local of `pages` away, as far as that is possible in time, and keeps sweeps off them.
-    pub fn seclude(&self, core: &RegionCore<M>, pages: Range<u32>) {
+    pub fn mark_unreadable(&self, core: &RegionCore<M>, pages: Range<u32>) {
         // A child sweeps nothing.
         if self.child.is_one() {
             return;
@@ -260,16 +260,16 @@ impl<M: Machine> Pager<M> {
                 let mut reclaimer = self.lock_reclaimer();
                 let is_taken = gate.try_sweep();
                 let swept = if is_taken { reclaimer.sweep_pages(self, core, part.clone(), usize::MAX) } else { 0 };
-                let is_left = |page| core.table.load(page).is_resident() && !core.secluded.contains(page);
+                let is_left = |page| core.table.load(page).is_resident() && !core.unreadable.contains(page);
                 let has_left = is_taken && !part.clone().map(PageIndex).any(is_left);
-                // What somebody holds stays, for perhaps as long as the seclusion. Whoever is inside for a moment
+                // What somebody holds stays, for perhaps as long as the unreadable. Whoever is inside for a moment
                 // leaves first: it may be a guide that reads.
                 let is_closed = !is_taken && gate.is_held() && gate.try_close();
                 let is_over = has_left || is_closed || !in_time;
                 if is_over {
                     // While nothing can be installed: whoever touches the pages all the time does not make this go on
                     // for ever.
-                    core.secluded.seclude(part.clone(), core.table.pages());
+                    core.unreadable.mark_unreadable(part.clone(), core.table.pages());
                 }
                 if is_taken {
                     gate.end_sweep();
@@ -286,13 +286,13 @@ impl<M: Machine> Pager<M> {
         }
     }
 
-    /// One turn of the second hand; whether anything moved.
+    /// One turn of the cleaner; whether anything moved.
     fn drain_some(&self) -> bool {
         let now = M::now();
         let mut reclaimer = self.lock_reclaimer();
         let before = self.standby.load(Ordering::Acquire);
         reclaimer.poll_writes(self, now);
-        let step = reclaimer.drain(self, yonder_reclaim::Policy::DRAIN_PAGES, now);
+        let step = reclaimer.drain(self, crate::reclaim::Policy::DRAIN_PAGES, now);
         step == Step::Worked || self.standby.load(Ordering::Acquire) < before
     }
 
@@ -331,7 +331,7 @@ impl<M: Machine> Pager<M> {
         for port in self.ports() {
             port.lock().forget_region(core.number, self);
         }
-        self.places.leave(core.number);
+        self.region_table.leave(core.number);
         self.lock_reclaimer().remove_region(self, core.number);
         self.await_settler();
         self.give_back(FarRange { start: core.remote_address(PageIndex(0)), bytes: M::len(&core.mapping) as u64 });

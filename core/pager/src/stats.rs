@@ -157,7 +157,7 @@ pub struct Stats {
     /// Of the major faults, those of reads whose page stayed in its frame.
     pub kept_in_frames: u64,
     /// Fetched pages that another thread than their worker mapped, or copied into the frame where they stay.
-    pub helped_installs: u64,
+    pub delegated_installs: u64,
     /// Of the minor faults, waits for a fetch that was on its way.
     pub joins: u64,
     /// Pages fetched ahead of demand.
@@ -184,15 +184,15 @@ pub struct Stats {
     pub saved_written_bytes: u64,
     /// Writes that were posted again.
     pub write_retries: u64,
-    /// Pages that the first hand put on standby.
+    /// Pages that the evictor put on standby.
     pub swept_pages: u64,
-    /// Blocks that the first hand swept.
+    /// Blocks that the evictor swept.
     pub swept_blocks: u64,
     /// Sealed pages dropped without a copy.
     pub dropped_pages: u64,
-    /// Standby pages found clean by the second hand.
+    /// Standby pages found clean by the cleaner.
     pub clean_pages: u64,
-    /// Pages that the first hand forgot, because nobody needs a byte of them.
+    /// Pages that the evictor forgot, because nobody needs a byte of them.
     pub dead_pages: u64,
     /// Dirty standby pages written back because of their age, before anybody needed their frames.
     pub flushed_by_age_pages: u64,
@@ -233,7 +233,7 @@ pub(crate) struct PortStats {
     pub(crate) zero_faults: Counter,
     pub(crate) rescues: Counter,
     pub(crate) kept_in_frames: Counter,
-    pub(crate) helped_installs: Counter,
+    pub(crate) delegated_installs: Counter,
     pub(crate) joins: Counter,
     pub(crate) prefetched_pages: Counter,
     pub(crate) prefetch_hits: Counter,
@@ -258,7 +258,7 @@ impl PortStats {
             zero_faults: Counter::default(),
             rescues: Counter::default(),
             kept_in_frames: Counter::default(),
-            helped_installs: Counter::default(),
+            delegated_installs: Counter::default(),
             joins: Counter::default(),
             prefetched_pages: Counter::default(),
             prefetch_hits: Counter::default(),
@@ -289,7 +289,7 @@ impl PortStats {
         stats.zero_faults += self.zero_faults.get();
         stats.rescues += self.rescues.get();
         stats.kept_in_frames += self.kept_in_frames.get();
-        stats.helped_installs += self.helped_installs.get();
+        stats.delegated_installs += self.delegated_installs.get();
         stats.joins += self.joins.get();
         stats.prefetched_pages += self.prefetched_pages.get();
         stats.prefetch_hits += self.prefetch_hits.get();

@@ -1,9 +1,9 @@
 //! [`Tuning`]: what can be changed and seen of far memory while it is used, from any thread.
 //!
-//! A [`Tuning`] does not keep far memory alive: it has the settings, and a weak reference to the rest. When the far memory has
-//! ended, settings read as they were last, there are no regions any more, and whatever would change something is an
-//! [`TuningError::Ended`]. So it can be kept by a thread that outlives the far memory, such as one that serves a control
-//! socket, without delaying its end.
+//! A [`Tuning`] does not keep far memory alive: it has the settings, and a weak reference to the rest. When the far
+//! memory has ended, settings read as they were last, there are no regions any more, and whatever would change
+//! something is an [`TuningError::Ended`]. So it can be kept by a thread that outlives the far memory, such as one that
+//! serves a control socket, without delaying its end.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -52,7 +52,8 @@ pub struct RegionView {
 
 /// How much of a region was last seen to be touched how long ago.
 ///
-/// A touch is seen when it has a fault, so what is touched all the time looks as old as its last fault. By blocks of 2 MiB.
+/// A touch is seen when it has a fault, so what is touched all the time looks as old as its last fault. By blocks of 2
+/// MiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ColdBand {
     /// The number of the region.
@@ -153,8 +154,8 @@ impl<M: Machine> Tuning<M> {
         self.limits.process.bytes()
     }
 
-    /// Changes [`Tuning::process_quota`], to at least [`QUOTA_BYTES_MIN`], rounded down to pages. What is mapped beyond it is
-    /// taken away from now on, whether anything is touched or not.
+    /// Changes [`Tuning::process_quota`], to at least [`QUOTA_BYTES_MIN`], rounded down to pages. What is mapped beyond
+    /// it is taken away from now on, whether anything is touched or not.
     pub fn set_process_quota(&self, bytes: Option<u64>) -> Result<(), TuningError> {
         check_quota(bytes)?;
         self.change(|_| {
@@ -178,11 +179,11 @@ impl<M: Machine> Tuning<M> {
     /// Changes the quota of region `id`, as [`Tuning::set_process_quota`] does that of all.
     pub fn set_region_quota(&self, id: u32, bytes: Option<u64>) -> Result<(), TuningError> {
         check_quota(bytes)?;
-        self.change(|pager| pager.places.with(id, |core| core.quota.set(bytes)).ok_or(TuningError::NoRegion(id)))
+        self.change(|pager| pager.region_table.with(id, |core| core.quota.set(bytes)).ok_or(TuningError::NoRegion(id)))
     }
 
-    /// How much of each region was last seen to be touched how long ago: bands of [`COLD_BANDS`] that are not empty, the
-    /// youngest of a region first.
+    /// How much of each region was last seen to be touched how long ago: bands of [`COLD_BANDS`] that are not empty,
+    /// the youngest of a region first.
     #[must_use]
     pub fn cold(&self) -> Vec<ColdBand> {
         let bands = self.each_region(|pager, core| {
@@ -230,7 +231,11 @@ impl<M: Machine> Tuning<M> {
 
     fn each_region<T>(&self, view: impl Fn(&Pager<M>, &RegionCore<M>) -> T) -> Vec<T> {
         let Some(pager) = self.running() else { return Vec::new() };
-        pager.places.numbers().filter_map(|number| pager.places.with(number, |core| view(&pager, core))).collect()
+        pager
+            .region_table
+            .numbers()
+            .filter_map(|number| pager.region_table.with(number, |core| view(&pager, core)))
+            .collect()
     }
 }
 

@@ -4,7 +4,7 @@
 //! waiters of a fetch are a list threaded through their tokens, so that joining one allocates nothing. A waiter that
 //! spins looks at its outcome; one that is parked is put on the ready list. Touched only under the port's lock.
 
-use yonder_units::{Nanos, Place};
+use yonder_units::{Nanos, PageId};
 
 use crate::error::PagingCause;
 
@@ -30,7 +30,7 @@ pub struct FaultCounts {
     /// Faults that needed none of their own.
     pub minor: u32,
     /// The page of the last major fault, or of the last minor one if there was no major one.
-    pub place: Option<Place>,
+    pub page_id: Option<PageId>,
 }
 
 pub(crate) struct Waiters {
@@ -115,18 +115,18 @@ impl Waiters {
     }
 
     #[inline]
-    pub(crate) fn count_major_fault(&mut self, token: u32, place: Place) {
+    pub(crate) fn count_major_fault(&mut self, token: u32, page_id: PageId) {
         let faults = &mut self.tokens[token as usize].faults;
         faults.major += 1;
-        faults.place = Some(place);
+        faults.page_id = Some(page_id);
     }
 
     #[inline]
-    pub(crate) fn count_minor_fault(&mut self, token: u32, place: Place) {
+    pub(crate) fn count_minor_fault(&mut self, token: u32, page_id: PageId) {
         let faults = &mut self.tokens[token as usize].faults;
         faults.minor += 1;
         if faults.major == 0 {
-            faults.place = Some(place);
+            faults.page_id = Some(page_id);
         }
     }
 
@@ -160,14 +160,14 @@ mod tests {
     #[test]
     fn the_place_is_that_of_the_last_major_fault_or_of_the_last_minor_one() {
         let mut waiters = Waiters::new(1);
-        let place = |page| Place { region: 3, page: yonder_units::PageIndex(page) };
-        waiters.count_minor_fault(0, place(1));
-        waiters.count_minor_fault(0, place(2));
-        assert_eq!(waiters.take_faults(0), FaultCounts { major: 0, minor: 2, place: Some(place(2)) });
-        waiters.count_major_fault(0, place(4));
-        waiters.count_major_fault(0, place(5));
-        waiters.count_minor_fault(0, place(6));
-        assert_eq!(waiters.take_faults(0), FaultCounts { major: 2, minor: 1, place: Some(place(5)) });
+        let page_id = |page| PageId { region: 3, page: yonder_units::PageIndex(page) };
+        waiters.count_minor_fault(0, page_id(1));
+        waiters.count_minor_fault(0, page_id(2));
+        assert_eq!(waiters.take_faults(0), FaultCounts { major: 0, minor: 2, page_id: Some(page_id(2)) });
+        waiters.count_major_fault(0, page_id(4));
+        waiters.count_major_fault(0, page_id(5));
+        waiters.count_minor_fault(0, page_id(6));
+        assert_eq!(waiters.take_faults(0), FaultCounts { major: 2, minor: 1, page_id: Some(page_id(5)) });
         assert_eq!(waiters.take_faults(0), FaultCounts::default());
     }
 

@@ -1,8 +1,8 @@
 //! [`Controller`]: events in, actions out. Registration, leases and their end are here; requests of clients are in
 //! `requests` and `place`, what nodes answer in `outcomes`, moves in `migrate`.
 //!
-//! A request that needs a node to make a space first waits in `waiting`, and is handled from its beginning again when that
-//! node has answered or is lost: nothing is decided for it before.
+//! A request that needs a node to make a space first waits in `waiting`, and is handled from its beginning again when
+//! that node has answered or is lost: nothing is decided for it before.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -46,8 +46,8 @@ pub enum Event {
 }
 
 /// What to do, in this order: make all changes durable, close connections, send commands, send answers. Nothing is sent
-/// if the changes cannot be made durable; the controller must then end. They are best made together, but every prefix of
-/// them is a state that a controller can go on from.
+/// if the changes cannot be made durable; the controller must then end. They are best made together, but every prefix
+/// of them is a state that a controller can go on from.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Actions {
     /// Changes to the records, in order.
@@ -104,9 +104,9 @@ pub(crate) struct Waiting {
 }
 
 impl Controller {
-    /// A controller with the records of an earlier one, which said the same to all nodes; or, without records, the first
-    /// one of a cluster named `fresh`. All nodes have a whole lease to come back. The next actions make the cluster's
-    /// record durable.
+    /// A controller with the records of an earlier one, which said the same to all nodes; or, without records, the
+    /// first one of a cluster named `fresh`. All nodes have a whole lease to come back. The next actions make the
+    /// cluster's record durable.
     pub fn restore(
         config: Config,
         fresh: ClusterId,
@@ -137,7 +137,8 @@ impl Controller {
         self.state.cluster.id
     }
 
-    /// Whether a node may register that has served `cluster` so far. The error says why not, and what to do at the node.
+    /// Whether a node may register that has served `cluster` so far. The error says why not, and what to do at the
+    /// node.
     pub fn admit(&self, facts: &Registration, cluster: Option<ClusterId>) -> Result<(), String> {
         let ours = &self.state.cluster;
         if cluster.is_some_and(|cluster| cluster != ours.id) {
@@ -243,8 +244,8 @@ impl Controller {
         }
         self.live.insert(node, Live::silent(now));
         self.report(node, report, now);
-        // Spaces that ended, or were given up with the node, while it was away. It is noted, so that the node ends them before
-        // it makes one of them anew, even if it goes away again first: it may have parts of regions.
+        // Spaces that ended, or were given up with the node, while it was away. It is noted, so that the node ends them
+        // before it makes one of them anew, even if it goes away again first: it may have parts of regions.
         for pid in spaces.iter().filter(|pid| pid.is_of_controller()) {
             if !self.state.presences.contains_key(&(*pid, node)) {
                 self.state.put_presence(*pid, node, Presence::Ending);
@@ -310,8 +311,8 @@ impl Controller {
         }
     }
 
-    /// A lost node keeps what has a region there. All else is ended now; if the node comes back it is told so, because its
-    /// registration names the spaces that it has.
+    /// A lost node keeps what has a region there. All else is ended now; if the node comes back it is told so, because
+    /// its registration names the spaces that it has.
     pub(crate) fn give_up_what_is_empty(&mut self, node: NodeId) {
         let spaces: Vec<Pid> = self.state.presences.keys().filter(|(_, at)| *at == node).map(|(pid, _)| *pid).collect();
         for pid in spaces {

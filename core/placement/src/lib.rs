@@ -4,17 +4,17 @@
 //! node allocates inside it, and the controller only knows roughly how full it is. [`Controller::handle`] takes an
 //! [`Event`] and the time and returns [`Actions`]: records to make durable, commands to nodes, answers to clients.
 //!
-//! Two kinds of knowledge are kept apart. *Records* (`state`) say what must survive the controller: nodes, spaces, which
-//! node knows which space, which node owns which region, which moves are under way. Everything else (`live`) is what
-//! nodes say of themselves, and is learned again from them.
+//! Two kinds of knowledge are kept apart. *Records* (`state`) say what must survive the controller: nodes, spaces,
+//! which node knows which space, which node owns which region, which moves are under way. Everything else (`live`) is
+//! what nodes say of themselves, and is learned again from them.
 //!
 //! Invariants:
 //! - A region has one owner at any time. Owner changes only when the old owner says, here or to the new one, that it
 //!   has closed the region for good. No other move of the region begins before the new owner has said that it serves
 //!   it.
 //! - A region has at most one move under way, and no region of a lost node is given to another node.
-//! - Every change of a record is in [`Actions::changes`], and a controller restored from the records goes on as this one
-//!   would: commands follow from records alone, and executing a command twice is the same as executing it once.
+//! - Every change of a record is in [`Actions::changes`], and a controller restored from the records goes on as this
+//!   one would: commands follow from records alone, and executing a command twice is the same as executing it once.
 //!
 //! Neighbours: `runtime/controller` has the sockets and the stores.
 

@@ -1,5 +1,5 @@
-//! What the controller hears and says: [`Registration`], [`NodeReport`] and [`Outcome`] from nodes, [`Command`] to them;
-//! [`Request`] from clients, [`Answer`] to them.
+//! What the controller hears and says: [`Registration`], [`NodeReport`] and [`Outcome`] from nodes, [`Command`] to
+//! them; [`Request`] from clients, [`Answer`] to them.
 //!
 //! These are also the messages on the wire between processes, as JSON; `runtime/controller` adds the envelopes.
 
@@ -66,7 +66,8 @@ pub struct RegionReport {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Command {
-    /// Make an address space with this number, if there is none: [`Outcome::SpaceCreated`] or [`Outcome::SpaceRefused`].
+    /// Make an address space with this number, if there is none: [`Outcome::SpaceCreated`] or
+    /// [`Outcome::SpaceRefused`].
     CreateSpace {
         /// Its number.
         pid: Pid,
@@ -173,8 +174,8 @@ pub enum Outcome {
     },
 }
 
-/// What a client asks. All but `Nodes`, `Spaces`, `Drain` and `Undrain`, which are for who runs the cluster, prove their
-/// right by a key.
+/// What a client asks. All but `Nodes`, `Spaces`, `Drain` and `Undrain`, which are for who runs the cluster, prove
+/// their right by a key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {

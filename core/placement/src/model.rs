@@ -44,7 +44,8 @@ enum Step {
     Disconnect(u64),
     Pass(u64),
     RestartController,
-    /// The controller stops in the middle of the next event that changes records: this many are durable, nothing is sent.
+    /// The controller stops in the middle of the next event that changes records: this many are durable, nothing is
+    /// sent.
     Crash(usize),
 }
 

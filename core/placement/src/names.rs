@@ -1,8 +1,8 @@
 //! Numbers that must not be mixed up: [`NodeId`], [`ClusterId`], [`MoveId`], [`Pid`]; and two secrets, [`Key`] and
 //! [`Capability`].
 //!
-//! Large numbers travel as hexadecimal text, because many JSON programs keep only 53 bits of a number. Secrets are never
-//! in debug output.
+//! Large numbers travel as hexadecimal text, because many JSON programs keep only 53 bits of a number. Secrets are
+//! never in debug output.
 
 use std::fmt;
 use std::str::FromStr;

@@ -138,8 +138,8 @@ impl Controller {
         }
     }
 
-    /// The region that `node` is moving under this name, and where it goes. Only a move whose order can have been sent: the
-    /// target has the address space by then.
+    /// The region that `node` is moving under this name, and where it goes. Only a move whose order can have been sent:
+    /// the target has the address space by then.
     fn find_move(&self, node: NodeId, id: MoveId) -> Option<((Pid, u32), NodeId)> {
         self.state.regions.iter().find_map(|(key, record)| {
             let moving = record

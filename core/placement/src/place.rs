@@ -1,5 +1,5 @@
-//! Where allocations go: a region of the space that has room, else a new one on the emptiest node; and several in a row for
-//! a large one.
+//! Where allocations go: a region of the space that has room, else a new one on the emptiest node; and several in a row
+//! for a large one.
 
 use std::collections::BTreeSet;
 

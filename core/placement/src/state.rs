@@ -1,7 +1,7 @@
 //! [`State`]: all records, by key, and the changes to them that are not durable yet.
 //!
-//! Invariant: records change only through [`State::put`] and [`State::delete`] and their kin, which note every change. So
-//! what a store has after the changes is what is here.
+//! Invariant: records change only through [`State::put`] and [`State::delete`] and their kin, which note every change.
+//! So what a store has after the changes is what is here.
 
 use std::collections::BTreeMap;
 use std::mem;

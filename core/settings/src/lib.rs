@@ -1,10 +1,10 @@
-//! Settings that a running process shows and changes: what they are called, what values they take, and the lines in which one
-//! process asks another for them.
+//! Settings that a running process shows and changes: what they are called, what values they take, and the lines in
+//! which one process asks another for them.
 //!
-//! [`Name`] and [`Value`] are a setting and what it is set to, as a user types and reads them. A [`Request`] is one line, the
-//! answer to it is lines too: any number of [`Row`]s, then how it ended ([`ReplyLine`]). [`Lines`] cuts a stream into lines of
-//! bounded length. Sockets are `runtime/control`'s, tables and JSON `edge/cli`'s; the protocol is written down in
-//! `docs/design/control.md`.
+//! [`Name`] and [`Value`] are a setting and what it is set to, as a user types and reads them. A [`Request`] is one
+//! line, the answer to it is lines too: any number of [`Row`]s, then how it ended ([`ReplyLine`]). [`Lines`] cuts a
+//! stream into lines of bounded length. Sockets are `runtime/control`'s, tables and JSON `edge/cli`'s; the protocol is
+//! written down in `docs/design/control.md`.
 //!
 //! Invariants: whatever is parsed prints as what parses to the same; no bytes, from whomever, make anything here panic.
 

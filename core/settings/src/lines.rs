@@ -18,7 +18,8 @@ impl Lines {
         Self { bytes: Vec::new(), bytes_max }
     }
 
-    /// Takes bytes that have arrived. What is kept is bounded by what is given between two calls of [`Lines::next_line`].
+    /// Takes bytes that have arrived. What is kept is bounded by what is given between two calls of
+    /// [`Lines::next_line`].
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }

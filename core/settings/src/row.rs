@@ -4,8 +4,8 @@
 //! pid=12 command="redis-server%20--save" quota_bytes=none
 //! ```
 //!
-//! Texts come from anywhere (what a program was called), so everything in them that is not plain is written as `%` and two
-//! digits: neither a line end nor what a terminal obeys gets through.
+//! Texts come from anywhere (what a program was called), so everything in them that is not plain is written as `%` and
+//! two digits: neither a line end nor what a terminal obeys gets through.
 
 use std::fmt;
 

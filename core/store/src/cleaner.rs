@@ -1,7 +1,7 @@
 //! [`Cleaner`]: moves what lives in a segment to the end of the log, so that the segment is free.
 //!
-//! It reads a victim in pieces that begin and end with something that lives, checks each page of a piece, and posts it to a
-//! writer of its own. A page that is not what was written stays where it is: who reads it will see the same.
+//! It reads a victim in pieces that begin and end with something that lives, checks each page of a piece, and posts it
+//! to a writer of its own. A page that is not what was written stays where it is: who reads it will see the same.
 
 use yonder_units::PageIndex;
 
@@ -64,7 +64,8 @@ impl Cleaner {
         }
     }
 
-    /// Goes on as far as it can. Whether there is anything to wait for from the disk; if not, nothing is to be cleaned now.
+    /// Goes on as far as it can. Whether there is anything to wait for from the disk; if not, nothing is to be cleaned
+    /// now.
     pub fn step(&mut self, index: &Index, log: &mut Log, disk: &mut impl Disk) -> bool {
         loop {
             match self.phase {

@@ -6,8 +6,8 @@ pub struct BufferIndex(pub u16);
 
 /// A disk and the buffers of one user. Each transfer has one buffer, and its end is told to who began it.
 pub trait Disk {
-    /// Begins to read `bytes` at `offset` of the disk into the start of a buffer. The buffer belongs to the disk until the end
-    /// is told.
+    /// Begins to read `bytes` at `offset` of the disk into the start of a buffer. The buffer belongs to the disk until
+    /// the end is told.
     fn read(&mut self, buffer: BufferIndex, offset: u64, bytes: usize);
 
     /// Begins to write `bytes` from the start of a buffer to `offset` of the disk, likewise.

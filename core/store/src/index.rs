@@ -1,8 +1,8 @@
 //! [`Index`]: where each page is, and its checksum.
 //!
-//! Who touches what: the writer of a page stores its checksum and shape, then its location; the cleaner replaces a location by
-//! compare-and-swap alone. A reader reads a page while nobody writes it, so checksum and shape stand still, and the location
-//! moves at most.
+//! Who touches what: the writer of a page stores its checksum and shape, then its location; the cleaner replaces a
+//! location by compare-and-swap alone. A reader reads a page while nobody writes it, so checksum and shape stand still,
+//! and the location moves at most.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -121,8 +121,8 @@ impl Index {
         Location::from_word(self.locations[page.index()].swap(location.to_word(), Ordering::AcqRel))
     }
 
-    /// A page has been moved. Whether it has: not if it was written or forgotten meanwhile, and then the place it was moved to is
-    /// dead.
+    /// A page has been moved. Whether it has: not if it was written or forgotten meanwhile, and then the place it was
+    /// moved to is dead.
     pub(crate) fn relocate(&self, page: PageIndex, from: Location, to: Location) -> bool {
         let words = (from.to_word(), to.to_word());
         self.locations[page.index()].compare_exchange(words.0, words.1, Ordering::AcqRel, Ordering::Acquire).is_ok()

@@ -6,9 +6,10 @@
 //!  └──── nothing lives in it, nothing is being written ──┘
 //! ```
 //!
-//! New pages and those that were moved by the cleaner go to segments of their own ([`Head`]): what has outlived a cleaning will
-//! outlive others, and segments whose pages die together cost nothing to clean. Which segment is cleaned is decided as in
-//! log-structured file systems, by what cleaning gains, weighed with how long the segment has not changed.
+//! New pages and those that were moved by the cleaner go to segments of their own ([`Head`]): what has outlived a
+//! cleaning will outlive others, and segments whose pages die together cost nothing to clean. Which segment is cleaned
+//! is decided as in log-structured file systems, by what cleaning gains, weighed with how long the segment has not
+//! changed.
 
 use std::collections::VecDeque;
 
@@ -18,7 +19,8 @@ use crate::{GRAIN_BYTES, Location, PAGE_GRAINS};
 
 /// Share of a disk that is kept for cleaning: with less, cleaning moves many times what it gains.
 const SPARE_FRACTION: usize = 8;
-/// Free segments that only the cleaner takes: what it has moved it may have to move on before it has gained a whole segment.
+/// Free segments that only the cleaner takes: what it has moved it may have to move on before it has gained a whole
+/// segment.
 const CLEANER_SEGMENTS: usize = 2;
 /// Fewest segments of a log: those that are open, the cleaner's, and one to be cleaned.
 const SEGMENTS_MIN: usize = HEADS + CLEANER_SEGMENTS + 4;
@@ -178,8 +180,8 @@ impl Log {
         self.geometry
     }
 
-    /// Reserves `grains` for a content of `page` that is about to be written, behind what was reserved before at the same head
-    /// as long as that segment has room. `None` if there is no room before something was cleaned.
+    /// Reserves `grains` for a content of `page` that is about to be written, behind what was reserved before at the
+    /// same head as long as that segment has room. `None` if there is no room before something was cleaned.
     pub fn reserve(&mut self, head: Head, page: PageIndex, grains: usize) -> Option<Location> {
         let segment = self.open_with(head, grains)?;
         self.reserved[head as usize] += grains as u64;
@@ -229,12 +231,14 @@ impl Log {
             && used - self.live > (HEADS + 1) * self.geometry.segment_grains
     }
 
-    /// The segment that is best cleaned now, which belongs to the cleaner until [`Log::cleaned`]. `None` if cleaning gains nothing.
+    /// The segment that is best cleaned now, which belongs to the cleaner until [`Log::cleaned`]. `None` if cleaning
+    /// gains nothing.
     pub fn victim(&mut self) -> Option<usize> {
         let (now, whole) = (self.reservations(), self.geometry.segment_grains);
         let gain = |segment: &Segment| {
             let (dead, age) = ((whole - segment.live) as u128, u128::from(now - segment.changed_at) + 1);
-            // Benefit over cost: space times age, over reading all and writing what lives. In integers: it orders exactly.
+            // Benefit over cost: space times age, over reading all and writing what lives. In integers: it orders
+            // exactly.
             ((dead * age) << 32) / (whole + segment.live) as u128
         };
         let is_candidate = |segment: &Segment| {

@@ -4,8 +4,8 @@ use yonder_units::PageIndex;
 
 use crate::{BufferIndex, Disk, Full, GRAIN_BYTES, Index, Location};
 
-/// How often a page is read again because it was moved meanwhile, before that is an error: the cleaner moves a page once in
-/// many reads, so that this many in a row mean that something else is wrong.
+/// How often a page is read again because it was moved meanwhile, before that is an error: the cleaner moves a page
+/// once in many reads, so that this many in a row mean that something else is wrong.
 const MOVES_MAX: u8 = 8;
 
 /// What became of a post.

@@ -1,8 +1,8 @@
 //! [`Writer`]: writes pages to the end of a log, many with one transfer.
 //!
-//! A page is copied into a batch when it is posted, so that its frame can be used for something else the moment its owner
-//! forgets the write, whatever the disk does. A batch goes to the disk when it is full, when the log goes on elsewhere, or
-//! when it is flushed. The index learns of its pages when the disk has said that all of it is written.
+//! A page is copied into a batch when it is posted, so that its frame can be used for something else the moment its
+//! owner forgets the write, whatever the disk does. A batch goes to the disk when it is full, when the log goes on
+//! elsewhere, or when it is flushed. The index learns of its pages when the disk has said that all of it is written.
 
 use yonder_units::PageIndex;
 
@@ -75,8 +75,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer at `head` that has `buffers` buffers of its disk for itself, from the one with the number `first`, each of
-    /// `batch_bytes`.
+    /// A writer at `head` that has `buffers` buffers of its disk for itself, from the one with the number `first`, each
+    /// of `batch_bytes`.
     ///
     /// # Panics
     /// If there are fewer than two, or a batch has no room for a page.
@@ -140,8 +140,8 @@ impl Writer {
         self.in_flight += 1;
     }
 
-    /// The disk has ended what it did with `buffer`; `is_written`, if it says that it has all of it. Tells of every post of
-    /// [`Writer::post`] that was not cancelled.
+    /// The disk has ended what it did with `buffer`; `is_written`, if it says that it has all of it. Tells of every
+    /// post of [`Writer::post`] that was not cancelled.
     pub fn done(
         &mut self,
         index: &Index,
@@ -179,7 +179,8 @@ impl Writer {
         self.in_flight -= 1;
     }
 
-    /// Forgets the write that was posted as `id`: whatever the disk has of it, the index will not. Whether there was one.
+    /// Forgets the write that was posted as `id`: whatever the disk has of it, the index will not. Whether there was
+    /// one.
     pub fn cancel(&mut self, id: u64) -> bool {
         let is_it = |item: &&mut Item| matches!(item.source, Source::Owner { id: posted, .. } if posted == id);
         let Some(item) = self.batches.iter_mut().flat_map(|batch| &mut batch.items).find(is_it) else { return false };

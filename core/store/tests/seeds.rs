@@ -1,5 +1,6 @@
-//! The whole store on a simulated disk, by seeds: writes, reads, cancellations and cleaning in any order of completions, on a disk
-//! that works and on one that tears, loses, misdirects and damages what it is given, and says that all is well.
+//! The whole store on a simulated disk, by seeds: writes, reads, cancellations and cleaning in any order of
+//! completions, on a disk that works and on one that tears, loses, misdirects and damages what it is given, and says
+//! that all is well.
 //!
 //! A page that is read must be the last that was written, or an error, and never an error on a disk that works.
 
@@ -383,8 +384,8 @@ fn a_disk_that_lies_never_makes_a_wrong_page() {
     assert!(good > damaged && damaged > 0, "{good} reads were good, {damaged} damaged");
 }
 
-/// A failed write leaves what was there, and the cleaner does not move what it has not read: once the disk works again, every
-/// page can be read.
+/// A failed write leaves what was there, and the cleaner does not move what it has not read: once the disk works again,
+/// every page can be read.
 #[test]
 fn what_is_told_loses_nothing() {
     let mut damaged = 0;

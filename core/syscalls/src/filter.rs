@@ -7,13 +7,14 @@
 //! - an error where the rule says so,
 //! - ALLOW for everything else, and for whatever the stub issues.
 //!
-//! The filter outlives `execve`, so it also judges programs that have no handler for the trap. Nothing there is at a window
-//! address, as the kernel never chooses one, so they are never trapped; the errors are such that a program without far
-//! memory lives with them. Other architectures and x32 have addresses of 32 bits, and are allowed everything.
+//! The filter outlives `execve`, so it also judges programs that have no handler for the trap. Nothing there is at a
+//! window address, as the kernel never chooses one, so they are never trapped; the errors are such that a program
+//! without far memory lives with them. Other architectures and x32 have addresses of 32 bits, and are allowed
+//! everything.
 //!
-//! Shape: a search tree over ranges of numbers that are treated alike, with frequent calls near the root, down to tails that
-//! look at one set of arguments each and are shared by all numbers that need it. The stub is looked for only on the way to
-//! a trap or an error, so that a call on local memory never pays for it.
+//! Shape: a search tree over ranges of numbers that are treated alike, with frequent calls near the root, down to tails
+//! that look at one set of arguments each and are shared by all numbers that need it. The stub is looked for only on
+//! the way to a trap or an error, so that a call on local memory never pays for it.
 //!
 //! Neighbours: `program` places instructions and jumps; the table says what to look at.
 
@@ -49,9 +50,9 @@ pub const RET_ALLOW: u32 = 0x7fff_0000;
 /// The kernel takes programs of at most so many instructions (`BPF_MAXINSNS`).
 pub const INSTRUCTIONS_MAX: usize = 4096;
 
-/// Numbers that programs call all the time, and how many ordinary ranges each weighs when the tree is balanced: read, write;
-/// poll, munmap, pread64, pwrite64, readv, writev, madvise, sendto, recvfrom, sendmsg, recvmsg; futex, of which the operation
-/// is looked at too; epoll_wait, epoll_pwait.
+/// Numbers that programs call all the time, and how many ordinary ranges each weighs when the tree is balanced: read,
+/// write; poll, munmap, pread64, pwrite64, readv, writev, madvise, sendto, recvfrom, sendmsg, recvmsg; futex, of which
+/// the operation is looked at too; epoll_wait, epoll_pwait.
 const FREQUENT: [(u32, u32); 16] = [
     (0, 64),
     (1, 64),

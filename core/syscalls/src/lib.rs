@@ -1,9 +1,9 @@
 //! What the kernel reads and writes of a program's memory at each system call, and the seccomp filter made of that.
 //!
-//! Far memory lies in one [`WINDOW`] of the address space. A program that touches a missing page of it gets the page; the
-//! kernel, when it touches one for the program, gives up with EFAULT. A seccomp filter therefore traps the calls of which an
-//! argument lies in the window; the handler makes the memory local, by a copy or by holding the pages, and issues the call
-//! from a stub that the filter lets pass. This crate is the part of it that decides:
+//! Far memory lies in one [`WINDOW`] of the address space. A program that touches a missing page of it gets the page;
+//! the kernel, when it touches one for the program, gives up with EFAULT. A seccomp filter therefore traps the calls of
+//! which an argument lies in the window; the handler makes the memory local, by a copy or by holding the pages, and
+//! issues the call from a stub that the filter lets pass. This crate is the part of it that decides:
 //!
 //! - [`syscall`], [`rule`]: the table, one [`Rule`] for each number of x86-64 Linux up to version 6.18;
 //! - [`filter`]: the [`Instruction`]s that make the kernel trap;
@@ -28,15 +28,15 @@
 //!
 //! A handler that copies keeps an address's offset within its page, since direct input and output ask for alignment.
 //!
-//! Not seen by the filter, and so the business of wrappers: addresses that stand in memory which is not far itself (buffers
-//! of a local `iovec` or `msghdr`, texts of a local `argv`, structures of `bpf`, `seccomp`, `clone3`, `SIOCGIFCONF`); ranges
-//! that begin before the window and reach into it; files that stand for memory (`/proc/self/mem`); registration of memory
-//! for RDMA; sockets that were handed over with `SO_ZEROCOPY` already on.
+//! Not seen by the filter, and so the business of wrappers: addresses that stand in memory which is not far itself
+//! (buffers of a local `iovec` or `msghdr`, texts of a local `argv`, structures of `bpf`, `seccomp`, `clone3`,
+//! `SIOCGIFCONF`); ranges that begin before the window and reach into it; files that stand for memory
+//! (`/proc/self/mem`); registration of memory for RDMA; sockets that were handed over with `SO_ZEROCOPY` already on.
 //!
 //! Neighbours: whoever installs the filter, catches the trap and moves bytes is above this layer.
 //!
-//! Invariants: pure; [`plan`] allocates nothing; the filter traps a call if and only if one of its [`Rule::addresses`] lies
-//! in the window and the stub did not issue it.
+//! Invariants: pure; [`plan`] allocates nothing; the filter traps a call if and only if one of its [`Rule::addresses`]
+//! lies in the window and the stub did not issue it.
 
 #![forbid(unsafe_code)]
 

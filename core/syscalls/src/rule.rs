@@ -98,7 +98,8 @@ pub enum Access {
     In,
     /// Writes all of them if the call succeeds, none if it fails: copied back after success.
     Out,
-    /// Reads and writes them, or writes some of them, perhaps also when the call fails: copied in, and back in any case.
+    /// Reads and writes them, or writes some of them, perhaps also when the call fails: copied in, and back in any
+    /// case.
     InOut,
     /// Writes as many as the result says: so many are copied back.
     Result,
@@ -269,7 +270,7 @@ pub enum OnFault {
 pub enum Issuer {
     /// The signal handler.
     Handler,
-    /// Only the interrupted context itself, after the handler has returned: a handler's own signal mask and signal stack
-    /// are undone by its return, and a new thread would start inside it.
+    /// Only the interrupted context itself, after the handler has returned: a handler's own signal mask and signal
+    /// stack are undone by its return, and a new thread would start inside it.
     Caller,
 }

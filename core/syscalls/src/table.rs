@@ -1,8 +1,8 @@
 //! The table: every system call of x86-64 Linux up to version 6.18, by number.
 //!
-//! Numbers and names are those of the kernel's `arch/x86/entry/syscalls/syscall_64.tbl`; sizes are those of its interface for
-//! programs, which no longer change. The rows stand in files by family; they are put in order when this is compiled, and a
-//! number that two families claim does not compile.
+//! Numbers and names are those of the kernel's `arch/x86/entry/syscalls/syscall_64.tbl`; sizes are those of its
+//! interface for programs, which no longer change. The rows stand in files by family; they are put in order when this
+//! is compiled, and a number that two families claim does not compile.
 
 mod bytes;
 mod files;
@@ -20,7 +20,8 @@ use crate::rule::{Rule, Syscall};
 
 /// The highest number that the table knows.
 pub const NUMBER_MAX: u32 = 469;
-/// Numbers from here on belong to the x32 interface, whose programs have addresses of 32 bits, or to no interface at all.
+/// Numbers from here on belong to the x32 interface, whose programs have addresses of 32 bits, or to no interface at
+/// all.
 pub const X32: u32 = 0x4000_0000;
 
 const FAMILIES: [&[Syscall]; 9] = [

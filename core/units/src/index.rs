@@ -14,9 +14,22 @@ pub struct BlockIndex(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FrameIndex(pub u32);
 
+/// Whether a page can be had without a fetch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Residence {
+    /// It can.
+    Local,
+    /// A fetch is on its way already.
+    Coming,
+    /// It cannot.
+    Far,
+    /// There is no such page any more.
+    Unknown,
+}
+
 /// A page of one far memory: which region, by its number there, and which of its pages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Place {
+pub struct PageId {
     /// The region's number. It is given to another region when this one is gone.
     pub region: u32,
     /// The page in the region.

@@ -8,7 +8,7 @@
 mod index;
 mod parse;
 
-pub use index::{BlockIndex, FrameIndex, PageIndex, Place, Run};
+pub use index::{BlockIndex, FrameIndex, PageId, PageIndex, Residence, Run};
 pub use parse::{LocalSize, ParseError, format_bytes, parse_bytes, parse_duration};
 
 /// Bytes in a page: the unit of faults and of fetches.

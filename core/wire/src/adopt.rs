@@ -1,10 +1,10 @@
 //! Payloads of [`Adopt`](crate::Kind::Adopt): how a range of an address space comes to a node from another one.
 //!
 //! [`AdoptRequest`] is one stage of a transfer: a fixed head of [`ADOPT_HEAD_BYTES`] and what belongs to the stage. The
-//! first stage says what is allocated in the range ([`AdoptedAllocation`]) and which of its pages have memory; the next ones
-//! bring the bytes of those pages; then the range is prepared, and stays closed; the last one ends the transfer: the
-//! source has closed the range for good, or has given the transfer up. All stages name the transfer, and the numbers of
-//! a range's transfers only rise, so a message of an earlier one that comes late finds nothing to change.
+//! first stage says what is allocated in the range ([`AdoptedAllocation`]) and which of its pages have memory; the next
+//! ones bring the bytes of those pages; then the range is prepared, and stays closed; the last one ends the transfer:
+//! the source has closed the range for good, or has given the transfer up. All stages name the transfer, and the
+//! numbers of a range's transfers only rise, so a message of an earlier one that comes late finds nothing to change.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -67,8 +67,8 @@ impl MessageBuffer {
         self.end += bytes;
     }
 
-    /// Room for any one message behind what is pending; [`MessageBuffer::composed`] makes bytes of it pending. `None` where
-    /// some of that must be sent before.
+    /// Room for any one message behind what is pending; [`MessageBuffer::composed`] makes bytes of it pending. `None`
+    /// where some of that must be sent before.
     #[inline]
     pub fn room_for_message(&mut self) -> Option<&mut [u8]> {
         if self.bytes.len() - (self.end - self.start) < MESSAGE_BYTES_MAX {

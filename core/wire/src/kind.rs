@@ -17,11 +17,11 @@ pub enum Kind {
     /// Changes the aligned word at `address`: [`AtomicOperation`](crate::AtomicOperation), answered by the word's old
     /// value in `address`.
     Atomic = 5,
-    /// Gives the request named by `first_id` up: from the answer on it is never executed. `length` of the answer is 1 if
-    /// it had been executed before.
+    /// Gives the request named by `first_id` up: from the answer on it is never executed. `length` of the answer is 1
+    /// if it had been executed before.
     Abort = 6,
-    /// Makes an address space, whose number the node draws; `length` is its lease in milliseconds, or 0. The answer has its
-    /// PID and capability.
+    /// Makes an address space, whose number the node draws; `length` is its lease in milliseconds, or 0. The answer has
+    /// its PID and capability.
     CreateSpace = 7,
     /// Ends an address space: all its memory is freed.
     DestroySpace = 8,

@@ -1,9 +1,9 @@
 //! The wire format between a compute node and a memory node.
 //!
-//! A message is one fixed [`Header`] of [`HEADER_BYTES`] and, for some kinds, a payload of `length` bytes. Everything is
-//! little-endian. [`Header::seal`] encodes, [`split`] finds the first whole message in received bytes, and
-//! [`Message::verify`] checks its checksum; no received input makes them panic. A [`MessageBuffer`] holds the bytes between
-//! a socket and the messages, in either direction.
+//! A message is one fixed [`Header`] of [`HEADER_BYTES`] and, for some kinds, a payload of `length` bytes. Everything
+//! is little-endian. [`Header::seal`] encodes, [`split`] finds the first whole message in received bytes, and
+//! [`Message::verify`] checks its checksum; no received input makes them panic. A [`MessageBuffer`] holds the bytes
+//! between a socket and the messages, in either direction.
 //!
 //! The checksum is the whole 64-bit XXH3 of header and payload, not a CRC: the header has room for it, it costs a few
 //! hundred nanoseconds a page without special instructions, and a 64-bit sum keeps the chance of an unnoticed error far

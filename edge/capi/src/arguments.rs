@@ -26,8 +26,8 @@ fn null(name: &str) -> Failure {
 /// What `pointer` points to.
 ///
 /// # Safety
-/// `pointer` is NULL, or points to a `T` that stays as it is, but for what may change behind a shared reference, as long as
-/// `'a` is.
+/// `pointer` is NULL, or points to a `T` that stays as it is, but for what may change behind a shared reference, as
+/// long as `'a` is.
 pub(crate) unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
     // SAFETY: it is NULL or good, says the caller.
     unsafe { pointer.as_ref() }.ok_or_else(|| null(name))
@@ -70,8 +70,8 @@ impl<T> Out<T> {
     /// Puts the result there.
     pub(crate) fn set(self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: it may be written, as was promised when `self` was made. Nothing is dropped: what C has there is no
-            // value of ours.
+            // SAFETY: it may be written, as was promised when `self` was made. Nothing is dropped: what C has there is
+            // no value of ours.
             unsafe { self.0.write(value) };
         }
     }

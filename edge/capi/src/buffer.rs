@@ -1,7 +1,7 @@
 //! [`RawBuffer`]: the caller's memory that an asynchronous operation reads from or into.
 //!
-//! Invariant: it is touched only inside calls on the thread of its operation, from the call that begins it to the one that
-//! tells its result.
+//! Invariant: it is touched only inside calls on the thread of its operation, from the call that begins it to the one
+//! that tells its result.
 //!
 //! UNSAFETY: the memory is C's, which keeps it alive by contract; no lifetime can say so.
 
@@ -32,7 +32,8 @@ impl RawBuffer {
     /// Memory for a read.
     ///
     /// # Safety
-    /// `into` is NULL, or `length` bytes there may be written, and are touched by nothing else, until the buffer is dropped.
+    /// `into` is NULL, or `length` bytes there may be written, and are touched by nothing else, until the buffer is
+    /// dropped.
     pub(crate) unsafe fn into(into: *mut u8, length: usize) -> Result<Self, Failure> {
         check_range(into, length, TRANSFER_BYTES_MAX, "into")?;
         Ok(Self { bytes: Direction::Into(into), length })

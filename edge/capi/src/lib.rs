@@ -1,13 +1,14 @@
-//! The C interface: what `include/yonder.h` declares, over `yonder::clib` and `runtime/far-heap`.
+//! The C interface: what `include/yonder.h` declares, over `yonder::clib` and `runtime/paging`.
 //!
-//! The header is the contract, for users and for this crate; here each function reads its arguments, calls the Rust API and
-//! turns what came of it into 0 or a negative errno. `process` and `thread` have the opaque types and their functions,
-//! `pending` those of asynchronous operations, `node` and `word` what is left of address spaces; `memory` has the far memory of the
-//! process and `malloc` what allocates from it, `scope` what catches its paging errors; `arguments` reads what C gives, `failure`
-//! maps errors, keeps the last message and stops panics, `turn` sees that nothing is used by two at once.
+//! The header is the contract, for users and for this crate; here each function reads its arguments, calls the Rust API
+//! and turns what came of it into 0 or a negative errno. `process` and `thread` have the opaque types and their
+//! functions, `pending` those of asynchronous operations, `node` and `word` what is left of address spaces; `memory`
+//! has the far memory of the process and `malloc` what allocates from it, `scope` what catches its paging errors;
+//! `arguments` reads what C gives, `failure` maps errors, keeps the last message and stops panics, `turn` sees that
+//! nothing is used by two at once.
 //!
-//! Invariants: no panic leaves a function. No pointer of the caller's is kept beyond a call, but in `buffer` and,
-//! for the addresses of allocations, in `pending`. Every function of this crate that C can see is in the header, and the
+//! Invariants: no panic leaves a function. No pointer of the caller's is kept beyond a call, but in `buffer` and, for
+//! the addresses of allocations, in `pending`. Every function of this crate that C can see is in the header, and the
 //! other way round; a test compares them.
 
 mod arguments;

@@ -1,13 +1,13 @@
 //! `yonder_malloc` of `yonder.h` and its kin.
 //!
-//! They answer as the C library's functions do: with NULL and an errno, and with an end of the process where a program frees what
-//! it has not.
+//! They answer as the C library's functions do: with NULL and an errno, and with an end of the process where a program
+//! frees what it has not.
 //!
 //! UNSAFETY: it exports functions that read C's pointers, and copies what moves.
 
 use std::ffi::{c_int, c_void};
 
-use yonder_far_heap::{FarHeap, Magazine, Misuse};
+use yonder_paging::far_heap::{FarHeap, Magazine, Misuse};
 
 use crate::failure::{Failure, remember};
 use crate::memory::{not_open, with_heap};

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use yonder::{Advice, Config, Deadlines, FarMemory, Prefetch};
-use yonder_far_heap::{FarHeap, Magazine, NoHandlers, Share};
+use yonder_paging::far_heap::{FarHeap, Magazine, NoHandlers, Share};
 use yonder_trap::hold_back;
 
 use crate::arguments::{Out, reference, text};

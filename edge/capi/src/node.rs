@@ -64,8 +64,8 @@ pub unsafe extern "C" fn yonder_call(
     let work = |inside: &mut Inside| {
         // A place for the answer that cannot be used is refused before anything is executed.
         check_range(answer.cast(), answer_room, isize::MAX as usize, "answer")?;
-        // SAFETY: as the caller promises. Arguments and answer may share memory: this slice is not used any more when that
-        // of the answer is made.
+        // SAFETY: as the caller promises. Arguments and answer may share memory: this slice is not used any more when
+        // that of the answer is made.
         let arguments = unsafe { bytes(arguments.cast(), argument_bytes, CALL_BYTES_MAX, "arguments")? };
         let said = inside.thread.call_at(near, offload, arguments)?;
         // SAFETY: as the caller promises.

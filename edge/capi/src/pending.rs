@@ -1,7 +1,7 @@
 //! Asynchronous operations, and the [`Names`] by which C knows them.
 //!
-//! A name is the place of an operation and how often the place was used before, so that a name that was used up is never
-//! taken for another operation.
+//! A name is the place of an operation and how often the place was used before, so that a name that was used up is
+//! never taken for another operation.
 //!
 //! UNSAFETY: it exports functions that read C's pointers, and keeps those to addresses until results are told.
 
@@ -14,8 +14,8 @@ use crate::buffer::RawBuffer;
 use crate::failure::Failure;
 use crate::thread::{Inside, YonderThread, allocation, with};
 
-/// The asynchronous operations of a thread whose results were not told. There are as many places as operations were ever
-/// pending at once, which `yonder::clib` limits.
+/// The asynchronous operations of a thread whose results were not told. There are as many places as operations were
+/// ever pending at once, which `yonder::clib` limits.
 #[derive(Debug)]
 pub(crate) struct Names<P = Operation> {
     places: Vec<Place<P>>,

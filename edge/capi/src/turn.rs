@@ -50,8 +50,8 @@ impl<T> Turn<T> {
         }
         // If the work panics it stays at that.
         let mut using = Using { state: &self.state, after: BROKEN };
-        // SAFETY: only who has moved the state from Free to Busy is here, and it stays Busy until `using` is dropped, after
-        // the reference.
+        // SAFETY: only who has moved the state from Free to Busy is here, and it stays Busy until `using` is dropped,
+        // after the reference.
         let outcome = work(unsafe { &mut *self.inside.get() });
         using.after = FREE;
         outcome

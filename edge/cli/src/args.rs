@@ -227,7 +227,8 @@ pub(crate) struct KvArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Far memory")]
 pub(crate) struct MemoryArgs {
-    /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in this process with this latency and bandwidth
+    /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in this process with this latency and
+    /// bandwidth
     #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
     pub(crate) far: String,
     /// Far memory to use: the data set
@@ -272,7 +273,8 @@ pub(crate) struct ThreadArgs {
     /// Who waits until a reply has left: the dispatcher (on) or the worker (off)
     #[arg(long, value_name = "on|off", default_value = "on")]
     pub(crate) delegation: Switch,
-    /// Who maps a page for a worker that has other requests to run: the dispatcher when it has time (on) or the worker (off)
+    /// Who maps a page for a worker that has other requests to run: the dispatcher when it has time (on) or the worker
+    /// (off)
     #[arg(long, value_name = "on|off", default_value = "on")]
     pub(crate) install_delegation: Switch,
     /// Who reclaims local memory
@@ -385,7 +387,8 @@ pub(crate) struct ArrayArgs {
     /// Look at the page table before each read, so that a missing page costs no trap
     #[arg(long, help_heading = BENCHMARK)]
     pub(crate) probe: bool,
-    /// Requests per second with Poisson arrivals, such as 200k, or several with commas between; or max for a closed loop
+    /// Requests per second with Poisson arrivals, such as 200k, or several with commas between; or max for a closed
+    /// loop
     #[arg(long, help_heading = BENCHMARK, value_name = "RPS|max", default_value = "max", value_delimiter = ',')]
     pub(crate) rate: Vec<Rate>,
     /// Measured time of each run; a warm-up of a quarter of it comes before

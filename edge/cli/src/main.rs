@@ -1,7 +1,7 @@
 //! The `yonder` command: flags, files and JSON around the libraries.
 //!
-//! `args` is every flag, `setup` what the paging flags mean, `commands` has a file for each subcommand, `output` keeps standard output for results and
-//! standard error for progress. An error is one line: what is wrong and what to type.
+//! `args` is every flag, `setup` what the paging flags mean, `commands` has a file for each subcommand, `output` keeps
+//! standard output for results and standard error for progress. An error is one line: what is wrong and what to type.
 
 #![forbid(unsafe_code)]
 
@@ -77,7 +77,8 @@ fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The first paragraph of a usage error and its tip, as one line that ends with what to type. `words` is what was typed.
+/// The first paragraph of a usage error and its tip, as one line that ends with what to type. `words` is what was
+/// typed.
 fn usage_line(rendered: &str, words: &[String]) -> String {
     let paragraph: Vec<&str> = rendered.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
     let what = paragraph.join(" ");

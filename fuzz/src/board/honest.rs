@@ -1,7 +1,7 @@
 //! [`Honest`]: a client that uses its memory as it may, and knows what must be in it.
 //!
-//! Its network repeats, cuts and changes what it sends. Invariant: `model` is what its memory holds, and `sent` what became
-//! of each request that is executed at most once.
+//! Its network repeats, cuts and changes what it sends. Invariant: `model` is what its memory holds, and `sent` what
+//! became of each request that is executed at most once.
 
 use yonder_wire::{
     AllocateRequest, AtomicOperation, Backing, Body, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX, Permission,

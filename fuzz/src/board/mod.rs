@@ -1,9 +1,10 @@
 //! The target `board`: a memory node among honest and hostile clients.
 //!
-//! Each step of an input is one thing that happens. The `honest` client has a model of its memory: what it reads is what it
-//! wrote, and what it sends again, or sends changed, cut or twice, is executed once. The `hostile` one sends anything, with
-//! rights and without; nothing that the honest client has changes by it, or is seen in an answer. `node` is the real board
-//! with memory, and looks at every answer; `ending` ends everything and looks for what is left behind.
+//! Each step of an input is one thing that happens. The `honest` client has a model of its memory: what it reads is
+//! what it wrote, and what it sends again, or sends changed, cut or twice, is executed once. The `hostile` one sends
+//! anything, with rights and without; nothing that the honest client has changes by it, or is seen in an answer. `node`
+//! is the real board with memory, and looks at every answer; `ending` ends everything and looks for what is left
+//! behind.
 
 mod ending;
 mod honest;

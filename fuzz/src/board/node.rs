@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use yonder_board::{
-    Board, CallEffect, Config, ExtendPath, FastPath, Handled, Memory, PIECE_PAGES_MAX, PageSize, PageSource, Path,
+    CallEffect, Config, ExtendPath, FastPath, Handled, Memory, NodeCore, PIECE_PAGES_MAX, PageSize, PageSource, Path,
     PhysicalPage, Shell, SlowPath, Upkeep, path_of,
 };
 use yonder_wire::{AtomicOperation, Direction, ErrorCode, HEADER_BYTES, Header, MESSAGE_BYTES_MAX, Message, split};
@@ -88,7 +88,7 @@ impl Answer {
 /// A memory node.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) board: Arc<Board>,
+    pub(super) board: Arc<NodeCore>,
     pub(super) slow: SlowPath,
     fast: FastPath,
     extend: ExtendPath,
@@ -115,7 +115,7 @@ impl Node {
             piece_pages_max,
             lease_step_max,
         };
-        let (board, slow) = Board::with_regions(&config, REGION_PAGES * PAGE);
+        let (board, slow) = NodeCore::with_regions(&config, REGION_PAGES * PAGE);
         let memory = Bytes(RefCell::new(vec![vec![0; PAGE as usize]; PAGES as usize]));
         let (now, reply) = (Cell::new(1000), vec![0; MESSAGE_BYTES_MAX]);
         let (fast, extend) = (board.fast_path(), board.extend_path());

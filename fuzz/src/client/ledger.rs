@@ -202,8 +202,8 @@ impl Ledger {
         self.operations[index].state = State::Completed;
     }
 
-    /// Every byte of a read, a write and a discard was answered; everything else was answered once; before a fence nothing
-    /// is waited for.
+    /// Every byte of a read, a write and a discard was answered; everything else was answered once; before a fence
+    /// nothing is waited for.
     fn check_done(&self, index: usize) {
         let Entry { fields, fragments, done, data, answers, .. } = &self.operations[index];
         let answered: u64 = fragments.iter().filter(|(id, _)| done.contains(*id)).map(|(_, (_, length))| length).sum();

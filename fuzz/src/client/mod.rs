@@ -1,9 +1,9 @@
 //! The target `client`: the client of a node that answers anything, at any time, or not at all.
 //!
 //! Each step of an input is one thing that happens at a [`Lane`](lane::Lane): its owner submits, gives up or waits; a
-//! message is sent; an answer comes, right or wrong. `ledger` knows what was submitted, sent and answered, and says whether
-//! what the client reports may be: nothing completes twice, nothing is accepted that was not asked, nothing completes
-//! before all of it was answered. In the end the node answers everything, and everything must end.
+//! message is sent; an answer comes, right or wrong. `ledger` knows what was submitted, sent and answered, and says
+//! whether what the client reports may be: nothing completes twice, nothing is accepted that was not asked, nothing
+//! completes before all of it was answered. In the end the node answers everything, and everything must end.
 
 mod lane;
 mod ledger;

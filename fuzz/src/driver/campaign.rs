@@ -1,7 +1,7 @@
 //! [`Campaign`]: the search for an input that fails.
 //!
-//! It begins with the corpus, and then changes inputs of it, over and over. An input that leaves a mark that no other has
-//! left joins them. Invariant: with the same seed and corpus, the n-th input is the same.
+//! It begins with the corpus, and then changes inputs of it, over and over. An input that leaves a mark that no other
+//! has left joins them. Invariant: with the same seed and corpus, the n-th input is the same.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

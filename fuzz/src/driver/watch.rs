@@ -1,7 +1,7 @@
 //! [`Watch`]: keeps the input that is being run where it outlives the process, and sees a run that does not end.
 //!
-//! A run that ends the process, such as one whose stack overflows, cannot be caught; whoever started the process finds its
-//! input with [`Watch::last_input`].
+//! A run that ends the process, such as one whose stack overflows, cannot be caught; whoever started the process finds
+//! its input with [`Watch::last_input`].
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

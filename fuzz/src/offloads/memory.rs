@@ -92,8 +92,8 @@ impl Memory {
         if end <= start + length { Ok(()) } else { Err(ErrorCode::BadAddress) }
     }
 
-    /// Calls `each` with every page of a range of the offloads' memory: the page, and where the part lies in it and in the
-    /// range.
+    /// Calls `each` with every page of a range of the offloads' memory: the page, and where the part lies in it and in
+    /// the range.
     fn each_page(
         address: u64,
         bytes: usize,

@@ -1,8 +1,8 @@
 //! The target `offloads`: calls of all shipped offloads with any arguments, in memory that refuses now and then.
 //!
-//! One caller is honest: `stores` knows what is in its key-value store and in its objects, and finds it there whatever the
-//! other caller does. The `hostile` caller sends arguments that are almost right. A call is bounded in what it reads and
-//! writes; one that may be repeated does the same twice; when both spaces end, their memory is given back.
+//! One caller is honest: `stores` knows what is in its key-value store and in its objects, and finds it there whatever
+//! the other caller does. The `hostile` caller sends arguments that are almost right. A call is bounded in what it
+//! reads and writes; one that may be repeated does the same twice; when both spaces end, their memory is given back.
 
 mod hostile;
 mod memory;
@@ -21,7 +21,8 @@ pub(crate) const TARGET: Target = Target { name: "offloads", step_bytes: STEP_BY
 
 /// Bytes that one caller may store: little, so that the limit is reached.
 const CALLER_BYTES_MAX: u64 = 1 << 20;
-/// Most accesses of memory in one call: a chase looks at each of 4,096 nodes a few times, a select reads rows in pieces.
+/// Most accesses of memory in one call: a chase looks at each of 4,096 nodes a few times, a select reads rows in
+/// pieces.
 const ACCESSES_MAX: u64 = 50_000;
 /// Most bytes that one call reads and writes: a select of all rows with three columns, and some.
 const BYTES_MAX: u64 = 32 << 20;

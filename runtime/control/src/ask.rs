@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use yonder_peer::Peer;
+use yonder_datagram::peer::Peer;
 use yonder_settings::{Lines, REPLY_LINE_BYTES_MAX, ROWS_MAX, Refusal, ReplyLine, Request, Row};
 
 use crate::folder::{Folder, FolderError};
@@ -48,16 +48,16 @@ pub enum AskError {
 ///
 /// # Errors
 /// If it does not do what it is asked.
-pub fn ask(folder: &Folder, pid: u32, request: Request, patience: Duration) -> Result<Vec<Row>, AskError> {
+pub fn ask(folder: &Folder, pid: u32, request: Request, timeout: Duration) -> Result<Vec<Row>, AskError> {
     if !folder.look_at_socket(pid)? {
         return Err(AskError::Absent(pid));
     }
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     let silent = |cause: io::Error| match cause.kind() {
         ErrorKind::ConnectionRefused | ErrorKind::NotFound => AskError::Absent(pid),
         _ => AskError::Silent { pid, cause },
     };
-    let mut socket = connected(folder, pid, patience).map_err(silent)?;
+    let mut socket = connected(folder, pid, timeout).map_err(silent)?;
     let peer = Peer::of(&socket).map_err(silent)?;
     if !folder.trusts(peer.uid) {
         return Err(AskError::Foreign { pid, user: peer.uid });
@@ -76,11 +76,11 @@ pub fn ask(folder: &Folder, pid: u32, request: Request, patience: Duration) -> R
     }
 }
 
-/// A connection that waits for nothing for longer than `patience`, not even for a place in the queue of those that wait.
-fn connected(folder: &Folder, pid: u32, patience: Duration) -> io::Result<UnixStream> {
+/// A connection that waits for nothing for longer than `timeout`, not even for a place in the queue of those that wait.
+fn connected(folder: &Folder, pid: u32, timeout: Duration) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     for what in [Timeout::Send, Timeout::Recv] {
-        set_socket_timeout(&socket, what, Some(patience))?;
+        set_socket_timeout(&socket, what, Some(timeout))?;
     }
     connect(&socket, &SocketAddrUnix::new(folder.socket(pid))?)?;
     Ok(socket.into())

@@ -1,8 +1,8 @@
 //! [`Folder`]: where the sockets of a user's processes are.
 //!
-//! `$XDG_RUNTIME_DIR/yonder`, or `/tmp/yonder-UID` where there is no such variable. It belongs to the user and nobody else may
-//! enter it, which is looked at before it is used: in `/tmp` anybody could have made it before. `PID.sock` in it is the socket of
-//! a process; one that nobody listens at any more is removed by whoever finds it.
+//! `$XDG_RUNTIME_DIR/yonder`, or `/tmp/yonder-UID` where there is no such variable. It belongs to the user and nobody
+//! else may enter it, which is looked at before it is used: in `/tmp` anybody could have made it before. `PID.sock` in
+//! it is the socket of a process; one that nobody listens at any more is removed by whoever finds it.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
@@ -62,7 +62,8 @@ impl Folder {
         }
     }
 
-    /// The folder at `path`, for a process that asks others; `None` if it is not there. Root may ask everybody's processes.
+    /// The folder at `path`, for a process that asks others; `None` if it is not there. Root may ask everybody's
+    /// processes.
     ///
     /// # Errors
     /// If it is not this user's alone.

@@ -1,8 +1,8 @@
 //! [`Kept`]: a socket in a process that may close it behind our back.
 //!
-//! A program that becomes a daemon closes all descriptors that it does not know, and a shell moves files to any number it likes.
-//! The number of a socket is then another file, or none. So before a socket is used or closed, it is looked at whether it is
-//! still the one that it was.
+//! A program that becomes a daemon closes all descriptors that it does not know, and a shell moves files to any number
+//! it likes. The number of a socket is then another file, or none. So before a socket is used or closed, it is looked
+//! at whether it is still the one that it was.
 
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
 
@@ -35,7 +35,8 @@ impl Identity {
         Ok(Self { number: socket.as_raw_fd(), device: stat.st_dev, inode: stat.st_ino })
     }
 
-    /// The number, if it is still of this file, for whoever has not got the socket. Where there is no `/proc` nobody knows.
+    /// The number, if it is still of this file, for whoever has not got the socket. Where there is no `/proc` nobody
+    /// knows.
     pub(crate) fn still(self) -> Option<RawFd> {
         let stat = rustix::fs::stat(format!("/proc/self/fd/{}", self.number)).ok()?;
         (stat.st_dev == self.device && stat.st_ino == self.inode).then_some(self.number)

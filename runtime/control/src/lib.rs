@@ -5,15 +5,15 @@
 //!   Folder, ask  --- PID.sock --->   ControlServer: a thread  --->  Controlled (FarControl)
 //! ```
 //!
-//! The sockets of a user are in one [`Folder`] that nobody else may enter, and whoever asks or answers is checked to be that
-//! user, or root. A process answers on a thread of its own: what is asked comes to a [`Controlled`], which [`FarControl`] is
-//! for far memory. What is said is in `core/settings`, who types it in `edge/cli`; `edge/shim` answers in programs that know
-//! nothing of it.
+//! The sockets of a user are in one [`Folder`] that nobody else may enter, and whoever asks or answers is checked to be
+//! that user, or root. A process answers on a thread of its own: what is asked comes to a [`Controlled`], which
+//! [`FarControl`] is for far memory. What is said is in `core/settings`, who types it in `edge/cli`; `preload/library`
+//! answers in programs that know nothing of it.
 //!
 //! Invariants:
 //! - The thread takes no signals of the program, touches no far memory and waits for no client.
-//! - A descriptor that is no longer the socket that it was, because a program has closed all that it did not know, is neither
-//!   used nor closed.
+//! - A descriptor that is no longer the socket that it was, because a program has closed all that it did not know, is
+//!   neither used nor closed.
 
 #![forbid(unsafe_code)]
 
@@ -29,4 +29,4 @@ pub use answer::Controlled;
 pub use ask::{AskError, ask};
 pub use far::FarControl;
 pub use folder::{Folder, FolderError, folder_of};
-pub use server::{CLIENTS_MAX, ControlServer, PATIENCE, StartError};
+pub use server::{CLIENTS_MAX, ControlServer, StartError, TIMEOUT};

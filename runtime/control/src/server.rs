@@ -1,6 +1,6 @@
 //! [`ControlServer`]: answers at this process's socket, on a thread of its own.
 //!
-//! All clients are served at once and none is waited for: each has [`PATIENCE`] for its one request, and of more than
+//! All clients are served at once and none is waited for: each has [`TIMEOUT`] for its one request, and of more than
 //! [`CLIENTS_MAX`] the one that has been there for longest goes. So silent ones cost others nothing.
 //!
 //! Who may touch what: everything but the socket's path, its descriptor's identity and the stop socket is the thread's.
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use yonder_peer::Peer;
+use yonder_datagram::peer::Peer;
 
 use crate::answer::Controlled;
 use crate::connection::{Connection, Going};
@@ -24,7 +24,7 @@ use crate::folder::{Folder, FolderError};
 use crate::kept::{Identity, Kept};
 
 /// How long one client may take.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const TIMEOUT: Duration = Duration::from_secs(2);
 /// Clients at a time.
 pub const CLIENTS_MAX: usize = 8;
 /// How long to wait after a client could not be accepted.
@@ -65,8 +65,8 @@ impl ControlServer {
     /// Answers for this process with `controlled`, at a socket in the folder at `path`.
     ///
     /// # Errors
-    /// If the folder is not this user's alone, or the socket cannot be made. Then the process cannot be asked, and nothing else
-    /// is wrong.
+    /// If the folder is not this user's alone, or the socket cannot be made. Then the process cannot be asked, and
+    /// nothing else is wrong.
     pub fn start(path: &Path, controlled: Arc<dyn Controlled>) -> Result<Self, StartError> {
         let folder = Folder::make(path)?;
         let pid = std::process::id();
@@ -106,7 +106,8 @@ impl ControlServer {
         &self.path
     }
 
-    /// The descriptor at which it listens, for a forked child, which has it too and must close it: the thread is not there.
+    /// The descriptor at which it listens, for a forked child, which has it too and must close it: the thread is not
+    /// there.
     #[must_use]
     pub fn descriptor(&self) -> Option<RawFd> {
         self.listener.still()
@@ -134,7 +135,8 @@ impl Drop for ControlServer {
     }
 }
 
-/// A socket that only its user can connect to. It gets its name once it is listened at, so that one that refuses is nobody's.
+/// A socket that only its user can connect to. It gets its name once it is listened at, so that one that refuses is
+/// nobody's.
 fn listen_at(path: &Path) -> io::Result<UnixListener> {
     let unnamed = path.with_extension("new");
     let _ = std::fs::remove_file(&unnamed);
@@ -175,7 +177,8 @@ impl Service {
         }
     }
 
-    /// Waits until there is something to do; `None` if that is to end. After a `pause` for those that are accepted next.
+    /// Waits until there is something to do; `None` if that is to end. After a `pause` for those that are accepted
+    /// next.
     fn wait(&self, pause: Option<Duration>) -> Option<Ready> {
         // Gone if the program has closed what it did not know.
         let (listener, stopped) = (self.listener.get()?, self.stopped.get()?);
@@ -216,7 +219,7 @@ impl Service {
             }
             Err(_) => return false,
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let kept = socket.set_nonblocking(true).and_then(|()| Ok((Peer::of(&socket)?, Kept::new(socket)?)));
         let Ok((peer, socket)) = kept else { return false };
         if self.clients.len() >= CLIENTS_MAX {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use yonder_control::{AskError, CLIENTS_MAX, ControlServer, Controlled, Folder, PATIENCE, StartError, ask};
+use yonder_control::{AskError, CLIENTS_MAX, ControlServer, Controlled, Folder, StartError, TIMEOUT, ask};
 use yonder_settings::{Name, REQUEST_BYTES_MAX, Refusal, Request, Row, Value};
 
 /// How long anything may take that should be over at once.
@@ -168,7 +168,7 @@ fn an_answer_that_nobody_reads_keeps_nobody_waiting_and_comes_whole() {
     let end = slow.read_to_string(&mut said);
     assert!(said.starts_with("row region=0 quota_bytes=none\nrow region=1 "), "{said}");
     // Unless its time is over, it gets everything.
-    if began.elapsed() < PATIENCE {
+    if began.elapsed() < TIMEOUT {
         assert!(end.is_ok() && said.ends_with("\ndone\n") && said.lines().count() == 4001, "{}", said.len());
     }
 }
@@ -186,7 +186,7 @@ fn silent_clients_cost_others_nothing_and_go_when_their_time_is_over() {
     for socket in silent.into_iter().chain([half]) {
         assert!(is_sent_away(&socket), "a silent client stays");
     }
-    assert!(began.elapsed() >= PATIENCE, "a client that is there was sent away before its time");
+    assert!(began.elapsed() >= TIMEOUT, "a client that is there was sent away before its time");
     assert_eq!(served.ask(Request::Stats).unwrap().len(), 1);
 }
 
@@ -212,7 +212,7 @@ fn of_too_many_clients_those_go_that_were_there_first() {
     let last = last.count();
     assert_eq!(first, CLIENTS_MAX + 1);
     // Unless the time of all of them is over.
-    if began.elapsed() < PATIENCE {
+    if began.elapsed() < TIMEOUT {
         assert_eq!(last, 0);
     }
 }
@@ -297,8 +297,8 @@ fn folders_and_sockets_that_are_not_ours_alone_are_refused() {
     assert!(said.contains("is no socket of this user's alone"), "{said}");
 }
 
-/// Another user gets through to the socket only if somebody has opened the folder and the socket; then the kernel still knows who
-/// it is.
+/// Another user gets through to the socket only if somebody has opened the folder and the socket; then the kernel still
+/// knows who it is.
 #[test]
 fn another_user_is_refused_by_who_it_is() {
     let parent = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o755)).tempdir().unwrap();

@@ -55,11 +55,11 @@ pub trait NodeAgent: Send {
 #[derive(Debug)]
 pub struct MoveEnd {
     id: MoveId,
-    ended: Option<Sender<crate::link::Happening>>,
+    ended: Option<Sender<crate::link::Event>>,
 }
 
 impl MoveEnd {
-    pub(crate) fn new(id: MoveId, ended: Sender<crate::link::Happening>) -> Self {
+    pub(crate) fn new(id: MoveId, ended: Sender<crate::link::Event>) -> Self {
         Self { id, ended: Some(ended) }
     }
 
@@ -76,7 +76,7 @@ impl MoveEnd {
     fn end(&mut self, outcome: Outcome) {
         if let Some(ended) = self.ended.take() {
             // Without a link there is nobody to tell; the controller asks again when there is one.
-            let _ = ended.send(crate::link::Happening::MoveEnded(self.id, outcome));
+            let _ = ended.send(crate::link::Event::MoveEnded(self.id, outcome));
         }
     }
 }
@@ -92,11 +92,11 @@ pub(crate) struct Executor {
     agent: Box<dyn NodeAgent>,
     /// Moves by name; `None` while under way.
     moves: BTreeMap<MoveId, Option<Outcome>>,
-    ended: Sender<crate::link::Happening>,
+    ended: Sender<crate::link::Event>,
 }
 
 impl Executor {
-    pub(crate) fn new(agent: Box<dyn NodeAgent>, ended: Sender<crate::link::Happening>) -> Self {
+    pub(crate) fn new(agent: Box<dyn NodeAgent>, ended: Sender<crate::link::Event>) -> Self {
         Self { agent, moves: BTreeMap::new(), ended }
     }
 

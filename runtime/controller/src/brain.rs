@@ -1,7 +1,7 @@
 //! The one thread that owns the controller's state, its store and all its peers.
 //!
-//! It takes what reader threads send, with the time at which it arrived: a node whose report waits here while a store is
-//! slow is not lost. What it sends is small, and a peer that does not read it is cut off.
+//! It takes what reader threads send, with the time at which it arrived: a node whose report waits here while a store
+//! is slow is not lost. What it sends is small, and a peer that does not read it is cut off.
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
@@ -83,8 +83,8 @@ impl Brain {
         self.handle(Event::Tick)?;
         loop {
             let deadline = self.controller.next_deadline().map(|at| self.start + Duration::from_nanos(at));
-            let patience = deadline.map_or(self.lease, |at| at.saturating_duration_since(Instant::now()));
-            match arrivals.recv_timeout(patience) {
+            let timeout = deadline.map_or(self.lease, |at| at.saturating_duration_since(Instant::now()));
+            match arrivals.recv_timeout(timeout) {
                 Ok(Arrival::Peer(id, stream)) => drop(self.peers.insert(id, Peer { stream, node: None })),
                 Ok(Arrival::Line(id, at, line)) => self.line(id, at, *line)?,
                 Ok(Arrival::End(id, cause)) => self.end(id, cause)?,
@@ -147,8 +147,8 @@ impl Brain {
         Ok(())
     }
 
-    /// Shows in the store that the node is there. Nothing depends on it, so a failure is only told, and the next attempt
-    /// is a lease later: each may take its time. But who does not lead any more must end.
+    /// Shows in the store that the node is there. Nothing depends on it, so a failure is only told, and the next
+    /// attempt is a lease later: each may take its time. But who does not lead any more must end.
     fn announce(&mut self, node: NodeId) -> Result<(), StoreError> {
         if self.now < self.announces_from {
             return Ok(());

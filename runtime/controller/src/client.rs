@@ -1,7 +1,7 @@
 //! [`ControllerClient`]: asks a controller, blocking, and connects again when the connection is lost.
 //!
-//! A request is repeated until it is answered or the deadline is over, so each must be harmless when it is executed twice:
-//! a space is made with keys that the client draws, and a place that nobody allocates in is soon free again.
+//! A request is repeated until it is answered or the deadline is over, so each must be harmless when it is executed
+//! twice: a space is made with keys that the client draws, and a place that nobody allocates in is soon free again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -71,7 +71,7 @@ pub struct OpenedSpace {
 #[derive(Debug)]
 pub struct ControllerClient {
     addresses: VecDeque<String>,
-    patience: Duration,
+    timeout: Duration,
     connection: Option<Connection>,
     next_id: u64,
 }
@@ -86,9 +86,9 @@ impl ControllerClient {
     /// A client of the controllers at these addresses (`host:port`, separated by commas), which waits so long for each
     /// answer. It connects when it asks.
     #[must_use]
-    pub fn new(addresses: &str, patience: Duration) -> Self {
+    pub fn new(addresses: &str, timeout: Duration) -> Self {
         let addresses = addresses.split(',').map(|address| address.trim().to_owned()).collect();
-        Self { addresses, patience, connection: None, next_id: 0 }
+        Self { addresses, timeout, connection: None, next_id: 0 }
     }
 
     /// Makes an address space, without memory.
@@ -173,8 +173,8 @@ impl ControllerClient {
     }
 
     /// Moves all regions off a node, and waits until none is left.
-    pub fn drain(&mut self, node: &str, patience: Duration) -> Result<(), ClientError> {
-        let deadline = Instant::now() + patience;
+    pub fn drain(&mut self, node: &str, timeout: Duration) -> Result<(), ClientError> {
+        let deadline = Instant::now() + timeout;
         loop {
             match self.start_drain(node)? {
                 0 => return Ok(()),
@@ -196,7 +196,7 @@ impl ControllerClient {
 
     /// Asks until there is an answer, or time is up.
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now()).max(ATTEMPT_MIN);
             match self.ask_once(request, left) {
@@ -215,18 +215,18 @@ impl ControllerClient {
         }
     }
 
-    fn ask_once(&mut self, request: &Request, patience: Duration) -> io::Result<Answer> {
+    fn ask_once(&mut self, request: &Request, timeout: Duration) -> io::Result<Answer> {
         self.next_id += 1;
         let id = self.next_id;
         let connection = match &mut self.connection {
             Some(connection) => connection,
             None => {
-                let stream = connect(&self.addresses[0], patience)?;
+                let stream = connect(&self.addresses[0], timeout)?;
                 let lines = LineReader::new(stream.try_clone()?);
                 self.connection.insert(Connection { stream, lines })
             }
         };
-        connection.stream.set_read_timeout(Some(patience))?;
+        connection.stream.set_read_timeout(Some(timeout))?;
         send_line(&connection.stream, &ToController::Ask { id, request: request.clone() })?;
         loop {
             match connection.lines.next()? {

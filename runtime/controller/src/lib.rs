@@ -2,11 +2,11 @@
 //!
 //! [`ControllerServer`] runs what `core/placement` decides: nodes and clients speak JSON Lines to it over TCP
 //! ([`ToController`], [`FromController`]), and its records are in a [`Store`]: in memory ([`MemoryStore`]), in a file
-//! ([`EmbeddedStore`]), or in etcd (`EtcdStore`, with the feature of this name). A node runs a [`NodeLink`] and implements
-//! [`NodeAgent`]; whoever allocates has a [`ControllerClient`]. Reads and writes never pass the controller.
+//! ([`EmbeddedStore`]), or in etcd (`EtcdStore`, with the feature of this name). A node runs a [`NodeLink`] and
+//! implements [`NodeAgent`]; whoever allocates has a [`ControllerClient`]. Reads and writes never pass the controller.
 //!
-//! There is no encryption and no login: whoever reaches the port may make address spaces and drain nodes. The keys of an
-//! address space keep its users apart, not an attacker on the network.
+//! There is no encryption and no login: whoever reaches the port may make address spaces and drain nodes. The keys of
+//! an address space keep its users apart, not an attacker on the network.
 //!
 //! Neighbours: `core/placement` decides; `runtime/node` is the memory node.
 

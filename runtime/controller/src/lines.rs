@@ -21,8 +21,8 @@ impl LineReader {
         Self { stream: BufReader::new(stream), line: Vec::new() }
     }
 
-    /// The next object; `None` when the peer has closed. `InvalidData` if a line is none, or too long. After a timeout the
-    /// next call goes on where this one stopped.
+    /// The next object; `None` when the peer has closed. `InvalidData` if a line is none, or too long. After a timeout
+    /// the next call goes on where this one stopped.
     pub(crate) fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let room = (LINE_BYTES_MAX + 1).saturating_sub(self.line.len());
         self.stream.by_ref().take(room as u64).read_until(b'\n', &mut self.line)?;

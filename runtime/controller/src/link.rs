@@ -1,7 +1,8 @@
 //! [`NodeLink`]: a node's connection to its controller, kept by one thread for as long as the node runs.
 //!
 //! The thread registers, reports three times in a lease, executes commands, and connects again when the connection is
-//! lost. Each connection has a reader thread that ends with it. The node serves its clients whether it is connected or not.
+//! lost. Each connection has a reader thread that ends with it. The node serves its clients whether it is connected or
+//! not.
 
 use std::io;
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -17,7 +18,7 @@ use crate::lines::{LineReader, send_line};
 use crate::messages::{FromController, ToController};
 
 /// How long connecting, a line, or the welcome may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait before connecting again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// Reports in a lease: two may be lost.
@@ -55,7 +56,7 @@ pub enum LinkCondition {
 
 /// What the link's thread waits for.
 #[derive(Debug)]
-pub(crate) enum Happening {
+pub(crate) enum Event {
     /// A line on the connection with this number.
     Line(u64, FromController),
     /// The connection with this number is lost.
@@ -69,23 +70,23 @@ pub(crate) enum Happening {
 /// A node's link to its controller. Dropping it ends it.
 #[derive(Debug)]
 pub struct NodeLink {
-    happenings: Sender<Happening>,
+    events: Sender<Event>,
     condition: Arc<Mutex<LinkCondition>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl NodeLink {
-    /// Registers at the controller at `address` (`host:port`; several, of which one leads, are separated by commas), and goes
-    /// on in a thread. Fails if none can be reached now, or the node is turned away.
+    /// Registers at the controller at `address` (`host:port`; several, of which one leads, are separated by commas),
+    /// and goes on in a thread. Fails if none can be reached now, or the node is turned away.
     pub fn start(address: &str, facts: Registration, agent: Box<dyn NodeAgent>) -> Result<Self, LinkError> {
-        let (happenings, inbox) = mpsc::channel();
+        let (events, inbox) = mpsc::channel();
         let condition = Arc::new(Mutex::new(LinkCondition::Connected));
-        let executor = Executor::new(agent, happenings.clone());
+        let executor = Executor::new(agent, events.clone());
         let mut keeper = Keeper {
             address: address.to_owned(),
             facts,
             executor,
-            happenings: happenings.clone(),
+            events: events.clone(),
             inbox,
             cluster: None,
             connections: 0,
@@ -94,7 +95,7 @@ impl NodeLink {
         let shown = Arc::clone(&condition);
         let thread = thread::Builder::new().name("yonder-link".to_owned()).spawn(move || keeper.run(first, &shown));
         let thread = thread.map_err(|error| unreachable(address, &error))?;
-        Ok(Self { happenings, condition, thread: Some(thread) })
+        Ok(Self { events, condition, thread: Some(thread) })
     }
 
     /// How the link is now.
@@ -106,7 +107,7 @@ impl NodeLink {
 
 impl Drop for NodeLink {
     fn drop(&mut self) {
-        let _ = self.happenings.send(Happening::Stop);
+        let _ = self.events.send(Event::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -138,8 +139,8 @@ struct Keeper {
     address: String,
     facts: Registration,
     executor: Executor,
-    happenings: Sender<Happening>,
-    inbox: Receiver<Happening>,
+    events: Sender<Event>,
+    inbox: Receiver<Event>,
     cluster: Option<ClusterId>,
     connections: u64,
 }
@@ -186,7 +187,7 @@ impl Keeper {
 
     fn register_at(&mut self, address: String) -> Result<Connection, LinkError> {
         let failed = |error: io::Error| unreachable(&address, &error);
-        let stream = connect(&address, PATIENCE).map_err(failed)?;
+        let stream = connect(&address, TIMEOUT).map_err(failed)?;
         let (facts, cluster) = (self.facts.clone(), self.cluster);
         let (spaces, report) = (self.executor.spaces(), self.executor.report());
         send_line(&stream, &ToController::Register { facts, cluster, spaces, report }).map_err(failed)?;
@@ -204,9 +205,9 @@ impl Keeper {
         };
         stream.set_read_timeout(None).map_err(failed)?;
         self.connections += 1;
-        let (number, happenings) = (self.connections, self.happenings.clone());
+        let (number, events) = (self.connections, self.events.clone());
         let reader = thread::Builder::new().name("yonder-link-read".to_owned());
-        reader.spawn(move || read_lines(number, lines, &happenings)).map_err(failed)?;
+        reader.spawn(move || read_lines(number, lines, &events)).map_err(failed)?;
         let report_every = Duration::from_millis(lease_ms.max(1)) / REPORTS_PER_LEASE;
         Ok(Connection { number, stream, report_every })
     }
@@ -224,17 +225,17 @@ impl Keeper {
                 report_at = now + connection.report_every;
             }
             let outcome = match self.inbox.recv_timeout(report_at.saturating_duration_since(now)) {
-                Ok(Happening::Line(of, FromController::Do(command))) if of == connection.number => {
+                Ok(Event::Line(of, FromController::Do(command))) if of == connection.number => {
                     self.executor.execute(command)
                 }
-                Ok(Happening::Lost(of, cause)) if of == connection.number => return End::Lost(cause),
-                Ok(Happening::MoveEnded(id, outcome)) => {
+                Ok(Event::Lost(of, cause)) if of == connection.number => return End::Lost(cause),
+                Ok(Event::MoveEnded(id, outcome)) => {
                     self.executor.ended(id, outcome.clone());
                     Some(outcome)
                 }
                 // What an earlier connection left, or what is not for nodes.
-                Ok(Happening::Line(..) | Happening::Lost(..)) | Err(RecvTimeoutError::Timeout) => None,
-                Ok(Happening::Stop) | Err(RecvTimeoutError::Disconnected) => return End::Stop,
+                Ok(Event::Line(..) | Event::Lost(..)) | Err(RecvTimeoutError::Timeout) => None,
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return End::Stop,
             };
             if let Some(outcome) = outcome
                 && let Err(error) = send_line(&connection.stream, &ToController::Outcome(outcome))
@@ -249,24 +250,24 @@ impl Keeper {
         let until = Instant::now() + RECONNECT_PAUSE;
         loop {
             match self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Happening::MoveEnded(id, outcome)) => self.executor.ended(id, outcome),
-                Ok(Happening::Line(..) | Happening::Lost(..)) => {}
-                Ok(Happening::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
+                Ok(Event::MoveEnded(id, outcome)) => self.executor.ended(id, outcome),
+                Ok(Event::Line(..) | Event::Lost(..)) => {}
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
                 Err(RecvTimeoutError::Timeout) => return false,
             }
         }
     }
 }
 
-/// Connects within `patience`, which then bounds each read and write.
-pub(crate) fn connect(address: &str, patience: Duration) -> io::Result<TcpStream> {
+/// Connects within `timeout`, which then bounds each read and write.
+pub(crate) fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::InvalidInput, "it is not an address: type HOST:PORT");
     for candidate in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&candidate, patience) {
+        match TcpStream::connect_timeout(&candidate, timeout) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(patience))?;
-                stream.set_write_timeout(Some(patience))?;
+                stream.set_read_timeout(Some(timeout))?;
+                stream.set_write_timeout(Some(timeout))?;
                 return Ok(stream);
             }
             Err(error) => last = error,
@@ -275,11 +276,11 @@ pub(crate) fn connect(address: &str, patience: Duration) -> io::Result<TcpStream
     Err(last)
 }
 
-fn read_lines(number: u64, mut lines: LineReader, happenings: &Sender<Happening>) {
+fn read_lines(number: u64, mut lines: LineReader, events: &Sender<Event>) {
     let cause = loop {
         match lines.next() {
             Ok(Some(line)) => {
-                if happenings.send(Happening::Line(number, line)).is_err() {
+                if events.send(Event::Line(number, line)).is_err() {
                     return;
                 }
             }
@@ -287,7 +288,7 @@ fn read_lines(number: u64, mut lines: LineReader, happenings: &Sender<Happening>
             Err(error) => break error.to_string(),
         }
     };
-    let _ = happenings.send(Happening::Lost(number, cause));
+    let _ = events.send(Event::Lost(number, cause));
 }
 
 fn unreachable(address: &str, error: &io::Error) -> LinkError {

@@ -23,7 +23,7 @@ const READER_STACK_BYTES: usize = 256 << 10;
 /// Most lines that wait for the brain; readers wait then.
 const ARRIVALS_MAX: usize = 1024;
 /// How long a peer may not read what it is sent, once its socket is full.
-const SEND_PATIENCE: Duration = Duration::from_millis(500);
+const SEND_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Why a controller cannot start, or has ended.
 #[derive(Debug, thiserror::Error)]
@@ -133,7 +133,7 @@ impl Drop for EndGuard {
             SocketAddr::V6(_) if address.ip().is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
             _ => {}
         }
-        let _ = TcpStream::connect_timeout(&address, SEND_PATIENCE);
+        let _ = TcpStream::connect_timeout(&address, SEND_TIMEOUT);
     }
 }
 
@@ -170,7 +170,7 @@ impl Acceptor {
         }
         let prepared = stream
             .set_nodelay(true)
-            .and_then(|()| stream.set_write_timeout(Some(SEND_PATIENCE)))
+            .and_then(|()| stream.set_write_timeout(Some(SEND_TIMEOUT)))
             .and_then(|()| stream.try_clone());
         let Ok(readable) = prepared else { return };
         let arrivals = self.arrivals.clone();

@@ -1,10 +1,12 @@
-//! [`Areas`]: a table for each allocation of a fabric that is a layer over others; [`View`]: how a queue pair finds them.
+//! [`Areas`]: a table for each allocation of a fabric that is a layer over others; [`View`]: how a queue pair finds
+//! them.
 //!
-//! Who touches what: allocation and release change the list, under its lock. A queue pair finds an area in the list that it has
-//! seen last, and takes the new one when the number of changes says that it is old: posting takes the lock only after a change.
+//! Who touches what: allocation and release change the list, under its lock. A queue pair finds an area in the list
+//! that it has seen last, and takes the new one when the number of changes says that it is old: posting takes the lock
+//! only after a change.
 //!
-//! Invariant: a queue pair frees no memory when it takes a new list, because that may be in a signal handler. Old lists are kept
-//! until nobody else has them, and freed by who changes the list next.
+//! Invariant: a queue pair frees no memory when it takes a new list, because that may be in a signal handler. Old lists
+//! are kept until nobody else has them, and freed by who changes the list next.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +23,7 @@ pub(crate) struct Area<T> {
 }
 
 /// One page of an area.
-pub(crate) struct Place<T> {
+pub(crate) struct AreaPage<T> {
     pub(crate) area: Arc<Area<T>>,
     pub(crate) page: usize,
 }
@@ -71,14 +73,14 @@ impl<T> Area<T> {
     }
 }
 
-impl<T> Place<T> {
+impl<T> AreaPage<T> {
     /// Where the page lies.
     pub(crate) fn address(&self) -> RemoteAddress {
         self.area.address(self.page)
     }
 }
 
-impl<T> Clone for Place<T> {
+impl<T> Clone for AreaPage<T> {
     fn clone(&self) -> Self {
         Self { area: Arc::clone(&self.area), page: self.page }
     }
@@ -134,7 +136,7 @@ impl<T> View<T> {
 
     /// The page at `address`, if there is one.
     #[inline]
-    pub(crate) fn find(&mut self, address: RemoteAddress) -> Option<Place<T>> {
+    pub(crate) fn find(&mut self, address: RemoteAddress) -> Option<AreaPage<T>> {
         let changes = self.areas.changes.load(Ordering::Acquire);
         if changes != self.changes {
             self.list = Arc::clone(&self.areas.lists().current);
@@ -142,12 +144,12 @@ impl<T> View<T> {
         }
         let after = self.list.partition_point(|area| area.start <= address);
         let area = self.list.get(after.checked_sub(1)?)?;
-        area.page(address).map(|page| Place { area: Arc::clone(area), page })
+        area.page(address).map(|page| AreaPage { area: Arc::clone(area), page })
     }
 
     /// The pages that lie in `bytes` at `start`, if one area has them all.
     pub(crate) fn range(&mut self, start: RemoteAddress, bytes: u64) -> Option<(Arc<Area<T>>, std::ops::Range<usize>)> {
-        let Place { area, page } = self.find(start)?;
+        let AreaPage { area, page } = self.find(start)?;
         let end = page + bytes.div_ceil(PAGE_BYTES as u64) as usize;
         (end <= area.pages).then_some((area, page..end))
     }

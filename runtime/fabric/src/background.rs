@@ -1,7 +1,7 @@
 //! [`Background`]: a thread that works when there is something to do, and sleeps otherwise.
 //!
-//! The cleaner of a log and the mover of a tiered store are such threads. A [`Waker`] is for whoever makes something to do:
-//! it costs a system call once for each time that the thread sleeps.
+//! The cleaner of a log and the mover of a tiered store are such threads. A [`Waker`] is for whoever makes something to
+//! do: it costs a system call once for each time that the thread sleeps.
 
 use std::io;
 use std::sync::Arc;
@@ -45,7 +45,8 @@ impl Background {
         let told = Arc::clone(&state);
         let work = move || {
             while !told.is_over.load(Ordering::Acquire) {
-                // Said before the step looks for something to do, so that who makes something to do afterwards wakes the thread.
+                // Said before the step looks for something to do, so that who makes something to do afterwards wakes
+                // the thread.
                 told.is_asleep.store(true, Ordering::Release);
                 match step() {
                     Pace::Again => {}

@@ -4,8 +4,8 @@
 //! the fabric share, so bandwidth is contended as on a real port. Failures can be injected: extra delay, error
 //! completions and lost operations. For tests, demos and comparisons that others can repeat; always labelled emulated.
 //!
-//! URL: `emu://?latency=2.5us&gbps=100&depth=1024&size=64GiB&delay=1ms@0.01&error=0.001&drop=0.001&seed=7`, all optional.
-//! [`EmuControl`] changes the failures while the fabric runs.
+//! URL: `emu://?latency=2.5us&gbps=100&depth=1024&size=64GiB&delay=1ms@0.01&error=0.001&drop=0.001&seed=7`, all
+//! optional. [`EmuControl`] changes the failures while the fabric runs.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};

@@ -4,23 +4,23 @@
 //! to it. Which queue pairs the pager needs, and in which words it speaks to them, is its own to say: `core/pager` has
 //! the trait, and this crate what implements it.
 //!
-//! [`lane`] is what is below for a node in another process: one flow of requests to it; a [`Tenancy`] holds an address space
-//! there. `yonder::clib` uses both too.
+//! [`lane`] is what is below for a node in another process: one flow of requests to it; a [`SpaceLease`] holds an
+//! address space there. `yonder::clib` uses both too.
 //!
 //! Neighbours: `core/pager` posts page reads and writes here; `core/client` decides what goes over a lane and when.
 
 #![forbid(unsafe_code)]
 
+mod adaptive_spin;
+#[cfg(test)]
+mod adversarial;
 mod areas;
 mod background;
 mod emu;
 mod file;
 pub mod lane;
 mod lease;
-#[cfg(test)]
-mod loose;
 mod lz4;
-mod patience;
 mod queue;
 mod ranges;
 mod remote;
@@ -31,14 +31,14 @@ mod tier;
 mod url;
 mod vector;
 
+pub use adaptive_spin::AdaptiveSpin;
 pub use emu::{EmuControl, EmuFabric};
 pub use file::FileFabric;
 pub use lz4::Lz4Fabric;
-pub use patience::Patience;
 pub use remote::RemoteFabric;
 pub use second_copy::{Copies, Mismatch, SecondCopy};
 pub use shm::ShmFabric;
-pub use space::{Credentials, Tenancy, TenancyError, end_space};
+pub use space::{Credentials, SpaceLease, TenancyError, end_space};
 pub use tier::TierFabric;
 pub use url::{is_tiered, keeps_in_file, open};
 pub use yonder_pager::{
@@ -114,8 +114,8 @@ pub trait Fabric: Send + Sync {
     /// pages.
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError>;
 
-    /// Gives the allocation that begins at `start` back to the node. The node may use the memory for others at once; the
-    /// caller has no operation outstanding on it.
+    /// Gives the allocation that begins at `start` back to the node. The node may use the memory for others at once;
+    /// the caller has no operation outstanding on it.
     fn release(&self, start: RemoteAddress) -> Result<(), FabricError>;
 
     /// Gives the backing of `bytes` at `start` back while the address range stays allocated: it reads as zeros again.

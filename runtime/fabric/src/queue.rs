@@ -1,14 +1,14 @@
 //! [`LaneQueuePair`]: reads and writes of pages over one [`Lane`].
 //!
-//! Every operation has a slot, and one request on the lane for each segment, which is named by the slot and its place in the
-//! vector. The lane repeats what the network loses, executes each write once, and orders what concerns the same bytes, also
-//! after a write that was cancelled: a later write of them waits until the node has confirmed that the cancelled one will not
-//! be executed any more. An operation is over when all of its requests are, or when one of them has failed, which cancels the
-//! others.
+//! Every operation has a slot, and one request on the lane for each segment, which is named by the slot and its place
+//! in the vector. The lane repeats what the network loses, executes each write once, and orders what concerns the same
+//! bytes, also after a write that was cancelled: a later write of them waits until the node has confirmed that the
+//! cancelled one will not be executed any more. An operation is over when all of its requests are, or when one of them
+//! has failed, which cancels the others.
 //!
 //! Invariants: nothing is allocated after the queue pair was made. A frame is read only when its write is composed, and
-//! written only by a verified answer to the read that is outstanding for it. When the lane is down every operation is given
-//! up and completed as [`Status::Disconnected`], also those that the node may have executed.
+//! written only by a verified answer to the read that is outstanding for it. When the lane is down every operation is
+//! given up and completed as [`Status::Disconnected`], also those that the node may have executed.
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ use crate::{
 
 /// Operations that a queue pair holds.
 const DEPTH: usize = 256;
-/// Requests of its lane: all segments of as many, and as many again that were cancelled and that the node has not confirmed.
+/// Requests of its lane: all segments of as many, and as many again that were cancelled and that the node has not
+/// confirmed.
 const REQUESTS_MAX: usize = (SEGMENTS_MAX + 1) * DEPTH;
 /// How often a queue pair without operations looks whether its lane still stands.
 const IDLE_LOOK_INTERVAL: Nanos = 10_000_000;
@@ -79,8 +80,8 @@ struct Pages {
     slots: Box<[Slot; DEPTH]>,
 }
 
-/// The limits of a lane for a queue pair, whose requests depend on one another if they have bytes in common: segments of one
-/// page do not wait for each other.
+/// The limits of a lane for a queue pair, whose requests depend on one another if they have bytes in common: segments
+/// of one page do not wait for each other.
 pub(crate) fn lane_config(config: Config) -> Config {
     Config { operations_max: REQUESTS_MAX, dependency_page_bytes: GRANULE_BYTES as u64, ..config }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use yonder_mapping::Mapping;
 
-use crate::lane::{Lane, NodeAddress, Standing};
+use crate::lane::{Lane, NodeAddress, NodeSession};
 use crate::queue::{LaneQueuePair, lane_config};
 use crate::space::Space;
 use crate::url::lease_of;
@@ -28,7 +28,7 @@ impl RemoteFabric {
         let (url, lease) = lease_of(url)?;
         let mut refused = String::new();
         for address in NodeAddress::resolve(url)? {
-            match Lane::open(&address, CONTROL_OPERATIONS_MAX, &Arc::new(Standing::default())) {
+            match Lane::open(&address, CONTROL_OPERATIONS_MAX, &Arc::new(NodeSession::default())) {
                 Ok(opened) => return Ok(Self { address, space: Space::create(url, opened.lane, lease)? }),
                 Err(error) => refused = error.to_string(),
             }

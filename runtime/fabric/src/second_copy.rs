@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use yonder_mapping::Mapping;
-use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, Place};
+use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageId};
 
 use crate::{
     CleanDrop, Completion, Counter, Credentials, Fabric, FabricError, Module, PostError, Posting, QueuePair, ReadInto,
@@ -50,7 +50,7 @@ pub struct Copies {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mismatch {
     /// Which page.
-    pub place: Place,
+    pub place: PageId,
     /// Where far memory has it.
     pub address: RemoteAddress,
     /// The bytes of the page that differ.
@@ -87,7 +87,7 @@ impl Copies {
         }
         self.mismatches.fetch_add(1, Ordering::AcqRel);
         let differing = dropped.vector.segments().flatten().filter(|byte| content[*byte] != copy[*byte]);
-        let mismatch = Mismatch { place: dropped.place, address: dropped.address, ranges: ranges(differing) };
+        let mismatch = Mismatch { place: dropped.page_id, address: dropped.address, ranges: ranges(differing) };
         self.first.lock().expect("no code panics while it holds the mismatch").get_or_insert(mismatch);
     }
 

@@ -1,9 +1,9 @@
 //! `shm:///path.sock`: a memory node on this machine, whose memory is mapped here.
 //!
-//! The node hands its memory over as a descriptor when the connection opens. An allocation is translated page by page, and
-//! its pages are mapped one behind the other, so that far memory has addresses of its own here: offsets in one large
-//! reserved range. Reads and writes are copies to and from there, with no message. The node checks nothing of a copy:
-//! client and node trust each other.
+//! The node hands its memory over as a descriptor when the connection opens. An allocation is translated page by page,
+//! and its pages are mapped one behind the other, so that far memory has addresses of its own here: offsets in one
+//! large reserved range. Reads and writes are copies to and from there, with no message. The node checks nothing of a
+//! copy: client and node trust each other.
 //!
 //! A watcher thread waits for the end of the connection. From then on everything completes as [`Status::Disconnected`],
 //! although the mapping is still there: nobody guarantees its content any more. The same is so while the lease of the
@@ -23,7 +23,7 @@ use yonder_intercept::Kept;
 use yonder_mapping::{MapError, Mapping};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
 
-use crate::lane::{Lane, NodeAddress, Standing};
+use crate::lane::{Lane, NodeAddress, NodeSession};
 use crate::lease::Lease;
 use crate::ranges::Ranges;
 use crate::space::Space;
@@ -38,7 +38,8 @@ use crate::{
 const DEPTH: usize = 256;
 /// Operations of the lane for allocation.
 const CONTROL_OPERATIONS_MAX: usize = 8;
-/// Bytes reserved here for each byte of the node's memory, so that free ranges rarely fail an allocation by being scattered.
+/// Bytes reserved here for each byte of the node's memory, so that free ranges rarely fail an allocation by being
+/// scattered.
 const RESERVED_PER_BYTE: u64 = 4;
 
 const _: () = assert!(DEPTH <= QUEUE_DEPTH_MAX);
@@ -54,7 +55,7 @@ pub struct ShmFabric {
 /// The reserved range, and what of it counts. Shared by the fabric and its queue pairs.
 struct Far {
     mapping: Arc<Mapping>,
-    standing: Arc<Standing>,
+    standing: Arc<NodeSession>,
     lease: Arc<Lease>,
     node_page_bytes: u64,
     /// Whether there is memory, by pages of the node.
@@ -85,7 +86,7 @@ impl ShmFabric {
         let (url, lease) = lease_of(url)?;
         let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };
         let refused = |cause: String| FabricError::System { url: url.to_owned(), cause };
-        let (address, standing) = (NodeAddress::Unix(shm_path(url)?.to_owned()), Arc::new(Standing::default()));
+        let (address, standing) = (NodeAddress::Unix(shm_path(url)?.to_owned()), Arc::new(NodeSession::default()));
         let opened =
             Lane::open(&address, CONTROL_OPERATIONS_MAX, &standing).map_err(|error| unreachable(error.to_string()))?;
         let file = Kept::new(opened.memory.ok_or_else(|| unreachable("it exports no memory".to_owned()))?);
@@ -200,7 +201,7 @@ impl Far {
     fn new(
         bytes: u64,
         node_page_bytes: u64,
-        (standing, watcher): (Arc<Standing>, Option<Watcher>),
+        (standing, watcher): (Arc<NodeSession>, Option<Watcher>),
         lease: Arc<Lease>,
     ) -> Result<Self, MapError> {
         let mapping = Arc::new(Mapping::reserved(bytes as usize)?);
@@ -231,7 +232,7 @@ impl Far {
 }
 
 impl Watcher {
-    fn new(socket: OwnedFd, standing: &Arc<Standing>) -> io::Result<Self> {
+    fn new(socket: OwnedFd, standing: &Arc<NodeSession>) -> io::Result<Self> {
         let (watched, told) = (Kept::new(socket.try_clone()?), Arc::clone(standing));
         let thread = thread::Builder::new().name("yonder-shm-watch".to_owned()).spawn(move || {
             let mut interest = [PollFd::new(&watched, PollFlags::RDHUP)];

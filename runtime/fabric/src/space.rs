@@ -1,11 +1,12 @@
-//! [`Tenancy`]: one program's hold on an address space of a node; [`Space`]: the one that a fabric keeps its memory in.
+//! [`SpaceLease`]: one program's hold on an address space of a node; [`Space`]: the one that a fabric keeps its memory
+//! in.
 //!
-//! A tenancy has a lane of its own for what is not on the fault path: allocation, release, rights. The node keeps an address
-//! space for as long as its lease is renewed, which a thread does here, so that the memory of a program that was killed
-//! comes back to the node. Who has made an address space ends it; a guest leaves it as it is.
+//! A tenancy has a lane of its own for what is not on the fault path: allocation, release, rights. The node keeps an
+//! address space for as long as its lease is renewed, which a thread does here, so that the memory of a program that
+//! was killed comes back to the node. Who has made an address space ends it; a guest leaves it as it is.
 //!
-//! `yonder::clib` holds its address spaces by tenancies too. Invariant: once the node has refused the right to the address
-//! space, the node is lost for all who share the standing.
+//! `yonder::clib` holds its address spaces by tenancies too. Invariant: once the node has refused the right to the
+//! address space, the node is lost for all who share the standing.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -16,7 +17,7 @@ use yonder_client::Operation;
 use yonder_units::Nanos;
 use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission, Translation};
 
-use crate::lane::{Answer, CallError, Lane, NodeAddress, Standing, call};
+use crate::lane::{Answer, CallError, Lane, NodeAddress, NodeSession, call};
 use crate::lease::{self, Lease};
 use crate::url::{node_url, shm_path, without_lease};
 use crate::{FabricError, RemoteAddress};
@@ -58,7 +59,7 @@ enum Ownership {
 }
 
 /// A hold on an address space. It ends when it is told to, or dropped.
-pub struct Tenancy {
+pub struct SpaceLease {
     shared: Arc<Shared>,
     renewer: Mutex<Option<JoinHandle<()>>>,
     ownership: Ownership,
@@ -66,16 +67,16 @@ pub struct Tenancy {
 
 struct Shared {
     credentials: Credentials,
-    standing: Arc<Standing>,
+    standing: Arc<NodeSession>,
     lease: Arc<Lease>,
     lane: Mutex<Lane>,
     ended: Mutex<bool>,
     ending: Condvar,
 }
 
-impl Tenancy {
-    /// Makes an address space over `lane`, which is used for nothing else from then on. The node keeps it for `lease` after
-    /// the last sign of life; zero keeps it until it is ended, whatever happens to the program.
+impl SpaceLease {
+    /// Makes an address space over `lane`, which is used for nothing else from then on. The node keeps it for `lease`
+    /// after the last sign of life; zero keeps it until it is ended, whatever happens to the program.
     pub fn create(mut lane: Lane, lease: Duration) -> Result<Self, TenancyError> {
         let lease_ms = lease.as_millis().min(u128::from(u32::MAX)) as u64;
         let nobody = Credentials { pid: 0, capability: 0 };
@@ -122,7 +123,7 @@ impl Tenancy {
 
     /// What all who use the node's memory know of the node.
     #[must_use]
-    pub fn standing(&self) -> &Arc<Standing> {
+    pub fn standing(&self) -> &Arc<NodeSession> {
         &self.shared.standing
     }
 
@@ -151,7 +152,7 @@ impl Tenancy {
     }
 }
 
-impl Drop for Tenancy {
+impl Drop for SpaceLease {
     fn drop(&mut self) {
         self.end();
     }
@@ -194,7 +195,8 @@ impl Shared {
     }
 }
 
-/// Ends the address space that a program has made on the node at `url`, which is no more: nobody waits for its lease then.
+/// Ends the address space that a program has made on the node at `url`, which is no more: nobody waits for its lease
+/// then.
 pub fn end_space(url: &str, credentials: Credentials) -> Result<(), FabricError> {
     let url = without_lease(node_url(url));
     let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };
@@ -204,7 +206,7 @@ pub fn end_space(url: &str, credentials: Credentials) -> Result<(), FabricError>
     };
     let mut refused = String::new();
     for address in addresses {
-        match Lane::open(&address, 1, &Arc::new(Standing::default())) {
+        match Lane::open(&address, 1, &Arc::new(NodeSession::default())) {
             Ok(mut opened) => {
                 let ended = call(&mut opened.lane, &operation(Kind::DestroySpace, credentials, 0, 0, &[]), &[]);
                 return ended.map(drop).map_err(|error| unreachable(error.to_string()));
@@ -223,13 +225,13 @@ fn operation(kind: Kind, credentials: Credentials, address: u64, length: u64, bo
 /// The address space of a fabric.
 pub(crate) struct Space {
     url: String,
-    tenancy: Tenancy,
+    tenancy: SpaceLease,
 }
 
 impl Space {
     /// Makes an address space over `lane`, which is used for nothing else from then on.
     pub(crate) fn create(url: &str, lane: Lane, lease: Duration) -> Result<Self, FabricError> {
-        match Tenancy::create(lane, lease) {
+        match SpaceLease::create(lane, lease) {
             Ok(tenancy) => Ok(Self { url: url.to_owned(), tenancy }),
             Err(TenancyError::Call(error)) => {
                 Err(FabricError::Unreachable { url: url.to_owned(), cause: error.to_string() })
@@ -242,7 +244,7 @@ impl Space {
         &self.url
     }
 
-    pub(crate) fn standing(&self) -> &Arc<Standing> {
+    pub(crate) fn standing(&self) -> &Arc<NodeSession> {
         self.tenancy.standing()
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use yonder_fabric::Tenancy;
-use yonder_fabric::lane::{CallError, Lane, NodeAddress, Standing};
+use yonder_fabric::SpaceLease;
+use yonder_fabric::lane::{CallError, Lane, NodeAddress, NodeSession};
 use yonder_node::{Listen, Node, NodeConfig};
 use yonder_wire::{AllocateRequest, Backing, Body, Kind, Permission};
 
@@ -54,12 +54,12 @@ fn main() {
     println!("P99 beside / alone: {:.2}", beside.1.as_secs_f64() / alone.1.as_secs_f64());
 }
 
-fn tenant(address: &NodeAddress) -> Tenancy {
-    let lane = Lane::open(address, 32, &Arc::new(Standing::default())).expect("the node listens").lane;
-    Tenancy::create(lane, Duration::ZERO).expect("the node makes address spaces")
+fn tenant(address: &NodeAddress) -> SpaceLease {
+    let lane = Lane::open(address, 32, &Arc::new(NodeSession::default())).expect("the node listens").lane;
+    SpaceLease::create(lane, Duration::ZERO).expect("the node makes address spaces")
 }
 
-fn allocate(tenant: &Tenancy, bytes: u64, backing: Backing) -> Result<u64, CallError> {
+fn allocate(tenant: &SpaceLease, bytes: u64, backing: Backing) -> Result<u64, CallError> {
     let request = AllocateRequest { bytes, permission: Permission::ReadWrite, backing, from: 0, to: 0 };
     let mut body = [0; AllocateRequest::BYTES];
     request.write_to(&mut body);
@@ -67,12 +67,12 @@ fn allocate(tenant: &Tenancy, bytes: u64, backing: Backing) -> Result<u64, CallE
 }
 
 /// Frees, as often as it takes: the node may be slower than a call waits.
-fn free(tenant: &Tenancy, start: u64) {
+fn free(tenant: &SpaceLease, start: u64) {
     while tenant.call(Kind::Free, start, 0, &[]) == Err(CallError::TimedOut) {}
 }
 
 /// How long the allocation took.
-fn allocate_and_free(tenant: &Tenancy) -> Duration {
+fn allocate_and_free(tenant: &SpaceLease) -> Duration {
     let begun = yonder_clock::now();
     let start = allocate(tenant, PAGE, Backing::OnDemand).expect("there is room for a page");
     let took = Duration::from_nanos(yonder_clock::now() - begun);

@@ -1,5 +1,5 @@
-//! The atomic types of [`Quiet`](crate::quiet::Quiet): the standard library's, or loom's in a build with
-//! `--cfg yonder_loom`, whose model tries every interleaving, and every value that a load may see.
+//! The atomic types of [`QuiescentState`](crate::quiescence::QuiescentState): the standard library's, or loom's in a
+//! build with `--cfg yonder_loom`, whose model tries every interleaving, and every value that a load may see.
 
 #[cfg(yonder_loom)]
 pub(crate) use loom::{

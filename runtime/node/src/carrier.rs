@@ -1,9 +1,9 @@
 //! One move of a region to another node, at its source: [`carry`].
 //!
-//! First a lane to the target is opened, so that nothing waits for that. Then requests for the region are held up, the target
-//! makes the allocations, the bytes follow in fills, several at a time, and the target says that it has prepared all:
-//! it keeps the region, and serves nothing of it. If anything fails until then, or time is up, or the answer is lost,
-//! the region is served here again as if nothing had been, and the target is told that the move was given up.
+//! First a lane to the target is opened, so that nothing waits for that. Then requests for the region are held up, the
+//! target makes the allocations, the bytes follow in fills, several at a time, and the target says that it has prepared
+//! all: it keeps the region, and serves nothing of it. If anything fails until then, or time is up, or the answer is
+//! lost, the region is served here again as if nothing had been, and the target is told that the move was given up.
 //!
 //! With the answer that all is prepared this node decides: it closes the region for good and frees it. Only after that
 //! it tells the controller, and the target, which serves the region as soon as it hears of it from either. What becomes
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use yonder_board::{Departure, Memory as _, Moving, PhysicalPage, Pid};
 use yonder_client::{Operation, OperationId, Outcome};
 use yonder_controller::MoveEnd;
-use yonder_fabric::lane::{Condition, Data, Lane, NodeAddress, Standing};
+use yonder_fabric::lane::{Condition, Data, Lane, NodeAddress, NodeSession};
 use yonder_placement::MoveOrder;
 use yonder_units::Nanos;
 use yonder_wire::{
@@ -33,7 +33,8 @@ const FILL_BYTES: u64 = 32 << 10;
 const FILLS_MAX: usize = 16;
 /// What a lane must hold: fills that were given up, a stage that was, and the stage that says so.
 const OPERATIONS_MAX: usize = FILLS_MAX + 2;
-/// How long a move may take, and how much longer for its bytes: as many a second are the least that is worth waiting for.
+/// How long a move may take, and how much longer for its bytes: as many a second are the least that is worth waiting
+/// for.
 const MOVE_TIME_MAX: Nanos = 30_000_000_000;
 const BYTES_PER_SECOND_MIN: u64 = 32 << 20;
 /// How long the target may be out of reach.
@@ -336,7 +337,7 @@ fn open_lane(order: &MoveOrder) -> Result<Lane, String> {
             }
         };
         for address in addresses {
-            match Lane::open(&address, OPERATIONS_MAX, &Arc::new(Standing::default())) {
+            match Lane::open(&address, OPERATIONS_MAX, &Arc::new(NodeSession::default())) {
                 Ok(opened) if opened.welcome.incarnation == order.to.0 => return Ok(opened.lane),
                 Ok(_) => problem = format!("{url} is another node now"),
                 Err(error) => problem = format!("{url} cannot be reached: {error}"),

@@ -1,7 +1,7 @@
 //! The control thread: accepts connections, waits for their greetings, and deals them to the data threads.
 //!
-//! A peer that comes back names the thread that served it before and gets it again, because that thread remembers what it
-//! has executed. The others are dealt in turn.
+//! A peer that comes back names the thread that served it before and gets it again, because that thread remembers what
+//! it has executed. The others are dealt in turn.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;

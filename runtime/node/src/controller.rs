@@ -68,8 +68,8 @@ fn urls(addresses: &[Listen], controllers: &str) -> Vec<String> {
     addresses.iter().filter_map(url).take(URLS_MAX).collect()
 }
 
-/// An address at which others reach what listens at `address`: if that is every address of this machine, the one from which
-/// this machine talks to the controller.
+/// An address at which others reach what listens at `address`: if that is every address of this machine, the one from
+/// which this machine talks to the controller.
 fn reachable(address: &str, controllers: &str) -> String {
     let Ok(bound) = address.parse::<SocketAddr>() else { return address.to_owned() };
     if !bound.ip().is_unspecified() {

@@ -1,8 +1,8 @@
 //! A data thread that serves datagrams: one socket, batches in, batches out.
 //!
 //! The socket shares its port with those of the other threads; the kernel gives all datagrams of one client's socket to
-//! the same thread, as long as no socket comes or goes. So a retry meets the thread that remembers its first attempt. The
-//! thread keeps nothing about clients.
+//! the same thread, as long as no socket comes or goes. So a retry meets the thread that remembers its first attempt.
+//! The thread keeps nothing about clients.
 
 use std::net::UdpSocket;
 use std::os::fd::AsFd;

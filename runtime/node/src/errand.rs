@@ -1,6 +1,7 @@
 //! Errands to the slow path: a thread of the node has something done there, and waits for the result.
 //!
-//! [`Shared::on_slow_path`] is how offloads allocate and how ranges move. Requests of clients are messages and go by the desk.
+//! [`Shared::on_slow_path`] is how offloads allocate and how ranges move. Requests of clients are messages and go by
+//! the desk.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -50,8 +51,8 @@ impl fmt::Debug for Errands {
 }
 
 impl Shared {
-    /// Runs `errand` on the slow path's thread, and returns its result. `None` if the node stops; then it may have been run
-    /// or not. Must not be called during a visit, nor on the slow path's thread.
+    /// Runs `errand` on the slow path's thread, and returns its result. `None` if the node stops; then it may have been
+    /// run or not. Must not be called during a visit, nor on the slow path's thread.
     pub(crate) fn on_slow_path<T: Send + 'static>(
         &self,
         errand: impl FnOnce(&mut SlowPath, &mut SlowShell<'_, '_>) -> T + Send + 'static,

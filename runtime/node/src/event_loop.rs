@@ -1,7 +1,7 @@
 //! A data thread that serves connections: an epoll, its connections, and the inbox through which others reach it.
 //!
-//! A connection belongs to one thread at a time. The [`Inbox`] is the only way in: connections whose peers have greeted,
-//! and answers of the slow and the extend path. [`Poll`] is the part that the control thread has too.
+//! A connection belongs to one thread at a time. The [`Inbox`] is the only way in: connections whose peers have
+//! greeted, and answers of the slow and the extend path. [`Poll`] is the part that the control thread has too.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,7 +1,8 @@
 //! The extend path's thread: runs offloads, one call after the other.
 //!
-//! Every offload has an address space of its own, which it gets and fills through the slow path. Bytes it reaches directly, as data threads do: each access is a visit, so that it never holds up freed
-//! memory while it waits for the slow path.
+//! Every offload has an address space of its own, which it gets and fills through the slow path. Bytes it reaches
+//! directly, as data threads do: each access is a visit, so that it never holds up freed memory while it waits for the
+//! slow path.
 //!
 //! The slow path tells it which address spaces there are, so that an offload keeps nothing for one that has ended.
 
@@ -18,7 +19,7 @@ use yonder_offload::{Caller, Effect, Offload, OffloadMemory, Space};
 use yonder_wire::{AllocateRequest, AtomicOperation, Backing, ErrorCode, Header, MESSAGE_BYTES_MAX, Permission, split};
 
 use crate::Shared;
-use crate::forward::Desk;
+use crate::forward::SlowPathQueue;
 use crate::serve::is_refusal;
 
 /// Longest time between two looks at the order to stop.
@@ -30,7 +31,7 @@ const BUSY_RETRIES_MAX: u32 = 1000;
 #[derive(Debug)]
 pub(crate) struct Extension {
     /// Calls.
-    pub(crate) desk: Desk,
+    pub(crate) desk: SlowPathQueue,
     /// Address spaces that have begun or ended. An address space is here before its owner knows it.
     spaces: SegQueue<Change>,
 }
@@ -43,7 +44,7 @@ enum Change {
 
 impl Extension {
     pub(crate) fn new() -> Self {
-        Self { desk: Desk::new(), spaces: SegQueue::new() }
+        Self { desk: SlowPathQueue::new(), spaces: SegQueue::new() }
     }
 
     /// Notes that there is an address space.
@@ -77,7 +78,7 @@ struct Host {
 
 /// The body of the thread: serves until the node stops. `ready` is told when the offloads have their address spaces.
 pub(crate) fn serve(shared: Arc<Shared>, visitor: usize, offloads: Vec<Box<dyn Offload>>, ready: &SyncSender<()>) {
-    shared.extend.desk.attend();
+    shared.extend.desk.serve_on_this_thread();
     let path = shared.board.extend_path();
     let mut host = Host { path, visitor, offloads: HashMap::new(), spaces: HashSet::new(), shared };
     for offload in offloads {

@@ -1,7 +1,8 @@
 //! Requests that a data thread does not execute itself, and the way back for their answers.
 //!
-//! The slow path and the extend path are a thread each, with a [`Desk`] where data threads put requests. An answer goes
-//! to where the request came from: a datagram straight to its sender, a stream through the inbox of the thread that has it.
+//! The slow path and the extend path are a thread each, with a [`SlowPathQueue`] where data threads put requests. An
+//! answer goes to where the request came from: a datagram straight to its sender, a stream through the inbox of the
+//! thread that has it.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -106,20 +107,20 @@ pub(crate) struct Forwarded {
 
 /// Where requests wait for the one thread that executes them.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct SlowPathQueue {
     waiting: ArrayQueue<Forwarded>,
     /// The thread, once it runs.
-    clerk: OnceLock<Thread>,
+    server: OnceLock<Thread>,
 }
 
-impl Desk {
+impl SlowPathQueue {
     pub(crate) fn new() -> Self {
-        Self { waiting: ArrayQueue::new(WAITING_MAX), clerk: OnceLock::new() }
+        Self { waiting: ArrayQueue::new(WAITING_MAX), server: OnceLock::new() }
     }
 
     /// Makes the calling thread the one that is woken.
-    pub(crate) fn attend(&self) {
-        let taken = self.clerk.set(std::thread::current());
+    pub(crate) fn serve_on_this_thread(&self) {
+        let taken = self.server.set(std::thread::current());
         assert!(taken.is_ok(), "a desk has one thread");
     }
 
@@ -138,8 +139,8 @@ impl Desk {
 
     /// Makes the thread look at its desk, its deadlines and the order to stop.
     pub(crate) fn wake(&self) {
-        if let Some(clerk) = self.clerk.get() {
-            clerk.unpark();
+        if let Some(server) = self.server.get() {
+            server.unpark();
         }
     }
 }

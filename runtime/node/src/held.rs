@@ -8,9 +8,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use yonder_fabric::lane::{CallError, Lane, NodeAddress, Standing};
-use yonder_fabric::{Tenancy, TenancyError};
-use yonder_far_heap::{FarHeap, Magazine};
+use yonder_fabric::lane::{CallError, Lane, NodeAddress, NodeSession};
+use yonder_fabric::{SpaceLease, TenancyError};
+use yonder_paging::far_heap::{FarHeap, Magazine};
 use yonder_paging::{Config, FarMemory, Region};
 use yonder_wire::{ErrorCode, Kind};
 
@@ -133,8 +133,8 @@ fn what_is_written_after_a_discard_that_timed_out_is_there_when_the_node_goes_on
 fn a_lane_that_is_full_of_what_was_given_up_goes_on() {
     let node = node(64 * MIB);
     let address = NodeAddress::resolve(&node.addresses()[0].to_string()).unwrap().remove(0);
-    let lane = Lane::open(&address, 1, &Arc::new(Standing::default())).unwrap().lane;
-    let tenancy = Tenancy::create(lane, Duration::ZERO).map_err(|error: TenancyError| error.to_string()).unwrap();
+    let lane = Lane::open(&address, 1, &Arc::new(NodeSession::default())).unwrap().lane;
+    let tenancy = SpaceLease::create(lane, Duration::ZERO).map_err(|error: TenancyError| error.to_string()).unwrap();
     let held = Held::of(&node);
     assert_eq!(tenancy.call(Kind::Free, 1 << 30, 0, &[]), Err(CallError::TimedOut));
     drop(held);

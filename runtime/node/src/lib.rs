@@ -1,7 +1,7 @@
 //! The memory node: keeps memory for compute nodes, in address spaces that outlive connections.
 //!
-//! [`Node::start`] serves a [`yonder_board::Board`] over any number of [`Listen`] addresses until [`Node::stop`]. The
-//! fast path is a few data threads for datagrams and a few for streams, each with a part of the board of its own; a
+//! [`Node::start`] serves a [`yonder_board::NodeCore`] over any number of [`Listen`] addresses until [`Node::stop`].
+//! The fast path is a few data threads for datagrams and a few for streams, each with a part of the board of its own; a
 //! batch of requests costs one receive and one send. The slow path is one thread that makes address spaces and
 //! allocates; data threads forward to it. A control thread accepts connections and deals them out. Nothing is kept
 //! about clients.
@@ -42,7 +42,7 @@ mod held;
 mod listen;
 mod memory;
 mod polling;
-mod quiet;
+mod quiescence;
 mod serve;
 mod slow;
 mod stats;
@@ -58,17 +58,17 @@ use std::{io, thread};
 
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use yonder_board::{Board, PageSize, SlowPath};
+use yonder_board::{NodeCore, PageSize, SlowPath};
 use yonder_controller::{LinkCondition, NodeLink};
 use yonder_wire::Welcome;
 
 use errand::Errands;
 use event_loop::{EventLoop, Inbox, Poll};
 use extend::Extension;
-use forward::Desk;
+use forward::SlowPathQueue;
 use listen::{Listener, bind_datagrams};
 use memory::Memory;
-use quiet::Quiet;
+use quiescence::QuiescentState;
 use serve::Server;
 use stats::Counters;
 
@@ -142,11 +142,11 @@ impl NodeConfig {
 /// What all threads of a node share.
 #[derive(Debug)]
 struct Shared {
-    board: Arc<Board>,
+    board: Arc<NodeCore>,
     memory: Memory,
-    quiet: Quiet,
+    quiet: QuiescentState,
     counters: Counters,
-    slow: Desk,
+    slow: SlowPathQueue,
     errands: Errands,
     extend: Extension,
     /// Bytes that the node needs for itself, whatever its clients do.
@@ -360,9 +360,9 @@ fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowP
     let (board, slow) = match &config.controller {
         Some(controller) => {
             controller.check(page_size)?;
-            Board::with_regions(&settings, controller.region_bytes)
+            NodeCore::with_regions(&settings, controller.region_bytes)
         }
-        None => Board::new(&settings),
+        None => NodeCore::new(&settings),
     };
     let own_bytes = board.bytes() + data_threads as u64 * board.fast_path().bytes();
     // The extend path's thread visits the page table too.
@@ -370,9 +370,9 @@ fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowP
     let shared = Arc::new(Shared {
         board,
         memory: Memory::new(pages, page_size, users)?,
-        quiet: Quiet::new(users),
+        quiet: QuiescentState::new(users),
         counters: Counters::default(),
-        slow: Desk::new(),
+        slow: SlowPathQueue::new(),
         errands: Errands::default(),
         extend: Extension::new(),
         own_bytes,

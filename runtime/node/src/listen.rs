@@ -66,8 +66,8 @@ fn parse_one(text: &str) -> Result<Listen, ListenError> {
     }
 }
 
-/// Sockets for datagrams at `address`, one for each of `threads` threads, and the address with the port that was chosen. The
-/// kernel gives all datagrams of one peer's socket to the same of them.
+/// Sockets for datagrams at `address`, one for each of `threads` threads, and the address with the port that was
+/// chosen. The kernel gives all datagrams of one peer's socket to the same of them.
 pub(crate) fn bind_datagrams(address: &str, threads: usize) -> io::Result<(Vec<UdpSocket>, Listen)> {
     let mut refused = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
     for candidate in address.to_socket_addrs()? {
@@ -79,8 +79,8 @@ pub(crate) fn bind_datagrams(address: &str, threads: usize) -> io::Result<(Vec<U
     Err(refused)
 }
 
-/// The first socket of the group asks for the port alone, so it gets none that another node has, or gets at the same time.
-/// Only then it lets the others share it.
+/// The first socket of the group asks for the port alone, so it gets none that another node has, or gets at the same
+/// time. Only then it lets the others share it.
 fn bind_group(mut address: SocketAddr, threads: usize) -> io::Result<(Vec<UdpSocket>, Listen)> {
     let mut sockets: Vec<UdpSocket> = Vec::with_capacity(threads);
     for _ in 0..threads {

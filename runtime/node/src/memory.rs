@@ -1,7 +1,7 @@
 //! The node's memory: one sparse file in memory, mapped once, and the ring of zeroed pages for first writes.
 //!
-//! The kernel backs a page when it is first written. Pages of the ring read as zeros; the slow path fills it, data threads
-//! take from it without a lock. Who owns which page is the board's business.
+//! The kernel backs a page when it is first written. Pages of the ring read as zeros; the slow path fills it, data
+//! threads take from it without a lock. Who owns which page is the board's business.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -26,13 +26,14 @@ pub(crate) struct Memory {
     page_bytes: u64,
     /// Pages that read as zeros and belong to nobody.
     zeroed: ArrayQueue<PhysicalPage>,
-    /// As many pages as the ring is filled with. It has room for more: for those that threads have taken and bring back,
-    /// because somebody else was faster, after it was filled again.
+    /// As many pages as the ring is filled with. It has room for more: for those that threads have taken and bring
+    /// back, because somebody else was faster, after it was filled again.
     ring_pages: usize,
 }
 
 impl Memory {
-    /// Reserves the address space for `pages` pages. At most `users` threads take pages from the ring, each one at a time.
+    /// Reserves the address space for `pages` pages. At most `users` threads take pages from the ring, each one at a
+    /// time.
     pub(crate) fn new(pages: u32, page_size: PageSize, users: usize) -> Result<Self, NodeError> {
         let bytes = u64::from(pages) * page_size.bytes();
         let places = bytes * u64::from(NUMBERS_PER_PAGE);
@@ -62,8 +63,8 @@ impl Memory {
         rustix::fs::fstat(&self.file).map_or(0, |stat| stat.st_blocks as u64 * STAT_BLOCK_BYTES)
     }
 
-    /// Whether the ring is worth filling, if no page has `free_pages` pages: those of the ring are among them. On a node
-    /// whose memory is all in use it never is, or every batch would wake the slow path for nothing.
+    /// Whether the ring is worth filling, if no page has `free_pages` pages: those of the ring are among them. On a
+    /// node whose memory is all in use it never is, or every batch would wake the slow path for nothing.
     pub(crate) fn ring_wants(&self, free_pages: u32) -> bool {
         let waiting = self.zeroed.len();
         waiting < self.ring_pages.div_ceil(2) && waiting < free_pages as usize
@@ -77,7 +78,8 @@ impl Memory {
     /// Gives the backing of a page back to the kernel, so that it reads as zeros.
     ///
     /// # Panics
-    /// If the kernel does not take it: then nobody may ever see the page again, and going on would lose memory silently.
+    /// If the kernel does not take it: then nobody may ever see the page again, and going on would lose memory
+    /// silently.
     pub(crate) fn zero(&self, page: PhysicalPage) {
         let dropped = self.mapping.discard(u64::from(page.0) * self.page_bytes, self.page_bytes as usize);
         dropped.expect("memory of our own file can be dropped");

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use yonder_fabric::Patience;
+use yonder_fabric::AdaptiveSpin;
 
 /// What a data thread does while there is nothing to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Polling {
-    /// It asks for more for so long at most, if that has helped before, and then sleeps; see [`Patience`].
+    /// It asks for more for so long at most, if that has helped before, and then sleeps; see [`AdaptiveSpin`].
     Adaptive(Duration),
     /// It asks for more, again and again: the shortest latency, for a CPU of its own.
     Busy,
@@ -15,7 +15,7 @@ pub enum Polling {
 
 impl Default for Polling {
     fn default() -> Self {
-        Self::Adaptive(Patience::LONGEST_DEFAULT)
+        Self::Adaptive(AdaptiveSpin::LONGEST_DEFAULT)
     }
 }
 
@@ -23,16 +23,16 @@ impl Default for Polling {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     /// None for one that never sleeps.
-    patience: Option<Patience>,
+    timeout: Option<AdaptiveSpin>,
 }
 
 impl Waiting {
     pub(crate) fn new(polling: Polling) -> Self {
-        let patience = match polling {
-            Polling::Adaptive(longest) => Some(Patience::new(longest)),
+        let timeout = match polling {
+            Polling::Adaptive(longest) => Some(AdaptiveSpin::new(longest)),
             Polling::Busy => None,
         };
-        let mut waiting = Self { patience };
+        let mut waiting = Self { timeout };
         waiting.begin();
         waiting
     }
@@ -40,22 +40,22 @@ impl Waiting {
     /// Everything that was there has been done.
     #[inline]
     pub(crate) fn begin(&mut self) {
-        if let Some(patience) = &mut self.patience {
-            patience.begin(yonder_clock::now());
+        if let Some(timeout) = &mut self.timeout {
+            timeout.begin(yonder_clock::now());
         }
     }
 
     /// Whether the thread asks again; else it sleeps until there is something.
     #[inline]
     pub(crate) fn asks_again(&mut self) -> bool {
-        self.patience.as_mut().is_none_or(|patience| patience.asks_again(yonder_clock::now()))
+        self.timeout.as_mut().is_none_or(|timeout| timeout.asks_again(yonder_clock::now()))
     }
 
     /// Nothing was there.
     #[inline]
     pub(crate) fn pause(&self) {
-        match self.patience {
-            Some(_) => Patience::pause(),
+        match self.timeout {
+            Some(_) => AdaptiveSpin::pause(),
             None => std::hint::spin_loop(),
         }
     }
@@ -63,8 +63,8 @@ impl Waiting {
     /// There is something.
     #[inline]
     pub(crate) fn end(&mut self) {
-        if let Some(patience) = &mut self.patience {
-            patience.end(yonder_clock::now());
+        if let Some(timeout) = &mut self.timeout {
+            timeout.end(yonder_clock::now());
         }
     }
 }

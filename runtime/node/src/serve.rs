@@ -7,7 +7,7 @@ use yonder_wire::{Body, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Ki
 
 use crate::Shared;
 use crate::forward::AnswerTo;
-use crate::quiet::Visit;
+use crate::quiescence::ReadGuard;
 use crate::stats::Batch;
 
 /// Where the code of a refusal is in a header on the wire.
@@ -45,12 +45,12 @@ impl Server {
     }
 
     /// Begins a batch of requests.
-    pub(crate) fn begin(shared: &Shared, visitor: usize) -> Visit<'_> {
+    pub(crate) fn begin(shared: &Shared, visitor: usize) -> ReadGuard<'_> {
         shared.quiet.visit(visitor)
     }
 
-    /// Executes one request, inside a batch, and composes the answer at the start of `reply`. A request for another thread
-    /// is refused as busy if `answer_to` has no place for its answer.
+    /// Executes one request, inside a batch, and composes the answer at the start of `reply`. A request for another
+    /// thread is refused as busy if `answer_to` has no place for its answer.
     #[inline]
     pub(crate) fn serve(
         &mut self,

@@ -42,7 +42,7 @@ impl Upkeep for Janitor<'_> {
 
 /// The body of the thread: serves until the node stops.
 pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath) {
-    shared.slow.attend();
+    shared.slow.serve_on_this_thread();
     let mut reply = vec![0; MESSAGE_BYTES_MAX].into_boxed_slice();
     let (mut holders, mut turns) = (Holders::default(), Turns::default());
     while !shared.stop.load(Ordering::Acquire) {

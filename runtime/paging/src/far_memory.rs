@@ -8,13 +8,13 @@ use rand::rngs::OsRng;
 use yonder_fabric::{Credentials, Fabric};
 use yonder_guide::MakeGuide;
 use yonder_mapping::Mapping;
+use yonder_pager::pagetable::{HASH_KEY_BYTES, PageHasher};
 use yonder_pager::{Config, Delivery, REGIONS_MAX, ReclaimTurns, RemoteAddress, Residence, Stats, Turn};
-use yonder_pagetable::{HASH_KEY_BYTES, PageHasher};
 use yonder_trap::RegisterError;
-use yonder_units::{Nanos, PAGE_BYTES, Place, pages_for};
+use yonder_units::{Nanos, PAGE_BYTES, PageId, pages_for};
 
 use crate::error::FarError;
-use crate::install_helper::InstallHelper;
+use crate::install_delegate::InstallDelegate;
 use crate::kernel::{Pager, RegionCore, Tuning, open_space};
 use crate::monitor::{MONITORS, monitor};
 use crate::pin::pin_this_thread;
@@ -40,8 +40,8 @@ impl FarMemory {
         Self::start(fabric, config, None)
     }
 
-    /// As [`FarMemory::open`], and a guide is told of touches and fetches ahead what it knows will be touched: `guide` makes one
-    /// for each port. What a guide knows nothing of is left to the configuration's prefetcher.
+    /// As [`FarMemory::open`], and a guide is told of touches and fetches ahead what it knows will be touched: `guide`
+    /// makes one for each port. What a guide knows nothing of is left to the configuration's prefetcher.
     pub fn open_guided(url: &str, config: Config, guide: Option<MakeGuide>) -> Result<Self, FarError> {
         Self::start(yonder_fabric::open(url)?, config, guide)
     }
@@ -78,8 +78,8 @@ impl FarMemory {
         self.region_of(Mapping::region(pages_for(bytes.max(1)) as usize * PAGE_BYTES)?, own_hasher()?)
     }
 
-    /// As [`FarMemory::region`], at `address`, a multiple of a block where nothing is mapped: for whoever has to tell far
-    /// memory from other memory by its address.
+    /// As [`FarMemory::region`], at `address`, a multiple of a block where nothing is mapped: for whoever has to tell
+    /// far memory from other memory by its address.
     pub fn region_at(&self, address: usize, bytes: u64) -> Result<Region, FarError> {
         self.region_of(Mapping::region_at(address, pages_for(bytes.max(1)) as usize * PAGE_BYTES)?, own_hasher()?)
     }
@@ -130,10 +130,11 @@ impl FarMemory {
         ReclaimHost { far: self.clone(), next_look: 0 }
     }
 
-    /// Makes installs for the worker whose port has number `port`: for a thread that has time while the worker has none.
+    /// Makes installs for the worker whose port has number `port`: for a thread that has time while the worker has
+    /// none.
     #[must_use]
-    pub fn help_install(&self, port: u16) -> InstallHelper {
-        InstallHelper::new(self.clone(), port)
+    pub fn help_install(&self, port: u16) -> InstallDelegate {
+        InstallDelegate::new(self.clone(), port)
     }
 
     /// Limit of local memory in bytes.
@@ -148,7 +149,8 @@ impl FarMemory {
         self.pager().fabric().url()
     }
 
-    /// The address space on the node that the memory is in, if there is a node: for whoever ends it when this process is gone.
+    /// The address space on the node that the memory is in, if there is a node: for whoever ends it when this process
+    /// is gone.
     #[must_use]
     pub fn space(&self) -> Option<Credentials> {
         self.pager().fabric().space()
@@ -163,7 +165,7 @@ impl FarMemory {
     /// Whether the page at `place`, where a fault was once, can be had without a fetch now. Never waits.
     #[inline]
     #[must_use]
-    pub fn residence(&self, place: Place) -> Residence {
+    pub fn residence(&self, place: PageId) -> Residence {
         self.pager().residence(place)
     }
 

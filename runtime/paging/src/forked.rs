@@ -19,8 +19,8 @@ pub struct Forking<'a> {
 }
 
 impl FarMemory {
-    /// Stops all changes until the process has forked: to be asked for right before `fork`, by the thread that forks, and to be
-    /// dropped right after it in the parent.
+    /// Stops all changes until the process has forked: to be asked for right before `fork`, by the thread that forks,
+    /// and to be dropped right after it in the parent.
     #[must_use]
     pub fn about_to_fork(&self, regions: &[&Region]) -> Forking<'_> {
         let stopped = self.pager().stop();

@@ -4,7 +4,7 @@
 //! reclaimer thread. Its [`Region`]s are ranges of far memory that code reads and writes. A worker thread of
 //! `runtime/sched` binds a [`WorkerPort`], so that faults on its unithreads yield; any other thread waits inline.
 //!
-//! Files: `kernel` is the machine that the pager runs on here; `far_memory`, `worker`, `region` and `install_helper`
+//! Files: `kernel` is the machine that the pager runs on here; `far_memory`, `worker`, `region` and `install_delegate`
 //! are the public types, with the threads they have; `advice` how advice comes to the pager, `forked` what a fork does
 //! before and after, `monitor` faults that are not signals, `pin` where threads run, `error` why far memory cannot be
 //! set up.
@@ -19,9 +19,10 @@
 
 mod advice;
 mod error;
+pub mod far_heap;
 mod far_memory;
 mod forked;
-mod install_helper;
+mod install_delegate;
 mod kernel;
 mod monitor;
 mod pin;
@@ -33,7 +34,7 @@ mod worker;
 pub use error::FarError;
 pub use far_memory::{FarMemory, ReclaimHost};
 pub use forked::Forking;
-pub use install_helper::InstallHelper;
+pub use install_delegate::InstallDelegate;
 pub use kernel::{Kernel, Tuning};
 pub use pin::{Pinned, pin_this_thread};
 pub use region::{Access, Hold, Region};

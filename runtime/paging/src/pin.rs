@@ -15,8 +15,8 @@ pub fn pin_this_thread(cpu: usize) {
 
 /// A thread that is pinned to a CPU for a while: dropping this gives it back the CPUs that it had before.
 ///
-/// A thread that stayed pinned would pass that on to every thread and process that it starts, and to whoever asks it how many CPUs
-/// there are.
+/// A thread that stayed pinned would pass that on to every thread and process that it starts, and to whoever asks it
+/// how many CPUs there are.
 #[derive(Debug)]
 #[must_use = "the thread is pinned until this is dropped"]
 pub struct Pinned {

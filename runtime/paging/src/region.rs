@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use yonder_mapping::Mapping;
+use yonder_pager::pagetable::State;
 use yonder_pager::{Extents, FaultObserver, HeldBlocks, Liveness, PagingCause, PagingError, RemoteAddress};
-use yonder_pagetable::State;
 use yonder_trap::{RegisterError, Registration};
 use yonder_units::{PAGE_BYTES, PageIndex};
 
@@ -28,11 +28,11 @@ pub enum Access {
 /// A range of far memory. Offsets are in bytes from its start.
 ///
 /// Every access may find its page missing: on a unithread of a bound worker the access yields to the worker's
-/// scheduler, elsewhere it waits inline. An access that cannot have its page before the deadline fails; it may have been
-/// done in part then. Concurrent accesses to the same bytes are allowed, and are ordered as the processor orders plain loads and
-/// stores (x86-64: loads are not overtaken by later loads, nor stores by later stores). A read may be answered from the frame in
-/// which its page stands; that is what the page held at some moment of the call. So versions in local memory, read before and
-/// after, tell whether what was read in between is consistent.
+/// scheduler, elsewhere it waits inline. An access that cannot have its page before the deadline fails; it may have
+/// been done in part then. Concurrent accesses to the same bytes are allowed, and are ordered as the processor orders
+/// plain loads and stores (x86-64: loads are not overtaken by later loads, nor stores by later stores). A read may be
+/// answered from the frame in which its page stands; that is what the page held at some moment of the call. So versions
+/// in local memory, read before and after, tell whether what was read in between is consistent.
 pub struct Region {
     pub(crate) core: Arc<RegionCore>,
     extents: Mutex<Extents>,
@@ -171,8 +171,8 @@ impl Region {
         self.core.is_resident(PageIndex::containing(offset))
     }
 
-    /// Does to the page at `offset` what an uncorrectable error in the memory under it does, for tests of what becomes of
-    /// programs. Whether the page was mapped, and is lost now.
+    /// Does to the page at `offset` what an uncorrectable error in the memory under it does, for tests of what becomes
+    /// of programs. Whether the page was mapped, and is lost now.
     pub fn inject_damage(&self, offset: u64) -> bool {
         let page = PageIndex::containing(offset);
         while self.core.is_resident(page) {
@@ -186,8 +186,8 @@ impl Region {
         false
     }
 
-    /// As [`Region::inject_damage`], by the kernel: its own injection of memory errors, where it has one and the user may. The
-    /// page must be resident; the memory under it is lost to the machine until it restarts.
+    /// As [`Region::inject_damage`], by the kernel: its own injection of memory errors, where it has one and the user
+    /// may. The page must be resident; the memory under it is lost to the machine until it restarts.
     pub fn inject_damage_by_kernel(&self, offset: u64) -> Result<(), FarError> {
         Ok(self.core.memory().damage(offset)?)
     }
@@ -205,31 +205,31 @@ impl Region {
         Ok(Hold { region: self, blocks })
     }
 
-    /// As [`Region::hold`], if there is nothing to wait for: `None` if a page is not resident now, or is about to leave. Neither
-    /// waits nor yields, and while the hold lasts neither do accesses to its pages.
+    /// As [`Region::hold`], if there is nothing to wait for: `None` if a page is not resident now, or is about to
+    /// leave. Neither waits nor yields, and while the hold lasts neither do accesses to its pages.
     #[must_use]
     pub fn try_hold(&self, offset: u64, bytes: usize) -> Option<Hold<'_>> {
         assert!(bytes > 0 && offset + bytes as u64 <= self.bytes(), "{bytes} bytes at {offset}");
         self.core.try_hold(offset, bytes).map(|blocks| Hold { region: self, blocks })
     }
 
-    /// Lets go of what is local of whole pages, and leaves them alone from now on: for memory that is about to be protected
-    /// against reading, which not even whoever sweeps it could read then. What is held, and what comes there all the same, stays
-    /// local. Blocks until the pages have left, for as long as a fault would wait at most.
+    /// Lets go of what is local of whole pages, and leaves them alone from now on: for memory that is about to be
+    /// protected against reading, which not even whoever sweeps it could read then. What is held, and what comes there
+    /// all the same, stays local. Blocks until the pages have left, for as long as a fault would wait at most.
     ///
     /// # Panics
     /// If `offset` or `bytes` is no multiple of a page, or the range is not of the region.
-    pub fn seclude(&self, offset: u64, bytes: u64) {
+    pub fn mark_unreadable(&self, offset: u64, bytes: u64) {
         let pages = self.whole_pages(offset, bytes);
-        self.core.pager().seclude(&self.core, pages);
+        self.core.pager().mark_unreadable(&self.core, pages);
     }
 
-    /// Ends what [`Region::seclude`] has begun, for whole pages that can be read again.
+    /// Ends what [`Region::mark_unreadable`] has begun, for whole pages that can be read again.
     ///
     /// # Panics
     /// If `offset` or `bytes` is no multiple of a page, or the range is not of the region.
-    pub fn reveal(&self, offset: u64, bytes: u64) {
-        self.core.reveal(self.whole_pages(offset, bytes));
+    pub fn mark_readable(&self, offset: u64, bytes: u64) {
+        self.core.mark_readable(self.whole_pages(offset, bytes));
     }
 
     /// Which pages a range is.
@@ -243,8 +243,8 @@ impl Region {
         PageIndex::containing(offset).0..PageIndex::containing(offset + bytes).0
     }
 
-    /// From now on only what `liveness` says is live of a page is kept when the page leaves local memory: all other bytes of
-    /// it may read as anything then.
+    /// From now on only what `liveness` says is live of a page is kept when the page leaves local memory: all other
+    /// bytes of it may read as anything then.
     ///
     /// # Panics
     /// If the paging of the region is guided already.
@@ -260,8 +260,8 @@ impl Region {
         assert!(self.core.observe_faults(observer), "the faults of the region are observed already");
     }
 
-    /// Makes the region read-only for good: from now on its pages are dropped without a copy, unless its paging is guided.
-    /// What is local is written to the node first, so this takes as long as that.
+    /// Makes the region read-only for good: from now on its pages are dropped without a copy, unless its paging is
+    /// guided. What is local is written to the node first, so this takes as long as that.
     pub fn seal(&mut self) -> Result<(), FarError> {
         self.core.pager().seal(&self.core)
     }

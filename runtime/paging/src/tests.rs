@@ -3,7 +3,7 @@
 mod clean_drops;
 mod damage;
 mod observer;
-mod places;
+mod page_ids;
 mod reclaimer;
 mod release;
 mod tuning;

@@ -57,8 +57,9 @@ impl WorkerPort {
         self.id
     }
 
-    /// Maps what has arrived, or hands it over as `installs` allows. Appends to `ready` the unithreads whose pages are there, and to `retry` those that wait
-    /// for something else and look again when they are resumed. Reads are begun now or gathered, as `posting` says.
+    /// Maps what has arrived, or hands it over as `installs` allows. Appends to `ready` the unithreads whose pages are
+    /// there, and to `retry` those that wait for something else and look again when they are resumed. Reads are begun
+    /// now or gathered, as `posting` says.
     #[inline]
     pub fn poll(&self, now: Nanos, installs: Installs, posting: Posting, ready: &mut Vec<u32>, retry: &mut Vec<u32>) {
         self.pager.poll_worker(self.id, now, (installs, posting), ready, retry);

@@ -13,7 +13,7 @@ use yonder_paging::{
     Shares, Stats, Verify, WorkerPort,
 };
 use yonder_unithread::{Pool, Resumed, STACK_BYTES_DEFAULT};
-use yonder_units::{PAGE_BYTES, PageIndex, Place};
+use yonder_units::{PAGE_BYTES, PageId, PageIndex};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const LOCAL: u64 = 4 << 20;
@@ -77,7 +77,8 @@ fn a_sequence_is_fetched_ahead_and_everything_else_is_not() {
 fn strides_are_fetched_ahead_by_their_trend() {
     let Some((far, _)) = far(with(Prefetch::Trend)) else { return };
     let region = filled(&far);
-    // Where the kernel gives others the CPU for long, pages go before they are touched: the best of a few passes counts.
+    // Where the kernel gives others the CPU for long, pages go before they are touched: the best of a few passes
+    // counts.
     let mut passes = std::iter::repeat_with(|| {
         let before = far.stats();
         check(&region, (0..7).flat_map(|first| (first..PAGES).step_by(7)));
@@ -116,8 +117,8 @@ fn what_another_thread_has_fetched_ahead_is_a_minor_fault_of_a_unithread() {
         port.poll(yonder_clock::now(), Installs::Own, Posting::AtOnce, &mut Vec::new(), &mut Vec::new());
         running = again;
     }
-    let place = Some(Place { region: 0, page: PageIndex(2) });
-    assert_eq!(port.take_faults(token), FaultCounts { major: 0, minor: 1, place });
+    let page_id = Some(PageId { region: 0, page: PageIndex(2) });
+    assert_eq!(port.take_faults(token), FaultCounts { major: 0, minor: 1, page_id });
 }
 
 /// What is held is wanted as a whole, so it is fetched together.

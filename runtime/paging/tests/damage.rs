@@ -55,8 +55,8 @@ fn a_sealed_page_is_fetched_again() {
     assert_eq!(far.stats().damaged_pages, 0);
 }
 
-/// Two writers, each of pages of its own, under reclaim, with a page damaged now and then: a page has its last word, or is lost
-/// until it is given up.
+/// Two writers, each of pages of its own, under reclaim, with a page damaged now and then: a page has its last word, or
+/// is lost until it is given up.
 #[test]
 fn no_page_has_an_old_word_under_damage() {
     let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };

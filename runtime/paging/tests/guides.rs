@@ -1,5 +1,5 @@
-//! Guides on real faults: a pointer that is far is followed by sub-page reads, what a batch has fetched is mapped together, and
-//! whatever a guide asks for, every value that is read is the one that was written.
+//! Guides on real faults: a pointer that is far is followed by sub-page reads, what a batch has fetched is mapped
+//! together, and whatever a guide asks for, every value that is read is the one that was written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

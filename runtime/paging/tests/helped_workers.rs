@@ -1,5 +1,5 @@
-//! Two workers, two helpers and a reclaim host on whatever CPUs there are: regions come and go, helpers come and go, the
-//! fabric fails now and then, and every value that is read is the one that was written.
+//! Two workers, two helpers and a reclaim host on whatever CPUs there are: regions come and go, helpers come and go,
+//! the fabric fails now and then, and every value that is read is the one that was written.
 
 use std::sync::Arc;
 use std::sync::Barrier;
@@ -56,7 +56,7 @@ fn work(far: &FarMemory, port: &WorkerPort, seed: u64) {
     let mut parked: Vec<Option<Running<Job>>> = (0..2 * INFLIGHT_MAX).map(|_| None).collect();
     let (mut ready, mut retry, mut inflight) = (Vec::new(), Vec::new(), 0);
     for round in 0..ROUNDS_MAX {
-        if round >= ROUNDS && far.stats().helped_installs > 0 {
+        if round >= ROUNDS && far.stats().delegated_installs > 0 {
             break;
         }
         let access = if round % 2 == 0 { Access::Trap } else { Access::Probe };
@@ -64,9 +64,9 @@ fn work(far: &FarMemory, port: &WorkerPort, seed: u64) {
         for work in [Work::Store, Work::Load] {
             let mut left = PAGES;
             while left > 0 || inflight > 0 {
-                let installs = if random.random_ratio(3, 4) { Installs::HandOver } else { Installs::Own };
+                let installs = if random.random_ratio(3, 4) { Installs::Delegated } else { Installs::Own };
                 port.poll(yonder_clock::now(), installs, Posting::AtOnce, &mut ready, &mut retry);
-                if installs == Installs::HandOver && ready.is_empty() && random.random_ratio(1, 16) {
+                if installs == Installs::Delegated && ready.is_empty() && random.random_ratio(1, 16) {
                     // With fewer CPUs than threads, a helper runs in time only if a worker lets it.
                     std::thread::yield_now();
                 }
@@ -140,8 +140,8 @@ fn every_value_is_right(url: &str) {
         }
     });
     let stats = far.stats();
-    println!("{url}: {} of {} fetched pages were mapped by helpers", stats.helped_installs, stats.major_faults);
-    assert!(stats.helped_installs > 0, "nothing was handed over");
+    println!("{url}: {} of {} fetched pages were mapped by helpers", stats.delegated_installs, stats.major_faults);
+    assert!(stats.delegated_installs > 0, "nothing was handed over");
     assert_eq!((stats.resident_pages, stats.standby_pages, stats.in_flight), (0, 0, 0));
 }
 

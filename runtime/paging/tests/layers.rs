@@ -110,8 +110,8 @@ fn what_is_written_is_read_through_every_layer() {
     }
 }
 
-/// A page that was on the node is an error while the node is away, and never what the other tier has of it; what is written then
-/// is right.
+/// A page that was on the node is an error while the node is away, and never what the other tier has of it; what is
+/// written then is right.
 #[test]
 fn a_lost_node_is_an_error_and_no_older_page() {
     let deadlines = Deadlines { fault: Duration::from_millis(30), attempt: Duration::from_millis(5) };

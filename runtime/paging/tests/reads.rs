@@ -1,5 +1,5 @@
-//! Reads of pages that stay in the frames in which they arrive: content under writers, sweeps and a limit that changes; who stays
-//! local; what is mapped.
+//! Reads of pages that stay in the frames in which they arrive: content under writers, sweeps and a limit that changes;
+//! who stays local; what is mapped.
 
 mod emulated;
 

@@ -1,4 +1,5 @@
-//! The swap cache, quotas and advice: what leaves local memory when, what is written back when, and what a touch costs then.
+//! The swap cache, quotas and advice: what leaves local memory when, what is written back when, and what a touch costs
+//! then.
 
 mod emulated;
 

@@ -291,7 +291,8 @@ fn a_hold_that_may_not_wait_is_had_of_what_is_resident_and_keeps_it_so() {
     assert!(region.try_hold(10 * PAGE, 1).is_none(), "it has left");
 }
 
-/// What is neither held nor the reclaimer's is there for more holds, though frames for sweeps that do not come had it last.
+/// What is neither held nor the reclaimer's is there for more holds, though frames for sweeps that do not come had it
+/// last.
 #[test]
 fn all_but_the_reserve_can_be_held() {
     let deadlines = Deadlines { fault: Duration::from_secs(2), ..Deadlines::default() };
@@ -315,7 +316,7 @@ fn all_but_the_reserve_can_be_held() {
 
 /// As programs do that protect their memory: all of it in the end, and much more than is local.
 #[test]
-fn what_is_secluded_leaves_and_takes_no_room() {
+fn what_is_unreadable_leaves_and_takes_no_room() {
     let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
     let region = far.region(5 * LOCAL).unwrap().with_access(Access::Trap);
     fill(&region, 1);
@@ -323,19 +324,19 @@ fn what_is_secluded_leaves_and_takes_no_room() {
     for offset in (0..3 * LOCAL / step * step).step_by(step as usize) {
         // It is local for the most part.
         region.read(offset, &mut [0; 80 * PAGE_BYTES]).unwrap();
-        region.seclude(offset, step);
+        region.mark_unreadable(offset, step);
         assert!((offset..offset + step).step_by(PAGE_BYTES).all(|page| !region.is_resident(page)), "at {offset}");
     }
     let rest = 4 * LOCAL..5 * LOCAL;
     for page in rest.clone().step_by(PAGE_BYTES).map(|offset| offset / PAGE) {
         region.write_u64(page * PAGE + page % 500 * 8, word(page, 1)).unwrap();
     }
-    region.reveal(0, 3 * LOCAL);
+    region.mark_readable(0, 3 * LOCAL);
     check(&region, 1);
 }
 
 #[test]
-fn pages_are_secluded_while_others_touch_them() {
+fn pages_are_unreadable_while_others_touch_them() {
     let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
     let region = far.region(2 * LOCAL).unwrap().with_access(Access::Trap);
     fill(&region, 1);
@@ -352,8 +353,8 @@ fn pages_are_secluded_while_others_touch_them() {
             });
         }
         for _ in 0..200 {
-            region.seclude(0, 64 * PAGE);
-            region.reveal(0, 64 * PAGE);
+            region.mark_unreadable(0, 64 * PAGE);
+            region.mark_readable(0, 64 * PAGE);
         }
         done.store(true, Ordering::Release);
     });
@@ -361,16 +362,16 @@ fn pages_are_secluded_while_others_touch_them() {
 }
 
 #[test]
-fn what_comes_to_secluded_pages_stays_until_they_are_revealed() {
+fn what_comes_to_unreadable_pages_stays_until_they_are_readable() {
     let Some((far, _)) = far(Config::with_local(LOCAL)) else { return };
     let region = far.region(5 * LOCAL).unwrap().with_access(Access::Trap);
     fill(&region, 1);
-    region.seclude(10 * PAGE, 20 * PAGE);
+    region.mark_unreadable(10 * PAGE, 20 * PAGE);
     let comes = [10, 11, 15, 29];
     comes.iter().for_each(|page| _ = region.read_u64(page * PAGE).unwrap());
     check_all_but(&region, 1, 10..30);
     assert!(comes.iter().all(|page| region.is_resident(page * PAGE)));
-    region.reveal(10 * PAGE, 20 * PAGE);
+    region.mark_readable(10 * PAGE, 20 * PAGE);
     check(&region, 1);
     fill(&region, 2);
     assert!(comes.iter().all(|page| !region.is_resident(page * PAGE)), "they are swept like all others");
@@ -449,8 +450,8 @@ fn regions_that_are_refused_leave_nothing_behind() {
     drop(far.region(256 << 20).unwrap());
 }
 
-/// A node that says that it has lost a page is believed at once, whatever the deadline; the page is an address like any other again
-/// when its content was given up.
+/// A node that says that it has lost a page is believed at once, whatever the deadline; the page is an address like any
+/// other again when its content was given up.
 #[test]
 fn a_page_that_the_node_has_lost_is_a_paging_error() {
     let Some((far, control)) = far(Config::with_local(LOCAL)) else { return };

@@ -18,8 +18,8 @@ struct Batch<Q, R> {
     outcomes: Vec<Outcome<R>>,
 }
 
-/// Serves these requests, as [`serve`] does, and returns what they led to, in the order in which they ended. The calling thread is the
-/// dispatcher meanwhile.
+/// Serves these requests, as [`serve`] does, and returns what they led to, in the order in which they ended. The
+/// calling thread is the dispatcher meanwhile.
 ///
 /// # Errors
 /// As for [`serve`].

@@ -9,8 +9,8 @@ use yonder_paging::FaultPolicy;
 const WORKERS_MAX: usize = 128;
 /// Requests handed ahead of time to a worker that is one of several: few, so that the single queue stays single.
 const WORKER_QUEUE: usize = 4;
-/// Requests handed ahead of time to the only worker: nobody else could serve them, and a dispatcher that shares its CPU with
-/// clients comes by rarely.
+/// Requests handed ahead of time to the only worker: nobody else could serve them, and a dispatcher that shares its CPU
+/// with clients comes by rarely.
 const ONLY_WORKER_QUEUE: usize = 64;
 
 /// Who waits until a reply has left.

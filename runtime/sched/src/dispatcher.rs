@@ -1,7 +1,7 @@
 //! [`serve`]: the dispatcher, on the calling thread, and the life of its workers.
 //!
-//! A turn: take requests from the frontend into the queue, hand them to workers that have room, reap replies. Everything
-//! that costs time on the way out (sending, recycling buffers) is done here, so workers never wait for it.
+//! A turn: take requests from the frontend into the queue, hand them to workers that have room, reap replies.
+//! Everything that costs time on the way out (sending, recycling buffers) is done here, so workers never wait for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 use yonder_dispatch::{Chooser, DispatchPolicy, WorkerView};
-use yonder_paging::{FarError, FarMemory, InstallHelper, Pinned, ReclaimHost, WorkerPort, pin_this_thread};
+use yonder_paging::{FarError, FarMemory, InstallDelegate, Pinned, ReclaimHost, WorkerPort, pin_this_thread};
 use yonder_unithread::{Pool, Unithread};
 use yonder_units::Nanos;
 
 use crate::config::{Idle, InstallDelegation, Reclaim, SchedConfig, SchedConfigError};
-use crate::foresight::{Foreseen, Foresight, Queue, Queues};
+use crate::fault_predictor::{FaultPredictor, PredictedRequest, Queue, Queues};
 use crate::frontend::{Activity, Done, Frontend, Handler, Outcome};
 use crate::park::Sleeper;
 use crate::task::{SchedStats, Task};
@@ -25,16 +25,16 @@ use crate::worker::{Links, Worker, WorkerShared};
 
 /// Longest sleep of the dispatcher.
 const IDLE_SLEEP: Duration = Duration::from_millis(100);
-/// Time without anything to do after which a dispatcher that reclaims sleeps, while requests are served: those that read much want room
-/// every few milliseconds, and whoever wakes somebody for it waits for that.
+/// Time without anything to do after which a dispatcher that reclaims sleeps, while requests are served: those that
+/// read much want room every few milliseconds, and whoever wakes somebody for it waits for that.
 const RECLAIM_SPIN: Duration = Duration::from_millis(5);
 /// Requests admitted in a turn: after a pause there may be many, and nobody is served while they are looked at.
 const ADMIT_MAX: usize = 64;
 /// Replies reaped from one worker in a turn.
 const REAP_MAX: usize = 64;
 
-/// Hits that may be handed to a worker ahead of time for each fault that may: where faults are predicted, hits are known to be
-/// short, and those that the worker does not have yet are overtaken by faults that it has.
+/// Hits that may be handed to a worker ahead of time for each fault that may: where faults are predicted, hits are
+/// known to be short, and those that the worker does not have yet are overtaken by faults that it has.
 const HITS_FOR_A_FAULT: usize = 4;
 
 /// Why a server could not run.
@@ -52,13 +52,13 @@ pub enum SchedError {
 }
 
 /// The dispatcher's view of a worker.
-struct Desk<H: Handler> {
+struct WorkerHandle<H: Handler> {
     shared: Arc<WorkerShared>,
     requests: Queues<Producer<Unithread<Task<H>>>>,
     finished: Consumer<Unithread<Task<H>>>,
     port: u16,
     /// Maps pages for the worker, if installs are delegated.
-    helper: Option<InstallHelper>,
+    helper: Option<InstallDelegate>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -68,12 +68,12 @@ struct Dispatcher<'a, H: Handler, F: Frontend> {
     frontend: &'a mut F,
     stats: &'a SchedStats,
     pool: Arc<Pool<Task<H>>>,
-    desks: Vec<Desk<H>>,
+    workers: Vec<WorkerHandle<H>>,
     chooser: Chooser,
     queues: Queues<VecDeque<Unithread<Task<H>>>>,
     handler: &'a H,
     /// Tells which queue a request belongs to; without it there is but one.
-    foresight: Option<Foresight<'a>>,
+    predictor: Option<FaultPredictor<'a>>,
     /// Requests admitted and not over.
     in_system: usize,
     views: Vec<WorkerView>,
@@ -82,8 +82,8 @@ struct Dispatcher<'a, H: Handler, F: Frontend> {
     reclaim: Option<ReclaimHost>,
 }
 
-/// Serves `frontend`'s requests with `handler` until the frontend is finished. The calling thread is the dispatcher, and pinned only
-/// until then.
+/// Serves `frontend`'s requests with `handler` until the frontend is finished. The calling thread is the dispatcher,
+/// and pinned only until then.
 pub fn serve<H, F>(
     config: &SchedConfig,
     far: &FarMemory,
@@ -99,20 +99,20 @@ where
     let pool = Arc::new(Pool::new(config.unithreads, config.stack_bytes)?);
     yonder_unithread::report_overflows()?;
     let sleeper = Arc::new(Sleeper::default());
-    let desks = open_desks(config, far, handler, frontend.waker(), &sleeper)?;
+    let workers = start_workers(config, far, handler, frontend.waker(), &sleeper)?;
     let _pinned = config.cpus.first().map(|cpu| Pinned::to(*cpu));
-    let count = desks.len();
+    let count = workers.len();
     let mut dispatcher = Dispatcher {
         config,
         far,
         frontend,
         stats,
         pool,
-        desks,
+        workers,
         chooser: Chooser::new(config.dispatch),
         queues: Queues::new(VecDeque::with_capacity(config.unithreads), VecDeque::with_capacity(config.unithreads)),
         handler,
-        foresight: (config.dispatch == DispatchPolicy::Predicted).then(|| Foresight::new(far, stats)),
+        predictor: (config.dispatch == DispatchPolicy::Predicted).then(|| FaultPredictor::new(far, stats)),
         in_system: 0,
         views: Vec::with_capacity(count),
         order: Vec::with_capacity(count),
@@ -151,8 +151,8 @@ where
     /// Maps one page for each worker that has handed one over.
     fn help_install(&mut self) -> bool {
         let mut helped = false;
-        for desk in &mut self.desks {
-            helped |= desk.helper.as_mut().is_some_and(InstallHelper::step);
+        for worker in &mut self.workers {
+            helped |= worker.helper.as_mut().is_some_and(InstallDelegate::step);
         }
         helped
     }
@@ -160,11 +160,11 @@ where
     /// Takes requests from the frontend.
     fn admit(&mut self, now: Nanos) -> bool {
         let room = (self.config.unithreads - self.in_system).min(ADMIT_MAX);
-        let Self { frontend, pool, queues, in_system, stats, foresight, handler, .. } = self;
+        let Self { frontend, pool, queues, in_system, stats, predictor, handler, .. } = self;
         let activity = frontend.poll(now, room, &mut |request| {
-            let foreseen = foresight.as_ref().and_then(|foresight| Some(foresight.foresee(handler.key(&request)?)));
-            let queue = foreseen.as_ref().map_or(Queue::Hits, Foreseen::queue);
-            let unithread = pool.take(Task::new(request, now, foreseen));
+            let prediction = predictor.as_ref().and_then(|predictor| Some(predictor.predict(handler.key(&request)?)));
+            let queue = prediction.as_ref().map_or(Queue::Hits, PredictedRequest::queue);
+            let unithread = pool.take(Task::new(request, now, prediction));
             queues[queue].push_back(unithread.unwrap_or_else(|_| panic!("a frontend admitted more than its room")));
             *in_system += 1;
             stats.count_admitted();
@@ -181,9 +181,9 @@ where
     fn dispatch_queue(&mut self, queue: Queue) {
         while !self.queues[queue].is_empty() {
             self.views.clear();
-            for desk in &self.desks {
-                let outstanding = if self.desks.len() > 1 { self.far.outstanding(desk.port) } else { 0 };
-                self.views.push(WorkerView { room: desk.requests[queue].slots() as u32, outstanding });
+            for worker in &self.workers {
+                let outstanding = if self.workers.len() > 1 { self.far.outstanding(worker.port) } else { 0 };
+                self.views.push(WorkerView { room: worker.requests[queue].slots() as u32, outstanding });
             }
             self.chooser.order(&self.views, &mut self.order);
             if self.order.is_empty() {
@@ -191,14 +191,14 @@ where
             }
             // Where there is no choice, the only worker with room gets all it has room for.
             let each = if let [only] = self.order[..] { self.views[only].room } else { 1 };
-            for worker in &self.order {
-                let desk = &mut self.desks[*worker];
+            for index in &self.order {
+                let worker = &mut self.workers[*index];
                 for _ in 0..each {
                     let Some(unithread) = self.queues[queue].pop_front() else { break };
-                    assert!(desk.requests[queue].push(unithread).is_ok(), "a worker with room takes a request");
+                    assert!(worker.requests[queue].push(unithread).is_ok(), "a worker with room takes a request");
                 }
-                self.chooser.dispatched(*worker, self.views.len());
-                desk.shared.sleeper.wake(|| desk.wake());
+                self.chooser.dispatched(*index, self.views.len());
+                worker.shared.sleeper.wake(|| worker.wake());
             }
         }
     }
@@ -206,20 +206,21 @@ where
     /// Reaps finished requests: replies go to the frontend, buffers back to the pool.
     fn reap(&mut self, now: Nanos) -> bool {
         let mut any = false;
-        for desk in &mut self.desks {
+        for worker in &mut self.workers {
             for _ in 0..REAP_MAX {
-                let Ok(mut unithread) = desk.finished.pop() else { break };
+                let Ok(mut unithread) = worker.finished.pop() else { break };
                 any = true;
                 self.in_system -= 1;
                 let task = unithread.payload_mut();
-                let (outcome, timing, foreseen, place) = (task.outcome(), task.timing, task.foreseen, task.place);
+                let (outcome, timing, prediction, page_id) =
+                    (task.outcome(), task.timing, task.prediction, task.page_id);
                 drop(unithread);
-                if let Some(foresight) = &mut self.foresight {
-                    foresight.learn(foreseen, &timing, place);
+                if let Some(predictor) = &mut self.predictor {
+                    predictor.learn(prediction, &timing, page_id);
                 }
                 self.stats.count_done(&timing, u64::from(matches!(outcome, Outcome::Panicked)));
                 self.frontend.complete(now, Done { outcome, timing });
-                desk.shared.reaped.fetch_add(1, Ordering::Release);
+                worker.shared.reaped.fetch_add(1, Ordering::Release);
             }
         }
         any
@@ -237,28 +238,29 @@ where
             std::thread::yield_now();
             return;
         }
-        let Self { desks, frontend, queues, .. } = self;
+        let Self { workers, frontend, queues, .. } = self;
         let has_backlog = |queue: Queue| !queues[queue].is_empty();
-        for desk in &*desks {
+        for worker in &*workers {
             Queue::ALL.into_iter().for_each(|queue| {
-                desk.shared.has_backlog[queue].store(has_backlog(queue), Ordering::Relaxed);
+                worker.shared.has_backlog[queue].store(has_backlog(queue), Ordering::Relaxed);
             });
         }
-        let has_room =
-            |desk: &Desk<H>| Queue::ALL.into_iter().any(|queue| has_backlog(queue) && desk.requests[queue].slots() > 0);
-        let has_work = || desks.iter().any(|desk| desk.has_work() || has_room(desk));
+        let has_room = |worker: &WorkerHandle<H>| {
+            Queue::ALL.into_iter().any(|queue| has_backlog(queue) && worker.requests[queue].slots() > 0)
+        };
+        let has_work = || workers.iter().any(|worker| worker.has_work() || has_room(worker));
         self.sleeper.sleep(has_work, || frontend.wait(IDLE_SLEEP));
     }
 }
 
 impl<H: Handler, F: Frontend> Drop for Dispatcher<'_, H, F> {
     fn drop(&mut self) {
-        for desk in &mut self.desks {
-            desk.shared.stopping.store(true, Ordering::Release);
-            desk.wake();
+        for worker in &mut self.workers {
+            worker.shared.stopping.store(true, Ordering::Release);
+            worker.wake();
         }
-        for desk in &mut self.desks {
-            if let Some(thread) = desk.thread.take()
+        for worker in &mut self.workers {
+            if let Some(thread) = worker.thread.take()
                 && thread.join().is_err()
             {
                 // A worker panics only by a bug of the runtime; far memory cannot be trusted then.
@@ -268,10 +270,10 @@ impl<H: Handler, F: Frontend> Drop for Dispatcher<'_, H, F> {
     }
 }
 
-impl<H: Handler> Desk<H> {
+impl<H: Handler> WorkerHandle<H> {
     /// Whether the worker has something for the dispatcher.
     fn has_work(&self) -> bool {
-        !self.finished.is_empty() || self.helper.as_ref().is_some_and(InstallHelper::is_wanted)
+        !self.finished.is_empty() || self.helper.as_ref().is_some_and(InstallDelegate::is_wanted)
     }
 
     fn wake(&self) {
@@ -282,14 +284,14 @@ impl<H: Handler> Desk<H> {
 }
 
 /// Starts the worker threads and waits until each is bound to far memory.
-fn open_desks<H: Handler>(
+fn start_workers<H: Handler>(
     config: &SchedConfig,
     far: &FarMemory,
     handler: &Arc<H>,
     waker: Arc<dyn Fn() + Send + Sync>,
     sleeper: &Arc<Sleeper>,
-) -> Result<Vec<Desk<H>>, SchedError> {
-    let mut desks: Vec<Desk<H>> = Vec::with_capacity(config.workers);
+) -> Result<Vec<WorkerHandle<H>>, SchedError> {
+    let mut workers: Vec<WorkerHandle<H>> = Vec::with_capacity(config.workers);
     for worker in 0..config.workers {
         let hits_ahead = if config.dispatch == DispatchPolicy::Predicted { HITS_FOR_A_FAULT } else { 1 };
         let (hits, take_hits) = RingBuffer::new(config.worker_queue * hits_ahead);
@@ -336,22 +338,22 @@ fn open_desks<H: Handler>(
             Ok(port) => {
                 let helper = (config.installs == InstallDelegation::On).then(|| far_memory.help_install(port));
                 let requests = Queues::new(hits, faults);
-                desks.push(Desk { shared, requests, finished, port, helper, thread: Some(thread) });
+                workers.push(WorkerHandle { shared, requests, finished, port, helper, thread: Some(thread) });
             }
             Err(error) => {
-                stop(&mut desks);
+                stop(&mut workers);
                 return Err(error.into());
             }
         }
     }
-    Ok(desks)
+    Ok(workers)
 }
 
-fn stop<H: Handler>(desks: &mut [Desk<H>]) {
-    for desk in desks {
-        desk.shared.stopping.store(true, Ordering::Release);
-        desk.wake();
-        if let Some(thread) = desk.thread.take() {
+fn stop<H: Handler>(workers: &mut [WorkerHandle<H>]) {
+    for worker in workers {
+        worker.shared.stopping.store(true, Ordering::Release);
+        worker.wake();
+        if let Some(thread) = worker.thread.take() {
             let _ = thread.join();
         }
     }

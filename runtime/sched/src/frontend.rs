@@ -15,9 +15,9 @@ pub trait Handler: Send + Sync + 'static {
     /// Handles one request. Accesses to far memory may yield; a `std` lock must not be held across them.
     fn handle(&self, request: Self::Request) -> Self::Reply;
 
-    /// A number that requests for the same data share, and hardly any others: by it the history of a request is known when
-    /// faults are predicted. `None` has no history and is taken for a request that will not fault. Called on the dispatcher's
-    /// thread, so it must not touch far memory.
+    /// A number that requests for the same data share, and hardly any others: by it the history of a request is known
+    /// when faults are predicted. `None` has no history and is taken for a request that will not fault. Called on the
+    /// dispatcher's thread, so it must not touch far memory.
     fn key(&self, request: &Self::Request) -> Option<u64> {
         let _ = request;
         None

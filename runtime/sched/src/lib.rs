@@ -4,9 +4,9 @@
 //! [`Handler`] on worker threads. A request is put into a unithread's buffer by the dispatcher, travels to a worker and
 //! back as one pointer, and is never copied (Adios, sections 3.2 and 3.4).
 //!
-//! Files: `batch` serves requests that are known beforehand, `dispatcher` owns the single queue, `foresight` splits it in two where faults are predicted, `worker` the loop of
-//! LightSwap's priorities (completions, resumed unithreads, new requests, yielded work), `task` what travels, `sync` the
-//! locks that yield.
+//! Files: `batch` serves requests that are known beforehand, `dispatcher` owns the single queue, `predictor` splits it
+//! in two where faults are predicted, `worker` the loop of LightSwap's priorities (completions, resumed unithreads, new
+//! requests, yielded work), `task` what travels, `sync` the locks that yield.
 //!
 //! Invariants: a unithread never leaves the worker that started it; a worker parks at most `max_inflight` unithreads;
 //! neither side ever blocks on a full ring, because rings hold as many entries as there are unithreads.
@@ -17,7 +17,7 @@ mod atomic;
 mod batch;
 mod config;
 mod dispatcher;
-mod foresight;
+mod fault_predictor;
 mod frontend;
 mod park;
 pub mod sync;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use yonder_dispatch::predict::Prediction;
 use yonder_paging::{StageHistogram, StageRecorder};
-use yonder_predict::Prediction;
-use yonder_units::{Nanos, Place};
+use yonder_units::{Nanos, PageId};
 
-use crate::foresight::Foreseen;
+use crate::fault_predictor::PredictedRequest;
 use crate::frontend::{Handler, Outcome, Timing};
 
 /// A request with its handler, its reply and its clock.
@@ -19,15 +19,15 @@ pub(crate) struct Task<H: Handler> {
     pub(crate) timing: Timing,
     pub(crate) started: Nanos,
     /// What the dispatcher foresaw.
-    pub(crate) foreseen: Option<Foreseen>,
+    pub(crate) prediction: Option<PredictedRequest>,
     /// The page of its last fault.
-    pub(crate) place: Option<Place>,
+    pub(crate) page_id: Option<PageId>,
 }
 
 impl<H: Handler> Task<H> {
-    pub(crate) fn new(request: H::Request, admitted: Nanos, foreseen: Option<Foreseen>) -> Self {
+    pub(crate) fn new(request: H::Request, admitted: Nanos, prediction: Option<PredictedRequest>) -> Self {
         let timing = Timing { admitted, ..Timing::default() };
-        Self { request: Some(request), reply: None, handler: None, timing, started: 0, foreseen, place: None }
+        Self { request: Some(request), reply: None, handler: None, timing, started: 0, prediction, page_id: None }
     }
 
     /// A unithread's first instruction.

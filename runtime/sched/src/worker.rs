@@ -1,12 +1,12 @@
 //! [`Worker`]: a thread that runs unithreads.
 //!
-//! The loop has LightSwap's priorities: pages that have arrived are mapped, unithreads whose pages are there are resumed,
-//! new requests are started while fewer than `max_inflight` are parked, and yielded work comes last. Where faults are
-//! predicted, requests that will not fault go before all but the mapping, as `core/dispatch` gives out turns: also before
-//! those whose pages are there, for these have as much left to do as a hit has in all.
+//! The loop has LightSwap's priorities: pages that have arrived are mapped, unithreads whose pages are there are
+//! resumed, new requests are started while fewer than `max_inflight` are parked, and yielded work comes last. Where
+//! faults are predicted, requests that will not fault go before all but the mapping, as `core/dispatch` gives out
+//! turns: also before those whose pages are there, for these have as much left to do as a hit has in all.
 //!
-//! A unithread that suspends says why in a thread-local: it has yielded and wants another turn, or (the default) it waits
-//! and its port will name it when the wait is over.
+//! A unithread that suspends says why in a thread-local: it has yielded and wants another turn, or (the default) it
+//! waits and its port will name it when the wait is over.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use yonder_unithread::{Resumed, Running, Unithread};
 use yonder_units::Nanos;
 
 use crate::config::{Idle, PollingDelegation, SchedConfig};
-use crate::foresight::{Queue, Queues};
+use crate::fault_predictor::{Queue, Queues};
 use crate::frontend::Handler;
 use crate::park::Sleeper;
 use crate::task::Task;
@@ -161,8 +161,8 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// Runs who is to run before the next look for pages: one new request, and of the resumed those that go before it. Returns
-    /// whether there was anybody but those who gave way.
+    /// Runs who is to run before the next look for pages: one new request, and of the resumed those that go before it.
+    /// Returns whether there was anybody but those who gave way.
     fn give_turns(&mut self) -> bool {
         let mut has_resumed = false;
         loop {
@@ -186,8 +186,8 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// Who could have a turn now. Requests that will fault leave a quarter of the unithreads to others, which would wait for
-    /// slow pages else.
+    /// Who could have a turn now. Requests that will fault leave a quarter of the unithreads to others, which would
+    /// wait for slow pages else.
     fn waiting(&self) -> Waiting {
         let resumed = !self.ready.is_empty();
         let hits = self.inflight < self.max_inflight && !self.requests[Queue::Hits].is_empty();
@@ -207,9 +207,9 @@ impl<H: Handler> Worker<H> {
         self.order.resumes_first(*page_came, || new.payload().timing.admitted)
     }
 
-    /// What a look at pages may leave for later, because a unithread could run: installs for somebody else, if somebody is awake
-    /// to make them, and reads that are begun together with others. Who gave way may be waiting for one whose page is to be read,
-    /// so that reads do not wait for them.
+    /// What a look at pages may leave for later, because a unithread could run: installs for somebody else, if somebody
+    /// is awake to make them, and reads that are begun together with others. Who gave way may be waiting for one whose
+    /// page is to be read, so that reads do not wait for them.
     fn between_turns(&self) -> (Installs, Posting) {
         let Waiting { hits, resumed, faults } = self.waiting();
         let has_turns = hits || resumed || faults;
@@ -220,7 +220,7 @@ impl<H: Handler> Worker<H> {
             true if parked < CROWD => Posting::Alone,
             true => Posting::Together,
         };
-        (if is_handed_over { Installs::HandOver } else { Installs::Own }, posting)
+        (if is_handed_over { Installs::Delegated } else { Installs::Own }, posting)
     }
 
     fn start_next(&mut self, queue: Queue) {
@@ -276,7 +276,7 @@ impl<H: Handler> Worker<H> {
         task.timing.waiting_ns = now.saturating_sub(task.started).saturating_sub(task.timing.running_ns);
         task.timing.major_faults = faults.major;
         task.timing.minor_faults = faults.minor;
-        task.place = faults.place;
+        task.page_id = faults.page_id;
         let pushed = self.finished.push(unithread);
         assert!(pushed.is_ok(), "the ring holds every unithread");
         (self.wake_dispatcher)();
@@ -288,8 +288,8 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// Wakes a dispatcher that sleeps because it had no room for its requests, if there is room now. A reply would wake it too, but
-    /// who waits for a slow page, with room for more, must not wait for that alone.
+    /// Wakes a dispatcher that sleeps because it had no room for its requests, if there is room now. A reply would wake
+    /// it too, but who waits for a slow page, with room for more, must not wait for that alone.
     fn call_for_backlog(&self) {
         for queue in Queue::ALL {
             let (backlog, requests) = (&self.shared.has_backlog[queue], &self.requests[queue]);

@@ -98,8 +98,8 @@ impl Handler for Increment {
     }
 }
 
-/// Runs 40,000 increments on random pages under `config` and checks every page's count. Returns what far memory counted,
-/// or `None` where userfaultfd is missing.
+/// Runs 40,000 increments on random pages under `config` and checks every page's count. Returns what far memory
+/// counted, or `None` where userfaultfd is missing.
 fn increments_are_exact(config: &SchedConfig, access: Access) -> Option<Stats> {
     let (far, _) = far(Config::with_local(LOCAL))?;
     Some(increments_are_exact_on(&far, config, access))
@@ -207,8 +207,8 @@ fn yielding_faults_first_in_first_out() {
     increments_are_exact(&SchedConfig { order: Order::Fifo, ..SchedConfig::default() }, Access::Trap);
 }
 
-/// Reads of a file are gathered while a worker has other requests to run. However they end, nobody waits for one that was
-/// not begun.
+/// Reads of a file are gathered while a worker has other requests to run. However they end, nobody waits for one that
+/// was not begun.
 #[test]
 fn reads_of_a_file_are_begun_by_workers_that_yield_and_by_those_that_wait() {
     if let Err(error) = yonder_uffd::probe().userfaultfd {
@@ -318,9 +318,9 @@ fn a_dispatcher_that_maps_pages_for_its_worker() {
     if runs.peek().is_none() {
         return;
     }
-    assert!(runs.any(|stats| stats.helped_installs > 0), "the dispatcher never helped");
+    assert!(runs.any(|stats| stats.delegated_installs > 0), "the dispatcher never helped");
     let own = SchedConfig { installs: InstallDelegation::Off, ..config };
-    assert_eq!(increments_are_exact(&own, Access::Probe).map(|stats| stats.helped_installs), Some(0));
+    assert_eq!(increments_are_exact(&own, Access::Probe).map(|stats| stats.delegated_installs), Some(0));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Collections whose elements live in far memory.
 //!
 //! A [`FarHeap`] makes a region memory to allocate from; its [`FarAllocator`] is one of [`allocator_api2`], which
-//! `allocator_api2`'s own `Vec` and `Box` take, and the maps and sets of `hashbrown`. What they hold is touched like all memory, and
-//! fetched when it is not local. Allocating and freeing touches nothing far.
+//! `allocator_api2`'s own `Vec` and `Box` take, and the maps and sets of `hashbrown`. What they hold is touched like
+//! all memory, and fetched when it is not local. Allocating and freeing touches nothing far.
 //!
 //! ```
 //! use allocator_api2::vec::Vec;
@@ -21,18 +21,18 @@
 //! # Ok::<(), yonder::FarError>(())
 //! ```
 //!
-//! Beware: the kernel does not fetch. A system call on far memory, such as reading a file straight into a far `Vec`, fails with
-//! EFAULT; read into local memory and copy. A page that cannot be had until the deadline ends the process with a message. A thread
-//! that touches far memory must not hold SIGBUS back, and signal handlers must not touch it.
+//! Beware: the kernel does not fetch. A system call on far memory, such as reading a file straight into a far `Vec`,
+//! fails with EFAULT; read into local memory and copy. A page that cannot be had until the deadline ends the process
+//! with a message. A thread that touches far memory must not hold SIGBUS back, and signal handlers must not touch it.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
 pub use allocator_api2;
-use yonder_allocator::{Adaptor, Memory};
-pub use yonder_far_heap::Usage;
-use yonder_far_heap::{Magazine, Share};
+use yonder_mapping::allocator::{Adaptor, Memory};
+pub use yonder_paging::far_heap::Usage;
+use yonder_paging::far_heap::{Magazine, Share};
 use yonder_paging::{FarMemory, Region};
 
 /// An allocator of far memory. Cheap to clone; clones are the same. The region is there as long as one of them is.
@@ -41,7 +41,7 @@ pub type FarAllocator = Adaptor<FarHeap>;
 /// A region as memory to allocate from. Cheap to clone; clones are the same.
 #[derive(Clone)]
 pub struct FarHeap {
-    heap: Arc<yonder_far_heap::FarHeap>,
+    heap: Arc<yonder_paging::far_heap::FarHeap>,
 }
 
 thread_local! {
@@ -56,7 +56,7 @@ impl FarHeap {
     /// If the region is longer than 8 TiB, or its paging is guided already.
     #[must_use]
     pub fn new(region: Region) -> Self {
-        let heap = yonder_far_heap::FarHeap::new(region);
+        let heap = yonder_paging::far_heap::FarHeap::new(region);
         heap.guide_paging();
         Self { heap: Arc::new(heap) }
     }

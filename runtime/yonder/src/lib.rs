@@ -24,11 +24,11 @@
 
 pub mod alloc;
 pub mod clib;
-mod placement;
+mod cpu_pinning;
 
-pub use placement::{Placement, place};
+pub use cpu_pinning::{CpuPinning, place};
 pub use yonder_clock as clock;
-pub use yonder_fabric::{Copies, EmuControl, EmuFabric, Fabric, FabricError, Patience, SecondCopy, open};
+pub use yonder_fabric::{AdaptiveSpin, Copies, EmuControl, EmuFabric, Fabric, FabricError, SecondCopy, open};
 pub use yonder_paging::{
     ADVISED_PAGES_MAX, Access, Advice, AdviceError, COLD_BANDS, Caught, ColdBand, Config, ConfigError, Deadlines,
     FarError, FarMemory, FaultPolicy, FaultStages, Hold, PagingCause, PagingError, Prefetch, QUOTA_BYTES_MIN, Reads,

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use yonder::clib::{ClibError, Permission, Process, ProcessConfig, Rights};
 use yonder_client::Operation;
-use yonder_fabric::lane::{Lane, NodeAddress, Standing, call};
+use yonder_fabric::lane::{Lane, NodeAddress, NodeSession, call};
 use yonder_node::{Listen, Node, NodeConfig};
 use yonder_wire::Kind;
 
 /// Long enough that a busy machine does not miss all renewals.
 const LEASE: Duration = Duration::from_secs(2);
 /// How long a test waits for something before it fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn start_node() -> (Node, String) {
     let listen = vec![Listen::Udp("127.0.0.1:0".to_owned())];
@@ -24,7 +24,7 @@ fn start_node() -> (Node, String) {
 /// Makes an address space whose lease nobody renews.
 fn create_and_forget(url: &str) {
     let address = NodeAddress::resolve(url).unwrap().remove(0);
-    let mut lane = Lane::open(&address, 4, &Arc::new(Standing::default())).unwrap().lane;
+    let mut lane = Lane::open(&address, 4, &Arc::new(NodeSession::default())).unwrap().lane;
     let length = LEASE.as_millis() as u64;
     let (kind, pid, capability, address) = (Kind::CreateSpace, 0, 0, 0);
     let request = Operation { kind, pid, capability, address, length, body: &[], deadline: u64::MAX, token: 0 };
@@ -42,7 +42,7 @@ fn a_lease_is_renewed_as_long_as_the_process_is_there() {
     let with_mine = node.stats().spaces;
     create_and_forget(&url);
     assert_eq!(node.stats().spaces, with_mine + 1);
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while node.stats().spaces > with_mine {
         assert!(Instant::now() < end, "a lease that nobody renews does not end");
         std::thread::yield_now();

@@ -10,7 +10,7 @@ use yonder_node::{ControllerConfig, Listen, Node, NodeConfig};
 use yonder_placement::{Config, SpaceView};
 
 /// How long a test waits for something before it fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const PAGE: u64 = 64 << 10;
 const REGION: u64 = 1 << 20;
 
@@ -43,7 +43,7 @@ impl Scene {
     }
 
     fn client(&self) -> ControllerClient {
-        ControllerClient::new(&self.controller.address().to_string(), PATIENCE)
+        ControllerClient::new(&self.controller.address().to_string(), TIMEOUT)
     }
 
     fn process(&self) -> Process {
@@ -56,7 +56,7 @@ impl Scene {
 
     /// Looks at the only address space until it is as it should be.
     fn until(&self, what: &str, is_right: impl Fn(&SpaceView) -> bool) -> SpaceView {
-        let (mut client, end) = (self.client(), Instant::now() + PATIENCE);
+        let (mut client, end) = (self.client(), Instant::now() + TIMEOUT);
         loop {
             let spaces = client.spaces().unwrap();
             if let Some(view) = spaces.iter().find(|view| is_right(view)) {
@@ -211,7 +211,7 @@ fn asynchronous_releases_follow_what_has_moved() {
     }
     scene.add_node();
     let mut client = scene.client();
-    client.drain(&scene.nodes[0].addresses()[0].to_string(), PATIENCE).unwrap();
+    client.drain(&scene.nodes[0].addresses()[0].to_string(), TIMEOUT).unwrap();
     // The program has not heard of it, and the first node says so.
     let freeing: Vec<_> = parts.iter().map(|part| thread.rfree_async(*part).unwrap()).collect();
     let reading: Vec<_> = parts.iter().map(|part| thread.rread_async(*part, vec![0; 1]).unwrap()).collect();

@@ -48,7 +48,8 @@ impl Address {
         unsafe { &self.raw.bytes }
     }
 
-    /// The address as the standard library has it; `None` if there is none, or of a family that this crate does not know.
+    /// The address as the standard library has it; `None` if there is none, or of a family that this crate does not
+    /// know.
     #[must_use]
     pub fn to_socket_addr(&self) -> Option<SocketAddr> {
         // SAFETY: both forms begin with the family, and any bytes are valid for both.

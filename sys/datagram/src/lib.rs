@@ -1,8 +1,8 @@
 //! Datagrams in batches: many sent or received with one system call.
 //!
-//! A [`ReceiveBatch`] has room for some datagrams and fills it with one `recvmmsg`; a [`SendBatch`] collects some and sends
-//! them with one `sendmmsg`. Their memory is reserved once; nothing here allocates later. [`Address`] is a peer's address
-//! in the kernel's form, copied from one to the other without being understood.
+//! A [`ReceiveBatch`] has room for some datagrams and fills it with one `recvmmsg`; a [`SendBatch`] collects some and
+//! sends them with one `sendmmsg`. Their memory is reserved once; nothing here allocates later. [`Address`] is a peer's
+//! address in the kernel's form, copied from one to the other without being understood.
 //!
 //! Neighbours: the data threads of `runtime/node` and the UDP lanes of `runtime/fabric`.
 //!
@@ -11,6 +11,7 @@
 mod address;
 mod control;
 mod path;
+pub mod peer;
 mod receive;
 mod send;
 

@@ -5,7 +5,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Most bytes of an IP packet, headers included, on the way to where `socket` is connected to, as far as the kernel knows.
+/// Most bytes of an IP packet, headers included, on the way to where `socket` is connected to, as far as the kernel
+/// knows.
 pub fn path_mtu(socket: BorrowedFd<'_>) -> io::Result<usize> {
     let option = |level, name| {
         let mut mtu: libc::c_int = 0;

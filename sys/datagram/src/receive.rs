@@ -65,8 +65,8 @@ impl ReceiveBatch {
         Self { buffer, slot_bytes, addresses, slices, headers, controls, filled: 0 }
     }
 
-    /// Lets the kernel give datagrams of `socket` that arrive together as one; they are cut again here. Does nothing where
-    /// the kernel cannot.
+    /// Lets the kernel give datagrams of `socket` that arrive together as one; they are cut again here. Does nothing
+    /// where the kernel cannot.
     ///
     /// # Panics
     /// If the room for a datagram is too short for the longest train.
@@ -80,8 +80,8 @@ impl ReceiveBatch {
         }
     }
 
-    /// Receives what is there, as far as there is room, after waiting as `wait` says. How much of the room is taken, 0 if
-    /// there was nothing; a train takes as much as a datagram. What was received before is forgotten.
+    /// Receives what is there, as far as there is room, after waiting as `wait` says. How much of the room is taken, 0
+    /// if there was nothing; a train takes as much as a datagram. What was received before is forgotten.
     pub fn receive(&mut self, socket: BorrowedFd<'_>, wait: Wait) -> io::Result<usize> {
         for header in &mut self.headers[..self.filled] {
             header.msg_hdr.msg_namelen = ADDRESS_BYTES_MAX as libc::socklen_t;
@@ -94,8 +94,8 @@ impl ReceiveBatch {
             Wait::ForOne => libc::MSG_WAITFORONE,
         };
         let slots = self.slices.len() as libc::c_uint;
-        // SAFETY: each of the headers points at an address and a slice of this batch, which outlive the call and which no
-        // reference covers meanwhile, because `self` is borrowed mutably.
+        // SAFETY: each of the headers points at an address and a slice of this batch, which outlive the call and which
+        // no reference covers meanwhile, because `self` is borrowed mutably.
         let received = unsafe {
             libc::recvmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), slots, flags, std::ptr::null_mut())
         };

@@ -112,8 +112,8 @@ impl SendBatch {
         let mut delivered = 0;
         while self.sent < self.filled {
             let trains = self.make_up_trains();
-            // SAFETY: each of the headers points at an address, slices and a control part of this batch, which outlive the
-            // call.
+            // SAFETY: each of the headers points at an address, slices and a control part of this batch, which outlive
+            // the call.
             let taken = unsafe {
                 let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
                 libc::sendmmsg(socket.as_raw_fd(), self.trains.as_mut_ptr(), trains as libc::c_uint, flags)

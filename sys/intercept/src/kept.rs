@@ -1,8 +1,9 @@
 //! [`Kept`]: descriptors that far memory needs, in a program that does not know of them.
 //!
-//! A program that closes whatever it has not opened itself, or puts a descriptor to a number that it takes for free, would take its
-//! own memory away. So these descriptors go to numbers that programs rarely choose, and whoever answers for the program's system
-//! calls asks [`is_kept`] before one is closed or replaced. They are gone in a program that it executes.
+//! A program that closes whatever it has not opened itself, or puts a descriptor to a number that it takes for free,
+//! would take its own memory away. So these descriptors go to numbers that programs rarely choose, and whoever answers
+//! for the program's system calls asks [`is_kept`] before one is closed or replaced. They are gone in a program that it
+//! executes.
 //!
 //! Who touches what: a bit of [`KEPT`] is its descriptor's owner's to change; anybody may look.
 //!

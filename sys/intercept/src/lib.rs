@@ -1,16 +1,17 @@
 //! System calls that a seccomp filter sends back to the thread that made them.
 //!
-//! Who installs a filter with [`install_filter`] chooses system calls that are not made: the thread gets SIGSYS instead, and
-//! the handler here passes number and arguments to the function that [`handle`] was given, whose result the interrupted
-//! code sees as the result of its system call. That function makes system calls of its own with [`call`], from a *stub* at a
-//! fixed address that the filter lets through: fixed, because a filter outlives `execve`, and the next program's stub must be
-//! where the filter expects it. Code that may run with or without a filter makes its calls with [`issue`], and keeps
-//! its descriptors with [`Kept`].
+//! Who installs a filter with [`install_filter`] chooses system calls that are not made: the thread gets SIGSYS
+//! instead, and the handler here passes number and arguments to the function that [`handle`] was given, whose result
+//! the interrupted code sees as the result of its system call. That function makes system calls of its own with
+//! [`call`], from a *stub* at a fixed address that the filter lets through: fixed, because a filter outlives `execve`,
+//! and the next program's stub must be where the filter expects it. Code that may run with or without a filter makes
+//! its calls with [`issue`], and keeps its descriptors with [`Kept`].
 //!
-//! Neighbours: `core/syscalls` builds the filter's program; `edge/shim` is the function; `sys/ring` issues calls that the filter refuses.
+//! Neighbours: `core/syscalls` builds the filter's program; `preload/library` is the function; `sys/ring` issues calls
+//! that the filter refuses.
 //!
-//! UNSAFETY: a signal handler and the frames the kernel builds for it, a page of code that is copied to a fixed address, and
-//! system calls with whatever arguments they are given.
+//! UNSAFETY: a signal handler and the frames the kernel builds for it, a page of code that is copied to a fixed
+//! address, and system calls with whatever arguments they are given.
 
 mod kept;
 
@@ -34,8 +35,8 @@ pub struct Call {
     pub arguments: [u64; 6],
 }
 
-/// Answers a [`Call`]: a result, or an errno with its sign changed. Runs inside a signal handler, at any system call of the
-/// program: it must not allocate or wait for a lock that the interrupted code may hold.
+/// Answers a [`Call`]: a result, or an errno with its sign changed. Runs inside a signal handler, at any system call of
+/// the program: it must not allocate or wait for a lock that the interrupted code may hold.
 pub type Handler = fn(&Call, &mut Interrupted<'_>) -> i64;
 
 /// The thread that has made a call, as it will go on after the answer.
@@ -44,10 +45,11 @@ pub struct Interrupted<'a> {
 }
 
 impl Interrupted<'_> {
-    /// The signals that the thread holds back: bit `n - 1` is signal `n`. A change of the mask by a system call would be undone
-    /// when the handler returns; this is what the thread has from then on.
+    /// The signals that the thread holds back: bit `n - 1` is signal `n`. A change of the mask by a system call would
+    /// be undone when the handler returns; this is what the thread has from then on.
     pub fn signal_mask(&mut self) -> &mut u64 {
-        // SAFETY: the kernel keeps 64 signals in the first word of the C library's larger set, which lives as long as `self`.
+        // SAFETY: the kernel keeps 64 signals in the first word of the C library's larger set, which lives as long as
+        // `self`.
         unsafe { &mut *(&raw mut self.context.uc_sigmask).cast::<u64>() }
     }
 }
@@ -128,8 +130,9 @@ pub unsafe fn call(call: &Call) -> i64 {
     unsafe { stub(call.number, a, b, c, d, e, f) }
 }
 
-/// Makes a system call that no filter of ours looks at, whether one is installed or not: from the stub where there is one. The
-/// result, or an errno with its sign changed. For what is behind far memory, which a program's filter refuses to the program.
+/// Makes a system call that no filter of ours looks at, whether one is installed or not: from the stub where there is
+/// one. The result, or an errno with its sign changed. For what is behind far memory, which a program's filter refuses
+/// to the program.
 ///
 /// # Safety
 /// As for the system call itself, with these arguments.
@@ -176,8 +179,8 @@ pub fn handle(handler: Handler, held_back: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Installs a filter for all threads of the process, now and later, and for the programs that it will execute. A process
-/// without the privilege to do so gives up that of gaining privileges by executing set-uid programs.
+/// Installs a filter for all threads of the process, now and later, and for the programs that it will execute. A
+/// process without the privilege to do so gives up that of gaining privileges by executing set-uid programs.
 pub fn install_filter(program: &[Instruction]) -> io::Result<()> {
     let filter = libc::sock_fprog {
         len: program.len().try_into().expect("the kernel takes 4096 instructions"),

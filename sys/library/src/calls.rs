@@ -1,7 +1,7 @@
 //! Who has which thread-locals.
 //!
-//! Each thread keeps those that its unithreads have had, and gives the last ones back first: they are in the cache. It has as many as
-//! it ever had calls at a time.
+//! Each thread keeps those that its unithreads have had, and gives the last ones back first: they are in the cache. It
+//! has as many as it ever had calls at a time.
 //!
 //! UNSAFETY: what runs with other thread-locals is promised by the caller.
 
@@ -15,18 +15,18 @@ thread_local! {
     static FREE: RefCell<Vec<Locals>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls a library: on a unithread with thread-locals that no other call has meanwhile, which an earlier call may have had; on another
-/// thread with its own. A panic in `body` ends the process on a unithread.
+/// Calls a library: on a unithread with thread-locals that no other call has meanwhile, which an earlier call may have
+/// had; on another thread with its own. A panic in `body` ends the process on a unithread.
 ///
-/// A failed touch of far memory that ends a scope around this ([`yonder_trap::scope`]) leaves what the call had as it was: its
-/// thread-locals serve no further call. [`try_call`] is for libraries of which more is known.
+/// A failed touch of far memory that ends a scope around this ([`yonder_trap::scope`]) leaves what the call had as it
+/// was: its thread-locals serve no further call. [`try_call`] is for libraries of which more is known.
 ///
 /// # Panics
 /// If there can be no more threads, of which each owns thread-locals.
 ///
 /// # Safety
-/// `body` calls functions of libraries and touches memory, and uses no thread-local of Rust whose content may not be dropped by
-/// another thread. It switches to no other unithread but by page faults.
+/// `body` calls functions of libraries and touches memory, and uses no thread-local of Rust whose content may not be
+/// dropped by another thread. It switches to no other unithread but by page faults.
 pub unsafe fn call<T>(body: impl FnOnce() -> T) -> T {
     if !yonder_unithread::is_on_unithread() {
         return body();
@@ -38,15 +38,15 @@ pub unsafe fn call<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// As [`call`], in a scope of its own: an error is a touch of far memory in it that failed. The thread-locals serve later calls also
-/// then, so that calls that fail cost no threads.
+/// As [`call`], in a scope of its own: an error is a touch of far memory in it that failed. The thread-locals serve
+/// later calls also then, so that calls that fail cost no threads.
 ///
 /// # Panics
 /// As for [`call`].
 ///
 /// # Safety
-/// As for [`call`] and for [`attempt`]; and wherever `body` touches far memory, what it has in thread-locals by then may be found by
-/// another call, and dropped.
+/// As for [`call`] and for [`attempt`]; and wherever `body` touches far memory, what it has in thread-locals by then
+/// may be found by another call, and dropped.
 pub unsafe fn try_call<T>(body: impl FnOnce() -> T) -> Result<T, Caught> {
     if !yonder_unithread::is_on_unithread() {
         // SAFETY: the caller's.

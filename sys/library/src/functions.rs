@@ -2,8 +2,8 @@
 //!
 //! UNSAFETY: types of functions that are found by their names.
 
-/// A table of a library's functions: one field a function, of its name without the prefix, which are all found by `Table::of`.
-/// The types must be those of the library's header: whoever calls one relies on it.
+/// A table of a library's functions: one field a function, of its name without the prefix, which are all found by
+/// `Table::of`. The types must be those of the library's header: whoever calls one relies on it.
 ///
 /// ```
 /// use yonder_library::Library;

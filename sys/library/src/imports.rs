@@ -1,7 +1,7 @@
 //! The table through which a loaded library calls the functions of others.
 //!
-//! The dynamic linker fills it when it loads the library: an entry is named by a relocation, which has the number of a symbol and the
-//! place of the address. Entries are words, and written as such.
+//! The dynamic linker fills it when it loads the library: an entry is named by a relocation, which has the number of a
+//! symbol and the place of the address. Entries are words, and written as such.
 //!
 //! UNSAFETY: structures of the dynamic linker, of a library that is never unloaded.
 
@@ -91,7 +91,8 @@ pub(crate) unsafe fn replace(handle: *mut c_void, name: &CStr, replacement: *con
                 CStr::from_ptr(std::ptr::with_exposed_provenance(strings + symbol.name as usize))
             };
             if found == name {
-                // SAFETY: the place is a word of the library, which nobody but the dynamic linker writes, and that is done.
+                // SAFETY: the place is a word of the library, which nobody but the dynamic linker writes, and that is
+                // done.
                 unsafe { write(map.base + relocation.offset, replacement as usize)? };
                 replaced += 1;
             }
@@ -118,8 +119,8 @@ unsafe fn dynamic(map: &LinkMap, tag: i64) -> Option<usize> {
     None
 }
 
-/// Writes a word of a table that may be closed against writing, and leaves it open: whoever is in the library now reads the old
-/// word or the new one.
+/// Writes a word of a table that may be closed against writing, and leaves it open: whoever is in the library now reads
+/// the old word or the new one.
 ///
 /// # Safety
 /// `place` is a word of a mapping that nobody else protects.

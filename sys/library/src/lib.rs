@@ -1,9 +1,9 @@
 //! Shared libraries that know nothing of unithreads, called by unithreads.
 //!
-//! [`Library::open`] loads one when it is wanted, so that a program that is built without it runs without it. What the library
-//! imports can be replaced ([`Library::replace_import`]): its `mmap`, to put a file into far memory; and its locks are
-//! ([`Library::count_locks`]), so that no unithread is parked while it holds one. [`call`] gives a call thread-locals that no other
-//! call has meanwhile.
+//! [`Library::open`] loads one when it is wanted, so that a program that is built without it runs without it. What the
+//! library imports can be replaced ([`Library::replace_import`]): its `mmap`, to put a file into far memory; and its
+//! locks are ([`Library::count_locks`]), so that no unithread is parked while it holds one. [`call`] gives a call
+//! thread-locals that no other call has meanwhile.
 //!
 //! ```text
 //!   unithread --- call ---> thread-locals of a parked thread      (sys/trap)
@@ -12,10 +12,11 @@
 //!               library --- its imports ---> ours, for the locks ---> the C library's
 //! ```
 //!
-//! Files: `functions` tables of what a library has; `imports` the table through which a library calls others; `locks` the functions
-//! that count; `calls` who has which thread-locals.
+//! Files: `functions` tables of what a library has; `imports` the table through which a library calls others; `locks`
+//! the functions that count; `calls` who has which thread-locals.
 //!
-//! Neighbours: `sys/trap` handles the faults in calls; `sys/rocksdb` and `sys/faiss` have the functions of one library each.
+//! Neighbours: `sys/trap` handles the faults in calls; `adapters/rocksdb` and `adapters/faiss` have the functions of
+//! one library each.
 //!
 //! UNSAFETY: code that somebody else has compiled, and the tables of the dynamic linker.
 
@@ -97,8 +98,8 @@ impl Library {
         if found.is_null() { Err(missing()) } else { Ok(found) }
     }
 
-    /// From now on the library calls `replacement` where it has called the function `name` of another. How many places those are;
-    /// none if it calls no such function.
+    /// From now on the library calls `replacement` where it has called the function `name` of another. How many places
+    /// those are; none if it calls no such function.
     ///
     /// # Errors
     /// If the operating system refuses to let the table be changed.
@@ -111,16 +112,16 @@ impl Library {
         replaced.map_err(|cause| LibraryError::Imports { library: self.name, cause })
     }
 
-    /// From now on the locks that the library holds are counted, and a fault does not yield while it holds one. For locks of the C
-    /// library; those that a library makes of atomics are not seen. How many functions it has of them.
+    /// From now on the locks that the library holds are counted, and a fault does not yield while it holds one. For
+    /// locks of the C library; those that a library makes of atomics are not seen. How many functions it has of them.
     ///
     /// # Errors
     /// As for [`replace_import`](Self::replace_import).
     pub fn count_locks(&self) -> Result<usize, LibraryError> {
         let mut found = 0;
         for (name, counting) in locks::COUNTING {
-            // SAFETY: it calls the function of that name, and counts. A lock that is held already is released without being counted,
-            // which is allowed.
+            // SAFETY: it calls the function of that name, and counts. A lock that is held already is released without
+            // being counted, which is allowed.
             found += usize::from(unsafe { self.replace_import(name, counting.0)? } > 0);
         }
         Ok(found)

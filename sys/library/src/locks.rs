@@ -1,7 +1,7 @@
 //! The C library's locks, for a library whose locks are counted.
 //!
-//! A lock that is asked for without waiting counts if it was got. What gives a lock away and takes it again, such as the wait for a
-//! condition, changes nothing.
+//! A lock that is asked for without waiting counts if it was got. What gives a lock away and takes it again, such as
+//! the wait for a condition, changes nothing.
 //!
 //! UNSAFETY: functions of the C library, which get what they were to get.
 

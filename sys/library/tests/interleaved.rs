@@ -1,6 +1,7 @@
 //! Unithreads that are parked in the middle of a library's calls, of which others run meanwhile.
 //!
-//! A touch of a missing page is a signal that the test sends itself, with a handler that parks the unithread as paging does.
+//! A touch of a missing page is a signal that the test sends itself, with a handler that parks the unithread as paging
+//! does.
 //!
 //! UNSAFETY: functions in C, and a signal that says what no access has done.
 
@@ -55,8 +56,8 @@ unsafe extern "C" fn touch() {
 
 /// What the kernel does at a touch of a missing page.
 fn raise(address: usize) {
-    // SAFETY: the kernel reads one siginfo, in which the address lies behind three words and their padding; a thread may send itself
-    // one of any kind.
+    // SAFETY: the kernel reads one siginfo, in which the address lies behind three words and their padding; a thread
+    // may send itself one of any kind.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         (info.si_signo, info.si_code) = (libc::SIGBUS, libc::BUS_ADRERR);

@@ -2,7 +2,8 @@
 //!
 //! Memory that a peer, a device or the reclaimer can change is never behind `&` or `&mut`: a [`Mapping`] is read and
 //! written by bounds-checked copies. The `try_` accessors are for far regions, where a touch can end in a paging error;
-//! the others are for memory that is always there. The pages of a [`Protected`] appear at their first touch without userfaultfd.
+//! the others are for memory that is always there. The pages of a [`Protected`] appear at their first touch without
+//! userfaultfd.
 //!
 //! Neighbours: `sys/trap` has the copy routines that can fail; `sys/uffd` registers mappings; `runtime/paging` owns
 //! regions and frames.
@@ -10,6 +11,7 @@
 //! UNSAFETY: mmap, madvise and raw copies within bounds that are checked here.
 
 mod advice;
+pub mod allocator;
 mod damage;
 mod mapping;
 mod protected;

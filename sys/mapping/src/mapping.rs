@@ -104,7 +104,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the first `bytes` of `fd`, a memfd or a file, which others may map too. A touch beyond its end ends the process.
+    /// Maps the first `bytes` of `fd`, a memfd or a file, which others may map too. A touch beyond its end ends the
+    /// process.
     pub fn shared(fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, MapError> {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
@@ -205,12 +206,13 @@ impl Mapping {
     ) -> Result<(), NonZeroU32> {
         assert!(self.base != source.base, "copy within one mapping");
         let (to, from) = (self.checked(offset, bytes), source.checked(source_offset, bytes));
-        // SAFETY: both ranges are in bounds, different mappings do not overlap, and the faults of the source are handled.
+        // SAFETY: both ranges are in bounds, different mappings do not overlap, and the faults of the source are
+        // handled.
         unsafe { access::try_copy(to, from, bytes) }
     }
 
-    /// Calls `visit` with the page at `offset`, which must not change meanwhile: a frame that its caller owns, or a page
-    /// that is write-protected.
+    /// Calls `visit` with the page at `offset`, which must not change meanwhile: a frame that its caller owns, or a
+    /// page that is write-protected.
     #[inline]
     pub fn with_page<T>(&self, offset: u64, visit: impl FnOnce(&[u8; PAGE_BYTES]) -> T) -> T {
         let page = self.checked(offset, PAGE_BYTES).cast::<[u8; PAGE_BYTES]>();
@@ -250,9 +252,9 @@ impl Mapping {
         unsafe { access::try_store(self.checked(offset, 8).cast(), value) }
     }
 
-    /// Replaces the aligned word at `offset` by what `change` makes of it, as one step among all other changes of this kind
-    /// by any process that maps the memory, and returns what it was. `change` may be called more than once. Not for far
-    /// regions.
+    /// Replaces the aligned word at `offset` by what `change` makes of it, as one step among all other changes of this
+    /// kind by any process that maps the memory, and returns what it was. `change` may be called more than once. Not
+    /// for far regions.
     #[inline]
     pub fn update_u64(&self, offset: u64, mut change: impl FnMut(u64) -> u64) -> u64 {
         match self.word(offset).fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(change(old))) {
@@ -260,8 +262,8 @@ impl Mapping {
         }
     }
 
-    /// Adds to the aligned word at `offset`, as one step among all changes by any process that maps the memory, and in no order
-    /// with changes of other words. Not for far regions.
+    /// Adds to the aligned word at `offset`, as one step among all changes by any process that maps the memory, and in
+    /// no order with changes of other words. Not for far regions.
     #[inline]
     pub fn add_u64(&self, offset: u64, count: u64) {
         self.word(offset).fetch_add(count, Ordering::Relaxed);
@@ -277,8 +279,8 @@ impl Mapping {
     #[inline]
     fn word(&self, offset: u64) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8), "offset {offset} is not a multiple of 8");
-        // SAFETY: in bounds and aligned, and the mapping outlives the reference; memory that others change may be behind one to an
-        // atomic word.
+        // SAFETY: in bounds and aligned, and the mapping outlives the reference; memory that others change may be
+        // behind one to an atomic word.
         unsafe { AtomicU64::from_ptr(self.checked(offset, 8).cast()) }
     }
 
@@ -288,7 +290,8 @@ impl Mapping {
         let _ = self.advise(libc::MADV_HUGEPAGE);
     }
 
-    /// Says that pages will be touched in no order, so that the kernel reads no neighbours from the file behind the mapping.
+    /// Says that pages will be touched in no order, so that the kernel reads no neighbours from the file behind the
+    /// mapping.
     pub fn expect_random_order(&self) -> Result<(), MapError> {
         self.advise(libc::MADV_RANDOM)
     }

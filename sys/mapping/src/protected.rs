@@ -1,9 +1,9 @@
 //! [`Protected`]: memory whose pages appear at their first touch, by a handler of SIGSEGV.
 //!
-//! The oldest way to have page faults in user space: nobody has permission for a page, a touch of it raises SIGSEGV in the
-//! thread that touched it, and the handler gives the permission. It is here to be measured beside userfaultfd. Far memory
-//! is not made of it, because other threads would see a page before it is filled, and each change of a permission takes
-//! the lock of the whole address space.
+//! The oldest way to have page faults in user space: nobody has permission for a page, a touch of it raises SIGSEGV in
+//! the thread that touched it, and the handler gives the permission. It is here to be measured beside userfaultfd. Far
+//! memory is not made of it, because other threads would see a page before it is filled, and each change of a
+//! permission takes the lock of the whole address space.
 //!
 //! Who touches what: there is one such memory at a time in a process, and whoever makes another waits. Its owner writes
 //! [`WATCHED`] before anybody can touch the memory, and again when nobody can any more; the handler reads it.
@@ -23,8 +23,8 @@ use crate::{MapError, Mapping};
 /// It runs inside a signal handler, so it must not allocate, block, or touch the memory.
 pub type OnTouch = Box<dyn Fn(u64) + Send + Sync>;
 
-/// Memory whose pages nobody may use until somebody was told of their first touch. If several threads touch a page at one
-/// moment, each of them counts as first.
+/// Memory whose pages nobody may use until somebody was told of their first touch. If several threads touch a page at
+/// one moment, each of them counts as first.
 pub struct Protected {
     mapping: Mapping,
     previous: libc::sigaction,
@@ -51,8 +51,8 @@ static WATCHED: Watched = Watched {
 };
 
 impl Protected {
-    /// Maps `bytes` of zeros, which appear page by page. Replaces the process's SIGSEGV handler as long as it lives; the
-    /// one that was there has its place back, and its effect, at the first signal that is not of this memory.
+    /// Maps `bytes` of zeros, which appear page by page. Replaces the process's SIGSEGV handler as long as it lives;
+    /// the one that was there has its place back, and its effect, at the first signal that is not of this memory.
     pub fn new(bytes: usize, on_touch: OnTouch) -> Result<Self, MapError> {
         // A test that failed while it had its turn leaves nothing behind: its memory was dropped first.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,14 +84,14 @@ impl Drop for Protected {
         change_action(Some(&self.previous)).expect("a handler that was there can come back");
         WATCHED.bytes.store(0, Ordering::Release);
         let on_touch = WATCHED.on_touch.swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: from `Box::into_raw` in `new`, and taken back here only. Nobody can touch the memory any more, because
-        // every way to it borrows what is being dropped, so no handler calls it.
+        // SAFETY: from `Box::into_raw` in `new`, and taken back here only. Nobody can touch the memory any more,
+        // because every way to it borrows what is being dropped, so no handler calls it.
         drop(unsafe { Box::from_raw(on_touch) });
     }
 }
 
-/// What the process does at SIGSEGV as long as there is a [`Protected`]: SIGSEGV is blocked in the handler and the kernel
-/// restores the mask, as in any program.
+/// What the process does at SIGSEGV as long as there is a [`Protected`]: SIGSEGV is blocked in the handler and the
+/// kernel restores the mask, as in any program.
 fn handling() -> libc::sigaction {
     // SAFETY: an all-zero sigaction is a valid value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -32,8 +32,8 @@ pub const fn describe<G: Guide + Default>(name: &'static str) -> RawGuide {
     }
 }
 
-// The functions below are called with a state of `size_of::<G>()` bytes at a multiple of `STATE_ALIGN`, once by `start` and then
-// by the others, one at a time. A panic in them ends the process, as in every `extern "C"` function.
+// The functions below are called with a state of `size_of::<G>()` bytes at a multiple of `STATE_ALIGN`, once by `start`
+// and then by the others, one at a time. A panic in them ends the process, as in every `extern "C"` function.
 
 unsafe extern "C" fn start<G: Guide + Default>(state: *mut c_void) {
     // SAFETY: the state is large and aligned enough for a `G`.

@@ -122,7 +122,8 @@ unsafe extern "C" fn read(context: *mut c_void, address: u64, into: *mut c_void,
     }
 }
 
-/// Room for bytes that a guide has asked for. What is there need not have been written yet, so they are read to a place of ours.
+/// Room for bytes that a guide has asked for. What is there need not have been written yet, so they are read to a place
+/// of ours.
 struct Room {
     into: *mut u8,
     bytes: usize,

@@ -1,7 +1,7 @@
 //! Guides as plug-ins: shared libraries with the C interface of `yonder_guide.h`, seen from both sides.
 //!
-//! The host opens a library with [`Loaded::open`], which checks it, and passes [`Loaded::maker`] on to whoever has ports. A guide in
-//! Rust implements [`Guide`](yonder_guide::Guide) and says [`export_guide!`].
+//! The host opens a library with [`Loaded::open`], which checks it, and passes [`Loaded::maker`] on to whoever has
+//! ports. A guide in Rust implements [`Guide`](yonder_guide::Guide) and says [`export_guide!`].
 //!
 //! ```text
 //!   paging ---> Hosted: Guide --- yonder_touch --->  the library's functions, in C,
@@ -9,11 +9,12 @@
 //!     |  Reach <--+ <------------ yonder_reach ----------------------------------------- Reach
 //! ```
 //!
-//! Files: `interface` the structures; `loaded` what is checked; `hosted` a guide that calls C; `exported` a guide that C calls.
+//! Files: `interface` the structures; `loaded` what is checked; `hosted` a guide that calls C; `exported` a guide that
+//! C calls.
 //!
 //! Invariants: a library is never unloaded, because a thread may be in it; nothing between the two sides allocates.
 //!
-//! Neighbours: `core/guide` says what a guide is; `edge/shim` opens libraries, and `edge/cli` to check them.
+//! Neighbours: `core/guide` says what a guide is; `preload/library` opens libraries, and `edge/cli` to check them.
 //!
 //! UNSAFETY: code and data of libraries that somebody else has compiled.
 
@@ -28,8 +29,8 @@ pub use interface::{
 };
 pub use loaded::{Loaded, PluginError};
 
-/// Exports a type as this library's guide: it is [`Guide`](yonder_guide::Guide) and [`Default`], and no other type of the library is
-/// exported. Its name is the package's.
+/// Exports a type as this library's guide: it is [`Guide`](yonder_guide::Guide) and [`Default`], and no other type of
+/// the library is exported. Its name is the package's.
 ///
 /// The guide is made with [`Default::default`], on an ordinary stack, and never dropped. A panic ends the process.
 #[macro_export]

@@ -10,8 +10,9 @@ use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use yonder_intercept::Kept;
 
-/// How long a lock is waited for: the kernel ends the rings of a process, and with them its lock, some time after the process.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a lock is waited for: the kernel ends the rings of a process, and with them its lock, some time after the
+/// process.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it is tried meanwhile.
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -38,8 +39,9 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// Opens the file at `path`, readable by its owner alone if it is made now, and locks it for as long as it is open. If there is
-    /// a folder, makes a file in it that has no name and ends with the process: each who asks has another one.
+    /// Opens the file at `path`, readable by its owner alone if it is made now, and locks it for as long as it is open.
+    /// If there is a folder, makes a file in it that has no name and ends with the process: each who asks has another
+    /// one.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         if path.is_dir() { Self::nameless(path) } else { Self::named(path) }
     }
@@ -51,7 +53,7 @@ impl DirectFile {
             if error != Errno::WOULDBLOCK {
                 return Err(OpenError::Refused(error.into()));
             }
-            if begun.elapsed() > LOCK_PATIENCE {
+            if begun.elapsed() > LOCK_TIMEOUT {
                 return Err(OpenError::InUse);
             }
             std::thread::sleep(LOCK_INTERVAL);

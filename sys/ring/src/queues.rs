@@ -1,15 +1,16 @@
 //! [`Queues`]: the submission and the completion queue that a process shares with the kernel.
 //!
-//! Who touches what: this side writes entries and the tail of the submission queue, and the head of the completion queue; the kernel
-//! writes the other two. Each side releases what it has written with its own end, and acquires the other's, so an entry is whole
-//! when it is seen, and its place is used again only after it was read.
+//! Who touches what: this side writes entries and the tail of the submission queue, and the head of the completion
+//! queue; the kernel writes the other two. Each side releases what it has written with its own end, and acquires the
+//! other's, so an entry is whole when it is seen, and its place is used again only after it was read.
 //!
-//! In a process whose system calls are filtered, which is a program that knows nothing of this, a thread of the kernel takes
-//! submissions that nobody waits for ([`Queues::unattended`]). Otherwise the kernel would finish each transfer in the thread that has begun it, wherever the program is by then: a
-//! system call that waits there would end as if a signal had come, `epoll_wait` with EINTR and `recv` of everything with less.
+//! In a process whose system calls are filtered, which is a program that knows nothing of this, a thread of the kernel
+//! takes submissions that nobody waits for ([`Queues::unattended`]). Otherwise the kernel would finish each transfer in
+//! the thread that has begun it, wherever the program is by then: a system call that waits there would end as if a
+//! signal had come, `epoll_wait` with EINTR and `recv` of everything with less.
 //!
-//! Invariants: no entry is written to a place that the kernel has not let go of. An entry that the kernel has not taken, for whatever
-//! reason it gives, stays and is handed over by a later call.
+//! Invariants: no entry is written to a place that the kernel has not let go of. An entry that the kernel has not
+//! taken, for whatever reason it gives, stays and is handed over by a later call.
 //!
 //! UNSAFETY: memory that the kernel changes, reached by pointers into mappings that live as long.
 
@@ -59,7 +60,8 @@ pub(crate) struct Queues {
     _submissions: Shared,
 }
 
-// SAFETY: the pointers are into mappings of the process, which any thread may use; one at a time does, as it needs `&mut`.
+// SAFETY: the pointers are into mappings of the process, which any thread may use; one at a time does, as it needs
+// `&mut`.
 unsafe impl Send for Queues {}
 
 impl Queues {
@@ -68,8 +70,8 @@ impl Queues {
         if has_stub() { Self::polled(entries, enter) } else { Self::new(entries, enter) }
     }
 
-    /// Queues for `entries` submissions at least, of a ring that does not interrupt its thread when something ends, where the
-    /// kernel can do so.
+    /// Queues for `entries` submissions at least, of a ring that does not interrupt its thread when something ends,
+    /// where the kernel can do so.
     pub(crate) fn new(entries: u32, enter: Enter) -> io::Result<Self> {
         let quiet = Self::set_up(entries, Params::with(raw::COOPERATIVE | raw::FLAGS_WORK), enter);
         quiet.or_else(|_| Self::set_up(entries, Params::default(), enter))
@@ -77,8 +79,8 @@ impl Queues {
 
     /// Of a ring whose submissions a thread of the kernel takes, one for the rings of a process.
     pub(crate) fn polled(entries: u32, enter: Enter) -> io::Result<Self> {
-        // The thread lets go of the entries that it took when it has taken several, and what is the first of them may have ended
-        // and another begun before: so many are in use twice.
+        // The thread lets go of the entries that it took when it has taken several, and what is the first of them may
+        // have ended and another begun before: so many are in use twice.
         let entries = 2 * entries;
         let first = FIRST_POLLED.load(Ordering::Acquire);
         let shared = (first >= 0).then(|| Self::set_up(entries, Params::polled(THREAD_IDLE_MS, Some(first)), enter));
@@ -109,8 +111,8 @@ impl Queues {
         let submissions = Shared::map(fd.as_fd(), raw::SUBMISSIONS_OFFSET, submissions_bytes)?;
         let array: *mut u32 = queues.at(submission.array, entries);
         for place in 0..entries {
-            // SAFETY: the array has so many words, which the kernel reads only when it is called. Each place of the queue always has
-            // the entry of its own number.
+            // SAFETY: the array has so many words, which the kernel reads only when it is called. Each place of the
+            // queue always has the entry of its own number.
             unsafe { array.add(place as usize).write_volatile(place) };
         }
         Ok(Self {
@@ -142,7 +144,8 @@ impl Queues {
 
     /// A word that is shared with the kernel.
     fn word(&self, word: *const AtomicU32) -> &AtomicU32 {
-        // SAFETY: the pointer is aligned and into a mapping that lives as long as `self`; both sides use the word atomically.
+        // SAFETY: the pointer is aligned and into a mapping that lives as long as `self`; both sides use the word
+        // atomically.
         unsafe { &*word }
     }
 
@@ -153,7 +156,8 @@ impl Queues {
         tail.wrapping_sub(self.word(self.head).load(Ordering::Acquire))
     }
 
-    /// Whether completions wait for a call: of work that the thread does only in the kernel, or that found the queue full.
+    /// Whether completions wait for a call: of work that the thread does only in the kernel, or that found the queue
+    /// full.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.word(self.flags).load(Ordering::Acquire) & (raw::HAS_WORK | raw::HAS_OVERFLOWN) != 0
@@ -171,7 +175,8 @@ impl Queues {
         assert!(self.pushed() < self.entries, "there is an entry for each buffer");
         let tail = self.word(self.tail).load(Ordering::Relaxed);
         let place = (tail & (self.entries - 1)) as usize;
-        // SAFETY: the place is in the mapping, and the kernel has let go of it: its head, which was acquired, is past it.
+        // SAFETY: the place is in the mapping, and the kernel has let go of it: its head, which was acquired, is past
+        // it.
         unsafe { self.submissions.add(place).write(entry) };
         self.word(self.tail).store(tail.wrapping_add(1), Ordering::Release);
     }
@@ -211,8 +216,8 @@ impl Queues {
         }
         let head = self.word(self.completion_head).load(Ordering::Relaxed);
         let place = (head & (self.completion_entries - 1)) as usize;
-        // SAFETY: the place is in the mapping, and the kernel has written it: its tail, which was acquired, is past it, and it
-        // writes there again only when the head is.
+        // SAFETY: the place is in the mapping, and the kernel has written it: its tail, which was acquired, is past it,
+        // and it writes there again only when the head is.
         let completion = unsafe { self.completions.add(place).read() };
         self.word(self.completion_head).store(head.wrapping_add(1), Ordering::Release);
         Some(completion)

@@ -1,6 +1,7 @@
 //! The kernel's side of io_uring: its structures, and its three system calls.
 //!
-//! The calls go through [`yonder_intercept::issue`], because a filter of system calls that a program lives with must let them through.
+//! The calls go through [`yonder_intercept::issue`], because a filter of system calls that a program lives with must
+//! let them through.
 //!
 //! UNSAFETY: system calls whose arguments are addresses.
 
@@ -60,8 +61,8 @@ impl Params {
         Self { flags, ..Self::default() }
     }
 
-    /// Of a ring whose submissions a thread of the kernel takes by itself: that of `other` where there is one, which sleeps if none
-    /// of its rings has had any for this long.
+    /// Of a ring whose submissions a thread of the kernel takes by itself: that of `other` where there is one, which
+    /// sleeps if none of its rings has had any for this long.
     pub(crate) fn polled(thread_idle_ms: u32, other: Option<RawFd>) -> Self {
         let flags = POLLED | if other.is_some() { SHARED_THREAD } else { 0 };
         Self { flags, thread_idle_ms, other_ring: other.unwrap_or(0) as u32, ..Self::default() }
@@ -152,8 +153,8 @@ pub(crate) fn setup(entries: u32, params: &mut Params) -> io::Result<OwnedFd> {
 /// How [`enter`] is called: tests have one that refuses.
 pub(crate) type Enter = fn(BorrowedFd<'_>, u32, u32, u32) -> i64;
 
-/// `io_uring_enter`: hands `to_submit` entries over and waits for `least` completions. How many were taken, or an errno with its
-/// sign changed.
+/// `io_uring_enter`: hands `to_submit` entries over and waits for `least` completions. How many were taken, or an errno
+/// with its sign changed.
 pub(crate) fn enter(ring: BorrowedFd<'_>, to_submit: u32, least: u32, flags: u32) -> i64 {
     let arguments = [ring.as_raw_fd() as u64, u64::from(to_submit), u64::from(least), u64::from(flags), 0, 0];
     // SAFETY: no argument is an address. What entries name is for who has pushed them to answer.

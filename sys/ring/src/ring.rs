@@ -62,7 +62,8 @@ impl Ring {
         Self::with(file, buffers, buffer_bytes, Queues::new(u32::from(buffers), raw::enter))
     }
 
-    /// As [`Ring::new`], of a ring whose thread may go elsewhere while it has transfers, without notice of their ends there.
+    /// As [`Ring::new`], of a ring whose thread may go elsewhere while it has transfers, without notice of their ends
+    /// there.
     pub fn unattended(file: Arc<DirectFile>, buffers: u16, buffer_bytes: usize) -> Result<Self, RingError> {
         Self::with(file, buffers, buffer_bytes, Queues::unattended(u32::from(buffers), raw::enter))
     }
@@ -103,7 +104,8 @@ impl Ring {
     /// Transfers that were begun and not handed to the kernel, as far as it has told.
     #[must_use]
     pub fn begun(&self) -> usize {
-        // A thread of the kernel tells what it took after it took several, and the first of them may have ended by then.
+        // A thread of the kernel tells what it took after it took several, and the first of them may have ended by
+        // then.
         self.transfers.min(self.queues.pushed() as usize)
     }
 
@@ -113,7 +115,8 @@ impl Ring {
         self.queues.has_news()
     }
 
-    /// Hands what was begun to the kernel, and lets it finish what has ended: one system call, or none if there is neither.
+    /// Hands what was begun to the kernel, and lets it finish what has ended: one system call, or none if there is
+    /// neither.
     pub fn submit(&mut self) {
         if self.begun() > 0 || self.has_news() {
             // What the kernel has not taken is handed over the next time.
@@ -121,8 +124,8 @@ impl Ring {
         }
     }
 
-    /// Hands over what was begun, and sleeps until a transfer has ended, if there is one. It may return before, as when a signal has
-    /// come: the caller asks again.
+    /// Hands over what was begun, and sleeps until a transfer has ended, if there is one. It may return before, as when
+    /// a signal has come: the caller asks again.
     pub fn wait(&mut self) {
         if self.transfers > 0 && !self.queues.has_completion() {
             let _ = self.queues.enter(1);
@@ -149,8 +152,8 @@ impl Ring {
     #[inline]
     pub fn buffer(&mut self, buffer: u16) -> &mut [u8] {
         let start = self.idle(buffer);
-        // SAFETY: the range is in the mapping, which is the ring's alone; the kernel has no transfer there, and the slice
-        // borrows the ring, so that none begins.
+        // SAFETY: the range is in the mapping, which is the ring's alone; the kernel has no transfer there, and the
+        // slice borrows the ring, so that none begins.
         unsafe { std::slice::from_raw_parts_mut(start, self.buffer_bytes) }
     }
 
@@ -184,8 +187,8 @@ impl Ring {
             buffer: REGISTERED,
             ..Submission::default()
         };
-        // SAFETY: the memory is a buffer of this ring that nothing else uses until the transfer has ended, and stays mapped
-        // until then; the file is registered.
+        // SAFETY: the memory is a buffer of this ring that nothing else uses until the transfer has ended, and stays
+        // mapped until then; the file is registered.
         unsafe { self.queues.push(entry) };
         // What could not be pushed never ends, and nobody waits for it.
         self.in_flight[usize::from(buffer)] = bytes as u32;

@@ -4,8 +4,8 @@
 
 use std::marker::PhantomData;
 
-/// Signals that must always come through, or a fault ends the process: bit `n - 1` is signal `n`. SIGBUS is how a fault reaches
-/// its thread, and SIGSYS how a system call on far memory comes back.
+/// Signals that must always come through, or a fault ends the process: bit `n - 1` is signal `n`. SIGBUS is how a fault
+/// reaches its thread, and SIGSYS how a system call on far memory comes back.
 pub const NEEDED_SIGNALS: u64 = 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSYS - 1);
 
 /// The C library's signal for `pthread_cancel`. Its own functions never hold it back, nor let it out of a set.

@@ -1,8 +1,8 @@
 //! Thread-locals for unithreads that call libraries.
 //!
-//! A library keeps things in thread-locals from one line to the next: what it has borrowed, an error number, a cache. A unithread
-//! that waits for a page in the middle leaves them to the next one of its thread, which finds them half changed. So each call
-//! of a library gets [`Locals`], those of a thread that does nothing else but own them:
+//! A library keeps things in thread-locals from one line to the next: what it has borrowed, an error number, a cache. A
+//! unithread that waits for a page in the middle leaves them to the next one of its thread, which finds them half
+//! changed. So each call of a library gets [`Locals`], those of a thread that does nothing else but own them:
 //!
 //! ```text
 //!   worker's thread      fs ---> the worker's thread-locals <---------------------------+
@@ -11,11 +11,12 @@
 //!         touches a page      |  SIGBUS: home again, whatever runs meanwhile; then back
 //! ```
 //!
-//! The thread pointer is a register that user code may change on most machines (FSGSBASE), so that this takes no system call.
+//! The thread pointer is a register that user code may change on most machines (FSGSBASE), so that this takes no system
+//! call.
 //!
-//! Locks have the same trouble: one that a parked unithread holds stops the thread of the next that wants it, for good. Whoever
-//! stands between a library and its locks counts them here ([`lock_taken`], [`lock_released`]), and faults do not yield while one
-//! is held.
+//! Locks have the same trouble: one that a parked unithread holds stops the thread of the next that wants it, for good.
+//! Whoever stands between a library and its locks counts them here ([`lock_taken`], [`lock_released`]), and faults do
+//! not yield while one is held.
 //!
 //! Invariants: thread-locals are used by one call at a time; the fault handler runs at home; a call does not migrate.
 //!
@@ -73,15 +74,15 @@ impl Locals {
     /// Runs `body` with these thread-locals. A panic in it ends the process.
     ///
     /// # Safety
-    /// `body` leaves nothing in a thread-local that only the running thread may have or drop, and switches to no other unithread
-    /// but by page faults.
+    /// `body` leaves nothing in a thread-local that only the running thread may have or drop, and switches to no other
+    /// unithread but by page faults.
     pub unsafe fn with<T>(&mut self, body: impl FnOnce() -> T) -> T {
         let abort = Abort;
         // SAFETY: the owner is parked and stays so; `self` is borrowed for this call alone.
         unsafe { leave_home(self.base) };
         let result = run(body);
         // A fault may have brought the unithread elsewhere and back, never to another thread.
-        come_home();
+        switch_to_own_tls();
         std::mem::forget(abort);
         result
     }
@@ -108,13 +109,13 @@ impl Drop for Abort {
 
 /// Where a thread was before it came home.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Away {
+pub(crate) struct SavedTls {
     /// The thread pointer there; 0 if it was at home.
     base: usize,
     locks: usize,
 }
 
-impl Away {
+impl SavedTls {
     /// At home.
     pub(crate) const NOWHERE: Self = Self { base: 0, locks: 0 };
 
@@ -124,7 +125,7 @@ impl Away {
     }
 
     /// Goes back there.
-    pub(crate) fn go_back(self) {
+    pub(crate) fn restore(self) {
         if self.base != 0 {
             // SAFETY: the thread was there before, in the same call.
             unsafe { set_base(self.base) };
@@ -134,12 +135,12 @@ impl Away {
 
 /// Makes the thread's own thread-locals those of the running code. Says where it was.
 #[inline(never)]
-pub(crate) fn come_home() -> Away {
+pub(crate) fn switch_to_own_tls() -> SavedTls {
     let (home, locks) = (HOME.get(), LOCKS.get());
     if home == 0 {
-        return Away { base: 0, locks };
+        return SavedTls { base: 0, locks };
     }
-    let away = Away { base: base(), locks };
+    let away = SavedTls { base: base(), locks };
     // SAFETY: `leave_home` has kept the pointer of the thread that runs this.
     unsafe { set_base(home) };
     away
@@ -156,8 +157,8 @@ unsafe fn leave_home(away: usize) {
     remember(home);
 }
 
-// Functions of their own, because a compiler takes the thread pointer for one that stays: none of them uses thread-locals both before and
-// after a change.
+// Functions of their own, because a compiler takes the thread pointer for one that stays: none of them uses
+// thread-locals both before and after a change.
 
 #[inline(never)]
 fn remember(home: usize) {
@@ -217,7 +218,8 @@ unsafe fn set_base(base: usize) {
     }
 }
 
-/// Whether user code may change the thread pointer. Asked before the first signal, which finds the answer without a lock.
+/// Whether user code may change the thread pointer. Asked before the first signal, which finds the answer without a
+/// lock.
 fn may_change_base() -> bool {
     static MAY: OnceLock<bool> = OnceLock::new();
     // SAFETY: a question.
@@ -300,12 +302,12 @@ mod tests {
         let mut locals = Locals::new().unwrap();
         // SAFETY: nothing is left.
         unsafe { locals.with(lock_taken) };
-        assert!(!come_home().holds_lock());
+        assert!(!switch_to_own_tls().holds_lock());
         // SAFETY: as above.
         let is_held = unsafe {
             locals.with(|| {
-                let away = come_home();
-                away.go_back();
+                let away = switch_to_own_tls();
+                away.restore();
                 lock_released();
                 away.holds_lock()
             })
@@ -313,7 +315,7 @@ mod tests {
         assert!(is_held);
         lock_released();
         lock_taken();
-        assert!(come_home().holds_lock());
+        assert!(switch_to_own_tls().holds_lock());
         lock_released();
     }
 }

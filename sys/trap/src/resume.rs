@@ -1,8 +1,8 @@
 //! Leaving a signal handler without the kernel.
 //!
-//! `rt_sigreturn` is a system call that restores registers, floating-point state and the signal mask. The SIGBUS handler
-//! never changes the mask, so all it needs can be done in user mode: restore the floating-point state from the frame,
-//! load the registers, and `iretq`. Measured at a quarter of the system call's cost.
+//! `rt_sigreturn` is a system call that restores registers, floating-point state and the signal mask. The SIGBUS
+//! handler never changes the mask, so all it needs can be done in user mode: restore the floating-point state from the
+//! frame, load the registers, and `iretq`. Measured at a quarter of the system call's cost.
 //!
 //! ```text
 //!   higher   interrupted code's stack
@@ -46,8 +46,8 @@ pub(crate) fn is_possible() -> bool {
 /// Continues at `context`.
 ///
 /// # Safety
-/// `context` is the frame of the signal whose handler calls this, the handler holds nothing that a return would release,
-/// the signal mask is that of the interrupted code, and [`is_possible`].
+/// `context` is the frame of the signal whose handler calls this, the handler holds nothing that a return would
+/// release, the signal mask is that of the interrupted code, and [`is_possible`].
 pub(crate) unsafe fn resume(context: *const libc::ucontext_t) -> ! {
     // SAFETY: the frame holds a complete state of this thread, made by the kernel; all of it is loaded.
     unsafe {

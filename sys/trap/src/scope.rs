@@ -1,14 +1,15 @@
 //! Scopes: code whose touches of far memory may fail (LightSwap, section 4.4).
 //!
-//! [`attempt`] runs a function, and [`enter`] is what C's `YONDER_TRY` calls. If a page cannot be had that is touched inside,
-//! the SIGBUS handler makes [`attempt`] or [`enter`] return with the code of the failure: it loads the registers that were
-//! kept when the scope was entered. All frames between are gone as if they had never been; nothing in them is dropped.
+//! [`attempt`] runs a function, and [`enter`] is what C's `YONDER_TRY` calls. If a page cannot be had that is touched
+//! inside, the SIGBUS handler makes [`attempt`] or [`enter`] return with the code of the failure: it loads the
+//! registers that were kept when the scope was entered. All frames between are gone as if they had never been; nothing
+//! in them is dropped.
 //!
-//! A thread has a chain of scopes, the innermost first, and so has each unithread, which may be left in the middle of one
-//! when it waits for a page. [`Scope`]s lie on the stack of who has entered them.
+//! A thread has a chain of scopes, the innermost first, and so has each unithread, which may be left in the middle of
+//! one when it waits for a page. [`Scope`]s lie on the stack of who has entered them.
 //!
-//! Invariants: a scope is in the chain from its entry until it is left, and ends with the innermost one. The handler takes a
-//! scope out of its chain before it goes there, so each catches one failure.
+//! Invariants: a scope is in the chain from its entry until it is left, and ends with the innermost one. The handler
+//! takes a scope out of its chain before it goes there, so each catches one failure.
 //!
 //! UNSAFETY: registers that are kept and loaded, and a chain through stacks.
 
@@ -22,8 +23,8 @@ use crate::locals;
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("yonder-trap knows the registers of x86-64 Linux only: build with --target x86_64-unknown-linux-gnu");
 
-/// What a scope keeps: the registers that a function must hand back as it got them, where it was entered, and the scope around
-/// it. `yonder_try` of `yonder.h`.
+/// What a scope keeps: the registers that a function must hand back as it got them, where it was entered, and the scope
+/// around it. `yonder_try` of `yonder.h`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Scope {
@@ -75,7 +76,8 @@ macro_rules! keep_registers_and {
 }
 
 thread_local! {
-    /// The innermost scope of the thread's own stack. Constant and without a destructor, so that a signal handler may read it.
+    /// The innermost scope of the thread's own stack. Constant and without a destructor, so that a signal handler may
+    /// read it.
     static INNERMOST: Cell<*mut Scope> = const { Cell::new(ptr::null_mut()) };
     /// What a scope of this thread has caught last.
     static CAUGHT: Cell<Option<Caught>> = const { Cell::new(None) };
@@ -99,9 +101,10 @@ impl From<Caught> for NonZeroU32 {
 /// Runs `body` in a scope of its own. An error is a touch of far memory in it that failed.
 ///
 /// # Safety
-/// From any touch of far memory in `body` it must be sound to forget all frames up to here: no value whose drop matters for
-/// memory safety lies in them, such as a guard of a lock, a scope of threads or a pinned value that others point to. What they
-/// own leaks, locks that they hold stay locked, and a library that was in the middle of something stays there.
+/// From any touch of far memory in `body` it must be sound to forget all frames up to here: no value whose drop matters
+/// for memory safety lies in them, such as a guard of a lock, a scope of threads or a pinned value that others point
+/// to. What they own leaks, locks that they hold stay locked, and a library that was in the middle of something stays
+/// there.
 pub unsafe fn attempt<F: FnOnce() -> T, T>(body: F) -> Result<T, Caught> {
     let mut call = Call { body: Some(body), result: None };
     let mut scope = Scope::new();
@@ -119,12 +122,12 @@ pub unsafe fn attempt<F: FnOnce() -> T, T>(body: F) -> Result<T, Caught> {
     }
 }
 
-/// Keeps the registers of the caller in `scope`, which becomes its innermost scope, and returns 0. Returns a second time,
-/// with the code, if a touch fails before [`leave`].
+/// Keeps the registers of the caller in `scope`, which becomes its innermost scope, and returns 0. Returns a second
+/// time, with the code, if a touch fails before [`leave`].
 ///
 /// # Safety
-/// As for [`attempt`], with the rest of the calling function until [`leave`] in place of `body`; `scope` lies in the frame
-/// of the caller, which treats the call as one that returns twice, as that of `setjmp`.
+/// As for [`attempt`], with the rest of the calling function until [`leave`] in place of `body`; `scope` lies in the
+/// frame of the caller, which treats the call as one that returns twice, as that of `setjmp`.
 #[unsafe(naked)]
 pub unsafe extern "C" fn enter(scope: *mut Scope) -> u32 {
     // `push` returns to the caller.
@@ -300,8 +303,8 @@ mod tests {
 
     /// What the kernel does at a touch of `address` with `code`.
     fn raise(code: libc::c_int, address: usize) {
-        // SAFETY: the kernel reads one siginfo, in which the address lies behind three words and their padding; a thread may
-        // send itself one of any kind.
+        // SAFETY: the kernel reads one siginfo, in which the address lies behind three words and their padding; a
+        // thread may send itself one of any kind.
         unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             (info.si_signo, info.si_code) = (libc::SIGBUS, code);

@@ -18,7 +18,7 @@ use yonder_units::PAGE_BYTES;
 
 use crate::chain::Chain;
 use crate::hold_back::CANCELLING_SIGNAL;
-use crate::locals::{self, Away};
+use crate::locals::{self, SavedTls};
 use crate::{access, resume, scope};
 
 /// Regions that can be registered at one time in a process. Few and large is what userfaultfd wants.
@@ -33,7 +33,8 @@ pub enum FaultKind {
     Write,
     /// The memory itself is damaged: an uncorrectable error (`BUS_MCEERR_AR`).
     Damaged,
-    /// The same, found before anybody has touched it (`BUS_MCEERR_AO`): no access has failed, and the verdict does not matter.
+    /// The same, found before anybody has touched it (`BUS_MCEERR_AO`): no access has failed, and the verdict does not
+    /// matter.
     FoundDamaged,
 }
 
@@ -48,9 +49,9 @@ impl Registers<'_> {
         self.0[libc::REG_RIP as usize] as usize
     }
 
-    /// What the code works with: the general registers but the stack pointer and the instruction's, in no useful order, and then
-    /// the words on top of its stack, as far as these can be read without asking the kernel: to the end of a page, and none that
-    /// could have a fault itself.
+    /// What the code works with: the general registers but the stack pointer and the instruction's, in no useful order,
+    /// and then the words on top of its stack, as far as these can be read without asking the kernel: to the end of a
+    /// page, and none that could have a fault itself.
     #[must_use]
     pub fn words(&self) -> Words {
         let mut words = Words { words: [0; WORDS_MAX], count: WORDS.len() };
@@ -62,8 +63,9 @@ impl Registers<'_> {
         if find(top).is_none() {
             let stack = (top..end).step_by(size_of::<u64>());
             for (word, at) in words.words[WORDS.len()..].iter_mut().zip(stack) {
-                // SAFETY: a stack begins above its top, and what is left of the page of the top is mapped as a whole; if the top is at
-                // the end of a page, nothing is read. The word may change meanwhile, so it is read as one that may.
+                // SAFETY: a stack begins above its top, and what is left of the page of the top is mapped as a whole;
+                // if the top is at the end of a page, nothing is read. The word may change meanwhile, so it is read as
+                // one that may.
                 *word = unsafe { ptr::with_exposed_provenance::<u64>(at).read_volatile() };
                 words.count += 1;
             }
@@ -171,9 +173,9 @@ static NEXT: Chain = Chain::new();
 /// Whether the handler runs with other signals held back.
 static HOLDS_SIGNALS: AtomicBool = AtomicBool::new(false);
 
-/// From now on faults are handled with other signals held back, for a program whose handlers touch regions: one that comes in the
-/// middle of a fault would wait for what its own thread is doing. To be called before the first [`register`]; a handler must not be
-/// left by a switch then.
+/// From now on faults are handled with other signals held back, for a program whose handlers touch regions: one that
+/// comes in the middle of a fault would wait for what its own thread is doing. To be called before the first
+/// [`register`]; a handler must not be left by a switch then.
 pub fn hold_signals() {
     assert!(!is_installed(), "signals are held back from the first fault on, or never");
     HOLDS_SIGNALS.store(true, Ordering::Release);
@@ -219,8 +221,8 @@ pub fn is_installed() -> bool {
     NEXT.has_begun()
 }
 
-/// Who gets the SIGBUS signals that are not of a region, and who does from now on if there is a `next`: for whoever stands
-/// between a program and `sigaction`. `None` before the first region is registered.
+/// Who gets the SIGBUS signals that are not of a region, and who does from now on if there is a `next`: for whoever
+/// stands between a program and `sigaction`. `None` before the first region is registered.
 pub fn replace_next(next: Option<libc::sigaction>) -> Option<libc::sigaction> {
     NEXT.replace(next)
 }
@@ -262,14 +264,14 @@ fn install_once() -> std::io::Result<()> {
 }
 
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let away = locals::come_home();
-    handle(signal, info, context, away).go_back();
+    let away = locals::switch_to_own_tls();
+    handle(signal, info, context, away).restore();
 }
 
-/// The handler, with the thread's own thread-locals. Returns only if the kernel is to restore the registers, and says where to go
-/// back to.
+/// The handler, with the thread's own thread-locals. Returns only if the kernel is to restore the registers, and says
+/// where to go back to.
 #[inline(never)]
-fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void, mut away: Away) -> Away {
+fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void, mut away: SavedTls) -> SavedTls {
     // SAFETY: the kernel passes a valid siginfo and, on x86-64, a ucontext that this frame owns until it returns.
     let (info_ref, context_ref) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
     // SAFETY: SIGBUS fills the address field.
@@ -281,9 +283,9 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
             // SAFETY: both masks live as long as the call.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const context_ref.uc_sigmask, ptr::null_mut()) };
         }
-        away.go_back();
+        away.restore();
         pass_on(signal, info, context);
-        return Away::NOWHERE;
+        return SavedTls::NOWHERE;
     };
     // SAFETY: errno is a thread-local word of libc.
     let errno = unsafe { libc::__errno_location() };
@@ -305,11 +307,12 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
                 registers[libc::REG_RAX as usize] = i64::from(code.get());
                 registers[libc::REG_RIP as usize] = landing as i64;
             }
-            // With a shadow stack only the kernel may go back over frames, and a lock in one of them would never be released.
+            // With a shadow stack only the kernel may go back over frames, and a lock in one of them would never be
+            // released.
             None if resume::is_possible() && scope::is_open() && !away.holds_lock() => {
                 scope::catch(registers, address, code);
                 // Scopes are entered at home.
-                away = Away::NOWHERE;
+                away = SavedTls::NOWHERE;
             }
             None => die(handler, &fault, code),
         }
@@ -317,7 +320,7 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
     // SAFETY: the unithread that faulted is back on its own thread, so this is the errno that was saved.
     unsafe { *errno = saved_errno };
     if resume::is_possible() && !HOLDS_SIGNALS.load(Ordering::Relaxed) {
-        away.go_back();
+        away.restore();
         // SAFETY: this is the handler of `context`, nothing here has a destructor, and the mask was never changed.
         unsafe { resume::resume(context.cast()) }
     }

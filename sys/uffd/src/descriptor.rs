@@ -106,8 +106,8 @@ impl Uffd {
         Self::open_for(Delivery::Signal)
     }
 
-    /// As [`Uffd::open`], with faults delivered in this way. Messages of the kernel's own accesses need a source that an
-    /// unprivileged user may lack.
+    /// As [`Uffd::open`], with faults delivered in this way. Messages of the kernel's own accesses need a source that
+    /// an unprivileged user may lack.
     pub fn open_for(delivery: Delivery) -> Result<Self, OpenError> {
         // Each source is tried to the end, and the first one's refusal is reported: it is the one that most users mend.
         let mut refusal = None;
@@ -168,9 +168,9 @@ impl Uffd {
         })
     }
 
-    /// Maps `pages` pages from `offset` of `region` on with the content of those from `source_offset` of `source` on, with
-    /// one call if the kernel does not stop in between. Returns how many it has mapped, from the first on, and how the next
-    /// one ended if it is not all of them. Wakes nobody.
+    /// Maps `pages` pages from `offset` of `region` on with the content of those from `source_offset` of `source` on,
+    /// with one call if the kernel does not stop in between. Returns how many it has mapped, from the first on, and how
+    /// the next one ended if it is not all of them. Wakes nobody.
     pub fn copy_pages(
         &self,
         region: &Mapping,
@@ -189,7 +189,8 @@ impl Uffd {
         };
         let Err(error) = self.ioctl(raw::IOCTL_COPY, &mut request) else { return Ok((pages, CopyOutcome::Installed)) };
         if error.raw_os_error() == Some(libc::ENOENT) && pages > 1 {
-            // A change of protection has cut the region into several mappings of the kernel, and one call is for one of them.
+            // A change of protection has cut the region into several mappings of the kernel, and one call is for one of
+            // them.
             let first = self.copy_page(region, offset, source, source_offset)?;
             return Ok(if first == CopyOutcome::Installed { (1, CopyOutcome::Again) } else { (0, first) });
         }
@@ -225,8 +226,8 @@ impl Uffd {
         })
     }
 
-    /// Wakes threads that sleep in the kernel on a fault of `pages` from `offset` of `region`: those whose faults are not
-    /// delivered as SIGBUS.
+    /// Wakes threads that sleep in the kernel on a fault of `pages` from `offset` of `region`: those whose faults are
+    /// not delivered as SIGBUS.
     pub fn wake(&self, region: &Mapping, offset: u64, pages: usize) -> Result<(), UffdError> {
         let (address, bytes) = (range_address(region, offset, pages), pages * PAGE_BYTES);
         let mut request = raw::Range { start: address as u64, len: bytes as u64 };

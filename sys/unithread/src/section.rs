@@ -1,7 +1,7 @@
 //! No-yield sections: code on a unithread that must not be left in the middle, whatever it waits for.
 //!
-//! This crate keeps count; whoever would suspend asks ([`in_no_yield_section`]) and waits in another way. The count is the
-//! thread's: no unithread is left inside a section, so it is that of the one that runs.
+//! This crate keeps count; whoever would suspend asks ([`in_no_yield_section`]) and waits in another way. The count is
+//! the thread's: no unithread is left inside a section, so it is that of the one that runs.
 
 use std::cell::Cell;
 
@@ -10,8 +10,8 @@ thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Runs `section` without yielding: its page faults spin. For code that must not be left in the middle, such as a library
-/// that keeps thread-local state across the access.
+/// Runs `section` without yielding: its page faults spin. For code that must not be left in the middle, such as a
+/// library that keeps thread-local state across the access.
 pub fn no_yield<T>(section: impl FnOnce() -> T) -> T {
     /// Ends the section also when it unwinds.
     struct Section;

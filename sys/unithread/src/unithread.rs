@@ -88,7 +88,8 @@ impl<P: Send + 'static> Unithread<P> {
         unsafe { (*self.slot.as_ptr()).header.stack_bytes as usize }
     }
 
-    /// Begins to bring header and payload into this CPU's cache: for whoever will start it soon and got it from another CPU.
+    /// Begins to bring header and payload into this CPU's cache: for whoever will start it soon and got it from another
+    /// CPU.
     #[inline]
     pub fn prefetch(&self) {
         const CACHE_LINE: usize = 64;
@@ -273,8 +274,8 @@ pub fn is_on_unithread() -> bool {
     !slot::current().is_null()
 }
 
-/// A word of the unithread that runs on this thread, 0 when it starts: what a thread would keep in a thread-local, which
-/// all unithreads of a thread share. `None` on a thread's own stack. Safe to ask in a signal handler.
+/// A word of the unithread that runs on this thread, 0 when it starts: what a thread would keep in a thread-local,
+/// which all unithreads of a thread share. `None` on a thread's own stack. Safe to ask in a signal handler.
 #[inline]
 #[must_use]
 pub fn local() -> Option<usize> {

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
-use yonder_pagetable::{HASH_KEY_BYTES, PageHasher};
+use yonder_pager::pagetable::{HASH_KEY_BYTES, PageHasher};
 use yonder_units::PAGE_BYTES;
 
 type Page = [u8; PAGE_BYTES];

@@ -1,7 +1,7 @@
 //! The index of the store on a disk: the flat one that is there against a hash table that could be ([ADR 0013]).
 //!
-//! The hash table is favoured: the standard library's, of one thread, with the cheapest hash of a page's number that spreads.
-//! A store is used by many threads, so it would need a lock or atomics on top of that.
+//! The hash table is favoured: the standard library's, of one thread, with the cheapest hash of a page's number that
+//! spreads. A store is used by many threads, so it would need a lock or atomics on top of that.
 //!
 //! [ADR 0013]: ../../../docs/adr/0013-keep-the-index-of-the-store-flat.md
 

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
-use yonder_pagetable::{Event, PageTable};
+use yonder_pager::pagetable::{Event, PageTable};
 use yonder_units::{FrameIndex, PageIndex};
 
 /// Pages of the table: 256 MiB of far memory, whose entries do not fit a first-level cache.

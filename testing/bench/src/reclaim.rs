@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::mem::discriminant;
 
 use criterion::{Criterion, Throughput};
-use yonder_reclaim::{Action, Policy, Shares, SweepHand, Usage, Visit};
+use yonder_pager::reclaim::{Action, Policy, Shares, SweepHand, Usage, Visit};
 
 /// Local memory: 64 MiB.
 const LIMIT_PAGES: u64 = 1 << 14;

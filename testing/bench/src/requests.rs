@@ -1,13 +1,15 @@
-//! Requests: their unithreads, the choice of a worker, the prediction of faults, and the clock that is read at each step.
+//! Requests: their unithreads, the choice of a worker, the prediction of faults, and the clock that is read at each
+//! step.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion};
+use yonder_dispatch::predict::{Outcome, Predictor};
 use yonder_dispatch::{Chooser, DispatchPolicy, WorkerView};
-use yonder_predict::{Outcome, Predictor, Residence};
 use yonder_unithread::measure::unithread_ns;
 use yonder_unithread::{Pool, Resumed, STACK_BYTES_DEFAULT};
+use yonder_units::Residence;
 
 /// Workers among which one is chosen: the machine of Adios' evaluation, and a large one.
 const WORKERS: [u32; 2] = [8, 64];
@@ -71,7 +73,7 @@ fn prediction(criterion: &mut Criterion) {
         bencher.iter(|| {
             key = (key + 40_503) % KEYS;
             let forecast = predictor.predict(black_box(key), |_| Residence::Local);
-            let outcome = Outcome { major_faults: (key % 4 == 0).into(), place: None };
+            let outcome = Outcome { major_faults: (key % 4 == 0).into(), page_id: None };
             predictor.learn(key, forecast, outcome, |_| Residence::Local);
             forecast.prediction
         });

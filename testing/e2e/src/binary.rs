@@ -23,8 +23,9 @@ const GUIDES: &str = "../../edge/guides";
 /// What `yonder run` preloads.
 const LIBRARY: &str = "libyonder_preload.so";
 
-/// The `yonder` binary. Each command that it starts has a folder of its own for the sockets at which processes are asked for their
-/// settings, so that none finds those of other tests; [`Yonder::together`] is for those that are to find one another.
+/// The `yonder` binary. Each command that it starts has a folder of its own for the sockets at which processes are
+/// asked for their settings, so that none finds those of other tests; [`Yonder::together`] is for those that are to
+/// find one another.
 #[derive(Clone, Copy, Debug)]
 pub struct Yonder {
     path: &'static Path,
@@ -62,7 +63,8 @@ impl Yonder {
         Self { path: PATH.get_or_init(locate) }
     }
 
-    /// The binary with what `yonder run` needs, if this machine can run far memory; else prints `SKIP` as [`Yonder::ready`].
+    /// The binary with what `yonder run` needs, if this machine can run far memory; else prints `SKIP` as
+    /// [`Yonder::ready`].
     ///
     /// # Panics
     /// If the binary cannot be found or built, or the library is not there.
@@ -102,7 +104,8 @@ impl Yonder {
         self
     }
 
-    /// Puts a library that cargo has built with this test beside the binary, unless the binary was named: then it is there.
+    /// Puts a library that cargo has built with this test beside the binary, unless the binary was named: then it is
+    /// there.
     fn put_beside(self, library: &str) {
         let folder = self.path.parent().expect("the binary is in a folder");
         let place = folder.join(library);

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread::{self, JoinHandle};
 
-use crate::{Content, PATIENCE};
+use crate::{Content, TIMEOUT};
 
 /// Commands sent before their replies are read.
 const BATCH: usize = 100;
@@ -50,8 +50,8 @@ impl Client {
     #[must_use]
     pub fn connect(address: SocketAddr) -> Self {
         let socket = TcpStream::connect(address).unwrap_or_else(|error| panic!("{address} does not listen: {error}"));
-        socket.set_read_timeout(Some(PATIENCE)).expect("a valid time");
-        socket.set_write_timeout(Some(PATIENCE)).expect("a valid time");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a valid time");
+        socket.set_write_timeout(Some(TIMEOUT)).expect("a valid time");
         socket.set_nodelay(true).expect("a socket option");
         Self { socket: BufReader::new(socket) }
     }

@@ -1,13 +1,13 @@
 //! What the end-to-end tests are made of: real processes, real sockets, and values that can be told from any others.
 //!
 //! [`Yonder`] is the binary under test, [`Process`] a running one that ends with its guard, [`Client`] a plain
-//! conversation in memcached's text protocol, [`Terminal`] a `yonder` on a screen of its own, [`Content`] a data set whose
-//! every value can be checked, [`Program`] a program in C that `yonder run` can run, and [`Guide`] one that
-//! it can run it with. The tests themselves are in `tests/e2e`; the
-//! stock clients' scripts in `clients`, the programs in `programs`.
+//! conversation in memcached's text protocol, [`Terminal`] a `yonder` on a screen of its own, [`Content`] a data set
+//! whose every value can be checked, [`Program`] a program in C that `yonder run` can run, and [`Guide`] one that it
+//! can run it with. The tests themselves are in `tests/e2e`; the stock clients' scripts in `clients`, the programs in
+//! `programs`.
 //!
 //! Nothing here sleeps to wait for something: a process is ready when it says so, and everything that waits has an end
-//! ([`PATIENCE`]), so that a hang becomes a failed test.
+//! ([`TIMEOUT`]), so that a hang becomes a failed test.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +29,7 @@ pub use program::{Guide, Linked, Program};
 pub use terminal::{Left, Terminal};
 
 /// How long anything may take that should be over long before. It only decides when a hang is called one.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Environment variable with the seconds for which load and soak tests run, in place of each test's own default.
 const SECONDS_VARIABLE: &str = "YONDER_E2E_SECONDS";

@@ -1,4 +1,5 @@
-//! A running `yonder`, or a program of a test: [`Process`] collects what it prints, waits for it with an end, and kills it when dropped.
+//! A running `yonder`, or a program of a test: [`Process`] collects what it prints, waits for it with an end, and kills
+//! it when dropped.
 //!
 //! Two threads read the process's streams to their ends and hand over lines; whoever waits for the process waits for
 //! those lines, so no wait is a sleep and none is for ever.
@@ -15,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 
 /// What a server's first line ends with.
 const LISTENS: &str = "Ctrl-C ends it";
@@ -98,7 +99,7 @@ impl Process {
     /// # Panics
     /// If it ends instead, or says nothing for long.
     pub fn wait_until_it_listens(&mut self) {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + TIMEOUT;
         while self.banner.is_empty() {
             match self.next_line(give_up) {
                 Next::Line(line) if line.ends_with(LISTENS) => self.banner = line,
@@ -119,7 +120,7 @@ impl Process {
     /// # Panics
     /// If it ends instead, or never does.
     pub fn wait_for(&mut self, text: &str) -> String {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + TIMEOUT;
         loop {
             match self.next_line(give_up) {
                 Next::Line(line) if line.contains(text) => return line,
@@ -156,7 +157,7 @@ impl Process {
     #[must_use]
     pub fn metrics_address(&mut self) -> SocketAddr {
         const SAID_BEFORE: &str = "metrics on ";
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + TIMEOUT;
         loop {
             let named = self.stderr.split_once(SAID_BEFORE).and_then(|(_, rest)| rest.split([';', '\n']).next());
             if let Some(address) = named {
@@ -241,7 +242,7 @@ impl Process {
     /// If it does not end.
     #[must_use]
     pub fn end(self) -> Ended {
-        self.end_within(PATIENCE)
+        self.end_within(TIMEOUT)
     }
 
     /// Waits until it ends by itself, for at most `time`.

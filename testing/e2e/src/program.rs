@@ -1,7 +1,7 @@
 //! Programs in C, of the folder `programs`: compiled once, with whatever `cc` is.
 //!
-//! Each checks what a program can do with its memory, prints a line for each check, and ends with 0 if all came true. It prints
-//! the same with and without far memory.
+//! Each checks what a program can do with its memory, prints a line for each check, and ends with 0 if all came true.
+//! It prints the same with and without far memory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

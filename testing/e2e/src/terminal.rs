@@ -1,7 +1,7 @@
 //! A `yonder` on a terminal of its own: [`Terminal`] is what a person would see and type on.
 //!
-//! The terminal is a pseudo-terminal whose other end is read by a thread; what was written is kept as a screen. Waits are
-//! for what the screen shows, with an end.
+//! The terminal is a pseudo-terminal whose other end is read by a thread; what was written is kept as a screen. Waits
+//! are for what the screen shows, with an end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 use tempfile::TempDir;
 use vt100::Parser;
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 use crate::process::RUNTIME_DIR;
 
 const ROWS: u16 = 30;
@@ -90,7 +90,7 @@ impl Terminal {
     /// # Panics
     /// If it never does.
     pub fn wait_until(&mut self, what: &str, shows: impl Fn(&str) -> bool) -> String {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + TIMEOUT;
         loop {
             let text = self.screen.screen().contents();
             if shows(&text) {
@@ -119,14 +119,14 @@ impl Terminal {
     /// If it does not end.
     #[must_use]
     pub fn end(mut self) -> Left {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + TIMEOUT;
         let code = loop {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
                 break status.code();
             }
             assert!(Instant::now() < give_up, "'{}' does not end:\n{}", self.command, self.screen.screen().contents());
             // What it writes must be taken, or it could wait for that.
-            self.take_one(Instant::now() + PATIENCE / 1000);
+            self.take_one(Instant::now() + TIMEOUT / 1000);
         };
         let after = tcgetattr(&self.slave).expect("it is a terminal");
         self.take_the_rest();
@@ -158,7 +158,7 @@ impl Terminal {
         self.slave.write_all(MARK).expect("the terminal takes bytes");
         let mut seen = Vec::new();
         while !seen.ends_with(MARK) {
-            let bytes = self.written.recv_timeout(PATIENCE).expect("what was written arrives");
+            let bytes = self.written.recv_timeout(TIMEOUT).expect("what was written arrives");
             self.screen.process(&bytes);
             seen.extend(bytes);
         }

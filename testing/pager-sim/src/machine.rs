@@ -258,7 +258,7 @@ impl Machine for Simulated {
             }
             Access::Damaged => Err(PagingCause::HardwareError.code()),
             Access::Missing => violate(format!("page {} is swept and is not mapped", from_offset / PAGE_BYTES as u64)),
-            Access::Hidden => violate(format!("page {} is swept and is secluded", from_offset / PAGE_BYTES as u64)),
+            Access::Hidden => violate(format!("page {} is swept and is unreadable", from_offset / PAGE_BYTES as u64)),
         }
     }
 
@@ -286,7 +286,7 @@ impl Machine for Simulated {
             if is_sabotaged(Sabotage::ForgottenDrop) && chance(10) {
                 continue;
             }
-            // What a program has locked. Only the first hand's pages are protected; others are the caller's own.
+            // What a program has locked. Only the evictor's pages are protected; others are the caller's own.
             if memory.kind == Kind::Region && memory.is_protected(page) && is_refused() {
                 say(|| format!("does not drop page {page}"));
                 return Err(Refused::Busy);

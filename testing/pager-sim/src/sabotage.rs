@@ -112,7 +112,7 @@ impl Sabotage {
         Self::Pager(Rule::FrameIsCharged),
         Self::Pager(Rule::SectionIsKept),
         Self::Pager(Rule::DigestIsOfWrite),
-        Self::Pager(Rule::SecludedStay),
+        Self::Pager(Rule::UnreadableStay),
         Self::Pager(Rule::GuidesKeepOut),
         Self::Pager(Rule::BesideIsCleared),
         Self::Pager(Rule::EveryBellRings),

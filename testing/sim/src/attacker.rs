@@ -1,8 +1,8 @@
 //! What somebody sends who sees requests pass, and has no right to anything: noise, requests of others with another
 //! address space or capability, copies cut short, and requests of every kind with rights that nobody gave.
 //!
-//! None of it may change anything: the oracle knows every right that was given. Names are drawn anew, because whoever knows
-//! the names of requests under way also knows the capabilities beside them.
+//! None of it may change anything: the oracle knows every right that was given. Names are drawn anew, because whoever
+//! knows the names of requests under way also knows the capabilities beside them.
 
 use std::collections::VecDeque;
 

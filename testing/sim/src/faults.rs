@@ -5,8 +5,8 @@
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
-use yonder_agenda::Clock;
 use yonder_client::Transport;
+use yonder_event_queue::Clock;
 use yonder_units::Nanos;
 
 use crate::lane::Stream;
@@ -90,7 +90,7 @@ impl World {
         };
         if mean > 0 {
             let delay = self.rng.random_range(1..2 * mean);
-            self.agenda.after(delay, Event::Fault(fault));
+            self.events.after(delay, Event::Fault(fault));
         }
     }
 
@@ -107,15 +107,15 @@ impl World {
             Fault::Pause => {
                 let machine = if self.rng.random_bool(0.5) { Machine::Node(node) } else { Machine::Process(process) };
                 if !self.paused.contains(&machine) {
-                    self.trace.say(self.agenda.now(), || format!("{machine:?} stops"));
+                    self.trace.say(self.events.now(), || format!("{machine:?} stops"));
                     self.paused.push(machine);
-                    self.agenda.after(outage, Event::Continue(machine));
+                    self.events.after(outage, Event::Continue(machine));
                 }
             }
             Fault::Cut => {
-                self.trace.say(self.agenda.now(), || format!("process {process} and node {node} are cut off"));
+                self.trace.say(self.events.now(), || format!("process {process} and node {node} are cut off"));
                 self.network.cut(process, node);
-                self.agenda.after(outage, Event::Mend { process, node });
+                self.events.after(outage, Event::Mend { process, node });
                 self.disconnect(|lane| (lane.process, lane.node) == (process, node));
             }
             Fault::Disconnect => {
@@ -130,7 +130,7 @@ impl World {
             Fault::ProcessRestart => self.restart_process(process)?,
             Fault::Lie => {
                 self.counts.lies += 1;
-                self.nodes[node].lie(self.agenda.now(), &mut self.rng);
+                self.nodes[node].lie(self.events.now(), &mut self.rng);
                 let life = self.nodes[node].life();
                 if self.nodes[node].has_slow_work() && !self.slow_is_planned[node] {
                     self.plan_slow(life);
@@ -140,7 +140,7 @@ impl World {
                 let life = self.nodes[node].life();
                 let lives: Vec<&Region> = self.regions.iter().filter(|region| region.life == life).collect();
                 let range = lives.choose(&mut self.rng).map(|region| region.range());
-                self.trace.say(self.agenda.now(), || format!("node {node}: a range moves, perhaps {range:x?}"));
+                self.trace.say(self.events.now(), || format!("node {node}: a range moves, perhaps {range:x?}"));
                 self.nodes[node].move_on(&mut self.rng, range);
             }
             Fault::Attack => {
@@ -157,7 +157,7 @@ impl World {
     }
 
     fn disturb_clock(&mut self, machine: Machine, outage: Nanos) {
-        let (now, what) = (self.agenda.now(), self.rng.random_range(0..3));
+        let (now, what) = (self.events.now(), self.rng.random_range(0..3));
         if let Machine::Process(process) = machine {
             // By a clock that stands still or is slow no lease can be kept.
             self.has_wrong_clock[process] |= what != 1;
@@ -166,10 +166,10 @@ impl World {
             0 => {
                 self.trace.say(now, || format!("the clock of {machine:?} stops"));
                 self.each_clock(machine, |clock| clock.stop(now));
-                self.agenda.after(outage, Event::ClockGoesOn(machine));
+                self.events.after(outage, Event::ClockGoesOn(machine));
                 if self.rng.random_bool(0.5) && !self.paused.contains(&machine) {
                     self.paused.push(machine);
-                    self.agenda.after(outage, Event::Continue(machine));
+                    self.events.after(outage, Event::Continue(machine));
                 }
             }
             1 => {
@@ -199,7 +199,7 @@ impl World {
 
     /// The clock of a machine goes on if it stood still.
     pub(crate) fn clock_goes_on(&mut self, machine: Machine) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         self.each_clock(machine, |clock| clock.go_on(now));
     }
 
@@ -210,14 +210,14 @@ impl World {
             Machine::Process(process) => {
                 for (index, lane) in self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.process == process) {
                     change(&mut lane.clock);
-                    self.agenda.after(0, Event::Wake { lane: index });
+                    self.events.after(0, Event::Wake { lane: index });
                 }
             }
         }
     }
 
     fn restart(&mut self, node: usize) {
-        self.trace.say(self.agenda.now(), || format!("node {node} begins anew"));
+        self.trace.say(self.events.now(), || format!("node {node} begins anew"));
         self.counts.restarts += 1;
         self.nodes[node] = self.new_node(node, self.nodes[node].life().number + 1);
         self.disconnect(|lane| lane.node == node);
@@ -234,11 +234,11 @@ impl World {
             *stream = Stream { connection, is_open: false, ..Stream::default() };
             // What had been sent until some moment still arrives, and may be executed after the next connection has
             // begun.
-            let lost_from = self.agenda.now() + self.rng.random_range(0..200) * MICROSECOND;
+            let lost_from = self.events.now() + self.rng.random_range(0..200) * MICROSECOND;
             self.lost_from[index].push(lost_from);
-            self.trace.say(self.agenda.now(), || format!("lane {index}: the stream breaks"));
+            self.trace.say(self.events.now(), || format!("lane {index}: the stream breaks"));
             let delay = self.rng.random_range(1..300) * MICROSECOND;
-            self.agenda.after(delay, Event::Reconnect { lane: index });
+            self.events.after(delay, Event::Reconnect { lane: index });
         }
     }
 
@@ -246,17 +246,17 @@ impl World {
     pub(crate) fn reconnect(&mut self, index: usize) -> Result<(), String> {
         let (process, node) = (self.lanes[index].process, self.lanes[index].node);
         if !self.network.is_whole(process, node) {
-            self.agenda.after(100 * MICROSECOND, Event::Reconnect { lane: index });
+            self.events.after(100 * MICROSECOND, Event::Reconnect { lane: index });
             return Ok(());
         }
-        self.trace.say(self.agenda.now(), || format!("lane {index}: the stream is open"));
+        self.trace.say(self.events.now(), || format!("lane {index}: the stream is open"));
         if let Some(stream) = self.lanes[index].stream.as_mut() {
             stream.is_open = true;
         }
         // The node's greeting says which life it is in.
         if self.lanes[index].life == self.nodes[node].life() {
             let lane = &mut self.lanes[index];
-            lane.client.reconnected(lane.clock.read(self.agenda.now()));
+            lane.client.reconnected(lane.clock.read(self.events.now()));
         } else {
             self.notice_restart(index)?;
         }
@@ -266,12 +266,12 @@ impl World {
     /// The machine goes on, with what has arrived meanwhile.
     pub(crate) fn resume(&mut self, machine: Machine) {
         self.paused.retain(|paused| *paused != machine);
-        self.trace.say(self.agenda.now(), || format!("{machine:?} goes on"));
+        self.trace.say(self.events.now(), || format!("{machine:?} goes on"));
         let (held, kept) = std::mem::take(&mut self.held).into_iter().partition(|(holder, _)| *holder == machine);
         self.held = kept;
         let held: Vec<(Machine, Event)> = held;
         for (_, event) in held {
-            self.agenda.after(0, event);
+            self.events.after(0, event);
         }
     }
 

@@ -62,13 +62,13 @@ impl World {
     /// Whether the lease of the address space that a lane's process has on its node is over, as far as the process
     /// knows.
     pub(crate) fn is_behind_lease(&self, index: usize) -> bool {
-        let local = self.lanes[index].clock.read(self.agenda.now());
+        let local = self.lanes[index].clock.read(self.events.now());
         self.home(index).lease.is_over(local)
     }
 
     /// Renews the lease if it is time to. Returns whether it did.
     fn renew(&mut self, index: usize) -> bool {
-        let local = self.lanes[index].clock.read(self.agenda.now());
+        let local = self.lanes[index].clock.read(self.events.now());
         let home = self.home(index).clone();
         if home.pid == 0 || !home.lease.is_due(local) {
             return false;
@@ -82,7 +82,7 @@ impl World {
 
     /// A renewal has ended.
     pub(crate) fn renewed(&mut self, index: usize, token: u64, end: End) -> Result<(), String> {
-        let local = self.lanes[index].clock.read(self.agenda.now());
+        let local = self.lanes[index].clock.read(self.events.now());
         let lane = &self.lanes[index];
         let is_same_life = lane.life == self.nodes[lane.node].life();
         let has_wrong_clock = self.has_wrong_clock[lane.process];
@@ -118,7 +118,7 @@ impl World {
             *self.home_mut(index) = Home::default();
         }
         // A node without room is not asked again and again.
-        self.lanes[index].idle_until = self.agenda.now() + 500 * MICROSECOND;
+        self.lanes[index].idle_until = self.events.now() + 500 * MICROSECOND;
     }
 
     fn asked_of(&self, lane: usize, home: &Home, kind: Kind, length: u64) -> Asked {
@@ -139,7 +139,7 @@ impl World {
         let token = if home.pid == 0 {
             let create = asked(Kind::CreateSpace, 0);
             let length = if self.rng.random_bool(self.settings.habits.lease) { self.settings.lease } else { 0 };
-            let renewed = self.lanes[index].clock.read(self.agenda.now());
+            let renewed = self.lanes[index].clock.read(self.events.now());
             self.home_mut(index).lease = Lease { length, renewed, leaps: self.nodes[node].leaps, renewal: None };
             let create = Asked { length: length / MILLISECOND, ..create };
             self.submit(create, 0, Vec::new(), Nanos::MAX, Purpose::Create)
@@ -153,7 +153,7 @@ impl World {
             return false;
         };
         self.home_mut(index).pending = Some(token);
-        self.lanes[index].idle_until = self.agenda.now() + self.rng.random_range(1..20) * MICROSECOND;
+        self.lanes[index].idle_until = self.events.now() + self.rng.random_range(1..20) * MICROSECOND;
         true
     }
 
@@ -228,10 +228,10 @@ impl World {
         if self.phase != Phase::Storm {
             return Ok(());
         }
-        self.agenda.after(self.settings.lease_period(), Event::Leases(node));
+        self.events.after(self.settings.lease_period(), Event::Leases(node));
         let life = self.nodes[node].life();
-        for pid in self.nodes[node].look_at_leases(self.agenda.now())? {
-            self.trace.say(self.agenda.now(), || format!("node {node}: the lease of {pid:x} is over"));
+        for pid in self.nodes[node].look_at_leases(self.events.now())? {
+            self.trace.say(self.events.now(), || format!("node {node}: the lease of {pid:x} is over"));
             self.counts.leases_over += 1;
             for region in self.regions.iter_mut().filter(|region| region.life == life && region.pid == pid) {
                 region.is_live = false;

@@ -1,7 +1,7 @@
 //! [`Lane`]: one client over one lane, as its process runs it: the shell that `runtime/fabric` is in the real world.
 //!
-//! [`World::pump`] lets a lane do all that it can do now: take what time has brought, hand completions to the workload, take
-//! new operations from it, and send. Everything that passes is told to the history.
+//! [`World::pump`] lets a lane do all that it can do now: take what time has brought, hand completions to the workload,
+//! take new operations from it, and send. Everything that passes is told to the history.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,7 +15,7 @@ use crate::network::Wire;
 use crate::sabotage::Sabotage;
 use crate::workload::{Purpose, Script};
 use crate::world::{Event, World};
-use yonder_agenda::Clock;
+use yonder_event_queue::Clock;
 
 /// Set in the tokens of fences.
 const FENCE: u64 = 1 << 63;
@@ -126,7 +126,7 @@ impl Lane {
 impl World {
     /// Lets `index` do all that it can.
     pub(crate) fn pump(&mut self, index: usize) -> Result<(), String> {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let lane = &mut self.lanes[index];
         lane.wake_at = lane.wake_at.max(now + 1);
         let local = lane.clock.read(now);
@@ -147,7 +147,7 @@ impl World {
     }
 
     fn plan_wake(&mut self, index: usize) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let lane = &mut self.lanes[index];
         let timer = lane.client.timeout().filter(|_| self.sabotage != Some(Sabotage::StoppedTimers));
         let timer = timer.map_or(Nanos::MAX, |due| lane.clock.when(due).max(now + 1));
@@ -156,7 +156,7 @@ impl World {
         let due = timer.min(work).min(held_back);
         if due < lane.wake_at || (lane.wake_at <= now && due != Nanos::MAX) {
             lane.wake_at = due;
-            self.agenda.at(due, Event::Wake { lane: index });
+            self.events.at(due, Event::Wake { lane: index });
         }
     }
 
@@ -172,7 +172,7 @@ impl World {
                 Outcome::Refused(code) => End::Refused(code),
                 Outcome::TimedOut | Outcome::Lost => End::Unknown,
             };
-            self.trace.say(self.agenda.now(), || format!("lane {index}: operation {token} ends: {outcome:?}"));
+            self.trace.say(self.events.now(), || format!("lane {index}: operation {token} ends: {outcome:?}"));
             self.lanes[index].open.remove(&token);
             self.history.ended(token, end)?;
             self.counts.count(end);
@@ -191,7 +191,7 @@ impl World {
         purpose: Purpose,
     ) -> u64 {
         let (index, token) = (asked.lane, self.history.next_token());
-        self.trace.say(self.agenda.now(), || {
+        self.trace.say(self.events.now(), || {
             let Asked { kind, pid, address, length, .. } = &asked;
             format!("lane {index}: operation {token} is {kind:?} of {length} at {pid:x}:{address:#x}, {purpose:?}")
         });
@@ -212,7 +212,7 @@ impl World {
     /// Hands the client what it has room for.
     fn hand_over(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
-        let local = lane.clock.read(self.agenda.now());
+        let local = lane.clock.read(self.events.now());
         while lane.client.has_room()
             && let Some(submission) = lane.waiting.pop_front()
         {
@@ -233,7 +233,7 @@ impl World {
     /// Sets a fence on a lane.
     pub(crate) fn fence(&mut self, index: usize) -> Result<(), String> {
         let serial = self.history.fenced(index);
-        self.trace.say(self.agenda.now(), || format!("lane {index}: fence {serial}"));
+        self.trace.say(self.events.now(), || format!("lane {index}: fence {serial}"));
         if self.sabotage == Some(Sabotage::OpenFences) {
             return self.history.fence_passed(index, serial);
         }
@@ -245,7 +245,7 @@ impl World {
     /// Cancels an operation.
     pub(crate) fn cancel(&mut self, index: usize, token: u64) -> Result<(), String> {
         let Some(id) = self.lanes[index].open.remove(&token) else { return Ok(()) };
-        self.trace.say(self.agenda.now(), || format!("lane {index}: operation {token} is cancelled"));
+        self.trace.say(self.events.now(), || format!("lane {index}: operation {token} is cancelled"));
         self.lanes[index].client.cancel(id);
         self.history.ended(token, End::Cancelled)?;
         self.counts.count(End::Cancelled);
@@ -255,7 +255,7 @@ impl World {
     /// Every operation of the lane is lost: the node is another one.
     pub(crate) fn abandon(&mut self, index: usize) -> Result<(), String> {
         let life = self.nodes[self.lanes[index].node].life();
-        self.trace.say(self.agenda.now(), || format!("lane {index}: the node is another one, {life:?}"));
+        self.trace.say(self.events.now(), || format!("lane {index}: the node is another one, {life:?}"));
         let lane = &mut self.lanes[index];
         lane.client.abandon();
         lane.life = life;
@@ -265,7 +265,7 @@ impl World {
     fn transmit(&mut self, index: usize) -> Result<(), String> {
         while self.lanes[index].is_open() {
             let lane = &mut self.lanes[index];
-            let local = lane.clock.read(self.agenda.now());
+            let local = lane.clock.read(self.events.now());
             let Some(Transmit { header, token, payload }) = lane.client.transmit(local) else { break };
             let payload = match payload {
                 Payload::None => &[],
@@ -274,14 +274,14 @@ impl World {
             };
             let mut sent = header;
             if self.sabotage == Some(Sabotage::CorrectedTimes) && header.request_id != header.first_id {
-                sent.time = header.time.min(self.nodes[lane.node].time(self.agenda.now()));
+                sent.time = header.time.min(self.nodes[lane.node].time(self.events.now()));
             }
             let bytes = [&sent.seal(payload)[..], payload].concat();
             if token != 0 {
                 self.history.sent(token, &header)?;
             }
             self.counts.requests += 1;
-            self.trace.say(self.agenda.now(), || format!("lane {index}: sends {}", told(&header)));
+            self.trace.say(self.events.now(), || format!("lane {index}: sends {}", told(&header)));
             self.send_to_node(index, bytes);
         }
         Ok(())
@@ -293,7 +293,7 @@ impl World {
         if message.verify().is_err() || message.bytes() != bytes.len() {
             return Ok(());
         }
-        self.trace.say(self.agenda.now(), || format!("lane {index}: receives {}", told(&message.header)));
+        self.trace.say(self.events.now(), || format!("lane {index}: receives {}", told(&message.header)));
         // A real client learns it from a greeting or from a refused capability.
         let is_other = self.lanes[index].life != self.nodes[self.lanes[index].node].life();
         let claimed = self.history.claimed(message.header.first_id);
@@ -305,7 +305,7 @@ impl World {
             message.header.time = message.header.time.max(claimed);
         }
         let lane = &mut self.lanes[index];
-        let local = lane.clock.read(self.agenda.now());
+        let local = lane.clock.read(self.events.now());
         match lane.client.receive(&message, local) {
             Received::Data { token, offset } => self.deliver(index, token, offset, &message)?,
             Received::Answer { token } => {

@@ -4,14 +4,14 @@
 //!
 //! A run depends on its seed alone. [`simulate`] does one run; [`Failure`] says what was wrong.
 //!
-//! Files, from the ground up: `network` is general, as is `core/agenda` (events and clocks); `settings` is what a seed
-//! draws; `memory`, `node` and `moves` are the shell around the board, `lane` the one around a client; `workload`,
-//! `locks` and `attacker` are what processes do, and `homes` their address spaces and leases; `faults` is what goes
-//! wrong, with `restarts` of processes; `world` is the loop. The checker is `oracle` (every answer is right when it is
-//! given, and nothing is executed twice; what goes in pieces is there or not until it is over), `history` (order,
-//! completeness, what clients were told), `words` (linearizability of words, from what clients saw alone) and `locks`.
-//! `sabotage` breaks one thing on purpose, to prove that the checker sees it. `order` is another simulation, of one
-//! process and the order between its lanes.
+//! Files, from the ground up: `network` is general, as is `research/event-queue` (events and clocks); `settings` is
+//! what a seed draws; `memory`, `node` and `moves` are the shell around the board, `lane` the one around a client;
+//! `workload`, `locks` and `attacker` are what processes do, and `homes` their address spaces and leases; `faults` is
+//! what goes wrong, with `restarts` of processes; `world` is the loop. The checker is `oracle` (every answer is right
+//! when it is given, and nothing is executed twice; what goes in pieces is there or not until it is over), `history`
+//! (order, completeness, what clients were told), `words` (linearizability of words, from what clients saw alone) and
+//! `locks`. `sabotage` breaks one thing on purpose, to prove that the checker sees it. `order` is another simulation,
+//! of one process and the order between its lanes.
 //!
 //! `relocation` is a simulator of its own, for moves of regions between nodes: the real controller (`core/placement`)
 //! and the real boards, with every message between them late, lost or doubled; [`simulate_moves`] does one run of it.

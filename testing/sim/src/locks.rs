@@ -1,5 +1,5 @@
-//! Critical sections, as `rlock` and `runlock` are made: test-and-set with back-off, a word that the lock guards is read
-//! and written one higher, a fence, and 0 is stored to the lock.
+//! Critical sections, as `rlock` and `runlock` are made: test-and-set with back-off, a word that the lock guards is
+//! read and written one higher, a fence, and 0 is stored to the lock.
 //!
 //! Judged by [`LockTruth`]: nobody enters while another is inside, and whoever enters reads what the last one wrote.
 //! Invariant: a section in which something went wrong leaves its lock *spoilt*, and nothing is judged by it any more.
@@ -45,7 +45,7 @@ impl World {
     pub(crate) fn continue_script(&mut self, index: usize) {
         let lane = &self.lanes[index];
         if let Script::Waiting(lock, until) = lane.script
-            && until <= self.agenda.now()
+            && until <= self.events.now()
             && lane.client.has_room()
         {
             if self.phase == Phase::Storm && lock.tries < TRIES_MAX {
@@ -99,7 +99,7 @@ impl World {
     fn taken(&mut self, index: usize, lock: Lock, old: u64) -> Result<(), String> {
         let is_broken = self.sabotage == Some(Sabotage::BrokenLocks) && self.rng.random_bool(0.3);
         if old != 0 && !is_broken {
-            let until = self.agenda.now() + self.rng.random_range(5..50) * u64::from(lock.tries) * MICROSECOND;
+            let until = self.events.now() + self.rng.random_range(5..50) * u64::from(lock.tries) * MICROSECOND;
             self.lanes[index].script = Script::Waiting(lock, until);
             self.lanes[index].idle_until = self.lanes[index].idle_until.max(until);
             return Ok(());

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use yonder_board::{
-    Board, CallEffect, Config, ExtendPath, FastPath, Handled, PageSize, Path, Pid, Shell, SlowPath, path_of,
+    CallEffect, Config, ExtendPath, FastPath, Handled, NodeCore, PageSize, Path, Pid, Shell, SlowPath, path_of,
 };
 use yonder_units::Nanos;
 use yonder_wire::{ErrorCode, HEADER_BYTES, Header, Kind, Message, PAYLOAD_BYTES_MAX, split};
@@ -22,7 +22,7 @@ use crate::moves::Moves;
 use crate::oracle::{Oracle, Verdict};
 use crate::sabotage::Sabotage;
 use crate::settings::{PAGE_BYTES, Settings};
-use yonder_agenda::Clock;
+use yonder_event_queue::Clock;
 
 /// Most address spaces of a node.
 const SPACES_MAX: usize = 16;
@@ -35,7 +35,7 @@ pub(crate) const COUNTER: u64 = 1;
 pub(crate) struct Node {
     life: Life,
     pub(crate) clock: Clock,
-    board: Arc<Board>,
+    board: Arc<NodeCore>,
     pub(crate) slow_path: SlowPath,
     threads: Vec<FastPath>,
     extend_path: ExtendPath,
@@ -115,7 +115,7 @@ impl Node {
     /// A node that begins.
     #[must_use]
     pub(crate) fn new(life: Life, birth: Birth, settings: &Settings, sabotage: Option<Sabotage>) -> Self {
-        let (board, slow_path) = Board::new(&Config {
+        let (board, slow_path) = NodeCore::new(&Config {
             pages: settings.pages,
             page_size: PageSize::new(PAGE_BYTES).expect("a power of two"),
             seed: birth.seed,

@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use yonder_agenda::{Agenda, Clock};
 use yonder_client::{Client, Config, Operation, Outcome, Payload, Received, Transmit, Transport};
+use yonder_event_queue::{Clock, EventQueue};
 use yonder_units::Nanos;
 use yonder_wire::{AllocateRequest, Backing, ErrorCode, Kind, Permission, split};
 
@@ -82,7 +82,7 @@ struct Page {
 struct Scene {
     rng: SmallRng,
     sabotage: Option<Sabotage>,
-    agenda: Agenda<Event>,
+    events: EventQueue<Event>,
     node: Node,
     lanes: [Client; 2],
     /// When each of them has its next timer event.
@@ -118,7 +118,7 @@ impl Scene {
         Self {
             rng,
             sabotage,
-            agenda: Agenda::new(),
+            events: EventQueue::new(),
             node,
             lanes,
             timers: [0; 2],
@@ -140,10 +140,10 @@ impl Scene {
     }
 
     fn run(mut self) -> Result<OrderCounts, String> {
-        self.agenda.after(0, Event::Act);
-        self.agenda.after(0, Event::Refill);
-        while let Some(event) = self.agenda.advance() {
-            let now = self.agenda.now();
+        self.events.after(0, Event::Act);
+        self.events.after(0, Event::Refill);
+        while let Some(event) = self.events.advance() {
+            let now = self.events.now();
             self.is_calm |= now >= STORM;
             if now > STORM + CALM_MAX {
                 return Err(format!("something does not end: {:?}", self.pages));
@@ -157,19 +157,19 @@ impl Scene {
     }
 
     fn happen(&mut self, event: Event) -> Result<(), String> {
-        let now = self.agenda.now();
+        let now = self.events.now();
         match event {
             Event::Act => {
                 self.act(now);
                 let pause = self.rng.random_range(1..60) * MICROSECOND;
-                self.agenda.after(pause, Event::Act);
+                self.events.after(pause, Event::Act);
                 self.pump(CONTROL)?;
                 self.pump(DATA)
             }
             Event::Timer { lane } => self.pump(lane),
             Event::Refill => {
                 self.node.refill();
-                self.agenda.after(50 * MICROSECOND, Event::Refill);
+                self.events.after(50 * MICROSECOND, Event::Refill);
                 Ok(())
             }
             Event::ToNode { lane, bytes } => {
@@ -195,7 +195,7 @@ impl Scene {
         if self.node.has_slow_work() && !self.is_slow_planned {
             self.is_slow_planned = true;
             let at = self.stalled_until.max(now) + self.rng.random_range(1..20) * MICROSECOND;
-            self.agenda.at(at, Event::Slow);
+            self.events.at(at, Event::Slow);
         }
     }
 
@@ -285,7 +285,7 @@ impl Scene {
     }
 
     fn submit(&mut self, lane: usize, kind: Kind, address: u64, length: u64, body: &[u8], purpose: Purpose) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let data = match purpose {
             Purpose::Write { value, .. } => value.to_le_bytes().to_vec(),
             _ => Vec::new(),
@@ -308,7 +308,7 @@ impl Scene {
 
     /// Lets a lane do all that it can.
     fn pump(&mut self, lane: usize) -> Result<(), String> {
-        let now = self.agenda.now();
+        let now = self.events.now();
         self.lanes[lane].advance(now);
         self.take_completions(lane)?;
         while let Some(Transmit { header, token, payload }) = self.lanes[lane].transmit(now) {
@@ -327,7 +327,7 @@ impl Scene {
             && (due < self.timers[lane] || self.timers[lane] <= now)
         {
             self.timers[lane] = due;
-            self.agenda.at(due, Event::Timer { lane });
+            self.events.at(due, Event::Timer { lane });
         }
         Ok(())
     }
@@ -341,7 +341,7 @@ impl Scene {
             }
             let late = if self.rng.random_bool(trouble) { self.rng.random_range(1..6) * MILLISECOND } else { 0 };
             let delay = self.rng.random_range(1..40) * MICROSECOND + late;
-            self.agenda.after(delay, event(bytes.clone()));
+            self.events.after(delay, event(bytes.clone()));
         }
     }
 
@@ -353,7 +353,7 @@ impl Scene {
 
     fn receive(&mut self, lane: usize, bytes: &[u8]) -> Result<(), String> {
         let message = split(bytes).ok().flatten().expect("the network damages nothing here");
-        match self.lanes[lane].receive(&message, self.agenda.now()) {
+        match self.lanes[lane].receive(&message, self.events.now()) {
             Received::Data { token, .. } => self.data[token as usize - 1] = message.payload.to_vec(),
             Received::Answer { .. } => {
                 self.answer = Some((message.header.pid, message.header.capability, message.header.address));
@@ -467,7 +467,7 @@ impl Scene {
             self.submit(DATA, Kind::Read, at, 8, &[], Purpose::Read { page });
             self.pump(DATA)?;
             while self.pages[page].is_busy {
-                let event = self.agenda.advance().ok_or("nothing happens any more")?;
+                let event = self.events.advance().ok_or("nothing happens any more")?;
                 if !matches!(event, Event::Act) {
                     self.happen(event)?;
                 }

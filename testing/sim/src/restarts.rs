@@ -14,7 +14,7 @@ impl World {
     /// A process ends, and another one begins in its place.
     pub(crate) fn restart_process(&mut self, process: usize) -> Result<(), String> {
         let remembers = self.rng.random_bool(0.5);
-        self.trace.say(self.agenda.now(), || format!("process {process} begins anew, and remembers: {remembers}"));
+        self.trace.say(self.events.now(), || format!("process {process} begins anew, and remembers: {remembers}"));
         self.counts.process_restarts += 1;
         self.disconnect(|lane| lane.process == process);
         let lanes: Vec<usize> = (0..self.lanes.len()).filter(|lane| self.lanes[*lane].process == process).collect();
@@ -26,7 +26,7 @@ impl World {
             self.lanes[lane].client = self.new_client(transport);
             // Another socket comes to another data thread.
             self.lanes[lane].thread = self.rng.random_range(0..self.settings.threads);
-            self.agenda.after(0, Event::Wake { lane });
+            self.events.after(0, Event::Wake { lane });
         }
         if !remembers {
             let homes = process * self.settings.nodes..(process + 1) * self.settings.nodes;

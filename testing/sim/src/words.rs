@@ -1,11 +1,11 @@
-//! [`Words`]: what clients saw of words that are written whole, each time with another value, and whether one order of all
-//! writes and reads explains it.
+//! [`Words`]: what clients saw of words that are written whole, each time with another value, and whether one order of
+//! all writes and reads explains it.
 //!
-//! It knows nothing of the node. All operations of one value form a *cluster*: its write and the reads that returned it.
-//! They must stand together in any order that explains the history. If the first end in a cluster lies before the last
-//! start, everything between is the cluster's own (a *forward* zone, in Gibbons and Korach, "Testing shared memories",
-//! 1997); else the cluster fits at some point between last start and first end (a *backward* zone). The history is
-//! linearizable if no two forward zones overlap and no backward zone lies inside a forward one.
+//! It knows nothing of the node. All operations of one value form a *cluster*: its write and the reads that returned
+//! it. They must stand together in any order that explains the history. If the first end in a cluster lies before the
+//! last start, everything between is the cluster's own (a *forward* zone, in Gibbons and Korach, "Testing shared
+//! memories", 1997); else the cluster fits at some point between last start and first end (a *backward* zone). The
+//! history is linearizable if no two forward zones overlap and no backward zone lies inside a forward one.
 
 use std::collections::BTreeMap;
 

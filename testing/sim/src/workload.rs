@@ -139,7 +139,7 @@ impl World {
         loop {
             let lane = &self.lanes[index];
             let has_room = lane.client.has_room() && lane.depth() < self.settings.depth;
-            if !has_room || lane.idle_until > self.agenda.now() {
+            if !has_room || lane.idle_until > self.events.now() {
                 return Ok(());
             }
             match self.phase {
@@ -192,7 +192,7 @@ impl World {
         }
         self.lanes[index].budget -= 1;
         if self.rng.random_bool(habits.think) {
-            self.lanes[index].idle_until = self.agenda.now() + self.rng.random_range(1..300) * MICROSECOND;
+            self.lanes[index].idle_until = self.events.now() + self.rng.random_range(1..300) * MICROSECOND;
         }
         let (life, dare) = (self.lanes[index].life, self.rng.random_bool(habits.dare));
         // Behind its lease a process does not use what it has.
@@ -201,7 +201,7 @@ impl World {
         let known = |number: &usize| self.regions[*number].life == life && (is_used(&self.regions[*number]) || dare);
         let choices: Vec<usize> = (0..self.regions.len()).filter(known).collect();
         let Some(number) = choices.choose(&mut self.rng).copied() else {
-            self.lanes[index].idle_until = self.agenda.now() + 50 * MICROSECOND;
+            self.lanes[index].idle_until = self.events.now() + 50 * MICROSECOND;
             self.plain(index, Kind::Ping, 0);
             return Ok(());
         };
@@ -282,7 +282,7 @@ impl World {
         if !self.rng.random_bool(self.settings.habits.deadline) {
             return Nanos::MAX;
         }
-        let local = self.lanes[index].clock.read(self.agenda.now());
+        let local = self.lanes[index].clock.read(self.events.now());
         local + self.rng.random_range(1..1000) * MICROSECOND
     }
 

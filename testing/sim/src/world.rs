@@ -26,7 +26,7 @@ use crate::sabotage::Sabotage;
 use crate::settings::{MICROSECOND, MILLISECOND, Settings};
 use crate::trace::Trace;
 use crate::workload::{Purpose, Region};
-use yonder_agenda::{Agenda, Clock};
+use yonder_event_queue::{Clock, EventQueue};
 
 /// Longest storm.
 const STORM_MAX: Nanos = 60 * MILLISECOND;
@@ -109,7 +109,7 @@ pub(crate) struct World {
     pub(crate) sabotage: Option<Sabotage>,
     pub(crate) trace: Trace,
     pub(crate) rng: SmallRng,
-    pub(crate) agenda: Agenda<Event>,
+    pub(crate) events: EventQueue<Event>,
     pub(crate) network: Network,
     pub(crate) nodes: Vec<Node>,
     pub(crate) lanes: Vec<Lane>,
@@ -159,7 +159,7 @@ impl World {
             sabotage,
             trace,
             rng,
-            agenda: Agenda::new(),
+            events: EventQueue::new(),
             nodes: Vec::new(),
             lanes: Vec::new(),
             purposes: Vec::new(),
@@ -183,11 +183,11 @@ impl World {
     pub(crate) fn run(mut self) -> Result<(Counts, u64), String> {
         for lane in 0..self.lanes.len() {
             let delay = self.rng.random_range(0..MILLISECOND / 10);
-            self.agenda.after(delay, Event::Wake { lane });
+            self.events.after(delay, Event::Wake { lane });
         }
-        (0..self.nodes.len()).for_each(|node| self.agenda.after(0, Event::Leases(node)));
+        (0..self.nodes.len()).for_each(|node| self.events.after(0, Event::Leases(node)));
         self.plan_faults();
-        while let Some(event) = self.agenda.advance() {
+        while let Some(event) = self.events.advance() {
             self.counts.events += 1;
             if self.counts.events > EVENTS_MAX {
                 return Err(format!("there is no end to it: {}", self.unfinished()));
@@ -202,7 +202,7 @@ impl World {
 
     /// Goes on to the next phase if it is time to. Returns whether that was the last one.
     fn next_phase(&mut self) -> Result<bool, String> {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let is_late = now >= self.phase_end;
         match self.phase {
             Phase::Storm if is_late || self.lanes.iter().all(|lane| lane.budget == 0) => {
@@ -231,7 +231,7 @@ impl World {
     fn wake_all(&mut self) {
         for lane in 0..self.lanes.len() {
             self.lanes[lane].idle_until = 0;
-            self.agenda.after(0, Event::Wake { lane });
+            self.events.after(0, Event::Wake { lane });
         }
     }
 
@@ -248,7 +248,7 @@ impl World {
     fn finish(mut self) -> Result<(Counts, u64), String> {
         self.history.words.check()?;
         self.counts.words = self.history.words.count() as u64;
-        let now = self.agenda.now();
+        let now = self.events.now();
         for node in &mut self.nodes {
             node.finish_work(now)?;
             node.expire_leases(now, self.settings.lease);
@@ -296,14 +296,14 @@ impl World {
         match event {
             Event::ToNode { node, thread, bytes, from } => {
                 let is_lost = self.lost_from[from.lane].get(from.connection as usize);
-                if is_lost.is_some_and(|from| *from <= self.agenda.now()) {
+                if is_lost.is_some_and(|from| *from <= self.events.now()) {
                     return Ok(());
                 }
                 self.attacker.overhear(&bytes);
                 self.node_receives(node, thread, bytes, Some(from))
             }
             Event::ToLane { to, bytes } => {
-                self.digest = xxh3_64_with_seed(&bytes, self.digest ^ self.agenda.now());
+                self.digest = xxh3_64_with_seed(&bytes, self.digest ^ self.events.now());
                 let stream = self.lanes[to.lane].stream;
                 if stream.is_some_and(|stream| stream.connection != to.connection) {
                     return Ok(());
@@ -339,35 +339,35 @@ impl World {
 
     /// A lane sends a message.
     pub(crate) fn send_to_node(&mut self, index: usize, bytes: Vec<u8>) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let lane = &mut self.lanes[index];
         let (node, thread) = (lane.node, lane.thread);
         if let Some(stream) = &mut lane.stream {
             let from = Sender { lane: index, connection: stream.connection };
             let at = stream.there.carry(&mut self.rng, &self.network.weather, now);
-            self.agenda.at(at, Event::ToNode { node, thread, bytes, from });
+            self.events.at(at, Event::ToNode { node, thread, bytes, from });
         } else if self.network.is_whole(lane.process, node) {
             let from = Sender { lane: index, connection: 0 };
-            let agenda = &mut self.agenda;
+            let events = &mut self.events;
             self.network.carry(&mut self.rng, bytes, |after, bytes| {
-                agenda.after(after, Event::ToNode { node, thread, bytes, from });
+                events.after(after, Event::ToNode { node, thread, bytes, from });
             });
         }
     }
 
     fn send_to_lane(&mut self, to: Sender, bytes: Vec<u8>) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let lane = &mut self.lanes[to.lane];
         match &mut lane.stream {
             Some(stream) if stream.connection != to.connection || !stream.is_open => {}
             Some(stream) => {
                 let at = stream.back.carry(&mut self.rng, &self.network.weather, now);
-                self.agenda.at(at, Event::ToLane { to, bytes });
+                self.events.at(at, Event::ToLane { to, bytes });
             }
             None if self.network.is_whole(lane.process, lane.node) => {
-                let agenda = &mut self.agenda;
+                let events = &mut self.events;
                 self.network.carry(&mut self.rng, bytes, |after, bytes| {
-                    agenda.after(after, Event::ToLane { to, bytes });
+                    events.after(after, Event::ToLane { to, bytes });
                 });
             }
             None => {}
@@ -382,7 +382,7 @@ impl World {
         bytes: Vec<u8>,
         from: Option<Sender>,
     ) -> Result<(), String> {
-        let arrived = self.nodes[node].arrive(self.agenda.now(), thread, &bytes, from)?;
+        let arrived = self.nodes[node].arrive(self.events.now(), thread, &bytes, from)?;
         if let (Arrived::Answered { request, verdict: Verdict::Refused(_), .. }, Some(from)) = (&arrived, from) {
             self.copy_for_later(request, thread, &bytes, from);
         }
@@ -394,7 +394,7 @@ impl World {
         }
         if self.nodes[node].wants_pages() && !self.refill_is_planned[node] {
             self.refill_is_planned[node] = true;
-            self.agenda.after(self.settings.refill_period, Event::Refill(life));
+            self.events.after(self.settings.refill_period, Event::Refill(life));
         }
         Ok(())
     }
@@ -402,19 +402,19 @@ impl World {
     /// Of a datagram that claims a time to come, the network may have a copy that arrives soon after that time: the
     /// worst that it can do to a request whose client has corrected itself.
     fn copy_for_later(&mut self, request: &Header, thread: usize, bytes: &[u8], from: Sender) {
-        let (now, node) = (self.agenda.now(), self.lanes[from.lane].node);
+        let (now, node) = (self.events.now(), self.lanes[from.lane].node);
         let is_early = request.kind.is_exactly_once() && request.time > self.nodes[node].time(now);
         if is_early && self.lanes[from.lane].stream.is_none() && self.rng.random_bool(0.5) {
             let delay = self.rng.random_range(0..MILLISECOND);
             let at = self.nodes[node].clock.when(request.time).saturating_add(delay);
-            self.agenda.at(at, Event::ToNode { node, thread, bytes: bytes.to_vec(), from });
+            self.events.at(at, Event::ToNode { node, thread, bytes: bytes.to_vec(), from });
         }
     }
 
     pub(crate) fn plan_slow(&mut self, life: Life) {
         self.slow_is_planned[life.node] = true;
         let delay = self.rng.random_range(0..=self.settings.slow_time);
-        self.agenda.after(delay, Event::Slow(life));
+        self.events.after(delay, Event::Slow(life));
     }
 
     fn slow_step(&mut self, life: Life) -> Result<(), String> {
@@ -422,11 +422,11 @@ impl World {
             return Ok(());
         }
         self.slow_is_planned[life.node] = false;
-        if let Some((arrived, from)) = self.nodes[life.node].slow_step(self.agenda.now())? {
+        if let Some((arrived, from)) = self.nodes[life.node].slow_step(self.events.now())? {
             self.answered(life.node, arrived, &[], from)?;
         }
         for request in self.nodes[life.node].take_over() {
-            self.trace.say(self.agenda.now(), || format!("node {}: the last piece of {}", life.node, told(&request)));
+            self.trace.say(self.events.now(), || format!("node {}: the last piece of {}", life.node, told(&request)));
             self.history.judged(life, &request, [&[], &[]], Verdict::Executed(0))?;
             self.counts.in_pieces += 1;
         }
@@ -440,7 +440,7 @@ impl World {
     fn answered(&mut self, node: usize, arrived: Arrived, payload: &[u8], from: Option<Sender>) -> Result<(), String> {
         let answer = match arrived {
             Arrived::Answered { request, verdict, answer } => {
-                self.trace.say(self.agenda.now(), || format!("node {node}: {verdict:?}: {}", told(&request)));
+                self.trace.say(self.events.now(), || format!("node {node}: {verdict:?}: {}", told(&request)));
                 self.counts.repeated += u64::from(verdict == Verdict::Repeated);
                 self.counts.aborts += u64::from(request.kind == Kind::Abort);
                 let told = split(&answer).ok().flatten().map_or(&[][..], |told| told.payload);

@@ -5,9 +5,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use yonder_agenda::{Agenda, Clock};
-use yonder_board::{Board, FastPath, Handled, Memory, PageSize, PageSource, PhysicalPage, Shell, SlowPath, Upkeep};
+use yonder_board::{FastPath, Handled, Memory, NodeCore, PageSize, PageSource, PhysicalPage, Shell, SlowPath, Upkeep};
 use yonder_client::{Client, Config, Operation, OperationId, Outcome, Payload, Transport};
+use yonder_event_queue::{Clock, EventQueue};
 use yonder_units::Nanos;
 use yonder_wire::{AllocateRequest, AtomicOperation, Backing, HEADER_BYTES, Kind, Permission, Rights, split};
 
@@ -76,11 +76,11 @@ struct Writer {
 }
 
 struct Pair {
-    agenda: Agenda<Event>,
+    events: EventQueue<Event>,
     client: Client,
     client_clock: Clock,
     node_clock: Clock,
-    _board: Arc<Board>,
+    _board: Arc<NodeCore>,
     _slow: SlowPath,
     fast: FastPath,
     pages: Pages,
@@ -97,7 +97,7 @@ struct Pair {
 
 impl Pair {
     fn new(transport: Transport, client_ppm: i64, attempt: Nanos) -> Self {
-        let (board, mut slow) = Board::new(&yonder_board::Config {
+        let (board, mut slow) = NodeCore::new(&yonder_board::Config {
             pages: 64,
             page_size: PageSize::new(PAGE).unwrap(),
             seed: 1,
@@ -121,7 +121,7 @@ impl Pair {
         let (address, _) = slow.allocate(pid, &request, &mut shell).unwrap();
         let capability = slow.capability(pid, Rights::ReadWrite);
         Self {
-            agenda: Agenda::new(),
+            events: EventQueue::new(),
             client: Client::new(Config::new(transport, 1 << 40)),
             client_clock: Clock::new(77 * SECOND, client_ppm),
             node_clock: Clock::new(SECOND, 0),
@@ -142,26 +142,26 @@ impl Pair {
 
     /// Lets the owner write until `end`.
     fn run(&mut self, end: Nanos) {
-        self.agenda.after(0, Event::Wake);
-        while self.agenda.now() < end {
-            match self.agenda.advance().expect("the owner always waits for something") {
+        self.events.after(0, Event::Wake);
+        while self.events.now() < end {
+            match self.events.advance().expect("the owner always waits for something") {
                 Event::ToNode(bytes) if self.paused => self.held.push(bytes),
                 Event::ToNode(bytes) => self.serve(&bytes),
                 Event::ToClient(bytes) => {
-                    let now = self.client_clock.read(self.agenda.now());
+                    let now = self.client_clock.read(self.events.now());
                     self.client.receive(&split(&bytes).unwrap().unwrap(), now);
                     self.turn();
                 }
-                Event::Wake if self.agenda.now() < self.wake_at => {}
+                Event::Wake if self.events.now() < self.wake_at => {}
                 Event::Wake => self.turn(),
                 Event::Pause => {
                     self.paused = true;
-                    self.node_clock.stop(self.agenda.now());
+                    self.node_clock.stop(self.events.now());
                 }
                 Event::Resume => {
                     self.paused = false;
-                    self.resumed = self.agenda.now();
-                    self.node_clock.go_on(self.agenda.now());
+                    self.resumed = self.events.now();
+                    self.node_clock.go_on(self.events.now());
                     std::mem::take(&mut self.held).iter().for_each(|bytes| self.serve(bytes));
                 }
             }
@@ -169,18 +169,18 @@ impl Pair {
     }
 
     fn serve(&mut self, bytes: &[u8]) {
-        let (mut reply, time) = (vec![0; HEADER_BYTES], self.node_clock.read(self.agenda.now()));
+        let (mut reply, time) = (vec![0; HEADER_BYTES], self.node_clock.read(self.events.now()));
         let message = split(bytes).unwrap().unwrap();
         let Handled::Reply(bytes) = self.fast.execute(&message, time, &self.pages, &self.pages, &mut reply) else {
             panic!("a data thread answers writes");
         };
         reply.truncate(bytes);
-        self.agenda.after(ONE_WAY, Event::ToClient(reply));
+        self.events.after(ONE_WAY, Event::ToClient(reply));
     }
 
     /// Takes completions, posts writes, gives up those that take too long, and sends.
     fn turn(&mut self) {
-        let real = self.agenda.now();
+        let real = self.events.now();
         let now = self.client_clock.read(real);
         if self.wake_at <= real {
             self.wake_at = Nanos::MAX;
@@ -220,14 +220,14 @@ impl Pair {
                 _ => Vec::new(),
             };
             let bytes = [&next.header.seal(&payload)[..], &payload].concat();
-            self.agenda.after(ONE_WAY, Event::ToNode(bytes));
+            self.events.after(ONE_WAY, Event::ToNode(bytes));
         }
         let timer = self.client.timeout().map_or(Nanos::MAX, |due| self.client_clock.when(due));
         let attempt = self.writers.iter().map(|writer| writer.posted + self.attempt).min().unwrap_or(Nanos::MAX);
         let due = timer.min(attempt).max(real + 1);
         if due < self.wake_at {
             self.wake_at = due;
-            self.agenda.at(due, Event::Wake);
+            self.events.at(due, Event::Wake);
         }
     }
 }
@@ -235,8 +235,8 @@ impl Pair {
 /// How long after a pause of `pause` each of the writers has completed a write that was posted after it.
 fn recovery(transport: Transport, pause: Nanos, attempt: Nanos) -> Option<Nanos> {
     let mut pair = Pair::new(transport, 400, attempt);
-    pair.agenda.at(SECOND / 10, Event::Pause);
-    pair.agenda.at(SECOND / 10 + pause, Event::Resume);
+    pair.events.at(SECOND / 10, Event::Pause);
+    pair.events.at(SECOND / 10 + pause, Event::Resume);
     pair.run(SECOND / 10 + pause + SECOND / 5);
     let done = pair.writers.iter().map(|writer| writer.done).collect::<Option<Vec<_>>>()?;
     done.into_iter().max().map(|last| last - pair.resumed)

@@ -1,7 +1,7 @@
 //! Rules for documents: every layer has its README, every crate stands on the map, and no link or path leads nowhere.
 //!
-//! Links are read from Markdown outside code, those to a file of the repository's own address among them; paths are read
-//! from code spans that start with a folder of ours, such as `core/units`, except where history is told.
+//! Links are read from Markdown outside code, those to a file of the repository's own address among them; paths are
+//! read from code spans that start with a folder of ours, such as `core/units`, except where history is told.
 
 use super::layers::LAYERS;
 use super::repository::Repository;

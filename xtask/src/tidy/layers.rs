@@ -14,7 +14,8 @@ use super::source::RustFile;
 use super::{Finding, Findings};
 
 /// The layers, lowest first.
-pub(crate) const LAYERS: [&str; 5] = ["core", "sys", "runtime", "apps", "edge"];
+pub(crate) const LAYERS: [&str; 9] =
+    ["core", "sys", "runtime", "preload", "apps", "adapters", "tools", "research", "edge"];
 
 /// Crates that do I/O, read a clock, start threads or draw random numbers: never a dependency of `core`.
 const IMPURE: [&str; 19] = [

@@ -1,4 +1,5 @@
-//! Rules for prose: documents and comments are no wider than [`COLUMNS_MAX`], and sentences of documents name a subject.
+//! Rules for prose: documents and comments are no wider than [`COLUMNS_MAX`], and sentences of documents name a
+//! subject.
 //!
 //! A line that cannot be broken is excused: a row of a table, a line with an address, a single long word. Words in code
 //! spans and in code fences are not prose. Code itself is the formatter's.

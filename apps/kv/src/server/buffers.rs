@@ -39,7 +39,8 @@ impl Input {
         }
     }
 
-    /// Reads once, towards holding `wanted` bytes in total. Returns how many bytes were read, and how many were asked for.
+    /// Reads once, towards holding `wanted` bytes in total. Returns how many bytes were read, and how many were asked
+    /// for.
     pub(super) fn fill(&mut self, source: &mut impl Read, wanted: usize) -> io::Result<(usize, usize)> {
         self.make_room(wanted);
         let asked = self.bytes.len() - self.end;

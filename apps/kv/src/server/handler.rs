@@ -59,8 +59,8 @@ impl<M: ItemMemory> Handler for KvHandler<M> {
         let KvRequest { work, now_s } = request;
         let outcome = match work {
             Work::Execute { client, command } => {
-                // A panic must reach this client as an error, not leave it waiting. Locks and slots are given back while
-                // it unwinds.
+                // A panic must reach this client as an error, not leave it waiting. Locks and slots are given back
+                // while it unwinds.
                 let executed = catch_unwind(AssertUnwindSafe(|| self.store.execute(command, now_s)));
                 let execution =
                     executed.unwrap_or_else(|_| Execution { reply: reply::INTERNAL_ERROR.to_vec(), rest: None });

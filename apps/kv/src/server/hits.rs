@@ -1,8 +1,8 @@
 //! [`HitTimes`]: how long commands took that met no page which had to be fetched.
 //!
-//! What queueing behind faults costs is seen in these alone, so a benchmark asks for their percentiles (`stats hits`). Counted by
-//! the dispatcher thread, which knows of every request that is over whether it had a major fault: a few nanoseconds a command.
-//! The server's own requests, which look for expired items, are not among them.
+//! What queueing behind faults costs is seen in these alone, so a benchmark asks for their percentiles (`stats hits`).
+//! Counted by the dispatcher thread, which knows of every request that is over whether it had a major fault: a few
+//! nanoseconds a command. The server's own requests, which look for expired items, are not among them.
 
 use hdrhistogram::Histogram;
 use yonder::sched::Timing;

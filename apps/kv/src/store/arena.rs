@@ -1,9 +1,9 @@
 //! Who owns which slot: [`Arena`] hands out free slots, chooses victims, and moves slabs between classes.
 //!
-//! The arena is plain data behind an ordinary mutex; it never touches far memory and nobody holds the mutex across a far
-//! access. What must be done with far memory it returns as a [`Supply`], and the caller reports back. Life of a slot:
-//! free -> owned (by one request, which writes it) -> linked (its item can be found; the arena sees it as owned) ->
-//! owned (by the request that unlinked it) -> free. A slab that is being drained hands out nothing.
+//! The arena is plain data behind an ordinary mutex; it never touches far memory and nobody holds the mutex across a
+//! far access. What must be done with far memory it returns as a [`Supply`], and the caller reports back. Life of a
+//! slot: free -> owned (by one request, which writes it) -> linked (its item can be found; the arena sees it as owned)
+//! -> owned (by the request that unlinked it) -> free. A slab that is being drained hands out nothing.
 //!
 //! Neighbours: `shape` says how slabs are cut, `slots` holds the state that sweeps read, `rebalance` decides which
 //! class gives memory up, `space` performs what the arena asks for.
@@ -180,8 +180,8 @@ impl Arena {
         self.slab_at(offset).retired += 1;
     }
 
-    /// The caller has unlinked what it found in `slab`. If that leaves nothing but retired slots, the memory of the slab has to be
-    /// renewed before the drain ends.
+    /// The caller has unlinked what it found in `slab`. If that leaves nothing but retired slots, the memory of the
+    /// slab has to be renewed before the drain ends.
     pub(super) fn wants_renewal(&self, slab: &Slab) -> bool {
         let slots = self.slabs[slab.first_unit as usize].as_ref().expect("a slab stays while it is drained");
         slots.retired > 0 && slots.owned() == usize::from(slots.retired)
@@ -198,8 +198,8 @@ impl Arena {
         slots.free.clear();
     }
 
-    /// The caller has unlinked what it found in `slab`. If requests under way still own slots of it, or some are retired, the slab
-    /// returns to its class; else its units are free.
+    /// The caller has unlinked what it found in `slab`. If requests under way still own slots of it, or some are
+    /// retired, the slab returns to its class; else its units are free.
     pub(super) fn end_drain(&mut self, slab: &Slab) {
         let first = slab.first_unit;
         let slots = self.slabs[first as usize].as_mut().expect("a slab stays while it is drained");

@@ -1,13 +1,13 @@
 //! Items that are lost: what a page takes with it that cannot be had again (LightSwap, section 4.4).
 //!
-//! A cache may forget, so the client of an item that is lost gets a miss. [`Store::mending`] does a command again after its
-//! bucket has been rid of what is lost there ([`Bucket::drop_lost`]). If the link behind a lost item was lost with it, the
-//! chain ends before it: items behind it cannot be found any more either. They are *stranded*: linked by their slots' states,
-//! and in no chain. Whoever evicts one finds out and takes its slot. A slot in which nothing can be written is retired,
-//! and comes back when its whole slab is emptied for another class and renewed.
+//! A cache may forget, so the client of an item that is lost gets a miss. [`Store::mending`] does a command again after
+//! its bucket has been rid of what is lost there ([`Bucket::drop_lost`]). If the link behind a lost item was lost with
+//! it, the chain ends before it: items behind it cannot be found any more either. They are *stranded*: linked by their
+//! slots' states, and in no chain. Whoever evicts one finds out and takes its slot. A slot in which nothing can be
+//! written is retired, and comes back when its whole slab is emptied for another class and renewed.
 //!
-//! Invariants: an item that was dropped or stranded is never found again, so no client sees an old value; a slot is given out
-//! again only when no chain can lead to it.
+//! Invariants: an item that was dropped or stranded is never found again, so no client sees an old value; a slot is
+//! given out again only when no chain can lead to it.
 
 use super::bucket::{Bucket, Hash};
 use super::item::{HASH_AT, HEADER_BYTES, Link};
@@ -77,8 +77,8 @@ impl<M: ItemMemory> Store<M> {
         }
     }
 
-    /// Unlinks the items of `slab` of which nobody knows any more which they are: each is in some chain, or stranded. Far memory is
-    /// touched only where one item is in front of another.
+    /// Unlinks the items of `slab` of which nobody knows any more which they are: each is in some chain, or stranded.
+    /// Far memory is touched only where one item is in front of another.
     pub(super) fn find_lost(&self, slab: &Slab) -> Result<(), M::Error> {
         if !(0..slab.shape.slots).any(|slot| slab.state(slot).is_lost()) {
             return Ok(());
@@ -146,11 +146,11 @@ impl<'a, M: ItemMemory> Bucket<'a, M> {
         Ok(())
     }
 
-    /// Takes the slot of an item that says it is of this bucket, `hash`, and is not in its chain; `None` if it is no item, or one
-    /// of another bucket by now.
+    /// Takes the slot of an item that says it is of this bucket, `hash`, and is not in its chain; `None` if it is no
+    /// item, or one of another bucket by now.
     pub(super) fn take_stranded(&self, offset: u64, hash: u32) -> Result<Option<Owned<'a>>, M::Error> {
-        // In this order: what was linked when it was looked at, and has this bucket's hash later, was this bucket's all along,
-        // because nothing else can have become so while the bucket is locked.
+        // In this order: what was linked when it was looked at, and has this bucket's hash later, was this bucket's all
+        // along, because nothing else can have become so while the bucket is locked.
         let Some(slab) = self.store().slots.slab_at(offset) else { return Ok(None) };
         if !slab.state(slab.slot_at(offset)).is_linked() {
             return Ok(None);

@@ -2,11 +2,12 @@
 //!
 //! Far memory, reached through [`ItemMemory`], holds slots with header, key and value (`item`), and the chains through
 //! the headers. Local memory holds bucket heads with tags (`bucket`), four bytes per slot for eviction and expiry
-//! (`slots`), and the slab allocator (`arena` with `shape`, `runs` and `rebalance`). Commands are in `read` and `write`,
-//! making room is in `space`, and what becomes of items that are lost in `loss`.
+//! (`slots`), and the slab allocator (`arena` with `shape`, `runs` and `rebalance`). Commands are in `read` and
+//! `write`, making room is in `space`, and what becomes of items that are lost in `loss`.
 //!
-//! Invariants: an item in a chain is complete, unless a page of it was lost; a failed far access leaves every chain as it
-//! was; a slot is free, owned by one request, linked once, or retired. Lock order is in `bucket`. Time comes in as a parameter: seconds since 1970.
+//! Invariants: an item in a chain is complete, unless a page of it was lost; a failed far access leaves every chain as
+//! it was; a slot is free, owned by one request, linked once, or retired. Lock order is in `bucket`. Time comes in as a
+//! parameter: seconds since 1970.
 
 mod arena;
 mod bucket;

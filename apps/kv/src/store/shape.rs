@@ -97,7 +97,8 @@ pub(super) fn item_bytes_max(value_bytes_max: usize) -> usize {
     HEADER_BYTES + KEY_BYTES_MAX + value_bytes_max
 }
 
-/// All classes for a memory of `memory_units`, smallest slots first. The last one holds items of `item_bytes_max` bytes.
+/// All classes for a memory of `memory_units`, smallest slots first. The last one holds items of `item_bytes_max`
+/// bytes.
 pub(super) fn classes(item_bytes_max: usize, memory_units: usize) -> Vec<Class> {
     let align = SLOT_ALIGN as usize;
     let largest = item_bytes_max.next_multiple_of(align);

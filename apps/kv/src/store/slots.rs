@@ -1,9 +1,9 @@
 //! Local metadata of slots: four bytes each, so that eviction and expiry sweeps touch no far page.
 //!
 //! [`SlotState`] is one word: whether the slot holds a linked item, whether another item follows in its chain, the
-//! second-chance counter, and the expiry in steps of [`EXPIRY_STEP_S`]. A slot with chances and no linked item is *lost*: its
-//! item is in a chain, and nobody can read which. [`Slab`] is the fixed part of a slab;
-//! [`SlotTable`] finds the slab of an offset.
+//! second-chance counter, and the expiry in steps of [`EXPIRY_STEP_S`]. A slot with chances and no linked item is
+//! *lost*: its item is in a chain, and nobody can read which. [`Slab`] is the fixed part of a slab; [`SlotTable`] finds
+//! the slab of an offset.
 //!
 //! Who may write: the holder of the bucket lock of the slot's item, except the second-chance counter, which the victim
 //! sweep lowers at any time. A slab leaves the table only when none of its slots is linked, so the slab of an item

@@ -141,7 +141,8 @@ impl<M: ItemMemory> Store<M> {
         Ok(())
     }
 
-    /// Unlinks the item at `offset`, if there still is one, and returns its slot. What is lost is nobody's slot for now.
+    /// Unlinks the item at `offset`, if there still is one, and returns its slot. What is lost is nobody's slot for
+    /// now.
     fn evict(&self, offset: u64, now_s: u32, removable: Removable) -> Result<Option<Owned<'_>>, M::Error> {
         match self.try_evict(offset, now_s, removable) {
             Err(error) if M::is_lost(&error) => self.lose(offset).map(|()| None),

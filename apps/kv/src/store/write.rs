@@ -152,8 +152,8 @@ impl<M: ItemMemory> Store<M> {
         Ok(if matches!(edited, Edited::Stored) { reply::STORED } else { reply::NOT_STORED })
     }
 
-    /// Replaces the value of a live item by what `edit` makes of it; flags and expiry stay. `edit` gets None for a value
-    /// of more than `value_bytes_max` bytes, and is called again when the item has changed meanwhile: each time,
+    /// Replaces the value of a live item by what `edit` makes of it; flags and expiry stay. `edit` gets None for a
+    /// value of more than `value_bytes_max` bytes, and is called again when the item has changed meanwhile: each time,
     /// another request has made progress.
     fn edit<R>(
         &self,
@@ -229,8 +229,8 @@ impl<M: ItemMemory> Store<M> {
         text
     }
 
-    /// The header of an item that is about to be linked: its bucket is locked, so cas uniques of a key grow in the order
-    /// of its changes.
+    /// The header of an item that is about to be linked: its bucket is locked, so cas uniques of a key grow in the
+    /// order of its changes.
     fn new_header(&self, hash: u32, item: &KeyValue, flags: u32, deadline_s: u32) -> Header {
         Header {
             next: Link::NONE,

@@ -13,7 +13,7 @@ use yonder_kv::{ItemMemory, KvConfig, KvFrontend, KvHandler, KvServer, Shutdown}
 const WORKERS: usize = 2;
 const ROOM: usize = 4;
 /// Ends a test that would hang.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server on loopback addresses. Dropping it ends it.
 pub(crate) struct Running {
@@ -72,8 +72,8 @@ impl Drop for Running {
 /// A client of a server that listens.
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let client = TcpStream::connect(address).expect("the server listens");
-    client.set_read_timeout(Some(PATIENCE)).expect("a valid timeout");
-    client.set_write_timeout(Some(PATIENCE)).expect("a valid timeout");
+    client.set_read_timeout(Some(TIMEOUT)).expect("a valid timeout");
+    client.set_write_timeout(Some(TIMEOUT)).expect("a valid timeout");
     client
 }
 

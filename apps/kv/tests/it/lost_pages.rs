@@ -1,5 +1,5 @@
-//! The store when pages of far memory are lost for good: the client of what was there gets a miss, and everybody else what they
-//! had.
+//! The store when pages of far memory are lost for good: the client of what was there gets a miss, and everybody else
+//! what they had.
 
 use std::collections::HashMap;
 
@@ -72,9 +72,9 @@ fn every_command_survives_a_lost_page() {
     }
 }
 
-/// Random commands while random pages are lost, against a model: a key has its last value or none, and none that was overwritten,
-/// deleted or of another key. Few buckets make long chains, whose tails are stranded; little memory makes evictions, which have to
-/// find those.
+/// Random commands while random pages are lost, against a model: a key has its last value or none, and none that was
+/// overwritten, deleted or of another key. Few buckets make long chains, whose tails are stranded; little memory makes
+/// evictions, which have to find those.
 #[test]
 fn no_key_has_an_old_value_under_loss() {
     for seed in 0..30 {

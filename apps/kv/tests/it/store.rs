@@ -352,7 +352,8 @@ proptest! {
             let before = model.clone();
             let (reply, expected) = apply(&store, &mut model, step, op);
             if reply != expected {
-                // The only excuse is that the item was evicted: then the store answers as for an item that is not there.
+                // The only excuse is that the item was evicted: then the store answers as for an item that is not
+                // there.
                 let key = match *op {
                     Op::Write { key, .. } | Op::CasOf { key, .. } | Op::Get { key } | Op::Delete { key }
                     | Op::Arithmetic { key, .. } | Op::SetNumber { key, .. } => key,

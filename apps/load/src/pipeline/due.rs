@@ -1,4 +1,5 @@
-//! What a connection waits for: an operation whose reply is due, and what each reply, or piece of one, means for it. Pure.
+//! What a connection waits for: an operation whose reply is due, and what each reply, or piece of one, means for it.
+//! Pure.
 
 use super::{Op, Outcome, Request};
 use crate::ledger::{Ledger, SetOutcome};

@@ -1,5 +1,5 @@
-//! Delivery (clause 2.7). Each district's order is delivered in a transaction of its own, as that clause allows: it is over the sooner,
-//! and in conflict the less.
+//! Delivery (clause 2.7). Each district's order is delivered in a transaction of its own, as that clause allows: it is
+//! over the sooner, and in conflict the less.
 
 use super::schema::{
     Customer, NEW_ORDERS, Order, OrderLine, all_in_district, in_district, lines_of, number_in_district,

@@ -1,10 +1,11 @@
 //! TPC-C (revision 5.11) with the mix of the paper.
 //!
-//! [`Tpcc::load`] fills the tables for a [`Scale`]; [`Requests`] makes up what terminals ask for, by a seed; [`Tpcc`] handles it on
-//! unithreads. A transaction that is in conflict with another runs again, after others had a turn. [`Tpcc::check`] is the
-//! specification's conditions of consistency.
+//! [`Tpcc::load`] fills the tables for a [`Scale`]; [`Requests`] makes up what terminals ask for, by a seed; [`Tpcc`]
+//! handles it on unithreads. A transaction that is in conflict with another runs again, after others had a turn.
+//! [`Tpcc::check`] is the specification's conditions of consistency.
 //!
-//! What the specification asks of terminals (screens, thinking, response times) is not here: the load is open, as the paper's.
+//! What the specification asks of terminals (screens, thinking, response times) is not here: the load is open, as the
+//! paper's.
 
 mod check;
 mod delivery;
@@ -62,8 +63,8 @@ impl Tpcc {
     /// Serves a request. Transactions run until they are not in conflict with others.
     ///
     /// # Errors
-    /// If one still is after a thousand runs, a page cannot be had, or the region is full. Nothing was changed then, but for
-    /// districts to which a Delivery came before.
+    /// If one still is after a thousand runs, a page cannot be had, or the region is full. Nothing was changed then,
+    /// but for districts to which a Delivery came before.
     pub fn serve(&self, request: &Request) -> Result<Reply, OltpError> {
         match request {
             Request::NewOrder(order) => self.run(|transaction| new_order::new_order(transaction, order)),

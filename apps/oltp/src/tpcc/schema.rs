@@ -1,12 +1,12 @@
 //! The tables of TPC-C: rows, and the keys by which they are found.
 //!
-//! Fields have the sizes of the specification (clause 1.3). Amounts are in cents, rates in hundredths of a percent, times whatever
-//! number the load gives. What many transactions change of a warehouse or a district has rows of its own, apart from the names and
-//! rates that all others read (vertical partitioning, which clause 1.4 allows): with whole rows every Payment would be in conflict
-//! with every New-Order of its warehouse.
+//! Fields have the sizes of the specification (clause 1.3). Amounts are in cents, rates in hundredths of a percent,
+//! times whatever number the load gives. What many transactions change of a warehouse or a district has rows of its
+//! own, apart from the names and rates that all others read (vertical partitioning, which clause 1.4 allows): with
+//! whole rows every Payment would be in conflict with every New-Order of its warehouse.
 //!
-//! Keys are numbers put together, the coarsest first, so that what belongs together stands together: a district's orders, an
-//! order's lines.
+//! Keys are numbers put together, the coarsest first, so that what belongs together stands together: a district's
+//! orders, an order's lines.
 
 use std::ops::RangeInclusive;
 
@@ -273,7 +273,8 @@ pub fn orders_of(customer: Key) -> RangeInclusive<Key> {
     customer_order_key(customer, 0)..=customer_order_key(customer, u32::MAX)
 }
 
-/// The key of a customer among those with the same last name. Of first names eight letters count, and then the customers' numbers.
+/// The key of a customer among those with the same last name. Of first names eight letters count, and then the
+/// customers' numbers.
 #[must_use]
 pub fn name_key(district: Key, last: LastName, first: &[u8; 16], customer: u32) -> Key {
     let first = first.first_chunk().map_or(0, |letters| u64::from_be_bytes(*letters));

@@ -1,7 +1,7 @@
 //! [`Terminals`]: what is asked of a server over datagrams, and how.
 //!
-//! Requests and replies are spelt as `postcard` has them. Whether a reply is right is not seen in it alone: the server checks its
-//! tables when it ends.
+//! Requests and replies are spelt as `postcard` has them. Whether a reply is right is not seen in it alone: the server
+//! checks its tables when it ends.
 
 use yonder_load::Questions;
 use yonder_serve::{Protocol, spelling};

@@ -1,8 +1,9 @@
 //! Which transaction has read and replaced what, and whether there is an order of transactions in which that is right.
 //!
-//! Every version of a row is named by the transaction that wrote it; 0 is what was there before all. Who replaces a version says
-//! which. So the versions of a row are a chain, and three kinds of edges say who comes before whom: the writer of a version before
-//! those who read it, and before who replaces it, and those who read it before who replaces it. A cycle has no order.
+//! Every version of a row is named by the transaction that wrote it; 0 is what was there before all. Who replaces a
+//! version says which. So the versions of a row are a chain, and three kinds of edges say who comes before whom: the
+//! writer of a version before those who read it, and before who replaces it, and those who read it before who replaces
+//! it. A cycle has no order.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -300,8 +300,8 @@ fn a_node_says_how_much_of_each_region_is_used() {
     assert!((280..370).contains(&heat[0]) && heat[1] == 0, "{heat:?}");
 }
 
-/// What a stage is, its transfer, its range, its address, its allocations as (first page, pages, whether their memory is
-/// needed at once), and its pages with memory.
+/// What a stage is, its transfer, its range, its address, its allocations as (first page, pages, whether their memory
+/// is needed at once), and its pages with memory.
 type Forged = (u8, u64, u64, u64, u64, Vec<(u32, u32, bool)>, Vec<u32>);
 
 /// A stage as an attacker would send it.
@@ -315,8 +315,8 @@ fn stage() -> impl Strategy<Value = Forged> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 256 }))]
-    /// Whatever stages an owner sends in whatever order: other spaces keep what they have, and memory is all there again
-    /// when the space has ended.
+    /// Whatever stages an owner sends in whatever order: other spaces keep what they have, and memory is all there
+    /// again when the space has ended.
     #[test]
     fn forged_stages_harm_nobody_else(stages in prop::collection::vec(stage(), 1..40)) {
         let (mut world, space) = node();

@@ -1,7 +1,8 @@
 //! Long runs against an oracle: maps of allocations and of bytes.
 //!
-//! The oracle knows which requests must succeed and with which bytes; which must be refused, and for which reason; and that
-//! a copy of any request, early or late, has no effect and the same answer. At the end all memory is free again, and zero.
+//! The oracle knows which requests must succeed and with which bytes; which must be refused, and for which reason; and
+//! that a copy of any request, early or late, has no effect and the same answer. At the end all memory is free again,
+//! and zero.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

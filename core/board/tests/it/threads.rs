@@ -1,13 +1,13 @@
 //! Data threads beside a slow path that frees and allocates all the time: no request sees the bytes of another address
 //! space, or bytes that were there before.
 //!
-//! Quiet is known as the node knows it: each data thread counts the messages that it has finished, and the slow path waits
-//! until each has finished one more, or has none.
+//! Quiet is known as the node knows it: each data thread counts the messages that it has finished, and the slow path
+//! waits until each has finished one more, or has none.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use yonder_board::{Board, Handled, Memory, PhysicalPage, Shell, SlowPath, Upkeep};
+use yonder_board::{Handled, Memory, NodeCore, PhysicalPage, Shell, SlowPath, Upkeep};
 use yonder_wire::{AllocateRequest, AtomicOperation, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX, Rights, split};
 
 use crate::world::{Bytes, PAGE, Ring, SOMEWHERE, config};
@@ -94,7 +94,7 @@ struct Target {
 }
 
 struct Node {
-    board: Arc<Board>,
+    board: Arc<NodeCore>,
     memory: Slow,
     ring: Ring,
     threads: [Progress; READERS],
@@ -178,7 +178,7 @@ impl Node {
 
 #[test]
 fn no_request_sees_what_is_not_its_own() {
-    let (board, mut slow) = Board::new(&config(PAGES));
+    let (board, mut slow) = NodeCore::new(&config(PAGES));
     let node = Node {
         board,
         memory: Slow { bytes: Bytes::new(PAGES), accesses: AtomicU64::new(0) },

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use yonder_board::{
-    Board, Config, FastPath, Handled, Memory, NUMBERS_PER_PAGE, PIECE_PAGES_MAX, PageSize, PageSource, PhysicalPage,
+    Config, FastPath, Handled, Memory, NUMBERS_PER_PAGE, NodeCore, PIECE_PAGES_MAX, PageSize, PageSource, PhysicalPage,
     Pid, Shell, SlowPath, Upkeep,
 };
 use yonder_wire::{
@@ -83,7 +83,7 @@ impl Upkeep for Alone {
 }
 
 pub(crate) struct World {
-    pub(crate) board: Arc<Board>,
+    pub(crate) board: Arc<NodeCore>,
     pub(crate) slow: SlowPath,
     pub(crate) fast: FastPath,
     pub(crate) memory: Arc<Bytes>,
@@ -120,15 +120,15 @@ pub(crate) fn config(pages: u32) -> Config {
 
 impl World {
     pub(crate) fn new(config: &Config) -> Self {
-        Self::of(config, Board::new(config))
+        Self::of(config, NodeCore::new(config))
     }
 
     /// A node with regions of `bytes`.
     pub(crate) fn with_regions(config: &Config, bytes: u64) -> Self {
-        Self::of(config, Board::with_regions(config, bytes))
+        Self::of(config, NodeCore::with_regions(config, bytes))
     }
 
-    fn of(config: &Config, (board, slow): (Arc<Board>, SlowPath)) -> Self {
+    fn of(config: &Config, (board, slow): (Arc<NodeCore>, SlowPath)) -> Self {
         let memory = Arc::new(Bytes::new(config.pages * NUMBERS_PER_PAGE));
         let upkeep = Alone { memory: Arc::clone(&memory), asked: Vec::new() };
         let fast = board.fast_path();

@@ -43,7 +43,8 @@ impl Lane {
         Self { client: Client::new(config), node, now: 100, data: HashMap::new(), answers: Vec::new() }
     }
 
-    /// A lane whose client knows the node's clock, from an answer that says nothing of the network: one of the slow path.
+    /// A lane whose client knows the node's clock, from an answer that says nothing of the network: one of the slow
+    /// path.
     pub(crate) fn with_clock(config: Config) -> Self {
         let mut lane = Self::new(config);
         lane.submit(Kind::Status, 0, 0, 0);

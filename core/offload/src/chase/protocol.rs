@@ -94,8 +94,8 @@ pub enum Order {
 pub enum Take {
     /// The first that compares as asked.
     Match = 0,
-    /// The one before it, or the last of all: in an ordered list, with [`Comparison::Greater`], the last node whose key is
-    /// less or the same, as the inner nodes of a search tree need.
+    /// The one before it, or the last of all: in an ordered list, with [`Comparison::Greater`], the last node whose key
+    /// is less or the same, as the inner nodes of a search tree need.
     Before = 1,
 }
 

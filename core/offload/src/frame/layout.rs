@@ -3,7 +3,8 @@
 //! ```text
 //! rows:       first row u64 | rows u64
 //! filter:     address u64 | what u32 | column kind u32 | operand, 8 bytes | upper operand, 8 bytes
-//! output:     address u64 | what u32 | combine or target u32 | capacity u64 | column address u64 | column kind u32 | 0 u32
+//! output:     address u64 | what u32 | combine or target u32 | capacity u64
+//!             | column address u64 | column kind u32 | 0 u32
 //! select:     rows | filter | output           answer: rows seen u64 | matched u64 | data
 //! aggregate:  rows | filter | column address u64 | column kind u32 | 0 u32
 //!             answer: count u64 | what u32 | 0 u32 | sum, 16 bytes | min, 8 bytes | max, 8 bytes

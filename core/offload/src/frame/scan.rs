@@ -1,7 +1,7 @@
 //! Going through rows block by block: [`Scan`] says of each which rows a filter lets through, as a [`Mask`].
 //!
-//! Blocks are aligned, so that a row has the same bit in its block's mask as in its bitmap. A scan keeps one buffer, so a
-//! call allocates for its first block at most.
+//! Blocks are aligned, so that a row has the same bit in its block's mask as in its bitmap. A scan keeps one buffer, so
+//! a call allocates for its first block at most.
 
 use std::ops::Range;
 

@@ -29,7 +29,8 @@ impl Table {
         self.segments[(bucket / SEGMENT_SLOTS) as usize] + bucket % SEGMENT_SLOTS * SLOT_BYTES
     }
 
-    /// Adds or removes one bucket if there are too few or too many. If that is refused, the table is right all the same.
+    /// Adds or removes one bucket if there are too few or too many. If that is refused, the table is right all the
+    /// same.
     pub(super) fn fit_buckets(&mut self, own: &mut Own<'_>) {
         if self.keys == 0 {
             self.clear(own);
@@ -115,8 +116,8 @@ impl Table {
         }
     }
 
-    /// Makes `entries` all that a bucket has, and returns its chained slots; those that it had are freed. Everything but
-    /// the head is written before, to new memory, so that one write changes the bucket.
+    /// Makes `entries` all that a bucket has, and returns its chained slots; those that it had are freed. Everything
+    /// but the head is written before, to new memory, so that one write changes the bucket.
     fn replace(
         &mut self,
         bucket: u64,

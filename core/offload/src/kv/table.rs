@@ -1,8 +1,8 @@
 //! [`Table`]: one caller's keys, in a chained hash table in the offload's own space (Clio, section 6).
 //!
-//! A bucket is a head slot and the slots chained to it. Head slots lie in segments of [`SEGMENT_SLOTS`], whose addresses
-//! are all that is kept outside of that space. Buckets are added and removed one at a time (`resize`), each by the put or
-//! delete that makes it necessary, so no call rehashes the table.
+//! A bucket is a head slot and the slots chained to it. Head slots lie in segments of [`SEGMENT_SLOTS`], whose
+//! addresses are all that is kept outside of that space. Buckets are added and removed one at a time (`resize`), each
+//! by the put or delete that makes it necessary, so no call rehashes the table.
 //!
 //! Invariants: every change becomes visible by one write of a word or of a slot, which lies in one page; what a refusal
 //! interrupts before that is freed again. A chain has at most [`CHAIN_SLOTS_MAX`] slots. A key is in its bucket, once.

@@ -6,11 +6,12 @@
 //! ```
 //!
 //! Version v is at place `v mod (kept + 1)`, whichever it is, so that reading one costs as much as any other. The place
-//! more than are kept is the one that is written next: a version is written there before the counter of versions makes it
-//! visible, and with it the oldest invisible. Arrays grow with their objects. Free descriptors have `kept` 0 and form a
-//! list by `array`; the `serial` in an object's number tells it from those that had the descriptor before.
+//! more than are kept is the one that is written next: a version is written there before the counter of versions makes
+//! it visible, and with it the oldest invisible. Arrays grow with their objects. Free descriptors have `kept` 0 and
+//! form a list by `array`; the `serial` in an object's number tells it from those that had the descriptor before.
 //!
-//! Invariants: every change becomes visible by one write inside one page; what a refusal interrupts before that is freed.
+//! Invariants: every change becomes visible by one write inside one page; what a refusal interrupts before that is
+//! freed.
 
 use yonder_wire::{AtomicOperation, ErrorCode};
 use zerocopy::IntoBytes;

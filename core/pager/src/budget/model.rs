@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::reclaim::{Policy, Shares};
 use loom::thread::{self, JoinHandle};
-use yonder_reclaim::{Policy, Shares};
 
 use super::{Account, Budget, Halves};
 use crate::atomic::Ordering;

@@ -1,14 +1,14 @@
-//! Models of [`FramePool`] with the page table: a page on standby is rescued while its write begins, and is read where it
-//! stands while the frame goes to another page.
+//! Models of [`FramePool`] with the page table: a page on standby is rescued while its write begins, and is read where
+//! it stands while the frame goes to another page.
 //!
 //! The pool's queues are not loom's, so a step of theirs counts as one with the step of a word before it. What is
 //! tried is the order of holds, releases, turns and changes of the entry.
 
 use std::sync::Arc;
 
+use crate::reclaim::{Policy, Shares};
 use loom::sync::atomic::AtomicU32;
 use loom::thread;
-use yonder_reclaim::{Policy, Shares};
 
 use super::*;
 use crate::fake::Fake;
@@ -82,7 +82,8 @@ fn a_frame_is_nobody_elses_while_its_page_is_written() {
     });
 }
 
-/// Pages that take turns in the only frame of a pool, each with its own content: what loom sees instead of the frame's bytes.
+/// Pages that take turns in the only frame of a pool, each with its own content: what loom sees instead of the frame's
+/// bytes.
 struct Shared {
     frames: FramePool<Fake>,
     table: PageTable,
@@ -116,13 +117,13 @@ impl Shared {
         let Some(frame) = self.frames.take(&self.budget, Account::Fault) else { return false };
         self.table.advance_owned(page, Event::Fetch { port: 0, slot: 0 });
         self.content.store(page.0, Ordering::Relaxed);
-        self.frames.stand(&self.table, Place { region: REGION, page }, frame);
+        self.frames.stand(&self.table, PageId { region: REGION, page }, frame);
         true
     }
 
     /// The reclaimer takes a page that it has heard of; which.
     fn drain(&self) -> Option<PageIndex> {
-        let Arrival { frame, place: Place { region, page }, .. } = self.frames.next_arrival()?;
+        let Arrival { frame, page_id: PageId { region, page }, .. } = self.frames.next_arrival()?;
         let seen = self.table.load(page);
         assert_eq!(region, REGION);
         if seen.state() != State::Standby(frame) || self.table.advance(page, seen, Event::Clean).is_err() {
@@ -170,8 +171,8 @@ fn the_reclaimer_hears_of_every_page_that_stays() {
             worker.fetch(OTHER)
         });
         let heard = match shared.frames.next_arrival() {
-            Some(Arrival { place, .. }) => {
-                shared.table.load(place.page).state() == State::Standby(frame) && place.page == OTHER
+            Some(Arrival { page_id, .. }) => {
+                shared.table.load(page_id.page).state() == State::Standby(frame) && page_id.page == OTHER
             }
             None => false,
         };
@@ -189,7 +190,7 @@ fn the_reclaimer_hears_of_a_page_whose_install_fails_while_it_looks() {
         let toucher = thread::spawn(move || {
             let seen = toucher.table.load(PAGE);
             if seen.state() == State::Standby(frame) && toucher.table.advance(PAGE, seen, Event::Install).is_ok() {
-                toucher.frames.restand(&toucher.table, Place { region: REGION, page: PAGE }, frame);
+                toucher.frames.restand(&toucher.table, PageId { region: REGION, page: PAGE }, frame);
             }
         });
         // What has left standby is let go of.

@@ -1,18 +1,18 @@
 //! Models of [`BlockGate`] with the page table: installs, holds and sweeps of one block.
 //!
-//! [`Block`] performs the steps of the fault path and of the first hand in their order, on a page of which the kernel
-//! knows only whether it is mapped. Its fields are read and written relaxed, so only the gate and the entries order them:
-//! a step that came too early would find them wrong.
+//! [`Block`] performs the steps of the fault path and of the evictor in their order, on a page of which the kernel
+//! knows only whether it is mapped. Its fields are read and written relaxed, so only the gate and the entries order
+//! them: a step that came too early would find them wrong.
 //!
 //! Every attempt begins with its turn, a step that says only that it begins. Loom tries both orders of two steps that
-//! change one atomic, but forgets a load of one thread once another has loaded too: without turns it would never let the
-//! second attempt end before the first begins.
+//! change one atomic, but forgets a load of one thread once another has loaded too: without turns it would never let
+//! the second attempt end before the first begins.
 
 use std::sync::Arc;
 
+use crate::pagetable::{Event, PageTable, State};
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::thread::{self, JoinHandle};
-use yonder_pagetable::{Event, PageTable, State};
 use yonder_units::{FrameIndex, PageIndex};
 
 use super::BlockGate;
@@ -92,7 +92,7 @@ impl Block {
         self.inside.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The first hand. Tells whether it could take the block.
+    /// The evictor. Tells whether it could take the block.
     fn sweep(&self) -> bool {
         self.take_turn();
         if !self.gate.try_sweep() {

@@ -1,11 +1,11 @@
-//! Fetches of what was advised ahead ([`Advice::Ahead`](crate::Advice)): a miss in such a range fetches what is behind it, and
-//! then what is before it, a window at a time.
+//! Fetches of what was advised ahead ([`Advice::Ahead`](crate::Advice)): a miss in such a range fetches what is behind
+//! it, and then what is before it, a window at a time.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use yonder_pagetable::State;
-use yonder_prefetch::WINDOW_PAGES_MAX;
+use crate::pagetable::State;
+use crate::prefetch::WINDOW_PAGES_MAX;
 use yonder_units::{Nanos, PageIndex};
 
 use super::windows::await_room;

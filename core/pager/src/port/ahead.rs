@@ -1,21 +1,22 @@
-//! [`Ahead`]: a port's fetches ahead of demand.
+//! [`PrefetchWindows`]: a port's fetches ahead of demand.
 //!
-//! The prefetcher (`core/prefetch`) plans windows; each has a row of fetch slots here, and a queue pair of their own, so that
-//! a fetch on demand is never behind one of these. A page that has arrived stays where it has arrived, in its frame or in far
-//! memory that is mapped, charged and not mapped in the region, its entry still `Fetching`. The first touch of a window is a
-//! hit: it plans the next window, and maps all that has arrived of this one, neighbours with one call of the kernel.
+//! The prefetcher (`core/pager`) plans windows; each has a row of fetch slots here, and a queue pair of their own, so
+//! that a fetch on demand is never behind one of these. A page that has arrived stays where it has arrived, in its
+//! frame or in far memory that is mapped, charged and not mapped in the region, its entry still `Fetching`. The first
+//! touch of a window is a hit: it plans the next window, and maps all that has arrived of this one, neighbours with one
+//! call of the kernel.
 //!
 //! A window that nobody touches goes when its slots are needed, when memory is short, or with its range
 //! ([`PortInner::drop_window`]): its pages are on the node as before.
 //!
-//! Invariants: a fetch in phase `Ready` has no waiters. What is fetched ahead is charged like what is fetched on demand, and
-//! only while faults have room to spare.
+//! Invariants: a fetch in phase `Ready` has no waiters. What is fetched ahead is charged like what is fetched on
+//! demand, and only while faults have room to spare.
 
 use std::sync::Arc;
 
+use crate::pagetable::State;
+use crate::prefetch::{Algorithm, Plan, Prefetcher, Touch, WINDOW_PAGES_MAX};
 use yonder_guide::{Cause, Verdict};
-use yonder_pagetable::State;
-use yonder_prefetch::{Algorithm, Plan, Prefetcher, Touch, WINDOW_PAGES_MAX};
 use yonder_units::{Nanos, PageIndex};
 
 use super::windows::await_room;
@@ -39,10 +40,10 @@ pub(crate) struct Prefetch {
 }
 
 /// A port's windows.
-pub(super) struct Ahead {
+pub(super) struct PrefetchWindows {
     /// None if nothing is fetched ahead.
     prefetch: Option<(Prefetcher, Box<dyn QueuePair>)>,
-    pub(super) windows: [Window; WINDOWS],
+    pub(super) windows: [PrefetchWindow; WINDOWS],
     /// The first slot of the first window.
     first_slot: u16,
     /// Slots in use.
@@ -57,7 +58,7 @@ pub(super) struct Ahead {
 
 /// A row of slots, for pages in the order in which they will probably be touched.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(super) struct PrefetchWindow {
     pub(super) in_use: u32,
     /// Number of the window among those that were made.
     pub(super) number: u64,
@@ -88,7 +89,7 @@ pub(crate) enum Hit {
     Over,
 }
 
-impl Ahead {
+impl PrefetchWindows {
     /// By when the queue pair needs a poll.
     pub(super) fn next_poll(&self) -> Nanos {
         self.prefetch.as_ref().map_or(Nanos::MAX, |(_, queue)| queue.next_poll())
@@ -96,7 +97,7 @@ impl Ahead {
 
     pub(super) fn new(prefetch: Option<Prefetch>, first_slot: u16) -> Self {
         let prefetch = prefetch.map(|prefetch| (Prefetcher::new(prefetch.algorithm), prefetch.queue));
-        let none = Window { in_use: 0, number: 0, followed: None, is_guides: false };
+        let none = PrefetchWindow { in_use: 0, number: 0, followed: None, is_guides: false };
         let wanted = Vec::with_capacity(if prefetch.is_some() { WINDOWS * WINDOW_SLOTS } else { 0 });
         Self { prefetch, windows: [none; WINDOWS], first_slot, in_use: 0, made: 0, unused_of_guide: 0, wanted }
     }
@@ -162,7 +163,7 @@ impl<M: Machine> PortInner<M> {
     pub(crate) fn missed(
         &mut self,
         region: &Arc<RegionCore<M>>,
-        touch: fault::Touch<'_, M>,
+        touch: fault::FaultTouch<'_, M>,
         port: &Port<M>,
         pager: &Pager<M>,
         now: Nanos,
@@ -178,7 +179,7 @@ impl<M: Machine> PortInner<M> {
     pub(crate) fn hit(
         &mut self,
         slot: u16,
-        (region, touch): (&Arc<RegionCore<M>>, fault::Touch<'_, M>),
+        (region, touch): (&Arc<RegionCore<M>>, fault::FaultTouch<'_, M>),
         port: &Port<M>,
         pager: &Pager<M>,
         now: Nanos,
@@ -215,8 +216,8 @@ impl<M: Machine> PortInner<M> {
         }
     }
 
-    /// Whether nothing before `step` is left of a window: who reads it in order comes there first, and who does not is no
-    /// reason to fetch what is behind it.
+    /// Whether nothing before `step` is left of a window: who reads it in order comes there first, and who does not is
+    /// no reason to fetch what is behind it.
     fn is_first(&self, window: usize, step: usize) -> bool {
         (0..step).all(|step| self.fetches[usize::from(self.ahead.slot(window, step))].phase == Phase::Free)
     }

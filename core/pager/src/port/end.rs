@@ -5,8 +5,8 @@
 //! that no page waits for a thread that is gone.
 
 use super::{Phase, Port, PortInner};
+use crate::delegation::Installs;
 use crate::error::PagingCause;
-use crate::handover::Installs;
 use crate::machine::Machine;
 use crate::pager::Pager;
 use crate::waiters::Waiters;
@@ -23,7 +23,7 @@ impl<M: Machine> Port<M> {
     pub(crate) fn end(&self, pager: &Pager<M>) {
         let mut inner = self.lock();
         while inner.window.out() > 0 {
-            inner.see_to_handed_over(self, pager, M::now(), Installs::Own);
+            inner.process_delegated(self, pager, M::now(), Installs::Own);
             drop(inner);
             // A helper is in the middle of an install.
             M::yield_now();

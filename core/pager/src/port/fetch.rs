@@ -2,7 +2,7 @@
 
 use yonder_units::{Nanos, PageIndex};
 
-use super::Room;
+use super::FetchReservation;
 use crate::error::PagingCause;
 use crate::vector::Vector;
 use crate::waiters::Queue;
@@ -27,7 +27,7 @@ pub(super) struct Fetch {
     pub(super) phase: Phase,
     pub(super) region: u32,
     pub(super) page: PageIndex,
-    pub(super) room: Room,
+    pub(super) reservation: FetchReservation,
     /// Which bytes of the page are fetched: those that the node has.
     pub(super) vector: Vector,
     pub(super) generation: u32,
@@ -46,7 +46,7 @@ impl Fetch {
             phase: Phase::Free,
             region: 0,
             page: PageIndex(0),
-            room: Room::Page,
+            reservation: FetchReservation::Page,
             vector: Vector::WHOLE,
             generation: 0,
             attempts: 0,

@@ -10,16 +10,16 @@
 
 use std::sync::Arc;
 
+use crate::pagetable::State;
+use crate::prefetch::{Plan, WINDOW_PAGES_MAX};
 use yonder_guide::{
     Arrived, Cause, Guide, HISTORY_MAX, Payoff, READ_BYTES_MAX, READS_MAX, Reach, Reading, Touch, Verdict,
 };
-use yonder_pagetable::State;
-use yonder_prefetch::{Plan, WINDOW_PAGES_MAX};
 use yonder_units::{Nanos, PAGE_BYTES, PageIndex};
 
 use super::ahead::Followed;
 use super::windows::await_room;
-use super::{Phase, Port, PortInner, Room};
+use super::{FetchReservation, Phase, Port, PortInner};
 use crate::fault::{self, Wants};
 use crate::install::Local;
 use crate::machine::{Machine, Rule};
@@ -63,14 +63,22 @@ struct Read {
     region: u32,
     address: u64,
     bytes: u16,
-    room: Room,
+    reservation: FetchReservation,
     note: u64,
     posted: Nanos,
 }
 
 impl Read {
-    const FREE: Self =
-        Self { is_posted: false, generation: 0, region: 0, address: 0, bytes: 0, room: Room::Page, note: 0, posted: 0 };
+    const FREE: Self = Self {
+        is_posted: false,
+        generation: 0,
+        region: 0,
+        address: 0,
+        bytes: 0,
+        reservation: FetchReservation::Page,
+        note: 0,
+        posted: 0,
+    };
 
     #[inline]
     fn id(&self, place: usize) -> WorkId {
@@ -118,7 +126,7 @@ impl<M: Machine> PortInner<M> {
         &mut self,
         cause: Cause,
         region: &Arc<RegionCore<M>>,
-        touch: fault::Touch<'_, M>,
+        touch: fault::FaultTouch<'_, M>,
         port: &Port<M>,
         pager: &Pager<M>,
         now: Nanos,
@@ -176,7 +184,7 @@ impl<M: Machine> PortInner<M> {
             let offset = read.address - M::address(&region.mapping) as u64;
             if completion.status == Status::Done {
                 let at = offset % PAGE_BYTES as u64;
-                match read.room.arrives_in(pager) {
+                match read.reservation.arrives_in(pager) {
                     Some(frame) => M::read(pager.frames.mapping(), frame.offset() + at, bytes),
                     None => {
                         let mapped = M::mapped(&pager.fabric).expect("only mapping fabrics read without a frame");
@@ -211,7 +219,7 @@ impl Host {
     /// Frees the place of a read that is over or withdrawn.
     fn end<M: Machine>(&mut self, place: usize, pager: &Pager<M>) {
         let read = &mut self.reads[place];
-        read.room.give_back(pager);
+        read.reservation.give_back(pager);
         read.is_posted = false;
         self.in_flight -= 1;
     }
@@ -273,15 +281,15 @@ impl<M: Machine> Hands<'_, M> {
     }
 
     /// Copies bytes of a page that was resident a moment ago, so that the copy cannot have a fault: inside the gate,
-    /// for which sweeps wait and also whoever secludes the page, and not of a page that is secluded.
+    /// for which sweeps wait and also whoever marks unreadable the page, and not of a page that is unreadable.
     fn read_resident(&self, offset: u64, into: &mut [u8]) -> Reading {
         let page = PageIndex::containing(offset);
         let gate = self.region.gate(page);
         if !gate.enter() {
             return Reading::Refused;
         }
-        let is_secluded = self.region.secluded.contains(page) && !M::breaks(Rule::GuidesKeepOut);
-        let is_here = self.region.table.load(page).is_resident() && !is_secluded;
+        let is_unreadable = self.region.unreadable.contains(page) && !M::breaks(Rule::GuidesKeepOut);
+        let is_here = self.region.table.load(page).is_resident() && !is_unreadable;
         if is_here {
             M::read(&self.region.mapping, offset, into);
         }
@@ -292,7 +300,7 @@ impl<M: Machine> Hands<'_, M> {
     /// Posts a read of bytes that are far.
     fn read_far(&mut self, offset: u64, bytes: usize, note: u64) -> Reading {
         let Some(place) = self.host.reads.iter().position(|read| !read.is_posted) else { return Reading::Refused };
-        let Some(room) = Room::take(self.pager, Wants::Mapping) else { return Reading::Refused };
+        let Some(reservation) = FetchReservation::take(self.pager, Wants::Mapping) else { return Reading::Refused };
         self.inner.learn(self.region);
         let at = (offset % PAGE_BYTES as u64) as usize;
         let vector = Vector::new(std::iter::once(at..at + bytes));
@@ -303,7 +311,7 @@ impl<M: Machine> Hands<'_, M> {
             region: self.region.number,
             address: M::address(&self.region.mapping) as u64 + offset,
             bytes: bytes as u16,
-            room,
+            reservation,
             note,
             posted: self.now,
         };
@@ -312,7 +320,13 @@ impl<M: Machine> Hands<'_, M> {
         if self
             .host
             .queue
-            .post_read_vector(self.host.reads[place].id(place), from, room.read_into(self.pager), vector, self.now)
+            .post_read_vector(
+                self.host.reads[place].id(place),
+                from,
+                reservation.read_into(self.pager),
+                vector,
+                self.now,
+            )
             .is_err()
         {
             self.host.end(place, self.pager);
@@ -393,7 +407,7 @@ mod tests {
 
     /// The simulator found it: a guide copied from a page that was protected against reading, in a handler of a signal.
     #[test]
-    fn a_guide_does_not_read_what_is_secluded() {
+    fn a_guide_does_not_read_what_is_unreadable() {
         let can_read = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&can_read);
         let region = fake::guided_region(8, Some(Arc::new(move || Box::new(Peeker(Arc::clone(&seen))))));
@@ -406,7 +420,7 @@ mod tests {
         touch(1);
         assert!(touch(0), "page 1 is here");
         touch(5);
-        region.pager.seclude(&region, 5..6);
+        region.pager.mark_unreadable(&region, 5..6);
         touch(5);
         assert!(region.is_resident(PageIndex(5)) && !touch(4), "page 5 is here and cannot be read");
     }

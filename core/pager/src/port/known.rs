@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::handover::HANDED_OVER_MAX;
+use crate::delegation::HANDED_OVER_MAX;
 use crate::machine::Machine;
 use crate::port::Port;
 use crate::region::RegionCore;

@@ -1,24 +1,24 @@
 //! What windows are made of: pages are fetched into a window, and mapped from it.
 //!
-//! Invariant: the slots of a window are used from its first on, so what has arrived is mapped in the order in which it will
-//! probably be touched, neighbours with one call of the kernel.
+//! Invariant: the slots of a window are used from its first on, so what has arrived is mapped in the order in which it
+//! will probably be touched, neighbours with one call of the kernel.
 
 use std::sync::Arc;
 
-use yonder_pagetable::{Event, State};
-use yonder_prefetch::Plan;
+use crate::pagetable::{Event, State};
+use crate::prefetch::Plan;
 use yonder_units::{Nanos, PageIndex};
 
-use super::ahead::{Followed, WINDOW_SLOTS, WINDOWS, Window};
-use super::{FetchRequest, Phase, Port, PortInner, Room};
+use super::ahead::{Followed, PrefetchWindow, WINDOW_SLOTS, WINDOWS};
+use super::{FetchRequest, FetchReservation, Phase, Port, PortInner};
 use crate::fault::Wants;
-use crate::install::Source;
+use crate::install::InstallSource;
 use crate::machine::Machine;
 use crate::pager::Pager;
 use crate::region::RegionCore;
 
 /// How long a thread waits for room for a window: until some hundred pages are reclaimed.
-const ROOM_PATIENCE: Nanos = 100_000;
+const ROOM_TIMEOUT: Nanos = 100_000;
 
 impl<M: Machine> PortInner<M> {
     /// Makes a window without pages: its place, and its number. `None` if none is free.
@@ -30,8 +30,12 @@ impl<M: Machine> PortInner<M> {
     ) -> Option<(usize, u64)> {
         let window = self.free_window(pager, now)?;
         self.ahead.made += 1;
-        self.ahead.windows[window] =
-            Window { in_use: 0, number: self.ahead.made, followed, is_guides: followed == Some(Followed::ByGuide) };
+        self.ahead.windows[window] = PrefetchWindow {
+            in_use: 0,
+            number: self.ahead.made,
+            followed,
+            is_guides: followed == Some(Followed::ByGuide),
+        };
         Some((window, self.ahead.made))
     }
 
@@ -41,8 +45,8 @@ impl<M: Machine> PortInner<M> {
         window.number == number && window.followed.is_some()
     }
 
-    /// Fetches the pages of a plan into a window whose slots from a step on are free: how many pages of the plan could be seen
-    /// to, and how many slots that took.
+    /// Fetches the pages of a plan into a window whose slots from a step on are free: how many pages of the plan could
+    /// be seen to, and how many slots that took.
     pub(super) fn extend_window(
         &mut self,
         (window, step): (usize, usize),
@@ -78,7 +82,7 @@ impl<M: Machine> PortInner<M> {
         pager: &Pager<M>,
         now: Nanos,
     ) -> (u32, usize) {
-        let deadline = now + pager.patience();
+        let deadline = now + pager.fault_timeout();
         let mut steps = 0;
         for (seen_to, page) in plan.pages().enumerate() {
             let so_far = (seen_to as u32, steps);
@@ -89,16 +93,16 @@ impl<M: Machine> PortInner<M> {
             if seen.state() != State::Remote {
                 continue;
             }
-            let Some(room) = Room::take(pager, Wants::Mapping) else { return so_far };
+            let Some(reservation) = FetchReservation::take(pager, Wants::Mapping) else { return so_far };
             let slot = self.ahead.slot(window, first_step + steps);
             if region.table.advance(page, seen, Event::Fetch { port: self.id, slot }).is_err() {
-                room.give_back(pager);
+                reservation.give_back(pager);
                 continue;
             }
             steps += 1;
             self.ahead.windows[window].in_use += 1;
             self.ahead.in_use += 1;
-            self.fill(&FetchRequest { region, page, slot, room, entered: now, deadline }, pager);
+            self.fill(&FetchRequest { region, page, slot, reservation, entered: now, deadline }, pager);
             if !self.post(slot, pager, now) {
                 // It was not posted, and ends as if it had been lost.
                 self.drop_ahead(slot, pager, now);
@@ -128,8 +132,8 @@ impl<M: Machine> PortInner<M> {
         true
     }
 
-    /// How many pages from `step` on have arrived, lie one behind the other here and where they came to, and in one block.
-    /// Only the first that is asked for may be waited for: others of those are seen to by themselves.
+    /// How many pages from `step` on have arrived, lie one behind the other here and where they came to, and in one
+    /// block. Only the first that is asked for may be waited for: others of those are seen to by themselves.
     fn run_at(&self, window: usize, step: usize, is_asked_for: bool) -> usize {
         let fetch = |step: usize| &self.fetches[usize::from(self.ahead.slot(window, step))];
         let first = fetch(step);
@@ -143,9 +147,11 @@ impl<M: Machine> PortInner<M> {
                 && next.region == first.region
                 && next.page.0 == first.page.0 + run as u32
                 && next.page.block() == first.page.block()
-                && match (first.room, next.room) {
-                    (Room::PageByFrame(first), Room::PageByFrame(next)) => next.0 == first.0 + run as u32,
-                    (Room::Page, Room::Page) => true,
+                && match (first.reservation, next.reservation) {
+                    (FetchReservation::PageByFrame(first), FetchReservation::PageByFrame(next)) => {
+                        next.0 == first.0 + run as u32
+                    }
+                    (FetchReservation::Page, FetchReservation::Page) => true,
                     _ => false,
                 };
             if !follows {
@@ -160,13 +166,13 @@ impl<M: Machine> PortInner<M> {
     fn map_run(&mut self, window: usize, step: usize, run: usize, port: &Port<M>, pager: &Pager<M>) -> usize {
         let slot = self.ahead.slot(window, step);
         let fetch = &self.fetches[usize::from(slot)];
-        let (page, source): (PageIndex, Source) = (fetch.page, self.source(slot, pager));
+        let (page, source): (PageIndex, InstallSource) = (fetch.page, self.source(slot, pager));
         let region = Arc::clone(self.region(fetch.region));
         let mapped = pager.map_arrived_run(&region, page, source, run);
         let now = M::now();
         for done in 0..mapped {
             let slot = self.ahead.slot(window, step + done);
-            self.fetches[usize::from(slot)].room.settled(pager);
+            self.fetches[usize::from(slot)].reservation.finished(pager);
             self.end(slot, Ok(()), now);
         }
         port.stats.prefetch_used_pages.add(mapped as u64);
@@ -177,15 +183,16 @@ impl<M: Machine> PortInner<M> {
     }
 }
 
-/// Waits a moment until `pages` can be fetched ahead, for a thread that has nothing else to do. One that reads a sequence
-/// faster than memory is reclaimed has to wait in any case: here once for a window, and not for every page by a fault.
+/// Waits a moment until `pages` can be fetched ahead, for a thread that has nothing else to do. One that reads a
+/// sequence faster than memory is reclaimed has to wait in any case: here once for a window, and not for every page by
+/// a fault.
 pub(super) fn await_room<M: Machine>(pager: &Pager<M>, pages: u32, now: Nanos) {
     let has_room = || pager.room_ahead() >= u64::from(pages);
     if has_room() {
         return;
     }
     pager.unpark_reclaimer();
-    while !has_room() && M::now() < now + ROOM_PATIENCE {
+    while !has_room() && M::now() < now + ROOM_TIMEOUT {
         // The reclaimer may wait for this CPU.
         M::yield_now();
     }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use yonder_pagetable::Event;
+use crate::pagetable::Event;
 use yonder_units::{BlockIndex, PAGE_BYTES, PageIndex, Run};
 
 use super::{DROP_PAGES_MAX, Reclaimer};
@@ -90,8 +90,8 @@ fn compare_sealed<M: Machine>(pager: &Pager<M>, core: &RegionCore<M>, pages: &[P
         let mut content = [0; PAGE_BYTES];
         // What is damaged is found so by the next touch.
         if M::try_read(&core.mapping, page.offset(), &mut content).is_ok() {
-            let (place, address) = (core.place(*page), core.remote_address(*page));
-            let dropped = CleanDrop { place, address, vector: Vector::WHOLE, reads_as: ReadsAs::Fetched };
+            let (page_id, address) = (core.place(*page), core.remote_address(*page));
+            let dropped = CleanDrop { page_id, address, vector: Vector::WHOLE, reads_as: ReadsAs::Fetched };
             M::compare_clean_drop(&pager.fabric, &dropped, &content);
         }
     }

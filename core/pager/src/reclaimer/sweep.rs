@@ -1,12 +1,12 @@
-//! The first hand: which block it takes, and how pages come onto standby.
+//! The evictor: which block it takes, and how pages come onto standby.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use yonder_pagetable::{Event, State};
-use yonder_reclaim::{Standby, Visit};
+use crate::pagetable::{Event, State};
+use crate::reclaim::{Standby, Visit};
 use yonder_units::{BlockIndex, FrameIndex, PageIndex};
 
 use super::sealed::drops;
@@ -19,7 +19,7 @@ use crate::region::RegionCore;
 use crate::vector::Vector;
 
 impl<M: Machine> Reclaimer<M> {
-    /// First hand: puts the resident pages of the next block on standby, or as many as `room` allows: of any region, or
+    /// Evictor: puts the resident pages of the next block on standby, or as many as `room` allows: of any region, or
     /// of region `only`. Returns how many pages were taken.
     pub(super) fn sweep(&mut self, pager: &Pager<M>, room: usize, only: Option<usize>) -> usize {
         let blocks_of = |(number, region): (usize, &Option<Arc<RegionCore<M>>>)| match region {
@@ -68,7 +68,7 @@ impl<M: Machine> Reclaimer<M> {
         swept
     }
 
-    /// Sweeps pages of a block whose gate the caller has taken, up to the first that stays because it is secluded, or
+    /// Sweeps pages of a block whose gate the caller has taken, up to the first that stays because it is unreadable, or
     /// because a discard holds it and it could not leave standby. Returns the number of pages that were put on standby
     /// or forgotten.
     pub(crate) fn sweep_pages(
@@ -84,8 +84,8 @@ impl<M: Machine> Reclaimer<M> {
             if self.taken.len() == room || seen.state() != State::Resident {
                 continue;
             }
-            let is_secluded = core.secluded.contains(page) && !M::breaks(Rule::SecludedStay);
-            if is_secluded || core.order.holds(page) {
+            let is_unreadable = core.unreadable.contains(page) && !M::breaks(Rule::UnreadableStay);
+            if is_unreadable || core.order.holds(page) {
                 // It stays, and what is unmapped is one range.
                 if self.taken.is_empty() {
                     continue;
@@ -148,7 +148,7 @@ impl<M: Machine> Reclaimer<M> {
     }
 }
 
-/// What the first hand has found in a page.
+/// What the evictor has found in a page.
 enum Copied {
     /// Something that is kept, which is in the frame now.
     Live,

@@ -1,15 +1,15 @@
 //! What the reclaimer looks after though memory does not press: quotas, advice, and the ages of blocks.
 //!
-//! A quota bounds how much of a region, or of all, is mapped. Faults never look at it and never wait for it: a fault may map one
-//! page too many, and the reclaimer takes pages away until it holds again. It looks whenever it wakes, which is the more often
-//! the closer a quota is, and at once when a quota is changed. How far a quota can be exceeded is so bounded by what faults map
-//! while it sleeps ([`LOOK_MIN`]) and while it sweeps; what is held, or in flight, goes later. What it takes away goes to
-//! standby like everything else, so a touch soon after needs no fetch.
+//! A quota bounds how much of a region, or of all, is mapped. Faults never look at it and never wait for it: a fault
+//! may map one page too many, and the reclaimer takes pages away until it holds again. It looks whenever it wakes,
+//! which is the more often the closer a quota is, and at once when a quota is changed. How far a quota can be exceeded
+//! is so bounded by what faults map while it sleeps ([`LOOK_MIN`]) and while it sweeps; what is held, or in flight,
+//! goes later. What it takes away goes to standby like everything else, so a touch soon after needs no fetch.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use yonder_reclaim::{Policy, quota};
+use crate::reclaim::{Policy, quota};
 use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PageIndex};
 
 use super::sealed::drops;
@@ -48,7 +48,7 @@ struct Quotas {
 
 impl<M: Machine> Reclaimer<M> {
     /// One bounded piece of work for quotas or advice.
-    pub(super) fn tend(&mut self, pager: &Pager<M>, now: Nanos) -> Tended {
+    pub(super) fn enforce_quotas(&mut self, pager: &Pager<M>, now: Nanos) -> Tended {
         // First, so that what is changed from here on is looked at again.
         pager.signals.tend_at.store(Nanos::MAX, Ordering::SeqCst);
         let quotas = self.quotas(pager);
@@ -102,8 +102,8 @@ impl<M: Machine> Reclaimer<M> {
         quotas
     }
 
-    /// Takes at most `room` pages of the first that is over a quota and has some that can be taken: what was advised out, else
-    /// what is cold. How many.
+    /// Takes at most `room` pages of the first that is over a quota and has some that can be taken: what was advised
+    /// out, else what is cold. How many.
     pub(super) fn sweep_over_quota(&mut self, pager: &Pager<M>, room: usize) -> usize {
         for (only, excess) in self.quotas(pager).over {
             let room = room.min(excess as usize);

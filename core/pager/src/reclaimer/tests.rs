@@ -1,6 +1,6 @@
 //! Orders of steps between the reclaimer and a fault that no thread can be made to take from outside.
 
-use yonder_pagetable::{Entry, Event};
+use crate::pagetable::{Entry, Event};
 
 use super::*;
 use crate::fake::{self, Fake};
@@ -27,7 +27,7 @@ fn fail(core: &RegionCore<Fake>, page: PageIndex, taken: Entry) {
     core.pager.stay_local(core, page, source);
 }
 
-/// Steps of the second hand until nothing stands, or for long.
+/// Steps of the cleaner until nothing stands, or for long.
 fn drain_all(reclaimer: &mut Reclaimer<Fake>, pager: &Pager<Fake>) {
     let deadline = Fake::now() + 5_000_000_000;
     while pager.standby.load(Ordering::Acquire) > 0 && Fake::now() < deadline {
@@ -44,7 +44,7 @@ fn the_frame_of_a_page_that_could_not_be_mapped_is_reclaimed() {
     let mut reclaimer = pager.lock_reclaimer();
     sweep(&mut reclaimer, core);
     let taken = take(core, page);
-    // The second hand comes to the page, which is not on standby now, and lets go of it.
+    // The cleaner comes to the page, which is not on standby now, and lets go of it.
     while reclaimer.standby.pop().is_some_and(|standby| standby.page != page) {}
     fail(core, page, taken);
     assert!(matches!(core.table.load(page).state(), State::Standby(_)));

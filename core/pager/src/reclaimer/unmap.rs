@@ -1,4 +1,4 @@
-//! The first hand's calls of the kernel, which may refuse pages that a program has done something with: it has locked
+//! The evictor's calls of the kernel, which may refuse pages that a program has done something with: it has locked
 //! them, or cut their block into mappings of different kinds. Such a page stays resident, with its content, and the
 //! others go.
 //!
@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use yonder_pagetable::Event;
+use crate::pagetable::Event;
 use yonder_units::{PAGE_BYTES, PageIndex};
 
 use super::Reclaimer;

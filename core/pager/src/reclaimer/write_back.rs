@@ -1,17 +1,17 @@
-//! The second hand, the flusher, and the writes of both.
+//! The cleaner, the flusher, and the writes of both.
 //!
-//! The second hand ([`Reclaimer::drain`]) needs frames: it takes the oldest standby pages out of the queue, and a page
+//! The cleaner ([`Reclaimer::drain`]) needs frames: it takes the oldest standby pages out of the queue, and a page
 //! leaves standby once it is clean. The flusher ([`Reclaimer::flush`]) needs none: it writes pages that have stood for
-//! long, or many at once, and they stay on standby, clean, until the second hand comes to them. A touch meanwhile needs
-//! no fetch in either case. Each page has at most one write in flight; if the second hand comes to one that the flusher
+//! long, or many at once, and they stay on standby, clean, until the cleaner comes to them. A touch meanwhile needs
+//! no fetch in either case. Each page has at most one write in flight; if the cleaner comes to one that the flusher
 //! is writing, that write frees the frame too.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use yonder_pagetable::{Event, State};
-use yonder_reclaim::{FlushCause, Standby};
+use crate::pagetable::{Event, State};
+use crate::reclaim::{FlushCause, Standby};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
 use super::{FarRange, Reclaimer, SLEEP_MAX, Step};
@@ -53,7 +53,7 @@ pub(super) struct Write {
 }
 
 impl<M: Machine> Reclaimer<M> {
-    /// Second hand: takes up to `pages` of the oldest standby pages, but for those that were read since they came
+    /// Cleaner: takes up to `pages` of the oldest standby pages, but for those that were read since they came
     /// there: their turn comes again.
     pub(crate) fn drain(&mut self, pager: &Pager<M>, pages: u64, now: Nanos) -> Step {
         self.take_arrivals(pager, now);
@@ -155,7 +155,7 @@ impl<M: Machine> Reclaimer<M> {
             return self.write_of(&standby).is_some();
         }
         if core.order.holds(standby.page) {
-            // The second hand looks at it again.
+            // The cleaner looks at it again.
             return true;
         }
         let (digest, node) = (pager.frames.digest(standby.frame), core.digests.get(standby.page));
@@ -339,9 +339,9 @@ fn compare_clean<M: Machine>(pager: &Pager<M>, core: &RegionCore<M>, standby: &S
     if !M::compares_clean_drops(&pager.fabric) {
         return;
     }
-    let (place, address) = (core.place(standby.page), core.remote_address(standby.page));
+    let (page_id, address) = (core.place(standby.page), core.remote_address(standby.page));
     let reads_as = if event == Event::CleanZeros { ReadsAs::Zeros } else { ReadsAs::Fetched };
-    let dropped = CleanDrop { place, address, vector, reads_as };
+    let dropped = CleanDrop { page_id, address, vector, reads_as };
     M::with_page(pager.frames.mapping(), standby.frame.offset(), |content| {
         M::compare_clean_drop(&pager.fabric, &dropped, content);
     });

@@ -4,14 +4,14 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
-use yonder_pagetable::State;
-use yonder_prefetch::WINDOW_PAGES_MAX;
+use crate::pagetable::State;
+use crate::prefetch::WINDOW_PAGES_MAX;
 use yonder_units::{BlockIndex, PAGE_BYTES, PageIndex};
 
 use super::RegionCore;
 use crate::damage;
 use crate::error::PagingCause;
-use crate::fault::{self, Touch, Wants};
+use crate::fault::{self, FaultTouch, Wants};
 use crate::machine::Machine;
 use crate::observer::FaultObserver;
 use crate::pager::Pager;
@@ -71,14 +71,14 @@ impl<M: Machine> RegionCore<M> {
     }
 
     /// Pages that can be read again.
-    pub fn reveal(&self, pages: Range<u32>) {
-        self.secluded.reveal(pages);
+    pub fn mark_readable(&self, pages: Range<u32>) {
+        self.unreadable.mark_readable(pages);
     }
 
     /// What a fault at `offset` does: makes the page resident. It may be taken away again at any time.
     #[inline]
     pub fn bring(self: &Arc<Self>, offset: u64) -> Result<(), PagingCause> {
-        fault::bring(self, Touch::of(offset, Wants::Mapping))
+        fault::bring(self, FaultTouch::of(offset, Wants::Mapping))
     }
 
     /// As [`RegionCore::bring`], in the handler of a fault that `instruction` has had: whoever observes the region is
@@ -91,7 +91,7 @@ impl<M: Machine> RegionCore<M> {
         registers: M::Registers<'_>,
     ) -> Result<(), PagingCause> {
         let seeing = self.observer.begin::<M>(&self.table, offset, instruction);
-        fault::bring(self, Touch { offset, registers: Some(registers), wants: Wants::Mapping })?;
+        fault::bring(self, FaultTouch { offset, registers: Some(registers), wants: Wants::Mapping })?;
         if let Some(seeing) = seeing {
             seeing.end::<M>();
         }
@@ -135,7 +135,7 @@ impl<M: Machine> RegionCore<M> {
                 }
                 _ if rounds == ROUNDS_MAX => return self.look_held(offset, |memory| read(into, memory, offset)),
                 _ => {
-                    fault::bring(self, Touch::of(offset, wants))?;
+                    fault::bring(self, FaultTouch::of(offset, wants))?;
                     (was_here, rounds) = (false, rounds + 1);
                 }
             }

@@ -9,13 +9,13 @@
 
 use std::sync::Arc;
 
+use crate::pagetable::{Event, PageTable, State};
+use crate::reclaim::{Policy, Shares};
 use loom::model::Builder;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
-use yonder_pagetable::{Event, PageTable, State};
-use yonder_reclaim::{Policy, Shares};
-use yonder_units::{FrameIndex, PageIndex, Place};
+use yonder_units::{FrameIndex, PageId, PageIndex};
 
 use crate::budget::{Account, Budget};
 use crate::fake::Fake;
@@ -135,7 +135,7 @@ impl World {
     }
 
     /// A page is fetched into a frame: it is there, and its entry the caller's.
-    fn arrive(&self, page: PageIndex, seen: yonder_pagetable::Entry) -> Option<FrameIndex> {
+    fn arrive(&self, page: PageIndex, seen: crate::pagetable::Entry) -> Option<FrameIndex> {
         let frame = self.frames.take(&self.budget, Account::Fault)?;
         if self.table.advance(page, seen, Event::Fetch { port: 0, slot: 0 }).is_err() {
             self.frames.release(frame);
@@ -151,14 +151,14 @@ impl World {
         let seen = self.table.load(page);
         if seen.state() == State::Remote {
             let frame = self.arrive(page, seen)?;
-            self.frames.stand(&self.table, Place { region: REGION, page }, frame);
+            self.frames.stand(&self.table, PageId { region: REGION, page }, frame);
         }
         let State::Standby(frame) = self.table.load(page).state() else { return None };
         let stands = || self.table.load(page).state() == State::Standby(frame);
         self.frames.read(frame, stands, |_| self.in_frames[frame.index()].load(Ordering::Relaxed))
     }
 
-    /// The first hand.
+    /// The evictor.
     fn sweep(&self) {
         let _reclaimer = self.lock();
         if !self.gate.try_sweep() {
@@ -178,7 +178,7 @@ impl World {
         self.gate.end_sweep();
     }
 
-    /// The second hand comes to the page that is stored to: forgets it if it is clean, or begins to write it.
+    /// The cleaner comes to the page that is stored to: forgets it if it is clean, or begins to write it.
     fn begin_write(&self) {
         let mut reclaimer = self.lock();
         let seen = self.table.load(STORED);

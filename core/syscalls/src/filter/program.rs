@@ -1,8 +1,8 @@
 //! Instructions of the classic BPF machine, placed from the last to the first.
 //!
-//! Jumps lead forward only, so a [`Program`] that grows towards its start knows every target when it needs it: a [`Label`] is
-//! something that stands already. A conditional jump reaches 255 instructions; where that is too little, an unconditional
-//! one is put in its reach.
+//! Jumps lead forward only, so a [`Program`] that grows towards its start knows every target when it needs it: a
+//! [`Label`] is something that stands already. A conditional jump reaches 255 instructions; where that is too little,
+//! an unconditional one is put in its reach.
 
 /// The reach of a conditional jump, less one for a detour that the other branch may need.
 const REACH: usize = 254;

@@ -1,7 +1,7 @@
 //! Reading and writing: files by bytes, vectors, transfers between files, asynchronous input and output.
 //!
-//! A write that answers EFAULT has taken nothing: all kinds of files take what they can reach and answer EFAULT only if that
-//! is nothing. A read may have taken a datagram or a counter.
+//! A write that answers EFAULT has taken nothing: all kinds of files take what they can reach and answer EFAULT only if
+//! that is nothing. A read may have taken a datagram or a counter.
 
 use super::row::{again, fills, once, pass, reads, refuse, updates, writes};
 use crate::rule::Extent::{Argpack, AtLeast, Bytes, Count, CountInt, Elements, Iovec};

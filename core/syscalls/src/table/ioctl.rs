@@ -1,7 +1,7 @@
 //! The commands of `ioctl` whose number does not tell the size of their argument.
 //!
-//! Numbers made by the macros `_IOR`, `_IOW` and `_IOWR` carry a size; it is a lower bound, since arrays may follow, so that
-//! the memory is held. Older numbers do not; the common ones are here. All others are held as one page.
+//! Numbers made by the macros `_IOR`, `_IOW` and `_IOWR` carry a size; it is a lower bound, since arrays may follow, so
+//! that the memory is held. Older numbers do not; the common ones are here. All others are held as one page.
 
 use super::row::{by, reads, updates, writes};
 use crate::rule::Extent::{AtLeast, Bytes, Encoded};
@@ -82,8 +82,8 @@ pub(super) const IOCTL: Command = by(
         // SIOCADDRT, SIOCDELRT.
         (0x890b, ROUTE),
         (0x890c, ROUTE),
-        // Of an interface: SIOCGIF- and SIOCSIF- NAME, FLAGS, ADDR, DSTADDR, BRDADDR, NETMASK, METRIC, MTU, HWADDR, INDEX,
-        // TXQLEN.
+        // Of an interface: SIOCGIF- and SIOCSIF- NAME, FLAGS, ADDR, DSTADDR, BRDADDR, NETMASK, METRIC, MTU, HWADDR,
+        // INDEX, TXQLEN.
         (0x8910, INTERFACE),
         (0x8913, INTERFACE),
         (0x8914, INTERFACE),

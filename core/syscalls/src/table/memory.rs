@@ -1,12 +1,12 @@
 //! The address space.
 //!
 //! Calls on a range of far memory are the intercepting library's own business: it does to the region what they ask, or
-//! answers them. `mlockall` would make far memory impossible to drop, so it is answered as if the limit of locked memory
-//! were too small.
+//! answers them. `mlockall` would make far memory impossible to drop, so it is answered as if the limit of locked
+//! memory were too small.
 //!
-//! `process_vm_readv` reads another process: what it meets there is resident, or it says EFAULT. `process_vm_writev` writes
-//! through a page that the other process may be sweeping, and would lose data: it is answered as by a kernel without it.
-//! A program's own `userfaultfd` is left alone: the kernel keeps two of them from having the same range.
+//! `process_vm_readv` reads another process: what it meets there is resident, or it says EFAULT. `process_vm_writev`
+//! writes through a page that the other process may be sweeping, and would lose data: it is answered as by a kernel
+//! without it. A program's own `userfaultfd` is left alone: the kernel keeps two of them from having the same range.
 
 use super::row::{again, fills, memory, pass, perhaps, reads, refuse, updates, writes};
 use crate::rule::Extent::{Bits, Bytes, Elements, Iovec};

@@ -149,8 +149,8 @@ const LONG_OUT: Rule = Direct(&[writes(1, Bytes(8))]);
 const PRCTL: Command = by(
     0,
     &[
-        // Numbers: PDEATHSIG, DUMPABLE, KEEPCAPS, CAPBSET, SECUREBITS, TIMERSLACK, SUBREAPER, NO_NEW_PRIVS, CAP_AMBIENT,
-        // SPECULATION, PTRACER.
+        // Numbers: PDEATHSIG, DUMPABLE, KEEPCAPS, CAPBSET, SECUREBITS, TIMERSLACK, SUBREAPER, NO_NEW_PRIVS,
+        // CAP_AMBIENT, SPECULATION, PTRACER.
         (1, Pass),
         (3, Pass),
         (4, Pass),
@@ -169,7 +169,8 @@ const PRCTL: Command = by(
         (52, Pass),
         (53, Pass),
         (0x5961_6d61, Pass),
-        // PR_GET_PDEATHSIG, UNALIGN, FPEMU, FPEXC, ENDIAN, TSC, CHILD_SUBREAPER: an int. PR_GET_TID_ADDRESS: an address.
+        // PR_GET_PDEATHSIG, UNALIGN, FPEMU, FPEXC, ENDIAN, TSC, CHILD_SUBREAPER: an int. PR_GET_TID_ADDRESS: an
+        // address.
         (2, INT_OUT),
         (5, INT_OUT),
         (9, INT_OUT),

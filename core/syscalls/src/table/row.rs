@@ -1,6 +1,7 @@
 //! Short names for rows and arguments, so that the tables can be read as tables.
 //!
-//! A call that may be repeated after EFAULT is a row of [`again`], one that may not of [`once`]; when in doubt, [`once`].
+//! A call that may be repeated after EFAULT is a row of [`again`], one that may not of [`once`]; when in doubt,
+//! [`once`].
 
 use crate::rule::{Access, Arg, ArgSet, Command, Errno, Extent, Issuer, OnFault, Rule, Syscall};
 

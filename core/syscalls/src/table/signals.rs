@@ -1,7 +1,7 @@
 //! Signals, clocks and timers.
 //!
-//! What a handler does to its signal mask and its signal stack is undone when it returns, so these two calls are issued by
-//! the interrupted context. A call that sets one thing and tells the old one has set it when the telling fails.
+//! What a handler does to its signal mask and its signal stack is undone when it returns, so these two calls are issued
+//! by the interrupted context. A call that sets one thing and tells the old one has set it when the telling fails.
 
 use super::row::{again, by_caller, once, pass, reads, updates, writes};
 use crate::rule::Extent::{Bytes, Count};

@@ -1,8 +1,9 @@
 //! Sockets.
 //!
-//! Zero-copy sending is refused where it is switched on (`SO_ZEROCOPY`), not where it is asked for (`MSG_ZEROCOPY`): without
-//! the option the kernel ignores the flag and copies, and a program that did not look at the option's answer goes on.
-//! A kernel that is too old says the same. `AF_XDP` hands memory to a device for good, and is refused as if not built in.
+//! Zero-copy sending is refused where it is switched on (`SO_ZEROCOPY`), not where it is asked for (`MSG_ZEROCOPY`):
+//! without the option the kernel ignores the flag and copies, and a program that did not look at the option's answer
+//! goes on. A kernel that is too old says the same. `AF_XDP` hands memory to a device for good, and is refused as if
+//! not built in.
 
 use super::row::{again, by, choose_again, fills, once, pass, reads, updates, writes};
 use crate::rule::Extent::{Bytes, Count, CountAt, CountInt, Message, Messages};

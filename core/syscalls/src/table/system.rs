@@ -1,4 +1,5 @@
-//! The machine and the kernel itself: modules, names, quotas, BPF, events, sandboxes; and numbers that no kernel has any more.
+//! The machine and the kernel itself: modules, names, quotas, BPF, events, sandboxes; and numbers that no kernel has
+//! any more.
 
 use super::row::{again, by, choose_again, choose_once, fills, once, pass, perhaps, reads, text, updates, writes};
 use crate::rule::Extent::{AtLeast, Bytes, Count, CountInt, Elements, Inside};
@@ -52,8 +53,8 @@ pub(super) const ROWS: &[Syscall] = &[
     pass(446, "landlock_restrict_self"),
 ];
 
-/// `SECCOMP_SET_MODE_STRICT`, `SECCOMP_GET_ACTION_AVAIL`, `SECCOMP_GET_NOTIF_SIZES`; else a filter, a `sock_fprog`, which
-/// holds the address of the program.
+/// `SECCOMP_SET_MODE_STRICT`, `SECCOMP_GET_ACTION_AVAIL`, `SECCOMP_GET_NOTIF_SIZES`; else a filter, a `sock_fprog`,
+/// which holds the address of the program.
 const SECCOMP: Command = by(
     0,
     &[(0, Pass), (2, Direct(&[reads(2, Bytes(4))])), (3, Direct(&[writes(2, Bytes(6))]))],

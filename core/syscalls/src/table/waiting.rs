@@ -1,8 +1,8 @@
 //! Waiting: for files to be ready, and for futexes.
 //!
-//! `select` overwrites its sets one after the other, so it cannot be repeated; `poll` writes beside what it reads. An event of
-//! `epoll_wait` that could not be written may be gone. A futex is known by its address, and its calls fail before they do
-//! anything: the word is touched, and the call repeated.
+//! `select` overwrites its sets one after the other, so it cannot be repeated; `poll` writes beside what it reads. An
+//! event of `epoll_wait` that could not be written may be gone. A futex is known by its address, and its calls fail
+//! before they do anything: the word is touched, and the call repeated.
 
 use super::row::{again, by, choose_again, fills, once, pass, reads, updates};
 use crate::rule::Extent::{Argpack, Bits, Bytes, Elements, WaiterPair, Waiters, Word};

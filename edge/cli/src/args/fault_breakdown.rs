@@ -19,7 +19,8 @@ the kernel's, fetch is the fabric's.";
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct FaultBreakdownArgs {
-    /// Memory node: tcp://host:port, shm:///path.sock, file:///path?size=SIZE, or emu://, emulated in this process; may be repeated
+    /// Memory node: tcp://host:port, shm:///path.sock, file:///path?size=SIZE, or emu://, emulated in this process; may
+    /// be repeated
     #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
     pub(crate) far: Vec<String>,
     /// Far memory to use of each

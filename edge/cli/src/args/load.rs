@@ -108,7 +108,8 @@ pub(crate) struct LoadKvArgs {
     /// Shares of gets and sets, in percent
     #[arg(long, value_name = "MIX", default_value = "get=95,set=5")]
     pub(crate) mix: Mix,
-    /// A workload of YCSB (ycsb-a to ycsb-f) or of LightSwap (readmost, readwrite, writemost) in place of --dist and --mix
+    /// A workload of YCSB (ycsb-a to ycsb-f) or of LightSwap (readmost, readwrite, writemost) in place of --dist and
+    /// --mix
     #[arg(long, value_name = "NAME", conflicts_with_all = ["dist", "mix"])]
     pub(crate) workload: Option<Workload>,
     /// Measured time

@@ -18,8 +18,8 @@ fn parse_addresses(text: &str) -> Result<Addresses, ListenError> {
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
-    /// Where to listen: udp://host:port or tcp://host:port for other machines, shm:///path.sock for this one, or several
-    /// with commas between
+    /// Where to listen: udp://host:port or tcp://host:port for other machines, shm:///path.sock for this one, or
+    /// several with commas between
     #[arg(long, value_name = "URLS", value_parser = parse_addresses)]
     pub(crate) listen: Addresses,
     /// Memory to lend, such as 4GiB; it is taken from the system as it is written to
@@ -37,8 +37,8 @@ pub(crate) struct NodeArgs {
     /// Threads never sleep: the shortest latency, for a CPU each
     #[arg(long, conflicts_with = "spin")]
     pub(crate) busy_poll: bool,
-    /// Serve a controller, which places what it likes here: its address, such as 127.0.0.1:7400, or several of which one
-    /// leads, with commas between
+    /// Serve a controller, which places what it likes here: its address, such as 127.0.0.1:7400, or several of which
+    /// one leads, with commas between
     #[arg(long, value_name = "ADDRS")]
     pub(crate) controller: Option<ControllerAddresses>,
     /// What a controller places and moves as one: the same as was typed for the controller

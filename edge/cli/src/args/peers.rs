@@ -74,7 +74,8 @@ pub(crate) struct PeersArgs {
     /// Who does it, with commas between, in the order of a turn
     #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", default_value = "yield,probe,busy,run,kv,kv-busy,swap,mmap", value_delimiter = ',')]
     pub(crate) peers: Vec<PeerName>,
-    /// Where the kernel swaps to, with commas between: zram, file (a temporary one), or file:PATH of a new file; each is a peer
+    /// Where the kernel swaps to, with commas between: zram, file (a temporary one), or file:PATH of a new file; each
+    /// is a peer
     #[arg(long, help_heading = BENCHMARK, value_name = "WHERE", default_value = "zram,file", value_delimiter = ',', value_parser = swap)]
     pub(crate) swap: Vec<SwapTo>,
     /// Threads that read the array where the kernel pages it: each waits for one page at a time
@@ -86,7 +87,8 @@ pub(crate) struct PeersArgs {
     /// Bytes of a value
     #[arg(long, help_heading = BENCHMARK, value_name = "SIZE", default_value = "4KiB", value_parser = parse_bytes)]
     pub(crate) value_size: u64,
-    /// The rate at which all are compared, such as 20k; auto is half of what swap on zram does at most, none leaves those runs out
+    /// The rate at which all are compared, such as 20k; auto is half of what swap on zram does at most, none leaves
+    /// those runs out
     #[arg(long, help_heading = BENCHMARK, value_name = "RPS|auto|none", default_value = "auto", value_parser = rate)]
     pub(crate) rate: CommonRate,
     /// Measured time of each run; a warm-up of a quarter of it comes before

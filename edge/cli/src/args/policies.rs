@@ -6,7 +6,8 @@ use clap::ValueEnum;
 use yonder::sched::{DispatchPolicy, InstallDelegation, Order, PollingDelegation, Reclaim};
 use yonder::{FaultPolicy, Reads};
 
-/// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network. The help says it too.
+/// How long a hybrid fault spins before it yields: a little more than a fetch over a fast network. The help says it
+/// too.
 const HYBRID_SPIN: Duration = Duration::from_micros(4);
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

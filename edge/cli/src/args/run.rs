@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use yonder::units::{LocalSize, parse_bytes};
-use yonder_run::{Faults, Transfer};
+use yonder_preload_protocol::{Faults, Transfer};
 
 use super::seq::PrefetchMode;
 
@@ -73,8 +73,8 @@ pub(crate) struct RunArgs {
     /// What is fetched before it is touched
     #[arg(long, value_name = "HOW", default_value = "readahead")]
     pub(crate) prefetch: PrefetchMode,
-    /// A guide that knows the program and says what to fetch: the name of one that is installed, such as linked-list, or the
-    /// path of a library
+    /// A guide that knows the program and says what to fetch: the name of one that is installed, such as linked-list,
+    /// or the path of a library
     #[arg(long, value_name = "NAME|PATH")]
     pub(crate) guide: Option<String>,
     /// What of a page goes to the node and comes back

@@ -38,8 +38,8 @@ pub(crate) enum SeqOperation {
 
 #[derive(Debug, Args)]
 pub(crate) struct SeqArgs {
-    /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in this process with this latency and bandwidth;
-    /// each prefetcher uses --memory of it
+    /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in this process with this latency and
+    /// bandwidth; each prefetcher uses --memory of it
     #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
     pub(crate) far: String,
     /// Far memory to use for each prefetcher

@@ -16,7 +16,7 @@ use crate::args::{AtArgs, ControllerArgs, ControllerWhat, NodeNameArgs, NodesArg
 use crate::output::{json_line, line};
 
 /// How long a controller that is asked may take: it may be starting.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
@@ -29,12 +29,12 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn client(args: &AtArgs, patience: Duration) -> ControllerClient {
-    ControllerClient::new(&args.at.to_string(), patience)
+fn client(args: &AtArgs, timeout: Duration) -> ControllerClient {
+    ControllerClient::new(&args.at.to_string(), timeout)
 }
 
 fn show_nodes(args: &NodesArgs) -> anyhow::Result<()> {
-    let nodes = client(&args.controller, ANSWER_PATIENCE).nodes()?;
+    let nodes = client(&args.controller, ANSWER_TIMEOUT).nodes()?;
     if args.json {
         return nodes.iter().try_for_each(json_line);
     }
@@ -84,7 +84,7 @@ fn condition(condition: NodeCondition) -> &'static str {
 }
 
 fn show_spaces(args: &SpacesArgs) -> anyhow::Result<()> {
-    let spaces = client(&args.controller, ANSWER_PATIENCE).spaces()?;
+    let spaces = client(&args.controller, ANSWER_TIMEOUT).spaces()?;
     if args.json {
         return spaces.iter().try_for_each(json_line);
     }
@@ -112,7 +112,7 @@ fn spaces_table(spaces: &[SpaceView]) -> Vec<String> {
 }
 
 fn undrain(args: &NodeNameArgs) -> anyhow::Result<()> {
-    client(&args.controller, ANSWER_PATIENCE).undrain(&args.node)?;
+    client(&args.controller, ANSWER_TIMEOUT).undrain(&args.node)?;
     line(&format!("{} may have regions again", args.node))
 }
 

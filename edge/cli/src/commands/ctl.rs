@@ -18,7 +18,7 @@ use crate::args::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs};
 use crate::output::OutputClosed;
 
 /// How long a process may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Exit code of what a user has typed wrong.
 const USAGE: u8 = 2;
 
@@ -95,7 +95,7 @@ fn list(args: &CtlListArgs) -> Result<(), CtlError> {
     let mut found = Vec::new();
     if let Some(folder) = folder()? {
         for pid in processes(&folder)? {
-            match ask(&folder, pid, Request::About, PATIENCE) {
+            match ask(&folder, pid, Request::About, TIMEOUT) {
                 Ok(rows) => found.extend(rows.into_iter().map(|row| (pid, row))),
                 // It has just ended.
                 Err(AskError::Absent(_)) => {}
@@ -187,7 +187,7 @@ fn show(args: &CtlProcessArgs, request: Request) -> Result<(), CtlError> {
 
 fn ask_and_show(pid: Option<u32>, typed: &str, request: Request, shown: Shown, json: bool) -> Result<(), CtlError> {
     let (folder, pid) = choose(pid, typed)?;
-    let rows: Vec<Row> = ask(&folder, pid, request, PATIENCE)?;
+    let rows: Vec<Row> = ask(&folder, pid, request, TIMEOUT)?;
     match shown.show(pid, &rows, json) {
         Err(error) if error.is::<OutputClosed>() => Ok(()),
         result => Ok(result?),

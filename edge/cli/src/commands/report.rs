@@ -1,10 +1,10 @@
 //! `yonder report`: the papers' experiments, simulated and measured, as one page.
 //!
-//! `report.html` is to be looked at, `report.json` has everything that is on it, and `RESULTS.md` is for a repository. Nothing in them
-//! tells the time, so that a report of simulations alone is the same each time it is made.
+//! `report.html` is to be looked at, `report.json` has everything that is on it, and `RESULTS.md` is for a repository.
+//! Nothing in them tells the time, so that a report of simulations alone is the same each time it is made.
 //!
-//! Files: `simulated` are all figures of `yonder sim`; `loads`, `local`, `dispatch`, `steps` and `switches` measure on this machine,
-//! `trial` has what the first three share.
+//! Files: `simulated` are all figures of `yonder sim`; `loads`, `local`, `dispatch`, `steps` and `switches` measure on
+//! this machine, `trial` has what the first three share.
 
 mod dispatch;
 mod loads;

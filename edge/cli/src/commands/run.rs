@@ -1,8 +1,8 @@
 //! `yonder run`: an unmodified program whose memory is far.
 //!
-//! `program` finds it and says why it cannot be run, `guide` does that for the guide that it runs with; here it is started with
-//! the library that does the work, watched, and its figures are told when it has ended. `report` makes a picture of its faults,
-//! in which `symbols` names the code.
+//! `program` finds it and says why it cannot be run, `guide` does that for the guide that it runs with; here it is
+//! started with the library that does the work, watched, and its figures are told when it has ended. `report` makes a
+//! picture of its faults, in which `symbols` names the code.
 
 mod guide;
 mod program;
@@ -26,7 +26,7 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use yonder::Config;
 use yonder::units::{PAGE_BYTES, format_bytes};
 use yonder_fabric::{Credentials, end_space, is_tiered, keeps_in_file};
-use yonder_run::{Board, Figures, Settings, Space, pid_namespace};
+use yonder_preload_protocol::{Figures, Settings, SharedStats, Space, pid_namespace};
 
 use self::report::{ReportFile, Told};
 use crate::args::RunArgs;
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     };
     let folder = Scratch::new("run")?;
     let path = args.board.clone().unwrap_or_else(|| folder.path().join("board"));
-    let board = Board::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    let board = SharedStats::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
     let settings = Settings {
         far: args.far.clone(),
         local_bytes,
@@ -91,9 +91,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(status))
 }
 
-/// Gives the memory of processes that are gone for certain back to the node. What does not work, or belongs to others, the node takes
-/// back when their leases are over.
-fn end_spaces(board: &Board, far: &str) {
+/// Gives the memory of processes that are gone for certain back to the node. What does not work, or belongs to others,
+/// the node takes back when their leases are over.
+fn end_spaces(board: &SharedStats, far: &str) {
     let here = pid_namespace();
     let is_gone = |space: &Space| {
         let pid = i32::try_from(space.process).ok().and_then(Pid::from_raw);
@@ -172,7 +172,7 @@ pub(crate) fn find_library() -> anyhow::Result<PathBuf> {
         [folder.join(LIBRARY), folder.join("../lib/yonder").join(LIBRARY), folder.join("../lib").join(LIBRARY)];
     let found = places.iter().find(|place| place.is_file());
     found.and_then(|place| place.canonicalize().ok()).with_context(|| {
-        format!("{LIBRARY} is not beside {}: build it with `cargo build --release -p yonder-shim`", own.display())
+        format!("{LIBRARY} is not beside {}: build it with `cargo build --release -p yonder-preload`", own.display())
     })
 }
 
@@ -196,7 +196,7 @@ fn start(args: &RunArgs, library: &Path, settings: &Settings) -> anyhow::Result<
 /// Waits for the program, passes signals on to it, and shows how it goes on.
 fn watch(
     mut child: Child,
-    board: &Board,
+    board: &SharedStats,
     signals: &mut SignalsInfo<WithOrigin>,
     began: Instant,
 ) -> anyhow::Result<ExitStatus> {

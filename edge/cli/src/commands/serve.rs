@@ -8,11 +8,11 @@ use std::time::Duration;
 use yonder::sched::{Handler, Idle, SchedConfig, SchedStats, serve};
 use yonder::units::format_bytes;
 use yonder::{Config, FarMemory};
+use yonder_faiss::{Collection, Searcher};
 use yonder_metrics::{MetricsServer, Requests, Sample};
 use yonder_oltp::tpcc::{Scale, Tpcc};
 use yonder_rocksdb::{Rocks, Rows};
 use yonder_serve::{Protocol, Served, UdpServer};
-use yonder_vector::{Collection, Searcher};
 
 use crate::args::{AppServerArgs, ServeAppArgs, ServeTpccArgs, ServeVectorArgs, ServedApp};
 use crate::commands::ctl::serve_settings;
@@ -88,10 +88,10 @@ fn vector(args: &ServeVectorArgs) -> anyhow::Result<ExitCode> {
         Searcher::open(index, Some(far.region(bytes.next_multiple_of(BLOCK_BYTES))?))?
     };
     let about = serde_json::json!({ "app": "vector", "collection": collection }).to_string();
-    let sched = SchedConfig { stack_bytes: yonder_vector::STACK_BYTES, ..sched };
+    let sched = SchedConfig { stack_bytes: yonder_faiss::STACK_BYTES, ..sched };
     let what = format!("{} vectors", collection.vectors);
     let served = Arc::new(Served::new(searcher));
-    serve_app::<yonder_vector::Datagrams, _, _>(&args.server, server, (&far, &sched), (&what, about), &served)?;
+    serve_app::<yonder_faiss::Datagrams, _, _>(&args.server, server, (&far, &sched), (&what, about), &served)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,8 +1,9 @@
 //! The guide of linked lists, `yonder run --guide linked-list -- PROGRAM`: the example of how to write one.
 //!
-//! A program walks a list whose nodes are 64 bytes, at multiples of 64, and begin with the address of the next node (`linked-list` of
-//! `apps/workloads` is such a program; so is any whose nodes have a size of 64, as [`NODE_BYTES`] is an alignment that the far heap
-//! gives them). In what order the nodes lie says nothing, so no general prefetcher can know the next page. The nodes themselves do:
+//! A program walks a list whose nodes are 64 bytes, at multiples of 64, and begin with the address of the next node
+//! (`linked-list` of `tools/workloads` is such a program; so is any whose nodes have a size of 64, as [`NODE_BYTES`] is
+//! an alignment that the far heap gives them). In what order the nodes lie says nothing, so no general prefetcher can
+//! know the next page. The nodes themselves do:
 //!
 //! ```text
 //!     touched: a miss             read 8 bytes       read 8 bytes       read 8 bytes
@@ -13,20 +14,21 @@
 //!                                  prefetch           prefetch           prefetch          one batch
 //! ```
 //!
-//! A guide has two functions. `touched` is told of misses, and of the first touch of each batch that it has fetched itself, a hit.
-//! It answers with what it asks of its reach: `prefetch` for pages, `read` for a few bytes. What is far comes later to the other
-//! function, `arrived`, with the `note` that the read had. That is all; this guide does the rest of a prefetcher's work:
+//! A guide has two functions. `touched` is told of misses, and of the first touch of each batch that it has fetched
+//! itself, a hit. It answers with what it asks of its reach: `prefetch` for pages, `read` for a few bytes. What is far
+//! comes later to the other function, `arrived`, with the `note` that the read had. That is all; this guide does the
+//! rest of a prefetcher's work:
 //!
-//! - **Is it ours?** Most misses of a program are of something else. Here a register must point into the node, and the page must not
-//!   be a neighbour of the last one missed, which is a scan that readahead does better. Where walks lead nowhere, because the first
-//!   word is no address, fewer are begun (`is_walk`).
-//! - **How far ahead?** A walk begins with a short batch. A hit asks for the next one, twice as long, as readahead does; when what
-//!   was fetched was thrown away untouched, half as long.
-//! - **Is it true?** What is read may be anything. It is checked before it is followed, and the reach refuses what is not far
-//!   memory. A read of a walk that was given up is recognised by its note.
+//! - **Is it ours?** Most misses of a program are of something else. Here a register must point into the node, and the
+//!   page must not be a neighbour of the last one missed, which is a scan that readahead does better. Where walks lead
+//!   nowhere, because the first word is no address, fewer are begun (`is_walk`).
+//! - **How far ahead?** A walk begins with a short batch. A hit asks for the next one, twice as long, as readahead
+//!   does; when what was fetched was thrown away untouched, half as long.
+//! - **Is it true?** What is read may be anything. It is checked before it is followed, and the reach refuses what is
+//!   not far memory. A read of a walk that was given up is recognised by its note.
 //!
-//! There is no allocation, no lock, and nothing that lasts: this runs in a signal handler. The state is this structure, of which
-//! each port has one. The page "write a guide", for Rust and C, is `docs/guide/src/guides.md`.
+//! There is no allocation, no lock, and nothing that lasts: this runs in a signal handler. The state is this structure,
+//! of which each port has one. The page "write a guide", for Rust and C, is `docs/design/guides.md`.
 
 #![forbid(unsafe_code)]
 

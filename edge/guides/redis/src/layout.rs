@@ -9,8 +9,8 @@ pub(crate) const STRING_HEADER_MAX: usize = 17;
 
 /// Bytes of the text behind a header.
 ///
-/// A dynamic string (SDS) has a header and then the text. A header begins with the length, as wide as its kind says; then come
-/// the capacity, as wide, and a byte that has the kind in its lowest three bits.
+/// A dynamic string (SDS) has a header and then the text. A header begins with the length, as wide as its kind says;
+/// then come the capacity, as wide, and a byte that has the kind in its lowest three bits.
 pub(crate) fn text_bytes(header: &[u8]) -> Option<u64> {
     let (last, fields) = header.split_last()?;
     let width = match (last & 7, header.len()) {
@@ -33,8 +33,8 @@ const ENTRIES_BYTES_MAX: u64 = 128 << 10;
 /// Bytes of a node that are of use.
 pub(crate) const NODE_BYTES: usize = 32;
 
-/// A node of a quicklist: pointers to the node before, to the next, and to its entries (a listpack, or a ziplist in version 6);
-/// then the size of these in bytes, in version 6 in half a word.
+/// A node of a quicklist: pointers to the node before, to the next, and to its entries (a listpack, or a ziplist in
+/// version 6); then the size of these in bytes, in version 6 in half a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Node {
     pub(crate) previous: u64,

@@ -1,9 +1,9 @@
 //! [`ListWalk`]: walks ahead of who walks a list.
 //!
-//! A walk begins with a miss of some node's entries. From then on it is in batches: the first touch of one asks for the next. A list
-//! is seldom read to its end (`LRANGE key 0 99`), so the first batch goes as far as walks usually come, and what comes then begins
-//! small and doubles. How far a walk has come is not known exactly: as far as the node whose touch was seen last, and no further than
-//! its batch.
+//! A walk begins with a miss of some node's entries. From then on it is in batches: the first touch of one asks for the
+//! next. A list is seldom read to its end (`LRANGE key 0 99`), so the first batch goes as far as walks usually come,
+//! and what comes then begins small and doubles. How far a walk has come is not known exactly: as far as the node whose
+//! touch was seen last, and no further than its batch.
 
 use std::ops::Range;
 
@@ -185,7 +185,8 @@ impl ListWalk {
     }
 }
 
-/// The node whose entries were touched, if a word has its address, or that of something that points to it at its beginning.
+/// The node whose entries were touched, if a word has its address, or that of something that points to it at its
+/// beginning.
 fn find(touch: &Touch<'_>, reach: &mut dyn Reach) -> Option<(u64, Node)> {
     for (index, register) in touch.registers.iter().enumerate() {
         if touch.registers[..index].contains(register) {

@@ -22,10 +22,11 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// A miss, which could be of the last byte of a string's header. A string of few pages is fetched as a whole by whoever knows
-    /// of the allocation; this is for what that leaves.
+    /// A miss, which could be of the last byte of a string's header. A string of few pages is fetched as a whole by
+    /// whoever knows of the allocation; this is for what that leaves.
     pub(crate) fn missed(&mut self, touch: &Touch<'_>, reach: &mut dyn Reach) {
-        // What is long begins a page, so that the last byte of its header lies where only headers of long strings have theirs.
+        // What is long begins a page, so that the last byte of its header lies where only headers of long strings have
+        // theirs.
         let header = (touch.address % PAGE) as usize + 1;
         if !STRING_HEADERS.contains(&header) {
             return;

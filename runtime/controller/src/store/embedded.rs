@@ -1,4 +1,5 @@
-//! [`EmbeddedStore`]: records in one file, which one controller has open at a time. redb keeps it whole through crashes.
+//! [`EmbeddedStore`]: records in one file, which one controller has open at a time. redb keeps it whole through
+//! crashes.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;

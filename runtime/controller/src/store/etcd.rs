@@ -1,7 +1,7 @@
 //! [`EtcdStore`]: records in etcd, for one leader among several controllers.
 //!
-//! The leader holds a key with a lease of etcd's, which a thread renews. Every write is a transaction that compares this
-//! key first: a controller that has slept past its lease, and has been replaced, cannot change anything.
+//! The leader holds a key with a lease of etcd's, which a thread renews. Every write is a transaction that compares
+//! this key first: a controller that has slept past its lease, and has been replaced, cannot change anything.
 //!
 //! Everything is under one prefix: `records/` as in every store, `leader`, and `live/` with what is announced.
 
@@ -25,15 +25,15 @@ use super::{Store, StoreError, Write};
 /// How long the leader may be silent.
 const LEADER_LEASE: Duration = Duration::from_secs(6);
 /// How long one call may take.
-const CALL_PATIENCE: Duration = Duration::from_secs(2);
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a write is tried again while etcd cannot be reached: its own leader may be changing.
-const COMMIT_PATIENCE: Duration = Duration::from_secs(10);
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait between attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Most operations in a transaction; etcd's own limit is 128 by default.
 const OPERATIONS_MAX: usize = 100;
 
-const _: () = assert!(LEADER_LEASE.as_nanos() > 2 * CALL_PATIENCE.as_nanos());
+const _: () = assert!(LEADER_LEASE.as_nanos() > 2 * CALL_TIMEOUT.as_nanos());
 
 /// What to do while another controller leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,8 +59,8 @@ pub struct EtcdStore {
 }
 
 impl EtcdStore {
-    /// Connects to etcd at `endpoints`, such as `http://127.0.0.1:2379`, and leads there under `prefix`. `name` tells people
-    /// who leads.
+    /// Connects to etcd at `endpoints`, such as `http://127.0.0.1:2379`, and leads there under `prefix`. `name` tells
+    /// people who leads.
     pub fn open(endpoints: &[String], prefix: &str, name: &str, leadership: Leadership) -> Result<Self, StoreError> {
         let place = format!("etcd {}", endpoints.join(","));
         let mut session = Session::open(endpoints, &place)?;
@@ -89,7 +89,7 @@ impl EtcdStore {
 
     /// Tries until etcd has answered, or for so long that it is taken for gone.
     fn patiently<T>(&mut self, mut call: impl FnMut(&mut Session) -> Result<T, CallError>) -> Result<T, StoreError> {
-        let deadline = Instant::now() + COMMIT_PATIENCE;
+        let deadline = Instant::now() + COMMIT_TIMEOUT;
         loop {
             match call(&mut self.session) {
                 Ok(value) => return Ok(value),
@@ -188,7 +188,7 @@ impl Drop for EtcdStore {
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 enum CallError {
-    #[error("it does not answer within {} s: is it running, and is the address right?", CALL_PATIENCE.as_secs())]
+    #[error("it does not answer within {} s: is it running, and is the address right?", CALL_TIMEOUT.as_secs())]
     Late,
     #[error("{0}")]
     Etcd(#[from] Error),
@@ -217,7 +217,7 @@ impl Session {
             place: place.to_owned(),
             cause: format!("no event loop: {error}"),
         })?;
-        let options = ConnectOptions::new().with_connect_timeout(CALL_PATIENCE).with_timeout(CALL_PATIENCE);
+        let options = ConnectOptions::new().with_connect_timeout(CALL_TIMEOUT).with_timeout(CALL_TIMEOUT);
         let connected = wait(&runtime, Client::connect(endpoints, Some(options)));
         let client = connected.map_err(|error| failed(place, error))?;
         Ok(Self { runtime, client })
@@ -266,7 +266,7 @@ impl Session {
 }
 
 fn wait<T>(runtime: &Runtime, call: impl Future<Output = Result<T, Error>>) -> Result<T, CallError> {
-    let bounded = runtime.block_on(async { tokio::time::timeout(CALL_PATIENCE, call).await });
+    let bounded = runtime.block_on(async { tokio::time::timeout(CALL_TIMEOUT, call).await });
     match bounded {
         Ok(result) => Ok(result?),
         Err(_) => Err(CallError::Late),

@@ -1,7 +1,7 @@
 //! Where the controller's records are: [`Store`], and the text that records have there.
 //!
-//! Invariant: after [`Store::commit`] has returned well, a store that is opened at the same place has the writes, whatever
-//! happened to this process.
+//! Invariant: after [`Store::commit`] has returned well, a store that is opened at the same place has the writes,
+//! whatever happened to this process.
 
 mod embedded;
 #[cfg(feature = "etcd")]
@@ -22,12 +22,12 @@ pub trait Store: Send {
     /// All records whose keys begin with `prefix`, by key.
     fn scan(&mut self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
 
-    /// Makes the writes durable, all or none, in order. Where a store bounds its transactions, in several: then some of the
-    /// first writes may be durable after an error. No two writes touch the same key.
+    /// Makes the writes durable, all or none, in order. Where a store bounds its transactions, in several: then some of
+    /// the first writes may be durable after an error. No two writes touch the same key.
     fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError>;
 
-    /// Shows others that `name` is there, for as long as the lease is renewed by another call. Stores that have no others
-    /// do nothing. [`StoreError::Deposed`] if this controller does not lead any more.
+    /// Shows others that `name` is there, for as long as the lease is renewed by another call. Stores that have no
+    /// others do nothing. [`StoreError::Deposed`] if this controller does not lead any more.
     fn announce(&mut self, name: &str, value: &[u8], lease: Duration) -> Result<(), StoreError>;
 }
 

@@ -78,7 +78,7 @@ fn another_controller_goes_on_where_the_first_one_stopped() {
     cluster.network.write(space.pid, &placed[0], REGION, 5).unwrap();
     cluster.restart(|| Box::new(open(&etcd, "second", Leadership::Wait).unwrap()));
     assert_eq!(client.locate(space.pid, space.keys.owner, 1).unwrap(), placed[0]);
-    client.drain(&url(1), crate::fake::PATIENCE).unwrap();
+    client.drain(&url(1), crate::fake::TIMEOUT).unwrap();
     let at = client.locate(space.pid, space.keys.owner, 1).unwrap();
     assert_eq!(cluster.network.read(space.pid, &at, REGION), Ok(Some(5)));
 }

@@ -16,7 +16,7 @@ use yonder_placement::{
 pub(crate) const REGION: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 /// Long enough for anything that will happen; a test that waits so long has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One region at one node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -245,13 +245,13 @@ impl Cluster {
     }
 
     pub(crate) fn client(&self) -> ControllerClient {
-        ControllerClient::new(&self.address.to_string(), PATIENCE)
+        ControllerClient::new(&self.address.to_string(), TIMEOUT)
     }
 
     /// Stops the controller and starts it again at the same address.
     pub(crate) fn restart(&mut self, store: impl FnOnce() -> Box<dyn Store>) {
         drop(self.server.take());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let store = store();
         // The port may be in use for a moment by connections that end.
         let mut store = Some(store);
@@ -267,7 +267,7 @@ impl Cluster {
 
 /// Asks again and again until there is an answer.
 pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(answer) = ask() {
             return answer;

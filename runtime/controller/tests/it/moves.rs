@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use yonder_controller::MemoryStore;
 use yonder_placement::{Config, NodeCondition};
 
-use crate::fake::{Cluster, PATIENCE, REGION, Refused, config, until, url};
+use crate::fake::{Cluster, REGION, Refused, TIMEOUT, config, until, url};
 
 #[test]
 fn a_drain_under_writes_loses_nothing() {
@@ -39,7 +39,7 @@ fn a_drain_under_writes_loses_nothing() {
             }
             written
         });
-        client.drain(&url(1), PATIENCE).unwrap();
+        client.drain(&url(1), TIMEOUT).unwrap();
         stop.store(true, Ordering::Release);
         writer.join().unwrap()
     });

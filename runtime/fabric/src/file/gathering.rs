@@ -1,7 +1,8 @@
-//! [`Gathering`]: which poll hands what was begun to the kernel. Pure: the time and the state of the ring come from outside.
+//! [`Gathering`]: which poll hands what was begun to the kernel. Pure: the time and the state of the ring come from
+//! outside.
 //!
-//! Invariant: whatever a ring has to be told or asked, a poll does it that comes [`ALONE_AGE_MAX`] later, or that comes after
-//! [`Posting::AtOnce`] was asked for.
+//! Invariant: whatever a ring has to be told or asked, a poll does it that comes [`ALONE_AGE_MAX`] later, or that comes
+//! after [`Posting::AtOnce`] was asked for.
 
 use yonder_units::Nanos;
 

@@ -1,9 +1,9 @@
 //! `file:///path?size=64GiB`: far memory on a local disk, in a log (LightSwap, sections 4.1 and 5.1).
 //!
-//! If the path is that of a folder, each process has a file there without a name, which is gone with it. A named one
-//! is this process's alone while it is open. It is written and read without the page cache, and grows with what is
-//! allocated, up to `size` or what the disk has room for. What an earlier process has left in it is never read: its page
-//! tables are gone. When the fabric ends, the file gives its space back.
+//! If the path is that of a folder, each process has a file there without a name, which is gone with it. A named one is
+//! this process's alone while it is open. It is written and read without the page cache, and grows with what is
+//! allocated, up to `size` or what the disk has room for. What an earlier process has left in it is never read: its
+//! page tables are gone. When the fabric ends, the file gives its space back.
 //!
 //! [`core/store`](yonder_store) decides; here are the disk, the thread that cleans, and the queue pairs.
 

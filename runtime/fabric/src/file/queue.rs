@@ -1,7 +1,7 @@
 //! [`FileQueuePair`]: reads and writes of pages of a log on a disk.
 //!
-//! A page is read into a buffer of the ring and checked there, then copied to its frame; a write is copied into a batch when it
-//! is posted. So the disk never has a frame, and an operation that is cancelled is over for its frame at once.
+//! A page is read into a buffer of the ring and checked there, then copied to its frame; a write is copied into a batch
+//! when it is posted. So the disk never has a frame, and an operation that is cancelled is over for its frame at once.
 //!
 //! Invariant: nothing is allocated after the queue pair was made.
 

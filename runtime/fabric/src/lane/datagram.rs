@@ -115,7 +115,8 @@ impl DatagramLink {
         let mut taken = 0;
         for datagram in self.received.datagrams() {
             taken += 1;
-            // What is no whole message, or was damaged, is lost like what the network loses: it will be asked for again.
+            // What is no whole message, or was damaged, is lost like what the network loses: it will be asked for
+            // again.
             if let Ok(Some(message)) = split(datagram.bytes)
                 && message.bytes() == datagram.bytes.len()
                 && message.verify().is_ok()

@@ -1,8 +1,8 @@
 //! [`Lane`]: one flow of one thread to one memory node, over a socket.
 //!
-//! `core/client` decides what is sent and when; here are the sockets. A lane is polled: [`Lane::poll`] sends what may be
-//! sent and takes what has arrived, and neither blocks, locks nor allocates; [`Lane::wait`] sleeps until there may be
-//! something to poll for. The bytes of reads and writes stay with the lane's owner, who implements [`Data`].
+//! `core/client` decides what is sent and when; here are the sockets. A lane is polled: [`Lane::poll`] sends what may
+//! be sent and takes what has arrived, and neither blocks, locks nor allocates; [`Lane::wait`] sleeps until there may
+//! be something to poll for. The bytes of reads and writes stay with the lane's owner, who implements [`Data`].
 //!
 //! `hello` opens lanes, `stream` and `datagram` are the two kinds of links, `standing` is what all lanes to a node know
 //! about it.
@@ -11,7 +11,7 @@ mod address;
 mod call;
 mod datagram;
 mod hello;
-mod standing;
+mod session;
 mod stream;
 
 use std::io;
@@ -34,7 +34,7 @@ use stream::{Arrival, StreamLink};
 pub use address::NodeAddress;
 pub use call::{Answer, CALL_TIME_MAX, CallError, call};
 pub use hello::OpenError;
-pub use standing::Standing;
+pub use session::NodeSession;
 
 /// Most payload bytes of a message on a stream: a few pages, so that a long read does not hold up a short one for long.
 const STREAM_FRAGMENT_BYTES: usize = 32 << 10;
@@ -68,7 +68,7 @@ pub struct Lane {
     client: Client,
     link: Link,
     condition: Condition,
-    standing: Arc<Standing>,
+    standing: Arc<NodeSession>,
 }
 
 #[derive(Debug)]
@@ -90,14 +90,18 @@ pub struct Opened {
 
 impl Lane {
     /// Opens a lane for at most `operations_max` operations at a time. Blocks for some seconds at most.
-    pub fn open(address: &NodeAddress, operations_max: usize, standing: &Arc<Standing>) -> Result<Opened, OpenError> {
+    pub fn open(
+        address: &NodeAddress,
+        operations_max: usize,
+        standing: &Arc<NodeSession>,
+    ) -> Result<Opened, OpenError> {
         Self::open_with(address, standing, |config| Config { operations_max, ..config })
     }
 
     /// As [`Lane::open`], with the limits that `adjust` makes of the usual ones.
     pub(crate) fn open_with(
         address: &NodeAddress,
-        standing: &Arc<Standing>,
+        standing: &Arc<NodeSession>,
         adjust: impl FnOnce(Config) -> Config,
     ) -> Result<Opened, OpenError> {
         let (link, welcome, memory, config) = match address {
@@ -126,7 +130,7 @@ impl Lane {
     fn over_stream(
         mut greeted: hello::Greeted,
         address: Option<SocketAddr>,
-        standing: &Arc<Standing>,
+        standing: &Arc<NodeSession>,
     ) -> Result<(Link, Welcome, Option<OwnedFd>, Config), OpenError> {
         let (welcome, memory) = (greeted.welcome, greeted.file.take());
         let config = Config { fragment_bytes: STREAM_FRAGMENT_BYTES, ..client_config(Transport::Stream)? };
@@ -207,7 +211,7 @@ impl Lane {
 
     /// What all lanes to the node know about it.
     #[must_use]
-    pub fn standing(&self) -> &Arc<Standing> {
+    pub fn standing(&self) -> &Arc<NodeSession> {
         &self.standing
     }
 
@@ -348,8 +352,8 @@ fn compose(client: &mut Client, now: Nanos, data: &mut impl Data, room: &mut [u8
     Some(HEADER_BYTES + payload.len())
 }
 
-/// Hands a verified message to the client, and its bytes to the owner. `now` was read after the message had arrived: else
-/// the client would take the node's clock for later than it is, and the node would put its next writes off.
+/// Hands a verified message to the client, and its bytes to the owner. `now` was read after the message had arrived:
+/// else the client would take the node's clock for later than it is, and the node would put its next writes off.
 #[inline]
 fn take(client: &mut Client, message: &Message<'_>, now: Nanos, data: &mut impl Data) {
     match client.receive(message, now) {

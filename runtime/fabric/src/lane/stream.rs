@@ -1,8 +1,8 @@
 //! [`StreamLink`]: the connection of one lane, which mends itself while it is polled.
 //!
-//! Invariants: nothing here blocks (but [`StreamLink::wait`]), locks, allocates or logs after [`StreamLink::new`], because
-//! a queue pair is polled inside the fault handler. Both buffers start empty on every connection. A new connection asks
-//! for the thread of the node that served the one before, for that remembers what it has executed.
+//! Invariants: nothing here blocks (but [`StreamLink::wait`]), locks, allocates or logs after [`StreamLink::new`],
+//! because a queue pair is polled inside the fault handler. Both buffers start empty on every connection. A new
+//! connection asks for the thread of the node that served the one before, for that remembers what it has executed.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,7 +16,7 @@ use yonder_units::Nanos;
 use yonder_wire::{MESSAGE_BYTES_MAX, MessageBuffer};
 
 use super::hello::{Greeted, hello, welcome_in};
-use super::{Condition, Standing};
+use super::{Condition, NodeSession};
 
 /// Bytes of each of the two buffers: some 60 pages a system call.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -56,7 +56,7 @@ pub(super) enum Arrival {
 /// A connection that mends itself, if its address is one of the network.
 #[derive(Debug)]
 pub(super) struct StreamLink {
-    standing: Arc<Standing>,
+    standing: Arc<NodeSession>,
     /// `None`: a connection that is lost stays lost, and with it the node.
     address: Option<SocketAddr>,
     /// The thread of the node that serves this lane.
@@ -72,7 +72,11 @@ pub(super) struct StreamLink {
 
 impl StreamLink {
     /// Takes over a connection whose peer has welcomed this client. It is made again at `address` when it is lost.
-    pub(super) fn new(greeted: Greeted, address: Option<SocketAddr>, standing: Arc<Standing>) -> std::io::Result<Self> {
+    pub(super) fn new(
+        greeted: Greeted,
+        address: Option<SocketAddr>,
+        standing: Arc<NodeSession>,
+    ) -> std::io::Result<Self> {
         let socket = Kept::new(greeted.socket);
         if address.is_some() {
             tune(&socket)?;

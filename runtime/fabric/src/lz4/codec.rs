@@ -1,8 +1,8 @@
 //! [`Codec`]: the bytes of a page that count, packed and compressed, and the way back.
 //!
-//! What is stored of a page is the segments of a vector one behind the other, as an LZ4 block if that is shorter by a granule at
-//! least. A block has no checksum, and almost any bytes are one: whoever unpacks has compared the checksum before, and still
-//! damage is an error here, never a panic.
+//! What is stored of a page is the segments of a vector one behind the other, as an LZ4 block if that is shorter by a
+//! granule at least. A block has no checksum, and almost any bytes are one: whoever unpacks has compared the checksum
+//! before, and still damage is an error here, never a panic.
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use yonder_mapping::Mapping;
@@ -126,7 +126,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever lies there, and however much of it is said to be a block of how many bytes: an answer, and no panic.
+        /// Whatever lies there, and however much of it is said to be a block of how many bytes: an answer, and no
+        /// panic.
         #[test]
         fn damage_is_no_panic(
             noise in prop::collection::vec(any::<u8>(), 0..=64),

@@ -1,9 +1,9 @@
 //! `lz4+URL`: the pages of any fabric compressed, for less on the wire or on the disk.
 //!
-//! A page keeps its place below and is a short vector there: what is stored of it lies at its beginning. How much that is, of
-//! which bytes of the page, and its checksum stand in a table here ([`table`]), 12 bytes a page where pages are used. A page that
-//! does not become shorter goes as it is ([`codec`]). Every read takes all that is stored of a page, compares the checksum, and
-//! hands out the part that was asked for, so that damage is an error and never a page.
+//! A page keeps its place below and is a short vector there: what is stored of it lies at its beginning. How much that
+//! is, of which bytes of the page, and its checksum stand in a table here ([`table`]), 12 bytes a page where pages are
+//! used. A page that does not become shorter goes as it is ([`codec`]). Every read takes all that is stored of a page,
+//! compares the checksum, and hands out the part that was asked for, so that damage is an error and never a page.
 //!
 //! Neighbours: any other fabric below; `core/pager` above, or a tiered store.
 

@@ -1,11 +1,11 @@
 //! [`Lz4QueuePair`]: compresses when a write is posted, and decompresses when a read has arrived.
 //!
-//! The queue pair below has frames of its own, one for each operation, with what is stored of a page; so the poster's frame is
-//! never the fabric's, and an operation that is cancelled is over for it at once.
+//! The queue pair below has frames of its own, one for each operation, with what is stored of a page; so the poster's
+//! frame is never the fabric's, and an operation that is cancelled is over for it at once.
 //!
-//! Of a page only one version is below, so a write that was cancelled may have made it anything. Therefore it goes on here, as an
-//! *orphan*, until it has ended, or until a later write of the page is posted, which goes behind it. Whoever reads the page
-//! waits so long.
+//! Of a page only one version is below, so a write that was cancelled may have made it anything. Therefore it goes on
+//! here, as an *orphan*, until it has ended, or until a later write of the page is posted, which goes behind it.
+//! Whoever reads the page waits so long.
 //!
 //! Invariants: nothing is allocated after the queue pair was made. A frame gets bytes only from a whole, unpacked page.
 
@@ -19,7 +19,7 @@ use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
 use super::Shared;
 use super::codec::Codec;
 use super::table::{Content, Seen, Stored, Table, Ticket, sum};
-use crate::areas::{Place, View};
+use crate::areas::{AreaPage, View};
 use crate::vector::MoveBytes as _;
 use crate::{
     Completion, Fabric, FabricError, GRANULE_BYTES, Module, PostError, Posting, QueuePair, ReadInto, RemoteAddress,
@@ -52,7 +52,7 @@ struct Written {
 struct Operation {
     id: WorkId,
     state: State,
-    place: Place<Table>,
+    place: AreaPage<Table>,
     /// The poster's.
     frame: FrameIndex,
     vector: Vector,
@@ -137,7 +137,7 @@ impl Lz4QueuePair {
     }
 
     /// Brings the read of `place` as far as it gets: an answer, what is to be waited for, or a look at what is below.
-    fn read(&mut self, at: u16, place: &Place<Table>, vector: Vector, now: Nanos) -> Result<Read, PostError> {
+    fn read(&mut self, at: u16, place: &AreaPage<Table>, vector: Vector, now: Nanos) -> Result<Read, PostError> {
         let seen = place.area.table.look(place.page);
         match seen.content() {
             Content::Zeros if place.area.table.is_still(place.page, seen) => Ok(Read::Zeros),
@@ -229,7 +229,7 @@ impl Lz4QueuePair {
 
     /// Withdraws writes to the address of `place` that were cancelled, also those of an area that has ended there:
     /// another one goes behind them.
-    fn withdraw_orphans(&mut self, place: &Place<Table>) {
+    fn withdraw_orphans(&mut self, place: &AreaPage<Table>) {
         for at in 0..self.operations.len() as u16 {
             if self.orphans == 0 {
                 return;

@@ -1,8 +1,9 @@
-//! [`Table`]: what the fabric below has of each page of an area: how many bytes, of which bytes of the page, and their sum.
+//! [`Table`]: what the fabric below has of each page of an area: how many bytes, of which bytes of the page, and their
+//! sum.
 //!
-//! Who touches what: a queue pair that writes a page says so before it posts ([`Table::begin_write`]), and settles the page when
-//! the write has ended. A reader looks before it posts, and again when the bytes are here: what changed meanwhile was not read.
-//! Sum and shape change only while the page is unsettled, when nobody believes them.
+//! Who touches what: a queue pair that writes a page says so before it posts ([`Table::begin_write`]), and settles the
+//! page when the write has ended. A reader looks before it posts, and again when the bytes are here: what changed
+//! meanwhile was not read. Sum and shape change only while the page is unsettled, when nobody believes them.
 //!
 //! Invariant: a page whose last write failed is unknown, and nothing is read of it before the next write is done.
 
@@ -14,7 +15,8 @@ use zerocopy::FromZeros as _;
 
 use crate::{RemoteAddress, Vector};
 
-/// Bits of a word: how many bytes are stored, whether they are compressed, the state, and the number of the last change.
+/// Bits of a word: how many bytes are stored, whether they are compressed, the state, and the number of the last
+/// change.
 const BYTES_MASK: u32 = (1 << 13) - 1;
 const IS_COMPRESSED: u32 = 1 << 13;
 const STATE_SHIFT: u32 = 14;
@@ -91,7 +93,8 @@ impl Seen {
     }
 }
 
-/// The checksum of what is stored of a page: another one at another address, so that no page passes for a different one.
+/// The checksum of what is stored of a page: another one at another address, so that no page passes for a different
+/// one.
 pub(super) fn sum(bytes: &[u8], address: RemoteAddress, seed: u64) -> u64 {
     xxh3_64_with_seed(bytes, seed ^ address.0)
 }

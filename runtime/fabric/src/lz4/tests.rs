@@ -5,8 +5,8 @@ use rand::{RngCore as _, SeedableRng as _};
 use yonder_units::{FrameIndex, PAGE_BYTES};
 
 use super::*;
-use crate::loose::model::{Layers, PAGES, run_seeds};
-use crate::loose::{LooseFabric, Reads};
+use crate::adversarial::model::{Layers, PAGES, run_seeds};
+use crate::adversarial::{AdversarialFabric, Reads};
 use crate::vector::MoveBytes as _;
 use crate::{Completion, EmuFabric, ReadInto, Status, Vector, WorkId};
 
@@ -238,7 +238,7 @@ fn over(below: Arc<dyn Fabric>) -> Arc<dyn Fabric> {
 #[test]
 fn by_seeds_never_a_wrong_page() {
     run_seeds(1000, |seed, _| {
-        let below = LooseFabric::new(PAGES as usize, seed, Reads::Halves);
+        let below = AdversarialFabric::new(PAGES as usize, seed, Reads::Halves);
         let links = vec![Arc::clone(&below.link)];
         (over(below), Layers { links, is_lost_by_failure: true, ..Layers::default() })
     });
@@ -247,8 +247,8 @@ fn by_seeds_never_a_wrong_page() {
 #[test]
 fn by_seeds_never_a_wrong_page_over_a_tiered_store_and_in_one() {
     run_seeds(1000, |seed, _| {
-        let near = LooseFabric::new(PAGES as usize, seed, Reads::Halves);
-        let far = LooseFabric::new(PAGES as usize, seed + 1, Reads::Whole);
+        let near = AdversarialFabric::new(PAGES as usize, seed, Reads::Halves);
+        let far = AdversarialFabric::new(PAGES as usize, seed + 1, Reads::Whole);
         let links = vec![Arc::clone(&near.link), Arc::clone(&far.link)];
         let (fabric, layers) = match seed % 2 {
             0 => {
@@ -264,7 +264,7 @@ fn by_seeds_never_a_wrong_page_over_a_tiered_store_and_in_one() {
 /// A cancelled write goes on below; an area that begins where that of its page was must not be written beside it.
 #[test]
 fn a_write_of_an_area_that_has_ended_is_behind_those_of_the_next_one_there() {
-    let below = LooseFabric::new(16, 3, Reads::Whole);
+    let below = AdversarialFabric::new(16, 3, Reads::Whole);
     let fabric = Lz4Fabric::over(below.clone()).unwrap();
     let frames = Arc::new(Mapping::anonymous(2 * PAGE_BYTES).unwrap());
     let mut queue = fabric.queue_pair(Module::WriteBack, Arc::clone(&frames)).unwrap();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use yonder_units::PageIndex;
 
 use super::*;
-use crate::loose::model::{Layers, PAGES, run_seeds};
-use crate::loose::{LooseFabric, Reads};
+use crate::adversarial::model::{Layers, PAGES, run_seeds};
+use crate::adversarial::{AdversarialFabric, Reads};
 use crate::{EmuControl, EmuFabric, Lz4Fabric};
 
 const FRAME: FrameIndex = FrameIndex(0);
@@ -48,10 +48,10 @@ impl Scene {
 
     fn compare(&self, vector: Vector, reads_as: ReadsAs, content: &Content) -> Option<Vec<Range<usize>>> {
         let before = self.fabric.copies().mismatches();
-        let place = Place { region: 3, page: PageIndex(7) };
+        let page_id = PageId { region: 3, page: PageIndex(7) };
         let copies = Fabric::copies(&self.fabric).unwrap();
         *copies.first.lock().unwrap() = None;
-        copies.compare(&CleanDrop { place, address: self.start, vector, reads_as }, content);
+        copies.compare(&CleanDrop { page_id, address: self.start, vector, reads_as }, content);
         let found = copies.first_mismatch();
         assert_eq!(copies.mismatches() - before, u64::from(found.is_some()));
         found.map(|mismatch| mismatch.ranges)
@@ -108,7 +108,7 @@ fn a_mismatch_names_the_bytes_that_count_and_differ() {
 #[test]
 fn by_seeds_it_is_the_fabric_below() {
     run_seeds(200, |seed, _| {
-        let below = LooseFabric::new(PAGES as usize, seed, Reads::Halves);
+        let below = AdversarialFabric::new(PAGES as usize, seed, Reads::Halves);
         let links = vec![Arc::clone(&below.link)];
         let below = Arc::new(Lz4Fabric::over(below).unwrap());
         (Arc::new(SecondCopy::over(below)), Layers { links, is_lost_by_failure: true, ..Layers::default() })

@@ -5,13 +5,13 @@
 //! - `USED`: read or written since the clock's hand came by;
 //! - `MOVING`: the mover copies the page to the other tier, so no queue pair writes it *far* meanwhile;
 //! - `WRITING`: a queue pair has a write of it under way;
-//! - `FAR_OPEN`: a queue pair's write of it to the far tier is under way, or was given up and may still come, so the mover
-//!   leaves the page alone;
+//! - `FAR_OPEN`: a queue pair's write of it to the far tier is under way, or was given up and may still come, so the
+//!   mover leaves the page alone;
 //! - `CHANGING`: its shape is being changed.
 //!
-//! Who touches what: whoever has a queue pair, and the mover, by compare-and-swap. Invariants: the place changes only when the
-//! copy there is complete; two never write the far copy of a page at a time; what was read counts only if the place and its
-//! number are still what they were when the read was posted.
+//! Who touches what: whoever has a queue pair, and the mover, by compare-and-swap. Invariants: the place changes only
+//! when the copy there is complete; two never write the far copy of a page at a time; what was read counts only if the
+//! place and its number are still what they were when the read was posted.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -180,8 +180,8 @@ impl Entries {
         self.words[page].fetch_and(!USED, Ordering::Relaxed);
     }
 
-    /// The mover begins to copy the page, if it is where it was at `seen` and nobody writes it. Returns what it has to show at
-    /// the end.
+    /// The mover begins to copy the page, if it is where it was at `seen` and nobody writes it. Returns what it has to
+    /// show at the end.
     pub(super) fn begin_move(&self, page: usize, seen: Entry) -> Option<Entry> {
         let marked = self.update(page, |entry| {
             let is_same = (entry.0 ^ seen.0) & LOCATION_MASK == 0;
@@ -196,8 +196,8 @@ impl Entries {
         (self.look(page).0 ^ begun.0) & !USED == 0
     }
 
-    /// The copy at `to` is complete: it is the current one from now on, if nothing has happened to the page since the move
-    /// began. Whether it is.
+    /// The copy at `to` is complete: it is the current one from now on, if nothing has happened to the page since the
+    /// move began. Whether it is.
     pub(super) fn end_move(&self, page: usize, begun: Entry, to: Location) -> bool {
         let moved = self.update(page, |entry| {
             let is_good = (entry.0 ^ begun.0) & !USED == 0;

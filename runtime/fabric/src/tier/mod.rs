@@ -1,10 +1,10 @@
-//! `tier+near=SIZE+NEAR+FAR`: a memory node first, a disk when the node is full or lost (LightSwap, section 4.1, has the one or the
-//! other).
+//! `tier+near=SIZE+NEAR+FAR`: a memory node first, a disk when the node is full or lost (LightSwap, section 4.1, has
+//! the one or the other).
 //!
-//! Each page has one current copy, near or far, and a word that says where ([`entry`]). Near memory is had from the node in
-//! blocks ([`near`]); far memory is had for everything at once, so that every page of the node can go there. A mover ([`mover`])
-//! keeps slots of the node free, and brings back what is read often. What is lost with a node is an error: never zeros, and never
-//! the older copy that the far tier may still have.
+//! Each page has one current copy, near or far, and a word that says where ([`entry`]). Near memory is had from the
+//! node in blocks ([`near`]); far memory is had for everything at once, so that every page of the node can go there. A
+//! mover ([`mover`]) keeps slots of the node free, and brings back what is read often. What is lost with a node is an
+//! error: never zeros, and never the older copy that the far tier may still have.
 //!
 //! An address of a tiered store is the address in the far tier. Neighbours: any two fabrics below; `core/pager` above.
 

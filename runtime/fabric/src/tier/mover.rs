@@ -1,12 +1,13 @@
 //! [`Mover`]: copies pages between the tiers, in the background, with a few frames of its own.
 //!
-//! Down: when the node has few free slots and no more to give, the hand of a clock goes round over its slots. A page that was used
-//! since the hand came by gets its second chance; another one is read, written far, and is far from then on, if nobody has
-//! written it meanwhile. Up: a page that is read far again and again is read and written to a free slot, on the same condition.
+//! Down: when the node has few free slots and no more to give, the hand of a clock goes round over its slots. A page
+//! that was used since the hand came by gets its second chance; another one is read, written far, and is far from then
+//! on, if nobody has written it meanwhile. Up: a page that is read far again and again is read and written to a free
+//! slot, on the same condition.
 //!
-//! While a page is moved no queue pair writes it far ([`Entries::begin_move`]), so the far copy has one writer. A write to the far
-//! tier whose end is not known may still come, so the mover goes on with that page: it posts the write again, behind the
-//! lost one on the same queue pair, until one is done.
+//! While a page is moved no queue pair writes it far ([`Entries::begin_move`]), so the far copy has one writer. A write
+//! to the far tier whose end is not known may still come, so the mover goes on with that page: it posts the write
+//! again, behind the lost one on the same queue pair, until one is done.
 //!
 //! Invariant: bounded, [`MOVES_MAX`] pages at a time, and nothing is allocated after it was made.
 
@@ -19,7 +20,7 @@ use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
 use super::entry::{Entries, Entry, Location};
 use super::near::Slot;
 use super::{Event, Shared};
-use crate::areas::{Area, Place, View};
+use crate::areas::{Area, AreaPage, View};
 use crate::background::Pace;
 use crate::{Completion, FabricError, Module, PostError, QueuePair, ReadInto, Status, Vector, WorkId};
 
@@ -28,7 +29,7 @@ const MOVES_MAX: usize = 32;
 /// Slots that the hand passes in a step: once round at most, so that there is time to use a page again.
 const HAND_STEPS_MAX: usize = 512;
 /// How long an operation may take before it is taken for lost, and how long the next attempt waits.
-const PATIENCE: Nanos = 100_000_000;
+const TIMEOUT: Nanos = 100_000_000;
 const RETRY_PAUSE: Nanos = 10_000_000;
 /// How long the mover waits between two looks while nothing has come, and while no page can be moved.
 const LOOK_PAUSE: Duration = Duration::from_micros(50);
@@ -60,7 +61,7 @@ enum Attempt {
 }
 
 struct Move {
-    place: Place<Entries>,
+    place: AreaPage<Entries>,
     begun: Entry,
     shape: Vector,
     stage: Stage,
@@ -129,7 +130,7 @@ impl Mover {
     pub(super) fn abandon(&mut self, area: &Arc<Area<Entries>>) -> bool {
         self.give_up_all(area, |stage| !matches!(stage, Stage::WritingFar(_) | Stage::Waiting(..)));
         let begun = yonder_clock::now();
-        while yonder_clock::now() < begun + PATIENCE && self.moves.iter().flatten().any(|moved| moved.is_of(area)) {
+        while yonder_clock::now() < begun + TIMEOUT && self.moves.iter().flatten().any(|moved| moved.is_of(area)) {
             let now = yonder_clock::now();
             self.poll(now);
             self.look_for_lost(now);
@@ -212,7 +213,7 @@ impl Mover {
     }
 
     /// Whether a write far of the page that has ended badly may still be executed.
-    fn may_still_come(&self, place: &Place<Entries>) -> bool {
+    fn may_still_come(&self, place: &AreaPage<Entries>) -> bool {
         self.far.may_still_write(place.address(), PAGE_BYTES as u64)
     }
 
@@ -240,7 +241,7 @@ impl Mover {
     fn look_for_lost(&mut self, now: Nanos) {
         for at in 0..MOVES_MAX {
             let Some(moved) = &self.moves[at] else { continue };
-            let is_late = now > moved.posted + PATIENCE;
+            let is_late = now > moved.posted + TIMEOUT;
             match moved.stage {
                 Stage::Waiting(slot, from) if now >= from => self.write_far(at, slot, now),
                 Stage::ReadingNear(_) | Stage::WritingNear(_) if is_late => {
@@ -322,7 +323,7 @@ impl Mover {
     }
 
     /// Begins to move a page that is where it was at `seen`.
-    fn begin(&mut self, at: usize, place: Place<Entries>, seen: Entry, stage: Stage, now: Nanos) -> Attempt {
+    fn begin(&mut self, at: usize, place: AreaPage<Entries>, seen: Entry, stage: Stage, now: Nanos) -> Attempt {
         let Some(begun) = place.area.table.begin_move(place.page, seen) else { return Attempt::Changed };
         let shape = place.area.table.shape(place.page);
         let (id, into) = (self.id_below(at), ReadInto::Frame(FrameIndex(at as u32)));

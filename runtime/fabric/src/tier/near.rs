@@ -1,11 +1,12 @@
-//! [`Near`]: the memory node's share of a tiered store, in blocks that are split into slots of a page (LightSwap, section 5.1).
+//! [`Near`]: the memory node's share of a tiered store, in blocks that are split into slots of a page (LightSwap,
+//! section 5.1).
 //!
-//! The node is asked for a block of up to 1 GiB when the slots become few, so that it is filled gradually, and refuses only what
-//! it has not got; then a smaller block will do. A slot has one page at a time. Which one it says itself, so that the hand of a
-//! clock can go round over the slots and find pages that nobody has used since it came by.
+//! The node is asked for a block of up to 1 GiB when the slots become few, so that it is filled gradually, and refuses
+//! only what it has not got; then a smaller block will do. A slot has one page at a time. Which one it says itself, so
+//! that the hand of a clock can go round over the slots and find pages that nobody has used since it came by.
 //!
-//! Who touches what: free slots, under the lock; an owner, who has the slot. Asking the node blocks: never on a queue pair's
-//! side.
+//! Who touches what: free slots, under the lock; an owner, who has the slot. Asking the node blocks: never on a queue
+//! pair's side.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -26,11 +27,12 @@ const _: () = assert!((BLOCKS_MAX as u64) << SLOT_BITS <= 1 << u32::BITS);
 /// Slots that are kept free for pages that are written: a share of all, and at most so many.
 const RESERVE_SHARE: usize = 16;
 const RESERVE_SLOTS_MAX: usize = 512;
-/// Slots beyond those that the pages need, so that a node with room for everything never runs short: a page that is written
-/// has two for a while.
+/// Slots beyond those that the pages need, so that a node with room for everything never runs short: a page that is
+/// written has two for a while.
 const SPARE_BYTES: u64 = 2 * (RESERVE_SLOTS_MAX * PAGE_BYTES) as u64;
 
-/// How long no write goes to a node after one has failed there, and how long a node that has refused a block is not asked again.
+/// How long no write goes to a node after one has failed there, and how long a node that has refused a block is not
+/// asked again.
 const PAUSE: Nanos = 1_000_000_000;
 
 /// A page's worth of the node's memory.

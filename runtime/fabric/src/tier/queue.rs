@@ -1,12 +1,12 @@
 //! [`TierQueuePair`]: one queue pair of each tier, as one.
 //!
-//! A read goes to where the current copy is; when it has arrived it counts if the copy is still there, and is posted again if not.
-//! A write goes to a free slot of the node, or to the far tier. It never overwrites the current copy on the node: that stays what
-//! it is until the write is done, and then its slot is free. A write that has failed leaves the page as it was, so that the poster's
-//! next attempt finds the node marked as failed and goes far.
+//! A read goes to where the current copy is; when it has arrived it counts if the copy is still there, and is posted
+//! again if not. A write goes to a free slot of the node, or to the far tier. It never overwrites the current copy on
+//! the node: that stays what it is until the write is done, and then its slot is free. A write that has failed leaves
+//! the page as it was, so that the poster's next attempt finds the node marked as failed and goes far.
 //!
-//! Invariants: nothing is allocated after the queue pair was made. A slot whose write was given up is written by this queue pair
-//! only, because below the order holds within a queue pair: the late write never lands on another page.
+//! Invariants: nothing is allocated after the queue pair was made. A slot whose write was given up is written by this
+//! queue pair only, because below the order holds within a queue pair: the late write never lands on another page.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use yonder_units::{FrameIndex, Nanos};
 use super::entry::{Entries, Entry, Location, Tier};
 use super::near::Slot;
 use super::{Event, Shared};
-use crate::areas::{Place, View};
+use crate::areas::{AreaPage, View};
 use crate::vector::MoveBytes as _;
 use crate::{
     Completion, FabricError, Module, PostError, Posting, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
@@ -39,7 +39,7 @@ enum Kind {
 struct Operation {
     id: WorkId,
     kind: Kind,
-    place: Place<Entries>,
+    place: AreaPage<Entries>,
     frame: FrameIndex,
     vector: Vector,
     posted: Nanos,
@@ -118,7 +118,7 @@ impl TierQueuePair {
     fn read(
         &mut self,
         at: u16,
-        place: &Place<Entries>,
+        place: &AreaPage<Entries>,
         (frame, vector): (FrameIndex, Vector),
         now: Nanos,
     ) -> Result<Result<Entry, Status>, PostError> {
@@ -219,7 +219,7 @@ impl TierQueuePair {
     }
 
     /// A write was not done, as far as anyone knows.
-    fn give_write_up(&mut self, kind: Kind, place: &Place<Entries>) {
+    fn give_write_up(&mut self, kind: Kind, place: &AreaPage<Entries>) {
         place.area.table.give_write_up(place.page);
         if let Kind::WriteNear(slot) = kind {
             self.own_slots.push(slot);

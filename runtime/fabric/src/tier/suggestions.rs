@@ -1,6 +1,7 @@
 //! [`Suggestions`]: pages that are read far again and again, for the mover.
 //!
-//! Pushing is two atomic operations, because the fault path does it. A suggestion may be lost: the next read makes it again.
+//! Pushing is two atomic operations, because the fault path does it. A suggestion may be lost: the next read makes it
+//! again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use yonder_units::FrameIndex;
 
 use super::*;
-use crate::loose::model::{Layers, PAGES, run_seeds};
-use crate::loose::{LooseFabric, Reads};
+use crate::adversarial::model::{Layers, PAGES, run_seeds};
+use crate::adversarial::{AdversarialFabric, Reads};
 use crate::vector::MoveBytes as _;
 use crate::{Completion, Posting, ReadInto, Status, Vector, WorkId};
 use rand::Rng as _;
@@ -19,8 +19,8 @@ const SECOND: Nanos = 1_000_000_000;
 
 /// A store without a thread, and one queue pair for each purpose.
 struct Scene {
-    near: Arc<LooseFabric>,
-    far: Arc<LooseFabric>,
+    near: Arc<AdversarialFabric>,
+    far: Arc<AdversarialFabric>,
     fabric: TierFabric,
     frames: Arc<Mapping>,
     reads: Box<dyn QueuePair>,
@@ -33,8 +33,8 @@ struct Scene {
 impl Scene {
     /// `pages` pages, of which `near_pages` have room on the node.
     fn new(pages: u64, near_pages: u64, seed: u64) -> Self {
-        let near = LooseFabric::new(near_pages as usize, seed, Reads::Halves);
-        let far = LooseFabric::new(2 * pages as usize, seed + 1, Reads::Whole);
+        let near = AdversarialFabric::new(near_pages as usize, seed, Reads::Halves);
+        let far = AdversarialFabric::new(2 * pages as usize, seed + 1, Reads::Whole);
         let limit = Some(near_pages * PAGE);
         let fabric = TierFabric::without_thread("tier+", near.clone(), limit, far.clone()).unwrap();
         let frames = Arc::new(Mapping::anonymous(FRAMES * PAGE_BYTES).unwrap());
@@ -207,7 +207,7 @@ fn pages_that_nobody_uses_make_room_and_pages_that_are_read_come_back() {
 
 #[test]
 fn both_tiers_and_what_is_below_compression_gather_as_they_are_told() {
-    let (near, far) = (LooseFabric::new(4, 1, Reads::Halves), LooseFabric::new(4, 2, Reads::Whole));
+    let (near, far) = (AdversarialFabric::new(4, 1, Reads::Halves), AdversarialFabric::new(4, 2, Reads::Whole));
     let links = [&near, &far].map(|fabric| Arc::clone(&fabric.link));
     let tiers = TierFabric::without_thread("tier+", near, None, far).unwrap();
     let fabric = crate::Lz4Fabric::over(Arc::new(tiers)).unwrap();
@@ -347,8 +347,8 @@ fn addresses_outside_fail_and_the_depth_holds() {
 fn by_seeds_never_a_wrong_page() {
     run_seeds(1500, |seed, random| {
         let near_pages = random.random_range(2..=PAGES + 4);
-        let near = LooseFabric::new(near_pages as usize, seed, Reads::Halves);
-        let far = LooseFabric::new(PAGES as usize, seed + 1, Reads::Whole);
+        let near = AdversarialFabric::new(near_pages as usize, seed, Reads::Halves);
+        let far = AdversarialFabric::new(PAGES as usize, seed + 1, Reads::Whole);
         let links = vec![Arc::clone(&near.link), Arc::clone(&far.link)];
         let (fabric, layers) = layers(near, near_pages, far);
         (fabric, Layers { links, ..layers })

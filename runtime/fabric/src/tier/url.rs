@@ -1,7 +1,7 @@
 //! The URL of a tiered store: `tier+near=4GiB+tcp://host:port+file:///path?size=64GiB`.
 //!
-//! Its terms stand one behind the other with a `+` between. The far tier begins at the first `+` behind the near tier's `://` that has
-//! a URL behind it, so a path may have a `+`.
+//! Its terms stand one behind the other with a `+` between. The far tier begins at the first `+` behind the near tier's
+//! `://` that has a URL behind it, so a path may have a `+`.
 
 use yonder_units::parse_bytes;
 

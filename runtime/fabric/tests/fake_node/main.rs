@@ -20,7 +20,7 @@ use yonder_units::{FrameIndex, PAGE_BYTES};
 use yonder_wire::{ErrorCode, HEADER_BYTES, Header, Kind};
 
 use messages::sealed;
-use scene::{FRAMES, NODE_TIME, PATIENCE, Scene, done, ended, refusal, reply};
+use scene::{FRAMES, NODE_TIME, Scene, TIMEOUT, done, ended, refusal, reply};
 
 #[test]
 fn replies_in_any_order_and_in_single_bytes_find_their_operations() {
@@ -208,7 +208,7 @@ fn bytes_that_are_no_messages_end_the_connection_and_the_next_one_works() {
     // What the client asks before it has seen the welcome ends as disconnected; soon it has.
     let start = Instant::now();
     let answered = loop {
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < TIMEOUT);
         scene.read(5);
         let done = scene.poll();
         if done.is_empty() {
@@ -233,7 +233,7 @@ fn a_node_with_another_incarnation_is_never_used() {
     let start = Instant::now();
     scene.peer.messages.stream.set_nonblocking(true).unwrap();
     while !matches!(scene.peer.messages.stream.read(&mut [0; 1]), Ok(0)) {
-        assert!(start.elapsed() < PATIENCE, "the client goes on with a stranger");
+        assert!(start.elapsed() < TIMEOUT, "the client goes on with a stranger");
         scene.read(2);
         assert_eq!(scene.completes(), [ended(2, Status::Disconnected)]);
     }
@@ -286,7 +286,7 @@ fn completions_wait_for_room() {
     scene.send(&bytes);
     let (start, mut seen) = (Instant::now(), 0);
     while seen < FRAMES {
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < TIMEOUT);
         let mut completions = Vec::with_capacity(1);
         scene.queue_pair.poll(yonder_clock::now(), &mut completions);
         assert!(completions.len() <= 1 && completions.capacity() == 1);

@@ -15,7 +15,7 @@ use yonder_wire::{Body, ErrorCode, Greeting, Header, Kind, Welcome};
 
 use crate::messages::{Messages, sealed};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const FRAMES: u32 = 8;
 /// The node's clock, which stands still.
 pub(crate) const NODE_TIME: u64 = 1;
@@ -31,7 +31,7 @@ pub(crate) struct Peer {
 impl Peer {
     pub(crate) fn greet(stream: TcpStream, incarnation: u64) -> Option<Self> {
         stream.set_nodelay(true).unwrap();
-        let mut messages = Messages::new(stream, PATIENCE);
+        let mut messages = Messages::new(stream, TIMEOUT);
         let (hello, payload) = messages.receive()?;
         assert_eq!(hello.kind, Kind::Hello);
         let greeting = Greeting::from_bytes(&payload).unwrap();
@@ -67,8 +67,8 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Every connection is welcomed by the incarnation that `incarnation` gives for its number. The first one is the one for
-    /// allocation.
+    /// Every connection is welcomed by the incarnation that `incarnation` gives for its number. The first one is the
+    /// one for allocation.
     pub(crate) fn new(incarnation: fn(usize) -> u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("tcp://{}", listener.local_addr().unwrap());
@@ -90,7 +90,7 @@ impl Scene {
         let fabric = RemoteFabric::connect(&url).unwrap();
         let frames = Arc::new(Mapping::anonymous(FRAMES as usize * PAGE_BYTES).unwrap());
         let queue_pair = fabric.queue_pair(Module::Fault, Arc::clone(&frames)).unwrap();
-        let peer = peers.recv_timeout(PATIENCE).unwrap();
+        let peer = peers.recv_timeout(TIMEOUT).unwrap();
         assert_eq!(peer.greeting.home, None);
         (0..FRAMES).for_each(|frame| frames.write(FrameIndex(frame).offset(), &[0xee; PAGE_BYTES]));
         Self { fabric, queue_pair, frames, peers, peer, has_forgotten }
@@ -131,7 +131,7 @@ impl Scene {
                     self.peer.messages.send(&ping.answer(NODE_TIME, 0), &[]);
                 }
                 Some(request) => return request,
-                None => assert!(start.elapsed() < PATIENCE, "no request"),
+                None => assert!(start.elapsed() < TIMEOUT, "no request"),
             }
         }
     }
@@ -171,7 +171,7 @@ impl Scene {
     pub(crate) fn until(&mut self, enough: impl Fn(&[Completion]) -> bool) -> Vec<Completion> {
         let (start, mut all) = (Instant::now(), Vec::new());
         while !enough(&all) {
-            assert!(start.elapsed() < PATIENCE, "waited in vain, had {all:?}");
+            assert!(start.elapsed() < TIMEOUT, "waited in vain, had {all:?}");
             all.extend(self.poll());
             thread::yield_now();
         }
@@ -188,7 +188,7 @@ impl Scene {
                 assert_eq!(self.peer.greeting.home, Some(HOME), "the thread that remembers is asked for");
                 return;
             }
-            assert!(start.elapsed() < PATIENCE, "no new connection");
+            assert!(start.elapsed() < TIMEOUT, "no new connection");
             thread::yield_now();
         }
     }

@@ -19,9 +19,9 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    /// Waits for bytes for at most `patience`.
-    pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
-        stream.set_read_timeout(Some(patience)).unwrap();
+    /// Waits for bytes for at most `timeout`.
+    pub(crate) fn new(stream: TcpStream, timeout: Duration) -> Self {
+        stream.set_read_timeout(Some(timeout)).unwrap();
         Self { stream, received: MessageBuffer::new(BUFFER_BYTES) }
     }
 

@@ -6,7 +6,7 @@ use std::thread;
 use yonder_wire::ErrorCode;
 
 use crate::router::Router;
-use crate::scene::{PAGE, PATIENCE, REGION, Scene, id_of, until, url_of};
+use crate::scene::{PAGE, REGION, Scene, TIMEOUT, id_of, until, url_of};
 use crate::target::{Stage, Target};
 
 const BLOCK: u64 = 4096;
@@ -60,7 +60,7 @@ fn regions_that_move_there_and_back_under_load_lose_nothing() {
             })
             .collect();
         for node in [&first, &second, &first] {
-            client.drain(&url_of(node), PATIENCE).unwrap();
+            client.drain(&url_of(node), TIMEOUT).unwrap();
             client.undrain(&url_of(node)).unwrap();
         }
         stop.store(true, Ordering::Release);

@@ -6,7 +6,7 @@ use yonder_wire::ErrorCode;
 
 use crate::lossy_path::{LossyPath, Lost};
 use crate::router::Router;
-use crate::scene::{PATIENCE, REGION, Scene, id_of, stream_node_at, until, url_of};
+use crate::scene::{REGION, Scene, TIMEOUT, id_of, stream_node_at, until, url_of};
 
 #[test]
 fn a_region_whose_target_does_not_hear_the_source_is_served_by_the_target_alone() {
@@ -41,13 +41,13 @@ fn the_target_alone_serves(lost: Lost) {
     assert_eq!(old.read(address, 100), [7; 100]);
     old.write(address, &[8]);
     assert_eq!(router.read_at(&before, address), Outcome::Refused(ErrorCode::Moved), "the source serves it too");
-    until("the source is empty", || client.drain(&url_of(&source), PATIENCE).is_ok().then_some(()));
+    until("the source is empty", || client.drain(&url_of(&source), TIMEOUT).is_ok().then_some(()));
     assert_eq!(router.read_at(&before, address), Outcome::Refused(ErrorCode::Moved), "the source serves it again");
     assert_eq!(router.read(address, 2), [8, 7]);
     assert_eq!((source.stats().moves, source.stats().failed_moves, source.stats().allocated_bytes), (1, 0, 0));
     // It is not stuck there.
     client.undrain(&url_of(&source)).unwrap();
-    client.drain(&path.url, PATIENCE).unwrap();
+    client.drain(&path.url, TIMEOUT).unwrap();
     router.look_again();
     assert_eq!(router.place(address).node, id_of(&source, &mut client));
     assert_eq!(router.read(address, 2), [8, 7]);

@@ -1,8 +1,8 @@
 //! Several memory nodes and their controller, in one process over the loopback: regions that move.
 //!
-//! `scene` starts controllers and nodes; `router` is a client that goes where regions are; `target` is a node made by the
-//! test, which takes regions over when the test says so; `lossy_path` loses what a node is told on its way. No test
-//! sleeps: they wait until something has happened, and fail after [`scene::PATIENCE`].
+//! `scene` starts controllers and nodes; `router` is a client that goes where regions are; `target` is a node made by
+//! the test, which takes regions over when the test says so; `lossy_path` loses what a node is told on its way. No test
+//! sleeps: they wait until something has happened, and fail after [`scene::TIMEOUT`].
 
 mod drain;
 mod ends;

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use yonder_client::{Operation, Outcome};
 use yonder_controller::{ControllerClient, Space};
-use yonder_fabric::lane::{Data, Lane, NodeAddress, Standing};
+use yonder_fabric::lane::{Data, Lane, NodeAddress, NodeSession};
 use yonder_placement::{NodeId, Placement};
 use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Header, Kind, Permission};
 
-use crate::scene::{PATIENCE, REGION, Scene};
+use crate::scene::{REGION, Scene, TIMEOUT};
 
 /// Longest sleep of a client that waits for an answer.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -97,7 +97,7 @@ impl Router {
     /// Reads a byte at the node of `place`, wherever the region is.
     pub(crate) fn read_at(&mut self, place: &Placement, address: u64) -> Outcome {
         let known = self.places.insert(place.region, place.clone());
-        let (outcome, _) = self.ask(Kind::Read, address, 1, &[], vec![0], PATIENCE);
+        let (outcome, _) = self.ask(Kind::Read, address, 1, &[], vec![0], TIMEOUT);
         match known {
             Some(known) => drop(self.places.insert(place.region, known)),
             None => drop(self.places.remove(&place.region)),
@@ -107,7 +107,7 @@ impl Router {
 
     /// One stage of a transfer, sent to the node that has the region of `like`.
     pub(crate) fn adopt(&mut self, like: u64, payload: Vec<u8>) -> Outcome {
-        self.ask(Kind::Adopt, like, payload.len() as u64, &[], payload, PATIENCE).0
+        self.ask(Kind::Adopt, like, payload.len() as u64, &[], payload, TIMEOUT).0
     }
 
     /// Where the region of an address is, as far as this client knows.
@@ -129,11 +129,11 @@ impl Router {
     fn route(&mut self, kind: Kind, address: u64, length: u64, body: &[u8], bytes: Vec<u8>) -> (Outcome, Transfer) {
         let start = Instant::now();
         loop {
-            let (outcome, transfer) = self.ask(kind, address, length, body, bytes.clone(), PATIENCE);
+            let (outcome, transfer) = self.ask(kind, address, length, body, bytes.clone(), TIMEOUT);
             if outcome != Outcome::Refused(ErrorCode::Moved) {
                 return (outcome, transfer);
             }
-            assert!(start.elapsed() < PATIENCE, "the region is nowhere");
+            assert!(start.elapsed() < TIMEOUT, "the region is nowhere");
             self.moved += 1;
             self.places.remove(&((address / REGION) as u32));
         }
@@ -146,16 +146,16 @@ impl Router {
         length: u64,
         body: &[u8],
         bytes: Vec<u8>,
-        patience: Duration,
+        timeout: Duration,
     ) -> (Outcome, Transfer) {
         let place = self.place(address);
         let open = || {
             let address = NodeAddress::resolve(&place.urls[0]).unwrap().remove(0);
-            Lane::open(&address, 4, &Arc::new(Standing::default())).unwrap().lane
+            Lane::open(&address, 4, &Arc::new(NodeSession::default())).unwrap().lane
         };
         let lane = self.lanes.entry(place.node).or_insert_with(open);
         let (pid, capability) = (self.space.pid.0, place.capability.0);
-        let deadline = yonder_clock::now() + patience.as_nanos() as u64;
+        let deadline = yonder_clock::now() + timeout.as_nanos() as u64;
         let operation = Operation { kind, pid, capability, address, length, body, deadline, token: 1 };
         lane.submit(&operation, yonder_clock::now()).unwrap();
         let mut transfer = Transfer { bytes, answer: None };

@@ -10,7 +10,7 @@ use yonder_node::{ControllerConfig, Listen, Node, NodeConfig, NodeError};
 use yonder_placement::{Config, NodeId};
 
 /// How long a test waits for something before it fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 64 << 10;
 /// Bytes of a region.
@@ -37,7 +37,7 @@ impl Scene {
     }
 
     pub(crate) fn client(&self) -> ControllerClient {
-        ControllerClient::new(&self.address(), PATIENCE)
+        ControllerClient::new(&self.address(), TIMEOUT)
     }
 
     /// A node with `pages` pages, at both networks.
@@ -92,7 +92,7 @@ pub(crate) fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T 
         if let Some(result) = attempt() {
             return result;
         }
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(start.elapsed() < TIMEOUT, "waited in vain until {what}");
         thread::yield_now();
     }
 }

@@ -10,7 +10,7 @@ use yonder_controller::{MoveEnd, NodeAgent, NodeLink};
 use yonder_placement::{Capabilities, Capability, MoveId, MoveOrder, NodeId, NodeReport, Pid, Registration};
 use yonder_wire::{AdoptRequest, AdoptStage, Body, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX, MessageBuffer, Welcome};
 
-use crate::scene::{PAGE, PATIENCE, REGION, Scene};
+use crate::scene::{PAGE, REGION, Scene, TIMEOUT};
 
 const INCARNATION: u64 = 77;
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -79,7 +79,7 @@ impl Target {
 
     /// The next stage that a node asks for.
     pub(crate) fn next(&self) -> Asked {
-        self.asked.recv_timeout(PATIENCE).expect("a node sends a region")
+        self.asked.recv_timeout(TIMEOUT).expect("a node sends a region")
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use yonder_client::{Operation, Outcome};
 use yonder_fabric::Status;
-use yonder_fabric::lane::{Data, Lane, NodeAddress, Standing, call};
+use yonder_fabric::lane::{Data, Lane, NodeAddress, NodeSession, call};
 use yonder_wire::{AtomicOperation, Body, ErrorCode, HEADER_BYTES, Header, Kind};
 
 use crate::lossy::{Faults, LossyProxy};
@@ -177,7 +177,7 @@ fn atomics_are_executed_once_when_the_network_is_bad() {
     let at = NodeAddress::resolve(&proxy.url()).unwrap().remove(0);
     let mut raw = Raw::open(&node);
     let (space, start) = raw.create_memory(1);
-    let lane = || Lane::open(&at, 64, &Arc::new(Standing::default())).unwrap().lane;
+    let lane = || Lane::open(&at, 64, &Arc::new(NodeSession::default())).unwrap().lane;
     let mut olds: Vec<u64> = std::thread::scope(|scope| {
         let adders: Vec<_> = (0..2).map(|_| scope.spawn(|| add_ones(&mut lane(), space, start + 16, EACH))).collect();
         adders.into_iter().flat_map(|adder| adder.join().unwrap()).collect()
@@ -237,7 +237,7 @@ fn allocations_are_made_once_when_the_network_is_bad() {
 fn a_node_says_how_full_it_is_over_a_lane() {
     let node = node(Network::Udp, 16);
     let at = NodeAddress::resolve(&node.addresses()[0].to_string()).unwrap().remove(0);
-    let mut lane = Lane::open(&at, 4, &Arc::new(Standing::default())).unwrap().lane;
+    let mut lane = Lane::open(&at, 4, &Arc::new(NodeSession::default())).unwrap().lane;
     let status = Operation {
         kind: Kind::Status,
         pid: 0,

@@ -33,7 +33,8 @@ fn a_write_that_is_sent_again_on_another_connection_never_undoes_a_later_one() {
         let _others: Vec<Raw> = (0..turn % 3).map(|_| Raw::open(&node)).collect();
         let mut newer = again(&node, home);
         newer.write(space, start, 2).unwrap();
-        // The client did not see the answer to the first write, and asks again: with other bytes, to see whether they count.
+        // The client did not see the answer to the first write, and asks again: with other bytes, to see whether they
+        // count.
         newer.ask(&retry(&first), &page_of(3)).unwrap();
         assert_eq!(newer.read(space, start), Ok(2));
         older = newer;

@@ -9,10 +9,10 @@ use yonder_wire::{Body, ErrorCode, Greeting, Header, Kind, Welcome};
 
 use crate::messages::{Messages, sealed};
 use crate::raw::{Raw, fresh, page_of};
-use crate::testbed::{Client, Dice, NETWORKS, PAGE, PATIENCE, address, node, tcp_node, wait_for};
+use crate::testbed::{Client, Dice, NETWORKS, PAGE, TIMEOUT, address, node, tcp_node, wait_for};
 
 fn connect(node: &Node) -> Messages {
-    Messages::new(TcpStream::connect(address(node)).unwrap(), PATIENCE)
+    Messages::new(TcpStream::connect(address(node)).unwrap(), TIMEOUT)
 }
 
 fn greet(peer: &mut Messages) {
@@ -128,7 +128,8 @@ fn a_peer_that_does_not_read_its_replies_hurts_nobody() {
     }
 }
 
-/// A peer that fills the slow path's desk is told to come again, gets an answer to everything, and delays nobody for long.
+/// A peer that fills the slow path's desk is told to come again, gets an answer to everything, and delays nobody for
+/// long.
 #[test]
 fn a_peer_that_floods_the_slow_path_is_told_to_come_again() {
     const FLOOD: usize = 3000;

@@ -10,7 +10,7 @@ use yonder_wire::{
 };
 
 use crate::messages::{Messages, sealed};
-use crate::testbed::{PAGE, PATIENCE};
+use crate::testbed::{PAGE, TIMEOUT};
 
 /// Requests of all clients have names of their own.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1000);
@@ -35,11 +35,11 @@ impl Raw {
     /// A client of the node's first address that has not greeted.
     pub(crate) fn connect(node: &Node) -> Self {
         match &node.addresses()[0] {
-            Listen::Tcp(address) => Self::Stream(Messages::new(TcpStream::connect(address).unwrap(), PATIENCE)),
+            Listen::Tcp(address) => Self::Stream(Messages::new(TcpStream::connect(address).unwrap(), TIMEOUT)),
             Listen::Udp(address) => {
                 let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
                 socket.connect(address).unwrap();
-                socket.set_read_timeout(Some(PATIENCE)).unwrap();
+                socket.set_read_timeout(Some(TIMEOUT)).unwrap();
                 Self::Datagrams(socket)
             }
             Listen::Shm(_) => panic!("no messages for data go there"),

@@ -15,7 +15,7 @@ use yonder_node::{Listen, Node, NodeConfig};
 use yonder_units::{FrameIndex, PAGE_BYTES};
 
 /// How long a test waits for something before it fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of a page, as addresses count them.
 pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -77,7 +77,7 @@ pub(crate) fn wait_for<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
         if let Some(result) = attempt() {
             return result;
         }
-        assert!(start.elapsed() < PATIENCE, "waited in vain");
+        assert!(start.elapsed() < TIMEOUT, "waited in vain");
         thread::yield_now();
     }
 }

@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 use yonder_fabric::{Copies, EmuFabric, SecondCopy};
 use yonder_mapping::Mapping;
-use yonder_pagetable::{HASH_KEY_BYTES, PageHasher, State};
+use yonder_pager::pagetable::{HASH_KEY_BYTES, PageHasher, State};
 use yonder_units::{PAGE_BYTES, PageIndex};
 
 use crate::{Config, FarMemory, Region};

@@ -1,5 +1,5 @@
-//! Threads that make, change, read and free objects of all sizes in a heap that is swept all the time, over a fabric that
-//! fails: every byte of every object is what was stored last, here and in the end on the node.
+//! Threads that make, change, read and free objects of all sizes in a heap that is swept all the time, over a fabric
+//! that fails: every byte of every object is what was stored last, here and in the end on the node.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Allocation: [`Thread::ralloc`] and [`Thread::rfree`], on one node or in the regions of a controller, and the same
 //! asynchronously.
 //!
-//! In an address space of several nodes the controller is asked first, and that is waited for in asynchronous calls too; what
-//! the node then does is not. What is longer than a region has parts on several nodes, and is done at once.
+//! In an address space of several nodes the controller is asked first, and that is waited for in asynchronous calls
+//! too; what the node then does is not. What is longer than a region has parts on several nodes, and is done at once.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use yonder_wire::{AllocateRequest, Allocated, Backing, Body, ErrorCode, Kind, Pe
 
 use super::cluster::Cluster;
 use super::flows::Request;
-use super::process::Place;
+use super::process::Backend;
 use super::table::Content;
 use super::{Buffer, ClibError, PendingAllocation, PendingFree, Thread};
 
@@ -56,8 +56,8 @@ impl Allocation {
     }
 }
 
-/// Whether a refusal may mean that the region has no room for the allocation: the node has filled up since the controller
-/// last heard of it.
+/// Whether a refusal may mean that the region has no room for the allocation: the node has filled up since the
+/// controller last heard of it.
 pub(super) fn is_full(code: ErrorCode) -> bool {
     matches!(ClibError::from(code), ClibError::OutOfMemory | ClibError::BadRange(_))
 }
@@ -82,7 +82,7 @@ impl<B: Buffer> Thread<B> {
     ) -> Result<(u64, Allocated), ClibError> {
         let request = AllocateRequest { bytes, permission, backing, from: 0, to: 0 };
         let process = Arc::clone(&self.process);
-        let Place::Cluster(cluster) = &process.place else { return self.allocate_in(0, &request) };
+        let Backend::Cluster(cluster) = &process.place else { return self.allocate_in(0, &request) };
         let (region_bytes, mut avoid) = (cluster.region_bytes(), Vec::new());
         loop {
             let regions = cluster.place(bytes, &avoid)?;
@@ -104,11 +104,11 @@ impl<B: Buffer> Thread<B> {
         }
     }
 
-    /// Frees the allocation that begins at `address`. One that is longer than a region of a controller is freed as a whole
-    /// by the process that made it.
+    /// Frees the allocation that begins at `address`. One that is longer than a region of a controller is freed as a
+    /// whole by the process that made it.
     pub fn rfree(&mut self, address: u64) -> Result<(), ClibError> {
         let process = Arc::clone(&self.process);
-        if let Place::Cluster(cluster) = &process.place {
+        if let Backend::Cluster(cluster) = &process.place {
             for part in cluster.take_parts(address) {
                 self.ask(&Request::at(Kind::Free, part, 0), &[])?;
             }
@@ -116,8 +116,8 @@ impl<B: Buffer> Thread<B> {
         self.ask(&Request::at(Kind::Free, address, 0), &[]).map(drop)
     }
 
-    /// Begins to allocate `bytes`, as [`Thread::ralloc`] does. The result is the address. It may be sent with the next call
-    /// only, and be executed before a release that was called earlier: where the memory of that is needed, a
+    /// Begins to allocate `bytes`, as [`Thread::ralloc`] does. The result is the address. It may be sent with the next
+    /// call only, and be executed before a release that was called earlier: where the memory of that is needed, a
     /// [`Thread::rfence`] goes between.
     ///
     /// In an address space of several nodes, the controller is waited for, and its refusal (such as
@@ -137,9 +137,9 @@ impl<B: Buffer> Thread<B> {
         let mut allocation = Allocation::new(AllocateRequest { bytes, permission, backing, from: 0, to: 0 });
         let process = Arc::clone(&self.process);
         let near = match &process.place {
-            Place::Node(_) => 0,
-            Place::Cluster(cluster) if bytes <= cluster.region_bytes() => allocation.place(cluster)?,
-            Place::Cluster(_) => {
+            Backend::Node(_) => 0,
+            Backend::Cluster(cluster) if bytes <= cluster.region_bytes() => allocation.place(cluster)?,
+            Backend::Cluster(_) => {
                 let done = self.ralloc_with(bytes, permission, backing);
                 let done = done.map(|(address, _)| allocation.address = address);
                 return self.ended(Content::Allocation(allocation), done).map(PendingAllocation::new);
@@ -148,11 +148,12 @@ impl<B: Buffer> Thread<B> {
         self.begin(Kind::Allocate, near, Content::Allocation(allocation)).map(PendingAllocation::new)
     }
 
-    /// Begins to free the allocation that begins at `address`, as [`Thread::rfree`] does, after all that was called before for
-    /// its pages. It may be sent with the next call only. One that is longer than a region of a controller is freed at once.
+    /// Begins to free the allocation that begins at `address`, as [`Thread::rfree`] does, after all that was called
+    /// before for its pages. It may be sent with the next call only. One that is longer than a region of a controller
+    /// is freed at once.
     pub fn rfree_async(&mut self, address: u64) -> Result<PendingFree, ClibError> {
         self.check_room()?;
-        let has_parts = matches!(&self.process.place, Place::Cluster(cluster) if cluster.has_parts(address));
+        let has_parts = matches!(&self.process.place, Backend::Cluster(cluster) if cluster.has_parts(address));
         let index = if has_parts {
             let done = self.rfree(address);
             self.ended(Content::Free, done)
@@ -171,8 +172,8 @@ impl<B: Buffer> Thread<B> {
         Ok((header.address, allocated))
     }
 
-    /// Allocates in one region, or the whole of several that follow one another, of which the last may be a part. Returns
-    /// where the parts begin.
+    /// Allocates in one region, or the whole of several that follow one another, of which the last may be a part.
+    /// Returns where the parts begin.
     fn allocate_across(
         &mut self,
         regions: &[u32],

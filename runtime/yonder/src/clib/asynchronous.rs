@@ -4,7 +4,7 @@ use yonder_client::Outcome;
 use yonder_wire::{AllocateRequest, Body, ErrorCode, Kind};
 
 use super::flows::Route;
-use super::process::Place;
+use super::process::Backend;
 use super::table::{Asked, Content, Index, Slice};
 use super::{Buffer, ClibError, Pending, Thread};
 
@@ -88,8 +88,8 @@ impl<B: Buffer> Thread<B> {
         self.ended(Content::Buffer(buffer), done)
     }
 
-    /// Asks for operations again whose addresses have moved, in the order in which they were called. Everything else that
-    /// is under way ends first, so that nothing that was called later comes before them.
+    /// Asks for operations again whose addresses have moved, in the order in which they were called. Everything else
+    /// that is under way ends first, so that nothing that was called later comes before them.
     pub(super) fn follow(&mut self, mut slice: Slice<'_>, ended: &mut Option<Outcome>) {
         while self.flows.outstanding() > 0 {
             self.flows.wait();
@@ -104,8 +104,8 @@ impl<B: Buffer> Thread<B> {
         }
     }
 
-    /// Asks for an asynchronous operation at the node that has its address now, or for an allocation where there is room;
-    /// or says how it has ended.
+    /// Asks for an asynchronous operation at the node that has its address now, or for an allocation where there is
+    /// room; or says how it has ended.
     fn ask_again(&mut self, slot: u32, code: ErrorCode) -> Result<(), Outcome> {
         let asked = self.table.asked(slot).0;
         let node = asked.node.expect("only an address space of several nodes moves");
@@ -126,7 +126,7 @@ impl<B: Buffer> Thread<B> {
     /// another reason, or has no other region, stays refused.
     fn place_again(&mut self, slot: u32, code: ErrorCode) -> Result<(), Outcome> {
         let refused = Outcome::Refused(code);
-        let Place::Cluster(cluster) = &self.process.place else { return Err(refused) };
+        let Backend::Cluster(cluster) = &self.process.place else { return Err(refused) };
         let Some((asked, allocation)) = self.table.allocation(slot) else { return Err(refused) };
         match allocation.place_again(cluster, code) {
             Ok(from) => asked.address = from,

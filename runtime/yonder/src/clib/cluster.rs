@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use yonder_controller::{ClientError, ControllerClient};
-use yonder_fabric::lane::Standing;
+use yonder_fabric::lane::NodeSession;
 use yonder_placement::{Key, Keys, NodeId, Pid, Placement, Refusal};
 use yonder_wire::Rights;
 
@@ -36,22 +36,22 @@ pub(super) struct Cluster {
     keys: Option<Keys>,
     region_bytes: u64,
     regions: RwLock<HashMap<u32, Location>>,
-    standings: Mutex<HashMap<NodeId, Arc<Standing>>>,
+    standings: Mutex<HashMap<NodeId, Arc<NodeSession>>>,
     /// Further parts of allocations that are longer than a region, by their start.
     parts: Mutex<HashMap<u64, Vec<u64>>>,
 }
 
 impl Cluster {
     /// Makes an address space.
-    pub(super) fn create(addresses: &str, patience: Duration) -> Result<Self, ClibError> {
-        let mut controller = ControllerClient::new(addresses, patience);
+    pub(super) fn create(addresses: &str, spin: Duration) -> Result<Self, ClibError> {
+        let mut controller = ControllerClient::new(addresses, spin);
         let space = controller.create_space()?;
         Ok(Self::new(controller, space.pid, space.keys.owner, Some(space.keys), space.region_bytes))
     }
 
     /// Uses the address space of another process.
-    pub(super) fn open(addresses: &str, patience: Duration, pid: u32, key: u128) -> Result<Self, ClibError> {
-        let mut controller = ControllerClient::new(addresses, patience);
+    pub(super) fn open(addresses: &str, spin: Duration, pid: u32, key: u128) -> Result<Self, ClibError> {
+        let mut controller = ControllerClient::new(addresses, spin);
         let (pid, key) = (Pid(pid), Key(key));
         let opened = controller.open(pid, key)?;
         Ok(Self::new(controller, pid, key, None, opened.region_bytes))
@@ -116,7 +116,8 @@ impl Cluster {
         Ok(self.learn(&placement))
     }
 
-    /// Where a region is that was at `node` and is no more; waits while it is on its way. `None` if it is there after all.
+    /// Where a region is that was at `node` and is no more; waits while it is on its way. `None` if it is there after
+    /// all.
     pub(super) fn relocate(&self, region: u32, node: NodeId) -> Result<Option<Location>, ClibError> {
         let end = Instant::now() + MOVE_TIME_MAX;
         loop {
@@ -157,7 +158,7 @@ impl Cluster {
     }
 
     /// What all threads know of a node.
-    pub(super) fn standing(&self, node: NodeId) -> Arc<Standing> {
+    pub(super) fn standing(&self, node: NodeId) -> Arc<NodeSession> {
         let mut standings = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(standings.entry(node).or_default())
     }

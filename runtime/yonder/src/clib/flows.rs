@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use yonder_client::{Operation, OperationId, SubmitError};
 use yonder_fabric::FabricError;
-use yonder_fabric::lane::{Condition, Lane, NodeAddress, Standing};
+use yonder_fabric::lane::{Condition, Lane, NodeAddress, NodeSession};
 use yonder_placement::NodeId;
 use yonder_units::Nanos;
 use yonder_wire::Kind;
 
 use super::ClibError;
 use super::cluster::Location;
-use super::process::{Place, Shared};
+use super::process::{Backend, Shared};
 use super::ticket::Proof;
 
 /// Longest sleep of a thread that waits for several nodes at once: it looks at the others then.
@@ -68,7 +68,7 @@ impl Flows {
     /// For at most `operations_max` operations to each node. Without a controller the node is connected to now.
     pub(super) fn new(process: &Arc<Shared>, operations_max: usize) -> Result<Self, ClibError> {
         let mut flows = Self { process: Arc::clone(process), flows: Vec::new(), operations_max };
-        if let Place::Node(node) = &process.place {
+        if let Backend::Node(node) = &process.place {
             let lane =
                 open(&process.url, std::slice::from_ref(&node.address), operations_max, node.tenancy.standing())?;
             flows.flows.push(Flow { node: None, lane });
@@ -80,13 +80,13 @@ impl Flows {
     pub(super) fn route(&mut self, address: u64) -> Result<Route, ClibError> {
         let process = Arc::clone(&self.process);
         match &process.place {
-            Place::Node(node) => {
+            Backend::Node(node) => {
                 let Proof::Capability(capability) = node.ticket.proof() else {
                     unreachable!("a node's address space has a capability");
                 };
                 Ok(Route { flow: 0, pid: node.ticket.pid(), capability, node: None, end: u64::MAX })
             }
-            Place::Cluster(cluster) => {
+            Backend::Cluster(cluster) => {
                 let region = cluster.region_of(address)?;
                 let location = cluster.locate(region)?;
                 let end = (u64::from(region) + 1) * cluster.region_bytes();
@@ -152,7 +152,7 @@ impl Flows {
         }
     }
 
-    fn flow_to(&mut self, location: &Location, standing: &Arc<Standing>) -> Result<usize, ClibError> {
+    fn flow_to(&mut self, location: &Location, standing: &Arc<NodeSession>) -> Result<usize, ClibError> {
         if let Some(known) = self.flows.iter().position(|flow| flow.node == Some(location.node)) {
             return Ok(known);
         }
@@ -171,7 +171,7 @@ pub(super) fn open(
     url: &str,
     addresses: &[NodeAddress],
     operations_max: usize,
-    standing: &Arc<Standing>,
+    standing: &Arc<NodeSession>,
 ) -> Result<Lane, ClibError> {
     let mut refused = "the node has no address".to_owned();
     for address in addresses {

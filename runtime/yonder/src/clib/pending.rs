@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 use super::ClibError;
 use super::table::{Completed, Content, Index};
 
-/// An asynchronous operation, as [`Thread::rpoll`](super::Thread::rpoll) and [`Thread::rwait`](super::Thread::rwait) take it.
+/// An asynchronous operation, as [`Thread::rpoll`](super::Thread::rpoll) and [`Thread::rwait`](super::Thread::rwait)
+/// take it.
 pub trait Begun<B>: Sized + Sealed {
     /// What it comes to.
     type Completed;
@@ -29,8 +30,8 @@ pub struct Pending<B> {
     buffer: PhantomData<B>,
 }
 
-/// An asynchronous allocation whose result was not taken yet: the address, or why there is none. If it is dropped nobody
-/// learns the address, and the memory is free again when the address space ends.
+/// An asynchronous allocation whose result was not taken yet: the address, or why there is none. If it is dropped
+/// nobody learns the address, and the memory is free again when the address space ends.
 #[must_use = "its address is never seen, and its place never free again"]
 #[derive(Debug)]
 pub struct PendingAllocation {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use yonder_fabric::lane::{Lane, NodeAddress, Standing};
-use yonder_fabric::{Credentials, FabricError, Patience, Tenancy, TenancyError};
+use yonder_fabric::lane::{Lane, NodeAddress, NodeSession};
+use yonder_fabric::{AdaptiveSpin, Credentials, FabricError, SpaceLease, TenancyError};
 use yonder_wire::{Kind, Rights};
 
 use super::cluster::Cluster;
@@ -27,7 +27,7 @@ pub struct ProcessConfig {
     pub deadline: Duration,
     /// Most asynchronous operations of a thread.
     pub pending_max: usize,
-    /// How long a thread that waits asks again before it sleeps, at most; see [`Patience`]. Zero always sleeps.
+    /// How long a thread that waits asks again before it sleeps, at most; see [`AdaptiveSpin`]. Zero always sleeps.
     pub spin: Duration,
 }
 
@@ -37,7 +37,7 @@ impl Default for ProcessConfig {
             lease: Duration::from_secs(60),
             deadline: Duration::from_secs(5),
             pending_max: 256,
-            spin: Patience::LONGEST_DEFAULT,
+            spin: AdaptiveSpin::LONGEST_DEFAULT,
         }
     }
 }
@@ -51,11 +51,11 @@ pub struct Process {
 pub(super) struct Shared {
     pub(super) url: String,
     pub(super) config: ProcessConfig,
-    pub(super) place: Place,
+    pub(super) place: Backend,
 }
 
 /// Where the address space is.
-pub(super) enum Place {
+pub(super) enum Backend {
     Node(Box<NodePlace>),
     Cluster(Box<Cluster>),
 }
@@ -64,12 +64,12 @@ pub(super) enum Place {
 pub(super) struct NodePlace {
     pub(super) address: NodeAddress,
     pub(super) ticket: Ticket,
-    pub(super) tenancy: Tenancy,
+    pub(super) tenancy: SpaceLease,
 }
 
 impl Process {
-    /// Makes an address space on the node at `url` (`udp://host:port`, `tcp://host:port` or `shm:///path`), or on the nodes
-    /// of a controller (`controller://host:port`, or several with commas). It ends with the process.
+    /// Makes an address space on the node at `url` (`udp://host:port`, `tcp://host:port` or `shm:///path`), or on the
+    /// nodes of a controller (`controller://host:port`, or several with commas). It ends with the process.
     pub fn create(url: &str) -> Result<Self, ClibError> {
         Self::create_with(url, ProcessConfig::default())
     }
@@ -78,13 +78,13 @@ impl Process {
     pub fn create_with(url: &str, config: ProcessConfig) -> Result<Self, ClibError> {
         if let Some(addresses) = url.strip_prefix(CONTROLLER) {
             let cluster = Cluster::create(addresses, config.deadline)?;
-            return Ok(Self::new(url, Place::Cluster(Box::new(cluster)), config));
+            return Ok(Self::new(url, Backend::Cluster(Box::new(cluster)), config));
         }
         let (address, lane) = connect(url)?;
-        let tenancy = Tenancy::create(lane, config.lease).map_err(|error| failed(url, error))?;
+        let tenancy = SpaceLease::create(lane, config.lease).map_err(|error| failed(url, error))?;
         let Credentials { pid, capability } = tenancy.credentials();
         let ticket = Ticket::new(pid, capability);
-        Ok(Self::new(url, Place::Node(Box::new(NodePlace { address, ticket, tenancy })), config))
+        Ok(Self::new(url, Backend::Node(Box::new(NodePlace { address, ticket, tenancy })), config))
     }
 
     /// Uses the address space of another process at `url`, which has handed out `ticket`.
@@ -97,21 +97,21 @@ impl Process {
         match (url.strip_prefix(CONTROLLER), ticket.proof()) {
             (Some(addresses), Proof::Key(key)) => {
                 let cluster = Cluster::open(addresses, config.deadline, ticket.pid(), key)?;
-                Ok(Self::new(url, Place::Cluster(Box::new(cluster)), config))
+                Ok(Self::new(url, Backend::Cluster(Box::new(cluster)), config))
             }
             (None, Proof::Capability(capability)) => {
                 let (address, lane) = connect(url)?;
                 // A ticket that is not right is refused now and not at the first use.
                 let credentials = Credentials { pid: ticket.pid(), capability };
-                let tenancy = Tenancy::open(lane, credentials, config.lease).map_err(|error| failed(url, error))?;
-                Ok(Self::new(url, Place::Node(Box::new(NodePlace { address, ticket, tenancy })), config))
+                let tenancy = SpaceLease::open(lane, credentials, config.lease).map_err(|error| failed(url, error))?;
+                Ok(Self::new(url, Backend::Node(Box::new(NodePlace { address, ticket, tenancy })), config))
             }
             // A ticket of a node at a controller, or of a controller at a node.
             _ => Err(ClibError::Lost),
         }
     }
 
-    fn new(url: &str, place: Place, config: ProcessConfig) -> Self {
+    fn new(url: &str, place: Backend, config: ProcessConfig) -> Self {
         Self { shared: Arc::new(Shared { url: url.to_owned(), config, place }) }
     }
 
@@ -129,11 +129,11 @@ impl Process {
     /// address space.
     pub fn ticket(&self, rights: Rights) -> Result<Ticket, ClibError> {
         match &self.shared.place {
-            Place::Node(node) => {
+            Backend::Node(node) => {
                 let granted = node.tenancy.call(Kind::Grant, 0, rights as u64, &[])?.header;
                 Ok(Ticket::new(node.ticket.pid(), granted.capability))
             }
-            Place::Cluster(cluster) => cluster.ticket(Some(rights)),
+            Backend::Cluster(cluster) => cluster.ticket(Some(rights)),
         }
     }
 
@@ -141,8 +141,8 @@ impl Process {
     #[must_use]
     pub fn own_ticket(&self) -> Ticket {
         match &self.shared.place {
-            Place::Node(node) => node.ticket,
-            Place::Cluster(cluster) => cluster.ticket(None).expect("what a process has needs no right"),
+            Backend::Node(node) => node.ticket,
+            Backend::Cluster(cluster) => cluster.ticket(None).expect("what a process has needs no right"),
         }
     }
 }
@@ -150,7 +150,7 @@ impl Process {
 impl Shared {
     /// Gives a node up for good that has refused the right to the address space: it has forgotten it.
     pub(super) fn lose(&self) {
-        if let Place::Node(node) = &self.place {
+        if let Backend::Node(node) = &self.place {
             node.tenancy.standing().lose();
         }
     }
@@ -160,8 +160,8 @@ impl Drop for Process {
     /// Its threads may still be there: they are told from now on that the address space has ended, if it has.
     fn drop(&mut self) {
         match &self.shared.place {
-            Place::Node(node) => node.tenancy.end(),
-            Place::Cluster(cluster) => cluster.destroy(),
+            Backend::Node(node) => node.tenancy.end(),
+            Backend::Cluster(cluster) => cluster.destroy(),
         }
     }
 }
@@ -169,7 +169,7 @@ impl Drop for Process {
 fn connect(url: &str) -> Result<(NodeAddress, Lane), ClibError> {
     let mut refused = None;
     for address in NodeAddress::resolve(url)? {
-        let standing = Arc::new(Standing::default());
+        let standing = Arc::new(NodeSession::default());
         match open(url, std::slice::from_ref(&address), CONTROL_OPERATIONS_MAX, &standing) {
             Ok(lane) => return Ok((address, lane)),
             Err(error) => refused = Some(error),

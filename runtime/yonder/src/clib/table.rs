@@ -1,7 +1,8 @@
 //! [`Table`]: the asynchronous operations of a thread, their buffers, and what became of them.
 //!
 //! A buffer belongs to the table from the call to the moment when its owner takes the result, so that nothing else can
-//! touch it meanwhile. Allocations and releases have no buffer; the table keeps what they are answered. Synchronous operations use slices of their callers instead, under a token of their own.
+//! touch it meanwhile. Allocations and releases have no buffer; the table keeps what they are answered. Synchronous
+//! operations use slices of their callers instead, under a token of their own.
 
 use yonder_client::{Completion, OperationId, Outcome};
 use yonder_fabric::lane::Data;

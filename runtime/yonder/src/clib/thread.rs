@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use yonder_client::{OperationId, Outcome};
-use yonder_fabric::Patience;
+use yonder_fabric::AdaptiveSpin;
 use yonder_placement::NodeId;
 use yonder_units::Nanos;
 use yonder_wire::{AtomicOperation, Body, ErrorCode, Header, Kind, NodeStatus};
 
 use super::allocate::is_full;
 use super::flows::{Flows, Request, Route};
-use super::process::{Place, Shared};
+use super::process::{Backend, Shared};
 use super::table::{Buffer, Memory, SYNCHRONOUS, Slice, Table};
 use super::{Begun, ClibError};
 
@@ -40,7 +40,7 @@ pub struct Thread<B = Vec<u8>> {
     pub(super) begun: u64,
     /// Those that were submitted since the lanes were last polled: they are sent together.
     pub(super) unsent: usize,
-    patience: Patience,
+    spin: AdaptiveSpin,
 }
 
 impl<B: Buffer> Thread<B> {
@@ -54,7 +54,7 @@ impl<B: Buffer> Thread<B> {
             moved: Vec::new(),
             begun: 0,
             unsent: 0,
-            patience: Patience::new(process.config.spin),
+            spin: AdaptiveSpin::new(process.config.spin),
         })
     }
 
@@ -97,12 +97,12 @@ impl<B: Buffer> Thread<B> {
             Ok(completed) => return completed,
             Err(pending) => pending,
         };
-        self.patience.begin(yonder_clock::now());
+        self.spin.begin(yonder_clock::now());
         loop {
             self.pause();
             match self.rpoll(pending) {
                 Ok(completed) => {
-                    self.patience.end(yonder_clock::now());
+                    self.spin.end(yonder_clock::now());
                     return completed;
                 }
                 Err(again) => pending = again,
@@ -112,7 +112,7 @@ impl<B: Buffer> Thread<B> {
 
     /// Waits until all asynchronous operations have ended. Their results can be asked for afterwards.
     pub fn rrelease(&mut self) {
-        self.patience.begin(yonder_clock::now());
+        self.spin.begin(yonder_clock::now());
         loop {
             self.poll_and_follow();
             if !self.table.has_pending() {
@@ -124,7 +124,7 @@ impl<B: Buffer> Thread<B> {
 
     /// Orders: no operation that is called from now on is executed before all that were called before have ended.
     pub fn rfence(&mut self) -> Result<(), ClibError> {
-        let several = matches!(self.process.place, Place::Cluster(_));
+        let several = matches!(self.process.place, Backend::Cluster(_));
         if several {
             // One node cannot wait for another.
             self.rrelease();
@@ -148,8 +148,8 @@ impl<B: Buffer> Thread<B> {
         Ok(())
     }
 
-    /// Gives the lock at `address` back. What this thread has written before is seen by whoever takes it next: the thread
-    /// waits for its asynchronous operations first.
+    /// Gives the lock at `address` back. What this thread has written before is seen by whoever takes it next: the
+    /// thread waits for its asynchronous operations first.
     pub fn runlock(&mut self, address: u64) -> Result<(), ClibError> {
         self.rrelease();
         self.atomic(address, AtomicOperation::Store(UNLOCKED)).map(drop)
@@ -181,12 +181,12 @@ impl<B: Buffer> Thread<B> {
         }
     }
 
-    /// Calls the offload with number `offload` on the node, and returns its answer. Arguments and answer fit one message:
-    /// 64 KiB on a stream, some 64 bytes less in a datagram.
+    /// Calls the offload with number `offload` on the node, and returns its answer. Arguments and answer fit one
+    /// message: 64 KiB on a stream, some 64 bytes less in a datagram.
     pub fn call(&mut self, offload: u64, arguments: &[u8]) -> Result<Vec<u8>, ClibError> {
         match self.process.place {
-            Place::Node(_) => self.call_at(0, offload, arguments),
-            Place::Cluster(_) => Err(ClibError::ManyNodes),
+            Backend::Node(_) => self.call_at(0, offload, arguments),
+            Backend::Cluster(_) => Err(ClibError::ManyNodes),
         }
     }
 
@@ -204,8 +204,8 @@ impl<B: Buffer> Thread<B> {
     /// How full the node is.
     pub fn node_status(&mut self) -> Result<NodeStatus, ClibError> {
         match self.process.place {
-            Place::Node(_) => self.node_status_at(0),
-            Place::Cluster(_) => Err(ClibError::ManyNodes),
+            Backend::Node(_) => self.node_status_at(0),
+            Backend::Cluster(_) => Err(ClibError::ManyNodes),
         }
     }
 
@@ -278,7 +278,7 @@ impl<B: Buffer> Thread<B> {
 
     fn perform_at(&mut self, route: &Route, request: &Request<'_>, mut slice: Slice<'_>) -> Result<Outcome, ClibError> {
         let mut now = yonder_clock::now();
-        self.patience.begin(now);
+        self.spin.begin(now);
         let id = self.submit(route, request, SYNCHRONOUS, now)?;
         let (mut ended, mut ask_at) = (None, now + DOWN_TIME_MAX);
         loop {
@@ -287,7 +287,7 @@ impl<B: Buffer> Thread<B> {
                 self.follow(slice.reborrow(), &mut ended);
             }
             if let Some(outcome) = ended {
-                self.patience.end(yonder_clock::now());
+                self.spin.end(yonder_clock::now());
                 return Ok(outcome);
             }
             if let Some(node) = route.node
@@ -307,14 +307,14 @@ impl<B: Buffer> Thread<B> {
 
     /// Whether `address` is at another node than `node` now, as the controller says.
     fn is_elsewhere(&self, address: u64, node: NodeId) -> Result<bool, ClibError> {
-        let Place::Cluster(cluster) = &self.process.place else { return Ok(false) };
+        let Backend::Cluster(cluster) = &self.process.place else { return Ok(false) };
         cluster.is_elsewhere(cluster.region_of(address)?, node)
     }
 
     /// Whether a refusal with `code` by `node` means that `address` is at another node now, after waiting until it is
     /// known which.
     pub(super) fn has_moved(&self, address: u64, node: NodeId, code: ErrorCode) -> Result<bool, ClibError> {
-        let Place::Cluster(cluster) = &self.process.place else { return Ok(false) };
+        let Backend::Cluster(cluster) = &self.process.place else { return Ok(false) };
         let region = cluster.region_of(address)?;
         match code {
             ErrorCode::Moved => Ok(cluster.relocate(region, node)?.is_some()),
@@ -340,8 +340,8 @@ impl<B: Buffer> Thread<B> {
 
     /// Between two looks at the lanes: the thread asks again soon, or sleeps until something may have arrived.
     fn pause(&mut self) {
-        if self.patience.asks_again(yonder_clock::now()) {
-            Patience::pause();
+        if self.spin.asks_again(yonder_clock::now()) {
+            AdaptiveSpin::pause();
         } else {
             self.flows.wait();
         }
@@ -357,7 +357,7 @@ impl<B: Buffer> Thread<B> {
 
     /// Sends and receives, and notes what has ended; the synchronous operation's end goes into `ended`.
     pub(super) fn poll(&mut self, now: Nanos, mut slice: Slice<'_>, ended: &mut Option<Outcome>) {
-        let follows = matches!(self.process.place, Place::Cluster(_));
+        let follows = matches!(self.process.place, Backend::Cluster(_));
         self.unsent = 0;
         for lane in self.flows.lanes() {
             lane.poll(now, &mut Memory { table: &mut self.table, slice: slice.reborrow() });
@@ -373,7 +373,7 @@ impl<B: Buffer> Thread<B> {
                         self.moved.push((token as u32, code));
                     }
                     (token, Outcome::TimedOut) => {
-                        if let Place::Cluster(cluster) = &self.process.place {
+                        if let Backend::Cluster(cluster) = &self.process.place {
                             cluster.forget(self.table.asked(token as u32).0.address);
                         }
                         self.table.complete(&completion);

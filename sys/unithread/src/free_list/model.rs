@@ -3,8 +3,8 @@
 //! [`Slots`] stands for what the indices name: plain memory that only the owner of an index touches.
 //!
 //! Every attempt begins with its turn, a step that says only that it begins. Loom tries both orders of two steps that
-//! change one atomic, but forgets a load of one thread once another has loaded too: without turns it would never let the
-//! second attempt end before the first begins.
+//! change one atomic, but forgets a load of one thread once another has loaded too: without turns it would never let
+//! the second attempt end before the first begins.
 
 use std::sync::Arc;
 

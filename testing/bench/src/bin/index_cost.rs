@@ -1,8 +1,8 @@
 //! What a look-up in an index of the store takes, for a tool that counts instructions, and what a page takes in memory.
 //!
-//! `index_cost flat|hashed|none PAGES LOOKUPS` makes an index of so many pages, says by how many bytes a page the process has
-//! grown, and looks so many up. Twice under `valgrind --tool=callgrind`, with no look-ups and with a million, the difference is
-//! what they take; `none` is the loop alone.
+//! `index_cost flat|hashed|none PAGES LOOKUPS` makes an index of so many pages, says by how many bytes a page the
+//! process has grown, and looks so many up. Twice under `valgrind --tool=callgrind`, with no look-ups and with a
+//! million, the difference is what they take; `none` is the loop alone.
 
 #![forbid(unsafe_code)]
 

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::process::Command;
 
 use rustix::process::Signal;
-use yonder_e2e::{PATIENCE, Process, Yonder, alone};
+use yonder_e2e::{Process, TIMEOUT, Yonder, alone};
 
 use crate::bench_apps::has_faiss;
 use crate::bench_rocksdb::has_rocksdb;
@@ -31,7 +31,7 @@ fn rocksdb_answers_gets_and_scans_over_udp_and_ends_when_it_is_told_to() {
     let mut server = server(yonder, &["--metrics", "127.0.0.1:0"]);
     let target = server.udp_address().to_string();
     let _metrics = server.metrics_address();
-    let flags = ["--rate", "1k", "--duration", "400ms", "--scans", "5%", "--patience", "20s"];
+    let flags = ["--rate", "1k", "--duration", "400ms", "--scans", "5%", "--timeout", "20s"];
     let open = load(yonder, &target, &flags);
     assert_eq!((&open["load"], &open["failed"], &open["lost"]), (&"rocksdb".into(), &0.into(), &0.into()), "{open}");
     let count = |kind: &str| open["kinds"][kind]["count"].as_u64().unwrap();
@@ -51,7 +51,7 @@ fn tpcc_runs_over_udp_and_its_tables_are_checked_at_the_end() {
     let words = "serve tpcc --listen 127.0.0.1:0 --memory 30MiB --local 20% --shrink 10 --orders 100000";
     let server = yonder.serve(&words.split(' ').collect::<Vec<_>>());
     let target = server.udp_address().to_string();
-    let words = format!("load tpcc --target {target} --rate 300 --duration 800ms --patience 20s --json");
+    let words = format!("load tpcc --target {target} --rate 300 --duration 800ms --timeout 20s --json");
     let loaded = yonder.run(&words.split(' ').collect::<Vec<_>>()).object();
     assert_eq!(
         (&loaded["load"], &loaded["failed"], &loaded["lost"]),
@@ -78,14 +78,14 @@ fn searches_over_udp_find_what_an_index_of_the_client_does() {
     let words = "serve vector --listen 127.0.0.1:0 --memory 8MiB --local 2MiB --lists 32";
     let server = yonder.serve(&words.split(' ').collect::<Vec<_>>());
     let target = server.udp_address().to_string();
-    let words = format!("load vector --target {target} --rate 100 --duration 800ms --probes 2 --patience 20s --json");
+    let words = format!("load vector --target {target} --rate 100 --duration 800ms --probes 2 --timeout 20s --json");
     let loaded = yonder.run(&words.split(' ').collect::<Vec<_>>()).object();
     assert_eq!((&loaded["failed"], &loaded["lost"]), (&0.into(), &0.into()), "{loaded}");
     assert!(loaded["kinds"]["search"]["count"].as_u64() > Some(40), "{loaded}");
     // A query of another length than the vectors is refused, and the next is answered.
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.connect(server.udp_address()).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
     let short = [&[9; 8][..], &[1, 1, 0, 0, 0, 0, 1, 1]].concat();
     client.send(&short).unwrap();
     let mut reply = [0; 2000];
@@ -104,7 +104,7 @@ fn requests_that_are_none_are_refused_and_do_not_hurt_the_server() {
     let server = server(yonder, &[]);
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.connect(server.udp_address()).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
     // A key that RocksDB's tables cannot have, and a scan without end.
     let scan = [&[1][..], &u32::MAX.to_le_bytes(), &[b'0'; 50]].concat();
     for (body, text) in
@@ -127,7 +127,7 @@ fn loses_its_node(yonder: Yonder, app: &str, flags: &str, asks: &str) {
     let server = yonder.serve(&words.split(' ').collect::<Vec<_>>());
     let target = server.udp_address();
     let load = |more: &str| {
-        let words = format!("load {app} --target {target} --patience 20s --json {asks} {more}");
+        let words = format!("load {app} --target {target} --timeout 20s --json {asks} {more}");
         yonder.run(&words.split(' ').collect::<Vec<_>>()).object()
     };
     let before = load("--rate 100 --duration 300ms");

@@ -1,4 +1,5 @@
-//! `yonder bench fault-breakdown`, `yonder bench poster` and `yonder bench ycsb --dispatch`: what they print, with real processes.
+//! `yonder bench fault-breakdown`, `yonder bench poster` and `yonder bench ycsb --dispatch`: what they print, with real
+//! processes.
 
 use serde_json::Value;
 use yonder_e2e::{Yonder, alone};

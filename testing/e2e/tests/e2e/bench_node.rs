@@ -3,7 +3,7 @@
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
-use yonder_e2e::{Ended, PATIENCE, Yonder, alone};
+use yonder_e2e::{Ended, TIMEOUT, Yonder, alone};
 
 /// What every object of a result has, by the design's section 9.
 const KEYS: [&str; 10] = [
@@ -172,7 +172,7 @@ fn a_node_that_was_started_ends_with_its_benchmark_even_if_that_is_killed() {
     let yonder = Yonder::found();
     let memory = MEMORY.to_string();
     let bench = yonder.spawn(&["bench", "rread", "--memory", &memory, "--sizes", "64", "--duration", "600s"]);
-    let give_up = std::time::Instant::now() + PATIENCE;
+    let give_up = std::time::Instant::now() + TIMEOUT;
     let node = loop {
         if let Some(node) = find_node(&(2 * MEMORY).to_string()) {
             break node;
@@ -182,8 +182,8 @@ fn a_node_that_was_started_ends_with_its_benchmark_even_if_that_is_killed() {
     };
     let handle = pidfd_open(node, PidfdFlags::empty()).expect("the node runs");
     bench.kill();
-    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-    let ended = rustix::event::poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&patience));
+    let timeout = Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
+    let ended = rustix::event::poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout));
     assert_eq!(ended, Ok(1), "the node has outlived its benchmark");
 }
 

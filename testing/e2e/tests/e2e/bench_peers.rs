@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use yonder_e2e::{Ended, PATIENCE, Process, Yonder, alone};
+use yonder_e2e::{Ended, Process, TIMEOUT, Yonder, alone};
 
 /// How long a quick run may take. It only decides when a hang is called one.
 const TIME: Duration = Duration::from_secs(300);
@@ -171,7 +171,7 @@ fn descendants(of: u32) -> Vec<u32> {
 
 /// Waits until a descendant runs whose command line has all of `words`; none if the benchmark ends first.
 fn wait_for_descendant(process: &mut Process, words: &[&str]) -> Option<u32> {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     let line_of = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let pid = process.pid();
     let says = |child: &u32| {
@@ -198,7 +198,7 @@ fn wait_for_descendant(process: &mut Process, words: &[&str]) -> Option<u32> {
 
 /// Those that were killed may take a moment; nobody may have asked yet how they ended.
 fn wait_until_they_have_ended(processes: &[u32]) {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     let runs = |process: &&u32| {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, behind)| !behind.starts_with(['Z', 'X']))

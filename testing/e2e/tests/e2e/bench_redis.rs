@@ -1,4 +1,5 @@
-//! `yonder bench redis`: a real server under `yonder run`, asked by its own load generator, whose values come back right.
+//! `yonder bench redis`: a real server under `yonder run`, asked by its own load generator, whose values come back
+//! right.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! A controller and its nodes, all processes, under a program that uses their memory as one address space: regions are
-//! placed, move when a node is drained, and are found again after the controller has started anew. Nothing is ever lost.
+//! placed, move when a node is drained, and are found again after the controller has started anew. Nothing is ever
+//! lost.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 use yonder::clib::{Permission, Process as Space, Thread};
-use yonder_e2e::{PATIENCE, Process, Yonder};
+use yonder_e2e::{Process, TIMEOUT, Yonder};
 
 const REGION_BYTES: u64 = 1 << 20;
 const REGION_SIZE: &str = "1MiB";
@@ -69,7 +70,7 @@ impl Cluster {
 
     /// Asks for a node until it is as it should be.
     fn until(&self, node: &str, what: &str, is_right: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let view = self.view(node);
             if let Some(view) = view.as_ref().filter(|view| is_right(view)) {

@@ -1,5 +1,5 @@
-//! `yonder controller` as a process: it ends when it is told to, keeps its state in a file or in etcd, and gives way to one
-//! controller at a time.
+//! `yonder controller` as a process: it ends when it is told to, keeps its state in a file or in etcd, and gives way to
+//! one controller at a time.
 
 use std::path::Path;
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use yonder_e2e::{Client, Content, PATIENCE, Process, Program, Together, Yonder};
+use yonder_e2e::{Client, Content, Process, Program, TIMEOUT, Together, Yonder};
 
 /// 12 MiB of items.
 const CONTENT: Content = Content { name: "ctl", keys: 12_000, value_bytes: 1024 };
@@ -46,7 +46,7 @@ fn resident(together: &Together) -> u64 {
 
 /// Asks until it is so.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < give_up, "{what} in vain");
     }

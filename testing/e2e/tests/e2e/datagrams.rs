@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Instant;
 
-use yonder_e2e::{Client, Content, Got, PATIENCE, Process, Yonder};
+use yonder_e2e::{Client, Content, Got, Process, TIMEOUT, Yonder};
 
 const FRAME_BYTES: usize = 8;
 /// Largest datagram that a server sends: what fits a frame of Ethernet.
@@ -34,7 +34,7 @@ impl Datagrams {
     fn to(server: SocketAddr) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback has free ports");
         socket.connect(server).expect("an address");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a valid time");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a valid time");
         Self(socket)
     }
 
@@ -105,7 +105,7 @@ impl Datagrams {
 fn wait_for(client: &mut Client, key: &str, value: &[u8]) {
     let start = Instant::now();
     while client.get(key) != Got::Value(value.to_vec()) {
-        assert!(start.elapsed() < PATIENCE, "what was sent over UDP was never stored");
+        assert!(start.elapsed() < TIMEOUT, "what was sent over UDP was never stored");
     }
 }
 
@@ -133,7 +133,7 @@ fn debians_tools_store_over_udp() {
     // The kernel may drop datagrams of such a burst, but not all.
     let start = Instant::now();
     while client.stats().number("cmd_set") == before {
-        assert!(start.elapsed() < PATIENCE, "no datagram of memcslap arrived");
+        assert!(start.elapsed() < TIMEOUT, "no datagram of memcslap arrived");
     }
 }
 

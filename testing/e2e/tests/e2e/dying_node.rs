@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use yonder_e2e::{Client, Content, Got, PATIENCE, Process, Yonder, alone};
+use yonder_e2e::{Client, Content, Got, Process, TIMEOUT, Yonder, alone};
 
 /// `--deadline` of the server.
 const DEADLINE: Duration = Duration::from_millis(500);
@@ -71,7 +71,8 @@ struct Survey {
     served_meanwhile: usize,
 }
 
-/// Asks for old items, most of which are remote, and for the newest, most of which are local, with many clients at once.
+/// Asks for old items, most of which are remote, and for the newest, most of which are local, with many clients at
+/// once.
 fn survey(server: SocketAddr) -> Survey {
     let (there, refused, asking) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(CLIENTS as usize));
     let served_meanwhile = std::thread::scope(|scope| {
@@ -218,7 +219,7 @@ fn a_server_whose_node_stands_still_answers_when_it_goes_on() {
     let server = start_filled(yonder, &node.url("tcp"));
     let mut client = Client::connect(server.address());
     node.signal(rustix::process::Signal::STOP);
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     let mut old = (0..CONTENT.keys).step_by(97);
     while read(&mut client, &CONTENT, old.next().expect("not everything is local")) {
         assert!(Instant::now() < give_up);

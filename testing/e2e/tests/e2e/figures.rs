@@ -1,4 +1,5 @@
-//! `yonder sim` and `yonder report`: what they print and write, that it is the same each time, and that nothing is left out.
+//! `yonder sim` and `yonder report`: what they print and write, that it is the same each time, and that nothing is left
+//! out.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! `yonder kv` and `yonder bench` with far memory in a file: what is stored is found, a server that was killed leaves a file that
-//! the next one can use, and damage on the disk is refused and never served.
+//! `yonder kv` and `yonder bench` with far memory in a file: what is stored is found, a server that was killed leaves a
+//! file that the next one can use, and damage on the disk is refused and never served.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use yonder_e2e::{Client, Content, Got, PATIENCE, Process, Yonder};
+use yonder_e2e::{Client, Content, Got, Process, TIMEOUT, Yonder};
 
 /// Longest that a well-behaved client waits for an answer while others misbehave.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -199,7 +199,7 @@ fn clients_that_vanish_are_forgotten() {
         client.send(&b"get big\r\n".repeat(20));
         assert_eq!(client.line(), "VALUE big 0 1048576");
     }
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     while watcher.stats().number("curr_connections") > 1 {
         assert!(Instant::now() < give_up, "the server still waits for clients that are gone");
     }
@@ -219,7 +219,7 @@ fn clients_beyond_the_limit_are_told_so() {
     assert_eq!(Client::connect(server).line(), "ERROR Too many open connections");
     assert_eq!(clients[0].set("k", b"1"), "STORED");
     clients.pop();
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     while clients[0].stats().number("curr_connections") > 2 {
         assert!(Instant::now() < give_up, "the server still counts a client that is gone");
     }

@@ -24,7 +24,7 @@ fn load(yonder: Yonder, server: &Process, mix: &str, keys: u64) -> serde_json::V
     let duration = format!("{}s", seconds(LOAD_SECONDS));
     let flags = ["load", "kv", "--json", "--target", &target, "--keys", &keys, "--value-size", "1024"];
     let load = yonder.spawn(&[&flags[..], &["--mix", mix, "--duration", &duration]].concat());
-    load.end_within(yonder_e2e::PATIENCE + std::time::Duration::from_secs(seconds(LOAD_SECONDS))).object()
+    load.end_within(yonder_e2e::TIMEOUT + std::time::Duration::from_secs(seconds(LOAD_SECONDS))).object()
 }
 
 #[test]

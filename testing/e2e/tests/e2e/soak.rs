@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use yonder_e2e::{PATIENCE, Yonder, alone, seconds};
+use yonder_e2e::{TIMEOUT, Yonder, alone, seconds};
 
 /// Seconds of soaking, unless `YONDER_E2E_SECONDS` says otherwise.
 const EMULATED_SECONDS: u64 = 30;
@@ -32,7 +32,7 @@ fn nothing_is_lost_while_the_fabric_fails_and_the_limit_changes() {
     let _turn = alone();
     let duration = seconds(EMULATED_SECONDS);
     let soak = yonder.spawn(&["bench", "soak", "--duration", &format!("{duration}s"), "--json"]);
-    let result = soak.end_within(PATIENCE + Duration::from_secs(duration)).object();
+    let result = soak.end_within(TIMEOUT + Duration::from_secs(duration)).object();
     assert_lossless(&result);
     assert!(result["retries"].as_u64().is_some_and(|count| count > 0), "no failure was injected: {result}");
 }
@@ -71,7 +71,7 @@ fn nothing_is_lost_in_tiers_and_compressed() {
     let (near, far) = (node.url("tcp"), "emu://?latency=20us&size=256MiB");
     for far in [format!("tier+near=16MiB+{near}+{far}"), format!("lz4+tier+near=16MiB+{near}+{far}")] {
         let soak = yonder.spawn(&["bench", "soak", "--far", &far, "--duration", &format!("{duration}s"), "--json"]);
-        assert_lossless(&soak.end_within(PATIENCE + Duration::from_secs(duration)).object());
+        assert_lossless(&soak.end_within(TIMEOUT + Duration::from_secs(duration)).object());
     }
     assert_eq!(node.stop().code, Some(0));
 }
@@ -88,7 +88,7 @@ fn what_is_dropped_as_clean_is_what_the_node_was_given() {
     for far in ["emu://?latency=5us&gbps=100&size=256MiB".to_owned(), node.url("tcp"), shared] {
         let duration_text = format!("{duration}s");
         let args = ["bench", "soak", "--verify", "full", "--far", &far, "--duration", &duration_text, "--json"];
-        let result = yonder.spawn(&args).end_within(PATIENCE + Duration::from_secs(duration)).object();
+        let result = yonder.spawn(&args).end_within(TIMEOUT + Duration::from_secs(duration)).object();
         assert_lossless(&result);
         assert_eq!(result["verify"], "full");
         assert!(result["clean_drops_compared"].as_u64().is_some_and(|count| count > 10), "{result}");

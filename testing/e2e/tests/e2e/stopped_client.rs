@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use rustix::process::Signal;
-use yonder_e2e::{Client, Content, Got, PATIENCE, Process, Yonder, alone};
+use yonder_e2e::{Client, Content, Got, Process, TIMEOUT, Yonder, alone};
 
 /// The answer of a request that needs a page which cannot be had.
 const REFUSAL: &str = "SERVER_ERROR far memory unavailable";
@@ -36,7 +36,7 @@ fn metric(at: SocketAddr, name: &str) -> u64 {
 }
 
 fn wait_for_spaces(at: SocketAddr, spaces: u64) {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     while metric(at, SPACES) != spaces {
         assert!(Instant::now() < give_up, "there are not {spaces} address spaces");
         std::thread::yield_now();

@@ -1,5 +1,5 @@
-//! YCSB's workloads and LightSwap's: `yonder load kv --workload` on a server that is mostly far, and `yonder bench ycsb`, which
-//! leaves nothing behind.
+//! YCSB's workloads and LightSwap's: `yonder load kv --workload` on a server that is mostly far, and
+//! `yonder bench ycsb`, which leaves nothing behind.
 
 use std::time::Duration;
 

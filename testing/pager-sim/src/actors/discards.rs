@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use yonder_pager::Advice;
-use yonder_pagetable::State;
+use yonder_pager::pagetable::State;
 use yonder_units::{PAGE_BYTES, PageIndex};
 
 use super::Common;

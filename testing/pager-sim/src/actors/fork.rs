@@ -3,7 +3,7 @@
 
 use yonder_pager::PagingCause;
 use yonder_pager::machine::Machine;
-use yonder_pagetable::{Source, State};
+use yonder_pager::pagetable::{Source, State};
 use yonder_units::{FrameIndex, PageIndex};
 
 use super::Common;

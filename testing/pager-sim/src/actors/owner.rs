@@ -1,11 +1,11 @@
-//! The owner: stops the node, damages memory, changes limits, quotas and advice, secludes pages, seals a region, and
-//! judges in the end.
+//! The owner: stops the node, damages memory, changes limits, quotas and advice, marks unreadable pages, seals a
+//! region, and judges in the end.
 
 use std::ops::Range;
 
 use yonder_pager::Advice;
 use yonder_pager::machine::Machine;
-use yonder_reclaim::{Policy, Shares};
+use yonder_pager::reclaim::{Policy, Shares};
 use yonder_units::Nanos;
 
 use super::fork::fork;
@@ -146,8 +146,8 @@ fn change_limits(common: &Common, settings: &Settings) {
 
 /// Protects pages against reading for a while, as `yonder run` does for programs.
 fn hide(common: &Common, settings: &Settings, pages: Range<u32>) {
-    say(|| format!("secludes pages {pages:?}"));
-    common.pager.seclude(&common.shared, pages.clone());
+    say(|| format!("marks unreadable pages {pages:?}"));
+    common.pager.mark_unreadable(&common.shared, pages.clone());
     // They may be touched yet, and stay then.
     for page in pages.clone().step_by(settings.spread as usize).take(TOUCHED_MAX) {
         _ = load(&common.shared, At { page, word: 0 });
@@ -157,7 +157,7 @@ fn hide(common: &Common, settings: &Settings, pages: Range<u32>) {
     hide(true);
     park(Simulated::now() + below([100_000, 400_000][below(2) as usize]));
     hide(false);
-    common.shared.reveal(pages.clone());
+    common.shared.mark_readable(pages.clone());
 }
 
 /// A region that ends soon, perhaps with writes under way.

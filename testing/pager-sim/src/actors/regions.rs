@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rand::Rng;
 use yonder_heap::{Live, Segment, Segments};
+use yonder_pager::pagetable::{HASH_KEY_BYTES, PageHasher};
 use yonder_pager::{GRANULE_BYTES, Liveness, Pager};
-use yonder_pagetable::{HASH_KEY_BYTES, PageHasher};
 use yonder_units::PageIndex;
 
 use super::{Common, OWN_PAGES};

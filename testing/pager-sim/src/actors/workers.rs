@@ -56,7 +56,7 @@ fn work(common: &Common, port: u16, unithreads: &[usize]) {
     let mut runnable: VecDeque<u32> = (0..unithreads.len() as u32).collect();
     let mut left = unithreads.len();
     while left > 0 {
-        let installs = if runnable.is_empty() { Installs::Own } else { Installs::HandOver };
+        let installs = if runnable.is_empty() { Installs::Own } else { Installs::Delegated };
         let now = Simulated::now();
         common.pager.poll_worker(port, now, (installs, Posting::AtOnce), &mut ready, &mut retry);
         runnable.extend(ready.drain(..));

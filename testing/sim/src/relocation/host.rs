@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use yonder_board::{
-    Board, Config, Departure, FastPath, Handled, LEASE_STEP_MAX, Memory, PIECE_PAGES_MAX, PageSize, Pid, Shell,
+    Config, Departure, FastPath, Handled, LEASE_STEP_MAX, Memory, NodeCore, PIECE_PAGES_MAX, PageSize, Pid, Shell,
     SlowPath,
 };
 use yonder_placement::{
@@ -30,7 +30,7 @@ const RECENT_MAX: usize = 1024;
 /// A memory node, for as long as it runs.
 pub(super) struct Host {
     pub(super) id: NodeId,
-    board: Arc<Board>,
+    board: Arc<NodeCore>,
     pub(super) slow: SlowPath,
     fast: FastPath,
     pages: Pages,
@@ -65,7 +65,7 @@ impl Host {
             piece_pages_max: PIECE_PAGES_MAX,
             lease_step_max: LEASE_STEP_MAX,
         };
-        let (board, slow) = Board::with_regions(&config, REGION_BYTES);
+        let (board, slow) = NodeCore::with_regions(&config, REGION_BYTES);
         let (fast, pages) = (board.fast_path(), Pages::new(PAGES, 8, None));
         let reply = vec![0; HEADER_BYTES + PAYLOAD_BYTES_MAX];
         Self {

@@ -77,7 +77,8 @@ fn types(word: &impl Fn(usize) -> u32, length: usize) -> Vec<Type> {
         let parameters =
             if kind == PROTOTYPE { (0..count).map(|index| word(rest + 8 * index + 4)).collect() } else { vec![] };
         types.push(Type { kind, name: word(at) as usize, refers_to, parameters });
-        // What follows each kind: integers, variables and tags have one word, arrays three, the rest so much for each member.
+        // What follows each kind: integers, variables and tags have one word, arrays three, the rest so much for each
+        // member.
         at = rest
             + match kind {
                 1 | 14 | 17 => 4,

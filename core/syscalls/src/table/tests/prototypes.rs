@@ -1,7 +1,8 @@
-//! Which arguments are pointers, by the prototypes of the kernel and of its manual: read from there, not from the table.
+//! Which arguments are pointers, by the prototypes of the kernel and of its manual: read from there, not from the
+//! table.
 //!
-//! Only calls of which the prototype says it all; `ioctl`, `prctl` and the like, whose arguments are numbers by their type, are
-//! not here.
+//! Only calls of which the prototype says it all; `ioctl`, `prctl` and the like, whose arguments are numbers by their
+//! type, are not here.
 
 use super::*;
 

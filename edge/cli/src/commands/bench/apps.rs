@@ -4,11 +4,11 @@ use serde::Serialize;
 use serde_json::Value;
 use yonder_bench::migrate::{self, MigrateResult, Progress};
 use yonder_bench::{NodeChoice, Target};
-use yonder_frame::FrameSettings;
-use yonder_image::ImageSettings;
-use yonder_meter::AppError;
-use yonder_objects::ObjectsSettings;
-use yonder_tree::TreeSettings;
+use yonder_clio::AppError;
+use yonder_clio::frame::FrameSettings;
+use yonder_clio::image::ImageSettings;
+use yonder_clio::objects::ObjectsSettings;
+use yonder_clio::tree::TreeSettings;
 
 use super::launch::Launcher;
 use super::pictures;
@@ -33,7 +33,7 @@ pub(super) fn run_image(args: &ImageArgs) -> anyhow::Result<()> {
             files: args.files.clone(),
             ..ImageSettings::new(node)
         };
-        yonder_image::run(&settings, progress)
+        yonder_clio::image::run(&settings, progress)
     })
 }
 
@@ -47,7 +47,7 @@ pub(super) fn run_tree(args: &TreeArgs) -> anyhow::Result<()> {
             searches: args.searches,
             ..TreeSettings::new(node)
         };
-        yonder_tree::run(&settings, progress)
+        yonder_clio::tree::run(&settings, progress)
     })
 }
 
@@ -56,7 +56,7 @@ pub(super) fn run_objects(args: &ObjectsArgs) -> anyhow::Result<()> {
     run_app("bench objects", &args.target, args.json, &columns, |node, progress| {
         let (clients, operations) = (args.clients, args.operations);
         let settings = ObjectsSettings { clients, operations, ..ObjectsSettings::new(node) };
-        yonder_objects::run(&settings, progress)
+        yonder_clio::objects::run(&settings, progress)
     })
 }
 
@@ -64,7 +64,7 @@ pub(super) fn run_frame(args: &FrameArgs) -> anyhow::Result<()> {
     let columns = [("query", "/query"), ("place", "/place"), ("matched", "/matched"), ("fewer", "/times_fewer_bytes")];
     run_app("bench frame", &args.target, args.json, &columns, |node, progress| {
         let (file, rows, rounds) = (args.file.clone(), args.rows, args.rounds);
-        yonder_frame::run(&FrameSettings { file, rows, rounds, ..FrameSettings::new(node) }, progress)
+        yonder_clio::frame::run(&FrameSettings { file, rows, rounds, ..FrameSettings::new(node) }, progress)
     })
 }
 

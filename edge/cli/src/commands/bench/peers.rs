@@ -185,8 +185,8 @@ fn bar(result: &PeersResult, figure: f64, unit: &str) -> PictureBar {
     PictureBar { name: result.label.clone(), numbers: format!("{figure:.0} {unit}"), parts: vec![figure] }
 }
 
-/// Wrong values of Yonder are a failure of the command, and so is a run of it that fails. What the kernel's swap cannot hold is a
-/// result, and so is an aim that is not met.
+/// Wrong values of Yonder are a failure of the command, and so is a run of it that fails. What the kernel's swap cannot
+/// hold is a result, and so is an aim that is not met.
 fn judge(results: &[PeersResult]) -> anyhow::Result<()> {
     let named = |is_bad: fn(&PeersResult) -> bool| {
         let bad = results.iter().filter(|result| result.far.is_some() && is_bad(result));

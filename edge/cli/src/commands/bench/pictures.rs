@@ -1,6 +1,7 @@
 //! What the results of the memory node's benchmarks look like: [`Picture`]s, which `--out` writes as SVG files.
 //!
-//! Neighbours: `drawn` of the commands writes them; `remote` and `apps` measure; `fault_breakdown` and `poster` have bars of their own; `apps/report` draws.
+//! Neighbours: `drawn` of the commands writes them; `remote` and `apps` measure; `fault_breakdown` and `poster` have
+//! bars of their own; `tools/report` draws.
 
 use yonder_bench::migrate::MigrateResult;
 use yonder_bench::peers_get::PeerResult;

@@ -143,8 +143,8 @@ fn tell(result: &ProgramResult) {
     }
 }
 
-/// A wrong output is a failure of the command, and so is a program that does not run under Yonder. What the kernel's swap
-/// cannot hold is a result.
+/// A wrong output is a failure of the command, and so is a program that does not run under Yonder. What the kernel's
+/// swap cannot hold is a result.
 fn judge(results: &[ProgramResult]) -> anyhow::Result<()> {
     let named = |is_bad: fn(&Figures) -> bool| {
         let bad = results.iter().filter(|result| is_bad(&result.figures));

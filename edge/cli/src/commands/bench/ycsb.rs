@@ -164,8 +164,8 @@ fn tell(result: &YcsbResult) {
     }
 }
 
-/// Wrong values are a failure of the command, and so is a server whose memory is far and that fails. What the kernel's swap
-/// cannot hold is a result.
+/// Wrong values are a failure of the command, and so is a server whose memory is far and that fails. What the kernel's
+/// swap cannot hold is a result.
 fn judge(results: &[YcsbResult]) -> anyhow::Result<()> {
     let named = |is_bad: fn(&YcsbResult) -> bool| {
         let bad = results.iter().filter(|result| is_bad(result));

@@ -1,7 +1,7 @@
 //! `yonder controller drain`: begins a drain, and watches it until nothing is left on the node.
 //!
-//! The drain is the controller's: it goes on whatever becomes of who watches it. [`Watch`] turns what the controller says of
-//! the node into what to tell, so it is tested without a controller.
+//! The drain is the controller's: it goes on whatever becomes of who watches it. [`Watch`] turns what the controller
+//! says of the node into what to tell, so it is tested without a controller.
 
 use std::io::IsTerminal as _;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use yonder_placement::{NodeCondition, NodeId, NodeView};
 
-use super::{ANSWER_PATIENCE, client};
+use super::{ANSWER_TIMEOUT, client};
 use crate::args::DrainArgs;
 use crate::output::{Bar, line};
 
 /// How often the controller is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long there may be no controller: it is started again, or another one takes over when its lease is over.
-const TAKEOVER_PATIENCE: Duration = Duration::from_secs(10);
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long nothing moves before this is worth a word: longer than a move that failed rests.
 const STALL: Duration = Duration::from_secs(10);
 
@@ -27,8 +27,8 @@ pub(super) fn run(args: &DrainArgs) -> anyhow::Result<()> {
     ctrlc::set_handler(move || {
         let _ = stop.send(());
     })?;
-    client(controller, ANSWER_PATIENCE).start_drain(name)?;
-    let mut client = client(controller, TAKEOVER_PATIENCE);
+    client(controller, ANSWER_TIMEOUT).start_drain(name)?;
+    let mut client = client(controller, TAKEOVER_TIMEOUT);
     let mut watch = Watch::new(name, Instant::now());
     let progress = Progress::new();
     loop {

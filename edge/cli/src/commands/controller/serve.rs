@@ -17,10 +17,10 @@ use crate::args::ServeArgs;
 /// Where all that controllers keep in etcd is.
 const ETCD_PREFIX: &str = "yonder/";
 /// How long the controller may take to answer what its own metrics ask.
-const METRICS_PATIENCE: Duration = Duration::from_millis(500);
+const METRICS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What the command waits for.
-enum Happening {
+enum Event {
     /// It is told to end.
     Stop,
     /// This controller leads, or never will.
@@ -33,12 +33,12 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let config = Config { region_bytes: args.region_size, lease, ..Config::default() };
     // Before anything is waited for.
     config.check()?;
-    let (happens, happenings) = mpsc::channel();
+    let (happens, events) = mpsc::channel();
     let on_signal = happens.clone();
     ctrlc::set_handler(move || {
-        let _ = on_signal.send(Happening::Stop);
+        let _ = on_signal.send(Event::Stop);
     })?;
-    let Some((store, place)) = open_store(args, address, happens, &happenings)? else { return Ok(()) };
+    let Some((store, place)) = open_store(args, address, happens, &events)? else { return Ok(()) };
     let server = Arc::new(ControllerServer::start(address, config, store)?);
     let listens = server.address();
     let metrics = args.metrics.as_deref().map(|address| serve_metrics(address, listens)).transpose()?;
@@ -52,7 +52,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let stopped = Arc::clone(&server);
     thread::spawn(move || {
         // Nothing but signals comes now.
-        while happenings.recv().is_ok() {
+        while events.recv().is_ok() {
             stopped.stop();
         }
     });
@@ -65,14 +65,14 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
 fn open_store(
     args: &ServeArgs,
     address: SocketAddr,
-    happens: Sender<Happening>,
-    happenings: &Receiver<Happening>,
+    happens: Sender<Event>,
+    events: &Receiver<Event>,
 ) -> anyhow::Result<Option<(Box<dyn Store>, String)>> {
     if args.etcd.is_empty() {
         return Ok(Some((Box::new(EmbeddedStore::open(&args.state)?), args.state.display().to_string())));
     }
     let name = format!("at {address}, process {}", std::process::id());
-    let store = lead(&args.etcd, name, happens, happenings)?;
+    let store = lead(&args.etcd, name, happens, events)?;
     Ok(store.map(|store| (store as Box<dyn Store>, format!("etcd at {}", args.etcd.join(",")))))
 }
 
@@ -80,8 +80,8 @@ fn open_store(
 fn lead(
     endpoints: &[String],
     name: String,
-    happens: Sender<Happening>,
-    happenings: &Receiver<Happening>,
+    happens: Sender<Event>,
+    events: &Receiver<Event>,
 ) -> anyhow::Result<Option<Box<EtcdStore>>> {
     match EtcdStore::open(endpoints, ETCD_PREFIX, &name, Leadership::Refuse) {
         Err(StoreError::Taken { holder, .. }) => {
@@ -92,11 +92,11 @@ fn lead(
     let endpoints = endpoints.to_vec();
     thread::spawn(move || {
         let opened = EtcdStore::open(&endpoints, ETCD_PREFIX, &name, Leadership::Wait);
-        let _ = happens.send(Happening::Leads(opened.map(Box::new)));
+        let _ = happens.send(Event::Leads(opened.map(Box::new)));
     });
-    match happenings.recv()? {
-        Happening::Stop => Ok(None),
-        Happening::Leads(opened) => Ok(Some(opened?)),
+    match events.recv()? {
+        Event::Stop => Ok(None),
+        Event::Leads(opened) => Ok(Some(opened?)),
     }
 }
 
@@ -113,7 +113,7 @@ fn without_etcd(endpoints: &[String], error: StoreError) -> anyhow::Error {
 
 /// Serves what the controller at `controller` tells every client, as metrics.
 fn serve_metrics(address: &str, controller: SocketAddr) -> anyhow::Result<MetricsServer> {
-    let client = Mutex::new(ControllerClient::new(&reachable(controller).to_string(), METRICS_PATIENCE));
+    let client = Mutex::new(ControllerClient::new(&reachable(controller).to_string(), METRICS_TIMEOUT));
     let sample = move || {
         let asked = client.lock().unwrap_or_else(PoisonError::into_inner).nodes();
         // A controller that ends, or waits for its store, shows nothing rather than no nodes.

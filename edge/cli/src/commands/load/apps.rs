@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use serde::de::DeserializeOwned;
+use yonder_faiss::{Collection, Searches};
 use yonder_load::{Questions, Rate};
 use yonder_oltp::tpcc::{self, Scale, Terminals};
 use yonder_rocksdb::{GetsAndScans, Rows};
 use yonder_serve::{LoadReport, LoadSettings, Protocol, hello, load};
-use yonder_vector::{Collection, Searches};
 
 use crate::args::{LoadAppArgs, LoadRocksdbArgs, LoadVectorArgs};
 use crate::output::{Bar, json_line, line};
 
 /// How long a server may take to say who it is.
-const HELLO_PATIENCE: Duration = Duration::from_secs(1);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 /// Requests on their way at a time, if nothing else is said: in a closed loop, and in an open one.
 const CLOSED_WINDOW: usize = 64;
 const OPEN_WINDOW: usize = 4096;
@@ -45,12 +45,12 @@ pub(super) fn vector(args: &LoadVectorArgs) -> anyhow::Result<ExitCode> {
         bar.show("searching it", 0.0);
         Searches::of(&index, &collection.queries(QUERIES_ASKED), args.neighbours, args.probes)?
     };
-    ask::<yonder_vector::Datagrams, _>(&args.load, "vector", server, |seed| searches.shuffled(seed))
+    ask::<yonder_faiss::Datagrams, _>(&args.load, "vector", server, |seed| searches.shuffled(seed))
 }
 
 /// Where the server of an application listens, and what it says of its data under `of`.
 fn server_of<T: DeserializeOwned>(args: &LoadAppArgs, app: &'static str, of: &str) -> anyhow::Result<(SocketAddr, T)> {
-    let (server, about) = hello(&args.target, app, HELLO_PATIENCE)?;
+    let (server, about) = hello(&args.target, app, HELLO_TIMEOUT)?;
     let said: Option<serde_json::Value> =
         serde_json::from_str(&about).ok().filter(|said: &serde_json::Value| said["app"] == app);
     let data = said.and_then(|mut said| serde_json::from_value(said[of].take()).ok());

@@ -8,7 +8,8 @@ use super::trial::{LINK, LOCAL_PERCENT, Steps, Trial, Way, lines};
 
 /// Loads, as shares of what yielding faults can serve at most.
 const LOADS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
-/// The load at which the paper compares tails, as a share of what busy-waiting can serve at most: 1.3 of 1.38 M requests/s.
+/// The load at which the paper compares tails, as a share of what busy-waiting can serve at most: 1.3 of 1.38 M
+/// requests/s.
 const TAIL_LOAD: f64 = 0.94;
 /// Peak throughput of Adios / of DiLOS (section 5.1).
 const PAPER_PEAK: f64 = 1.58;

@@ -10,7 +10,8 @@ use super::trial::{LINK, Steps, Trial, Way, lines};
 const LOCAL_PERCENT: [f64; 5] = [10.0, 20.0, 50.0, 80.0, 100.0];
 /// Where latency is measured, as a share of what busy-waiting can serve at most with as much local memory.
 const LOAD: f64 = 0.8;
-/// Throughput with 10 % local / with all local: of Adios, which loses 25 %, and of DiLOS, which loses 60 % (section 5.1).
+/// Throughput with 10 % local / with all local: of Adios, which loses 25 %, and of DiLOS, which loses 60 % (section
+/// 5.1).
 const PAPER_YIELD: f64 = 0.75;
 const PAPER_BUSY: f64 = 0.4;
 /// Adios with 10 % local / DiLOS with 80 %: similar.

@@ -1,6 +1,6 @@
 //! `yonder run --report`: the faults of a run as a picture, from the records that its processes have kept.
 //!
-//! Neighbours: `yonder-run` has the records, `symbols` names addresses, `yonder-report` draws.
+//! Neighbours: `yonder-preload-protocol` has the records, `symbols` names addresses, `yonder-report` draws.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use yonder::units::format_bytes;
+use yonder_preload_protocol::{Faults, Figures, Record, Tally};
 use yonder_report::{FarMemory, FaultMap, FaultReport, FaultSite, FaultsOfTime, fault_page, fault_svg};
-use yonder_run::{Faults, Figures, Record, Tally};
 
 use super::symbols::{Symbols, program_name};
 

@@ -1,9 +1,9 @@
 //! [`Symbols`]: what an address in a process's code is: function, module and line, as far as the files say.
 //!
-//! Programs of distributions are stripped: what is left are the functions that they export, which have a length, and where each
-//! function begins (`.eh_frame`). An address in none of the former is named by the latter. The C library's fastest string functions
-//! have no name at all then; the process has told what it has chosen for them. Where files with debug information are installed
-//! they are used.
+//! Programs of distributions are stripped: what is left are the functions that they export, which have a length, and
+//! where each function begins (`.eh_frame`). An address in none of the former is named by the latter. The C library's
+//! fastest string functions have no name at all then; the process has told what it has chosen for them. Where files
+//! with debug information are installed they are used.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use addr2line::gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection as _};
 use addr2line::{Loader, demangle_auto};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
-use yonder_run::Modules;
+use yonder_preload_protocol::Modules;
 
 /// Where distributions put files with debug information, by the file's identity.
 const DEBUG_FOLDER: &str = "/usr/lib/debug/.build-id";
@@ -191,7 +191,7 @@ pub(super) fn program_name(modules: &Modules) -> String {
 
 #[cfg(test)]
 mod tests {
-    use yonder_run::Module;
+    use yonder_preload_protocol::Module;
 
     use super::*;
 

@@ -1,5 +1,5 @@
-//! `yonder run --report`: which function had the faults, also of a program that is killed, of its children, and of code that was
-//! loaded late.
+//! `yonder run --report`: which function had the faults, also of a program that is killed, of its children, and of code
+//! that was loaded late.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,0 +1,95 @@
+//! [`PageTable`]: the flat array of entries of a region.
+//!
+//! Any thread may load and advance any entry; all changes are compare-and-swap through [`Entry::on`].
+
+use yonder_units::PageIndex;
+
+use crate::atomic::{AtomicU64, Ordering, zeros};
+use crate::pagetable::{Entry, Event};
+
+/// One word a page, untouched at first.
+#[derive(Debug)]
+pub struct PageTable {
+    entries: Box<[AtomicU64]>,
+}
+
+impl PageTable {
+    /// A table of `pages` untouched pages. Its memory is backed only where it is used.
+    ///
+    /// # Panics
+    /// If the address space cannot hold the table.
+    #[must_use]
+    pub fn new(pages: usize) -> Self {
+        Self { entries: zeros(pages) }
+    }
+
+    /// Number of pages.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The entry of `page` now.
+    #[must_use]
+    #[inline]
+    pub fn load(&self, page: PageIndex) -> Entry {
+        Entry::from_bits(self.entries[page.index()].load(Ordering::SeqCst))
+    }
+
+    /// Applies `event` to `page` if its entry still is `seen`, and returns the new entry; else returns what the entry
+    /// has become.
+    ///
+    /// # Panics
+    /// If `event` cannot happen in the state of `seen`: the caller has a bug.
+    #[inline]
+    pub fn advance(&self, page: PageIndex, seen: Entry, event: Event) -> Result<Entry, Entry> {
+        let next = seen.on(event).unwrap_or_else(|| panic!("page {} in {seen:?} cannot {event:?}", page.0));
+        self.entries[page.index()]
+            .compare_exchange(seen.bits(), next.bits(), Ordering::SeqCst, Ordering::SeqCst)
+            .map(|_| next)
+            .map_err(Entry::from_bits)
+    }
+
+    /// Applies `event` to a page that the caller owns (`Fetching`, `Installing`, `Evicting`): only the end of an
+    /// earlier write can change the entry meanwhile, so this always succeeds.
+    #[inline]
+    pub fn advance_owned(&self, page: PageIndex, event: Event) -> Entry {
+        let mut seen = self.load(page);
+        loop {
+            match self.advance(page, seen, event) {
+                Ok(next) => return next,
+                Err(current) => seen = current,
+            }
+        }
+    }
+}
+
+#[cfg(all(test, yonder_loom))]
+mod model;
+
+#[cfg(all(test, not(yonder_loom)))]
+mod tests {
+    use super::*;
+    use crate::pagetable::State;
+
+    #[test]
+    fn only_one_of_two_fetchers_wins() {
+        let table = PageTable::new(4);
+        let page = PageIndex(2);
+        for event in [Event::Install, Event::Installed, Event::Evict, Event::Dropped] {
+            table.advance_owned(page, event);
+        }
+        let seen = table.load(page);
+        assert_eq!(seen.state(), State::Remote);
+        assert!(table.advance(page, seen, Event::Fetch { port: 1, slot: 1 }).is_ok());
+        let lost = table.advance(page, seen, Event::Fetch { port: 2, slot: 2 }).unwrap_err();
+        assert_eq!(lost.state(), State::Fetching { port: 1, slot: 1 });
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot Clean")]
+    fn an_illegal_event_is_our_bug() {
+        let table = PageTable::new(1);
+        let _ = table.advance(PageIndex(0), table.load(PageIndex(0)), Event::Clean);
+    }
+}

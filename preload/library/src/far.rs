@@ -1,0 +1,241 @@
+//! [`Far`]: the far memory of this process, and when it begins to be used.
+//!
+//! A process is left alone until it has asked for [`ENOUGH_BYTES`]: the many small programs that a program starts have
+//! nothing to gain, and would pay for a reclaimer thread and a connection each. From then on whatever its code
+//! allocates is far; what it has before stays where it is.
+//!
+//! Who touches what: [`FAR`] is set once, by the thread that has won [`STAGE`]; everything in a [`Far`] is shared.
+//!
+//! UNSAFETY: a pointer that is set once, and a descriptor that a child has of its parent.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use yonder_control::{ControlServer, FarControl};
+use yonder_guide::MakeGuide;
+use yonder_paging::far_heap::{FarHeap, NoHandlers, Uninterrupted};
+use yonder_paging::{Config, Delivery, FarMemory, Reads, Region};
+use yonder_plugin::Loaded;
+use yonder_preload_protocol::{
+    Faults, Figures, ProcessSlot, RECORDS_MAX, Settings, SharedStats, Space, Transfer, WINDOW, pid_namespace,
+};
+
+use crate::bounce::Bounces;
+use crate::held::HeldPages;
+use crate::recorded::Recorded;
+use crate::{callers, complain, signals};
+
+/// Bytes that a process allocates before its memory becomes far.
+const ENOUGH_BYTES: u64 = 4 << 20;
+/// How often the figures of this process are put up.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+
+/// The far memory of this process.
+pub(crate) struct Far {
+    pub(crate) heap: FarHeap,
+    pub(crate) bounces: Bounces,
+    pub(crate) held: HeldPages,
+    place: Option<ProcessSlot>,
+    recorded: Option<Recorded>,
+    control: Option<ControlServer>,
+    /// Whether this is a forked child, whose figures are nobody's.
+    forked: AtomicBool,
+    pub(crate) calls: Calls,
+}
+
+/// System calls on far memory.
+#[derive(Default)]
+pub(crate) struct Calls {
+    pub(crate) all: AtomicU64,
+    pub(crate) trapped: AtomicU64,
+}
+
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+static FAR: AtomicPtr<Far> = AtomicPtr::new(std::ptr::null_mut());
+static ASKED: AtomicU64 = AtomicU64::new(0);
+static STAGE: AtomicU8 = AtomicU8::new(OFF);
+
+/// This process is none of a run, or is not ready yet.
+const OFF: u8 = 0;
+/// It has not asked for much memory yet.
+const SMALL: u8 = 1;
+/// A thread is making its far memory.
+const STARTING: u8 = 2;
+/// Its memory is far.
+const STARTED: u8 = 3;
+
+/// From now on memory becomes far once there is enough of it.
+pub(crate) fn arm(settings: Settings) {
+    if SETTINGS.set(settings).is_ok() {
+        STAGE.store(SMALL, Ordering::Release);
+    }
+}
+
+/// The far memory of this process, if it has any.
+#[inline]
+pub(crate) fn far() -> Option<&'static Far> {
+    // SAFETY: null, or from `Box::into_raw` and never freed: threads can touch far memory until the process has ended.
+    unsafe { FAR.load(Ordering::Acquire).as_ref() }
+}
+
+/// The far memory of this process for an allocation of `bytes`, which it may be the one to begin with.
+#[inline]
+pub(crate) fn far_for(bytes: usize) -> Option<&'static Far> {
+    match STAGE.load(Ordering::Relaxed) {
+        STARTED => far(),
+        SMALL => {
+            let asked = ASKED.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+            if asked < ENOUGH_BYTES { None } else { start() }
+        }
+        _ => None,
+    }
+}
+
+/// Whether an address is of far memory.
+#[inline]
+pub(crate) fn is_far(address: usize) -> bool {
+    WINDOW.contains(&address)
+}
+
+#[cold]
+fn start() -> Option<&'static Far> {
+    if STAGE.compare_exchange(SMALL, STARTING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return far();
+    }
+    let settings = SETTINGS.get().expect("armed with settings");
+    match yonder_trap::hold_back(|| Far::new(settings)) {
+        Ok(new) => {
+            FAR.store(Box::into_raw(Box::new(new)), Ordering::Release);
+            STAGE.store(STARTED, Ordering::Release);
+            yonder_trap::hold_back(spawn_publisher);
+        }
+        Err(error) => {
+            complain(&error);
+            // SAFETY: ends the process without running code that would allocate.
+            unsafe { libc::_exit(1) }
+        }
+    }
+    far()
+}
+
+impl Far {
+    fn new(settings: &Settings) -> Result<Self, String> {
+        yonder_trap::hold_signals();
+        signals::answer_system_calls().map_err(|error| format!("system calls cannot be filtered: {error}"))?;
+        let delivery = match settings.faults {
+            Faults::Inline => Delivery::Signal,
+            Faults::Monitor => Delivery::Messages,
+        };
+        // A program touches its memory by pointer: nothing would ever stay in a frame.
+        let (prefetch, reads) = (settings.prefetch, Reads::Mapped);
+        let config = Config { prefetch, reads, delivery, ..Config::with_local(settings.local_bytes) };
+        let guide = settings.guide.as_deref().map(open_guide).transpose()?;
+        let far = FarMemory::open_guided(&settings.far, config, guide).map_err(|error| error.to_string())?;
+        let region = far.region_at(WINDOW.start, settings.memory_bytes).map_err(|error| error.to_string())?;
+        let held_back: Uninterrupted = |code| yonder_trap::hold_back(code);
+        let no_handlers = NoHandlers { in_changes: held_back, in_discards: held_back };
+        let heap = FarHeap::without_handlers(region, no_handlers);
+        if settings.transfer == Transfer::Live {
+            heap.guide_paging();
+        }
+        let place = SharedStats::open(&settings.board).ok().and_then(SharedStats::take_slot);
+        if let (Some(place), Some(space), Some(namespace)) = (&place, heap.region().far().space(), pid_namespace()) {
+            // Whoever has started the run gives the memory back when this process is gone.
+            let process = std::process::id();
+            place.tell_space(Space { process, namespace, number: space.pid, capability: space.capability });
+        }
+        let recorded = settings.records.clone().zip(place.as_ref()).and_then(|(folder, place)| {
+            // How many have none is known at the end.
+            if place.number() > RECORDS_MAX {
+                return None;
+            }
+            Recorded::begin(heap.region(), folder, place).inspect_err(|error| complain(error)).ok()
+        });
+        let control = settings.control.as_deref().and_then(|folder| listen(folder, heap.region().far()));
+        let bounces = Bounces::new().map_err(|error| error.to_string())?;
+        let held = HeldPages::none_of(heap.region().bytes()).map_err(|error| error.to_string())?;
+        let (forked, calls) = (AtomicBool::new(false), Calls::default());
+        Ok(Self { heap, bounces, held, place, recorded, control, forked, calls })
+    }
+
+    /// The region whose bytes the heap gives out.
+    #[inline]
+    pub(crate) fn region(&self) -> &Region {
+        self.heap.region()
+    }
+
+    /// Offset in the region of an address in the window; `None` behind the region's end.
+    #[inline]
+    pub(crate) fn offset(&self, address: usize) -> Option<u64> {
+        let offset = address.wrapping_sub(WINDOW.start) as u64;
+        (offset < self.region().bytes()).then_some(offset)
+    }
+
+    /// This process is a forked child: its parent's place on the board is not its own, nor are its parent's settings.
+    pub(crate) fn is_child(&self) {
+        self.forked.store(true, Ordering::Relaxed);
+        if let Some(descriptor) = self.control.as_ref().and_then(ControlServer::descriptor) {
+            // SAFETY: it is the server's, whose thread is not in this process; from here the server knows that it is
+            // gone.
+            let _ = unsafe { libc::close(descriptor) };
+        }
+    }
+
+    /// The process ends: puts its last figures up, and cannot be asked any more.
+    pub(crate) fn ends(&self) {
+        self.publish();
+        if let Some(control) = &self.control {
+            control.remove_socket();
+        }
+    }
+
+    /// Puts the figures of now where `yonder run` sees them.
+    pub(crate) fn publish(&self) {
+        let Some(place) = self.place.as_ref().filter(|_| !self.forked.load(Ordering::Relaxed)) else { return };
+        let stats = self.region().far().stats();
+        place.publish(&Figures {
+            processes: 1,
+            major_faults: stats.major_faults,
+            minor_faults: stats.minor_faults,
+            fetched_bytes: stats.fetched_bytes,
+            written_bytes: stats.written_bytes,
+            peak_local_bytes: stats.peak_pages * yonder_units::PAGE_BYTES as u64,
+            waited_ns: stats.stages.total.sum(),
+            trapped_calls: self.calls.trapped.load(Ordering::Relaxed),
+            far_calls: self.calls.all.load(Ordering::Relaxed),
+            saved_bytes: stats.saved_fetch_bytes + stats.saved_written_bytes,
+            peak_far_bytes: self.heap.usage().peak_bytes,
+        });
+        if let Some(recorded) = &self.recorded {
+            recorded.look_for_code();
+        }
+    }
+}
+
+/// Lets `yonder ctl` ask this process. If it cannot, that is all that is wrong.
+fn listen(folder: &Path, far: &FarMemory) -> Option<ControlServer> {
+    let server = ControlServer::start(folder, Arc::new(FarControl::new(far.clone())));
+    server.inspect_err(|error| complain(&format!("yonder ctl will not find this process: {error}"))).ok()
+}
+
+/// Loads the guide, whose code gets local memory, now and whenever it asks for any.
+fn open_guide(path: &Path) -> Result<MakeGuide, String> {
+    let guide = Loaded::open(path).map_err(|error| error.to_string())?;
+    callers::add_guide(guide.address());
+    Ok(guide.maker())
+}
+
+fn spawn_publisher() {
+    let publish = || {
+        loop {
+            std::thread::sleep(PUBLISH_EVERY);
+            if let Some(far) = far() {
+                far.publish();
+            }
+        }
+    };
+    // Without it the figures are put up at the end only.
+    let _ = std::thread::Builder::new().name("yonder-figures".into()).spawn(publish);
+}

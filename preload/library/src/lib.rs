@@ -1,0 +1,85 @@
+//! What `yonder run` preloads into an unmodified program: its heap and its large anonymous mappings become far memory.
+//!
+//! ```text
+//!   program, its libraries          the C library, the dynamic linker
+//!         |  malloc, mmap, ...            |  read, write, ... of the program's buffers
+//!         v                               v
+//!   malloc, maps ---> far heap      transfers (by name), or the kernel's filter and SIGSYS
+//!         |                               |
+//!         v                               v
+//!   a region of far memory <-------- calls: a local copy, or the pages held, while the kernel uses them
+//! ```
+//!
+//! A touch of a page that is not here is a fault of the thread that touches it, which waits. Nothing of the program is
+//! changed, and nothing of it is known: whatever a name or a filter cannot show is answered with an error, never with
+//! memory that is not what it should be.
+//!
+//! Files: `far` when it begins; `recorded` its record for a report; `heap`, `malloc`, `maps`, `mapped` what is far;
+//! `calls`, `bounce`, `lists`, `transfers`, `held` system calls; `signals`, `older_signals`, `robust`,
+//! `process`, `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors,
+//! `refused` what it may not; `callers` whose call it is; `libc_own` the C library behind.
+//!
+//! Invariants:
+//! - No code of this library touches far memory while it holds a lock, but for copies on behalf of the program.
+//! - What this library needs for itself is always local.
+//!
+//! UNSAFETY: this is the C library's interface, and the start of a process.
+
+mod bounce;
+mod callers;
+mod calls;
+mod descriptors;
+mod far;
+mod forks;
+mod heap;
+mod held;
+mod libc_own;
+mod lists;
+mod malloc;
+mod mapped;
+mod maps;
+mod older_signals;
+mod process;
+mod recorded;
+mod refused;
+mod robust;
+mod signals;
+mod transfers;
+
+use yonder_preload_protocol::Settings;
+
+/// Runs before the program's own code does.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+/// Runs after it.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+extern "C" fn begin() {
+    callers::find();
+    forks::watch();
+    match Settings::read(|name| std::env::var(name).ok()) {
+        Ok(Some(settings)) => {
+            signals::let_ours_through();
+            heap::key();
+            far::arm(settings);
+        }
+        Ok(None) => {}
+        Err(error) => complain(&format!("{} is not what `yonder run` sets", error.variable)),
+    }
+}
+
+extern "C" fn end() {
+    if let Some(far) = far::far() {
+        far.ends();
+    }
+}
+
+/// Says something to whoever runs the program.
+pub(crate) fn complain(what: &str) {
+    let line = format!("yonder run: {what}\n");
+    // SAFETY: the line is as long as it says. There is nobody to tell if it cannot be written.
+    let _ = unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+}

@@ -1,0 +1,464 @@
+//! `mmap` and its kin: large anonymous mappings are far memory.
+//!
+//! A mapping is a run of the far heap, and what is known of all of them stands in [`Maps`]. What is protected against
+//! reading is unreadable, since the reclaimer reads what it takes.
+//!
+//! UNSAFETY: the C library's contracts for these functions.
+
+use std::arch::naked_asm;
+use std::ffi::{c_int, c_long, c_void};
+use std::ops::Range;
+
+use libc::{off_t, size_t};
+use yonder_heap::{Freed, Resized};
+use yonder_intercept::Call;
+use yonder_paging::far_heap::Misuse;
+use yonder_preload_protocol::WINDOW;
+use yonder_trap::hold_back;
+use yonder_units::PAGE_BYTES;
+
+use crate::far::{Far, far, far_for, is_far};
+use crate::libc_own::{as_c, errno, own, set_errno};
+use crate::mapped::{PLAIN, is_any_protected, maps};
+use crate::{callers, calls, robust};
+
+/// Smallest mapping that is far.
+const FAR_BYTES_MIN: usize = 256 << 10;
+
+/// The pages of a range that begins with one; `None` if it is none, or longer than memory is.
+fn range_of(address: usize, bytes: usize) -> Option<Range<usize>> {
+    let end = address.checked_add(whole_pages(bytes)?)?;
+    address.is_multiple_of(PAGE_BYTES).then_some(address..end)
+}
+
+fn whole_pages(bytes: usize) -> Option<usize> {
+    bytes.checked_next_multiple_of(PAGE_BYTES).filter(|bytes| *bytes > 0)
+}
+
+/// Whose call about a range of addresses it is.
+enum About {
+    /// The program's, about far memory.
+    Far(&'static Far),
+    /// The paging runtime's, about what is behind far memory: the filter must not send it back.
+    Behind,
+    /// Somebody's, about other memory.
+    Other,
+}
+
+fn about(address: usize, caller: usize) -> About {
+    match far().filter(|_| is_far(address)) {
+        None => About::Other,
+        Some(_) if callers::is_own(caller) => About::Behind,
+        Some(far) => About::Far(far),
+    }
+}
+
+/// Makes a call of the paging runtime.
+fn behind(number: c_long, arguments: [u64; 3]) -> c_int {
+    let [a, b, c] = arguments;
+    as_c(calls::make(&Call { number, arguments: [a, b, c, 0, 0, 0] })) as c_int
+}
+
+fn failed(errno: c_int) -> *mut c_void {
+    set_errno(errno);
+    libc::MAP_FAILED
+}
+
+/// `mmap`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mmap(
+    hint: *mut c_void,
+    bytes: size_t,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    naked_asm!("push qword ptr [rsp]", "call {}", "pop rcx", "ret", sym mmap_for)
+}
+
+/// `mmap64`, which is the same.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mmap64(
+    hint: *mut c_void,
+    bytes: size_t,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    naked_asm!("push qword ptr [rsp]", "call {}", "pop rcx", "ret", sym mmap_for)
+}
+
+/// The seventh argument, who has called, is on the stack.
+unsafe extern "C" fn mmap_for(
+    hint: *mut c_void,
+    bytes: size_t,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+    caller: usize,
+) -> *mut c_void {
+    /// A mapping with any of these is for somebody who needs it where and as it is.
+    const NOT_FAR: c_int = libc::MAP_FIXED
+        | libc::MAP_FIXED_NOREPLACE
+        | libc::MAP_GROWSDOWN
+        | libc::MAP_HUGETLB
+        | libc::MAP_LOCKED
+        | libc::MAP_STACK
+        | libc::MAP_32BIT;
+    if is_far(hint as usize) && flags & libc::MAP_FIXED != 0 && !callers::is_local(caller) {
+        return replace(hint as usize, bytes, prot, flags);
+    }
+    let is_plain = flags & (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) == libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
+        && flags & NOT_FAR == 0
+        && prot == libc::PROT_READ | libc::PROT_WRITE;
+    if is_plain
+        && bytes >= FAR_BYTES_MIN
+        && !callers::is_local(caller)
+        && let Some(far) = far_for(bytes)
+    {
+        return far.map(bytes).map_or_else(|| failed(libc::ENOMEM), std::ptr::with_exposed_provenance_mut);
+    }
+    let own = own!(mmap: fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void);
+    let is_ours_to_say = is_far(hint as usize) && !callers::is_local(caller);
+    if is_ours_to_say && flags & libc::MAP_FIXED_NOREPLACE != 0 {
+        return failed(libc::EEXIST);
+    }
+    // A place in the window is a wish that cannot come true.
+    let hint = if is_ours_to_say { std::ptr::null_mut() } else { hint };
+    // SAFETY: the caller's.
+    unsafe { own(hint, bytes, prot, flags, fd, offset) }
+}
+
+/// A new mapping in the place of a far one: as good as new if it is plain, refused if it is not.
+fn replace(address: usize, bytes: usize, prot: c_int, flags: c_int) -> *mut c_void {
+    let wanted = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let (Some(far), Some(range)) = (far(), range_of(address, bytes)) else { return failed(libc::EINVAL) };
+    if flags & wanted != wanted || far.offset(range.end - 1).is_none() {
+        return failed(libc::ENOMEM);
+    }
+    if !hold_back(|| maps().cover(range.clone())) {
+        // It is somebody else's by now, or may be soon.
+        return failed(libc::ENOMEM);
+    }
+    far.unprotect(range.clone());
+    far.clear(address, range.len() as u64);
+    if protect(far, address, bytes, prot) == 0 {
+        std::ptr::with_exposed_provenance_mut(address)
+    } else {
+        libc::MAP_FAILED
+    }
+}
+
+/// `munmap`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn munmap(start: *mut c_void, bytes: size_t) -> c_int {
+    naked_asm!("mov rdx, [rsp]", "jmp {}", sym munmap_for)
+}
+
+unsafe extern "C" fn munmap_for(start: *mut c_void, bytes: size_t, caller: usize) -> c_int {
+    match about(start as usize, caller) {
+        About::Far(far) => unmap(far, start as usize, bytes),
+        About::Behind => behind(libc::SYS_munmap, [start as u64, bytes as u64, 0]),
+        About::Other => {
+            let own = own!(munmap: fn(*mut c_void, size_t) -> c_int);
+            // SAFETY: the caller's.
+            unsafe { own(start, bytes) }
+        }
+    }
+}
+
+fn unmap(far: &Far, address: usize, bytes: usize) -> c_int {
+    let Some(range) = range_of(address, bytes) else {
+        set_errno(libc::EINVAL);
+        return -1;
+    };
+    far.unmap(range.start..range.end.min(WINDOW.end));
+    0
+}
+
+/// `mremap`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mremap(
+    old: *mut c_void,
+    old_bytes: size_t,
+    new_bytes: size_t,
+    flags: c_int,
+    wanted: *mut c_void,
+) -> *mut c_void {
+    naked_asm!("mov r9, [rsp]", "jmp {}", sym mremap_for)
+}
+
+unsafe extern "C" fn mremap_for(
+    old: *mut c_void,
+    old_bytes: size_t,
+    new_bytes: size_t,
+    flags: c_int,
+    wanted: *mut c_void,
+    caller: usize,
+) -> *mut c_void {
+    let About::Far(far) = about(old as usize, caller) else {
+        let own = own!(mremap: fn(*mut c_void, size_t, size_t, c_int, *mut c_void) -> *mut c_void);
+        // SAFETY: the caller's.
+        return unsafe { own(old, old_bytes, new_bytes, flags, wanted) };
+    };
+    let (Some(all), Some(new_bytes)) = (range_of(old as usize, old_bytes), whole_pages(new_bytes)) else {
+        return failed(libc::EINVAL);
+    };
+    if flags & !libc::MREMAP_MAYMOVE != 0 {
+        return failed(libc::EINVAL);
+    }
+    let is_there = if new_bytes > all.len() { all.clone() } else { all.start..all.start + PAGE_BYTES };
+    let of_all = || {
+        let maps = maps();
+        if maps.cover(is_there.clone()) { maps.protection(is_there.clone()) } else { None }
+    };
+    // The kernel's mappings end where the protection changes, and only one can grow.
+    let Some(prot) = hold_back(of_all) else { return failed(libc::EFAULT) };
+    if new_bytes <= all.len() {
+        far.unmap(all.start + new_bytes..all.end);
+        return old;
+    }
+    let new = match hold_back(|| far.grow(all.clone(), new_bytes)) {
+        Some(()) => {
+            // What is new of it may have been protected while it was nobody's.
+            far.unprotect(all.end..all.start + new_bytes);
+            all.start
+        }
+        None if flags & libc::MREMAP_MAYMOVE == 0 => return failed(libc::ENOMEM),
+        None => {
+            let Some(new) = far.map(new_bytes) else { return failed(libc::ENOMEM) };
+            let to = std::ptr::with_exposed_provenance_mut::<u8>(new);
+            far.unprotect(all.clone());
+            // SAFETY: both ranges are mapped, and the new one is nobody else's.
+            unsafe { std::ptr::copy_nonoverlapping(old.cast::<u8>(), to, all.len()) };
+            far.unmap(all);
+            new
+        }
+    };
+    // It goes on for what is new of it, and moves with the mapping.
+    if prot != PLAIN {
+        protect(far, new, new_bytes, prot);
+    }
+    std::ptr::with_exposed_provenance_mut(new)
+}
+
+/// `mprotect`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mprotect(start: *mut c_void, bytes: size_t, prot: c_int) -> c_int {
+    naked_asm!("mov rcx, [rsp]", "jmp {}", sym mprotect_for)
+}
+
+unsafe extern "C" fn mprotect_for(start: *mut c_void, bytes: size_t, prot: c_int, caller: usize) -> c_int {
+    match about(start as usize, caller) {
+        About::Far(far) => protect(far, start as usize, bytes, prot),
+        About::Behind => behind(libc::SYS_mprotect, [start as u64, bytes as u64, prot as u64]),
+        About::Other => {
+            let own = own!(mprotect: fn(*mut c_void, size_t, c_int) -> c_int);
+            // SAFETY: the caller's.
+            unsafe { own(start, bytes, prot) }
+        }
+    }
+}
+
+/// `madvise`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn madvise(start: *mut c_void, bytes: size_t, advice: c_int) -> c_int {
+    naked_asm!("mov rcx, [rsp]", "jmp {}", sym madvise_for)
+}
+
+unsafe extern "C" fn madvise_for(start: *mut c_void, bytes: size_t, advice: c_int, caller: usize) -> c_int {
+    match about(start as usize, caller) {
+        About::Far(far) => as_c(advise(far, start as usize, bytes, advice)) as c_int,
+        About::Behind => behind(libc::SYS_madvise, [start as u64, bytes as u64, advice as u64]),
+        About::Other => {
+            let own = own!(madvise: fn(*mut c_void, size_t, c_int) -> c_int);
+            // SAFETY: the caller's.
+            unsafe { own(start, bytes, advice) }
+        }
+    }
+}
+
+fn advise(far: &'static Far, address: usize, bytes: usize, advice: c_int) -> i64 {
+    let Some(bytes) = whole_pages(bytes) else { return 0 };
+    let is_inside = range_of(address, bytes).is_some_and(|range| far.offset(range.end - 1).is_some());
+    match advice {
+        _ if !is_inside => -i64::from(libc::EINVAL),
+        libc::MADV_DONTNEED => {
+            far.clear(address, bytes as u64);
+            0
+        }
+        // The memory may stay as it is.
+        libc::MADV_NORMAL
+        | libc::MADV_RANDOM
+        | libc::MADV_SEQUENTIAL
+        | libc::MADV_WILLNEED
+        | libc::MADV_FREE
+        | libc::MADV_DONTFORK
+        | libc::MADV_MERGEABLE
+        | libc::MADV_UNMERGEABLE
+        | libc::MADV_HUGEPAGE
+        | libc::MADV_NOHUGEPAGE
+        | libc::MADV_DONTDUMP
+        | libc::MADV_DODUMP
+        | libc::MADV_COLD
+        | libc::MADV_PAGEOUT
+        | libc::MADV_POPULATE_READ
+        | libc::MADV_POPULATE_WRITE
+        | libc::MADV_COLLAPSE => 0,
+        // Others promise something that is not kept, or would take the memory away from where it is paged.
+        _ => -i64::from(libc::EINVAL),
+    }
+}
+
+/// Changes the protection of far memory.
+fn protect(far: &'static Far, address: usize, bytes: usize, prot: c_int) -> c_int {
+    let Some(bytes) = whole_pages(bytes).filter(|_| far.offset(address).is_some()) else { return 0 };
+    if !address.is_multiple_of(PAGE_BYTES) {
+        set_errno(libc::EINVAL);
+        return -1;
+    }
+    if address.checked_add(bytes - 1).and_then(|last| far.offset(last)).is_none() {
+        // The kernel would change a part of it before it refuses.
+        set_errno(libc::ENOMEM);
+        return -1;
+    }
+    let range = address..address + bytes;
+    hold_back(|| {
+        let mut maps = maps();
+        let result = far.set_protection(range.clone(), prot);
+        if result == 0 {
+            maps.protect(range, prot);
+            return result;
+        }
+        let errno = errno();
+        // A part of it may have been changed.
+        if far.set_protection(range.clone(), PLAIN) == 0 {
+            let before = maps.protections(range);
+            before.into_iter().for_each(|(part, prot)| _ = far.set_protection(part, prot));
+        } else {
+            maps.protect(range, prot);
+        }
+        set_errno(errno);
+        result
+    })
+}
+
+/// `mincore`: the range or what is told of it may be far.
+fn mincore(far: &'static Far, call: &Call) -> i64 {
+    let [_, bytes, told, ..] = call.arguments;
+    let Some(pages) = whole_pages(bytes as usize).map(|bytes| bytes / PAGE_BYTES).filter(|_| is_far(told as usize))
+    else {
+        return calls::make(call);
+    };
+    let local = match far.bounces.local(pages) {
+        Ok(local) => local,
+        Err(errno) => return errno,
+    };
+    let mut call = *call;
+    call.arguments[2] = local.address() as u64;
+    let result = calls::make(&call);
+    // SAFETY: so many bytes are there, and nobody else has them.
+    let copy = unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(local.address()), pages) };
+    if result == 0 { far.put(told as usize, copy).map_or_else(|errno| errno, |()| 0) } else { result }
+}
+
+/// What a system call that changes far mappings without the C library comes to.
+pub(crate) fn answer(call: &Call) -> i64 {
+    let [start, bytes, third, ..] = call.arguments;
+    let Some(far) = far() else { return -i64::from(libc::EFAULT) };
+    let result = match call.number {
+        libc::SYS_munmap => unmap(far, start as usize, bytes as usize),
+        libc::SYS_mprotect => protect(far, start as usize, bytes as usize, third as c_int),
+        libc::SYS_madvise => return advise(far, start as usize, bytes as usize, third as c_int),
+        libc::SYS_mincore => return mincore(far, call),
+        libc::SYS_msync | libc::SYS_munlock => return calls::make(call),
+        _ => return -i64::from(libc::ENOMEM),
+    };
+    if result == 0 { 0 } else { -i64::from(libc::ENOMEM) }
+}
+
+impl Far {
+    /// A new mapping of zeros.
+    fn map(&self, bytes: usize) -> Option<usize> {
+        let bytes = whole_pages(bytes)?;
+        let new = self.heap.alloc_run(bytes, PAGE_BYTES)?;
+        // Memory that was nobody's may have been protected.
+        self.unprotect(new..new + bytes);
+        self.clear(new, bytes as u64);
+        hold_back(|| maps().runs.insert(new, bytes));
+        Some(new)
+    }
+
+    /// Gives back what is mapped of a range.
+    fn unmap(&self, range: Range<usize>) {
+        let gone = hold_back(|| {
+            let mut maps = maps();
+            maps.split_at(self, range.start);
+            maps.split_at(self, range.end);
+            let gone: Vec<usize> = maps.runs.range(range.clone()).map(|(start, _)| *start).collect();
+            gone.iter().for_each(|start| _ = maps.runs.remove(start));
+            gone
+        });
+        self.unprotect(range.clone());
+        robust::forget(range);
+        for start in gone {
+            let freed = self.heap.with(|heap| heap.free((start - WINDOW.start) as u64));
+            match freed {
+                Ok(Freed::Run(retired)) => self.heap.retire(retired),
+                Ok(Freed::Object(_)) => unreachable!("a mapping is a run"),
+                Err(_) => crate::malloc::die_of(Misuse { address: start }),
+            }
+        }
+    }
+
+    /// Makes a mapping `new` bytes long where it is; `None` if it has to move. For who keeps handlers of signals away.
+    fn grow(&self, old: Range<usize>, new: usize) -> Option<()> {
+        let mut maps = maps();
+        if maps.runs.get(&old.start) != Some(&old.len()) {
+            return None;
+        }
+        let resized = self.heap.with(|heap| heap.resize_in_place((old.start - WINDOW.start) as u64, new as u64));
+        match resized.unwrap_or_else(|_| crate::malloc::die_of(Misuse { address: old.start })) {
+            Resized::Refused => return None,
+            Resized::Shrunk(_) => unreachable!("it grows"),
+            Resized::Done => self.clear(old.end, (new - old.len()) as u64),
+        }
+        maps.runs.insert(old.start, new);
+        Some(())
+    }
+
+    /// Makes a range readable and writable again, as all memory is that is given out.
+    pub(crate) fn unprotect(&self, range: Range<usize>) {
+        if is_any_protected() {
+            let were = hold_back(|| maps().forget_protection(range));
+            were.into_iter().for_each(|range| _ = self.set_protection(range, PLAIN));
+        }
+    }
+
+    /// What the kernel lets anybody do with whole pages of far memory. The reclaimer can read what it sweeps at all
+    /// times.
+    fn set_protection(&self, range: Range<usize>, prot: c_int) -> c_int {
+        hold_back(|| {
+            let offset = self.offset(range.start).expect("the range is far");
+            // What can be written can be read, by the processor's page tables.
+            let can_be_read = prot & PLAIN != 0;
+            if !can_be_read {
+                self.region().mark_unreadable(offset, range.len() as u64);
+            }
+            let result = behind(libc::SYS_mprotect, [range.start as u64, range.len() as u64, prot as u64]);
+            if can_be_read && result == 0 {
+                self.region().mark_readable(offset, range.len() as u64);
+            }
+            result
+        })
+    }
+}

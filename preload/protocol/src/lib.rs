@@ -1,0 +1,23 @@
+//! What `yonder run` and the library that it preloads say to one another.
+//!
+//! [`Settings`] go down, in the environment of the program, which its children inherit. [`Figures`] come back, on a
+//! [`SharedStats`]: a file that every process of the run maps. If somebody wants a report, a process keeps a record of
+//! its faults as well ([`Recorder`]), and says where its code is ([`Modules`]).
+//!
+//! Neighbours: `edge/cli` is the command, `preload/library` the library.
+
+#![forbid(unsafe_code)]
+
+mod modules;
+mod record;
+mod scale;
+mod settings;
+mod shared_stats;
+mod sites;
+
+pub use modules::{Module, Modules};
+pub use record::{FaultMap, RECORDS_MAX, Record, Recorder, monotonic_ns};
+pub use scale::Folded;
+pub use settings::{Faults, Settings, SettingsError, Transfer, WINDOW};
+pub use shared_stats::{Figures, PROCESSES_MAX, ProcessSlot, SharedStats, Space, pid_namespace};
+pub use sites::{SITES, Tally};

@@ -1,0 +1,280 @@
+//! [`SharedStats`]: where the processes of a run keep their figures, in a file that all of them map.
+//!
+//! So they are known also of a process that is killed. Each process that uses far memory takes a place, which only it
+//! writes; `yonder run` reads them all. A figure is one word, and each is right by itself.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use yonder_mapping::Mapping;
+
+use crate::record::monotonic_ns;
+
+/// Processes of one run whose figures are kept.
+pub const PROCESSES_MAX: u64 = 1023;
+/// Bytes of a place. The first one has the number of places taken instead, and when the run began.
+const PLACE_BYTES: u64 = 128;
+/// Where the latter is.
+const BEGAN_AT: u64 = 8;
+const FIGURES: usize = 11;
+/// Words of a [`Space`], which stand behind the figures.
+const SPACE_WORDS: usize = 4;
+const _: () = assert!((FIGURES + SPACE_WORDS) * 8 <= PLACE_BYTES as usize);
+
+/// What one process, or all of a run, have done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Figures {
+    /// Processes that these are the figures of.
+    pub processes: u64,
+    /// Faults that needed a fetch.
+    pub major_faults: u64,
+    /// Faults that needed none.
+    pub minor_faults: u64,
+    /// Bytes read from the node.
+    pub fetched_bytes: u64,
+    /// Bytes that the node has acknowledged.
+    pub written_bytes: u64,
+    /// Most local memory that far pages took at a time; of several processes, of the one that took most.
+    pub peak_local_bytes: u64,
+    /// Time that threads have waited in major faults, in nanoseconds.
+    pub waited_ns: u64,
+    /// System calls on far memory that had to be sent back by the kernel first.
+    pub trapped_calls: u64,
+    /// System calls on far memory.
+    pub far_calls: u64,
+    /// Bytes that were not transferred because nothing lived in them.
+    pub saved_bytes: u64,
+    /// Most bytes of far memory in use at a time; of several processes, of the one that used most.
+    pub peak_far_bytes: u64,
+}
+
+impl Figures {
+    fn words(&self) -> [u64; FIGURES] {
+        [
+            self.processes,
+            self.major_faults,
+            self.minor_faults,
+            self.fetched_bytes,
+            self.written_bytes,
+            self.peak_local_bytes,
+            self.waited_ns,
+            self.trapped_calls,
+            self.far_calls,
+            self.saved_bytes,
+            self.peak_far_bytes,
+        ]
+    }
+
+    fn from_words(words: [u64; FIGURES]) -> Self {
+        let [
+            processes,
+            major_faults,
+            minor_faults,
+            fetched_bytes,
+            written_bytes,
+            peak_local_bytes,
+            waited_ns,
+            trapped_calls,
+            far_calls,
+            saved_bytes,
+            peak_far_bytes,
+        ] = words;
+        Self {
+            processes,
+            major_faults,
+            minor_faults,
+            fetched_bytes,
+            written_bytes,
+            peak_local_bytes,
+            waited_ns,
+            trapped_calls,
+            far_calls,
+            saved_bytes,
+            peak_far_bytes,
+        }
+    }
+
+    /// The figures of both.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let (mine, theirs) = (self.words(), other.words());
+        let mut sum = Self::from_words(std::array::from_fn(|index| mine[index] + theirs[index]));
+        sum.peak_local_bytes = self.peak_local_bytes.max(other.peak_local_bytes);
+        sum.peak_far_bytes = self.peak_far_bytes.max(other.peak_far_bytes);
+        sum
+    }
+}
+
+/// The address space on a node that a process has its far memory in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// Number of the process.
+    pub process: u32,
+    /// In which namespace that is its number; see [`pid_namespace`].
+    pub namespace: u64,
+    /// Number of the address space.
+    pub number: u32,
+    /// Proof of the right to it; never 0.
+    pub capability: u64,
+}
+
+/// The namespace that numbers of processes are of here; `None` if that cannot be known.
+#[must_use]
+pub fn pid_namespace() -> Option<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self/ns/pid").ok().map(|file| file.ino())
+}
+
+/// The file of a run.
+pub struct SharedStats {
+    file: Mapping,
+}
+
+impl SharedStats {
+    /// Makes the file, for [`PROCESSES_MAX`] processes.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        file.set_len((PROCESSES_MAX + 1) * PLACE_BYTES)?;
+        let board = Self::map(&file)?;
+        board.file.write(BEGAN_AT, &monotonic_ns().to_ne_bytes());
+        Ok(board)
+    }
+
+    /// Opens the file that `yonder run` has made.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::map(&File::options().read(true).write(true).open(path)?)
+    }
+
+    fn map(file: &File) -> io::Result<Self> {
+        let mapping = Mapping::shared(file.as_fd(), ((PROCESSES_MAX + 1) * PLACE_BYTES) as usize);
+        Ok(Self { file: mapping.map_err(|error| io::Error::other(error.to_string()))? })
+    }
+
+    /// The figures of all processes.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let taken = self.word(0).min(PROCESSES_MAX);
+        let of_place =
+            |place| Figures::from_words(std::array::from_fn(|index| self.word(place * PLACE_BYTES + index as u64 * 8)));
+        (1..=taken).map(of_place).fold(Figures::default(), |sum, figures| sum.and(&figures))
+    }
+
+    /// The address spaces that processes have told of.
+    #[must_use]
+    pub fn spaces(&self) -> Vec<Space> {
+        let of_place = |place: u64| {
+            let word = |index: usize| self.word(place * PLACE_BYTES + ((FIGURES + index) * 8) as u64);
+            Space { process: word(0) as u32, namespace: word(1), number: word(2) as u32, capability: word(3) }
+        };
+        let taken = self.word(0).min(PROCESSES_MAX);
+        (1..=taken).map(of_place).filter(|space| space.capability != 0).collect()
+    }
+
+    /// A place for this process; `None` if all are taken, and then its figures are missing.
+    #[must_use]
+    pub fn take_slot(self) -> Option<ProcessSlot> {
+        let number = self.file.update_u64(0, |taken| taken + 1) + 1;
+        (number <= PROCESSES_MAX).then_some(ProcessSlot { board: self, number })
+    }
+
+    /// When the run began, see [`monotonic_ns`].
+    #[must_use]
+    pub fn began_ns(&self) -> u64 {
+        self.word(BEGAN_AT)
+    }
+
+    fn word(&self, offset: u64) -> u64 {
+        let mut word = [0; 8];
+        self.file.read(offset, &mut word);
+        u64::from_ne_bytes(word)
+    }
+}
+
+/// Where one process keeps its figures.
+pub struct ProcessSlot {
+    board: SharedStats,
+    number: u64,
+}
+
+impl ProcessSlot {
+    /// Which of the run's places it is, from 1 on.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// When the run began, see [`monotonic_ns`].
+    #[must_use]
+    pub fn began_ns(&self) -> u64 {
+        self.board.began_ns()
+    }
+
+    /// Tells of the address space of this process.
+    pub fn tell_space(&self, space: Space) {
+        let words = [space.process.into(), space.namespace, space.number.into(), space.capability];
+        // The capability last: without it there is no address space.
+        for (index, word) in words.into_iter().enumerate() {
+            let at = self.number * PLACE_BYTES + ((FIGURES + index) * 8) as u64;
+            self.board.file.write(at, &u64::to_ne_bytes(word));
+        }
+    }
+
+    /// Writes the figures of now.
+    pub fn publish(&self, figures: &Figures) {
+        for (index, word) in figures.words().iter().enumerate() {
+            self.board.file.write(self.number * PLACE_BYTES + index as u64 * 8, &word.to_ne_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_add_up_and_peaks_are_the_highest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("board");
+        let board = SharedStats::create(&path).unwrap();
+        assert!(SharedStats::create(&path).is_err(), "a board of somebody else was taken");
+        let places = [1, 2].map(|_| SharedStats::open(&path).unwrap().take_slot().unwrap());
+        for (place, faults) in places.iter().zip([3, 4]) {
+            place.publish(&Figures {
+                processes: 1,
+                major_faults: faults,
+                peak_local_bytes: faults,
+                ..Figures::default()
+            });
+        }
+        let figures = board.figures();
+        assert_eq!((figures.processes, figures.major_faults, figures.peak_local_bytes), (2, 7, 4));
+    }
+
+    #[test]
+    fn address_spaces_are_those_that_were_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("board");
+        let board = SharedStats::create(&path).unwrap();
+        let places = [1, 2, 3].map(|_| SharedStats::open(&path).unwrap().take_slot().unwrap());
+        let spaces = [(&places[0], 7), (&places[2], 9)].map(|(place, number)| {
+            let space = Space { process: u32::MAX, namespace: 3, number, capability: u64::MAX - 1 };
+            place.tell_space(space);
+            place.publish(&Figures { peak_far_bytes: u64::MAX, ..Figures::default() });
+            space
+        });
+        assert_eq!(board.spaces(), spaces);
+    }
+
+    #[test]
+    fn who_comes_too_late_has_no_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("board");
+        let board = SharedStats::create(&path).unwrap();
+        board.file.update_u64(0, |_| PROCESSES_MAX - 1);
+        assert!(SharedStats::open(&path).unwrap().take_slot().is_some());
+        assert!(SharedStats::open(&path).unwrap().take_slot().is_none());
+        assert_eq!(board.figures(), Figures::default());
+    }
+}

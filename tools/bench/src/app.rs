@@ -1,0 +1,178 @@
+//! Applications with their data in far memory, requested within the process (Adios, section 5.2): what `kv`, `rocksdb`,
+//! `tpcc` and `vector` have in common.
+//!
+//! An application is prepared once (`App`) and run under several systems in turn. Requests are made by the dispatcher
+//! thread, by the `generator`, as those of `array` are, and every answer is judged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use yonder::sched::{Handler, SchedConfig, SchedStats, serve};
+use yonder::{Config, FarMemory};
+use yonder_load::{LatencySummary, Questions, Rate};
+
+use crate::array::{dispatch_policy_name, fault_policy_name};
+use crate::generator::{Counters, Generator, TimedHandler, threads_of};
+use crate::{BenchError, OnProgress};
+
+/// Far memory of an application.
+#[derive(Clone, Debug)]
+pub struct AppMemory {
+    /// Bytes of its data.
+    pub data: u64,
+    /// Fabric.
+    pub far: String,
+    /// Limit of local memory, watermarks, deadlines.
+    pub paging: Config,
+}
+
+/// Settings of one run.
+#[derive(Clone, Debug)]
+pub struct AppRun {
+    /// Threads and policies. The benchmark itself decides how they idle and how long their queues are.
+    pub sched: SchedConfig,
+    /// Offered load.
+    pub rate: Rate,
+    /// Measured time; a warm-up of a quarter of it comes before.
+    pub duration: Duration,
+}
+
+/// One run's result; the fields are a contract with scripts, and so are those of an application's `D` and the latencies
+/// of each kind of its requests, which stand beside them. Times are in microseconds, from the intended start.
+#[derive(Clone, Debug, Serialize)]
+pub struct AppResult<D> {
+    /// Name of the benchmark.
+    pub bench: &'static str,
+    /// Bytes of the data.
+    pub memory_bytes: u64,
+    /// Limit of local memory in bytes.
+    pub local_bytes: u64,
+    /// Fabric.
+    pub far: String,
+    /// Worker threads.
+    pub workers: usize,
+    /// Fault policy: `yield`, `busy` or `hybrid`.
+    pub faults: &'static str,
+    /// Dispatch policy: `pf-aware`, `round-robin` or `predicted`.
+    pub dispatch: &'static str,
+    /// Preemption quantum in microseconds, if any.
+    pub preempt_us: Option<f64>,
+    /// Offered load in requests per second; absent in a closed loop.
+    pub offered_per_s: Option<f64>,
+    /// Measured seconds.
+    pub seconds: f64,
+    /// Requests answered per second of the measured time.
+    pub ops_per_s: f64,
+    /// Median latency of all requests.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// By kinds of requests.
+    #[serde(flatten)]
+    pub kinds: BTreeMap<&'static str, LatencySummary>,
+    /// The kind that the paper reports.
+    #[serde(skip)]
+    pub main_kind: (&'static str, LatencySummary),
+    /// As of `array`.
+    pub dropped: u64,
+    /// Requests that ended in an error.
+    pub errors: u64,
+    /// Faults that needed a fetch.
+    pub major_faults: u64,
+    /// Faults that needed none.
+    pub minor_faults: u64,
+    /// Bytes fetched.
+    pub fetched_bytes: u64,
+    /// Bytes written back.
+    pub written_bytes: u64,
+    /// What is the application's own.
+    #[serde(flatten)]
+    pub details: D,
+}
+
+/// An application that runs are made on.
+pub(crate) struct App<H> {
+    bench: &'static str,
+    memory: AppMemory,
+    far: FarMemory,
+    handler: Arc<TimedHandler<H>>,
+    /// Stack of a unithread that handles a request.
+    stack_bytes: usize,
+}
+
+impl<H, Reply, E> App<H>
+where
+    H: Handler<Reply = Result<Reply, E>>,
+    Reply: Send + 'static,
+    E: Send + 'static,
+{
+    /// An application that answers by `handler`, whose data are in `far`.
+    pub(crate) fn new(
+        bench: &'static str,
+        memory: AppMemory,
+        far: FarMemory,
+        (handler, stack_bytes): (H, usize),
+    ) -> Self {
+        Self { bench, memory, far, handler: Arc::new(TimedHandler(handler)), stack_bytes }
+    }
+
+    /// What answers.
+    pub(crate) fn handler(&self) -> &H {
+        &self.handler.0
+    }
+
+    /// Asks `questions` for a while. `details` are asked for afterwards.
+    pub(crate) fn run<Q, D>(
+        &self,
+        run: &AppRun,
+        questions: Q,
+        details: impl FnOnce() -> D,
+        progress: OnProgress<'_>,
+    ) -> Result<AppResult<D>, BenchError>
+    where
+        Q: Questions<Request = H::Request, Answer = Reply>,
+    {
+        let sched = SchedConfig { stack_bytes: self.stack_bytes, ..threads_of(&run.sched, run.rate) };
+        let requests = SchedStats::default();
+        let counters = || Counters { paging: self.far.stats(), predictions: requests.predictions() };
+        let (load, now) = ((run.rate, run.duration), yonder::clock::now());
+        let mut generator = Generator::<Q, E>::new(questions, load, now, &counters, progress);
+        serve(&sched, &self.far, &self.handler, &mut generator, &requests)?;
+        if generator.wrong > 0 {
+            return Err(BenchError::WrongValues(generator.wrong));
+        }
+        let (before, after) = (&generator.before.paging, &generator.after.paging);
+        let all = generator.all_latency().summary();
+        let kinds: Vec<LatencySummary> = generator.latency.iter().map(yonder_load::LatencyRecorder::summary).collect();
+        let seconds = generator.measured_ns as f64 / 1e9;
+        Ok(AppResult {
+            bench: self.bench,
+            memory_bytes: self.memory.data,
+            local_bytes: self.far.local(),
+            far: self.memory.far.clone(),
+            workers: sched.workers,
+            faults: fault_policy_name(sched.faults),
+            dispatch: dispatch_policy_name(sched.dispatch),
+            preempt_us: sched.preempt.map(|quantum| quantum.as_nanos() as f64 / 1e3),
+            offered_per_s: generator.rate,
+            seconds,
+            ops_per_s: generator.answered as f64 / seconds,
+            p50_us: all.p50_us,
+            p99_us: all.p99_us,
+            p999_us: all.p999_us,
+            main_kind: (Q::KINDS[0], kinds[0]),
+            kinds: Q::KINDS.iter().copied().zip(kinds).collect(),
+            dropped: generator.dropped,
+            errors: generator.errors,
+            major_faults: after.major_faults - before.major_faults,
+            minor_faults: after.minor_faults - before.minor_faults,
+            fetched_bytes: after.fetched_bytes - before.fetched_bytes,
+            written_bytes: after.written_bytes - before.written_bytes,
+            details: details(),
+        })
+    }
+}

@@ -1,0 +1,187 @@
+//! `bench del-get`: what guided paging saves of a Redis server most of whose values were deleted (DiLOS, section 6.3).
+//!
+//! A server under `yonder run` is filled, a share of its keys is deleted at random, and what is left is asked for at
+//! random and checked. Then pages are full of holes. The same is done with whole pages and with live bytes only, in
+//! turn; what the gets alone have fetched is read from the board of the run, before they begin and when they are done.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom as _;
+use serde::Serialize;
+use yonder_preload_protocol::SharedStats;
+
+use crate::BenchError;
+use crate::redis::FIGURES_TIME;
+use crate::redis_client::{Client, Server, write_command};
+
+/// What is measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settings {
+    /// How a server is started under `yonder run`: words before its own, in which `{transfer}` stands for `live` or
+    /// `pages`, and `{board}` for the file that has the run's figures.
+    pub prefix: Vec<String>,
+    /// Limit of local memory in bytes, as the words have it.
+    pub local_bytes: u64,
+    /// Keys.
+    pub keys: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Share of the keys that is deleted, in percent.
+    pub deleted_percent: usize,
+    /// Runs of each way, of which the median counts; at least one.
+    pub runs: usize,
+    /// Where the server runs; nothing is left there.
+    pub folder: PathBuf,
+}
+
+/// What of a page is transferred.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transfer {
+    /// All of it.
+    Pages,
+    /// What is live of it.
+    Live,
+}
+
+/// One way of transferring.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct DelGetResult {
+    /// Always `del-get`.
+    pub bench: &'static str,
+    /// What of a page was transferred.
+    pub transfer: Transfer,
+    /// Keys at first.
+    pub keys: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Share of the keys that was deleted, in percent.
+    pub deleted_percent: usize,
+    /// Limit of local memory in bytes.
+    pub local_bytes: u64,
+    /// Runs. What follows is the median of them.
+    pub runs: usize,
+    /// Bytes that the gets have fetched.
+    pub get_fetched_bytes: u64,
+    /// Of the run with the fewest and of that with the most.
+    pub get_fetched_bytes_spread: [u64; 2],
+    /// Bytes fetched and written until then: by sets and deletes.
+    pub before_bytes: u64,
+    /// Gets a second.
+    pub ops_per_s: f64,
+    /// Values that were not what they should be.
+    pub errors: u64,
+}
+
+/// Measures both ways in turn. `tell` learns what is done and how much of all that is done.
+pub fn run(settings: &Settings, tell: &mut dyn FnMut(&str, f64)) -> Result<[DelGetResult; 2], BenchError> {
+    let mut legs = [Vec::new(), Vec::new()];
+    for turn in 0..settings.runs {
+        for (transfer, legs) in [Transfer::Pages, Transfer::Live].into_iter().zip(&mut legs) {
+            let done = 2 * turn + usize::from(transfer == Transfer::Live);
+            tell(&format!("{} ({})", transfer.name(), turn + 1), done as f64 / (2 * settings.runs) as f64);
+            legs.push(Leg::run(settings, transfer)?);
+        }
+    }
+    let [pages, live] = &legs;
+    Ok([settings.result(Transfer::Pages, pages), settings.result(Transfer::Live, live)])
+}
+
+impl Transfer {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pages => "pages",
+            Self::Live => "live",
+        }
+    }
+}
+
+impl Settings {
+    fn result(&self, transfer: Transfer, legs: &[Leg]) -> DelGetResult {
+        let sorted = |value: fn(&Leg) -> u64| {
+            let mut values: Vec<u64> = legs.iter().map(value).collect();
+            values.sort_unstable();
+            values
+        };
+        let median = |value| sorted(value)[legs.len() / 2];
+        let fetched = sorted(|leg| leg.get_fetched_bytes);
+        DelGetResult {
+            bench: "del-get",
+            transfer,
+            keys: self.keys,
+            value_bytes: self.value_bytes,
+            deleted_percent: self.deleted_percent,
+            local_bytes: self.local_bytes,
+            runs: legs.len(),
+            get_fetched_bytes: fetched[fetched.len() / 2],
+            get_fetched_bytes_spread: [fetched[0], fetched[fetched.len() - 1]],
+            before_bytes: median(|leg| leg.before_bytes),
+            ops_per_s: median(|leg| leg.ops_per_s as u64) as f64,
+            errors: legs.iter().map(|leg| leg.wrong).sum(),
+        }
+    }
+}
+
+/// One server's life.
+struct Leg {
+    get_fetched_bytes: u64,
+    before_bytes: u64,
+    ops_per_s: f64,
+    wrong: u64,
+}
+
+impl Leg {
+    fn run(settings: &Settings, transfer: Transfer) -> Result<Self, BenchError> {
+        let board = settings.folder.join("board");
+        let mut words = settings
+            .prefix
+            .iter()
+            .map(|word| word.replace("{transfer}", transfer.name()).replace("{board}", &board.to_string_lossy()));
+        let mut command = Command::new(words.next().ok_or_else(|| BenchError::Child("nothing to run".to_owned()))?);
+        command.args(words).current_dir(&settings.folder);
+        let (server, mut client) = Server::start(command)?;
+        let figures = SharedStats::open(&board)?;
+
+        let mut random = SmallRng::seed_from_u64(5);
+        let mut keys: Vec<usize> = (0..settings.keys).collect();
+        let set = |key, to: &mut Vec<u8>| {
+            write_command(&[b"SET", name(key).as_bytes(), value(key, settings.value_bytes).as_bytes()], to);
+        };
+        client.all(&keys, set, |client, _| client.line().map(|line| line == "+OK"))?;
+        keys.shuffle(&mut random);
+        let left = keys.split_off(keys.len() * settings.deleted_percent / 100);
+        let del = |key, to: &mut Vec<u8>| write_command(&[b"DEL", name(key).as_bytes()], to);
+        client.all(&keys, del, |client, _| client.line().map(|line| line == ":1"))?;
+        std::thread::sleep(FIGURES_TIME);
+        let before = figures.figures();
+        let begun = Instant::now();
+        let get = |key, to: &mut Vec<u8>| write_command(&[b"GET", name(key).as_bytes()], to);
+        let is_value =
+            |client: &mut Client, key| Ok(client.string()? == Some(value(key, settings.value_bytes).as_bytes()));
+        let wrong = client.all(&left, get, is_value)?;
+        let ops_per_s = left.len() as f64 / begun.elapsed().as_secs_f64();
+        std::thread::sleep(FIGURES_TIME);
+        let after = figures.figures();
+        server.shut_down(client)?;
+        std::fs::remove_file(&board)?;
+        Ok(Self {
+            get_fetched_bytes: after.fetched_bytes - before.fetched_bytes,
+            before_bytes: before.fetched_bytes + before.written_bytes,
+            ops_per_s,
+            wrong,
+        })
+    }
+}
+
+fn name(key: usize) -> String {
+    format!("key:{key:010}")
+}
+
+/// A value that no other key has.
+fn value(key: usize, bytes: usize) -> String {
+    format!("{key:016x}").chars().cycle().take(bytes).collect()
+}

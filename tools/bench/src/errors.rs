@@ -1,0 +1,305 @@
+//! `bench errors`: what becomes of a key-value server when pages of its memory are lost under load.
+//!
+//! LightSwap (section 5.5, Table 3) has 10,000 swap-ins and 15,000 pieces of memory fail under memcached, and counts
+//! how often it lives on. Here the same is done to `yonder kv`, in this process, under its Readmost workload: reads of
+//! the emulated node end with a page lost, and then pages of local memory are damaged as an uncorrectable error does
+//! it. An error is survived if the command that meets it is answered as if the item had never been there; the load
+//! checks every value that comes back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use serde::Serialize;
+use yonder::sched::SchedConfig;
+use yonder::units::PAGE_BYTES;
+use yonder::{Config, EmuControl, EmuFabric, FarError, FarMemory, Region};
+use yonder_kv::Store;
+use yonder_load::{KvLoad, LoadResult, LoadSettings, Rate, Requests, Workload};
+
+use crate::kv_here::{KvHere, load_failed};
+use crate::{BenchError, medians};
+
+/// Chance that a swap-in fails.
+const LOSS_CHANCE: f64 = 0.02;
+/// Time between two batches of damage, and pages in a batch.
+const DAMAGE_EVERY: Duration = Duration::from_millis(1);
+const DAMAGE_BATCH: u64 = 2;
+/// Length of one run of the load: the errors are counted between runs.
+const RUN: Duration = Duration::from_millis(500);
+/// Runs before the errors are there or never will be.
+const RUNS_MAX: usize = 240;
+
+/// What fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Failing {
+    /// Reads of the node: it has lost the page.
+    SwapIn,
+    /// Local memory, with the page that is mapped there.
+    Memory,
+}
+
+impl Failing {
+    fn progress(self) -> &'static str {
+        match self {
+            Self::SwapIn => "swap-ins fail",
+            Self::Memory => "memory is damaged",
+        }
+    }
+}
+
+/// Settings of one run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Far memory of the server in bytes.
+    pub memory: u64,
+    /// Local memory in bytes.
+    pub local: u64,
+    /// Keys at the start.
+    pub keys: u64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Swap-ins that fail.
+    pub swap_in_errors: u64,
+    /// Pages of local memory that are damaged.
+    pub memory_errors: u64,
+    /// Connections.
+    pub connections: usize,
+    /// Seed of the load and of the damage.
+    pub seed: u64,
+}
+
+/// What became of the errors of one kind; the fields are a contract with scripts.
+#[derive(Clone, Debug, Serialize)]
+pub struct ErrorsResult {
+    /// Always `errors`.
+    pub bench: &'static str,
+    /// What failed.
+    pub failing: Failing,
+    /// Fabric.
+    pub far: String,
+    /// Far memory in bytes.
+    pub memory_bytes: u64,
+    /// Local memory in bytes.
+    pub local_bytes: u64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Errors that were injected.
+    pub injected: u64,
+    /// Items that were dropped because a page of them was lost: commands met so many.
+    pub lost_items: u64,
+    /// Slots that were taken out of use because nothing could be written to them.
+    pub retired_slots: u64,
+    /// Commands that were answered with an error of the server.
+    pub errors: u64,
+    /// Share of the errors that commands met and that were survived, in percent.
+    pub survived_percent: f64,
+    /// Values that came back and were not what was stored. Anything but 0 is a bug.
+    pub wrong_values: u64,
+    /// Gets that found something, in percent.
+    pub hit_percent: f64,
+    /// Requests per second, the median of all runs.
+    pub ops_per_s: f64,
+    /// The same before the first error.
+    pub ops_per_s_before: f64,
+    /// Median latency, of the last run.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Faults that needed a fetch.
+    pub major_faults: u64,
+    /// Faults that needed none.
+    pub minor_faults: u64,
+    /// Bytes fetched.
+    pub fetched_bytes: u64,
+    /// Bytes written back.
+    pub written_bytes: u64,
+}
+
+/// Runs both kinds of errors against one server, and calls `progress` with what it does and how much of that is done.
+pub fn run(settings: &Settings, mut progress: impl FnMut(&str, f64)) -> Result<Vec<ErrorsResult>, BenchError> {
+    let fabric = Arc::new(EmuFabric::open("emu://?latency=2.5us&gbps=100").map_err(FarError::from)?);
+    let control = fabric.control();
+    let far = FarMemory::new(fabric, Config::with_local(settings.local))?;
+    let region = Arc::new(far.region(settings.memory)?);
+    let sched = SchedConfig::with_workers(1);
+    let server = KvHere { far: &far, region: &region, items: settings.keys, sched: &sched };
+    server.serve(
+        |handler| handler,
+        |address, store| {
+            let load = LoadSettings {
+                keys: settings.keys,
+                value_size: settings.value_bytes,
+                requests: Requests::Workload(Workload::Readmost),
+                connections: settings.connections,
+                seed: settings.seed,
+                ..LoadSettings::new(address.to_string())
+            };
+            let world = World { settings, far: &far, region: &region, control: &control, store };
+            world.measure(load, &mut progress)
+        },
+    )
+}
+
+struct World<'a> {
+    settings: &'a Settings,
+    far: &'a FarMemory,
+    region: &'a Region,
+    control: &'a EmuControl,
+    store: &'a Store<Arc<Region>>,
+}
+
+impl World<'_> {
+    fn measure(
+        &self,
+        load: LoadSettings,
+        progress: &mut impl FnMut(&str, f64),
+    ) -> Result<Vec<ErrorsResult>, BenchError> {
+        let mut load = KvLoad::new(load).map_err(load_failed)?;
+        progress("fill", 0.0);
+        load.fill(|_| ()).map_err(load_failed)?;
+        let mut results = Vec::new();
+        for (failing, wanted) in
+            [(Failing::SwapIn, self.settings.swap_in_errors), (Failing::Memory, self.settings.memory_errors)]
+        {
+            if wanted > 0 {
+                progress("the load alone", 0.0);
+                let before = load.run(Rate::Max, RUN, |_| ()).map_err(load_failed)?;
+                results.push(self.fail(failing, wanted, &mut load, &before, progress)?);
+            }
+        }
+        Ok(results)
+    }
+
+    /// Runs the load until `wanted` errors were injected, and once more.
+    fn fail(
+        &self,
+        failing: Failing,
+        wanted: u64,
+        load: &mut KvLoad,
+        before: &LoadResult,
+        progress: &mut impl FnMut(&str, f64),
+    ) -> Result<ErrorsResult, BenchError> {
+        let (counts, paging) = (self.counts(), self.far.stats());
+        let (injected_before, mut runs) = (self.injected(failing), Vec::new());
+        let injected = || self.injected(failing) - injected_before;
+        while injected() < wanted && runs.len() < RUNS_MAX {
+            progress(failing.progress(), injected() as f64 / wanted as f64);
+            let stop = AtomicBool::new(false);
+            let result = std::thread::scope(|scope| {
+                let seed = self.settings.seed + runs.len() as u64;
+                match failing {
+                    Failing::SwapIn => self.control.set_losses(LOSS_CHANCE),
+                    Failing::Memory => {
+                        let (most, stop) = (wanted - injected(), &stop);
+                        scope.spawn(move || self.damage(most, seed, stop));
+                    }
+                }
+                let result = load.run(Rate::Max, RUN, |_| ());
+                stop.store(true, Ordering::Relaxed);
+                self.control.set_losses(0.0);
+                result
+            })
+            .map_err(load_failed)?;
+            runs.push(result);
+        }
+        runs.push(load.run(Rate::Max, RUN, |_| ()).map_err(load_failed)?);
+        let after = self.counts();
+        let [lost_items, retired_slots, errors, hits, misses] =
+            std::array::from_fn(|count| after[count] - counts[count]);
+        let (survived, now) = (lost_items + retired_slots, self.far.stats());
+        let rates = medians::sorted(runs.iter().map(|run| run.ops_per_s));
+        let last = runs.last().expect("there is one");
+        Ok(ErrorsResult {
+            bench: "errors",
+            failing,
+            far: self.far.url().to_owned(),
+            memory_bytes: self.settings.memory,
+            local_bytes: self.settings.local,
+            value_bytes: self.settings.value_bytes,
+            injected: injected(),
+            lost_items,
+            retired_slots,
+            errors,
+            survived_percent: 100.0 * survived as f64 / (survived + errors).max(1) as f64,
+            wrong_values: runs.iter().map(|run| run.wrong_values).sum(),
+            hit_percent: 100.0 * hits as f64 / (hits + misses).max(1) as f64,
+            ops_per_s: medians::median(&rates).expect("there is one"),
+            ops_per_s_before: before.ops_per_s,
+            p50_us: last.p50_us,
+            p99_us: last.p99_us,
+            p999_us: last.p999_us,
+            major_faults: now.major_faults - paging.major_faults,
+            minor_faults: now.minor_faults - paging.minor_faults,
+            fetched_bytes: now.fetched_bytes - paging.fetched_bytes,
+            written_bytes: now.written_bytes - paging.written_bytes,
+        })
+    }
+
+    /// Errors of a kind since the start.
+    fn injected(&self, failing: Failing) -> u64 {
+        match failing {
+            Failing::SwapIn => self.control.losses(),
+            Failing::Memory => self.far.stats().damaged_pages,
+        }
+    }
+
+    /// Lost items, retired slots, errors, hits and misses so far.
+    fn counts(&self) -> [u64; 5] {
+        let stats = self.store.stats();
+        let of = |wanted: &str| stats.iter().find(|(name, _)| *name == wanted).expect("the store counts it").1;
+        let errors = of("far_memory_errors") + of("store_no_memory");
+        [of("lost_items"), of("retired_slots"), errors, of("get_hits"), of("get_misses")]
+    }
+
+    /// Damages mapped pages, up to `most`, a few at a time.
+    fn damage(&self, most: u64, seed: u64, stop: &AtomicBool) {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let (pages, mut damaged, mut next) = (self.region.bytes() / PAGE_BYTES as u64, 0, Instant::now());
+        while damaged < most && !stop.load(Ordering::Relaxed) {
+            let batch = DAMAGE_BATCH.min(most - damaged);
+            let mut done = 0;
+            while done < batch && !stop.load(Ordering::Relaxed) {
+                done += u64::from(self.region.inject_damage(random.random_range(0..pages) * PAGE_BYTES as u64));
+            }
+            damaged += done;
+            next += DAMAGE_EVERY;
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_survives_errors_of_both_kinds() {
+        if let Err(error) = yonder::abilities().userfaultfd {
+            println!("SKIP: {error}");
+            return;
+        }
+        let settings = Settings {
+            memory: 24 << 20,
+            local: 4 << 20,
+            keys: 10_000,
+            value_bytes: 1024,
+            swap_in_errors: 100,
+            memory_errors: 100,
+            connections: 8,
+            seed: 1,
+        };
+        let results = run(&settings, |_, _| ()).unwrap();
+        assert_eq!(results.iter().map(|result| result.failing).collect::<Vec<_>>(), [Failing::SwapIn, Failing::Memory]);
+        for result in results {
+            assert!(result.injected >= 100 && result.lost_items > 0, "{result:?}");
+            assert_eq!(result.wrong_values, 0, "{result:?}");
+            assert!(result.survived_percent >= 95.0 && result.hit_percent > 50.0, "{result:?}");
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! `bench peers`: Yonder and its peers side by side in one run, on the same data and under the same load.
+//!
+//! The peers are what a machine without Yonder does when data is larger than memory: the kernel's swap on compressed
+//! memory or on a disk, and a file that is mapped. Each has the same local memory, by a control group. Random reads of
+//! an array are compared with faults that yield, by traps and by probes, and with faults that busy-wait; stock
+//! memcached and Redis in a group with swap are compared with the same servers under `yonder run`, and memcached with
+//! `yonder kv`.
+//!
+//! Every run is a process of its own, filled anew, whose swap and group are made for it and undone after it, so that
+//! disks and compressed memory can take turns. All take turns in a closed loop; then, if they are to, at one rate that
+//! is common to all, where latency counts from the intended start. Ratios compare runs of one turn.
+//!
+//! `legs` says what is compared, `array` and `servers` run it, `resident` is what the kernel's processes do, `series`
+//! sums up and judges. What cannot run is skipped with a reason, and the others go on.
+
+mod array;
+mod legs;
+mod resident;
+mod series;
+mod servers;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use yonder::units::LocalSize;
+use yonder_load::{LoadSettings, Mix, Protocol, Rate, Requests};
+
+use crate::BenchError;
+use crate::children::{Launch, find_program};
+use crate::folder::Folder;
+use crate::kernel_swap::{ATTEMPTS_MAX, KernelSwap, OUT_OF_MEMORY, SwapOn};
+use crate::process::stopped;
+use legs::{Leg, Way};
+use series::Series;
+
+pub use resident::{ResidentTask, run_resident};
+pub use series::{Bar, Measure, PeersResult};
+
+/// Swap and servers' far memory as a multiple of the data, and at least so much more.
+const ROOM_TIMES_DATA: u64 = 2;
+const ROOM_MORE: u64 = 64 << 20;
+/// The common rate as a share of what the kernel's swap on compressed memory does at most.
+const COMMON_SHARE: f64 = 0.5;
+/// How long a server may be silent: the kernel's swap makes it so for seconds.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What is done with data that is larger than local memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Work {
+    /// Random reads of an array, requested within the process.
+    Array,
+    /// GETs of random values of stock memcached.
+    Memcached,
+    /// GETs of random values of stock Redis.
+    Redis,
+}
+
+/// Who does it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Peer {
+    /// Yonder, whose faults yield: the array.
+    Yield,
+    /// The same with probes instead of traps.
+    Probe,
+    /// Yonder, whose faults busy-wait: the array.
+    Busy,
+    /// `yonder run`: the servers.
+    Run,
+    /// `yonder kv`, whose faults yield, in the place of memcached.
+    Kv,
+    /// The same, whose faults busy-wait.
+    KvBusy,
+    /// The kernel's swap, wherever that is asked for.
+    Swap,
+    /// A mapped file: the array.
+    Mmap,
+}
+
+/// Where the kernel swaps to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SwapTo {
+    /// Compressed memory.
+    Zram,
+    /// A new file; among the temporary files if none is named.
+    File(Option<PathBuf>),
+}
+
+/// The rate of the runs that are no closed loop.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum CommonRate {
+    /// Half of what the kernel's swap on compressed memory does at most; of the slowest of all if there is none.
+    Auto,
+    /// So many requests per second.
+    PerSecond(f64),
+    /// There are no such runs.
+    None,
+}
+
+/// Settings of a comparison.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What is done.
+    pub works: Vec<Work>,
+    /// Who does it, in the order of a turn.
+    pub peers: Vec<Peer>,
+    /// Where the kernel swaps to; each is a peer of its own.
+    pub swaps: Vec<SwapTo>,
+    /// Yonder's far memory.
+    pub far: String,
+    /// Bytes of the array, and of all values.
+    pub memory: u64,
+    /// Local memory; a percentage is one of `memory`.
+    pub local: LocalSize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Threads that read the array where the kernel pages it; each number is a run of its own.
+    pub threads: Vec<usize>,
+    /// Connections to a server, with one request under way on each.
+    pub connections: usize,
+    /// The rate of the runs that are no closed loop.
+    pub rate: CommonRate,
+    /// Measured time of each run; a warm-up of a quarter of it comes before.
+    pub duration: Duration,
+    /// Runs of each, of which the median counts.
+    pub runs: usize,
+    /// The program that `yonder` is.
+    pub yonder: OsString,
+    /// Why `yonder run` cannot run, if it cannot.
+    pub run_is_missing: Option<String>,
+    /// Becomes true when the user wants to stop: processes are killed, and what was set up is undone.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What one run has come to; `bench array` prints the same.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+struct Measured {
+    ops_per_s: f64,
+    p50_us: f64,
+    p99_us: f64,
+    p999_us: f64,
+    major_faults: u64,
+    minor_faults: u64,
+    fetched_bytes: u64,
+    written_bytes: u64,
+    dropped: u64,
+    errors: u64,
+    /// Memory of the control group, where there is one.
+    #[serde(default)]
+    group_bytes: Option<u64>,
+}
+
+/// What became of one run.
+enum Ended {
+    /// It ended well; how its swap is called, if it had one.
+    Well(Measured, Option<String>),
+    Badly(String),
+    /// The kernel has killed it because memory was short.
+    OutOfMemory,
+    /// It cannot be run here; what to type.
+    Not(String),
+}
+
+/// A comparison.
+pub struct Bench<'a> {
+    settings: &'a Settings,
+    launch: &'a dyn Launch,
+    /// Swap files, mapped files, boards of runs.
+    folder: Folder,
+}
+
+impl Work {
+    /// Its name, as it is typed and shown.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Array => "array",
+            Self::Memcached => "memcached",
+            Self::Redis => "redis",
+        }
+    }
+
+    /// The language of the server that does it, if one does.
+    fn protocol(self) -> Option<Protocol> {
+        match self {
+            Self::Array => None,
+            Self::Memcached => Some(Protocol::Memcached),
+            Self::Redis => Some(Protocol::Redis),
+        }
+    }
+}
+
+impl Settings {
+    fn local_bytes(&self) -> u64 {
+        self.local.resolve(self.memory)
+    }
+
+    /// Bytes of swap, and of a server's far memory.
+    fn room_bytes(&self) -> u64 {
+        self.memory * ROOM_TIMES_DATA + ROOM_MORE
+    }
+
+    /// How many values there are.
+    fn keys(&self) -> u64 {
+        self.memory / self.value_bytes as u64
+    }
+
+    fn load(&self, target: String, protocol: Protocol, round: usize) -> LoadSettings {
+        let dist = yonder_load::Distribution::Uniform;
+        LoadSettings {
+            protocol,
+            keys: self.keys(),
+            value_size: self.value_bytes,
+            requests: Requests::Mixed { dist, mix: Mix::gets(100) },
+            connections: self.connections,
+            depth: 1,
+            patience: TIMEOUT,
+            seed: 1 + round as u64,
+            ..LoadSettings::new(target)
+        }
+    }
+
+    fn check(&self) -> Result<(), BenchError> {
+        let settings = |text: &str| Err(BenchError::Settings(text.to_owned()));
+        if self.works.is_empty() || self.works.iter().all(|work| self.legs(*work).is_empty()) {
+            return settings("nothing is compared: type --workloads array,memcached,redis --peers yield,run,swap");
+        }
+        if self.keys() == 0 {
+            return settings("--memory holds no value: type a smaller --value-size");
+        }
+        let checked = self.load(String::new(), Protocol::Memcached, 0).validate();
+        checked.map_err(|error| BenchError::Settings(error.to_string()))
+    }
+}
+
+impl<'a> Bench<'a> {
+    /// Checks the settings.
+    pub fn prepare(settings: &'a Settings, launch: &'a dyn Launch) -> Result<Self, BenchError> {
+        settings.check()?;
+        Ok(Self { settings, launch, folder: Folder::new("peers")? })
+    }
+
+    /// Compares all peers at one piece of work. `progress` gets what runs, and the share of this work that is done.
+    pub fn run(&self, work: Work, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<PeersResult>, BenchError> {
+        let phases = if self.settings.rate == CommonRate::None { 1.0 } else { 2.0 };
+        let legs = self.settings.legs(work);
+        let mut closed: Vec<Series> = legs.into_iter().map(|leg| Series::new(leg, Rate::Max)).collect();
+        self.take_turns(work, &mut closed, &mut |what, share| progress(what, share / phases))?;
+        let mut open: Vec<Series> = match self.common_rate(&closed) {
+            Some(rate) => closed.iter().filter(|one| !one.is_over()).map(|one| one.at(rate)).collect(),
+            None => Vec::new(),
+        };
+        self.take_turns(work, &mut open, &mut |what, share| progress(what, (1.0 + share) / phases))?;
+        let sums = |all: &[Series]| -> Vec<PeersResult> {
+            all.iter().map(|series| series.result(self.settings, work, all)).collect()
+        };
+        Ok([sums(&closed), sums(&open)].concat())
+    }
+
+    fn take_turns(
+        &self,
+        work: Work,
+        all: &mut [Series],
+        progress: &mut dyn FnMut(&str, f64),
+    ) -> Result<(), BenchError> {
+        let (runs, legs) = (self.settings.runs, all.len());
+        for round in 0..runs {
+            for (number, series) in all.iter_mut().enumerate().filter(|(_, series)| !series.is_over()) {
+                let label = format!("{}: {} ({}/{runs})", work.name(), series.label(), round + 1);
+                progress(&label, (round * legs + number) as f64 / (runs * legs) as f64);
+                let ended = self.run_once(work, &series.leg, series.rate, round)?;
+                series.add(ended);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one leg, again if the kernel kills it.
+    fn run_once(&self, work: Work, leg: &Leg, rate: Rate, round: usize) -> Result<Ended, BenchError> {
+        if let Some(missing) = self.missing(work, leg) {
+            return Ok(Ended::Not(missing));
+        }
+        for _ in 0..ATTEMPTS_MAX {
+            let ended = match work.protocol() {
+                None => self.read_array(leg, rate),
+                Some(protocol) => self.ask_server(protocol, leg, rate, round),
+            };
+            // Who stops the benchmark has killed the process, and that is why it has failed.
+            if self.settings.stop.load(Ordering::Relaxed) {
+                return Err(stopped());
+            }
+            match ended? {
+                Ended::OutOfMemory => {}
+                ended => return Ok(ended),
+            }
+        }
+        Ok(Ended::Badly(OUT_OF_MEMORY.to_owned()))
+    }
+
+    /// Why a leg cannot be run on this machine, whatever its swap, and what to type.
+    fn missing(&self, work: Work, leg: &Leg) -> Option<String> {
+        if let Some(protocol) = work.protocol() {
+            let (program, package) = servers::program(protocol);
+            let is_stock = !matches!(leg.way, Way::Kv | Way::KvBusy);
+            if is_stock && find_program(program).is_none() {
+                return Some(format!("{program} is not installed: type `apt-get install {package}` as root"));
+            }
+        }
+        if leg.way.is_kernel() {
+            return None;
+        }
+        let refused = yonder::abilities().userfaultfd.err().map(|error| error.to_string());
+        refused.or_else(|| self.settings.run_is_missing.clone().filter(|_| leg.way == Way::Run))
+    }
+
+    /// The kernel's side of a leg, if it has one: its swap, and where groups are made; else what to type. Dropping it
+    /// undoes what was set up.
+    fn kernel(&self, way: &Way) -> Result<Option<KernelSwap>, String> {
+        let on = match way {
+            Way::Yield | Way::Probe | Way::Busy | Way::Run | Way::Kv | Way::KvBusy => return Ok(None),
+            Way::Mmap => return KernelSwap::without_swap().map(Some),
+            Way::Swap(SwapTo::Zram) => SwapOn::Zram,
+            Way::Swap(SwapTo::File(path)) => {
+                let path = path.clone().unwrap_or_else(|| self.folder.path().join("swap"));
+                SwapOn::File { path, bytes: self.settings.room_bytes() }
+            }
+        };
+        KernelSwap::ready(&on).map(Some)
+    }
+
+    /// The rate that all are run at, once it is known what they do at most.
+    fn common_rate(&self, closed: &[Series]) -> Option<f64> {
+        let zram = closed.iter().filter(|series| series.leg.way == Way::Swap(SwapTo::Zram));
+        let most_of_zram = zram.filter_map(Series::ops_per_s).max_by(f64::total_cmp);
+        let least_of_all = closed.iter().filter_map(Series::ops_per_s).min_by(f64::total_cmp);
+        match self.settings.rate {
+            CommonRate::None => None,
+            CommonRate::PerSecond(rate) => Some(rate),
+            CommonRate::Auto => {
+                let most = most_of_zram.or(least_of_all)?;
+                Some((most * COMMON_SHARE).round().max(1.0))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

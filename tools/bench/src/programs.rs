@@ -1,0 +1,360 @@
+//! `bench programs`: unmodified programs, alone, under `yonder run`, and limited to the same memory with swap on zram.
+//!
+//! A program does the same work in each leg, and what it writes, or what its client reads, must be the same. The first
+//! leg runs it alone and measures the most memory it takes, its peak. Yonder's leg then has a share of the peak as
+//! local memory. The third leg has the same bytes as a limit of a control group, for everything the program takes: the
+//! kernel's own way. Legs take turns, and ratios compare runs of one turn.
+//!
+//! `catalogue` has the programs, `trial` runs and checks one, which `process` watches, `servers` is the client of those
+//! that serve, `kernel_swap` is the kernel's side. A leg that cannot run is skipped with a reason that says what to
+//! type.
+
+mod catalogue;
+mod series;
+pub(crate) mod servers;
+mod trial;
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use serde::Serialize;
+use yonder::units::LocalSize;
+
+use crate::BenchError;
+use crate::children::Launch;
+use crate::kernel_swap::{ATTEMPTS_MAX, Group, KernelSwap, OUT_OF_MEMORY, SwapOn};
+use crate::process::End;
+use catalogue::{PROGRAMS, Program};
+use series::Series;
+
+pub use series::Figures;
+use trial::{Task, Trial, Way};
+
+/// How long a program may take alone.
+const NATIVE_TIME_MAX: Duration = Duration::from_secs(600);
+/// How long it may take in another leg, as a multiple of its time alone, and at least.
+const TIMES_LONGER_MAX: f64 = 30.0;
+const LEG_TIME_MAX_LEAST: Duration = Duration::from_secs(60);
+/// Far memory as a multiple of the peak, and at least: heaps are larger than what is resident of them.
+const FAR_TIMES_PEAK: u64 = 2;
+const FAR_BYTES_MIN: u64 = 256 << 20;
+
+/// How much work programs are given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// Some tenths of a second: to see that everything works.
+    Small,
+    /// Some hundred MB and some seconds.
+    Full,
+}
+
+impl Scale {
+    /// One number for each scale.
+    fn pick<T>(self, small: T, full: T) -> T {
+        match self {
+            Self::Small => small,
+            Self::Full => full,
+        }
+    }
+}
+
+/// One way to run a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Leg {
+    /// Alone.
+    Native,
+    /// Under `yonder run`.
+    Yonder,
+    /// In a control group whose memory is limited, with swap on zram.
+    Zram,
+}
+
+/// Settings of a comparison.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Names of the programs, from [`names`].
+    pub programs: Vec<String>,
+    /// The legs that are reported. A program always runs alone first.
+    pub legs: Vec<Leg>,
+    /// Local memory: bytes, or shares of the peak.
+    pub local: Vec<LocalSize>,
+    /// Far memory for Yonder's leg.
+    pub far: String,
+    /// How much work.
+    pub scale: Scale,
+    /// Runs of each leg, of which the median counts.
+    pub runs: usize,
+    /// What comes before a program in Yonder's leg. The words `{far}`, `{local}` and `{memory}` stand for the URL and
+    /// the bytes.
+    pub prefix: Vec<String>,
+    /// Becomes true when the user wants to stop: programs are killed, and what was set up is undone.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// One leg of one program; the fields are a contract with scripts.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProgramResult {
+    /// Always `programs`.
+    pub bench: &'static str,
+    /// Name of the program.
+    pub program: &'static str,
+    /// `small` or `full`.
+    pub scale: Scale,
+    /// Far memory, of Yonder's leg.
+    pub far: Option<String>,
+    /// The kernel's swap, of the leg with zram.
+    pub swap: Option<String>,
+    /// What the leg has come to.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// A comparison, and the swap that it stands on.
+pub struct Bench<'a> {
+    settings: &'a Settings,
+    launch: &'a dyn Launch,
+    programs: Vec<Program>,
+    /// The kernel's side of the comparison, or why there is none.
+    kernel: Result<KernelSwap, String>,
+}
+
+/// What a program that ran alone allows the other legs.
+struct Limits {
+    time_max: Duration,
+    peak_bytes: u64,
+}
+
+/// Names of all programs, in the order in which they run.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    PROGRAMS.iter().map(|program| program.name).collect()
+}
+
+/// Names of those that are installed packages, in the order in which they run: what is run if nobody says otherwise.
+#[must_use]
+pub fn packaged() -> Vec<&'static str> {
+    PROGRAMS.iter().filter(|program| !program.is_workload()).map(|program| program.name).collect()
+}
+
+impl<'a> Bench<'a> {
+    /// Finds the programs, and sets up swap if a leg needs it.
+    pub fn prepare(settings: &'a Settings, launch: &'a dyn Launch) -> Result<Self, BenchError> {
+        let find = |name: &String| {
+            let found = PROGRAMS.iter().find(|program| program.name == name).copied();
+            found.ok_or_else(|| BenchError::Settings(format!("'{name}' is no program: type {}", names().join(", "))))
+        };
+        let programs = settings.programs.iter().map(find).collect::<Result<_, _>>()?;
+        let is_asked_for = settings.legs.contains(&Leg::Zram);
+        let kernel = if is_asked_for { KernelSwap::ready(&SwapOn::Zram) } else { Err("not asked for".to_owned()) };
+        Ok(Self { settings, launch, programs, kernel })
+    }
+
+    /// How many programs there are to run.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.programs.len()
+    }
+
+    /// Runs a program in each leg, and returns a result for each leg and local memory. `progress` gets what runs.
+    pub fn run(&self, number: usize, progress: &mut dyn FnMut(&str)) -> Result<Vec<ProgramResult>, BenchError> {
+        let program = &self.programs[number];
+        progress(&format!("{}: prepare", program.name));
+        let Some(task) = Task::prepare(program, self.settings.scale)? else {
+            let reason = format!("not installed: type `apt-get install {}` as root", program.package);
+            let series = self.settings.legs.iter().map(|leg| Series::skipped(*leg, reason.clone()));
+            return Ok(series.map(|series| self.result(program, &series, &series)).collect());
+        };
+        let mut all: Vec<Series> = Vec::new();
+        for turn in 1..=self.settings.runs {
+            let mut show = |leg: &str| progress(&format!("{}: {leg} ({turn}/{})", program.name, self.settings.runs));
+            show("native");
+            let native = self.trial(&task, &[], NATIVE_TIME_MAX)?;
+            let time_max = Duration::from_secs_f64(native.seconds * TIMES_LONGER_MAX).max(LEG_TIME_MAX_LEAST);
+            let limits = Limits { time_max, peak_bytes: native.peak_bytes };
+            if all.is_empty() {
+                all = self.series(native.peak_bytes);
+            }
+            all[0].add(native, None);
+            if all[0].is_over() {
+                break;
+            }
+            for series in all[1..].iter_mut().filter(|series| !series.is_over()) {
+                show(series.name());
+                self.run_limited(&task, series, &limits)?;
+            }
+        }
+        let (native, limited) = all.split_first().expect("there is a run");
+        let results = std::iter::once(native).chain(limited).map(|series| self.result(program, series, native));
+        Ok(results.filter(|result| self.settings.legs.contains(&result.figures.leg)).collect())
+    }
+
+    /// No runs yet: the program alone, then each leg with each local memory.
+    fn series(&self, native_peak_bytes: u64) -> Vec<Series> {
+        let local = self.settings.local.iter().map(|local| local.resolve(native_peak_bytes));
+        let limited = local.flat_map(|bytes| [Leg::Yonder, Leg::Zram].map(|leg| Series::new(leg, Some(bytes))));
+        let asked = limited.filter(|series| self.settings.legs.contains(&series.leg));
+        std::iter::once(Series::new(Leg::Native, None)).chain(asked).collect()
+    }
+
+    /// Runs a program once with limited memory.
+    fn run_limited(&self, task: &Task, series: &mut Series, native: &Limits) -> Result<(), BenchError> {
+        let bytes = series.local_bytes.expect("only the program alone has no limit");
+        if series.leg == Leg::Yonder {
+            let prefix = self.yonder_prefix(bytes, native.peak_bytes);
+            series.add(self.trial(task, &prefix, native.time_max)?, None);
+            return Ok(());
+        }
+        for attempt in 1..=ATTEMPTS_MAX {
+            let group = match self.group(bytes) {
+                Ok(group) => group,
+                Err(missing) => {
+                    series.skip(missing);
+                    return Ok(());
+                }
+            };
+            let trial = self.trial(task, &group.prefix(), native.time_max)?;
+            if trial.end == End::Well || !group.was_out_of_memory() {
+                series.add(trial, None);
+                return Ok(());
+            }
+            series.count_kill();
+            if attempt == ATTEMPTS_MAX {
+                series.add(trial, Some(OUT_OF_MEMORY));
+            }
+        }
+        Ok(())
+    }
+
+    fn group(&self, bytes: u64) -> Result<Group, String> {
+        self.kernel.as_ref().map_err(String::clone)?.group(bytes)
+    }
+
+    /// What comes before a program in Yonder's leg.
+    fn yonder_prefix(&self, local_bytes: u64, peak_bytes: u64) -> Vec<OsString> {
+        let far_bytes = (peak_bytes * FAR_TIMES_PEAK).max(FAR_BYTES_MIN);
+        let word = |word: &String| match word.as_str() {
+            "{far}" => self.settings.far.clone().into(),
+            "{local}" => local_bytes.to_string().into(),
+            "{memory}" => far_bytes.to_string().into(),
+            _ => word.into(),
+        };
+        self.settings.prefix.iter().map(word).collect()
+    }
+
+    fn trial(&self, task: &Task, prefix: &[OsString], time_max: Duration) -> Result<Trial, BenchError> {
+        task.run(Way { launch: self.launch, prefix, time_max, stop: &self.settings.stop })
+    }
+
+    fn result(&self, program: &Program, series: &Series, native: &Series) -> ProgramResult {
+        let settings = self.settings;
+        ProgramResult {
+            bench: "programs",
+            program: program.name,
+            scale: settings.scale,
+            far: (series.leg == Leg::Yonder).then(|| settings.far.clone()),
+            swap: self.kernel.as_ref().ok().filter(|_| series.leg == Leg::Zram).map(|kernel| kernel.name.clone()),
+            figures: series.figures(native),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::in_process::NoLaunch;
+
+    fn settings(programs: &[&str], prefix: &[&str]) -> Settings {
+        Settings {
+            programs: programs.iter().map(ToString::to_string).collect(),
+            legs: vec![Leg::Native, Leg::Yonder],
+            local: vec![LocalSize::Percent(50.0), LocalSize::Bytes(5 << 20)],
+            far: "emu://".to_owned(),
+            scale: Scale::Small,
+            runs: 2,
+            prefix: prefix.iter().map(ToString::to_string).collect(),
+            stop: Arc::default(),
+        }
+    }
+
+    fn run(settings: &Settings) -> Vec<ProgramResult> {
+        let bench = Bench::prepare(settings, &NoLaunch).unwrap();
+        (0..bench.count()).flat_map(|number| bench.run(number, &mut |_| {}).unwrap()).collect()
+    }
+
+    #[test]
+    fn programs_that_are_installed_are_right_in_every_leg() {
+        for results in run(&settings(&["sort", "sqlite3"], &["env"])).chunks(3) {
+            if let Some(reason) = &results[0].figures.skipped {
+                println!("SKIP: {}: {reason}", results[0].program);
+                continue;
+            }
+            let [native, half, bytes] = results else { panic!("{results:?}") };
+            let peak = native.figures.native_peak_bytes.unwrap();
+            assert_eq!(
+                (native.figures.leg, native.figures.local_bytes, native.figures.ratio),
+                (Leg::Native, None, Some(1.0))
+            );
+            assert_eq!((half.figures.leg, half.figures.local_bytes), (Leg::Yonder, Some(peak / 2)));
+            assert_eq!(bytes.figures.local_bytes, Some(5 << 20));
+            for result in results {
+                assert_eq!(
+                    (result.figures.is_right, result.figures.errors, &result.figures.failed),
+                    (Some(true), 0, &None),
+                    "{result:?}"
+                );
+                assert_eq!(result.figures.runs, 2);
+                assert!(result.figures.seconds.unwrap() > 0.0 && result.figures.ratio.unwrap() > 0.0, "{result:?}");
+                assert!(result.figures.peak_bytes.unwrap() > 1 << 20, "{result:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_prefix_has_far_memory_and_bytes() {
+        let settings = settings(&[], &["yonder", "run", "{far}", "{local}", "{memory}", "--"]);
+        let bench = Bench::prepare(&settings, &NoLaunch).unwrap();
+        let large = (FAR_BYTES_MIN * 2).to_string();
+        assert_eq!(bench.yonder_prefix(7, FAR_BYTES_MIN), ["yonder", "run", "emu://", "7", &large, "--"]);
+        assert_eq!(bench.yonder_prefix(7, 1)[4], FAR_BYTES_MIN.to_string().as_str());
+    }
+
+    #[test]
+    fn wrong_and_failing_legs_are_reported_as_such() {
+        let results = run(&settings(&["sort"], &["sh", "-c", "\"$@\" | tr 0 1", "sh"]));
+        if results[0].figures.skipped.is_some() {
+            return println!("SKIP: sort is not installed");
+        }
+        let told: Vec<_> = results.iter().map(|result| (result.figures.is_right, result.figures.errors)).collect();
+        assert_eq!(told, [(Some(true), 0), (Some(false), 2), (Some(false), 2)]);
+        let results = run(&settings(&["sort"], &["sh", "-c", "echo no such command >&2; exit 2", "sh"]));
+        for result in &results[1..] {
+            assert_eq!(result.figures.failed.as_deref(), Some("exit status: 2: no such command"));
+            assert_eq!(
+                (result.figures.is_right, result.figures.seconds, result.figures.ratio),
+                (Some(false), None, None)
+            );
+        }
+    }
+
+    #[test]
+    fn who_wants_to_stop_is_obeyed() {
+        let settings = settings(&["sort"], &[]);
+        settings.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let bench = Bench::prepare(&settings, &NoLaunch).unwrap();
+        match bench.run(0, &mut |_| {}) {
+            Err(error) => assert_eq!(error.to_string(), "interrupted"),
+            Ok(results) => assert!(results[0].figures.skipped.is_some(), "{results:?}"),
+        }
+    }
+
+    #[test]
+    fn a_program_that_nobody_knows_is_refused_with_the_names() {
+        let settings = settings(&["quake"], &[]);
+        let error = Bench::prepare(&settings, &NoLaunch).err().unwrap();
+        assert!(error.to_string().starts_with("'quake' is no program: type redis-server, memcached"), "{error}");
+    }
+}

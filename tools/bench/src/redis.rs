@@ -1,0 +1,482 @@
+//! `bench redis`: how fast a Redis server under `yonder run` answers the queries of DiLOS (sections 6.2 and 6.3), by
+//! how much of its data is local and by what is fetched ahead.
+//!
+//! [`Bench`] does one leg after another: a server is started, filled, asked by `redis-benchmark`, and ended. For each
+//! query a leg that is not limited finds how much memory the data takes ([`Bench::filled`]). Then, for each local
+//! memory, the ways of fetching ahead take turns ([`Bench::row`]), and medians count.
+//!
+//! Faults and bytes are those of the queries alone: the server's figures are read from the board of its run while it
+//! runs, before and after them, so no second leg without queries is needed. A quarter as many requests come before, to
+//! warm up. Before them, and after all, a sample of the data is compared with what was written.
+
+mod asking;
+mod data;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde::Serialize;
+use yonder::units::LocalSize;
+use yonder_preload_protocol::{Figures, SharedStats};
+
+use crate::BenchError;
+use crate::children::find_program;
+use crate::redis_client::Server;
+use asking::{Asking, Measured};
+use data::Data;
+
+/// A run's figures are put up ten times a second: after this they are those of everything before.
+pub(crate) const FIGURES_TIME: Duration = Duration::from_millis(250);
+/// For so many requests one warms up.
+const REQUESTS_PER_WARMING: usize = 4;
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub enum Query {
+    /// Values of 4 KiB, at random.
+    #[serde(rename = "get-4k")]
+    Get4k,
+    /// Values of 64 KiB.
+    #[serde(rename = "get-64k")]
+    Get64k,
+    /// Values of 4, 8, 16, 32, 64 and 128 KiB, equally.
+    #[serde(rename = "get-mixed")]
+    GetMixed,
+    /// The first 100 elements of a list.
+    #[serde(rename = "lrange")]
+    Lrange,
+}
+
+/// How memory is fetched before it is touched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ahead {
+    /// Not at all.
+    None,
+    /// By pages whose neighbours were touched.
+    Readahead,
+    /// By the distance that most of the last touches had.
+    Trend,
+    /// By the guide that knows Redis, and by readahead where that knows nothing.
+    Guide,
+}
+
+/// What is measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settings {
+    /// Ways of fetching ahead, which take turns.
+    pub ahead: Vec<Ahead>,
+    /// Bytes of values.
+    pub data_bytes: u64,
+    /// Far memory of the server, which is also the local memory of the leg that is not limited.
+    pub memory_bytes: u64,
+    /// Requests that are measured, in all.
+    pub requests: usize,
+    /// Connections.
+    pub clients: usize,
+    /// Runs of each way, of which the median counts.
+    pub runs: usize,
+    /// Where the server runs; nothing is left there.
+    pub folder: PathBuf,
+    /// Legs there will be in all, of which progress tells the share.
+    pub legs: usize,
+}
+
+/// How a server is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Way<'a> {
+    /// How its memory is fetched ahead.
+    pub ahead: Ahead,
+    /// Limit of its local memory.
+    pub local_bytes: u64,
+    /// The file that has the run's figures, which does not exist yet.
+    pub board: &'a Path,
+}
+
+/// What is typed before a server's own words.
+pub type Prefix<'a> = dyn Fn(&Way<'_>) -> Command + 'a;
+
+/// Data for a query, and how much memory a server takes for it.
+pub struct Filled {
+    query: Query,
+    data: Data,
+    used_bytes: u64,
+}
+
+/// One way of fetching ahead for a query with a local memory; the fields are a contract with scripts.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct RedisResult {
+    /// Always `redis`.
+    pub bench: &'static str,
+    /// What was asked.
+    pub query: Query,
+    /// How memory was fetched ahead.
+    pub ahead: Ahead,
+    /// What the data takes, as Redis tells (`used_memory`).
+    pub used_bytes: u64,
+    /// Limit of local memory in bytes.
+    pub local_bytes: u64,
+    /// Keys.
+    pub keys: usize,
+    /// Requests in each run.
+    pub requests: usize,
+    /// Connections, with a request under way on each.
+    pub clients: usize,
+    /// Runs that ended well. What follows is the median of them.
+    pub runs: usize,
+    /// Requests a second.
+    pub ops_per_s: Option<f64>,
+    /// Of the slowest and of the fastest run.
+    pub ops_per_s_spread: Option<[f64; 2]>,
+    /// Median time of a request.
+    pub p50_ms: Option<f64>,
+    /// 99th percentile.
+    pub p99_ms: Option<f64>,
+    /// Faults that needed a fetch, for each request.
+    pub major_faults_per_request: Option<f64>,
+    /// Faults that needed none.
+    pub minor_faults_per_request: Option<f64>,
+    /// Bytes that were fetched for each request.
+    pub fetched_bytes_per_request: Option<f64>,
+    /// Bytes that were written.
+    pub written_bytes_per_request: Option<f64>,
+    /// With a guide: requests a second as a multiple of the best way without.
+    pub ratio_to_general: Option<f64>,
+    /// Values or lists of a sample that were not what was written, in all runs.
+    pub errors: u64,
+    /// How a run failed; there are no more then.
+    pub failed: Option<String>,
+}
+
+/// One server's life.
+struct Leg {
+    measured: Measured,
+    /// What was done for the queries.
+    figures: Figures,
+    wrong: u64,
+}
+
+/// The runs of one way.
+#[derive(Default)]
+struct Series {
+    legs: Vec<Leg>,
+    failed: Option<String>,
+}
+
+/// Does the legs.
+pub struct Bench<'a> {
+    settings: &'a Settings,
+    prefix: &'a Prefix<'a>,
+    done: usize,
+}
+
+impl Query {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Get4k, Self::Get64k, Self::GetMixed, Self::Lrange];
+
+    /// Its name, where it is typed and shown.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get4k => "get-4k",
+            Self::Get64k => "get-64k",
+            Self::GetMixed => "get-mixed",
+            Self::Lrange => "lrange",
+        }
+    }
+}
+
+impl Ahead {
+    /// Its name, where it is shown.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Readahead => "readahead",
+            Self::Trend => "trend",
+            Self::Guide => "guide",
+        }
+    }
+}
+
+/// What is not installed, and what to type.
+#[must_use]
+pub fn missing() -> Option<String> {
+    let needed = [("redis-server", "redis-server"), (asking::PROGRAM, "redis-tools")];
+    let (program, package) = needed.into_iter().find(|(program, _)| find_program(program).is_none())?;
+    Some(format!("{program} is not installed: type `apt-get install {package}` as root"))
+}
+
+impl<'a> Bench<'a> {
+    /// Nothing is done yet.
+    #[must_use]
+    pub fn new(settings: &'a Settings, prefix: &'a Prefix<'a>) -> Self {
+        Self { settings, prefix, done: 0 }
+    }
+
+    /// Finds how much memory the data for a query takes.
+    pub fn filled(&mut self, query: Query, tell: &mut dyn FnMut(&str, f64)) -> Result<Filled, BenchError> {
+        self.tell(&format!("{}: size", query.name()), tell);
+        let data = Data::new(query, self.settings.data_bytes);
+        let board = self.settings.folder.join("board");
+        let way = Way { ahead: Ahead::Readahead, local_bytes: self.settings.memory_bytes, board: &board };
+        let (server, mut client) = Server::start(self.command(&way))?;
+        data.fill(&mut client).map_err(|error| server.complaint(&error))?;
+        let used_bytes = client.info("memory", "used_memory")?;
+        server.shut_down(client)?;
+        remove(&board)?;
+        Ok(Filled { query, data, used_bytes })
+    }
+
+    /// Measures each way of fetching ahead with one local memory.
+    pub fn row(
+        &mut self,
+        filled: &Filled,
+        local: LocalSize,
+        tell: &mut dyn FnMut(&str, f64),
+    ) -> Result<Vec<RedisResult>, BenchError> {
+        let local_bytes = local.resolve(filled.used_bytes);
+        let mut all: Vec<Series> = self.settings.ahead.iter().map(|_| Series::default()).collect();
+        for turn in 0..self.settings.runs {
+            for (ahead, series) in self.settings.ahead.iter().zip(&mut all) {
+                let local = yonder::units::format_bytes(local_bytes);
+                self.tell(&format!("{}, {local}, {} ({})", filled.query.name(), ahead.name(), turn + 1), tell);
+                if series.failed.is_none() {
+                    match self.leg(filled, *ahead, local_bytes, turn as u64) {
+                        Ok(leg) => series.legs.push(leg),
+                        Err(error) => series.failed = Some(error.to_string()),
+                    }
+                }
+                remove(&self.settings.folder.join("board"))?;
+            }
+        }
+        let series = self.settings.ahead.iter().zip(&all);
+        let mut results: Vec<RedisResult> =
+            series.map(|(ahead, series)| self.result(filled, local_bytes, *ahead, series)).collect();
+        compare(&mut results);
+        Ok(results)
+    }
+
+    /// One server's life: filled, checked, asked, checked again.
+    fn leg(&self, filled: &Filled, ahead: Ahead, local_bytes: u64, turn: u64) -> Result<Leg, BenchError> {
+        let board = self.settings.folder.join("board");
+        let (server, mut client) = Server::start(self.command(&Way { ahead, local_bytes, board: &board }))?;
+        let figures = SharedStats::open(&board)?;
+        let complain = |error: BenchError| server.complaint(&error);
+        let data = &filled.data;
+        data.fill(&mut client).map_err(complain)?;
+        let mut wrong = data.wrong(&mut client, turn).map_err(complain)?;
+        let requests = self.settings.requests;
+        let (query, keys, clients) = (data.query(), data.keys(), self.settings.clients);
+        let asking = Asking { port: server.port(), query, keys, requests, clients };
+        Asking { requests: requests.div_ceil(REQUESTS_PER_WARMING), ..asking }.run().map_err(complain)?;
+        std::thread::sleep(FIGURES_TIME);
+        let before = figures.figures();
+        let measured = asking.run().map_err(complain)?;
+        std::thread::sleep(FIGURES_TIME);
+        let after = figures.figures();
+        wrong += data.wrong(&mut client, !turn).map_err(complain)?;
+        server.shut_down(client)?;
+        let figures = Figures {
+            major_faults: after.major_faults - before.major_faults,
+            minor_faults: after.minor_faults - before.minor_faults,
+            fetched_bytes: after.fetched_bytes - before.fetched_bytes,
+            written_bytes: after.written_bytes - before.written_bytes,
+            ..after
+        };
+        Ok(Leg { measured, figures, wrong })
+    }
+
+    fn command(&self, way: &Way<'_>) -> Command {
+        let mut command = (self.prefix)(way);
+        command.current_dir(&self.settings.folder);
+        command
+    }
+
+    fn tell(&mut self, what: &str, tell: &mut dyn FnMut(&str, f64)) {
+        tell(what, self.done as f64 / self.settings.legs.max(1) as f64);
+        self.done += 1;
+    }
+
+    fn result(&self, filled: &Filled, local_bytes: u64, ahead: Ahead, series: &Series) -> RedisResult {
+        let requests = self.settings.requests;
+        let rates = series.sorted(|leg| leg.measured.ops_per_s);
+        let each = |count: fn(&Figures) -> u64| series.median(|leg| count(&leg.figures) as f64 / requests as f64);
+        RedisResult {
+            bench: "redis",
+            query: filled.query,
+            ahead,
+            used_bytes: filled.used_bytes,
+            local_bytes,
+            keys: filled.data.keys(),
+            requests,
+            clients: self.settings.clients,
+            runs: series.legs.len(),
+            ops_per_s: series.median(|leg| leg.measured.ops_per_s),
+            ops_per_s_spread: rates.first().zip(rates.last()).map(|(least, most)| [*least, *most]),
+            p50_ms: series.median(|leg| leg.measured.p50_ms),
+            p99_ms: series.median(|leg| leg.measured.p99_ms),
+            major_faults_per_request: each(|figures| figures.major_faults),
+            minor_faults_per_request: each(|figures| figures.minor_faults),
+            fetched_bytes_per_request: each(|figures| figures.fetched_bytes),
+            written_bytes_per_request: each(|figures| figures.written_bytes),
+            ratio_to_general: None,
+            errors: series.legs.iter().map(|leg| leg.wrong).sum(),
+            failed: series.failed.clone(),
+        }
+    }
+}
+
+impl Series {
+    fn sorted(&self, value: impl Fn(&Leg) -> f64) -> Vec<f64> {
+        let mut values: Vec<f64> = self.legs.iter().map(value).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    }
+
+    fn median(&self, value: impl Fn(&Leg) -> f64) -> Option<f64> {
+        let values = self.sorted(value);
+        values.get(values.len() / 2).copied()
+    }
+}
+
+/// Compares the guide with the best of the others.
+fn compare(results: &mut [RedisResult]) {
+    let (guided, general): (Vec<_>, Vec<_>) = results.iter_mut().partition(|result| result.ahead == Ahead::Guide);
+    let best = general.iter().filter_map(|result| result.ops_per_s).max_by(f64::total_cmp);
+    for result in guided {
+        result.ratio_to_general = result.ops_per_s.zip(best).map(|(guided, best)| guided / best);
+    }
+}
+
+/// Removes the board of a leg, which may not have come so far.
+fn remove(board: &Path) -> Result<(), BenchError> {
+    match std::fs::remove_file(board) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that goes with this.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("yonder-redis-{name}-{}", std::process::id()));
+            std::fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn settings(folder: &Folder, ahead: &[Ahead], runs: usize) -> Settings {
+        Settings {
+            ahead: ahead.to_vec(),
+            data_bytes: 2 << 20,
+            memory_bytes: 64 << 20,
+            requests: 200,
+            clients: 2,
+            runs,
+            folder: folder.0.clone(),
+            legs: 1 + runs,
+        }
+    }
+
+    #[test]
+    fn each_query_is_answered_and_checked() {
+        if let Some(missing) = missing() {
+            return println!("SKIP: {missing}");
+        }
+        let folder = Folder::new("queries");
+        let settings = settings(&folder, &[Ahead::None], 1);
+        // A server whose memory is not far, and which so has no figures.
+        let prefix = |way: &Way<'_>| {
+            SharedStats::create(way.board).unwrap();
+            Command::new("env")
+        };
+        for query in Query::ALL {
+            let (mut bench, mut shares) = (Bench::new(&settings, &prefix), Vec::new());
+            let filled = bench.filled(query, &mut |_, share| shares.push(share)).unwrap();
+            assert!((2 << 20..5 << 20).contains(&filled.used_bytes), "{query:?} takes {}", filled.used_bytes);
+            let row = bench.row(&filled, LocalSize::Percent(50.0), &mut |_, share| shares.push(share)).unwrap();
+            let [result] = &row[..] else { panic!("{row:?}") };
+            assert_eq!((result.query, result.runs, result.errors, &result.failed), (query, 1, 0, &None), "{result:?}");
+            assert_eq!(result.local_bytes, filled.used_bytes / 2);
+            assert!(result.ops_per_s > Some(0.0) && result.p50_ms <= result.p99_ms, "{result:?}");
+            assert_eq!(result.major_faults_per_request, Some(0.0));
+            assert_eq!(shares, [0.0, 0.5]);
+        }
+        assert!(std::fs::read_dir(&folder.0).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn values_that_were_changed_are_found() {
+        if let Some(missing) = missing() {
+            return println!("SKIP: {missing}");
+        }
+        for data in [Data::new(Query::GetMixed, 1 << 20), Data::new(Query::Lrange, 1 << 20)] {
+            let (_server, mut client) = Server::start(Command::new("env")).unwrap();
+            data.fill(&mut client).unwrap();
+            assert_eq!(data.wrong(&mut client, 0).unwrap(), 0);
+            let change = |_, to: &mut Vec<u8>| {
+                to.extend_from_slice(b"SETRANGE key:000000000003 9 x\r\nLSET l:000000000002 3 x\r\n");
+            };
+            let _ = client.all(&[0], change, |client, _| client.line().map(|_| true)).unwrap();
+            client.line().unwrap();
+            assert_eq!(data.wrong(&mut client, 0).unwrap(), 1);
+        }
+    }
+
+    #[test]
+    fn a_leg_that_fails_is_told_with_what_was_said() {
+        let folder = Folder::new("failing");
+        let settings = settings(&folder, &[Ahead::Guide], 2);
+        let prefix = |_: &Way<'_>| {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo there is no guide >&2; exit 2"]);
+            command
+        };
+        let mut bench = Bench::new(&settings, &prefix);
+        let filled = Filled { query: Query::Get4k, data: Data::new(Query::Get4k, 1 << 20), used_bytes: 1 << 20 };
+        let row = bench.row(&filled, LocalSize::Bytes(1 << 20), &mut |_, _| {}).unwrap();
+        assert_eq!((row[0].runs, row[0].ops_per_s), (0, None));
+        assert!(row[0].failed.as_ref().unwrap().contains("it said: there is no guide"), "{row:?}");
+    }
+
+    #[test]
+    fn a_guide_is_compared_with_the_best_of_the_others() {
+        let folder = Folder::new("compared");
+        let settings = settings(&folder, &[Ahead::None, Ahead::Trend, Ahead::Guide], 1);
+        let prefix = |_: &Way<'_>| Command::new("env");
+        let bench = Bench::new(&settings, &prefix);
+        let filled = Filled { query: Query::Get4k, data: Data::new(Query::Get4k, 1 << 20), used_bytes: 1 << 20 };
+        let leg = |ops_per_s| Leg {
+            measured: Measured { ops_per_s, p50_ms: 1.0, p99_ms: 2.0 },
+            figures: Figures { major_faults: 300, ..Figures::default() },
+            wrong: 1,
+        };
+        let series = |rates: &[f64]| Series { legs: rates.iter().map(|rate| leg(*rate)).collect(), failed: None };
+        let all = [(Ahead::None, &[1.0][..]), (Ahead::Trend, &[2.0, 8.0, 4.0]), (Ahead::Guide, &[6.0])];
+        let mut row: Vec<_> =
+            all.iter().map(|(ahead, rates)| bench.result(&filled, 1, *ahead, &series(rates))).collect();
+        compare(&mut row);
+        assert_eq!((row[1].ops_per_s, row[1].ops_per_s_spread, row[1].errors), (Some(4.0), Some([2.0, 8.0]), 3));
+        assert_eq!(row[1].major_faults_per_request, Some(1.5));
+        assert_eq!(
+            [row[0].ratio_to_general, row[1].ratio_to_general, row[2].ratio_to_general],
+            [None, None, Some(1.5)]
+        );
+        compare(&mut row[2..]);
+        assert_eq!(row[2].ratio_to_general, None);
+    }
+}

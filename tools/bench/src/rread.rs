@@ -1,0 +1,366 @@
+//! `bench rread` and `bench rwrite`: reads and writes of a remote address space, by size, by clients and by depth.
+//!
+//! [`Bench::prepare`] takes a node and fills the memory; [`Bench::points`] are what is measured: the latency of one
+//! thread that waits for each operation, at each size; then throughput at one size, by threads that wait and by
+//! asynchronous operations of one thread. Each point is a warm-up and a run. Every read is checked; so are writes, by
+//! reads afterwards.
+
+use std::sync::Barrier;
+use std::time::Duration;
+
+use serde::Serialize;
+use yonder::clib::{Permission, Process, Thread};
+use yonder_load::LatencyRecorder;
+
+use crate::BenchError;
+use crate::children::Launch;
+pub use crate::flow::Direction;
+use crate::flow::{Asynchronous, Flow, Items, Load, Measured, ReadSync, WriteSync, check, drive, stamp};
+use crate::target::{NodeChoice, Target};
+
+/// Part of a point's time that comes before it, unmeasured.
+const WARM_UP_SHARE: u32 = 4;
+/// Bytes of a write that fills memory.
+const FILL_BYTES: usize = 32 << 10;
+/// Items that are read to check the writes of a point.
+const CHECKED_ITEMS: u64 = 256;
+/// Memory of a started node, as a multiple of what is used: there are other address spaces, and whole pages.
+const NODE_MEMORY_FACTOR: u64 = 2;
+
+/// Settings of a run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Whether it reads or writes.
+    pub direction: Direction,
+    /// The node.
+    pub node: NodeChoice,
+    /// Bytes of memory that are read or written, at random places.
+    pub memory: u64,
+    /// Sizes at which the latency is measured, in bytes.
+    pub sizes: Vec<usize>,
+    /// Size at which throughput is measured.
+    pub throughput_bytes: usize,
+    /// Numbers of threads.
+    pub clients: Vec<usize>,
+    /// Numbers of asynchronous operations of one thread.
+    pub depths: Vec<usize>,
+    /// How long a client asks again and again before it sleeps.
+    pub spin: Duration,
+    /// Time of each point; a warm-up of a quarter of it comes before.
+    pub duration: Duration,
+}
+
+/// What one run of the benchmark varies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Point {
+    /// `size`, `clients` or `depth`.
+    pub sweep: &'static str,
+    /// Bytes of an operation.
+    pub bytes: usize,
+    /// Threads.
+    pub clients: usize,
+    /// Asynchronous operations of each; `None` for a thread that waits for each operation.
+    pub depth: Option<usize>,
+}
+
+/// The result of one point; the fields are a contract with scripts.
+#[derive(Clone, Debug, Serialize)]
+pub struct PointResult {
+    /// `rread` or `rwrite`.
+    pub bench: &'static str,
+    /// The node's URL.
+    pub node: String,
+    /// What is varied: `size`, `clients` or `depth`.
+    pub sweep: &'static str,
+    /// Bytes of an operation.
+    pub size_bytes: usize,
+    /// Threads.
+    pub clients: usize,
+    /// Operations that each thread has under way.
+    pub depth: usize,
+    /// `sync` or `async`.
+    pub calls: &'static str,
+    /// Bytes of memory that are read or written.
+    pub memory_bytes: u64,
+    /// How long a client spins before it sleeps, in microseconds.
+    pub spin_us: f64,
+    /// Measured seconds.
+    pub seconds: f64,
+    /// Operations per second of all threads.
+    pub ops_per_s: f64,
+    /// Median latency.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Longest latency.
+    pub max_us: f64,
+    /// CPU time of the client process for each operation, in microseconds.
+    pub client_cpu_us_per_op: f64,
+    /// CPU time of the node for each operation, in microseconds; absent for a node that was there before.
+    pub server_cpu_us_per_op: Option<f64>,
+    /// Requests that were sent again.
+    pub retries: u64,
+    /// Always 0: nothing is paged.
+    pub major_faults: u64,
+    /// Always 0: nothing is paged.
+    pub minor_faults: u64,
+    /// Bytes read while measuring.
+    pub fetched_bytes: u64,
+    /// Bytes written while measuring.
+    pub written_bytes: u64,
+    /// Always 0: an error ends the run.
+    pub errors: u64,
+}
+
+/// Memory on a node that points are measured on.
+pub struct Bench {
+    settings: Settings,
+    // Before the target: an address space ends before its node does.
+    process: Process,
+    target: Target,
+    address: u64,
+}
+
+impl Bench {
+    /// Takes a node and allocates memory on it.
+    pub fn prepare(settings: &Settings, launch: &dyn Launch) -> Result<Self, BenchError> {
+        settings.check()?;
+        let target = Target::new(&settings.node, launch, NODE_MEMORY_FACTOR * settings.memory, None)?;
+        let pending_max = settings.depths.iter().copied().max().unwrap_or(1);
+        let process = target.process(pending_max, settings.spin)?;
+        let address = process.thread()?.ralloc(settings.memory, Permission::ReadWrite)?;
+        Ok(Self { settings: settings.clone(), process, target, address })
+    }
+
+    /// The node's URL.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        self.target.url()
+    }
+
+    /// What there is to measure, in order.
+    #[must_use]
+    pub fn points(&self) -> Vec<Point> {
+        self.settings.points()
+    }
+
+    /// Measures one point.
+    pub fn run(&self, point: Point) -> Result<PointResult, BenchError> {
+        let items = Items { address: self.address, bytes: point.bytes };
+        let count = self.settings.memory / point.bytes as u64;
+        if self.settings.direction == Direction::Read {
+            fill(&mut self.process.thread()?, items, count)?;
+        }
+        let start = Barrier::new(point.clients + 1);
+        let outcomes = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..point.clients)
+                .map(|client| {
+                    let start = &start;
+                    scope.spawn(move || self.client(point, items, count, client as u64, start))
+                })
+                .collect();
+            // Threads have warmed up at the first barrier, and begin at the second.
+            start.wait();
+            let before = self.target.cpu_times();
+            start.wait();
+            let outcomes: Result<Vec<_>, _> =
+                clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect();
+            Ok::<_, BenchError>((outcomes?, before?, self.target.cpu_times()?))
+        });
+        let (outcomes, before, after) = outcomes?;
+        if self.settings.direction == Direction::Write {
+            self.check_written(items, count)?;
+        }
+        let mut latency = LatencyRecorder::new();
+        let (mut seconds, mut retries) = (0f64, 0);
+        for (measured, again) in &outcomes {
+            latency.merge(&measured.latency);
+            seconds = seconds.max(measured.seconds);
+            retries += again;
+        }
+        let cpu = after.per_op(before, latency.len());
+        Ok(self.result(point, &Measured { latency, seconds }, cpu, retries))
+    }
+
+    /// One thread of a point: what it measured, and its retries.
+    fn client(
+        &self,
+        point: Point,
+        items: Items,
+        count: u64,
+        client: u64,
+        start: &Barrier,
+    ) -> Result<(Measured, u64), BenchError> {
+        let load =
+            Load { items: count, depth: point.depth.unwrap_or(1), duration: self.settings.duration, seed: client };
+        let warm_up = Load { duration: load.duration / WARM_UP_SHARE, seed: !client, ..load };
+        let opened = self.process.thread();
+        let mut ready = opened.map_err(BenchError::from).and_then(|mut thread| {
+            drive(&mut *flow(&mut thread, items, point, self.settings.direction), &warm_up)?;
+            Ok(thread)
+        });
+        // The others wait here too, whether this one has failed or not.
+        start.wait();
+        start.wait();
+        let thread = ready.as_mut().map_err(|error| std::mem::replace(error, BenchError::WrongValues(0)))?;
+        let before = thread.stats().retried;
+        let measured = drive(&mut *flow(thread, items, point, self.settings.direction), &load)?;
+        Ok((measured, thread.stats().retried - before))
+    }
+
+    /// Reads what was written: each item that is not zeros must be what writes put there.
+    fn check_written(&self, items: Items, count: u64) -> Result<(), BenchError> {
+        let mut thread = self.process.thread()?;
+        let mut buffer = vec![0; items.bytes];
+        for sample in 0..CHECKED_ITEMS {
+            let item = sample * count / CHECKED_ITEMS;
+            stamp(item, &mut buffer);
+            thread.rwrite(items.address + item * items.bytes as u64, &buffer)?;
+            buffer.fill(0);
+            thread.rread(items.address + item * items.bytes as u64, &mut buffer)?;
+            check(item, &buffer)?;
+        }
+        Ok(())
+    }
+
+    fn result(&self, point: Point, measured: &Measured, cpu: (f64, Option<f64>), retries: u64) -> PointResult {
+        let latency = measured.latency.summary();
+        let moved = measured.ops() * point.bytes as u64;
+        let reads = self.settings.direction == Direction::Read;
+        PointResult {
+            bench: if reads { "rread" } else { "rwrite" },
+            node: self.target.url().to_owned(),
+            sweep: point.sweep,
+            size_bytes: point.bytes,
+            clients: point.clients,
+            depth: point.depth.unwrap_or(1),
+            calls: if point.depth.is_some() { "async" } else { "sync" },
+            memory_bytes: self.settings.memory,
+            spin_us: self.settings.spin.as_nanos() as f64 / 1e3,
+            seconds: measured.seconds,
+            ops_per_s: measured.ops() as f64 / measured.seconds,
+            p50_us: latency.p50_us,
+            p99_us: latency.p99_us,
+            p999_us: latency.p999_us,
+            max_us: latency.max_us,
+            client_cpu_us_per_op: cpu.0,
+            server_cpu_us_per_op: cpu.1,
+            retries,
+            major_faults: 0,
+            minor_faults: 0,
+            fetched_bytes: if reads { moved } else { 0 },
+            written_bytes: if reads { 0 } else { moved },
+            errors: 0,
+        }
+    }
+}
+
+impl Settings {
+    fn points(&self) -> Vec<Point> {
+        let point = |sweep, bytes, clients, depth| Point { sweep, bytes, clients, depth };
+        let sizes = self.sizes.iter().map(|bytes| point("size", *bytes, 1, None));
+        let clients = self.clients.iter().map(|clients| point("clients", self.throughput_bytes, *clients, None));
+        let depths = self.depths.iter().map(|depth| point("depth", self.throughput_bytes, 1, Some(*depth)));
+        sizes.chain(clients).chain(depths).collect()
+    }
+
+    fn check(&self) -> Result<(), BenchError> {
+        let largest = self.points().iter().map(|point| point.bytes).max();
+        let Some(largest) = largest else {
+            return Err(BenchError::Settings("nothing is measured: type --sizes 4KiB, for example".to_owned()));
+        };
+        if largest as u64 > self.memory {
+            return Err(BenchError::Settings(format!(
+                "operations of {largest} bytes do not fit into {} bytes of memory: type a larger --memory",
+                self.memory
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The flow of a point.
+fn flow<'a>(thread: &'a mut Thread, items: Items, point: Point, direction: Direction) -> Box<dyn Flow + 'a> {
+    match (point.depth, direction) {
+        (Some(depth), _) => Box::new(Asynchronous::new(thread, items, direction, depth)),
+        (None, Direction::Read) => Box::new(ReadSync::new(thread, items)),
+        (None, Direction::Write) => Box::new(WriteSync::new(thread, items)),
+    }
+}
+
+/// Writes all items.
+pub(crate) fn fill(thread: &mut Thread, items: Items, count: u64) -> Result<(), BenchError> {
+    let at_once = (FILL_BYTES / items.bytes).max(1) as u64;
+    let mut buffer = vec![0; at_once as usize * items.bytes];
+    let mut item = 0;
+    while item < count {
+        let these = at_once.min(count - item);
+        for (number, content) in (item..item + these).zip(buffer.chunks_mut(items.bytes)) {
+            stamp(number, content);
+        }
+        thread.rwrite(items.address + item * items.bytes as u64, &buffer[..these as usize * items.bytes])?;
+        item += these;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::in_process::{NoLaunch, node};
+
+    fn settings(url: String, direction: Direction) -> Settings {
+        Settings {
+            direction,
+            node: NodeChoice::At(url),
+            memory: 1 << 20,
+            sizes: vec![4, 4096, 65536],
+            throughput_bytes: 4096,
+            clients: vec![2],
+            depths: vec![1, 8],
+            spin: Duration::from_micros(50),
+            duration: Duration::from_millis(20),
+        }
+    }
+
+    #[test]
+    fn every_point_is_measured_and_checked() {
+        let (_node, url) = node(16 << 20, None);
+        for (direction, name) in [(Direction::Read, "rread"), (Direction::Write, "rwrite")] {
+            let bench = Bench::prepare(&settings(url.clone(), direction), &NoLaunch).unwrap();
+            let points = bench.points();
+            assert_eq!(points.len(), 6);
+            for point in points {
+                let result = bench.run(point).unwrap();
+                assert_eq!((result.bench, result.errors, result.server_cpu_us_per_op), (name, 0, None));
+                assert!(result.ops_per_s > 0.0 && result.p50_us > 0.0 && result.p999_us >= result.p50_us);
+                assert!(result.fetched_bytes + result.written_bytes >= point.bytes as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_ends_the_run() {
+        let (_node, url) = node(16 << 20, None);
+        let bench = Bench::prepare(&settings(url, Direction::Read), &NoLaunch).unwrap();
+        let mut thread = bench.process.thread().unwrap();
+        let items = Items { address: bench.address, bytes: 4096 };
+        fill(&mut thread, items, 4).unwrap();
+        thread.rwrite(items.address, &[0; 8]).unwrap();
+        let load = Load { items: 1, depth: 1, duration: Duration::from_millis(5), seed: 1 };
+        let outcome = drive(&mut ReadSync::new(&mut thread, items), &load);
+        assert!(matches!(outcome, Err(BenchError::WrongValues(1))));
+    }
+
+    #[test]
+    fn settings_that_cannot_work_say_what_to_type() {
+        let small = Settings { memory: 4096, ..settings(String::new(), Direction::Read) };
+        let error = Bench::prepare(&small, &NoLaunch).err().unwrap().to_string();
+        assert!(error.contains("type a larger --memory"), "{error}");
+        let none = Settings { sizes: vec![], clients: vec![], depths: vec![], ..small };
+        let error = Bench::prepare(&none, &NoLaunch).err().unwrap().to_string();
+        assert!(error.contains("--sizes"), "{error}");
+    }
+}

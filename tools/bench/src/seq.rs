@@ -1,0 +1,340 @@
+//! `bench seq`: one thread reads or writes far memory page by page, with each prefetcher.
+//!
+//! Every prefetcher has a far memory of its own, filled once; then they take turns, and medians count. The thread is an
+//! ordinary one, and it touches memory without looking at the page table first, as a program that knows nothing of
+//! Yonder does. Every page's content is checked when it is read, and after it was written.
+
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom as _;
+use rand::{Rng, SeedableRng};
+use serde::Serialize;
+use yonder::units::{LocalSize, PAGE_BYTES};
+use yonder::{Access, Config, FarMemory, Prefetch, Region, Stats};
+use yonder_load::LatencyRecorder;
+
+use crate::BenchError;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// What is done with each page, as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// It is read.
+    Read,
+    /// It is written.
+    Write,
+}
+
+/// In which order. Each page comes once in a pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pattern {
+    /// One after the other.
+    Sequential,
+    /// Every so many pages, and from the next page on again.
+    Strided(u32),
+    /// At random.
+    Random,
+}
+
+/// Settings of a comparison.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Fabric.
+    pub far: String,
+    /// Size of the region in bytes.
+    pub memory: u64,
+    /// Limit of local memory.
+    pub local: LocalSize,
+    /// The prefetchers that take turns.
+    pub prefetch: Vec<Prefetch>,
+    /// What is done.
+    pub operations: Vec<Operation>,
+    /// In which order.
+    pub pattern: Pattern,
+    /// Passes of each.
+    pub rounds: usize,
+}
+
+/// What one prefetcher made of one operation; the fields are a contract with scripts.
+#[derive(Clone, Debug, Serialize)]
+pub struct SeqResult {
+    /// Always `seq`.
+    pub bench: &'static str,
+    /// Fabric.
+    pub far: String,
+    /// Size of the region in bytes.
+    pub memory_bytes: u64,
+    /// Limit of local memory in bytes.
+    pub local_bytes: u64,
+    /// `read` or `write`.
+    pub op: Operation,
+    /// `sequential`, `strided` or `random`.
+    pub pattern: &'static str,
+    /// Pages from one to the next, if strided.
+    pub stride: Option<u32>,
+    /// `none`, `readahead` or `trend`.
+    pub prefetch: &'static str,
+    /// Passes, of which the median counts.
+    pub rounds: usize,
+    /// Pages per second.
+    pub ops_per_s: f64,
+    /// Of the slowest and of the fastest pass.
+    pub ops_per_s_spread: [f64; 2],
+    /// Median of the passes' ratios to those without prefetching in the same round, if that is measured too.
+    pub ratio_to_none: Option<f64>,
+    /// Median time for a page.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Pages of a pass.
+    pub pages: u64,
+    /// Faults of the median pass that needed a fetch of their own.
+    pub major_faults: u64,
+    /// Faults of the median pass that did not.
+    pub minor_faults: u64,
+    /// Pages fetched ahead.
+    pub prefetched_pages: u64,
+    /// Faults on pages that had been fetched ahead.
+    pub prefetch_hits: u64,
+    /// Bytes fetched.
+    pub fetched_bytes: u64,
+    /// Bytes written back.
+    pub written_bytes: u64,
+    /// Always 0: an error ends the run.
+    pub errors: u64,
+}
+
+/// A prefetcher's far memory.
+struct Contender {
+    prefetch: Prefetch,
+    far: FarMemory,
+    region: Region,
+    /// What the pages hold: each pass that writes adds one.
+    version: u64,
+}
+
+/// One pass.
+struct Pass {
+    ops_per_s: f64,
+    latency: LatencyRecorder,
+    before: Stats,
+    after: Stats,
+}
+
+/// Measures every operation with every prefetcher.
+pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<SeqResult>, BenchError> {
+    let mut contenders = Vec::new();
+    for prefetch in &settings.prefetch {
+        progress("fill", contenders.len() as f64 / settings.prefetch.len() as f64);
+        contenders.push(Contender::new(settings, *prefetch)?);
+    }
+    let pages = settings.memory.div_ceil(PAGE) as u32;
+    let order = order(settings.pattern, pages);
+    let mut results = Vec::new();
+    for operation in &settings.operations {
+        let mut passes: Vec<Vec<Pass>> = contenders.iter().map(|_| Vec::new()).collect();
+        for round in 0..settings.rounds {
+            for (contender, passes) in contenders.iter_mut().zip(&mut passes) {
+                progress(prefetch_name(contender.prefetch), round as f64 / settings.rounds as f64);
+                passes.push(contender.pass(*operation, &order)?);
+            }
+        }
+        let none = settings.prefetch.iter().position(|prefetch| *prefetch == Prefetch::None);
+        let baseline: Option<Vec<f64>> = none.map(|none| passes[none].iter().map(|pass| pass.ops_per_s).collect());
+        for (contender, passes) in contenders.iter().zip(passes) {
+            results.push(result(settings, *operation, contender, passes, baseline.as_deref()));
+        }
+    }
+    Ok(results)
+}
+
+/// What `--prefetch` and results call it.
+#[must_use]
+pub fn prefetch_name(prefetch: Prefetch) -> &'static str {
+    match prefetch {
+        Prefetch::None => "none",
+        Prefetch::Readahead => "readahead",
+        Prefetch::Trend => "trend",
+    }
+}
+
+fn order(pattern: Pattern, pages: u32) -> Vec<u32> {
+    match pattern {
+        Pattern::Sequential => (0..pages).collect(),
+        Pattern::Strided(stride) => (0..stride).flat_map(|first| (first..pages).step_by(stride as usize)).collect(),
+        Pattern::Random => {
+            let mut order: Vec<u32> = (0..pages).collect();
+            order.shuffle(&mut SmallRng::seed_from_u64(5));
+            order
+        }
+    }
+}
+
+impl Contender {
+    fn new(settings: &Settings, prefetch: Prefetch) -> Result<Self, BenchError> {
+        let config = Config { prefetch, ..Config::with_local(settings.local.resolve(settings.memory)) };
+        let far = FarMemory::open(&settings.far, config)?;
+        let region = far.region(settings.memory)?.with_access(Access::Trap);
+        let mut buffer = vec![0; PAGE_BYTES];
+        for page in 0..region.bytes() / PAGE {
+            fill(&mut buffer, page, 0);
+            region.write(page * PAGE, &buffer)?;
+        }
+        Ok(Self { prefetch, far, region, version: 0 })
+    }
+
+    fn pass(&mut self, operation: Operation, order: &[u32]) -> Result<Pass, BenchError> {
+        let mut buffer = vec![0; PAGE_BYTES];
+        let mut latency = LatencyRecorder::new();
+        let before = self.far.stats();
+        let start = yonder::clock::now();
+        let mut now = start;
+        for page in order {
+            let page = u64::from(*page);
+            match operation {
+                Operation::Read => {
+                    self.region.read(page * PAGE, &mut buffer)?;
+                    check(&buffer, page, self.version)?;
+                }
+                Operation::Write => {
+                    fill(&mut buffer, page, self.version + 1);
+                    self.region.write(page * PAGE, &buffer)?;
+                }
+            }
+            let done = yonder::clock::now();
+            latency.record(done - now);
+            now = done;
+        }
+        let after = self.far.stats();
+        if operation == Operation::Write {
+            self.version += 1;
+            self.spot_check(order)?;
+        }
+        Ok(Pass { ops_per_s: order.len() as f64 * 1e9 / (now - start) as f64, latency, before, after })
+    }
+
+    /// Reads some of the pages that were written.
+    fn spot_check(&self, order: &[u32]) -> Result<(), BenchError> {
+        let mut buffer = vec![0; PAGE_BYTES];
+        let mut random = SmallRng::seed_from_u64(self.version);
+        for _ in 0..order.len().min(1000) {
+            let page = u64::from(order[random.random_range(0..order.len())]);
+            self.region.read(page * PAGE, &mut buffer)?;
+            check(&buffer, page, self.version)?;
+        }
+        Ok(())
+    }
+}
+
+/// The words of a page tell which one it is, and how often it was written.
+fn fill(buffer: &mut [u8], page: u64, version: u64) {
+    let word = (page + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ version;
+    buffer.chunks_exact_mut(8).for_each(|chunk| chunk.copy_from_slice(&word.to_le_bytes()));
+}
+
+fn check(buffer: &[u8], page: u64, version: u64) -> Result<(), BenchError> {
+    let word = ((page + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ version).to_le_bytes();
+    let is_right = buffer.chunks_exact(8).all(|chunk| *chunk == word);
+    if is_right { Ok(()) } else { Err(BenchError::WrongValues(1)) }
+}
+
+fn result(
+    settings: &Settings,
+    op: Operation,
+    contender: &Contender,
+    passes: Vec<Pass>,
+    baseline: Option<&[f64]>,
+) -> SeqResult {
+    let ratios = baseline.map(|baseline| {
+        let mut ratios: Vec<f64> = passes.iter().zip(baseline).map(|(pass, none)| pass.ops_per_s / none).collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios[ratios.len() / 2]
+    });
+    let mut passes = passes;
+    passes.sort_by(|one, other| one.ops_per_s.total_cmp(&other.ops_per_s));
+    let spread = [passes[0].ops_per_s, passes[passes.len() - 1].ops_per_s];
+    let median = &passes[passes.len() / 2];
+    let (pattern, stride) = match settings.pattern {
+        Pattern::Sequential => ("sequential", None),
+        Pattern::Strided(stride) => ("strided", Some(stride)),
+        Pattern::Random => ("random", None),
+    };
+    let counted = |count: fn(&Stats) -> u64| count(&median.after) - count(&median.before);
+    SeqResult {
+        bench: "seq",
+        far: settings.far.clone(),
+        memory_bytes: settings.memory,
+        local_bytes: contender.far.local(),
+        op,
+        pattern,
+        stride,
+        prefetch: prefetch_name(contender.prefetch),
+        rounds: passes.len(),
+        ops_per_s: median.ops_per_s,
+        ops_per_s_spread: spread,
+        ratio_to_none: ratios,
+        p50_us: median.latency.percentile_us(50.0),
+        p99_us: median.latency.percentile_us(99.0),
+        p999_us: median.latency.percentile_us(99.9),
+        pages: contender.region.bytes() / PAGE,
+        major_faults: counted(|stats| stats.major_faults),
+        minor_faults: counted(|stats| stats.minor_faults),
+        prefetched_pages: counted(|stats| stats.prefetched_pages),
+        prefetch_hits: counted(|stats| stats.prefetch_hits),
+        fetched_bytes: counted(|stats| stats.fetched_bytes),
+        written_bytes: counted(|stats| stats.written_bytes),
+        errors: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_order_has_every_page_once() {
+        for pattern in [Pattern::Sequential, Pattern::Strided(7), Pattern::Random] {
+            let mut pages = order(pattern, 100);
+            pages.sort_unstable();
+            assert_eq!(pages, (0..100).collect::<Vec<_>>(), "{pattern:?}");
+        }
+        assert_eq!(order(Pattern::Strided(3), 7), [0, 3, 6, 1, 4, 2, 5]);
+    }
+
+    #[test]
+    fn contents_tell_pages_and_versions_apart() {
+        let mut buffer = [0; PAGE_BYTES];
+        fill(&mut buffer, 3, 1);
+        check(&buffer, 3, 1).unwrap();
+        assert!(check(&buffer, 4, 1).is_err() && check(&buffer, 3, 2).is_err());
+        buffer[4000] ^= 1;
+        assert!(check(&buffer, 3, 1).is_err());
+    }
+
+    #[test]
+    fn prefetchers_leave_few_major_faults() {
+        if let Err(error) = yonder::abilities().userfaultfd {
+            println!("SKIP: {error}");
+            return;
+        }
+        let settings = Settings {
+            far: "emu://?latency=2.5us&gbps=100".to_owned(),
+            memory: 16 << 20,
+            local: LocalSize::Bytes(4 << 20),
+            prefetch: vec![Prefetch::None, Prefetch::Readahead, Prefetch::Trend],
+            operations: vec![Operation::Read, Operation::Write],
+            pattern: Pattern::Sequential,
+            rounds: 1,
+        };
+        let results = run(&settings, &mut |_, _| {}).unwrap();
+        assert_eq!(results.len(), 6);
+        for result in results {
+            let is_ahead = result.prefetch != "none";
+            assert_eq!(result.prefetched_pages > 0, is_ahead, "{result:?}");
+            assert!(!is_ahead || result.major_faults <= result.pages / 8, "{result:?}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! As much HTTP as a scrape needs: a request is one GET, an answer ends with the connection.
+//!
+//! Both sides are bounded in bytes and by a deadline for the whole exchange, so a peer that sends nothing, too much or
+//! one byte at a time costs no more than that. Bodies of requests are never read, whatever length they claim.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Longest head of a request in bytes.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+/// Longest answer in bytes.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Bytes asked of the socket at a time.
+const PIECE_BYTES: usize = 4 << 10;
+
+/// What a client asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Request {
+    /// GET of a path, without its query.
+    Get(String),
+    /// Another method.
+    Other,
+}
+
+/// How a server answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Status {
+    Ok,
+    BadRequest,
+    NotFound,
+}
+
+impl Status {
+    const fn line(self) -> &'static str {
+        match self {
+            Self::Ok => "200 OK",
+            Self::BadRequest => "400 Bad Request",
+            Self::NotFound => "404 Not Found",
+        }
+    }
+}
+
+/// Reads the head of a request. `InvalidData` if it is not HTTP or too long.
+pub(crate) fn read_request(stream: &mut TcpStream, deadline: Instant) -> io::Result<Request> {
+    let mut head = Vec::new();
+    while !ends_head(&head) {
+        if head.len() > HEAD_BYTES_MAX {
+            return Err(wrong("the head is too long"));
+        }
+        if read_piece(stream, &mut head, deadline)? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+    }
+    parse_request(&head).ok_or_else(|| wrong("not HTTP"))
+}
+
+/// Sends an answer in plain text.
+pub(crate) fn write_answer(stream: &mut TcpStream, status: Status, body: &str, deadline: Instant) -> io::Result<()> {
+    let (line, length) = (status.line(), body.len());
+    let answer = format!(
+        "HTTP/1.1 {line}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n{body}"
+    );
+    write_all(stream, answer.as_bytes(), deadline)
+}
+
+/// Gets `path` from a server, within `timeout`. `InvalidData` if what answers is not HTTP, does not have the path, or
+/// says too much.
+pub(crate) fn get(address: SocketAddr, path: &str, timeout: Duration) -> io::Result<String> {
+    let deadline = Instant::now() + timeout;
+    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: text/plain\r\n\r\n");
+    write_all(&mut stream, request.as_bytes(), deadline)?;
+    let mut answer = Vec::new();
+    while read_piece(&mut stream, &mut answer, deadline)? > 0 {
+        if answer.len() > ANSWER_BYTES_MAX {
+            return Err(wrong("the answer is too long"));
+        }
+    }
+    parse_answer(answer)
+}
+
+fn ends_head(head: &[u8]) -> bool {
+    head.windows(4).any(|end| end == b"\r\n\r\n") || head.windows(2).any(|end| end == b"\n\n")
+}
+
+fn parse_request(head: &[u8]) -> Option<Request> {
+    let line = std::str::from_utf8(head).ok()?.lines().next()?;
+    let [method, target, version] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
+    if !version.starts_with("HTTP/1.") {
+        return None;
+    }
+    let path = target.split('?').next()?;
+    Some(if method == "GET" { Request::Get(path.to_owned()) } else { Request::Other })
+}
+
+fn parse_answer(answer: Vec<u8>) -> io::Result<String> {
+    let answer = String::from_utf8(answer).map_err(|_| wrong("the answer is not text"))?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| wrong("the answer is not HTTP"))?;
+    let status = head.lines().next().unwrap_or("");
+    match status.strip_prefix("HTTP/1.").and_then(|rest| rest.get(1..)) {
+        Some(rest) if rest.starts_with(" 200") => Ok(body.to_owned()),
+        Some(rest) => Err(wrong(&format!("the answer is{}", rest.get(..4).unwrap_or(" an error")))),
+        None => Err(wrong("the answer is not HTTP")),
+    }
+}
+
+/// Reads what has arrived, and returns its length: 0 at the end.
+fn read_piece(stream: &mut TcpStream, into: &mut Vec<u8>, deadline: Instant) -> io::Result<usize> {
+    let mut piece = [0; PIECE_BYTES];
+    loop {
+        stream.set_read_timeout(Some(remaining(deadline)?))?;
+        match stream.read(&mut piece) {
+            Ok(length) => {
+                into.extend_from_slice(&piece[..length]);
+                return Ok(length);
+            }
+            Err(error) => passing(error)?,
+        }
+    }
+}
+
+fn write_all(stream: &mut TcpStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(remaining(deadline)?))?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(length) => bytes = &bytes[length..],
+            Err(error) => passing(error)?,
+        }
+    }
+    Ok(())
+}
+
+/// Errors after which the same call is made again; the deadline ends that.
+fn passing(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(()),
+        _ => Err(error),
+    }
+}
+
+/// Time until the deadline: never zero, which sockets take for "wait forever".
+fn remaining(deadline: Instant) -> io::Result<Duration> {
+    match deadline.checked_duration_since(Instant::now()) {
+        Some(time) if !time.is_zero() => Ok(time),
+        _ => Err(ErrorKind::TimedOut.into()),
+    }
+}
+
+fn wrong(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, what.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests() {
+        let get = |path: &str| Some(Request::Get(path.to_owned()));
+        assert_eq!(parse_request(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), get("/metrics"));
+        assert_eq!(parse_request(b"GET /metrics?x=1 HTTP/1.0\r\n\r\n"), get("/metrics"));
+        assert_eq!(parse_request(b"POST /metrics HTTP/1.0\r\n\r\n"), Some(Request::Other));
+        for garbage in
+            [&b"\r\n\r\n"[..], b"GET /metrics\r\n\r\n", b"\xff\xfe\n\n", b"GET / SMTP\n\n", b"GET  / HTTP/1.1\n\n"]
+        {
+            assert_eq!(parse_request(garbage), None, "{garbage:?}");
+        }
+    }
+
+    #[test]
+    fn answers() {
+        let parse = |text: &str| parse_answer(text.as_bytes().to_vec()).map_err(|error| error.to_string());
+        assert_eq!(parse("HTTP/1.1 200 OK\r\nA: b\r\n\r\nx 1\n"), Ok("x 1\n".to_owned()));
+        assert_eq!(parse("HTTP/1.0 404 Not Found\r\n\r\n"), Err("the answer is 404".to_owned()));
+        assert_eq!(parse("HTTP/1.1\r\n\r\n"), Err("the answer is an error".to_owned()));
+        for garbage in ["", "\r\n\r\n", "ERROR\r\n\r\n", "HTTP/1.\r\n\r\n", "HTTP/1.é 200\r\n\r\n"] {
+            assert_eq!(parse(garbage), Err("the answer is not HTTP".to_owned()), "{garbage}");
+        }
+        assert_eq!(parse_answer(vec![0xff; 8]).unwrap_err().to_string(), "the answer is not text");
+    }
+
+    #[test]
+    fn a_deadline_in_the_past_is_an_error() {
+        assert_eq!(remaining(Instant::now()).unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,270 @@
+//! A [`Sample`] as Prometheus text.
+//!
+//! The `metrics` facade and its Prometheus exporter write the format. Every text has a recorder of its own, which sees
+//! each metric once: what the server counts stays the server's, and nothing is counted twice.
+
+use metrics::{counter, describe_counter, describe_gauge, gauge};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use yonder::sched::Predictions;
+use yonder::{StageHistogram, Stats};
+
+use crate::names;
+use crate::sample::{Extra, ExtraKind, Requests, Sample};
+
+/// Name, help and value of what `S` counts.
+type Metric<S> = (&'static str, &'static str, fn(&S) -> u64);
+
+const PAGING_COUNTERS: [Metric<Stats>; 22] = [
+    (names::MAJOR_FAULTS, "Page faults that needed a fetch.", |stats| stats.major_faults),
+    (names::MINOR_FAULTS, "Page faults that needed no fetch of their own.", |stats| stats.minor_faults),
+    ("yonder_zero_faults_total", "Minor faults that were first touches.", |stats| stats.zero_faults),
+    ("yonder_rescues_total", "Minor faults that brought a page back from standby.", |stats| stats.rescues),
+    ("yonder_kept_in_frames_total", "Major faults of reads whose page stayed in its frame.", |stats| {
+        stats.kept_in_frames
+    }),
+    (
+        "yonder_helped_installs_total",
+        "Fetched pages that another thread than their worker mapped or copied.",
+        |stats| stats.delegated_installs,
+    ),
+    ("yonder_joins_total", "Minor faults that waited for a fetch on its way.", |stats| stats.joins),
+    (names::PAGING_ERRORS, "Accesses that ended in a paging error.", |stats| stats.paging_errors),
+    (names::FETCH_RETRIES, "Reads that were posted again.", |stats| stats.fetch_retries),
+    (names::WRITE_RETRIES, "Writes that were posted again.", |stats| stats.write_retries),
+    (names::FETCHED_BYTES, "Bytes read from the memory node.", |stats| stats.fetched_bytes),
+    (names::WRITTEN_BYTES, "Bytes that the memory node has acknowledged.", |stats| stats.written_bytes),
+    ("yonder_swept_pages_total", "Pages that reclaim put on standby.", |stats| stats.swept_pages),
+    ("yonder_swept_blocks_total", "Blocks that reclaim swept.", |stats| stats.swept_blocks),
+    ("yonder_dropped_pages_total", "Sealed pages dropped without a copy.", |stats| stats.dropped_pages),
+    ("yonder_clean_pages_total", "Standby pages that needed no write.", |stats| stats.clean_pages),
+    ("yonder_flushed_by_age_pages_total", "Standby pages written back because of their age.", |stats| {
+        stats.flushed_by_age_pages
+    }),
+    ("yonder_flushed_by_size_pages_total", "Standby pages written back because there were many.", |stats| {
+        stats.flushed_by_size_pages
+    }),
+    ("yonder_quota_evicted_pages_total", "Pages taken away because of a quota.", |stats| stats.quota_evicted_pages),
+    ("yonder_advised_out_pages_total", "Pages taken away that had been advised out.", |stats| stats.advised_out_pages),
+    ("yonder_advised_ahead_pages_total", "Pages fetched because they had been advised ahead.", |stats| {
+        stats.advised_ahead_pages
+    }),
+    ("yonder_reclaim_cpu_nanoseconds_total", "CPU time of the reclaimer thread.", |stats| stats.reclaim_cpu_ns),
+];
+
+const PAGING_GAUGES: [Metric<Stats>; 4] = [
+    (names::FETCHES_IN_FLIGHT, "Fetches on their way now.", |stats| stats.in_flight),
+    (names::LOCAL_LIMIT, "Most pages of local memory that may be in use.", |stats| stats.limit_pages),
+    (names::LOCAL_PEAK, "Most pages of local memory ever in use.", |stats| stats.peak_pages),
+    (names::METADATA_BYTES, "Local page tables, hashes and lists, beside the limit.", |stats| stats.metadata_bytes),
+];
+
+const REQUEST_COUNTERS: [Metric<Requests>; 3] = [
+    ("yonder_requests_admitted_total", "Requests admitted.", |requests| requests.admitted),
+    (names::REQUESTS, "Requests over, panics included.", |requests| requests.completed),
+    (names::REQUESTS_PANICKED, "Requests whose handler panicked.", |requests| requests.panicked),
+];
+
+const PREDICTION_COUNTERS: [Metric<Predictions>; 4] = [
+    (names::PREDICTED_HITS_RIGHT, "Requests predicted to hit that had no major fault.", |made| made.hits_right),
+    (names::PREDICTED_HITS_WRONG, "Requests predicted to hit that had a major fault.", |made| made.hits_wrong),
+    (names::PREDICTED_FAULTS_RIGHT, "Requests predicted to fault that had a major fault.", |made| made.faults_right),
+    (names::PREDICTED_FAULTS_WRONG, "Requests predicted to fault that had no major fault.", |made| made.faults_wrong),
+];
+
+const REQUEST_GAUGES: [Metric<Requests>; 1] =
+    [(names::REQUESTS_IN_SERVICE, "Requests admitted and not over.", |requests| {
+        requests.admitted.saturating_sub(requests.completed)
+    })];
+
+/// Whether a metric without labels is an [`Extra`]: none of those that every server has.
+pub(crate) fn is_extra(name: &str) -> bool {
+    let paging = PAGING_COUNTERS.iter().chain(&PAGING_GAUGES).map(|metric| metric.0);
+    let requests = REQUEST_COUNTERS.iter().chain(&REQUEST_GAUGES).map(|metric| metric.0);
+    let predictions = PREDICTION_COUNTERS.iter().map(|metric| metric.0);
+    !paging.chain(requests).chain(predictions).any(|known| known == name)
+}
+
+/// The sample as text; `recent` are the histograms of [`Sample::stages`] to take percentiles of.
+pub(crate) fn render(sample: &Sample, recent: &[StageHistogram]) -> String {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || {
+        let mut recent = recent.iter();
+        if let Some(stats) = &sample.paging {
+            record_paging(stats);
+            let help = "Time of major faults by stage, over the last seconds.";
+            record_stages(names::FAULT_STAGE, help, &names::FAULT_STAGES, &mut recent);
+        }
+        if let Some(requests) = &sample.requests {
+            record_requests(requests);
+            let help = "Time of requests by stage, over the last seconds.";
+            record_stages(names::REQUEST_STAGE, help, &names::REQUEST_STAGES, &mut recent);
+        }
+        sample.extra.iter().for_each(record_extra);
+    });
+    recorder.handle().render()
+}
+
+fn record_paging(stats: &Stats) {
+    PAGING_COUNTERS.iter().for_each(|(name, help, value)| record_counter(name, help, value(stats)));
+    PAGING_GAUGES.iter().for_each(|(name, help, value)| record_gauge(name, help, value(stats)));
+    describe_gauge!(
+        names::LOCAL_PAGES,
+        "Pages of local memory by state; writing pages are dirty, buffer pages are spare or being fetched into."
+    );
+    for (state, pages) in names::STATES.into_iter().zip(pages_by_state(stats)) {
+        gauge!(names::LOCAL_PAGES, names::STATE => state).set(pages as f64);
+    }
+}
+
+/// Pages of each of [`names::STATES`]. The counters are read one after another while they move, so what is left over
+/// for the last two stops at zero.
+fn pages_by_state(stats: &Stats) -> [u64; 5] {
+    let (resident, standby, writing) = (stats.resident_pages, stats.standby_pages, stats.writing_pages);
+    let buffer = stats.charged_pages.saturating_sub(resident + standby + writing);
+    let free = stats.limit_pages.saturating_sub(stats.charged_pages);
+    [resident, standby, writing, buffer, free]
+}
+
+fn record_requests(requests: &Requests) {
+    REQUEST_COUNTERS.iter().for_each(|(name, help, value)| record_counter(name, help, value(requests)));
+    REQUEST_GAUGES.iter().for_each(|(name, help, value)| record_gauge(name, help, value(requests)));
+    if let Some(predictions) = &requests.predictions {
+        PREDICTION_COUNTERS.iter().for_each(|(name, help, value)| record_counter(name, help, value(predictions)));
+    }
+}
+
+/// Percentiles of each stage, in seconds. A stage without times has none: NaN, as Prometheus has it for summaries.
+fn record_stages<'a>(
+    name: &'static str,
+    help: &'static str,
+    stages: &[&'static str],
+    recent: &mut impl Iterator<Item = &'a StageHistogram>,
+) {
+    describe_gauge!(name, help);
+    for (stage, times) in stages.iter().zip(recent) {
+        for (text, quantile) in names::QUANTILES {
+            let seconds = if times.count() == 0 { f64::NAN } else { times.quantile(quantile) as f64 / 1e9 };
+            gauge!(name, names::STAGE => *stage, names::QUANTILE => text).set(seconds);
+        }
+    }
+}
+
+fn record_extra(extra: &Extra) {
+    match extra.kind {
+        ExtraKind::Counter => record_counter(extra.name, extra.help, extra.value),
+        ExtraKind::Gauge => record_gauge(extra.name, extra.help, extra.value),
+    }
+}
+
+fn record_counter(name: &'static str, help: &'static str, value: u64) {
+    describe_counter!(name, help);
+    counter!(name).absolute(value);
+}
+
+fn record_gauge(name: &'static str, help: &'static str, value: u64) {
+    describe_gauge!(name, help);
+    gauge!(name).set(value as f64);
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::scrape::Scrape;
+
+    /// A sample in which every value differs from every other.
+    pub(crate) fn full_sample() -> Sample {
+        let mut paging = Stats {
+            major_faults: 1_000,
+            minor_faults: 500,
+            fetched_bytes: 4_096_000,
+            written_bytes: 2_048_000,
+            fetch_retries: 3,
+            write_retries: 4,
+            paging_errors: 2,
+            limit_pages: 16_384,
+            charged_pages: 14_000,
+            peak_pages: 16_000,
+            resident_pages: 10_000,
+            standby_pages: 3_000,
+            writing_pages: 400,
+            in_flight: 7,
+            metadata_bytes: 65_536,
+            ..Stats::default()
+        };
+        // Bucket 40 has its middle at 2304 ns.
+        paging.stages.fetch.buckets[40] = 1_000;
+        paging.stages.total.buckets[41] = 1_000;
+        let predictions = Predictions { hits_right: 8_001, hits_wrong: 102, faults_right: 803, faults_wrong: 94 };
+        let mut requests = Requests {
+            admitted: 9_010,
+            completed: 9_000,
+            panicked: 1,
+            predictions: Some(predictions),
+            ..Requests::default()
+        };
+        requests.stages.total.buckets[60] = 9_000;
+        let extra = vec![
+            Extra {
+                name: "yonder_kv_get_hits_total",
+                help: "Keys that were found.",
+                kind: ExtraKind::Counter,
+                value: 77,
+            },
+            Extra { name: "yonder_kv_items", help: "Items stored now.", kind: ExtraKind::Gauge, value: 55 },
+        ];
+        Sample { paging: Some(paging), requests: Some(requests), extra }
+    }
+
+    #[test]
+    fn what_is_rendered_is_read_back() {
+        let sample = full_sample();
+        let scrape = Scrape::parse(&render(&sample, &sample.stages())).unwrap();
+        let paging = sample.paging.as_ref().unwrap();
+        for (name, _, value) in PAGING_COUNTERS {
+            assert_eq!(scrape.value(name), Some(value(paging) as f64), "{name}");
+        }
+        for (state, pages) in names::STATES.into_iter().zip([10_000.0, 3_000.0, 400.0, 600.0, 2_384.0]) {
+            assert_eq!(scrape.labelled(names::LOCAL_PAGES, &[(names::STATE, state)]), Some(pages), "{state}");
+        }
+        assert_eq!(scrape.value(names::LOCAL_LIMIT), Some(16_384.0));
+        assert_eq!(scrape.value(names::FETCHES_IN_FLIGHT), Some(7.0));
+        assert_eq!(scrape.value(names::REQUESTS), Some(9_000.0));
+        assert_eq!(scrape.value(names::REQUESTS_IN_SERVICE), Some(10.0));
+        let counters = PREDICTION_COUNTERS.map(|(name, ..)| scrape.value(name));
+        assert_eq!(counters, [8_001.0, 102.0, 803.0, 94.0].map(Some));
+        assert_eq!(scrape.value("yonder_kv_get_hits_total"), Some(77.0));
+        assert_eq!(scrape.value("yonder_kv_items"), Some(55.0));
+        let fetch = [(names::STAGE, "fetch"), (names::QUANTILE, "0.99")];
+        assert_eq!(scrape.labelled(names::FAULT_STAGE, &fetch), Some(2.304e-6));
+        let queued = [(names::STAGE, "queued"), (names::QUANTILE, "0.5")];
+        assert!(scrape.labelled(names::REQUEST_STAGE, &queued).unwrap().is_nan(), "nothing was recorded");
+    }
+
+    #[test]
+    fn every_metric_has_help_and_type() {
+        let sample = full_sample();
+        let text = render(&sample, &sample.stages());
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let name = line.split(['{', ' ']).next().unwrap();
+            assert!(text.contains(&format!("# HELP {name} ")) && text.contains(&format!("# TYPE {name} ")), "{line}");
+        }
+        assert!(text.contains("# TYPE yonder_kv_get_hits_total counter\n"));
+        assert!(text.contains("# TYPE yonder_kv_items gauge\n"));
+    }
+
+    #[test]
+    fn a_part_that_is_missing_is_not_shown() {
+        let text = render(&Sample::default(), &[]);
+        assert_eq!(text, "");
+        let sample = Sample { requests: Some(Requests::default()), ..Sample::default() };
+        let text = render(&sample, &sample.stages());
+        assert!(text.contains("yonder_request_stage_seconds{") && !text.contains("fault"), "{text}");
+        assert!(!text.contains("predicted"), "{text}");
+    }
+
+    #[test]
+    fn counters_that_moved_while_they_were_read_do_not_underflow() {
+        let stats = Stats { charged_pages: 10, limit_pages: 8, resident_pages: 12, ..Stats::default() };
+        assert_eq!(pages_by_state(&stats), [12, 0, 0, 0, 0]);
+    }
+}

@@ -1,0 +1,255 @@
+//! `yonder top`: attaches to a server's metrics and shows them, live or once.
+//!
+//! [`run`] scrapes; `model` turns two scrapes into rates and rows; `view` draws them on a terminal and `plain`
+//! writes them as text. Model, view and text are pure, so they are tested without a terminal or a server.
+
+mod model;
+mod plain;
+mod quantity;
+mod view;
+
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use self::model::Model;
+use crate::address::{self, AddressError};
+use crate::http;
+use crate::scrape::Scrape;
+
+/// How long an answer may take.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Shortest time between two scrapes of the live view: `top` must not become the load.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// What `yonder top` is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TopSettings {
+    /// Where the server's metrics are: what it was given as `--metrics`.
+    pub address: String,
+    /// Time between two scrapes.
+    pub interval: Duration,
+    /// Print one text instead of the live view. Also done when standard output is no terminal.
+    pub once: bool,
+}
+
+/// Why there is nothing to show. Each is one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum TopError {
+    /// The text is not an address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// Nobody listens.
+    #[error("nothing serves metrics at {address}: start a server with --metrics {address}")]
+    Nobody {
+        /// As it was typed.
+        address: String,
+    },
+    /// Somebody listens and does not answer in time.
+    #[error(
+        "no answer from {address} within {TIMEOUT:?}: check that --attach names what the server was given as --metrics"
+    )]
+    Silent {
+        /// As it was typed.
+        address: String,
+    },
+    /// Somebody answers, but not as a server of Yonder.
+    #[error(
+        "{address} does not answer with Yonder's metrics ({what}): type --attach with the address given as --metrics"
+    )]
+    Foreign {
+        /// As it was typed.
+        address: String,
+        /// What is wrong with the answer.
+        what: String,
+    },
+    /// The network fails.
+    #[error("cannot reach {address}: {cause}; check the address given as --attach")]
+    Unreachable {
+        /// As it was typed.
+        address: String,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+    /// The terminal fails, or standard output is closed.
+    #[error("cannot write to the terminal: {0}; type --once for plain text")]
+    Terminal(#[from] io::Error),
+}
+
+/// Shows the metrics at `settings.address`: until the user quits, or once, after one interval.
+///
+/// # Errors
+/// If the address is none, or does not answer with Yonder's metrics, or the terminal fails. Once the live view is up, a
+/// server that does not answer is reported in the view and asked again.
+pub fn run(settings: &TopSettings) -> Result<(), TopError> {
+    let target = Target { address: address::parse(&settings.address)?, typed: settings.address.clone() };
+    let stdout = io::stdout();
+    if settings.once || !stdout.is_terminal() {
+        return once(&target, settings.interval, &mut stdout.lock());
+    }
+    let model = Model::new(&target.typed, target.scrape()?);
+    let mut terminal = ratatui::try_init()?;
+    let shown = live(&mut terminal, &target, model, settings.interval.max(INTERVAL_MIN));
+    ratatui::try_restore()?;
+    shown
+}
+
+/// Writes one text, with the rates over `interval`.
+fn once(target: &Target, interval: Duration, out: &mut impl Write) -> Result<(), TopError> {
+    let mut model = Model::new(&target.typed, target.scrape()?);
+    let begun = Instant::now();
+    std::thread::sleep(interval);
+    model.update(target.scrape()?, begun.elapsed());
+    out.write_all(plain::text(&model).as_bytes())?;
+    Ok(out.flush()?)
+}
+
+fn live(terminal: &mut DefaultTerminal, target: &Target, mut model: Model, interval: Duration) -> Result<(), TopError> {
+    let mut answered = Instant::now();
+    let mut next = answered + interval;
+    loop {
+        terminal.draw(|frame| view::view(frame, &model))?;
+        let wait = next.saturating_duration_since(Instant::now());
+        if !wait.is_zero() {
+            if event::poll(wait)? && quits(&event::read()?) {
+                return Ok(());
+            }
+            continue;
+        }
+        match target.scrape() {
+            Ok(scrape) => {
+                let now = Instant::now();
+                model.update(scrape, now - answered);
+                answered = now;
+            }
+            Err(error) => model.fail(error.to_string()),
+        }
+        next = Instant::now() + interval;
+    }
+}
+
+/// q, Escape and Ctrl-C, which arrives as a key while the terminal is raw.
+fn quits(event: &Event) -> bool {
+    let Event::Key(key) = event else { return false };
+    let interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+    key.kind == KeyEventKind::Press && (interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
+}
+
+/// A server to look at.
+struct Target {
+    address: SocketAddr,
+    typed: String,
+}
+
+impl Target {
+    fn scrape(&self) -> Result<Scrape, TopError> {
+        let address = self.typed.clone();
+        let text = http::get(self.address, "/metrics", TIMEOUT).map_err(|cause| self.failed(cause))?;
+        Scrape::parse(&text).map_err(|wrong| TopError::Foreign { address, what: wrong.to_string() })
+    }
+
+    fn failed(&self, cause: io::Error) -> TopError {
+        let address = self.typed.clone();
+        match cause.kind() {
+            ErrorKind::ConnectionRefused => TopError::Nobody { address },
+            ErrorKind::TimedOut => TopError::Silent { address },
+            ErrorKind::InvalidData => TopError::Foreign { address, what: cause.to_string() },
+            _ => TopError::Unreachable { address, cause },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+    use crate::render::tests::full_sample;
+    use crate::server::serve;
+
+    fn target(address: SocketAddr) -> Target {
+        Target { address, typed: address.to_string() }
+    }
+
+    /// What `top` says of a peer that answers every request with `answer`.
+    fn said_of(answer: &'static [u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = target(listener.local_addr().unwrap());
+        let peer = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let deadline = Instant::now() + TIMEOUT;
+            http::read_request(&mut stream, deadline).unwrap();
+            // The other side may hang up before it has read everything.
+            let _ = stream.write_all(answer);
+        });
+        let said = target.scrape().unwrap_err().to_string();
+        peer.join().unwrap();
+        said.replace(&target.typed, "A:P")
+    }
+
+    #[test]
+    fn once_prints_what_a_server_serves() {
+        let server = serve("127.0.0.1:0", Arc::new(full_sample)).unwrap();
+        let mut out = Vec::new();
+        once(&target(server.address()), Duration::ZERO, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("resident") && text.contains("39.1 MiB"), "{text}");
+    }
+
+    #[test]
+    fn nobody_listening() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let settings = TopSettings { address: address.to_string(), interval: Duration::ZERO, once: true };
+        let said = run(&settings).unwrap_err().to_string();
+        assert_eq!(said, format!("nothing serves metrics at {address}: start a server with --metrics {address}"));
+    }
+
+    #[test]
+    fn an_address_that_is_none() {
+        let settings = TopSettings { address: "here".to_owned(), interval: Duration::ZERO, once: true };
+        assert!(
+            run(&settings).unwrap_err().to_string().starts_with("'here' is not an address: type a host and a port")
+        );
+    }
+
+    #[test]
+    fn peers_that_are_no_server_of_yonder() {
+        let foreign = |what| {
+            format!(
+                "A:P does not answer with Yonder's metrics ({what}): type --attach with the address given as --metrics"
+            )
+        };
+        assert_eq!(said_of(b"ERROR\r\n"), foreign("the answer is not HTTP"));
+        assert_eq!(said_of(b"\xff\xfe\x00"), foreign("the answer is not text"));
+        assert_eq!(said_of(b"HTTP/1.1 503 Busy\r\n\r\n"), foreign("the answer is 503"));
+        assert_eq!(said_of(b"HTTP/1.1 200 OK\r\n\r\n<html>\n"), foreign("line 1 is no metric"));
+        assert_eq!(said_of(b"HTTP/1.1 200 OK\r\n\r\nup 1\n"), foreign("it has no metric named yonder_..."));
+        static ENDLESS: [u8; 2 << 20] = [b'x'; 2 << 20];
+        assert_eq!(said_of(&ENDLESS), foreign("the answer is too long"));
+    }
+
+    #[test]
+    fn a_peer_that_says_nothing() {
+        // The listener's queue accepts the connection; nobody ever reads it.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = target(listener.local_addr().unwrap());
+        let said = target.scrape().unwrap_err().to_string();
+        assert!(said.starts_with(&format!("no answer from {} within 1s: ", target.typed)), "{said}");
+    }
+
+    #[test]
+    fn keys_that_quit() {
+        let key = |code, modifiers| Event::Key(event::KeyEvent::new(code, modifiers));
+        assert!(quits(&key(KeyCode::Char('q'), KeyModifiers::NONE)));
+        assert!(quits(&key(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+        assert!(!quits(&key(KeyCode::Char('c'), KeyModifiers::NONE)));
+        assert!(!quits(&Event::Resize(80, 24)));
+    }
+}

@@ -1,0 +1,72 @@
+//! Tables for the terminal and an offline HTML report, from measured curves and ratios.
+//!
+//! A [`Report`] is plain data that the caller fills in: charts, each with a curve for every mode it compares, and
+//! ratios. [`text_tables`] lays it out for a terminal and [`html_page`] as one self-contained page with inline SVG
+//! plots: no scripts, no fonts and no images from anywhere. A [`Picture`] is one plot of anything, and [`picture_svg`]
+//! makes a file of its own of it; [`Bars`] are bars, and [`bars_svg`] does the same. A [`FaultReport`] says when and
+//! where a program had faults: [`fault_svg`] draws it, and [`fault_page`] is a page with tables beside. [`Results`] are
+//! sections with [`Table`]s, pictures and the papers' numbers beside ours: [`results_page`] is the page of them,
+//! [`results_markdown`] the same in words.
+//!
+//! Neighbours: `yonder demo` in `edge/cli` fills in reports from the results of `apps/load` and `tools/bench`,
+//! `yonder bench` pictures, `yonder run --report` reports of faults, and `yonder report` results, also those of
+//! `research/figures`.
+
+#![forbid(unsafe_code)]
+
+mod axis;
+mod bars;
+mod faults;
+mod faults_page;
+mod figures;
+mod html;
+mod model;
+mod numbers;
+mod picture;
+mod plot;
+mod results;
+mod results_page;
+mod results_words;
+mod table;
+mod text;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use bars::{Bar, Bars, bars_svg, write_bars};
+pub use faults::{FaultMap, FaultReport, FaultSite, FaultsOfTime, fault_svg};
+pub use faults_page::fault_page;
+pub use html::html_page;
+pub use model::{Chart, Curve, FarMemory, Machine, Point, Ratio, Report, Setting};
+pub use numbers::{percent, significant};
+pub use picture::{Line, Picture, Quantity, picture_svg, write_pictures};
+pub use results::{Aim, Comparison, Origin, Results, Section};
+pub use results_page::results_page;
+pub use results_words::{filled, results_markdown};
+pub use table::{Cell, Column, Table};
+pub use text::{text_table, text_tables};
+
+/// Why a report could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The page could not be written.
+    #[error("cannot write {}: {cause}: name a directory that can be written with --out DIR", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+    /// A plot could not be drawn.
+    #[error("a plot of the report cannot be drawn: {0}")]
+    Plot(String),
+}
+
+/// Writes the page as `report.html` into `directory`, which is created if need be, and returns the file's path.
+pub fn write_html(report: &Report, directory: &Path) -> Result<PathBuf, ReportError> {
+    let path = directory.join("report.html");
+    let page = html_page(report)?;
+    let written = std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, page));
+    written.map_err(|cause| ReportError::Write { path: path.clone(), cause })?;
+    Ok(path)
+}

@@ -1,0 +1,243 @@
+//! Results as one HTML page that needs nothing else: for each experiment its pictures, the paper's numbers beside ours,
+//! and tables.
+//!
+//! Neighbours: `html` has the frame, the style and what is below the sections of every page; `results_words` says the
+//! same in Markdown.
+
+use crate::ReportError;
+use crate::bars::bars_svg;
+use crate::html::{EMULATED, Escaped, conditions, figure, inline, notes, page, paragraphs, verdict};
+use crate::numbers::{percent, significant};
+use crate::picture::picture_svg;
+use crate::results::{Aim, Comparison, Origin, Results, Section, met_of};
+use crate::table::{Column, Table};
+
+/// Rows of a table above which it is folded until somebody wants it.
+const OPEN_ROWS_MAX: usize = 16;
+
+/// The whole page.
+pub fn results_page(results: &Results) -> Result<String, ReportError> {
+    let mut body = format!("<header>\n<h1>{}</h1>\n{}</header>\n", Escaped(&results.title), paragraphs(&results.words));
+    body += &contents(&results.sections);
+    for section in &results.sections {
+        body += &section_of(section)?;
+    }
+    body += &conditions(&results.machine, &results.settings, &results.command);
+    Ok(page(&results.title, &body))
+}
+
+/// A line for each experiment that leads to it.
+fn contents(sections: &[Section]) -> String {
+    let row = |section: &Section| {
+        format!(
+            "<tr><th scope=\"row\"><a href=\"#{name}\">{}</a></th><td class=\"text\">{}</td><td class=\"text\">{}</td>\
+             <td>{}</td></tr>\n",
+            Escaped(&section.title),
+            Escaped(&section.source),
+            origin_name(&section.origin),
+            counted(section.met()),
+            name = Escaped(&section.name),
+        )
+    };
+    let rows: String = sections.iter().map(row).collect();
+    let all: Vec<Comparison> = sections.iter().flat_map(|section| section.comparisons.clone()).collect();
+    format!(
+        "<section>\n<h2>Experiments</h2>\n<div class=\"wide\"><table class=\"ratios\">\n<thead><tr><th>Experiment</th>\
+         <th class=\"text\">Source</th><th class=\"text\">How</th><th>Checks met</th></tr></thead>\n<tbody>\n{rows}\
+         <tr><th scope=\"row\">All</th><td></td><td></td><td>{}</td></tr>\n</tbody>\n</table></div>\n</section>\n",
+        counted(met_of(&all))
+    )
+}
+
+/// How many are met of how many; a dash of none.
+pub(crate) fn counted((met, all): (usize, usize)) -> String {
+    if all == 0 { "\u{2013}".to_owned() } else { format!("{met} of {all}") }
+}
+
+pub(crate) fn origin_name(origin: &Origin) -> &'static str {
+    match origin {
+        Origin::Simulated => "simulated",
+        Origin::Emulated(_) => "measured, far memory emulated",
+        Origin::Measured => "measured",
+    }
+}
+
+fn section_of(section: &Section) -> Result<String, ReportError> {
+    let emulated = match &section.origin {
+        Origin::Emulated(how) => format!("; {EMULATED}: {}", Escaped(how)),
+        Origin::Simulated | Origin::Measured => String::new(),
+    };
+    let mut out = format!(
+        "<section class=\"chart\" id=\"{}\">\n<h2>{}</h2>\n<p class=\"link\">{} ({}){emulated}</p>\n{}",
+        Escaped(&section.name),
+        Escaped(&section.title),
+        Escaped(&section.source),
+        origin_name(&section.origin),
+        paragraphs(&section.words)
+    );
+    out += &pictures(section)?;
+    out += &comparisons(&section.comparisons);
+    section.tables.iter().for_each(|table| out += &table_of(table));
+    Ok(out + &notes(&section.notes, "h3") + "</section>\n")
+}
+
+fn pictures(section: &Section) -> Result<String, ReportError> {
+    let mut figures = String::new();
+    for picture in &section.pictures {
+        figures += &figure(&inline(&picture_svg(picture)?, Some(&picture.title)));
+    }
+    for bars in &section.bars {
+        figures += &figure(&inline(&bars_svg(bars)?, Some(&bars.title)));
+    }
+    Ok(if figures.is_empty() { figures } else { format!("<div class=\"plots\">\n{figures}</div>\n") })
+}
+
+fn comparisons(comparisons: &[Comparison]) -> String {
+    if comparisons.is_empty() {
+        return String::new();
+    }
+    let row = |entry: &Comparison| {
+        format!(
+            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td>\
+             <td class=\"text\">{}</td></tr>\n",
+            Escaped(&entry.what),
+            significant(entry.paper),
+            significant(entry.ours),
+            percent(entry.deviation_percent()),
+            asked(entry),
+            Escaped(&entry.why)
+        )
+    };
+    let rows: String = comparisons.iter().map(row).collect();
+    format!(
+        "<h3>Beside the paper</h3>\n<div class=\"wide\"><table class=\"ratios\">\n<thead><tr><th>Check</th><th>Paper</th>\
+         <th>Here</th><th>Apart</th><th class=\"text\"></th><th class=\"text\"></th></tr></thead>\n<tbody>\n{rows}</tbody>\n\
+         </table></div>\n"
+    )
+}
+
+/// Whether a comparison is met, and what is asked.
+fn asked(entry: &Comparison) -> String {
+    let (aim, verdict) = (aim_words(entry.aim), entry.is_met().map(|met| verdict(met, "met", "not met")));
+    verdict.map_or_else(|| aim.clone(), |verdict| format!("{verdict} <small>{aim}</small>"))
+}
+
+/// What is asked of a number.
+pub(crate) fn aim_words(aim: Aim) -> String {
+    match aim {
+        Aim::WithinPercent(percent) => format!("within {} %", significant(percent)),
+        Aim::AtLeast => "at least the paper\u{2019}s".to_owned(),
+        Aim::AtMost => "at most the paper\u{2019}s".to_owned(),
+        Aim::None => "to be read beside it".to_owned(),
+    }
+}
+
+fn table_of(table: &Table) -> String {
+    let classes: Vec<&str> =
+        (0..table.columns.len()).map(|column| if table.is_numeric(column) { "" } else { " class=\"text\"" }).collect();
+    let head = |(column, class): (&Column, &&str)| format!("<th{class}>{}</th>", Escaped(column.name));
+    let head: String = table.columns.iter().zip(&classes).map(head).collect();
+    let row = |cells: Vec<String>| {
+        let cell = |(cell, class): (&String, &&str)| format!("<td{class}>{}</td>", Escaped(cell));
+        format!("<tr>{}</tr>\n", cells.iter().zip(&classes).map(cell).collect::<String>())
+    };
+    let rows: String = table.texts().map(row).collect();
+    let open = if table.rows.len() > OPEN_ROWS_MAX { "" } else { " open=\"open\"" };
+    format!(
+        "<details{open}>\n<summary>{}</summary>\n<div class=\"wide\"><table class=\"measurements\">\n<thead><tr>{head}</tr></thead>\n\
+         <tbody>\n{rows}</tbody>\n</table></div>\n</details>\n",
+        Escaped(&table.title)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::html::tests::assert_well_formed;
+    use crate::results::samples::results;
+
+    #[test]
+    fn the_page_has_every_number_and_needs_nothing_else() {
+        let page = results_page(&results()).unwrap();
+        assert_well_formed(&page);
+        for text in [
+            "<h1>The papers&#39; experiments</h1>",
+            "Numbers of papers &amp; ours.",
+            "<a href=\"#a-fig1\">Latency &amp; throughput</a>",
+            "<td>1 of 2</td>",
+            "<section class=\"chart\" id=\"a-fig1\">",
+            "Adios, Figure 1 (simulated)",
+            "aria-label=\"Latency of both plot\"",
+            "<th class=\"text\">system</th><th>p99_us</th><th>ops_per_s</th>",
+            "<td class=\"text\">Adios</td><td>12.3</td><td>1234567</td>",
+            "<td class=\"text\">Di|LOS &lt;1&gt;</td><td>-</td><td>780000</td>",
+            "<th scope=\"row\">peak, Adios / DiLOS</th><td>1.58</td><td>1.61</td><td>+1.9 %</td>",
+            "\u{2713} met</span> <small>within 15 %</small>",
+            "<td>2.83</td><td>5</td><td>+76.7 %</td>",
+            "\u{2717} not met</span> <small>within 15 %</small></td><td class=\"text\">The link is &lt;shorter&gt; here.",
+            "Every request reads one page.",
+            "LightSwap, Figure 11 (measured, far memory emulated); Emulated far memory: 2.5 us, 100 Gbit/s",
+            "<td>39.76</td><td>21.5</td><td>-45.9 %</td><td class=\"text\">to be read beside it</td>",
+            "aria-label=\"Where the time goes plot\"",
+            "<dt>commit</dt><dd>abc123</dd>",
+            "<dt>seed</dt><dd>7</dd>",
+            "<dt>kernel</dt><dd>Linux 6.18</dd>",
+            "yonder report --sets sim --seed 7",
+        ] {
+            assert!(page.contains(text), "{text} is missing");
+        }
+        let links = page.match_indices("href=\"").filter(|(at, _)| !page[at + 6..].starts_with('#')).count();
+        assert_eq!(links, 0, "it links to nothing outside");
+        for outside in ["http:", "https:", "<script", "src=", "url(", "@import"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn free_texts_do_no_harm() {
+        let evil = "</title><script>alert(\"1\")</script>".to_owned();
+        let mut results = results();
+        (results.title, results.command) = (evil.clone(), evil.clone());
+        results.words = vec![evil.clone()];
+        let section = &mut results.sections[0];
+        (section.name, section.source, section.title) = (evil.clone(), evil.clone(), evil.clone());
+        (section.words, section.notes) = (vec![evil.clone()], vec![evil.clone()]);
+        section.tables[0].title = evil.clone();
+        section.tables[0].rows[0][0] = evil.as_str().into();
+        (section.comparisons[0].what, section.comparisons[0].why) = (evil.clone(), evil.clone());
+        results.sections[1].origin = Origin::Emulated(evil);
+        let page = results_page(&results).unwrap();
+        assert_well_formed(&page);
+        assert!(!page.contains("<script"));
+    }
+
+    #[test]
+    fn long_tables_are_folded() {
+        let mut results = results();
+        let table = &mut results.sections[0].tables[0];
+        let row = table.rows[0].clone();
+        table.rows.resize(OPEN_ROWS_MAX, row.clone());
+        let is_open = |results: &Results| results_page(results).unwrap().contains("<details open=\"open\">");
+        assert!(is_open(&results));
+        results.sections[0].tables[0].rows.push(row);
+        assert!(!is_open(&results));
+        assert_well_formed(&results_page(&results).unwrap());
+    }
+
+    #[test]
+    fn the_style_knows_the_colours() {
+        let page = results_page(&results()).unwrap();
+        let (style, drawn) = page.split_at(page.find("</style>").unwrap());
+        for (at, _) in drawn.match_indices("fill=\"#") {
+            let fill = &drawn[at..at + 14];
+            assert!(style.contains(&format!("[{fill}]")), "{fill} is drawn but stays as it is in the dark");
+        }
+    }
+
+    #[test]
+    fn a_page_without_experiments_is_whole() {
+        let page = results_page(&Results { sections: Vec::new(), ..results() }).unwrap();
+        assert_well_formed(&page);
+        assert!(page.contains("<td>\u{2013}</td>"), "nothing was checked");
+    }
+}

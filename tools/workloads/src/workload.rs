@@ -1,0 +1,169 @@
+//! [`Workload`]: which there are, by their names, and [`run`].
+
+use std::str::FromStr;
+
+use crate::result::{Outcome, Settings, WorkloadError, WorkloadResult};
+use crate::{betweenness, frame, k_means, linked_list, pagerank, quicksort, snappy};
+
+/// One of the workloads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Workload {
+    /// Sorts random numbers.
+    Quicksort,
+    /// Clusters points.
+    KMeans,
+    /// Compresses text.
+    SnappyCompress,
+    /// Decompresses text.
+    SnappyDecompress,
+    /// Ranks the vertices of a graph by the ranks of their neighbours.
+    Pagerank,
+    /// Ranks the vertices of a graph by the shortest paths over them.
+    Betweenness,
+    /// Queries on a table of taxi rides.
+    Frame,
+    /// Walks a list whose nodes lie in random order.
+    LinkedList,
+}
+
+impl Workload {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Quicksort,
+        Self::KMeans,
+        Self::SnappyCompress,
+        Self::SnappyDecompress,
+        Self::Pagerank,
+        Self::Betweenness,
+        Self::Frame,
+        Self::LinkedList,
+    ];
+
+    /// As it is typed.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quicksort => "quicksort",
+            Self::KMeans => "k-means",
+            Self::SnappyCompress => "snappy-compress",
+            Self::SnappyDecompress => "snappy-decompress",
+            Self::Pagerank => "pagerank",
+            Self::Betweenness => "bc",
+            Self::Frame => "frame",
+            Self::LinkedList => "linked-list",
+        }
+    }
+
+    const fn work(self) -> fn(&Settings) -> Result<Outcome, WorkloadError> {
+        match self {
+            Self::Quicksort => quicksort::run,
+            Self::KMeans => k_means::run,
+            Self::SnappyCompress => snappy::run_compress,
+            Self::SnappyDecompress => snappy::run_decompress,
+            Self::Pagerank => pagerank::run,
+            Self::Betweenness => betweenness::run,
+            Self::Frame => frame::run,
+            Self::LinkedList => linked_list::run,
+        }
+    }
+}
+
+/// A name that no workload has.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("'{name}' is no workload: type one of {}", Workload::ALL.map(Workload::name).join(", "))]
+pub struct UnknownWorkload {
+    name: String,
+}
+
+impl FromStr for Workload {
+    type Err = UnknownWorkload;
+
+    fn from_str(name: &str) -> Result<Self, UnknownWorkload> {
+        let found = Self::ALL.into_iter().find(|workload| workload.name() == name);
+        found.ok_or_else(|| UnknownWorkload { name: name.to_owned() })
+    }
+}
+
+/// Makes up the input, does the work, and checks what came of it.
+pub fn run(workload: Workload, settings: &Settings) -> Result<WorkloadResult, WorkloadError> {
+    let outcome = workload.work()(settings)?;
+    Ok(WorkloadResult { workload: workload.name(), seed: settings.seed, outcome })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: u64 = 256 << 10;
+
+    fn check(workload: Workload, seed: u64) -> String {
+        run(workload, &Settings { size: SIZE, seed }).unwrap().outcome.check
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_checks_and_others_give_others() {
+        for workload in Workload::ALL {
+            assert_eq!(check(workload, 1), check(workload, 1), "{workload:?}");
+            assert_ne!(check(workload, 1), check(workload, 2), "{workload:?}");
+        }
+    }
+
+    /// Results of different versions and machines are compared: only a change of an input, an algorithm or the format
+    /// may change these.
+    #[test]
+    fn checks_stay_what_they_were() {
+        let checks = Workload::ALL.map(|workload| (workload.name(), check(workload, 1)));
+        let known = [
+            ("quicksort", "518d7710e785fe97"),
+            ("k-means", "c1f2119e35647293"),
+            ("snappy-compress", "220ec94b4d525169"),
+            ("snappy-decompress", "2d1c3c051ca50798"),
+            ("pagerank", "73878e18b43c2e0a"),
+            ("bc", "d40ab9229d614c7c"),
+            ("frame", "12e9d4ed02a9f5c3"),
+            ("linked-list", "681c22c2faddee27"),
+        ];
+        assert_eq!(checks.each_ref().map(|(name, check)| (*name, check.as_str())), known);
+    }
+
+    #[test]
+    fn what_is_measured_takes_about_the_memory_that_was_asked_for() {
+        let size = 4 << 20;
+        for workload in Workload::ALL {
+            let outcome = run(workload, &Settings { size, seed: 1 }).unwrap().outcome;
+            // A graph has a power of two of vertices, and compression's other side comes on top.
+            assert!((size * 2 / 5..size * 2).contains(&outcome.bytes), "{workload:?}: {} bytes", outcome.bytes);
+            assert!(outcome.seconds > 0.0 && outcome.setup_seconds > 0.0, "{workload:?}");
+        }
+    }
+
+    #[test]
+    fn a_size_that_holds_nothing_is_refused_with_one_that_is_enough() {
+        for workload in Workload::ALL {
+            let Err(WorkloadError::TooSmall { least, .. }) = run(workload, &Settings { size: 1, seed: 1 }) else {
+                panic!("{workload:?} did something with one byte");
+            };
+            run(workload, &Settings { size: least, seed: 1 }).unwrap();
+            assert!(run(workload, &Settings { size: least - 1, seed: 1 }).is_err(), "{workload:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_read_back_and_others_are_told_which_there_are() {
+        for workload in Workload::ALL {
+            assert_eq!(workload.name().parse(), Ok(workload));
+        }
+        let error = "bogosort".parse::<Workload>().unwrap_err().to_string();
+        assert!(error.contains("'bogosort'") && error.contains("type one of quicksort, "), "{error}");
+    }
+
+    #[test]
+    fn a_result_is_one_flat_object() {
+        let result = run(Workload::LinkedList, &Settings { size: SIZE, seed: 7 }).unwrap();
+        let object = serde_json::to_value(&result).unwrap();
+        for field in ["workload", "seed", "bytes", "seconds", "setup_seconds", "check", "nodes", "ns_per_node"] {
+            assert!(!object[field].is_null() && !object[field].is_object(), "{field}: {object}");
+        }
+        assert_eq!((object["workload"].as_str(), object["seed"].as_u64()), (Some("linked-list"), Some(7)));
+    }
+}
