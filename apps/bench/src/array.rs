@@ -20,7 +20,7 @@ use yonder::{Access, Config, FarMemory, FaultPolicy, PagingError, Region};
 use yonder_load::{Distribution, KeyChooser, Questions, Rate};
 
 use crate::generator::{Counters, Generator, TimedHandler, threads_of};
-use crate::{BenchError, OnProgress};
+use crate::{BenchError, OnProgress, WireBytes};
 
 /// Words of a page that are read: the first words of its first 60 cache lines.
 pub(crate) const LINES: u64 = 60;
@@ -82,7 +82,7 @@ pub struct ArrayResult {
     pub far: String,
     /// Worker threads.
     pub workers: usize,
-    /// Fault policy: `yield`, `busy` or `hybrid`.
+    /// Fault policy: `yield`, `busy`, `busy-delegated` or `hybrid`.
     pub faults: &'static str,
     /// Dispatch policy: `pf-aware`, `round-robin` or `predicted`.
     pub dispatch: &'static str,
@@ -151,6 +151,9 @@ pub struct ArrayResult {
     pub fetched_bytes: u64,
     /// Bytes written back.
     pub written_bytes: u64,
+    /// What all of that came to on the wire.
+    #[serde(flatten)]
+    pub wire: WireBytes,
     /// Requests of the whole run that ended in a paging error or a panic; they count nowhere else.
     pub errors: u64,
     /// Median time of a request by stage, in microseconds.
@@ -202,7 +205,7 @@ impl Array {
             random: SmallRng::seed_from_u64(0x00AD_1051),
         };
         let requests = SchedStats::default();
-        let counters = || Counters { paging: self.far.stats(), predictions: requests.predictions() };
+        let counters = || Counters::of(&self.far, &requests);
         let mut generator =
             Generator::new(questions, (settings.rate, settings.duration), yonder::clock::now(), &counters, progress);
         serve(&sched, &self.far, &handler, &mut generator, &requests)?;
@@ -263,6 +266,7 @@ impl Array {
             helped_installs: after.helped_installs - before.helped_installs,
             fetched_bytes: after.fetched_bytes - before.fetched_bytes,
             written_bytes: after.written_bytes - before.written_bytes,
+            wire: generator.after.wire.since(generator.before.wire),
             errors: generator.errors,
             queued_p50_us: generator.queued.percentile_us(50.0),
             running_p50_us: generator.running.percentile_us(50.0),
@@ -280,6 +284,7 @@ pub fn fault_policy_name(policy: FaultPolicy) -> &'static str {
     match policy {
         FaultPolicy::Yield => "yield",
         FaultPolicy::Busy => "busy",
+        FaultPolicy::BusyDelegated => "busy-delegated",
         FaultPolicy::Hybrid(_) => "hybrid",
     }
 }

@@ -15,6 +15,8 @@ pub(crate) enum FaultMode {
     Yield,
     /// Spin until the page is there
     Busy,
+    /// Spin until the page is there, which the dispatcher may map meanwhile
+    BusyDelegated,
     /// Spin for 4 us, then park the request
     Hybrid,
 }
@@ -77,6 +79,7 @@ impl From<FaultMode> for FaultPolicy {
         match mode {
             FaultMode::Yield => Self::Yield,
             FaultMode::Busy => Self::Busy,
+            FaultMode::BusyDelegated => Self::BusyDelegated,
             FaultMode::Hybrid => Self::Hybrid(HYBRID_SPIN.as_nanos() as u64),
         }
     }
