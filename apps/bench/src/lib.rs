@@ -56,11 +56,13 @@ pub mod switch;
 mod target;
 pub mod tpcc;
 pub mod vector;
+mod wire;
 pub mod ycsb;
 
 pub use children::Launch;
 pub use kernel_swap::SwapOn;
 pub use target::{NodeChoice, NodeTask, Target, Transport};
+pub use wire::WireBytes;
 
 /// Progress of a run: what is done, and which share of it.
 pub type OnProgress<'a> = &'a mut dyn FnMut(&str, f64);
