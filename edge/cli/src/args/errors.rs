@@ -22,7 +22,7 @@ pub(crate) struct ErrorsArgs {
     /// Swap-ins that fail: the node has lost the page
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 10_000)]
     pub(crate) swap_in_errors: u64,
-    /// Pages of local memory that are damaged
+    /// Pages of local memory that are damaged; errors in frames and metadata would end the server, and are counted
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 15_000)]
     pub(crate) memory_errors: u64,
     /// Connections of the load

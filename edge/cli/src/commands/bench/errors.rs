@@ -31,9 +31,10 @@ pub(super) fn run(args: &ErrorsArgs) -> anyhow::Result<()> {
             format_bytes(args.local)
         ))?;
         line(&format!(
-            "{:>8} {:>9} {:>11} {:>14} {:>7} {:>9} {:>6} {:>6} {:>9} {:>9}",
+            "{:>8} {:>9} {:>6} {:>11} {:>14} {:>7} {:>9} {:>6} {:>6} {:>9} {:>9}",
             "failing",
             "injected",
+            "fatal",
             "lost items",
             "retired slots",
             "errors",
@@ -55,8 +56,9 @@ fn row(result: &ErrorsResult) -> String {
         Failing::Memory => "memory",
     };
     format!(
-        "{name:>8} {:>9} {:>11} {:>14} {:>7} {:>8.2}% {:>6} {:>5.1}% {:>9.0} {:>9.0}",
+        "{name:>8} {:>9} {:>6} {:>11} {:>14} {:>7} {:>8.2}% {:>6} {:>5.1}% {:>9.0} {:>9.0}",
         result.injected,
+        result.fatal,
         result.lost_items,
         result.retired_slots,
         result.errors,
