@@ -171,7 +171,7 @@ impl<'a> Bench<'a> {
             let mut show = |leg: &str| progress(&format!("{}: {leg} ({turn}/{})", program.name, self.settings.runs));
             show("native");
             let native = self.trial(&task, &[], NATIVE_TIME_MAX)?;
-            let time_max = Duration::from_secs_f64(native.seconds * TIMES_LONGER_MAX).max(LEG_TIME_MAX_LEAST);
+            let time_max = Duration::from_secs_f64(native.wall_seconds * TIMES_LONGER_MAX).max(LEG_TIME_MAX_LEAST);
             let limits = Limits { time_max, peak_bytes: native.peak_bytes };
             if all.is_empty() {
                 all = self.series(native.peak_bytes);

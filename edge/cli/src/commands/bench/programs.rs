@@ -177,6 +177,7 @@ mod tests {
             peak_bytes: None,
             runs: 1,
             seconds,
+            wall_seconds: seconds,
             seconds_spread: None,
             ratio: seconds.map(|seconds| seconds / 2.0),
             ops_per_s: None,
