@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use yonder::FaultPolicy;
-use yonder::sched::{DispatchPolicy, SchedConfig};
+use yonder::sched::{DispatchPolicy, InstallDelegation, SchedConfig};
 use yonder_bench::app::{AppMemory, AppResult, AppRun};
 use yonder_bench::kv::{Cache, StoreDetails};
 use yonder_bench::rocksdb::{RocksDetails, RocksMix, Tables};
@@ -12,7 +12,9 @@ use yonder_bench::tpcc::{TpccDetails, Warehouses};
 use yonder_bench::vector::{Lists, SearchDetails, SearchSettings};
 use yonder_bench::{BenchError, OnProgress};
 
-use crate::args::{AppBenchArgs, KvBenchArgs, PagingArgs, RocksdbArgs, System, TpccArgs, VectorArgs};
+use crate::args::{
+    AppBenchArgs, KvBenchArgs, MemoryArgs, PagingArgs, RocksdbArgs, System, ThreadArgs, TpccArgs, VectorArgs,
+};
 use crate::commands::serve::tpcc_scale;
 use crate::output::{Bar, json_line, line};
 use crate::setup::Setup;
@@ -48,9 +50,10 @@ pub(super) fn tpcc(args: &TpccArgs) -> anyhow::Result<()> {
     let scale = tpcc_scale(args.app.paging.memory.size, args.shrink);
     let mut sized = args.app.paging.clone();
     sized.memory.size = scale.bytes(0);
-    let runs = args.app.turns as usize * args.app.rate.len() * args.app.systems.len().max(1);
+    let points = args.app.points().len() * args.app.rate.len();
+    let runs = args.app.turns as usize * points * args.app.systems.len().max(1);
     let time = args.app.duration.mul_f64(runs as f64 * (1.0 + BESIDE_MEASURED));
-    let far = (sized.memory.far.clone(), Setup::from(&sized).paging);
+    let far = (sized.memory.far.clone(), far_memory(&args.app, &sized).paging);
     let tables = Warehouses::prepare(scale, far, time, &mut |what, share| bar.show(what, share))?;
     let describe = |details: &TpccDetails| format!("{} warehouses", details.warehouses);
     take_turns(&args.app, &bar, describe, |run, progress| tables.run(run, progress))
@@ -68,24 +71,32 @@ pub(super) fn vector(args: &VectorArgs) -> anyhow::Result<()> {
 }
 
 fn memory(args: &AppBenchArgs) -> AppMemory {
-    let PagingArgs { memory, .. } = &args.paging;
-    AppMemory { data: memory.size, far: memory.far.clone(), paging: Setup::from(&args.paging).paging }
+    let MemoryArgs { size, far, .. } = &args.paging.memory;
+    AppMemory { data: *size, far: far.clone(), paging: far_memory(args, &args.paging).paging }
 }
 
-/// Runs each system at each load, as often as was asked for, and prints what comes of it.
+/// Far memory for the largest number of workers that is compared, which leaves the fewest CPUs to others.
+fn far_memory(args: &AppBenchArgs, paging: &PagingArgs) -> Setup {
+    let workers = args.points().iter().map(|point| point.threads.workers).max().expect("there is a point");
+    Setup::from(&PagingArgs { threads: ThreadArgs { workers, ..paging.threads.clone() }, ..paging.clone() })
+}
+
+/// Runs each system at each point and load, as often as was asked for, and prints what comes of it.
 fn take_turns<D: Serialize>(
     args: &AppBenchArgs,
     bar: &Bar,
     describe: impl Fn(&D) -> String,
     run: impl Fn(&AppRun, OnProgress<'_>) -> Result<AppResult<D>, BenchError>,
 ) -> anyhow::Result<()> {
-    let sched = Setup::from(&args.paging).sched;
-    let systems = match &*args.systems {
-        [] => vec![sched],
-        systems => systems.iter().map(|system| with_system(&sched, *system)).collect(),
-    };
+    let points = args.points();
+    let loads = points.iter().flat_map(|point| args.rate.iter().map(move |rate| (point, rate)));
     let mut is_first = true;
-    for rate in &args.rate {
+    for (point, rate) in loads {
+        let sched = Setup::from(point).sched;
+        let systems = match &*args.systems {
+            [] => vec![sched],
+            systems => systems.iter().map(|system| with_system(&sched, *system)).collect(),
+        };
         for _ in 0..args.turns {
             for sched in &systems {
                 let asked = AppRun { sched: sched.clone(), rate: *rate, duration: args.duration };
@@ -107,13 +118,19 @@ fn take_turns<D: Serialize>(
 
 /// These threads as those of a system.
 fn with_system(sched: &SchedConfig, system: System) -> SchedConfig {
-    let (faults, dispatch, preempt) = match system {
-        System::Yield => (FaultPolicy::Yield, DispatchPolicy::PageFaultAware, None),
-        System::RoundRobin => (FaultPolicy::Yield, DispatchPolicy::RoundRobin, None),
-        System::Busy => (FaultPolicy::Busy, DispatchPolicy::RoundRobin, None),
-        System::Preempt => (FaultPolicy::Busy, DispatchPolicy::RoundRobin, Some(QUANTUM)),
+    let (faults, dispatch) = match system {
+        System::Yield | System::YieldAlone => (FaultPolicy::Yield, DispatchPolicy::PageFaultAware),
+        System::RoundRobin => (FaultPolicy::Yield, DispatchPolicy::RoundRobin),
+        System::Busy | System::Preempt => (FaultPolicy::Busy, DispatchPolicy::RoundRobin),
+        System::BusyDelegated => (FaultPolicy::BusyDelegated, DispatchPolicy::RoundRobin),
     };
-    SchedConfig { faults, dispatch, preempt, ..sched.clone() }
+    let preempt = matches!(system, System::Preempt).then_some(QUANTUM);
+    let installs = match system {
+        System::YieldAlone => InstallDelegation::Off,
+        System::BusyDelegated => InstallDelegation::On,
+        System::Yield | System::RoundRobin | System::Busy | System::Preempt => sched.installs,
+    };
+    SchedConfig { faults, dispatch, preempt, installs, ..sched.clone() }
 }
 
 fn print_head<D>(result: &AppResult<D>, what: &str) -> anyhow::Result<()> {
@@ -125,8 +142,19 @@ fn print_head<D>(result: &AppResult<D>, what: &str) -> anyhow::Result<()> {
         result.main_kind.0
     ))?;
     line(&format!(
-        "{:>8} {:>8} {:>11} {:>9} {:>9} {:>11} {:>11} {:>11} {:>9} {:>8}",
-        "faults", "preempt", "dispatch", "offered/s", "ops/s", "p50 us", "p99 us", "p99.9 us", "major/op", "dropped"
+        "{:>7} {:>6} {:>14} {:>8} {:>11} {:>9} {:>9} {:>11} {:>11} {:>11} {:>9} {:>8}",
+        "workers",
+        "depth",
+        "faults",
+        "preempt",
+        "dispatch",
+        "offered/s",
+        "ops/s",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "major/op",
+        "dropped"
     ))
 }
 
@@ -135,7 +163,9 @@ fn print<D>(result: &AppResult<D>) -> anyhow::Result<()> {
     let preempt = result.preempt_us.map_or_else(|| "-".to_owned(), |quantum| format!("{quantum} us"));
     let latency = &result.main_kind.1;
     line(&format!(
-        "{:>8} {:>8} {:>11} {:>9} {:>9.0} {:>11.1} {:>11.1} {:>11.1} {:>9.2} {:>8}",
+        "{:>7} {:>6} {:>14} {:>8} {:>11} {:>9} {:>9.0} {:>11.1} {:>11.1} {:>11.1} {:>9.2} {:>8}",
+        result.workers,
+        result.max_inflight,
         result.faults,
         preempt,
         result.dispatch,
