@@ -13,8 +13,8 @@ use yonder::sched::{Handler, SchedConfig, SchedStats, serve};
 use yonder::{Config, FarMemory};
 use yonder_load::{LatencySummary, Questions, Rate};
 
-use crate::array::{dispatch_policy_name, fault_policy_name, install_delegation_name};
 use crate::generator::{Counters, Generator, TimedHandler, threads_of};
+use crate::policies::Choice as _;
 use crate::{BenchError, OnProgress, WireBytes};
 
 /// Far memory of an application.
@@ -162,11 +162,11 @@ where
             local_bytes: self.far.local(),
             far: self.memory.far.clone(),
             workers: sched.workers,
-            faults: fault_policy_name(sched.faults),
-            dispatch: dispatch_policy_name(sched.dispatch),
+            faults: sched.faults.name(),
+            dispatch: sched.dispatch.name(),
             preempt_us: sched.preempt.map(|quantum| quantum.as_nanos() as f64 / 1e3),
             max_inflight: sched.max_inflight,
-            install_delegation: install_delegation_name(sched.installs),
+            install_delegation: sched.installs.name(),
             offered_per_s: generator.rate,
             seconds,
             ops_per_s: generator.answered as f64 / seconds,

@@ -11,15 +11,13 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
-use yonder::sched::{
-    DispatchPolicy, Handler, InstallDelegation, Order, PollingDelegation, Reclaim, SchedConfig, SchedStats, checkpoint,
-    serve,
-};
+use yonder::sched::{Handler, SchedConfig, SchedStats, checkpoint, serve};
 use yonder::units::{LocalSize, PAGE_BYTES};
-use yonder::{Access, Config, FarMemory, FaultPolicy, PagingError, Region};
+use yonder::{Access, Config, FarMemory, PagingError, Region};
 use yonder_load::{Distribution, KeyChooser, Questions, Rate};
 
 use crate::generator::{Counters, Generator, TimedHandler, threads_of};
+use crate::policies::Choice as _;
 use crate::{BenchError, OnProgress, WireBytes};
 
 /// Words of a page that are read: the first words of its first 60 cache lines.
@@ -232,16 +230,16 @@ impl Array {
             local_bytes: self.far.local(),
             far: settings.far.clone(),
             workers: sched.workers,
-            faults: fault_policy_name(sched.faults),
-            dispatch: dispatch_policy_name(sched.dispatch),
-            order: order_name(sched.order),
+            faults: sched.faults.name(),
+            dispatch: sched.dispatch.name(),
+            order: sched.order.name(),
             probe: settings.access == Access::Probe,
             preempt_us: sched.preempt.map(|quantum| quantum.as_nanos() as f64 / 1e3),
             max_inflight: sched.max_inflight,
-            delegation: delegation_name(sched.delegation),
-            install_delegation: install_delegation_name(sched.installs),
-            prefetch: crate::seq::prefetch_name(settings.paging.prefetch),
-            reclaim: reclaim_name(sched.reclaim),
+            delegation: sched.delegation.name(),
+            install_delegation: sched.installs.name(),
+            prefetch: settings.paging.prefetch.name(),
+            reclaim: sched.reclaim.name(),
             reclaim_start_percent: settings.paging.shares.start_percent,
             reclaim_end_percent: settings.paging.shares.end_percent,
             dist: settings.distribution,
@@ -275,63 +273,6 @@ impl Array {
             resume_p50_us: after.stages.resume.since(&before.stages.resume).quantile(0.5) as f64 / 1e3,
             reclaim_cpu: (after.reclaim_cpu_ns - before.reclaim_cpu_ns) as f64 / generator.measured_ns as f64,
         }
-    }
-}
-
-/// The name that flags and results use.
-#[must_use]
-pub fn fault_policy_name(policy: FaultPolicy) -> &'static str {
-    match policy {
-        FaultPolicy::Yield => "yield",
-        FaultPolicy::Busy => "busy",
-        FaultPolicy::BusyDelegated => "busy-delegated",
-        FaultPolicy::Hybrid(_) => "hybrid",
-    }
-}
-
-/// The name that flags and results use.
-#[must_use]
-pub fn dispatch_policy_name(policy: DispatchPolicy) -> &'static str {
-    match policy {
-        DispatchPolicy::RoundRobin => "round-robin",
-        DispatchPolicy::PageFaultAware => "pf-aware",
-        DispatchPolicy::Predicted => "predicted",
-    }
-}
-
-/// The name that flags and results use.
-#[must_use]
-pub fn order_name(order: Order) -> &'static str {
-    match order {
-        Order::Classes => "classes",
-        Order::Fifo => "fifo",
-    }
-}
-
-/// The name that flags and results use.
-#[must_use]
-pub fn reclaim_name(reclaim: Reclaim) -> &'static str {
-    match reclaim {
-        Reclaim::Thread => "thread",
-        Reclaim::Dispatcher => "dispatcher",
-    }
-}
-
-/// The name that flags and results use.
-#[must_use]
-pub fn delegation_name(delegation: PollingDelegation) -> &'static str {
-    match delegation {
-        PollingDelegation::On => "on",
-        PollingDelegation::Off => "off",
-    }
-}
-
-/// The name that flags and results use.
-#[must_use]
-pub fn install_delegation_name(installs: InstallDelegation) -> &'static str {
-    match installs {
-        InstallDelegation::On => "on",
-        InstallDelegation::Off => "off",
     }
 }
 

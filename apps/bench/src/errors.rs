@@ -7,9 +7,12 @@
 //! would end the server (`sys/trap` says why and ends it), so that it is counted as fatal and not done. An error is survived unless it
 //! is fatal or a command is answered with an error of the server; the load checks every value that comes back.
 
+use crate::flags::{BENCHMARK, positive_count};
+use clap::Args;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use yonder::units::parse_bytes;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -53,23 +56,31 @@ impl Failing {
 }
 
 /// Settings of one run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Settings {
-    /// Far memory of the server in bytes.
-    pub memory: u64,
-    /// Local memory in bytes.
+    /// Local memory of the server
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
     pub local: u64,
-    /// Keys at the start.
+    /// Far memory of the server, which is emulated
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = parse_bytes)]
+    pub memory: u64,
+    /// Keys at the start
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub keys: u64,
-    /// Bytes of a value.
+    /// Bytes of a value
+    #[arg(long = "value-size", help_heading = BENCHMARK, value_name = "B", default_value_t = 1024, value_parser = positive_count)]
     pub value_bytes: usize,
-    /// Swap-ins that fail.
+    /// Swap-ins that fail: the node has lost the page
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 10_000)]
     pub swap_in_errors: u64,
-    /// Pages of local memory that are damaged, or would be.
+    /// Pages of local memory that are damaged; errors in frames and metadata would end the server, and are counted
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 15_000)]
     pub memory_errors: u64,
-    /// Connections.
+    /// Connections of the load
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 32, value_parser = positive_count)]
     pub connections: usize,
-    /// Seed of the load and of the damage.
+    /// Seed of the load and of the damage
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
 
@@ -283,7 +294,8 @@ impl World<'_> {
         while damaged < most && !stop.load(Ordering::Relaxed) {
             let batch = DAMAGE_BATCH.min(most - damaged);
             let (mapped, others) = self.local_pages();
-            let fatal = (0..batch).filter(|_| random.random_range(0..(mapped + others).max(1)) >= mapped).count() as u64;
+            let fatal =
+                (0..batch).filter(|_| random.random_range(0..(mapped + others).max(1)) >= mapped).count() as u64;
             self.fatal.fetch_add(fatal, Ordering::Relaxed);
             let mut done = fatal;
             while done < batch && !stop.load(Ordering::Relaxed) {
@@ -307,7 +319,10 @@ mod tests {
 
     #[test]
     fn what_is_injected_counts_and_not_what_is_mended() {
-        assert_eq!([survived_percent(200, 0), survived_percent(200, 5), survived_percent(200, 300)], [100.0, 97.5, 0.0]);
+        assert_eq!(
+            [survived_percent(200, 0), survived_percent(200, 5), survived_percent(200, 300)],
+            [100.0, 97.5, 0.0]
+        );
     }
 
     #[test]

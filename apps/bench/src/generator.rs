@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use yonder::sched::{
-    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, Outcome, Predictions, Reclaim, SchedConfig, SchedStats, Timing,
+    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, Outcome, Predictions, Reclaim, SchedConfig, SchedStats,
+    Timing,
 };
 use yonder::units::Nanos;
 use yonder::{FarMemory, Stats};

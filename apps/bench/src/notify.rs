@@ -10,6 +10,8 @@
 mod mechanisms;
 mod touching;
 
+use crate::flags::{count_to, positive_count};
+use clap::Args;
 use serde::Serialize;
 use yonder_load::LatencySummary;
 
@@ -62,14 +64,25 @@ impl Mechanism {
 }
 
 /// Settings of a comparison.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Settings {
-    /// Numbers of threads, each at most [`THREADS_MAX`].
+    /// Numbers of threads that touch pages, with commas between
+    #[arg(long, value_name = "COUNTS", default_value = "1,2,4,8,16,32,64,128", value_delimiter = ',', value_parser = threads)]
     pub threads: Vec<usize>,
-    /// Pages that each thread touches in a run, at most [`FAULTS_PER_THREAD_MAX`].
+    /// Pages that each thread touches in a run
+    #[arg(long, value_name = "N", default_value = "5000", value_parser = faults)]
     pub faults_per_thread: usize,
-    /// Runs of each mechanism with each number of threads.
+    /// Runs of each mechanism with each number of threads, in turn; medians count
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive_count)]
     pub runs: usize,
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    count_to(text, THREADS_MAX)
+}
+
+fn faults(text: &str) -> Result<usize, String> {
+    count_to(text, FAULTS_PER_THREAD_MAX)
 }
 
 /// What one mechanism takes with some threads; the fields are a contract with scripts.
@@ -207,7 +220,8 @@ fn compare(results: &mut [NotifyResult]) {
     let all = results.to_vec();
     for result in results {
         let over = |figure: fn(&NotifyResult) -> f64, mechanism, threads| {
-            let other = all.iter().find(|other| (other.mechanism, other.threads) == (mechanism, threads)).map(figure)?;
+            let other =
+                all.iter().find(|other| (other.mechanism, other.threads) == (mechanism, threads)).map(figure)?;
             (other > 0.0).then(|| figure(result) / other)
         };
         let ratios = |figure| (over(figure, result.mechanism, 1), over(figure, Mechanism::Monitor, result.threads));

@@ -18,11 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use yonder::units::LocalSize;
 
 use crate::BenchError;
 use crate::children::Launch;
+use crate::flags::{BENCHMARK, positive_count};
 use crate::kernel_swap::{ATTEMPTS_MAX, Group, KernelSwap, OUT_OF_MEMORY, SwapOn};
 use crate::process::End;
 use catalogue::{PROGRAMS, Program};
@@ -41,12 +43,12 @@ const FAR_TIMES_PEAK: u64 = 2;
 const FAR_BYTES_MIN: u64 = 256 << 20;
 
 /// How much work programs are given.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// Some tenths of a second: to see that everything works.
+    /// Some tenths of a second each, to see that everything works
     Small,
-    /// Some hundred MB and some seconds.
+    /// Some hundred MB and some seconds each
     Full,
 }
 
@@ -61,36 +63,59 @@ impl Scale {
 }
 
 /// One way to run a program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Leg {
-    /// Alone.
+    /// Alone
     Native,
-    /// Under `yonder run`.
+    /// Under yonder run
     Yonder,
-    /// In a control group whose memory is limited, with swap on zram.
+    /// Limited to the same bytes by a control group, with swap on zram
     Zram,
 }
 
+/// What `yonder bench programs --help` ends with.
+const AFTER_HELP: &str = "\
+How much slower a program gets with less and less local memory, beside the kernel's swap:
+  yonder bench programs --programs redis-server,sort --local 100%,50%,25%,12.5%
+
+The leg with zram needs root, to make a control group and to swap to a zram device; both are undone at the end.";
+
 /// Settings of a comparison.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
+#[command(after_help = AFTER_HELP)]
 pub struct Settings {
-    /// Names of the programs, from [`names`].
-    pub programs: Vec<String>,
-    /// The legs that are reported. A program always runs alone first.
-    pub legs: Vec<Leg>,
-    /// Local memory: bytes, or shares of the peak.
-    pub local: Vec<LocalSize>,
-    /// Far memory for Yonder's leg.
+    /// Far memory of Yonder's leg: tcp://host:port, shm:///path.sock, or emu://, emulated in the program's process
+    #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us")]
     pub far: String,
-    /// How much work.
+    /// Local memory, with commas between: sizes, or percentages of what the program takes when it runs alone
+    #[arg(long, value_name = "SIZE|PCT", default_value = "25%", value_delimiter = ',')]
+    pub local: Vec<LocalSize>,
+    /// Which programs, with commas between; all that are packages if not given, and none of yonder's own workloads
+    #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", value_delimiter = ',', value_parser = known_program)]
+    pub programs: Vec<String>,
+    /// Which ways to run them are shown, with commas between; each program runs alone first in any case
+    #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", default_value = "native,yonder,zram", value_delimiter = ',')]
+    pub legs: Vec<Leg>,
+    /// How much work they are given
+    #[arg(long, help_heading = BENCHMARK, value_name = "SCALE", default_value = "full")]
     pub scale: Scale,
-    /// Runs of each leg, of which the median counts.
+    /// Runs of each program in each way; medians count
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = positive_count)]
     pub runs: usize,
-    /// What comes before a program in Yonder's leg. The words `{far}`, `{local}` and `{memory}` stand for the URL and the bytes.
+    /// What comes before a program in Yonder's leg. The words `{far}`, `{local}` and `{memory}` stand for the URL and the bytes
+    #[arg(skip)]
     pub prefix: Vec<String>,
-    /// Becomes true when the user wants to stop: programs are killed, and what was set up is undone.
+    /// Becomes true when the user wants to stop: programs are killed, and what was set up is undone
+    #[arg(skip)]
     pub stop: Arc<AtomicBool>,
+}
+
+fn known_program(text: &str) -> Result<String, String> {
+    if names().contains(&text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("'{text}' is no program of this benchmark: type {}", names().join(", ")))
 }
 
 /// One leg of one program; the fields are a contract with scripts.
@@ -141,11 +166,11 @@ pub fn packaged() -> Vec<&'static str> {
 impl<'a> Bench<'a> {
     /// Finds the programs, and sets up swap if a leg needs it.
     pub fn prepare(settings: &'a Settings, launch: &'a dyn Launch) -> Result<Self, BenchError> {
-        let find = |name: &String| {
-            let found = PROGRAMS.iter().find(|program| program.name == name).copied();
-            found.ok_or_else(|| BenchError::Settings(format!("'{name}' is no program: type {}", names().join(", "))))
+        let is_asked_for = |program: &&Program| match &*settings.programs {
+            [] => !program.is_workload(),
+            names => names.iter().any(|name| name == program.name),
         };
-        let programs = settings.programs.iter().map(find).collect::<Result<_, _>>()?;
+        let programs = PROGRAMS.iter().filter(is_asked_for).copied().collect();
         let is_asked_for = settings.legs.contains(&Leg::Zram);
         let kernel = if is_asked_for { KernelSwap::ready(&SwapOn::Zram) } else { Err("not asked for".to_owned()) };
         Ok(Self { settings, launch, programs, kernel })

@@ -4,8 +4,11 @@
 //! that waits for each operation, at each size; then throughput at one size, by threads that wait and by asynchronous
 //! operations of one thread. Each point is a warm-up and a run. Every read is checked; so are writes, by reads afterwards.
 
+use crate::flags::{BENCHMARK, List, byte_count, counts, duration, positive_duration};
+use clap::Args;
 use std::sync::Barrier;
 use std::time::Duration;
+use yonder::units::parse_bytes;
 
 use serde::Serialize;
 use yonder::clib::{Permission, Process, Thread};
@@ -26,27 +29,52 @@ const CHECKED_ITEMS: u64 = 256;
 /// Memory of a started node, as a multiple of what is used: there are other address spaces, and whole pages.
 const NODE_MEMORY_FACTOR: u64 = 2;
 
+/// What `yonder bench rread --help` ends with.
+const RREAD_AFTER_HELP: &str = "\
+Latency by size alone, then throughput alone, then beside Redis and memcached:
+  yonder bench rread --sizes 64,4KiB --clients '' --depths ''
+  yonder bench rread --sizes '' --clients 1,2,4 --depths 1,8,64
+  yonder bench rread --peers --sizes 64,1KiB,4KiB";
+
 /// Settings of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
+#[command(after_help = RREAD_AFTER_HELP)]
 pub struct Settings {
-    /// Whether it reads or writes.
+    /// Whether it reads or writes
+    #[arg(skip)]
     pub direction: Direction,
-    /// The node.
+    /// The node
+    #[command(flatten)]
     pub node: NodeChoice,
-    /// Bytes of memory that are read or written, at random places.
-    pub memory: u64,
-    /// Sizes at which the latency is measured, in bytes.
-    pub sizes: Vec<usize>,
-    /// Size at which throughput is measured.
+    /// Sizes at which the latency of one thread is measured, with commas between
+    #[arg(long, help_heading = BENCHMARK, value_name = "SIZES", default_value = "4,16,64,256,1KiB,4KiB,16KiB,64KiB", value_parser = sizes)]
+    pub sizes: List<usize>,
+    /// Numbers of threads that wait for each operation, with commas between
+    #[arg(long, help_heading = BENCHMARK, value_name = "COUNTS", default_value = "1,2,4", value_parser = counts)]
+    pub clients: List<usize>,
+    /// Numbers of asynchronous operations of one thread, with commas between
+    #[arg(long, help_heading = BENCHMARK, value_name = "COUNTS", default_value = "1,2,4,8,16,32,64,128", value_parser = counts)]
+    pub depths: List<usize>,
+    /// Size at which throughput is measured, by --clients and by --depths
+    #[arg(long = "size", help_heading = BENCHMARK, value_name = "SIZE", default_value = "4KiB", value_parser = byte_count)]
     pub throughput_bytes: usize,
-    /// Numbers of threads.
-    pub clients: Vec<usize>,
-    /// Numbers of asynchronous operations of one thread.
-    pub depths: Vec<usize>,
-    /// How long a client asks again and again before it sleeps.
+    /// Memory that is used, at random places
+    #[arg(long, help_heading = BENCHMARK, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
+    pub memory: u64,
+    /// How long a client asks again before it sleeps, at most
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "50us", value_parser = duration)]
     pub spin: Duration,
-    /// Time of each point; a warm-up of a quarter of it comes before.
+    /// Measured time of each run; a warm-up comes before
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
     pub duration: Duration,
+}
+
+/// Sizes of at least one byte.
+fn sizes(text: &str) -> Result<List<usize>, String> {
+    List::parse(text, |word| match byte_count(word) {
+        Ok(0) => Err(format!("'{word}' is no size to read or write: type at least 1")),
+        bytes => bytes,
+    })
 }
 
 /// What one run of the benchmark varies.
@@ -315,10 +343,10 @@ mod tests {
             direction,
             node: NodeChoice::At(url),
             memory: 1 << 20,
-            sizes: vec![4, 4096, 65536],
+            sizes: List(vec![4, 4096, 65536]),
             throughput_bytes: 4096,
-            clients: vec![2],
-            depths: vec![1, 8],
+            clients: List(vec![2]),
+            depths: List(vec![1, 8]),
             spin: Duration::from_micros(50),
             duration: Duration::from_millis(20),
         }
@@ -358,7 +386,7 @@ mod tests {
         let small = Settings { memory: 4096, ..settings(String::new(), Direction::Read) };
         let error = Bench::prepare(&small, &NoLaunch).err().unwrap().to_string();
         assert!(error.contains("type a larger --memory"), "{error}");
-        let none = Settings { sizes: vec![], clients: vec![], depths: vec![], ..small };
+        let none = Settings { sizes: List(vec![]), clients: List(vec![]), depths: List(vec![]), ..small };
         let error = Bench::prepare(&none, &NoLaunch).err().unwrap().to_string();
         assert!(error.contains("--sizes"), "{error}");
     }

@@ -157,7 +157,14 @@ mod tests {
     fn trial(seconds: f64, wrong: u64, end: End) -> Trial {
         let mut latency = LatencyRecorder::new();
         (0..10).for_each(|_| latency.record(7000));
-        Trial { seconds, wall_seconds: seconds, peak_bytes: (seconds * 100.0) as u64, wrong, gets: Some((latency, seconds)), end }
+        Trial {
+            seconds,
+            wall_seconds: seconds,
+            peak_bytes: (seconds * 100.0) as u64,
+            wrong,
+            gets: Some((latency, seconds)),
+            end,
+        }
     }
 
     fn series(leg: Leg, seconds: &[f64]) -> Series {
