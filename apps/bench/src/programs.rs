@@ -81,6 +81,18 @@ How much slower a program gets with less and less local memory, beside the kerne
 
 The leg with zram needs root, to make a control group and to swap to a zram device; both are undone at the end.";
 
+impl Leg {
+    /// What results call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Yonder => "yonder",
+            Self::Zram => "zram",
+        }
+    }
+}
+
 /// Settings of a comparison.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -206,7 +218,7 @@ impl<'a> Bench<'a> {
                 break;
             }
             for series in all[1..].iter_mut().filter(|series| !series.is_over()) {
-                show(series.name());
+                show(series.leg.name());
                 self.run_limited(&task, series, &limits)?;
             }
         }
@@ -376,8 +388,7 @@ mod tests {
 
     #[test]
     fn a_program_that_nobody_knows_is_refused_with_the_names() {
-        let settings = settings(&["quake"], &[]);
-        let error = Bench::prepare(&settings, &NoLaunch).err().unwrap();
-        assert!(error.to_string().starts_with("'quake' is no program: type redis-server, memcached"), "{error}");
+        let error = known_program("quake").unwrap_err();
+        assert!(error.contains("'quake' is no program") && error.contains("type redis-server, memcached"), "{error}");
     }
 }

@@ -36,6 +36,14 @@ Latency by size alone, then throughput alone, then beside Redis and memcached:
   yonder bench rread --sizes '' --clients 1,2,4 --depths 1,8,64
   yonder bench rread --peers --sizes 64,1KiB,4KiB";
 
+/// What went over the wire.
+#[derive(Clone, Copy, Default, Debug)]
+struct Wire {
+    retries: u64,
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
 /// Settings of a run.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = RREAD_AFTER_HELP)]
@@ -137,6 +145,10 @@ pub struct PointResult {
     pub fetched_bytes: u64,
     /// Bytes written while measuring.
     pub written_bytes: u64,
+    /// Bytes of the messages that were sent for that, of all attempts, with their headers.
+    pub wire_sent_bytes: u64,
+    /// Bytes of those that were received.
+    pub wire_received_bytes: u64,
     /// Always 0: an error ends the run.
     pub errors: u64,
 }
@@ -201,17 +213,21 @@ impl Bench {
             self.check_written(items, count)?;
         }
         let mut latency = LatencyRecorder::new();
-        let (mut seconds, mut retries) = (0f64, 0);
-        for (measured, again) in &outcomes {
+        let (mut seconds, mut wire) = (0f64, Wire::default());
+        for (measured, own) in &outcomes {
             latency.merge(&measured.latency);
             seconds = seconds.max(measured.seconds);
-            retries += again;
+            wire = Wire {
+                retries: wire.retries + own.retries,
+                sent_bytes: wire.sent_bytes + own.sent_bytes,
+                received_bytes: wire.received_bytes + own.received_bytes,
+            };
         }
         let cpu = after.per_op(before, latency.len());
-        Ok(self.result(point, &Measured { latency, seconds }, cpu, retries))
+        Ok(self.result(point, &Measured { latency, seconds }, cpu, &wire))
     }
 
-    /// One thread of a point: what it measured, and its retries.
+    /// One thread of a point: what it measured, and what went over the wire.
     fn client(
         &self,
         point: Point,
@@ -219,7 +235,7 @@ impl Bench {
         count: u64,
         client: u64,
         start: &Barrier,
-    ) -> Result<(Measured, u64), BenchError> {
+    ) -> Result<(Measured, Wire), BenchError> {
         let load =
             Load { items: count, depth: point.depth.unwrap_or(1), duration: self.settings.duration, seed: client };
         let warm_up = Load { duration: load.duration / WARM_UP_SHARE, seed: !client, ..load };
@@ -232,9 +248,15 @@ impl Bench {
         start.wait();
         start.wait();
         let thread = ready.as_mut().map_err(|error| std::mem::replace(error, BenchError::WrongValues(0)))?;
-        let before = thread.stats().retried;
+        let before = thread.stats();
         let measured = drive(&mut *flow(thread, items, point, self.settings.direction), &load)?;
-        Ok((measured, thread.stats().retried - before))
+        let after = thread.stats();
+        let wire = Wire {
+            retries: after.retried - before.retried,
+            sent_bytes: after.sent_bytes - before.sent_bytes,
+            received_bytes: after.received_bytes - before.received_bytes,
+        };
+        Ok((measured, wire))
     }
 
     /// Reads what was written: each item that is not zeros must be what writes put there.
@@ -252,7 +274,7 @@ impl Bench {
         Ok(())
     }
 
-    fn result(&self, point: Point, measured: &Measured, cpu: (f64, Option<f64>), retries: u64) -> PointResult {
+    fn result(&self, point: Point, measured: &Measured, cpu: (f64, Option<f64>), wire: &Wire) -> PointResult {
         let latency = measured.latency.summary();
         let moved = measured.ops() * point.bytes as u64;
         let reads = self.settings.direction == Direction::Read;
@@ -274,11 +296,13 @@ impl Bench {
             max_us: latency.max_us,
             client_cpu_us_per_op: cpu.0,
             server_cpu_us_per_op: cpu.1,
-            retries,
+            retries: wire.retries,
             major_faults: 0,
             minor_faults: 0,
             fetched_bytes: if reads { moved } else { 0 },
             written_bytes: if reads { 0 } else { moved },
+            wire_sent_bytes: wire.sent_bytes,
+            wire_received_bytes: wire.received_bytes,
             errors: 0,
         }
     }

@@ -8,17 +8,23 @@ use crate::output::{json_line, line};
 /// What a table shows of each result: a heading, a width, and a cell.
 pub(crate) struct Column<R>(pub(crate) &'static str, pub(crate) usize, pub(crate) fn(&R) -> String);
 
+impl<R> Clone for Column<R> {
+    fn clone(&self) -> Self {
+        Self(self.0, self.1, self.2)
+    }
+}
+
 /// Prints results as they come, with the headings before the first one.
-pub(crate) struct Printer<R: 'static> {
+pub(crate) struct Printer<R> {
     json: bool,
-    columns: &'static [Column<R>],
+    columns: Vec<Column<R>>,
     has_head: bool,
 }
 
 impl<R: Serialize> Printer<R> {
     /// Prints rows of `columns`, or JSON.
-    pub(crate) fn new(json: bool, columns: &'static [Column<R>]) -> Self {
-        Self { json, columns, has_head: false }
+    pub(crate) fn new(json: bool, columns: impl Into<Vec<Column<R>>>) -> Self {
+        Self { json, columns: columns.into(), has_head: false }
     }
 
     /// Prints `text` unless results are JSON.
@@ -32,12 +38,12 @@ impl<R: Serialize> Printer<R> {
             return json_line(result);
         }
         if !std::mem::replace(&mut self.has_head, true) {
-            line(&head(self.columns))?;
+            line(&head(&self.columns))?;
         }
-        line(&row(self.columns, result))
+        line(&row(&self.columns, result))
     }
 
-    /// Prints results, and returns them.
+    /// Prints results.
     pub(crate) fn all(&mut self, results: &[R]) -> anyhow::Result<()> {
         results.iter().try_for_each(|result| self.print(result))
     }
@@ -98,6 +104,9 @@ mod tests {
         assert_eq!(head(COLUMNS), "  ops/s of us");
         assert_eq!(row(COLUMNS, &(1.25, None)), "    1.2     -");
         assert_eq!(with_spread(2.0, [1.0, 3.0], 1, "x"), "2.0x (1.0-3.0)");
-        assert_eq!((with_spread(None, None, 1, ""), offered(None), bytes(Some(2048))), ("-".into(), "max".into(), "2 KiB".into()));
+        assert_eq!(
+            (with_spread(None, None, 1, ""), offered(None), bytes(Some(2048))),
+            ("-".into(), "max".into(), "2 KiB".into())
+        );
     }
 }

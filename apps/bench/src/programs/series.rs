@@ -101,15 +101,6 @@ impl Series {
         self.skipped = Some(reason);
     }
 
-    /// Its name where progress is shown.
-    pub(super) fn name(&self) -> &'static str {
-        match self.leg {
-            Leg::Native => "native",
-            Leg::Yonder => "yonder",
-            Leg::Zram => "zram",
-        }
-    }
-
     /// What its runs have come to, beside those of the program alone.
     pub(super) fn figures(&self, native: &Self) -> Figures {
         let counts = self.failed.is_none() && !self.trials.is_empty();

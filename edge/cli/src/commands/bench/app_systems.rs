@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use yonder::FaultPolicy;
 use yonder::sched::{DispatchPolicy, InstallDelegation, SchedConfig};
+use yonder::units::format_bytes;
 use yonder_bench::app::{AppMemory, AppResult, AppRun};
 use yonder_bench::kv::{Cache, StoreDetails};
 use yonder_bench::rocksdb::{RocksDetails, RocksMix, Tables};
@@ -16,8 +17,9 @@ use crate::args::{
     AppBenchArgs, KvBenchArgs, MemoryArgs, PagingArgs, RocksdbArgs, System, ThreadArgs, TpccArgs, VectorArgs,
 };
 use crate::commands::serve::tpcc_scale;
-use crate::output::{Bar, json_line, line};
+use crate::output::Bar;
 use crate::setup::Setup;
+use crate::table::{Column, Printer, number, offered};
 
 /// Run time after which a request gives way (Adios, section 5).
 const QUANTUM: Duration = Duration::from_micros(5);
@@ -90,7 +92,7 @@ fn take_turns<D: Serialize>(
 ) -> anyhow::Result<()> {
     let points = args.points();
     let loads = points.iter().flat_map(|point| args.rate.iter().map(move |rate| (point, rate)));
-    let mut is_first = true;
+    let (mut printer, mut is_first) = (Printer::new(args.json, columns()), true);
     for (point, rate) in loads {
         let sched = Setup::from(point).sched;
         let systems = match &*args.systems {
@@ -101,15 +103,12 @@ fn take_turns<D: Serialize>(
             for sched in &systems {
                 let asked = AppRun { sched: sched.clone(), rate: *rate, duration: args.duration };
                 let result = run(&asked, &mut |what, share| bar.show(what, share))?;
-                if args.json {
-                    json_line(&result)?;
-                } else {
-                    if is_first {
-                        print_head(&result, &describe(&result.details))?;
-                    }
-                    print(&result)?;
+                if std::mem::take(&mut is_first) {
+                    let [local, all] = [result.local_bytes, result.memory_bytes].map(format_bytes);
+                    let (what, kind) = (describe(&result.details), result.main_kind.0);
+                    printer.say(&format!("{what}; {local} local of {all}, {}; latencies of {kind}", result.far))?;
                 }
-                is_first = false;
+                printer.print(&result)?;
             }
         }
     }
@@ -133,52 +132,24 @@ fn with_system(sched: &SchedConfig, system: System) -> SchedConfig {
     SchedConfig { faults, dispatch, preempt, installs, ..sched.clone() }
 }
 
-fn print_head<D>(result: &AppResult<D>, what: &str) -> anyhow::Result<()> {
-    line(&format!(
-        "{what}; {} local of {}, {}; latencies of {}",
-        yonder::units::format_bytes(result.local_bytes),
-        yonder::units::format_bytes(result.memory_bytes),
-        result.far,
-        result.main_kind.0
-    ))?;
-    line(&format!(
-        "{:>7} {:>6} {:>14} {:>8} {:>11} {:>9} {:>9} {:>11} {:>11} {:>11} {:>9} {:>8}",
-        "workers",
-        "depth",
-        "faults",
-        "preempt",
-        "dispatch",
-        "offered/s",
-        "ops/s",
-        "p50 us",
-        "p99 us",
-        "p99.9 us",
-        "major/op",
-        "dropped"
-    ))
-}
-
-fn print<D>(result: &AppResult<D>) -> anyhow::Result<()> {
-    let offered = result.offered_per_s.map_or_else(|| "max".to_owned(), |rate| format!("{rate:.0}"));
-    let preempt = result.preempt_us.map_or_else(|| "-".to_owned(), |quantum| format!("{quantum} us"));
-    let latency = &result.main_kind.1;
-    line(&format!(
-        "{:>7} {:>6} {:>14} {:>8} {:>11} {:>9} {:>9.0} {:>11.1} {:>11.1} {:>11.1} {:>9.2} {:>8}",
-        result.workers,
-        result.max_inflight,
-        result.faults,
-        preempt,
-        result.dispatch,
-        offered,
-        result.ops_per_s,
-        latency.p50_us,
-        latency.p99_us,
-        latency.p999_us,
-        result.major_faults as f64 / (result.ops_per_s * result.seconds),
-        result.dropped
-    ))?;
-    match result.errors {
-        0 => Ok(()),
-        errors => line(&format!("{errors} requests have failed")),
-    }
+/// What a table shows of each run.
+fn columns<D>() -> Vec<Column<AppResult<D>>> {
+    vec![
+        Column("workers", 7, |result| result.workers.to_string()),
+        Column("depth", 6, |result| result.max_inflight.to_string()),
+        Column("faults", 14, |result| result.faults.to_owned()),
+        Column("preempt", 8, |result| {
+            result.preempt_us.map_or_else(|| "-".to_owned(), |quantum| format!("{quantum} us"))
+        }),
+        Column("dispatch", 11, |result| result.dispatch.to_owned()),
+        Column("installs", 8, |result| result.install_delegation.to_owned()),
+        Column("offered/s", 9, |result| offered(result.offered_per_s)),
+        Column("ops/s", 9, |result| number(result.ops_per_s, 0)),
+        Column("p50 us", 11, |result| number(result.main_kind.1.p50_us, 1)),
+        Column("p99 us", 11, |result| number(result.main_kind.1.p99_us, 1)),
+        Column("p99.9 us", 11, |result| number(result.main_kind.1.p999_us, 1)),
+        Column("major/op", 9, |result| number(result.major_faults as f64 / (result.ops_per_s * result.seconds), 2)),
+        Column("dropped", 8, |result| result.dropped.to_string()),
+        Column("failed", 7, |result| result.errors.to_string()),
+    ]
 }

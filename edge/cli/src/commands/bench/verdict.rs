@@ -18,6 +18,11 @@ pub(super) trait Verdict {
     /// What was wrong: values, outputs, requests.
     fn wrong(&self) -> u64;
 
+    /// What a table shows of that, and of requests that failed.
+    fn error_count(&self) -> u64 {
+        self.wrong()
+    }
+
     /// Whether a failure of it is a result, as of what the kernel's swap cannot hold, and none of the command.
     fn may_fail(&self) -> bool {
         false
@@ -28,7 +33,7 @@ pub(super) trait Verdict {
         match (self.failed(), self.skipped()) {
             (Some(_), _) => "FAILED".to_owned(),
             (None, Some(_)) => "SKIP".to_owned(),
-            (None, None) => self.wrong().to_string(),
+            (None, None) => self.error_count().to_string(),
         }
     }
 
@@ -51,7 +56,9 @@ pub(super) fn judge<R: Verdict>(results: &[R]) -> anyhow::Result<()> {
     };
     let wrong = named(|result| result.wrong() > 0);
     if !wrong.is_empty() {
-        bail!("requests failed, or values or outputs were wrong, of {wrong}; please report this with the command that was run");
+        bail!(
+            "requests failed, or values or outputs were wrong, of {wrong}; please report this with the command that was run"
+        );
     }
     let failed = named(|result| result.failed().is_some() && !result.may_fail());
     if !failed.is_empty() {
