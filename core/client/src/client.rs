@@ -58,6 +58,10 @@ pub struct Stats {
     pub sent: u64,
     /// Requests sent that were not a first attempt.
     pub retried: u64,
+    /// Bytes of the messages sent, of all attempts, with their headers but without those of the network below.
+    pub sent_bytes: u64,
+    /// Bytes of the messages received, counted the same way.
+    pub received_bytes: u64,
     /// Answers to nothing that was asked, or to attempts for what was over already.
     pub late: u64,
     /// Answers of the wrong kind or length.
@@ -162,6 +166,12 @@ impl Client {
         }
         let slot = self.fragments.again().first().or_else(|| self.next_fragment(now))?;
         Some(self.launch(slot, now))
+    }
+
+    /// Counts the bytes of a message that [`Client::transmit`] has given, once its owner knows them.
+    #[inline]
+    pub fn count_sent(&mut self, bytes: usize) {
+        self.stats.sent_bytes += bytes as u64;
     }
 
     /// The next completion.

@@ -51,6 +51,7 @@ impl Client {
     #[inline]
     pub fn receive(&mut self, message: &Message<'_>, now: Nanos) -> Received {
         let header = &message.header;
+        self.stats.received_bytes += message.bytes() as u64;
         let Some(found) = self.fragments.find(header.request_id) else {
             self.stats.late += 1;
             return Received::Nothing;

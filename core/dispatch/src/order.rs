@@ -5,8 +5,9 @@ use yonder_units::Nanos;
 /// In which order a worker runs what waits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Order {
-    /// By classes (LightSwap, section 4.3): requests whose page has come, then new ones, then those that gave way. What
-    /// has been begun is ended first, and holds its frames and locks for the shortest time.
+    /// By classes (LightSwap, section 4.3): requests whose page has come, then new and preempted ones as in one queue,
+    /// then those that yield until others have run. What has been begun is ended first, and holds its frames and locks
+    /// for the shortest time.
     #[default]
     Classes,
     /// In the order in which they became ready: the baseline that the classes are measured against.

@@ -13,8 +13,18 @@ pub enum FaultPolicy {
     Yield,
     /// Spin until the page is there (DiLOS and its kin).
     Busy,
+    /// Spin until the page is there, which a helper may map meanwhile as it does for workers that yield.
+    BusyDelegated,
     /// Spin this long, then yield.
     Hybrid(Nanos),
+}
+
+impl FaultPolicy {
+    /// Whether a fault keeps its worker until its page is there.
+    #[must_use]
+    pub fn always_waits(self) -> bool {
+        matches!(self, Self::Busy | Self::BusyDelegated)
+    }
 }
 
 /// How long the runtime tries.

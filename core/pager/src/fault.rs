@@ -87,7 +87,8 @@ enum Toucher<'a, M: Machine> {
 enum MayYield {
     Now,
     AfterSpinning(Nanos),
-    Never,
+    /// Meanwhile installs are made as this says.
+    Never(Installs),
 }
 
 /// How one attempt to fetch ended.
@@ -186,9 +187,10 @@ impl<'a, M: Machine> Toucher<'a, M> {
         let Some((port, token, policy)) = M::bound_unithread(pager.id) else { return Self::Thread };
         let port = pager.port(port);
         let may_yield = match policy {
-            _ if M::in_no_yield_section() && !M::breaks(Rule::SectionIsKept) => MayYield::Never,
+            _ if M::in_no_yield_section() && !M::breaks(Rule::SectionIsKept) => MayYield::Never(Installs::Own),
             FaultPolicy::Yield => MayYield::Now,
-            FaultPolicy::Busy => MayYield::Never,
+            FaultPolicy::Busy => MayYield::Never(Installs::Own),
+            FaultPolicy::BusyDelegated => MayYield::Never(Installs::Delegated),
             FaultPolicy::Hybrid(spin) => MayYield::AfterSpinning(spin),
         };
         Self::Unithread { port, token, may_yield }
@@ -274,7 +276,7 @@ impl<'a, M: Machine> Toucher<'a, M> {
                 port.lock().waiters.retry.push(token);
                 M::suspend();
             }
-            Self::Unithread { port, may_yield: MayYield::Never, .. } => {
+            Self::Unithread { port, may_yield: MayYield::Never(_), .. } => {
                 port.poll(&mut port.lock(), pager, M::now(), Installs::Own);
                 M::yield_now();
             }
@@ -370,10 +372,10 @@ fn wait_as_unithread<M: Machine>(
     token: u32,
     may_yield: MayYield,
 ) -> (Result<(), PagingCause>, Nanos) {
-    let spin_until = match may_yield {
-        MayYield::Now => 0,
-        MayYield::AfterSpinning(spin) => M::now() + spin,
-        MayYield::Never => Nanos::MAX,
+    let (spin_until, installs) = match may_yield {
+        MayYield::Now => (0, Installs::Own),
+        MayYield::AfterSpinning(spin) => (M::now() + spin, Installs::Own),
+        MayYield::Never(installs) => (Nanos::MAX, installs),
     };
     loop {
         let now = M::now();
@@ -388,7 +390,7 @@ fn wait_as_unithread<M: Machine>(
             M::suspend();
             return port.lock().waiters.outcome(token).expect("a parked unithread is resumed when its wait is over");
         }
-        port.poll(&mut inner, pager, now, Installs::Own);
+        port.poll(&mut inner, pager, now, installs);
         if let Some(outcome) = inner.waiters.outcome(token) {
             return outcome;
         }

@@ -4,73 +4,59 @@ mod app_bench;
 mod apps;
 mod controller;
 mod ctl;
-mod del_get;
-mod errors;
-mod fault_breakdown;
 mod load;
 mod node;
-mod notify;
-mod peers;
 mod pictured;
 mod policies;
-mod poster;
-mod programs;
-mod redis;
 mod reference;
 mod remote;
 mod report;
 mod run;
-mod seq;
 mod serve;
 mod sim;
-mod store;
 mod switch;
 mod top;
 pub(crate) mod workload;
-mod ycsb;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use yonder::units::{LocalSize, parse_bytes, parse_duration};
-use yonder_bench::soak::SoakVerify;
+use clap::{Args, Parser, Subcommand};
+use yonder::sched::{DispatchPolicy, InstallDelegation, Order, PollingDelegation};
+use yonder::units::parse_bytes;
+use yonder::{FaultPolicy, Prefetch, Reads};
+use yonder_bench::fault::FaultSettings;
+pub(crate) use yonder_bench::flags::MemoryArgs;
+use yonder_bench::flags::{BENCHMARK, positive_count, positive_duration};
+use yonder_bench::policies::choice;
+use yonder_bench::reclaim::ReclaimSettings;
+use yonder_bench::soak::SoakSettings;
+use yonder_bench::{
+    del_get, errors, fault_breakdown, migrate, notify, peers, poster, programs, ralloc, redis, rread, scale_clients,
+    scale_pages, seq, store, ycsb,
+};
 use yonder_load::{Distribution, Rate};
 
 pub(crate) use app_bench::{AppBenchArgs, KvBenchArgs, RocksdbArgs, System, TpccArgs, VectorArgs};
-pub(crate) use apps::{FrameArgs, ImageArgs, MigrateArgs, ObjectsArgs, TreeArgs};
+pub(crate) use apps::{FrameArgs, ImageArgs, ObjectsArgs, TreeArgs};
 pub(crate) use controller::{
     AtArgs, ControllerAddresses, ControllerArgs, ControllerWhat, DrainArgs, NodeNameArgs, NodesArgs, ServeArgs,
     SpacesArgs,
 };
 pub(crate) use ctl::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs};
-pub(crate) use del_get::DelGetArgs;
-pub(crate) use errors::ErrorsArgs;
-pub(crate) use fault_breakdown::FaultBreakdownArgs;
 pub(crate) use load::{LoadAppArgs, LoadArgs, LoadKvArgs, LoadRocksdbArgs, LoadVectorArgs, LoadWhat};
 pub(crate) use node::NodeArgs;
-pub(crate) use notify::NotifyArgs;
-pub(crate) use peers::{PeersArgs, ResidentArgs};
-pub(crate) use pictured::Pictured;
-pub(crate) use policies::{Dispatch, FaultMode, ReadsOf, ReclaimBy, RunOrder, Switch};
-pub(crate) use poster::PosterArgs;
-pub(crate) use programs::ProgramsArgs;
-pub(crate) use redis::RedisArgs;
+pub(crate) use pictured::{Json, Pictured};
+pub(crate) use policies::ReclaimBy;
 pub(crate) use reference::ReferenceArgs;
-pub(crate) use remote::{
-    AccessArgs, GuardedArgs, RallocArgs, RreadArgs, ScaleClientArgs, ScaleClientsArgs, ScalePagesArgs, TargetArgs,
-};
+pub(crate) use remote::{GuardedArgs, RreadArgs, ScaleClientArgs};
 pub(crate) use report::{ReportArgs, ReportSet};
 pub(crate) use run::RunArgs;
-use seq::PrefetchMode;
-pub(crate) use seq::SeqArgs;
 pub(crate) use serve::{AppServerArgs, ServeAppArgs, ServeTpccArgs, ServeVectorArgs, ServedApp};
 pub(crate) use sim::SimArgs;
-pub(crate) use store::StoreArgs;
 pub(crate) use switch::SwitchArgs;
 pub(crate) use top::TopArgs;
-pub(crate) use ycsb::YcsbArgs;
 
 /// What `yonder --help` ends with.
 const AFTER_HELP: &str = "\
@@ -83,7 +69,6 @@ output, progress and logs to standard error; YONDER_LOG=info (or debug) logs mor
 
 /// Headings of the flags that come after those of far memory.
 const SERVER: &str = "Server";
-const BENCHMARK: &str = "Benchmark";
 
 /// What `yonder kv --help` ends with.
 const KV_AFTER_HELP: &str = "\
@@ -162,39 +147,10 @@ pub(crate) struct DemoArgs {
     pub(crate) json: bool,
 }
 
-/// A time of more than nothing.
-fn positive_duration(text: &str) -> Result<Duration, String> {
-    match parse_duration(text) {
-        Ok(time) if time.is_zero() => Err(format!("'{text}' is no time at all: type more than 0, such as 5s")),
-        Ok(time) => Ok(time),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// A count of at least one.
-fn positive_count(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count) if count > 0 => Ok(count),
-        _ => Err(format!("'{text}' is not a count: type a whole number of at least 1")),
-    }
-}
-
-/// A count from one to `most`.
-fn count_to(text: &str, most: usize) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count) if (1..=most).contains(&count) => Ok(count),
-        _ => Err(format!("'{text}' is not a count: type a whole number from 1 to {most}")),
-    }
-}
-
 /// What was typed, each once, in the order in which it was typed first.
-pub(crate) fn each_once<T: PartialEq, F: Copy + Into<T>>(typed: &[F]) -> Vec<T> {
-    let mut once: Vec<T> = Vec::new();
-    for item in typed.iter().map(|item| (*item).into()) {
-        if !once.contains(&item) {
-            once.push(item);
-        }
-    }
+pub(crate) fn each_once<T: PartialEq + Clone>(typed: &[T]) -> Vec<T> {
+    let mut once = typed.to_vec();
+    yonder_bench::flags::each_once(&mut once);
     once
 }
 
@@ -223,22 +179,6 @@ pub(crate) struct KvArgs {
     pub(crate) busy_poll: bool,
 }
 
-/// Far memory, and how much of it is local.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Far memory")]
-pub(crate) struct MemoryArgs {
-    /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in this process with this latency and
-    /// bandwidth
-    #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
-    pub(crate) far: String,
-    /// Far memory to use: the data set
-    #[arg(long = "memory", value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
-    pub(crate) size: u64,
-    /// Local memory that may be in use at a time: a size, or a percentage of --memory
-    #[arg(long, value_name = "SIZE|PCT", default_value = "20%")]
-    pub(crate) local: LocalSize,
-}
-
 /// Far memory and the threads that page from it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PagingArgs {
@@ -256,14 +196,14 @@ pub(crate) struct ThreadArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive_count)]
     pub(crate) workers: usize,
     /// What a worker does while a page is on its way
-    #[arg(long, value_name = "MODE", default_value = "yield")]
-    pub(crate) faults: FaultMode,
+    #[arg(long, value_name = "MODE", default_value = "yield", value_parser = choice::<FaultPolicy>())]
+    pub(crate) faults: FaultPolicy,
     /// Which request is next, and which worker gets it
-    #[arg(long, value_name = "POLICY", default_value = "pf-aware")]
-    pub(crate) dispatch: Dispatch,
+    #[arg(long, value_name = "POLICY", default_value = "pf-aware", value_parser = choice::<DispatchPolicy>())]
+    pub(crate) dispatch: DispatchPolicy,
     /// What a worker runs first
-    #[arg(long, value_name = "ORDER", default_value = "classes")]
-    pub(crate) order: RunOrder,
+    #[arg(long, value_name = "ORDER", default_value = "classes", value_parser = choice::<Order>())]
+    pub(crate) order: Order,
     /// Requests that one worker may have started and not finished
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = positive_count)]
     pub(crate) max_inflight: usize,
@@ -271,12 +211,12 @@ pub(crate) struct ThreadArgs {
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     pub(crate) preempt: Option<Duration>,
     /// Who waits until a reply has left: the dispatcher (on) or the worker (off)
-    #[arg(long, value_name = "on|off", default_value = "on")]
-    pub(crate) delegation: Switch,
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = choice::<PollingDelegation>())]
+    pub(crate) delegation: PollingDelegation,
     /// Who maps a page for a worker that has other requests to run: the dispatcher when it has time (on) or the worker
     /// (off)
-    #[arg(long, value_name = "on|off", default_value = "on")]
-    pub(crate) install_delegation: Switch,
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = choice::<InstallDelegation>())]
+    pub(crate) install_delegation: InstallDelegation,
     /// Who reclaims local memory
     #[arg(long, value_name = "WHO", default_value = "auto")]
     pub(crate) reclaim: ReclaimBy,
@@ -284,11 +224,12 @@ pub(crate) struct ThreadArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
     pub(crate) deadline: Duration,
     /// What is fetched before it is touched
-    #[arg(long, value_name = "HOW", default_value = "readahead")]
-    pub(crate) prefetch: PrefetchMode,
-    /// Where a page stays that was fetched for a read of bytes, not by pointer (kv; the array with --probe)
-    #[arg(long, value_name = "WHERE", default_value = "frames")]
-    pub(crate) reads: ReadsOf,
+    #[arg(long, value_name = "HOW", default_value = "readahead", value_parser = choice::<Prefetch>())]
+    pub(crate) prefetch: Prefetch,
+    /// Where a page stays that was fetched to be read, by whoever asks for bytes and not by pointer (kv; the array with
+    /// --probe)
+    #[arg(long, value_name = "WHERE", default_value = "frames", value_parser = choice::<Reads>())]
+    pub(crate) reads: Reads,
     /// Reclaim of local memory starts when less than this percentage of it is free
     #[arg(long, value_name = "PCT", default_value_t = 15.0)]
     pub(crate) reclaim_start: f64,
@@ -316,33 +257,33 @@ pub(crate) enum BenchWhat {
     /// Searches of a Faiss index with its inverted lists in far memory, requested within the process
     Vector(VectorArgs),
     /// Cost of a switch between user-level threads, against ucontext and a library
-    Switch(SwitchArgs),
+    Switch(Json<SwitchArgs>),
     /// Time from a page fault to its handler in user space, against a monitor thread and a plain signal
-    Notify(NotifyArgs),
+    Notify(Json<notify::Settings>),
     /// Latency of a page fault, by kind and by stage
-    Fault(FaultArgs),
+    Fault(Json<FaultSettings>),
     /// Where the time of a major fault goes, step by step, when faults yield and when they busy-wait
-    FaultBreakdown(Pictured<FaultBreakdownArgs>),
+    FaultBreakdown(Pictured<fault_breakdown::Settings>),
     /// Pages reclaimed per second, and the CPU each costs
-    Reclaim(ReclaimArgs),
+    Reclaim(Json<ReclaimSettings>),
     /// Check that nothing is lost under load, changing limits and injected failures
-    Soak(SoakArgs),
+    Soak(Json<SoakSettings>),
     /// Pages read and written one after the other, with each prefetcher
-    Seq(SeqArgs),
+    Seq(Json<seq::Settings>),
     /// Pages of each store read and written at random, without paging; beside fio
-    Store(StoreArgs),
+    Store(Json<store::Settings>),
     /// Reads of a memory node without paging: latency by size, throughput by clients and by depth
     Rread(Pictured<RreadArgs>),
     /// Writes to a memory node without paging, as rread
-    Rwrite(Pictured<AccessArgs>),
+    Rwrite(Pictured<rread::Settings>),
     /// Allocation on a memory node, by size and by how full it is
-    Ralloc(Pictured<RallocArgs>),
+    Ralloc(Pictured<ralloc::Settings>),
     /// Latency and the node's memory with up to a thousand client processes
-    ScaleClients(Pictured<ScaleClientsArgs>),
+    ScaleClients(Pictured<scale_clients::Settings>),
     /// Latency with up to a million page table entries
-    ScalePages(Pictured<ScalePagesArgs>),
+    ScalePages(Pictured<scale_pages::Settings>),
     /// Move all regions off a node while clients use them, and see that nothing is lost
-    Migrate(Pictured<MigrateArgs>),
+    Migrate(Pictured<migrate::Settings>),
     /// Compress and decompress photos that are kept on a memory node
     Image(ImageArgs),
     /// Search a radix tree on a memory node by reads and by pointer chase
@@ -352,22 +293,22 @@ pub(crate) enum BenchWhat {
     /// Queries on a data frame, at a memory node and at the client
     Frame(FrameArgs),
     /// Programs that know nothing of far memory: alone, under yonder run, and with the kernel's swap
-    Programs(ProgramsArgs),
+    Programs(Json<programs::Settings>),
     /// What guided paging saves of a Redis server most of whose values were deleted
-    DelGet(DelGetArgs),
+    DelGet(Json<del_get::Settings>),
     /// What becomes of a key-value server when pages of its memory are lost under load
-    Errors(ErrorsArgs),
+    Errors(Json<errors::Settings>),
     /// A Redis server under yonder run, by query, by local memory and by what is fetched ahead
-    Redis(RedisArgs),
+    Redis(Json<redis::Settings>),
     /// YCSB on yonder kv with far memory on a disk, beside the same server with the kernel's swap on that disk
-    Ycsb(YcsbArgs),
+    Ycsb(Json<ycsb::Settings>),
     /// GETs of a key-value server without page faults, with synchronous, asynchronous and predicted ones
-    Poster(Pictured<PosterArgs>),
+    Poster(Pictured<poster::Settings>),
     /// Yonder beside the kernel's swap and a mapped file: an array in the process, and stock memcached and Redis
-    Peers(Pictured<PeersArgs>),
+    Peers(Pictured<peers::Settings>),
     /// A process of peers whose memory the kernel pages
     #[command(hide = true)]
-    Resident(ResidentArgs),
+    Resident(peers::ResidentTask),
     /// A client process of scale-clients
     #[command(hide = true)]
     ScaleClient(ScaleClientArgs),
@@ -396,78 +337,5 @@ pub(crate) struct ArrayArgs {
     pub(crate) duration: Duration,
     /// One JSON object for each run on standard output
     #[arg(long, help_heading = BENCHMARK)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct FaultArgs {
-    #[command(flatten)]
-    pub(crate) memory: MemoryArgs,
-    /// Random touches of pages, for each way of access
-    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) touches: u64,
-    /// One JSON object for each kind on standard output
-    #[arg(long, help_heading = BENCHMARK)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ReclaimArgs {
-    #[command(flatten)]
-    pub(crate) memory: MemoryArgs,
-    /// Measured time for each kind of page; a warm-up of a quarter of it comes before
-    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "3s", value_parser = positive_duration)]
-    pub(crate) duration: Duration,
-    /// One JSON object for each kind on standard output
-    #[arg(long, help_heading = BENCHMARK)]
-    pub(crate) json: bool,
-}
-
-/// What `bench soak` compares.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum SoakVerifyMode {
-    /// Those that are fetched
-    On,
-    /// Also those that are dropped as clean, with a second copy of all that was written, in local memory
-    Full,
-}
-
-impl From<SoakVerifyMode> for SoakVerify {
-    fn from(mode: SoakVerifyMode) -> Self {
-        match mode {
-            SoakVerifyMode::On => Self::On,
-            SoakVerifyMode::Full => Self::Full,
-        }
-    }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SoakArgs {
-    /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in this process; then failures are injected
-    #[arg(long, value_name = "URL", default_value = "emu://?latency=5us&gbps=100&size=256MiB")]
-    pub(crate) far: String,
-    /// Far memory to use: the data that is checked
-    #[arg(long, value_name = "SIZE", default_value = "48MiB", value_parser = parse_bytes)]
-    pub(crate) memory: u64,
-    /// Smallest limit of local memory; it changes between this and three times as much
-    #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = parse_bytes)]
-    pub(crate) local: u64,
-    /// Worker threads
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = positive_count)]
-    pub(crate) workers: usize,
-    /// Time under load; the check of all data comes after
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_duration)]
-    pub(crate) duration: Duration,
-    /// How long a page that cannot be had is tried for before the access fails
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
-    pub(crate) deadline: Duration,
-    /// Seed of the load and the failures: the same number draws the same
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Which pages are compared with what was written, besides all data
-    #[arg(long, value_name = "WHICH", default_value = "on")]
-    pub(crate) verify: SoakVerifyMode,
-    /// One JSON object on standard output
-    #[arg(long)]
     pub(crate) json: bool,
 }

@@ -9,6 +9,7 @@ mod args;
 mod commands;
 mod output;
 mod setup;
+mod table;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;

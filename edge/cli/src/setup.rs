@@ -27,18 +27,18 @@ impl From<&PagingArgs> for Setup {
             },
             deadlines: Deadlines { fault: threads.deadline, ..Deadlines::default() },
             reclaimer_cpu: placement.reclaimer,
-            prefetch: threads.prefetch.into(),
-            reads: threads.reads.into(),
+            prefetch: threads.prefetch,
+            reads: threads.reads,
             ..Config::with_local(local.resolve(*size))
         };
         let sched = SchedConfig {
-            faults: threads.faults.into(),
-            dispatch: threads.dispatch.into(),
-            order: threads.order.into(),
+            faults: threads.faults,
+            dispatch: threads.dispatch,
+            order: threads.order,
             preempt: threads.preempt,
             max_inflight: threads.max_inflight,
-            delegation: threads.delegation.into(),
-            installs: threads.install_delegation.into(),
+            delegation: threads.delegation,
+            installs: threads.install_delegation,
             reclaim: threads.reclaim.wanted().unwrap_or_else(|| placement.reclaim()),
             cpus: placement.cpus,
             ..SchedConfig::with_workers(threads.workers)

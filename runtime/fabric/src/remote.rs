@@ -10,7 +10,7 @@ use crate::lane::{Lane, NodeAddress, NodeSession};
 use crate::queue::{LaneQueuePair, lane_config};
 use crate::space::Space;
 use crate::url::lease_of;
-use crate::{Credentials, Fabric, FabricError, Module, QueuePair, RemoteAddress};
+use crate::{Counter, Credentials, Fabric, FabricError, Module, QueuePair, RemoteAddress};
 
 /// Operations of the lane for allocation: one, and those that were given up and not yet acknowledged.
 const CONTROL_OPERATIONS_MAX: usize = 32;
@@ -62,6 +62,10 @@ impl Fabric for RemoteFabric {
 
     fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError> {
         self.space.discard(start, bytes)
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        self.space.standing().counters()
     }
 
     fn mapped(&self) -> Option<&Arc<Mapping>> {

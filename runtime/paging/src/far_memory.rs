@@ -149,6 +149,13 @@ impl FarMemory {
         self.pager().fabric().url()
     }
 
+    /// What the fabric has counted since it was opened, such as `wire_sent_bytes` and `wire_received_bytes` where there
+    /// is a network.
+    #[must_use]
+    pub fn counters(&self) -> Vec<yonder_fabric::Counter> {
+        self.pager().fabric().counters()
+    }
+
     /// The address space on the node that the memory is in, if there is a node: for whoever ends it when this process
     /// is gone.
     #[must_use]

@@ -18,7 +18,8 @@ const ONLY_WORKER_QUEUE: usize = 64;
 pub enum PollingDelegation {
     /// The worker goes on; the dispatcher reaps the completion and recycles the buffer (Adios, section 3.4).
     On,
-    /// The worker waits for the completion of each reply before it does anything else.
+    /// The worker waits until each reply is transmitted before it does anything else, and for no more than that: the
+    /// dispatcher looks for replies between all its steps, and tells the worker before it recycles the buffer.
     Off,
 }
 

@@ -16,7 +16,7 @@ use yonder_paging::{FarError, FarMemory, InstallDelegate, Pinned, ReclaimHost, W
 use yonder_unithread::{Pool, Unithread};
 use yonder_units::Nanos;
 
-use crate::config::{Idle, InstallDelegation, Reclaim, SchedConfig, SchedConfigError};
+use crate::config::{Idle, InstallDelegation, PollingDelegation, Reclaim, SchedConfig, SchedConfigError};
 use crate::fault_predictor::{FaultPredictor, PredictedRequest, Queue, Queues};
 use crate::frontend::{Activity, Done, Frontend, Handler, Outcome};
 use crate::park::Sleeper;
@@ -132,10 +132,13 @@ where
         let mut last_activity = yonder_clock::now();
         loop {
             let now = yonder_clock::now();
-            let reaped = self.reap(now);
+            let mut reaped = self.reap(now);
             let admitted = self.admit(now);
+            reaped |= self.reap_awaited();
             self.dispatch();
+            reaped |= self.reap_awaited();
             let reclaimed = self.reclaim.as_mut().is_some_and(|host| host.step(now));
+            reaped |= self.reap_awaited();
             // Last, and one at a time: its own work comes first, because nobody else does that.
             let helped = !reaped && !admitted && self.help_install();
             if reaped || admitted || reclaimed || helped {
@@ -203,7 +206,12 @@ where
         }
     }
 
-    /// Reaps finished requests: replies go to the frontend, buffers back to the pool.
+    /// Reaps replies that workers wait for, if workers wait.
+    fn reap_awaited(&mut self) -> bool {
+        self.config.delegation == PollingDelegation::Off && self.reap(yonder_clock::now())
+    }
+
+    /// Reaps finished requests: replies go to the frontend, which transmits them, and buffers back to the pool.
     fn reap(&mut self, now: Nanos) -> bool {
         let mut any = false;
         for worker in &mut self.workers {
@@ -214,13 +222,14 @@ where
                 let task = unithread.payload_mut();
                 let (outcome, timing, prediction, page_id) =
                     (task.outcome(), task.timing, task.prediction, task.page_id);
+                let panicked = u64::from(matches!(outcome, Outcome::Panicked));
+                self.frontend.complete(now, Done { outcome, timing });
+                worker.shared.transmitted.fetch_add(1, Ordering::Release);
                 drop(unithread);
                 if let Some(predictor) = &mut self.predictor {
                     predictor.learn(prediction, &timing, page_id);
                 }
-                self.stats.count_done(&timing, u64::from(matches!(outcome, Outcome::Panicked)));
-                self.frontend.complete(now, Done { outcome, timing });
-                worker.shared.reaped.fetch_add(1, Ordering::Release);
+                self.stats.count_done(&timing, panicked);
             }
         }
         any
@@ -299,7 +308,7 @@ fn start_workers<H: Handler>(
         let (give_finished, finished) = RingBuffer::new(config.unithreads);
         let shared = Arc::new(WorkerShared {
             sleeper: Sleeper::default(),
-            reaped: AtomicU64::new(0),
+            transmitted: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             has_backlog: Queues::new(AtomicBool::new(false), AtomicBool::new(false)),
         });

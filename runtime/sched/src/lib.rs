@@ -29,5 +29,5 @@ pub use config::{Idle, InstallDelegation, PollingDelegation, Reclaim, SchedConfi
 pub use dispatcher::{SchedError, serve};
 pub use frontend::{Activity, Done, Frontend, Handler, Outcome, Timing};
 pub use task::{Predictions, SchedStats, StageQuantiles};
-pub use worker::{checkpoint, yield_now};
+pub use worker::{checkpoint, sleep_until, yield_now};
 pub use yonder_dispatch::{DispatchPolicy, Order};

@@ -1,15 +1,19 @@
 //! [`Worker`]: a thread that runs unithreads.
 //!
 //! The loop has LightSwap's priorities: pages that have arrived are mapped, unithreads whose pages are there are
-//! resumed, new requests are started while fewer than `max_inflight` are parked, and yielded work comes last. Where
-//! faults are predicted, requests that will not fault go before all but the mapping, as `core/dispatch` gives out
-//! turns: also before those whose pages are there, for these have as much left to do as a hit has in all.
+//! resumed, new requests are started while fewer than `max_inflight` are parked, and yielded work comes last. A
+//! preempted request goes behind all that waited when it was preempted, and before all that were admitted later, as in
+//! Shinjuku's one queue; it stays with its worker. Where faults are predicted, requests that will not fault go before
+//! all but the mapping, as `core/dispatch` gives out turns: also before those whose pages are there, for these have as
+//! much left to do as a hit has in all.
 //!
-//! A unithread that suspends says why in a thread-local: it has yielded and wants another turn, or (the default) it
-//! waits and its port will name it when the wait is over.
+//! A unithread that suspends says why in a thread-local: it was preempted, it has yielded until others have run, it
+//! sleeps until a time, or (the default) it waits and its port will name it when the wait is over.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,9 +40,23 @@ const IDLE_SLEEP: Duration = Duration::from_millis(100);
 /// Parked unithreads from which on others will soon fault too, so that a read need not wait long for company.
 const CROWD: usize = 4;
 
+/// Why a unithread suspends.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Suspension {
+    /// It waits for something that will name it.
+    #[default]
+    Waits,
+    /// It has nothing to do until others have run.
+    Yields,
+    /// Its time is up.
+    Preempted,
+    /// It has nothing to do before this time.
+    Sleeps(Nanos),
+}
+
 thread_local! {
-    /// Whether the unithread that suspends now wants another turn.
-    static YIELDED: Cell<bool> = const { Cell::new(false) };
+    /// Why the unithread that suspends now does so.
+    static SUSPENSION: Cell<Suspension> = const { Cell::new(Suspension::Waits) };
     /// When the running unithread should give way at a checkpoint.
     static GIVE_WAY_AT: Cell<Nanos> = const { Cell::new(Nanos::MAX) };
 }
@@ -46,13 +64,29 @@ thread_local! {
 /// Lets other unithreads of this worker run before this one goes on. On an ordinary thread, and in a no-yield section,
 /// which is not left in the middle, lets other threads run.
 pub fn yield_now() {
-    let may_switch = !yonder_unithread::in_no_yield_section() && !std::thread::panicking();
-    if yonder_unithread::is_on_unithread() && may_switch {
-        YIELDED.set(true);
-        yonder_unithread::suspend();
-    } else {
+    if !suspend(Suspension::Yields) {
         std::thread::yield_now();
     }
+}
+
+/// Returns at this time of [`yonder_clock::now`], or soon after; other unithreads of this worker run meanwhile. Then
+/// this one waits for its turn as one does whose page has come. An ordinary thread sleeps, and so does a worker in a
+/// no-yield section.
+pub fn sleep_until(time: Nanos) {
+    if !suspend(Suspension::Sleeps(time)) {
+        std::thread::sleep(Duration::from_nanos(time.saturating_sub(yonder_clock::now())));
+    }
+}
+
+/// Suspends the unithread that runs, if one does and may be left here.
+fn suspend(suspension: Suspension) -> bool {
+    let may_switch = !yonder_unithread::in_no_yield_section() && !std::thread::panicking();
+    let is_suspended = yonder_unithread::is_on_unithread() && may_switch;
+    if is_suspended {
+        SUSPENSION.set(suspension);
+        yonder_unithread::suspend();
+    }
+    is_suspended
 }
 
 /// A place where a long request may give way to others, if the server preempts and the request's time is up.
@@ -60,15 +94,15 @@ pub fn yield_now() {
 pub fn checkpoint() {
     let give_way_at = GIVE_WAY_AT.get();
     if give_way_at != Nanos::MAX && yonder_clock::now() >= give_way_at {
-        yield_now();
+        suspend(Suspension::Preempted);
     }
 }
 
 /// What the dispatcher and one worker share besides their rings.
 pub(crate) struct WorkerShared {
     pub(crate) sleeper: Sleeper,
-    /// Replies that the dispatcher has reaped, for workers that wait for each.
-    pub(crate) reaped: AtomicU64,
+    /// Replies that have been transmitted, for workers that wait for each.
+    pub(crate) transmitted: AtomicU64,
     pub(crate) stopping: AtomicBool,
     /// Whether the dispatcher sleeps and has requests of that queue, for which it had no room anywhere.
     pub(crate) has_backlog: Queues<AtomicBool>,
@@ -88,8 +122,12 @@ pub(crate) struct Worker<H: Handler> {
     parked: Vec<Option<(Running<Task<H>>, Nanos)>>,
     /// Parked unithreads whose pages are there, with the time at which that was seen.
     ready: VecDeque<(u32, Nanos)>,
-    /// Unithreads that gave way.
+    /// Preempted unithreads, with the time at which they were.
+    preempted: VecDeque<(u32, Nanos)>,
+    /// Unithreads that have nothing to do until others have run.
     yielded: VecDeque<u32>,
+    /// Unithreads that sleep, the one that wakes first on top.
+    sleeping: BinaryHeap<Reverse<(Nanos, u32)>>,
     turns: Turns,
     order: Order,
     faults_predicted: bool,
@@ -122,7 +160,9 @@ impl<H: Handler> Worker<H> {
             dispatcher: links.dispatcher,
             parked: (0..config.unithreads).map(|_| None).collect(),
             ready: VecDeque::with_capacity(config.unithreads),
+            preempted: VecDeque::with_capacity(64),
             yielded: VecDeque::with_capacity(64),
+            sleeping: BinaryHeap::new(),
             turns: Turns::default(),
             order: config.order,
             faults_predicted: config.dispatch == DispatchPolicy::Predicted,
@@ -145,6 +185,7 @@ impl<H: Handler> Worker<H> {
             let (installs, posting) = self.between_turns();
             self.port.poll(now, installs, posting, &mut arrived, &mut retry);
             self.ready.extend(arrived.drain(..).map(|token| (token, now)));
+            self.wake_sleeping(now);
             std::mem::swap(&mut retry, &mut again);
             for token in again.drain(..) {
                 self.resume_parked(token);
@@ -161,8 +202,19 @@ impl<H: Handler> Worker<H> {
         }
     }
 
+    fn wake_sleeping(&mut self, now: Nanos) {
+        while let Some(first) = self.sleeping.peek_mut() {
+            let Reverse((time, token)) = *first;
+            if time > now {
+                return;
+            }
+            PeekMut::pop(first);
+            self.ready.push_back((token, now));
+        }
+    }
+
     /// Runs who is to run before the next look for pages: one new request, and of the resumed those that go before it.
-    /// Returns whether there was anybody but those who gave way.
+    /// Returns whether there was anybody but those who yielded.
     fn give_turns(&mut self) -> bool {
         let mut has_resumed = false;
         loop {
@@ -176,10 +228,14 @@ impl<H: Handler> Worker<H> {
                     continue;
                 }
                 None => {
-                    if let Some(token) = self.yielded.pop_front() {
+                    let preempted = self.preempted.pop_front().map(|(token, _)| token);
+                    let is_over = preempted.is_none();
+                    if let Some(token) = preempted.or_else(|| self.yielded.pop_front()) {
                         self.resume_parked(token);
                     }
-                    return has_resumed;
+                    if is_over {
+                        return has_resumed;
+                    }
                 }
             }
             return true;
@@ -190,31 +246,41 @@ impl<H: Handler> Worker<H> {
     /// wait for slow pages else.
     fn waiting(&self) -> Waiting {
         let resumed = !self.ready.is_empty();
-        let hits = self.inflight < self.max_inflight && !self.requests[Queue::Hits].is_empty();
+        let hits = self.inflight < self.max_inflight && self.is_next(Queue::Hits);
         if resumed && !self.faults_predicted {
-            let resumed = !hits || self.resumes_first();
-            return Waiting { hits: !resumed, resumed, faults: false };
+            let resumed = self.resumes_first(hits);
+            return Waiting { hits: !resumed && hits, resumed, faults: false };
         }
         let room_for_faults = self.max_inflight - self.max_inflight / 4;
-        Waiting { hits, resumed, faults: self.inflight < room_for_faults && !self.requests[Queue::Faults].is_empty() }
+        Waiting { hits, resumed, faults: self.inflight < room_for_faults && self.is_next(Queue::Faults) }
     }
 
-    /// Whether the first of those whose page has come goes before the first new request, in the order in force.
-    fn resumes_first(&self) -> bool {
-        let (Some((_, page_came)), Ok(new)) = (self.ready.front(), self.requests[Queue::Hits].peek()) else {
-            return true;
-        };
-        self.order.resumes_first(*page_came, || new.payload().timing.admitted)
+    /// Whether a queue has a new request, and it was there before the first of the preempted ones was preempted.
+    fn is_next(&self, queue: Queue) -> bool {
+        let Ok(new) = self.requests[queue].peek() else { return false };
+        self.preempted.front().is_none_or(|(_, preempted)| new.payload().timing.admitted <= *preempted)
+    }
+
+    /// Whether the first of those whose page has come goes first, in the order in force: before the first new request
+    /// if that could be next, else before the first preempted one.
+    fn resumes_first(&self, hits: bool) -> bool {
+        let Some((_, page_came)) = self.ready.front() else { return true };
+        match (self.requests[Queue::Hits].peek(), self.preempted.front()) {
+            (Ok(new), _) if hits => self.order.resumes_first(*page_came, || new.payload().timing.admitted),
+            (_, Some((_, preempted))) => self.order.resumes_first(*page_came, || *preempted),
+            _ => true,
+        }
     }
 
     /// What a look at pages may leave for later, because a unithread could run: installs for somebody else, if somebody
-    /// is awake to make them, and reads that are begun together with others. Who gave way may be waiting for one whose
+    /// is awake to make them, and reads that are begun together with others. Who yields may be waiting for one whose
     /// page is to be read, so that reads do not wait for them.
     fn between_turns(&self) -> (Installs, Posting) {
         let Waiting { hits, resumed, faults } = self.waiting();
-        let has_turns = hits || resumed || faults;
+        let has_turns = hits || resumed || faults || !self.preempted.is_empty();
         let is_handed_over = (has_turns || !self.yielded.is_empty()) && !self.dispatcher.is_asleep();
-        let parked = self.inflight - self.ready.len() - self.yielded.len();
+        let with_own_queue = self.ready.len() + self.preempted.len() + self.yielded.len() + self.sleeping.len();
+        let parked = self.inflight - with_own_queue;
         let posting = match has_turns {
             false => Posting::AtOnce,
             true if parked < CROWD => Posting::Alone,
@@ -255,8 +321,11 @@ impl<H: Handler> Worker<H> {
         match resumed {
             Resumed::Suspended(running) => {
                 self.parked[token as usize] = Some((running, ran));
-                if YIELDED.take() {
-                    self.yielded.push_back(token);
+                match SUSPENSION.take() {
+                    Suspension::Waits => {}
+                    Suspension::Yields => self.yielded.push_back(token),
+                    Suspension::Preempted => self.preempted.push_back((token, end)),
+                    Suspension::Sleeps(until) => self.sleeping.push(Reverse((until, token))),
                 }
             }
             Resumed::Finished(unithread) => self.finish(unithread, token, end, ran),
@@ -282,7 +351,7 @@ impl<H: Handler> Worker<H> {
         (self.wake_dispatcher)();
         self.sent += 1;
         if self.delegation == PollingDelegation::Off {
-            while self.shared.reaped.load(Ordering::Acquire) < self.sent {
+            while self.shared.transmitted.load(Ordering::Acquire) < self.sent {
                 std::hint::spin_loop();
             }
         }
@@ -320,6 +389,8 @@ impl<H: Handler> Worker<H> {
         }
         let has_requests = || Queue::ALL.into_iter().any(|queue| !self.requests[queue].is_empty());
         let has_work = || has_requests() || self.shared.stopping.load(Ordering::Acquire);
+        let wakes_in = self.sleeping.peek().map(|Reverse((time, _))| time.saturating_sub(yonder_clock::now()));
+        let sleep = wakes_in.map_or(sleep, |time| sleep.min(Duration::from_nanos(time)));
         self.shared.sleeper.sleep(has_work, || std::thread::park_timeout(sleep));
     }
 }

@@ -43,7 +43,7 @@ pub mod sched {
     pub use yonder_sched::{
         Activity, DispatchPolicy, Done, Frontend, Handler, Idle, InstallDelegation, Order, Outcome, PollingDelegation,
         Predictions, Reclaim, SchedConfig, SchedConfigError, SchedError, SchedStats, StageQuantiles, Timing,
-        checkpoint, serve, serve_all, yield_now,
+        checkpoint, serve, serve_all, sleep_until, yield_now,
     };
 }
 

@@ -189,9 +189,9 @@ pub(crate) unsafe fn exchange(context: *mut Context) {
             "2:",
             "cmp cx, [rdx + {X87}]",
             "jne 4f",
-            // The stack changes as late as can be: until here an unwinder finds the caller by its own stack, so a sample
-            // of a profiler that falls into the wait for MXCSR is right. Changing rbp as late takes 0.2 ns, and only
-            // walks along frame pointers mind.
+            // The stack changes as late as can be: until here an unwinder finds the caller by its own stack, so a
+            // sample of a profiler that falls into the wait for MXCSR is right. Changing rbp as late takes 0.2 ns, and
+            // only walks along frame pointers mind.
             "6:",
             "mov rsp, r8",
             "jmp r9",

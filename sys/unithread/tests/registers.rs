@@ -1,5 +1,5 @@
-//! What the switch itself must keep on x86-64: every register that a call preserves, and the floating-point control words
-//! of each side.
+//! What the switch itself must keep on x86-64: every register that a call preserves, and the floating-point control
+//! words of each side.
 //!
 //! UNSAFETY: reads and writes registers in assembly, to see that switches keep them.
 

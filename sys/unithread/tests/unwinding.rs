@@ -36,8 +36,8 @@ fn on_a_worker_between<P: Send + Default + 'static>(entry: fn(&mut P)) -> [P; 2]
     std::thread::spawn(move || worker_thread(above, entry)).join().unwrap()
 }
 
-/// The worker's first function. If its stack does not lie between, the next try goes further down, because the stacks of
-/// this one are still there.
+/// The worker's first function. If its stack does not lie between, the next try goes further down, because the stacks
+/// of this one are still there.
 #[inline(never)]
 fn worker_thread<P: Send + Default + 'static>(above: Pool<P>, entry: fn(&mut P)) -> [P; 2] {
     let below = Pool::new(1, STACK_BYTES).unwrap();

@@ -117,7 +117,13 @@ impl Settings {
         let local_pages = rng.random_range(24..160);
         let workers = rng.random_range(0..3);
         let is_mapped = rng.random_range(0..4) == 0;
-        let policies = [FaultPolicy::Yield, FaultPolicy::Yield, FaultPolicy::Busy, FaultPolicy::Hybrid(1_500)];
+        let policies = [
+            FaultPolicy::Yield,
+            FaultPolicy::Yield,
+            FaultPolicy::Busy,
+            FaultPolicy::BusyDelegated,
+            FaultPolicy::Hybrid(1_500),
+        ];
         let prefetches = [Prefetch::None, Prefetch::Readahead, Prefetch::Trend];
         let most_refused = if rng.random_range(0..4) == 0 { 400 } else { 40 };
         let settings = Self {

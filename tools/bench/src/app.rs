@@ -13,9 +13,9 @@ use yonder::sched::{Handler, SchedConfig, SchedStats, serve};
 use yonder::{Config, FarMemory};
 use yonder_load::{LatencySummary, Questions, Rate};
 
-use crate::array::{dispatch_policy_name, fault_policy_name};
 use crate::generator::{Counters, Generator, TimedHandler, threads_of};
-use crate::{BenchError, OnProgress};
+use crate::policies::Choice as _;
+use crate::{BenchError, OnProgress, WireBytes};
 
 /// Far memory of an application.
 #[derive(Clone, Debug)]
@@ -53,12 +53,16 @@ pub struct AppResult<D> {
     pub far: String,
     /// Worker threads.
     pub workers: usize,
-    /// Fault policy: `yield`, `busy` or `hybrid`.
+    /// Fault policy: `yield`, `busy`, `busy-delegated` or `hybrid`.
     pub faults: &'static str,
     /// Dispatch policy: `pf-aware`, `round-robin` or `predicted`.
     pub dispatch: &'static str,
     /// Preemption quantum in microseconds, if any.
     pub preempt_us: Option<f64>,
+    /// Requests that a worker may have under way.
+    pub max_inflight: usize,
+    /// Who maps pages for a worker that has other requests to run: `on` (the dispatcher too) or `off` (the worker).
+    pub install_delegation: &'static str,
     /// Offered load in requests per second; absent in a closed loop.
     pub offered_per_s: Option<f64>,
     /// Measured seconds.
@@ -89,6 +93,9 @@ pub struct AppResult<D> {
     pub fetched_bytes: u64,
     /// Bytes written back.
     pub written_bytes: u64,
+    /// What all of that came to on the wire.
+    #[serde(flatten)]
+    pub wire: WireBytes,
     /// What is the application's own.
     #[serde(flatten)]
     pub details: D,
@@ -138,7 +145,7 @@ where
     {
         let sched = SchedConfig { stack_bytes: self.stack_bytes, ..threads_of(&run.sched, run.rate) };
         let requests = SchedStats::default();
-        let counters = || Counters { paging: self.far.stats(), predictions: requests.predictions() };
+        let counters = || Counters::of(&self.far, &requests);
         let (load, now) = ((run.rate, run.duration), yonder::clock::now());
         let mut generator = Generator::<Q, E>::new(questions, load, now, &counters, progress);
         serve(&sched, &self.far, &self.handler, &mut generator, &requests)?;
@@ -155,9 +162,11 @@ where
             local_bytes: self.far.local(),
             far: self.memory.far.clone(),
             workers: sched.workers,
-            faults: fault_policy_name(sched.faults),
-            dispatch: dispatch_policy_name(sched.dispatch),
+            faults: sched.faults.name(),
+            dispatch: sched.dispatch.name(),
             preempt_us: sched.preempt.map(|quantum| quantum.as_nanos() as f64 / 1e3),
+            max_inflight: sched.max_inflight,
+            install_delegation: sched.installs.name(),
             offered_per_s: generator.rate,
             seconds,
             ops_per_s: generator.answered as f64 / seconds,
@@ -172,6 +181,7 @@ where
             minor_faults: after.minor_faults - before.minor_faults,
             fetched_bytes: after.fetched_bytes - before.fetched_bytes,
             written_bytes: after.written_bytes - before.written_bytes,
+            wire: generator.after.wire.since(generator.before.wire),
             details: details(),
         })
     }

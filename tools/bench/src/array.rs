@@ -11,16 +11,14 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
-use yonder::sched::{
-    DispatchPolicy, Handler, InstallDelegation, Order, PollingDelegation, Reclaim, SchedConfig, SchedStats, checkpoint,
-    serve,
-};
+use yonder::sched::{Handler, SchedConfig, SchedStats, checkpoint, serve};
 use yonder::units::{LocalSize, PAGE_BYTES};
-use yonder::{Access, Config, FarMemory, FaultPolicy, PagingError, Region};
+use yonder::{Access, Config, FarMemory, PagingError, Region};
 use yonder_load::{Distribution, KeyChooser, Questions, Rate};
 
 use crate::generator::{Counters, Generator, TimedHandler, threads_of};
-use crate::{BenchError, OnProgress};
+use crate::policies::Choice as _;
+use crate::{BenchError, OnProgress, WireBytes};
 
 /// Words of a page that are read: the first words of its first 60 cache lines.
 pub(crate) const LINES: u64 = 60;
@@ -82,7 +80,7 @@ pub struct ArrayResult {
     pub far: String,
     /// Worker threads.
     pub workers: usize,
-    /// Fault policy: `yield`, `busy` or `hybrid`.
+    /// Fault policy: `yield`, `busy`, `busy-delegated` or `hybrid`.
     pub faults: &'static str,
     /// Dispatch policy: `pf-aware`, `round-robin` or `predicted`.
     pub dispatch: &'static str,
@@ -152,6 +150,9 @@ pub struct ArrayResult {
     pub fetched_bytes: u64,
     /// Bytes written back.
     pub written_bytes: u64,
+    /// What all of that came to on the wire.
+    #[serde(flatten)]
+    pub wire: WireBytes,
     /// Requests of the whole run that ended in a paging error or a panic; they count nowhere else.
     pub errors: u64,
     /// Median time of a request by stage, in microseconds.
@@ -203,7 +204,7 @@ impl Array {
             random: SmallRng::seed_from_u64(0x00AD_1051),
         };
         let requests = SchedStats::default();
-        let counters = || Counters { paging: self.far.stats(), predictions: requests.predictions() };
+        let counters = || Counters::of(&self.far, &requests);
         let mut generator =
             Generator::new(questions, (settings.rate, settings.duration), yonder::clock::now(), &counters, progress);
         serve(&sched, &self.far, &handler, &mut generator, &requests)?;
@@ -230,16 +231,16 @@ impl Array {
             local_bytes: self.far.local(),
             far: settings.far.clone(),
             workers: sched.workers,
-            faults: fault_policy_name(sched.faults),
-            dispatch: dispatch_policy_name(sched.dispatch),
-            order: order_name(sched.order),
+            faults: sched.faults.name(),
+            dispatch: sched.dispatch.name(),
+            order: sched.order.name(),
             probe: settings.access == Access::Probe,
             preempt_us: sched.preempt.map(|quantum| quantum.as_nanos() as f64 / 1e3),
             max_inflight: sched.max_inflight,
-            delegation: delegation_name(sched.delegation),
-            install_delegation: install_delegation_name(sched.installs),
-            prefetch: crate::seq::prefetch_name(settings.paging.prefetch),
-            reclaim: reclaim_name(sched.reclaim),
+            delegation: sched.delegation.name(),
+            install_delegation: sched.installs.name(),
+            prefetch: settings.paging.prefetch.name(),
+            reclaim: sched.reclaim.name(),
             reclaim_start_percent: settings.paging.shares.start_percent,
             reclaim_end_percent: settings.paging.shares.end_percent,
             dist: settings.distribution,
@@ -264,6 +265,7 @@ impl Array {
             helped_installs: after.delegated_installs - before.delegated_installs,
             fetched_bytes: after.fetched_bytes - before.fetched_bytes,
             written_bytes: after.written_bytes - before.written_bytes,
+            wire: generator.after.wire.since(generator.before.wire),
             errors: generator.errors,
             queued_p50_us: generator.queued.percentile_us(50.0),
             running_p50_us: generator.running.percentile_us(50.0),
@@ -272,62 +274,6 @@ impl Array {
             resume_p50_us: after.stages.resume.since(&before.stages.resume).quantile(0.5) as f64 / 1e3,
             reclaim_cpu: (after.reclaim_cpu_ns - before.reclaim_cpu_ns) as f64 / generator.measured_ns as f64,
         }
-    }
-}
-
-/// The name that flags and results use.
-#[must_use]
-pub fn fault_policy_name(policy: FaultPolicy) -> &'static str {
-    match policy {
-        FaultPolicy::Yield => "yield",
-        FaultPolicy::Busy => "busy",
-        FaultPolicy::Hybrid(_) => "hybrid",
-    }
-}
-
-/// The name that flags and results use.
-#[must_use]
-pub fn dispatch_policy_name(policy: DispatchPolicy) -> &'static str {
-    match policy {
-        DispatchPolicy::RoundRobin => "round-robin",
-        DispatchPolicy::PageFaultAware => "pf-aware",
-        DispatchPolicy::Predicted => "predicted",
-    }
-}
-
-/// The name that flags and results use.
-#[must_use]
-pub fn order_name(order: Order) -> &'static str {
-    match order {
-        Order::Classes => "classes",
-        Order::Fifo => "fifo",
-    }
-}
-
-/// The name that flags and results use.
-#[must_use]
-pub fn reclaim_name(reclaim: Reclaim) -> &'static str {
-    match reclaim {
-        Reclaim::Thread => "thread",
-        Reclaim::Dispatcher => "dispatcher",
-    }
-}
-
-/// The name that flags and results use.
-#[must_use]
-pub fn delegation_name(delegation: PollingDelegation) -> &'static str {
-    match delegation {
-        PollingDelegation::On => "on",
-        PollingDelegation::Off => "off",
-    }
-}
-
-/// The name that flags and results use.
-#[must_use]
-pub fn install_delegation_name(installs: InstallDelegation) -> &'static str {
-    match installs {
-        InstallDelegation::On => "on",
-        InstallDelegation::Off => "off",
     }
 }
 

@@ -4,9 +4,12 @@
 //! random and checked. Then pages are full of holes. The same is done with whole pages and with live bytes only, in
 //! turn; what the gets alone have fetched is read from the board of the run, before they begin and when they are done.
 
+use crate::flags::{BENCHMARK, count_to, positive_count};
+use clap::Args;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
+use yonder::units::parse_bytes;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
@@ -19,23 +22,40 @@ use crate::redis::FIGURES_TIME;
 use crate::redis_client::{Client, Server, write_command};
 
 /// What is measured.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Args)]
 pub struct Settings {
-    /// How a server is started under `yonder run`: words before its own, in which `{transfer}` stands for `live` or
-    /// `pages`, and `{board}` for the file that has the run's figures.
-    pub prefix: Vec<String>,
-    /// Limit of local memory in bytes, as the words have it.
-    pub local_bytes: u64,
-    /// Keys.
+    /// Far memory: tcp://host:port, shm:///path.sock, or emu://, emulated in the server's process
+    #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us")]
+    pub far: String,
+    /// Local memory of the server
+    #[arg(long, value_name = "SIZE", default_value = "12MiB", value_parser = parse_bytes)]
+    pub local: u64,
+    /// Far memory of the server
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
+    pub memory: u64,
+    /// Keys
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 500_000, value_parser = positive_count)]
     pub keys: usize,
-    /// Bytes of a value.
+    /// Bytes of a value
+    #[arg(long = "value-size", help_heading = BENCHMARK, value_name = "B", default_value_t = 128, value_parser = positive_count)]
     pub value_bytes: usize,
-    /// Share of the keys that is deleted, in percent.
+    /// Share of the keys that is deleted, in percent
+    #[arg(long = "deleted", help_heading = BENCHMARK, value_name = "PCT", default_value_t = 70, value_parser = percent)]
     pub deleted_percent: usize,
-    /// Runs of each way, of which the median counts; at least one.
+    /// Runs of each way, of which the median is told; the ways take turns
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = positive_count)]
     pub runs: usize,
-    /// Where the server runs; nothing is left there.
+    /// How a server is started under `yonder run`: words before its own, in which `{transfer}` stands for `live` or
+    /// `pages`, and `{board}` for the file that has the run's figures
+    #[arg(skip)]
+    pub prefix: Vec<String>,
+    /// Where the server runs; nothing is left there
+    #[arg(skip)]
     pub folder: PathBuf,
+}
+
+fn percent(text: &str) -> Result<usize, String> {
+    count_to(text, 99)
 }
 
 /// What of a page is transferred.
@@ -115,7 +135,7 @@ impl Settings {
             keys: self.keys,
             value_bytes: self.value_bytes,
             deleted_percent: self.deleted_percent,
-            local_bytes: self.local_bytes,
+            local_bytes: self.local,
             runs: legs.len(),
             get_fetched_bytes: fetched[fetched.len() / 2],
             get_fetched_bytes_spread: [fetched[0], fetched[fetched.len() - 1]],

@@ -3,10 +3,12 @@
 //! One thread touches one page at a time, so nothing queues. Kinds: `major` (fetched from the node), `standby` (second
 //! chance), `zero` (first touch). Each is measured with a trap and with a probe of the page table, which skips it.
 
+use crate::flags::{BENCHMARK, MemoryArgs};
+use clap::Args;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
-use yonder::units::{LocalSize, PAGE_BYTES};
+use yonder::units::PAGE_BYTES;
 use yonder::{Access, Config, FarMemory, Region, StageHistogram, Stats};
 use yonder_load::LatencyRecorder;
 
@@ -15,15 +17,13 @@ use crate::BenchError;
 const PAGE: u64 = PAGE_BYTES as u64;
 
 /// Settings of one run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct FaultSettings {
-    /// Fabric.
-    pub far: String,
-    /// Size of the region in bytes.
-    pub memory: u64,
-    /// Limit of local memory.
-    pub local: LocalSize,
-    /// Touches for each access kind.
+    /// Far memory
+    #[command(flatten)]
+    pub memory: MemoryArgs,
+    /// Random touches of pages, for each way of access
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub touches: u64,
 }
 
@@ -86,8 +86,11 @@ pub struct Stages {
 pub fn run(settings: &FaultSettings, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<FaultResult>, BenchError> {
     let mut results = Vec::new();
     for access in [Access::Trap, Access::Probe] {
-        let far = FarMemory::open(&settings.far, Config::with_local(settings.local.resolve(settings.memory)))?;
-        let region = far.region(settings.memory)?.with_access(access);
+        let far = FarMemory::open(
+            &settings.memory.far,
+            Config::with_local(settings.memory.local.resolve(settings.memory.size)),
+        )?;
+        let region = far.region(settings.memory.size)?.with_access(access);
         let pages = region.bytes() / PAGE;
         let kinds = [Kind::new("major"), Kind::new("standby"), Kind::new("zero")];
         let mut run = Run { settings, far: &far, access, kinds, wrong: 0 };
@@ -181,8 +184,8 @@ impl Run<'_> {
             let major = kind.name == "major";
             FaultResult {
                 bench: "fault",
-                far: self.settings.far.clone(),
-                memory_bytes: self.settings.memory,
+                far: self.settings.memory.far.clone(),
+                memory_bytes: self.settings.memory.size,
                 local_bytes: self.far.local(),
                 touches: self.settings.touches,
                 kind: kind.name,

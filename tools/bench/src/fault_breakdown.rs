@@ -13,15 +13,17 @@ mod stamps;
 mod steps;
 mod touching;
 
+use clap::Args;
 use std::sync::Arc;
 
 use serde::Serialize;
 use yonder::sched::{Idle, SchedConfig, SchedStats, serve};
-use yonder::units::{LocalSize, PAGE_BYTES};
+use yonder::units::{LocalSize, PAGE_BYTES, parse_bytes};
 use yonder::{Access, Config, FarMemory, FaultPolicy, Prefetch, Region};
 use yonder_load::LatencyRecorder;
 
-use crate::array::fault_policy_name;
+use crate::flags::{BENCHMARK, FAR, count_to};
+use crate::policies::{Choice as _, choice};
 use crate::{BenchError, medians};
 use stamps::{StampedFabric, Stamps};
 use steps::{Steps, percent_of};
@@ -35,21 +37,41 @@ pub const RUNS_MAX: usize = 50;
 /// Faults before those that count, as a share of them.
 const WARM_UP_SHARE: u64 = 8;
 
+/// What `yonder bench fault-breakdown --help` ends with.
+const AFTER_HELP: &str = "\
+Over an emulated network, a memory node and a disk, with a picture:
+  yonder bench fault-breakdown --far emu://?latency=2.5us --far tcp://127.0.0.1:7070 --far file:///var/tmp/far?size=1GiB --out pictures
+
+Steps: exception (from the touch to the handler), post (page table, and asking for the page), away (with yield: to other requests),
+fetch (until the page is there), install (mapping it), back (with yield: from other requests) and return (to the code). Yonder's own
+are post, away and back; exception, install and return are the kernel's, fetch is the fabric's.";
+
 /// Settings of a comparison.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
+#[command(after_help = AFTER_HELP)]
 pub struct Settings {
-    /// Fabrics.
+    /// Memory node: tcp://host:port, shm:///path.sock, file:///path?size=SIZE, or emu://, emulated in this process; may be repeated
+    #[arg(long = "far", value_name = "URL", default_value = FAR)]
     pub fars: Vec<String>,
-    /// Size of the region in bytes.
+    /// Far memory to use of each
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
     pub memory: u64,
-    /// Limit of local memory.
+    /// Local memory that may be in use at a time: a size, or a percentage of --memory
+    #[arg(long, value_name = "SIZE|PCT", default_value = "20%")]
     pub local: LocalSize,
-    /// What a worker does while a page is on its way.
+    /// What a worker does while a page is on its way: modes with commas between, which take turns
+    #[arg(long = "faults", help_heading = BENCHMARK, value_name = "MODES", default_value = "yield,busy", value_delimiter = ',', value_parser = choice::<FaultPolicy>())]
     pub policies: Vec<FaultPolicy>,
-    /// Faults of a run.
+    /// Faults of a run; a warm-up of an eighth of them comes before
+    #[arg(long = "touches", help_heading = BENCHMARK, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub faults: u64,
-    /// Runs of each policy over each fabric, at most [`RUNS_MAX`].
+    /// Runs of each mode over each memory node, whose faults count together
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value = "3", value_parser = runs)]
     pub runs: usize,
+}
+
+fn runs(text: &str) -> Result<usize, String> {
+    count_to(text, RUNS_MAX)
 }
 
 /// One policy over one fabric; the fields are a contract with scripts.
@@ -138,7 +160,7 @@ pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str, f64)) -> Result<V
         let mut all: Vec<Series> = settings.policies.iter().map(series).collect();
         for round in 0..settings.runs {
             for series in &mut all {
-                let what = format!("{}, {far} ({}/{})", fault_policy_name(series.policy), round + 1, settings.runs);
+                let what = format!("{}, {far} ({}/{})", series.policy.name(), round + 1, settings.runs);
                 stamped.run(settings, round, series, &mut |share| progress(&what, (done + share) / total))?;
                 done += 1.0;
             }
@@ -231,7 +253,7 @@ impl Series {
         BreakdownResult {
             bench: "fault-breakdown",
             far: stamped.far.url().to_owned(),
-            faults: fault_policy_name(self.policy),
+            faults: self.policy.name(),
             memory_bytes: stamped.region.bytes(),
             local_bytes: stamped.far.local(),
             runs: settings.runs,

@@ -144,9 +144,10 @@ impl Flow for WriteSync<'_> {
 }
 
 /// What asynchronous requests do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Direction {
     /// They read.
+    #[default]
     Read,
     /// They write.
     Write,

@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use yonder::sched::{
-    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, Outcome, Predictions, Reclaim, SchedConfig, Timing,
+    Activity, DispatchPolicy, Done, Frontend, Handler, Idle, Outcome, Predictions, Reclaim, SchedConfig, SchedStats,
+    Timing,
 };
 use yonder::units::Nanos;
-use yonder::{FaultPolicy, Stats};
+use yonder::{FarMemory, Stats};
 use yonder_load::{LatencyRecorder, PoissonArrivals, Questions, Rate};
 
-use crate::{OnProgress, parking};
+use crate::{OnProgress, WireBytes, parking};
 
 /// Requests that arrived and wait for room, at most; later arrivals are dropped, as a full queue of a NIC would.
 const BACKLOG_MAX: usize = 100_000;
@@ -42,7 +43,7 @@ pub(crate) fn threads_of(wanted: &SchedConfig, rate: Rate) -> SchedConfig {
         Reclaim::Thread => WORKER_QUEUE,
     };
     // A worker that busy-waits finishes each request before it starts the next, unless it is preempted.
-    let one_at_a_time = wanted.faults == FaultPolicy::Busy && wanted.preempt.is_none();
+    let one_at_a_time = wanted.faults.always_waits() && wanted.preempt.is_none();
     let is_open_loop = matches!(rate, Rate::PerSecond(_));
     let predicted = wanted.dispatch == DispatchPolicy::Predicted && is_open_loop;
     let ahead = worker_queue + 8 + if predicted { PREDICTED_QUEUE } else { 0 };
@@ -93,7 +94,15 @@ impl<H: Handler> Handler for TimedHandler<H> {
 #[derive(Clone, Default)]
 pub(crate) struct Counters {
     pub(crate) paging: Stats,
+    pub(crate) wire: WireBytes,
     pub(crate) predictions: Predictions,
+}
+
+impl Counters {
+    /// Those of `far`, and of a server on it.
+    pub(crate) fn of(far: &FarMemory, requests: &SchedStats) -> Self {
+        Self { paging: far.stats(), wire: WireBytes::of(far), predictions: requests.predictions() }
+    }
 }
 
 /// Makes requests and checks replies, of which those that have failed are an `E`.

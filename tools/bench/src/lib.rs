@@ -26,6 +26,7 @@ pub mod del_get;
 pub mod errors;
 pub mod fault;
 pub mod fault_breakdown;
+pub mod flags;
 mod flow;
 mod folder;
 mod generator;
@@ -41,6 +42,7 @@ pub mod notify;
 mod parking;
 pub mod peers;
 pub mod peers_get;
+pub mod policies;
 pub mod poster;
 mod process;
 pub mod programs;
@@ -59,11 +61,13 @@ pub mod switch;
 mod target;
 pub mod tpcc;
 pub mod vector;
+mod wire;
 pub mod ycsb;
 
 pub use children::Launch;
 pub use kernel_swap::SwapOn;
 pub use target::{NodeChoice, NodeTask, Target, Transport};
+pub use wire::WireBytes;
 
 /// Progress of a run: what is done, and which share of it.
 pub type OnProgress<'a> = &'a mut dyn FnMut(&str, f64);

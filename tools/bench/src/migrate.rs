@@ -5,10 +5,13 @@
 //! own, which writes stamped pages and checks what it reads; so while one region pauses, the threads of the others show
 //! whether they go on. Afterwards every page is read once more.
 
+use crate::flags::{BENCHMARK, duration, positive_count};
+use clap::Args;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use yonder::units::parse_bytes;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -30,13 +33,16 @@ const PARTS: usize = 200;
 const ROOM: u64 = 2;
 
 /// Settings of a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Args)]
 pub struct Settings {
-    /// Regions, each with one client thread.
+    /// Regions that move, each with a client thread of its own
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 4, value_parser = positive_count)]
     pub regions: usize,
-    /// Bytes of a region: a power of two.
+    /// Size of a region, a power of two
+    #[arg(long = "region-size", help_heading = BENCHMARK, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
     pub region_bytes: u64,
-    /// Time that is measured before the drain, and again after it.
+    /// Time that is measured before the drain, and again after it
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "2s", value_parser = duration)]
     pub duration: Duration,
 }
 

@@ -10,6 +10,8 @@
 mod mechanisms;
 mod touching;
 
+use crate::flags::{count_to, positive_count};
+use clap::Args;
 use serde::Serialize;
 use yonder_load::LatencySummary;
 
@@ -62,14 +64,25 @@ impl Mechanism {
 }
 
 /// Settings of a comparison.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Settings {
-    /// Numbers of threads, each at most [`THREADS_MAX`].
+    /// Numbers of threads that touch pages, with commas between
+    #[arg(long, value_name = "COUNTS", default_value = "1,2,4,8,16,32,64,128", value_delimiter = ',', value_parser = threads)]
     pub threads: Vec<usize>,
-    /// Pages that each thread touches in a run, at most [`FAULTS_PER_THREAD_MAX`].
+    /// Pages that each thread touches in a run
+    #[arg(long, value_name = "N", default_value = "5000", value_parser = faults)]
     pub faults_per_thread: usize,
-    /// Runs of each mechanism with each number of threads.
+    /// Runs of each mechanism with each number of threads, in turn; medians count
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive_count)]
     pub runs: usize,
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    count_to(text, THREADS_MAX)
+}
+
+fn faults(text: &str) -> Result<usize, String> {
+    count_to(text, FAULTS_PER_THREAD_MAX)
 }
 
 /// What one mechanism takes with some threads; the fields are a contract with scripts.
@@ -105,8 +118,12 @@ pub struct NotifyResult {
     pub p999_us: f64,
     /// The median over that of the same mechanism with one thread, if that is measured too.
     pub p50_ratio_to_one_thread: Option<f64>,
+    /// The mean over that mean.
+    pub mean_ratio_to_one_thread: Option<f64>,
     /// The median over that of the monitor with as many threads.
     pub p50_ratio_to_monitor: Option<f64>,
+    /// The mean over that mean.
+    pub mean_ratio_to_monitor: Option<f64>,
     /// Always 0: no page is fetched.
     pub major_faults: u64,
     /// Faults of a run, as all of them need no fetch.
@@ -187,7 +204,9 @@ fn result(settings: &Settings, series: &Series, cpus: usize) -> NotifyResult {
         p99_us: median(|run| run.latency.p99_us),
         p999_us: median(|run| run.latency.p999_us),
         p50_ratio_to_one_thread: None,
+        mean_ratio_to_one_thread: None,
         p50_ratio_to_monitor: None,
+        mean_ratio_to_monitor: None,
         major_faults: 0,
         minor_faults: faults,
         fetched_bytes: 0,
@@ -198,14 +217,17 @@ fn result(settings: &Settings, series: &Series, cpus: usize) -> NotifyResult {
 
 /// Fills in the ratios.
 fn compare(results: &mut [NotifyResult]) {
-    let medians: Vec<_> = results.iter().map(|result| (result.mechanism, result.threads, result.p50_us)).collect();
+    let all = results.to_vec();
     for result in results {
-        let over = |mechanism, threads| {
-            let other = medians.iter().find(|median| (median.0, median.1) == (mechanism, threads))?;
-            (other.2 > 0.0).then(|| result.p50_us / other.2)
+        let over = |figure: fn(&NotifyResult) -> f64, mechanism, threads| {
+            let other =
+                all.iter().find(|other| (other.mechanism, other.threads) == (mechanism, threads)).map(figure)?;
+            (other > 0.0).then(|| figure(result) / other)
         };
-        (result.p50_ratio_to_one_thread, result.p50_ratio_to_monitor) =
-            (over(result.mechanism, 1), over(Mechanism::Monitor, result.threads));
+        let ratios = |figure| (over(figure, result.mechanism, 1), over(figure, Mechanism::Monitor, result.threads));
+        let (p50, mean) = (ratios(|result| result.p50_us), ratios(|result| result.mean_us));
+        (result.p50_ratio_to_one_thread, result.p50_ratio_to_monitor) = p50;
+        (result.mean_ratio_to_one_thread, result.mean_ratio_to_monitor) = mean;
     }
 }
 
@@ -223,7 +245,8 @@ mod tests {
         let series = |mechanism, threads, medians: [f64; 3]| Series {
             threads,
             mechanism,
-            runs: medians.map(|median| run_of(2.0 * median, median)).into(),
+            // Each run's mean is the square of its median, so that their ratios differ.
+            runs: medians.map(|median| run_of(median * median, median)).into(),
         };
         let all = [
             series(Mechanism::Sigbus, 1, [1.0, 3.0, 2.0]),
@@ -233,9 +256,10 @@ mod tests {
         let mut results: Vec<_> = all.iter().map(|series| result(&settings, series, 2)).collect();
         compare(&mut results);
         let many = &results[2];
-        assert_eq!((many.p50_us, many.p50_us_spread, many.mean_us), (2.5, [2.0, 9.0], 5.0));
+        assert_eq!((many.p50_us, many.p50_us_spread, many.mean_us), (2.5, [2.0, 9.0], 6.25));
         assert_eq!((many.faults, many.minor_faults, many.errors), (80, 80, 3));
         assert_eq!((many.p50_ratio_to_one_thread, many.p50_ratio_to_monitor), (Some(1.25), Some(0.05)));
+        assert_eq!((many.mean_ratio_to_one_thread, many.mean_ratio_to_monitor), (Some(1.5625), Some(0.0025)));
         assert_eq!((results[0].p50_ratio_to_one_thread, results[0].p50_ratio_to_monitor), (Some(1.0), None));
         assert_eq!((results[1].p50_ratio_to_one_thread, results[1].p50_ratio_to_monitor), (None, Some(1.0)));
     }

@@ -25,12 +25,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
-use yonder::units::LocalSize;
+use yonder::units::{LocalSize, parse_bytes};
 use yonder_load::{LoadSettings, Mix, Protocol, Rate, Requests};
 
 use crate::BenchError;
 use crate::children::{Launch, find_program};
+use crate::flags::{BENCHMARK, FAR, byte_count, per_second, positive_count, positive_duration};
 use crate::folder::Folder;
 use crate::kernel_swap::{ATTEMPTS_MAX, KernelSwap, OUT_OF_MEMORY, SwapOn};
 use crate::process::stopped;
@@ -49,35 +51,35 @@ const COMMON_SHARE: f64 = 0.5;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What is done with data that is larger than local memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Work {
-    /// Random reads of an array, requested within the process.
+    /// Random reads of an array, requested within the process
     Array,
-    /// GETs of random values of stock memcached.
+    /// GETs of random values of stock memcached
     Memcached,
-    /// GETs of random values of stock Redis.
+    /// GETs of random values of stock Redis
     Redis,
 }
 
 /// Who does it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Peer {
-    /// Yonder, whose faults yield: the array.
+    /// Yonder with faults that yield: the array
     Yield,
-    /// The same with probes instead of traps.
+    /// The same with probes instead of traps
     Probe,
-    /// Yonder, whose faults busy-wait: the array.
+    /// Yonder with faults that busy-wait: the array
     Busy,
-    /// `yonder run`: the servers.
+    /// yonder run: memcached and Redis
     Run,
-    /// `yonder kv`, whose faults yield, in the place of memcached.
+    /// yonder kv in the place of memcached
     Kv,
-    /// The same, whose faults busy-wait.
+    /// The same with faults that busy-wait
     KvBusy,
-    /// The kernel's swap, wherever that is asked for.
+    /// The kernel's swap
     Swap,
-    /// A mapped file: the array.
+    /// A mapped file, whose pages the kernel drops: the array
     Mmap,
 }
 
@@ -101,39 +103,89 @@ pub enum CommonRate {
     None,
 }
 
+/// What `yonder bench peers --help` ends with.
+const AFTER_HELP: &str = "\
+Faults that yield beside the kernel's swap on compressed memory, and nothing else:
+  yonder bench peers --workloads array --peers yield,probe,swap --swap zram
+Stock servers beside swap on a disk:
+  yonder bench peers --workloads memcached,redis --swap file:/mnt/ssd/swap
+memcached itself beside yonder kv, at most and at a rate:
+  yonder bench peers --workloads memcached --peers run,kv,kv-busy --rate 60k
+
+Every peer has the same local memory. First all of them take turns in a closed loop, as fast as each can; then at one rate, where
+latency counts from the intended start. Swap and control groups take root, and are undone at the end, after Ctrl-C too; what cannot
+run prints SKIP and what to type. Local memory of a group is beside what its process takes before it has data.";
+
 /// Settings of a comparison.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
+#[command(after_help = AFTER_HELP)]
 pub struct Settings {
-    /// What is done.
-    pub works: Vec<Work>,
-    /// Who does it, in the order of a turn.
-    pub peers: Vec<Peer>,
-    /// Where the kernel swaps to; each is a peer of its own.
-    pub swaps: Vec<SwapTo>,
-    /// Yonder's far memory.
+    /// Yonder's far memory: emu://, emulated in the process, or a memory node at tcp://host:port or shm:///path.sock
+    #[arg(long, value_name = "URL", default_value = FAR)]
     pub far: String,
-    /// Bytes of the array, and of all values.
+    /// Size of the array, and of all values of a server
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
     pub memory: u64,
-    /// Local memory; a percentage is one of `memory`.
+    /// Local memory of each peer: a size, or a percentage of --memory
+    #[arg(long, value_name = "SIZE|PCT", default_value = "20%")]
     pub local: LocalSize,
-    /// Bytes of a value.
-    pub value_bytes: usize,
-    /// Threads that read the array where the kernel pages it; each number is a run of its own.
+    /// What is done, with commas between
+    #[arg(long = "workloads", help_heading = BENCHMARK, value_name = "NAMES", default_value = "array,memcached,redis", value_delimiter = ',')]
+    pub works: Vec<Work>,
+    /// Who does it, with commas between, in the order of a turn
+    #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", default_value = "yield,probe,busy,run,kv,kv-busy,swap,mmap", value_delimiter = ',')]
+    pub peers: Vec<Peer>,
+    /// Where the kernel swaps to, with commas between: zram, file (a temporary one), or file:PATH of a new file; each
+    /// is a peer
+    #[arg(long = "swap", help_heading = BENCHMARK, value_name = "WHERE", default_value = "zram,file", value_delimiter = ',', value_parser = swap_to)]
+    pub swaps: Vec<SwapTo>,
+    /// Threads that read the array where the kernel pages it: each waits for one page at a time
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value = "1,16", value_delimiter = ',', value_parser = positive_count)]
     pub threads: Vec<usize>,
-    /// Connections to a server, with one request under way on each.
+    /// Connections to a server, with one request under way on each
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 32, value_parser = positive_count)]
     pub connections: usize,
-    /// The rate of the runs that are no closed loop.
+    /// Bytes of a value
+    #[arg(long = "value-size", help_heading = BENCHMARK, value_name = "SIZE", default_value = "4KiB", value_parser = byte_count)]
+    pub value_bytes: usize,
+    /// The rate at which all are compared, such as 20k; auto is half of what swap on zram does at most, none leaves
+    /// those runs out
+    #[arg(long, help_heading = BENCHMARK, value_name = "RPS|auto|none", default_value = "auto", value_parser = common_rate)]
     pub rate: CommonRate,
-    /// Measured time of each run; a warm-up of a quarter of it comes before.
+    /// Measured time of each run; a warm-up of a quarter of it comes before
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "3s", value_parser = positive_duration)]
     pub duration: Duration,
-    /// Runs of each, of which the median counts.
+    /// Runs of each peer; medians count, and peers take turns
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 3, value_parser = positive_count)]
     pub runs: usize,
-    /// The program that `yonder` is.
+    /// The program that `yonder` is
+    #[arg(skip)]
     pub yonder: OsString,
-    /// Why `yonder run` cannot run, if it cannot.
+    /// Why `yonder run` cannot run, if it cannot
+    #[arg(skip)]
     pub run_is_missing: Option<String>,
-    /// Becomes true when the user wants to stop: processes are killed, and what was set up is undone.
+    /// Becomes true when the user wants to stop: processes are killed, and what was set up is undone
+    #[arg(skip)]
     pub stop: Arc<AtomicBool>,
+}
+
+fn swap_to(text: &str) -> Result<SwapTo, String> {
+    match text.split_once(':') {
+        None if text == "zram" => Ok(SwapTo::Zram),
+        None if text == "file" => Ok(SwapTo::File(None)),
+        Some(("file", path)) if path.starts_with('/') => Ok(SwapTo::File(Some(PathBuf::from(path)))),
+        _ => Err(format!("'{text}' is not a place for swap: type zram, file, or file:PATH such as file:/mnt/ssd/swap")),
+    }
+}
+
+fn common_rate(text: &str) -> Result<CommonRate, String> {
+    match text {
+        "auto" => Ok(CommonRate::Auto),
+        "none" => Ok(CommonRate::None),
+        _ => per_second(text).map(CommonRate::PerSecond).ok_or_else(|| {
+            format!("'{text}' is not a rate: type auto, none, or requests per second such as 20000 or 20k")
+        }),
+    }
 }
 
 /// What one run has come to; `bench array` prints the same.

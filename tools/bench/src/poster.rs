@@ -16,13 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use yonder::sched::{DispatchPolicy, Idle, SchedConfig};
-use yonder::units::PAGE_BYTES;
+use yonder::units::{PAGE_BYTES, parse_bytes};
 use yonder::{Config, FarMemory, FaultPolicy, Region};
 use yonder_load::{KvLoad, LoadResult, LoadSettings, Mix, Rate, Requests};
 
 use crate::BenchError;
+use crate::flags::{BENCHMARK, FAR, duration, positive_count, positive_duration};
 use crate::kv_here::{KvHere, load_failed};
 use delays::{Delayed, Delays, Switchboard, Waits};
 use series::Series;
@@ -46,12 +48,12 @@ const LOCAL_MIN: u64 = 2 << 20;
 const IDLE_SPIN: Duration = Duration::from_micros(50);
 
 /// Where the faults come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Set {
-    /// Requests wait as if for a page.
+    /// Requests wait as if for a page, as in the poster
     Emulated,
-    /// Items are in far memory.
+    /// Items are in far memory
     Paged,
 }
 
@@ -120,31 +122,59 @@ impl Paging {
     }
 }
 
+/// What `yonder bench poster --help` ends with.
+const AFTER_HELP: &str = "\
+The same with a fetch that takes as long as it does over a plain network, where sockets take longer than a fetch by RDMA:
+  yonder bench poster --fetch-time 25us --far emu://?latency=25us
+
+Ways: no-fault, sync (a fault keeps its worker), async (its worker runs other requests), predicted (async, and requests that will
+probably fault wait for those that will not). Emulated faults have no history, so nothing predicts them.";
+
 /// Settings of a comparison.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
+#[command(after_help = AFTER_HELP)]
 pub struct Settings {
-    /// Where the faults come from, in their order.
-    pub sets: Vec<Set>,
-    /// Share of the GETs that have a fault, in percent: more than 0, less than 100.
-    pub fault_percent: f64,
-    /// Time of an emulated fault that keeps its worker busy in any case.
-    pub busy: Duration,
-    /// Time of an emulated fault until its page is there.
-    pub fetch: Duration,
-    /// Bytes of a value.
-    pub value_bytes: usize,
-    /// Fabric of the paged set.
+    /// Far memory of the paged set: tcp://host:port, shm:///path.sock, file:///path?size=SIZE, or emu://
+    #[arg(long, value_name = "URL", default_value = FAR)]
     pub far: String,
-    /// Bytes of all values of the paged set.
+    /// Values of the paged set; the emulated one has 1024 of them
+    #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_bytes)]
     pub memory: u64,
-    /// Worker threads.
+    /// Where the faults come from, with commas between
+    #[arg(long, help_heading = BENCHMARK, value_name = "SETS", default_value = "emulated,paged", value_delimiter = ',')]
+    pub sets: Vec<Set>,
+    /// Share of the GETs that have a fault
+    #[arg(long = "fault-share", help_heading = BENCHMARK, value_name = "PCT", default_value = "30%", value_parser = fault_share)]
+    pub fault_percent: f64,
+    /// Time of an emulated fault that keeps its worker in any case: the exception, and asking for the page
+    #[arg(long = "busy-time", help_heading = BENCHMARK, value_name = "TIME", default_value = "800ns", value_parser = duration)]
+    pub busy: Duration,
+    /// Time of an emulated fault until its page is there
+    #[arg(long = "fetch-time", help_heading = BENCHMARK, value_name = "TIME", default_value = "2.5us", value_parser = duration)]
+    pub fetch: Duration,
+    /// Bytes of a value
+    #[arg(long = "value-size", help_heading = BENCHMARK, value_name = "B", default_value_t = 128, value_parser = positive_count)]
+    pub value_bytes: usize,
+    /// Worker threads of the server
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = positive_count)]
     pub workers: usize,
-    /// Connections, each with one request at a time.
+    /// Connections, each with one request at a time
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 50, value_parser = positive_count)]
     pub connections: usize,
-    /// Time of each run.
+    /// Measured time of each run; a warm-up of a quarter of it comes before
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "3s", value_parser = positive_duration)]
     pub duration: Duration,
-    /// Runs of each way, of which the median counts.
+    /// Runs of each way; medians count, and ways take turns
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 3, value_parser = positive_count)]
     pub runs: usize,
+}
+
+/// A share that is neither nothing nor everything.
+fn fault_share(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('%').unwrap_or(text).parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent < 100.0 => Ok(percent),
+        _ => Err(format!("'{text}' is not a share: type more than 0% and less than 100%, such as 30%")),
+    }
 }
 
 /// One measured run.

@@ -19,11 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use yonder::units::LocalSize;
 
 use crate::BenchError;
 use crate::children::Launch;
+use crate::flags::{BENCHMARK, positive_count};
 use crate::kernel_swap::{ATTEMPTS_MAX, Group, KernelSwap, OUT_OF_MEMORY, SwapOn};
 use crate::process::End;
 use catalogue::{PROGRAMS, Program};
@@ -42,12 +44,12 @@ const FAR_TIMES_PEAK: u64 = 2;
 const FAR_BYTES_MIN: u64 = 256 << 20;
 
 /// How much work programs are given.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// Some tenths of a second: to see that everything works.
+    /// Some tenths of a second each, to see that everything works
     Small,
-    /// Some hundred MB and some seconds.
+    /// Some hundred MB and some seconds each
     Full,
 }
 
@@ -62,37 +64,72 @@ impl Scale {
 }
 
 /// One way to run a program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Leg {
-    /// Alone.
+    /// Alone
     Native,
-    /// Under `yonder run`.
+    /// Under yonder run
     Yonder,
-    /// In a control group whose memory is limited, with swap on zram.
+    /// Limited to the same bytes by a control group, with swap on zram
     Zram,
 }
 
+/// What `yonder bench programs --help` ends with.
+const AFTER_HELP: &str = "\
+How much slower a program gets with less and less local memory, beside the kernel's swap:
+  yonder bench programs --programs redis-server,sort --local 100%,50%,25%,12.5%
+
+The leg with zram needs root, to make a control group and to swap to a zram device; both are undone at the end.";
+
+impl Leg {
+    /// What results call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Yonder => "yonder",
+            Self::Zram => "zram",
+        }
+    }
+}
+
 /// Settings of a comparison.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
+#[command(after_help = AFTER_HELP)]
 pub struct Settings {
-    /// Names of the programs, from [`names`].
-    pub programs: Vec<String>,
-    /// The legs that are reported. A program always runs alone first.
-    pub legs: Vec<Leg>,
-    /// Local memory: bytes, or shares of the peak.
-    pub local: Vec<LocalSize>,
-    /// Far memory for Yonder's leg.
+    /// Far memory of Yonder's leg: tcp://host:port, shm:///path.sock, or emu://, emulated in the program's process
+    #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us")]
     pub far: String,
-    /// How much work.
+    /// Local memory, with commas between: sizes, or percentages of what the program takes when it runs alone
+    #[arg(long, value_name = "SIZE|PCT", default_value = "25%", value_delimiter = ',')]
+    pub local: Vec<LocalSize>,
+    /// Which programs, with commas between; all that are packages if not given, and none of yonder's own workloads
+    #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", value_delimiter = ',', value_parser = known_program)]
+    pub programs: Vec<String>,
+    /// Which ways to run them are shown, with commas between; each program runs alone first in any case
+    #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", default_value = "native,yonder,zram", value_delimiter = ',')]
+    pub legs: Vec<Leg>,
+    /// How much work they are given
+    #[arg(long, help_heading = BENCHMARK, value_name = "SCALE", default_value = "full")]
     pub scale: Scale,
-    /// Runs of each leg, of which the median counts.
+    /// Runs of each program in each way; medians count
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = positive_count)]
     pub runs: usize,
     /// What comes before a program in Yonder's leg. The words `{far}`, `{local}` and `{memory}` stand for the URL and
-    /// the bytes.
+    /// the bytes
+    #[arg(skip)]
     pub prefix: Vec<String>,
-    /// Becomes true when the user wants to stop: programs are killed, and what was set up is undone.
+    /// Becomes true when the user wants to stop: programs are killed, and what was set up is undone
+    #[arg(skip)]
     pub stop: Arc<AtomicBool>,
+}
+
+fn known_program(text: &str) -> Result<String, String> {
+    if names().contains(&text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("'{text}' is no program of this benchmark: type {}", names().join(", ")))
 }
 
 /// One leg of one program; the fields are a contract with scripts.
@@ -143,11 +180,11 @@ pub fn packaged() -> Vec<&'static str> {
 impl<'a> Bench<'a> {
     /// Finds the programs, and sets up swap if a leg needs it.
     pub fn prepare(settings: &'a Settings, launch: &'a dyn Launch) -> Result<Self, BenchError> {
-        let find = |name: &String| {
-            let found = PROGRAMS.iter().find(|program| program.name == name).copied();
-            found.ok_or_else(|| BenchError::Settings(format!("'{name}' is no program: type {}", names().join(", "))))
+        let is_asked_for = |program: &&Program| match &*settings.programs {
+            [] => !program.is_workload(),
+            names => names.iter().any(|name| name == program.name),
         };
-        let programs = settings.programs.iter().map(find).collect::<Result<_, _>>()?;
+        let programs = PROGRAMS.iter().filter(is_asked_for).copied().collect();
         let is_asked_for = settings.legs.contains(&Leg::Zram);
         let kernel = if is_asked_for { KernelSwap::ready(&SwapOn::Zram) } else { Err("not asked for".to_owned()) };
         Ok(Self { settings, launch, programs, kernel })
@@ -173,7 +210,7 @@ impl<'a> Bench<'a> {
             let mut show = |leg: &str| progress(&format!("{}: {leg} ({turn}/{})", program.name, self.settings.runs));
             show("native");
             let native = self.trial(&task, &[], NATIVE_TIME_MAX)?;
-            let time_max = Duration::from_secs_f64(native.seconds * TIMES_LONGER_MAX).max(LEG_TIME_MAX_LEAST);
+            let time_max = Duration::from_secs_f64(native.wall_seconds * TIMES_LONGER_MAX).max(LEG_TIME_MAX_LEAST);
             let limits = Limits { time_max, peak_bytes: native.peak_bytes };
             if all.is_empty() {
                 all = self.series(native.peak_bytes);
@@ -183,7 +220,7 @@ impl<'a> Bench<'a> {
                 break;
             }
             for series in all[1..].iter_mut().filter(|series| !series.is_over()) {
-                show(series.name());
+                show(series.leg.name());
                 self.run_limited(&task, series, &limits)?;
             }
         }
@@ -353,8 +390,7 @@ mod tests {
 
     #[test]
     fn a_program_that_nobody_knows_is_refused_with_the_names() {
-        let settings = settings(&["quake"], &[]);
-        let error = Bench::prepare(&settings, &NoLaunch).err().unwrap();
-        assert!(error.to_string().starts_with("'quake' is no program: type redis-server, memcached"), "{error}");
+        let error = known_program("quake").unwrap_err();
+        assert!(error.contains("'quake' is no program") && error.contains("type redis-server, memcached"), "{error}");
     }
 }

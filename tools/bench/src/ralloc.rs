@@ -5,7 +5,10 @@
 //! network, on a larger page table: what the node itself takes, and how many ranges it tries because a bucket would
 //! overflow.
 
+use crate::flags::{BENCHMARK, List, positive_duration};
+use clap::Args;
 use std::time::Duration;
+use yonder::units::parse_bytes;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -34,21 +37,35 @@ const SPACES: usize = 64;
 /// Fewest pairs of a size, however long they take.
 const PAIRS_MIN: u64 = 3;
 
-/// Settings of a run.
-#[derive(Clone, Debug)]
+/// Settings of a run. The node that is filled is always started.
+#[derive(Clone, Debug, Args)]
 pub struct Settings {
-    /// The node whose latency is measured. The one that is filled is always started.
+    /// The node
+    #[command(flatten)]
     pub node: NodeChoice,
-    /// Sizes of allocations; 0 stands for one page of the node.
-    pub sizes: Vec<u64>,
-    /// Physical pages of the node that is filled.
+    /// Sizes of allocations whose latency is measured, with commas between; page is one page of the node
+    #[arg(long, help_heading = BENCHMARK, value_name = "SIZES", default_value = "page,64MiB,256MiB,1GiB", value_parser = allocations)]
+    pub sizes: List<u64>,
+    /// Pages of 4 KiB of a node that is started and filled to 98 %
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(64..))]
     pub node_pages: u32,
-    /// Physical pages of the page table that is filled.
+    /// Pages of a page table that is filled to 98 % without a network
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(64..1 << 28))]
     pub table_pages: u32,
-    /// Most pages of an allocation while something is filled.
+    /// Most pages of an allocation while something is filled
+    #[arg(long = "longest", help_heading = BENCHMARK, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub longest_pages: u32,
-    /// Time for each size.
+    /// Measured time of each size
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
     pub duration: Duration,
+}
+
+/// Sizes of allocations, where `page` is one page of the node, which 0 stands for.
+fn allocations(text: &str) -> Result<List<u64>, String> {
+    List::parse(text, |word| match word {
+        "page" => Ok(0),
+        _ => parse_bytes(word).map_err(|error| error.to_string()),
+    })
 }
 
 /// One size, or one band of utilisation; the fields are a contract with scripts.
@@ -150,7 +167,7 @@ pub fn latency(settings: &Settings, launch: &dyn Launch) -> Result<Vec<AllocResu
     let process = target.process(1, Duration::ZERO)?;
     let mut thread = process.thread()?;
     let mut results = Vec::new();
-    for size in &settings.sizes {
+    for size in &*settings.sizes {
         // One byte takes one page.
         let bytes = (*size).max(1);
         let (mut allocations, mut frees) = (Tally::default(), Tally::default());
@@ -313,7 +330,7 @@ mod tests {
     fn settings(node: NodeChoice) -> Settings {
         Settings {
             node,
-            sizes: vec![0, 1 << 20],
+            sizes: List(vec![0, 1 << 20]),
             node_pages: 1024,
             table_pages: 16_384,
             longest_pages: 64,

@@ -4,12 +4,14 @@
 //! time. Three kinds of pages: `dirty` (every touch writes), `clean` (pages that were written back before and are only
 //! read), `sealed` (dropped without a copy).
 
+use crate::flags::{BENCHMARK, MemoryArgs, positive_duration};
+use clap::Args;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
-use yonder::units::{LocalSize, Nanos, PAGE_BYTES};
+use yonder::units::{Nanos, PAGE_BYTES};
 use yonder::{Config, FarMemory, Region, Stats};
 use yonder_load::{LatencyRecorder, LatencySummary};
 
@@ -18,15 +20,13 @@ use crate::BenchError;
 const PAGE: u64 = PAGE_BYTES as u64;
 
 /// Settings of one run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct ReclaimSettings {
-    /// Fabric.
-    pub far: String,
-    /// Size of the region in bytes.
-    pub memory: u64,
-    /// Limit of local memory.
-    pub local: LocalSize,
-    /// Measured time for each kind; a warm-up of a quarter of it comes before.
+    /// Far memory
+    #[command(flatten)]
+    pub memory: MemoryArgs,
+    /// Measured time for each kind of page; a warm-up of a quarter of it comes before
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "3s", value_parser = positive_duration)]
     pub duration: Duration,
 }
 
@@ -75,10 +75,10 @@ pub struct ReclaimResult {
 pub fn run(settings: &ReclaimSettings, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<ReclaimResult>, BenchError> {
     let config = Config {
         reclaimer_cpu: yonder::place(1).reclaimer,
-        ..Config::with_local(settings.local.resolve(settings.memory))
+        ..Config::with_local(settings.memory.local.resolve(settings.memory.size))
     };
-    let far = FarMemory::open(&settings.far, config)?;
-    let mut region = far.region(settings.memory)?;
+    let far = FarMemory::open(&settings.memory.far, config)?;
+    let mut region = far.region(settings.memory.size)?;
     // Every page once, so that no first touch of the node's memory is measured.
     for page in 0..region.bytes() / PAGE {
         region.write_u64(page * PAGE, value_of(page, 0))?;
@@ -119,8 +119,8 @@ fn result(
     let blocks = after.swept_blocks - before.swept_blocks;
     ReclaimResult {
         bench: "reclaim",
-        far: settings.far.clone(),
-        memory_bytes: settings.memory,
+        far: settings.memory.far.clone(),
+        memory_bytes: settings.memory.size,
         local_bytes,
         pages,
         seconds,

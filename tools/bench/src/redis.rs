@@ -16,12 +16,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use serde::Serialize;
-use yonder::units::LocalSize;
+use yonder::units::{LocalSize, parse_bytes};
 use yonder_preload_protocol::{Figures, SharedStats};
 
 use crate::BenchError;
 use crate::children::find_program;
+use crate::flags::{BENCHMARK, FAR, positive_count};
 use crate::redis_client::Server;
 use asking::{Asking, Measured};
 use data::Data;
@@ -32,55 +34,79 @@ pub(crate) const FIGURES_TIME: Duration = Duration::from_millis(250);
 const REQUESTS_PER_WARMING: usize = 4;
 
 /// What is asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
 pub enum Query {
-    /// Values of 4 KiB, at random.
+    /// Values of 4 KiB, at random
     #[serde(rename = "get-4k")]
+    #[value(name = "get-4k")]
     Get4k,
-    /// Values of 64 KiB.
+    /// Values of 64 KiB
     #[serde(rename = "get-64k")]
+    #[value(name = "get-64k")]
     Get64k,
-    /// Values of 4, 8, 16, 32, 64 and 128 KiB, equally.
+    /// Values of 4, 8, 16, 32, 64 and 128 KiB, equally
     #[serde(rename = "get-mixed")]
     GetMixed,
-    /// The first 100 elements of a list.
+    /// The first 100 elements of a list of about 200
     #[serde(rename = "lrange")]
     Lrange,
 }
 
 /// How memory is fetched before it is touched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Ahead {
-    /// Not at all.
+    /// Not at all
     None,
-    /// By pages whose neighbours were touched.
+    /// The pages behind neighbours that were touched
     Readahead,
-    /// By the distance that most of the last touches had.
+    /// The pages at the distance that most of the last touches had
     Trend,
-    /// By the guide that knows Redis, and by readahead where that knows nothing.
+    /// What the guide for Redis says, and readahead
     Guide,
 }
 
+/// What `yonder bench redis --help` ends with.
+const AFTER_HELP: &str = "\
+What a guide that knows Redis gains for lists, with little local memory, over three runs:
+  yonder bench redis --queries lrange --local 12.5% --ahead readahead,guide --runs 3
+
+It needs redis-server and redis-benchmark; --ahead guide needs the guide 'redis' beside what yonder run preloads.";
+
 /// What is measured.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Args)]
+#[command(after_help = AFTER_HELP)]
 pub struct Settings {
-    /// Ways of fetching ahead, which take turns.
+    /// Far memory: tcp://host:port, shm:///path.sock, or emu://, emulated in the server's process
+    #[arg(long, value_name = "URL", default_value = FAR)]
+    pub far: String,
+    /// Local memory, with commas between: sizes, or percentages of what the data takes, as Redis tells
+    #[arg(long, value_name = "SIZE|PCT", default_value = "100%,50%,25%,12.5%", value_delimiter = ',')]
+    pub local: Vec<LocalSize>,
+    /// Far memory of the server, which is also the local memory of the leg that is not limited
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
+    pub memory: u64,
+    /// What is asked, with commas between
+    #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", default_value = "get-4k,get-64k,get-mixed,lrange", value_delimiter = ',')]
+    pub queries: Vec<Query>,
+    /// How memory is fetched ahead, with commas between; the ways take turns
+    #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", default_value = "none,readahead,trend,guide", value_delimiter = ',')]
     pub ahead: Vec<Ahead>,
-    /// Bytes of values.
-    pub data_bytes: u64,
-    /// Far memory of the server, which is also the local memory of the leg that is not limited.
-    pub memory_bytes: u64,
-    /// Requests that are measured, in all.
+    /// Values that the server is filled with
+    #[arg(long, help_heading = BENCHMARK, value_name = "SIZE", default_value = "96MiB", value_parser = parse_bytes)]
+    pub data: u64,
+    /// Requests that are measured in each run; a quarter as many come before, to warm up
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 10_000, value_parser = positive_count)]
     pub requests: usize,
-    /// Connections.
+    /// Connections, with a request under way on each
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 4, value_parser = positive_count)]
     pub clients: usize,
-    /// Runs of each way, of which the median counts.
+    /// Runs of each query in each way; medians count
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = positive_count)]
     pub runs: usize,
-    /// Where the server runs; nothing is left there.
+    /// Where the server runs; nothing is left there
+    #[arg(skip)]
     pub folder: PathBuf,
-    /// Legs there will be in all, of which progress tells the share.
-    pub legs: usize,
 }
 
 /// How a server is run.
@@ -171,6 +197,13 @@ pub struct Bench<'a> {
     done: usize,
 }
 
+impl Settings {
+    /// Legs there will be in all.
+    fn legs(&self) -> usize {
+        self.queries.len() * (1 + self.local.len() * self.ahead.len() * self.runs)
+    }
+}
+
 impl Query {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Get4k, Self::Get64k, Self::GetMixed, Self::Lrange];
@@ -218,9 +251,9 @@ impl<'a> Bench<'a> {
     /// Finds how much memory the data for a query takes.
     pub fn filled(&mut self, query: Query, tell: &mut dyn FnMut(&str, f64)) -> Result<Filled, BenchError> {
         self.tell(&format!("{}: size", query.name()), tell);
-        let data = Data::new(query, self.settings.data_bytes);
+        let data = Data::new(query, self.settings.data);
         let board = self.settings.folder.join("board");
-        let way = Way { ahead: Ahead::Readahead, local_bytes: self.settings.memory_bytes, board: &board };
+        let way = Way { ahead: Ahead::Readahead, local_bytes: self.settings.memory, board: &board };
         let (server, mut client) = Server::start(self.command(&way))?;
         data.fill(&mut client).map_err(|error| server.complaint(&error))?;
         let used_bytes = client.info("memory", "used_memory")?;
@@ -295,7 +328,7 @@ impl<'a> Bench<'a> {
     }
 
     fn tell(&mut self, what: &str, tell: &mut dyn FnMut(&str, f64)) {
-        tell(what, self.done as f64 / self.settings.legs.max(1) as f64);
+        tell(what, self.done as f64 / self.settings.legs().max(1) as f64);
         self.done += 1;
     }
 
@@ -381,14 +414,16 @@ mod tests {
 
     fn settings(folder: &Folder, ahead: &[Ahead], runs: usize) -> Settings {
         Settings {
+            far: "emu://".to_owned(),
+            local: vec![LocalSize::Percent(100.0)],
+            queries: vec![Query::Get4k],
             ahead: ahead.to_vec(),
-            data_bytes: 2 << 20,
-            memory_bytes: 64 << 20,
+            data: 2 << 20,
+            memory: 64 << 20,
             requests: 200,
             clients: 2,
             runs,
             folder: folder.0.clone(),
-            legs: 1 + runs,
         }
     }
 

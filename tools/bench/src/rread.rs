@@ -5,8 +5,11 @@
 //! asynchronous operations of one thread. Each point is a warm-up and a run. Every read is checked; so are writes, by
 //! reads afterwards.
 
+use crate::flags::{BENCHMARK, List, byte_count, counts, duration, positive_duration};
+use clap::Args;
 use std::sync::Barrier;
 use std::time::Duration;
+use yonder::units::parse_bytes;
 
 use serde::Serialize;
 use yonder::clib::{Permission, Process, Thread};
@@ -27,27 +30,60 @@ const CHECKED_ITEMS: u64 = 256;
 /// Memory of a started node, as a multiple of what is used: there are other address spaces, and whole pages.
 const NODE_MEMORY_FACTOR: u64 = 2;
 
+/// What `yonder bench rread --help` ends with.
+const RREAD_AFTER_HELP: &str = "\
+Latency by size alone, then throughput alone, then beside Redis and memcached:
+  yonder bench rread --sizes 64,4KiB --clients '' --depths ''
+  yonder bench rread --sizes '' --clients 1,2,4 --depths 1,8,64
+  yonder bench rread --peers --sizes 64,1KiB,4KiB";
+
+/// What went over the wire.
+#[derive(Clone, Copy, Default, Debug)]
+struct Wire {
+    retries: u64,
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
 /// Settings of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
+#[command(after_help = RREAD_AFTER_HELP)]
 pub struct Settings {
-    /// Whether it reads or writes.
+    /// Whether it reads or writes
+    #[arg(skip)]
     pub direction: Direction,
-    /// The node.
+    /// The node
+    #[command(flatten)]
     pub node: NodeChoice,
-    /// Bytes of memory that are read or written, at random places.
-    pub memory: u64,
-    /// Sizes at which the latency is measured, in bytes.
-    pub sizes: Vec<usize>,
-    /// Size at which throughput is measured.
+    /// Sizes at which the latency of one thread is measured, with commas between
+    #[arg(long, help_heading = BENCHMARK, value_name = "SIZES", default_value = "4,16,64,256,1KiB,4KiB,16KiB,64KiB", value_parser = sizes)]
+    pub sizes: List<usize>,
+    /// Numbers of threads that wait for each operation, with commas between
+    #[arg(long, help_heading = BENCHMARK, value_name = "COUNTS", default_value = "1,2,4", value_parser = counts)]
+    pub clients: List<usize>,
+    /// Numbers of asynchronous operations of one thread, with commas between
+    #[arg(long, help_heading = BENCHMARK, value_name = "COUNTS", default_value = "1,2,4,8,16,32,64,128", value_parser = counts)]
+    pub depths: List<usize>,
+    /// Size at which throughput is measured, by --clients and by --depths
+    #[arg(long = "size", help_heading = BENCHMARK, value_name = "SIZE", default_value = "4KiB", value_parser = byte_count)]
     pub throughput_bytes: usize,
-    /// Numbers of threads.
-    pub clients: Vec<usize>,
-    /// Numbers of asynchronous operations of one thread.
-    pub depths: Vec<usize>,
-    /// How long a client asks again and again before it sleeps.
+    /// Memory that is used, at random places
+    #[arg(long, help_heading = BENCHMARK, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
+    pub memory: u64,
+    /// How long a client asks again before it sleeps, at most
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "50us", value_parser = duration)]
     pub spin: Duration,
-    /// Time of each point; a warm-up of a quarter of it comes before.
+    /// Measured time of each run; a warm-up comes before
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
     pub duration: Duration,
+}
+
+/// Sizes of at least one byte.
+fn sizes(text: &str) -> Result<List<usize>, String> {
+    List::parse(text, |word| match byte_count(word) {
+        Ok(0) => Err(format!("'{word}' is no size to read or write: type at least 1")),
+        bytes => bytes,
+    })
 }
 
 /// What one run of the benchmark varies.
@@ -110,6 +146,10 @@ pub struct PointResult {
     pub fetched_bytes: u64,
     /// Bytes written while measuring.
     pub written_bytes: u64,
+    /// Bytes of the messages that were sent for that, of all attempts, with their headers.
+    pub wire_sent_bytes: u64,
+    /// Bytes of those that were received.
+    pub wire_received_bytes: u64,
     /// Always 0: an error ends the run.
     pub errors: u64,
 }
@@ -174,17 +214,21 @@ impl Bench {
             self.check_written(items, count)?;
         }
         let mut latency = LatencyRecorder::new();
-        let (mut seconds, mut retries) = (0f64, 0);
-        for (measured, again) in &outcomes {
+        let (mut seconds, mut wire) = (0f64, Wire::default());
+        for (measured, own) in &outcomes {
             latency.merge(&measured.latency);
             seconds = seconds.max(measured.seconds);
-            retries += again;
+            wire = Wire {
+                retries: wire.retries + own.retries,
+                sent_bytes: wire.sent_bytes + own.sent_bytes,
+                received_bytes: wire.received_bytes + own.received_bytes,
+            };
         }
         let cpu = after.per_op(before, latency.len());
-        Ok(self.result(point, &Measured { latency, seconds }, cpu, retries))
+        Ok(self.result(point, &Measured { latency, seconds }, cpu, &wire))
     }
 
-    /// One thread of a point: what it measured, and its retries.
+    /// One thread of a point: what it measured, and what went over the wire.
     fn client(
         &self,
         point: Point,
@@ -192,7 +236,7 @@ impl Bench {
         count: u64,
         client: u64,
         start: &Barrier,
-    ) -> Result<(Measured, u64), BenchError> {
+    ) -> Result<(Measured, Wire), BenchError> {
         let load =
             Load { items: count, depth: point.depth.unwrap_or(1), duration: self.settings.duration, seed: client };
         let warm_up = Load { duration: load.duration / WARM_UP_SHARE, seed: !client, ..load };
@@ -205,9 +249,15 @@ impl Bench {
         start.wait();
         start.wait();
         let thread = ready.as_mut().map_err(|error| std::mem::replace(error, BenchError::WrongValues(0)))?;
-        let before = thread.stats().retried;
+        let before = thread.stats();
         let measured = drive(&mut *flow(thread, items, point, self.settings.direction), &load)?;
-        Ok((measured, thread.stats().retried - before))
+        let after = thread.stats();
+        let wire = Wire {
+            retries: after.retried - before.retried,
+            sent_bytes: after.sent_bytes - before.sent_bytes,
+            received_bytes: after.received_bytes - before.received_bytes,
+        };
+        Ok((measured, wire))
     }
 
     /// Reads what was written: each item that is not zeros must be what writes put there.
@@ -225,7 +275,7 @@ impl Bench {
         Ok(())
     }
 
-    fn result(&self, point: Point, measured: &Measured, cpu: (f64, Option<f64>), retries: u64) -> PointResult {
+    fn result(&self, point: Point, measured: &Measured, cpu: (f64, Option<f64>), wire: &Wire) -> PointResult {
         let latency = measured.latency.summary();
         let moved = measured.ops() * point.bytes as u64;
         let reads = self.settings.direction == Direction::Read;
@@ -247,11 +297,13 @@ impl Bench {
             max_us: latency.max_us,
             client_cpu_us_per_op: cpu.0,
             server_cpu_us_per_op: cpu.1,
-            retries,
+            retries: wire.retries,
             major_faults: 0,
             minor_faults: 0,
             fetched_bytes: if reads { moved } else { 0 },
             written_bytes: if reads { 0 } else { moved },
+            wire_sent_bytes: wire.sent_bytes,
+            wire_received_bytes: wire.received_bytes,
             errors: 0,
         }
     }
@@ -316,10 +368,10 @@ mod tests {
             direction,
             node: NodeChoice::At(url),
             memory: 1 << 20,
-            sizes: vec![4, 4096, 65536],
+            sizes: List(vec![4, 4096, 65536]),
             throughput_bytes: 4096,
-            clients: vec![2],
-            depths: vec![1, 8],
+            clients: List(vec![2]),
+            depths: List(vec![1, 8]),
             spin: Duration::from_micros(50),
             duration: Duration::from_millis(20),
         }
@@ -359,7 +411,7 @@ mod tests {
         let small = Settings { memory: 4096, ..settings(String::new(), Direction::Read) };
         let error = Bench::prepare(&small, &NoLaunch).err().unwrap().to_string();
         assert!(error.contains("type a larger --memory"), "{error}");
-        let none = Settings { sizes: vec![], clients: vec![], depths: vec![], ..small };
+        let none = Settings { sizes: List(vec![]), clients: List(vec![]), depths: List(vec![]), ..small };
         let error = Bench::prepare(&none, &NoLaunch).err().unwrap().to_string();
         assert!(error.contains("--sizes"), "{error}");
     }

@@ -12,6 +12,8 @@
 mod client;
 mod echo;
 
+use crate::flags::{BENCHMARK, List, byte_count, counts, positive_duration};
+use clap::Args;
 use std::collections::HashMap;
 use std::io::PipeWriter;
 use std::process::Stdio;
@@ -55,17 +57,22 @@ pub enum Spaces {
 }
 
 /// Settings of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Settings {
-    /// The node.
+    /// The node
+    #[command(flatten)]
     pub node: NodeChoice,
-    /// Numbers of processes.
-    pub clients: Vec<usize>,
-    /// Reads per second, of all together.
-    pub rate: f64,
-    /// Bytes of a read.
+    /// Numbers of client processes, with commas between
+    #[arg(long, help_heading = BENCHMARK, value_name = "COUNTS", default_value = "1,10,100,1000", value_parser = counts)]
+    pub clients: List<usize>,
+    /// Reads per second, of all processes together
+    #[arg(long, help_heading = BENCHMARK, value_name = "RPS", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rate: u32,
+    /// Size of a read
+    #[arg(long = "size", help_heading = BENCHMARK, value_name = "SIZE", default_value = "16", value_parser = byte_count)]
     pub read_bytes: usize,
-    /// Measured time of each run.
+    /// Measured time of each run
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
     pub duration: Duration,
 }
 
@@ -194,7 +201,7 @@ impl<'a> Bench<'a> {
     /// Takes a node.
     pub fn prepare(settings: &Settings, launch: &'a dyn Launch) -> Result<Self, BenchError> {
         let most = settings.clients.iter().copied().max().unwrap_or(0);
-        if most == 0 || settings.read_bytes as u64 > PAGE_BYTES || settings.rate <= 0.0 {
+        if most == 0 || settings.read_bytes as u64 > PAGE_BYTES || settings.rate == 0 {
             return Err(BenchError::Settings(format!(
                 "there are clients, and a read fits into {PAGE_BYTES} bytes: type --clients 1,10,100 --size 16 --rate 2000"
             )));
@@ -227,7 +234,7 @@ impl<'a> Bench<'a> {
 
     /// Time from one read of a client to the next.
     fn period(&self, clients: usize) -> Duration {
-        Duration::from_secs_f64(clients as f64 / self.settings.rate)
+        Duration::from_secs_f64(clients as f64 / f64::from(self.settings.rate))
     }
 
     fn start(&self, clients: usize, spaces: Spaces) -> Result<Clients, BenchError> {
@@ -288,7 +295,7 @@ impl<'a> Bench<'a> {
             node: self.url(spaces),
             spaces,
             clients,
-            offered_per_s: self.settings.rate,
+            offered_per_s: f64::from(self.settings.rate),
             size_bytes: self.settings.read_bytes,
             seconds,
             ops_per_s: summary.count as f64 / seconds,

@@ -4,7 +4,10 @@
 //! All pages belong to one address space; most were never written and read as zeros, so that a table of a million
 //! entries needs little memory. Every so many pages one has memory of its own. Both kinds are checked.
 
+use crate::flags::{BENCHMARK, List, byte_count, positive_count, positive_duration};
+use clap::Args;
 use std::time::Duration;
+use yonder::units::parse_bytes;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -27,19 +30,28 @@ const SPARE_PERCENT: u64 = 25;
 /// Part of a run's time that comes before it, unmeasured.
 const WARM_UP_SHARE: u64 = 4;
 
-/// Settings of a run.
-#[derive(Clone, Debug)]
+/// Settings of a run. A node that is there must have small pages and enough of them.
+#[derive(Clone, Debug, Args)]
 pub struct Settings {
-    /// The node. One that is there must have small pages and enough of them.
+    /// The node
+    #[command(flatten)]
     pub node: NodeChoice,
-    /// Bytes of a page of a node that is started, and of each step from one entry to the next.
+    /// Numbers of page table entries, rising, with commas between
+    #[arg(long, help_heading = BENCHMARK, value_name = "COUNTS", default_value = "1,16,256,4096,65536,1048576", value_parser = entry_counts)]
+    pub entries: List<u64>,
+    /// Size of the node's pages, and of each step from one entry to the next
+    #[arg(long = "page-size", help_heading = BENCHMARK, value_name = "SIZE", default_value = "4KiB", value_parser = parse_bytes)]
     pub page_bytes: u64,
-    /// Numbers of entries, rising.
-    pub entries: Vec<u64>,
-    /// Bytes of a read.
+    /// Size of a read
+    #[arg(long = "size", help_heading = BENCHMARK, value_name = "SIZE", default_value = "16", value_parser = byte_count)]
     pub read_bytes: usize,
-    /// Time of each run; a warm-up of a quarter of it comes before.
+    /// Measured time of each run; a warm-up comes before
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "2s", value_parser = positive_duration)]
     pub duration: Duration,
+}
+
+fn entry_counts(text: &str) -> Result<List<u64>, String> {
+    List::parse(text, |word| positive_count(word).map(|count| count as u64))
 }
 
 /// One number of entries; the fields are a contract with scripts.
@@ -212,7 +224,7 @@ mod tests {
         let settings = Settings {
             node: NodeChoice::At(url),
             page_bytes: 4096,
-            entries: vec![1, 1000],
+            entries: List(vec![1, 1000]),
             read_bytes: 16,
             duration: Duration::from_millis(10),
         };
@@ -230,14 +242,14 @@ mod tests {
         let settings = Settings {
             node: NodeChoice::At(String::new()),
             page_bytes: 4096,
-            entries: vec![5, 1],
+            entries: List(vec![5, 1]),
             read_bytes: 16,
             duration: Duration::from_millis(10),
         };
         for wrong in [
             settings.clone(),
-            Settings { entries: vec![], ..settings.clone() },
-            Settings { read_bytes: 5000, entries: vec![1], ..settings },
+            Settings { entries: List(vec![]), ..settings.clone() },
+            Settings { read_bytes: 5000, entries: List(vec![1]), ..settings },
         ] {
             let error = Bench::prepare(&wrong, &NoLaunch).err().unwrap().to_string();
             assert!(error.contains("type --entries"), "{error}");

@@ -4,11 +4,14 @@
 //! ordinary one, and it touches memory without looking at the page table first, as a program that knows nothing of
 //! Yonder does. Every page's content is checked when it is read, and after it was written.
 
+use crate::flags::{BENCHMARK, FAR, positive_count};
+use crate::policies::{Choice as _, choice};
+use clap::{Args, ValueEnum};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
-use yonder::units::{LocalSize, PAGE_BYTES};
+use yonder::units::{LocalSize, PAGE_BYTES, parse_bytes};
 use yonder::{Access, Config, FarMemory, Prefetch, Region, Stats};
 use yonder_load::LatencyRecorder;
 
@@ -17,7 +20,7 @@ use crate::BenchError;
 const PAGE: u64 = PAGE_BYTES as u64;
 
 /// What is done with each page, as a whole.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {
     /// It is read.
@@ -38,22 +41,40 @@ pub enum Pattern {
 }
 
 /// Settings of a comparison.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Settings {
-    /// Fabric.
+    /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in this process with this latency and bandwidth;
+    /// each prefetcher uses --memory of it
+    #[arg(long, value_name = "URL", default_value = FAR)]
     pub far: String,
-    /// Size of the region in bytes.
+    /// Far memory to use for each prefetcher
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
     pub memory: u64,
-    /// Limit of local memory.
+    /// Local memory that may be in use at a time: a size, or a percentage of --memory
+    #[arg(long, value_name = "SIZE|PCT", default_value = "12.5%")]
     pub local: LocalSize,
-    /// The prefetchers that take turns.
+    /// Prefetchers that take turns, with commas between
+    #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", default_value = "none,readahead,trend", value_delimiter = ',', value_parser = choice::<Prefetch>())]
     pub prefetch: Vec<Prefetch>,
-    /// What is done.
+    /// What is done, with commas between
+    #[arg(long = "op", help_heading = BENCHMARK, value_name = "NAMES", default_value = "read,write", value_delimiter = ',')]
     pub operations: Vec<Operation>,
-    /// In which order.
+    /// In which order: sequential, random, or every so many pages, such as stride:7
+    #[arg(long, help_heading = BENCHMARK, value_name = "ORDER", default_value = "sequential", value_parser = pattern)]
     pub pattern: Pattern,
-    /// Passes of each.
+    /// Passes over the memory with each prefetcher; medians count
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 5, value_parser = positive_count)]
     pub rounds: usize,
+}
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    let stride = text.strip_prefix("stride:").and_then(|pages| pages.parse().ok()).filter(|pages| *pages > 1);
+    match (text, stride) {
+        ("sequential", _) => Ok(Pattern::Sequential),
+        ("random", _) => Ok(Pattern::Random),
+        (_, Some(pages)) => Ok(Pattern::Strided(pages)),
+        _ => Err(format!("'{text}' is no order: type sequential, random, or stride:7")),
+    }
 }
 
 /// What one prefetcher made of one operation; the fields are a contract with scripts.
@@ -138,7 +159,7 @@ pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str, f64)) -> Result<V
         let mut passes: Vec<Vec<Pass>> = contenders.iter().map(|_| Vec::new()).collect();
         for round in 0..settings.rounds {
             for (contender, passes) in contenders.iter_mut().zip(&mut passes) {
-                progress(prefetch_name(contender.prefetch), round as f64 / settings.rounds as f64);
+                progress(contender.prefetch.name(), round as f64 / settings.rounds as f64);
                 passes.push(contender.pass(*operation, &order)?);
             }
         }
@@ -149,16 +170,6 @@ pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str, f64)) -> Result<V
         }
     }
     Ok(results)
-}
-
-/// What `--prefetch` and results call it.
-#[must_use]
-pub fn prefetch_name(prefetch: Prefetch) -> &'static str {
-    match prefetch {
-        Prefetch::None => "none",
-        Prefetch::Readahead => "readahead",
-        Prefetch::Trend => "trend",
-    }
 }
 
 fn order(pattern: Pattern, pages: u32) -> Vec<u32> {
@@ -271,7 +282,7 @@ fn result(
         op,
         pattern,
         stride,
-        prefetch: prefetch_name(contender.prefetch),
+        prefetch: contender.prefetch.name(),
         rounds: passes.len(),
         ops_per_s: median.ops_per_s,
         ops_per_s_spread: spread,

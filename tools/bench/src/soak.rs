@@ -11,17 +11,20 @@
 //! With [`SoakVerify::Full`] the fabric keeps a second copy of each page ([`yonder::SecondCopy`]), and each page that
 //! the pager forgets as clean, without writing it, is compared with that. The first that differs ends the soak.
 
+use crate::flags::{positive_count, positive_duration};
+use clap::{Args, ValueEnum};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use yonder::units::parse_bytes;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use yonder::sched::{Activity, Done, Frontend, Handler, Outcome, SchedConfig, SchedStats, serve};
 use yonder::units::{Nanos, PAGE_BYTES};
-use yonder::{Access, Copies, Deadlines, FarMemory, PagingError, Region};
+use yonder::{Access, Copies, FarMemory, PagingError, Region};
 use yonder_load::{LatencyRecorder, LatencySummary};
 
 use crate::{BenchError, parking};
@@ -46,34 +49,41 @@ const UNKNOWN: u64 = 1 << 63;
 const WORDS: usize = 2;
 
 /// Settings of one run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct SoakSettings {
-    /// Fabric. Failures are injected if it is emulated.
+    /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in this process; then failures are injected
+    #[arg(long, value_name = "URL", default_value = "emu://?latency=5us&gbps=100&size=256MiB")]
     pub far: String,
-    /// Size of the region in bytes.
+    /// Far memory to use: the data that is checked
+    #[arg(long, value_name = "SIZE", default_value = "48MiB", value_parser = parse_bytes)]
     pub memory: u64,
-    /// Smallest limit of local memory in bytes; it changes between this and three times as much.
+    /// Smallest limit of local memory; it changes between this and three times as much
+    #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = parse_bytes)]
     pub local: u64,
-    /// Worker threads.
+    /// Worker threads
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = positive_count)]
     pub workers: usize,
-    /// How long.
+    /// Time under load; the check of all data comes after
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_duration)]
     pub duration: Duration,
-    /// Seed of the load and the failures.
+    /// How long a page that cannot be had is tried for before the access fails
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
+    pub deadline: Duration,
+    /// Seed of the load and the failures: the same number draws the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// How long an access tries.
-    pub deadlines: Deadlines,
-    /// What is compared besides the words.
+    /// Which pages are compared with what was written, besides all data
+    #[arg(long, value_name = "WHICH", default_value = "on")]
     pub verify: SoakVerify,
 }
 
 /// What a soak compares besides the words that it reads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum SoakVerify {
-    /// Pages that are fetched, with the digests of what was written.
+    /// Those that are fetched
     On,
-    /// These, and pages that are dropped as clean, with a second copy of all that was written, which takes as much
-    /// memory as that.
+    /// Also those that are dropped as clean, with a second copy of all that was written, in local memory
     Full,
 }
 

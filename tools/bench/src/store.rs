@@ -4,6 +4,8 @@
 //! all the time. Every page that is read is checked. For a store in a file, `fio` can read the same bytes of the same
 //! file at the same depth in between (LightSwap, section 5.2, stands on a driver of its own instead).
 
+use crate::flags::{BENCHMARK, FAR, positive_count, positive_duration};
+use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde::Serialize;
-use yonder::units::{FrameIndex, PAGE_BYTES};
+use yonder::units::{FrameIndex, PAGE_BYTES, parse_bytes};
 use yonder_fabric::{Completion, Fabric, Module, QueuePair, ReadInto, RemoteAddress, Status, WorkId};
 use yonder_load::LatencyRecorder;
 use yonder_mapping::Mapping;
@@ -28,7 +30,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const WARM_UP_SHARE: u32 = 8;
 
 /// What is done with pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {
     /// They are read.
@@ -38,21 +40,28 @@ pub enum Operation {
 }
 
 /// Settings of a comparison.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Settings {
-    /// Stores, by their URLs.
+    /// A store: emu://, shm:///path.sock, tcp://host:port, udp://host:port or file:///path?size=SIZE; may be repeated
+    #[arg(long = "far", value_name = "URL", default_value = FAR)]
     pub fars: Vec<String>,
-    /// Bytes in each.
+    /// Bytes in each store
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
     pub memory: u64,
-    /// Operations under way at a time.
+    /// Operations under way at a time, with commas between
+    #[arg(long, help_heading = BENCHMARK, value_name = "NUMBERS", default_value = "1,32", value_delimiter = ',', value_parser = positive_count)]
     pub depths: Vec<usize>,
-    /// What is done.
+    /// What is done, with commas between
+    #[arg(long = "op", help_heading = BENCHMARK, value_name = "NAMES", default_value = "read,write", value_delimiter = ',')]
     pub operations: Vec<Operation>,
-    /// Time of a run.
+    /// Time of a run
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "2s", value_parser = positive_duration)]
     pub duration: Duration,
-    /// Runs of each, of which the median counts; at least one.
+    /// Runs of each, of which the median is told; all take turns
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 3, value_parser = positive_count)]
     pub runs: usize,
-    /// Whether `fio` reads the files too.
+    /// Have fio read the files too
+    #[arg(long, help_heading = BENCHMARK)]
     pub fio: bool,
 }
 

@@ -3,11 +3,59 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use yonder::clib::{Process, ProcessConfig};
 use yonder_node::Polling;
 
 use crate::BenchError;
 use crate::children::{Launch, NodeChild, own_cpu_time};
+use crate::flags::duration;
+
+/// The flags of [`NodeChoice`].
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Memory node")]
+struct TargetArgs {
+    /// Memory node to measure: udp://host:port, tcp://host:port or shm:///path.sock; one is started if not given
+    #[arg(long, value_name = "URL")]
+    node: Option<String>,
+    /// How a node that is started is reached
+    #[arg(long, value_name = "KIND", default_value = "udp", conflicts_with = "node")]
+    transport: Transport,
+    /// How long idle threads of a node that is started ask for more before they sleep, at most
+    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = duration)]
+    node_spin: Duration,
+    /// Threads of a node that is started never sleep: the shortest latency, for a CPU each
+    #[arg(long, conflicts_with_all = ["node", "node_spin"])]
+    node_busy_poll: bool,
+}
+
+impl From<TargetArgs> for NodeChoice {
+    fn from(args: TargetArgs) -> Self {
+        let polling = if args.node_busy_poll { Polling::Busy } else { Polling::Adaptive(args.node_spin) };
+        args.node.map_or(Self::Started(args.transport, polling), Self::At)
+    }
+}
+
+impl FromArgMatches for NodeChoice {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        TargetArgs::from_arg_matches(matches).map(Self::from)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for NodeChoice {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        TargetArgs::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        TargetArgs::augment_args_for_update(command)
+    }
+}
 
 /// Which node.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,13 +67,13 @@ pub enum NodeChoice {
 }
 
 /// How a node that is started is reached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Transport {
-    /// Datagrams over loopback.
+    /// Datagrams over loopback
     Udp,
-    /// A connection over loopback.
+    /// A connection over loopback
     Tcp,
-    /// A socket in the file system.
+    /// A socket in the file system
     Shm,
 }
 

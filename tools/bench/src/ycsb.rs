@@ -19,17 +19,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use yonder::sched::DispatchPolicy;
-use yonder::units::LocalSize;
+use yonder::units::{LocalSize, parse_bytes};
 use yonder_load::{KvLoad, LoadError, LoadResult, LoadSettings, Rate, Requests, Workload};
 
 use crate::BenchError;
-use crate::array::dispatch_policy_name;
 use crate::children::Launch;
+use crate::flags::{BENCHMARK, byte_count, positive_count, positive_duration};
 use crate::folder::Folder;
 use crate::kernel_swap::{ATTEMPTS_MAX, KernelCounts, KernelSwap, OUT_OF_MEMORY, SwapOn};
 use crate::limited_server::Server;
+use crate::policies::{Choice as _, choice};
 use crate::process::stopped;
 use series::Series;
 use server::Task;
@@ -61,56 +63,125 @@ pub enum Way {
     SwapMemcached,
 }
 
-/// Where the kernel swaps to.
+/// Where the kernel swaps to, if not to a file beside the one that far memory is in, or among the temporary files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SwapPlace {
-    /// A file beside the one that far memory is in; among the temporary files if that is not in a file.
-    Beside,
+    /// Nowhere: there is no comparison with it.
+    None,
     /// This file, which must not be there yet.
     File(PathBuf),
     /// Compressed memory.
     Zram,
 }
 
+/// What `yonder bench ycsb --help` ends with.
+const AFTER_HELP: &str = "\
+A data set of 1 GiB, a quarter of it local, on the disk at /mnt/ssd, with 128 requests under way:
+  yonder bench ycsb --far file:///mnt/ssd/far?size=4GiB --memory 1GiB --local 25% --workers 2
+What requests gain that do not fault, when those that will fault queue apart:
+  yonder bench ycsb --far tcp://127.0.0.1:7070 --workloads b,c --swap none --rate 30k --dispatch pf-aware,predicted
+
+The ways are yonder kv with faults that yield (and with faults that wait, --faults yield,busy), and the same server with all of its
+memory local, in a control group that leaves it the same bytes, so that the kernel swaps. That takes root, to make the group and to
+swap to a file or to zram; both are undone at the end. A scan is a get of 1 to 100 consecutive keys at once.";
+
 /// Settings of a comparison.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
+#[command(after_help = AFTER_HELP)]
 pub struct Settings {
-    /// What is asked for.
-    pub workloads: Vec<Workload>,
-    /// Bytes of all values at the start.
-    pub memory: u64,
-    /// Bytes of a value.
-    pub value_bytes: usize,
-    /// Local memory; a percentage is one of `memory`.
-    pub local: LocalSize,
-    /// The ways, in their order.
-    pub ways: Vec<Way>,
-    /// Which request is next, of servers whose memory is far; with several of them, each such way is run with each.
-    pub dispatch: Vec<DispatchPolicy>,
-    /// How fast requests are started.
-    pub rate: Rate,
-    /// Far memory; a temporary file if none is named.
+    /// Far memory: file:///path?size=SIZE on the disk to measure, or another store [default: a temporary file]
+    #[arg(long, value_name = "URL")]
     pub far: Option<String>,
-    /// The kernel's swap.
-    pub swap: SwapPlace,
-    /// Worker threads of a server whose memory is far.
-    pub workers: usize,
-    /// Worker threads of a server with the kernel's swap: each waits for one page at a time.
-    pub swap_workers: usize,
-    /// Connections; a server works at one request of each at a time.
-    pub connections: usize,
-    /// Requests that a connection may have outstanding.
-    pub depth: usize,
-    /// Loading threads.
-    pub threads: usize,
-    /// Time of each run; a warm-up comes before.
+    /// Values that are stored at the start; the server has room for as much again
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
+    pub memory: u64,
+    /// Local memory of each way: a size, or a percentage of --memory
+    #[arg(long, value_name = "SIZE|PCT", default_value = "25%")]
+    pub local: LocalSize,
+    /// What is asked for, with commas between: a to f are YCSB's; readmost, readwrite and writemost LightSwap's
+    #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", default_value = "a,b,c", value_delimiter = ',', value_parser = workload)]
+    pub workloads: Vec<Workload>,
+    /// Size of every value
+    #[arg(long = "value-size", help_heading = BENCHMARK, value_name = "SIZE", default_value = "1KiB", value_parser = byte_count)]
+    pub value_bytes: usize,
+    /// Measured time of each run; a warm-up of a quarter of it comes before
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
     pub duration: Duration,
-    /// Runs of each way, of which the median counts.
+    /// Runs of each way; medians count, and ways take turns
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 3, value_parser = positive_count)]
     pub runs: usize,
-    /// What to type before the flags of `kv`.
+    /// What servers whose memory is far do about page faults, with commas between
+    #[arg(long, help_heading = BENCHMARK, value_name = "MODES", default_value = "yield", value_delimiter = ',')]
+    pub faults: Vec<Faults>,
+    /// Which request is next, of servers whose memory is far: policies with commas between, each of which is run
+    #[arg(long, help_heading = BENCHMARK, value_name = "POLICIES", default_value = "pf-aware", value_delimiter = ',', value_parser = choice::<DispatchPolicy>())]
+    pub dispatch: Vec<DispatchPolicy>,
+    /// Requests per second with Poisson arrivals, such as 30k; or max for a closed loop
+    #[arg(long, help_heading = BENCHMARK, value_name = "RPS|max", default_value = "max")]
+    pub rate: Rate,
+    /// The kernel's swap: zram, file:PATH of a new file, or none [default: a file beside that of --far]
+    #[arg(long, help_heading = BENCHMARK, value_name = "WHERE", value_parser = swap_place)]
+    pub swap: Option<SwapPlace>,
+    /// Which servers the kernel swaps, with commas between
+    #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", default_value = "kv", value_delimiter = ',')]
+    pub swap_servers: Vec<Swapped>,
+    /// Worker threads of servers whose memory is far
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = positive_count)]
+    pub workers: usize,
+    /// Worker threads of servers that the kernel swaps: each of them waits for one page at a time
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 16, value_parser = positive_count)]
+    pub swap_workers: usize,
+    /// Connections; a server works at one request of each at a time
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 128, value_parser = positive_count)]
+    pub connections: usize,
+    /// Requests that one connection may have outstanding
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = positive_count)]
+    pub depth: usize,
+    /// Threads that load the server
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = positive_count)]
+    pub threads: usize,
+    /// What to type before the flags of `kv`
+    #[arg(skip)]
     pub kv: Vec<OsString>,
-    /// Becomes true when the user wants to stop: servers are killed, and what was set up is undone.
+    /// Becomes true when the user wants to stop: servers are killed, and what was set up is undone
+    #[arg(skip)]
     pub stop: Arc<AtomicBool>,
+}
+
+/// What a server whose memory is far does about a page fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Faults {
+    /// Park the request and run others
+    Yield,
+    /// Spin until the page is there
+    Busy,
+}
+
+/// Which server the kernel swaps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Swapped {
+    /// yonder kv with all of its memory local
+    Kv,
+    /// Stock memcached
+    Memcached,
+}
+
+/// A workload; YCSB's by their letters too.
+fn workload(text: &str) -> Result<Workload, String> {
+    let letter = ["a", "b", "c", "d", "e", "f"].contains(&text);
+    let name = if letter { format!("ycsb-{text}") } else { text.to_owned() };
+    name.parse().map_err(|_| {
+        format!("'{text}' is not a workload: type a, b, c, d, e or f of YCSB, or readmost, readwrite or writemost")
+    })
+}
+
+fn swap_place(text: &str) -> Result<SwapPlace, String> {
+    match text.split_once(':') {
+        None if text == "none" => Ok(SwapPlace::None),
+        None if text == "zram" => Ok(SwapPlace::Zram),
+        Some(("file", path)) if path.starts_with('/') => Ok(SwapPlace::File(PathBuf::from(path))),
+        _ => Err(format!("'{text}' is not a place for swap: type zram, none, or file:PATH such as file:/mnt/ssd/swap")),
+    }
 }
 
 /// A way, and what its server is told of the order of requests.
@@ -170,16 +241,25 @@ impl Way {
 impl Leg {
     /// What results call its policy.
     fn dispatch_name(self) -> Option<&'static str> {
-        self.dispatch.map(dispatch_policy_name)
+        self.dispatch.map(DispatchPolicy::name)
     }
 }
 
 impl Settings {
+    /// The ways that are compared, each once, in the order of a turn.
+    fn ways(&self) -> Vec<Way> {
+        let far = [(Faults::Yield, Way::Yield), (Faults::Busy, Way::Busy)];
+        let swapped = [(Swapped::Kv, Way::Swap), (Swapped::Memcached, Way::SwapMemcached)];
+        let far = far.into_iter().filter(|(mode, _)| self.faults.contains(mode)).map(|(_, way)| way);
+        let is_swapped = |server: &Swapped| self.swap != Some(SwapPlace::None) && self.swap_servers.contains(server);
+        far.chain(swapped.into_iter().filter(|(server, _)| is_swapped(server)).map(|(_, way)| way)).collect()
+    }
+
     /// What is run in a turn.
     fn legs(&self) -> Vec<Leg> {
         let far = |way| self.dispatch.iter().map(move |dispatch| Leg { way, dispatch: Some(*dispatch) }).collect();
         let legs = |way: &Way| if way.is_kernel() { vec![Leg { way: *way, dispatch: None }] } else { far(*way) };
-        self.ways.iter().flat_map(legs).collect()
+        self.ways().iter().flat_map(legs).collect()
     }
 
     /// What a leg is called while it runs.
@@ -216,7 +296,7 @@ impl Settings {
     }
 
     fn check(&self) -> Result<(), BenchError> {
-        if self.workloads.is_empty() || self.ways.is_empty() {
+        if self.workloads.is_empty() || self.ways().is_empty() {
             return Err(BenchError::Settings("nothing is compared: type --workloads a,b,c --faults yield".to_owned()));
         }
         if self.dispatch.is_empty() {
@@ -238,13 +318,13 @@ impl<'a> Bench<'a> {
         let file = folder.path().join("far");
         let temporary = || format!("file://{}?size={}", file.display(), settings.server_bytes() * FILE_TIMES_SERVER);
         let far = settings.far.clone().unwrap_or_else(temporary);
-        let is_asked_for = settings.ways.iter().any(|way| way.is_kernel());
+        let is_asked_for = settings.ways().iter().any(|way| way.is_kernel());
         let swap = |path| SwapOn::File { path, bytes: settings.server_bytes() };
         let kernel = if is_asked_for {
             KernelSwap::ready(&match &settings.swap {
-                SwapPlace::Zram => SwapOn::Zram,
-                SwapPlace::File(path) => swap(path.clone()),
-                SwapPlace::Beside => swap(beside(&far).unwrap_or_else(|| folder.path().join("swap"))),
+                Some(SwapPlace::Zram) => SwapOn::Zram,
+                Some(SwapPlace::File(path)) => swap(path.clone()),
+                Some(SwapPlace::None) | None => swap(beside(&far).unwrap_or_else(|| folder.path().join("swap"))),
             })
         } else {
             Err("not asked for".to_owned())

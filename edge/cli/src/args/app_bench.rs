@@ -6,17 +6,21 @@ use clap::{Args, ValueEnum};
 use yonder_load::Rate;
 use yonder_rocksdb::SCAN_ROWS_MAX;
 
-use super::{BENCHMARK, PagingArgs, positive_count, positive_duration};
+use super::{BENCHMARK, PagingArgs, ThreadArgs, positive_count, positive_duration};
 
 /// Who waits for pages, and who gets a request: systems that are compared.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum System {
     /// Faults yield, and workers that wait for pages get fewer requests
     Yield,
+    /// The same, and workers map their own pages: the dispatcher's CPU maps none
+    YieldAlone,
     /// Faults yield, and workers get requests in turn
     RoundRobin,
     /// Faults busy-wait
     Busy,
+    /// Faults busy-wait, and the dispatcher maps pages meanwhile, as it does for yield
+    BusyDelegated,
     /// Faults busy-wait, and requests give way after 5 us
     Preempt,
 }
@@ -29,6 +33,12 @@ pub(crate) struct AppBenchArgs {
     /// Systems that take turns, with commas between, in the place of --faults, --preempt and --dispatch
     #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) systems: Vec<System>,
+    /// Numbers of worker threads to compare, with commas between, in the place of --workers
+    #[arg(long, help_heading = BENCHMARK, value_name = "NS", value_delimiter = ',', value_parser = positive_count)]
+    pub(crate) worker_counts: Vec<usize>,
+    /// Numbers of requests under way to compare, in the place of --max-inflight
+    #[arg(long, help_heading = BENCHMARK, value_name = "NS", value_delimiter = ',', value_parser = positive_count)]
+    pub(crate) depths: Vec<usize>,
     /// Turns of each system at each load
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) turns: u32,
@@ -101,6 +111,20 @@ pub(crate) struct VectorArgs {
     /// Neighbours that are wanted of each query
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 10, value_parser = positive_count)]
     pub(crate) neighbours: usize,
+}
+
+impl AppBenchArgs {
+    /// Far memory and threads at each depth with each number of workers that is compared; at least one.
+    pub(crate) fn points(&self) -> Vec<PagingArgs> {
+        let of = |all: &[usize], one| if all.is_empty() { vec![one] } else { all.to_vec() };
+        let threads = &self.paging.threads;
+        let (counts, depths) = (of(&self.worker_counts, threads.workers), of(&self.depths, threads.max_inflight));
+        let point = |workers, max_inflight| PagingArgs {
+            threads: ThreadArgs { workers, max_inflight, ..threads.clone() },
+            ..self.paging.clone()
+        };
+        counts.iter().flat_map(|workers| depths.iter().map(move |depth| point(*workers, *depth))).collect()
+    }
 }
 
 /// A percentage, as a share of one.

@@ -1,18 +1,17 @@
 //! The flags of the applications on a memory node (`bench image`, `tree`, `objects`, `frame`), and of `bench migrate`.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
-use yonder::units::{parse_bytes, parse_duration};
+use yonder_bench::NodeChoice;
+use yonder_bench::flags::{List, counts};
 
-use super::remote::{List, TargetArgs, counts};
 use super::{BENCHMARK, positive_count};
 
 #[derive(Debug, Args)]
 pub(crate) struct ImageArgs {
     #[command(flatten)]
-    pub(crate) target: TargetArgs,
+    pub(crate) target: NodeChoice,
     /// Numbers of clients, each with an address space of its own, with commas between
     #[arg(long, help_heading = BENCHMARK, value_name = "COUNTS", default_value = "1,2,4", value_parser = counts)]
     pub(crate) clients: List<usize>,
@@ -33,7 +32,7 @@ pub(crate) struct ImageArgs {
 #[derive(Debug, Args)]
 pub(crate) struct TreeArgs {
     #[command(flatten)]
-    pub(crate) target: TargetArgs,
+    pub(crate) target: NodeChoice,
     /// File with a word in each line [default: the system's dictionary, or generated words]
     #[arg(long, help_heading = BENCHMARK, value_name = "FILE")]
     pub(crate) words: Option<PathBuf>,
@@ -54,7 +53,7 @@ pub(crate) struct TreeArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ObjectsArgs {
     #[command(flatten)]
-    pub(crate) target: TargetArgs,
+    pub(crate) target: NodeChoice,
     /// Threads
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 2, value_parser = positive_count)]
     pub(crate) clients: usize,
@@ -69,7 +68,7 @@ pub(crate) struct ObjectsArgs {
 #[derive(Debug, Args)]
 pub(crate) struct FrameArgs {
     #[command(flatten)]
-    pub(crate) target: TargetArgs,
+    pub(crate) target: NodeChoice,
     /// CSV file with a header [default: generated taxi rides]
     #[arg(long, help_heading = BENCHMARK, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
@@ -80,22 +79,6 @@ pub(crate) struct FrameArgs {
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 10)]
     pub(crate) rounds: u64,
     /// One JSON object for each query and place on standard output
-    #[arg(long, help_heading = BENCHMARK)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct MigrateArgs {
-    /// Regions that move, each with a client thread of its own
-    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 4, value_parser = positive_count)]
-    pub(crate) regions: usize,
-    /// Size of a region, a power of two
-    #[arg(long, help_heading = BENCHMARK, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
-    pub(crate) region_size: u64,
-    /// Time that is measured before the drain, and again after it
-    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
-    pub(crate) duration: Duration,
-    /// The result as one JSON object on standard output
     #[arg(long, help_heading = BENCHMARK)]
     pub(crate) json: bool,
 }

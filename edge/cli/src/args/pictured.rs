@@ -1,4 +1,4 @@
-//! [`Pictured`]: a benchmark's flags, and the one that asks for pictures.
+//! [`Json`] and [`Pictured`]: a benchmark's own flags, and those that say how its results are shown.
 
 use std::path::{Path, PathBuf};
 
@@ -6,20 +6,30 @@ use clap::Args;
 
 use super::BENCHMARK;
 
-/// A benchmark whose results can be drawn.
+/// A benchmark whose results can be printed as JSON.
+#[derive(Debug, Args)]
+pub(crate) struct Json<A: Args> {
+    #[command(flatten)]
+    pub(crate) bench: A,
+    /// One JSON object for each result on standard output
+    #[arg(long, help_heading = BENCHMARK)]
+    pub(crate) json: bool,
+}
+
+/// A benchmark whose results can be drawn too.
 #[derive(Debug, Args)]
 pub(crate) struct Pictured<A: Args> {
     #[command(flatten)]
-    bench: A,
+    shown: Json<A>,
     /// Folder that pictures of the results are written to as SVG, made if it is not there
     #[arg(long, help_heading = BENCHMARK, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
 impl<A: Args> Pictured<A> {
-    /// What the benchmark does, and the folder for its pictures.
-    pub(crate) fn parts(&self) -> (&A, Option<&Path>) {
-        (&self.bench, self.out.as_deref())
+    /// What the benchmark does, whether it prints JSON, and the folder for its pictures.
+    pub(crate) fn parts(&self) -> (&A, bool, Option<&Path>) {
+        (&self.shown.bench, self.shown.json, self.out.as_deref())
     }
 }
 
@@ -38,7 +48,7 @@ mod tests {
         else {
             panic!("another command")
         };
-        let (bench, out) = args.parts();
+        let (bench, _, out) = args.parts();
         assert_eq!((bench.entries.0.as_slice(), out), (&[1, 2][..], Some(Path::new("pictures"))));
         let help = Cli::try_parse_from(["yonder", "bench", "rread", "--help"]).unwrap_err().to_string();
         assert!(help.contains("--out <DIR>") && help.contains("Latency by size alone"), "{help}");

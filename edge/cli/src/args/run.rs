@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use yonder::Prefetch;
 use yonder::units::{LocalSize, parse_bytes};
+use yonder_bench::policies::choice;
 use yonder_preload_protocol::{Faults, Transfer};
-
-use super::seq::PrefetchMode;
 
 /// What `yonder run --help` ends with.
 const AFTER_HELP: &str = "\
@@ -71,8 +71,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "MODE", default_value = "inline")]
     pub(crate) faults: RunFaults,
     /// What is fetched before it is touched
-    #[arg(long, value_name = "HOW", default_value = "readahead")]
-    pub(crate) prefetch: PrefetchMode,
+    #[arg(long, value_name = "HOW", default_value = "readahead", value_parser = choice::<Prefetch>())]
+    pub(crate) prefetch: Prefetch,
     /// A guide that knows the program and says what to fetch: the name of one that is installed, such as linked-list,
     /// or the path of a library
     #[arg(long, value_name = "NAME|PATH")]

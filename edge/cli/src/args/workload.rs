@@ -1,5 +1,7 @@
 //! The flags of `yonder workload`, a program for `yonder run` and for comparisons, which the help does not show.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use yonder::units::parse_bytes;
 use yonder_workloads::Workload;
@@ -20,6 +22,9 @@ pub(crate) struct WorkloadArgs {
     /// Print only the checksum of the result: the same wherever its memory is
     #[arg(long)]
     pub(crate) check: bool,
+    /// Write the seconds of the work itself, without those to make up its input, into this file too
+    #[arg(long, value_name = "PATH")]
+    pub(crate) seconds_to: Option<PathBuf>,
     /// One JSON object on standard output
     #[arg(long)]
     pub(crate) json: bool,

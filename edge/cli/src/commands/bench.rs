@@ -16,25 +16,72 @@ mod redis;
 mod remote;
 mod sequence;
 mod store;
+mod verdict;
 mod ycsb;
 
 use std::process::ExitCode;
 
 use anyhow::bail;
-use yonder::{Access, Deadlines};
+use yonder::Access;
 use yonder_bench::array::{Array, ArrayResult, ArraySettings};
-use yonder_bench::fault::FaultSettings;
+use yonder_bench::fault::{FaultResult, FaultSettings};
 use yonder_bench::peers::run_resident;
-use yonder_bench::reclaim::ReclaimSettings;
+use yonder_bench::reclaim::{ReclaimResult, ReclaimSettings};
 use yonder_bench::rread::Direction;
 use yonder_bench::soak::SoakSettings;
+use yonder_bench::switch::SwitchResult;
 use yonder_bench::{fault, reclaim, scale_clients, soak, switch};
 use yonder_load::Predicted;
 
 pub(super) use self::fault_breakdown::picture as breakdown_bars;
-use crate::args::{ArrayArgs, BenchArgs, BenchWhat, FaultArgs, MemoryArgs, ReclaimArgs, SoakArgs, SwitchArgs};
+use crate::args::{ArrayArgs, BenchArgs, BenchWhat, Json, MemoryArgs, SwitchArgs};
 use crate::output::{Bar, json_line, line};
 use crate::setup::Setup;
+use crate::table::{Column, Printer, number, offered, with_spread};
+
+const ARRAY: &[Column<ArrayResult>] = &[
+    Column("faults", 14, |result| result.faults.to_owned()),
+    Column("dispatch", 11, |result| result.dispatch.to_owned()),
+    Column("offered/s", 9, |result| offered(result.offered_per_s)),
+    Column("ops/s", 10, |result| number(result.ops_per_s, 0)),
+    Column("p50 us", 9, |result| number(result.p50_us, 1)),
+    Column("p99 us", 9, |result| number(result.p99_us, 1)),
+    Column("p99.9 us", 9, |result| number(result.p999_us, 1)),
+    Column("hit p50 us", 10, |result| number(result.hit_p50_us, 1)),
+    Column("hit p99 us", 10, |result| number(result.hit_p99_us, 1)),
+    Column("hit p99.9 us", 12, |result| number(result.hit_p999_us, 1)),
+    Column("major/s", 12, |result| number(result.major_faults as f64 / result.seconds, 0)),
+    Column("dropped", 8, |result| result.dropped.to_string()),
+];
+
+const SWITCHES: &[Column<SwitchResult>] = &[
+    Column("mechanism", 12, |result| result.mechanism.to_owned()),
+    Column("ns (least to most)", 24, |result| with_spread(result.ns_per_switch, result.spread_ns, 2, "")),
+    Column("cycles", 8, |result| number(result.cycles_per_switch, 1)),
+    Column("x unithread", 11, |result| number(result.ratio_to_unithread, 2)),
+];
+
+const FAULTS: &[Column<FaultResult>] = &[
+    Column("kind", 8, |result| result.kind.to_owned()),
+    Column("by", 5, |result| result.access.to_owned()),
+    Column("p50 us", 8, |result| number(result.p50_us, 2)),
+    Column("p99 us", 8, |result| number(result.p99_us, 2)),
+    Column("p99.9 us", 8, |result| number(result.p999_us, 2)),
+    Column("faults", 8, |result| (result.major_faults + result.minor_faults).to_string()),
+    Column("post", 6, |result| number(result.stages.as_ref().map(|stages| stages.post_us), 2)),
+    Column("fetch", 6, |result| number(result.stages.as_ref().map(|stages| stages.fetch_us), 2)),
+    Column("install", 7, |result| number(result.stages.as_ref().map(|stages| stages.install_us), 2)),
+    Column("handler", 7, |result| number(result.stages.as_ref().map(|stages| stages.handler_us), 2)),
+    Column("trap, return", 12, |result| number(result.stages.as_ref().map(|stages| stages.trap_us), 2)),
+];
+
+const RECLAIMED: &[Column<ReclaimResult>] = &[
+    Column("pages", 7, |result| result.pages.to_owned()),
+    Column("pages/s", 9, |result| number(result.ops_per_s, 0)),
+    Column("CPU us/page", 11, |result| number(result.cpu_us_per_page, 3)),
+    Column("pages/block", 11, |result| number(result.pages_per_block, 0)),
+    Column("touches/s", 9, |result| number(result.touches_per_s, 0)),
+];
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
@@ -68,7 +115,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Ycsb(args) => ycsb::run(args)?,
         BenchWhat::Poster(args) => poster::run(args.parts())?,
         BenchWhat::Peers(args) => peers::run(args.parts())?,
-        BenchWhat::Resident(args) => run_resident(&args.into())?,
+        BenchWhat::Resident(args) => run_resident(args)?,
         BenchWhat::ScaleClient(args) => scale_clients::run_client(&launch::client_task(args))?,
         BenchWhat::Guarded(args) => launch::become_guarded(args)?,
     }
@@ -88,150 +135,47 @@ fn run_array(args: &ArrayArgs) -> anyhow::Result<()> {
     };
     let bar = Bar::new("bench array");
     let array = Array::prepare(&settings, &mut |what, share| bar.show(what, share))?;
-    let mut first = true;
-    for rate in &args.rate {
+    let mut printer = Printer::new(args.json, ARRAY);
+    for (number, rate) in args.rate.iter().enumerate() {
         settings.rate = *rate;
         let result = array.run(&settings, &mut |what, share| bar.show(what, share))?;
-        if args.json {
-            json_line(&result)?;
-        } else {
-            print_array(&result, first)?;
+        if number == 0 {
+            let [local, all] = [result.local_bytes, result.memory_bytes].map(yonder::units::format_bytes);
+            printer.say(&format!("{local} local of {all}, {}", result.far))?;
         }
-        first = false;
+        printer.print(&result)?;
+        let predicted = Predicted {
+            hits_right: result.predicted_hits_right,
+            hits_wrong: result.predicted_hits_wrong,
+            faults_right: result.predicted_faults_right,
+            faults_wrong: result.predicted_faults_wrong,
+        };
+        predictions::told(&predicted).map_or(Ok(()), |told| printer.say(&format!("{:>8} {told}", "")))?;
     }
     Ok(())
 }
 
-fn print_array(result: &ArrayResult, first: bool) -> anyhow::Result<()> {
-    if first {
-        line(&format!(
-            "{} local of {}, {}",
-            yonder::units::format_bytes(result.local_bytes),
-            yonder::units::format_bytes(result.memory_bytes),
-            result.far
-        ))?;
-        line(&format!(
-            "{:>8} {:>11} {:>9} {:>10} {:>9} {:>9} {:>9} {:>10} {:>10} {:>12} {:>12} {:>8}",
-            "faults",
-            "dispatch",
-            "offered/s",
-            "ops/s",
-            "p50 us",
-            "p99 us",
-            "p99.9 us",
-            "hit p50 us",
-            "hit p99 us",
-            "hit p99.9 us",
-            "major/s",
-            "dropped"
-        ))?;
-    }
-    let offered = result.offered_per_s.map_or_else(|| "max".to_owned(), |rate| format!("{rate:.0}"));
-    line(&format!(
-        "{:>8} {:>11} {:>9} {:>10.0} {:>9.1} {:>9.1} {:>9.1} {:>10.1} {:>10.1} {:>12.1} {:>12.0} {:>8}",
-        result.faults,
-        result.dispatch,
-        offered,
-        result.ops_per_s,
-        result.p50_us,
-        result.p99_us,
-        result.p999_us,
-        result.hit_p50_us,
-        result.hit_p99_us,
-        result.hit_p999_us,
-        result.major_faults as f64 / result.seconds,
-        result.dropped
-    ))?;
-    let predicted = Predicted {
-        hits_right: result.predicted_hits_right,
-        hits_wrong: result.predicted_hits_wrong,
-        faults_right: result.predicted_faults_right,
-        faults_wrong: result.predicted_faults_wrong,
-    };
-    predictions::told(&predicted).map_or(Ok(()), |told| line(&format!("{:>8} {told}", "")))
+fn run_switch(args: &Json<SwitchArgs>) -> anyhow::Result<()> {
+    Printer::new(args.json, SWITCHES).all(&switch::run(args.bench.switches)?)
 }
 
-fn run_switch(args: &SwitchArgs) -> anyhow::Result<()> {
-    for result in switch::run(args.switches)? {
-        if args.json {
-            json_line(&result)?;
-        } else {
-            let cycles = result.cycles_per_switch.map_or_else(String::new, |cycles| format!("{cycles:>8.1} cycles"));
-            line(&format!(
-                "{:>12} {:>8.2} ns{cycles}   {:>6.2}x a unithread's   ({:.2} to {:.2} ns)",
-                result.mechanism,
-                result.ns_per_switch,
-                result.ratio_to_unithread,
-                result.spread_ns[0],
-                result.spread_ns[1]
-            ))?;
-        }
-    }
-    Ok(())
-}
-
-fn run_fault(args: &FaultArgs) -> anyhow::Result<()> {
-    let MemoryArgs { far, size: memory, local } = args.memory.clone();
-    let settings = FaultSettings { far, memory, local, touches: args.touches };
+fn run_fault(args: &Json<FaultSettings>) -> anyhow::Result<()> {
     let bar = Bar::new("bench fault");
-    let results = fault::run(&settings, &mut |what, share| bar.show(what, share))?;
+    let results = fault::run(&args.bench, &mut |what, share| bar.show(what, share))?;
     drop(bar);
-    for result in results {
-        if args.json {
-            json_line(&result)?;
-            continue;
-        }
-        line(&format!(
-            "{:>8} by {:<5}  p50 {:>7.2} us   p99 {:>7.2} us   p99.9 {:>8.2} us   ({} faults)",
-            result.kind,
-            result.access,
-            result.p50_us,
-            result.p99_us,
-            result.p999_us,
-            result.major_faults + result.minor_faults
-        ))?;
-        if let Some(stages) = result.stages {
-            line(&format!(
-                "{:>18} post {:.2}, fetch {:.2}, install {:.2}; handler {:.2}, trap and return {:.2} us",
-                "medians:", stages.post_us, stages.fetch_us, stages.install_us, stages.handler_us, stages.trap_us
-            ))?;
-        }
-    }
-    Ok(())
+    Printer::new(args.json, FAULTS).all(&results)
 }
 
-fn run_reclaim(args: &ReclaimArgs) -> anyhow::Result<()> {
-    let MemoryArgs { far, size: memory, local } = args.memory.clone();
-    let settings = ReclaimSettings { far, memory, local, duration: args.duration };
+fn run_reclaim(args: &Json<ReclaimSettings>) -> anyhow::Result<()> {
     let bar = Bar::new("bench reclaim");
-    let results = reclaim::run(&settings, &mut |what, share| bar.show(what, share))?;
+    let results = reclaim::run(&args.bench, &mut |what, share| bar.show(what, share))?;
     drop(bar);
-    for result in results {
-        if args.json {
-            json_line(&result)?;
-        } else {
-            line(&format!(
-                "{:>7} pages  {:>9.0} pages/s   {:>6.3} us CPU a page   {:>5.0} pages a block   {:>9.0} touches/s",
-                result.pages, result.ops_per_s, result.cpu_us_per_page, result.pages_per_block, result.touches_per_s
-            ))?;
-        }
-    }
-    Ok(())
+    Printer::new(args.json, RECLAIMED).all(&results)
 }
 
-fn run_soak(args: &SoakArgs) -> anyhow::Result<()> {
-    let settings = SoakSettings {
-        far: args.far.clone(),
-        memory: args.memory,
-        local: args.local,
-        workers: args.workers,
-        duration: args.duration,
-        seed: args.seed,
-        deadlines: Deadlines { fault: args.deadline, ..Deadlines::default() },
-        verify: args.verify.into(),
-    };
+fn run_soak(args: &Json<SoakSettings>) -> anyhow::Result<()> {
     let bar = Bar::new("bench soak");
-    let result = soak::run(&settings, &mut |what, share| bar.show(what, share))?;
+    let result = soak::run(&args.bench, &mut |what, share| bar.show(what, share))?;
     drop(bar);
     if args.json {
         json_line(&result)?;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use yonder::units::format_bytes;
 use yonder_workloads::Settings;
 
@@ -10,6 +11,10 @@ use crate::output::{json_line, line};
 
 pub(crate) fn run(args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     let result = yonder_workloads::run(args.workload, &Settings { size: args.size, seed: args.seed })?;
+    if let Some(path) = &args.seconds_to {
+        std::fs::write(path, result.outcome.seconds.to_string())
+            .with_context(|| format!("the seconds cannot be written to {}", path.display()))?;
+    }
     if args.check {
         line(&result.outcome.check.to_string())?;
     } else if args.json {

@@ -35,6 +35,7 @@ pub use address::NodeAddress;
 pub use call::{Answer, CALL_TIME_MAX, CallError, call};
 pub use hello::OpenError;
 pub use session::NodeSession;
+use session::Traffic;
 
 /// Most payload bytes of a message on a stream: a few pages, so that a long read does not hold up a short one for long.
 const STREAM_FRAGMENT_BYTES: usize = 32 << 10;
@@ -69,6 +70,7 @@ pub struct Lane {
     link: Link,
     condition: Condition,
     standing: Arc<NodeSession>,
+    traffic: Arc<Traffic>,
 }
 
 #[derive(Debug)]
@@ -122,6 +124,7 @@ impl Lane {
             link,
             condition: Condition::Up,
             standing: Arc::clone(standing),
+            traffic: standing.join(),
         };
         Ok(Opened { lane, welcome, memory })
     }
@@ -246,6 +249,7 @@ impl Lane {
                 }
             }
         };
+        self.traffic.set(&self.client.stats());
         self.condition
     }
 
@@ -349,7 +353,9 @@ fn compose(client: &mut Client, now: Nanos, data: &mut impl Data, room: &mut [u8
         }
     };
     head.copy_from_slice(&next.header.seal(payload));
-    Some(HEADER_BYTES + payload.len())
+    let bytes = HEADER_BYTES + payload.len();
+    client.count_sent(bytes);
+    Some(bytes)
 }
 
 /// Hands a verified message to the client, and its bytes to the owner. `now` was read after the message had arrived:

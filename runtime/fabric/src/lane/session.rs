@@ -2,18 +2,39 @@
 //!
 //! It is shared by all lanes to a node. The first welcome says which incarnation of the node that is; a welcome of
 //! another one means that the memory is gone, and so does a refused capability. From then on the node is lost for good,
-//! because an address of the new incarnation would read as somebody else's bytes instead of failing.
+//! because an address of the new incarnation would read as somebody else's bytes instead of failing. Each lane also
+//! tells here what it has sent and received, by counters of its own, so that lanes do not contend for them.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use yonder_client::Stats;
 use yonder_wire::Welcome;
+
+use crate::Counter;
 
 /// One node, as its client knows it.
 #[derive(Default, Debug)]
 pub struct NodeSession {
     incarnation: OnceLock<u64>,
     is_lost: AtomicBool,
+    /// Of every lane there was.
+    traffic: Mutex<Vec<Arc<Traffic>>>,
+}
+
+/// Bytes that one lane has exchanged with the node, written by its owner.
+#[derive(Default, Debug)]
+pub(super) struct Traffic {
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+}
+
+impl Traffic {
+    #[inline]
+    pub(super) fn set(&self, stats: &Stats) {
+        self.sent_bytes.store(stats.sent_bytes, Ordering::Relaxed);
+        self.received_bytes.store(stats.received_bytes, Ordering::Relaxed);
+    }
 }
 
 impl NodeSession {
@@ -23,6 +44,26 @@ impl NodeSession {
             self.lose();
         }
         !self.is_lost()
+    }
+
+    /// The counters of a new lane.
+    pub(super) fn join(&self) -> Arc<Traffic> {
+        let traffic = Arc::<Traffic>::default();
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&traffic));
+        traffic
+    }
+
+    /// Bytes that all lanes have exchanged with the node, with the headers of messages and all attempts, but without
+    /// what the network below adds.
+    #[must_use]
+    pub fn counters(&self) -> Vec<Counter> {
+        let lanes = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
+        let sum =
+            |bytes: fn(&Traffic) -> &AtomicU64| lanes.iter().map(|lane| bytes(lane).load(Ordering::Relaxed)).sum();
+        vec![
+            Counter { name: "wire_sent_bytes", value: sum(|lane| &lane.sent_bytes) },
+            Counter { name: "wire_received_bytes", value: sum(|lane| &lane.received_bytes) },
+        ]
     }
 
     /// Gives the node up for good.

@@ -63,6 +63,26 @@ fn queue_pairs_of_layers_are_bounded() {
     }
 }
 
+/// Whole pages and what messages add to them, each once at least, and none that was not sent.
+#[test]
+fn bytes_are_counted_on_the_wire() {
+    for network in [Network::Tcp, Network::Udp] {
+        let node = node(network, 64);
+        let mut client = Client::new(&address(&node), 1);
+        let start = client.allocate(16);
+        let wire = |client: &Client, name| counter(&*client.fabric, name);
+        let before = ["wire_sent_bytes", "wire_received_bytes"].map(|name| wire(&client, name));
+        for turn in 0..16 {
+            assert_eq!(client.store(page(start, turn), 7), Status::Done);
+        }
+        let stored = ["wire_sent_bytes", "wire_received_bytes"].map(|name| wire(&client, name));
+        assert!((16 * 4096 + 1..32 * 4096).contains(&(stored[0] - before[0])), "{before:?}, {stored:?}");
+        assert!((1..16 * 4096).contains(&(stored[1] - before[1])), "acknowledgements: {before:?}, {stored:?}");
+        assert_eq!(client.load(start), (Status::Done, 7));
+        assert!(wire(&client, "wire_received_bytes") - stored[1] > 4096);
+    }
+}
+
 #[test]
 fn less_goes_over_the_wire_when_it_is_compressed() {
     let node = tcp_node(64);

@@ -7,6 +7,8 @@
 //! free takes the next request, and waits for its time while the others sleep. That costs less than a dispatcher, so
 //! the kernel's ways are not made slower by theirs.
 
+use crate::flags::{positive_count, positive_duration};
+use clap::Args;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufWriter, Write as _};
 use std::iter::Peekable;
@@ -18,7 +20,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use yonder::clock;
-use yonder::units::{Nanos, PAGE_BYTES, pages_for};
+use yonder::units::{Nanos, PAGE_BYTES, pages_for, parse_bytes};
 use yonder_load::{Distribution, KeyChooser, LatencyRecorder, PoissonArrivals, Rate};
 use yonder_mapping::{MapError, Mapping};
 
@@ -34,17 +36,22 @@ pub(super) const READY: &str = "ready";
 const WARM_UP_SHARE: u32 = 4;
 
 /// What such a process does.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Args)]
 pub struct ResidentTask {
-    /// Size of the array in bytes.
+    /// Size of the array in bytes
+    #[arg(long, value_parser = parse_bytes)]
     pub memory: u64,
-    /// The new file that it is in; ordinary memory if none is named.
+    /// The new file that it is in; ordinary memory if none is named
+    #[arg(long)]
     pub file: Option<PathBuf>,
-    /// Threads that read it.
+    /// Threads that read it
+    #[arg(long, value_parser = positive_count)]
     pub threads: usize,
-    /// How fast requests are started.
+    /// How fast requests are started
+    #[arg(long)]
     pub rate: Rate,
-    /// Measured time; a warm-up of a quarter of it comes before, and a drain of at most as much after.
+    /// Measured time; a warm-up of a quarter of it comes before, and a drain of at most as much after
+    #[arg(long, value_parser = positive_duration)]
     pub duration: Duration,
 }
 

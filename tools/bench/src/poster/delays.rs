@@ -1,15 +1,16 @@
 //! [`Delayed`]: a key-value handler some of whose requests wait as if for a page, as the poster emulates page faults.
 //!
 //! A fault has a part that keeps its worker busy (the exception, and asking for the page) and the time until the page
-//! is there. A synchronous fault spins for both; an asynchronous one spins for the first and lets other requests run
-//! for the second. Which requests wait is drawn by a number that each gets, so that all ways of paging draw the same.
+//! is there. A synchronous fault spins for both; an asynchronous one spins for the first and sleeps for the second, so
+//! that it goes on as one whose page has come, ahead of new requests. Which requests wait is drawn by a number that
+//! each gets, so that all ways of paging draw the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use yonder::clock;
-use yonder::sched::{Handler, yield_now};
+use yonder::sched::{Handler, sleep_until};
 use yonder::units::Nanos;
 use yonder_kv::{KvReply, KvRequest};
 
@@ -89,10 +90,7 @@ impl Delays {
             Waits::Synchronously => spin(until(self.busy + self.fetch)),
             Waits::Asynchronously => {
                 spin(until(self.busy));
-                let there = until(self.fetch);
-                while clock::now() < there {
-                    yield_now();
-                }
+                sleep_until(until(self.fetch));
             }
         }
     }

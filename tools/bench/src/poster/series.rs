@@ -4,8 +4,8 @@ use serde::Serialize;
 use yonder_load::Predicted;
 
 use super::{Paging, Set, Settings, Trial};
-use crate::array::dispatch_policy_name;
 use crate::medians::{ends, median, ratios, sorted};
+use crate::policies::Choice as _;
 
 /// One way of one set; the fields are a contract with scripts.
 #[derive(Clone, Debug, Serialize)]
@@ -112,7 +112,7 @@ impl Series {
             bench: "poster",
             set: self.set,
             paging: self.paging,
-            dispatch: dispatch_policy_name(settings.sched(self.set, self.paging).dispatch),
+            dispatch: settings.sched(self.set, self.paging).dispatch.name(),
             far: is_paged.then(|| settings.far.clone()),
             emulated_us: (!is_paged).then(|| [settings.busy, settings.fetch].map(|time| time.as_nanos() as f64 / 1e3)),
             keys: settings.keys(self.set),

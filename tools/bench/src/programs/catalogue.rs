@@ -33,7 +33,12 @@ pub(super) struct Program {
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     /// To run to its end, and what it writes is compared.
-    Batch { command: Vec<OsString>, output: Output },
+    Batch {
+        command: Vec<OsString>,
+        output: Output,
+        /// The file in the folder where it runs that it writes the seconds of its work to, if it knows them itself.
+        seconds: Option<&'static str>,
+    },
     /// To serve a client that compares.
     Serve { protocol: Protocol, loads: Vec<Load> },
 }
@@ -46,6 +51,9 @@ pub(super) enum Output {
     /// In a file of this name in the folder where it runs.
     File(&'static str),
 }
+
+/// Where one of `yonder workload` writes how long its work took: making up its input is none of it.
+const SECONDS: &str = "seconds";
 
 /// Every program, in the order in which they run.
 pub(super) const PROGRAMS: &[Program] = &[
@@ -87,8 +95,8 @@ const fn workload(name: &'static str, prepare: fn(&str, &Path, Scale) -> std::io
 }
 
 fn own(yonder: &str, name: &str, size: &str) -> std::io::Result<Work> {
-    let words = [yonder, "workload", name, "--size", size, "--check"];
-    Ok(Work::Batch { command: words.map(OsString::from).into(), output: Output::Standard })
+    let words = [yonder, "workload", name, "--size", size, "--check", "--seconds-to", SECONDS];
+    Ok(Work::Batch { command: words.map(OsString::from).into(), output: Output::Standard, seconds: Some(SECONDS) })
 }
 
 impl Program {
@@ -128,7 +136,7 @@ fn prepare_sqlite(program: &str, folder: &Path, scale: Scale) -> std::io::Result
     let script = folder.join("script.sql");
     std::fs::write(&script, include_str!("script.sql").replace(":rows", &rows.to_string()))?;
     let command = vec![program.into(), ":memory:".into(), format!(".read {}", script.display()).into()];
-    Ok(Work::Batch { command, output: Output::Standard })
+    Ok(Work::Batch { command, output: Output::Standard, seconds: None })
 }
 
 fn prepare_kmeans(program: &str, folder: &Path, scale: Scale) -> std::io::Result<Work> {
@@ -136,7 +144,7 @@ fn prepare_kmeans(program: &str, folder: &Path, scale: Scale) -> std::io::Result
     std::fs::write(&script, include_str!("kmeans.py"))?;
     let (points, rounds) = (scale.pick(20_000, 600_000_u64), scale.pick(3, 40_u64));
     let command = vec![program.into(), script.into(), points.to_string().into(), rounds.to_string().into()];
-    Ok(Work::Batch { command, output: Output::Standard })
+    Ok(Work::Batch { command, output: Output::Standard, seconds: None })
 }
 
 fn prepare_sort(program: &str, folder: &Path, scale: Scale) -> std::io::Result<Work> {
@@ -149,7 +157,7 @@ fn prepare_sort(program: &str, folder: &Path, scale: Scale) -> std::io::Result<W
     lines.flush()?;
     // All of it in memory, and never in temporary files.
     let command = vec![program.into(), "--buffer-size=2G".into(), "--parallel=1".into(), input.into()];
-    Ok(Work::Batch { command, output: Output::Standard })
+    Ok(Work::Batch { command, output: Output::Standard, seconds: None })
 }
 
 fn prepare_gcc(program: &str, folder: &Path, scale: Scale) -> std::io::Result<Work> {
@@ -160,7 +168,7 @@ fn prepare_gcc(program: &str, folder: &Path, scale: Scale) -> std::io::Result<Wo
     }
     file.flush()?;
     let command = vec![program.into(), "-O1".into(), "-c".into(), source.into(), "-o".into(), "source.o".into()];
-    Ok(Work::Batch { command, output: Output::File("source.o") })
+    Ok(Work::Batch { command, output: Output::File("source.o"), seconds: None })
 }
 
 /// A function in C with loops, branches and a switch, not quite like the others.
@@ -190,7 +198,7 @@ mod tests {
     #[test]
     fn the_first_command_that_succeeds_is_the_program() {
         let prepare = |program: &str, _: &Path, _: Scale| {
-            Ok(Work::Batch { command: vec![program.into()], output: Output::Standard })
+            Ok(Work::Batch { command: vec![program.into()], output: Output::Standard, seconds: None })
         };
         let program = Program { name: "x", package: "x", installed: &[&["false"], &["true"], &["sh"]], prepare };
         let Some(Work::Batch { command, .. }) = program.work(Path::new("/"), Scale::Small).unwrap() else {

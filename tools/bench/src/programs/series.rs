@@ -21,8 +21,11 @@ pub struct Figures {
     pub peak_bytes: Option<u64>,
     /// Runs, of which the median counts.
     pub runs: usize,
-    /// Time of the work.
+    /// Time of the work: of a workload of `yonder` without making up its input, of a server its client's, else of the
+    /// whole run.
     pub seconds: Option<f64>,
+    /// Time of the whole run, as far as it was not a server's.
+    pub wall_seconds: Option<f64>,
     /// Of the fastest and of the slowest run.
     pub seconds_spread: Option<[f64; 2]>,
     /// Median of the times as multiples of the time alone in the same turn.
@@ -84,7 +87,7 @@ impl Series {
             _ if cause.is_some() => cause.map(str::to_owned),
             End::Badly(how) => Some(how.clone()),
             End::Killed => Some("it was killed".to_owned()),
-            End::Late => Some(format!("it was stopped after {:.0} s", trial.seconds)),
+            End::Late => Some(format!("it was stopped after {:.0} s", trial.wall_seconds)),
             End::Stopped => unreachable!("who wants to stop gets no results"),
         };
         self.trials.push(trial);
@@ -98,15 +101,6 @@ impl Series {
     /// Runs no more of it, for a reason that says what to type.
     pub(super) fn skip(&mut self, reason: String) {
         self.skipped = Some(reason);
-    }
-
-    /// Its name where progress is shown.
-    pub(super) fn name(&self) -> &'static str {
-        match self.leg {
-            Leg::Native => "native",
-            Leg::Yonder => "yonder",
-            Leg::Zram => "zram",
-        }
     }
 
     /// What its runs have come to, beside those of the program alone.
@@ -126,6 +120,7 @@ impl Series {
             peak_bytes: self.peak_bytes(),
             runs: self.trials.len(),
             seconds: median(&seconds),
+            wall_seconds: median(&sorted(runs.iter().map(|trial| trial.wall_seconds))),
             seconds_spread: seconds.first().copied().zip(seconds.last().copied()).map(|(least, most)| [least, most]),
             ratio: median(&ratios),
             ops_per_s: median(&rates),
@@ -155,7 +150,14 @@ mod tests {
     fn trial(seconds: f64, wrong: u64, end: End) -> Trial {
         let mut latency = LatencyRecorder::new();
         (0..10).for_each(|_| latency.record(7000));
-        Trial { seconds, peak_bytes: (seconds * 100.0) as u64, wrong, gets: Some((latency, seconds)), end }
+        Trial {
+            seconds,
+            wall_seconds: seconds,
+            peak_bytes: (seconds * 100.0) as u64,
+            wrong,
+            gets: Some((latency, seconds)),
+            end,
+        }
     }
 
     fn series(leg: Leg, seconds: &[f64]) -> Series {

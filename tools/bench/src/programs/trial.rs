@@ -1,7 +1,8 @@
 //! [`Place`]: folders for the programs of one benchmark; [`Trial`]: one run of one program's work, checked.
 //!
 //! The first run of a batch program leaves its output as what every later run is compared with. A server's client knows
-//! what is right itself. What is timed is the whole run of a batch program, and the client's work with a server.
+//! what is right itself. What is timed is the whole run of a batch program, but of one that tells the time of its work
+//! itself that time, and the client's work with a server.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -62,6 +63,8 @@ pub(super) struct Way<'a> {
 #[derive(Debug)]
 pub(super) struct Trial {
     pub(super) seconds: f64,
+    /// Of a batch program: of the whole run, what comes before the work included.
+    pub(super) wall_seconds: f64,
     pub(super) peak_bytes: u64,
     /// Values of a server, or outputs, that were wrong.
     pub(super) wrong: u64,
@@ -128,13 +131,19 @@ impl Task {
     /// Runs it once. A program that fails is no error; a user who wants to stop is one.
     pub(super) fn run(&self, way: Way<'_>) -> Result<Trial, BenchError> {
         let trial = match &self.work {
-            Work::Batch { command, output } => self.run_batch(way, command, *output),
+            Work::Batch { command, output, seconds } => self.run_batch(way, command, *output, *seconds),
             Work::Serve { protocol, loads } => self.serve(way, *protocol, loads),
         }?;
         if trial.end == End::Stopped { Err(stopped()) } else { Ok(trial) }
     }
 
-    fn run_batch(&self, way: Way<'_>, command: &[OsString], output: Output) -> Result<Trial, BenchError> {
+    fn run_batch(
+        &self,
+        way: Way<'_>,
+        command: &[OsString],
+        output: Output,
+        seconds: Option<&str>,
+    ) -> Result<Trial, BenchError> {
         let folder = self.place.run()?;
         let start = Instant::now();
         let mut running = way.start(command, &folder)?;
@@ -144,7 +153,11 @@ impl Task {
             Output::File(_) => std::io::copy(&mut text, &mut std::io::sink())? == 0,
         };
         let Ended { end, peak_bytes } = running.wait()?;
-        let seconds = start.elapsed().as_secs_f64();
+        let wall_seconds = start.elapsed().as_secs_f64();
+        let seconds = match seconds {
+            Some(name) if end == End::Well => seconds_in(&folder.join(name))?,
+            _ => wall_seconds,
+        };
         let is_right = match output {
             Output::File(name) if end == End::Well => {
                 is_right && self.place.is_right(&mut File::open(folder.join(name))?)?
@@ -154,7 +167,7 @@ impl Task {
         if end == End::Well {
             self.place.keep_first()?;
         }
-        Ok(Trial { seconds, peak_bytes, wrong: u64::from(!is_right), gets: None, end })
+        Ok(Trial { seconds, wall_seconds, peak_bytes, wrong: u64::from(!is_right), gets: None, end })
     }
 
     fn serve(&self, way: Way<'_>, protocol: Protocol, loads: &[Load]) -> Result<Trial, BenchError> {
@@ -166,7 +179,7 @@ impl Task {
         let Ended { end, peak_bytes } = running.end()?;
         drain.join().expect("reading does not panic");
         let seconds = work.as_ref().map_or(0.0, |work| work.seconds);
-        let trial = Trial { seconds, peak_bytes, wrong: 0, gets: None, end };
+        let trial = Trial { seconds, wall_seconds: seconds, peak_bytes, wrong: 0, gets: None, end };
         match work {
             Ok(work) => Ok(Trial { wrong: work.wrong, gets: Some((work.latency, work.get_seconds)), ..trial }),
             // It ended well only because it was asked to, after its client had failed.
@@ -185,6 +198,12 @@ impl Way<'_> {
         command.args(arguments).current_dir(folder).env("TMPDIR", folder).envs(ENVIRONMENT);
         Running::start(&mut command, self.time_max, self.stop)
     }
+}
+
+/// The seconds that a program has written to a file.
+fn seconds_in(path: &Path) -> Result<f64, BenchError> {
+    let text = std::fs::read_to_string(path)?;
+    text.trim().parse().map_err(|_| BenchError::Child(format!("'{text}' is no time of the program's work")))
 }
 
 /// Connects to a server that starts, unless it ends before it listens.
@@ -274,6 +293,17 @@ mod tests {
         let Some(gcc) = task("gcc") else { return };
         assert_eq!(run(&gcc, &[]).wrong, 0);
         assert_eq!(run(&gcc, &["sh", "-c", "\"$@\" && printf x >> source.o", "sh"]).wrong, 1);
+    }
+
+    #[test]
+    fn the_time_that_a_program_tells_counts() {
+        let words = ["sh", "-c", "printf 0.25 > seconds; sleep 0.3; echo done"];
+        let command = words.map(OsString::from).to_vec();
+        let work = |seconds| Work::Batch { command: command.clone(), output: Output::Standard, seconds };
+        let timed = |seconds| run(&Task { place: Place::new().unwrap(), work: work(seconds) }, &[]);
+        let (told, whole) = (timed(Some("seconds")), timed(None));
+        assert_eq!((&told.end, told.seconds), (&End::Well, 0.25));
+        assert!(told.wall_seconds >= 0.3 && whole.seconds >= 0.3, "{told:?}, {whole:?}");
     }
 
     #[test]

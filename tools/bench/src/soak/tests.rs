@@ -13,7 +13,7 @@ fn settings(duration: Duration) -> SoakSettings {
         workers: 1,
         duration,
         seed: 1,
-        deadlines: Deadlines::default(),
+        deadline: yonder::Deadlines::default().fault,
         verify: SoakVerify::Full,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use yonder::{Config, Copies, EmuControl, EmuFabric, Fabric, FarError, FarMemory, SecondCopy, Verify};
+use yonder::{Config, Copies, Deadlines, EmuControl, EmuFabric, Fabric, FarError, FarMemory, SecondCopy, Verify};
 
 use super::{PAGE, SoakSettings, SoakVerify};
 use crate::BenchError;
@@ -36,7 +36,7 @@ impl World {
         }
         let config = Config {
             local_bytes_max: 3 * settings.local,
-            deadlines: settings.deadlines,
+            deadlines: Deadlines { fault: settings.deadline, ..Deadlines::default() },
             verify: Verify::On,
             ..Config::with_local(settings.local)
         };

@@ -9,16 +9,20 @@ const MEMCACHED_AS_KV: &str = "while [ $# -gt 1 ]; do [ \"$1\" = --listen ] && p
                                exec memcached -u root -U 0 -l 127.0.0.1 -p \"$port\"";
 
 fn settings(script: &str, ways: &[Way], runs: usize) -> Settings {
+    let has = |way| ways.contains(&way);
+    let faults = [(Faults::Yield, Way::Yield), (Faults::Busy, Way::Busy)];
+    let swapped = [(Swapped::Kv, Way::Swap), (Swapped::Memcached, Way::SwapMemcached)];
     Settings {
         workloads: vec![Workload::YcsbA],
         memory: 1 << 20,
         value_bytes: 1000,
         local: LocalSize::Percent(50.0),
-        ways: ways.to_vec(),
+        faults: faults.into_iter().filter(|(_, way)| has(*way)).map(|(mode, _)| mode).collect(),
+        swap_servers: swapped.into_iter().filter(|(_, way)| has(*way)).map(|(server, _)| server).collect(),
         dispatch: vec![DispatchPolicy::PageFaultAware],
         rate: Rate::Max,
         far: Some("emu://".to_owned()),
-        swap: SwapPlace::Beside,
+        swap: None,
         workers: 1,
         swap_workers: 2,
         connections: 8,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use yonder::FaultPolicy;
-use yonder::sched::{DispatchPolicy, SchedConfig};
+use yonder::sched::{DispatchPolicy, InstallDelegation, SchedConfig};
+use yonder::units::format_bytes;
 use yonder_bench::app::{AppMemory, AppResult, AppRun};
 use yonder_bench::kv::{Cache, StoreDetails};
 use yonder_bench::rocksdb::{RocksDetails, RocksMix, Tables};
@@ -12,10 +13,13 @@ use yonder_bench::tpcc::{TpccDetails, Warehouses};
 use yonder_bench::vector::{Lists, SearchDetails, SearchSettings};
 use yonder_bench::{BenchError, OnProgress};
 
-use crate::args::{AppBenchArgs, KvBenchArgs, PagingArgs, RocksdbArgs, System, TpccArgs, VectorArgs};
+use crate::args::{
+    AppBenchArgs, KvBenchArgs, MemoryArgs, PagingArgs, RocksdbArgs, System, ThreadArgs, TpccArgs, VectorArgs,
+};
 use crate::commands::serve::tpcc_scale;
-use crate::output::{Bar, json_line, line};
+use crate::output::Bar;
 use crate::setup::Setup;
+use crate::table::{Column, Printer, number, offered};
 
 /// Run time after which a request gives way (Adios, section 5).
 const QUANTUM: Duration = Duration::from_micros(5);
@@ -48,9 +52,10 @@ pub(super) fn tpcc(args: &TpccArgs) -> anyhow::Result<()> {
     let scale = tpcc_scale(args.app.paging.memory.size, args.shrink);
     let mut sized = args.app.paging.clone();
     sized.memory.size = scale.bytes(0);
-    let runs = args.app.turns as usize * args.app.rate.len() * args.app.systems.len().max(1);
+    let points = args.app.points().len() * args.app.rate.len();
+    let runs = args.app.turns as usize * points * args.app.systems.len().max(1);
     let time = args.app.duration.mul_f64(runs as f64 * (1.0 + BESIDE_MEASURED));
-    let far = (sized.memory.far.clone(), Setup::from(&sized).paging);
+    let far = (sized.memory.far.clone(), far_memory(&args.app, &sized).paging);
     let tables = Warehouses::prepare(scale, far, time, &mut |what, share| bar.show(what, share))?;
     let describe = |details: &TpccDetails| format!("{} warehouses", details.warehouses);
     take_turns(&args.app, &bar, describe, |run, progress| tables.run(run, progress))
@@ -68,37 +73,42 @@ pub(super) fn vector(args: &VectorArgs) -> anyhow::Result<()> {
 }
 
 fn memory(args: &AppBenchArgs) -> AppMemory {
-    let PagingArgs { memory, .. } = &args.paging;
-    AppMemory { data: memory.size, far: memory.far.clone(), paging: Setup::from(&args.paging).paging }
+    let MemoryArgs { size, far, .. } = &args.paging.memory;
+    AppMemory { data: *size, far: far.clone(), paging: far_memory(args, &args.paging).paging }
 }
 
-/// Runs each system at each load, as often as was asked for, and prints what comes of it.
+/// Far memory for the largest number of workers that is compared, which leaves the fewest CPUs to others.
+fn far_memory(args: &AppBenchArgs, paging: &PagingArgs) -> Setup {
+    let workers = args.points().iter().map(|point| point.threads.workers).max().expect("there is a point");
+    Setup::from(&PagingArgs { threads: ThreadArgs { workers, ..paging.threads.clone() }, ..paging.clone() })
+}
+
+/// Runs each system at each point and load, as often as was asked for, and prints what comes of it.
 fn take_turns<D: Serialize>(
     args: &AppBenchArgs,
     bar: &Bar,
     describe: impl Fn(&D) -> String,
     run: impl Fn(&AppRun, OnProgress<'_>) -> Result<AppResult<D>, BenchError>,
 ) -> anyhow::Result<()> {
-    let sched = Setup::from(&args.paging).sched;
-    let systems = match &*args.systems {
-        [] => vec![sched],
-        systems => systems.iter().map(|system| with_system(&sched, *system)).collect(),
-    };
-    let mut is_first = true;
-    for rate in &args.rate {
+    let points = args.points();
+    let loads = points.iter().flat_map(|point| args.rate.iter().map(move |rate| (point, rate)));
+    let (mut printer, mut is_first) = (Printer::new(args.json, columns()), true);
+    for (point, rate) in loads {
+        let sched = Setup::from(point).sched;
+        let systems = match &*args.systems {
+            [] => vec![sched],
+            systems => systems.iter().map(|system| with_system(&sched, *system)).collect(),
+        };
         for _ in 0..args.turns {
             for sched in &systems {
                 let asked = AppRun { sched: sched.clone(), rate: *rate, duration: args.duration };
                 let result = run(&asked, &mut |what, share| bar.show(what, share))?;
-                if args.json {
-                    json_line(&result)?;
-                } else {
-                    if is_first {
-                        print_head(&result, &describe(&result.details))?;
-                    }
-                    print(&result)?;
+                if std::mem::take(&mut is_first) {
+                    let [local, all] = [result.local_bytes, result.memory_bytes].map(format_bytes);
+                    let (what, kind) = (describe(&result.details), result.main_kind.0);
+                    printer.say(&format!("{what}; {local} local of {all}, {}; latencies of {kind}", result.far))?;
                 }
-                is_first = false;
+                printer.print(&result)?;
             }
         }
     }
@@ -107,48 +117,39 @@ fn take_turns<D: Serialize>(
 
 /// These threads as those of a system.
 fn with_system(sched: &SchedConfig, system: System) -> SchedConfig {
-    let (faults, dispatch, preempt) = match system {
-        System::Yield => (FaultPolicy::Yield, DispatchPolicy::PageFaultAware, None),
-        System::RoundRobin => (FaultPolicy::Yield, DispatchPolicy::RoundRobin, None),
-        System::Busy => (FaultPolicy::Busy, DispatchPolicy::RoundRobin, None),
-        System::Preempt => (FaultPolicy::Busy, DispatchPolicy::RoundRobin, Some(QUANTUM)),
+    let (faults, dispatch) = match system {
+        System::Yield | System::YieldAlone => (FaultPolicy::Yield, DispatchPolicy::PageFaultAware),
+        System::RoundRobin => (FaultPolicy::Yield, DispatchPolicy::RoundRobin),
+        System::Busy | System::Preempt => (FaultPolicy::Busy, DispatchPolicy::RoundRobin),
+        System::BusyDelegated => (FaultPolicy::BusyDelegated, DispatchPolicy::RoundRobin),
     };
-    SchedConfig { faults, dispatch, preempt, ..sched.clone() }
+    let preempt = matches!(system, System::Preempt).then_some(QUANTUM);
+    let installs = match system {
+        System::YieldAlone => InstallDelegation::Off,
+        System::BusyDelegated => InstallDelegation::On,
+        System::Yield | System::RoundRobin | System::Busy | System::Preempt => sched.installs,
+    };
+    SchedConfig { faults, dispatch, preempt, installs, ..sched.clone() }
 }
 
-fn print_head<D>(result: &AppResult<D>, what: &str) -> anyhow::Result<()> {
-    line(&format!(
-        "{what}; {} local of {}, {}; latencies of {}",
-        yonder::units::format_bytes(result.local_bytes),
-        yonder::units::format_bytes(result.memory_bytes),
-        result.far,
-        result.main_kind.0
-    ))?;
-    line(&format!(
-        "{:>8} {:>8} {:>11} {:>9} {:>9} {:>11} {:>11} {:>11} {:>9} {:>8}",
-        "faults", "preempt", "dispatch", "offered/s", "ops/s", "p50 us", "p99 us", "p99.9 us", "major/op", "dropped"
-    ))
-}
-
-fn print<D>(result: &AppResult<D>) -> anyhow::Result<()> {
-    let offered = result.offered_per_s.map_or_else(|| "max".to_owned(), |rate| format!("{rate:.0}"));
-    let preempt = result.preempt_us.map_or_else(|| "-".to_owned(), |quantum| format!("{quantum} us"));
-    let latency = &result.main_kind.1;
-    line(&format!(
-        "{:>8} {:>8} {:>11} {:>9} {:>9.0} {:>11.1} {:>11.1} {:>11.1} {:>9.2} {:>8}",
-        result.faults,
-        preempt,
-        result.dispatch,
-        offered,
-        result.ops_per_s,
-        latency.p50_us,
-        latency.p99_us,
-        latency.p999_us,
-        result.major_faults as f64 / (result.ops_per_s * result.seconds),
-        result.dropped
-    ))?;
-    match result.errors {
-        0 => Ok(()),
-        errors => line(&format!("{errors} requests have failed")),
-    }
+/// What a table shows of each run.
+fn columns<D>() -> Vec<Column<AppResult<D>>> {
+    vec![
+        Column("workers", 7, |result| result.workers.to_string()),
+        Column("depth", 6, |result| result.max_inflight.to_string()),
+        Column("faults", 14, |result| result.faults.to_owned()),
+        Column("preempt", 8, |result| {
+            result.preempt_us.map_or_else(|| "-".to_owned(), |quantum| format!("{quantum} us"))
+        }),
+        Column("dispatch", 11, |result| result.dispatch.to_owned()),
+        Column("installs", 8, |result| result.install_delegation.to_owned()),
+        Column("offered/s", 9, |result| offered(result.offered_per_s)),
+        Column("ops/s", 9, |result| number(result.ops_per_s, 0)),
+        Column("p50 us", 11, |result| number(result.main_kind.1.p50_us, 1)),
+        Column("p99 us", 11, |result| number(result.main_kind.1.p99_us, 1)),
+        Column("p99.9 us", 11, |result| number(result.main_kind.1.p999_us, 1)),
+        Column("major/op", 9, |result| number(result.major_faults as f64 / (result.ops_per_s * result.seconds), 2)),
+        Column("dropped", 8, |result| result.dropped.to_string()),
+        Column("failed", 7, |result| result.errors.to_string()),
+    ]
 }

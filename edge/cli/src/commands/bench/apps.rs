@@ -12,7 +12,7 @@ use yonder_clio::tree::TreeSettings;
 
 use super::launch::Launcher;
 use super::pictures;
-use crate::args::{FrameArgs, ImageArgs, MigrateArgs, ObjectsArgs, Pictured, TargetArgs, TreeArgs};
+use crate::args::{FrameArgs, ImageArgs, ObjectsArgs, Pictured, TreeArgs};
 use crate::commands::drawn;
 use crate::output::{Bar, json_line, line};
 
@@ -68,7 +68,7 @@ pub(super) fn run_frame(args: &FrameArgs) -> anyhow::Result<()> {
     })
 }
 
-pub(super) fn run_migrate(args: &Pictured<MigrateArgs>) -> anyhow::Result<()> {
+pub(super) fn run_migrate(args: &Pictured<migrate::Settings>) -> anyhow::Result<()> {
     struct Shown(Bar);
 
     impl Progress for Shown {
@@ -77,10 +77,9 @@ pub(super) fn run_migrate(args: &Pictured<MigrateArgs>) -> anyhow::Result<()> {
         }
     }
 
-    let (args, out) = args.parts();
-    let settings = migrate::Settings { regions: args.regions, region_bytes: args.region_size, duration: args.duration };
-    let result = migrate::run(&settings, &Shown(Bar::new("bench migrate")))?;
-    if args.json { json_line(&result) } else { print_migrate(&result) }?;
+    let (settings, json, out) = args.parts();
+    let result = migrate::run(settings, &Shown(Bar::new("bench migrate")))?;
+    if json { json_line(&result) } else { print_migrate(&result) }?;
     drawn::write(pictures::migrate(&result), out)
 }
 
@@ -106,12 +105,12 @@ fn print_migrate(result: &MigrateResult) -> anyhow::Result<()> {
 /// Runs an application against a node, which is started if none is named, and shows its results.
 fn run_app<R: Serialize>(
     title: &str,
-    target: &TargetArgs,
+    target: &NodeChoice,
     json: bool,
     columns: &[(&str, &str)],
     run: impl FnOnce(String, &mut dyn FnMut(&str, f64)) -> Result<Vec<R>, AppError>,
 ) -> anyhow::Result<()> {
-    let target = Target::new(&NodeChoice::from(target), &Launcher::new()?, MEMORY, None)?;
+    let target = Target::new(target, &Launcher::new()?, MEMORY, None)?;
     let bar = Bar::new(title);
     let results = run(target.url().to_owned(), &mut |what, share| bar.show(what, share))?;
     drop(bar);

@@ -3,67 +3,33 @@
 use yonder::units::format_bytes;
 use yonder_bench::errors::{ErrorsResult, Failing, Settings, run as measure};
 
-use crate::args::ErrorsArgs;
-use crate::output::{Bar, json_line, line};
+use crate::args::Json;
+use crate::output::Bar;
+use crate::table::{Column, Printer, number};
 
-pub(super) fn run(args: &ErrorsArgs) -> anyhow::Result<()> {
-    let settings = Settings {
-        memory: args.memory,
-        local: args.local,
-        keys: args.keys as u64,
-        value_bytes: args.value_size,
-        swap_in_errors: args.swap_in_errors,
-        memory_errors: args.memory_errors,
-        connections: args.connections,
-        seed: args.seed,
-    };
+const COLUMNS: &[Column<ErrorsResult>] = &[
+    Column("failing", 8, |result| if result.failing == Failing::SwapIn { "swap-ins" } else { "memory" }.to_owned()),
+    Column("injected", 9, |result| result.injected.to_string()),
+    Column("fatal", 6, |result| result.fatal.to_string()),
+    Column("lost items", 11, |result| result.lost_items.to_string()),
+    Column("retired slots", 14, |result| result.retired_slots.to_string()),
+    Column("errors", 7, |result| result.errors.to_string()),
+    Column("survived", 9, |result| format!("{:.2}%", result.survived_percent)),
+    Column("wrong", 6, |result| result.wrong_values.to_string()),
+    Column("hits", 6, |result| format!("{:.1}%", result.hit_percent)),
+    Column("before/s", 9, |result| number(result.ops_per_s_before, 0)),
+    Column("under/s", 9, |result| number(result.ops_per_s, 0)),
+];
+
+pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
     let bar = Bar::new("bench errors");
-    let results = measure(&settings, |what, share| bar.show(what, share))?;
+    let results = measure(&args.bench, |what, share| bar.show(what, share))?;
     drop(bar);
-    if args.json {
-        results.iter().try_for_each(json_line)?;
-    } else {
-        line(&format!(
-            "yonder kv under Readmost, {} keys of {} B, {} far of which {} local",
-            args.keys,
-            args.value_size,
-            format_bytes(args.memory),
-            format_bytes(args.local)
-        ))?;
-        line(&format!(
-            "{:>8} {:>9} {:>11} {:>14} {:>7} {:>9} {:>6} {:>6} {:>9} {:>9}",
-            "failing",
-            "injected",
-            "lost items",
-            "retired slots",
-            "errors",
-            "survived",
-            "wrong",
-            "hits",
-            "before/s",
-            "under/s"
-        ))?;
-        results.iter().try_for_each(|result| line(&row(result)))?;
-    }
+    let Settings { keys, value_bytes, memory, local, .. } = args.bench;
+    let (mut printer, far, local) = (Printer::new(args.json, COLUMNS), format_bytes(memory), format_bytes(local));
+    printer
+        .say(&format!("yonder kv under Readmost, {keys} keys of {value_bytes} B, {far} far of which {local} local"))?;
+    printer.all(&results)?;
     let wrong = results.iter().map(|result| result.wrong_values).sum();
     if wrong > 0 { Err(yonder_bench::BenchError::WrongValues(wrong).into()) } else { Ok(()) }
-}
-
-fn row(result: &ErrorsResult) -> String {
-    let name = match result.failing {
-        Failing::SwapIn => "swap-ins",
-        Failing::Memory => "memory",
-    };
-    format!(
-        "{name:>8} {:>9} {:>11} {:>14} {:>7} {:>8.2}% {:>6} {:>5.1}% {:>9.0} {:>9.0}",
-        result.injected,
-        result.lost_items,
-        result.retired_slots,
-        result.errors,
-        result.survived_percent,
-        result.wrong_values,
-        result.hit_percent,
-        result.ops_per_s_before,
-        result.ops_per_s
-    )
 }

@@ -4,17 +4,19 @@ use std::path::Path;
 
 use yonder::units::format_bytes;
 use yonder_bench::fault_breakdown::{self, BreakdownResult, By, Settings, Step};
+use yonder_bench::flags::each_once;
 use yonder_report::{Bar as PictureBar, Bars};
 
-use crate::args::FaultBreakdownArgs;
 use crate::commands::drawn;
 use crate::output::{Bar, json_line, line};
 
-pub(super) fn run((args, out): (&FaultBreakdownArgs, Option<&Path>)) -> anyhow::Result<()> {
+pub(super) fn run((settings, json, out): (&Settings, bool, Option<&Path>)) -> anyhow::Result<()> {
     let bar = Bar::new("bench fault-breakdown");
-    let results = fault_breakdown::run(&Settings::from(args), &mut |what, share| bar.show(what, share))?;
+    let mut settings = settings.clone();
+    each_once(&mut settings.policies);
+    let results = fault_breakdown::run(&settings, &mut |what, share| bar.show(what, share))?;
     drop(bar);
-    if args.json {
+    if json {
         results.iter().try_for_each(json_line)?;
     } else {
         print(&results)?;

@@ -31,6 +31,11 @@ impl Launcher {
     pub(super) fn new() -> anyhow::Result<Self> {
         Ok(Self { program: std::env::current_exe().context("cannot find this program's file, to start it again")? })
     }
+
+    /// This program's file.
+    pub(super) fn program(&self) -> &Path {
+        &self.program
+    }
 }
 
 impl Launch for Launcher {

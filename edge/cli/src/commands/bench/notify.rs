@@ -2,53 +2,41 @@
 
 use yonder_bench::notify::{self, NotifyResult, Settings};
 
-use crate::args::NotifyArgs;
-use crate::output::{Bar, json_line, line};
+use crate::args::Json;
+use crate::output::Bar;
+use crate::table::{Column, Printer, number, with_spread};
 
-pub(super) fn run(args: &NotifyArgs) -> anyhow::Result<()> {
+const COLUMNS: &[Column<NotifyResult>] = &[
+    Column("threads", 7, |result| result.threads.to_string()),
+    Column("mechanism", 9, |result| result.mechanism.name().to_owned()),
+    Column("p50 us", 22, |result| with_spread(result.p50_us, result.p50_us_spread, 2, "")),
+    Column("mean us", 22, |result| with_spread(result.mean_us, result.mean_us_spread, 2, "")),
+    Column("p99 us", 9, |result| number(result.p99_us, 2)),
+    Column("p99.9 us", 9, |result| number(result.p999_us, 1)),
+    Column("x 1 thread", 10, |result| number(result.p50_ratio_to_one_thread, 3)),
+    Column("of means", 8, |result| number(result.mean_ratio_to_one_thread, 3)),
+    Column("x monitor", 9, |result| number(result.p50_ratio_to_monitor, 3)),
+    Column("of means", 8, |result| number(result.mean_ratio_to_monitor, 3)),
+    Column("paper's mean", 12, |result| number(result.mechanism.lightswap_mean_us(result.threads), 1)),
+];
+
+pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
     let bar = Bar::new("bench notify");
-    let results = notify::run(&Settings::from(args), &mut |what, share| bar.show(what, share))?;
+    let results = notify::run(&args.bench, &mut |what, share| bar.show(what, share))?;
     drop(bar);
-    if args.json {
-        return results.iter().try_for_each(json_line);
-    }
-    print(&results)
-}
-
-fn print(results: &[NotifyResult]) -> anyhow::Result<()> {
-    let Some(first) = results.first() else { return Ok(()) };
-    line(&format!(
-        "{} pages touched by each thread, {} CPUs; medians of {} runs (least to most)",
-        first.faults_per_thread, first.cpus, first.runs
-    ))?;
-    line(&format!(
-        "{:>7} {:>9} {:>22} {:>22} {:>9} {:>9} {:>10} {:>9} {:>12}",
-        "threads", "mechanism", "p50 us", "mean us", "p99 us", "p99.9 us", "x 1 thread", "x monitor", "paper's mean"
-    ))?;
-    for result in results {
-        let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
-        let paper = result.mechanism.lightswap_mean_us(result.threads);
-        line(&format!(
-            "{:>7} {:>9} {:>22} {:>22} {:>9.2} {:>9.1} {:>10} {:>9} {:>12}",
-            result.threads,
-            result.mechanism.name(),
-            with_spread(result.p50_us, result.p50_us_spread),
-            with_spread(result.mean_us, result.mean_us_spread),
-            result.p99_us,
-            result.p999_us,
-            ratio(result.p50_ratio_to_one_thread),
-            ratio(result.p50_ratio_to_monitor),
-            paper.map_or_else(|| "-".to_owned(), |mean| mean.to_string()),
+    let mut printer = Printer::new(args.json, COLUMNS);
+    if let Some(NotifyResult { faults_per_thread, cpus, runs, .. }) = results.first() {
+        printer.say(&format!(
+            "{faults_per_thread} pages touched by each thread, {cpus} CPUs; medians of {runs} runs (least to most)"
         ))?;
     }
+    printer.all(&results)?;
     let errors: u64 = results.iter().map(|result| result.errors).sum();
     if errors > 0 {
-        line(&format!("{errors} touches failed or were not noticed"))?;
+        printer.say(&format!("{errors} touches failed or were not noticed"))?;
     }
-    line("x: medians over that with one thread and over the monitor's; the paper is LightSwap, Table 1, on 160 CPUs,")?;
-    line("where a changed kernel enters the handler that stands beside sigbus here")
-}
-
-fn with_spread(figure: f64, [least, most]: [f64; 2]) -> String {
-    format!("{figure:.2} ({least:.2}-{most:.2})")
+    printer.say(
+        "x: medians over that with one thread and over the monitor's, and means; the paper is LightSwap, Table 1, on 160 CPUs,\n\
+         where a changed kernel enters the handler that stands beside sigbus here",
+    )
 }

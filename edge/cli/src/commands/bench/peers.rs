@@ -1,68 +1,49 @@
 //! `yonder bench peers`: its table, its bars and its pictures, or its JSON; and Ctrl-C, which undoes what was set up.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context as _, bail};
 use yonder::units::format_bytes;
+use yonder_bench::flags::each_once;
 use yonder_bench::peers::{Bar as Aim, Bench, Measure, PeersResult, Settings};
 use yonder_report::{Bar as PictureBar, Bars};
 
 use super::launch::{Launcher, stop_on_ctrl_c};
-use crate::args::{PeersArgs, each_once};
+use super::verdict::{Verdict, judge};
 use crate::commands::drawn;
 use crate::commands::run::find_library;
-use crate::output::{Bar, json_line, line};
+use crate::output::Bar;
+use crate::table::{Column, Printer, number, offered, with_spread};
 
-pub(super) fn run((args, out): (&PeersArgs, Option<&Path>)) -> anyhow::Result<()> {
-    let settings = settings(args, stop_on_ctrl_c()?)?;
+const COLUMNS: &[Column<PeersResult>] = &[
+    Column("workload", 9, |result| result.workload.to_owned()),
+    Column("peer", 9, |result| result.peer.to_owned()),
+    Column("threads", 7, |result| result.threads.map_or_else(|| "-".to_owned(), |threads| threads.to_string())),
+    Column("offered/s", 9, |result| offered(result.offered_per_s)),
+    Column("ops/s", 24, |result| with_spread(result.ops_per_s, result.ops_per_s_spread, 0, "")),
+    Column("x yonder", 8, |result| number(result.ratio_to_yonder, 3)),
+    Column("p50 us", 8, |result| number(result.p50_us, 1)),
+    Column("p99 us", 9, |result| number(result.p99_us, 1)),
+    Column("p99.9 us", 10, |result| number(result.p999_us, 1)),
+    Column("x yonder", 8, |result| number(result.p999_ratio_to_yonder, 1)),
+    Column("major/op", 8, |result| number(per_operation(result), 2)),
+    Column("dropped", 8, |result| result.dropped.to_string()),
+    Column("errors", 7, Verdict::errors),
+];
+
+pub(super) fn run((settings, json, out): (&Settings, bool, Option<&Path>)) -> anyhow::Result<()> {
     let launcher = Launcher::new()?;
-    let bench = Bench::prepare(&settings, &launcher)?;
-    let (bar, mut all) = (Bar::new("bench peers"), Vec::new());
-    if !args.json {
-        print_head(&settings)?;
-    }
-    for (number, work) in settings.works.iter().enumerate() {
-        let works = settings.works.len() as f64;
-        let results = bench.run(*work, &mut |what, share| bar.show(what, (number as f64 + share) / works))?;
-        results.iter().for_each(|result| bar.beside(|| tell(result)));
-        if args.json {
-            results.iter().try_for_each(json_line)?;
-        } else {
-            results.iter().try_for_each(|result| line(&row(result)))?;
-            results.iter().flat_map(aims).try_for_each(|aim| line(&aim))?;
-        }
-        all.extend(results);
-    }
-    drop((bar, bench));
-    drawn::write_bars(&bars(&all), out)?;
-    judge(&all)
-}
-
-fn settings(args: &PeersArgs, stop: Arc<AtomicBool>) -> anyhow::Result<Settings> {
-    let yonder = std::env::current_exe().context("cannot find this program's file, to start it again")?;
-    Ok(Settings {
-        works: each_once(&args.workloads),
-        peers: each_once(&args.peers),
-        swaps: args.swap.clone(),
-        far: args.far.clone(),
-        memory: args.memory,
-        local: args.local,
-        value_bytes: args.value_size as usize,
-        threads: each_once(&args.threads),
-        connections: args.connections,
-        rate: args.rate,
-        duration: args.duration,
-        runs: args.runs,
-        yonder: yonder.into_os_string(),
+    let mut settings = Settings {
+        yonder: launcher.program().into(),
         run_is_missing: find_library().err().map(|error| format!("{error:#}")),
-        stop,
-    })
-}
-
-fn print_head(settings: &Settings) -> anyhow::Result<()> {
-    line(&format!(
+        stop: stop_on_ctrl_c()?,
+        ..settings.clone()
+    };
+    each_once(&mut settings.works);
+    each_once(&mut settings.peers);
+    each_once(&mut settings.threads);
+    let bench = Bench::prepare(&settings, &launcher)?;
+    let (bar, mut all, mut printer) = (Bar::new("bench peers"), Vec::new(), Printer::new(json, COLUMNS));
+    printer.say(&format!(
         "{} of data, {} local, far memory {}; {} connections to servers; medians of {} runs (least to most)",
         format_bytes(settings.memory),
         format_bytes(settings.local.resolve(settings.memory)),
@@ -70,64 +51,49 @@ fn print_head(settings: &Settings) -> anyhow::Result<()> {
         settings.connections,
         settings.runs
     ))?;
-    line(&columns(
-        [
-            "workload",
-            "peer",
-            "threads",
-            "offered/s",
-            "ops/s",
-            "x yonder",
-            "p50 us",
-            "p99 us",
-            "p99.9 us",
-            "x yonder",
-            "major/op",
-            "dropped",
-            "errors",
-        ]
-        .map(str::to_owned),
-    ))
+    for (number, work) in settings.works.iter().enumerate() {
+        let works = settings.works.len() as f64;
+        let results = bench.run(*work, &mut |what, share| bar.show(what, (number as f64 + share) / works))?;
+        results.iter().for_each(|result| bar.beside(|| result.tell()));
+        printer.all(&results)?;
+        results.iter().flat_map(aims).try_for_each(|aim| printer.say(&aim))?;
+        all.extend(results);
+    }
+    drop((bar, bench));
+    drawn::write_bars(&bars(&all), out)?;
+    judge(&all)
 }
 
-fn row(result: &PeersResult) -> String {
-    let number =
-        |value: Option<f64>, digits: usize| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"));
-    let ops = match result.ops_per_s.zip(result.ops_per_s_spread) {
-        Some((median, [least, most])) => format!("{median:.0} ({least:.0}-{most:.0})"),
-        None => "-".to_owned(),
-    };
+fn per_operation(result: &PeersResult) -> Option<f64> {
     let operations = result.ops_per_s.map(|rate| rate * result.duration_s).filter(|operations| *operations > 0.0);
-    let errors = match (&result.failed, &result.skipped) {
-        (Some(_), _) => "FAILED".to_owned(),
-        (None, Some(_)) => "SKIP".to_owned(),
-        (None, None) => result.errors.to_string(),
-    };
-    columns([
-        result.workload.to_owned(),
-        result.peer.to_owned(),
-        result.threads.map_or_else(|| "-".to_owned(), |threads| threads.to_string()),
-        result.offered_per_s.map_or_else(|| "max".to_owned(), |rate| format!("{rate:.0}")),
-        ops,
-        number(result.ratio_to_yonder, 3),
-        number(result.p50_us, 1),
-        number(result.p99_us, 1),
-        number(result.p999_us, 1),
-        number(result.p999_ratio_to_yonder, 1),
-        number(result.major_faults.zip(operations).map(|(faults, operations)| faults / operations), 2),
-        result.dropped.to_string(),
-        errors,
-    ])
+    result.major_faults.zip(operations).map(|(faults, operations)| faults / operations)
 }
 
-#[rustfmt::skip]
-fn columns(
-    [work, peer, threads, offered, ops, ratio, p50, p99, p999, tail, major, dropped, errors]: [String; 13],
-) -> String {
-    format!(
-        "{work:>9} {peer:>9} {threads:>7} {offered:>9} {ops:>24} {ratio:>8} {p50:>8} {p99:>9} {p999:>10} {tail:>8} \
-         {major:>8} {dropped:>8} {errors:>7}"
-    )
+impl Verdict for PeersResult {
+    fn subject(&self) -> String {
+        format!("{}, {}", self.workload, self.label)
+    }
+
+    fn skipped(&self) -> Option<&str> {
+        self.skipped.as_deref()
+    }
+
+    fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    fn wrong(&self) -> u64 {
+        if self.may_fail() { 0 } else { self.errors }
+    }
+
+    fn error_count(&self) -> u64 {
+        self.errors
+    }
+
+    /// What the kernel's swap cannot hold is a result, and so is an aim that is not met.
+    fn may_fail(&self) -> bool {
+        self.far.is_none()
+    }
 }
 
 /// What Yonder should reach, and whether it has.
@@ -142,17 +108,6 @@ fn aims(result: &PeersResult) -> Vec<String> {
         format!("{}, {}: {what} (at least {at_least}x: {verdict})", result.workload, result.peer)
     };
     result.bars.iter().map(tell).collect()
-}
-
-/// Says on standard error why a peer was skipped or failed.
-fn tell(result: &PeersResult) {
-    let PeersResult { workload, label, .. } = result;
-    if let Some(reason) = &result.skipped {
-        eprintln!("SKIP: {workload}, {label}: {reason}");
-    }
-    if let Some(reason) = &result.failed {
-        eprintln!("{workload}, {label}: {reason}");
-    }
 }
 
 /// Throughput in a closed loop and P99.9 at the common rate, of each workload.
@@ -185,27 +140,10 @@ fn bar(result: &PeersResult, figure: f64, unit: &str) -> PictureBar {
     PictureBar { name: result.label.clone(), numbers: format!("{figure:.0} {unit}"), parts: vec![figure] }
 }
 
-/// Wrong values of Yonder are a failure of the command, and so is a run of it that fails. What the kernel's swap cannot
-/// hold is a result, and so is an aim that is not met.
-fn judge(results: &[PeersResult]) -> anyhow::Result<()> {
-    let named = |is_bad: fn(&PeersResult) -> bool| {
-        let bad = results.iter().filter(|result| result.far.is_some() && is_bad(result));
-        bad.map(|result| format!("{} ({})", result.workload, result.peer)).collect::<Vec<_>>().join(", ")
-    };
-    let wrong = named(|result| result.errors > 0);
-    if !wrong.is_empty() {
-        bail!("requests failed or values were wrong of {wrong}; please report this with the command that was run");
-    }
-    let failed = named(|result| result.failed.is_some());
-    if !failed.is_empty() {
-        bail!("these ended badly, for the reasons above: {failed}");
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::row;
 
     fn result(peer: &'static str, threads: Option<usize>, rate: Option<f64>, ops_per_s: Option<f64>) -> PeersResult {
         let is_far = matches!(peer, "yield" | "run");
@@ -253,14 +191,14 @@ mod tests {
     #[test]
     fn peers_stand_below_each_other() {
         assert_eq!(
-            words(&row(&result("yield", Some(1), None, Some(1000.0)))),
+            words(&row(COLUMNS, &result("yield", Some(1), None, Some(1000.0)))),
             "array yield 1 max 1000 (990-1010) - 10.0 20.0 30.0 - 0.50 0 0"
         );
         assert_eq!(
-            words(&row(&result("swap-zram", Some(16), Some(500.0), Some(250.0)))),
+            words(&row(COLUMNS, &result("swap-zram", Some(16), Some(500.0), Some(250.0)))),
             "array swap-zram 16 500 250 (240-260) 0.250 10.0 20.0 30.0 - 0.50 0 0"
         );
-        assert!(row(&result("swap-file", None, None, None)).ends_with("SKIP"));
+        assert!(row(COLUMNS, &result("swap-file", None, None, None)).ends_with("SKIP"));
     }
 
     #[test]
@@ -305,10 +243,10 @@ mod tests {
         let mut results = [result("run", None, None, Some(9.0)), result("swap-zram", None, None, Some(1.0))];
         (results[1].failed, results[1].errors) = (Some("out of memory".to_owned()), 1);
         judge(&results).unwrap();
-        assert!(row(&results[1]).ends_with("FAILED"));
+        assert!(row(COLUMNS, &results[1]).ends_with("FAILED"));
         results[0].failed = Some("no such page".to_owned());
-        assert!(judge(&results).unwrap_err().to_string().contains("ended badly, for the reasons above: redis (run)"));
+        assert!(judge(&results).unwrap_err().to_string().contains("for the reasons above: (redis, run"));
         results[0].errors = 2;
-        assert!(judge(&results).unwrap_err().to_string().starts_with("requests failed or values were wrong of redis"));
+        assert!(judge(&results).unwrap_err().to_string().contains("wrong, of (redis, run"));
     }
 }

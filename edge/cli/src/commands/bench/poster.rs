@@ -7,50 +7,51 @@ use yonder_bench::poster::{self, PosterResult, Set, Settings};
 use yonder_report::{Bar as PictureBar, Bars};
 
 use super::predictions;
-use crate::args::PosterArgs;
 use crate::commands::drawn;
-use crate::output::{Bar, json_line, line};
+use crate::output::Bar;
+use crate::table::{Column, Printer, number, with_spread};
 
-pub(super) fn run((args, out): (&PosterArgs, Option<&Path>)) -> anyhow::Result<()> {
+const COLUMNS: &[Column<PosterResult>] = &[
+    Column("paging", 9, |result| result.paging.name().to_owned()),
+    Column("faults %", 8, |result| number(result.fault_percent, 1)),
+    Column("ops/s", 22, |result| with_spread(result.ops_per_s, result.ops_per_s_spread, 0, "")),
+    Column("x", 5, |result| number(result.ops_ratio_to_no_fault, 2)),
+    Column("paper x", 7, |result| number(paper(result, |(ops, _)| ops), 2)),
+    Column("mean us", 7, |result| number(result.mean_us, 0)),
+    Column("min us", 6, |result| number(result.min_us, 0)),
+    Column("p50 us", 6, |result| number(result.p50_us, 0)),
+    Column("p95 us", 6, |result| number(result.p95_us, 0)),
+    Column("p99 us", 18, |result| with_spread(result.p99_us, result.p99_us_spread, 0, "")),
+    Column("x", 5, |result| number(result.p99_ratio_to_no_fault, 2)),
+    Column("paper x", 7, |result| number(paper(result, |(_, p99)| p99), 2)),
+    Column("max us", 7, |result| number(result.max_us, 0)),
+    Column("hit p99 us", 10, |result| number(result.hit_p99_us, 0)),
+];
+
+pub(super) fn run((settings, json, out): (&Settings, bool, Option<&Path>)) -> anyhow::Result<()> {
     let bar = Bar::new("bench poster");
-    let results = poster::run(&Settings::from(args), &mut |what, share| bar.show(what, share))?;
+    let results = poster::run(settings, &mut |what, share| bar.show(what, share))?;
     drop(bar);
-    if args.json {
-        results.iter().try_for_each(json_line)?;
-    } else {
-        print(&results)?;
+    let mut printer = Printer::new(json, COLUMNS);
+    for of_set in results.chunk_by(|one, next| one.set == next.set) {
+        printer.say(&head(&of_set[0]))?;
+        printer.new_head();
+        for result in of_set {
+            printer.print(result)?;
+            predictions::told(&result.predicted).map_or(Ok(()), |told| printer.say(&format!("{:>9} {told}", "")))?;
+        }
     }
+    printer.say(
+        "x: to no-fault, in the same turn; the paper is the poster, Table 1, with Redis on 1024 keys of 128 bytes",
+    )?;
     drawn::write_bars(&bars(&results), out)
 }
 
-fn print(results: &[PosterResult]) -> anyhow::Result<()> {
-    for of_set in results.chunk_by(|one, next| one.set == next.set) {
-        line(&head(&of_set[0]))?;
-        line(&columns(
-            [
-                "paging",
-                "faults %",
-                "ops/s",
-                "x",
-                "paper x",
-                "mean us",
-                "min us",
-                "p50 us",
-                "p95 us",
-                "p99 us",
-                "x",
-                "paper x",
-                "max us",
-                "hit p99 us",
-            ]
-            .map(str::to_owned),
-        ))?;
-        for result in of_set {
-            line(&row(result))?;
-            predictions::told(&result.predicted).map_or(Ok(()), |told| line(&format!("{:>9} {told}", "")))?;
-        }
-    }
-    line("x: to no-fault, in the same turn; the paper is the poster, Table 1, with Redis on 1024 keys of 128 bytes")
+/// A figure of the poster's as a multiple of that without faults.
+fn paper(result: &PosterResult, figure: fn((f64, f64)) -> f64) -> Option<f64> {
+    let none = poster::Paging::NoFault.poster()?;
+    let ratio = result.paging.poster().map(|own| figure(own) / figure(none));
+    ratio.filter(|_| result.paging != poster::Paging::NoFault)
 }
 
 fn head(first: &PosterResult) -> String {
@@ -66,40 +67,6 @@ fn head(first: &PosterResult) -> String {
         first.connections,
         first.workers,
         first.runs
-    )
-}
-
-fn row(result: &PosterResult) -> String {
-    let times = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
-    let paper = |figure: fn((f64, f64)) -> f64| {
-        let none = poster::Paging::NoFault.poster()?;
-        let ratio = result.paging.poster().map(|own| figure(own) / figure(none));
-        ratio.filter(|_| result.paging != poster::Paging::NoFault)
-    };
-    let with_spread = |figure: f64, [least, most]: [f64; 2]| format!("{figure:.0} ({least:.0}-{most:.0})");
-    columns([
-        result.paging.name().to_owned(),
-        format!("{:.1}", result.fault_percent),
-        with_spread(result.ops_per_s, result.ops_per_s_spread),
-        times(result.ops_ratio_to_no_fault),
-        times(paper(|(ops, _)| ops)),
-        format!("{:.0}", result.mean_us),
-        format!("{:.0}", result.min_us),
-        format!("{:.0}", result.p50_us),
-        format!("{:.0}", result.p95_us),
-        with_spread(result.p99_us, result.p99_us_spread),
-        times(result.p99_ratio_to_no_fault),
-        times(paper(|(_, p99)| p99)),
-        format!("{:.0}", result.max_us),
-        result.hit_p99_us.map_or_else(|| "-".to_owned(), |p99| format!("{p99:.0}")),
-    ])
-}
-
-#[rustfmt::skip]
-fn columns([paging, faults, ops, ops_x, ops_paper, mean, min, p50, p95, p99, p99_x, p99_paper, max, hit]: [String; 14]) -> String {
-    format!(
-        "{paging:>9} {faults:>8} {ops:>22} {ops_x:>5} {ops_paper:>7} {mean:>7} {min:>6} {p50:>6} {p95:>6} {p99:>18} {p99_x:>5} \
-         {p99_paper:>7} {max:>7} {hit:>10}"
     )
 }
 
@@ -135,6 +102,7 @@ mod tests {
     use yonder_load::Predicted;
 
     use super::*;
+    use crate::table::row;
 
     fn result(set: Set, paging: Paging) -> PosterResult {
         let is_base = paging == Paging::NoFault;
@@ -182,15 +150,15 @@ mod tests {
     fn rows_have_the_posters_ratios_beside() {
         let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(
-            words(row(&result(Set::Emulated, Paging::Sync))),
+            words(row(COLUMNS, &result(Set::Emulated, Paging::Sync))),
             "sync 30.1 100000 (90000-110000) 0.80 0.85 200 20 190 250 300 (280-320) 1.50 2.39 900 -"
         );
         assert_eq!(
-            words(row(&result(Set::Paged, Paging::NoFault))),
+            words(row(COLUMNS, &result(Set::Paged, Paging::NoFault))),
             "no-fault 0.0 100000 (90000-110000) - - 200 20 190 250 300 (280-320) - - 900 60"
         );
         assert!(
-            words(row(&result(Set::Paged, Paging::Predicted))).contains(" 0.80 - 200 "),
+            words(row(COLUMNS, &result(Set::Paged, Paging::Predicted))).contains(" 0.80 - 200 "),
             "the poster has no figure"
         );
         assert!(head(&result(Set::Emulated, Paging::NoFault)).contains("emulated faults of 0.8 us and 2.5 us"));

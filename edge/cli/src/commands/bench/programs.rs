@@ -1,19 +1,20 @@
 //! `yonder bench programs`: its table or its JSON, and Ctrl-C, which undoes what was set up.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-use anyhow::{Context as _, bail};
-use yonder::units::format_bytes;
-use yonder_bench::programs::{Bench, Figures, Leg, ProgramResult, Settings, packaged};
+use anyhow::Context as _;
+use yonder_bench::programs::{Bench, Figures, Leg, ProgramResult, Settings};
 
 use super::launch::{Launcher, stop_on_ctrl_c};
-use crate::args::ProgramsArgs;
+use super::verdict::{Verdict, judge};
+use crate::args::Json;
 use crate::output::{Bar, json_line, line};
+use crate::table::{bytes, number};
 
-pub(super) fn run(args: &ProgramsArgs) -> anyhow::Result<()> {
-    let settings = settings(args, stop_on_ctrl_c()?)?;
+pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
     let launcher = Launcher::new()?;
+    let program = launcher.program().to_str().context("this program's path is not text")?;
+    let words = [program, "run", "--far", "{far}", "--local", "{local}", "--memory", "{memory}", "--"];
+    let prefix = words.map(str::to_owned).into();
+    let settings = Settings { prefix, stop: stop_on_ctrl_c()?, ..args.bench.clone() };
     let bench = Bench::prepare(&settings, &launcher)?;
     let (bar, mut all) = (Bar::new("bench programs"), Vec::new());
     if !args.json {
@@ -22,9 +23,7 @@ pub(super) fn run(args: &ProgramsArgs) -> anyhow::Result<()> {
     for number in 0..bench.count() {
         let share = number as f64 / bench.count() as f64;
         let results = bench.run(number, &mut |what| bar.show(what, share))?;
-        for result in &results {
-            bar.beside(|| tell(result));
-        }
+        results.iter().for_each(|result| bar.beside(|| result.tell()));
         if args.json {
             results.iter().try_for_each(json_line)?;
         } else {
@@ -34,22 +33,6 @@ pub(super) fn run(args: &ProgramsArgs) -> anyhow::Result<()> {
     }
     drop((bar, bench));
     judge(&all)
-}
-
-fn settings(args: &ProgramsArgs, stop: Arc<AtomicBool>) -> anyhow::Result<Settings> {
-    let program = std::env::current_exe().context("cannot find this program's file, to start it again")?;
-    let program = program.into_os_string().into_string().ok().context("this program's path is not text")?;
-    let words = ["run", "--far", "{far}", "--local", "{local}", "--memory", "{memory}", "--"];
-    Ok(Settings {
-        programs: args.programs.clone().unwrap_or_else(|| packaged().into_iter().map(str::to_owned).collect()),
-        legs: args.legs.iter().map(|leg| (*leg).into()).collect(),
-        local: args.local.clone(),
-        far: args.far.clone(),
-        scale: args.scale.into(),
-        runs: args.runs,
-        prefix: std::iter::once(program).chain(words.map(str::to_owned)).collect(),
-        stop,
-    })
 }
 
 fn print_head(settings: &Settings) -> anyhow::Result<()> {
@@ -78,7 +61,6 @@ fn rows(results: &[ProgramResult]) -> Vec<String> {
 }
 
 fn limit_row(results: &[ProgramResult], native: Option<&Figures>, limit: Option<u64>) -> Option<String> {
-    let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), format_bytes);
     let seconds = |figures: Option<&Figures>| number(figures.and_then(|figures| figures.seconds), 2);
     let [yonder, zram] = [Leg::Yonder, Leg::Zram].map(|leg| find(results, leg, limit));
     let first = results.first()?;
@@ -105,10 +87,6 @@ fn find(results: &[ProgramResult], leg: Leg, limit: Option<u64>) -> Option<&Figu
     all.find(|figures| figures.leg == leg && figures.local_bytes == limit)
 }
 
-fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
-}
-
 /// `right` if all is; else each leg that is not, and why.
 fn verdict<'a>(legs: impl Iterator<Item = &'a Figures>) -> String {
     let wrong = |figures: &Figures| {
@@ -118,49 +96,33 @@ fn verdict<'a>(legs: impl Iterator<Item = &'a Figures>) -> String {
             (Some(false), None) => "WRONG",
             (None, None) => "skipped",
         };
-        Some(format!("{} {what}", leg_name(figures.leg)))
+        Some(format!("{} {what}", figures.leg.name()))
     };
     let wrong: Vec<String> = legs.filter_map(wrong).collect();
     if wrong.is_empty() { "right".to_owned() } else { wrong.join(", ") }
 }
 
-fn leg_name(leg: Leg) -> &'static str {
-    match leg {
-        Leg::Native => "native",
-        Leg::Yonder => "yonder",
-        Leg::Zram => "zram",
+impl Verdict for ProgramResult {
+    fn subject(&self) -> String {
+        format!("{}, {}", self.program, self.figures.leg.name())
     }
-}
 
-/// Says on standard error why a leg was skipped or failed.
-fn tell(result: &ProgramResult) {
-    let (program, leg) = (result.program, leg_name(result.figures.leg));
-    if let Some(reason) = &result.figures.skipped {
-        eprintln!("SKIP: {program}, {leg}: {reason}");
+    fn skipped(&self) -> Option<&str> {
+        self.figures.skipped.as_deref()
     }
-    if let Some(reason) = &result.figures.failed {
-        eprintln!("{program}, {leg}: {reason}");
-    }
-}
 
-/// A wrong output is a failure of the command, and so is a program that does not run under Yonder. What the kernel's
-/// swap cannot hold is a result.
-fn judge(results: &[ProgramResult]) -> anyhow::Result<()> {
-    let named = |is_bad: fn(&Figures) -> bool| {
-        let bad = results.iter().filter(|result| is_bad(&result.figures));
-        let names: Vec<_> =
-            bad.map(|result| format!("{} ({})", result.program, leg_name(result.figures.leg))).collect();
-        names.join(", ")
-    };
-    let wrong = named(|figures| figures.errors > 0);
-    if !wrong.is_empty() {
-        bail!("wrong output of {wrong}; please report this with the command that was run");
+    fn failed(&self) -> Option<&str> {
+        self.figures.failed.as_deref()
     }
-    let failed = named(|figures| figures.failed.is_some() && figures.leg != Leg::Zram);
-    if !failed.is_empty() {
-        bail!("these ended badly, for the reasons above: {failed}");
+
+    fn wrong(&self) -> u64 {
+        self.figures.errors
     }
-    Ok(())
+
+    /// What the kernel's swap cannot hold is a result.
+    fn may_fail(&self) -> bool {
+        self.figures.leg == Leg::Zram
+    }
 }
 
 #[cfg(test)]
@@ -177,6 +139,7 @@ mod tests {
             peak_bytes: None,
             runs: 1,
             seconds,
+            wall_seconds: seconds,
             seconds_spread: None,
             ratio: seconds.map(|seconds| seconds / 2.0),
             ops_per_s: None,
@@ -221,10 +184,10 @@ mod tests {
         assert!(rows(&results)[0].ends_with("yonder skipped"), "{:?}", rows(&results));
         judge(&results).unwrap();
         results[1].figures.failed = Some("exit status: 1".to_owned());
-        assert!(judge(&results).unwrap_err().to_string().contains("sort (yonder)"));
+        assert!(judge(&results).unwrap_err().to_string().contains("(sort, yonder)"));
         results[1] = result(Leg::Zram, Some(9), Some(1.0));
         (results[1].figures.is_right, results[1].figures.errors) = (Some(false), 3);
         assert!(rows(&results)[0].ends_with("zram WRONG"), "{:?}", rows(&results));
-        assert!(judge(&results).unwrap_err().to_string().starts_with("wrong output of sort (zram)"));
+        assert!(judge(&results).unwrap_err().to_string().contains("wrong, of (sort, zram)"));
     }
 }

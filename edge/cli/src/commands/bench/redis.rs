@@ -2,56 +2,68 @@
 
 use std::process::Command;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::ensure;
 use yonder::units::format_bytes;
-use yonder_bench::redis::{Ahead, Bench, Query, RedisResult, Settings, Way, missing};
+use yonder_bench::redis::{Ahead, Bench, RedisResult, Settings, Way, missing};
 
-use crate::args::RedisArgs;
+use super::launch::Launcher;
+use super::verdict::{Verdict, judge};
+use crate::args::Json;
 use crate::commands::run::{Scratch, find_guide};
-use crate::output::{Bar, json_line, line};
+use crate::output::{Bar, line};
+use crate::table::{Column, Printer, bytes, number};
 
 /// The guide that knows Redis.
 const GUIDE: &str = "redis";
 
-pub(super) fn run(args: &RedisArgs) -> anyhow::Result<()> {
+const COLUMNS: &[Column<RedisResult>] = &[
+    Column("query", 9, |result| result.query.name().to_owned()),
+    Column("data", 9, |result| format_bytes(result.used_bytes)),
+    Column("local", 9, |result| format_bytes(result.local_bytes)),
+    Column("ahead", 9, |result| result.ahead.name().to_owned()),
+    Column("req/s", 8, |result| number(result.ops_per_s, 0)),
+    Column("least", 8, |result| number(result.ops_per_s_spread.map(|[least, _]| least), 0)),
+    Column("most", 8, |result| number(result.ops_per_s_spread.map(|[_, most]| most), 0)),
+    Column("p50 ms", 7, |result| number(result.p50_ms, 2)),
+    Column("p99 ms", 7, |result| number(result.p99_ms, 2)),
+    Column("major/req", 9, |result| number(result.major_faults_per_request, 2)),
+    Column("minor/req", 9, |result| number(result.minor_faults_per_request, 2)),
+    Column("fetched/req", 11, |result| bytes(result.fetched_bytes_per_request.map(|bytes| bytes as u64))),
+    Column("errors", 6, Verdict::errors),
+];
+
+pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
     if let Some(missing) = missing() {
         eprintln!("SKIP: {missing}");
         return Ok(());
     }
-    let ahead = ways(args);
-    ensure!(!ahead.is_empty(), "there is no way left to fetch ahead: name another with --ahead");
-    let folder = Scratch::new("redis")?;
-    let settings = Settings {
-        data_bytes: args.data,
-        memory_bytes: args.memory,
-        requests: args.requests,
-        clients: args.clients,
-        runs: args.runs,
-        folder: folder.path().to_owned(),
-        legs: args.queries.len() * (1 + args.local.len() * ahead.len() * args.runs),
-        ahead,
-    };
-    let program = std::env::current_exe().context("cannot find this program's file, to start it again")?;
+    let (folder, launcher) = (Scratch::new("redis")?, Launcher::new()?);
+    let mut settings = Settings { folder: folder.path().to_owned(), ..args.bench.clone() };
+    leave_out_what_is_missing(&mut settings.ahead);
+    ensure!(!settings.ahead.is_empty(), "there is no way left to fetch ahead: name another with --ahead");
     let prefix = |way: &Way<'_>| {
-        let mut command = Command::new(&program);
-        command.args(["run", "--far", &args.far, "--local", &way.local_bytes.to_string()]);
-        command.args(["--memory", &args.memory.to_string(), "--board"]).arg(way.board).args(words(way.ahead)).arg("--");
+        let mut command = Command::new(launcher.program());
+        command.args(["run", "--far", &settings.far, "--local", &way.local_bytes.to_string()]);
+        command.args(["--memory", &settings.memory.to_string(), "--board"]).arg(way.board);
+        command.args(words(way.ahead)).arg("--");
         command
     };
     let (bar, mut bench, mut rows) = (Bar::new("bench redis"), Bench::new(&settings, &prefix), Vec::new());
-    if !args.json {
-        print_head(args)?;
-    }
-    for query in &args.queries {
-        let filled = bench.filled((*query).into(), &mut |what, share| bar.show(what, share))?;
-        for local in &args.local {
+    let mut printer = Printer::new(args.json, COLUMNS);
+    printer.say(&format!(
+        "redis-server with {} of values, far memory {}; {} requests of {} clients, medians of {} runs",
+        format_bytes(settings.data),
+        settings.far,
+        settings.requests,
+        settings.clients,
+        settings.runs
+    ))?;
+    for query in &settings.queries {
+        let filled = bench.filled(*query, &mut |what, share| bar.show(what, share))?;
+        for local in &settings.local {
             let row = bench.row(&filled, *local, &mut |what, share| bar.show(what, share))?;
-            for result in &row {
-                if let Some(reason) = &result.failed {
-                    bar.beside(|| eprintln!("{}, {}: {reason}", result.query.name(), result.ahead.name()));
-                }
-                if args.json { json_line(result)? } else { line(&detail(result))? }
-            }
+            row.iter().for_each(|result| bar.beside(|| result.tell()));
+            printer.all(&row)?;
             rows.push(row);
         }
     }
@@ -62,16 +74,14 @@ pub(super) fn run(args: &RedisArgs) -> anyhow::Result<()> {
     judge(&rows.concat())
 }
 
-/// The ways that this machine has.
-fn ways(args: &RedisArgs) -> Vec<Ahead> {
-    let mut ways: Vec<Ahead> = args.ahead.iter().map(|ahead| (*ahead).into()).collect();
+/// Leaves the ways that this machine has.
+fn leave_out_what_is_missing(ways: &mut Vec<Ahead>) {
     if ways.contains(&Ahead::Guide)
         && let Err(missing) = find_guide(GUIDE)
     {
         eprintln!("SKIP: --ahead guide: {missing:#}; build it with `cargo build --release -p yonder-guide-redis`");
         ways.retain(|way| *way != Ahead::Guide);
     }
-    ways
 }
 
 /// What `yonder run` is told of fetching ahead.
@@ -84,60 +94,18 @@ fn words(ahead: Ahead) -> &'static [&'static str] {
     }
 }
 
-fn print_head(args: &RedisArgs) -> anyhow::Result<()> {
-    line(&format!(
-        "redis-server with {} of values, far memory {}; {} requests of {} clients, medians of {} runs",
-        format_bytes(args.data),
-        args.far,
-        args.requests,
-        args.clients,
-        args.runs
-    ))?;
-    let head = [
-        "query",
-        "data",
-        "local",
-        "ahead",
-        "req/s",
-        "least",
-        "most",
-        "p50 ms",
-        "p99 ms",
-        "major/req",
-        "minor/req",
-        "fetched/req",
-        "errors",
-    ];
-    line(&columns(&head.map(str::to_owned)))
-}
+impl Verdict for RedisResult {
+    fn subject(&self) -> String {
+        format!("{}, {}, {}", self.query.name(), format_bytes(self.local_bytes), self.ahead.name())
+    }
 
-fn detail(result: &RedisResult) -> String {
-    let [least, most] = result.ops_per_s_spread.map_or([None; 2], |spread| spread.map(Some));
-    let fetched = result.fetched_bytes_per_request.map(|bytes| format_bytes(bytes as u64));
-    columns(&[
-        result.query.name().to_owned(),
-        format_bytes(result.used_bytes),
-        format_bytes(result.local_bytes),
-        result.ahead.name().to_owned(),
-        number(result.ops_per_s, 0),
-        number(least, 0),
-        number(most, 0),
-        number(result.p50_ms, 2),
-        number(result.p99_ms, 2),
-        number(result.major_faults_per_request, 2),
-        number(result.minor_faults_per_request, 2),
-        fetched.unwrap_or_else(|| "-".to_owned()),
-        if result.failed.is_some() { "FAILED".to_owned() } else { result.errors.to_string() },
-    ])
-}
+    fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
 
-fn columns(
-    [query, data, local, ahead, rate, least, most, p50, p99, major, minor, fetched, errors]: &[String; 13],
-) -> String {
-    format!(
-        "{query:>9} {data:>9} {local:>9} {ahead:>9} {rate:>8} {least:>8} {most:>8} {p50:>7} {p99:>7} {major:>9} \
-         {minor:>9} {fetched:>11} {errors:>6}"
-    )
+    fn wrong(&self) -> u64 {
+        self.errors
+    }
 }
 
 /// Requests a second of all ways beside each other, and what the guide comes to.
@@ -161,34 +129,12 @@ fn table_row(row: &[RedisResult]) -> String {
     }
 }
 
-fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
-}
-
-/// Wrong values are a failure of the command, and so is a server that does not work.
-fn judge(results: &[RedisResult]) -> anyhow::Result<()> {
-    let named = |is_bad: fn(&RedisResult) -> bool| {
-        let name = |result: &RedisResult| {
-            let (query, local): (Query, _) = (result.query, format_bytes(result.local_bytes));
-            format!("{} ({local}, {})", query.name(), result.ahead.name())
-        };
-        let names: Vec<_> = results.iter().filter(|result| is_bad(result)).map(name).collect();
-        names.join(", ")
-    };
-    let wrong = named(|result| result.errors > 0);
-    if !wrong.is_empty() {
-        bail!("wrong values of {wrong}; please report this with the command that was run");
-    }
-    let failed = named(|result| result.failed.is_some());
-    if !failed.is_empty() {
-        bail!("these ended badly, for the reasons above: {failed}");
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use yonder_bench::redis::Query;
+
     use super::*;
+    use crate::table::row as cells;
 
     fn result(ahead: Ahead, ops_per_s: Option<f64>) -> RedisResult {
         RedisResult {
@@ -219,7 +165,10 @@ mod tests {
     fn ways_stand_below_and_beside_each_other() {
         let row = [result(Ahead::Readahead, Some(100.0)), result(Ahead::Guide, Some(150.0))];
         let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(words(detail(&row[1])), "lrange 80 MiB 10 MiB guide 150 149 151 0.50 1.25 12.00 1.00 40 KiB 0");
+        assert_eq!(
+            words(cells(COLUMNS, &row[1])),
+            "lrange 80 MiB 10 MiB guide 150 149 151 0.50 1.25 12.00 1.00 40 KiB 0"
+        );
         assert_eq!(words(table_row(&row)), "lrange 10 MiB 12.5% 100 150 1.50x");
         assert_eq!(words(table_row(&row[..1])), "lrange 10 MiB 12.5% 100");
         judge(&row).unwrap();
@@ -229,10 +178,10 @@ mod tests {
     fn wrong_values_and_servers_that_fail_fail_the_command() {
         let mut row = [result(Ahead::None, Some(1.0)), result(Ahead::Trend, None)];
         row[1].failed = Some("it hung".to_owned());
-        assert!(words(&row).contains("ended badly, for the reasons above: lrange (10 MiB, trend)"));
-        assert!(detail(&row[1]).contains("FAILED"));
+        assert!(words(&row).contains("for the reasons above: (lrange, 10 MiB, trend)"));
+        assert!(cells(COLUMNS, &row[1]).contains("FAILED"));
         row[0].errors = 1;
-        assert!(words(&row).contains("wrong values of lrange (10 MiB, none)"));
+        assert!(words(&row).contains("wrong, of (lrange, 10 MiB, none)"));
     }
 
     fn words(results: &[RedisResult]) -> String {

@@ -1,6 +1,5 @@
 //! The benchmarks of the memory node: flags in, tables or JSON out.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use yonder::units::format_bytes;
@@ -12,300 +11,184 @@ use yonder_bench::scale_pages::{self, PagesResult};
 
 use super::launch::Launcher;
 use super::pictures;
-use crate::args::{AccessArgs, Pictured, RallocArgs, RreadArgs, ScaleClientsArgs, ScalePagesArgs};
+use crate::args::{Pictured, RreadArgs};
 use crate::commands::drawn;
-use crate::output::{Bar, json_line, line};
+use crate::output::Bar;
+use crate::table::{Column, Printer, bytes, number, with_spread};
+
+const POINTS: &[Column<PointResult>] = &[
+    Column("size", 8, |result| format_bytes(result.size_bytes as u64)),
+    Column("clients", 7, |result| result.clients.to_string()),
+    Column("depth", 6, |result| if result.calls == "sync" { "sync".to_owned() } else { result.depth.to_string() }),
+    Column("ops/s", 10, |result| number(result.ops_per_s, 0)),
+    Column("p50 us", 9, |result| number(result.p50_us, 1)),
+    Column("p99 us", 9, |result| number(result.p99_us, 1)),
+    Column("p99.9 us", 9, |result| number(result.p999_us, 1)),
+    Column("Gbit/s", 9, |result| number(gbit(result, result.fetched_bytes + result.written_bytes), 2)),
+    Column("on the wire", 11, |result| number(gbit(result, result.wire_sent_bytes + result.wire_received_bytes), 2)),
+    Column("CPU us/op", 9, |result| number(result.client_cpu_us_per_op, 1)),
+    Column("node", 6, |result| number(result.server_cpu_us_per_op, 1)),
+];
+
+const PEERS: &[Column<PeerResult>] = &[
+    Column("size", 8, |result| format_bytes(result.size_bytes as u64)),
+    Column("system", 10, |result| result.system.to_owned()),
+    Column("p50 us", 22, |result| with_spread(result.p50_us, result.p50_spread_us, 1, "")),
+    Column("p99 us", 22, |result| with_spread(result.p99_us, result.p99_spread_us, 1, "")),
+    Column("ops/s", 8, |result| number(result.ops_per_s, 0)),
+    Column("CPU us", 7, |result| number(result.cpu_us_per_op, 1)),
+    Column("depth", 6, |result| result.best_depth.to_string()),
+    Column("best op/s", 9, |result| number(result.best_ops_per_s, 0)),
+    Column("CPU us", 7, |result| number(result.best_cpu_us_per_op, 2)),
+    Column("op/CPU s", 10, |result| number(result.best_ops_per_cpu_s, 0)),
+];
+
+const ALLOCATIONS: &[Column<AllocResult>] = &[
+    Column("op", 8, |result| result.op.to_owned()),
+    Column("of", 10, |result| match (result.size_bytes, result.utilisation_percent) {
+        (Some(bytes), _) => format_bytes(bytes),
+        (None, percent) => format!("to {} %", percent.unwrap_or(0)),
+    }),
+    Column("p50 us", 8, |result| number(result.p50_us, 2)),
+    Column("p99 us", 8, |result| number(result.p99_us, 2)),
+    Column("p99.9 us", 8, |result| number(result.p999_us, 2)),
+    Column("retries", 8, |result| number((result.op == "ralloc").then_some(result.retries_mean), 3)),
+    Column("at most", 8, |result| number((result.op == "ralloc").then_some(result.retries_max as f64), 0)),
+];
+
+const CLIENTS: &[Column<ClientsResult>] = &[
+    Column("spaces", 7, |result| format!("{:?}", result.spaces).to_lowercase()),
+    Column("clients", 8, |result| result.clients.to_string()),
+    Column("ops/s", 8, |result| number(result.ops_per_s, 0)),
+    Column("p50 us", 8, |result| number(result.p50_us, 1)),
+    Column("p99 us", 8, |result| number(result.p99_us, 1)),
+    Column("p99.9 us", 8, |result| number(result.p999_us, 1)),
+    Column("/ echo", 6, |result| number(result.p50_ratio_to_echo, 2)),
+    Column("/ echo", 6, |result| number(result.p99_ratio_to_echo, 2)),
+    Column("/ echo", 6, |result| number(result.p999_ratio_to_echo, 2)),
+    Column("node CPU us", 11, |result| number(result.node_cpu_us_per_op, 1)),
+    Column("node memory", 11, |result| bytes(result.node_private_bytes)),
+    Column("its tables", 10, |result| bytes(result.node_own_bytes)),
+    Column("bytes/client", 12, |result| number(result.node_private_bytes_per_client, 0)),
+    Column("of tables", 9, |result| number(result.node_own_bytes_per_client, 0)),
+    Column("errors", 6, |result| result.errors.to_string()),
+];
+
+const PAGES: &[Column<PagesResult>] = &[
+    Column("entries", 9, |result| result.entries.to_string()),
+    Column("mapped", 8, |result| result.mapped.to_string()),
+    Column("ops/s", 10, |result| number(result.ops_per_s, 0)),
+    Column("p50 us", 9, |result| number(result.p50_us, 1)),
+    Column("p99 us", 9, |result| number(result.p99_us, 1)),
+    Column("p99.9 us", 9, |result| number(result.p999_us, 1)),
+    Column("p50 / first", 12, |result| number(result.p50_ratio, 2)),
+];
+
+fn gbit(result: &PointResult, bytes: u64) -> f64 {
+    bytes as f64 * 8e-9 / result.seconds
+}
 
 pub(super) fn run_rread(args: &Pictured<RreadArgs>) -> anyhow::Result<()> {
-    let (args, out) = args.parts();
-    if args.peers { compare(args, out) } else { run_access((&args.access, out), Direction::Read) }
+    let (args, json, out) = args.parts();
+    if args.peers { compare(args, json, out) } else { run_access((&args.access, json, out), Direction::Read) }
 }
 
 /// Reads or writes, with pictures in a folder if there is one.
-pub(super) fn run_access((args, out): (&AccessArgs, Option<&Path>), direction: Direction) -> anyhow::Result<()> {
-    let settings = rread::Settings {
-        direction,
-        node: (&args.target).into(),
-        memory: args.memory,
-        sizes: args.sizes.0.clone(),
-        throughput_bytes: usize::try_from(args.size)?,
-        clients: args.clients.0.clone(),
-        depths: args.depths.0.clone(),
-        spin: args.spin,
-        duration: args.duration,
-    };
+pub(super) fn run_access(
+    (settings, json, out): (&rread::Settings, bool, Option<&Path>),
+    direction: Direction,
+) -> anyhow::Result<()> {
+    let settings = rread::Settings { direction, ..settings.clone() };
     let bench = rread::Bench::prepare(&settings, &Launcher::new()?)?;
     let bar = Bar::new(if direction == Direction::Read { "bench rread" } else { "bench rwrite" });
-    let points = bench.points();
-    if !args.json {
-        line(&format!("{}, {} of memory", bench.node(), format_bytes(args.memory)))?;
-    }
+    let (points, mut printer) = (bench.points(), Printer::new(json, POINTS));
+    printer.say(&format!("{}, {} of memory", bench.node(), format_bytes(settings.memory)))?;
     let (mut sweep, mut results) = ("", Vec::new());
     for (number, point) in points.iter().enumerate() {
         bar.show(point.sweep, number as f64 / points.len() as f64);
-        let result = bench.run(*point)?;
-        if args.json {
-            json_line(&result)?;
-        } else {
-            print_point(&result, sweep != point.sweep)?;
+        if std::mem::replace(&mut sweep, point.sweep) != point.sweep {
+            printer.new_head();
         }
-        sweep = point.sweep;
-        results.push(result);
+        results.push(bench.run(*point)?);
+        printer.print(&results[number])?;
     }
     drop(bar);
     drawn::write(pictures::access(&results), out)
 }
 
-fn print_point(result: &PointResult, first: bool) -> anyhow::Result<()> {
-    if first {
-        line(&format!(
-            "{:>8} {:>7} {:>6} {:>10} {:>9} {:>9} {:>9} {:>9} {:>15}",
-            "size", "clients", "depth", "ops/s", "p50 us", "p99 us", "p99.9 us", "Gbit/s", "CPU us/op (node)"
-        ))?;
-    }
-    let node = result.server_cpu_us_per_op.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.1}"));
-    let bytes = (result.fetched_bytes + result.written_bytes) as f64;
-    line(&format!(
-        "{:>8} {:>7} {:>6} {:>10.0} {:>9.1} {:>9.1} {:>9.1} {:>9.2} {:>9.1} ({node})",
-        format_bytes(result.size_bytes as u64),
-        result.clients,
-        if result.calls == "sync" { "sync".to_owned() } else { result.depth.to_string() },
-        result.ops_per_s,
-        result.p50_us,
-        result.p99_us,
-        result.p999_us,
-        bytes * 8e-9 / result.seconds,
-        result.client_cpu_us_per_op,
-    ))
-}
-
-fn compare(args: &RreadArgs, out: Option<&Path>) -> anyhow::Result<()> {
-    let access = &args.access;
-    let settings = peers_get::Settings {
-        node: (&access.target).into(),
-        memory: access.memory,
-        sizes: access.sizes.0.clone(),
-        depths: access.depths.0.clone(),
-        rounds: args.rounds,
-        spin: access.spin,
-        duration: access.duration,
-    };
+fn compare(args: &RreadArgs, json: bool, out: Option<&Path>) -> anyhow::Result<()> {
+    let rread::Settings { node, memory, sizes, depths, spin, duration, .. } = args.access.clone();
+    let settings =
+        peers_get::Settings { node, memory, sizes: sizes.0, depths: depths.0, rounds: args.rounds, spin, duration };
     let mut comparison = Comparison::prepare(&settings, &Launcher::new()?)?;
-    for missing in comparison.missing() {
-        eprintln!("SKIP: {missing}");
-    }
-    let bar = Bar::new("bench rread --peers");
-    let sizes = comparison.sizes().to_vec();
-    let mut all = Vec::new();
+    comparison.missing().iter().for_each(|missing| eprintln!("SKIP: {missing}"));
+    let (bar, mut printer) = (Bar::new("bench rread --peers"), Printer::new(json, PEERS));
+    let (sizes, mut all) = (comparison.sizes().to_vec(), Vec::new());
+    printer.say(&format!(
+        "medians of {} rounds (least to most); one client, then each system's best depth",
+        args.rounds
+    ))?;
     for (number, bytes) in sizes.iter().enumerate() {
         bar.show(&format_bytes(*bytes as u64), number as f64 / sizes.len() as f64);
         let results = comparison.run(*bytes)?;
-        if number == 0 && !access.json {
-            line(&format!(
-                "medians of {} rounds (least to most); one client, then each system's best depth",
-                args.rounds
-            ))?;
-            line(&format!(
-                "{:>8} {:>10} {:>22} {:>22} {:>8} {:>7} {:>6} {:>9} {:>7} {:>10}",
-                "size", "system", "p50 us", "p99 us", "ops/s", "CPU us", "depth", "best op/s", "CPU us", "op/CPU s"
-            ))?;
-        }
-        for result in &results {
-            if access.json {
-                json_line(result)?;
-            } else {
-                print_peer(result)?;
-            }
-        }
+        printer.all(&results)?;
         all.extend(results);
     }
     drop(bar);
     drawn::write(pictures::peers(&all), out)
 }
 
-fn print_peer(result: &PeerResult) -> anyhow::Result<()> {
-    let or_dash =
-        |value: Option<f64>, digits: usize| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"));
-    let range = |median: f64, [least, most]: [f64; 2]| format!("{median:.1} ({least:.1}-{most:.1})");
-    line(&format!(
-        "{:>8} {:>10} {:>22} {:>22} {:>8.0} {:>7} {:>6} {:>9.0} {:>7} {:>10}",
-        format_bytes(result.size_bytes as u64),
-        result.system,
-        range(result.p50_us, result.p50_spread_us),
-        range(result.p99_us, result.p99_spread_us),
-        result.ops_per_s,
-        or_dash(result.cpu_us_per_op, 1),
-        result.best_depth,
-        result.best_ops_per_s,
-        or_dash(result.best_cpu_us_per_op, 2),
-        or_dash(result.best_ops_per_cpu_s, 0),
-    ))
-}
-
-pub(super) fn run_ralloc(args: &Pictured<RallocArgs>) -> anyhow::Result<()> {
-    let (args, out) = args.parts();
-    let settings = ralloc::Settings {
-        node: (&args.target).into(),
-        sizes: args.sizes.0.clone(),
-        node_pages: args.node_pages,
-        table_pages: args.table_pages,
-        longest_pages: args.longest,
-        duration: args.duration,
-    };
-    let launcher = Launcher::new()?;
-    let bar = Bar::new("bench ralloc");
+pub(super) fn run_ralloc(args: &Pictured<ralloc::Settings>) -> anyhow::Result<()> {
+    let (settings, json, out) = args.parts();
+    let (launcher, bar) = (Launcher::new()?, Bar::new("bench ralloc"));
     bar.show("latency", 0.0);
-    let mut results = ralloc::latency(&settings, &launcher)?;
+    let mut results = ralloc::latency(settings, &launcher)?;
     bar.show("filling a node", 1.0 / 3.0);
-    results.extend(ralloc::fill_node(&settings, &launcher)?);
+    results.extend(ralloc::fill_node(settings, &launcher)?);
     bar.show("filling a page table", 2.0 / 3.0);
-    results.extend(ralloc::fill_table(&settings)?);
+    results.extend(ralloc::fill_table(settings)?);
     drop(bar);
-    let mut part = "";
-    for result in &results {
-        if args.json {
-            json_line(result)?;
-        } else {
-            print_alloc(result, part != result.part)?;
-        }
-        part = result.part;
-    }
-    drawn::write(pictures::ralloc(&results), out)
-}
-
-fn print_alloc(result: &AllocResult, first: bool) -> anyhow::Result<()> {
-    if first {
-        line(match result.part {
+    let mut printer = Printer::new(json, ALLOCATIONS);
+    for part in results.chunk_by(|one, next| one.part == next.part) {
+        printer.say(match part[0].part {
             "latency" => "an empty node, by size",
             "node" => "a node of small pages, by how full it is",
             _ => "a page table in this process, by how full it is",
         })?;
+        printer.new_head();
+        printer.all(part)?;
     }
-    let what = match (result.size_bytes, result.utilisation_percent) {
-        (Some(bytes), _) => format_bytes(bytes),
-        (None, percent) => format!("to {} %", percent.unwrap_or(0)),
-    };
-    let mut text = format!(
-        "{:>8} {:>10}  p50 {:>8.2} us  p99 {:>8.2} us  p99.9 {:>8.2} us",
-        result.op, what, result.p50_us, result.p99_us, result.p999_us
-    );
-    if result.op == "ralloc" {
-        write!(text, "  retries {:.3} on average, at most {}", result.retries_mean, result.retries_max)?;
-    }
-    line(&text)
+    drawn::write(pictures::ralloc(&results), out)
 }
 
-pub(super) fn run_scale_clients(args: &Pictured<ScaleClientsArgs>) -> anyhow::Result<()> {
-    let (args, out) = args.parts();
-    let settings = scale_clients::Settings {
-        node: (&args.target).into(),
-        clients: args.clients.0.clone(),
-        rate: f64::from(args.rate),
-        read_bytes: usize::try_from(args.size)?,
-        duration: args.duration,
-    };
+pub(super) fn run_scale_clients(args: &Pictured<scale_clients::Settings>) -> anyhow::Result<()> {
+    let (settings, json, out) = args.parts();
     let launcher = Launcher::new()?;
-    let mut bench = scale_clients::Bench::prepare(&settings, &launcher)?;
+    let mut bench = scale_clients::Bench::prepare(settings, &launcher)?;
     let (bar, mut results) = (Bar::new("bench scale-clients"), Vec::new());
+    let mut printer = Printer::new(json, CLIENTS);
     // What is compared is measured one after the other.
     let spaces = [Spaces::Echo, Spaces::Own, Spaces::Shared];
     let runs: Vec<_> = settings.clients.iter().flat_map(|clients| spaces.map(|spaces| (spaces, *clients))).collect();
     for (number, (spaces, clients)) in runs.iter().enumerate() {
         bar.show(&format!("{clients} clients"), number as f64 / runs.len() as f64);
-        let result = bench.run(*clients, *spaces)?;
-        if args.json {
-            json_line(&result)?;
-        } else {
-            print_clients(&result, number == 0)?;
-        }
-        results.push(result);
+        results.push(bench.run(*clients, *spaces)?);
+        printer.print(&results[number])?;
     }
     drop(bar);
     drawn::write(pictures::scale_clients(&results), out)
 }
 
-fn print_clients(result: &ClientsResult, first: bool) -> anyhow::Result<()> {
-    if first {
-        line(&format!(
-            "{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6} {:>6} {:>6} {:>8} {:>11} {:>10} {:>21} {:>6}",
-            "spaces",
-            "clients",
-            "ops/s",
-            "p50 us",
-            "p99 us",
-            "p99.9 us",
-            "p50",
-            "p99",
-            "p99.9",
-            "CPU us",
-            "node memory",
-            "its tables",
-            "bytes/client (tables)",
-            "errors"
-        ))?;
-        line(&format!("{:>51} {:>20} {:>8}", "", "as multiples of echo", "of node"))?;
-    }
-    let or_dash = |shown: Option<String>| shown.unwrap_or_else(|| "-".to_owned());
-    let bytes = |bytes: Option<u64>| or_dash(bytes.map(format_bytes));
-    let number = |value: Option<f64>, digits: usize| or_dash(value.map(|value| format!("{value:.digits$}")));
-    let each = result.node_private_bytes_per_client.zip(result.node_own_bytes_per_client);
-    line(&format!(
-        "{:>7} {:>8} {:>8.0} {:>8.1} {:>8.1} {:>8.1} {:>6} {:>6} {:>6} {:>8} {:>11} {:>10} {:>21} {:>6}",
-        match result.spaces {
-            Spaces::Own => "own",
-            Spaces::Shared => "shared",
-            Spaces::Echo => "echo",
-        },
-        result.clients,
-        result.ops_per_s,
-        result.p50_us,
-        result.p99_us,
-        result.p999_us,
-        number(result.p50_ratio_to_echo, 2),
-        number(result.p99_ratio_to_echo, 2),
-        number(result.p999_ratio_to_echo, 2),
-        number(result.node_cpu_us_per_op, 1),
-        bytes(result.node_private_bytes),
-        bytes(result.node_own_bytes),
-        or_dash(each.map(|(private, own)| format!("{private:.0} ({own:.0})"))),
-        result.errors,
-    ))
-}
-
-pub(super) fn run_scale_pages(args: &Pictured<ScalePagesArgs>) -> anyhow::Result<()> {
-    let (args, out) = args.parts();
-    let settings = scale_pages::Settings {
-        node: (&args.target).into(),
-        page_bytes: args.page_size,
-        entries: args.entries.0.iter().map(|count| *count as u64).collect(),
-        read_bytes: usize::try_from(args.size)?,
-        duration: args.duration,
-    };
-    let mut bench = scale_pages::Bench::prepare(&settings, &Launcher::new()?)?;
+pub(super) fn run_scale_pages(args: &Pictured<scale_pages::Settings>) -> anyhow::Result<()> {
+    let (settings, json, out) = args.parts();
+    let mut bench = scale_pages::Bench::prepare(settings, &Launcher::new()?)?;
     let (bar, mut results) = (Bar::new("bench scale-pages"), Vec::new());
+    let mut printer = Printer::new(json, PAGES);
     for (number, entries) in settings.entries.iter().enumerate() {
         bar.show(&format!("{entries} entries"), number as f64 / settings.entries.len() as f64);
-        let result = bench.run(*entries)?;
-        if args.json {
-            json_line(&result)?;
-        } else {
-            print_pages(&result, number == 0)?;
-        }
-        results.push(result);
+        results.push(bench.run(*entries)?);
+        printer.print(&results[number])?;
     }
     drop(bar);
     drawn::write(pictures::scale_pages(&results), out)
-}
-
-fn print_pages(result: &PagesResult, first: bool) -> anyhow::Result<()> {
-    if first {
-        line(&format!(
-            "{:>9} {:>8} {:>10} {:>9} {:>9} {:>9} {:>12}",
-            "entries", "mapped", "ops/s", "p50 us", "p99 us", "p99.9 us", "p50 / first"
-        ))?;
-    }
-    line(&format!(
-        "{:>9} {:>8} {:>10.0} {:>9.1} {:>9.1} {:>9.1} {:>12.2}",
-        result.entries, result.mapped, result.ops_per_s, result.p50_us, result.p99_us, result.p999_us, result.p50_ratio
-    ))
 }

@@ -1,58 +1,42 @@
 //! `yonder bench seq`: its table or its JSON.
 
-use yonder_bench::seq::{self, Operation, SeqResult, Settings};
+use yonder::units::format_bytes;
+use yonder_bench::seq::{self, SeqResult, Settings};
 
-use crate::args::SeqArgs;
-use crate::output::{Bar, json_line, line};
+use crate::args::Json;
+use crate::output::Bar;
+use crate::table::{Column, Printer, number, with_spread};
 
-pub(crate) fn run(args: &SeqArgs) -> anyhow::Result<()> {
+const COLUMNS: &[Column<SeqResult>] = &[
+    Column("op", 5, |result| format!("{:?}", result.op).to_lowercase()),
+    Column("prefetch", 9, |result| result.prefetch.to_owned()),
+    Column("K pages/s", 26, |result| {
+        with_spread(result.ops_per_s / 1e3, result.ops_per_s_spread.map(|rate| rate / 1e3), 1, "")
+    }),
+    Column("x none", 6, |result| number(result.ratio_to_none, 2)),
+    Column("p50 us", 8, |result| number(result.p50_us, 2)),
+    Column("p99 us", 8, |result| number(result.p99_us, 2)),
+    Column("major", 8, |result| result.major_faults.to_string()),
+    Column("minor", 8, |result| result.minor_faults.to_string()),
+    Column("ahead", 8, |result| result.prefetched_pages.to_string()),
+    Column("hits", 8, |result| result.prefetch_hits.to_string()),
+];
+
+pub(crate) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
     let bar = Bar::new("bench seq");
-    let results = seq::run(&Settings::from(args), &mut |what, share| bar.show(what, share))?;
+    let results = seq::run(&args.bench, &mut |what, share| bar.show(what, share))?;
     drop(bar);
-    for (number, result) in results.iter().enumerate() {
-        if args.json {
-            json_line(result)?;
-        } else {
-            print(result, number == 0)?;
-        }
-    }
-    Ok(())
-}
-
-fn print(result: &SeqResult, first: bool) -> anyhow::Result<()> {
-    let format_bytes = yonder::units::format_bytes;
-    if first {
-        line(&format!(
+    let mut printer = Printer::new(args.json, COLUMNS);
+    if let Some(first) = results.first() {
+        printer.say(&format!(
             "{} local of {}, {}, {} pages in {} order; medians of {} (least to most)",
-            format_bytes(result.local_bytes),
-            format_bytes(result.memory_bytes),
-            result.far,
-            result.pages,
-            result.stride.map_or_else(|| result.pattern.to_owned(), |stride| format!("strided ({stride})")),
-            result.rounds
-        ))?;
-        line(&format!(
-            "{:>5} {:>9} {:>26} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
-            "op", "prefetch", "K pages/s", "x none", "p50 us", "p99 us", "major", "minor", "ahead", "hits"
+            format_bytes(first.local_bytes),
+            format_bytes(first.memory_bytes),
+            first.far,
+            first.pages,
+            first.stride.map_or_else(|| first.pattern.to_owned(), |stride| format!("strided ({stride})")),
+            first.rounds
         ))?;
     }
-    let operation = match result.op {
-        Operation::Read => "read",
-        Operation::Write => "write",
-    };
-    let thousands = |rate: f64| format!("{:.1}", rate / 1e3);
-    let [least, most] = result.ops_per_s_spread.map(thousands);
-    line(&format!(
-        "{:>5} {:>9} {:>26} {:>6} {:>8.2} {:>8.2} {:>8} {:>8} {:>8} {:>8}",
-        operation,
-        result.prefetch,
-        format!("{} ({least}-{most})", thousands(result.ops_per_s)),
-        result.ratio_to_none.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
-        result.p50_us,
-        result.p99_us,
-        result.major_faults,
-        result.minor_faults,
-        result.prefetched_pages,
-        result.prefetch_hits
-    ))
+    printer.all(&results)
 }

@@ -1,77 +1,44 @@
 //! `yonder bench ycsb`: its table or its JSON, and Ctrl-C, which undoes what was set up.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-use anyhow::{Context as _, bail};
 use yonder::units::format_bytes;
+use yonder_bench::flags::each_once;
 use yonder_bench::ycsb::{Bench, Settings, Way, YcsbResult};
 use yonder_load::{Rate, Requests, SCANS_ARE};
 
 use super::launch::{Launcher, stop_on_ctrl_c};
 use super::predictions;
-use crate::args::YcsbArgs;
-use crate::output::{Bar, json_line, line};
+use super::verdict::{Verdict, judge};
+use crate::args::Json;
+use crate::output::Bar;
+use crate::table::{Column, Printer, number, with_spread};
 
-pub(super) fn run(args: &YcsbArgs) -> anyhow::Result<()> {
-    let settings = settings(args, stop_on_ctrl_c()?)?;
+const COLUMNS: &[Column<YcsbResult>] = &[
+    Column("workload", 9, name),
+    Column("way", 14, |result| result.way.name().to_owned()),
+    Column("dispatch", 11, |result| result.dispatch.unwrap_or("-").to_owned()),
+    Column("ops/s", 24, |result| with_spread(result.ops_per_s, result.ops_per_s_spread, 0, "")),
+    Column("to swap", 18, |result| with_spread(result.ratio_to_swap, result.ratio_to_swap_spread, 2, "x")),
+    Column("p50 us", 8, |result| number(result.p50_us, 0)),
+    Column("p99 us", 8, |result| number(result.p99_us, 0)),
+    Column("p99.9 us", 9, |result| number(result.p999_us, 0)),
+    Column("hit p99 us", 20, |result| with_spread(result.hit_p99_us, result.hit_p99_us_spread, 0, "")),
+    Column("major/op", 8, |result| number(per_operation(result), 2)),
+    Column("misses", 7, |result| result.misses.to_string()),
+    Column("errors", 7, Verdict::errors),
+];
+
+pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
     let launcher = Launcher::new()?;
+    let kv = vec![launcher.program().into(), "kv".into()];
+    let mut settings = Settings { kv, stop: stop_on_ctrl_c()?, ..args.bench.clone() };
+    each_once(&mut settings.dispatch);
     let bench = Bench::prepare(&settings, &launcher)?;
-    let (bar, mut all) = (Bar::new("bench ycsb"), Vec::new());
-    if !args.json {
-        print_head(&settings, bench.far())?;
-    }
-    for (number, workload) in settings.workloads.iter().enumerate() {
-        let all_workloads = settings.workloads.len() as f64;
-        let results =
-            bench.run(*workload, &mut |what, share| bar.show(what, (number as f64 + share) / all_workloads))?;
-        results.iter().for_each(|result| bar.beside(|| tell(result)));
-        if args.json {
-            results.iter().try_for_each(json_line)?;
-        } else {
-            for result in &results {
-                line(&row(result))?;
-                predicted(result).map_or(Ok(()), |told| line(&told))?;
-            }
-        }
-        all.extend(results);
-    }
-    drop((bar, bench));
-    if !args.json && settings.workloads.iter().any(|workload| workload.has_scans()) {
-        line(&format!("scans are {SCANS_ARE}: memcached's protocol has none"))?;
-    }
-    judge(&all)
-}
-
-fn settings(args: &YcsbArgs, stop: Arc<AtomicBool>) -> anyhow::Result<Settings> {
-    let program = std::env::current_exe().context("cannot find this program's file, to start it again")?;
-    Ok(Settings {
-        workloads: args.workloads.clone(),
-        memory: args.memory,
-        value_bytes: args.value_size as usize,
-        local: args.local,
-        ways: args.ways(),
-        dispatch: args.policies(),
-        rate: args.rate,
-        far: args.far.clone(),
-        swap: args.swap_place(),
-        workers: args.workers,
-        swap_workers: args.swap_workers,
-        connections: args.connections,
-        depth: args.depth,
-        threads: args.threads,
-        duration: args.duration,
-        runs: args.runs,
-        kv: vec![program.into_os_string(), "kv".into()],
-        stop,
-    })
-}
-
-fn print_head(settings: &Settings, far: &str) -> anyhow::Result<()> {
-    line(&format!(
-        "{} of values, {} local, far memory {far}; {} connections with {} requests each, {}; medians of {} runs (least to most)",
+    let (bar, mut all, mut printer) = (Bar::new("bench ycsb"), Vec::new(), Printer::new(args.json, COLUMNS));
+    printer.say(&format!(
+        "{} of values, {} local, far memory {}; {} connections with {} requests each, {}; medians of {} runs (least to most)",
         format_bytes(settings.memory),
         format_bytes(settings.local.resolve(settings.memory)),
+        bench.far(),
         settings.connections,
         settings.depth,
         match settings.rate {
@@ -80,59 +47,53 @@ fn print_head(settings: &Settings, far: &str) -> anyhow::Result<()> {
         },
         settings.runs
     ))?;
-    line(&columns(
-        [
-            "workload",
-            "way",
-            "dispatch",
-            "ops/s",
-            "to swap",
-            "p50 us",
-            "p99 us",
-            "p99.9 us",
-            "hit p99 us",
-            "major/op",
-            "misses",
-            "errors",
-        ]
-        .map(str::to_owned),
-    ))
+    for (number, workload) in settings.workloads.iter().enumerate() {
+        let workloads = settings.workloads.len() as f64;
+        let results = bench.run(*workload, &mut |what, share| bar.show(what, (number as f64 + share) / workloads))?;
+        results.iter().for_each(|result| bar.beside(|| result.tell()));
+        for result in &results {
+            printer.print(result)?;
+            predicted(result).map_or(Ok(()), |told| printer.say(&told))?;
+        }
+        all.extend(results);
+    }
+    drop((bar, bench));
+    if settings.workloads.iter().any(|workload| workload.has_scans()) {
+        printer.say(&format!("scans are {SCANS_ARE}: memcached's protocol has none"))?;
+    }
+    judge(&all)
 }
 
-fn row(result: &YcsbResult) -> String {
-    let spread = |median: Option<f64>, spread: Option<[f64; 2]>, digits: usize, unit: &str| match (median, spread) {
-        (Some(median), Some([least, most])) => format!("{median:.digits$}{unit} ({least:.digits$}-{most:.digits$})"),
-        _ => "-".to_owned(),
-    };
-    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
+fn per_operation(result: &YcsbResult) -> Option<f64> {
     let operations = result.ops_per_s.map(|rate| rate * result.duration_s).filter(|operations| *operations > 0.0);
-    let major = result.major_faults.zip(operations).map(|(faults, operations)| faults / operations);
-    let errors = match (&result.failed, &result.skipped) {
-        (Some(_), _) => "FAILED".to_owned(),
-        (None, Some(_)) => "skipped".to_owned(),
-        (None, None) => result.errors.to_string(),
-    };
-    columns([
-        name(result),
-        result.way.name().to_owned(),
-        result.dispatch.unwrap_or("-").to_owned(),
-        spread(result.ops_per_s, result.ops_per_s_spread, 0, ""),
-        spread(result.ratio_to_swap, result.ratio_to_swap_spread, 2, "x"),
-        number(result.p50_us),
-        number(result.p99_us),
-        number(result.p999_us),
-        spread(result.hit_p99_us, result.hit_p99_us_spread, 0, ""),
-        major.map_or_else(|| "-".to_owned(), |major| format!("{major:.2}")),
-        result.misses.to_string(),
-        errors,
-    ])
+    result.major_faults.zip(operations).map(|(faults, operations)| faults / operations)
 }
 
-fn columns([workload, way, dispatch, rate, ratio, p50, p99, p999, hit, major, misses, errors]: [String; 12]) -> String {
-    format!(
-        "{workload:>9} {way:>14} {dispatch:>11} {rate:>24} {ratio:>18} {p50:>8} {p99:>8} {p999:>9} {hit:>20} {major:>8} \
-         {misses:>7} {errors:>7}"
-    )
+impl Verdict for YcsbResult {
+    fn subject(&self) -> String {
+        format!("{}, {}", name(self), self.way.name())
+    }
+
+    fn skipped(&self) -> Option<&str> {
+        self.skipped.as_deref()
+    }
+
+    fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    fn wrong(&self) -> u64 {
+        self.wrong_values
+    }
+
+    /// What the kernel's swap cannot hold is a result.
+    fn may_fail(&self) -> bool {
+        !matches!(self.way, Way::Yield | Way::Busy)
+    }
+
+    fn error_count(&self) -> u64 {
+        self.errors
+    }
 }
 
 /// What was predicted, and what hits have gained by it; nothing where nothing is predicted or compared.
@@ -153,41 +114,12 @@ fn name(result: &YcsbResult) -> String {
     }
 }
 
-/// Says on standard error why a way was skipped or failed.
-fn tell(result: &YcsbResult) {
-    let (workload, way) = (name(result), result.way.name());
-    if let Some(reason) = &result.skipped {
-        eprintln!("SKIP: {workload}, {way}: {reason}");
-    }
-    if let Some(reason) = &result.failed {
-        eprintln!("{workload}, {way}: {reason}");
-    }
-}
-
-/// Wrong values are a failure of the command, and so is a server whose memory is far and that fails. What the kernel's
-/// swap cannot hold is a result.
-fn judge(results: &[YcsbResult]) -> anyhow::Result<()> {
-    let named = |is_bad: fn(&YcsbResult) -> bool| {
-        let bad = results.iter().filter(|result| is_bad(result));
-        let names: Vec<_> = bad.map(|result| format!("{} ({})", name(result), result.way.name())).collect();
-        names.join(", ")
-    };
-    let wrong = named(|result| result.wrong_values > 0);
-    if !wrong.is_empty() {
-        bail!("wrong values of {wrong}; please report this with the command that was run");
-    }
-    let failed = named(|result| result.failed.is_some() && matches!(result.way, Way::Yield | Way::Busy));
-    if !failed.is_empty() {
-        bail!("these ended badly, for the reasons above: {failed}");
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use yonder_load::{Predicted, Workload};
 
     use super::*;
+    use crate::table::row;
 
     fn result(way: Way, ops_per_s: Option<f64>) -> YcsbResult {
         let is_far = matches!(way, Way::Yield | Way::Busy);
@@ -245,11 +177,11 @@ mod tests {
 
     #[test]
     fn ways_stand_below_each_other() {
-        let far = words(&row(&result(Way::Yield, Some(1000.0))));
+        let far = words(&row(COLUMNS, &result(Way::Yield, Some(1000.0))));
         assert_eq!(far, "ycsb-a yield pf-aware 1000 (990-1010) 3.50x (3.25-4.00) 100 200 300 80 (70-95) 0.50 0 0");
         let mut skipped = YcsbResult { p50_us: None, p99_us: None, p999_us: None, ..result(Way::Swap, None) };
         skipped.skipped = Some("run as root".to_owned());
-        assert_eq!(words(&row(&skipped)), "ycsb-a swap - - - - - - - - 0 skipped");
+        assert_eq!(words(&row(COLUMNS, &skipped)), "ycsb-a swap - - - - - - - - 0 SKIP");
     }
 
     #[test]
@@ -271,12 +203,10 @@ mod tests {
         let mut results = vec![result(Way::Yield, Some(1.0)), result(Way::Swap, None)];
         results[1].failed = Some("out of memory".to_owned());
         judge(&results).unwrap();
-        assert!(row(&results[1]).ends_with("FAILED"));
+        assert!(row(COLUMNS, &results[1]).ends_with("FAILED"));
         results[0].failed = Some("paging error".to_owned());
-        assert!(
-            judge(&results).unwrap_err().to_string().contains("ended badly, for the reasons above: ycsb-a (yield)")
-        );
+        assert!(judge(&results).unwrap_err().to_string().contains("for the reasons above: (ycsb-a, yield)"));
         results[1].wrong_values = 2;
-        assert!(judge(&results).unwrap_err().to_string().starts_with("wrong values of ycsb-a (swap)"));
+        assert!(judge(&results).unwrap_err().to_string().contains("wrong, of (ycsb-a, swap)"));
     }
 }
