@@ -4,7 +4,8 @@
 //! tests are snippets. A rule adds *failures*, which fail the run, or *notes*, which are only printed.
 //!
 //! Rules by file: `layers` (who may depend on whom), `unsafety` (where `unsafe` may stand and what must stand beside it),
-//! `shape` (headers, names, lengths), `leftovers` (unfinished or sleeping code), `documents` (READMEs, the map, links).
+//! `shape` (headers, names, lengths), `leftovers` (unfinished or sleeping code), `documents` (READMEs, the map, links),
+//! `targets` (tests that cargo leaves out).
 
 mod documents;
 mod layers;
@@ -12,6 +13,7 @@ mod leftovers;
 mod repository;
 mod shape;
 mod source;
+mod targets;
 mod unsafety;
 
 use std::fmt;
@@ -74,6 +76,7 @@ fn check(repository: &Repository) -> Findings {
     layers::check_manifests(repository, &mut findings);
     unsafety::check_crate_roots(repository, &mut findings);
     documents::check(repository, &mut findings);
+    targets::check(repository, &mut findings);
     for (path, text) in repository.files_ending(".rs") {
         shape::check_text(path, text, &mut findings);
         match RustFile::parse(path, text) {

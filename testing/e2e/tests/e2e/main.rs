@@ -11,6 +11,7 @@ mod bench_notify;
 mod bench_peers;
 mod bench_redis;
 mod bench_rocksdb;
+mod capi;
 mod cluster;
 mod controller;
 mod ctl;

@@ -1,0 +1,4 @@
+//! RocksDB with tables in far memory, and the example.
+
+mod example;
+mod far_tables;

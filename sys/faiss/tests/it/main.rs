@@ -1,0 +1,4 @@
+//! Indexes of Faiss, and how what calls them is compiled.
+
+mod indexes;
+mod toolchains;
