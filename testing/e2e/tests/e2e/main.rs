@@ -8,6 +8,7 @@ mod bench_apps;
 mod bench_faults;
 mod bench_node;
 mod bench_notify;
+mod bench_paging;
 mod bench_peers;
 mod bench_redis;
 mod bench_rocksdb;
