@@ -38,6 +38,12 @@ impl Terminal {
         tcsetattr(&keys, OptionalActions::Now, &raw)?;
         let terminal = Self { keys, before, size: (0, 0) };
         send(ENTER)?;
+        // What a panic says must not go with the screen on which it would be said.
+        let said = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let _ = send(LEAVE);
+            said(panic);
+        }));
         Ok(terminal)
     }
 
