@@ -1,5 +1,6 @@
 //! The driver against targets with a fault in them: it finds it, makes it small, and finds the same again.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use yonder_fuzz::driver::{Campaign, Found, Limits, Watch, execute, read_corpus, save};
@@ -97,4 +98,11 @@ fn a_wrong_name_is_told() {
     assert_eq!(target("board").map(|target| target.name), Ok("board"));
     let message = target("bord").unwrap_err();
     assert!(message.starts_with("'bord' is no fuzz target: type one of wire, "), "{message}");
+}
+
+#[test]
+fn every_target_holds_for_a_second() {
+    let seconds = TARGETS.len().to_string();
+    let status = Command::new(env!("CARGO_BIN_EXE_yonder-fuzz")).args(["smoke", "--seconds", &seconds]).status();
+    assert!(status.unwrap().success(), "an input fails: it is named above");
 }

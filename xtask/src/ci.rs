@@ -1,7 +1,9 @@
-//! `cargo xtask ci`: everything that continuous integration runs, in the same order, with the time of each step.
+//! `cargo xtask ci` and `cargo xtask nightly`: what is checked before each change, and what takes longer, with the time
+//! of each step.
 //!
-//! [`STEPS`] is the one list. Cheap steps come first, so a slip is found in seconds; tests come last, so the last lines
-//! are their result. The first step that fails ends the run. `.ci/run` calls this and then runs the tests itself.
+//! [`CI`] and [`NIGHTLY`] are the lists. Cheap steps come first, so a slip is found in seconds; tests come last, so the
+//! last lines are their result. The first step that fails ends the run. `.ci/run` calls this and then runs the tests
+//! itself.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::{fuzz, loom, sim, smoke, tidy};
 
 /// One step, by the name that `--skip` takes.
-struct Step {
+pub(crate) struct Step {
     name: &'static str,
     work: Work,
 }
@@ -23,7 +25,9 @@ enum Work {
     Chore(fn(&Path) -> Result<(), String>),
 }
 
-const STEPS: [Step; 10] = [
+/// Before each change. Each crate is compiled for clippy, for its documents and for its tests, and those with models
+/// for loom.
+pub(crate) const CI: [Step; 7] = [
     Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"], &[]) },
     Step { name: "tidy", work: Work::Chore(tidy::run) },
     Step {
@@ -34,21 +38,37 @@ const STEPS: [Step; 10] = [
         name: "doc",
         work: Work::Cargo(&["doc", "--workspace", "--no-deps", "--lib"], &[("RUSTDOCFLAGS", "-D warnings")]),
     },
-    Step { name: "release", work: Work::Cargo(&["build", "--release", "--package", "yonder-cli"], &[]) },
-    Step { name: "smoke", work: Work::Chore(smoke::run) },
+    // A build of the whole workspace has every feature that tests need, so what is left without them is built alone.
+    Step {
+        name: "features",
+        work: Work::Cargo(&["test", "--package", "yonder-controller", "--no-default-features", "--lib"], &[]),
+    },
     Step { name: "loom", work: Work::Chore(loom::run) },
-    Step { name: "sim", work: Work::Chore(sim::run) },
-    Step { name: "fuzz", work: Work::Chore(fuzz::run) },
     Step { name: "test", work: Work::Cargo(&["test", "--workspace"], &[]) },
 ];
 
-/// Reads the arguments after `ci`: any number of `--skip STEP`.
-pub(crate) fn skipped(arguments: &[&str]) -> Result<Vec<&'static str>, String> {
-    let names = || STEPS.map(|step| step.name).join(", ");
+/// Each night: the build that users get, and with it what the tests do for seconds, for minutes.
+pub(crate) const NIGHTLY: [Step; 5] = [
+    Step { name: "release", work: Work::Cargo(&["build", "--release"], &[]) },
+    Step { name: "smoke", work: Work::Chore(smoke::run) },
+    Step { name: "sim", work: Work::Chore(sim::run) },
+    Step { name: "fuzz", work: Work::Chore(fuzz::run) },
+    Step {
+        name: "soak",
+        work: Work::Cargo(
+            &["test", "--release", "--package", "yonder-e2e", "--test", "e2e", "--", "soak::", "local_limit::"],
+            &[("YONDER_E2E_SECONDS", "60")],
+        ),
+    },
+];
+
+/// Reads the arguments after `ci` or `nightly`: any number of `--skip STEP`.
+fn skipped(steps: &[Step], arguments: &[&str]) -> Result<Vec<&'static str>, String> {
+    let names = || steps.iter().map(|step| step.name).collect::<Vec<_>>().join(", ");
     arguments
         .chunks(2)
         .map(|pair| match pair {
-            ["--skip", wanted] => match STEPS.iter().find(|step| step.name == *wanted) {
+            ["--skip", wanted] => match steps.iter().find(|step| step.name == *wanted) {
                 Some(step) => Ok(step.name),
                 None => Err(format!("'{wanted}' is no step: type one of {}", names())),
             },
@@ -58,10 +78,11 @@ pub(crate) fn skipped(arguments: &[&str]) -> Result<Vec<&'static str>, String> {
         .collect()
 }
 
-/// Runs every step that is not skipped, and stops at the first that fails.
-pub(crate) fn run(root: &Path, skipped: &[&str]) -> Result<(), String> {
+/// Runs the steps that `arguments` do not skip, and stops at the first that fails.
+pub(crate) fn run(root: &Path, steps: &[Step], arguments: &[&str]) -> Result<(), String> {
+    let skipped = skipped(steps, arguments)?;
     let mut times = Vec::new();
-    for step in STEPS.iter().filter(|step| !skipped.contains(&step.name)) {
+    for step in steps.iter().filter(|step| !skipped.contains(&step.name)) {
         println!("==> {}", step.name);
         let start = Instant::now();
         let outcome = match step.work {
@@ -105,14 +126,12 @@ mod tests {
 
     #[test]
     fn steps_are_skipped_by_name() {
-        assert_eq!(skipped(&[]), Ok(vec![]));
-        assert_eq!(skipped(&["--skip", "test", "--skip", "doc"]), Ok(vec!["test", "doc"]));
-        let message = skipped(&["--skip", "tests"]).unwrap_err();
-        assert_eq!(
-            message,
-            "'tests' is no step: type one of format, tidy, clippy, doc, release, smoke, loom, sim, fuzz, test"
-        );
-        assert!(skipped(&["--skip"]).is_err() && skipped(&["test", "--skip"]).is_err());
+        assert_eq!(skipped(&CI, &[]), Ok(vec![]));
+        assert_eq!(skipped(&CI, &["--skip", "test", "--skip", "doc"]), Ok(vec!["test", "doc"]));
+        let message = skipped(&CI, &["--skip", "sim"]).unwrap_err();
+        assert_eq!(message, "'sim' is no step: type one of format, tidy, clippy, doc, features, loom, test");
+        assert_eq!(skipped(&NIGHTLY, &["--skip", "sim"]), Ok(vec!["sim"]));
+        assert!(skipped(&CI, &["--skip"]).is_err() && skipped(&CI, &["test", "--skip"]).is_err());
     }
 
     #[test]

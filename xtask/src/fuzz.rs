@@ -14,7 +14,7 @@ const GUIDED_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-covera
 /// Seconds of a guided run.
 const GUIDED_SECONDS: &str = "60";
 
-/// Runs every target for a while, as continuous integration does.
+/// Runs every target for a while, as is done each night. The tests of the fuzzer run each for a second.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     run_with(root, &["smoke"])
 }

@@ -113,7 +113,9 @@ impl Built {
         let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let guides = guides(root)?;
         let mut typed =
-            "cargo build --release --package yonder-cli --package yonder-preload --package yonder-capi".to_owned();
+            "cargo build --release --package yonder-cli --features yonder-cli/etcd --package yonder-preload \
+                         --package yonder-capi"
+                .to_owned();
         typed.extend(guides.iter().map(|name| format!(" --package yonder-guide-{name}")));
         let output = Command::new(program)
             .args(typed.split(' ').skip(1))

@@ -1,10 +1,10 @@
-//! Project chores: `cargo xtask tidy`, `ci`, `loom`, `miri`, `sim`, `fuzz`, `bench --smoke` and `install`.
+//! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `loom`, `miri`, `sim`, `fuzz`, `bench --smoke` and `install`.
 //!
 //! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
-//! integration runs, in the same order. [`loom`] tries every interleaving of the lock-free types, [`miri`] interprets
-//! tests. [`sim`] runs the simulator, [`fuzz`] hostile inputs. [`smoke`] runs every benchmark for a moment and checks
-//! the shape of its output. [`install`] puts the command and the C library where programs find them. Neighbours:
-//! `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
+//! integration runs, in the same order, and what is run each night. [`loom`] tries every interleaving of the lock-free
+//! types, [`miri`] interprets tests. [`sim`] runs the simulator, [`fuzz`] hostile inputs. [`smoke`] runs every
+//! benchmark for a moment and checks the shape of its output. [`install`] puts the command and the C library where
+//! programs find them. Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "type one of
   cargo xtask tidy                layers, headers, unsafe, lengths, links
-  cargo xtask ci [--skip STEP]    everything that continuous integration runs; STEP is a name that it prints
+  cargo xtask ci [--skip STEP]    everything that is checked before a change is taken; STEP is a name that it prints
+  cargo xtask nightly [--skip STEP]   what takes longer: the release build, and with it soaks, simulations, benchmarks
   cargo xtask loom                every interleaving of the models of the lock-free types
   cargo xtask miri                tests of core and of the free list in Miri, where nightly Rust has it
   cargo xtask sim [node|order|moves|pager] [--seeds A..B]   clients and nodes under a network with faults, one process and its
@@ -37,7 +38,8 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
         ["tidy"] => tidy::run(&repository_root()),
-        ["ci", rest @ ..] => ci::skipped(rest).and_then(|skipped| ci::run(&repository_root(), &skipped)),
+        ["ci", rest @ ..] => ci::run(&repository_root(), &ci::CI, rest),
+        ["nightly", rest @ ..] => ci::run(&repository_root(), &ci::NIGHTLY, rest),
         ["loom"] => loom::run(&repository_root()),
         ["miri"] => miri::run(&repository_root()),
         ["sim", rest @ ..] => sim::run_with(&repository_root(), rest),

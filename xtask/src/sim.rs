@@ -15,7 +15,7 @@ const SIMULATORS: [(&str, &str, &[&str]); 4] = [
     ("pager", "yonder-pager-sim", &[]),
 ];
 
-/// Runs the seeds that continuous integration runs.
+/// Runs the seeds that are run each night.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     run_with(root, &[])
 }

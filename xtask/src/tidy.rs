@@ -5,7 +5,8 @@
 //!
 //! Rules by file: `layers` (who may depend on whom), `unsafety` (where `unsafe` may stand and what must stand beside
 //! it), `shape` (headers, names, lengths), `leftovers` (unfinished or sleeping code), `documents` (READMEs, the map,
-//! links), `guide` (the manual's table of contents), `prose` (widths and words of documents).
+//! links), `guide` (the manual's table of contents), `prose` (widths and words of documents), `targets` (tests that
+//! cargo leaves out).
 
 mod documents;
 mod guide;
@@ -15,6 +16,7 @@ mod prose;
 mod repository;
 mod shape;
 mod source;
+mod targets;
 mod unsafety;
 
 use std::fmt;
@@ -79,6 +81,7 @@ fn check(repository: &Repository) -> Findings {
     documents::check(repository, &mut findings);
     guide::check(repository, &mut findings);
     prose::check(repository, &mut findings);
+    targets::check(repository, &mut findings);
     for (path, text) in repository.files_ending(".rs") {
         shape::check_text(path, text, &mut findings);
         match RustFile::parse(path, text) {

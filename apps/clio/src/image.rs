@@ -2,15 +2,17 @@
 //! in two arrays, the originals and the compressed ones. Compression is done by the client; the node only keeps bytes,
 //! and keeps them from other clients.
 //!
-//! [`Album`] is one client's two arrays; [`Photo`] is a picture, read from a PNG or PPM file or made up by [`paint`];
+//! [`Album`] is one client's two arrays; [`Photo`] is a picture, read from a PNG, PPM or PGM file or made up by
+//! [`paint`];
 //! [`run`] measures clients at work, behind `yonder bench image`.
 //!
-//! Neighbours: the `image` crate compresses, as PNG; [`Meter`](crate::Meter) counts. Invariant: what is decompressed
-//! has the same pixels, bit by bit, or the run fails.
+//! Neighbours: the `png` crate compresses; [`Meter`](crate::Meter) counts. Invariant: what is decompressed has the same
+//! pixels, bit by bit, or the run fails.
 
 mod album;
 mod paint;
 mod photo;
+mod pnm;
 mod run;
 
 pub use album::{Album, AlbumShape};

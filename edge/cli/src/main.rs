@@ -16,6 +16,9 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::{Cli, Command};
 use crate::output::OutputClosed;
@@ -55,12 +58,11 @@ fn main() -> ExitCode {
 
 /// Logs go to standard error; `YONDER_LOG` chooses what, as in `YONDER_LOG=debug`.
 fn start_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("YONDER_LOG").unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    let chosen = std::env::var("YONDER_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let lines =
+        tracing_subscriber::fmt::layer().with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr);
+    let filter = chosen.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
+    tracing_subscriber::registry().with(lines).with(filter).init();
 }
 
 /// Help and version are what was asked for; anything else is one line.

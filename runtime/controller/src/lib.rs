@@ -2,7 +2,7 @@
 //!
 //! [`ControllerServer`] runs what `core/placement` decides: nodes and clients speak JSON Lines to it over TCP
 //! ([`ToController`], [`FromController`]), and its records are in a [`Store`]: in memory ([`MemoryStore`]), in a file
-//! ([`EmbeddedStore`]), or in etcd (`EtcdStore`, with the feature of this name). A node runs a [`NodeLink`] and
+//! ([`EmbeddedStore`]), or in etcd ([`EtcdStore`], with the feature `etcd`). A node runs a [`NodeLink`] and
 //! implements [`NodeAgent`]; whoever allocates has a [`ControllerClient`]. Reads and writes never pass the controller.
 //!
 //! There is no encryption and no login: whoever reaches the port may make address spaces and drain nodes. The keys of
@@ -26,6 +26,4 @@ pub use client::{ClientError, ControllerClient, OpenedSpace, Space};
 pub use link::{LinkCondition, LinkError, NodeLink};
 pub use messages::{FromController, ToController};
 pub use server::{ControllerError, ControllerServer};
-pub use store::{EmbeddedStore, MemoryStore, Store, StoreError, Write};
-#[cfg(feature = "etcd")]
-pub use store::{EtcdStore, Leadership};
+pub use store::{EmbeddedStore, EtcdStore, Leadership, MemoryStore, Store, StoreError, Write};

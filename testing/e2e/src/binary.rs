@@ -252,7 +252,8 @@ fn build(profile: &Path) {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = profile.parent().expect("a profile's folder is in the target folder");
     let mut command = Command::new(cargo);
-    command.args(["build", "--package", PACKAGE, "--target-dir"]).arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.args(["build", "--package", PACKAGE, "--features", "etcd", "--target-dir"]).arg(target);
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
     if profile.ends_with("release") {
         command.arg("--release");
     }

@@ -104,17 +104,17 @@ pub enum CommonRate {
 }
 
 /// What `yonder bench peers --help` ends with.
-const AFTER_HELP: &str = "\
-Faults that yield beside the kernel's swap on compressed memory, and nothing else:
+const AFTER_HELP: &str = "Faults that yield beside the kernel's swap on compressed memory, and nothing else:
   yonder bench peers --workloads array --peers yield,probe,swap --swap zram
 Stock servers beside swap on a disk:
   yonder bench peers --workloads memcached,redis --swap file:/mnt/ssd/swap
 memcached itself beside yonder kv, at most and at a rate:
   yonder bench peers --workloads memcached --peers run,kv,kv-busy --rate 60k
 
-Every peer has the same local memory. First all of them take turns in a closed loop, as fast as each can; then at one rate, where
-latency counts from the intended start. Swap and control groups take root, and are undone at the end, after Ctrl-C too; what cannot
-run prints SKIP and what to type. Local memory of a group is beside what its process takes before it has data.";
+Every peer has the same local memory. First all of them take turns in a closed loop, as fast as each can; then
+at one rate, where latency counts from the intended start. Swap and control groups take root, and are undone
+at the end, after Ctrl-C too; what cannot run prints SKIP and what to type. Local memory of a group is beside
+what its process takes before it has data.";
 
 /// Settings of a comparison.
 #[derive(Clone, Debug, Args)]

@@ -75,15 +75,15 @@ pub enum SwapPlace {
 }
 
 /// What `yonder bench ycsb --help` ends with.
-const AFTER_HELP: &str = "\
-A data set of 1 GiB, a quarter of it local, on the disk at /mnt/ssd, with 128 requests under way:
+const AFTER_HELP: &str = "A data set of 1 GiB, a quarter of it local, on the disk at /mnt/ssd, with 128 requests under way:
   yonder bench ycsb --far file:///mnt/ssd/far?size=4GiB --memory 1GiB --local 25% --workers 2
 What requests gain that do not fault, when those that will fault queue apart:
   yonder bench ycsb --far tcp://127.0.0.1:7070 --workloads b,c --swap none --rate 30k --dispatch pf-aware,predicted
 
-The ways are yonder kv with faults that yield (and with faults that wait, --faults yield,busy), and the same server with all of its
-memory local, in a control group that leaves it the same bytes, so that the kernel swaps. That takes root, to make the group and to
-swap to a file or to zram; both are undone at the end. A scan is a get of 1 to 100 consecutive keys at once.";
+The ways are yonder kv with faults that yield (and with faults that wait, --faults yield,busy), and the same
+server with all of its memory local, in a control group that leaves it the same bytes, so that the kernel
+swaps. That takes root, to make the group and to swap to a file or to zram; both are undone at the end. A scan
+is a get of 1 to 100 consecutive keys at once.";
 
 /// Settings of a comparison.
 #[derive(Clone, Debug, Args)]

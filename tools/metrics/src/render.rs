@@ -1,10 +1,10 @@
 //! A [`Sample`] as Prometheus text.
 //!
-//! The `metrics` facade and its Prometheus exporter write the format. Every text has a recorder of its own, which sees
-//! each metric once: what the server counts stays the server's, and nothing is counted twice.
+//! The format is three kinds of lines, which [`Exposition`] writes: help, type and value. What the server counts stays
+//! the server's.
 
-use metrics::{counter, describe_counter, describe_gauge, gauge};
-use metrics_exporter_prometheus::PrometheusBuilder;
+use std::fmt::Write as _;
+
 use yonder::sched::Predictions;
 use yonder::{StageHistogram, Stats};
 
@@ -86,33 +86,63 @@ pub(crate) fn is_extra(name: &str) -> bool {
 
 /// The sample as text; `recent` are the histograms of [`Sample::stages`] to take percentiles of.
 pub(crate) fn render(sample: &Sample, recent: &[StageHistogram]) -> String {
-    let recorder = PrometheusBuilder::new().build_recorder();
-    metrics::with_local_recorder(&recorder, || {
-        let mut recent = recent.iter();
-        if let Some(stats) = &sample.paging {
-            record_paging(stats);
-            let help = "Time of major faults by stage, over the last seconds.";
-            record_stages(names::FAULT_STAGE, help, &names::FAULT_STAGES, &mut recent);
-        }
-        if let Some(requests) = &sample.requests {
-            record_requests(requests);
-            let help = "Time of requests by stage, over the last seconds.";
-            record_stages(names::REQUEST_STAGE, help, &names::REQUEST_STAGES, &mut recent);
-        }
-        sample.extra.iter().for_each(record_extra);
-    });
-    recorder.handle().render()
+    let mut text = Exposition::default();
+    let mut recent = recent.iter();
+    if let Some(stats) = &sample.paging {
+        write_paging(&mut text, stats);
+        let help = "Time of major faults by stage, over the last seconds.";
+        write_stages(&mut text, names::FAULT_STAGE, help, &names::FAULT_STAGES, &mut recent);
+    }
+    if let Some(requests) = &sample.requests {
+        write_requests(&mut text, requests);
+        let help = "Time of requests by stage, over the last seconds.";
+        write_stages(&mut text, names::REQUEST_STAGE, help, &names::REQUEST_STAGES, &mut recent);
+    }
+    for Extra { name, help, kind, value } in &sample.extra {
+        text.metric(name, help, *kind, *value);
+    }
+    text.0
 }
 
-fn record_paging(stats: &Stats) {
-    PAGING_COUNTERS.iter().for_each(|(name, help, value)| record_counter(name, help, value(stats)));
-    PAGING_GAUGES.iter().for_each(|(name, help, value)| record_gauge(name, help, value(stats)));
-    describe_gauge!(
-        names::LOCAL_PAGES,
-        "Pages of local memory by state; writing pages are dirty, buffer pages are spare or being fetched into."
-    );
+/// Metrics in the text format of Prometheus. Names, helps and labels are constants of this house, in which nothing is
+/// to be escaped.
+#[derive(Default)]
+struct Exposition(String);
+
+impl Exposition {
+    /// Begins a metric: its values follow.
+    fn begin(&mut self, name: &str, help: &str, kind: ExtraKind) {
+        let kind = match kind {
+            ExtraKind::Counter => "counter",
+            ExtraKind::Gauge => "gauge",
+        };
+        self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
+    }
+
+    /// A metric of one value, without labels.
+    fn metric(&mut self, name: &str, help: &str, kind: ExtraKind, value: u64) {
+        self.begin(name, help, kind);
+        self.line(format_args!("{name} {value}"));
+    }
+
+    /// All metrics of a table.
+    fn metrics<S>(&mut self, metrics: &[Metric<S>], kind: ExtraKind, of: &S) {
+        metrics.iter().for_each(|(name, help, value)| self.metric(name, help, kind, value(of)));
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        writeln!(self.0, "{line}").expect("a string takes everything");
+    }
+}
+
+fn write_paging(text: &mut Exposition, stats: &Stats) {
+    text.metrics(&PAGING_COUNTERS, ExtraKind::Counter, stats);
+    text.metrics(&PAGING_GAUGES, ExtraKind::Gauge, stats);
+    let help = "Pages of local memory by state; writing pages are dirty, buffer pages are spare or being fetched into.";
+    let (name, label) = (names::LOCAL_PAGES, names::STATE);
+    text.begin(name, help, ExtraKind::Gauge);
     for (state, pages) in names::STATES.into_iter().zip(pages_by_state(stats)) {
-        gauge!(names::LOCAL_PAGES, names::STATE => state).set(pages as f64);
+        text.line(format_args!("{name}{{{label}=\"{state}\"}} {pages}"));
     }
 }
 
@@ -125,45 +155,30 @@ fn pages_by_state(stats: &Stats) -> [u64; 5] {
     [resident, standby, writing, buffer, free]
 }
 
-fn record_requests(requests: &Requests) {
-    REQUEST_COUNTERS.iter().for_each(|(name, help, value)| record_counter(name, help, value(requests)));
-    REQUEST_GAUGES.iter().for_each(|(name, help, value)| record_gauge(name, help, value(requests)));
+fn write_requests(text: &mut Exposition, requests: &Requests) {
+    text.metrics(&REQUEST_COUNTERS, ExtraKind::Counter, requests);
+    text.metrics(&REQUEST_GAUGES, ExtraKind::Gauge, requests);
     if let Some(predictions) = &requests.predictions {
-        PREDICTION_COUNTERS.iter().for_each(|(name, help, value)| record_counter(name, help, value(predictions)));
+        text.metrics(&PREDICTION_COUNTERS, ExtraKind::Counter, predictions);
     }
 }
 
 /// Percentiles of each stage, in seconds. A stage without times has none: NaN, as Prometheus has it for summaries.
-fn record_stages<'a>(
-    name: &'static str,
-    help: &'static str,
-    stages: &[&'static str],
+fn write_stages<'a>(
+    text: &mut Exposition,
+    name: &str,
+    help: &str,
+    stages: &[&str],
     recent: &mut impl Iterator<Item = &'a StageHistogram>,
 ) {
-    describe_gauge!(name, help);
+    text.begin(name, help, ExtraKind::Gauge);
+    let (of_stage, of_quantile) = (names::STAGE, names::QUANTILE);
     for (stage, times) in stages.iter().zip(recent) {
-        for (text, quantile) in names::QUANTILES {
+        for (label, quantile) in names::QUANTILES {
             let seconds = if times.count() == 0 { f64::NAN } else { times.quantile(quantile) as f64 / 1e9 };
-            gauge!(name, names::STAGE => *stage, names::QUANTILE => text).set(seconds);
+            text.line(format_args!("{name}{{{of_stage}=\"{stage}\",{of_quantile}=\"{label}\"}} {seconds}"));
         }
     }
-}
-
-fn record_extra(extra: &Extra) {
-    match extra.kind {
-        ExtraKind::Counter => record_counter(extra.name, extra.help, extra.value),
-        ExtraKind::Gauge => record_gauge(extra.name, extra.help, extra.value),
-    }
-}
-
-fn record_counter(name: &'static str, help: &'static str, value: u64) {
-    describe_counter!(name, help);
-    counter!(name).absolute(value);
-}
-
-fn record_gauge(name: &'static str, help: &'static str, value: u64) {
-    describe_gauge!(name, help);
-    gauge!(name).set(value as f64);
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use std::io::Cursor;
 use std::path::Path;
 
 use crate::AppError;
-use image::codecs::png::{CompressionType, FilterType, PngDecoder, PngEncoder};
-use image::{ColorType, DynamicImage, ImageDecoder, ImageEncoder, ImageReader};
+use png::{BitDepth, ColorType, Compression, Decoder, Encoder, Filter, Transformations};
+
+use crate::image::pnm;
 
 /// Bytes of a pixel: red, green, blue.
 const PIXEL_BYTES: usize = 3;
@@ -31,15 +32,16 @@ impl Photo {
         Self { width, height, pixels }
     }
 
-    /// The picture in a PNG or PPM file. Transparency and more than 8 bits a colour are dropped.
+    /// The picture in a PNG, PPM or PGM file. Transparency and more than 8 bits a colour are dropped.
     pub fn open(path: &Path) -> Result<Self, AppError> {
         let failed = |cause: String| AppError::File { path: path.display().to_string(), cause };
-        let reader =
-            ImageReader::open(path).map_err(|error| failed(format!("{error}; name a file that can be read")))?;
-        let reader = reader.with_guessed_format().map_err(|error| failed(error.to_string()))?;
-        let decoded = reader.decode();
-        let image = decoded.map_err(|error| failed(format!("{error}; name a PNG, PPM or PGM file")))?.into_rgb8();
-        Ok(Self::new(image.width(), image.height(), image.into_raw()))
+        let bytes = std::fs::read(path).map_err(|error| failed(format!("{error}; name a file that can be read")))?;
+        // Of everything else, the decoder of PNG files says what is wrong.
+        let decoded = match pnm::decode(&bytes) {
+            Some(photo) => Ok(photo),
+            None => decode_png(&bytes, usize::MAX).map_err(|error| error.to_string()),
+        };
+        decoded.map_err(|cause| failed(format!("{cause}; name a PNG, PPM or PGM file")))
     }
 
     /// Columns and lines.
@@ -73,8 +75,15 @@ impl Photo {
     #[must_use]
     pub fn compress(&self) -> Vec<u8> {
         let mut png = Vec::with_capacity(self.pixels.len() / 2);
-        let encoder = PngEncoder::new_with_quality(&mut png, CompressionType::Fast, FilterType::Adaptive);
-        let written = encoder.write_image(&self.pixels, self.width, self.height, ColorType::Rgb8.into());
+        let mut encoder = Encoder::new(&mut png, self.width, self.height);
+        encoder.set_color(ColorType::Rgb);
+        encoder.set_depth(BitDepth::Eight);
+        encoder.set_compression(Compression::Fast);
+        encoder.set_filter(Filter::Adaptive);
+        let written = encoder.write_header().and_then(|mut writer| {
+            writer.write_image_data(&self.pixels)?;
+            writer.finish()
+        });
         written.expect("pixels that fill a picture can be written to memory");
         png
     }
@@ -82,13 +91,26 @@ impl Photo {
     /// The picture in a PNG file, or `None` if these bytes are none, or one of more than `bytes_max` in far memory.
     #[must_use]
     pub fn decompress(png: &[u8], bytes_max: usize) -> Option<Self> {
-        let decoder = PngDecoder::new(Cursor::new(png)).ok()?;
-        if decoder.total_bytes() > bytes_max as u64 {
-            return None;
-        }
-        let image = DynamicImage::from_decoder(decoder).ok()?.into_rgb8();
-        Some(Self::new(image.width(), image.height(), image.into_raw()))
+        decode_png(png, bytes_max).ok()
     }
+}
+
+/// The picture in a PNG file. Its pixels, as they are decoded, must not be more than `bytes_max`.
+fn decode_png(bytes: &[u8], bytes_max: usize) -> Result<Photo, png::DecodingError> {
+    let mut decoder = Decoder::new(Cursor::new(bytes));
+    decoder.set_transformations(Transformations::normalize_to_color8());
+    let mut reader = decoder.read_info()?;
+    let size = reader.output_buffer_size().filter(|size| *size <= bytes_max);
+    let mut decoded = vec![0; size.ok_or(png::DecodingError::LimitsExceeded)?];
+    let frame = reader.next_frame(&mut decoded)?;
+    // Whatever the file has, what comes out has these: grey or three colours, with or without an opacity.
+    let pixels = match frame.color_type {
+        ColorType::Grayscale => decoded.iter().flat_map(|grey| [*grey; PIXEL_BYTES]).collect(),
+        ColorType::GrayscaleAlpha => decoded.chunks_exact(2).flat_map(|pixel| [pixel[0]; PIXEL_BYTES]).collect(),
+        ColorType::Rgba => decoded.chunks_exact(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect(),
+        ColorType::Rgb | ColorType::Indexed => decoded,
+    };
+    Ok(Photo::new(frame.width, frame.height, pixels))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub struct ImageSettings {
     pub photos: u64,
     /// Width and height of photographs that are made up.
     pub side: u32,
-    /// PNG or PPM files to use instead; clients take them in turn.
+    /// PNG, PPM or PGM files to use instead; clients take them in turn.
     pub files: Vec<PathBuf>,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct ImageArgs {
     /// Width and height of photos that are painted
     #[arg(long, help_heading = BENCHMARK, value_name = "PIXELS", default_value_t = 256)]
     pub(crate) side: u32,
-    /// PNG or PPM files to use instead of painted photos
+    /// PNG, PPM or PGM files to use instead of painted photos
     #[arg(value_name = "FILES")]
     pub(crate) files: Vec<PathBuf>,
     /// One JSON object for each run on standard output

@@ -54,7 +54,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, help_heading = SERVER, value_name = "PATH", default_value = "yonder-controller.state")]
     pub(crate) state: PathBuf,
     /// Keep them in etcd instead: http://host:port, or several of one etcd with commas between. Of several controllers
-    /// on one etcd, one serves and the others wait to take over
+    /// on one etcd, one serves and the others wait to take over. Needs a build with the feature etcd
     #[arg(long, help_heading = SERVER, value_name = "URLS", value_delimiter = ',', value_parser = parse_etcd)]
     #[arg(conflicts_with = "state")]
     pub(crate) etcd: Vec<String>,

@@ -20,7 +20,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Store, StoreError, Write};
+use super::{Leadership, Store, StoreError, Write};
 
 /// How long the leader may be silent.
 const LEADER_LEASE: Duration = Duration::from_secs(6);
@@ -34,15 +34,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 const OPERATIONS_MAX: usize = 100;
 
 const _: () = assert!(LEADER_LEASE.as_nanos() > 2 * CALL_TIMEOUT.as_nanos());
-
-/// What to do while another controller leads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Leadership {
-    /// Fail.
-    Refuse,
-    /// Wait until it ends.
-    Wait,
-}
 
 /// Records in etcd.
 #[derive(Debug)]

@@ -7,11 +7,15 @@ mod embedded;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod memory;
+#[cfg(not(feature = "etcd"))]
+mod without_etcd;
 
 pub use embedded::EmbeddedStore;
 #[cfg(feature = "etcd")]
-pub use etcd::{EtcdStore, Leadership};
+pub use etcd::EtcdStore;
 pub use memory::MemoryStore;
+#[cfg(not(feature = "etcd"))]
+pub use without_etcd::EtcdStore;
 
 use std::time::Duration;
 
@@ -53,6 +57,15 @@ pub enum Write {
     },
 }
 
+/// What to do while another controller leads in etcd.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leadership {
+    /// Fail.
+    Refuse,
+    /// Wait until it ends.
+    Wait,
+}
+
 /// Why a store failed. The controller that was refused a write must end.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -77,6 +90,15 @@ pub enum StoreError {
         "state in {place}: another controller has taken over, because this one was silent for too long; start it again"
     )]
     Deposed {
+        /// Where the store is.
+        place: String,
+    },
+    /// This build has no client of etcd.
+    #[error(
+        "state in {place}: this build has no client of etcd; build one with cargo build --release --features etcd, or \
+         type --state PATH to keep the state in a file"
+    )]
+    NotBuilt {
         /// Where the store is.
         place: String,
     },

@@ -6,9 +6,9 @@ use rustix::process::Signal;
 use yonder_e2e::{TIMEOUT, Yonder, alone, seconds};
 
 /// Seconds of soaking, unless `YONDER_E2E_SECONDS` says otherwise.
-const EMULATED_SECONDS: u64 = 30;
-const STANDING_STILL_SECONDS: u64 = 10;
-const LAYERS_SECONDS: u64 = 5;
+const EMULATED_SECONDS: u64 = 6;
+const STANDING_STILL_SECONDS: u64 = 5;
+const LAYERS_SECONDS: u64 = 2;
 const SECOND_COPY_SECONDS: u64 = 3;
 
 /// How long the node stands still, and how long it then runs.

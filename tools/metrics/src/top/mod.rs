@@ -1,21 +1,22 @@
 //! `yonder top`: attaches to a server's metrics and shows them, live or once.
 //!
-//! [`run`] scrapes; `model` turns two scrapes into rates and rows; `view` draws them on a terminal and `plain`
-//! writes them as text. Model, view and text are pure, so they are tested without a terminal or a server.
+//! [`run`] scrapes; `model` turns two scrapes into rates and rows; `view` draws them on a `screen`, which `terminal`
+//! shows, and `plain` writes them as text. Model, view and text are pure, so they are tested without a terminal or a
+//! server.
 
 mod model;
 mod plain;
 mod quantity;
+mod screen;
+mod terminal;
 mod view;
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-
 use self::model::Model;
+use self::terminal::Terminal;
 use crate::address::{self, AddressError};
 use crate::http;
 use crate::scrape::Scrape;
@@ -24,6 +25,8 @@ use crate::scrape::Scrape;
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Shortest time between two scrapes of the live view: `top` must not become the load.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Longest time between two drawings: a terminal that has changed its size is drawn on anew.
+const DRAW_INTERVAL_MAX: Duration = Duration::from_millis(250);
 
 /// What `yonder top` is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,10 +94,7 @@ pub fn run(settings: &TopSettings) -> Result<(), TopError> {
         return once(&target, settings.interval, &mut stdout.lock());
     }
     let model = Model::new(&target.typed, target.scrape()?);
-    let mut terminal = ratatui::try_init()?;
-    let shown = live(&mut terminal, &target, model, settings.interval.max(INTERVAL_MIN));
-    ratatui::try_restore()?;
-    shown
+    live(&mut Terminal::open()?, &target, model, settings.interval.max(INTERVAL_MIN))
 }
 
 /// Writes one text, with the rates over `interval`.
@@ -107,14 +107,14 @@ fn once(target: &Target, interval: Duration, out: &mut impl Write) -> Result<(),
     Ok(out.flush()?)
 }
 
-fn live(terminal: &mut DefaultTerminal, target: &Target, mut model: Model, interval: Duration) -> Result<(), TopError> {
+fn live(terminal: &mut Terminal, target: &Target, mut model: Model, interval: Duration) -> Result<(), TopError> {
     let mut answered = Instant::now();
     let mut next = answered + interval;
     loop {
-        terminal.draw(|frame| view::view(frame, &model))?;
+        terminal.draw(|screen| view::view(screen, &model))?;
         let wait = next.saturating_duration_since(Instant::now());
         if !wait.is_zero() {
-            if event::poll(wait)? && quits(&event::read()?) {
+            if terminal.quits_within(wait.min(DRAW_INTERVAL_MAX))? {
                 return Ok(());
             }
             continue;
@@ -129,13 +129,6 @@ fn live(terminal: &mut DefaultTerminal, target: &Target, mut model: Model, inter
         }
         next = Instant::now() + interval;
     }
-}
-
-/// q, Escape and Ctrl-C, which arrives as a key while the terminal is raw.
-fn quits(event: &Event) -> bool {
-    let Event::Key(key) = event else { return false };
-    let interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-    key.kind == KeyEventKind::Press && (interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
 }
 
 /// A server to look at.
@@ -242,14 +235,5 @@ mod tests {
         let target = target(listener.local_addr().unwrap());
         let said = target.scrape().unwrap_err().to_string();
         assert!(said.starts_with(&format!("no answer from {} within 1s: ", target.typed)), "{said}");
-    }
-
-    #[test]
-    fn keys_that_quit() {
-        let key = |code, modifiers| Event::Key(event::KeyEvent::new(code, modifiers));
-        assert!(quits(&key(KeyCode::Char('q'), KeyModifiers::NONE)));
-        assert!(quits(&key(KeyCode::Char('c'), KeyModifiers::CONTROL)));
-        assert!(!quits(&key(KeyCode::Char('c'), KeyModifiers::NONE)));
-        assert!(!quits(&Event::Resize(80, 24)));
     }
 }

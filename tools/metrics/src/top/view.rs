@@ -1,162 +1,164 @@
 //! The model on a terminal of 80 by 24 or more.
 
-use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Style, Stylize};
-use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Padding, Paragraph, Row, Sparkline, Table, Wrap};
-
 use super::model::{ERRORS_IN_ALL, Memory, Model, STAGE_HEADS};
 use super::quantity;
+use super::screen::{Area, BOLD, Colour, DIM, PLAIN, Screen, Span, Style, coloured};
 use crate::names;
 
 /// How each of [`names::STATES`] is drawn: differently shaped, for terminals without colours.
-const STATE_MARKS: [(&str, Color, &str); names::STATES.len()] = [
-    ("█", Color::Green, "resident"),
-    ("▓", Color::Cyan, "standby"),
-    ("▒", Color::Yellow, "dirty"),
-    ("░", Color::Blue, "buffer"),
-    ("·", Color::DarkGray, "free"),
+const STATE_MARKS: [(&str, Colour, &str); names::STATES.len()] = [
+    ("█", Colour::Green, "resident"),
+    ("▓", Colour::Cyan, "standby"),
+    ("▒", Colour::Yellow, "dirty"),
+    ("░", Colour::Blue, "buffer"),
+    ("·", Colour::DarkGrey, "free"),
 ];
+/// A cell of a curve that is filled by so many eighths.
+const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 /// Most lines that what only one kind of server has may take.
 const EXTRA_LINES_MAX: usize = 3;
-/// About as wide as a name with its value.
-const PIECE_WIDTH: usize = 24;
+/// What the user may press.
+const KEYS: &str = "q quits ";
+/// Columns that the rates take, with their frame.
+const RATES_WIDTH: usize = 30;
 
 /// Draws everything.
-pub(super) fn view(frame: &mut Frame, model: &Model) {
-    let extras = extra_line(model);
-    // A piece that does not fit at the end of a line moves on to the next as a whole.
-    let line_width = usize::from(frame.area().width).saturating_sub(PIECE_WIDTH).max(1);
-    let extra_height = extras.width().div_ceil(line_width).min(EXTRA_LINES_MAX) as u16;
-    let [title, memory, middle, extra, curves] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(5),
-        Constraint::Length(12),
-        Constraint::Length(extra_height),
-        Constraint::Min(3),
-    ])
-    .areas(frame.area());
-    draw_title(frame, title, model);
-    draw_memory(frame, memory, model);
-    let [rates, stages] = Layout::horizontal([Constraint::Length(30), Constraint::Min(50)]).areas(middle);
-    draw_rates(frame, rates, model);
-    draw_stages(frame, stages, model);
-    frame.render_widget(Paragraph::new(extras).wrap(Wrap { trim: false }), extra);
-    let [requests, faults] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(curves);
-    draw_curve(frame, requests, "requests", model.requests.iter(), Color::Green);
-    draw_curve(frame, faults, "major faults", model.faults.iter(), Color::Yellow);
+pub(super) fn view(screen: &mut Screen, model: &Model) {
+    let mut rest = screen.area();
+    draw_title(screen, rest.take_lines(1), model);
+    draw_memory(screen, rest.take_lines(5), model);
+    let [rates, stages] = rest.take_lines(12).split_at(RATES_WIDTH);
+    draw_rates(screen, rates, model);
+    draw_stages(screen, stages, model);
+    let extras = lines_of(extra_pieces(model), rest.width);
+    let extra = rest.take_lines(extras.len());
+    extras.iter().enumerate().for_each(|(number, line)| screen.write(extra, number, line));
+    let [requests, faults] = rest.columns();
+    draw_curve(screen, requests, "requests", model.requests.iter(), Colour::Green);
+    draw_curve(screen, faults, "major faults", model.faults.iter(), Colour::Yellow);
 }
 
-fn draw_title(frame: &mut Frame, area: Rect, model: &Model) {
-    let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(8)]).areas(area);
-    frame.render_widget(Line::from(vec![" yonder top  ".bold(), model.address.as_str().into()]), left);
-    frame.render_widget(Line::from("q quits ".dim()).right_aligned(), right);
+fn draw_title(screen: &mut Screen, area: Area, model: &Model) {
+    let [left, right] = area.split_at(area.width.saturating_sub(KEYS.len()));
+    screen.write(left, 0, &[Span::new(" yonder top  ", BOLD), Span::new(model.address.as_str(), PLAIN)]);
+    screen.write(right, 0, &[Span::new(KEYS, DIM)]);
 }
 
-fn draw_memory(frame: &mut Frame, area: Rect, model: &Model) {
+fn draw_memory(screen: &mut Screen, area: Area, model: &Model) {
     let Some(memory) = model.memory() else {
-        let none = Paragraph::new(" this server keeps nothing in far memory".dim());
-        frame.render_widget(none.block(Block::bordered().title(" local memory ")), area);
-        return;
+        let inner = screen.frame(area, " local memory ");
+        return screen.write(inner, 0, &[Span::new(" this server keeps nothing in far memory", DIM)]);
     };
     let (limit, peak) = (quantity::pages(memory.limit), quantity::pages(memory.peak));
-    let block = Block::bordered().title(format!(" local memory: limit {limit}, peak {peak} "));
-    let inner = block.inner(area);
-    let [cells, legend] = Layout::vertical([Constraint::Length(1), Constraint::Length(2)]).areas(inner);
-    frame.render_widget(block, area);
-    frame.render_widget(bar(&memory, cells.width), cells);
-    let columns: [Rect; STATE_MARKS.len()] = Layout::horizontal([Constraint::Fill(1); STATE_MARKS.len()]).areas(legend);
+    let inner = screen.frame(area, &format!(" local memory: limit {limit}, peak {peak} "));
+    screen.write(inner, 0, &bar(&memory, inner.width));
+    let columns: [Area; STATE_MARKS.len()] = inner.columns();
     for (((mark, colour, name), pages), column) in STATE_MARKS.into_iter().zip(memory.states).zip(columns) {
-        let name = Line::from(vec![format!(" {mark} ").fg(colour), name.dim()]);
-        let size = Line::from(format!("   {}", quantity::pages(pages)));
-        frame.render_widget(Paragraph::new(vec![name, size]), column);
+        screen.write(column, 1, &[Span::new(format!(" {mark} "), coloured(colour)), Span::new(name, DIM)]);
+        screen.write(column, 2, &[Span::new(format!("   {}", quantity::pages(pages)), PLAIN)]);
     }
 }
 
 /// The states beside each other, in `width` cells. Each ends where its share of all pages ends, rounded, so that all
 /// together fill the width exactly.
-fn bar(memory: &Memory, width: u16) -> Line<'static> {
+fn bar(memory: &Memory, width: usize) -> Vec<Span> {
     let total = memory.states.iter().sum::<u64>().max(1);
     let mut pages_before = 0;
     let mut cells_before = 0;
     let spans = STATE_MARKS.iter().zip(memory.states).map(|((mark, colour, _), pages)| {
         pages_before += pages;
-        let end = (pages_before as f64 / total as f64 * f64::from(width)).round() as usize;
+        let end = (pages_before as f64 / total as f64 * width as f64).round() as usize;
         let cells = end - cells_before;
         cells_before = end;
-        mark.repeat(cells).fg(*colour)
+        Span::new(mark.repeat(cells), coloured(*colour))
     });
-    Line::from_iter(spans)
+    spans.collect()
 }
 
-fn draw_rates(frame: &mut Frame, area: Rect, model: &Model) {
-    let block = Block::bordered().title(" now ");
-    let width = usize::from(block.inner(area).width).saturating_sub(16);
+fn draw_rates(screen: &mut Screen, area: Area, model: &Model) {
+    let inner = screen.frame(area, " now ");
+    let width = inner.width.saturating_sub(16);
     let alarming = model.errors() > 0.0;
-    let line = |(name, value): (String, String)| {
-        let style = if alarming && name == ERRORS_IN_ALL { Style::new().red().bold() } else { Style::new() };
-        Line::from(vec![format!(" {name:<14}").dim(), Span::styled(format!("{value:>width$}"), style)])
-    };
-    let lines: Vec<_> = model.common_rows().into_iter().map(line).collect();
-    frame.render_widget(Paragraph::new(lines).block(block), area);
-}
-
-fn draw_stages(frame: &mut Frame, area: Rect, model: &Model) {
-    let right = |text: &str| Line::from(text.to_owned()).right_aligned();
-    let heads = ["", "stage"].map(Line::from).into_iter().chain(STAGE_HEADS.map(right));
-    let rows = model.stage_rows().into_iter().map(|row| {
-        let names = [Line::from(row.of).dim(), Line::from(row.stage)];
-        let style = if row.stage == "total" { Style::new().bold() } else { Style::new() };
-        Row::new(names.into_iter().chain(row.times.iter().map(|time| right(time)))).style(style)
-    });
-    let block = Block::bordered().title(" times ").padding(Padding::left(1));
-    let widths = [7, 7, 7, 7, 7, 7].map(Constraint::Length);
-    let table = Table::new(rows, widths).header(Row::new(heads).dim()).block(block);
-    frame.render_widget(table, area);
-}
-
-/// Why the numbers stand still, or else what only this kind of server has.
-fn extra_line(model: &Model) -> Line<'static> {
-    if let Some(why) = &model.trouble {
-        return Line::from(format!(" {why}").red());
+    for (number, (name, value)) in model.common_rows().into_iter().enumerate() {
+        let alarm = Style { bold: true, ..coloured(Colour::Red) };
+        let style = if alarming && name == ERRORS_IN_ALL { alarm } else { PLAIN };
+        let line = [Span::new(format!(" {name:<14}"), DIM), Span::new(format!("{value:>width$}"), style)];
+        screen.write(inner, number, &line);
     }
-    let unbroken = |text: String| text.replace(' ', "\u{a0}");
-    let piece = |(name, value)| [" ".into(), unbroken(format!("{name} ")).dim(), unbroken(value).into(), " ".into()];
-    Line::from_iter(model.extra_rows().into_iter().flat_map(piece))
+}
+
+fn draw_stages(screen: &mut Screen, area: Area, model: &Model) {
+    let inner = screen.frame(area, " times ");
+    let row = |of: &str, stage: &str, times: [&str; STAGE_HEADS.len()], looks: [Style; 2]| {
+        let times = times.map(|time| format!(" {time:>7}")).concat();
+        [Span::new(format!(" {of:<7}"), looks[0]), Span::new(format!(" {stage:<7}{times}"), looks[1])]
+    };
+    screen.write(inner, 0, &row("", "stage", STAGE_HEADS, [DIM; 2]));
+    for (number, stage) in model.stage_rows().iter().enumerate() {
+        let style = if stage.stage == "total" { BOLD } else { PLAIN };
+        let looks = [Style { dim: true, ..style }, style];
+        let times = stage.times.each_ref().map(String::as_str);
+        screen.write(inner, number + 1, &row(stage.of, stage.stage, times, looks));
+    }
+}
+
+/// Why the numbers stand still, or else what only this kind of server has: pieces that are not broken.
+fn extra_pieces(model: &Model) -> Vec<Vec<Span>> {
+    if let Some(why) = &model.trouble {
+        return why.split(' ').map(|word| vec![Span::new(format!(" {word}"), coloured(Colour::Red))]).collect();
+    }
+    let piece = |(name, value)| vec![Span::new(format!(" {name} "), DIM), Span::new(format!("{value} "), PLAIN)];
+    model.extra_rows().into_iter().map(piece).collect()
+}
+
+/// Lines of `width` cells with as many pieces each as fit, of which there are [`EXTRA_LINES_MAX`] at most.
+fn lines_of(pieces: Vec<Vec<Span>>, width: usize) -> Vec<Vec<Span>> {
+    let mut lines: Vec<Vec<Span>> = Vec::new();
+    let mut left = 0;
+    for piece in pieces {
+        let needed = piece.iter().map(Span::width).sum();
+        match lines.last_mut() {
+            Some(line) if needed <= left => line.extend(piece),
+            _ => {
+                lines.push(piece);
+                left = width;
+            }
+        }
+        left = left.saturating_sub(needed);
+    }
+    lines.truncate(EXTRA_LINES_MAX);
+    lines
 }
 
 fn draw_curve<'a>(
-    frame: &mut Frame,
-    area: Rect,
+    screen: &mut Screen,
+    area: Area,
     name: &str,
     history: impl ExactSizeIterator<Item = &'a u64>,
-    colour: Color,
+    colour: Colour,
 ) {
-    let block = Block::bordered();
-    let width = usize::from(block.inner(area).width);
-    let hidden = history.len().saturating_sub(width);
+    let hidden = history.len().saturating_sub(area.width.saturating_sub(2));
     let seen: Vec<u64> = history.skip(hidden).copied().collect();
     let most = seen.iter().max().copied().unwrap_or(0);
-    let block = block.title(format!(" {name}, at most {} ", quantity::per_second(most as f64)));
-    frame.render_widget(Sparkline::default().data(seen).style(Style::new().fg(colour)).block(block), area);
+    let inner = screen.frame(area, &format!(" {name}, at most {} ", quantity::per_second(most as f64)));
+    let eighths = |value: u64| (value as f64 / most.max(1) as f64 * (inner.height * 8) as f64).round() as usize;
+    for line in 0..inner.height {
+        let below = (inner.height - 1 - line) * 8;
+        let cells: String = seen.iter().map(|value| EIGHTHS[eighths(*value).saturating_sub(below).min(8)]).collect();
+        screen.write(inner, line, &[Span::new(cells, coloured(colour))]);
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
-
     use super::*;
     use crate::top::model::tests::full_model;
 
-    fn drawn(model: &Model, width: u16, height: u16) -> Vec<String> {
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| view(frame, model)).unwrap();
-        let buffer = terminal.backend().buffer().clone();
-        let cells: Vec<_> = buffer.content().iter().map(|cell| cell.symbol()).collect();
-        cells.chunks(usize::from(width)).map(|row| row.concat().replace('\u{a0}', " ").trim_end().to_owned()).collect()
+    fn drawn(model: &Model, width: usize, height: usize) -> Vec<String> {
+        let mut screen = Screen::new(width, height);
+        view(&mut screen, model);
+        screen.lines()
     }
 
     #[test]
@@ -201,7 +203,7 @@ mod tests {
     #[test]
     fn any_size_of_terminal_can_be_drawn_on() {
         for (width, height) in [(1, 1), (10, 3), (40, 12), (79, 23), (300, 100)] {
-            assert_eq!(drawn(&full_model(), width, height).len(), usize::from(height));
+            assert_eq!(drawn(&full_model(), width, height).len(), height);
         }
     }
 
@@ -210,8 +212,9 @@ mod tests {
         for states in [[0; 5], [1, 1, 1, 1, 1], [7, 0, 0, 3, 100_000], [u64::from(u32::MAX), 1, 2, 3, 4]] {
             let memory = Memory { limit: 1, peak: 1, states };
             for width in [0, 1, 2, 77, 300] {
-                let expected = if states == [0; 5] { 0 } else { usize::from(width) };
-                assert_eq!(bar(&memory, width).width(), expected, "{states:?} in {width}");
+                let expected = if states == [0; 5] { 0 } else { width };
+                let filled: usize = bar(&memory, width).iter().map(Span::width).sum();
+                assert_eq!(filled, expected, "{states:?} in {width}");
             }
         }
     }

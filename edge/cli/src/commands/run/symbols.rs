@@ -9,9 +9,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use addr2line::gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection as _};
-use addr2line::{Loader, demangle_auto};
+use addr2line::{Context, demangle_auto};
+use gimli::{BaseAddresses, CieOrFde, Dwarf, EhFrame, EndianRcSlice, LittleEndian, SectionId, UnwindSection as _};
+use object::read::elf::{ElfFile64, ElfSymbol64};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 use yonder_preload_protocol::Modules;
 
@@ -19,6 +21,11 @@ use yonder_preload_protocol::Modules;
 const DEBUG_FOLDER: &str = "/usr/lib/debug/.build-id";
 /// Functions before an address that are looked at for one that reaches it.
 const LOOK_BACK: usize = 16;
+
+/// A file of one of the machines that Yonder runs on.
+type Elf<'a> = ElfFile64<'a, object::LittleEndian>;
+/// The lines of a file's code.
+type Lines = Context<EndianRcSlice<LittleEndian>>;
 
 /// What is known of an address.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -81,32 +88,28 @@ struct Code {
     functions: Vec<Function>,
     /// Where functions are, by their beginnings, with or without names.
     frames: Vec<Range<u64>>,
-    lines: Vec<Loader>,
+    /// Of the file, and of that with its debug information.
+    lines: Vec<Lines>,
 }
 
 impl Code {
     fn read(path: &Path) -> Option<Self> {
         let bytes = std::fs::read(path).ok()?;
-        let file = object::File::parse(&*bytes).ok()?;
+        let file = Elf::parse(&*bytes).ok()?;
         let segments = file.segments().map(|segment| {
             let (start, bytes) = segment.file_range();
             (start..start + bytes, segment.address())
         });
-        let debug_path = debug_file(&file).filter(|path| path.is_file());
         let mut functions = functions(&file);
-        if let Some(debug) = debug_path.as_ref().and_then(|path| std::fs::read(path).ok())
-            && let Ok(debug) = object::File::parse(&*debug)
+        let mut lines = Vec::from_iter(lines(&file));
+        if let Some(debug) = debug_file(&file).and_then(|path| std::fs::read(path).ok())
+            && let Ok(debug) = Elf::parse(&*debug)
         {
             functions.extend(self::functions(&debug));
+            lines.extend(self::lines(&debug));
         }
         functions.sort_by(|one, other| order(one).cmp(&order(other)));
-        let lines = [Some(path.to_owned()), debug_path].into_iter().flatten();
-        Some(Self {
-            segments: segments.collect(),
-            functions,
-            frames: frames(&file),
-            lines: lines.filter_map(|path| Loader::new(path).ok()).collect(),
-        })
+        Some(Self { segments: segments.collect(), functions, frames: frames(&file), lines })
     }
 
     fn virtual_address(&self, in_file: u64) -> Option<u64> {
@@ -128,8 +131,8 @@ impl Code {
     }
 
     fn line(&self, address: u64) -> Option<String> {
-        self.lines.iter().find_map(|loader| {
-            let location = loader.find_location(address).ok()??;
+        self.lines.iter().find_map(|lines| {
+            let location = lines.find_location(address).ok()??;
             let file = Path::new(location.file?).file_name()?.to_string_lossy().into_owned();
             Some(location.line.filter(|line| *line > 0).map_or_else(|| file.clone(), |line| format!("{file}:{line}")))
         })
@@ -144,12 +147,12 @@ fn order(function: &Function) -> (u64, std::cmp::Reverse<(usize, usize, &str)>) 
 }
 
 /// The functions of a file with a name and a length.
-fn functions(file: &object::File<'_>) -> Vec<Function> {
+fn functions(file: &Elf<'_>) -> Vec<Function> {
     let symbols = file.symbols().chain(file.dynamic_symbols());
     let functions = symbols.filter(|symbol| {
         symbol.is_definition() && symbol.size() > 0 && matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Unknown)
     });
-    let function = |symbol: object::Symbol<'_, '_>| {
+    let function = |symbol: ElfSymbol64<'_, '_, object::LittleEndian>| {
         let name = demangle_auto(Cow::Borrowed(symbol.name().ok()?), None).into_owned();
         Some(Function { addresses: symbol.address()..symbol.address() + symbol.size(), name })
     };
@@ -157,7 +160,7 @@ fn functions(file: &object::File<'_>) -> Vec<Function> {
 }
 
 /// Where functions are, from what unwinding needs.
-fn frames(file: &object::File<'_>) -> Vec<Range<u64>> {
+fn frames(file: &Elf<'_>) -> Vec<Range<u64>> {
     let Some(section) = file.section_by_name(".eh_frame") else { return Vec::new() };
     let Ok(bytes) = section.uncompressed_data() else { return Vec::new() };
     let eh_frame = EhFrame::new(&bytes, LittleEndian);
@@ -175,8 +178,32 @@ fn frames(file: &object::File<'_>) -> Vec<Range<u64>> {
     frames
 }
 
+/// The lines of a file's code, as far as it has them.
+fn lines(file: &Elf<'_>) -> Option<Lines> {
+    let section = |id: SectionId| {
+        // What lines are found with; the others, with types and variables, may be large.
+        let is_needed = matches!(
+            id,
+            SectionId::DebugAbbrev
+                | SectionId::DebugAddr
+                | SectionId::DebugAranges
+                | SectionId::DebugInfo
+                | SectionId::DebugLine
+                | SectionId::DebugLineStr
+                | SectionId::DebugRanges
+                | SectionId::DebugRngLists
+                | SectionId::DebugStr
+                | SectionId::DebugStrOffsets
+        );
+        let found = file.section_by_name(id.name()).filter(|_| is_needed);
+        let bytes = found.and_then(|section| section.uncompressed_data().ok()).unwrap_or_default();
+        Ok::<_, gimli::Error>(EndianRcSlice::new(Rc::from(&*bytes), LittleEndian))
+    };
+    Context::from_dwarf(Dwarf::load(section).ok()?).ok()
+}
+
 /// The file that has the debug information of another.
-fn debug_file(file: &object::File<'_>) -> Option<PathBuf> {
+fn debug_file(file: &Elf<'_>) -> Option<PathBuf> {
     let id = file.build_id().ok()??;
     let (first, rest) = id.split_first()?;
     let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();

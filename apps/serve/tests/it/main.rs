@@ -1,0 +1,4 @@
+//! Servers and their clients over the loopback, and the example.
+
+mod example;
+mod over_udp;

@@ -1,0 +1,172 @@
+//! A node or a connection that fails: operations end, nothing reads as zeros, and what can come back does.
+
+use yonder_fabric::{FabricError, Module, RemoteAddress, Status, WorkId};
+use yonder_units::FrameIndex;
+
+use crate::end_to_end::proxy::Proxy;
+use crate::end_to_end::testbed::{
+    Client, NETWORKS, Network, address, node, node_at, page, shm_node, tcp_node, unreachable_cause, wait_for,
+};
+
+#[test]
+fn when_the_node_stops_everything_ends_as_disconnected() {
+    let folder = tempfile::tempdir().unwrap();
+    let shm = shm_node(folder.path(), 64);
+    for node in NETWORKS.map(|network| node(network, 64)).into_iter().chain([shm]) {
+        let mut client = Client::of(&node, 64);
+        let start = client.allocate(64);
+        assert_eq!(client.store(start, 5), Status::Done);
+        node.stop();
+        // The end of the connection may be seen a moment later; until then the answers are right.
+        wait_for(|| match client.load(start) {
+            (Status::Disconnected, _) => Some(()),
+            (status, byte) => {
+                assert_eq!((status, byte), (Status::Done, 5));
+                None
+            }
+        });
+        for frame in 0..64 {
+            client.read(page(start, u64::from(frame)), frame);
+        }
+        let done = client.finish(64);
+        assert!(done.values().all(|status| *status == Status::Disconnected));
+        unreachable_cause(client.fabric.allocate(4096));
+        unreachable_cause(client.fabric.release(start));
+    }
+}
+
+#[test]
+fn a_restarted_node_never_answers_for_the_memory_it_has_lost() {
+    NETWORKS.into_iter().for_each(is_lost_by_a_restart);
+}
+
+fn is_lost_by_a_restart(network: Network) {
+    let node = node(network, 16);
+    let at = address(&node);
+    let mut client = Client::of(&node, 1);
+    let start = client.allocate(16);
+    assert_eq!(client.store(start, 9), Status::Done);
+    node.stop();
+    let node = node_at(vec![network.listen(&at)], 16);
+    // A stranger has memory there now, and may have the same addresses.
+    let mut stranger = Client::of(&node, 1);
+    let strangers = stranger.allocate(16);
+    assert_eq!(stranger.store(strangers, 3), Status::Done);
+    let served = node.stats().reads;
+    // The client has seen who is there now when control requests say so.
+    let cause = wait_for(|| {
+        assert_eq!(client.load(start), (Status::Disconnected, 0xee));
+        let cause = unreachable_cause(client.fabric.allocate(4096));
+        cause.contains("lost").then_some(cause)
+    });
+    assert_eq!(cause, "the node was restarted, or this client was away for too long: its far memory is lost");
+    for _ in 0..100 {
+        assert_eq!(client.load(start), (Status::Disconnected, 0xee));
+        assert_eq!(client.store(start, 1), Status::Disconnected);
+    }
+    unreachable_cause(client.fabric.queue_pair(Module::Fault, client.frames.clone()));
+    assert_eq!(node.stats().reads, served);
+    assert_eq!(stranger.load(strangers), (Status::Done, 3));
+}
+
+#[test]
+fn a_cut_connection_is_made_again_and_the_memory_is_still_there() {
+    let node = tcp_node(16);
+    let proxy = Proxy::to(address(&node), 5000);
+    let mut client = Client::new(&proxy.url(), 16);
+    let start = client.allocate(16);
+    for turn in 0..10u8 {
+        assert_eq!(client.store(page(start, turn.into()), turn + 1), Status::Done);
+        for frame in 1..16 {
+            client.read(start, frame);
+        }
+        proxy.cut();
+        let done = client.finish(15);
+        assert!(done.values().all(|status| *status != Status::Failed));
+        for seen in 0..=turn {
+            assert_eq!(client.load_again(page(start, seen.into())), seen + 1);
+        }
+    }
+    proxy.cut();
+    client.fabric.discard(start, 4096).unwrap();
+    assert_eq!(client.load_again(start), 0);
+    assert_eq!(client.load_again(page(start, 1)), 2);
+    let before = node.stats().allocated_bytes;
+    proxy.cut();
+    client.fabric.release(start).unwrap();
+    assert_eq!(node.stats().allocated_bytes, before - 16 * 4096);
+    proxy.cut();
+    client.allocate(16);
+}
+
+/// Writes that are sent again after a cut, each with a new value, must win over their first copies.
+#[test]
+fn a_write_that_is_sent_again_is_never_overwritten_by_its_first_copy() {
+    let node = tcp_node(32);
+    let proxy = Proxy::to(address(&node), 9000);
+    let mut client = Client::new(&proxy.url(), 32);
+    let start = client.allocate(32);
+    for turn in 0..30u8 {
+        for frame in 0..32 {
+            client.fill(frame, 2 * turn);
+            client.write(page(start, frame.into()), frame);
+        }
+        client.poll();
+        proxy.cut();
+        client.finish(client.queue_pair.outstanding());
+        for frame in 0..32u32 {
+            wait_for(|| (client.store(page(start, frame.into()), 2 * turn + 1) == Status::Done).then_some(()));
+        }
+        for frame in 0..32u64 {
+            assert_eq!(client.load_again(page(start, frame)), 2 * turn + 1);
+        }
+    }
+}
+
+#[test]
+fn addresses_outside_the_allocation_fail() {
+    for network in NETWORKS {
+        let node = node(network, 16);
+        let (mut client, other) = (Client::of(&node, 1), Client::of(&node, 1));
+        let start = client.allocate(2);
+        other.allocate(2);
+        for address in [page(start, 1).0 + 1, page(start, 2).0, 1 << 40, u64::MAX] {
+            assert_eq!(client.load(RemoteAddress(address)), (Status::Failed, 0xee));
+            assert_eq!(client.store(RemoteAddress(address), 1), Status::Failed);
+        }
+        assert_eq!(client.load(start), (Status::Done, 0));
+        for nothing_begins_here in [page(start, 1), page(start, 2)] {
+            match client.fabric.release(nothing_begins_here) {
+                Err(FabricError::System { cause, .. }) => assert!(cause.contains("not in allocated memory"), "{cause}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        let errors = node.stats().errors;
+        // A read whose answer is late is asked again, by datagram, and refused again.
+        assert!(errors == 10 || (network == Network::Udp && errors > 10), "{errors}");
+    }
+}
+
+#[test]
+fn a_shm_read_beyond_the_memory_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = shm_node(folder.path(), 4);
+    let mut client = Client::of(&node, 1);
+    for address in [1 << 40, u64::MAX] {
+        assert_eq!(client.load(RemoteAddress(address)), (Status::Failed, 0xee));
+    }
+}
+
+#[test]
+fn queue_pairs_come_and_go() {
+    let node = tcp_node(4);
+    let mut client = Client::of(&node, 1);
+    let start = client.allocate(4);
+    for turn in 0..50u64 {
+        let mut other = client.fabric.queue_pair(Module::WriteBack, client.frames.clone()).unwrap();
+        other.post_write(WorkId(turn), start, FrameIndex(0), 0).unwrap();
+    }
+    assert_eq!(client.store(start, 3), Status::Done);
+    assert_eq!(client.load(start), (Status::Done, 3));
+    wait_for(|| (node.stats().connections == 2).then_some(()));
+}

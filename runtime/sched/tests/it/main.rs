@@ -1,0 +1,5 @@
+//! The dispatcher and its workers over emulated far memory.
+
+mod preemption;
+mod serve;
+mod sleeping;

@@ -1,0 +1,41 @@
+//! `yonder bench` of paging itself: array, errors, switch, fault and reclaim, each for a moment.
+
+use yonder_e2e::{Yonder, alone};
+
+use crate::bench_node::{bench, column};
+
+#[test]
+fn an_array_is_read_in_a_loop_and_at_a_rate() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _alone = alone();
+    let far = "--far emu://?latency=2.5us";
+    let objects = bench(yonder, &format!("array --memory 16MiB --local 20% {far} --faults yield --duration 200ms"));
+    assert!(objects.iter().all(|object| object["major_faults"].as_u64() > Some(0)), "{objects:?}");
+    let rated = "array --memory 16MiB --rate 20k --dist zipf:0.99 --dispatch predicted --duration 200ms";
+    for object in bench(yonder, rated) {
+        for key in ["hit_p99_us", "predicted_hits_right", "predicted_faults_wrong"] {
+            assert!(object[key].is_number(), "{key} in {object}");
+        }
+    }
+}
+
+#[test]
+fn injected_errors_are_counted() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _alone = alone();
+    let objects =
+        bench(yonder, "errors --memory 24MiB --local 4MiB --keys 10000 --swap-in-errors 50 --memory-errors 50");
+    assert_eq!(column(&objects, "bench"), ["errors"; 2]);
+}
+
+#[test]
+fn switches_faults_and_reclaim_are_measured() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _alone = alone();
+    for name in ["switch", "fault", "reclaim"] {
+        let ended = yonder.run(&["bench", name, "--json"]);
+        assert_eq!(ended.code, Some(0), "'{}' said: {}", ended.command, ended.stderr);
+        let objects = ended.objects();
+        assert!(!objects.is_empty() && objects.iter().all(|object| object["bench"] == name), "{}", ended.stdout);
+    }
+}

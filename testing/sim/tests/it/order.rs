@@ -1,0 +1,46 @@
+//! The order between the lanes of a process: seeds hold, and each sabotage of it is caught.
+//!
+//! `YONDER_ORDER_SEED=7 cargo test -p yonder-sim --test it order::seeds` runs one seed.
+
+use yonder_sim::{OrderCounts, Sabotage, simulate_order};
+
+const SEEDS: u64 = 600;
+/// Seeds within which a sabotage must be caught.
+const CAUGHT_WITHIN: u64 = 200;
+
+#[test]
+fn seeds_hold_and_everything_happens_in_some() {
+    let only = std::env::var("YONDER_ORDER_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
+    let mut all = OrderCounts::default();
+    for seed in only.map_or(0..SEEDS, |seed: u64| seed..seed + 1) {
+        match simulate_order(seed, None) {
+            Ok(counts) => all.add(&counts),
+            Err(failure) => panic!("seed {seed}: {}", failure.cause),
+        }
+    }
+    let OrderCounts { writes, reads, clean, settled, given_up, stalls } = all;
+    let least = [writes, reads, clean, settled, given_up, stalls].into_iter().min();
+    assert!(only.is_some() || least >= Some(1000), "something hardly ever happens: {all:?}");
+}
+
+#[test]
+fn a_seed_repeats_itself() {
+    (0..20).for_each(|seed| assert_eq!(simulate_order(seed, None), simulate_order(seed, None)));
+}
+
+/// Each sabotage, and what the oracle must say about it in one of the first seeds.
+const CAUGHT: [(Sabotage, &str); 5] = [
+    (Sabotage::GivenOutEarly, "what was acknowledged is"),
+    (Sabotage::ForgottenDigest, "what was acknowledged is"),
+    (Sabotage::CleanWhileHeld, "what was acknowledged is"),
+    (Sabotage::ForgetfulLane, "what was acknowledged is"),
+    (Sabotage::FreedRangeUsed, "ended Refused(BadAddress)"),
+];
+
+#[test]
+fn every_sabotage_is_caught() {
+    for (sabotage, words) in CAUGHT {
+        let mut causes = (0..CAUGHT_WITHIN).filter_map(|seed| simulate_order(seed, Some(sabotage)).err());
+        assert!(causes.any(|failure| failure.cause.contains(words)), "nobody noticed {sabotage:?}");
+    }
+}
