@@ -5,7 +5,7 @@
 //! range and never touches memory itself.
 //!
 //! [`Heap`] gives out and takes back, under its caller's lock. A [`Magazine`] a thread makes most of that need no lock.
-//! [`PageMap`] says what an offset is, so that any thread can free it, and which bytes of a page are [`Live`], so that
+//! [`PageMap`] says what an offset is, so that any thread can free it, and which bytes of a page are live, so that
 //! write-back leaves out the rest (guided paging, DiLOS, section 4.4).
 //!
 //! ```
@@ -54,7 +54,7 @@ mod slabs;
 
 pub use class::{CLASSES, Class, GRANULE_BYTES, OBJECT_BYTES_MAX};
 pub use heap::{Freed, Heap, Resized, Retired, Stats};
-pub use live::{Live, SAVING_BYTES_MIN, SEGMENTS_MAX, Segment, Segments};
+pub use live::SAVING_BYTES_MIN;
 pub use magazine::{Full, MAGAZINE_BYTES_MAX, MAGAZINE_OBJECTS_MAX, MAGAZINE_OBJECTS_MIN, Magazine};
 pub use page_map::{Allocated, PageMap};
 

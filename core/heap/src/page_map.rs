@@ -16,13 +16,13 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
-use yonder_units::{PAGE_BYTES, PageIndex};
+use yonder_units::{PAGE_BYTES, PageIndex, Vector};
 use zerocopy::FromZeros;
 
 use crate::NotAllocated;
 use crate::bits::{self, Words};
 use crate::class::Class;
-use crate::live::{self, Live};
+use crate::live;
 
 /// Words of a page: a bit for each of the smallest slots.
 pub(crate) const PAGE_WORDS: usize = PAGE_BYTES / crate::GRANULE_BYTES / u64::BITS as usize;
@@ -124,14 +124,14 @@ impl PageMap {
         }
     }
 
-    /// The bytes of `page` that have to be kept. Needs no lock, but a page that no store can reach meanwhile: see
+    /// The bytes of `page` that have to be kept; `None` if there are none. Needs no lock, but a page that no store can reach meanwhile: see
     /// [`PageMap`] for why that is enough. Magazines and the end of a class's slot count as live, what lies behind the
     /// last usable byte of a run does not.
     ///
     /// # Panics
     /// If the heap has no such page.
     #[must_use]
-    pub fn live(&self, page: PageIndex) -> Live {
+    pub fn live(&self, page: PageIndex) -> Option<Vector> {
         // Pairs with the fence in `publish`: the stores that the caller knows to be over came after the bits.
         fence(Ordering::Acquire);
         let page = page.index();
@@ -140,8 +140,8 @@ impl PageMap {
         };
         match self.kinds[page].load(Ordering::Acquire) {
             kind if kind != 0 && kind != RUN => live::of_slots(Class::at(kind - 1), words()),
-            _ if self.in_run[page / 64].load(Ordering::Acquire) >> (page % 64) & 1 == 0 => Live::Nothing,
-            _ => live::of_run_page(words()[TAIL_BYTES]),
+            _ if self.in_run[page / 64].load(Ordering::Acquire) >> (page % 64) & 1 == 0 => None,
+            _ => Some(live::of_run_page(words()[TAIL_BYTES])),
         }
     }
 

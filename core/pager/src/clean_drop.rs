@@ -6,7 +6,7 @@
 use yonder_units::PageId;
 
 use crate::queue_pair::RemoteAddress;
-use crate::vector::Vector;
+use yonder_units::Vector;
 
 /// A page that is about to be forgotten without a write.
 #[derive(Clone, Copy, Debug)]

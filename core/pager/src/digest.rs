@@ -18,7 +18,7 @@ use crate::pagetable::{HASH_GRANULE_BYTES, PageHash, PageHasher};
 use yonder_units::{PAGE_BYTES, PageIndex};
 use zerocopy::FromZeros as _;
 
-use crate::vector::{GRANULE_BYTES, Vector};
+use yonder_units::{GRANULE_BYTES, Vector};
 
 const _: () = assert!(GRANULE_BYTES.is_multiple_of(HASH_GRANULE_BYTES), "a segment can be hashed");
 

@@ -19,7 +19,7 @@ use crate::queue_pair::{
     Completion, Module, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status, WorkId,
 };
 use crate::region::RegionCore;
-use crate::vector::Vector;
+use yonder_units::Vector;
 
 /// The machine.
 pub(crate) enum Fake {}

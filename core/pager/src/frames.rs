@@ -25,7 +25,7 @@ use crate::budget::{Account, Budget};
 use crate::digest::{Digest, HASH_WORDS};
 use crate::machine::{Machine, Rule};
 use crate::region::RegionCore;
-use crate::vector::Vector;
+use yonder_units::Vector;
 
 /// A frame's word: its holders in the low byte, two flags, and the number of its turn.
 const HOLDERS: u64 = 0xFF;

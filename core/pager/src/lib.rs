@@ -18,9 +18,9 @@
 //! block, `limits` and `tuning` what can be changed meanwhile, `advice` what programs say of ranges, `digest` what the
 //! node has of each page and `liveness` who says what is live of it, `unreadable` pages that nobody can read, `release`
 //! the way back of freed ranges, `order` and `settle` what the node may be asked for at once, `forked` children,
-//! `observer` who wants to know of faults, `damage` memory that has failed; `region` is what is known of a region,
-//! `extents` which of its ranges are free; `drive` is what threads call, `audit` whether the accounts agree; `machine`,
-//! `queue_pair`, `vector` and `clean_drop` are the seams to what is below. `budget`, `frames` and `gate` are the three
+//! `observer` who wants to know of faults, `damage` memory that has failed; `region` is what is known of a region;
+//! `drive` is what threads call, `audit` whether the accounts agree; `machine`,
+//! `queue_pair` and `clean_drop` are the seams to what is below. `budget`, `frames` and `gate` are the three
 //! small lock-free structures that all share.
 //!
 //! Invariants, each asserted where it could break:
@@ -51,7 +51,6 @@ mod delegation;
 mod digest;
 mod drive;
 mod error;
-mod extents;
 #[cfg(test)]
 mod fake;
 mod fault;
@@ -81,7 +80,6 @@ mod stats;
 mod together;
 mod tuning;
 mod unreadable;
-mod vector;
 mod waiters;
 
 pub use crate::prefetch::Algorithm as Prefetch;
@@ -93,7 +91,6 @@ pub use config::{Config, ConfigError, Deadlines, Delivery, FaultPolicy, Reads, V
 pub use delegation::Installs;
 pub use drive::{ReclaimTurns, Turn};
 pub use error::{PagingCause, PagingError, TooManyPorts};
-pub use extents::Extents;
 pub use forked::Stopped;
 pub use liveness::Liveness;
 pub use observer::{FaultObserver, Needed, SeenFault};
@@ -107,6 +104,5 @@ pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats
 pub use tuning::{
     COLD_BANDS, ColdBand, QUOTA_BYTES_MIN, RegionView, STANDBY_AGE_MIN, Tuning, TuningCounts, TuningError,
 };
-pub use vector::{GRANULE_BYTES, SEGMENTS_MAX, Vector};
 pub use waiters::FaultCounts;
-pub use yonder_units::Residence;
+pub use yonder_units::{GRANULE_BYTES, Residence, SEGMENTS_MAX, Vector};

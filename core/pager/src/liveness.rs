@@ -10,22 +10,19 @@
 
 use std::sync::{Arc, OnceLock};
 
-use yonder_heap::{Live, PageMap};
-use yonder_units::PageIndex;
-
-use crate::vector::Vector;
-
-const _: () = assert!(yonder_heap::SEGMENTS_MAX == crate::vector::SEGMENTS_MAX);
+use yonder_heap::PageMap;
+use yonder_units::{PageIndex, Vector};
 
 /// Which bytes of a region's pages are live.
 ///
 /// It is asked by the reclaimer, so it must neither wait nor panic nor touch far memory.
 pub trait Liveness: Send + Sync {
-    /// The bytes of `page` that have to be kept: all others may read as anything once the page has been away.
+    /// The bytes of `page` that have to be kept: all others may read as anything once the page has been away;
+    /// `None` if none has.
     ///
     /// While it is asked, no store reaches the page: the answer has to have every byte that was stored before and that
     /// somebody still needs. What is stored later is none of its concern.
-    fn live(&self, page: PageIndex) -> Live;
+    fn live(&self, page: PageIndex) -> Option<Vector>;
 
     /// How many pages the object has that begins with `page`, if one does and that is known: who touches its first page
     /// will probably want them all. Asked on the fault path.
@@ -36,7 +33,7 @@ pub trait Liveness: Send + Sync {
 
 /// Of a region whose bytes are the heap's, the first page for the first. See [`PageMap`] for why no lock is needed.
 impl Liveness for PageMap {
-    fn live(&self, page: PageIndex) -> Live {
+    fn live(&self, page: PageIndex) -> Option<Vector> {
         Self::live(self, page)
     }
 
@@ -68,13 +65,6 @@ impl Owner {
 
     /// What has to be kept of a page that no store can reach; `None` if nothing.
     pub(crate) fn live(&self, page: PageIndex) -> Option<Vector> {
-        match self.0.get().map_or(Live::Whole, |liveness| liveness.live(page)) {
-            Live::Nothing => None,
-            Live::Whole => Some(Vector::WHOLE),
-            Live::Segments(segments) => Some(Vector::new(segments.iter().map(|segment| {
-                let start = usize::from(segment.start);
-                start..start + usize::from(segment.bytes)
-            }))),
-        }
+        self.0.get().map_or(Some(Vector::WHOLE), |liveness| liveness.live(page))
     }
 }

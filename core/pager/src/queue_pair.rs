@@ -8,7 +8,7 @@
 
 use yonder_units::{FrameIndex, Nanos};
 
-use crate::vector::Vector;
+use yonder_units::Vector;
 
 /// Largest number of operations one queue pair can hold.
 pub const QUEUE_DEPTH_MAX: usize = 1024;

@@ -5,11 +5,15 @@
 
 #![forbid(unsafe_code)]
 
+mod free_ranges;
 mod index;
 mod parse;
+mod vector;
 
+pub use free_ranges::FreeRanges;
 pub use index::{BlockIndex, FrameIndex, PageId, PageIndex, Residence, Run};
 pub use parse::{LocalSize, ParseError, format_bytes, parse_bytes, parse_duration};
+pub use vector::{GRANULE_BYTES, SEGMENTS_MAX, Vector};
 
 /// Bytes in a page: the unit of faults and of fetches.
 pub const PAGE_BYTES: usize = 4096;

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use yonder_mapping::Mapping;
 use yonder_pager::pagetable::State;
-use yonder_pager::{Extents, FaultObserver, HeldBlocks, Liveness, PagingCause, PagingError, RemoteAddress};
+use yonder_pager::{FaultObserver, HeldBlocks, Liveness, PagingCause, PagingError, RemoteAddress};
 use yonder_trap::{RegisterError, Registration};
-use yonder_units::{PAGE_BYTES, PageIndex};
+use yonder_units::{FreeRanges, PAGE_BYTES, PageIndex};
 
 use self::faults::RegionFaults;
 use crate::error::FarError;
@@ -35,7 +35,7 @@ pub enum Access {
 /// in local memory, read before and after, tell whether what was read in between is consistent.
 pub struct Region {
     pub(crate) core: Arc<RegionCore>,
-    extents: Mutex<Extents>,
+    free: Mutex<FreeRanges>,
     access: Access,
     /// Dropped before the far memory it pages from.
     registration: Option<Registration>,
@@ -45,8 +45,8 @@ pub struct Region {
 impl Region {
     /// A region whose faults are not handled yet.
     pub(crate) fn new(far: FarMemory, core: Arc<RegionCore>) -> Self {
-        let extents = Mutex::new(Extents::new(core.memory().len() as u64));
-        Self { core, extents, access: Access::Probe, registration: None, far }
+        let free = Mutex::new(FreeRanges::new(core.memory().len() as u64));
+        Self { core, free, access: Access::Probe, registration: None, far }
     }
 
     /// From now on faults bring pages.
@@ -276,16 +276,16 @@ impl Region {
     /// The memory reads as zeros.
     #[must_use]
     pub fn alloc(&self, bytes: u64) -> Option<u64> {
-        self.extents.lock().expect("no code panics while it holds the extents").take(bytes)
+        self.free.lock().expect("no code panics while it holds the free ranges").take(whole_pages(bytes))
     }
 
     /// Gives a range that [`Region::alloc`] returned back, here and on the node. Nothing may touch it any more. Blocks
     /// until writes of its pages that are in flight have ended. After an error the range is still the caller's, who may
     /// try again.
     pub fn free(&self, offset: u64, bytes: u64) -> Result<(), FarError> {
-        let bytes = bytes.div_ceil(PAGE_BYTES as u64) * PAGE_BYTES as u64;
+        let bytes = whole_pages(bytes);
         self.core.pager().release(&self.core, offset, bytes)?;
-        self.extents.lock().expect("no code panics while it holds the extents").give(offset, bytes);
+        self.free.lock().expect("no code panics while it holds the free ranges").give(offset, bytes);
         Ok(())
     }
 
@@ -364,4 +364,9 @@ impl Drop for Hold<'_> {
     fn drop(&mut self) {
         self.region.core.unhold(self.blocks.clone());
     }
+}
+
+/// `bytes`, at least one, rounded up to pages.
+const fn whole_pages(bytes: u64) -> u64 {
+    (if bytes == 0 { 1 } else { bytes }).next_multiple_of(PAGE_BYTES as u64)
 }

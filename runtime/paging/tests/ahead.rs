@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emulated::far;
-use yonder_heap::Live;
 use yonder_paging::{
     Access, Config, Deadlines, FarMemory, FaultCounts, FaultPolicy, Installs, Liveness, Posting, Prefetch, Region,
     Shares, Stats, Verify, WorkerPort,
@@ -137,8 +136,8 @@ fn a_hold_fetches_its_pages_together() {
 struct Objects;
 
 impl Liveness for Objects {
-    fn live(&self, _page: PageIndex) -> Live {
-        Live::Whole
+    fn live(&self, _page: PageIndex) -> Option<yonder_units::Vector> {
+        Some(yonder_units::Vector::WHOLE)
     }
 
     fn object_at(&self, page: PageIndex) -> Option<u32> {

@@ -10,8 +10,9 @@
 
 use std::sync::{Arc, RwLock};
 
+use yonder::units::FreeRanges;
+
 use super::rebalance::{Load, Rebalance};
-use super::runs::FreeRuns;
 use super::shape::{Class, ClassIndex, UNIT_BYTES};
 use super::slots::{Slab, SlotState, SlotTable, Swept};
 
@@ -51,7 +52,7 @@ pub(super) struct Arena {
     slabs: Vec<Option<Box<SlabSlots>>>,
     /// First unit of the slab that covers a unit.
     slab_of_unit: Vec<u32>,
-    runs: FreeRuns,
+    runs: FreeRanges,
     rebalance: Rebalance,
     slabs_moved: u64,
 }
@@ -114,7 +115,7 @@ impl Arena {
             classes: shapes.iter().map(|_| ClassSlabs::default()).collect(),
             slabs: (0..units).map(|_| None).collect(),
             slab_of_unit: vec![NO_SLAB; units as usize],
-            runs: FreeRuns::new(units),
+            runs: FreeRanges::new(u64::from(units)),
             rebalance: Rebalance::new(shapes.len()),
             slabs_moved: 0,
             shapes,
@@ -222,7 +223,7 @@ impl Arena {
 
     /// Units that belong to no class.
     pub(super) fn free_units(&self) -> u32 {
-        self.runs.units()
+        self.runs.total() as u32
     }
 
     /// Local memory that slots and units take, in bytes.
@@ -262,7 +263,7 @@ impl Arena {
 
     fn add_slab(&mut self, class: ClassIndex) -> Option<()> {
         let shape = self.shapes[class.index()];
-        let first = self.runs.take(shape.slab_units)?;
+        let first = self.runs.take(u64::from(shape.slab_units))? as u32;
         let slab = Arc::new(Slab::new(first, class, shape));
         self.table.install(&slab);
         self.slab_of_unit[first as usize..(first + shape.slab_units) as usize].fill(first);
@@ -288,7 +289,7 @@ impl Arena {
         let units = slab.slab.shape.slab_units;
         self.slab_of_unit[first as usize..(first + units) as usize].fill(NO_SLAB);
         self.table.remove(&slab.slab);
-        self.runs.give(first, units);
+        self.runs.give(u64::from(first), u64::from(units));
     }
 
     /// Moves the hand of the class over its slots until it finds a victim.

@@ -15,7 +15,6 @@ mod item;
 mod loss;
 mod read;
 mod rebalance;
-mod runs;
 mod shape;
 mod slots;
 mod space;

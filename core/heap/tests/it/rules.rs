@@ -1,9 +1,7 @@
 //! A test for each rule.
 
-use yonder_heap::{
-    Allocated, Class, Freed, Heap, Live, MAGAZINE_OBJECTS_MAX, Magazine, NotAllocated, Resized, Segment,
-};
-use yonder_units::{BLOCK_BYTES, PAGE_BYTES, PageIndex};
+use yonder_heap::{Allocated, Class, Freed, Heap, MAGAZINE_OBJECTS_MAX, Magazine, NotAllocated, Resized};
+use yonder_units::{BLOCK_BYTES, PAGE_BYTES, PageIndex, Vector};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const GIB: u64 = 1 << 30;
@@ -39,7 +37,7 @@ fn a_run_is_split_into_runs_that_live_on_their_own() {
     let mut heap = Heap::new(64 * PAGE);
     let run = heap.alloc(5 * PAGE + 100, 1).unwrap();
     let live = |heap: &Heap, page: u64| heap.map().live(PageIndex::containing(run + page * PAGE));
-    let before: Vec<Live> = (0..6).map(|page| live(&heap, page)).collect();
+    let before: Vec<Option<Vector>> = (0..6).map(|page| live(&heap, page)).collect();
     heap.split(run, 2 * PAGE).unwrap();
     heap.split(run + 2 * PAGE, 3 * PAGE).unwrap();
     assert_eq!((0..6).map(|page| live(&heap, page)).collect::<Vec<_>>(), before, "what is live has changed");
@@ -49,8 +47,8 @@ fn a_run_is_split_into_runs_that_live_on_their_own() {
     assert_eq!(sizes, [2 * PAGE, 3 * PAGE, 112]);
     assert!(heap.split(run + PAGE, PAGE).is_err(), "a run was split that does not begin there");
     free_run(&mut heap, run + 2 * PAGE);
-    assert_eq!((live(&heap, 1), live(&heap, 2), live(&heap, 4)), (Live::Whole, Live::Nothing, Live::Nothing));
-    assert_ne!(live(&heap, 5), Live::Nothing);
+    assert_eq!((live(&heap, 1), live(&heap, 2), live(&heap, 4)), (Some(Vector::WHOLE), None, None));
+    assert_ne!(live(&heap, 5), None);
     free_run(&mut heap, run);
     free_run(&mut heap, run + 5 * PAGE);
     assert_eq!(heap.alloc(64 * PAGE, 1), Some(0), "pages were lost");
@@ -147,7 +145,7 @@ fn a_heap_of_terabytes_is_made_at_once_and_used_at_its_low_end() {
     assert!(stats.metadata_bytes < 1 << 12, "{stats:?}");
     assert!(stats.metadata_reserved_bytes < (1 << 40) / 100, "{stats:?}");
     let top = heap.alloc((1 << 40) - (1 << 20), 1).unwrap();
-    assert_eq!(heap.map().live(PageIndex::containing(top + (1 << 39))), Live::Whole);
+    assert_eq!(heap.map().live(PageIndex::containing(top + (1 << 39))), Some(Vector::WHOLE));
     let before = heap.stats().metadata_bytes;
     assert!(before > stats.metadata_reserved_bytes * 99 / 100);
     assert_eq!(heap.resize_in_place(top, (1 << 40) - top), Ok(Resized::Done));
@@ -176,12 +174,15 @@ fn resizing_in_place() {
     free_run(&mut heap, behind);
     assert_eq!(heap.resize_in_place(run, 4 * PAGE + 100), Ok(Resized::Done));
     assert_eq!(heap.map().look_up(run), Ok(Allocated::Run(4 * PAGE + 112)));
-    let Live::Segments(tail) = heap.map().live(PageIndex::containing(run + 4 * PAGE)) else { panic!() };
-    assert_eq!(*tail, [Segment { start: 0, bytes: 112 }]);
-    assert_eq!(heap.map().live(PageIndex::containing(run + 2 * PAGE)), Live::Whole, "it is not the last page any more");
+    assert_eq!(heap.map().live(PageIndex::containing(run + 4 * PAGE)), Some(Vector::new([0..112])));
+    assert_eq!(
+        heap.map().live(PageIndex::containing(run + 2 * PAGE)),
+        Some(Vector::WHOLE),
+        "it is not the last page any more"
+    );
     let Ok(Resized::Shrunk(retired)) = heap.resize_in_place(run, 1) else { panic!("pages are cut off") };
     assert_eq!((retired.first().offset(), retired.pages()), (run + PAGE, 4));
-    assert_eq!(heap.map().live(retired.first()), Live::Nothing);
+    assert_eq!(heap.map().live(retired.first()), None);
     heap.release(retired);
     assert_eq!(heap.resize_in_place(run, 64 * PAGE), Ok(Resized::Refused), "the heap ends before");
     assert_eq!(heap.resize_in_place(run, u64::MAX), Ok(Resized::Refused));

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use yonder_heap::{Allocated, Class, Freed, Heap, Live, Magazine, PageMap};
-use yonder_units::{PAGE_BYTES, PageIndex};
+use yonder_heap::{Allocated, Class, Freed, Heap, Magazine, PageMap};
+use yonder_units::{PAGE_BYTES, PageIndex, Vector};
 
 const PAGES: usize = 256;
 const OWNERS: u64 = 3;
@@ -109,18 +109,11 @@ impl Far {
         let mut content = self.pages[page].lock().unwrap();
         let live = self.map.live(PageIndex(page as u32));
         let mut fetched = [NOISE; PAGE_BYTES];
-        match live {
-            Live::Nothing => {}
-            Live::Whole => fetched = *content,
-            Live::Segments(segments) => {
-                for segment in segments.iter() {
-                    let bytes = usize::from(segment.start)..usize::from(segment.start + segment.bytes);
-                    fetched[bytes.clone()].copy_from_slice(&content[bytes]);
-                }
-            }
+        for bytes in live.into_iter().flat_map(Vector::segments) {
+            fetched[bytes.clone()].copy_from_slice(&content[bytes]);
         }
         *content = fetched;
-        PAGE_BYTES - live.bytes()
+        PAGE_BYTES - live.map_or(0, Vector::bytes)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use yonder_heap::{Allocated, Class, Freed, Heap, Live, Magazine, NotAllocated, PageMap, Resized};
-use yonder_heap::{SAVING_BYTES_MIN, SEGMENTS_MAX};
-use yonder_units::{PAGE_BYTES, PageIndex};
+use yonder_heap::SAVING_BYTES_MIN;
+use yonder_heap::{Allocated, Class, Freed, Heap, Magazine, NotAllocated, PageMap, Resized};
+use yonder_units::{PAGE_BYTES, PageIndex, SEGMENTS_MAX, Vector};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const MAGAZINES: usize = 3;
@@ -70,7 +70,8 @@ impl World {
         assert_eq!((stats.objects, stats.run_pages, stats.retired_pages, stats.run_bytes), (0, 0, 0, 0));
         assert_eq!(stats.free_pages + stats.object_pages, self.bytes / PAGE);
         assert_eq!(self.heap.alloc(self.bytes, 1), Some(0), "what was freed does not come back in one piece");
-        (0..self.bytes / PAGE).for_each(|page| assert_eq!(self.heap.map().live(PageIndex(page as u32)), Live::Whole));
+        (0..self.bytes / PAGE)
+            .for_each(|page| assert_eq!(self.heap.map().live(PageIndex(page as u32)), Some(Vector::WHOLE)));
     }
 
     /// Empties the magazines, and checks the live bytes of every page and the stated sums.
@@ -140,7 +141,7 @@ impl World {
                 Freed::Object(class) => assert_eq!(class.bytes() as u64, usable),
                 Freed::Run(retired) => {
                     assert_eq!((retired.first().offset(), u64::from(retired.pages())), (offset, usable.div_ceil(PAGE)));
-                    assert_eq!(self.heap.map().live(retired.first()), Live::Nothing);
+                    assert_eq!(self.heap.map().live(retired.first()), None);
                     assert_eq!(self.heap.free(offset), Err(NotAllocated { offset }));
                     self.heap.release(retired);
                 }
@@ -205,14 +206,9 @@ impl World {
 }
 
 /// Which bytes of a page are kept.
-fn kept(live: Live) -> Vec<bool> {
-    let mut kept = vec![live == Live::Whole; PAGE_BYTES];
-    if let Live::Segments(segments) = live {
-        assert!((1..=SEGMENTS_MAX).contains(&segments.len()));
-        for segment in segments.iter() {
-            kept[usize::from(segment.start)..][..usize::from(segment.bytes)].fill(true);
-        }
-    }
+fn kept(live: Option<Vector>) -> Vec<bool> {
+    let mut kept = vec![false; PAGE_BYTES];
+    live.into_iter().flat_map(Vector::segments).for_each(|segment| kept[segment].fill(true));
     kept
 }
 

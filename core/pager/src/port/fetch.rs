@@ -4,8 +4,8 @@ use yonder_units::{Nanos, PageIndex};
 
 use super::FetchReservation;
 use crate::error::PagingCause;
-use crate::vector::Vector;
 use crate::waiters::Queue;
+use yonder_units::Vector;
 
 /// How far a fetch is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -26,7 +26,7 @@ use crate::machine::{Machine, Rule};
 use crate::pager::Pager;
 use crate::queue_pair::{QueuePair, Status, WorkId};
 use crate::region::RegionCore;
-use crate::vector::Vector;
+use yonder_units::Vector;
 
 /// A guide, and a queue pair for its reads.
 pub(crate) struct GuideOf {

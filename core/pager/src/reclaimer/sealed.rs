@@ -11,7 +11,7 @@ use crate::clean_drop::{CleanDrop, ReadsAs};
 use crate::machine::Machine;
 use crate::pager::Pager;
 use crate::region::RegionCore;
-use crate::vector::Vector;
+use yonder_units::Vector;
 
 impl<M: Machine> Reclaimer<M> {
     /// Unmaps resident pages of a sealed region with one flush: those of `block`, whose gate the caller has taken, and

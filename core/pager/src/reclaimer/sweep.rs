@@ -16,7 +16,7 @@ use crate::damage;
 use crate::machine::{Machine, Rule};
 use crate::pager::Pager;
 use crate::region::RegionCore;
-use crate::vector::Vector;
+use yonder_units::Vector;
 
 impl<M: Machine> Reclaimer<M> {
     /// Evictor: puts the resident pages of the next block on standby, or as many as `room` allows: of any region, or

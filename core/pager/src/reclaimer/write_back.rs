@@ -21,7 +21,7 @@ use crate::machine::{Machine, Rule};
 use crate::pager::Pager;
 use crate::queue_pair::{Status, WorkId};
 use crate::region::RegionCore;
-use crate::vector::Vector;
+use yonder_units::Vector;
 
 /// First and longest pause before a failed write is posted again.
 const BACKOFF_MIN: Nanos = 20_000;

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use objects::{Object, PAGE, World, assert_same};
-use yonder_heap::{Live, PageMap};
+use yonder_heap::PageMap;
 use yonder_paging::{Config, Deadlines, Liveness, Prefetch, Stats, Verify};
-use yonder_units::{PAGE_BYTES, PageIndex};
+use yonder_units::{PAGE_BYTES, PageIndex, Vector};
 
 const LOCAL: u64 = 4 << 20;
 /// Pages of objects in most tests: they all have room beside one another.
@@ -121,8 +121,8 @@ fn what_is_made_and_changed_on_a_page_that_came_back_in_parts_is_kept() {
 struct Same(AtomicBool);
 
 impl Liveness for Same {
-    fn live(&self, _page: PageIndex) -> Live {
-        if self.0.load(Ordering::Acquire) { Live::Whole } else { Live::Nothing }
+    fn live(&self, _page: PageIndex) -> Option<Vector> {
+        if self.0.load(Ordering::Acquire) { Some(Vector::WHOLE) } else { None }
     }
 }
 
@@ -253,7 +253,7 @@ struct Watch {
 }
 
 impl Liveness for Watch {
-    fn live(&self, page: PageIndex) -> Live {
+    fn live(&self, page: PageIndex) -> Option<Vector> {
         /// The page is mapped and its userfaultfd keeps writers away.
         const PRESENT_AND_PROTECTED: u64 = 1 << 63 | 1 << 57;
         let (mut word, at) = ([0; 8], (self.address / PAGE_BYTES + page.index()) * 8);

@@ -144,7 +144,10 @@ impl World {
         let mut pages: Vec<_> = objects.iter().map(Object::page).collect();
         pages.sort_unstable();
         pages.dedup();
-        (pages.iter().map(|page| self.map.live(*page).bytes() as u64).sum(), pages.len() as u64)
+        (
+            pages.iter().map(|page| self.map.live(*page).map_or(0, yonder_units::Vector::bytes) as u64).sum(),
+            pages.len() as u64,
+        )
     }
 }
 

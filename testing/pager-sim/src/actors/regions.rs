@@ -1,12 +1,12 @@
 //! Regions: how they begin, whose they are, and what of them is live.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rand::Rng;
-use yonder_heap::{Live, Segment, Segments};
 use yonder_pager::pagetable::{HASH_KEY_BYTES, PageHasher};
-use yonder_pager::{GRANULE_BYTES, Liveness, Pager};
-use yonder_units::PageIndex;
+use yonder_pager::{Liveness, Pager};
+use yonder_units::{GRANULE_BYTES, PageIndex, SEGMENTS_MAX, Vector};
 
 use super::{Common, OWN_PAGES};
 use crate::machine::Simulated;
@@ -71,20 +71,23 @@ struct Owner {
 }
 
 impl Liveness for Owner {
-    fn live(&self, page: PageIndex) -> Live {
+    fn live(&self, page: PageIndex) -> Option<Vector> {
         let mut words = with(|world| world.oracle.live_words((self.address, page.0)));
         if is_sabotaged(Sabotage::ForgetfulOwner) {
             words.pop();
         }
-        let mut segments: Vec<Segment> = Vec::new();
+        let mut segments: Vec<Range<usize>> = Vec::new();
         for word in words {
-            let (start, end) = (word / GRANULE_BYTES as u16 * GRANULE_BYTES as u16, word + 8);
+            let start = usize::from(word) / GRANULE_BYTES * GRANULE_BYTES;
             match segments.last_mut() {
-                Some(last) if last.start + last.bytes >= start => last.bytes = end - last.start,
-                _ => segments.push(Segment { start, bytes: end - start }),
+                Some(last) if last.end >= start => last.end = start + GRANULE_BYTES,
+                _ => segments.push(start..start + GRANULE_BYTES),
             }
         }
-        segments.iter_mut().for_each(|segment| segment.bytes = segment.bytes.next_multiple_of(GRANULE_BYTES as u16));
-        if segments.is_empty() { Live::Nothing } else { Segments::new(&segments).map_or(Live::Whole, Live::Segments) }
+        match segments.len() {
+            0 => None,
+            1..=SEGMENTS_MAX => Some(Vector::new(segments)),
+            _ => Some(Vector::WHOLE),
+        }
     }
 }

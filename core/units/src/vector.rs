@@ -10,7 +10,7 @@
 use std::iter::once;
 use std::ops::Range;
 
-use yonder_units::PAGE_BYTES;
+use crate::PAGE_BYTES;
 
 /// Most segments of a vector. Longer ones were slower on DiLOS' network (section 6.3).
 pub const SEGMENTS_MAX: usize = 3;
