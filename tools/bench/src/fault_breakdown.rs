@@ -42,9 +42,10 @@ const AFTER_HELP: &str = "\
 Over an emulated network, a memory node and a disk, with a picture:
   yonder bench fault-breakdown --far emu://?latency=2.5us --far tcp://127.0.0.1:7070 --far file:///var/tmp/far?size=1GiB --out pictures
 
-Steps: exception (from the touch to the handler), post (page table, and asking for the page), away (with yield: to other requests),
-fetch (until the page is there), install (mapping it), back (with yield: from other requests) and return (to the code). Yonder's own
-are post, away and back; exception, install and return are the kernel's, fetch is the fabric's.";
+Steps: exception (from the touch to the handler), post (page table, and asking for the page), away (with
+yield: to other requests), fetch (until the page is there), install (mapping it), back (with yield: from other
+requests) and return (to the code). Yonder's own are post, away and back; exception, install and return are
+the kernel's, fetch is the fabric's.";
 
 /// Settings of a comparison.
 #[derive(Clone, Debug, Args)]

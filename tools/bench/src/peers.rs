@@ -112,9 +112,10 @@ Stock servers beside swap on a disk:
 memcached itself beside yonder kv, at most and at a rate:
   yonder bench peers --workloads memcached --peers run,kv,kv-busy --rate 60k
 
-Every peer has the same local memory. First all of them take turns in a closed loop, as fast as each can; then at one rate, where
-latency counts from the intended start. Swap and control groups take root, and are undone at the end, after Ctrl-C too; what cannot
-run prints SKIP and what to type. Local memory of a group is beside what its process takes before it has data.";
+Every peer has the same local memory. First all of them take turns in a closed loop, as fast as each can; then
+at one rate, where latency counts from the intended start. Swap and control groups take root, and are undone
+at the end, after Ctrl-C too; what cannot run prints SKIP and what to type. Local memory of a group is beside
+what its process takes before it has data.";
 
 /// Settings of a comparison.
 #[derive(Clone, Debug, Args)]

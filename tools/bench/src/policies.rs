@@ -100,7 +100,7 @@ impl Choice for Prefetch {
 
 impl Choice for Reads {
     const CHOICES: &'static [(Self, &'static str, &'static str)] = &[
-        (Self::InFrames, "frames", "In the frame in which it has arrived, until somebody writes to it"),
+        (Self::InFrames, "frames", "In the frame in which it has arrived, until it is written to"),
         (Self::Mapped, "mapped", "Where a write or a trap would have it"),
     ];
 }

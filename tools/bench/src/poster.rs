@@ -124,11 +124,13 @@ impl Paging {
 
 /// What `yonder bench poster --help` ends with.
 const AFTER_HELP: &str = "\
-The same with a fetch that takes as long as it does over a plain network, where sockets take longer than a fetch by RDMA:
+The same with a fetch that takes as long as it does over a plain network, where sockets take longer than a
+fetch by RDMA:
   yonder bench poster --fetch-time 25us --far emu://?latency=25us
 
-Ways: no-fault, sync (a fault keeps its worker), async (its worker runs other requests), predicted (async, and requests that will
-probably fault wait for those that will not). Emulated faults have no history, so nothing predicts them.";
+Ways: no-fault, sync (a fault keeps its worker), async (its worker runs other requests), predicted (async, and
+requests that will probably fault wait for those that will not). Emulated faults have no history, so nothing
+predicts them.";
 
 /// Settings of a comparison.
 #[derive(Clone, Debug, Args)]

@@ -81,9 +81,10 @@ A data set of 1 GiB, a quarter of it local, on the disk at /mnt/ssd, with 128 re
 What requests gain that do not fault, when those that will fault queue apart:
   yonder bench ycsb --far tcp://127.0.0.1:7070 --workloads b,c --swap none --rate 30k --dispatch pf-aware,predicted
 
-The ways are yonder kv with faults that yield (and with faults that wait, --faults yield,busy), and the same server with all of its
-memory local, in a control group that leaves it the same bytes, so that the kernel swaps. That takes root, to make the group and to
-swap to a file or to zram; both are undone at the end. A scan is a get of 1 to 100 consecutive keys at once.";
+The ways are yonder kv with faults that yield (and with faults that wait, --faults yield,busy), and the same
+server with all of its memory local, in a control group that leaves it the same bytes, so that the kernel
+swaps. That takes root, to make the group and to swap to a file or to zram; both are undone at the end. A scan
+is a get of 1 to 100 consecutive keys at once.";
 
 /// Settings of a comparison.
 #[derive(Clone, Debug, Args)]
