@@ -124,9 +124,9 @@ impl PageMap {
         }
     }
 
-    /// The bytes of `page` that have to be kept; `None` if there are none. Needs no lock, but a page that no store can reach meanwhile: see
-    /// [`PageMap`] for why that is enough. Magazines and the end of a class's slot count as live, what lies behind the
-    /// last usable byte of a run does not.
+    /// The bytes of `page` that have to be kept; `None` if there are none. Needs no lock, but a page that no store can
+    /// reach meanwhile: see [`PageMap`] for why that is enough. Magazines and the end of a class's slot count as live,
+    /// what lies behind the last usable byte of a run does not.
     ///
     /// # Panics
     /// If the heap has no such page.
