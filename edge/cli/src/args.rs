@@ -226,8 +226,7 @@ pub(crate) struct ThreadArgs {
     /// What is fetched before it is touched
     #[arg(long, value_name = "HOW", default_value = "readahead", value_parser = choice::<Prefetch>())]
     pub(crate) prefetch: Prefetch,
-    /// Where a page stays that was fetched to be read, when a program asks for bytes and not by pointer (kv; the array
-    /// with --probe)
+    /// Where a page stays that was fetched for a read of bytes, not by pointer (kv; the array with --probe)
     #[arg(long, value_name = "WHERE", default_value = "frames", value_parser = choice::<Reads>())]
     pub(crate) reads: Reads,
     /// Reclaim of local memory starts when less than this percentage of it is free

@@ -123,7 +123,8 @@ impl Paging {
 }
 
 /// What `yonder bench poster --help` ends with.
-const AFTER_HELP: &str = "The same with a fetch that takes as long as it does over a plain network, where sockets take longer than a
+const AFTER_HELP: &str = "\
+The same with a fetch that takes as long as it does over a plain network, where sockets take longer than a
 fetch by RDMA:
   yonder bench poster --fetch-time 25us --far emu://?latency=25us
 

@@ -80,7 +80,8 @@ const AFTER_HELP: &str = "\
 How much slower a program gets with less and less local memory, beside the kernel's swap:
   yonder bench programs --programs redis-server,sort --local 100%,50%,25%,12.5%
 
-The leg with zram needs root, to make a control group and to swap to a zram device; both are undone at the end.";
+The leg with zram needs root, to make a control group and to swap to a zram device; both are undone at the
+end.";
 
 impl Leg {
     /// What results call it.

@@ -71,7 +71,8 @@ const AFTER_HELP: &str = "\
 What a guide that knows Redis gains for lists, with little local memory, over three runs:
   yonder bench redis --queries lrange --local 12.5% --ahead readahead,guide --runs 3
 
-It needs redis-server and redis-benchmark; --ahead guide needs the guide 'redis' beside what yonder run preloads.";
+It needs redis-server and redis-benchmark; --ahead guide needs the guide 'redis' beside what yonder run
+preloads.";
 
 /// What is measured.
 #[derive(Clone, PartialEq, Debug, Args)]
