@@ -1,8 +1,9 @@
-//! `cargo xtask ci` and `cargo xtask nightly`: what is checked before each change, and what takes longer, with the time of
-//! each step.
+//! `cargo xtask ci` and `cargo xtask nightly`: what is checked before each change, and what takes longer, with the time
+//! of each step.
 //!
-//! [`CI`] and [`NIGHTLY`] are the lists. Cheap steps come first, so a slip is found in seconds; tests come last, so the last
-//! lines are their result. The first step that fails ends the run. `.ci/run` calls this and then runs the tests itself.
+//! [`CI`] and [`NIGHTLY`] are the lists. Cheap steps come first, so a slip is found in seconds; tests come last, so the
+//! last lines are their result. The first step that fails ends the run. `.ci/run` calls this and then runs the tests
+//! itself.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +25,8 @@ enum Work {
     Chore(fn(&Path) -> Result<(), String>),
 }
 
-/// Before each change. Each crate is compiled for clippy, for its documents and for its tests, and those with models for loom.
+/// Before each change. Each crate is compiled for clippy, for its documents and for its tests, and those with models
+/// for loom.
 pub(crate) const CI: [Step; 7] = [
     Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"], &[]) },
     Step { name: "tidy", work: Work::Chore(tidy::run) },

@@ -1,10 +1,10 @@
 //! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `loom`, `miri`, `sim`, `fuzz`, `bench --smoke` and `install`.
 //!
 //! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
-//! integration runs, in the same order, and what is run each night. [`loom`] tries every interleaving of the lock-free types, [`miri`] interprets
-//! tests. [`sim`] runs the simulator, [`fuzz`] hostile inputs. [`smoke`] runs every benchmark for a moment and checks the
-//! shape of its output. [`install`] puts the command and the C library where programs find them.
-//! Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
+//! integration runs, in the same order, and what is run each night. [`loom`] tries every interleaving of the lock-free
+//! types, [`miri`] interprets tests. [`sim`] runs the simulator, [`fuzz`] hostile inputs. [`smoke`] runs every
+//! benchmark for a moment and checks the shape of its output. [`install`] puts the command and the C library where
+//! programs find them. Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
 
 #![forbid(unsafe_code)]
 

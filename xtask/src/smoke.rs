@@ -1,8 +1,9 @@
-//! `cargo xtask bench --smoke`: runs every benchmark and every simulation for a moment, to see that it runs and what it prints.
+//! `cargo xtask bench --smoke`: runs every benchmark and every simulation for a moment, to see that it runs and what it
+//! prints.
 //!
-//! The end-to-end tests run each of them too, with the build of the tests and other flags; here it is the release build.
-//! The numbers mean nothing at this length; the form of the output does, because scripts rely on it. Where the machine
-//! cannot run Yonder (`yonder doctor` says so), the chore prints SKIP and succeeds.
+//! The end-to-end tests run each of them too, with the build of the tests and other flags; here it is the release
+//! build. The numbers mean nothing at this length; the form of the output does, because scripts rely on it. Where the
+//! machine cannot run Yonder (`yonder doctor` says so), the chore prints SKIP and succeeds.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,7 +1,7 @@
 //! A [`Sample`] as Prometheus text.
 //!
-//! The format is three kinds of lines, which [`Exposition`] writes: help, type and value. What the server counts stays the
-//! server's.
+//! The format is three kinds of lines, which [`Exposition`] writes: help, type and value. What the server counts stays
+//! the server's.
 
 use std::fmt::Write as _;
 
@@ -104,8 +104,8 @@ pub(crate) fn render(sample: &Sample, recent: &[StageHistogram]) -> String {
     text.0
 }
 
-/// Metrics in the text format of Prometheus. Names, helps and labels are constants of this house, in which nothing is to
-/// be escaped.
+/// Metrics in the text format of Prometheus. Names, helps and labels are constants of this house, in which nothing is
+/// to be escaped.
 #[derive(Default)]
 struct Exposition(String);
 

@@ -1,6 +1,7 @@
 //! [`Screen`]: a grid of characters that is drawn on in memory, and what a terminal is sent to show it.
 //!
-//! What lies outside of an area is left out, so that a terminal of any size can be drawn on. A character takes one cell.
+//! What lies outside of an area is left out, so that a terminal of any size can be drawn on. A character takes one
+//! cell.
 
 /// A colour of the terminal's own palette, by the number that selects it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

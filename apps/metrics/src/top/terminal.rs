@@ -1,5 +1,5 @@
-//! [`Terminal`]: the user's terminal while the live view is up. It tells keys at once, and shows a screen of its own; what
-//! was there before comes back when this is dropped.
+//! [`Terminal`]: the user's terminal while the live view is up. It tells keys at once, and shows a screen of its own;
+//! what was there before comes back when this is dropped.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
