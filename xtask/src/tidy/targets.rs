@@ -99,7 +99,7 @@ mod tests {
         let test = ("core/a/src/c.rs", "//! C.\n\n#[test]\nfn it_works() {}\n");
         let found = problems(&[off, example, drawing, test]);
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found[0].starts_with("core/a/src/lib.rs:3: ") && found[1].starts_with("core/a/src/c.rs:3: "));
+        assert!(found[0].starts_with("core/a/src/c.rs:3: ") && found[1].starts_with("core/a/src/lib.rs:3: "));
         let on = ("core/a/Cargo.toml", "[package]\nname = \"a\"\n");
         assert!(problems(&[on, example, drawing, test]).is_empty());
     }
