@@ -11,10 +11,11 @@ use crate::pagetable::PageHasher;
 use crate::reclaim::Policy;
 use yonder_units::{BlockIndex, Nanos, PAGE_BYTES, PageIndex};
 
-use crate::delegation::{Answer, Installs};
+use crate::delegation::Answer;
 use crate::machine::Machine;
 use crate::pager::{Pager, REGIONS_MAX};
-use crate::queue_pair::{Posting, RemoteAddress};
+use crate::port::PollMode;
+use crate::queue_pair::RemoteAddress;
 use crate::reclaimer::Step;
 use crate::region::RegionCore;
 use crate::waiters::FaultCounts;
@@ -26,7 +27,7 @@ const HOST_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// What the reclaimer's thread does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
+pub enum ReclaimTurn {
     /// It takes another turn at once.
     Again,
     /// It lets others run before it does.
@@ -43,22 +44,22 @@ pub struct ReclaimTurns {
 
 impl ReclaimTurns {
     /// One turn: a step, unless a host makes them.
-    pub fn take<M: Machine>(&mut self, pager: &Pager<M>) -> Turn {
+    pub fn take<M: Machine>(&mut self, pager: &Pager<M>) -> ReclaimTurn {
         let hosted = pager.signals.hosted_steps.load(Ordering::Acquire);
         if hosted != self.hosted_before {
             self.hosted_before = hosted;
             if hosted > 0 {
-                return Turn::Sleep(HOST_TIMEOUT);
+                return ReclaimTurn::Sleep(HOST_TIMEOUT);
             }
         } else if hosted > 0 && !pager.wants_reclaim(M::now()) {
             // The host makes no steps because there is nothing to do.
-            return Turn::Sleep(HOST_TIMEOUT);
+            return ReclaimTurn::Sleep(HOST_TIMEOUT);
         }
-        let Some(mut reclaimer) = pager.try_lock_reclaimer() else { return Turn::Yield };
+        let Some(mut reclaimer) = pager.try_lock_reclaimer() else { return ReclaimTurn::Yield };
         match reclaimer.step(pager, M::now()) {
-            Step::Worked => Turn::Again,
-            Step::Waiting => Turn::Sleep(WRITE_SLEEP),
-            Step::Idle(time) => Turn::Sleep(time),
+            Step::Worked => ReclaimTurn::Again,
+            Step::Waiting => ReclaimTurn::Sleep(WRITE_SLEEP),
+            Step::Idle(time) => ReclaimTurn::Sleep(time),
         }
     }
 }
@@ -115,17 +116,10 @@ impl<M: Machine> Pager<M> {
     /// Handles what has arrived at the port of a worker: appends to `ready` the unithreads whose pages are there, and
     /// to `retry` those that wait for something else and look again when they are resumed.
     #[inline]
-    pub fn poll_worker(
-        &self,
-        port: u16,
-        now: Nanos,
-        (installs, posting): (Installs, Posting),
-        ready: &mut Vec<u32>,
-        retry: &mut Vec<u32>,
-    ) {
+    pub fn poll_worker(&self, port: u16, now: Nanos, mode: PollMode, ready: &mut Vec<u32>, retry: &mut Vec<u32>) {
         let port = self.port(port);
         let mut inner = port.lock();
-        port.poll_between(&mut inner, self, now, installs, posting);
+        port.turn(self, now).poll_as(&mut inner, mode);
         ready.append(&mut inner.waiters.ready);
         retry.append(&mut inner.waiters.retry);
     }

@@ -11,7 +11,6 @@ use crate::pagetable::{Entry, Event, Source, State};
 use yonder_units::{Nanos, PageId, PageIndex};
 
 use crate::config::FaultPolicy;
-use crate::delegation::Installs;
 use crate::error::PagingCause;
 use crate::forked;
 use crate::guests::{self, GuestPort};
@@ -24,8 +23,9 @@ use crate::region::RegionCore;
 /// Looks at an entry before a thread that waits for it lets others run.
 const GUEST_SPINS: u32 = 256;
 
-/// What was touched of a region, and from where.
+/// What was touched, and from where.
 pub(crate) struct FaultTouch<'a, M: Machine> {
+    pub(crate) region: &'a Arc<RegionCore<M>>,
     pub(crate) offset: u64,
     /// The registers at the instruction, if it had a fault.
     pub(crate) registers: Option<M::Registers<'a>>,
@@ -63,16 +63,26 @@ impl<M: Machine> Clone for FaultTouch<'_, M> {
 
 impl<M: Machine> Copy for FaultTouch<'_, M> {}
 
-impl<M: Machine> FaultTouch<'_, M> {
+impl<'a, M: Machine> FaultTouch<'a, M> {
     /// A touch without a fault.
     #[inline]
-    pub(crate) fn of(offset: u64, wants: Wants) -> Self {
-        Self { offset, registers: None, wants }
+    pub(crate) fn of(region: &'a Arc<RegionCore<M>>, offset: u64, wants: Wants) -> Self {
+        Self { region, offset, registers: None, wants }
     }
 
     pub(crate) fn page(&self) -> PageIndex {
         PageIndex::containing(self.offset)
     }
+}
+
+/// A touch that finds its page far.
+pub(crate) struct Miss<'a, M: Machine> {
+    pub(crate) touch: FaultTouch<'a, M>,
+    /// The page's entry as it was.
+    pub(crate) seen: Entry,
+    /// When the fault began, and when it fails.
+    pub(crate) entered: Nanos,
+    pub(crate) deadline: Nanos,
 }
 
 /// Who has touched the page.
@@ -100,8 +110,9 @@ pub(crate) enum Attempt {
 
 /// Gives the touch what it wants of its page, or says why that is not possible before the deadline. The page may be taken away
 /// again at any time after; the access that needs it is simply tried again.
-pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, touch: FaultTouch<'_, M>) -> Result<(), PagingCause> {
-    let (pager, page) = (&*region.pager, touch.page());
+pub(crate) fn bring<M: Machine>(touch: FaultTouch<'_, M>) -> Result<(), PagingCause> {
+    let (region, page) = (touch.region, touch.page());
+    let pager = &*region.pager;
     if pager.child.is_one() {
         return forked::bring(region, page);
     }
@@ -125,14 +136,14 @@ pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, touch: FaultTouch<'
                 Local::NoRoom => waits_for = PagingCause::LocalMemoryFull,
                 Local::Later => {}
             },
-            State::Remote => match toucher.fetch(region, touch, seen, entered, deadline) {
+            State::Remote => match toucher.fetch(&Miss { touch, seen, entered, deadline }) {
                 Attempt::Over(result) => return result,
                 Attempt::Raced => continue,
                 Attempt::NoRoom => waits_for = PagingCause::LocalMemoryFull,
                 Attempt::NoSlot => {}
             },
             State::Fetching { port, slot } => {
-                match toucher.join(region, touch, port, slot) {
+                match toucher.join(touch, port, slot) {
                     // It may have been fetched for somebody who wants less.
                     Some(Ok(())) => continue,
                     Some(Err(cause)) => return Err(cause),
@@ -162,11 +173,11 @@ pub(crate) fn fetch_range<M: Machine>(region: &Arc<RegionCore<M>>, first: PageIn
     }
     let now = M::now();
     match Toucher::of_this_thread(pager) {
-        Toucher::Unithread { port, .. } => port.lock().fetch_range(region, first, count, port, pager, now),
+        Toucher::Unithread { port, .. } => port.lock().fetch_range(region, first, count, port.turn(pager, now)),
         Toucher::Thread => {
             let mut inner = GuestPort::borrow(pager);
-            let port = inner.port();
-            inner.fetch_range(region, first, count, port, pager, now);
+            let turn = inner.port().turn(pager, now);
+            inner.fetch_range(region, first, count, turn);
         }
     }
 }
@@ -194,63 +205,50 @@ impl<'a, M: Machine> Toucher<'a, M> {
     }
 
     /// Fetches a remote page and waits for it.
-    fn fetch(
-        self,
-        region: &Arc<RegionCore<M>>,
-        touch: FaultTouch<'_, M>,
-        seen: Entry,
-        entered: Nanos,
-        deadline: Nanos,
-    ) -> Attempt {
-        let pager = &*region.pager;
+    fn fetch(self, miss: &Miss<'_, M>) -> Attempt {
+        let Miss { touch, entered, .. } = *miss;
         match self {
             Self::Unithread { port, token, may_yield } => {
                 let mut inner = port.lock();
-                let started = start(pager, port, &mut inner, token, (region, touch, seen), (entered, deadline));
-                if let Err(why_not) = started {
+                if let Err(why_not) = start(miss, port, &mut inner, token) {
                     return why_not;
                 }
-                inner.waiters.count_major_fault(token, region.place(touch.page()));
+                inner.waiters.count_major_fault(token, touch.region.place(touch.page()));
                 port.publish(&inner);
                 drop(inner);
-                let (result, mapped) = wait_as_unithread(pager, port, token, may_yield);
+                let (result, mapped) = wait_as_unithread(&touch.region.pager, port, token, may_yield);
                 let now = M::now();
                 port.stats.resume.record(now.saturating_sub(mapped));
                 port.stats.total.record(now.saturating_sub(entered));
                 Attempt::Over(result)
             }
-            Self::Thread => guests::fetch(pager, (region, touch, seen), (entered, deadline)),
+            Self::Thread => guests::fetch(miss),
         }
     }
 
     /// Waits for a fetch that this worker, or a guest, has in flight already; `None` if it is another's or just over.
-    fn join(
-        self,
-        region: &Arc<RegionCore<M>>,
-        touch: FaultTouch<'_, M>,
-        port: u16,
-        slot: u16,
-    ) -> Option<Result<(), PagingCause>> {
+    fn join(self, touch: FaultTouch<'_, M>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
+        let region = touch.region;
         let (own, token, may_yield) = match self {
             Self::Unithread { port: own, token, may_yield } if own.id == port => (own, token, may_yield),
             Self::Unithread { port: own, token, .. } => {
-                let result = touch_ahead(region, touch, port, slot);
+                let result = touch_ahead(touch, port, slot);
                 if result.is_some() {
                     own.lock().waiters.count_minor_fault(token, region.place(touch.page()));
                 }
                 return result;
             }
             Self::Thread if usize::from(port) < GUEST_PORTS => {
-                return guests::join(region, touch, region.pager.port(port), slot);
+                return guests::join(touch, region.pager.port(port), slot);
             }
-            Self::Thread => return touch_ahead(region, touch, port, slot),
+            Self::Thread => return touch_ahead(touch, port, slot),
         };
         let mut inner = own.lock();
         if region.table.load(touch.page()).state() != (State::Fetching { port, slot }) {
             return None;
         }
         if inner.is_ahead(slot) {
-            match hit(&mut inner, slot, (region, touch), own) {
+            match hit(&mut inner, slot, touch, own) {
                 Hit::Mapped => {
                     inner.waiters.count_minor_fault(token, region.place(touch.page()));
                     return Some(Ok(()));
@@ -274,7 +272,9 @@ impl<'a, M: Machine> Toucher<'a, M> {
                 M::suspend();
             }
             Self::Unithread { port, may_yield: MayYield::Never, .. } => {
-                port.poll(&mut port.lock(), pager, M::now(), Installs::Own);
+                let mut inner = port.lock();
+                port.turn(pager, M::now()).poll(&mut inner);
+                drop(inner);
                 M::yield_now();
             }
             Self::Thread if pauses < GUEST_SPINS => M::relax(),
@@ -302,14 +302,14 @@ impl<'a, M: Machine> Toucher<'a, M> {
 
 /// Takes everything a fetch needs, moves the entry to `Fetching` and posts the read; gives all back if any is missing.
 pub(crate) fn start<M: Machine>(
-    pager: &Pager<M>,
+    miss: &Miss<'_, M>,
     port: &Port<M>,
     inner: &mut PortInner<M>,
     token: u32,
-    (region, touch, seen): (&Arc<RegionCore<M>>, FaultTouch<'_, M>, Entry),
-    (entered, deadline): (Nanos, Nanos),
 ) -> Result<(), Attempt> {
-    let page = touch.page();
+    let Miss { touch, seen, entered, deadline } = *miss;
+    let (region, page) = (touch.region, touch.page());
+    let pager = &*region.pager;
     let Some(slot) = inner.take_slot() else { return Err(Attempt::NoSlot) };
     let Some(reservation) = FetchReservation::take(pager, touch.wants) else {
         inner.return_slot(slot);
@@ -321,42 +321,31 @@ pub(crate) fn start<M: Machine>(
         inner.return_slot(slot);
         return Err(Attempt::Raced);
     }
-    inner.start(&FetchRequest { region, page, slot, reservation, entered, deadline }, port, pager);
+    inner.start(&FetchRequest { region, page, slot, reservation, entered, deadline }, port);
     inner.join(slot, token);
-    let now = M::now();
-    if !inner.fetch_advised(region, page, port, pager, now) {
-        inner.missed(region, touch, port, pager, now);
+    let turn = port.turn(pager, M::now());
+    if !inner.fetch_advised(region, page, turn) {
+        inner.missed(touch, turn);
     }
     Ok(())
 }
 
 /// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it is not
 /// mapped by that.
-fn touch_ahead<M: Machine>(
-    region: &Arc<RegionCore<M>>,
-    touch: FaultTouch<'_, M>,
-    port: u16,
-    slot: u16,
-) -> Option<Result<(), PagingCause>> {
-    let port = region.pager.port(port);
+fn touch_ahead<M: Machine>(touch: FaultTouch<'_, M>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
+    let port = touch.region.pager.port(port);
     let mut inner = GuestPort::visit(port)?;
-    let is_mapped = inner.is_ahead(slot) && hit(&mut inner, slot, (region, touch), port) == Hit::Mapped;
+    let is_mapped = inner.is_ahead(slot) && hit(&mut inner, slot, touch, port) == Hit::Mapped;
     is_mapped.then_some(Ok(()))
 }
 
 /// Touches a page that is fetched ahead, after a look whether it has arrived.
-pub(crate) fn hit<M: Machine>(
-    inner: &mut PortInner<M>,
-    slot: u16,
-    touched: (&Arc<RegionCore<M>>, FaultTouch<'_, M>),
-    port: &Port<M>,
-) -> Hit {
-    let pager = &*touched.0.pager;
-    let now = M::now();
-    match inner.hit(slot, touched, port, pager, now) {
+pub(crate) fn hit<M: Machine>(inner: &mut PortInner<M>, slot: u16, touch: FaultTouch<'_, M>, port: &Port<M>) -> Hit {
+    let turn = port.turn(&touch.region.pager, M::now());
+    match inner.hit(slot, touch, turn) {
         Hit::OnItsWay => {
-            port.poll(inner, pager, now, Installs::Own);
-            inner.hit(slot, touched, port, pager, now)
+            turn.poll(inner);
+            inner.hit(slot, touch, turn)
         }
         seen => seen,
     }
@@ -387,7 +376,7 @@ fn wait_as_unithread<M: Machine>(
             M::suspend();
             return port.lock().waiters.outcome(token).expect("a parked unithread is resumed when its wait is over");
         }
-        port.poll(&mut inner, pager, now, Installs::Own);
+        port.turn(pager, now).poll(&mut inner);
         if let Some(outcome) = inner.waiters.outcome(token) {
             return outcome;
         }
@@ -414,11 +403,11 @@ mod tests {
         assert_eq!(seen.state(), State::Remote);
         {
             let mut inner = port.lock();
-            let touch = FaultTouch::of(0, Wants::Mapping);
-            let started = start(pager, port, &mut inner, 0, (&region, touch, seen), (now, Nanos::MAX));
-            assert!(started.is_ok());
+            let touch = FaultTouch::of(&region, 0, Wants::Mapping);
+            let miss = Miss { touch, seen, entered: now, deadline: Nanos::MAX };
+            assert!(start(&miss, port, &mut inner, 0).is_ok());
             while inner.waiters.outcome(0).is_none() {
-                port.poll(&mut inner, pager, Fake::now(), Installs::Own);
+                port.turn(pager, Fake::now()).poll(&mut inner);
             }
         }
         let (result, _) = wait_as_unithread(pager, port, 0, MayYield::Now);

@@ -80,6 +80,7 @@ mod stats;
 #[cfg(all(test, yonder_loom))]
 mod together;
 mod tuning;
+mod turn;
 mod unreadable;
 mod vector;
 mod waiters;
@@ -91,13 +92,14 @@ pub use audit::Audit;
 pub use clean_drop::{CleanDrop, ReadsAs};
 pub use config::{Config, ConfigError, Deadlines, Delivery, FaultPolicy, Reads, Verify};
 pub use delegation::Installs;
-pub use drive::{ReclaimTurns, Turn};
+pub use drive::{ReclaimTurn, ReclaimTurns};
 pub use error::{PagingCause, PagingError, TooManyPorts};
 pub use extents::Extents;
 pub use forked::Stopped;
 pub use liveness::Liveness;
 pub use observer::{FaultObserver, Needed, SeenFault};
 pub use pager::{Pager, REGIONS_MAX};
+pub use port::PollMode;
 pub use queue_pair::{
     ALONE_AGE_MAX, Completion, GATHERED_MAX, Module, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto,
     RemoteAddress, Status, TOGETHER_AGE_MAX, WorkId,

@@ -435,17 +435,22 @@ impl<M: Machine> Pager<M> {
     /// Gives up what was fetched ahead and nobody has touched, of every port that nobody uses now.
     pub(crate) fn drop_ahead(&self, now: Nanos) {
         if self.config.prefetch != Algorithm::None || self.make_guide.is_some() {
-            self.ports().filter_map(Port::try_lock).for_each(|mut inner| inner.drop_windows(self, now));
+            for port in self.ports() {
+                if let Some(mut inner) = port.try_lock() {
+                    inner.drop_windows(port.turn(self, now));
+                }
+            }
         }
     }
 
     /// Gives up the fetch ahead of `page`, whose entry says that `slot` of port `port` has it.
     pub(crate) fn drop_ahead_of(&self, region: &RegionCore<M>, page: PageIndex, port: u16, slot: u16) {
-        if let Some(mut inner) = self.port(port).try_lock()
+        let own = self.port(port);
+        if let Some(mut inner) = own.try_lock()
             && inner.is_ahead(slot)
             && region.table.load(page).state() == (State::Fetching { port, slot })
         {
-            inner.drop_unwanted(slot, self, M::now());
+            inner.drop_unwanted(slot, own.turn(self, M::now()));
         }
     }
 }

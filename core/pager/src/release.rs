@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use crate::pagetable::{Event, State};
 use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PAGE_BYTES, PageIndex};
 
-use crate::delegation::Installs;
 use crate::error::{PagingCause, PagingError};
 use crate::forked;
 use crate::machine::Machine;
@@ -130,7 +129,7 @@ impl<M: Machine> Pager<M> {
     fn poll_own_port(&self, now: Nanos) {
         if let Some(port) = M::bound_port(self.id) {
             let port = self.port(port);
-            port.poll(&mut port.lock(), self, now, Installs::Own);
+            port.turn(self, now).poll(&mut port.lock());
         }
     }
 

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use yonder_pager::{FaultCounts, FaultPolicy, Installs, Posting};
+use yonder_pager::{FaultCounts, FaultPolicy, Installs, PollMode, Posting};
 use yonder_units::Nanos;
 
 use crate::error::FarError;
@@ -61,7 +61,7 @@ impl WorkerPort {
     /// for something else and look again when they are resumed. Reads are begun now or gathered, as `posting` says.
     #[inline]
     pub fn poll(&self, now: Nanos, installs: Installs, posting: Posting, ready: &mut Vec<u32>, retry: &mut Vec<u32>) {
-        self.pager.poll_worker(self.id, now, (installs, posting), ready, retry);
+        self.pager.poll_worker(self.id, now, PollMode { installs, posting }, ready, retry);
     }
 
     /// Faults of unithread `token` since the last call.

@@ -20,7 +20,7 @@ pub(crate) enum FetchReservation {
 }
 
 impl FetchReservation {
-    /// FetchReservation for a fetch on behalf of somebody who wants this of the page; `None` if local memory is full.
+    /// What a fetch needs on behalf of somebody who wants this of the page; `None` if local memory is full.
     #[inline]
     pub(crate) fn take<M: Machine>(pager: &Pager<M>, wants: Wants) -> Option<Self> {
         let take_frame = || pager.frames.take(&pager.budget, Account::Fault);
