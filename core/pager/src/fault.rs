@@ -54,15 +54,6 @@ impl Wants {
     }
 }
 
-impl<M: Machine> Clone for FaultTouch<'_, M> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M: Machine> Copy for FaultTouch<'_, M> {}
-
 impl<'a, M: Machine> FaultTouch<'a, M> {
     /// A touch without a fault.
     #[inline]
@@ -76,8 +67,8 @@ impl<'a, M: Machine> FaultTouch<'a, M> {
 }
 
 /// A touch that finds its page far.
-pub(crate) struct Miss<'a, M: Machine> {
-    pub(crate) touch: FaultTouch<'a, M>,
+pub(crate) struct Miss<'t, 'a, M: Machine> {
+    pub(crate) touch: &'t FaultTouch<'a, M>,
     /// The page's entry as it was.
     pub(crate) seen: Entry,
     /// When the fault began, and when it fails.
@@ -110,7 +101,7 @@ pub(crate) enum Attempt {
 
 /// Gives the touch what it wants of its page, or says why that is not possible before the deadline. The page may be taken away
 /// again at any time after; the access that needs it is simply tried again.
-pub(crate) fn bring<M: Machine>(touch: FaultTouch<'_, M>) -> Result<(), PagingCause> {
+pub(crate) fn bring<M: Machine>(touch: &FaultTouch<'_, M>) -> Result<(), PagingCause> {
     let (region, page) = (touch.region, touch.page());
     let pager = &*region.pager;
     if pager.child.is_one() {
@@ -205,7 +196,7 @@ impl<'a, M: Machine> Toucher<'a, M> {
     }
 
     /// Fetches a remote page and waits for it.
-    fn fetch(self, miss: &Miss<'_, M>) -> Attempt {
+    fn fetch(self, miss: &Miss<'_, '_, M>) -> Attempt {
         let Miss { touch, entered, .. } = *miss;
         match self {
             Self::Unithread { port, token, may_yield } => {
@@ -227,7 +218,7 @@ impl<'a, M: Machine> Toucher<'a, M> {
     }
 
     /// Waits for a fetch that this worker, or a guest, has in flight already; `None` if it is another's or just over.
-    fn join(self, touch: FaultTouch<'_, M>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
+    fn join(self, touch: &FaultTouch<'_, M>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
         let region = touch.region;
         let (own, token, may_yield) = match self {
             Self::Unithread { port: own, token, may_yield } if own.id == port => (own, token, may_yield),
@@ -302,7 +293,7 @@ impl<'a, M: Machine> Toucher<'a, M> {
 
 /// Takes everything a fetch needs, moves the entry to `Fetching` and posts the read; gives all back if any is missing.
 pub(crate) fn start<M: Machine>(
-    miss: &Miss<'_, M>,
+    miss: &Miss<'_, '_, M>,
     port: &Port<M>,
     inner: &mut PortInner<M>,
     token: u32,
@@ -332,7 +323,7 @@ pub(crate) fn start<M: Machine>(
 
 /// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it is not
 /// mapped by that.
-fn touch_ahead<M: Machine>(touch: FaultTouch<'_, M>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
+fn touch_ahead<M: Machine>(touch: &FaultTouch<'_, M>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
     let port = touch.region.pager.port(port);
     let mut inner = GuestPort::visit(port)?;
     let is_mapped = inner.is_ahead(slot) && hit(&mut inner, slot, touch, port) == Hit::Mapped;
@@ -340,7 +331,7 @@ fn touch_ahead<M: Machine>(touch: FaultTouch<'_, M>, port: u16, slot: u16) -> Op
 }
 
 /// Touches a page that is fetched ahead, after a look whether it has arrived.
-pub(crate) fn hit<M: Machine>(inner: &mut PortInner<M>, slot: u16, touch: FaultTouch<'_, M>, port: &Port<M>) -> Hit {
+pub(crate) fn hit<M: Machine>(inner: &mut PortInner<M>, slot: u16, touch: &FaultTouch<'_, M>, port: &Port<M>) -> Hit {
     let turn = port.turn(&touch.region.pager, M::now());
     match inner.hit(slot, touch, turn) {
         Hit::OnItsWay => {
@@ -403,7 +394,7 @@ mod tests {
         assert_eq!(seen.state(), State::Remote);
         {
             let mut inner = port.lock();
-            let touch = FaultTouch::of(&region, 0, Wants::Mapping);
+            let touch = &FaultTouch::of(&region, 0, Wants::Mapping);
             let miss = Miss { touch, seen, entered: now, deadline: Nanos::MAX };
             assert!(start(&miss, port, &mut inner, 0).is_ok());
             while inner.waiters.outcome(0).is_none() {

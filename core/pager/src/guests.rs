@@ -284,7 +284,7 @@ impl<M: Machine> GuestPort<'_, M> {
 }
 
 /// Fetches a remote page for a guest, and waits for it.
-pub(crate) fn fetch<M: Machine>(miss: &Miss<'_, M>) -> Attempt {
+pub(crate) fn fetch<M: Machine>(miss: &Miss<'_, '_, M>) -> Attempt {
     let pager = &*miss.touch.region.pager;
     let mut inner = GuestPort::borrow(pager);
     let port = inner.port();
@@ -306,7 +306,11 @@ pub(crate) fn fetch<M: Machine>(miss: &Miss<'_, M>) -> Attempt {
 }
 
 /// Waits for a fetch at `slot` of another guest's; `None` if it is over, or if that cannot be seen now.
-pub(crate) fn join<M: Machine>(touch: FaultTouch<'_, M>, port: &Port<M>, slot: u16) -> Option<Result<(), PagingCause>> {
+pub(crate) fn join<M: Machine>(
+    touch: &FaultTouch<'_, M>,
+    port: &Port<M>,
+    slot: u16,
+) -> Option<Result<(), PagingCause>> {
     let pager = &*touch.region.pager;
     let mut inner = GuestPort::visit(port)?;
     if touch.region.table.load(touch.page()).state() != (State::Fetching { port: port.id, slot }) {

@@ -173,14 +173,14 @@ impl<M: Machine> PortInner<M> {
 
     /// A page has been missed: fetches ahead what the guide or else the prefetcher makes of that.
     #[inline]
-    pub(crate) fn missed(&mut self, touch: FaultTouch<'_, M>, turn: Turn<'_, M>) {
+    pub(crate) fn missed(&mut self, touch: &FaultTouch<'_, M>, turn: Turn<'_, M>) {
         if self.ahead.prefetch.is_some() && self.guide_touch(Cause::Miss, touch, turn) == Verdict::Unknown {
             self.plan(touch, Touch::Miss, turn);
         }
     }
 
     /// Somebody touches a page whose entry has said that it is fetched ahead at `slot`.
-    pub(crate) fn hit(&mut self, slot: u16, touch: FaultTouch<'_, M>, turn: Turn<'_, M>) -> Hit {
+    pub(crate) fn hit(&mut self, slot: u16, touch: &FaultTouch<'_, M>, turn: Turn<'_, M>) -> Hit {
         let (own, page) = (self.id, touch.page());
         let is_under_way = || touch.region.table.load(page).state() == State::Fetching { port: own, slot };
         if !is_under_way() {
@@ -299,7 +299,7 @@ impl<M: Machine> PortInner<M> {
         }
     }
 
-    fn plan(&mut self, touched: FaultTouch<'_, M>, touch: Touch, turn: Turn<'_, M>) {
+    fn plan(&mut self, touched: &FaultTouch<'_, M>, touch: Touch, turn: Turn<'_, M>) {
         let (region, page) = (touched.region, touched.page());
         let Some((prefetcher, _)) = &mut self.ahead.prefetch else { return };
         // Asked in any case: a sequence of small objects is one all the same.

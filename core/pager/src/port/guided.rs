@@ -123,7 +123,7 @@ impl<M: Machine> PortInner<M> {
 
     /// Tells the guide of a touch; unknown if there is no guide.
     #[inline]
-    pub(super) fn guide_touch(&mut self, cause: Cause, touch: FaultTouch<'_, M>, turn: Turn<'_, M>) -> Verdict {
+    pub(super) fn guide_touch(&mut self, cause: Cause, touch: &FaultTouch<'_, M>, turn: Turn<'_, M>) -> Verdict {
         let region = touch.region;
         let Some(mut guided) = self.guided.take() else { return Verdict::Unknown };
         let Guided { guide, host } = &mut *guided;

@@ -78,7 +78,7 @@ impl<M: Machine> RegionCore<M> {
     /// What a fault at `offset` does: makes the page resident. It may be taken away again at any time.
     #[inline]
     pub fn bring(self: &Arc<Self>, offset: u64) -> Result<(), PagingCause> {
-        fault::bring(FaultTouch::of(self, offset, Wants::Mapping))
+        fault::bring(&FaultTouch::of(self, offset, Wants::Mapping))
     }
 
     /// As [`RegionCore::bring`], in the handler of a fault that `instruction` has had: whoever observes the region is
@@ -91,7 +91,7 @@ impl<M: Machine> RegionCore<M> {
         registers: M::Registers<'a>,
     ) -> Result<(), PagingCause> {
         let seeing = self.observer.begin::<M>(&self.table, offset, instruction);
-        fault::bring(FaultTouch { region: self, offset, registers: Some(registers), wants: Wants::Mapping })?;
+        fault::bring(&FaultTouch { region: self, offset, registers: Some(registers), wants: Wants::Mapping })?;
         if let Some(seeing) = seeing {
             seeing.end::<M>();
         }
@@ -135,7 +135,7 @@ impl<M: Machine> RegionCore<M> {
                 }
                 _ if rounds == ROUNDS_MAX => return self.look_held(offset, |memory| read(into, memory, offset)),
                 _ => {
-                    fault::bring(FaultTouch::of(self, offset, wants))?;
+                    fault::bring(&FaultTouch::of(self, offset, wants))?;
                     (was_here, rounds) = (false, rounds + 1);
                 }
             }
