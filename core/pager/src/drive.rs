@@ -56,7 +56,7 @@ impl ReclaimTurns {
             return ReclaimTurn::Sleep(HOST_TIMEOUT);
         }
         let Some(mut reclaimer) = pager.try_lock_reclaimer() else { return ReclaimTurn::Yield };
-        match reclaimer.step(pager, M::now()) {
+        match reclaimer.step(pager.pass(M::now())) {
             Step::Worked => ReclaimTurn::Again,
             Step::Waiting => ReclaimTurn::Sleep(WRITE_SLEEP),
             Step::Idle(time) => ReclaimTurn::Sleep(time),
@@ -78,7 +78,7 @@ impl<M: Machine> Pager<M> {
         }
         let start = M::now();
         let Some(mut reclaimer) = self.try_lock_reclaimer() else { return false };
-        let step = reclaimer.step(self, start);
+        let step = reclaimer.step(self.pass(start));
         drop(reclaimer);
         self.signals.hosted_steps.fetch_add(1, Ordering::AcqRel);
         self.signals.cpu_ns.fetch_add(M::now() - start, Ordering::Relaxed);
@@ -207,7 +207,7 @@ impl<M: Machine> Pager<M> {
         while !core.block_gate(block).try_sweep() {
             M::relax();
         }
-        reclaimer.take_block(self, core, block, usize::MAX)
+        reclaimer.take_block(core, block, usize::MAX)
     }
 
     /// A region begins, of `memory`, whose pages are on the node from `remote` on; `None` if there are too many.

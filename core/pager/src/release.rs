@@ -66,7 +66,7 @@ impl<M: Machine> Pager<M> {
     /// used, and leave local memory once it is settled.
     pub fn release(&self, core: &RegionCore<M>, offset: u64, bytes: u64) -> Result<(), M::Error> {
         if self.child.is_one() {
-            return forked::release(self, core, offset, bytes);
+            return forked::release(core, offset, bytes);
         }
         let pages = PageIndex::containing(offset).0..PageIndex::containing(offset + bytes).0;
         let deadline = M::now() + self.fault_deadline;
@@ -92,7 +92,7 @@ impl<M: Machine> Pager<M> {
             let mut left = None;
             {
                 let mut reclaimer = self.lock_reclaimer();
-                reclaimer.poll_writes(self, now);
+                reclaimer.poll_writes(self.pass(now));
                 if writes == Writes::Abandoned {
                     // Each time, for the reclaimer may have posted them again since.
                     reclaimer.abandon_writes(self, core.number);
@@ -240,7 +240,7 @@ impl<M: Machine> Pager<M> {
         if !core.block_gate(block).try_sweep() {
             return false;
         }
-        let swept = reclaimer.sweep_pages(self, core, core.pages_of(block), usize::MAX);
+        let swept = reclaimer.sweep_pages(core, core.pages_of(block), usize::MAX);
         core.block_gate(block).end_sweep();
         swept > 0
     }
@@ -258,7 +258,7 @@ impl<M: Machine> Pager<M> {
             loop {
                 let mut reclaimer = self.lock_reclaimer();
                 let is_taken = gate.try_sweep();
-                let swept = if is_taken { reclaimer.sweep_pages(self, core, part.clone(), usize::MAX) } else { 0 };
+                let swept = if is_taken { reclaimer.sweep_pages(core, part.clone(), usize::MAX) } else { 0 };
                 let is_left = |page| core.table.load(page).is_resident() && !core.unreadable.contains(page);
                 let has_left = is_taken && !part.clone().map(PageIndex).any(is_left);
                 // What somebody holds stays, for perhaps as long as the unreadable. Whoever is inside for a moment
@@ -290,8 +290,8 @@ impl<M: Machine> Pager<M> {
         let now = M::now();
         let mut reclaimer = self.lock_reclaimer();
         let before = self.standby.load(Ordering::Acquire);
-        reclaimer.poll_writes(self, now);
-        let step = reclaimer.drain(self, crate::reclaim::Policy::DRAIN_PAGES, now);
+        reclaimer.poll_writes(self.pass(now));
+        let step = reclaimer.drain(crate::reclaim::Policy::DRAIN_PAGES, self.pass(now));
         step == Step::Worked || self.standby.load(Ordering::Acquire) < before
     }
 
@@ -312,7 +312,7 @@ impl<M: Machine> Pager<M> {
     /// more.
     pub fn end_region(&self, core: &RegionCore<M>) {
         if self.child.is_one() {
-            forked::end_region(self, core);
+            forked::end_region(core);
         } else {
             self.end_region_here_and_far(core);
         }

@@ -80,7 +80,7 @@ impl<M: Machine> Pager<M> {
     pub fn give_back_settled(&self) -> bool {
         loop {
             let mut reclaimer = self.lock_reclaimer();
-            reclaimer.poll_writes(self, M::now());
+            reclaimer.poll_writes(self.pass(M::now()));
             let Some(range) = reclaimer.take_settled() else { return !reclaimer.ended.is_empty() };
             drop(reclaimer);
             self.release_far(range);

@@ -11,7 +11,7 @@ const PAGES: u32 = 64;
 fn sweep(reclaimer: &mut Reclaimer<Fake>, core: &RegionCore<Fake>) {
     let gate = core.block_gate(BlockIndex(0));
     while !gate.try_sweep() {}
-    let swept = reclaimer.sweep_pages(&core.pager, core, core.pages_of(BlockIndex(0)), usize::MAX);
+    let swept = reclaimer.sweep_pages(core, core.pages_of(BlockIndex(0)), usize::MAX);
     gate.end_sweep();
     assert_eq!(swept, PAGES as usize);
 }
@@ -31,9 +31,9 @@ fn fail(core: &RegionCore<Fake>, page: PageIndex, taken: Entry) {
 fn drain_all(reclaimer: &mut Reclaimer<Fake>, pager: &Pager<Fake>) {
     let deadline = Fake::now() + 5_000_000_000;
     while pager.standby.load(Ordering::Acquire) > 0 && Fake::now() < deadline {
-        let now = Fake::now();
-        reclaimer.poll_writes(pager, now);
-        let _ = reclaimer.drain(pager, PAGES.into(), now);
+        let pass = pager.pass(Fake::now());
+        reclaimer.poll_writes(pass);
+        let _ = reclaimer.drain(PAGES.into(), pass);
     }
 }
 
@@ -66,7 +66,7 @@ fn the_queue_does_not_grow_with_installs_that_fail() {
     sweep(&mut reclaimer, core);
     for _ in 0..20 * BLOCK_PAGES {
         fail(core, page, take(core, page));
-        reclaimer.take_arrivals(pager, Fake::now());
+        reclaimer.take_arrivals(pager.pass(Fake::now()));
         let most = 2 * pager.standby.load(Ordering::Acquire) as usize + BLOCK_PAGES;
         assert!(reclaimer.standby.not_looked_at() <= most, "{} entries", reclaimer.standby.not_looked_at());
     }

@@ -14,7 +14,7 @@ use crate::pagetable::{Event, State};
 use crate::reclaim::{FlushCause, Standby};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
-use super::{FarRange, Reclaimer, SLEEP_MAX, Step};
+use super::{FarRange, Pass, Reclaimer, SLEEP_MAX, Step};
 use crate::clean_drop::{CleanDrop, ReadsAs};
 use crate::digest::Digest;
 use crate::machine::{Machine, Rule};
@@ -55,16 +55,16 @@ pub(super) struct Write {
 impl<M: Machine> Reclaimer<M> {
     /// Cleaner: takes up to `pages` of the oldest standby pages, but for those that were read since they came
     /// there: their turn comes again.
-    pub(crate) fn drain(&mut self, pager: &Pager<M>, pages: u64, now: Nanos) -> Step {
-        self.take_arrivals(pager, now);
-        let (drained, spared) = self.drain_oldest(pager, pages, now);
+    pub(crate) fn drain(&mut self, pages: u64, pass: Pass<'_, M>) -> Step {
+        self.take_arrivals(pass);
+        let (drained, spared) = self.drain_oldest(pages, pass);
         self.drained += drained;
         if drained + spared > 0 { Step::Worked } else { Step::Waiting }
     }
 
     /// See [`Reclaimer::drain`]. How many pages leave standby, or will once they are written, and how many have another
     /// turn.
-    fn drain_oldest(&mut self, pager: &Pager<M>, pages: u64, now: Nanos) -> (u64, u64) {
+    fn drain_oldest(&mut self, pages: u64, Pass { pager, now }: Pass<'_, M>) -> (u64, u64) {
         let (mut drained, mut spared) = (0, 0);
         // Each entry once: what is put back is what it was a moment ago, while the caller has the reclaimer.
         let (mut looked, most) = (0, (8 * pages).min(self.standby.entries() as u64));
@@ -100,12 +100,12 @@ impl<M: Machine> Reclaimer<M> {
             } else if is_clean {
                 let event = if are_zeros { Event::CleanZeros } else { Event::Clean };
                 if core.table.advance(standby.page, seen, event).is_ok() {
-                    compare_clean(pager, &core, &standby, digest.vector, event);
+                    compare_clean(&core, &standby, digest.vector, event);
                     self.forget(pager, standby.frame);
                     pager.reclaimed.clean_pages.add(1);
                     drained += 1;
                 }
-            } else if !self.begin_write(pager, &core, standby, digest, Purpose::Free, now) {
+            } else if !self.begin_write(&core, standby, digest, Purpose::Free, now) {
                 self.standby.put_back(standby);
                 break;
             } else {
@@ -131,12 +131,13 @@ impl<M: Machine> Reclaimer<M> {
     }
 
     /// Writes back what has stood for long, or many at once; looks at no more than a batch at a time.
-    pub(super) fn flush(&mut self, pager: &Pager<M>, now: Nanos) {
+    pub(super) fn flush(&mut self, pass: Pass<'_, M>) {
+        let Pass { pager, now } = pass;
         let limits = pager.limits.flush();
         for _ in 0..FLUSH_PAGES_MAX {
             let Some(cause) = self.flusher.due(&self.standby, limits, now) else { return };
             let standby = *self.standby.to_look_at().expect("a page is due only if there is one");
-            if !self.clean(pager, standby, cause, now) {
+            if !self.clean(standby, cause, pass) {
                 return;
             }
             self.flusher.look_on(&mut self.standby);
@@ -144,7 +145,7 @@ impl<M: Machine> Reclaimer<M> {
     }
 
     /// Writes a page back if it is on standby and dirty; false if it has to be looked at again.
-    fn clean(&mut self, pager: &Pager<M>, standby: Standby, cause: FlushCause, now: Nanos) -> bool {
+    fn clean(&mut self, standby: Standby, cause: FlushCause, Pass { pager, now }: Pass<'_, M>) -> bool {
         let Some(core) = self.regions[standby.region as usize].clone() else { return true };
         let seen = core.table.load(standby.page);
         if seen.state() != State::Standby(standby.frame) {
@@ -163,7 +164,7 @@ impl<M: Machine> Reclaimer<M> {
             return true;
         }
         let before = pager.writing.load(Ordering::Acquire);
-        if !self.begin_write(pager, &core, standby, digest, Purpose::Clean, now) {
+        if !self.begin_write(&core, standby, digest, Purpose::Clean, now) {
             return false;
         }
         let flushed = pager.writing.load(Ordering::Acquire) - before;
@@ -192,13 +193,13 @@ impl<M: Machine> Reclaimer<M> {
     /// Posts the write of a dirty page; false if no write can be posted now.
     fn begin_write(
         &mut self,
-        pager: &Pager<M>,
         core: &RegionCore<M>,
         standby: Standby,
         digest: Digest,
         purpose: Purpose,
         now: Nanos,
     ) -> bool {
+        let pager = &*core.pager;
         let Some(index) = self.free_writes.pop() else { return false };
         if !pager.frames.hold_for_write(&core.table, standby.page, standby.frame) {
             // The page was rescued just now: nothing to write.
@@ -227,7 +228,8 @@ impl<M: Machine> Reclaimer<M> {
     }
 
     /// Handles acknowledgements, and posts again what failed or was lost.
-    pub(crate) fn poll_writes(&mut self, pager: &Pager<M>, now: Nanos) {
+    pub(crate) fn poll_writes(&mut self, pass: Pass<'_, M>) {
+        let Pass { pager, now } = pass;
         // Without polls the node never hears that a write was given up.
         if self.free_writes.len() == self.writes.len() && self.ended.is_empty() {
             return;
@@ -246,13 +248,13 @@ impl<M: Machine> Reclaimer<M> {
                 Status::Failed | Status::Lost | Status::Disconnected if M::breaks(Rule::WriteIsRepeated) => {
                     self.end_write(pager, index);
                 }
-                Status::Failed | Status::Lost | Status::Disconnected => self.put_off(pager, index, now),
+                Status::Failed | Status::Lost | Status::Disconnected => self.put_off(index, pass),
             }
         }
         self.completions = completions;
         if now >= self.next_scan {
             self.next_scan = now + BACKOFF_MIN;
-            self.scan_writes(pager, now);
+            self.scan_writes(pass);
         }
     }
 
@@ -283,7 +285,7 @@ impl<M: Machine> Reclaimer<M> {
         pager.frames.release(write.frame);
     }
 
-    fn put_off(&mut self, pager: &Pager<M>, index: u16, now: Nanos) {
+    fn put_off(&mut self, index: u16, Pass { pager, now }: Pass<'_, M>) {
         let write = self.writes[usize::from(index)].as_mut().expect("only a write that is there fails");
         write.at = now + (BACKOFF_MIN << write.attempts.min(16)).min(BACKOFF_MAX);
         write.attempts += 1;
@@ -292,12 +294,13 @@ impl<M: Machine> Reclaimer<M> {
         pager.reclaimed.write_retries.add(1);
     }
 
-    fn scan_writes(&mut self, pager: &Pager<M>, now: Nanos) {
+    fn scan_writes(&mut self, pass: Pass<'_, M>) {
+        let Pass { pager, now } = pass;
         for index in 0..self.writes.len() as u16 {
             let Some(write) = &self.writes[usize::from(index)] else { continue };
             if write.posted && now >= write.at + pager.attempt_deadline {
                 self.queue_pair.cancel(WorkId(u64::from(write.generation) << 16 | u64::from(index)));
-                self.put_off(pager, index, now);
+                self.put_off(index, pass);
             } else if !write.posted && now >= write.at {
                 self.post(index, now);
             }
@@ -335,7 +338,8 @@ impl<M: Machine> Reclaimer<M> {
 
 /// Compares a page that was found clean, and whose frame is still there, with the second copy of a fabric that keeps
 /// one.
-fn compare_clean<M: Machine>(pager: &Pager<M>, core: &RegionCore<M>, standby: &Standby, vector: Vector, event: Event) {
+fn compare_clean<M: Machine>(core: &RegionCore<M>, standby: &Standby, vector: Vector, event: Event) {
+    let pager = &*core.pager;
     if !M::compares_clean_drops(&pager.fabric) {
         return;
     }
