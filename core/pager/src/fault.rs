@@ -108,7 +108,7 @@ pub(crate) fn bring<M: Machine>(touch: &FaultTouch<'_, M>) -> Result<(), PagingC
         return forked::bring(region, page);
     }
     let entered = M::now();
-    let deadline = entered + pager.fault_timeout();
+    let deadline = entered + pager.node.fault_timeout();
     let toucher = Toucher::of_this_thread(pager);
     let (mut waits_for, mut pauses) = (PagingCause::Stuck, 0);
     loop {

@@ -255,7 +255,7 @@ impl<M: Machine> PortInner<M> {
         // The entry is `Fetching`, so what the node has of the page stays the same.
         let vector = request.region.digests.vector(page);
         if let Some(frame) = reservation.arrives_in(pager) {
-            pager.frames.clear_beside(frame, vector);
+            pager.local.frames.clear_beside(frame, vector);
         }
         *fetch = Fetch {
             phase: Phase::Backoff(0),

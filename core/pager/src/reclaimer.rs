@@ -26,7 +26,6 @@ mod unmap;
 mod write_back;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::pagetable::{Entry, State};
@@ -41,6 +40,7 @@ use crate::region::RegionCore;
 use crate::stats::Counter;
 
 use tended::Tended;
+pub(crate) use write_back::Purpose;
 use write_back::Write;
 
 /// Sealed pages dropped with one flush.
@@ -197,7 +197,7 @@ impl<M: Machine> Reclaimer<M> {
     /// One bounded piece of work.
     pub(crate) fn step(&mut self, pass: Pass<'_, M>) -> Step {
         let (step, pager) = (self.take_step(pass), pass.pager);
-        pager.signals.at_work.store(self.working || pager.writing.load(Ordering::Acquire) > 0, Ordering::Relaxed);
+        pager.reclaim.signals.set_at_work(self.working || pager.local.counts.writing() > 0);
         step
     }
 
@@ -207,10 +207,10 @@ impl<M: Machine> Reclaimer<M> {
         self.take_arrivals(pass);
         self.flush(pass);
         self.look_at_ages(pass);
-        let policy = pager.policy();
+        let policy = pager.watermarks.policy();
         let usage = self.usage(pager, &policy);
         M::preempt();
-        let starved = pager.signals.starved.swap(false, Ordering::AcqRel);
+        let starved = pager.reclaim.signals.take_starved();
         if starved {
             pager.drop_ahead(now);
         }
@@ -254,29 +254,31 @@ impl<M: Machine> Reclaimer<M> {
 
     /// Gives spare frames back.
     fn trim(&mut self, pager: &Pager<M>, frames: u64) -> Step {
-        let trimmed = pager.frames.trim(frames, &pager.budget, &mut self.runs);
+        let trimmed = pager.local.frames.trim(frames, &pager.local.budget, &mut self.runs);
         trimmed.expect("frames can always be given back");
         Step::Worked
     }
 
     /// Local memory as it is now, and who takes it.
     fn usage(&mut self, pager: &Pager<M>, policy: &Policy) -> Usage {
-        let usage = pager.usage();
-        let reclaimed = &pager.reclaimed;
+        let usage = pager.local.usage();
+        let reclaimed = &pager.reclaim.stats;
         let taken_away = reclaimed.swept_pages.get() + reclaimed.dead_pages.get() + reclaimed.dropped_pages.get();
         let mapped = usage.resident + taken_away;
         // What its owner has given back is not counted, so there may be less now.
         self.demand.observe(self.taken_of_late.in_frames_since, mapped.saturating_sub(self.taken_of_late.mapped));
         self.taken_of_late = Taken { in_frames_since: 0, mapped };
         let usage = Usage { reads: self.demand.reads(), drained: self.drained, ..usage };
-        pager.spare_for_reads.store(policy.spare_for_reads(usage.reads), Ordering::Relaxed);
+        pager.reclaim.signals.set_spare_for_reads(policy.spare_for_reads(usage.reads));
         usage
     }
 
     /// Queues the pages that have stayed in their frames. Of those that stay there again it may have an entry already.
     fn take_arrivals(&mut self, Pass { pager, now }: Pass<'_, M>) {
         let mut arrivals = 0;
-        while let Some(Arrival { frame, page_id: PageId { region, page }, restands }) = pager.frames.next_arrival() {
+        while let Some(Arrival { frame, page_id: PageId { region, page }, restands }) =
+            pager.local.frames.next_arrival()
+        {
             arrivals += 1;
             self.taken_of_late.in_frames_since += u64::from(!restands);
             let Some(core) = self.regions.get(region as usize).and_then(Option::as_ref) else { continue };
@@ -295,10 +297,10 @@ impl<M: Machine> Reclaimer<M> {
     fn rest(&mut self, policy: &Policy, pass: Pass<'_, M>) -> Step {
         let Pass { pager, now } = pass;
         let Tended::Until(next_look) = self.enforce_quotas(pass) else { return Step::Worked };
-        if pager.writing.load(Ordering::Acquire) > 0 {
+        if pager.local.counts.writing() > 0 {
             return self.await_writes(now);
         }
-        let margin = policy.margin(&pager.usage());
+        let margin = policy.margin(&pager.local.usage());
         let sleep = (margin * PAGE_TAKEN_NS).min(next_look.saturating_sub(now));
         Step::Idle(Duration::from_nanos(sleep).clamp(SLEEP_MIN, SLEEP_MAX))
     }
@@ -320,13 +322,13 @@ impl<M: Machine> Reclaimer<M> {
         let regions = &self.regions;
         // A bit for each frame.
         let mut seen: Vec<u64> = Vec::new();
-        self.standby.compact(pager.standby.load(Ordering::Acquire) as usize, |entry| {
+        self.standby.compact(pager.local.counts.standby() as usize, |entry| {
             let core = regions[entry.region as usize].as_ref();
             let stands = core.is_some_and(|core| core.table.load(entry.page).state() == State::Standby(entry.frame));
             if !stands {
                 return false;
             }
-            seen.resize(pager.frames.count().div_ceil(64), 0);
+            seen.resize(pager.local.frames.count().div_ceil(64), 0);
             let (word, bit) = (&mut seen[entry.frame.index() / 64], 1 << (entry.frame.index() % 64));
             let is_first = *word & bit == 0;
             *word |= bit;
@@ -356,5 +358,5 @@ impl<M: Machine> Reclaimer<M> {
 
 /// Whether the node's copy is not known to be what stands in `frame`.
 fn is_dirty<M: Machine>(core: &RegionCore<M>, page: PageIndex, frame: FrameIndex, seen: Entry) -> bool {
-    seen.write_in_flight() || core.pager.frames.digest(frame) != core.digests.get(page)
+    seen.write_in_flight() || core.pager.local.frames.digest(frame) != core.digests.get(page)
 }

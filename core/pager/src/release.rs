@@ -4,7 +4,6 @@
 //! that stands still stops only them. What the node is asked for then is in `settle`.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use crate::pagetable::{Event, State};
 use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PAGE_BYTES, PageIndex};
@@ -69,7 +68,7 @@ impl<M: Machine> Pager<M> {
             return forked::release(core, offset, bytes);
         }
         let pages = PageIndex::containing(offset).0..PageIndex::containing(offset + bytes).0;
-        let deadline = M::now() + self.fault_deadline;
+        let deadline = M::now() + self.node.fault_deadline();
         let release = |part| self.release_in_block(core, part, Writes::Awaited, deadline);
         let parts = by_block(pages.clone()).try_for_each(release);
         parts
@@ -141,8 +140,8 @@ impl<M: Machine> Pager<M> {
             State::Untouched => true,
             State::Remote | State::Poisoned(_) => core.table.advance(page, seen, Event::Free).is_ok(),
             State::Standby(frame) if core.table.advance(page, seen, Event::Free).is_ok() => {
-                self.standby.fetch_sub(1, Ordering::AcqRel);
-                self.frames.release(frame);
+                self.local.counts.leave();
+                self.local.frames.release(frame);
                 true
             }
             State::Resident => return Release::Mapped,
@@ -197,7 +196,7 @@ impl<M: Machine> Pager<M> {
             core.table.advance_owned(page, Event::Free);
         }
         core.counts.uncount(block, pages as u32);
-        self.budget.uncharge(pages as u64);
+        self.local.budget.uncharge(pages as u64);
     }
 
     /// Writes everything local of a region to the node and lets go of it, then marks the region read-only. Nobody
@@ -209,7 +208,7 @@ impl<M: Machine> Pager<M> {
     pub fn seal(&self, core: &RegionCore<M>) -> Result<(), M::Error> {
         let pages = core.table.pages() as u32;
         assert!(core.unreadable.of(0..pages).next().is_none(), "what is unreadable can be neither read nor sealed");
-        let mut deadline = M::now() + self.fault_deadline;
+        let mut deadline = M::now() + self.node.fault_deadline();
         // A page that a discard holds reads as zeros here, and may still be something else on the node.
         self.settle_discards(core, 0..pages)?;
         for block in (0..core.blocks() as u32).map(BlockIndex) {
@@ -251,7 +250,7 @@ impl<M: Machine> Pager<M> {
         if self.child.is_one() {
             return;
         }
-        let mut deadline = M::now() + self.fault_deadline;
+        let mut deadline = M::now() + self.node.fault_deadline();
         for part in by_block(pages) {
             let gate = core.gate(PageIndex(part.start));
             let mut in_time = true;
@@ -289,17 +288,17 @@ impl<M: Machine> Pager<M> {
     fn drain_some(&self) -> bool {
         let now = M::now();
         let mut reclaimer = self.lock_reclaimer();
-        let before = self.standby.load(Ordering::Acquire);
+        let before = self.local.counts.standby();
         reclaimer.poll_writes(self.pass(now));
         let step = reclaimer.drain(crate::reclaim::Policy::DRAIN_PAGES, self.pass(now));
-        step == Step::Worked || self.standby.load(Ordering::Acquire) < before
+        step == Step::Worked || self.local.counts.standby() < before
     }
 
     /// Moves a deadline that is measured from the last progress.
     fn extend(&self, deadline: &mut Nanos, progress: bool, core: &RegionCore<M>) -> Result<(), M::Error> {
         let now = M::now();
         if progress {
-            *deadline = now + self.fault_deadline;
+            *deadline = now + self.node.fault_deadline();
         } else if now > *deadline {
             return Err(core.error(0, PagingCause::NodeLost).into());
         } else {
@@ -316,8 +315,8 @@ impl<M: Machine> Pager<M> {
         } else {
             self.end_region_here_and_far(core);
         }
-        self.uncover(core.table.pages() as u64);
-        self.metadata_bytes.fetch_sub(core.metadata_bytes(), Ordering::Relaxed);
+        self.watermarks.uncover(core.table.pages() as u64);
+        self.local.take_metadata_away(core.metadata_bytes());
     }
 
     fn end_region_here_and_far(&self, core: &RegionCore<M>) {
@@ -341,8 +340,9 @@ impl<M: Machine> Pager<M> {
     fn abandon_block(&self, core: &RegionCore<M>, block: BlockIndex) {
         let first = block.first_page().0;
         let pages = first..(first + BLOCK_PAGES as u32).min(core.table.pages() as u32);
-        if self.release_in_block(core, pages.clone(), Writes::Awaited, M::now() + self.attempt_deadline).is_err() {
-            let result = self.release_in_block(core, pages, Writes::Abandoned, M::now() + self.fault_deadline);
+        if self.release_in_block(core, pages.clone(), Writes::Awaited, M::now() + self.node.attempt_deadline()).is_err()
+        {
+            let result = self.release_in_block(core, pages, Writes::Abandoned, M::now() + self.node.fault_deadline());
             result.expect("pages without a write are released");
         }
     }

@@ -98,7 +98,7 @@ impl<M: Machine> PortInner<M> {
         port.stats.kept_in_frames.add(u64::from(matches!(fetch.reservation, FetchReservation::Frame(_))));
         port.stats.install.record(at.saturating_sub(fetch.arrived));
         port.stats.count_fetched(fetch.vector.bytes());
-        pager.set_node_lost(false);
+        pager.node.answered();
         self.end(slot, Ok(()), at);
     }
 
@@ -135,7 +135,7 @@ impl<M: Machine> PortInner<M> {
         };
         self.region(fetch.region).table.advance_owned(page, event);
         if matches!(cause, PagingCause::NodeLost | PagingCause::TimedOut) {
-            pager.set_node_lost(true);
+            pager.node.lost();
         }
         self.fetches[usize::from(slot)].reservation.give_back(pager);
         port.stats.paging_errors.add(1);
@@ -188,10 +188,10 @@ impl<M: Machine> PortInner<M> {
     /// Posts reads again whose completion is overdue: the fabric has lost them.
     pub(super) fn scan_for_lost(&mut self, turn: Turn<'_, M>) {
         let Turn { pager, now, .. } = turn;
-        self.cancel_guide_reads(pager, |_, posted| now >= posted + pager.attempt_deadline);
+        self.cancel_guide_reads(pager, |_, posted| now >= posted + pager.node.attempt_deadline());
         for slot in 0..self.fetches.len() as u16 {
             let fetch = &self.fetches[usize::from(slot)];
-            let overdue = now >= fetch.posted + pager.attempt_deadline || now >= fetch.deadline;
+            let overdue = now >= fetch.posted + pager.node.attempt_deadline() || now >= fetch.deadline;
             if fetch.phase == Phase::Posted && overdue {
                 self.cancel(slot);
                 self.failed(slot, PagingCause::TimedOut, turn);

@@ -180,7 +180,7 @@ impl<M: Machine> PortInner<M> {
             if completion.status == Status::Done {
                 let at = offset % PAGE_BYTES as u64;
                 match read.reservation.arrives_in(pager) {
-                    Some(frame) => M::read(pager.frames.mapping(), frame.offset() + at, bytes),
+                    Some(frame) => M::read(pager.local.frames.mapping(), frame.offset() + at, bytes),
                     None => {
                         let mapped = M::mapped(&pager.fabric).expect("only mapping fabrics read without a frame");
                         M::read(mapped, region.remote_address(PageIndex::containing(offset)).0 + at, bytes);

@@ -82,7 +82,7 @@ impl<M: Machine> PortInner<M> {
         turn: Turn<'_, M>,
     ) -> Extension {
         let Turn { port, pager, now } = turn;
-        let deadline = now + pager.fault_timeout();
+        let deadline = now + pager.node.fault_timeout();
         let mut steps = 0;
         for (pages, page) in plan.pages().enumerate() {
             let so_far = Extension { pages: pages as u32, steps };
@@ -178,7 +178,7 @@ impl<M: Machine> PortInner<M> {
         }
         port.stats.prefetch_used_pages.add(mapped as u64);
         if mapped > 0 {
-            pager.set_node_lost(false);
+            pager.node.answered();
         }
         mapped
     }
@@ -192,7 +192,7 @@ pub(super) fn await_room<M: Machine>(turn: Turn<'_, M>, pages: u32) {
     if has_room() {
         return;
     }
-    pager.unpark_reclaimer();
+    pager.threads.unpark_reclaimer();
     while !has_room() && M::now() < now + ROOM_TIMEOUT {
         // The reclaimer may wait for this CPU.
         M::yield_now();

@@ -51,8 +51,8 @@ impl<M: Machine> Reclaimer<M> {
             core.counts.swept(pages[0].block(), pages.len() as u32, &mut self.warmth);
         }
         self.swept.iter().for_each(|block| core.block_gate(*block).end_sweep());
-        pager.budget.uncharge(self.dropped.len() as u64);
-        pager.reclaimed.dropped_pages.add(self.dropped.len() as u64);
+        pager.local.budget.uncharge(self.dropped.len() as u64);
+        pager.reclaim.stats.dropped_pages.add(self.dropped.len() as u64);
         self.dropped.len()
     }
 

@@ -3,7 +3,6 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::pagetable::{Event, State};
 use crate::reclaim::{Standby, Visit};
@@ -80,7 +79,7 @@ impl<M: Machine> Reclaimer<M> {
                 }
                 break;
             }
-            let Some(frame) = pager.frames.take(&pager.budget, Account::Reclaim) else { break };
+            let Some(frame) = pager.local.frames.take(&pager.local.budget, Account::Reclaim) else { break };
             core.table.advance_owned(page, Event::Evict);
             self.taken.push((page, frame));
         }
@@ -91,8 +90,8 @@ impl<M: Machine> Reclaimer<M> {
         let unmapped = self.unmap_taken(core, pages);
         core.counts.uncount(block, unmapped as u32);
         core.counts.swept(block, unmapped as u32, &mut self.warmth);
-        pager.standby.fetch_add(self.taken.len() as u64, Ordering::AcqRel);
-        pager.budget.uncharge(unmapped as u64);
+        pager.local.counts.stand(self.taken.len() as u64);
+        pager.local.budget.uncharge(unmapped as u64);
         self.settle_taken(core);
         unmapped
     }
@@ -108,7 +107,7 @@ impl<M: Machine> Reclaimer<M> {
                 Ok(Copied::Dead) => dead.push(*page),
                 Err(_) => damaged.push(*page),
             }
-            core.pager.frames.release(*frame);
+            core.pager.local.frames.release(*frame);
             false
         });
     }
@@ -130,9 +129,9 @@ impl<M: Machine> Reclaimer<M> {
             let is_dirty = is_dirty(core, page, frame, seen);
             self.standby.push(Standby { region: core.number, page, frame, since, is_dirty });
         }
-        pager.reclaimed.swept_pages.add(self.taken.len() as u64);
-        pager.reclaimed.dead_pages.add(self.dead.len() as u64);
-        pager.reclaimed.swept_blocks.add(1);
+        pager.reclaim.stats.swept_pages.add(self.taken.len() as u64);
+        pager.reclaim.stats.dead_pages.add(self.dead.len() as u64);
+        pager.reclaim.stats.swept_blocks.add(1);
         self.compact_standby(pager);
     }
 }
@@ -147,7 +146,7 @@ enum Copied {
 
 /// Copies a write-protected page into a frame, with the digest of what is live of it. Fails if the memory is damaged.
 fn copy_live<M: Machine>(core: &RegionCore<M>, page: PageIndex, frame: FrameIndex) -> Result<Copied, NonZeroU32> {
-    let frames = &core.pager.frames;
+    let frames = &core.pager.local.frames;
     let live = match core.owner.live(page) {
         // A page whose write has not ended is not forgotten, whatever becomes of its content.
         None if core.table.load(page).write_in_flight() => Vector::WHOLE,

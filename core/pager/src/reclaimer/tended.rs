@@ -7,7 +7,6 @@
 //! standby like everything else, so a touch soon after needs no fetch.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use crate::reclaim::{Policy, quota};
 use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PageIndex};
@@ -51,14 +50,14 @@ impl<M: Machine> Reclaimer<M> {
     pub(super) fn enforce_quotas(&mut self, pass: Pass<'_, M>) -> Tended {
         let pager = pass.pager;
         // First, so that what is changed from here on is looked at again.
-        pager.signals.tend_at.store(Nanos::MAX, Ordering::SeqCst);
+        pager.reclaim.signals.begin_tending();
         let quotas = self.quotas(pager);
-        let has_frames = pager.frames.spare() + pager.budget.headroom() > 0;
+        let has_frames = pager.local.frames.spare() + pager.local.budget.headroom() > 0;
         let worked = self.sweep_over_quota(pager, usize::MAX) > 0
             || self.sweep_advised(pager, usize::MAX, |region| quotas.near >> region & 1 == 1) > 0
             || !quotas.over.is_empty() && !has_frames && self.drain_for_quota(pass);
         let until = if worked { 0 } else { self.next_look(&quotas, pass) };
-        pager.signals.tend_at.fetch_min(until, Ordering::SeqCst);
+        pager.reclaim.signals.end_tending(until);
         if worked { Tended::Worked } else { Tended::Until(until) }
     }
 
@@ -86,7 +85,7 @@ impl<M: Machine> Reclaimer<M> {
         // Looks that were missed count too.
         let missed = if self.next_age_look == 0 { 0 } else { (now - self.next_age_look) / AGE_LOOK };
         self.next_age_look = now + AGE_LOOK;
-        let look = pager.looks.fetch_add(1 + missed as u32, Ordering::AcqRel) + missed as u32;
+        let look = pager.reclaim.signals.count_looks(1 + missed as u32) + missed as u32;
         self.regions.iter().flatten().for_each(|core| core.counts.look_at_ages(look));
     }
 
@@ -113,7 +112,7 @@ impl<M: Machine> Reclaimer<M> {
                 taken = self.sweep(room, only);
             }
             if taken > 0 {
-                pager.reclaimed.quota_evicted_pages.add(taken as u64);
+                pager.reclaim.stats.quota_evicted_pages.add(taken as u64);
                 return taken;
             }
         }
@@ -143,7 +142,7 @@ impl<M: Machine> Reclaimer<M> {
             if !range.pages.is_empty() {
                 pager.advised_out.put_back(range, true);
             }
-            pager.reclaimed.advised_out_pages.add(taken as u64);
+            pager.reclaim.stats.advised_out_pages.add(taken as u64);
             if taken > 0 {
                 return taken;
             }

@@ -30,7 +30,7 @@ impl<M: Machine> Reclaimer<M> {
                 let is_kept = kept.binary_search(page).is_ok();
                 if is_kept {
                     core.table.advance_owned(*page, Event::EvictFailed);
-                    pager.frames.release(*frame);
+                    pager.local.frames.release(*frame);
                 }
                 !is_kept
             });
@@ -55,7 +55,7 @@ impl<M: Machine> Reclaimer<M> {
             self.taken.retain(|(page, frame)| {
                 let is_unmapped = unmap(*page);
                 if !is_unmapped {
-                    pager.frames.release(*frame);
+                    pager.local.frames.release(*frame);
                 }
                 is_unmapped
             });

@@ -7,7 +7,6 @@
 //! is writing, that write frees the frame too.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::pagetable::{Event, State};
@@ -31,7 +30,7 @@ const FLUSH_PAGES_MAX: usize = 64;
 
 /// What becomes of a page once its write is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     /// Its frame is freed.
     Free,
     /// It stays on standby, clean.
@@ -90,11 +89,11 @@ impl<M: Machine> Reclaimer<M> {
                 self.standby.push(standby);
                 continue;
             }
-            let (digest, node) = (pager.frames.digest(standby.frame), core.digests.get(standby.page));
+            let (digest, node) = (pager.local.frames.digest(standby.frame), core.digests.get(standby.page));
             M::preempt();
             let are_zeros = digest.is_zeros() && node.is_zeros();
             let is_clean = digest == node || are_zeros;
-            if pager.frames.take_was_read(standby.frame) {
+            if pager.local.frames.take_was_read(standby.frame) {
                 self.standby.push(Standby { since: now, is_dirty: !is_clean, ..standby });
                 spared += 1;
             } else if is_clean {
@@ -102,7 +101,7 @@ impl<M: Machine> Reclaimer<M> {
                 if core.table.advance(standby.page, seen, event).is_ok() {
                     compare_clean(&core, &standby, digest.vector, event);
                     self.forget(pager, standby.frame);
-                    pager.reclaimed.clean_pages.add(1);
+                    pager.reclaim.stats.clean_pages.add(1);
                     drained += 1;
                 }
             } else if !self.begin_write(&core, standby, digest, Purpose::Free, now) {
@@ -120,7 +119,7 @@ impl<M: Machine> Reclaimer<M> {
         let Some(write) = self.write_of(standby) else { return false };
         if write.purpose == Purpose::Clean {
             write.purpose = Purpose::Free;
-            pager.cleaning.fetch_sub(1, Ordering::AcqRel);
+            pager.local.counts.free_by_write();
         }
         true
     }
@@ -159,18 +158,18 @@ impl<M: Machine> Reclaimer<M> {
             // The cleaner looks at it again.
             return true;
         }
-        let (digest, node) = (pager.frames.digest(standby.frame), core.digests.get(standby.page));
+        let (digest, node) = (pager.local.frames.digest(standby.frame), core.digests.get(standby.page));
         if digest == node || digest.is_zeros() && node.is_zeros() {
             return true;
         }
-        let before = pager.writing.load(Ordering::Acquire);
+        let before = pager.local.counts.writing();
         if !self.begin_write(&core, standby, digest, Purpose::Clean, now) {
             return false;
         }
-        let flushed = pager.writing.load(Ordering::Acquire) - before;
+        let flushed = pager.local.counts.writing() - before;
         match cause {
-            FlushCause::Age => pager.reclaimed.flushed_by_age_pages.add(flushed),
-            FlushCause::Size => pager.reclaimed.flushed_by_size_pages.add(flushed),
+            FlushCause::Age => pager.reclaim.stats.flushed_by_age_pages.add(flushed),
+            FlushCause::Size => pager.reclaim.stats.flushed_by_size_pages.add(flushed),
         }
         true
     }
@@ -186,8 +185,8 @@ impl<M: Machine> Reclaimer<M> {
 
     /// Frees the frame of a page that has left standby.
     fn forget(&self, pager: &Pager<M>, frame: FrameIndex) {
-        pager.standby.fetch_sub(1, Ordering::AcqRel);
-        pager.frames.release(frame);
+        pager.local.counts.leave();
+        pager.local.frames.release(frame);
     }
 
     /// Posts the write of a dirty page; false if no write can be posted now.
@@ -201,15 +200,12 @@ impl<M: Machine> Reclaimer<M> {
     ) -> bool {
         let pager = &*core.pager;
         let Some(index) = self.free_writes.pop() else { return false };
-        if !pager.frames.hold_for_write(&core.table, standby.page, standby.frame) {
+        if !pager.local.frames.hold_for_write(&core.table, standby.page, standby.frame) {
             // The page was rescued just now: nothing to write.
             self.free_writes.push(index);
             return true;
         }
-        pager.writing.fetch_add(1, Ordering::AcqRel);
-        if purpose == Purpose::Clean {
-            pager.cleaning.fetch_add(1, Ordering::AcqRel);
-        }
+        pager.local.counts.begin_write(purpose);
         let Standby { region, page, frame, .. } = standby;
         self.writes[usize::from(index)] =
             Some(Write { region, page, frame, digest, generation: 0, attempts: 0, purpose, at: now, posted: false });
@@ -269,20 +265,20 @@ impl<M: Machine> Reclaimer<M> {
         if let State::Standby(frame) = core.table.load(write.page).state()
             && M::breaks(Rule::DigestIsOfWrite)
         {
-            core.digests.set(write.page, pager.frames.digest(frame));
+            core.digests.set(write.page, pager.local.frames.digest(frame));
         }
         M::preempt();
         let ended = core.table.advance_owned(write.page, Event::WriteEnded);
-        uncount_write(pager, &write);
+        pager.local.counts.end_write(write.purpose);
         M::preempt();
         let bytes = write.digest.vector.bytes();
-        pager.reclaimed.written_bytes.add(bytes as u64);
-        pager.reclaimed.saved_written_bytes.add((PAGE_BYTES - bytes) as u64);
+        pager.reclaim.stats.written_bytes.add(bytes as u64);
+        pager.reclaim.stats.saved_written_bytes.add((PAGE_BYTES - bytes) as u64);
         let untouched = write.purpose == Purpose::Free && ended.state() == State::Standby(write.frame);
         if untouched && core.table.advance(write.page, ended, Event::Clean).is_ok() {
             self.forget(pager, write.frame);
         }
-        pager.frames.release(write.frame);
+        pager.local.frames.release(write.frame);
     }
 
     fn put_off(&mut self, index: u16, Pass { pager, now }: Pass<'_, M>) {
@@ -291,14 +287,14 @@ impl<M: Machine> Reclaimer<M> {
         write.attempts += 1;
         write.generation = write.generation.wrapping_add(1);
         write.posted = false;
-        pager.reclaimed.write_retries.add(1);
+        pager.reclaim.stats.write_retries.add(1);
     }
 
     fn scan_writes(&mut self, pass: Pass<'_, M>) {
         let Pass { pager, now } = pass;
         for index in 0..self.writes.len() as u16 {
             let Some(write) = &self.writes[usize::from(index)] else { continue };
-            if write.posted && now >= write.at + pager.attempt_deadline {
+            if write.posted && now >= write.at + pager.node.attempt_deadline() {
                 self.queue_pair.cancel(WorkId(u64::from(write.generation) << 16 | u64::from(index)));
                 self.put_off(index, pass);
             } else if !write.posted && now >= write.at {
@@ -316,8 +312,8 @@ impl<M: Machine> Reclaimer<M> {
             }
             let core = self.regions[region as usize].as_ref().expect("a region outlives its writes");
             core.table.advance_owned(write.page, Event::WriteEnded);
-            uncount_write(pager, &write);
-            pager.frames.release(write.frame);
+            pager.local.counts.end_write(write.purpose);
+            pager.local.frames.release(write.frame);
             self.free_writes.push(index);
         }
     }
@@ -346,15 +342,7 @@ fn compare_clean<M: Machine>(core: &RegionCore<M>, standby: &Standby, vector: Ve
     let (page_id, address) = (core.place(standby.page), core.remote_address(standby.page));
     let reads_as = if event == Event::CleanZeros { ReadsAs::Zeros } else { ReadsAs::Fetched };
     let dropped = CleanDrop { page_id, address, vector, reads_as };
-    M::with_page(pager.frames.mapping(), standby.frame.offset(), |content| {
+    M::with_page(pager.local.frames.mapping(), standby.frame.offset(), |content| {
         M::compare_clean_drop(&pager.fabric, &dropped, content);
     });
-}
-
-/// A write is over, well or badly.
-fn uncount_write<M: Machine>(pager: &Pager<M>, write: &Write) {
-    if write.purpose == Purpose::Clean {
-        pager.cleaning.fetch_sub(1, Ordering::AcqRel);
-    }
-    pager.writing.fetch_sub(1, Ordering::AcqRel);
 }

@@ -126,9 +126,9 @@ impl<M: Machine> RegionCore<M> {
                 State::Standby(frame) if wants == Wants::Bytes => {
                     let stands = || self.table.load(page).state() == State::Standby(frame);
                     let at = frame.offset() + offset % PAGE_BYTES as u64;
-                    if let Some(found) = pager.frames.read(frame, stands, |frames| read(into, frames, at)) {
+                    if let Some(found) = pager.local.frames.read(frame, stands, |frames| read(into, frames, at)) {
                         if was_here {
-                            pager.frames.note_read(frame);
+                            pager.local.frames.note_read(frame);
                         }
                         return found.map_err(PagingCause::from_code);
                     }
