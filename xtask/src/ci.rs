@@ -23,7 +23,7 @@ enum Work {
     Chore(fn(&Path) -> Result<(), String>),
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"], &[]) },
     Step { name: "tidy", work: Work::Chore(tidy::run) },
     Step {
@@ -39,6 +39,20 @@ const STEPS: [Step; 10] = [
     Step { name: "loom", work: Work::Chore(loom::run) },
     Step { name: "sim", work: Work::Chore(sim::run) },
     Step { name: "fuzz", work: Work::Chore(fuzz::run) },
+    // Events of core, which are not there without their feature.
+    Step {
+        name: "events",
+        work: Work::Cargo(
+            &[
+                "test",
+                "--package=yonder-client",
+                "--package=yonder-pager",
+                "--features=yonder-client/tracing,yonder-pager/tracing",
+                "event",
+            ],
+            &[],
+        ),
+    },
     Step { name: "test", work: Work::Cargo(&["test", "--workspace"], &[]) },
 ];
 
@@ -110,7 +124,7 @@ mod tests {
         let message = skipped(&["--skip", "tests"]).unwrap_err();
         assert_eq!(
             message,
-            "'tests' is no step: type one of format, tidy, clippy, doc, release, smoke, loom, sim, fuzz, test"
+            "'tests' is no step: type one of format, tidy, clippy, doc, release, smoke, loom, sim, fuzz, events, test"
         );
         assert!(skipped(&["--skip"]).is_err() && skipped(&["test", "--skip"]).is_err());
     }

@@ -11,6 +11,7 @@ use yonder_wire::{Direction, Header, Kind, PAYLOAD_BYTES_MAX};
 
 use crate::clock::NodeClock;
 use crate::config::{Config, Transport};
+use crate::event::event;
 use crate::fragments::{Fragments, Owner, Purpose};
 use crate::operation::{BODY_BYTES_MAX, Completion, Operation, OperationId, SubmitError};
 use crate::operations::{Entry, Operations, Phase};
@@ -213,8 +214,12 @@ impl Client {
         }
         match self.window.admit(self.fragments.in_flight(), self.round_trip.expected(), now) {
             Admission::Open => true,
-            Admission::Full => false,
+            Admission::Full => {
+                event!(trace, in_flight = self.fragments.in_flight(), "the lane is blocked: its window is full");
+                false
+            }
             Admission::Later(due) => {
+                event!(trace, now, due, "the lane is blocked: its window is below one packet");
                 self.pace_due = due;
                 false
             }
@@ -259,6 +264,7 @@ impl Client {
         };
         let expected = self.fragments.expected();
         if expects > 0 && expected > 0 && expected + expects > self.config.incast_bytes {
+            event!(trace, expected, expects, "the lane is blocked: its incast window is full");
             return None;
         }
         let slot = self.fragments.claim(index, expects)?;

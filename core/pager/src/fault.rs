@@ -12,6 +12,7 @@ use yonder_units::{Nanos, PageId, PageIndex};
 
 use crate::config::FaultPolicy;
 use crate::error::PagingCause;
+use crate::event::event;
 use crate::forked;
 use crate::guests::{self, GuestPort};
 use crate::install::Local;
@@ -147,6 +148,9 @@ pub(crate) fn bring<M: Machine>(touch: &FaultTouch<'_, M>) -> Result<(), PagingC
             return Err(waits_for);
         }
         if waits_for == PagingCause::LocalMemoryFull {
+            if pauses == 0 {
+                event!(debug, region = region.number, page = page.0, "a fault waits for local memory");
+            }
             pager.wake_reclaimer();
         }
         pauses += 1;

@@ -51,6 +51,7 @@ mod delegation;
 mod digest;
 mod drive;
 mod error;
+mod event;
 mod extents;
 #[cfg(test)]
 mod fake;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use yonder_units::Nanos;
 
 use crate::config::Config;
+use crate::event::event;
 use crate::machine::Machine;
 
 /// See the head of this file.
@@ -60,12 +61,15 @@ impl NodeState {
     pub(crate) fn answered(&self) {
         if self.is_lost.load(Ordering::Relaxed) {
             self.is_lost.store(false, Ordering::Relaxed);
+            event!(info, node = &*self.name, "the node is back");
         }
     }
 
     /// A fetch has reached its deadline without an answer of the node.
     #[cold]
     pub(crate) fn lost(&self) {
-        self.is_lost.store(true, Ordering::Relaxed);
+        if !self.is_lost.swap(true, Ordering::Relaxed) {
+            event!(warn, node = &*self.name, "the node is lost: later fetches only probe it");
+        }
     }
 }
