@@ -1,10 +1,10 @@
 //! [`Client`]: what is sent on a lane, and when.
 //!
-//! Here are submission and transmission, the way of a request to the lane; `receive` is the way of its answer, `timers` what
-//! happens when none comes, `ending` what happens when the owner no longer waits.
+//! Here are submission and transmission, the way of a request to the lane; `receive` is the way of its answer, `timers`
+//! what happens when none comes, `ending` what happens when the owner no longer waits.
 //!
-//! Order of transmission: what must be sent again, then operations in order of submission, past those that wait for others
-//! (T2) and those that wait for the node's clock (T4).
+//! Order of transmission: what must be sent again, then operations in order of submission, past those that wait for
+//! others (T2) and those that wait for the node's clock (T4).
 
 use yonder_units::Nanos;
 use yonder_wire::{Direction, Header, Kind, PAYLOAD_BYTES_MAX};
@@ -81,6 +81,34 @@ pub struct Stats {
 }
 
 /// The client of one memory node over one lane.
+///
+/// It does no I/O and reads no clock: its owner has both. The owner calls methods of four kinds:
+///
+/// - **Orders**: [`submit`](Self::submit), [`fence`](Self::fence) and [`cancel`](Self::cancel). An order sends nothing
+///   by itself.
+/// - **Events**: [`receive`](Self::receive) for each message of the node whose checksum holds,
+///   [`advance`](Self::advance) when the time of the last [`timeout`](Self::timeout) has come,
+///   [`reconnected`](Self::reconnected) when a stream is there again, and [`abandon`](Self::abandon) when the node is
+///   not. The data that `receive` names is where the message is, so the owner copies it before the next message takes
+///   that place.
+/// - **Polls**: [`transmit`](Self::transmit), [`completion`](Self::completion) and [`timeout`](Self::timeout) say what
+///   the owner has to do. Orders and events change all three, so the owner polls after each of them, or after several
+///   at once: `transmit` until there is none, each message sent or lost before the next is asked for, since its payload
+///   is lent; then `completion` until there is none; and `timeout` last, because the others change it. The data of an
+///   operation is the client's to name until its completion is taken, or its cancellation.
+/// - **Looks**: [`has_room`](Self::has_room), [`outstanding`](Self::outstanding), [`idle`](Self::idle),
+///   [`has_unsent`](Self::has_unsent), [`may_still_change`](Self::may_still_change) and [`stats`](Self::stats) change
+///   nothing, and may be called at any time.
+///
+/// A client that is not polled makes no progress, and breaks nothing: what it has to send waits, and what the node has
+/// not answered in the meantime is asked for again.
+///
+/// **Time** is in nanoseconds of one clock of the owner's, whose zero is any. Each `now` is at least the one before, of
+/// whatever method. An early `advance` does nothing; a late one repeats requests late.
+///
+/// **Threads and memory**: no method waits, sleeps or locks, and none but [`new`](Self::new) allocates, so a client may
+/// be used in the handler of a signal that has it to itself (with the feature `tracing`, only as far as the subscriber
+/// may). It is a plain value: the owner may hand it to another thread between two calls.
 #[derive(Debug)]
 pub struct Client {
     pub(crate) config: Config,
@@ -122,8 +150,8 @@ impl Client {
         }
     }
 
-    /// Takes an operation, to be sent by [`Client::transmit`]. An operation about no bytes completes without the node, when
-    /// its turn comes.
+    /// Takes an operation, to be sent by [`Client::transmit`]. An operation about no bytes completes without the node,
+    /// when its turn comes.
     ///
     /// # Panics
     /// If the operation is an abort, has too long a body or reads or writes more than 2^32 - 1 bytes.
@@ -226,8 +254,8 @@ impl Client {
         }
     }
 
-    /// Cuts the next fragment from the first operation that may be sent, or asks for the node's clock if the first one that
-    /// needs it is to be sent.
+    /// Cuts the next fragment from the first operation that may be sent, or asks for the node's clock if the first one
+    /// that needs it is to be sent.
     #[inline]
     fn next_fragment(&mut self, now: Nanos) -> Option<u32> {
         let mut candidate = self.operations.ready().first();

@@ -42,6 +42,46 @@ use watermarks::Watermarks;
 pub const REGIONS_MAX: usize = 64;
 
 /// What all regions and ports of one far memory share: see the head of this file.
+///
+/// A pager has no threads and reads no clock but its [`Machine`]'s. Threads call methods of six kinds:
+///
+/// - **Faults**: [`RegionCore::bring`], [`RegionCore::look`] and [`RegionCore::hold`], and in the handler of a fault
+///   [`RegionCore::bring_for_fault`] and [`RegionCore::find_damage`]. They return when the page is there, or when it
+///   cannot be had. But for `hold` it may leave again at once: the caller repeats its access. A thread that is not a
+///   worker waits inline. A unithread of a worker is parked by [`Machine::suspend`] meanwhile, unless its policy or a
+///   no-yield section forbids it.
+/// - **Workers**: a thread binds itself with [`add_port`](Self::add_port), and calls
+///   [`poll_worker`](Self::poll_worker) at each turn of its scheduler. It resumes each unithread that this names, in
+///   `ready` or in `retry`, once; a unithread that is parked by a fault is resumed by nothing else. A worker with
+///   nothing to run goes on polling, with [`PollMode::ALL`](crate::PollMode::ALL), as long as a unithread of its own is
+///   parked: what it has posted is sent, repeated and seen to arrive by its polls.
+///   [`take_faults`](Self::take_faults) tells of the faults of a unithread since it was asked last, and
+///   [`return_port`](Self::return_port) comes at the end, when none is parked.
+/// - **Install delegates**: a thread announces itself to a port with [`help_port`](Self::help_port), calls
+///   [`install_for`](Self::install_for) when it has time, and takes its announcement back with `help_port`. A delegate
+///   that does not come costs the worker a wait of microseconds, and nothing else.
+/// - **Reclaim**: one thread takes [`ReclaimTurns`](crate::ReclaimTurns), and does between two turns what the last one
+///   says; [`set_reclaimer_thread`](Self::set_reclaimer_thread) says which thread is woken. A host may make steps in
+///   its place with [`reclaim_as_host`](Self::reclaim_as_host), between [`begin_hosting`](Self::begin_hosting) and
+///   [`end_hosting`](Self::end_hosting). Without either, faults fail once local memory is full.
+/// - **Settling**: one thread, which [`set_settler_thread`](Self::set_settler_thread) names, takes
+///   [`settle_turn`](Self::settle_turn)s: again after the time that a turn says, or else when it is woken.
+/// - **Owners of regions**: [`begin_region`](Self::begin_region) comes first. Then [`release`](Self::release),
+///   [`seal`](Self::seal), [`mark_unreadable`](Self::mark_unreadable) and advice come in any order, while others use
+///   the region. [`end_region`](Self::end_region) comes last and once, when no thread can touch the region any more.
+///   These may wait for the node.
+///
+/// **Order** there is besides: both threads end, told by [`end_threads`](Self::end_threads), before the pager goes. A
+/// process that forks has the [`Stopped`](crate::Stopped) of [`stop`](Self::stop) from before the fork until after it,
+/// and the child goes on with [`go_on_as_child`](crate::Stopped::go_on_as_child) before it has a fault.
+///
+/// **Time** is the machine's, and never goes back. Each `now` that is passed in is one that the same thread has read
+/// from it in this turn of its scheduler.
+///
+/// **Threads and memory**: all methods may be called by any thread at any time, but for what is said above. Faults
+/// allocate nothing and lock nothing but a port, or what a forked child has instead, so they may be served in the
+/// handler of a signal; `poll_worker` and `install_for` allocate nothing either, if `ready` and `retry` have room for
+/// all of the worker's unithreads. What begins, ends, tunes or reclaims may allocate and lock, and is not for handlers.
 pub struct Pager<M: Machine> {
     // These never change.
     /// Tells pagers apart in thread-local state.

@@ -6,7 +6,8 @@
 //! try it, and of a region's end. A worker holds it for moments, a visitor for as long as it takes to map a window.
 //!
 //! Who waits for them is in `waiters`, what becomes of them in `completion`, what other threads install for them in
-//! `delegation`, what is fetched before anybody waits for it in `ahead`, who says what to fetch so in `guided`, and what programs have advised in `advised`.
+//! `delegation`, what is fetched before anybody waits for it in `ahead`, who says what to fetch so in `guided`, and
+//! what programs have advised in `advised`.
 
 mod advised;
 mod ahead;
@@ -63,6 +64,15 @@ impl PollMode {
     pub const ALL: Self = Self { installs: Installs::Own, posting: Posting::AtOnce };
 }
 
+/// One thread's fetches: see the head of this file.
+///
+/// A port's state is behind its lock. Code that has the lock works on [`PortInner`] with a [`Turn`]: it starts fetches
+/// ([`PortInner::start`], then [`PortInner::join`] for each token that waits), or handles what has arrived
+/// ([`Turn::poll`]). After either it publishes the number of fetches in flight ([`Port::publish`]), which a poll does
+/// itself. What is posted is sent by a poll at the latest. A token waits for one fetch at a time; its wait is over when
+/// [`Waiters::outcome`] says so, or when it is on the list of those that are ready, if it was parked. No call on a port
+/// allocates or takes another port's lock, and none waits, but for a moment for room to fetch ahead for a guest that is
+/// alone. The words beside the lock may be read at any time.
 pub(crate) struct Port<M: Machine> {
     pub(crate) id: u16,
     inner: Mutex<PortInner<M>>,
