@@ -27,7 +27,7 @@ enum Work {
 
 /// Before each change. Each crate is compiled for clippy, for its documents and for its tests, and those with models
 /// for loom.
-pub(crate) const CI: [Step; 7] = [
+pub(crate) const CI: [Step; 8] = [
     Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"], &[]) },
     Step { name: "tidy", work: Work::Chore(tidy::run) },
     Step {
@@ -44,6 +44,20 @@ pub(crate) const CI: [Step; 7] = [
         work: Work::Cargo(&["test", "--package", "yonder-controller", "--no-default-features", "--lib"], &[]),
     },
     Step { name: "loom", work: Work::Chore(loom::run) },
+    // Events of core, which are not there without their feature.
+    Step {
+        name: "events",
+        work: Work::Cargo(
+            &[
+                "test",
+                "--package=yonder-client",
+                "--package=yonder-pager",
+                "--features=yonder-client/tracing,yonder-pager/tracing",
+                "event",
+            ],
+            &[],
+        ),
+    },
     Step { name: "test", work: Work::Cargo(&["test", "--workspace"], &[]) },
 ];
 
@@ -129,7 +143,7 @@ mod tests {
         assert_eq!(skipped(&CI, &[]), Ok(vec![]));
         assert_eq!(skipped(&CI, &["--skip", "test", "--skip", "doc"]), Ok(vec!["test", "doc"]));
         let message = skipped(&CI, &["--skip", "sim"]).unwrap_err();
-        assert_eq!(message, "'sim' is no step: type one of format, tidy, clippy, doc, features, loom, test");
+        assert_eq!(message, "'sim' is no step: type one of format, tidy, clippy, doc, features, loom, events, test");
         assert_eq!(skipped(&NIGHTLY, &["--skip", "sim"]), Ok(vec!["sim"]));
         assert!(skipped(&CI, &["--skip"]).is_err() && skipped(&CI, &["test", "--skip"]).is_err());
     }

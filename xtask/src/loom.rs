@@ -10,15 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The crates that have models.
-const CRATES: [&str; 7] = [
-    "yonder-pagetable",
-    "yonder-unithread",
-    "yonder-sched",
-    "yonder-pager",
-    "yonder-preload-protocol",
-    "yonder-node",
-    "yonder-board",
-];
+const CRATES: [&str; 6] =
+    ["yonder-unithread", "yonder-sched", "yonder-pager", "yonder-preload-protocol", "yonder-node", "yonder-board"];
 /// How often a thread may be stopped between two steps to let another go on. Known bugs of such code need two at most,
 /// and each more multiplies the time by about four. Set the variable `LOOM_MAX_PREEMPTIONS` to look further.
 const PREEMPTIONS_MAX: &str = "3";

@@ -9,15 +9,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What is typed after `cargo miri test`.
-const SUITES: [&[&str]; 2] = [
-    &[
-        "--lib",
-        "--package=yonder-units",
-        "--package=yonder-pagetable",
-        "--package=yonder-reclaim",
-        "--package=yonder-dispatch",
-        "--package=yonder-wire",
-    ],
+const SUITES: [&[&str]; 3] = [
+    &["--lib", "--package=yonder-units", "--package=yonder-dispatch", "--package=yonder-wire"],
+    &["--lib", "--package=yonder-pager", "--", "pagetable::", "reclaim::"],
     &["--lib", "--package=yonder-unithread", "--", "free_list::tests::"],
 ];
 /// Cases of each property, unless `PROPTEST_CASES` is set: Miri is some hundred times slower than the processor.

@@ -11,6 +11,7 @@ use yonder_wire::{Direction, Header, Kind, PAYLOAD_BYTES_MAX};
 
 use crate::clock::NodeClock;
 use crate::config::{Config, Transport};
+use crate::event::event;
 use crate::fragments::{Fragments, Owner, Purpose};
 use crate::operation::{BODY_BYTES_MAX, Completion, Operation, OperationId, SubmitError};
 use crate::operations::{Entry, Operations, Phase};
@@ -84,6 +85,34 @@ pub struct Stats {
 }
 
 /// The client of one memory node over one lane.
+///
+/// It does no I/O and reads no clock: its owner has both. The owner calls methods of four kinds:
+///
+/// - **Orders**: [`submit`](Self::submit), [`fence`](Self::fence) and [`cancel`](Self::cancel). An order sends nothing
+///   by itself.
+/// - **Events**: [`receive`](Self::receive) for each message of the node whose checksum holds,
+///   [`advance`](Self::advance) when the time of the last [`timeout`](Self::timeout) has come,
+///   [`reconnected`](Self::reconnected) when a stream is there again, and [`abandon`](Self::abandon) when the node is
+///   not. The data that `receive` names is where the message is, so the owner copies it before the next message takes
+///   that place.
+/// - **Polls**: [`transmit`](Self::transmit), [`completion`](Self::completion) and [`timeout`](Self::timeout) say what
+///   the owner has to do. Orders and events change all three, so the owner polls after each of them, or after several
+///   at once: `transmit` until there is none, each message sent or lost before the next is asked for, since its payload
+///   is lent; then `completion` until there is none; and `timeout` last, because the others change it. The data of an
+///   operation is the client's to name until its completion is taken, or its cancellation.
+/// - **Looks**: [`has_room`](Self::has_room), [`outstanding`](Self::outstanding), [`idle`](Self::idle),
+///   [`has_unsent`](Self::has_unsent), [`may_still_change`](Self::may_still_change) and [`stats`](Self::stats) change
+///   nothing, and may be called at any time.
+///
+/// A client that is not polled makes no progress, and breaks nothing: what it has to send waits, and what the node has
+/// not answered in the meantime is asked for again.
+///
+/// **Time** is in nanoseconds of one clock of the owner's, whose zero is any. Each `now` is at least the one before, of
+/// whatever method. An early `advance` does nothing; a late one repeats requests late.
+///
+/// **Threads and memory**: no method waits, sleeps or locks, and none but [`new`](Self::new) allocates, so a client may
+/// be used in the handler of a signal that has it to itself (with the feature `tracing`, only as far as the subscriber
+/// may). It is a plain value: the owner may hand it to another thread between two calls.
 #[derive(Debug)]
 pub struct Client {
     pub(crate) config: Config,
@@ -223,8 +252,12 @@ impl Client {
         }
         match self.window.admit(self.fragments.in_flight(), self.round_trip.expected(), now) {
             Admission::Open => true,
-            Admission::Full => false,
+            Admission::Full => {
+                event!(trace, in_flight = self.fragments.in_flight(), "the lane is blocked: its window is full");
+                false
+            }
             Admission::Later(due) => {
+                event!(trace, now, due, "the lane is blocked: its window is below one packet");
                 self.pace_due = due;
                 false
             }
@@ -269,6 +302,7 @@ impl Client {
         };
         let expected = self.fragments.expected();
         if expects > 0 && expected > 0 && expected + expects > self.config.incast_bytes {
+            event!(trace, expected, expects, "the lane is blocked: its incast window is full");
             return None;
         }
         let slot = self.fragments.claim(index, expects)?;

@@ -25,6 +25,7 @@ mod client;
 mod clock;
 mod config;
 mod ending;
+mod event;
 mod fragments;
 mod list;
 mod operation;

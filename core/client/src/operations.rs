@@ -15,6 +15,7 @@
 use yonder_units::Nanos;
 use yonder_wire::Kind;
 
+use crate::event::event;
 use crate::list::List;
 use crate::operation::{BODY_BYTES_MAX, Completion, Operation, OperationId, Outcome};
 use crate::scope::Scope;
@@ -249,7 +250,9 @@ impl Operations {
     fn start(&mut self, index: u32) {
         if self.entry(index).blockers > 0 {
             self.held += 1;
-            self.entry_mut(index).phase = Phase::Held;
+            let entry = self.entry_mut(index);
+            entry.phase = Phase::Held;
+            event!(trace, token = entry.token, blockers = entry.blockers, "an operation waits for others on its pages");
         } else if self.make_ready(index) == Phase::Sent {
             self.end(index);
         }

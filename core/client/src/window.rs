@@ -7,6 +7,7 @@
 use yonder_units::Nanos;
 
 use crate::config::WindowConfig;
+use crate::event::event;
 
 /// A congestion window.
 #[derive(Debug)]
@@ -85,7 +86,17 @@ impl Window {
             return;
         }
         self.shrank = Some(now);
-        self.packets = (self.packets * (1.0 - share)).max(self.config.packets_min);
+        let before = self.packets;
+        self.packets = (before * (1.0 - share)).max(self.config.packets_min);
+        if before >= 1.0 && self.packets < 1.0 {
+            event!(
+                debug,
+                before,
+                packets = self.packets,
+                round_trip,
+                "the congestion window collapses below one packet"
+            );
+        }
     }
 }
 

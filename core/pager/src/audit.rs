@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::pagetable::State;
 use yonder_units::PageIndex;
@@ -37,10 +36,10 @@ impl<M: Machine> Pager<M> {
     pub fn audit(&self) -> Result<Audit, String> {
         let reclaimer = self.lock_reclaimer();
         let mut audit = Audit {
-            charged: self.budget.charged(),
-            backed: self.frames.backed(),
-            spare: self.frames.spare(),
-            writing: self.writing.load(Ordering::Acquire),
+            charged: self.local.budget.charged(),
+            backed: self.local.frames.backed(),
+            spare: self.local.frames.spare(),
+            writing: self.local.counts.writing(),
             ..Audit::default()
         };
         let queued: HashSet<(u32, u32, u32)> = reclaimer.queued_standby().collect();
@@ -51,7 +50,7 @@ impl<M: Machine> Pager<M> {
                 return Err(format!("{mapped} pages of region {} are mapped, {in_blocks} are counted", core.number));
             }
         }
-        let standby = self.standby.load(Ordering::Acquire);
+        let standby = self.local.counts.standby();
         if audit.standby != standby {
             return Err(format!("{} pages are on standby, {standby} are counted", audit.standby));
         }
@@ -95,7 +94,7 @@ impl<M: Machine> Pager<M> {
                     // What is written leaves with the end of its write.
                     let is_seen_to = entry.write_in_flight()
                         || queued.contains(&(core.number, page.0, frame.0))
-                        || self.frames.is_announced(frame);
+                        || self.local.frames.is_announced(frame);
                     if !is_seen_to {
                         return Err(format!(
                             "page {} of region {} stands in frame {} and is in no queue",

@@ -50,7 +50,7 @@ fn give_up<M: Machine>(core: &RegionCore<M>, page: PageIndex) -> Result<(), Pagi
     // What a forked child maps is not counted there.
     if !core.pager.child.is_one() {
         core.counts.uncount(page.block(), 1);
-        core.pager.budget.uncharge(1);
+        core.pager.local.budget.uncharge(1);
     }
     if core.is_sealed() && !core.owner.is_set() {
         core.table.advance_owned(page, Event::Dropped);
@@ -63,5 +63,5 @@ fn give_up<M: Machine>(core: &RegionCore<M>, page: PageIndex) -> Result<(), Pagi
 /// Marks an unmapped page, which the caller has moved to `Evicting`, as lost.
 pub(crate) fn poison<M: Machine>(core: &RegionCore<M>, page: PageIndex) {
     core.table.advance_owned(page, Event::Poison(PagingCause::HardwareError.code().get()));
-    core.pager.damaged_pages.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    core.pager.local.count_damaged_page();
 }

@@ -11,10 +11,11 @@ use crate::pagetable::PageHasher;
 use crate::reclaim::Policy;
 use yonder_units::{BlockIndex, Nanos, PAGE_BYTES, PageIndex};
 
-use crate::delegation::{Answer, Installs};
+use crate::delegation::Answer;
 use crate::machine::Machine;
 use crate::pager::{Pager, REGIONS_MAX};
-use crate::queue_pair::{Posting, RemoteAddress};
+use crate::port::PollMode;
+use crate::queue_pair::RemoteAddress;
 use crate::reclaimer::Step;
 use crate::region::RegionCore;
 use crate::waiters::FaultCounts;
@@ -26,7 +27,7 @@ const HOST_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// What the reclaimer's thread does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
+pub enum ReclaimTurn {
     /// It takes another turn at once.
     Again,
     /// It lets others run before it does.
@@ -43,22 +44,22 @@ pub struct ReclaimTurns {
 
 impl ReclaimTurns {
     /// One turn: a step, unless a host makes them.
-    pub fn take<M: Machine>(&mut self, pager: &Pager<M>) -> Turn {
-        let hosted = pager.signals.hosted_steps.load(Ordering::Acquire);
+    pub fn take<M: Machine>(&mut self, pager: &Pager<M>) -> ReclaimTurn {
+        let hosted = pager.reclaim.signals.hosted_steps();
         if hosted != self.hosted_before {
             self.hosted_before = hosted;
             if hosted > 0 {
-                return Turn::Sleep(HOST_TIMEOUT);
+                return ReclaimTurn::Sleep(HOST_TIMEOUT);
             }
         } else if hosted > 0 && !pager.wants_reclaim(M::now()) {
             // The host makes no steps because there is nothing to do.
-            return Turn::Sleep(HOST_TIMEOUT);
+            return ReclaimTurn::Sleep(HOST_TIMEOUT);
         }
-        let Some(mut reclaimer) = pager.try_lock_reclaimer() else { return Turn::Yield };
-        match reclaimer.step(pager, M::now()) {
-            Step::Worked => Turn::Again,
-            Step::Waiting => Turn::Sleep(WRITE_SLEEP),
-            Step::Idle(time) => Turn::Sleep(time),
+        let Some(mut reclaimer) = pager.reclaim.try_lock() else { return ReclaimTurn::Yield };
+        match reclaimer.step(pager.pass(M::now())) {
+            Step::Worked => ReclaimTurn::Again,
+            Step::Waiting => ReclaimTurn::Sleep(WRITE_SLEEP),
+            Step::Idle(time) => ReclaimTurn::Sleep(time),
         }
     }
 }
@@ -66,7 +67,7 @@ impl ReclaimTurns {
 impl<M: Machine> Pager<M> {
     /// A host takes reclaim over from its thread, until [`Pager::end_hosting`].
     pub fn begin_hosting(&self) {
-        self.signals.hosted_steps.fetch_add(1, Ordering::AcqRel);
+        self.reclaim.signals.count_hosted_step();
     }
 
     /// One bounded step of reclaim, if there is something to do and nobody else is at it: whether there may be more.
@@ -76,56 +77,49 @@ impl<M: Machine> Pager<M> {
             return false;
         }
         let start = M::now();
-        let Some(mut reclaimer) = self.try_lock_reclaimer() else { return false };
-        let step = reclaimer.step(self, start);
+        let Some(mut reclaimer) = self.reclaim.try_lock() else { return false };
+        let step = reclaimer.step(self.pass(start));
         drop(reclaimer);
-        self.signals.hosted_steps.fetch_add(1, Ordering::AcqRel);
-        self.signals.cpu_ns.fetch_add(M::now() - start, Ordering::Relaxed);
+        self.reclaim.signals.count_hosted_step();
+        self.reclaim.signals.count_cpu(M::now() - start);
         step == Step::Worked
     }
 
     /// Reclaim is its thread's again.
     pub fn end_hosting(&self) {
-        self.signals.hosted_steps.store(0, Ordering::Release);
+        self.reclaim.signals.end_hosting();
         self.wake_reclaimer();
     }
 
     /// A thread of reclaim has used `cpu_ns` nanoseconds of its CPU.
     pub fn count_reclaim_cpu(&self, cpu_ns: u64) {
-        self.signals.cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
+        self.reclaim.signals.count_cpu(cpu_ns);
     }
 
     /// Whether the pager's threads are to end.
     pub fn is_ending(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.threads.is_stopping()
     }
 
     /// From now on the pager's threads are to end, and are woken to see it.
     pub fn end_threads(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.threads.stop();
         self.wake_reclaimer();
         self.wake_settler();
     }
 
     /// The thread that [`ReclaimTurns`] run on, which is woken when there is something to do.
     pub fn set_reclaimer_thread(&self, thread: M::Thread) {
-        assert!(self.reclaimer_thread.set(thread).is_ok(), "a pager has one reclaimer");
+        self.threads.set_reclaimer(thread);
     }
 
     /// Handles what has arrived at the port of a worker: appends to `ready` the unithreads whose pages are there, and
     /// to `retry` those that wait for something else and look again when they are resumed.
     #[inline]
-    pub fn poll_worker(
-        &self,
-        port: u16,
-        now: Nanos,
-        (installs, posting): (Installs, Posting),
-        ready: &mut Vec<u32>,
-        retry: &mut Vec<u32>,
-    ) {
+    pub fn poll_worker(&self, port: u16, now: Nanos, mode: PollMode, ready: &mut Vec<u32>, retry: &mut Vec<u32>) {
         let port = self.port(port);
         let mut inner = port.lock();
-        port.poll_between(&mut inner, self, now, installs, posting);
+        port.turn(self, now).poll_as(&mut inner, mode);
         ready.append(&mut inner.waiters.ready);
         retry.append(&mut inner.waiters.retry);
     }
@@ -175,16 +169,16 @@ impl<M: Machine> Pager<M> {
 
     /// Charged pages, and how many may be at most.
     pub fn charged(&self) -> (u64, u64) {
-        (self.budget.charged(), self.budget.most())
+        (self.local.budget.charged(), self.local.budget.most())
     }
 
     /// Changes the limit of local memory, and returns when it holds: whether it did in time.
     pub fn set_limit(&self, policy: &Policy) -> bool {
         self.set_policy(policy);
-        let deadline = M::now() + self.fault_deadline;
+        let deadline = M::now() + self.node.fault_deadline();
         loop {
             let reclaimer = self.lock_reclaimer();
-            if self.budget.has_reached(policy) {
+            if self.local.budget.has_reached(policy) {
                 return true;
             }
             drop(reclaimer);
@@ -213,7 +207,7 @@ impl<M: Machine> Pager<M> {
         while !core.block_gate(block).try_sweep() {
             M::relax();
         }
-        reclaimer.take_block(self, core, block, usize::MAX)
+        reclaimer.take_block(core, block, usize::MAX)
     }
 
     /// A region begins, of `memory`, whose pages are on the node from `remote` on; `None` if there are too many.
@@ -235,8 +229,8 @@ impl<M: Machine> Pager<M> {
         }
         reclaimer.regions[number] = Some(Arc::clone(&core));
         self.region_table.enter(&core);
-        self.cover(core.table.pages() as u64);
-        self.metadata_bytes.fetch_add(core.metadata_bytes(), Ordering::Relaxed);
+        self.watermarks.cover(core.table.pages() as u64);
+        self.local.add_metadata(core.metadata_bytes());
         Ok(Some(core))
     }
 }

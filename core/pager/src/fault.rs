@@ -13,19 +13,21 @@ use yonder_units::{Nanos, PageId, PageIndex};
 use crate::config::FaultPolicy;
 use crate::delegation::Installs;
 use crate::error::PagingCause;
+use crate::event::event;
 use crate::forked;
 use crate::guests::{self, GuestPort};
 use crate::install::Local;
 use crate::machine::{Machine, Rule};
 use crate::pager::{GUEST_PORTS, Pager};
-use crate::port::{FetchRequest, FetchReservation, Hit, Port, PortInner};
+use crate::port::{FetchRequest, FetchReservation, Hit, PollMode, Port, PortInner};
 use crate::region::RegionCore;
 
 /// Looks at an entry before a thread that waits for it lets others run.
 const GUEST_SPINS: u32 = 256;
 
-/// What was touched of a region, and from where.
+/// What was touched, and from where.
 pub(crate) struct FaultTouch<'a, M: Machine> {
+    pub(crate) region: &'a Arc<RegionCore<M>>,
     pub(crate) offset: u64,
     /// The registers at the instruction, if it had a fault.
     pub(crate) registers: Option<M::Registers<'a>>,
@@ -54,25 +56,26 @@ impl Wants {
     }
 }
 
-impl<M: Machine> Clone for FaultTouch<'_, M> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M: Machine> Copy for FaultTouch<'_, M> {}
-
-impl<M: Machine> FaultTouch<'_, M> {
+impl<'a, M: Machine> FaultTouch<'a, M> {
     /// A touch without a fault.
     #[inline]
-    pub(crate) fn of(offset: u64, wants: Wants) -> Self {
-        Self { offset, registers: None, wants }
+    pub(crate) fn of(region: &'a Arc<RegionCore<M>>, offset: u64, wants: Wants) -> Self {
+        Self { region, offset, registers: None, wants }
     }
 
     pub(crate) fn page(&self) -> PageIndex {
         PageIndex::containing(self.offset)
     }
+}
+
+/// A touch that finds its page far.
+pub(crate) struct Miss<'t, 'a, M: Machine> {
+    pub(crate) touch: &'t FaultTouch<'a, M>,
+    /// The page's entry as it was.
+    pub(crate) seen: Entry,
+    /// When the fault began, and when it fails.
+    pub(crate) entered: Nanos,
+    pub(crate) deadline: Nanos,
 }
 
 /// Who has touched the page.
@@ -99,15 +102,16 @@ pub(crate) enum Attempt {
     NoSlot,
 }
 
-/// Gives the touch what it wants of its page, or says why that is not possible before the deadline. The page may be
-/// taken away again at any time after; the access that needs it is simply tried again.
-pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, touch: FaultTouch<'_, M>) -> Result<(), PagingCause> {
-    let (pager, page) = (&*region.pager, touch.page());
+/// Gives the touch what it wants of its page, or says why that is not possible before the deadline. The page may be taken away
+/// again at any time after; the access that needs it is simply tried again.
+pub(crate) fn bring<M: Machine>(touch: &FaultTouch<'_, M>) -> Result<(), PagingCause> {
+    let (region, page) = (touch.region, touch.page());
+    let pager = &*region.pager;
     if pager.child.is_one() {
         return forked::bring(region, page);
     }
     let entered = M::now();
-    let deadline = entered + pager.fault_timeout();
+    let deadline = entered + pager.node.fault_timeout();
     let toucher = Toucher::of_this_thread(pager);
     let (mut waits_for, mut pauses) = (PagingCause::Stuck, 0);
     loop {
@@ -126,14 +130,14 @@ pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, touch: FaultTouch<'
                 Local::NoRoom => waits_for = PagingCause::LocalMemoryFull,
                 Local::Later => {}
             },
-            State::Remote => match toucher.fetch(region, touch, seen, entered, deadline) {
+            State::Remote => match toucher.fetch(&Miss { touch, seen, entered, deadline }) {
                 Attempt::Over(result) => return result,
                 Attempt::Raced => continue,
                 Attempt::NoRoom => waits_for = PagingCause::LocalMemoryFull,
                 Attempt::NoSlot => {}
             },
             State::Fetching { port, slot } => {
-                match toucher.join(region, touch, port, slot) {
+                match toucher.join(touch, port, slot) {
                     // It may have been fetched for somebody who wants less.
                     Some(Ok(())) => continue,
                     Some(Err(cause)) => return Err(cause),
@@ -146,6 +150,9 @@ pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, touch: FaultTouch<'
             return Err(waits_for);
         }
         if waits_for == PagingCause::LocalMemoryFull {
+            if pauses == 0 {
+                event!(debug, region = region.number, page = page.0, "a fault waits for local memory");
+            }
             pager.wake_reclaimer();
         }
         pauses += 1;
@@ -164,11 +171,11 @@ pub(crate) fn fetch_range<M: Machine>(region: &Arc<RegionCore<M>>, first: PageIn
     }
     let now = M::now();
     match Toucher::of_this_thread(pager) {
-        Toucher::Unithread { port, .. } => port.lock().fetch_range(region, first, count, port, pager, now),
+        Toucher::Unithread { port, .. } => port.lock().fetch_range(region, first, count, port.turn(pager, now)),
         Toucher::Thread => {
             let mut inner = GuestPort::borrow(pager);
-            let port = inner.port();
-            inner.fetch_range(region, first, count, port, pager, now);
+            let turn = inner.port().turn(pager, now);
+            inner.fetch_range(region, first, count, turn);
         }
     }
 }
@@ -197,63 +204,50 @@ impl<'a, M: Machine> Toucher<'a, M> {
     }
 
     /// Fetches a remote page and waits for it.
-    fn fetch(
-        self,
-        region: &Arc<RegionCore<M>>,
-        touch: FaultTouch<'_, M>,
-        seen: Entry,
-        entered: Nanos,
-        deadline: Nanos,
-    ) -> Attempt {
-        let pager = &*region.pager;
+    fn fetch(self, miss: &Miss<'_, '_, M>) -> Attempt {
+        let Miss { touch, entered, .. } = *miss;
         match self {
             Self::Unithread { port, token, may_yield } => {
                 let mut inner = port.lock();
-                let started = start(pager, port, &mut inner, token, (region, touch, seen), (entered, deadline));
-                if let Err(why_not) = started {
+                if let Err(why_not) = start(miss, port, &mut inner, token) {
                     return why_not;
                 }
-                inner.waiters.count_major_fault(token, region.place(touch.page()));
+                inner.waiters.count_major_fault(token, touch.region.place(touch.page()));
                 port.publish(&inner);
                 drop(inner);
-                let (result, mapped) = wait_as_unithread(pager, port, token, may_yield);
+                let (result, mapped) = wait_as_unithread(&touch.region.pager, port, token, may_yield);
                 let now = M::now();
                 port.stats.resume.record(now.saturating_sub(mapped));
                 port.stats.total.record(now.saturating_sub(entered));
                 Attempt::Over(result)
             }
-            Self::Thread => guests::fetch(pager, (region, touch, seen), (entered, deadline)),
+            Self::Thread => guests::fetch(miss),
         }
     }
 
     /// Waits for a fetch that this worker, or a guest, has in flight already; `None` if it is another's or just over.
-    fn join(
-        self,
-        region: &Arc<RegionCore<M>>,
-        touch: FaultTouch<'_, M>,
-        port: u16,
-        slot: u16,
-    ) -> Option<Result<(), PagingCause>> {
+    fn join(self, touch: &FaultTouch<'_, M>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
+        let region = touch.region;
         let (own, token, may_yield) = match self {
             Self::Unithread { port: own, token, may_yield } if own.id == port => (own, token, may_yield),
             Self::Unithread { port: own, token, .. } => {
-                let result = touch_ahead(region, touch, port, slot);
+                let result = touch_ahead(touch, port, slot);
                 if result.is_some() {
                     own.lock().waiters.count_minor_fault(token, region.place(touch.page()));
                 }
                 return result;
             }
             Self::Thread if usize::from(port) < GUEST_PORTS => {
-                return guests::join(region, touch, region.pager.port(port), slot);
+                return guests::join(touch, region.pager.port(port), slot);
             }
-            Self::Thread => return touch_ahead(region, touch, port, slot),
+            Self::Thread => return touch_ahead(touch, port, slot),
         };
         let mut inner = own.lock();
         if region.table.load(touch.page()).state() != (State::Fetching { port, slot }) {
             return None;
         }
         if inner.is_ahead(slot) {
-            match hit(&mut inner, slot, (region, touch), own) {
+            match hit(&mut inner, slot, touch, own) {
                 Hit::Mapped => {
                     inner.waiters.count_minor_fault(token, region.place(touch.page()));
                     return Some(Ok(()));
@@ -277,7 +271,9 @@ impl<'a, M: Machine> Toucher<'a, M> {
                 M::suspend();
             }
             Self::Unithread { port, may_yield: MayYield::Never(_), .. } => {
-                port.poll(&mut port.lock(), pager, M::now(), Installs::Own);
+                let mut inner = port.lock();
+                port.turn(pager, M::now()).poll(&mut inner);
+                drop(inner);
                 M::yield_now();
             }
             Self::Thread if pauses < GUEST_SPINS => M::relax(),
@@ -305,14 +301,14 @@ impl<'a, M: Machine> Toucher<'a, M> {
 
 /// Takes everything a fetch needs, moves the entry to `Fetching` and posts the read; gives all back if any is missing.
 pub(crate) fn start<M: Machine>(
-    pager: &Pager<M>,
+    miss: &Miss<'_, '_, M>,
     port: &Port<M>,
     inner: &mut PortInner<M>,
     token: u32,
-    (region, touch, seen): (&Arc<RegionCore<M>>, FaultTouch<'_, M>, Entry),
-    (entered, deadline): (Nanos, Nanos),
 ) -> Result<(), Attempt> {
-    let page = touch.page();
+    let Miss { touch, seen, entered, deadline } = *miss;
+    let (region, page) = (touch.region, touch.page());
+    let pager = &*region.pager;
     let Some(slot) = inner.take_slot() else { return Err(Attempt::NoSlot) };
     let Some(reservation) = FetchReservation::take(pager, touch.wants) else {
         inner.return_slot(slot);
@@ -324,42 +320,31 @@ pub(crate) fn start<M: Machine>(
         inner.return_slot(slot);
         return Err(Attempt::Raced);
     }
-    inner.start(&FetchRequest { region, page, slot, reservation, entered, deadline }, port, pager);
+    inner.start(&FetchRequest { region, page, slot, reservation, entered, deadline }, port);
     inner.join(slot, token);
-    let now = M::now();
-    if !inner.fetch_advised(region, page, port, pager, now) {
-        inner.missed(region, touch, port, pager, now);
+    let turn = port.turn(pager, M::now());
+    if !inner.fetch_advised(region, page, turn) {
+        inner.missed(touch, turn);
     }
     Ok(())
 }
 
-/// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it
-/// is not mapped by that.
-fn touch_ahead<M: Machine>(
-    region: &Arc<RegionCore<M>>,
-    touch: FaultTouch<'_, M>,
-    port: u16,
-    slot: u16,
-) -> Option<Result<(), PagingCause>> {
-    let port = region.pager.port(port);
+/// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it is not
+/// mapped by that.
+fn touch_ahead<M: Machine>(touch: &FaultTouch<'_, M>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
+    let port = touch.region.pager.port(port);
     let mut inner = GuestPort::visit(port)?;
-    let is_mapped = inner.is_ahead(slot) && hit(&mut inner, slot, (region, touch), port) == Hit::Mapped;
+    let is_mapped = inner.is_ahead(slot) && hit(&mut inner, slot, touch, port) == Hit::Mapped;
     is_mapped.then_some(Ok(()))
 }
 
 /// Touches a page that is fetched ahead, after a look whether it has arrived.
-pub(crate) fn hit<M: Machine>(
-    inner: &mut PortInner<M>,
-    slot: u16,
-    touched: (&Arc<RegionCore<M>>, FaultTouch<'_, M>),
-    port: &Port<M>,
-) -> Hit {
-    let pager = &*touched.0.pager;
-    let now = M::now();
-    match inner.hit(slot, touched, port, pager, now) {
+pub(crate) fn hit<M: Machine>(inner: &mut PortInner<M>, slot: u16, touch: &FaultTouch<'_, M>, port: &Port<M>) -> Hit {
+    let turn = port.turn(&touch.region.pager, M::now());
+    match inner.hit(slot, touch, turn) {
         Hit::OnItsWay => {
-            port.poll(inner, pager, now, Installs::Own);
-            inner.hit(slot, touched, port, pager, now)
+            turn.poll(inner);
+            inner.hit(slot, touch, turn)
         }
         seen => seen,
     }
@@ -390,7 +375,7 @@ fn wait_as_unithread<M: Machine>(
             M::suspend();
             return port.lock().waiters.outcome(token).expect("a parked unithread is resumed when its wait is over");
         }
-        port.poll(&mut inner, pager, now, installs);
+        port.turn(pager, now).poll_as(&mut inner, PollMode { installs, ..PollMode::ALL });
         if let Some(outcome) = inner.waiters.outcome(token) {
             return outcome;
         }
@@ -417,11 +402,11 @@ mod tests {
         assert_eq!(seen.state(), State::Remote);
         {
             let mut inner = port.lock();
-            let touch = FaultTouch::of(0, Wants::Mapping);
-            let started = start(pager, port, &mut inner, 0, (&region, touch, seen), (now, Nanos::MAX));
-            assert!(started.is_ok());
+            let touch = &FaultTouch::of(&region, 0, Wants::Mapping);
+            let miss = Miss { touch, seen, entered: now, deadline: Nanos::MAX };
+            assert!(start(&miss, port, &mut inner, 0).is_ok());
             while inner.waiters.outcome(0).is_none() {
-                port.poll(&mut inner, pager, Fake::now(), Installs::Own);
+                port.turn(pager, Fake::now()).poll(&mut inner);
             }
         }
         let (result, _) = wait_as_unithread(pager, port, 0, MayYield::Now);

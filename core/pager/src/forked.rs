@@ -103,13 +103,12 @@ pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, page: PageIndex) ->
         _ => {}
     }
     let space = space.as_ref().expect("a child has a userfaultfd before it has faults");
-    map(pager, space, region, page, source)?;
+    map(space, region, page, source)?;
     region.table.advance_owned(page, Event::Installed);
     Ok(())
 }
 
 fn map<M: Machine>(
-    pager: &Pager<M>,
     space: &M::Space,
     region: &RegionCore<M>,
     page: PageIndex,
@@ -119,7 +118,7 @@ fn map<M: Machine>(
         let outcome = match source {
             None => M::zero_page(space, &region.mapping, page.offset()),
             Some(source) => {
-                let (mapping, offset) = pager.resolve(source);
+                let (mapping, offset) = region.pager.resolve(source);
                 M::copy_page(space, &region.mapping, page.offset(), mapping, offset)
             }
         };
@@ -133,13 +132,8 @@ fn map<M: Machine>(
 
 /// As [`Pager::release`], in a forked child: the parent's copy and the node's stay.
 #[cold]
-pub(crate) fn release<M: Machine>(
-    pager: &Pager<M>,
-    region: &RegionCore<M>,
-    offset: u64,
-    bytes: u64,
-) -> Result<(), M::Error> {
-    let _no_faults = pager.child.lock();
+pub(crate) fn release<M: Machine>(region: &RegionCore<M>, offset: u64, bytes: u64) -> Result<(), M::Error> {
+    let _no_faults = region.pager.child.lock();
     M::discard(&region.mapping, offset, bytes as usize)?;
     for page in 0..(bytes / PAGE_BYTES as u64) as u32 {
         let page = PageIndex(PageIndex::containing(offset).0 + page);
@@ -163,7 +157,8 @@ pub(crate) fn release<M: Machine>(
 /// As [`Pager::end_region`], in a forked child: what was under way at the fork is the parent's, and ends there. The
 /// region's memory goes with the mapping; its frames stay, for nobody takes any here.
 #[cold]
-pub(crate) fn end_region<M: Machine>(pager: &Pager<M>, region: &RegionCore<M>) {
+pub(crate) fn end_region<M: Machine>(region: &RegionCore<M>) {
+    let pager = &*region.pager;
     let _no_faults = pager.child.lock();
     pager.region_table.leave(region.number);
     pager.lock_reclaimer().regions[region.number as usize] = None;

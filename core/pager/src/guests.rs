@@ -19,19 +19,17 @@
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, MutexGuard};
 
-use crate::pagetable::{Entry, State};
+use crate::pagetable::State;
 use yonder_units::Nanos;
 
-use crate::delegation::Installs;
 use crate::error::PagingCause;
-use crate::fault::{self, Attempt, FaultTouch};
+use crate::fault::{self, Attempt, FaultTouch, Miss};
 use crate::machine::{Machine, Rule};
 use crate::pager::{GUEST_PORTS, Pager};
 use crate::port::{Hit, Port, PortInner};
-use crate::region::RegionCore;
 use crate::waiters::Waiters;
 
 /// Guests that wait at one port at a time.
@@ -74,14 +72,14 @@ pub(crate) struct Guests {
 
 /// What a guest does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Turn {
+enum Action {
     Poll,
     /// Sleep so long, or until its bell rings.
     Sleep(Nanos),
 }
 
 impl Guests {
-    /// FetchReservation for `tokens` guests; none at a worker's port.
+    /// Room for `tokens` guests; none at a worker's port.
     pub(crate) fn new(tokens: usize) -> Self {
         Self {
             tokens,
@@ -122,22 +120,22 @@ impl Guests {
 
     /// What the guest with `token`, whose page is due at `due`, does now.
     #[inline]
-    fn turn(&mut self, token: u32, due: Nanos, now: Nanos) -> Turn {
+    fn next_action(&mut self, token: u32, due: Nanos, now: Nanos) -> Action {
         if self.poller != Some(token) {
             if now < due {
-                return Turn::Sleep(due - now);
+                return Action::Sleep(due - now);
             }
             if self.poller.is_some() && now < self.polled + STALE_AFTER {
                 if !self.due.contains(&token) {
                     self.due.push_back(token);
                 }
-                return Turn::Sleep(STALE_AFTER);
+                return Action::Sleep(STALE_AFTER);
             }
             self.leave_due(token);
             self.poller = Some(token);
         }
         self.polled = now;
-        Turn::Poll
+        Action::Poll
     }
 
     /// The wait of `token` is over: another guest has the token next. Hands the polling on, and says to whom.
@@ -286,44 +284,40 @@ impl<M: Machine> GuestPort<'_, M> {
 }
 
 /// Fetches a remote page for a guest, and waits for it.
-pub(crate) fn fetch<M: Machine>(
-    pager: &Pager<M>,
-    target: (&Arc<RegionCore<M>>, FaultTouch<'_, M>, Entry),
-    (entered, deadline): (Nanos, Nanos),
-) -> Attempt {
+pub(crate) fn fetch<M: Machine>(miss: &Miss<'_, '_, M>) -> Attempt {
+    let pager = &*miss.touch.region.pager;
     let mut inner = GuestPort::borrow(pager);
     let port = inner.port();
     let Some(token) = inner.guests.free.pop() else { return Attempt::NoSlot };
-    if let Err(why_not) = fault::start(pager, port, &mut inner, token, target, (entered, deadline)) {
+    if let Err(why_not) = fault::start(miss, port, &mut inner, token) {
         inner.guests.free.push(token);
         return why_not;
     }
     let started = M::now();
-    let due = inner.guests.due_at(started).min(deadline);
+    let due = inner.guests.due_at(started).min(miss.deadline);
     let (result, inner) = wait(pager, inner, token, due, |guests, end| match end {
         End::At(end) => guests.observe(end.saturating_sub(started)),
         End::BeforeItWasDue => guests.overslept(),
     });
     // The counters of a port have one writer at a time: the thread that has its lock.
-    port.stats.total.record(M::now().saturating_sub(entered));
+    port.stats.total.record(M::now().saturating_sub(miss.entered));
     drop(inner);
     Attempt::Over(result)
 }
 
 /// Waits for a fetch at `slot` of another guest's; `None` if it is over, or if that cannot be seen now.
 pub(crate) fn join<M: Machine>(
-    region: &Arc<RegionCore<M>>,
-    touch: FaultTouch<'_, M>,
+    touch: &FaultTouch<'_, M>,
     port: &Port<M>,
     slot: u16,
 ) -> Option<Result<(), PagingCause>> {
-    let pager = &*region.pager;
+    let pager = &*touch.region.pager;
     let mut inner = GuestPort::visit(port)?;
-    if region.table.load(touch.page()).state() != (State::Fetching { port: port.id, slot }) {
+    if touch.region.table.load(touch.page()).state() != (State::Fetching { port: port.id, slot }) {
         return None;
     }
     if inner.is_ahead(slot) {
-        match fault::hit(&mut inner, slot, (region, touch), port) {
+        match fault::hit(&mut inner, slot, touch, port) {
             Hit::Mapped => return Some(Ok(())),
             Hit::OnItsWay => {}
             Hit::Later | Hit::Over => return None,
@@ -354,7 +348,7 @@ fn wait<'a, M: Machine>(
 ) -> (Result<(), PagingCause>, GuestPort<'a, M>) {
     let port = inner.port();
     // What was posted is sent by a poll.
-    port.poll(&mut inner, pager, M::now(), Installs::Own);
+    port.turn(pager, M::now()).poll(&mut inner);
     let (mut polls, mut has_slept) = (0u32, false);
     let (result, end) = loop {
         if let Some((result, at)) = inner.waiters.outcome(token) {
@@ -363,9 +357,9 @@ fn wait<'a, M: Machine>(
         let now = M::now();
         // Nobody else sends what is to be sent, or repeats what was lost.
         let due = due.min(inner.next_poll());
-        match inner.guests.turn(token, due, now) {
-            Turn::Poll => {
-                port.poll(&mut inner, pager, now, Installs::Own);
+        match inner.guests.next_action(token, due, now) {
+            Action::Poll => {
+                port.turn(pager, now).poll(&mut inner);
                 if let Some((result, at)) = inner.waiters.outcome(token) {
                     break (result, if has_slept { End::BeforeItWasDue } else { End::At(at) });
                 }
@@ -375,7 +369,7 @@ fn wait<'a, M: Machine>(
                 drop(inner);
                 pause_between_polls::<M>(polls, is_alone);
             }
-            Turn::Sleep(time) => {
+            Action::Sleep(time) => {
                 inner.waiters.park(token);
                 port.bells.of(token).store(SILENT, Ordering::Relaxed);
                 drop(inner);
@@ -427,17 +421,20 @@ mod tests {
     #[test]
     fn one_guest_polls_and_hands_on_to_those_that_wait() {
         let (mut guests, mut waiters, queues) = guests(4, 5 * MS);
-        assert_eq!(guests.turn(0, 10, 10), Turn::Poll);
-        assert_eq!(guests.turn(1, 10, 10), Turn::Sleep(STALE_AFTER));
-        assert_eq!(guests.turn(2, 10, 10), Turn::Sleep(STALE_AFTER));
+        assert_eq!(guests.next_action(0, 10, 10), Action::Poll);
+        assert_eq!(guests.next_action(1, 10, 10), Action::Sleep(STALE_AFTER));
+        assert_eq!(guests.next_action(2, 10, 10), Action::Sleep(STALE_AFTER));
         // The page of this one is not due, and it is not asked to poll.
-        assert_eq!(guests.turn(3, 30, 10), Turn::Sleep(20));
+        assert_eq!(guests.next_action(3, 30, 10), Action::Sleep(20));
         for token in [0, 1] {
             waiters.end(queues[token], Ok(()), 12);
         }
         assert_eq!(guests.leave(1, &waiters, 12), None);
         assert_eq!(guests.leave(0, &waiters, 12), Some(2));
-        assert_eq!((guests.turn(2, 10, 12), guests.turn(3, 30, 30)), (Turn::Poll, Turn::Sleep(STALE_AFTER)));
+        assert_eq!(
+            (guests.next_action(2, 10, 12), guests.next_action(3, 30, 30)),
+            (Action::Poll, Action::Sleep(STALE_AFTER))
+        );
         waiters.end(queues[3], Ok(()), 31);
         waiters.end(queues[2], Ok(()), 31);
         // Nobody is left who needs a poll.
@@ -448,12 +445,12 @@ mod tests {
     #[test]
     fn a_guest_that_stops_to_poll_is_replaced() {
         let (mut guests, ..) = guests(2, MS);
-        assert_eq!(guests.turn(0, 0, 5), Turn::Poll);
-        assert_eq!(guests.turn(1, 0, 6), Turn::Sleep(STALE_AFTER));
-        assert_eq!(guests.turn(1, 0, 5 + STALE_AFTER), Turn::Poll);
+        assert_eq!(guests.next_action(0, 0, 5), Action::Poll);
+        assert_eq!(guests.next_action(1, 0, 6), Action::Sleep(STALE_AFTER));
+        assert_eq!(guests.next_action(1, 0, 5 + STALE_AFTER), Action::Poll);
         // It sleeps when it comes back, as any other.
-        assert_eq!(guests.turn(0, 0, 6 + STALE_AFTER), Turn::Sleep(STALE_AFTER));
-        assert_eq!(guests.turn(1, 0, 7 + STALE_AFTER), Turn::Poll);
+        assert_eq!(guests.next_action(0, 0, 6 + STALE_AFTER), Action::Sleep(STALE_AFTER));
+        assert_eq!(guests.next_action(1, 0, 7 + STALE_AFTER), Action::Poll);
     }
 
     #[test]

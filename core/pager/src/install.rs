@@ -1,7 +1,5 @@
 //! Where a page goes once its bytes are here: into the region, or onto standby in the frame in which it has arrived.
 
-use std::sync::atomic::Ordering;
-
 use crate::pagetable::{Entry, Event, Source as LocalSource, State};
 use yonder_units::{FrameIndex, PAGE_BYTES, PageIndex};
 
@@ -42,7 +40,7 @@ impl<M: Machine> Pager<M> {
     #[inline]
     pub(crate) fn resolve(&self, source: InstallSource) -> (&M::Memory, u64) {
         match source {
-            InstallSource::Frame(frame) => (self.frames.mapping(), frame.offset()),
+            InstallSource::Frame(frame) => (self.local.frames.mapping(), frame.offset()),
             InstallSource::Far(address) => {
                 (M::mapped(&self.fabric).expect("only mapping fabrics read without a frame"), address.0)
             }
@@ -106,11 +104,11 @@ impl<M: Machine> Pager<M> {
     fn keep_arrived(&self, region: &RegionCore<M>, page: PageIndex, source: InstallSource, frame: FrameIndex) {
         if let InstallSource::Far(RemoteAddress(from)) = source {
             let (mapping, _) = self.resolve(source);
-            M::copy(self.frames.mapping(), frame.offset(), mapping, from);
+            M::copy(self.local.frames.mapping(), frame.offset(), mapping, from);
         }
         // Before the entry says so: who takes it from standby counts down.
-        self.standby.fetch_add(1, Ordering::AcqRel);
-        self.frames.keep(region, page, frame);
+        self.local.counts.stand(1);
+        self.local.frames.keep(region, page, frame);
     }
 
     /// Puts a page that has been fetched where its room is; its entry is `Fetching` and belongs to the caller. False if
@@ -134,19 +132,19 @@ impl<M: Machine> Pager<M> {
 
     /// Maps an untouched or standby page whose entry was `seen`.
     pub(crate) fn map_local(&self, region: &RegionCore<M>, page: PageIndex, seen: Entry) -> Local {
-        if !self.budget.charge(Account::Fault) {
+        if !self.local.budget.charge(Account::Fault) {
             return Local::NoRoom;
         }
         M::preempt();
         let gate = region.gate(page);
         if !gate.enter() {
-            self.budget.uncharge(1);
+            self.local.budget.uncharge(1);
             return Local::Later;
         }
         let result = self.map_local_inside(region, page, seen);
         gate.leave();
         if !matches!(result, Local::Mapped(_)) {
-            self.budget.uncharge(1);
+            self.local.budget.uncharge(1);
         }
         result
     }
@@ -166,8 +164,8 @@ impl<M: Machine> Pager<M> {
         region.counts.count(page.block(), if source == LocalSource::Zeros { Install::New } else { Install::Back });
         M::preempt();
         if let LocalSource::Frame(frame) = source {
-            self.standby.fetch_sub(1, Ordering::AcqRel);
-            self.frames.release(frame);
+            self.local.counts.leave();
+            self.local.frames.release(frame);
         }
         Local::Mapped(source)
     }
@@ -177,7 +175,7 @@ impl<M: Machine> Pager<M> {
     pub(crate) fn stay_local(&self, region: &RegionCore<M>, page: PageIndex, source: LocalSource) {
         match source {
             LocalSource::Zeros => _ = region.table.advance_owned(page, Event::InstallFailed),
-            LocalSource::Frame(frame) => self.frames.restand(&region.table, region.place(page), frame),
+            LocalSource::Frame(frame) => self.local.frames.restand(&region.table, region.place(page), frame),
         }
     }
 

@@ -6,22 +6,19 @@
 //! the way to far memory. `runtime/paging` has the machine that programs page on, and the threads; `testing/pager-sim`
 //! a machine that models the kernel and chooses who runs next. Both run this code.
 //!
-//! Who calls what: a thread that touches a page calls [`RegionCore::bring`], [`RegionCore::look`] or, from the handler
-//! of a fault, [`RegionCore::bring_for_fault`]. A worker polls its port ([`Pager::poll_worker`]), a helper makes
-//! installs for one ([`Pager::install_for`]); one thread takes [`ReclaimTurns`], or a host makes steps of reclaim
-//! ([`Pager::reclaim_as_host`]); one takes [`Pager::settle_turn`]s. Whoever owns a region begins, releases, seals and
-//! ends it. Everything may be called from any thread at any time, unless it says otherwise.
+//! Who calls what, in which order and from where, stands on [`Pager`].
 //!
-//! Files: `fault` is the fault path, `install` its end, `port` the fetches of one thread and their completions,
-//! `waiters` and `guests` who waits for them, `delegation` what a port lets another thread install, `places` where a
-//! page is that somebody remembers, `reclaimer` the two hands and what they look after, `blocks` what is counted of a
-//! block, `limits` and `tuning` what can be changed meanwhile, `advice` what programs say of ranges, `digest` what the
-//! node has of each page and `liveness` who says what is live of it, `unreadable` pages that nobody can read, `release`
-//! the way back of freed ranges, `order` and `settle` what the node may be asked for at once, `forked` children,
-//! `observer` who wants to know of faults, `damage` memory that has failed; `region` is what is known of a region;
-//! `drive` is what threads call, `audit` whether the accounts agree; `machine`,
-//! `queue_pair` and `clean_drop` are the seams to what is below. `budget`, `frames` and `gate` are the three
-//! small lock-free structures that all share.
+//! Files: `pager` is what all share, `fault` the fault path, `install` its end, `port` the fetches of one thread and
+//! their completions, `turn` what a port works with at one time, `waiters` and `guests` who waits for them,
+//! `delegation` what a port lets another thread install, `region_table` where a page is that is remembered by its
+//! number, `reclaimer` evictor, cleaner and what they look after, `blocks` what is counted of a block, `limits` and
+//! `tuning` what can be changed meanwhile, `advice` what programs say of ranges, `digest` what the node has of each
+//! page and `liveness` who says what is live of it, `unreadable` pages that nobody can read, `release` the way back of
+//! freed ranges, `order` and `settle` what the node may be asked for at once, `forked` children, `observer` who wants
+//! to know of faults, `event` what is told of what holds them up, `damage` memory that has failed; `region` is what is
+//! known of a region; `drive` is what threads call, `audit` whether the
+//! accounts agree; `machine`, `queue_pair` and `clean_drop` are the seams to what is below. `budget`,
+//! `frames` and `gate` are the three small lock-free structures that all share.
 //!
 //! Invariants, each asserted where it could break:
 //! - Local memory in use (mapped pages and backed frames) never exceeds the limit: every page is charged to the
@@ -51,6 +48,7 @@ mod delegation;
 mod digest;
 mod drive;
 mod error;
+mod event;
 #[cfg(test)]
 mod fake;
 mod fault;
@@ -79,6 +77,7 @@ mod stats;
 #[cfg(all(test, yonder_loom))]
 mod together;
 mod tuning;
+mod turn;
 mod unreadable;
 mod waiters;
 
@@ -89,12 +88,13 @@ pub use audit::Audit;
 pub use clean_drop::{CleanDrop, ReadsAs};
 pub use config::{Config, ConfigError, Deadlines, Delivery, FaultPolicy, Reads, Verify};
 pub use delegation::Installs;
-pub use drive::{ReclaimTurns, Turn};
+pub use drive::{ReclaimTurn, ReclaimTurns};
 pub use error::{PagingCause, PagingError, TooManyPorts};
 pub use forked::Stopped;
 pub use liveness::Liveness;
 pub use observer::{FaultObserver, Needed, SeenFault};
 pub use pager::{Pager, REGIONS_MAX};
+pub use port::PollMode;
 pub use queue_pair::{
     ALONE_AGE_MAX, Completion, GATHERED_MAX, Module, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto,
     RemoteAddress, Status, TOGETHER_AGE_MAX, WorkId,

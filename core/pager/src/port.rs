@@ -5,11 +5,13 @@
 //! others: of threads that touch what was fetched ahead here, and of the reclaimer that takes it back, which both only
 //! try it, and of a region's end. A worker holds it for moments, a visitor for as long as it takes to map a window.
 //!
-//! Who waits for them is in `waiters`, what other threads install for them in `delegation`, what is fetched before
-//! anybody waits for it in `ahead`, who says what to fetch so in `guided`, and what programs have advised in `advised`.
+//! Who waits for them is in `waiters`, what becomes of them in `completion`, what other threads install for them in
+//! `delegation`, what is fetched before anybody waits for it in `ahead`, who says what to fetch so in `guided`, and
+//! what programs have advised in `advised`.
 
 mod advised;
 mod ahead;
+mod completion;
 mod delegated;
 mod end;
 mod fetch;
@@ -21,19 +23,17 @@ mod windows;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::pagetable::Event;
 use yonder_units::{Nanos, PageIndex};
 
 use crate::delegation::{Delegation, DelegationWindow, Installs};
-use crate::error::PagingCause;
 use crate::guests::{Bells, Guests};
-use crate::install::InstallSource;
 use crate::machine::Machine;
 use crate::pager::{GUEST_PORTS, Pager, REGIONS_MAX};
-use crate::queue_pair::{Completion, PostError, Posting, QueuePair, RemoteAddress, Status, WorkId};
+use crate::queue_pair::{Completion, PostError, Posting, QueuePair, RemoteAddress, WorkId};
 use crate::region::RegionCore;
 use crate::stats::PortStats;
-use crate::waiters::{Queue, Waiters};
+use crate::turn::Turn;
+use crate::waiters::Waiters;
 
 use ahead::PrefetchWindows;
 pub(crate) use ahead::{Hit, Prefetch};
@@ -45,14 +45,34 @@ pub(crate) use reservation::FetchReservation;
 
 /// How often fetches in flight are checked for lost completions.
 const SCAN_INTERVAL: Nanos = 1_000_000;
-/// First and longest pause before a failed read is posted again.
-const BACKOFF_MIN: Nanos = 10_000;
-const BACKOFF_MAX: Nanos = 2_000_000;
 /// Completions handled in one poll.
 const COMPLETIONS_MAX: usize = 64;
 /// Most fetches on demand.
 const DEMAND_SLOTS_MAX: usize = 1 << 15;
 
+/// How a thread polls its port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PollMode {
+    /// Who makes the installs.
+    pub installs: Installs,
+    /// When the reads are begun that are posted until the next poll.
+    pub posting: Posting,
+}
+
+impl PollMode {
+    /// All is done at once, by the thread that polls.
+    pub const ALL: Self = Self { installs: Installs::Own, posting: Posting::AtOnce };
+}
+
+/// One thread's fetches: see the head of this file.
+///
+/// A port's state is behind its lock. Code that has the lock works on [`PortInner`] with a [`Turn`]: it starts fetches
+/// ([`PortInner::start`], then [`PortInner::join`] for each token that waits), or handles what has arrived
+/// ([`Turn::poll`]). After either it publishes the number of fetches in flight ([`Port::publish`]), which a poll does
+/// itself. What is posted is sent by a poll at the latest. A token waits for one fetch at a time; its wait is over when
+/// [`Waiters::outcome`] says so, or when it is on the list of those that are ready, if it was parked. No call on a port
+/// allocates or takes another port's lock, and none waits, but for a moment for room to fetch ahead for a guest that is
+/// alone. The words beside the lock may be read at any time.
 pub(crate) struct Port<M: Machine> {
     pub(crate) id: u16,
     inner: Mutex<PortInner<M>>,
@@ -152,28 +172,29 @@ impl<M: Machine> Port<M> {
         self.outstanding.load(Ordering::Relaxed)
     }
 
-    /// Handles what has arrived: maps pages, wakes waiters, posts failed reads again. Begins all reads, for who may
-    /// wait for them.
-    pub(crate) fn poll(&self, inner: &mut PortInner<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
-        self.poll_between(inner, pager, now, installs, Posting::AtOnce);
-    }
-
-    /// As [`Port::poll`], for a thread that polls again soon and leaves reads to gather as `posting` says.
-    pub(crate) fn poll_between(
-        &self,
-        inner: &mut PortInner<M>,
-        pager: &Pager<M>,
-        now: Nanos,
-        installs: Installs,
-        posting: Posting,
-    ) {
-        inner.set_posting(posting);
-        inner.poll(self, pager, now, installs);
-        self.publish(inner);
+    /// A turn of this port at `now`.
+    #[inline(always)]
+    pub(crate) fn turn<'a>(&'a self, pager: &'a Pager<M>, now: Nanos) -> Turn<'a, M> {
+        Turn { port: self, pager, now }
     }
 
     pub(crate) fn publish(&self, inner: &PortInner<M>) {
         self.outstanding.store(inner.in_flight() as u32, Ordering::Relaxed);
+    }
+}
+
+impl<M: Machine> Turn<'_, M> {
+    /// Handles what has arrived: maps pages, wakes waiters, posts failed reads again. Makes all installs and begins all
+    /// reads, for who has nothing better to do.
+    pub(crate) fn poll(self, inner: &mut PortInner<M>) {
+        self.poll_as(inner, PollMode::ALL);
+    }
+
+    /// As [`Turn::poll`], for a thread that polls again soon.
+    pub(crate) fn poll_as(self, inner: &mut PortInner<M>, mode: PollMode) {
+        inner.set_posting(mode.posting);
+        inner.poll(self, mode.installs);
+        self.port.publish(inner);
     }
 }
 
@@ -214,8 +235,9 @@ impl<M: Machine> PortInner<M> {
 
     /// Starts the fetch of a page whose entry the caller has moved to `Fetching` with this port and slot.
     #[inline]
-    pub(crate) fn start(&mut self, request: &FetchRequest<'_, M>, port: &Port<M>, pager: &Pager<M>) {
-        self.fill(request, pager);
+    pub(crate) fn start(&mut self, request: &FetchRequest<'_, M>, port: &Port<M>) {
+        self.fill(request);
+        let pager = &*request.region.pager;
         let now = M::now();
         if let (Installs::Own, FetchReservation::Page, Some(far)) =
             (self.installs, request.reservation, M::mapped(&pager.fabric))
@@ -224,7 +246,7 @@ impl<M: Machine> PortInner<M> {
             // then.
             M::prefetch_page(far, request.region.remote_address(request.page).0);
         }
-        if !self.post(request.slot, pager, now) {
+        if !self.post(request.slot, port.turn(pager, now)) {
             self.deferred.push(request.slot);
         }
         port.stats.post.record(now.saturating_sub(request.entered));
@@ -232,7 +254,8 @@ impl<M: Machine> PortInner<M> {
     }
 
     /// Takes a request into its slot, which is free.
-    fn fill(&mut self, request: &FetchRequest<'_, M>, pager: &Pager<M>) {
+    fn fill(&mut self, request: &FetchRequest<'_, M>) {
+        let pager = &*request.region.pager;
         let region = request.region.number;
         self.learn(request.region);
         let fetch = &mut self.fetches[usize::from(request.slot)];
@@ -242,7 +265,7 @@ impl<M: Machine> PortInner<M> {
         // The entry is `Fetching`, so what the node has of the page stays the same.
         let vector = request.region.digests.vector(page);
         if let Some(frame) = reservation.arrives_in(pager) {
-            pager.frames.clear_beside(frame, vector);
+            pager.local.frames.clear_beside(frame, vector);
         }
         *fetch = Fetch {
             phase: Phase::Backoff(0),
@@ -280,7 +303,8 @@ impl<M: Machine> PortInner<M> {
         self.ahead.forget(region);
     }
 
-    fn poll(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
+    fn poll(&mut self, turn: Turn<'_, M>, installs: Installs) {
+        let Turn { port, pager, now } = turn;
         // What is checked before it is mapped is mapped at once, so that nothing can change in between.
         let may_hand_over = port.delegation.has_delegate() && !pager.verifies();
         self.installs = if may_hand_over { installs } else { Installs::Own };
@@ -288,178 +312,36 @@ impl<M: Machine> PortInner<M> {
             return;
         }
         if self.window.out() > 0 {
-            self.process_delegated(port, pager, now, self.installs);
+            self.process_delegated(turn, self.installs);
         }
         let mut completions = std::mem::take(&mut self.completions);
         self.queue.poll(now, &mut completions);
         for completion in completions.drain(..) {
-            self.complete(completion, port, pager, now, self.installs);
+            self.complete(completion, turn, self.installs);
         }
-        self.poll_ahead(&mut completions, port, pager, now);
+        self.poll_ahead(&mut completions, turn);
         self.completions = completions;
-        self.poll_guide(port, pager, now);
+        self.poll_guide(turn);
         if !self.deferred.is_empty() {
-            self.retry_deferred(port, pager, now);
+            self.retry_deferred(turn);
         }
         if now >= self.next_scan {
             self.next_scan = now + SCAN_INTERVAL;
-            self.scan_for_lost(port, pager, now);
+            self.scan_for_lost(turn);
         }
-    }
-
-    fn complete(&mut self, completion: Completion, port: &Port<M>, pager: &Pager<M>, now: Nanos, installs: Installs) {
-        let (slot, generation) = (completion.id.0 as u16, (completion.id.0 >> 16) as u32);
-        let fetch = &mut self.fetches[usize::from(slot)];
-        assert!(
-            fetch.phase == Phase::Posted && fetch.generation == generation,
-            "a completion for a fetch that was cancelled or is over: {completion:?}"
-        );
-        match completion.status {
-            Status::Done if self.verified(slot, pager) => {
-                let fetch = &mut self.fetches[usize::from(slot)];
-                (fetch.phase, fetch.arrived) = (Phase::Arrived, now);
-                if self.ahead.has(slot) {
-                    self.arrived_ahead(slot, port);
-                    return;
-                }
-                port.stats.fetch.record(now.saturating_sub(fetch.posted));
-                let has_little_to_do =
-                    matches!(fetch.reservation, FetchReservation::Frame(_)) && pager.fetches_into_frames();
-                if installs == Installs::Delegated && !has_little_to_do && self.window.has_room(now) {
-                    self.delegate(slot, port, pager, now);
-                } else {
-                    self.finish_or_defer(slot, port, pager);
-                }
-            }
-            Status::Done => self.failed(slot, PagingCause::Poisoned, port, pager, now),
-            Status::Failed => self.failed(slot, PagingCause::NodeFailed, port, pager, now),
-            Status::Lost => {
-                // To ask again would help nobody.
-                self.fetches[usize::from(slot)].deadline = now;
-                self.failed(slot, PagingCause::Poisoned, port, pager, now);
-            }
-            Status::Disconnected => self.failed(slot, PagingCause::NodeLost, port, pager, now),
-        }
-    }
-
-    /// Whether the bytes that arrived are those that were written, if the configuration asks.
-    fn verified(&self, slot: u16, pager: &Pager<M>) -> bool {
-        if !pager.verifies() {
-            return true;
-        }
-        let fetch = &self.fetches[usize::from(slot)];
-        let region = self.region(fetch.region);
-        let (mapping, offset) = pager.resolve(self.source(slot, pager));
-        M::with_page(mapping, offset, |bytes| region.digests.matches(fetch.page, bytes))
-    }
-
-    fn source(&self, slot: u16, pager: &Pager<M>) -> InstallSource {
-        let fetch = &self.fetches[usize::from(slot)];
-        match fetch.reservation.arrives_in(pager) {
-            Some(frame) => InstallSource::Frame(frame),
-            None => InstallSource::Far(self.region(fetch.region).remote_address(fetch.page)),
-        }
-    }
-
-    fn finish_or_defer(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>) {
-        if !self.finish_fetch(slot, port, pager) {
-            self.deferred.push(slot);
-        }
-    }
-
-    /// Puts the page of an arrived fetch where its room is, and ends the fetch; false if the block is swept or the
-    /// kernel has no page now.
-    fn finish_fetch(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>) -> bool {
-        let source = self.source(slot, pager);
-        let fetch = &self.fetches[usize::from(slot)];
-        if !pager.finish_fetch(self.region(fetch.region), fetch.page, source, fetch.reservation) {
-            return false;
-        }
-        self.fetch_finished(slot, M::now(), port, pager);
-        true
-    }
-
-    /// Ends the fetch of a page that was settled at `at`.
-    fn fetch_finished(&mut self, slot: u16, at: Nanos, port: &Port<M>, pager: &Pager<M>) {
-        let fetch = &self.fetches[usize::from(slot)];
-        fetch.reservation.finished(pager);
-        port.stats.kept_in_frames.add(u64::from(matches!(fetch.reservation, FetchReservation::Frame(_))));
-        port.stats.install.record(at.saturating_sub(fetch.arrived));
-        port.stats.count_fetched(fetch.vector.bytes());
-        pager.set_node_lost(false);
-        self.end(slot, Ok(()), at);
-    }
-
-    /// A read has failed: it is posted again later, until its deadline.
-    fn failed(&mut self, slot: u16, cause: PagingCause, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
-        let fetch = &mut self.fetches[usize::from(slot)];
-        fetch.last_failure = cause;
-        if self.ahead.has(slot) && fetch.queue == Queue::EMPTY {
-            // Whoever touches the page will see to it.
-            self.drop_ahead(slot, pager, now);
-            return;
-        }
-        if now >= fetch.deadline {
-            self.give_up(slot, port, pager, now);
-            return;
-        }
-        let pause = (BACKOFF_MIN << fetch.attempts.min(16)).min(BACKOFF_MAX);
-        fetch.attempts += 1;
-        fetch.generation = fetch.generation.wrapping_add(1);
-        fetch.phase = Phase::Backoff(now + pause);
-        port.stats.fetch_retries.add(1);
-        self.deferred.push(slot);
-    }
-
-    fn give_up(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
-        let fetch = &self.fetches[usize::from(slot)];
-        let (page, cause) = (fetch.page, fetch.last_failure);
-        // A page whose bytes are wrong every time is lost; any other failure may pass.
-        let event = match cause {
-            PagingCause::Poisoned => Event::Poison(cause.code().get()),
-            _ => Event::FetchFailed,
-        };
-        self.region(fetch.region).table.advance_owned(page, event);
-        if matches!(cause, PagingCause::NodeLost | PagingCause::TimedOut) {
-            pager.set_node_lost(true);
-        }
-        self.fetches[usize::from(slot)].reservation.give_back(pager);
-        port.stats.paging_errors.add(1);
-        self.end(slot, Err(cause), now);
-    }
-
-    /// Gives back what a fetch has taken whose read is over or withdrawn: its page is on the node as before.
-    fn abandon(&self, slot: u16, pager: &Pager<M>) {
-        let fetch = &self.fetches[usize::from(slot)];
-        self.region(fetch.region).table.advance_owned(fetch.page, Event::FetchFailed);
-        fetch.reservation.give_back(pager);
-    }
-
-    /// Frees the slot of a fetch whose room somebody else has now, and ends the waits for it.
-    fn end(&mut self, slot: u16, result: Result<(), PagingCause>, now: Nanos) {
-        let fetch = &mut self.fetches[usize::from(slot)];
-        fetch.phase = Phase::Free;
-        fetch.generation = fetch.generation.wrapping_add(1);
-        let queue = std::mem::replace(&mut fetch.queue, Queue::EMPTY);
-        if self.ahead.has(slot) {
-            self.ahead.ended(slot);
-        } else {
-            self.free.push(slot);
-        }
-        self.waiters.end(queue, result, now);
     }
 
     /// Posts the read of `slot`; false if the queue pair is full.
-    fn post(&mut self, slot: u16, pager: &Pager<M>, now: Nanos) -> bool {
+    fn post(&mut self, slot: u16, turn: Turn<'_, M>) -> bool {
         let fetch = &self.fetches[usize::from(slot)];
         let id = WorkId(u64::from(fetch.generation) << 16 | u64::from(slot));
         let from: RemoteAddress = self.region(fetch.region).remote_address(fetch.page);
-        let (into, vector) = (fetch.reservation.read_into(pager), fetch.vector);
+        let (into, vector) = (fetch.reservation.read_into(turn.pager), fetch.vector);
         let queue = if self.ahead.has(slot) { self.ahead.queue() } else { &mut *self.queue };
-        match queue.post_read_vector(id, from, into, vector, now) {
+        match queue.post_read_vector(id, from, into, vector, turn.now) {
             Ok(()) => {
                 let fetch = &mut self.fetches[usize::from(slot)];
-                (fetch.phase, fetch.posted) = (Phase::Posted, now);
+                (fetch.phase, fetch.posted) = (Phase::Posted, turn.now);
                 true
             }
             Err(PostError::Full) => false,
@@ -471,40 +353,6 @@ impl<M: Machine> PortInner<M> {
         let id = WorkId(u64::from(self.fetches[usize::from(slot)].generation) << 16 | u64::from(slot));
         let queue = if self.ahead.has(slot) { self.ahead.queue() } else { &mut *self.queue };
         queue.cancel(id);
-    }
-
-    fn retry_deferred(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
-        for index in (0..self.deferred.len()).rev() {
-            let slot = self.deferred[index];
-            let fetch = &self.fetches[usize::from(slot)];
-            let over = match fetch.phase {
-                Phase::Arrived => self.finish_fetch(slot, port, pager),
-                Phase::Backoff(_) if now >= fetch.deadline => {
-                    self.give_up(slot, port, pager, now);
-                    true
-                }
-                Phase::Backoff(at) => now >= at && self.post(slot, pager, now),
-                Phase::Free | Phase::Posted | Phase::HandedOver | Phase::Ready => {
-                    unreachable!("a deferred fetch is neither over nor under way")
-                }
-            };
-            if over {
-                self.deferred.swap_remove(index);
-            }
-        }
-    }
-
-    /// Posts reads again whose completion is overdue: the fabric has lost them.
-    fn scan_for_lost(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
-        self.cancel_guide_reads(pager, |_, posted| now >= posted + pager.attempt_deadline);
-        for slot in 0..self.fetches.len() as u16 {
-            let fetch = &self.fetches[usize::from(slot)];
-            let overdue = now >= fetch.posted + pager.attempt_deadline || now >= fetch.deadline;
-            if fetch.phase == Phase::Posted && overdue {
-                self.cancel(slot);
-                self.failed(slot, PagingCause::TimedOut, port, pager, now);
-            }
-        }
     }
 
     fn region(&self, number: u32) -> &Arc<RegionCore<M>> {

@@ -26,7 +26,6 @@ mod unmap;
 mod write_back;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::pagetable::{Entry, State};
@@ -41,6 +40,7 @@ use crate::region::RegionCore;
 use crate::stats::Counter;
 
 use tended::Tended;
+pub(crate) use write_back::Purpose;
 use write_back::Write;
 
 /// Sealed pages dropped with one flush.
@@ -57,6 +57,27 @@ const SLEEP_MIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(5);
 /// Time in which faults take one page of the margin, at the highest rate that is expected, in nanoseconds.
 const PAGE_TAKEN_NS: u64 = 500;
+
+/// What the reclaimer works with in one step: its pager, and the time when the step began.
+pub(crate) struct Pass<'a, M: Machine> {
+    pub(crate) pager: &'a Pager<M>,
+    pub(crate) now: Nanos,
+}
+
+impl<M: Machine> Clone for Pass<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine> Copy for Pass<'_, M> {}
+
+impl<M: Machine> Pager<M> {
+    /// A step of the reclaimer that begins at `now`.
+    pub(crate) fn pass(&self, now: Nanos) -> Pass<'_, M> {
+        Pass { pager: self, now }
+    }
+}
 
 /// What a step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,40 +195,41 @@ impl<M: Machine> Reclaimer<M> {
     }
 
     /// One bounded piece of work.
-    pub(crate) fn step(&mut self, pager: &Pager<M>, now: Nanos) -> Step {
-        let step = self.take_step(pager, now);
-        pager.signals.at_work.store(self.working || pager.writing.load(Ordering::Acquire) > 0, Ordering::Relaxed);
+    pub(crate) fn step(&mut self, pass: Pass<'_, M>) -> Step {
+        let (step, pager) = (self.take_step(pass), pass.pager);
+        pager.reclaim.signals.set_at_work(self.working || pager.local.counts.writing() > 0);
         step
     }
 
-    fn take_step(&mut self, pager: &Pager<M>, now: Nanos) -> Step {
-        self.poll_writes(pager, now);
-        self.take_arrivals(pager, now);
-        self.flush(pager, now);
-        self.look_at_ages(pager, now);
-        let policy = pager.policy();
+    fn take_step(&mut self, pass: Pass<'_, M>) -> Step {
+        let Pass { pager, now } = pass;
+        self.poll_writes(pass);
+        self.take_arrivals(pass);
+        self.flush(pass);
+        self.look_at_ages(pass);
+        let policy = pager.watermarks.policy();
         let usage = self.usage(pager, &policy);
         M::preempt();
-        let starved = pager.signals.starved.swap(false, Ordering::AcqRel);
+        let starved = pager.reclaim.signals.take_starved();
         if starved {
             pager.drop_ahead(now);
         }
         self.working |= starved || policy.is_low(&usage);
         if !self.working {
-            return self.rest(&policy, pager, now);
+            return self.rest(&policy, pass);
         }
         match policy.decide(&usage) {
             Action::Rest => {
                 self.working = false;
-                self.rest(&policy, pager, now)
+                self.rest(&policy, pass)
             }
-            Action::Drain(pages) => self.drain(pager, pages, now),
+            Action::Drain(pages) => self.drain(pages, pass),
             Action::Sweep(room) => {
                 // What else is mapped is held: only what has just been mapped could be taken, and would be wanted back
                 // at once.
                 if self.meager_sweeps > MEAGER_SWEEPS_MAX && now < self.next_sweep && !starved {
                     self.working = policy.is_low(&usage);
-                    return self.rest(&policy, pager, now);
+                    return self.rest(&policy, pass);
                 }
                 self.drained = 0;
                 let made = self.make_room(pager, room as usize);
@@ -218,7 +240,7 @@ impl<M: Machine> Reclaimer<M> {
                 }
                 // Every block is held or being installed into, or nothing is mapped: standby pages are what is left,
                 // and then the frames that are there for sweeps.
-                match self.drain(pager, Policy::DRAIN_PAGES, now) {
+                match self.drain(Policy::DRAIN_PAGES, pass) {
                     Step::Waiting if policy.is_full(&usage) && usage.spare_frames > 0 => {
                         self.trim(pager, usage.spare_frames)
                     }
@@ -232,35 +254,37 @@ impl<M: Machine> Reclaimer<M> {
 
     /// Gives spare frames back.
     fn trim(&mut self, pager: &Pager<M>, frames: u64) -> Step {
-        let trimmed = pager.frames.trim(frames, &pager.budget, &mut self.runs);
+        let trimmed = pager.local.frames.trim(frames, &pager.local.budget, &mut self.runs);
         trimmed.expect("frames can always be given back");
         Step::Worked
     }
 
     /// Local memory as it is now, and who takes it.
     fn usage(&mut self, pager: &Pager<M>, policy: &Policy) -> Usage {
-        let usage = pager.usage();
-        let reclaimed = &pager.reclaimed;
+        let usage = pager.local.usage();
+        let reclaimed = &pager.reclaim.stats;
         let taken_away = reclaimed.swept_pages.get() + reclaimed.dead_pages.get() + reclaimed.dropped_pages.get();
         let mapped = usage.resident + taken_away;
         // What its owner has given back is not counted, so there may be less now.
         self.demand.observe(self.taken_of_late.in_frames_since, mapped.saturating_sub(self.taken_of_late.mapped));
         self.taken_of_late = Taken { in_frames_since: 0, mapped };
         let usage = Usage { reads: self.demand.reads(), drained: self.drained, ..usage };
-        pager.spare_for_reads.store(policy.spare_for_reads(usage.reads), Ordering::Relaxed);
+        pager.reclaim.signals.set_spare_for_reads(policy.spare_for_reads(usage.reads));
         usage
     }
 
     /// Queues the pages that have stayed in their frames. Of those that stay there again it may have an entry already.
-    fn take_arrivals(&mut self, pager: &Pager<M>, now: Nanos) {
+    fn take_arrivals(&mut self, Pass { pager, now }: Pass<'_, M>) {
         let mut arrivals = 0;
-        while let Some(Arrival { frame, page_id: PageId { region, page }, restands }) = pager.frames.next_arrival() {
+        while let Some(Arrival { frame, page_id: PageId { region, page }, restands }) =
+            pager.local.frames.next_arrival()
+        {
             arrivals += 1;
             self.taken_of_late.in_frames_since += u64::from(!restands);
             let Some(core) = self.regions.get(region as usize).and_then(Option::as_ref) else { continue };
             let seen = core.table.load(page);
             if seen.state() == State::Standby(frame) {
-                let is_dirty = restands && is_dirty(pager, core, page, frame, seen);
+                let is_dirty = restands && is_dirty(core, page, frame, seen);
                 self.standby.push(Standby { region, page, frame, since: now, is_dirty });
             }
         }
@@ -270,12 +294,13 @@ impl<M: Machine> Reclaimer<M> {
     }
 
     /// Memory does not press: looks after quotas and advice, then waits.
-    fn rest(&mut self, policy: &Policy, pager: &Pager<M>, now: Nanos) -> Step {
-        let Tended::Until(next_look) = self.enforce_quotas(pager, now) else { return Step::Worked };
-        if pager.writing.load(Ordering::Acquire) > 0 {
+    fn rest(&mut self, policy: &Policy, pass: Pass<'_, M>) -> Step {
+        let Pass { pager, now } = pass;
+        let Tended::Until(next_look) = self.enforce_quotas(pass) else { return Step::Worked };
+        if pager.local.counts.writing() > 0 {
             return self.await_writes(now);
         }
-        let margin = policy.margin(&pager.usage());
+        let margin = policy.margin(&pager.local.usage());
         let sleep = (margin * PAGE_TAKEN_NS).min(next_look.saturating_sub(now));
         Step::Idle(Duration::from_nanos(sleep).clamp(SLEEP_MIN, SLEEP_MAX))
     }
@@ -284,7 +309,7 @@ impl<M: Machine> Reclaimer<M> {
     fn make_room(&mut self, pager: &Pager<M>, room: usize) -> usize {
         match self.sweep_advised(pager, room, |_| true) {
             0 => match self.sweep_over_quota(pager, room) {
-                0 => self.sweep(pager, room, None),
+                0 => self.sweep(room, None),
                 swept => swept,
             },
             swept => swept,
@@ -297,13 +322,13 @@ impl<M: Machine> Reclaimer<M> {
         let regions = &self.regions;
         // A bit for each frame.
         let mut seen: Vec<u64> = Vec::new();
-        self.standby.compact(pager.standby.load(Ordering::Acquire) as usize, |entry| {
+        self.standby.compact(pager.local.counts.standby() as usize, |entry| {
             let core = regions[entry.region as usize].as_ref();
             let stands = core.is_some_and(|core| core.table.load(entry.page).state() == State::Standby(entry.frame));
             if !stands {
                 return false;
             }
-            seen.resize(pager.frames.count().div_ceil(64), 0);
+            seen.resize(pager.local.frames.count().div_ceil(64), 0);
             let (word, bit) = (&mut seen[entry.frame.index() / 64], 1 << (entry.frame.index() % 64));
             let is_first = *word & bit == 0;
             *word |= bit;
@@ -323,7 +348,7 @@ impl<M: Machine> Reclaimer<M> {
             "a region ended with a write in flight"
         );
         // What is announced has a place in this region, perhaps, and not in the next one with this number.
-        self.take_arrivals(pager, M::now());
+        self.take_arrivals(pager.pass(M::now()));
         self.standby.remove_region(number);
         // Here, where nobody can put back what was taken: the advice would be the next region's with this number.
         pager.advised_out.forget_region(number);
@@ -332,12 +357,6 @@ impl<M: Machine> Reclaimer<M> {
 }
 
 /// Whether the node's copy is not known to be what stands in `frame`.
-fn is_dirty<M: Machine>(
-    pager: &Pager<M>,
-    core: &RegionCore<M>,
-    page: PageIndex,
-    frame: FrameIndex,
-    seen: Entry,
-) -> bool {
-    seen.write_in_flight() || pager.frames.digest(frame) != core.digests.get(page)
+fn is_dirty<M: Machine>(core: &RegionCore<M>, page: PageIndex, frame: FrameIndex, seen: Entry) -> bool {
+    seen.write_in_flight() || core.pager.local.frames.digest(frame) != core.digests.get(page)
 }

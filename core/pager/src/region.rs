@@ -126,6 +126,10 @@ impl<M: Machine> RegionCore<M> {
 
     /// The error of an access at `offset` that ended by `cause`.
     pub fn error(&self, offset: u64, cause: PagingCause) -> PagingError {
-        PagingError { address: M::address(&self.mapping) + offset as usize, node: self.pager.node(), cause }
+        PagingError {
+            address: M::address(&self.mapping) + offset as usize,
+            node: Arc::clone(self.pager.node.name()),
+            cause,
+        }
     }
 }

@@ -4,12 +4,10 @@
 //! that stands still stops only them. What the node is asked for then is in `settle`.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use crate::pagetable::{Event, State};
 use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PAGE_BYTES, PageIndex};
 
-use crate::delegation::Installs;
 use crate::error::{PagingCause, PagingError};
 use crate::forked;
 use crate::machine::Machine;
@@ -67,10 +65,10 @@ impl<M: Machine> Pager<M> {
     /// used, and leave local memory once it is settled.
     pub fn release(&self, core: &RegionCore<M>, offset: u64, bytes: u64) -> Result<(), M::Error> {
         if self.child.is_one() {
-            return forked::release(self, core, offset, bytes);
+            return forked::release(core, offset, bytes);
         }
         let pages = PageIndex::containing(offset).0..PageIndex::containing(offset + bytes).0;
-        let deadline = M::now() + self.fault_deadline;
+        let deadline = M::now() + self.node.fault_deadline();
         let release = |part| self.release_in_block(core, part, Writes::Awaited, deadline);
         let parts = by_block(pages.clone()).try_for_each(release);
         parts
@@ -93,7 +91,7 @@ impl<M: Machine> Pager<M> {
             let mut left = None;
             {
                 let mut reclaimer = self.lock_reclaimer();
-                reclaimer.poll_writes(self, now);
+                reclaimer.poll_writes(self.pass(now));
                 if writes == Writes::Abandoned {
                     // Each time, for the reclaimer may have posted them again since.
                     reclaimer.abandon_writes(self, core.number);
@@ -130,7 +128,7 @@ impl<M: Machine> Pager<M> {
     fn poll_own_port(&self, now: Nanos) {
         if let Some(port) = M::bound_port(self.id) {
             let port = self.port(port);
-            port.poll(&mut port.lock(), self, now, Installs::Own);
+            port.turn(self, now).poll(&mut port.lock());
         }
     }
 
@@ -142,8 +140,8 @@ impl<M: Machine> Pager<M> {
             State::Untouched => true,
             State::Remote | State::Poisoned(_) => core.table.advance(page, seen, Event::Free).is_ok(),
             State::Standby(frame) if core.table.advance(page, seen, Event::Free).is_ok() => {
-                self.standby.fetch_sub(1, Ordering::AcqRel);
-                self.frames.release(frame);
+                self.local.counts.leave();
+                self.local.frames.release(frame);
                 true
             }
             State::Resident => return Release::Mapped,
@@ -198,7 +196,7 @@ impl<M: Machine> Pager<M> {
             core.table.advance_owned(page, Event::Free);
         }
         core.counts.uncount(block, pages as u32);
-        self.budget.uncharge(pages as u64);
+        self.local.budget.uncharge(pages as u64);
     }
 
     /// Writes everything local of a region to the node and lets go of it, then marks the region read-only. Nobody
@@ -210,7 +208,7 @@ impl<M: Machine> Pager<M> {
     pub fn seal(&self, core: &RegionCore<M>) -> Result<(), M::Error> {
         let pages = core.table.pages() as u32;
         assert!(core.unreadable.of(0..pages).next().is_none(), "what is unreadable can be neither read nor sealed");
-        let mut deadline = M::now() + self.fault_deadline;
+        let mut deadline = M::now() + self.node.fault_deadline();
         // A page that a discard holds reads as zeros here, and may still be something else on the node.
         self.settle_discards(core, 0..pages)?;
         for block in (0..core.blocks() as u32).map(BlockIndex) {
@@ -241,7 +239,7 @@ impl<M: Machine> Pager<M> {
         if !core.block_gate(block).try_sweep() {
             return false;
         }
-        let swept = reclaimer.sweep_pages(self, core, core.pages_of(block), usize::MAX);
+        let swept = reclaimer.sweep_pages(core, core.pages_of(block), usize::MAX);
         core.block_gate(block).end_sweep();
         swept > 0
     }
@@ -252,14 +250,14 @@ impl<M: Machine> Pager<M> {
         if self.child.is_one() {
             return;
         }
-        let mut deadline = M::now() + self.fault_deadline;
+        let mut deadline = M::now() + self.node.fault_deadline();
         for part in by_block(pages) {
             let gate = core.gate(PageIndex(part.start));
             let mut in_time = true;
             loop {
                 let mut reclaimer = self.lock_reclaimer();
                 let is_taken = gate.try_sweep();
-                let swept = if is_taken { reclaimer.sweep_pages(self, core, part.clone(), usize::MAX) } else { 0 };
+                let swept = if is_taken { reclaimer.sweep_pages(core, part.clone(), usize::MAX) } else { 0 };
                 let is_left = |page| core.table.load(page).is_resident() && !core.unreadable.contains(page);
                 let has_left = is_taken && !part.clone().map(PageIndex).any(is_left);
                 // What somebody holds stays, for perhaps as long as the unreadable. Whoever is inside for a moment
@@ -290,17 +288,17 @@ impl<M: Machine> Pager<M> {
     fn drain_some(&self) -> bool {
         let now = M::now();
         let mut reclaimer = self.lock_reclaimer();
-        let before = self.standby.load(Ordering::Acquire);
-        reclaimer.poll_writes(self, now);
-        let step = reclaimer.drain(self, crate::reclaim::Policy::DRAIN_PAGES, now);
-        step == Step::Worked || self.standby.load(Ordering::Acquire) < before
+        let before = self.local.counts.standby();
+        reclaimer.poll_writes(self.pass(now));
+        let step = reclaimer.drain(crate::reclaim::Policy::DRAIN_PAGES, self.pass(now));
+        step == Step::Worked || self.local.counts.standby() < before
     }
 
     /// Moves a deadline that is measured from the last progress.
     fn extend(&self, deadline: &mut Nanos, progress: bool, core: &RegionCore<M>) -> Result<(), M::Error> {
         let now = M::now();
         if progress {
-            *deadline = now + self.fault_deadline;
+            *deadline = now + self.node.fault_deadline();
         } else if now > *deadline {
             return Err(core.error(0, PagingCause::NodeLost).into());
         } else {
@@ -313,12 +311,12 @@ impl<M: Machine> Pager<M> {
     /// more.
     pub fn end_region(&self, core: &RegionCore<M>) {
         if self.child.is_one() {
-            forked::end_region(self, core);
+            forked::end_region(core);
         } else {
             self.end_region_here_and_far(core);
         }
-        self.uncover(core.table.pages() as u64);
-        self.metadata_bytes.fetch_sub(core.metadata_bytes(), Ordering::Relaxed);
+        self.watermarks.uncover(core.table.pages() as u64);
+        self.local.take_metadata_away(core.metadata_bytes());
     }
 
     fn end_region_here_and_far(&self, core: &RegionCore<M>) {
@@ -342,8 +340,9 @@ impl<M: Machine> Pager<M> {
     fn abandon_block(&self, core: &RegionCore<M>, block: BlockIndex) {
         let first = block.first_page().0;
         let pages = first..(first + BLOCK_PAGES as u32).min(core.table.pages() as u32);
-        if self.release_in_block(core, pages.clone(), Writes::Awaited, M::now() + self.attempt_deadline).is_err() {
-            let result = self.release_in_block(core, pages, Writes::Abandoned, M::now() + self.fault_deadline);
+        if self.release_in_block(core, pages.clone(), Writes::Awaited, M::now() + self.node.attempt_deadline()).is_err()
+        {
+            let result = self.release_in_block(core, pages, Writes::Abandoned, M::now() + self.node.fault_deadline());
             result.expect("pages without a write are released");
         }
     }

@@ -80,7 +80,7 @@ impl<M: Machine> Pager<M> {
     pub fn give_back_settled(&self) -> bool {
         loop {
             let mut reclaimer = self.lock_reclaimer();
-            reclaimer.poll_writes(self, M::now());
+            reclaimer.poll_writes(self.pass(M::now()));
             let Some(range) = reclaimer.take_settled() else { return !reclaimer.ended.is_empty() };
             drop(reclaimer);
             self.release_far(range);
@@ -95,19 +95,17 @@ impl<M: Machine> Pager<M> {
 
     /// The thread that takes [`Pager::settle_turn`]s, which is woken when there is something to ask for.
     pub fn set_settler_thread(&self, thread: M::Thread) {
-        assert!(self.settler_thread.set(thread).is_ok(), "a pager has one settler");
+        self.threads.set_settler(thread);
     }
 
     /// Lets the thread ask again for what discards hold.
     pub(crate) fn wake_settler(&self) {
-        if let Some(thread) = self.settler_thread.get() {
-            M::unpark(thread);
-        }
+        self.threads.unpark_settler();
     }
 
     /// Returns when the thread has nothing of a region that has ended.
     pub(crate) fn await_settler(&self) {
-        drop(M::lock(&self.settling));
+        drop(self.threads.lock_settling());
     }
 
     /// One turn of the thread that settles: over all regions, those that have ended first. How long until there is more
@@ -116,7 +114,7 @@ impl<M: Machine> Pager<M> {
         let mut pause = self.give_back_settled().then_some(ABORT_PAUSE);
         let regions = self.lock_reclaimer().regions.len();
         for number in 0..regions {
-            let alone = M::lock(&self.settling);
+            let alone = self.threads.lock_settling();
             let core =
                 self.lock_reclaimer().regions[number].as_ref().filter(|core| core.order.holds_any()).map(Arc::clone);
             if let Some(core) = core

@@ -317,14 +317,14 @@ impl<M: Machine> Pager<M> {
             port.stats.add_to(&mut stats);
             stats.in_flight += u64::from(port.outstanding());
         }
-        let usage = self.usage();
+        let usage = self.local.usage();
         stats.charged_pages = usage.charged;
-        stats.limit_pages = self.budget.limit();
-        stats.peak_pages = self.budget.peak();
+        stats.limit_pages = self.local.budget.limit();
+        stats.peak_pages = self.local.budget.peak();
         stats.resident_pages = usage.resident;
         stats.standby_pages = usage.standby;
         stats.writing_pages = usage.writing;
-        let reclaimed = &self.reclaimed;
+        let reclaimed = &self.reclaim.stats;
         stats.swept_pages = reclaimed.swept_pages.get();
         stats.swept_blocks = reclaimed.swept_blocks.get();
         stats.dropped_pages = reclaimed.dropped_pages.get();
@@ -334,12 +334,12 @@ impl<M: Machine> Pager<M> {
         stats.flushed_by_size_pages = reclaimed.flushed_by_size_pages.get();
         stats.quota_evicted_pages = reclaimed.quota_evicted_pages.get();
         stats.advised_out_pages = reclaimed.advised_out_pages.get();
-        stats.damaged_pages = self.damaged_pages.load(Ordering::Relaxed);
+        stats.damaged_pages = self.local.damaged_pages();
         stats.written_bytes = reclaimed.written_bytes.get();
         stats.saved_written_bytes = reclaimed.saved_written_bytes.get();
         stats.write_retries = reclaimed.write_retries.get();
-        stats.metadata_bytes = self.metadata_bytes.load(Ordering::Relaxed);
-        stats.reclaim_cpu_ns = self.signals.cpu_ns.load(Ordering::Relaxed);
+        stats.metadata_bytes = self.local.metadata_bytes();
+        stats.reclaim_cpu_ns = self.reclaim.signals.cpu_ns();
         stats
     }
 }

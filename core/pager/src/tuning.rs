@@ -5,7 +5,6 @@
 //! something is an [`TuningError::Ended`]. So it can be kept by a thread that outlives the far memory, such as one that
 //! serves a control socket, without delaying its end.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -188,7 +187,7 @@ impl<M: Machine> Tuning<M> {
     pub fn cold(&self) -> Vec<ColdBand> {
         let bands = self.each_region(|pager, core| {
             let mut pages = [0; COLD_BANDS.len()];
-            for (resident, looks) in core.counts.ages(pager.looks.load(Ordering::Acquire).saturating_sub(1)) {
+            for (resident, looks) in core.counts.ages(pager.reclaim.signals.looks().saturating_sub(1)) {
                 let age = Duration::from_secs(u64::from(looks));
                 let band = COLD_BANDS.iter().rposition(|from| *from <= age).expect("the first band begins at zero");
                 pages[band] += u64::from(resident);
@@ -207,7 +206,7 @@ impl<M: Machine> Tuning<M> {
     #[must_use]
     pub fn counts(&self) -> TuningCounts {
         let Some(pager) = self.running() else { return TuningCounts::default() };
-        let reclaimed = &pager.reclaimed;
+        let reclaimed = &pager.reclaim.stats;
         TuningCounts {
             flushed_by_age_pages: reclaimed.flushed_by_age_pages.get(),
             flushed_by_size_pages: reclaimed.flushed_by_size_pages.get(),
@@ -218,7 +217,7 @@ impl<M: Machine> Tuning<M> {
     }
 
     fn running(&self) -> Option<Arc<Pager<M>>> {
-        self.pager.upgrade().filter(|pager| !pager.stopping.load(Ordering::Acquire))
+        self.pager.upgrade().filter(|pager| !pager.threads.is_stopping())
     }
 
     /// Makes a change, and lets the reclaimer look at it.

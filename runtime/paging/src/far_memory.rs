@@ -9,7 +9,7 @@ use yonder_fabric::{Credentials, Fabric};
 use yonder_guide::MakeGuide;
 use yonder_mapping::Mapping;
 use yonder_pager::pagetable::{HASH_KEY_BYTES, PageHasher};
-use yonder_pager::{Config, Delivery, REGIONS_MAX, ReclaimTurns, RemoteAddress, Residence, Stats, Turn};
+use yonder_pager::{Config, Delivery, REGIONS_MAX, ReclaimTurn, ReclaimTurns, RemoteAddress, Residence, Stats};
 use yonder_trap::RegisterError;
 use yonder_units::{Nanos, PAGE_BYTES, PageId, pages_for};
 
@@ -256,15 +256,15 @@ fn reclaim(pager: &Pager) {
     let (mut cpu_before, mut turns) = (cpu_time(), ReclaimTurns::default());
     while !pager.is_ending() {
         let turn = turns.take(pager);
-        if turn != Turn::Yield {
+        if turn != ReclaimTurn::Yield {
             let cpu = cpu_time();
             pager.count_reclaim_cpu(cpu - cpu_before);
             cpu_before = cpu;
         }
         match turn {
-            Turn::Again => {}
-            Turn::Yield => std::thread::yield_now(),
-            Turn::Sleep(time) => std::thread::park_timeout(time),
+            ReclaimTurn::Again => {}
+            ReclaimTurn::Yield => std::thread::yield_now(),
+            ReclaimTurn::Sleep(time) => std::thread::park_timeout(time),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use yonder_pager::{FaultCounts, FaultPolicy, Installs, Posting};
+use yonder_pager::{FaultCounts, FaultPolicy, Installs, PollMode, Posting};
 use yonder_units::Nanos;
 
 use crate::error::FarError;
@@ -32,6 +32,11 @@ struct Binding {
 
 /// A worker thread's port. Made on the thread that uses it; the thread is bound until the drop, which gives up what is
 /// under way here and gives the port back for the next thread that is bound.
+///
+/// The worker calls [`poll`](Self::poll) at each turn of its scheduler, with the time of that turn from `yonder-clock`,
+/// and resumes every unithread that it names once. What unithreads of this worker wait for is sent, repeated and seen
+/// to arrive by its polls, so a worker with nothing to run goes on polling while one of them is parked. The drop comes
+/// when none is. No method but [`bind`](Self::bind) allocates, if `ready` and `retry` have room for all unithreads.
 pub struct WorkerPort {
     pager: Arc<Pager>,
     id: u16,
@@ -62,7 +67,7 @@ impl WorkerPort {
     /// now or gathered, as `posting` says.
     #[inline]
     pub fn poll(&self, now: Nanos, installs: Installs, posting: Posting, ready: &mut Vec<u32>, retry: &mut Vec<u32>) {
-        self.pager.poll_worker(self.id, now, (installs, posting), ready, retry);
+        self.pager.poll_worker(self.id, now, PollMode { installs, posting }, ready, retry);
     }
 
     /// Faults of unithread `token` since the last call.

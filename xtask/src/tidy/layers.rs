@@ -40,6 +40,10 @@ const IMPURE: [&str; 19] = [
     "tracing",
 ];
 
+/// Those of them that `core` may have behind a feature of its own, which is off by default: events, which go where the
+/// program's subscriber says. Without the feature the code is not there.
+const OPTIONAL: [&str; 1] = ["tracing"];
+
 /// Parts of the standard library with the same effects.
 const IMPURE_PATHS: [&str; 12] = [
     "std::env",
@@ -87,7 +91,8 @@ pub(crate) fn check_manifests(repository: &Repository, findings: &mut Findings) 
 }
 
 fn check_manifest(path: &str, text: &str, table: &Table, folders: &BTreeMap<String, String>, findings: &mut Findings) {
-    for (section, name) in dependencies(table) {
+    let is_off_by_default = table.get("features").is_none_or(|features| features.get("default").is_none());
+    for Dependency { section, name, is_optional } in dependencies(table) {
         let line = text.lines().position(|line| line.trim_start().starts_with(&name)).map_or(1, |index| index + 1);
         match folders.get(&name) {
             Some(folder) if rank(folder) == LAYERS.len() && rank(path) < LAYERS.len() => {
@@ -104,6 +109,7 @@ fn check_manifest(path: &str, text: &str, table: &Table, folders: &BTreeMap<Stri
                 format!("{} depends on {name}, which is above it ({folder})", LAYERS[rank(path)]),
                 "turn the dependency round, or move the code that needs it up",
             )),
+            None if is_off_by_default && is_optional && OPTIONAL.contains(&name.as_str()) => {}
             None if rank(path) == 0 && section != "dev-dependencies" && IMPURE.contains(&name.as_str()) => {
                 findings.failures.push(Finding::new(
                     path,
@@ -117,8 +123,16 @@ fn check_manifest(path: &str, text: &str, table: &Table, folders: &BTreeMap<Stri
     }
 }
 
-/// All dependencies of a manifest with their section, target-specific ones too, under their package names.
-fn dependencies(table: &Table) -> Vec<(&'static str, String)> {
+/// A dependency of a manifest.
+struct Dependency {
+    section: &'static str,
+    /// Of its package.
+    name: String,
+    is_optional: bool,
+}
+
+/// All dependencies of a manifest, target-specific ones too.
+fn dependencies(table: &Table) -> Vec<Dependency> {
     let mut tables = vec![table];
     if let Some(targets) = table.get("target").and_then(Value::as_table) {
         tables.extend(targets.values().filter_map(Value::as_table));
@@ -128,7 +142,8 @@ fn dependencies(table: &Table) -> Vec<(&'static str, String)> {
         for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
             for (key, value) in table.get(section).and_then(Value::as_table).into_iter().flatten() {
                 let package = value.get("package").and_then(Value::as_str).unwrap_or(key);
-                found.push((section, package.to_owned()));
+                let is_optional = value.get("optional").and_then(Value::as_bool).unwrap_or(false);
+                found.push(Dependency { section, name: package.to_owned(), is_optional });
             }
         }
     }
@@ -245,6 +260,19 @@ mod tests {
         assert!(found[0].contains(":5: core depends on libc"));
         let tested = manifest("yonder-units", "[dev-dependencies]\nrand = \"0.9\"\n");
         assert_eq!(problems(&[("core/units/Cargo.toml", &tested)]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn core_has_events_behind_a_feature_that_is_off() {
+        let of = |rest: &str| problems(&[("core/units/Cargo.toml", &manifest("yonder-units", rest))]);
+        let optional = "tracing = { workspace = true, optional = true }\n";
+        assert_eq!(of(&format!("[dependencies]\n{optional}")), Vec::<String>::new());
+        let on = of(&format!("[features]\ndefault = [\"tracing\"]\n[dependencies]\n{optional}"));
+        assert!(on.len() == 1 && on[0].contains("core depends on tracing"), "{on:?}");
+        let always = of("[dependencies]\ntracing.workspace = true\n");
+        assert!(always.len() == 1 && always[0].contains("core depends on tracing"), "{always:?}");
+        let other = of("[dependencies]\nlog = { workspace = true, optional = true }\n");
+        assert!(other.len() == 1 && other[0].contains("core depends on log"), "{other:?}");
     }
 
     #[test]

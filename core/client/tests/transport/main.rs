@@ -2,6 +2,8 @@
 //! a network that loses, repeats, delays, reorders and corrupts messages.
 
 mod ending;
+#[cfg(feature = "tracing")]
+mod events;
 mod lane;
 mod network;
 mod node;

@@ -21,11 +21,11 @@ use yonder_units::{Nanos, PageIndex};
 
 use super::windows::await_room;
 use super::{Phase, Port, PortInner};
-use crate::fault;
+use crate::fault::FaultTouch;
 use crate::machine::Machine;
-use crate::pager::Pager;
 use crate::queue_pair::{Completion, QueuePair};
 use crate::region::RegionCore;
+use crate::turn::Turn;
 use crate::waiters::Queue;
 
 /// Windows of a port.
@@ -65,6 +65,20 @@ pub(super) struct PrefetchWindow {
     /// What its first touch leads to, as long as nobody has touched it.
     pub(super) followed: Option<Followed>,
     pub(super) is_guides: bool,
+}
+
+/// A window by its place, and by the number that tells it from others that had the place or will have it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct MadeWindow {
+    pub(super) window: usize,
+    pub(super) number: u64,
+}
+
+/// A slot of a window: the window's place, and the slot's among those of the window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct WindowStep {
+    pub(super) window: usize,
+    pub(super) step: usize,
 }
 
 /// What the first touch of a window leads to.
@@ -134,19 +148,19 @@ impl PrefetchWindows {
     /// The fetch at `slot` is over.
     #[inline]
     pub(super) fn ended(&mut self, slot: u16) {
-        let (window, _) = self.place(slot);
+        let WindowStep { window, .. } = self.place(slot);
         self.windows[window].in_use -= 1;
         self.in_use -= 1;
     }
 
     #[inline]
-    pub(super) fn place(&self, slot: u16) -> (usize, usize) {
+    pub(super) fn place(&self, slot: u16) -> WindowStep {
         let index = usize::from(slot - self.first_slot);
-        (index / WINDOW_SLOTS, index % WINDOW_SLOTS)
+        WindowStep { window: index / WINDOW_SLOTS, step: index % WINDOW_SLOTS }
     }
 
     #[inline]
-    pub(super) fn slot(&self, window: usize, step: usize) -> u16 {
+    pub(super) fn slot(&self, WindowStep { window, step }: WindowStep) -> u16 {
         self.first_slot + (window * WINDOW_SLOTS + step) as u16
     }
 }
@@ -160,44 +174,28 @@ impl<M: Machine> PortInner<M> {
 
     /// A page has been missed: fetches ahead what the guide or else the prefetcher makes of that.
     #[inline]
-    pub(crate) fn missed(
-        &mut self,
-        region: &Arc<RegionCore<M>>,
-        touch: fault::FaultTouch<'_, M>,
-        port: &Port<M>,
-        pager: &Pager<M>,
-        now: Nanos,
-    ) {
-        if self.ahead.prefetch.is_some()
-            && self.guide_touch(Cause::Miss, region, touch, port, pager, now) == Verdict::Unknown
-        {
-            self.plan(region, touch.page(), Touch::Miss, port, pager, now);
+    pub(crate) fn missed(&mut self, touch: &FaultTouch<'_, M>, turn: Turn<'_, M>) {
+        if self.ahead.prefetch.is_some() && self.guide_touch(Cause::Miss, touch, turn) == Verdict::Unknown {
+            self.plan(touch, Touch::Miss, turn);
         }
     }
 
-    /// Somebody touches a page of `region` whose entry has said that it is fetched ahead at `slot`.
-    pub(crate) fn hit(
-        &mut self,
-        slot: u16,
-        (region, touch): (&Arc<RegionCore<M>>, fault::FaultTouch<'_, M>),
-        port: &Port<M>,
-        pager: &Pager<M>,
-        now: Nanos,
-    ) -> Hit {
+    /// Somebody touches a page whose entry has said that it is fetched ahead at `slot`.
+    pub(crate) fn hit(&mut self, slot: u16, touch: &FaultTouch<'_, M>, turn: Turn<'_, M>) -> Hit {
         let (own, page) = (self.id, touch.page());
-        let is_under_way = || region.table.load(page).state() == State::Fetching { port: own, slot };
+        let is_under_way = || touch.region.table.load(page).state() == State::Fetching { port: own, slot };
         if !is_under_way() {
             return Hit::Over;
         }
-        let (window, step) = self.ahead.place(slot);
+        let WindowStep { window, step } = self.ahead.place(slot);
         let followed = self.ahead.windows[window].followed;
         if followed == Some(Followed::ByGuide) || followed == Some(Followed::ByNext) && self.is_first(window, step) {
             // As new as one that is made now: the next one takes another's place.
             self.ahead.made += 1;
             (self.ahead.windows[window].followed, self.ahead.windows[window].number) = (None, self.ahead.made);
             match followed {
-                Some(Followed::ByGuide) => _ = self.guide_touch(Cause::Hit, region, touch, port, pager, now),
-                _ => self.plan(region, page, Touch::Hit, port, pager, now),
+                Some(Followed::ByGuide) => _ = self.guide_touch(Cause::Hit, touch, turn),
+                _ => self.plan(touch, Touch::Hit, turn),
             }
             if !is_under_way() {
                 return Hit::Over;
@@ -205,10 +203,10 @@ impl<M: Machine> PortInner<M> {
         }
         match self.fetches[usize::from(slot)].phase {
             Phase::Ready => {
-                if !self.map_window(slot, port, pager) {
+                if !self.map_window(slot, turn) {
                     return Hit::Later;
                 }
-                port.stats.prefetch_hits.add(1);
+                turn.port.stats.prefetch_hits.add(1);
                 Hit::Mapped
             }
             Phase::Free => unreachable!("a page is under way as long as its entry says so"),
@@ -219,33 +217,29 @@ impl<M: Machine> PortInner<M> {
     /// Whether nothing before `step` is left of a window: who reads it in order comes there first, and who does not is
     /// no reason to fetch what is behind it.
     fn is_first(&self, window: usize, step: usize) -> bool {
-        (0..step).all(|step| self.fetches[usize::from(self.ahead.slot(window, step))].phase == Phase::Free)
+        (0..step)
+            .map(|step| WindowStep { window, step })
+            .all(|at| self.fetches[usize::from(self.ahead.slot(at))].phase == Phase::Free)
     }
 
     /// Takes the completions of fetches ahead, and maps those that somebody waits for.
-    pub(super) fn poll_ahead(
-        &mut self,
-        completions: &mut Vec<Completion>,
-        port: &Port<M>,
-        pager: &Pager<M>,
-        now: Nanos,
-    ) {
+    pub(super) fn poll_ahead(&mut self, completions: &mut Vec<Completion>, turn: Turn<'_, M>) {
         if self.ahead.in_use == 0 {
             return;
         }
         assert!(completions.capacity() > 0, "somebody who polls polls again");
         loop {
-            self.ahead.queue().poll(now, completions);
+            self.ahead.queue().poll(turn.now, completions);
             let is_full = completions.len() == completions.capacity();
             for completion in completions.drain(..) {
-                self.complete(completion, port, pager, now, super::Installs::Own);
+                self.complete(completion, turn, super::Installs::Own);
             }
             if !is_full {
                 break;
             }
         }
         while let Some(slot) = self.ahead.wanted.pop() {
-            if self.fetches[usize::from(slot)].phase == Phase::Arrived && !self.map_window(slot, port, pager) {
+            if self.fetches[usize::from(slot)].phase == Phase::Arrived && !self.map_window(slot, turn) {
                 self.deferred.push(slot);
             }
         }
@@ -263,33 +257,33 @@ impl<M: Machine> PortInner<M> {
     }
 
     /// Gives back what nobody has touched: memory is short.
-    pub(crate) fn drop_windows(&mut self, pager: &Pager<M>, now: Nanos) {
+    pub(crate) fn drop_windows(&mut self, turn: Turn<'_, M>) {
         for window in 0..self.ahead.slots() / WINDOW_SLOTS {
-            self.drop_window(window, pager, now);
+            self.drop_window(window, turn);
         }
     }
 
     /// Gives up the fetch ahead at `slot`, if nobody waits for it.
-    pub(crate) fn drop_unwanted(&mut self, slot: u16, pager: &Pager<M>, now: Nanos) {
+    pub(crate) fn drop_unwanted(&mut self, slot: u16, turn: Turn<'_, M>) {
         let fetch = &self.fetches[usize::from(slot)];
         if fetch.queue != Queue::EMPTY {
             return;
         }
         match fetch.phase {
-            Phase::Ready => self.drop_ahead(slot, pager, now),
+            Phase::Ready => self.drop_ahead(slot, turn),
             Phase::Posted => {
                 self.cancel(slot);
-                self.drop_ahead(slot, pager, now);
+                self.drop_ahead(slot, turn);
             }
             Phase::Free | Phase::Backoff(_) | Phase::Arrived | Phase::HandedOver => {}
         }
     }
 
     /// Ends a fetch ahead whose read is over or withdrawn and that nobody waits for.
-    pub(super) fn drop_ahead(&mut self, slot: u16, pager: &Pager<M>, now: Nanos) {
-        self.abandon(slot, pager);
-        self.end(slot, Ok(()), now);
-        let (window, _) = self.ahead.place(slot);
+    pub(super) fn drop_ahead(&mut self, slot: u16, turn: Turn<'_, M>) {
+        self.abandon(slot, turn.pager);
+        self.end(slot, Ok(()), turn.now);
+        let WindowStep { window, .. } = self.ahead.place(slot);
         if self.ahead.windows[window].is_guides {
             self.ahead.unused_of_guide += 1;
         } else if let Some((prefetcher, _)) = &mut self.ahead.prefetch {
@@ -297,24 +291,17 @@ impl<M: Machine> PortInner<M> {
         }
     }
 
-    pub(super) fn drop_window(&mut self, window: usize, pager: &Pager<M>, now: Nanos) {
+    pub(super) fn drop_window(&mut self, window: usize, turn: Turn<'_, M>) {
         for step in 0..WINDOW_SLOTS {
             if self.ahead.windows[window].in_use == 0 {
                 return;
             }
-            self.drop_unwanted(self.ahead.slot(window, step), pager, now);
+            self.drop_unwanted(self.ahead.slot(WindowStep { window, step }), turn);
         }
     }
 
-    fn plan(
-        &mut self,
-        region: &Arc<RegionCore<M>>,
-        page: PageIndex,
-        touch: Touch,
-        port: &Port<M>,
-        pager: &Pager<M>,
-        now: Nanos,
-    ) {
+    fn plan(&mut self, touched: &FaultTouch<'_, M>, touch: Touch, turn: Turn<'_, M>) {
+        let (region, page) = (touched.region, touched.page());
         let Some((prefetcher, _)) = &mut self.ahead.prefetch else { return };
         // Asked in any case: a sequence of small objects is one all the same.
         let plan = prefetcher.touched(region.number, page, touch);
@@ -324,14 +311,14 @@ impl<M: Machine> PortInner<M> {
             if let (Some(plan), Some((prefetcher, _))) = (plan, &mut self.ahead.prefetch) {
                 prefetcher.shortened(&plan, 0);
             }
-            self.fetch_range(region, PageIndex(page.0 + 1), rest, port, pager, now);
+            self.fetch_range(region, PageIndex(page.0 + 1), rest, turn);
             return;
         }
         let Some(plan) = plan else { return };
         if touch == Touch::Miss && self.guests.is_alone() {
-            await_room(pager, plan.count, now);
+            await_room(turn, plan.count);
         }
-        let Some(pages) = self.fetch_plan(plan, Some(Followed::ByNext), region, port, pager, now) else { return };
+        let Some(pages) = self.fetch_plan(plan, Some(Followed::ByNext), region, turn) else { return };
         if let Some((prefetcher, _)) = &mut self.ahead.prefetch
             && pages < plan.count
         {
@@ -340,19 +327,11 @@ impl<M: Machine> PortInner<M> {
     }
 
     /// Fetches `count` pages, at most [`WINDOW_PAGES_MAX`], from `first` on, which are about to be touched.
-    pub(crate) fn fetch_range(
-        &mut self,
-        region: &Arc<RegionCore<M>>,
-        first: PageIndex,
-        count: u32,
-        port: &Port<M>,
-        pager: &Pager<M>,
-        now: Nanos,
-    ) {
+    pub(crate) fn fetch_range(&mut self, region: &Arc<RegionCore<M>>, first: PageIndex, count: u32, turn: Turn<'_, M>) {
         if self.ahead.prefetch.is_some() {
             let plan = Plan { region: region.number, first, stride: 1, count };
             // Who cannot have a window fetches page by page.
-            let _ = self.fetch_plan(plan, None, region, port, pager, now);
+            let _ = self.fetch_plan(plan, None, region, turn);
         }
     }
 
@@ -362,11 +341,9 @@ impl<M: Machine> PortInner<M> {
         plan: Plan,
         followed: Option<Followed>,
         region: &Arc<RegionCore<M>>,
-        port: &Port<M>,
-        pager: &Pager<M>,
-        now: Nanos,
+        turn: Turn<'_, M>,
     ) -> Option<u32> {
-        let (window, _) = self.begin_window(followed, pager, now)?;
-        Some(self.extend_window((window, 0), plan, region, port, pager, now).0)
+        let MadeWindow { window, .. } = self.begin_window(followed, turn)?;
+        Some(self.extend_window(WindowStep { window, step: 0 }, plan, region, turn).pages)
     }
 }

@@ -23,7 +23,7 @@ impl<M: Machine> Port<M> {
     pub(crate) fn end(&self, pager: &Pager<M>) {
         let mut inner = self.lock();
         while inner.window.out() > 0 {
-            inner.process_delegated(self, pager, M::now(), Installs::Own);
+            inner.process_delegated(self.turn(pager, M::now()), Installs::Own);
             drop(inner);
             // A helper is in the middle of an install.
             M::yield_now();

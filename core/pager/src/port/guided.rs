@@ -17,15 +17,16 @@ use yonder_guide::{
 };
 use yonder_units::{Nanos, PAGE_BYTES, PageIndex};
 
-use super::ahead::Followed;
+use super::ahead::{Followed, MadeWindow, WindowStep};
 use super::windows::await_room;
-use super::{FetchReservation, Phase, Port, PortInner};
-use crate::fault::{self, Wants};
+use super::{FetchReservation, Phase, PortInner};
+use crate::fault::{FaultTouch, Wants};
 use crate::install::Local;
 use crate::machine::{Machine, Rule};
 use crate::pager::Pager;
 use crate::queue_pair::{QueuePair, Status, WorkId};
 use crate::region::RegionCore;
+use crate::turn::Turn;
 use yonder_units::Vector;
 
 /// A guide, and a queue pair for its reads.
@@ -49,8 +50,8 @@ struct Host {
     history: [u64; HISTORY_MAX],
     misses: usize,
     payoff: Payoff,
-    /// The window that takes what is asked for now: its place, and its number as it was when it was made.
-    batch: Option<(usize, u64)>,
+    /// The window that takes what is asked for now.
+    batch: Option<MadeWindow>,
     /// Steps of the batch that are taken.
     batch_steps: usize,
 }
@@ -122,15 +123,8 @@ impl<M: Machine> PortInner<M> {
 
     /// Tells the guide of a touch; unknown if there is no guide.
     #[inline]
-    pub(super) fn guide_touch(
-        &mut self,
-        cause: Cause,
-        region: &Arc<RegionCore<M>>,
-        touch: fault::FaultTouch<'_, M>,
-        port: &Port<M>,
-        pager: &Pager<M>,
-        now: Nanos,
-    ) -> Verdict {
+    pub(super) fn guide_touch(&mut self, cause: Cause, touch: &FaultTouch<'_, M>, turn: Turn<'_, M>) -> Verdict {
+        let region = touch.region;
         let Some(mut guided) = self.guided.take() else { return Verdict::Unknown };
         let Guided { guide, host } = &mut *guided;
         host.batch = None;
@@ -148,7 +142,7 @@ impl<M: Machine> PortInner<M> {
             history: &history[..host.misses.min(HISTORY_MAX)],
             payoff,
         };
-        let verdict = guide.touched(&told, &mut Hands { inner: self, host, region, port, pager, now });
+        let verdict = guide.touched(&told, &mut Hands { inner: self, host, region, turn });
         if cause == Cause::Miss {
             host.history.rotate_right(1);
             host.history[0] = address;
@@ -156,18 +150,19 @@ impl<M: Machine> PortInner<M> {
         }
         self.guided = Some(guided);
         // What is posted is sent by a poll, and the next one may be long from now.
-        self.poll_guide(port, pager, now);
+        self.poll_guide(turn);
         verdict
     }
 
     /// Hands the guide what has arrived for it.
-    pub(super) fn poll_guide(&mut self, port: &Port<M>, pager: &Pager<M>, now: Nanos) {
+    pub(super) fn poll_guide(&mut self, turn: Turn<'_, M>) {
         if !self.guide_reads() {
             return;
         }
         let Some(mut guided) = self.guided.take() else { return };
         let Guided { guide, host } = &mut *guided;
-        host.queue.poll(now, &mut self.completions);
+        let pager = turn.pager;
+        host.queue.poll(turn.now, &mut self.completions);
         // What the guide does next may poll too.
         let mut arrived = [None; READS_MAX];
         arrived.iter_mut().zip(self.completions.drain(..)).for_each(|(place, completion)| *place = Some(completion));
@@ -185,7 +180,7 @@ impl<M: Machine> PortInner<M> {
             if completion.status == Status::Done {
                 let at = offset % PAGE_BYTES as u64;
                 match read.reservation.arrives_in(pager) {
-                    Some(frame) => M::read(pager.frames.mapping(), frame.offset() + at, bytes),
+                    Some(frame) => M::read(pager.local.frames.mapping(), frame.offset() + at, bytes),
                     None => {
                         let mapped = M::mapped(&pager.fabric).expect("only mapping fabrics read without a frame");
                         M::read(mapped, region.remote_address(PageIndex::containing(offset)).0 + at, bytes);
@@ -195,7 +190,7 @@ impl<M: Machine> PortInner<M> {
             host.end(place, pager);
             if completion.status == Status::Done {
                 let arrived = Arrived { address: read.address, bytes, note: read.note };
-                guide.arrived(&arrived, &mut Hands { inner: self, host, region: &region, port, pager, now });
+                guide.arrived(&arrived, &mut Hands { inner: self, host, region: &region, turn });
             }
         }
         self.guided = Some(guided);
@@ -230,9 +225,7 @@ struct Hands<'a, M: Machine> {
     inner: &'a mut PortInner<M>,
     host: &'a mut Host,
     region: &'a Arc<RegionCore<M>>,
-    port: &'a Port<M>,
-    pager: &'a Pager<M>,
-    now: Nanos,
+    turn: Turn<'a, M>,
 }
 
 impl<M: Machine> Hands<'_, M> {
@@ -260,8 +253,8 @@ impl<M: Machine> Hands<'_, M> {
                     into.fill(0);
                     return Some(Reading::Done);
                 }
-                State::Standby(_) => match self.pager.map_local(region, page, seen) {
-                    Local::Mapped(_) => self.port.stats.rescues.add(1),
+                State::Standby(_) => match self.turn.pager.map_local(region, page, seen) {
+                    Local::Mapped(_) => self.turn.port.stats.rescues.add(1),
                     Local::Raced => {}
                     Local::NoRoom | Local::Later => return Some(Reading::Refused),
                 },
@@ -270,7 +263,7 @@ impl<M: Machine> Hands<'_, M> {
                     if !matches!(phase, Phase::Ready | Phase::Arrived) {
                         return None;
                     }
-                    let (mapping, start) = self.pager.resolve(self.inner.source(slot, self.pager));
+                    let (mapping, start) = self.turn.pager.resolve(self.inner.source(slot, self.turn.pager));
                     M::read(mapping, start + offset % PAGE_BYTES as u64, into);
                     return Some(Reading::Done);
                 }
@@ -300,7 +293,9 @@ impl<M: Machine> Hands<'_, M> {
     /// Posts a read of bytes that are far.
     fn read_far(&mut self, offset: u64, bytes: usize, note: u64) -> Reading {
         let Some(place) = self.host.reads.iter().position(|read| !read.is_posted) else { return Reading::Refused };
-        let Some(reservation) = FetchReservation::take(self.pager, Wants::Mapping) else { return Reading::Refused };
+        let Some(reservation) = FetchReservation::take(self.turn.pager, Wants::Mapping) else {
+            return Reading::Refused;
+        };
         self.inner.learn(self.region);
         let at = (offset % PAGE_BYTES as u64) as usize;
         let vector = Vector::new(std::iter::once(at..at + bytes));
@@ -313,7 +308,7 @@ impl<M: Machine> Hands<'_, M> {
             bytes: bytes as u16,
             reservation,
             note,
-            posted: self.now,
+            posted: self.turn.now,
         };
         self.host.in_flight += 1;
         let from = self.region.remote_address(PageIndex::containing(offset));
@@ -323,17 +318,17 @@ impl<M: Machine> Hands<'_, M> {
             .post_read_vector(
                 self.host.reads[place].id(place),
                 from,
-                reservation.read_into(self.pager),
+                reservation.read_into(self.turn.pager),
                 vector,
-                self.now,
+                self.turn.now,
             )
             .is_err()
         {
-            self.host.end(place, self.pager);
+            self.host.end(place, self.turn.pager);
             return Reading::Refused;
         }
-        self.port.stats.guide_reads.add(1);
-        self.port.stats.fetched_bytes.add(vector.bytes() as u64);
+        self.turn.port.stats.guide_reads.add(1);
+        self.turn.port.stats.fetched_bytes.add(vector.bytes() as u64);
         Reading::Coming
     }
 }
@@ -343,29 +338,27 @@ impl<M: Machine> Reach for Hands<'_, M> {
         let Some(offset) = self.offset(address, bytes) else { return false };
         let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes - 1));
         if self.inner.guests.is_alone() {
-            await_room(self.pager, (last.0 - first.0 + 1).min(WINDOW_PAGES_MAX), self.now);
+            await_room(self.turn, (last.0 - first.0 + 1).min(WINDOW_PAGES_MAX));
         }
         let mut next = first.0;
         while next <= last.0 {
             let count = (last.0 - next + 1).min(WINDOW_PAGES_MAX);
             let plan = Plan { region: self.region.number, first: PageIndex(next), stride: 1, count };
             let open = self.host.batch.filter(|batch| self.inner.is_open(*batch));
-            let (window, step) = match open {
-                Some((window, _)) if self.host.batch_steps + count as usize <= WINDOW_PAGES_MAX as usize => {
-                    (window, self.host.batch_steps)
-                }
+            let made = match open {
+                Some(made) if self.host.batch_steps + count as usize <= WINDOW_PAGES_MAX as usize => made,
                 _ => {
-                    let made = self.inner.begin_window(Some(Followed::ByGuide), self.pager, self.now);
-                    let Some((window, number)) = made else { return false };
-                    (self.host.batch, self.host.batch_steps) = (Some((window, number)), 0);
-                    (window, 0)
+                    let made = self.inner.begin_window(Some(Followed::ByGuide), self.turn);
+                    let Some(made) = made else { return false };
+                    (self.host.batch, self.host.batch_steps) = (Some(made), 0);
+                    made
                 }
             };
-            let (seen_to, steps) =
-                self.inner.extend_window((window, step), plan, self.region, self.port, self.pager, self.now);
-            self.host.batch_steps += steps;
-            self.host.payoff.fetched_pages += steps as u64;
-            if seen_to < count {
+            let from = WindowStep { window: made.window, step: self.host.batch_steps };
+            let extension = self.inner.extend_window(from, plan, self.region, self.turn);
+            self.host.batch_steps += extension.steps;
+            self.host.payoff.fetched_pages += extension.steps as u64;
+            if extension.pages < count {
                 return false;
             }
             next += count;

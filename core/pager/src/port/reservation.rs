@@ -20,14 +20,14 @@ pub(crate) enum FetchReservation {
 }
 
 impl FetchReservation {
-    /// FetchReservation for a fetch on behalf of somebody who wants this of the page; `None` if local memory is full.
+    /// What a fetch needs on behalf of somebody who wants this of the page; `None` if local memory is full.
     #[inline]
     pub(crate) fn take<M: Machine>(pager: &Pager<M>, wants: Wants) -> Option<Self> {
-        let take_frame = || pager.frames.take(&pager.budget, Account::Fault);
+        let take_frame = || pager.local.frames.take(&pager.local.budget, Account::Fault);
         if wants == Wants::Bytes {
             return take_frame().map(Self::Frame);
         }
-        if !pager.budget.charge(Account::Fault) {
+        if !pager.local.budget.charge(Account::Fault) {
             return None;
         }
         if !pager.fetches_into_frames() {
@@ -35,7 +35,7 @@ impl FetchReservation {
         }
         let frame = take_frame();
         if frame.is_none() {
-            pager.budget.uncharge(1);
+            pager.local.budget.uncharge(1);
         }
         frame.map(Self::PageByFrame)
     }
@@ -44,10 +44,10 @@ impl FetchReservation {
     #[inline]
     pub(crate) fn give_back<M: Machine>(self, pager: &Pager<M>) {
         if let Self::Page | Self::PageByFrame(_) = self {
-            pager.budget.uncharge(1);
+            pager.local.budget.uncharge(1);
         }
         if let Self::PageByFrame(frame) | Self::Frame(frame) = self {
-            pager.frames.release(frame);
+            pager.local.frames.release(frame);
         }
     }
 
@@ -55,7 +55,7 @@ impl FetchReservation {
     #[inline]
     pub(super) fn finished<M: Machine>(self, pager: &Pager<M>) {
         if let Self::PageByFrame(frame) = self {
-            pager.frames.release(frame);
+            pager.local.frames.release(frame);
         }
     }
 

@@ -9,26 +9,30 @@ use crate::pagetable::{Event, State};
 use crate::prefetch::Plan;
 use yonder_units::{Nanos, PageIndex};
 
-use super::ahead::{Followed, PrefetchWindow, WINDOW_SLOTS, WINDOWS};
-use super::{FetchRequest, FetchReservation, Phase, Port, PortInner};
+use super::ahead::{Followed, MadeWindow, PrefetchWindow, WINDOW_SLOTS, WINDOWS, WindowStep};
+use super::{FetchRequest, FetchReservation, Phase, PortInner};
 use crate::fault::Wants;
 use crate::install::InstallSource;
 use crate::machine::Machine;
-use crate::pager::Pager;
 use crate::region::RegionCore;
+use crate::turn::Turn;
 
 /// How long a thread waits for room for a window: until some hundred pages are reclaimed.
 const ROOM_TIMEOUT: Nanos = 100_000;
 
+/// How far a plan was followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Extension {
+    /// Pages of the plan that are here, on their way or not to be had.
+    pub(super) pages: u32,
+    /// Slots that this took.
+    pub(super) steps: usize,
+}
+
 impl<M: Machine> PortInner<M> {
-    /// Makes a window without pages: its place, and its number. `None` if none is free.
-    pub(super) fn begin_window(
-        &mut self,
-        followed: Option<Followed>,
-        pager: &Pager<M>,
-        now: Nanos,
-    ) -> Option<(usize, u64)> {
-        let window = self.free_window(pager, now)?;
+    /// Makes a window without pages; `None` if none is free.
+    pub(super) fn begin_window(&mut self, followed: Option<Followed>, turn: Turn<'_, M>) -> Option<MadeWindow> {
+        let window = self.free_window(turn)?;
         self.ahead.made += 1;
         self.ahead.windows[window] = PrefetchWindow {
             in_use: 0,
@@ -36,56 +40,52 @@ impl<M: Machine> PortInner<M> {
             followed,
             is_guides: followed == Some(Followed::ByGuide),
         };
-        Some((window, self.ahead.made))
+        Some(MadeWindow { window, number: self.ahead.made })
     }
 
     /// Whether a window that was made is still the one at its place, and untouched.
-    pub(super) fn is_open(&self, (window, number): (usize, u64)) -> bool {
-        let window = &self.ahead.windows[window];
-        window.number == number && window.followed.is_some()
+    pub(super) fn is_open(&self, made: MadeWindow) -> bool {
+        let window = &self.ahead.windows[made.window];
+        window.number == made.number && window.followed.is_some()
     }
 
-    /// Fetches the pages of a plan into a window whose slots from a step on are free: how many pages of the plan could
-    /// be seen to, and how many slots that took.
+    /// Fetches the pages of a plan into a window whose slots from `from` on are free.
     pub(super) fn extend_window(
         &mut self,
-        (window, step): (usize, usize),
+        from: WindowStep,
         plan: Plan,
         region: &Arc<RegionCore<M>>,
-        port: &Port<M>,
-        pager: &Pager<M>,
-        now: Nanos,
-    ) -> (u32, usize) {
-        let fetched = self.fetch_pages((window, step), plan, region, port, pager, now);
+        turn: Turn<'_, M>,
+    ) -> Extension {
+        let extension = self.fetch_pages(from, plan, region, turn);
         // What is posted is sent by a poll, and the next one may be long from now.
         let mut completions = std::mem::take(&mut self.completions);
-        self.poll_ahead(&mut completions, port, pager, now);
+        self.poll_ahead(&mut completions, turn);
         self.completions = completions;
-        fetched
+        extension
     }
 
     /// A window without fetches: a free one, or the oldest, if it can be emptied.
-    fn free_window(&mut self, pager: &Pager<M>, now: Nanos) -> Option<usize> {
+    fn free_window(&mut self, turn: Turn<'_, M>) -> Option<usize> {
         let windows = &self.ahead.windows;
         let oldest = (0..WINDOWS).min_by_key(|at| (windows[*at].in_use > 0, windows[*at].number))?;
-        self.drop_window(oldest, pager, now);
+        self.drop_window(oldest, turn);
         (self.ahead.windows[oldest].in_use == 0).then_some(oldest)
     }
 
     /// See [`PortInner::extend_window`].
     fn fetch_pages(
         &mut self,
-        (window, first_step): (usize, usize),
+        WindowStep { window, step: first }: WindowStep,
         plan: Plan,
         region: &Arc<RegionCore<M>>,
-        port: &Port<M>,
-        pager: &Pager<M>,
-        now: Nanos,
-    ) -> (u32, usize) {
-        let deadline = now + pager.fault_timeout();
+        turn: Turn<'_, M>,
+    ) -> Extension {
+        let Turn { port, pager, now } = turn;
+        let deadline = now + pager.node.fault_timeout();
         let mut steps = 0;
-        for (seen_to, page) in plan.pages().enumerate() {
-            let so_far = (seen_to as u32, steps);
+        for (pages, page) in plan.pages().enumerate() {
+            let so_far = Extension { pages: pages as u32, steps };
             if page.index() >= region.table.pages() || pager.room_ahead() == 0 {
                 return so_far;
             }
@@ -94,7 +94,7 @@ impl<M: Machine> PortInner<M> {
                 continue;
             }
             let Some(reservation) = FetchReservation::take(pager, Wants::Mapping) else { return so_far };
-            let slot = self.ahead.slot(window, first_step + steps);
+            let slot = self.ahead.slot(WindowStep { window, step: first + steps });
             if region.table.advance(page, seen, Event::Fetch { port: self.id, slot }).is_err() {
                 reservation.give_back(pager);
                 continue;
@@ -102,28 +102,28 @@ impl<M: Machine> PortInner<M> {
             steps += 1;
             self.ahead.windows[window].in_use += 1;
             self.ahead.in_use += 1;
-            self.fill(&FetchRequest { region, page, slot, reservation, entered: now, deadline }, pager);
-            if !self.post(slot, pager, now) {
+            self.fill(&FetchRequest { region, page, slot, reservation, entered: now, deadline });
+            if !self.post(slot, turn) {
                 // It was not posted, and ends as if it had been lost.
-                self.drop_ahead(slot, pager, now);
+                self.drop_ahead(slot, turn);
                 return so_far;
             }
             port.stats.prefetched_pages.add(1);
         }
-        (plan.count, steps)
+        Extension { pages: plan.count, steps }
     }
 
     /// Maps what has arrived of a window, from `slot` on; whether the page of `slot` is.
-    pub(super) fn map_window(&mut self, slot: u16, port: &Port<M>, pager: &Pager<M>) -> bool {
-        let (window, first) = self.ahead.place(slot);
+    pub(super) fn map_window(&mut self, slot: u16, turn: Turn<'_, M>) -> bool {
+        let WindowStep { window, step: first } = self.ahead.place(slot);
         let mut step = first;
         while step < WINDOW_SLOTS {
-            let run = self.run_at(window, step, step == first);
+            let run = self.run_at(WindowStep { window, step }, step == first);
             if run == 0 {
                 step += 1;
                 continue;
             }
-            let mapped = self.map_run(window, step, run, port, pager);
+            let mapped = self.map_run(WindowStep { window, step }, run, turn);
             if mapped < run {
                 return step + mapped > first;
             }
@@ -132,10 +132,10 @@ impl<M: Machine> PortInner<M> {
         true
     }
 
-    /// How many pages from `step` on have arrived, lie one behind the other here and where they came to, and in one
-    /// block. Only the first that is asked for may be waited for: others of those are seen to by themselves.
-    fn run_at(&self, window: usize, step: usize, is_asked_for: bool) -> usize {
-        let fetch = |step: usize| &self.fetches[usize::from(self.ahead.slot(window, step))];
+    /// How many pages from `step` on have arrived, lie one behind the other here and where they came to, and in one block.
+    /// Only the first that is asked for may be waited for: others of those are seen to by themselves.
+    fn run_at(&self, WindowStep { window, step }: WindowStep, is_asked_for: bool) -> usize {
+        let fetch = |step: usize| &self.fetches[usize::from(self.ahead.slot(WindowStep { window, step }))];
         let first = fetch(step);
         if first.phase != Phase::Ready && !(is_asked_for && first.phase == Phase::Arrived) {
             return 0;
@@ -163,35 +163,36 @@ impl<M: Machine> PortInner<M> {
     }
 
     /// Maps a run, and ends the fetches of what is mapped; how many are.
-    fn map_run(&mut self, window: usize, step: usize, run: usize, port: &Port<M>, pager: &Pager<M>) -> usize {
-        let slot = self.ahead.slot(window, step);
+    fn map_run(&mut self, from: WindowStep, run: usize, turn: Turn<'_, M>) -> usize {
+        let Turn { port, pager, .. } = turn;
+        let slot = self.ahead.slot(from);
         let fetch = &self.fetches[usize::from(slot)];
         let (page, source): (PageIndex, InstallSource) = (fetch.page, self.source(slot, pager));
         let region = Arc::clone(self.region(fetch.region));
         let mapped = pager.map_arrived_run(&region, page, source, run);
         let now = M::now();
         for done in 0..mapped {
-            let slot = self.ahead.slot(window, step + done);
+            let slot = self.ahead.slot(WindowStep { step: from.step + done, ..from });
             self.fetches[usize::from(slot)].reservation.finished(pager);
             self.end(slot, Ok(()), now);
         }
         port.stats.prefetch_used_pages.add(mapped as u64);
         if mapped > 0 {
-            pager.set_node_lost(false);
+            pager.node.answered();
         }
         mapped
     }
 }
 
-/// Waits a moment until `pages` can be fetched ahead, for a thread that has nothing else to do. One that reads a
-/// sequence faster than memory is reclaimed has to wait in any case: here once for a window, and not for every page by
-/// a fault.
-pub(super) fn await_room<M: Machine>(pager: &Pager<M>, pages: u32, now: Nanos) {
+/// Waits a moment until `pages` can be fetched ahead, for a thread that has nothing else to do. One that reads a sequence
+/// faster than memory is reclaimed has to wait in any case: here once for a window, and not for every page by a fault.
+pub(super) fn await_room<M: Machine>(turn: Turn<'_, M>, pages: u32) {
+    let Turn { pager, now, .. } = turn;
     let has_room = || pager.room_ahead() >= u64::from(pages);
     if has_room() {
         return;
     }
-    pager.unpark_reclaimer();
+    pager.threads.unpark_reclaimer();
     while !has_room() && M::now() < now + ROOM_TIMEOUT {
         // The reclaimer may wait for this CPU.
         M::yield_now();

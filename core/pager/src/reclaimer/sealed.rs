@@ -9,20 +9,13 @@ use yonder_units::{BlockIndex, PAGE_BYTES, PageIndex, Run};
 use super::{DROP_PAGES_MAX, Reclaimer};
 use crate::clean_drop::{CleanDrop, ReadsAs};
 use crate::machine::Machine;
-use crate::pager::Pager;
 use crate::region::RegionCore;
 use yonder_units::Vector;
 
 impl<M: Machine> Reclaimer<M> {
     /// Unmaps resident pages of a sealed region with one flush: those of `block`, whose gate the caller has taken, and
     /// of the blocks behind it that are not hot, until there are enough. Returns how many there were.
-    pub(super) fn drop_sealed(
-        &mut self,
-        pager: &Pager<M>,
-        core: &RegionCore<M>,
-        block: BlockIndex,
-        room: usize,
-    ) -> usize {
+    pub(super) fn drop_sealed(&mut self, core: &RegionCore<M>, block: BlockIndex, room: usize) -> usize {
         self.begin_drop();
         let blocks = core.blocks() as u32;
         for step in 0..blocks {
@@ -36,7 +29,7 @@ impl<M: Machine> Reclaimer<M> {
                 break;
             }
         }
-        self.end_drop(pager, core)
+        self.end_drop(core)
     }
 
     pub(super) fn begin_drop(&mut self) {
@@ -46,8 +39,9 @@ impl<M: Machine> Reclaimer<M> {
     }
 
     /// Unmaps what was taken of the blocks that were swept, and lets them go.
-    pub(super) fn end_drop(&mut self, pager: &Pager<M>, core: &RegionCore<M>) -> usize {
-        compare_sealed(pager, core, &self.dropped);
+    pub(super) fn end_drop(&mut self, core: &RegionCore<M>) -> usize {
+        let pager = &*core.pager;
+        compare_sealed(core, &self.dropped);
         self.unmap_dropped(core);
         for page in &self.dropped {
             core.table.advance_owned(*page, Event::Dropped);
@@ -57,8 +51,8 @@ impl<M: Machine> Reclaimer<M> {
             core.counts.swept(pages[0].block(), pages.len() as u32, &mut self.warmth);
         }
         self.swept.iter().for_each(|block| core.block_gate(*block).end_sweep());
-        pager.budget.uncharge(self.dropped.len() as u64);
-        pager.reclaimed.dropped_pages.add(self.dropped.len() as u64);
+        pager.local.budget.uncharge(self.dropped.len() as u64);
+        pager.reclaim.stats.dropped_pages.add(self.dropped.len() as u64);
         self.dropped.len()
     }
 
@@ -82,8 +76,9 @@ impl<M: Machine> Reclaimer<M> {
 
 /// Compares pages that are dropped without a copy, and are still mapped, with the second copy of a fabric that keeps
 /// one.
-fn compare_sealed<M: Machine>(pager: &Pager<M>, core: &RegionCore<M>, pages: &[PageIndex]) {
-    if !M::compares_clean_drops(&pager.fabric) {
+fn compare_sealed<M: Machine>(core: &RegionCore<M>, pages: &[PageIndex]) {
+    let fabric = &core.pager.fabric;
+    if !M::compares_clean_drops(fabric) {
         return;
     }
     for page in pages {
@@ -92,7 +87,7 @@ fn compare_sealed<M: Machine>(pager: &Pager<M>, core: &RegionCore<M>, pages: &[P
         if M::try_read(&core.mapping, page.offset(), &mut content).is_ok() {
             let (page_id, address) = (core.place(*page), core.remote_address(*page));
             let dropped = CleanDrop { page_id, address, vector: Vector::WHOLE, reads_as: ReadsAs::Fetched };
-            M::compare_clean_drop(&pager.fabric, &dropped, &content);
+            M::compare_clean_drop(fabric, &dropped, &content);
         }
     }
 }

@@ -7,13 +7,12 @@
 //! goes later. What it takes away goes to standby like everything else, so a touch soon after needs no fetch.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use crate::reclaim::{Policy, quota};
 use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PageIndex};
 
 use super::sealed::drops;
-use super::{DROP_PAGES_MAX, PAGE_TAKEN_NS, Reclaimer, SLEEP_MAX};
+use super::{DROP_PAGES_MAX, PAGE_TAKEN_NS, Pass, Reclaimer, SLEEP_MAX};
 use crate::machine::Machine;
 use crate::pager::{Pager, REGIONS_MAX};
 use crate::region::RegionCore;
@@ -48,26 +47,27 @@ struct Quotas {
 
 impl<M: Machine> Reclaimer<M> {
     /// One bounded piece of work for quotas or advice.
-    pub(super) fn enforce_quotas(&mut self, pager: &Pager<M>, now: Nanos) -> Tended {
+    pub(super) fn enforce_quotas(&mut self, pass: Pass<'_, M>) -> Tended {
+        let pager = pass.pager;
         // First, so that what is changed from here on is looked at again.
-        pager.signals.tend_at.store(Nanos::MAX, Ordering::SeqCst);
+        pager.reclaim.signals.begin_tending();
         let quotas = self.quotas(pager);
-        let has_frames = pager.frames.spare() + pager.budget.headroom() > 0;
+        let has_frames = pager.local.frames.spare() + pager.local.budget.headroom() > 0;
         let worked = self.sweep_over_quota(pager, usize::MAX) > 0
             || self.sweep_advised(pager, usize::MAX, |region| quotas.near >> region & 1 == 1) > 0
-            || !quotas.over.is_empty() && !has_frames && self.drain_for_quota(pager, now);
-        let until = if worked { 0 } else { self.next_look(pager, &quotas, now) };
-        pager.signals.tend_at.fetch_min(until, Ordering::SeqCst);
+            || !quotas.over.is_empty() && !has_frames && self.drain_for_quota(pass);
+        let until = if worked { 0 } else { self.next_look(&quotas, pass) };
+        pager.reclaim.signals.end_tending(until);
         if worked { Tended::Worked } else { Tended::Until(until) }
     }
 
     /// Frames are what is missing: the oldest standby pages give theirs.
-    fn drain_for_quota(&mut self, pager: &Pager<M>, now: Nanos) -> bool {
-        self.drain(pager, Policy::DRAIN_PAGES, now) == super::Step::Worked
+    fn drain_for_quota(&mut self, pass: Pass<'_, M>) -> bool {
+        self.drain(Policy::DRAIN_PAGES, pass) == super::Step::Worked
     }
 
     /// When something is to be done, if nothing changes.
-    fn next_look(&self, pager: &Pager<M>, quotas: &Quotas, now: Nanos) -> Nanos {
+    fn next_look(&self, quotas: &Quotas, Pass { pager, now }: Pass<'_, M>) -> Nanos {
         let flush =
             self.flusher.due_at(&self.standby, pager.limits.flush()).map_or(Nanos::MAX, |at| at.max(now + LOOK_MIN));
         let quota = match quotas.margin {
@@ -78,14 +78,14 @@ impl<M: Machine> Reclaimer<M> {
     }
 
     /// Ages are statistics: what is picked is picked by heat.
-    pub(super) fn look_at_ages(&mut self, pager: &Pager<M>, now: Nanos) {
+    pub(super) fn look_at_ages(&mut self, Pass { pager, now }: Pass<'_, M>) {
         if now < self.next_age_look {
             return;
         }
         // Looks that were missed count too.
         let missed = if self.next_age_look == 0 { 0 } else { (now - self.next_age_look) / AGE_LOOK };
         self.next_age_look = now + AGE_LOOK;
-        let look = pager.looks.fetch_add(1 + missed as u32, Ordering::AcqRel) + missed as u32;
+        let look = pager.reclaim.signals.count_looks(1 + missed as u32) + missed as u32;
         self.regions.iter().flatten().for_each(|core| core.counts.look_at_ages(look));
     }
 
@@ -109,10 +109,10 @@ impl<M: Machine> Reclaimer<M> {
             let room = room.min(excess as usize);
             let mut taken = self.sweep_advised(pager, room, |region| only.is_none_or(|only| only == region as usize));
             if taken == 0 {
-                taken = self.sweep(pager, room, only);
+                taken = self.sweep(room, only);
             }
             if taken > 0 {
-                pager.reclaimed.quota_evicted_pages.add(taken as u64);
+                pager.reclaim.stats.quota_evicted_pages.add(taken as u64);
                 return taken;
             }
         }
@@ -132,7 +132,7 @@ impl<M: Machine> Reclaimer<M> {
             let taken = if core.counts.resident_in(block) == 0 {
                 0
             } else if core.block_gate(block).try_sweep() {
-                self.sweep_range(pager, &core, block, here)
+                self.sweep_range(&core, block, here)
             } else {
                 // Somebody is inside: others first.
                 range.pages.start = here.start;
@@ -142,7 +142,7 @@ impl<M: Machine> Reclaimer<M> {
             if !range.pages.is_empty() {
                 pager.advised_out.put_back(range, true);
             }
-            pager.reclaimed.advised_out_pages.add(taken as u64);
+            pager.reclaim.stats.advised_out_pages.add(taken as u64);
             if taken > 0 {
                 return taken;
             }
@@ -151,14 +151,14 @@ impl<M: Machine> Reclaimer<M> {
     }
 
     /// Takes pages of a block whose gate the caller has taken, and lets it go.
-    fn sweep_range(&mut self, pager: &Pager<M>, core: &RegionCore<M>, block: BlockIndex, pages: Range<u32>) -> usize {
+    fn sweep_range(&mut self, core: &RegionCore<M>, block: BlockIndex, pages: Range<u32>) -> usize {
         if drops(core) {
             self.begin_drop();
             self.swept.push(block);
             self.take_sealed_pages(core, pages, DROP_PAGES_MAX);
-            return self.end_drop(pager, core);
+            return self.end_drop(core);
         }
-        let swept = self.sweep_pages(pager, core, pages, usize::MAX);
+        let swept = self.sweep_pages(core, pages, usize::MAX);
         core.block_gate(block).end_sweep();
         swept
     }

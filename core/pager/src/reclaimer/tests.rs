@@ -11,7 +11,7 @@ const PAGES: u32 = 64;
 fn sweep(reclaimer: &mut Reclaimer<Fake>, core: &RegionCore<Fake>) {
     let gate = core.block_gate(BlockIndex(0));
     while !gate.try_sweep() {}
-    let swept = reclaimer.sweep_pages(&core.pager, core, core.pages_of(BlockIndex(0)), usize::MAX);
+    let swept = reclaimer.sweep_pages(core, core.pages_of(BlockIndex(0)), usize::MAX);
     gate.end_sweep();
     assert_eq!(swept, PAGES as usize);
 }
@@ -30,10 +30,10 @@ fn fail(core: &RegionCore<Fake>, page: PageIndex, taken: Entry) {
 /// Steps of the cleaner until nothing stands, or for long.
 fn drain_all(reclaimer: &mut Reclaimer<Fake>, pager: &Pager<Fake>) {
     let deadline = Fake::now() + 5_000_000_000;
-    while pager.standby.load(Ordering::Acquire) > 0 && Fake::now() < deadline {
-        let now = Fake::now();
-        reclaimer.poll_writes(pager, now);
-        let _ = reclaimer.drain(pager, PAGES.into(), now);
+    while pager.local.counts.standby() > 0 && Fake::now() < deadline {
+        let pass = pager.pass(Fake::now());
+        reclaimer.poll_writes(pass);
+        let _ = reclaimer.drain(PAGES.into(), pass);
     }
 }
 
@@ -52,7 +52,7 @@ fn the_frame_of_a_page_that_could_not_be_mapped_is_reclaimed() {
     let others = (0..PAGES).map(PageIndex).filter(|other| *other != page);
     others.for_each(|other| fail(core, other, take(core, other)));
     drain_all(&mut reclaimer, pager);
-    assert_eq!(pager.standby.load(Ordering::Acquire), 0, "a page stands that the reclaimer has forgotten");
+    assert_eq!(pager.local.counts.standby(), 0, "a page stands that the reclaimer has forgotten");
     drop(reclaimer);
     (0..PAGES).for_each(|page| assert_eq!(fake::word(&region, page), u64::from(page) + 1));
 }
@@ -66,12 +66,12 @@ fn the_queue_does_not_grow_with_installs_that_fail() {
     sweep(&mut reclaimer, core);
     for _ in 0..20 * BLOCK_PAGES {
         fail(core, page, take(core, page));
-        reclaimer.take_arrivals(pager, Fake::now());
-        let most = 2 * pager.standby.load(Ordering::Acquire) as usize + BLOCK_PAGES;
+        reclaimer.take_arrivals(pager.pass(Fake::now()));
+        let most = 2 * pager.local.counts.standby() as usize + BLOCK_PAGES;
         assert!(reclaimer.standby.not_looked_at() <= most, "{} entries", reclaimer.standby.not_looked_at());
     }
     drain_all(&mut reclaimer, pager);
-    assert_eq!(pager.standby.load(Ordering::Acquire), 0);
+    assert_eq!(pager.local.counts.standby(), 0);
     drop(reclaimer);
     (0..PAGES).for_each(|page| assert_eq!(fake::word(&region, page), u64::from(page) + 1));
 }

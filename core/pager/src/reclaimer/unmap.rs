@@ -11,12 +11,12 @@ use yonder_units::{PAGE_BYTES, PageIndex};
 
 use super::Reclaimer;
 use crate::machine::Machine;
-use crate::pager::Pager;
 use crate::region::RegionCore;
 
 impl<M: Machine> Reclaimer<M> {
     /// Write-protects what was taken. What cannot be protected is resident again.
-    pub(super) fn protect_taken(&mut self, pager: &Pager<M>, core: &RegionCore<M>) {
+    pub(super) fn protect_taken(&mut self, core: &RegionCore<M>) {
+        let pager = &*core.pager;
         let kept = &mut self.kept;
         kept.clear();
         let (Some((first, _)), Some((last, _))) = (self.taken.first(), self.taken.last()) else { return };
@@ -30,7 +30,7 @@ impl<M: Machine> Reclaimer<M> {
                 let is_kept = kept.binary_search(page).is_ok();
                 if is_kept {
                     core.table.advance_owned(*page, Event::EvictFailed);
-                    pager.frames.release(*frame);
+                    pager.local.frames.release(*frame);
                 }
                 !is_kept
             });
@@ -39,7 +39,8 @@ impl<M: Machine> Reclaimer<M> {
 
     /// Unmaps `pages`, of which all that were taken are copied: how many of those. What the kernel does not unmap is
     /// resident again.
-    pub(super) fn unmap_taken(&mut self, pager: &Pager<M>, core: &RegionCore<M>, pages: Range<u32>) -> usize {
+    pub(super) fn unmap_taken(&mut self, core: &RegionCore<M>, pages: Range<u32>) -> usize {
+        let pager = &*core.pager;
         if !self.unmap_around_kept(core, pages) {
             // Something of it may be unmapped already, so each page is looked at by itself.
             let unmap = |page: PageIndex| {
@@ -54,7 +55,7 @@ impl<M: Machine> Reclaimer<M> {
             self.taken.retain(|(page, frame)| {
                 let is_unmapped = unmap(*page);
                 if !is_unmapped {
-                    pager.frames.release(*frame);
+                    pager.local.frames.release(*frame);
                 }
                 is_unmapped
             });

@@ -7,14 +7,13 @@
 //! is writing, that write frees the frame too.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::pagetable::{Event, State};
 use crate::reclaim::{FlushCause, Standby};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
 
-use super::{FarRange, Reclaimer, SLEEP_MAX, Step};
+use super::{FarRange, Pass, Reclaimer, SLEEP_MAX, Step};
 use crate::clean_drop::{CleanDrop, ReadsAs};
 use crate::digest::Digest;
 use crate::machine::{Machine, Rule};
@@ -31,7 +30,7 @@ const FLUSH_PAGES_MAX: usize = 64;
 
 /// What becomes of a page once its write is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     /// Its frame is freed.
     Free,
     /// It stays on standby, clean.
@@ -55,16 +54,16 @@ pub(super) struct Write {
 impl<M: Machine> Reclaimer<M> {
     /// Cleaner: takes up to `pages` of the oldest standby pages, but for those that were read since they came
     /// there: their turn comes again.
-    pub(crate) fn drain(&mut self, pager: &Pager<M>, pages: u64, now: Nanos) -> Step {
-        self.take_arrivals(pager, now);
-        let (drained, spared) = self.drain_oldest(pager, pages, now);
+    pub(crate) fn drain(&mut self, pages: u64, pass: Pass<'_, M>) -> Step {
+        self.take_arrivals(pass);
+        let (drained, spared) = self.drain_oldest(pages, pass);
         self.drained += drained;
         if drained + spared > 0 { Step::Worked } else { Step::Waiting }
     }
 
     /// See [`Reclaimer::drain`]. How many pages leave standby, or will once they are written, and how many have another
     /// turn.
-    fn drain_oldest(&mut self, pager: &Pager<M>, pages: u64, now: Nanos) -> (u64, u64) {
+    fn drain_oldest(&mut self, pages: u64, Pass { pager, now }: Pass<'_, M>) -> (u64, u64) {
         let (mut drained, mut spared) = (0, 0);
         // Each entry once: what is put back is what it was a moment ago, while the caller has the reclaimer.
         let (mut looked, most) = (0, (8 * pages).min(self.standby.entries() as u64));
@@ -90,22 +89,22 @@ impl<M: Machine> Reclaimer<M> {
                 self.standby.push(standby);
                 continue;
             }
-            let (digest, node) = (pager.frames.digest(standby.frame), core.digests.get(standby.page));
+            let (digest, node) = (pager.local.frames.digest(standby.frame), core.digests.get(standby.page));
             M::preempt();
             let are_zeros = digest.is_zeros() && node.is_zeros();
             let is_clean = digest == node || are_zeros;
-            if pager.frames.take_was_read(standby.frame) {
+            if pager.local.frames.take_was_read(standby.frame) {
                 self.standby.push(Standby { since: now, is_dirty: !is_clean, ..standby });
                 spared += 1;
             } else if is_clean {
                 let event = if are_zeros { Event::CleanZeros } else { Event::Clean };
                 if core.table.advance(standby.page, seen, event).is_ok() {
-                    compare_clean(pager, &core, &standby, digest.vector, event);
+                    compare_clean(&core, &standby, digest.vector, event);
                     self.forget(pager, standby.frame);
-                    pager.reclaimed.clean_pages.add(1);
+                    pager.reclaim.stats.clean_pages.add(1);
                     drained += 1;
                 }
-            } else if !self.begin_write(pager, &core, standby, digest, Purpose::Free, now) {
+            } else if !self.begin_write(&core, standby, digest, Purpose::Free, now) {
                 self.standby.put_back(standby);
                 break;
             } else {
@@ -120,7 +119,7 @@ impl<M: Machine> Reclaimer<M> {
         let Some(write) = self.write_of(standby) else { return false };
         if write.purpose == Purpose::Clean {
             write.purpose = Purpose::Free;
-            pager.cleaning.fetch_sub(1, Ordering::AcqRel);
+            pager.local.counts.free_by_write();
         }
         true
     }
@@ -131,12 +130,13 @@ impl<M: Machine> Reclaimer<M> {
     }
 
     /// Writes back what has stood for long, or many at once; looks at no more than a batch at a time.
-    pub(super) fn flush(&mut self, pager: &Pager<M>, now: Nanos) {
+    pub(super) fn flush(&mut self, pass: Pass<'_, M>) {
+        let Pass { pager, now } = pass;
         let limits = pager.limits.flush();
         for _ in 0..FLUSH_PAGES_MAX {
             let Some(cause) = self.flusher.due(&self.standby, limits, now) else { return };
             let standby = *self.standby.to_look_at().expect("a page is due only if there is one");
-            if !self.clean(pager, standby, cause, now) {
+            if !self.clean(standby, cause, pass) {
                 return;
             }
             self.flusher.look_on(&mut self.standby);
@@ -144,7 +144,7 @@ impl<M: Machine> Reclaimer<M> {
     }
 
     /// Writes a page back if it is on standby and dirty; false if it has to be looked at again.
-    fn clean(&mut self, pager: &Pager<M>, standby: Standby, cause: FlushCause, now: Nanos) -> bool {
+    fn clean(&mut self, standby: Standby, cause: FlushCause, Pass { pager, now }: Pass<'_, M>) -> bool {
         let Some(core) = self.regions[standby.region as usize].clone() else { return true };
         let seen = core.table.load(standby.page);
         if seen.state() != State::Standby(standby.frame) {
@@ -158,18 +158,18 @@ impl<M: Machine> Reclaimer<M> {
             // The cleaner looks at it again.
             return true;
         }
-        let (digest, node) = (pager.frames.digest(standby.frame), core.digests.get(standby.page));
+        let (digest, node) = (pager.local.frames.digest(standby.frame), core.digests.get(standby.page));
         if digest == node || digest.is_zeros() && node.is_zeros() {
             return true;
         }
-        let before = pager.writing.load(Ordering::Acquire);
-        if !self.begin_write(pager, &core, standby, digest, Purpose::Clean, now) {
+        let before = pager.local.counts.writing();
+        if !self.begin_write(&core, standby, digest, Purpose::Clean, now) {
             return false;
         }
-        let flushed = pager.writing.load(Ordering::Acquire) - before;
+        let flushed = pager.local.counts.writing() - before;
         match cause {
-            FlushCause::Age => pager.reclaimed.flushed_by_age_pages.add(flushed),
-            FlushCause::Size => pager.reclaimed.flushed_by_size_pages.add(flushed),
+            FlushCause::Age => pager.reclaim.stats.flushed_by_age_pages.add(flushed),
+            FlushCause::Size => pager.reclaim.stats.flushed_by_size_pages.add(flushed),
         }
         true
     }
@@ -185,30 +185,27 @@ impl<M: Machine> Reclaimer<M> {
 
     /// Frees the frame of a page that has left standby.
     fn forget(&self, pager: &Pager<M>, frame: FrameIndex) {
-        pager.standby.fetch_sub(1, Ordering::AcqRel);
-        pager.frames.release(frame);
+        pager.local.counts.leave();
+        pager.local.frames.release(frame);
     }
 
     /// Posts the write of a dirty page; false if no write can be posted now.
     fn begin_write(
         &mut self,
-        pager: &Pager<M>,
         core: &RegionCore<M>,
         standby: Standby,
         digest: Digest,
         purpose: Purpose,
         now: Nanos,
     ) -> bool {
+        let pager = &*core.pager;
         let Some(index) = self.free_writes.pop() else { return false };
-        if !pager.frames.hold_for_write(&core.table, standby.page, standby.frame) {
+        if !pager.local.frames.hold_for_write(&core.table, standby.page, standby.frame) {
             // The page was rescued just now: nothing to write.
             self.free_writes.push(index);
             return true;
         }
-        pager.writing.fetch_add(1, Ordering::AcqRel);
-        if purpose == Purpose::Clean {
-            pager.cleaning.fetch_add(1, Ordering::AcqRel);
-        }
+        pager.local.counts.begin_write(purpose);
         let Standby { region, page, frame, .. } = standby;
         self.writes[usize::from(index)] =
             Some(Write { region, page, frame, digest, generation: 0, attempts: 0, purpose, at: now, posted: false });
@@ -227,7 +224,8 @@ impl<M: Machine> Reclaimer<M> {
     }
 
     /// Handles acknowledgements, and posts again what failed or was lost.
-    pub(crate) fn poll_writes(&mut self, pager: &Pager<M>, now: Nanos) {
+    pub(crate) fn poll_writes(&mut self, pass: Pass<'_, M>) {
+        let Pass { pager, now } = pass;
         // Without polls the node never hears that a write was given up.
         if self.free_writes.len() == self.writes.len() && self.ended.is_empty() {
             return;
@@ -246,13 +244,13 @@ impl<M: Machine> Reclaimer<M> {
                 Status::Failed | Status::Lost | Status::Disconnected if M::breaks(Rule::WriteIsRepeated) => {
                     self.end_write(pager, index);
                 }
-                Status::Failed | Status::Lost | Status::Disconnected => self.put_off(pager, index, now),
+                Status::Failed | Status::Lost | Status::Disconnected => self.put_off(index, pass),
             }
         }
         self.completions = completions;
         if now >= self.next_scan {
             self.next_scan = now + BACKOFF_MIN;
-            self.scan_writes(pager, now);
+            self.scan_writes(pass);
         }
     }
 
@@ -267,37 +265,38 @@ impl<M: Machine> Reclaimer<M> {
         if let State::Standby(frame) = core.table.load(write.page).state()
             && M::breaks(Rule::DigestIsOfWrite)
         {
-            core.digests.set(write.page, pager.frames.digest(frame));
+            core.digests.set(write.page, pager.local.frames.digest(frame));
         }
         M::preempt();
         let ended = core.table.advance_owned(write.page, Event::WriteEnded);
-        uncount_write(pager, &write);
+        pager.local.counts.end_write(write.purpose);
         M::preempt();
         let bytes = write.digest.vector.bytes();
-        pager.reclaimed.written_bytes.add(bytes as u64);
-        pager.reclaimed.saved_written_bytes.add((PAGE_BYTES - bytes) as u64);
+        pager.reclaim.stats.written_bytes.add(bytes as u64);
+        pager.reclaim.stats.saved_written_bytes.add((PAGE_BYTES - bytes) as u64);
         let untouched = write.purpose == Purpose::Free && ended.state() == State::Standby(write.frame);
         if untouched && core.table.advance(write.page, ended, Event::Clean).is_ok() {
             self.forget(pager, write.frame);
         }
-        pager.frames.release(write.frame);
+        pager.local.frames.release(write.frame);
     }
 
-    fn put_off(&mut self, pager: &Pager<M>, index: u16, now: Nanos) {
+    fn put_off(&mut self, index: u16, Pass { pager, now }: Pass<'_, M>) {
         let write = self.writes[usize::from(index)].as_mut().expect("only a write that is there fails");
         write.at = now + (BACKOFF_MIN << write.attempts.min(16)).min(BACKOFF_MAX);
         write.attempts += 1;
         write.generation = write.generation.wrapping_add(1);
         write.posted = false;
-        pager.reclaimed.write_retries.add(1);
+        pager.reclaim.stats.write_retries.add(1);
     }
 
-    fn scan_writes(&mut self, pager: &Pager<M>, now: Nanos) {
+    fn scan_writes(&mut self, pass: Pass<'_, M>) {
+        let Pass { pager, now } = pass;
         for index in 0..self.writes.len() as u16 {
             let Some(write) = &self.writes[usize::from(index)] else { continue };
-            if write.posted && now >= write.at + pager.attempt_deadline {
+            if write.posted && now >= write.at + pager.node.attempt_deadline() {
                 self.queue_pair.cancel(WorkId(u64::from(write.generation) << 16 | u64::from(index)));
-                self.put_off(pager, index, now);
+                self.put_off(index, pass);
             } else if !write.posted && now >= write.at {
                 self.post(index, now);
             }
@@ -313,8 +312,8 @@ impl<M: Machine> Reclaimer<M> {
             }
             let core = self.regions[region as usize].as_ref().expect("a region outlives its writes");
             core.table.advance_owned(write.page, Event::WriteEnded);
-            uncount_write(pager, &write);
-            pager.frames.release(write.frame);
+            pager.local.counts.end_write(write.purpose);
+            pager.local.frames.release(write.frame);
             self.free_writes.push(index);
         }
     }
@@ -335,22 +334,15 @@ impl<M: Machine> Reclaimer<M> {
 
 /// Compares a page that was found clean, and whose frame is still there, with the second copy of a fabric that keeps
 /// one.
-fn compare_clean<M: Machine>(pager: &Pager<M>, core: &RegionCore<M>, standby: &Standby, vector: Vector, event: Event) {
+fn compare_clean<M: Machine>(core: &RegionCore<M>, standby: &Standby, vector: Vector, event: Event) {
+    let pager = &*core.pager;
     if !M::compares_clean_drops(&pager.fabric) {
         return;
     }
     let (page_id, address) = (core.place(standby.page), core.remote_address(standby.page));
     let reads_as = if event == Event::CleanZeros { ReadsAs::Zeros } else { ReadsAs::Fetched };
     let dropped = CleanDrop { page_id, address, vector, reads_as };
-    M::with_page(pager.frames.mapping(), standby.frame.offset(), |content| {
+    M::with_page(pager.local.frames.mapping(), standby.frame.offset(), |content| {
         M::compare_clean_drop(&pager.fabric, &dropped, content);
     });
-}
-
-/// A write is over, well or badly.
-fn uncount_write<M: Machine>(pager: &Pager<M>, write: &Write) {
-    if write.purpose == Purpose::Clean {
-        pager.cleaning.fetch_sub(1, Ordering::AcqRel);
-    }
-    pager.writing.fetch_sub(1, Ordering::AcqRel);
 }

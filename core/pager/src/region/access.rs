@@ -78,20 +78,20 @@ impl<M: Machine> RegionCore<M> {
     /// What a fault at `offset` does: makes the page resident. It may be taken away again at any time.
     #[inline]
     pub fn bring(self: &Arc<Self>, offset: u64) -> Result<(), PagingCause> {
-        fault::bring(self, FaultTouch::of(offset, Wants::Mapping))
+        fault::bring(&FaultTouch::of(self, offset, Wants::Mapping))
     }
 
     /// As [`RegionCore::bring`], in the handler of a fault that `instruction` has had: whoever observes the region is
     /// told of it.
     #[inline]
-    pub fn bring_for_fault(
-        self: &Arc<Self>,
+    pub fn bring_for_fault<'a>(
+        self: &'a Arc<Self>,
         offset: u64,
         instruction: usize,
-        registers: M::Registers<'_>,
+        registers: M::Registers<'a>,
     ) -> Result<(), PagingCause> {
         let seeing = self.observer.begin::<M>(&self.table, offset, instruction);
-        fault::bring(self, FaultTouch { offset, registers: Some(registers), wants: Wants::Mapping })?;
+        fault::bring(&FaultTouch { region: self, offset, registers: Some(registers), wants: Wants::Mapping })?;
         if let Some(seeing) = seeing {
             seeing.end::<M>();
         }
@@ -126,16 +126,16 @@ impl<M: Machine> RegionCore<M> {
                 State::Standby(frame) if wants == Wants::Bytes => {
                     let stands = || self.table.load(page).state() == State::Standby(frame);
                     let at = frame.offset() + offset % PAGE_BYTES as u64;
-                    if let Some(found) = pager.frames.read(frame, stands, |frames| read(into, frames, at)) {
+                    if let Some(found) = pager.local.frames.read(frame, stands, |frames| read(into, frames, at)) {
                         if was_here {
-                            pager.frames.note_read(frame);
+                            pager.local.frames.note_read(frame);
                         }
                         return found.map_err(PagingCause::from_code);
                     }
                 }
                 _ if rounds == ROUNDS_MAX => return self.look_held(offset, |memory| read(into, memory, offset)),
                 _ => {
-                    fault::bring(self, FaultTouch::of(offset, wants))?;
+                    fault::bring(&FaultTouch::of(self, offset, wants))?;
                     (was_here, rounds) = (false, rounds + 1);
                 }
             }

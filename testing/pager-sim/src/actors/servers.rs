@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use yonder_pager::machine::Machine;
-use yonder_pager::{Pager, ReclaimTurns, Turn};
+use yonder_pager::{Pager, ReclaimTurn, ReclaimTurns};
 use yonder_units::Nanos;
 
 use super::Common;
@@ -18,9 +18,9 @@ pub(crate) fn reclaimer(pager: &Pager<Simulated>) {
     let mut turns = ReclaimTurns::default();
     while with(|world| world.busy) > 0 {
         match turns.take(pager) {
-            Turn::Again => step(Step::Effect(50)),
-            Turn::Yield => step(Step::Wait),
-            Turn::Sleep(time) => park(Simulated::now() + time.as_nanos() as Nanos),
+            ReclaimTurn::Again => step(Step::Effect(50)),
+            ReclaimTurn::Yield => step(Step::Wait),
+            ReclaimTurn::Sleep(time) => park(Simulated::now() + time.as_nanos() as Nanos),
         }
     }
 }

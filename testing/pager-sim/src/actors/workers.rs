@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use yonder_pager::machine::Machine;
-use yonder_pager::{Installs, Posting};
+use yonder_pager::{Installs, PollMode, Posting};
 
 use super::regions::Own;
 use super::{Common, anywhere, operate};
@@ -58,7 +58,7 @@ fn work(common: &Common, port: u16, unithreads: &[usize]) {
     while left > 0 {
         let installs = if runnable.is_empty() { Installs::Own } else { Installs::Delegated };
         let now = Simulated::now();
-        common.pager.poll_worker(port, now, (installs, Posting::AtOnce), &mut ready, &mut retry);
+        common.pager.poll_worker(port, now, PollMode { installs, posting: Posting::AtOnce }, &mut ready, &mut retry);
         runnable.extend(ready.drain(..));
         runnable.extend(retry.drain(..));
         let Some(token) = runnable.pop_front() else {
