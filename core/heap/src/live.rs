@@ -151,6 +151,8 @@ fn whole_if_little_is_saved(segments: Segments) -> Live {
 impl Segments {
     fn push(&mut self, class: Class, slots: Range<u32>) {
         let [start, end] = [slots.start, slots.end].map(|slot| slot as usize * class.bytes());
+        debug_assert!(start < end && end <= PAGE_BYTES, "slots {slots:?} are not of a page");
+        debug_assert!(self.last().is_none_or(|last| usize::from(last.start + last.bytes) < start), "segments touch");
         self.list[self.count] = Segment { start: start as u16, bytes: (end - start) as u16 };
         self.count += 1;
     }
