@@ -1,45 +1,65 @@
 //! `cargo xtask miri`: runs tests in Miri, which interprets them and sees undefined behaviour and data races.
 //!
-//! Miri knows no userfaultfd and no hand-written assembly, so [`SUITES`] are the crates of `core` and the free list of
-//! unithreads; not `core/board`, whose tests fill tables of 65,536 pages. It comes with the nightly toolchain only;
-//! where that cannot be had the chore prints SKIP and succeeds. It takes minutes, so it is no step of `ci`.
+//! Miri knows no userfaultfd and no hand-written assembly, so the suites are every crate of `core`, which is pure, and
+//! the free list of unithreads. It comes with the nightly toolchain only; where that cannot be had the chore prints SKIP
+//! and succeeds. It takes hours, so it is no step of `ci`: it is for the night.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What is typed after `cargo miri test`.
-const SUITES: [&[&str]; 3] = [
-    &["--lib", "--package=yonder-units", "--package=yonder-dispatch", "--package=yonder-wire"],
-    &["--lib", "--package=yonder-pager", "--", "pagetable::", "reclaim::"],
-    &["--lib", "--package=yonder-unithread", "--", "free_list::tests::"],
-];
+/// The layer whose crates are all interpreted.
+const PURE_LAYER: &str = "core";
+/// What else is, as typed after `cargo miri test`.
+const FREE_LIST: [&str; 4] = ["--lib", "--package=yonder-unithread", "--", "free_list::tests::"];
 /// Cases of each property, unless `PROPTEST_CASES` is set: Miri is some hundred times slower than the processor.
 const PROPERTY_CASES: &str = "4";
 /// How Miri comes.
 const REMEDY: &str = "type rustup toolchain install nightly --component miri --component rust-src";
 
-/// Runs all suites, and stops at the first that fails.
+/// Runs all suites, a crate each, also behind one that fails.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     if let Err(cause) = prepare(root) {
         println!("SKIP: no Miri: {cause}: {REMEDY}");
         return Ok(());
     }
-    for suite in SUITES {
-        let typed = format!("cargo miri test {}", suite.join(" "));
-        println!("==> {typed}");
-        let mut command = miri(root, &["test"]);
-        command.args(suite).env("MIRIFLAGS", miri_flags(std::env::var_os("MIRIFLAGS")));
-        if std::env::var_os("PROPTEST_CASES").is_none() {
-            command.env("PROPTEST_CASES", PROPERTY_CASES);
-        }
-        let status = command.status().map_err(|error| format!("{typed}: {error}"))?;
-        if !status.success() {
-            return Err(format!("'{typed}' ended with {status}"));
-        }
+    let packages = packages(&root.join(PURE_LAYER))?;
+    let suites = packages.iter().map(|name| vec!["--lib".to_owned(), format!("--package={name}")]);
+    let failed: Vec<String> = suites
+        .chain([FREE_LIST.map(str::to_owned).to_vec()])
+        .filter_map(|suite| run_suite(root, &suite).err())
+        .collect();
+    if failed.is_empty() {
+        println!("miri: every suite passes");
+        return Ok(());
     }
-    println!("miri: every suite passes");
-    Ok(())
+    Err(failed.join("; "))
+}
+
+fn run_suite(root: &Path, suite: &[String]) -> Result<(), String> {
+    let typed = format!("cargo miri test {}", suite.join(" "));
+    println!("==> {typed}");
+    let mut command = miri(root, &["test"]);
+    command.args(suite).env("MIRIFLAGS", miri_flags(std::env::var_os("MIRIFLAGS")));
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        command.env("PROPTEST_CASES", PROPERTY_CASES);
+    }
+    let status = command.status().map_err(|error| format!("{typed}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("'{typed}' ended with {status}")) }
+}
+
+/// The names of the packages in the folders of `layer`, in order.
+pub(crate) fn packages(layer: &Path) -> Result<Vec<String>, String> {
+    let unreadable = |error| format!("{}: {error}", layer.display());
+    let mut names = Vec::new();
+    for entry in fs::read_dir(layer).map_err(unreadable)? {
+        let Ok(manifest) = fs::read_to_string(entry.map_err(unreadable)?.path().join("Cargo.toml")) else { continue };
+        let name = manifest.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+        names.push(name.ok_or_else(|| format!("{}: a package without a name", layer.display()))?.to_owned());
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// Finds Miri and builds its standard library, once for each toolchain. The error says why that cannot be.
@@ -85,6 +105,15 @@ mod tests {
         assert_eq!(reason(said), "error: toolchain 'nightly' is not installed");
         assert_eq!(reason("one\ntwo\n"), "two");
         assert_eq!(reason(""), "it says nothing");
+    }
+
+    #[test]
+    fn every_crate_of_core_is_interpreted() {
+        let layer = crate::repository_root().join(PURE_LAYER);
+        let found = packages(&layer).unwrap();
+        let folders = fs::read_dir(&layer).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count();
+        assert_eq!(found.len(), folders, "{found:?}");
+        assert!(found.contains(&"yonder-units".to_owned()) && found.is_sorted(), "{found:?}");
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(crate) struct Words {
 /// The words that hold bits of `range`, which is not empty.
 pub(crate) fn words_of(range: Range<u32>) -> Words {
     let Range { start, end } = range;
+    debug_assert!(start < end, "no words have the bits of an empty range");
     let whole = start.div_ceil(WORD) as usize..(end / WORD) as usize;
     let [from_start, to_end] = [!0 << (start % WORD), !(!0 << (end % WORD))];
     let [first, last] = [start, end].map(|bit| (bit / WORD) as usize);

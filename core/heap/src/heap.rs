@@ -157,8 +157,10 @@ impl Heap {
     /// Makes pages free for others.
     pub fn release(&mut self, retired: Retired) {
         let Retired { first, pages } = retired;
+        assert!(pages <= self.retired_pages, "{pages} pages are released, and {} are retired", self.retired_pages);
         self.retired_pages -= pages;
         self.runs.give(first, pages);
+        self.check();
     }
 
     /// Bytes that the owner of `offset` may use, at least as many as it asked for. The same as by [`PageMap::look_up`].
@@ -243,6 +245,7 @@ impl Heap {
         self.run_bytes += bytes;
         self.map.open_run(first, bytes);
         self.map.publish();
+        self.check();
         Some(PageIndex(first).offset())
     }
 
@@ -275,6 +278,7 @@ impl Heap {
             self.slabs[class.index()].open(&self.map, page);
         }
         self.map.publish();
+        self.check();
         taken
     }
 
@@ -282,6 +286,7 @@ impl Heap {
         if let Some(page) = self.slabs[class.index()].give(&self.map, offset)? {
             self.runs.give(page, 1);
         }
+        self.check();
         Ok(())
     }
 
@@ -303,11 +308,48 @@ impl Heap {
         let count = pages.end - pages.start;
         self.run_pages -= count;
         self.retired_pages += count;
+        self.check();
         Retired { first: pages.start, pages: count }
+    }
+
+    /// Each page is free, a slab, of a run, or retired.
+    fn check(&self) {
+        debug_assert!(
+            {
+                let slabs: u32 = self.slabs.iter().map(Slabs::pages).sum();
+                self.runs.free() + slabs + self.run_pages + self.retired_pages == self.pages
+            },
+            "pages are lost, or counted twice: {:?}",
+            self.stats()
+        );
+        debug_assert!(self.used_below <= self.pages);
     }
 }
 
 /// Bytes of a run that can be used when as many are asked for.
 fn usable(bytes: u64) -> Option<u64> {
     bytes.max(1).checked_next_multiple_of(GRANULE_BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "pages are lost, or counted twice")]
+    fn a_page_that_nobody_counts_is_our_bug() {
+        let mut heap = Heap::new(64 * PAGE_BYTES as u64);
+        let _ = heap.runs.take(1, 1);
+        heap.alloc(8, 8);
+    }
+
+    #[test]
+    #[should_panic(expected = "1 pages are released, and 0 are retired")]
+    fn pages_of_another_heap_are_not_released() {
+        let [mut one, mut other] = [(); 2].map(|()| Heap::new(64 * PAGE_BYTES as u64));
+        let run = one.alloc(PAGE_BYTES as u64, PAGE_BYTES as u64).unwrap();
+        let Ok(Freed::Run(retired)) = one.free(run) else { panic!("a page is a run") };
+        other.release(retired);
+    }
 }

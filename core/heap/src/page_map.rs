@@ -220,6 +220,8 @@ impl PageMap {
 
     /// Makes a run free pages.
     pub(crate) fn close_run(&self, first: u32, bytes: u64) {
+        let is_whole = self.run_at(PageIndex(first)) == Some(run_pages(first, bytes).len() as u32);
+        debug_assert!(is_whole, "no run of {bytes} bytes begins at page {first}");
         let pages = run_pages(first, bytes);
         self.kinds[first as usize].store(0, Ordering::Release);
         self.word(first, RUN_BYTES).store(0, Ordering::Release);
@@ -243,6 +245,7 @@ impl PageMap {
 
     /// Makes two runs of one, the first of `bytes` bytes, whole pages. Live bytes stay what they were.
     pub(crate) fn split_run(&self, first: u32, before: u64, bytes: u64) {
+        debug_assert!(bytes < before && bytes.is_multiple_of(PAGE_BYTES as u64), "{bytes} of {before}");
         let second = run_pages(first, bytes).end;
         self.describe_run(second, before - bytes);
         self.kinds[second as usize].store(RUN, Ordering::Release);

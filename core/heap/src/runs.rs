@@ -73,7 +73,9 @@ impl Runs {
 
     /// Takes the lowest `pages` free pages, not 0, that follow one another from a multiple of `align`, a power of two.
     pub(crate) fn take(&mut self, pages: u32, align: u32) -> Option<u32> {
+        debug_assert!(pages > 0 && align.is_power_of_two(), "{pages} pages at a multiple of {align}");
         let first = if align == 1 { self.find(0, pages) } else { self.find_aligned(pages, align) }?;
+        debug_assert!(first.is_multiple_of(align), "page {first} is no multiple of {align}");
         self.mark(first..first + pages, Mark::Taken);
         Some(first)
     }
@@ -168,9 +170,13 @@ impl Runs {
     fn mark(&mut self, pages: Range<u32>, mark: Mark) {
         let count = pages.end - pages.start;
         match mark {
-            Mark::Taken => self.free -= count,
+            Mark::Taken => {
+                debug_assert!(bits::next_one(&self.taken, pages.clone()) == pages.end, "{pages:?} are not all free");
+                self.free -= count;
+            }
             Mark::Free => self.free += count,
         }
+        debug_assert!(self.free <= self.pages, "{} of {} pages are free", self.free, self.pages);
         let Words { partial, whole } = bits::words_of(pages.clone());
         // Each bit changes.
         partial.into_iter().flatten().for_each(|(word, mask)| self.taken[word] ^= mask);
@@ -198,6 +204,8 @@ impl Runs {
             }
             (first, last) = (first / FAN, last / FAN);
         }
+        let longest = self.summary(self.levels.len() - 1, 0).max;
+        debug_assert!(longest <= self.free && (longest == 0) == (self.free == 0), "a run of {longest}");
     }
 
     fn summarize_block(&self, span: Range<u32>) -> Summary {
@@ -237,6 +245,7 @@ impl Runs {
     fn summary(&self, level: usize, node: usize) -> Summary {
         let span = self.span(level, node);
         let [start, max, end] = self.levels[level][node].map(|missing| span.end - span.start - missing);
+        debug_assert!(start.max(end) <= max && max <= span.end - span.start, "{start}, {max}, {end} of {span:?}");
         Summary { start, max, end }
     }
 
@@ -366,5 +375,14 @@ mod tests {
     #[should_panic(expected = "are free")]
     fn what_is_free_cannot_be_given_back() {
         Runs::new(10).give(3, 1);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "are not all free")]
+    fn taking_pages_twice_is_our_bug() {
+        let mut runs = Runs::new(8);
+        runs.mark(2..5, Mark::Taken);
+        runs.mark(4..6, Mark::Taken);
     }
 }

@@ -61,6 +61,7 @@ impl Slabs {
             }
         }
         self.live += taken as u64;
+        self.check();
         taken
     }
 
@@ -79,8 +80,10 @@ impl Slabs {
         let page = yonder_units::PageIndex::containing(offset).0;
         self.with_room.insert(page);
         if map.live_slots(page) == 0 {
+            debug_assert!(!self.empty.contains(&page), "slab {page} is empty twice");
             self.empty.push(page);
         }
+        self.check();
         Ok(if self.empty.len() > EMPTY_SLABS_MAX { self.close(map) } else { None })
     }
 
@@ -91,7 +94,14 @@ impl Slabs {
         self.with_room.remove(page);
         map.close_slab(page);
         self.pages -= 1;
+        self.check();
         Some(page)
+    }
+
+    /// What is counted has room.
+    fn check(&self) {
+        debug_assert!(self.live <= u64::from(self.pages) * self.class.slots() as u64, "more live than slots: {self:?}");
+        debug_assert!(self.empty.len() <= self.pages as usize, "more empty slabs than slabs: {self:?}");
     }
 
     /// Bytes of address space that the bookkeeping has.

@@ -112,6 +112,8 @@ impl Cleaner {
         self.moves.clear();
         self.moves.extend(log.records(victim).filter(|(page, location)| index.location(*page) == Some(*location)));
         self.next = 0;
+        let is_ordered = self.moves.is_sorted_by(|(_, one), (_, next)| one.end() <= next.start());
+        debug_assert!(is_ordered, "records overlap: {:?}", self.moves);
         true
     }
 

@@ -79,6 +79,7 @@ impl Index {
     /// Of `pages` pages that were never written. Its memory is backed where it is used.
     #[must_use]
     pub fn new(pages: usize, seed: u64) -> Self {
+        assert!(u32::try_from(pages).is_ok(), "an index cannot name each of {pages} pages");
         Self { locations: words(pages), checksums: words(pages), shapes: OnceLock::new(), seed }
     }
 

@@ -160,6 +160,7 @@ impl Log {
 
     /// The disk has room for `segments` now, which are not fewer than before.
     pub fn grow(&mut self, segments: usize) {
+        assert!(segments >= self.geometry.segments, "a log of {} segments grows to {segments}", self.geometry.segments);
         let empty = || Segment {
             state: State::Free,
             filled: 0,
@@ -193,6 +194,7 @@ impl Log {
         segment.pending += grains;
         segment.changed_at = changed_at;
         segment.records.push(Record { page, location });
+        segment.check(self.geometry);
         Some(location)
     }
 
@@ -200,15 +202,16 @@ impl Log {
     pub fn commit(&mut self, location: Location) {
         let segment = self.segment_of(location);
         let segment = &mut self.segments[segment];
-        segment.pending -= location.grains();
+        segment.end_write(location);
         segment.live += location.grains();
         self.live += location.grains();
+        segment.check(self.geometry);
     }
 
     /// What was reserved is not used: its write failed, or came too late.
     pub fn abandon(&mut self, location: Location) {
         let segment = self.segment_of(location);
-        self.segments[segment].pending -= location.grains();
+        self.segments[segment].end_write(location);
         self.free_if_empty(segment);
     }
 
@@ -304,7 +307,9 @@ impl Log {
     }
 
     fn free_if_empty(&mut self, index: usize) {
+        debug_assert!(self.live <= self.segments.len() * self.geometry.segment_grains, "more lives than there is");
         let segment = &mut self.segments[index];
+        segment.check(self.geometry);
         if segment.state == State::Closed && segment.live == 0 && segment.pending == 0 {
             segment.state = State::Free;
             self.free.push_back(index);
@@ -312,11 +317,67 @@ impl Log {
     }
 
     fn segment_of(&self, location: Location) -> usize {
-        (location.start() / self.geometry.segment_grains as u64) as usize
+        let whole = self.geometry.segment_grains as u64;
+        debug_assert!(location.start() % whole + location.grains() as u64 <= whole, "{location:?} is in two segments");
+        (location.start() / whole) as usize
     }
 
     /// Grains reserved since the log began: the log's clock.
     fn reservations(&self) -> u64 {
         self.reserved.iter().sum()
+    }
+}
+
+impl Segment {
+    /// What was reserved as `location` is being written no more.
+    fn end_write(&mut self, location: Location) {
+        self.pending = self.pending.checked_sub(location.grains()).expect("what ends was reserved");
+    }
+
+    /// What lives and what is being written was reserved, and there is room for it.
+    fn check(&self, Geometry { segment_grains, .. }: Geometry) {
+        debug_assert!(self.live + self.pending <= self.filled && self.filled <= segment_grains, "{self:?}");
+        debug_assert!(self.state != State::Free || self.live + self.pending == 0, "{self:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log_with_a_page() -> (Log, Location) {
+        let mut log = Log::new(Geometry::keeping(16, 4 * PAGE_BYTES));
+        let location = log.reserve(Head::Fresh, PageIndex(3), PAGE_GRAINS).unwrap();
+        (log, location)
+    }
+
+    #[test]
+    #[should_panic(expected = "what ends was reserved")]
+    fn ending_a_write_twice_is_our_bug() {
+        let (mut log, location) = log_with_a_page();
+        log.commit(location);
+        log.abandon(location);
+    }
+
+    #[test]
+    #[should_panic(expected = "what is released was committed")]
+    fn releasing_what_was_not_committed_is_our_bug() {
+        let (mut log, location) = log_with_a_page();
+        log.release(location);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "is in two segments")]
+    fn a_page_in_two_segments_is_our_bug() {
+        let (mut log, location) = log_with_a_page();
+        let end = log.geometry().segment_grains as u64;
+        log.commit(Location::new(end - 1, location.grains()));
+    }
+
+    #[test]
+    #[should_panic(expected = "grows to 1")]
+    fn a_log_does_not_shrink() {
+        log_with_a_page().0.grow(1);
     }
 }

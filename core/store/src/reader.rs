@@ -124,6 +124,7 @@ impl Reader {
     }
 
     fn free_slot(&mut self, buffer: BufferIndex) {
+        debug_assert!(!self.free.contains(&buffer), "{buffer:?} is free already");
         self.slots[usize::from(buffer.0)] = State::Free;
         self.free.push(buffer);
     }

@@ -135,9 +135,11 @@ impl Writer {
     pub fn flush(&mut self, disk: &mut impl Disk) {
         let Some(filling) = self.filling.take() else { return };
         let batch = &self.batches[filling];
-        let start = batch.items[0].location.start();
+        let (start, end) = (batch.items[0].location.start(), batch.items[batch.items.len() - 1].location.end());
+        assert!(end - start == batch.grains as u64, "a batch with gaps: {batch:?}");
         disk.write(self.buffer(filling), start * GRAIN_BYTES as u64, batch.grains * GRAIN_BYTES);
         self.in_flight += 1;
+        self.check();
     }
 
     /// The disk has ended what it did with `buffer`; `is_written`, if it says that it has all of it. Tells of every
@@ -151,6 +153,8 @@ impl Writer {
         tell: &mut dyn FnMut(Written),
     ) {
         let number = usize::from(buffer.0 - self.first);
+        let has_disk_it = self.filling != Some(number) && !self.free.contains(&number);
+        debug_assert!(has_disk_it, "the disk ends what it has not: {buffer:?}");
         let batch = &mut self.batches[number];
         for item in batch.items.drain(..) {
             let Item { page, location, source } = item;
@@ -177,6 +181,7 @@ impl Writer {
         batch.grains = 0;
         self.free.push(number);
         self.in_flight -= 1;
+        self.check();
     }
 
     /// Forgets the write that was posted as `id`: whatever the disk has of it, the index will not. Whether there was
@@ -226,6 +231,12 @@ impl Writer {
         self.batches[filling].grains += grains;
         let [start, end] = [before, before + grains].map(|grains| grains * GRAIN_BYTES);
         Ok((location, Room { batch: filling, buffer: self.buffer(filling), start, end }))
+    }
+
+    /// Each batch is free, growing or with the disk.
+    fn check(&self) {
+        let batches = self.free.len() + usize::from(self.filling.is_some()) + self.in_flight;
+        debug_assert!(batches == self.batches.len(), "{batches} of {} batches", self.batches.len());
     }
 
     fn push(&mut self, room: Room, item: Item) {

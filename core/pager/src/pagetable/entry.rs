@@ -88,6 +88,8 @@ const TAG_MASK: u64 = 0xF;
 const WRITE_IN_FLIGHT: u64 = 1 << 4;
 /// State-specific payload.
 const PAYLOAD_SHIFT: u32 = 32;
+/// Bits of no meaning.
+const UNUSED: u64 = ((1 << PAYLOAD_SHIFT) - 1) & !(TAG_MASK | WRITE_IN_FLIGHT);
 
 const UNTOUCHED: u64 = 0;
 const REMOTE: u64 = 1;
@@ -159,10 +161,13 @@ impl Entry {
             (State::Fetching { .. } | State::Evicting, Event::Poison(code)) => State::Poisoned(code),
             _ => return None,
         };
-        Some(Self(encode(next) | (self.0 & WRITE_IN_FLIGHT)))
+        let entry = Self(encode(next) | (self.0 & WRITE_IN_FLIGHT));
+        debug_assert!(entry.state() == next && entry.write_in_flight() == writing, "{next:?} became {entry:?}");
+        Some(entry)
     }
 
     pub(crate) fn from_bits(bits: u64) -> Self {
+        debug_assert!(bits & UNUSED == 0 && bits & TAG_MASK <= POISONED, "{bits:#x} is no entry");
         Self(bits)
     }
 
@@ -306,5 +311,12 @@ mod tests {
         let ended = entry.on(Event::WriteEnded).unwrap();
         assert_eq!(ended.state(), State::Standby(FrameIndex(8)));
         assert_eq!(ended.on(Event::Clean).unwrap().state(), State::Remote);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "is no entry")]
+    fn a_bit_without_meaning_is_our_bug() {
+        let _ = Entry::from_bits(RESIDENT | WRITE_IN_FLIGHT << 1);
     }
 }

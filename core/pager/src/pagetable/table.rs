@@ -20,6 +20,7 @@ impl PageTable {
     /// If the address space cannot hold the table.
     #[must_use]
     pub fn new(pages: usize) -> Self {
+        assert!(u32::try_from(pages).is_ok(), "an index cannot name each of {pages} pages");
         Self { entries: zeros(pages) }
     }
 
@@ -58,7 +59,11 @@ impl PageTable {
         loop {
             match self.advance(page, seen, event) {
                 Ok(next) => return next,
-                Err(current) => seen = current,
+                Err(current) => {
+                    let is_owned = event == Event::WriteEnded || current.state() == seen.state();
+                    debug_assert!(is_owned, "page {} was {seen:?} and became {current:?}", page.0);
+                    seen = current;
+                }
             }
         }
     }
@@ -91,5 +96,11 @@ mod tests {
     fn an_illegal_event_is_our_bug() {
         let table = PageTable::new(1);
         let _ = table.advance(PageIndex(0), table.load(PageIndex(0)), Event::Clean);
+    }
+
+    #[test]
+    #[should_panic(expected = "an index cannot name each")]
+    fn a_table_that_indices_do_not_reach_is_our_bug() {
+        let _ = PageTable::new(1 << 32);
     }
 }

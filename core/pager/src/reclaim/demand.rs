@@ -23,6 +23,7 @@ impl Demand {
             self.reads = if now > self.reads { (self.reads + now).div_ceil(2) } else { (self.reads + now) / 2 };
             (self.in_frames, self.mapped) = (0, 0);
         }
+        debug_assert!(self.reads <= 256, "{} parts of 256 are reads", self.reads);
     }
 
     /// The share of reads, in 256ths.

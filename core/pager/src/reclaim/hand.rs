@@ -48,6 +48,7 @@ impl SweepHand {
 
     /// Moves over one block, of which there is at least one.
     fn step(&mut self, blocks: &[usize]) -> (usize, usize) {
+        debug_assert!(blocks.iter().any(|count| *count > 0), "the hand has no block to come to");
         while self.block >= blocks.get(self.region).copied().unwrap_or(0) {
             self.block = 0;
             self.region = (self.region + 1) % blocks.len();

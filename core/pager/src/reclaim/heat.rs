@@ -52,6 +52,7 @@ impl Warmth {
 
     /// The hand comes to a block, of which `back` pages were wanted back since it was swept. Whether it passes over it.
     pub fn passes_over(&mut self, heat: &mut BlockHeat, back: u32) -> bool {
+        debug_assert!(heat.passes <= PASSES_MAX && heat.last <= PASSES_MAX, "{heat:?}");
         if heat.swept > 0 {
             let (swept, elapsed) = (u64::from(heat.swept), u64::from(self.now.wrapping_sub(heat.since)).max(1));
             let rate = u64::from(back).min(swept) * RATE_ONE / (swept * elapsed);
@@ -85,6 +86,7 @@ impl BlockHeat {
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
         let [last, passes, ..] = bits.to_le_bytes();
+        debug_assert!(passes <= PASSES_MAX && last <= PASSES_MAX, "{bits:#x} is no block's heat");
         Self { swept: (bits >> 16) as u16, passes, last, since: (bits >> 32) as u32 }
     }
 }
@@ -119,5 +121,16 @@ impl Age {
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
         Self { installs: (bits >> 32) as u32, look: bits as u32 }
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "is no block's heat")]
+    fn heat_beyond_the_most_passes_is_our_bug() {
+        let _ = BlockHeat::from_bits(u64::from(PASSES_MAX) + 1);
     }
 }

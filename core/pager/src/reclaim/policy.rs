@@ -107,7 +107,7 @@ impl Policy {
         // Faults stop at the reserve, so reclaim starts before that whatever the shares say, and goes on beyond it.
         let start = share(start_percent).max(reserve + 1);
         let end = share(end_percent).max(start + Self::DRAIN_PAGES);
-        Ok(Self { limit, start_share: start, end_share: end, start, end, standby, reserve })
+        Ok(Self { limit, start_share: start, end_share: end, start, end, standby, reserve }.checked())
     }
 
     /// The same limit and shares for `pages` pages of far memory in all. More is never kept free than could be asked
@@ -119,7 +119,15 @@ impl Policy {
         let start = if missing == 0 { 0 } else { self.start_share.min(self.reserve + missing) };
         // Once started, for whatever reason, it goes on until faults have room again.
         let end = self.end_share.min(self.reserve + Self::DRAIN_PAGES + 2 * missing).max(start + 1);
-        Self { start, end, ..self }
+        Self { start, end, ..self }.checked()
+    }
+
+    /// Asserts what the watermarks of every policy satisfy.
+    fn checked(self) -> Self {
+        assert!(0 < self.reserve && self.reserve <= RESERVE_PAGES_MAX && self.reserve < self.limit, "{self:?}");
+        assert!(self.start < self.end && self.start <= self.limit, "the watermarks cross: {self:?}");
+        assert!(self.start == 0 || self.start > self.reserve, "faults stop before reclaim starts: {self:?}");
+        self
     }
 
     /// The limit of local memory in pages.
@@ -172,6 +180,22 @@ impl Policy {
     /// what is mapped is not local for longer than what stands. What it sweeps has its second chance.
     #[must_use]
     pub fn decide(&self, usage: &Usage) -> Action {
+        let action = self.next_step(usage);
+        debug_assert!(
+            match action {
+                Action::Rest => true,
+                Action::Drain(pages) => (1..=usage.standby).contains(&pages),
+                Action::Sweep(pages) =>
+                    usage.resident > 0 && (1..=usage.spare_frames + usage.headroom).contains(&pages),
+                Action::Trim(pages) => (1..=usage.spare_frames).contains(&pages),
+                Action::AwaitWrites => usage.writing > 0,
+            },
+            "{action:?} has nothing to work on in {usage:?}"
+        );
+        action
+    }
+
+    fn next_step(&self, usage: &Usage) -> Action {
         let (free, uncharged) = (self.free(usage), self.uncharged(usage));
         let can_map = uncharged > self.least_to_map();
         if free >= self.end && can_map {
@@ -217,6 +241,7 @@ impl Policy {
     /// How many spare frames count as free while reads take this share of local memory, in 256ths.
     #[must_use]
     pub fn spare_for_reads(&self, reads: u32) -> u64 {
+        debug_assert!(reads <= 256, "{reads} parts of 256 are reads");
         self.end * u64::from(reads) / 256
     }
 
@@ -398,5 +423,19 @@ mod tests {
             prop_assert!((10_000..=10_000 + spare).contains(&free));
             prop_assert_eq!(free == 10_000, spare.min(policy.spare_for_reads(reads)) == 0);
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "the watermarks cross")]
+    fn watermarks_that_cross_are_our_bug() {
+        let policy = policy(LIMIT_PAGES_MIN);
+        let _ = Policy { end: policy.start, ..policy }.checked();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "parts of 256")]
+    fn more_reads_than_all_are_our_bug() {
+        let _ = policy(LIMIT_PAGES_MIN).decide(&Usage { reads: 257, ..Usage::default() });
     }
 }

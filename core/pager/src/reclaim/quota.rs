@@ -7,7 +7,9 @@
 /// a flush of the TLB is worth it.
 #[must_use]
 pub fn excess(resident: u64, quota: u64) -> u64 {
-    if resident > quota { resident - quota + slack(quota) } else { 0 }
+    let excess = if resident > quota { resident - quota + slack(quota) } else { 0 };
+    debug_assert!(excess <= resident, "{excess} of {resident} mapped pages are to go");
+    excess
 }
 
 /// Whether what has `resident` mapped is about to reach its quota: what has been advised out goes now.

@@ -37,6 +37,7 @@ impl StandbyQueue {
     pub fn push(&mut self, standby: Standby) {
         self.dirty += usize::from(standby.is_dirty);
         self.entries.push_back(standby);
+        self.check();
     }
 
     /// Takes the oldest page.
@@ -47,6 +48,7 @@ impl StandbyQueue {
         } else {
             self.dirty -= usize::from(standby.is_dirty);
         }
+        self.check();
         Some(standby)
     }
 
@@ -58,6 +60,7 @@ impl StandbyQueue {
         } else {
             self.dirty += usize::from(standby.is_dirty);
         }
+        self.check();
     }
 
     /// All of it, the oldest first.
@@ -83,6 +86,7 @@ impl StandbyQueue {
             self.dirty -= usize::from(standby.is_dirty);
             self.looked_at += 1;
         }
+        self.check();
     }
 
     /// Pages that the flusher has not looked at.
@@ -121,6 +125,13 @@ impl StandbyQueue {
             kept
         });
         (self.looked_at, self.dirty) = (looked_at, dirty);
+        self.check();
+    }
+
+    /// What is counted is there.
+    fn check(&self) {
+        debug_assert!(self.looked_at <= self.entries.len(), "{} of {}", self.looked_at, self.entries.len());
+        debug_assert!(self.dirty <= self.not_looked_at(), "{} of {} are dirty", self.dirty, self.not_looked_at());
     }
 }
 
@@ -201,5 +212,12 @@ mod tests {
                 prop_assert_eq!(queue.dirty(), left.filter(|(standby, _)| standby.is_dirty).count());
             }
         }
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "2 of 1 are dirty")]
+    fn more_dirty_pages_than_pages_are_our_bug() {
+        StandbyQueue { dirty: 2, ..StandbyQueue::default() }.push(Standby { is_dirty: false, ..entry(0) });
     }
 }

@@ -42,6 +42,7 @@ impl Flusher {
         if self.left == 0 && queue.dirty() >= limits.pages {
             self.left = queue.not_looked_at();
         }
+        debug_assert!(self.left <= queue.not_looked_at(), "{} of {}", self.left, queue.not_looked_at());
         if self.left > 0 {
             Some(FlushCause::Size)
         } else {
@@ -51,6 +52,7 @@ impl Flusher {
 
     /// The flusher has looked at the next page.
     pub fn look_on(&mut self, queue: &mut StandbyQueue) {
+        debug_assert!(queue.to_look_at().is_some(), "there is no next page");
         queue.look_on();
         self.left = self.left.saturating_sub(1);
     }
@@ -120,5 +122,12 @@ mod tests {
         assert_eq!(flusher.due(&queue, LIMITS, 11), None);
         push(&mut queue, 11, true);
         assert_eq!(flusher.due(&queue, LIMITS, 12), None);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "there is no next page")]
+    fn looking_on_at_the_end_is_our_bug() {
+        Flusher::default().look_on(&mut StandbyQueue::default());
     }
 }
