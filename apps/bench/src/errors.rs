@@ -24,7 +24,7 @@ use yonder_kv::Store;
 use yonder_load::{KvLoad, LoadResult, LoadSettings, Rate, Requests, Workload};
 
 use crate::kv_here::{KvHere, load_failed};
-use crate::{BenchError, medians};
+use crate::{BenchError, comparison};
 
 /// Chance that a swap-in fails.
 const LOSS_CHANCE: f64 = 0.02;
@@ -234,7 +234,7 @@ impl World<'_> {
             Failing::SwapIn => 0,
             Failing::Memory => self.fatal.load(Ordering::Relaxed),
         };
-        let rates = medians::sorted(runs.iter().map(|run| run.ops_per_s));
+        let rates = comparison::sorted(runs.iter().map(|run| run.ops_per_s));
         let last = runs.last().expect("there is one");
         Ok(ErrorsResult {
             bench: "errors",
@@ -251,7 +251,7 @@ impl World<'_> {
             survived_percent: survived_percent(injected, fatal + errors),
             wrong_values: runs.iter().map(|run| run.wrong_values).sum(),
             hit_percent: 100.0 * hits as f64 / (hits + misses).max(1) as f64,
-            ops_per_s: medians::median(&rates).expect("there is one"),
+            ops_per_s: comparison::median(&rates).expect("there is one"),
             ops_per_s_before: before.ops_per_s,
             p50_us: last.p50_us,
             p99_us: last.p99_us,

@@ -19,6 +19,7 @@
 pub mod app;
 pub mod array;
 mod children;
+mod comparison;
 pub mod del_get;
 pub mod errors;
 pub mod fault;
@@ -33,7 +34,6 @@ mod kernel_swap;
 pub mod kv;
 mod kv_here;
 mod limited_server;
-mod medians;
 pub mod migrate;
 pub mod notify;
 mod parking;
@@ -62,6 +62,7 @@ mod wire;
 pub mod ycsb;
 
 pub use children::Launch;
+pub use comparison::Summary;
 pub use kernel_swap::SwapOn;
 pub use target::{NodeChoice, NodeTask, Target, Transport};
 pub use wire::WireBytes;

@@ -22,11 +22,11 @@ use yonder::units::{PAGE_BYTES, parse_bytes};
 use yonder::{Config, FarMemory, FaultPolicy, Region};
 use yonder_load::{KvLoad, LoadResult, LoadSettings, Mix, Rate, Requests};
 
-use crate::BenchError;
-use crate::flags::{BENCHMARK, FAR, duration, positive_count, positive_duration};
+use crate::comparison::{self, Ended, take_turns};
+use crate::flags::{BENCHMARK, FAR, duration, each_once, positive_count, positive_duration};
 use crate::kv_here::{KvHere, load_failed};
+use crate::{BenchError, OnProgress};
 use delays::{Delayed, Delays, Switchboard, Waits};
-use series::Series;
 
 pub use series::PosterResult;
 
@@ -81,7 +81,7 @@ impl Set {
     }
 
     /// What is compared, in the order of a turn. An emulated fault has no history: nothing would tell it beforehand.
-    fn ways(self) -> &'static [Paging] {
+    fn variants(self) -> &'static [Paging] {
         match self {
             Self::Emulated => &[Paging::NoFault, Paging::Sync, Paging::Async],
             Self::Paged => &[Paging::NoFault, Paging::Sync, Paging::Async, Paging::Predicted],
@@ -185,6 +185,8 @@ struct Trial {
     local_bytes: u64,
 }
 
+type Series = comparison::Series<(Set, Paging), Trial>;
+
 impl Settings {
     fn check(&self) -> Result<(), BenchError> {
         let wrong = |text: String| Err(BenchError::Settings(text));
@@ -241,20 +243,18 @@ impl Settings {
 }
 
 /// Measures every way of every set. `progress` gets what runs, and the share of everything that is done.
-pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<PosterResult>, BenchError> {
+pub fn run(settings: &Settings, progress: OnProgress<'_>) -> Result<Vec<PosterResult>, BenchError> {
     settings.check()?;
-    let total = (settings.runs * settings.sets.iter().map(|set| set.ways().len()).sum::<usize>()) as f64;
-    let (mut done, mut results) = (0, Vec::new());
-    for set in &settings.sets {
-        let mut all: Vec<Series> = set.ways().iter().map(|paging| Series::new(*set, *paging)).collect();
-        for round in 0..settings.runs {
-            for series in &mut all {
-                let what = format!("{}: {} ({}/{})", set.name(), series.paging.name(), round + 1, settings.runs);
-                progress(&what, f64::from(done) / total);
-                series.trials.push(trial(settings, *set, series.paging, round)?);
-                done += 1;
-            }
-        }
+    let mut sets = settings.sets.clone();
+    each_once(&mut sets);
+    let mut results = Vec::new();
+    for (number, set) in sets.iter().enumerate() {
+        let mut all: Vec<Series> = set.variants().iter().map(|paging| Series::new((*set, *paging))).collect();
+        let mut progress = |what: &str, share: f64| progress(what, (number as f64 + share) / sets.len() as f64);
+        let label = |(set, paging): &(Set, Paging)| format!("{}: {}", set.name(), paging.name());
+        take_turns(&mut all, settings.runs, &mut progress, label, |(set, paging), turn| {
+            trial(settings, *set, *paging, turn).map(Ended::Well)
+        })?;
         results.extend(all.iter().map(|series| series.result(settings, &all)));
     }
     Ok(results)

@@ -24,14 +24,14 @@ use yonder::units::LocalSize;
 
 use crate::BenchError;
 use crate::children::Launch;
+use crate::comparison::{self, Ended};
 use crate::flags::{BENCHMARK, positive_count};
-use crate::kernel_swap::{ATTEMPTS_MAX, Group, KernelSwap, OUT_OF_MEMORY, SwapOn};
+use crate::kernel_swap::{Group, KernelSwap, SwapOn};
 use crate::process::End;
 use catalogue::{PROGRAMS, Program};
-use series::Series;
 
 pub use series::Figures;
-use trial::{Task, Trial, Way};
+use trial::{Runner, Task, Trial};
 
 /// How long a program may take alone.
 const NATIVE_TIME_MAX: Duration = Duration::from_secs(600);
@@ -65,7 +65,7 @@ impl Scale {
 /// One way to run a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Leg {
+pub enum Variant {
     /// Alone
     Native,
     /// Under yonder run
@@ -81,7 +81,7 @@ How much slower a program gets with less and less local memory, beside the kerne
 
 The leg with zram needs root, to make a control group and to swap to a zram device; both are undone at the end.";
 
-impl Leg {
+impl Variant {
     /// What results call it.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -108,7 +108,7 @@ pub struct Settings {
     pub programs: Vec<String>,
     /// Which ways to run them are shown, with commas between; each program runs alone first in any case
     #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", default_value = "native,yonder,zram", value_delimiter = ',')]
-    pub legs: Vec<Leg>,
+    pub legs: Vec<Variant>,
     /// How much work they are given
     #[arg(long, help_heading = BENCHMARK, value_name = "SCALE", default_value = "full")]
     pub scale: Scale,
@@ -157,6 +157,9 @@ pub struct Bench<'a> {
     kernel: Result<KernelSwap, String>,
 }
 
+/// The runs of a variant with one local memory; there is no limit of the program alone.
+type Series = comparison::Series<(Variant, Option<u64>), Trial>;
+
 /// What a program that ran alone allows the other legs.
 struct Limits {
     time_max: Duration,
@@ -183,7 +186,7 @@ impl<'a> Bench<'a> {
             names => names.iter().any(|name| name == program.name),
         };
         let programs = PROGRAMS.iter().filter(is_asked_for).copied().collect();
-        let is_asked_for = settings.legs.contains(&Leg::Zram);
+        let is_asked_for = settings.legs.contains(&Variant::Zram);
         let kernel = if is_asked_for { KernelSwap::ready(&SwapOn::Zram) } else { Err("not asked for".to_owned()) };
         Ok(Self { settings, launch, programs, kernel })
     }
@@ -200,68 +203,57 @@ impl<'a> Bench<'a> {
         progress(&format!("{}: prepare", program.name));
         let Some(task) = Task::prepare(program, self.settings.scale)? else {
             let reason = format!("not installed: type `apt-get install {}` as root", program.package);
-            let series = self.settings.legs.iter().map(|leg| Series::skipped(*leg, reason.clone()));
-            return Ok(series.map(|series| self.result(program, &series, &series)).collect());
+            let skipped = |leg: &Variant| Series { skipped: Some(reason.clone()), ..Series::new((*leg, None)) };
+            let all = self.settings.legs.iter().map(skipped);
+            return Ok(all.map(|series| self.result(program, &series, &series)).collect());
         };
-        let mut all: Vec<Series> = Vec::new();
+        let mut native = Series::new((Variant::Native, None));
+        let mut limited: Vec<Series> = Vec::new();
         for turn in 1..=self.settings.runs {
-            let mut show = |leg: &str| progress(&format!("{}: {leg} ({turn}/{})", program.name, self.settings.runs));
-            show("native");
-            let native = self.trial(&task, &[], NATIVE_TIME_MAX)?;
-            let time_max = Duration::from_secs_f64(native.wall_seconds * TIMES_LONGER_MAX).max(LEG_TIME_MAX_LEAST);
-            let limits = Limits { time_max, peak_bytes: native.peak_bytes };
-            if all.is_empty() {
-                all = self.series(native.peak_bytes);
+            let mut show = |leg: Variant| {
+                progress(&format!("{}: {} ({turn}/{})", program.name, leg.name(), self.settings.runs));
+            };
+            show(Variant::Native);
+            native.attempt(|_| Ok(ended(self.trial(&task, &[], NATIVE_TIME_MAX)?)))?;
+            // The program alone is what the others' limits follow from.
+            let Some(alone) = native.trials.last().filter(|_| !native.is_over()) else { break };
+            let time_max = Duration::from_secs_f64(alone.wall_seconds * TIMES_LONGER_MAX).max(LEG_TIME_MAX_LEAST);
+            let limits = Limits { time_max, peak_bytes: alone.peak_bytes };
+            if turn == 1 {
+                limited = self.limited(alone.peak_bytes);
             }
-            all[0].add(native, None);
-            if all[0].is_over() {
-                break;
-            }
-            for series in all[1..].iter_mut().filter(|series| !series.is_over()) {
-                show(series.leg.name());
-                self.run_limited(&task, series, &limits)?;
+            for series in limited.iter_mut().filter(|series| !series.is_over()) {
+                show(series.variant.0);
+                series.attempt(|(leg, bytes)| {
+                    let bytes = bytes.expect("only the program alone has no limit");
+                    self.run_limited(&task, *leg, bytes, &limits)
+                })?;
             }
         }
-        let (native, limited) = all.split_first().expect("there is a run");
-        let results = std::iter::once(native).chain(limited).map(|series| self.result(program, series, native));
+        let results = std::iter::once(&native).chain(&limited).map(|series| self.result(program, series, &native));
         Ok(results.filter(|result| self.settings.legs.contains(&result.figures.leg)).collect())
     }
 
-    /// No runs yet: the program alone, then each leg with each local memory.
-    fn series(&self, native_peak_bytes: u64) -> Vec<Series> {
+    /// Each variant with each local memory, without runs.
+    fn limited(&self, native_peak_bytes: u64) -> Vec<Series> {
         let local = self.settings.local.iter().map(|local| local.resolve(native_peak_bytes));
-        let limited = local.flat_map(|bytes| [Leg::Yonder, Leg::Zram].map(|leg| Series::new(leg, Some(bytes))));
-        let asked = limited.filter(|series| self.settings.legs.contains(&series.leg));
-        std::iter::once(Series::new(Leg::Native, None)).chain(asked).collect()
+        let all = local.flat_map(|bytes| [Variant::Yonder, Variant::Zram].map(|leg| (leg, Some(bytes))));
+        all.filter(|(leg, _)| self.settings.legs.contains(leg)).map(Series::new).collect()
     }
 
     /// Runs a program once with limited memory.
-    fn run_limited(&self, task: &Task, series: &mut Series, native: &Limits) -> Result<(), BenchError> {
-        let bytes = series.local_bytes.expect("only the program alone has no limit");
-        if series.leg == Leg::Yonder {
+    fn run_limited(&self, task: &Task, leg: Variant, bytes: u64, native: &Limits) -> Result<Ended<Trial>, BenchError> {
+        if leg == Variant::Yonder {
             let prefix = self.yonder_prefix(bytes, native.peak_bytes);
-            series.add(self.trial(task, &prefix, native.time_max)?, None);
-            return Ok(());
+            return Ok(ended(self.trial(task, &prefix, native.time_max)?));
         }
-        for attempt in 1..=ATTEMPTS_MAX {
-            let group = match self.group(bytes) {
-                Ok(group) => group,
-                Err(missing) => {
-                    series.skip(missing);
-                    return Ok(());
-                }
-            };
-            let trial = self.trial(task, &group.prefix(), native.time_max)?;
-            if trial.end == End::Well || !group.was_out_of_memory() {
-                series.add(trial, None);
-                return Ok(());
-            }
-            series.count_kill();
-            if attempt == ATTEMPTS_MAX {
-                series.add(trial, Some(OUT_OF_MEMORY));
-            }
-        }
-        Ok(())
+        let group = match self.group(bytes) {
+            Ok(group) => group,
+            Err(missing) => return Ok(Ended::Skipped(missing)),
+        };
+        let trial = self.trial(task, &group.prefix(), native.time_max)?;
+        let is_killed = trial.end != End::Well && group.was_out_of_memory();
+        Ok(if is_killed { Ended::OutOfMemory } else { ended(trial) })
     }
 
     fn group(&self, bytes: u64) -> Result<Group, String> {
@@ -281,7 +273,7 @@ impl<'a> Bench<'a> {
     }
 
     fn trial(&self, task: &Task, prefix: &[OsString], time_max: Duration) -> Result<Trial, BenchError> {
-        task.run(Way { launch: self.launch, prefix, time_max, stop: &self.settings.stop })
+        task.run(Runner { launch: self.launch, prefix, time_max, stop: &self.settings.stop })
     }
 
     fn result(&self, program: &Program, series: &Series, native: &Series) -> ProgramResult {
@@ -290,10 +282,26 @@ impl<'a> Bench<'a> {
             bench: "programs",
             program: program.name,
             scale: settings.scale,
-            far: (series.leg == Leg::Yonder).then(|| settings.far.clone()),
-            swap: self.kernel.as_ref().ok().filter(|_| series.leg == Leg::Zram).map(|kernel| kernel.name.clone()),
-            figures: series.figures(native),
+            far: (series.variant.0 == Variant::Yonder).then(|| settings.far.clone()),
+            swap: self
+                .kernel
+                .as_ref()
+                .ok()
+                .filter(|_| series.variant.0 == Variant::Zram)
+                .map(|kernel| kernel.name.clone()),
+            figures: series.beside(native),
         }
+    }
+}
+
+/// What became of a program.
+fn ended(trial: Trial) -> Ended<Trial> {
+    match trial.end {
+        End::Well => Ended::Well(trial),
+        End::Badly(how) => Ended::Badly(how),
+        End::Killed => Ended::Badly("it was killed".to_owned()),
+        End::Late => Ended::Badly(format!("it was stopped after {:.0} s", trial.wall_seconds)),
+        End::Stopped => unreachable!("who wants to stop gets no results"),
     }
 }
 
@@ -305,7 +313,7 @@ mod tests {
     fn settings(programs: &[&str], prefix: &[&str]) -> Settings {
         Settings {
             programs: programs.iter().map(ToString::to_string).collect(),
-            legs: vec![Leg::Native, Leg::Yonder],
+            legs: vec![Variant::Native, Variant::Yonder],
             local: vec![LocalSize::Percent(50.0), LocalSize::Bytes(5 << 20)],
             far: "emu://".to_owned(),
             scale: Scale::Small,
@@ -331,9 +339,9 @@ mod tests {
             let peak = native.figures.native_peak_bytes.unwrap();
             assert_eq!(
                 (native.figures.leg, native.figures.local_bytes, native.figures.ratio),
-                (Leg::Native, None, Some(1.0))
+                (Variant::Native, None, Some(1.0))
             );
-            assert_eq!((half.figures.leg, half.figures.local_bytes), (Leg::Yonder, Some(peak / 2)));
+            assert_eq!((half.figures.leg, half.figures.local_bytes), (Variant::Yonder, Some(peak / 2)));
             assert_eq!(bytes.figures.local_bytes, Some(5 << 20));
             for result in results {
                 assert_eq!(

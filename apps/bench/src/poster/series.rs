@@ -1,10 +1,10 @@
-//! [`Series`]: the runs of one way of paging; [`PosterResult`]: what they come to.
+//! [`PosterResult`]: what the runs of one way of paging come to.
 
 use serde::Serialize;
 use yonder_load::Predicted;
 
-use super::{Paging, Set, Settings, Trial};
-use crate::medians::{ends, median, ratios, sorted};
+use super::{Paging, Series, Set, Settings, Trial};
+use crate::comparison::{median, sorted};
 use crate::policies::Choice as _;
 
 /// One way of one set; the fields are a contract with scripts.
@@ -85,42 +85,30 @@ pub struct PosterResult {
     pub errors: u64,
 }
 
-/// The runs of one way.
-pub(super) struct Series {
-    pub(super) set: Set,
-    pub(super) paging: Paging,
-    /// One for each turn.
-    pub(super) trials: Vec<Trial>,
-}
-
 impl Series {
-    /// Without runs.
-    pub(super) fn new(set: Set, paging: Paging) -> Self {
-        Self { set, paging, trials: Vec::new() }
-    }
-
     /// What its runs, of which there are some, have come to, beside those of `all`.
     pub(super) fn result(&self, settings: &Settings, all: &[Self]) -> PosterResult {
-        let median = |figure: fn(&Trial) -> f64| median(&self.sorted(figure)).unwrap_or(0.0);
-        let spread = |figure: fn(&Trial) -> f64| ends(&self.sorted(figure)).unwrap_or_default();
-        let is_paged = self.set == Set::Paged;
+        let median = |figure: fn(&Trial) -> f64| self.median(figure).unwrap_or(0.0);
+        let spread = |figure: fn(&Trial) -> f64| self.spread(figure).unwrap_or_default();
+        let (set, paging) = self.variant;
+        let is_paged = set == Set::Paged;
         let hits =
             self.trials.iter().filter_map(|trial| trial.load.server_hit.filter(|hits| is_paged && hits.count > 0));
         let predicted = self.trials.iter().fold(Predicted::default(), |sum, trial| sum.with(&trial.load.predicted));
         PosterResult {
             bench: "poster",
-            set: self.set,
-            paging: self.paging,
-            dispatch: settings.sched(self.set, self.paging).dispatch.name(),
+            set,
+            paging,
+            dispatch: settings.sched(set, paging).dispatch.name(),
             far: is_paged.then(|| settings.far.clone()),
             emulated_us: (!is_paged).then(|| [settings.busy, settings.fetch].map(|time| time.as_nanos() as f64 / 1e3)),
-            keys: settings.keys(self.set),
+            keys: settings.keys(set),
             value_size: settings.value_bytes,
             local_bytes: self.trials.last().map_or(0, |trial| trial.local_bytes),
             workers: settings.workers,
             connections: settings.connections,
             duration_s: settings.duration.as_secs_f64(),
-            fault_percent_wanted: if self.paging == Paging::NoFault { 0.0 } else { settings.fault_percent },
+            fault_percent_wanted: if paging == Paging::NoFault { 0.0 } else { settings.fault_percent },
             runs: self.trials.len(),
             fault_percent: median(|trial| trial.fault_percent),
             ops_per_s: median(|trial| trial.load.ops_per_s),
@@ -142,19 +130,14 @@ impl Series {
             minor_faults: median(|trial| trial.load.minor_faults as f64),
             fetched_bytes: median(|trial| trial.load.fetched_bytes as f64),
             written_bytes: median(|trial| trial.load.written_bytes as f64),
-            misses: self.trials.iter().map(|trial| trial.load.misses).sum(),
-            errors: self.trials.iter().map(|trial| trial.load.errors).sum(),
+            misses: self.sum(|trial| trial.load.misses),
+            errors: self.sum(|trial| trial.load.errors),
         }
     }
 
     /// How many times a figure is that of the runs without faults; nothing for those.
     fn ratio(&self, all: &[Self], figure: fn(&Trial) -> f64) -> Option<f64> {
-        let figures = |series: &Self| series.trials.iter().map(figure).collect::<Vec<f64>>();
-        let other = all.iter().find(|series| series.paging == Paging::NoFault && self.paging != Paging::NoFault)?;
-        median(&ratios(&figures(self), &[figures(other)]))
-    }
-
-    fn sorted(&self, figure: impl Fn(&Trial) -> f64) -> Vec<f64> {
-        sorted(self.trials.iter().map(figure))
+        let is_base = |series: &&Self| series.variant.1 == Paging::NoFault && self.variant.1 != Paging::NoFault;
+        median(&self.ratios(all.iter().filter(is_base), figure))
     }
 }
