@@ -31,7 +31,6 @@ use yonder_bench::rread::Direction;
 use yonder_bench::soak::SoakSettings;
 use yonder_bench::switch::SwitchResult;
 use yonder_bench::{fault, reclaim, scale_clients, soak, switch};
-use yonder_load::Predicted;
 
 pub(super) use self::fault_breakdown::picture as breakdown_bars;
 use crate::args::{ArrayArgs, BenchArgs, BenchWhat, Json, MemoryArgs, SwitchArgs};
@@ -144,13 +143,7 @@ fn run_array(args: &ArrayArgs) -> anyhow::Result<()> {
             printer.say(&format!("{local} local of {all}, {}", result.far))?;
         }
         printer.print(&result)?;
-        let predicted = Predicted {
-            hits_right: result.predicted_hits_right,
-            hits_wrong: result.predicted_hits_wrong,
-            faults_right: result.predicted_faults_right,
-            faults_wrong: result.predicted_faults_wrong,
-        };
-        predictions::told(&predicted).map_or(Ok(()), |told| printer.say(&format!("{:>8} {told}", "")))?;
+        predictions::told(&result.predicted).map_or(Ok(()), |told| printer.say(&format!("{:>8} {told}", "")))?;
     }
     Ok(())
 }
