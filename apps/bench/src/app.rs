@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 use yonder::sched::{Handler, Predictions, SchedConfig, SchedStats, serve};
 use yonder::{Config, FarMemory};
-use yonder_load::{LatencySummary, Predicted, Questions, Rate};
+use yonder_load::{LatencySummary, Predicted, Rate, RequestSource};
 
 use crate::generator::{Counters, Generator, TimedHandler, threads_of};
 use crate::policies::Choice as _;
@@ -172,22 +172,22 @@ where
         &self.handler.0
     }
 
-    /// Asks `questions` for a while. `details` are asked for afterwards.
+    /// Asks `source` for a while. `details` are asked for afterwards.
     pub(crate) fn run<Q, D>(
         &self,
         run: &AppRun,
-        questions: Q,
+        source: Q,
         details: impl FnOnce() -> D,
         progress: OnProgress<'_>,
     ) -> Result<AppResult<D>, BenchError>
     where
-        Q: Questions<Request = H::Request, Answer = Reply>,
+        Q: RequestSource<Request = H::Request, Answer = Reply>,
     {
         let sched = SchedConfig { stack_bytes: self.stack_bytes, ..threads_of(&run.sched, run.rate) };
         let requests = SchedStats::default();
         let counters = || Counters::of(&self.far, &requests);
         let (load, now) = ((run.rate, run.duration), yonder::clock::now());
-        let mut generator = Generator::<Q, E>::new(questions, load, now, &counters, progress);
+        let mut generator = Generator::<Q, E>::new(source, load, now, &counters, progress);
         serve(&sched, &self.far, &self.handler, &mut generator, &requests)?;
         if generator.wrong > 0 {
             return Err(BenchError::WrongValues(generator.wrong));

@@ -14,7 +14,7 @@ use serde::Serialize;
 use yonder::sched::{Handler, SchedConfig, checkpoint};
 use yonder::units::{LocalSize, PAGE_BYTES};
 use yonder::{Access, Config, FarMemory, PagingError, Region};
-use yonder_load::{Distribution, KeyChooser, Questions, Rate};
+use yonder_load::{Distribution, KeyChooser, Rate, RequestSource};
 
 use crate::app::{App, AppMemory, AppResult, AppRun};
 use crate::{BenchError, OnProgress};
@@ -109,10 +109,10 @@ impl Array {
     /// Runs requests under `settings`; its memory, far, paging and access are those of the preparation.
     pub fn run(&self, settings: &ArraySettings, progress: OnProgress<'_>) -> Result<ArrayResult, BenchError> {
         let ArraySettings { access, distribution: dist, rate, duration, .. } = *settings;
-        let questions =
+        let source =
             Indices { pages: KeyChooser::new(self.pages, dist, 0x5EED), random: SmallRng::seed_from_u64(0x00AD_1051) };
         let details = || ArrayDetails { probe: access == Access::Probe, dist };
-        self.app.run(&AppRun { sched: settings.sched.clone(), rate, duration }, questions, details, progress)
+        self.app.run(&AppRun { sched: settings.sched.clone(), rate, duration }, source, details, progress)
     }
 }
 
@@ -128,18 +128,18 @@ struct Indices {
     random: SmallRng,
 }
 
-impl Questions for Indices {
+impl RequestSource for Indices {
     /// Where to read.
     type Request = u64;
     type Answer = Value;
     const KINDS: &'static [&'static str] = &["read"];
 
-    fn ask(&mut self) -> u64 {
+    fn next_request(&mut self) -> u64 {
         let (page, line) = (self.pages.next_key(), self.random.random_range(0..LINES));
         page * PAGE_BYTES as u64 + line * 64
     }
 
-    fn judge(&self, answer: &Value) -> Option<usize> {
+    fn verify(&self, answer: &Value) -> Option<usize> {
         (answer.value == value_at(answer.offset)).then_some(0)
     }
 }

@@ -176,8 +176,7 @@ fn busy_faults_with_preemption() {
 
 #[test]
 fn busy_faults_whose_pages_the_dispatcher_maps() {
-    let config =
-        SchedConfig { faults: FaultPolicy::BusyDelegated, idle: Idle::BusyPoll, ..SchedConfig::default() };
+    let config = SchedConfig { faults: FaultPolicy::BusyDelegated, idle: Idle::BusyPoll, ..SchedConfig::default() };
     // Whether the dispatcher has a CPU while the worker waits is up to the kernel, for one run.
     let mut runs = (0..10).map_while(|_| increments_are_exact(&config, Access::Trap)).peekable();
     if runs.peek().is_some() {

@@ -58,7 +58,8 @@ impl Standing {
     #[must_use]
     pub fn counters(&self) -> Vec<Counter> {
         let lanes = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
-        let sum = |bytes: fn(&Traffic) -> &AtomicU64| lanes.iter().map(|lane| bytes(lane).load(Ordering::Relaxed)).sum();
+        let sum =
+            |bytes: fn(&Traffic) -> &AtomicU64| lanes.iter().map(|lane| bytes(lane).load(Ordering::Relaxed)).sum();
         vec![
             Counter { name: "wire_sent_bytes", value: sum(|lane| &lane.sent_bytes) },
             Counter { name: "wire_received_bytes", value: sum(|lane| &lane.received_bytes) },
