@@ -181,6 +181,13 @@ impl<V, T> Series<V, T> {
         ends(&sorted(self.figures(figure)))
     }
 
+    /// The trial whose figure is the median one.
+    pub(crate) fn median_trial(&self, figure: impl Fn(&T) -> f64) -> Option<&T> {
+        let mut trials: Vec<&T> = self.trials.iter().collect();
+        trials.sort_by(|one, other| figure(one).total_cmp(&figure(other)));
+        trials.get(trials.len() / 2).copied()
+    }
+
     /// The sum of a count.
     pub(crate) fn sum(&self, count: impl Fn(&T) -> u64) -> u64 {
         self.trials.iter().map(count).sum()

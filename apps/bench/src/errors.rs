@@ -7,7 +7,7 @@
 //! would end the server (`sys/trap` says why and ends it), so that it is counted as fatal and not done. An error is survived unless it
 //! is fatal or a command is answered with an error of the server; the load checks every value that comes back.
 
-use crate::flags::{BENCHMARK, positive_count};
+use crate::flags::{BENCHMARK, positive_count, positive_number};
 use clap::Args;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,7 +65,7 @@ pub struct Settings {
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = parse_bytes)]
     pub memory: u64,
     /// Keys at the start
-    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 200_000, value_parser = positive_number)]
     pub keys: u64,
     /// Bytes of a value
     #[arg(long = "value-size", help_heading = BENCHMARK, value_name = "B", default_value_t = 1024, value_parser = positive_count)]

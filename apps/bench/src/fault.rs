@@ -3,7 +3,7 @@
 //! One thread touches one page at a time, so nothing queues. Kinds: `major` (fetched from the node), `standby` (second
 //! chance), `zero` (first touch). Each is measured with a trap and with a probe of the page table, which skips it.
 
-use crate::flags::{BENCHMARK, MemoryArgs};
+use crate::flags::{BENCHMARK, MemoryArgs, positive_number};
 use clap::Args;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -23,7 +23,7 @@ pub struct FaultSettings {
     #[command(flatten)]
     pub memory: MemoryArgs,
     /// Random touches of pages, for each way of access
-    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 50_000, value_parser = positive_number)]
     pub touches: u64,
 }
 

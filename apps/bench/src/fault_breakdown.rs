@@ -22,7 +22,7 @@ use yonder::{Access, Config, FarMemory, FaultPolicy, Prefetch, Region};
 use yonder_load::LatencyRecorder;
 
 use crate::comparison::{Ended, Series, take_turns};
-use crate::flags::{BENCHMARK, FAR, count_to};
+use crate::flags::{BENCHMARK, FAR, count_to, positive_number};
 use crate::policies::{Choice as _, choice};
 use crate::{BenchError, OnProgress};
 use stamps::{StampedFabric, Stamps};
@@ -63,7 +63,7 @@ pub struct Settings {
     #[arg(long = "faults", help_heading = BENCHMARK, value_name = "MODES", default_value = "yield,busy", value_delimiter = ',', value_parser = choice::<FaultPolicy>())]
     pub policies: Vec<FaultPolicy>,
     /// Faults of a run; a warm-up of an eighth of them comes before
-    #[arg(long = "touches", help_heading = BENCHMARK, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long = "touches", help_heading = BENCHMARK, value_name = "N", default_value_t = 20_000, value_parser = positive_number)]
     pub faults: u64,
     /// Runs of each mode over each memory node, whose faults count together
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value = "3", value_parser = runs)]

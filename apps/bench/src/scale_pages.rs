@@ -4,7 +4,7 @@
 //! All pages belong to one address space; most were never written and read as zeros, so that a table of a million entries
 //! needs little memory. Every so many pages one has memory of its own. Both kinds are checked.
 
-use crate::flags::{BENCHMARK, List, byte_count, positive_count, positive_duration};
+use crate::flags::{BENCHMARK, List, byte_count, positive_duration, positive_number};
 use clap::Args;
 use std::time::Duration;
 use yonder::units::parse_bytes;
@@ -51,7 +51,7 @@ pub struct Settings {
 }
 
 fn entry_counts(text: &str) -> Result<List<u64>, String> {
-    List::parse(text, |word| positive_count(word).map(|count| count as u64))
+    List::parse(text, positive_number)
 }
 
 /// One number of entries; the fields are a contract with scripts.
