@@ -192,13 +192,21 @@ where
         if generator.wrong > 0 {
             return Err(BenchError::WrongValues(generator.wrong));
         }
+        Ok(self.result(&sched, &generator, details()))
+    }
+
+    /// What the measured time has come to.
+    fn result<Q, D>(&self, sched: &SchedConfig, generator: &Generator<'_, Q, E>, details: D) -> AppResult<D>
+    where
+        Q: RequestSource<Request = H::Request, Answer = Reply>,
+    {
         let (before, after) = (&generator.before.paging, &generator.after.paging);
         let (all, hit) = (generator.all_latency().summary(), generator.hit_latency.summary());
         let kinds: Vec<LatencySummary> = generator.latency.iter().map(yonder_load::LatencyRecorder::summary).collect();
         let Predictions { hits_right, hits_wrong, faults_right, faults_wrong } =
             generator.after.predictions.since(&generator.before.predictions);
         let (seconds, shares) = (generator.measured_ns as f64 / 1e9, self.memory.paging.shares);
-        Ok(AppResult {
+        AppResult {
             bench: self.bench,
             memory_bytes: self.memory.data,
             local_bytes: self.far.local(),
@@ -243,7 +251,7 @@ where
             install_p50_us: after.stages.install.since(&before.stages.install).quantile(0.5) as f64 / 1e3,
             resume_p50_us: after.stages.resume.since(&before.stages.resume).quantile(0.5) as f64 / 1e3,
             reclaim_cpu: (after.reclaim_cpu_ns - before.reclaim_cpu_ns) as f64 / generator.measured_ns as f64,
-            details: details(),
-        })
+            details,
+        }
     }
 }

@@ -349,7 +349,6 @@ mod tests {
             assert!(result.hit_percent > 50.0, "{result:?}");
             let fatal_percent = 100.0 * result.fatal as f64 / result.injected as f64;
             assert_eq!(result.fatal > 0, result.failing == Failing::Memory, "{result:?}");
-            assert!(result.fatal < result.injected, "{result:?}");
             assert!(result.survived_percent >= 95.0 - fatal_percent, "{result:?}");
             assert!(result.survived_percent <= 100.0 - fatal_percent, "{result:?}");
         }
