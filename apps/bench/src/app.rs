@@ -15,7 +15,7 @@ use yonder_load::{LatencySummary, Predicted, Rate, RequestSource};
 
 use crate::generator::{Counters, Generator, TimedHandler, threads_of};
 use crate::policies::Choice as _;
-use crate::{BenchError, OnProgress, WireBytes};
+use crate::{BenchError, Counts, OnProgress, WireBytes};
 
 /// Far memory of an application.
 #[derive(Clone, Debug)]
@@ -109,21 +109,14 @@ pub struct AppResult<D> {
     /// Arrivals in the measured time that found the queue full, or were still in it long after the end (those have the
     /// time until then as their latency).
     pub dropped: u64,
-    /// Faults that needed a fetch.
-    pub major_faults: u64,
-    /// Faults that needed none.
-    pub minor_faults: u64,
     /// Fetched pages that the dispatcher mapped.
     pub helped_installs: u64,
-    /// Bytes fetched.
-    pub fetched_bytes: u64,
-    /// Bytes written back.
-    pub written_bytes: u64,
     /// What all of that came to on the wire.
     #[serde(flatten)]
     pub wire: WireBytes,
-    /// Requests of the whole run that ended in an error or a panic; they count nowhere else.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// Median time of a request by stage, in microseconds.
     pub queued_p50_us: f64,
     /// Median time on the CPU.
@@ -238,13 +231,9 @@ where
             hit_p999_us: hit.p999_us,
             predicted: Predicted { hits_right, hits_wrong, faults_right, faults_wrong },
             dropped: generator.dropped,
-            major_faults: after.major_faults - before.major_faults,
-            minor_faults: after.minor_faults - before.minor_faults,
             helped_installs: after.helped_installs - before.helped_installs,
-            fetched_bytes: after.fetched_bytes - before.fetched_bytes,
-            written_bytes: after.written_bytes - before.written_bytes,
             wire: generator.after.wire.since(generator.before.wire),
-            errors: generator.errors,
+            counts: Counts { errors: generator.errors, ..Counts::between(before, after) },
             queued_p50_us: generator.queued.percentile_us(50.0),
             running_p50_us: generator.running.percentile_us(50.0),
             waiting_p50_us: generator.waiting.percentile_us(50.0),

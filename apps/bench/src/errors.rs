@@ -24,7 +24,7 @@ use yonder_kv::Store;
 use yonder_load::{KvLoad, LoadResult, LoadSettings, Rate, Requests, Workload};
 
 use crate::kv_here::{KvHere, load_failed};
-use crate::{BenchError, comparison};
+use crate::{BenchError, Counts, comparison};
 
 /// Chance that a swap-in fails.
 const LOSS_CHANCE: f64 = 0.02;
@@ -107,8 +107,9 @@ pub struct ErrorsResult {
     pub lost_items: u64,
     /// Slots that were taken out of use because nothing could be written to them.
     pub retired_slots: u64,
-    /// Commands that were answered with an error of the server.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// Share of the injected errors that neither were fatal nor had a command answered with an error, in percent.
     pub survived_percent: f64,
     /// Values that came back and were not what was stored. Anything but 0 is a bug.
@@ -125,14 +126,6 @@ pub struct ErrorsResult {
     pub p99_us: f64,
     /// 99.9th percentile.
     pub p999_us: f64,
-    /// Faults that needed a fetch.
-    pub major_faults: u64,
-    /// Faults that needed none.
-    pub minor_faults: u64,
-    /// Bytes fetched.
-    pub fetched_bytes: u64,
-    /// Bytes written back.
-    pub written_bytes: u64,
 }
 
 /// Runs both kinds of errors against one server, and calls `progress` with what it does and how much of that is done.
@@ -247,7 +240,7 @@ impl World<'_> {
             fatal,
             lost_items,
             retired_slots,
-            errors,
+            counts: Counts { errors, ..Counts::between(&paging, &now) },
             survived_percent: survived_percent(injected, fatal + errors),
             wrong_values: runs.iter().map(|run| run.wrong_values).sum(),
             hit_percent: 100.0 * hits as f64 / (hits + misses).max(1) as f64,
@@ -256,10 +249,6 @@ impl World<'_> {
             p50_us: last.p50_us,
             p99_us: last.p99_us,
             p999_us: last.p999_us,
-            major_faults: now.major_faults - paging.major_faults,
-            minor_faults: now.minor_faults - paging.minor_faults,
-            fetched_bytes: now.fetched_bytes - paging.fetched_bytes,
-            written_bytes: now.written_bytes - paging.written_bytes,
         })
     }
 

@@ -24,7 +24,7 @@ use yonder_load::LatencyRecorder;
 use crate::comparison::{Ended, Series, take_turns};
 use crate::flags::{BENCHMARK, FAR, count_to, positive_number};
 use crate::policies::{Choice as _, choice};
-use crate::{BenchError, OnProgress};
+use crate::{BenchError, Counts, OnProgress};
 use stamps::{StampedFabric, Stamps};
 use steps::{Steps, percent_of};
 use touching::{Asking, Toucher, value_of};
@@ -109,18 +109,11 @@ pub struct BreakdownResult {
     pub fabric_percent: f64,
     /// What it costs to take one time, of which every step has one.
     pub stamp_us: f64,
-    /// Faults measured.
-    pub major_faults: u64,
     /// Faults that are not among them, because they were not one plain fetch.
     pub left_out: u64,
-    /// Always 0.
-    pub minor_faults: u64,
-    /// Bytes fetched by the faults measured.
-    pub fetched_bytes: u64,
-    /// Always 0: nothing is written.
-    pub written_bytes: u64,
-    /// Always 0: an error ends the benchmark.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// One run of one policy over one fabric.
@@ -241,12 +234,8 @@ impl Stamped {
             fabric_percent: percent_of(&steps, By::Fabric),
             steps,
             stamp_us,
-            major_faults: total.count,
             left_out: series.sum(|trial| trial.left_out),
-            minor_faults: 0,
-            fetched_bytes: total.count * PAGE,
-            written_bytes: 0,
-            errors: 0,
+            counts: Counts { major_faults: total.count, fetched_bytes: total.count * PAGE, ..Counts::default() },
         }
     }
 }
@@ -286,8 +275,8 @@ mod tests {
         let results = run(&settings(), &mut |_, _| ()).unwrap();
         assert_eq!(results.iter().map(|result| result.faults).collect::<Vec<_>>(), ["yield", "busy"]);
         for result in &results {
-            assert_eq!((result.major_faults + result.left_out, result.runs), (600, 2), "{result:?}");
-            assert!(result.major_faults > 500, "{result:?}");
+            assert_eq!((result.counts.major_faults + result.left_out, result.runs), (600, 2), "{result:?}");
+            assert!(result.counts.major_faults > 500, "{result:?}");
             let p50_us = |step: Step| result.steps.iter().find(|part| part.step == step).unwrap().p50_us;
             let sum: f64 = Step::ALL.into_iter().map(p50_us).sum();
             // The fetch is by far the longest, and in it is all of the emulated latency but what passed before the first look.

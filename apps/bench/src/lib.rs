@@ -20,6 +20,7 @@ pub mod app;
 pub mod array;
 mod children;
 mod comparison;
+mod counts;
 pub mod del_get;
 pub mod errors;
 pub mod fault;
@@ -58,14 +59,13 @@ pub mod switch;
 mod target;
 pub mod tpcc;
 pub mod vector;
-mod wire;
 pub mod ycsb;
 
 pub use children::Launch;
 pub use comparison::Summary;
+pub use counts::{Counts, WireBytes};
 pub use kernel_swap::SwapOn;
 pub use target::{NodeChoice, NodeTask, Target, Transport};
-pub use wire::WireBytes;
 
 /// Progress of a run: what is done, and which share of it.
 pub type OnProgress<'a> = &'a mut dyn FnMut(&str, f64);

@@ -16,7 +16,7 @@ use serde::Serialize;
 use yonder_load::LatencySummary;
 
 use crate::comparison::{Ended, Series, take_turns};
-use crate::{BenchError, OnProgress};
+use crate::{BenchError, Counts, OnProgress};
 use touching::Touches;
 
 /// Threads that may touch pages at a time.
@@ -125,16 +125,9 @@ pub struct NotifyResult {
     pub p50_ratio_to_monitor: Option<f64>,
     /// The mean over that mean.
     pub mean_ratio_to_monitor: Option<f64>,
-    /// Always 0: no page is fetched.
-    pub major_faults: u64,
-    /// Faults of a run, as all of them need no fetch.
-    pub minor_faults: u64,
-    /// Always 0.
-    pub fetched_bytes: u64,
-    /// Always 0.
-    pub written_bytes: u64,
-    /// Touches of all runs that failed, or that nobody was told of.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// How faults reach user space, and how many threads touch pages.
@@ -195,11 +188,7 @@ fn result(settings: &Settings, series: &Series<Variant, Run>, cpus: usize) -> No
         mean_ratio_to_one_thread: None,
         p50_ratio_to_monitor: None,
         mean_ratio_to_monitor: None,
-        major_faults: 0,
-        minor_faults: faults,
-        fetched_bytes: 0,
-        written_bytes: 0,
-        errors: series.sum(|run| run.errors),
+        counts: Counts { minor_faults: faults, errors: series.sum(|run| run.errors), ..Counts::default() },
     }
 }
 
@@ -244,7 +233,7 @@ mod tests {
         compare(&mut results);
         let many = &results[2];
         assert_eq!((many.p50_us, many.p50_us_spread, many.mean_us), (2.5, [2.0, 9.0], 6.25));
-        assert_eq!((many.faults, many.minor_faults, many.errors), (80, 80, 3));
+        assert_eq!((many.faults, many.counts.minor_faults, many.counts.errors), (80, 80, 3));
         assert_eq!((many.p50_ratio_to_one_thread, many.p50_ratio_to_monitor), (Some(1.25), Some(0.05)));
         assert_eq!((many.mean_ratio_to_one_thread, many.mean_ratio_to_monitor), (Some(1.5625), Some(0.0025)));
         assert_eq!((results[0].p50_ratio_to_one_thread, results[0].p50_ratio_to_monitor), (Some(1.0), None));
@@ -261,7 +250,7 @@ mod tests {
         let results = run(&settings, &mut |_, _| {}).unwrap();
         assert_eq!(results.len(), 6);
         for result in results {
-            assert_eq!((result.errors, result.runs), (0, 2), "{result:?}");
+            assert_eq!((result.counts.errors, result.runs), (0, 2), "{result:?}");
             assert_eq!(result.faults, 200 * result.threads as u64);
             assert!(result.p50_us > 0.0 && result.p50_us <= result.p99_us && result.p99_us <= result.p999_us);
             assert!(result.p50_ratio_to_one_thread.is_some() && result.p50_ratio_to_monitor.is_some());

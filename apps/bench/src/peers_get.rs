@@ -16,12 +16,12 @@ use yonder::clib::{Permission, Process, Thread};
 
 use self::dialect::{Dialect, PeerFlow};
 use self::servers::Server;
-use crate::BenchError;
 use crate::children::{Launch, own_cpu_time};
 use crate::comparison::{Ended, Series, take_turns};
 use crate::flow::{Asynchronous, Direction, Flow, Items, Load, Measured, ReadSync, drive};
 use crate::rread::fill;
 use crate::target::{CpuTimes, NodeChoice, Target};
+use crate::{BenchError, Counts};
 
 /// Most items of a size.
 const ITEMS_MAX: u64 = 10_000;
@@ -88,16 +88,9 @@ pub struct PeerResult {
     pub best_cpu_us_per_op: Option<f64>,
     /// Operations per second of CPU time with that many requests under way.
     pub best_ops_per_cpu_s: Option<f64>,
-    /// Always 0: nothing is paged.
-    pub major_faults: u64,
-    /// Always 0: nothing is paged.
-    pub minor_faults: u64,
-    /// Bytes read while measuring with one request under way.
-    pub fetched_bytes: u64,
-    /// Always 0.
-    pub written_bytes: u64,
-    /// Always 0: an error ends the run.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// The systems that are compared.
@@ -245,11 +238,7 @@ impl Comparison {
             best_ops_spread_per_s: ends(best, |run| run.ops_per_s),
             best_cpu_us_per_op: best_cpu,
             best_ops_per_cpu_s: best_cpu.filter(|cpu| *cpu > 0.0).map(|cpu| 1e6 / cpu),
-            major_faults: 0,
-            minor_faults: 0,
-            fetched_bytes: one.sum(|run| run.ops) * bytes as u64,
-            written_bytes: 0,
-            errors: 0,
+            counts: Counts { fetched_bytes: one.sum(|run| run.ops) * bytes as u64, ..Counts::default() },
         }
     }
 }

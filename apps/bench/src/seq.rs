@@ -16,7 +16,7 @@ use yonder::{Access, Config, FarMemory, Prefetch, Region, Stats};
 use yonder_load::LatencyRecorder;
 
 use crate::comparison::{Ended, Series, median, take_turns};
-use crate::{BenchError, OnProgress};
+use crate::{BenchError, Counts, OnProgress};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -113,20 +113,13 @@ pub struct SeqResult {
     pub p999_us: f64,
     /// Pages of a pass.
     pub pages: u64,
-    /// Faults of the median pass that needed a fetch of their own.
-    pub major_faults: u64,
-    /// Faults of the median pass that did not.
-    pub minor_faults: u64,
     /// Pages fetched ahead.
     pub prefetched_pages: u64,
     /// Faults on pages that had been fetched ahead.
     pub prefetch_hits: u64,
-    /// Bytes fetched.
-    pub fetched_bytes: u64,
-    /// Bytes written back.
-    pub written_bytes: u64,
-    /// Always 0: an error ends the run.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// A prefetcher's far memory.
@@ -287,13 +280,9 @@ fn result(
         p99_us: median.latency.percentile_us(99.0),
         p999_us: median.latency.percentile_us(99.9),
         pages: contender.region.bytes() / PAGE,
-        major_faults: counted(|stats| stats.major_faults),
-        minor_faults: counted(|stats| stats.minor_faults),
         prefetched_pages: counted(|stats| stats.prefetched_pages),
         prefetch_hits: counted(|stats| stats.prefetch_hits),
-        fetched_bytes: counted(|stats| stats.fetched_bytes),
-        written_bytes: counted(|stats| stats.written_bytes),
-        errors: 0,
+        counts: Counts::between(&median.before, &median.after),
     }
 }
 
@@ -341,7 +330,7 @@ mod tests {
         for result in results {
             let is_ahead = result.prefetch != "none";
             assert_eq!(result.prefetched_pages > 0, is_ahead, "{result:?}");
-            assert!(!is_ahead || result.major_faults <= result.pages / 8, "{result:?}");
+            assert!(!is_ahead || result.counts.major_faults <= result.pages / 8, "{result:?}");
         }
     }
 }

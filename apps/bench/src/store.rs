@@ -21,7 +21,7 @@ use yonder_load::LatencyRecorder;
 use yonder_mapping::Mapping;
 
 use crate::comparison::{Ended, Series, take_turns};
-use crate::{BenchError, OnProgress};
+use crate::{BenchError, Counts, OnProgress};
 
 /// Most operations under way at a time.
 pub const DEPTH_MAX: usize = 128;
@@ -95,16 +95,9 @@ pub struct StoreResult {
     pub p99_us_spread: [f64; 2],
     /// 99.9th percentile.
     pub p999_us: f64,
-    /// Always 0: nothing is paged.
-    pub major_faults: u64,
-    /// Always 0: nothing is paged.
-    pub minor_faults: u64,
-    /// Bytes read in the median run.
-    pub fetched_bytes: u64,
-    /// Bytes written in the median run.
-    pub written_bytes: u64,
-    /// Operations that failed.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// What the store has counted since it was opened, such as bytes before and after compression.
     pub counters: BTreeMap<&'static str, u64>,
 }
@@ -188,11 +181,12 @@ impl Settings {
             p99_us: median_p99.p99_us,
             p99_us_spread: series.spread(|run| run.p99_us).unwrap_or_default(),
             p999_us: median_p99.p999_us,
-            major_faults: 0,
-            minor_faults: 0,
-            fetched_bytes: bytes(Operation::Read),
-            written_bytes: bytes(Operation::Write),
-            errors: series.sum(|run| run.errors),
+            counts: Counts {
+                fetched_bytes: bytes(Operation::Read),
+                written_bytes: bytes(Operation::Write),
+                errors: series.sum(|run| run.errors),
+                ..Counts::default()
+            },
             counters: store.fabric.counters().into_iter().map(|counter| (counter.name, counter.value)).collect(),
         }
     }
@@ -404,7 +398,7 @@ mod tests {
         };
         let results = run(&settings, &mut |_, _| {}).unwrap();
         assert_eq!(results.len(), 8);
-        assert!(results.iter().all(|result| result.errors == 0 && result.runs == 2 && result.ops_per_s > 0.0));
+        assert!(results.iter().all(|result| result.counts.errors == 0 && result.runs == 2 && result.ops_per_s > 0.0));
         let slow = results.iter().find(|result| result.far.contains("50us") && result.depth == 1).unwrap();
         assert!(slow.p50_us >= 50.0, "{slow:?}");
         let deep = Settings { depths: vec![DEPTH_MAX + 1], ..settings };

@@ -49,7 +49,7 @@ const ARRAY: &[Column<ArrayResult>] = &[
     Column("hit p50 us", 10, |result| number(result.hit_p50_us, 1)),
     Column("hit p99 us", 10, |result| number(result.hit_p99_us, 1)),
     Column("hit p99.9 us", 12, |result| number(result.hit_p999_us, 1)),
-    Column("major/s", 12, |result| number(result.major_faults as f64 / result.seconds, 0)),
+    Column("major/s", 12, |result| number(result.counts.major_faults as f64 / result.seconds, 0)),
     Column("dropped", 8, |result| result.dropped.to_string()),
 ];
 
@@ -66,7 +66,7 @@ const FAULTS: &[Column<FaultResult>] = &[
     Column("p50 us", 8, |result| number(result.p50_us, 2)),
     Column("p99 us", 8, |result| number(result.p99_us, 2)),
     Column("p99.9 us", 8, |result| number(result.p999_us, 2)),
-    Column("faults", 8, |result| (result.major_faults + result.minor_faults).to_string()),
+    Column("faults", 8, |result| (result.counts.major_faults + result.counts.minor_faults).to_string()),
     Column("post", 6, |result| number(result.stages.as_ref().map(|stages| stages.post_us), 2)),
     Column("fetch", 6, |result| number(result.stages.as_ref().map(|stages| stages.fetch_us), 2)),
     Column("install", 7, |result| number(result.stages.as_ref().map(|stages| stages.install_us), 2)),

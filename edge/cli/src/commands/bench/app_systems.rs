@@ -148,8 +148,10 @@ fn columns<D>() -> Vec<Column<AppResult<D>>> {
         Column("p50 us", 11, |result| number(result.main_kind.1.p50_us, 1)),
         Column("p99 us", 11, |result| number(result.main_kind.1.p99_us, 1)),
         Column("p99.9 us", 11, |result| number(result.main_kind.1.p999_us, 1)),
-        Column("major/op", 9, |result| number(result.major_faults as f64 / (result.ops_per_s * result.seconds), 2)),
+        Column("major/op", 9, |result| {
+            number(result.counts.major_faults as f64 / (result.ops_per_s * result.seconds), 2)
+        }),
         Column("dropped", 8, |result| result.dropped.to_string()),
-        Column("failed", 7, |result| result.errors.to_string()),
+        Column("failed", 7, |result| result.counts.errors.to_string()),
     ]
 }

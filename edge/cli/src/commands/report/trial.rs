@@ -97,9 +97,9 @@ impl<'a> Trial<'a> {
                 let steps = &self.steps;
                 let result = self.array.run(&self.settings, &mut |_, share| steps.show(&label, share))?;
                 anyhow::ensure!(
-                    result.errors == 0,
+                    result.counts.errors == 0,
                     "{} requests failed in a run of the report: look at the log with YONDER_LOG=info",
-                    result.errors
+                    result.counts.errors
                 );
                 points.push(point(&result));
                 self.steps.done += 1;
