@@ -20,9 +20,9 @@ use serde::Serialize;
 use yonder::sched::{DispatchPolicy, Idle, SchedConfig};
 use yonder::units::{PAGE_BYTES, parse_bytes};
 use yonder::{Config, FarMemory, FaultPolicy, Region};
-use yonder_load::{KvLoad, LoadResult, LoadSettings, Mix, Rate, Requests};
+use yonder_load::{KvLoad, LatencySummary, LoadResult, LoadSettings, Mix, Rate, Requests};
 
-use crate::comparison::{self, Ended, take_turns};
+use crate::comparison::{self, Ended, Measured, take_turns};
 use crate::flags::{BENCHMARK, FAR, duration, each_once, positive_count, positive_duration};
 use crate::kv_here::{KvHere, load_failed};
 use crate::{BenchError, OnProgress};
@@ -179,6 +179,8 @@ fn fault_share(text: &str) -> Result<f64, String> {
 /// One measured run.
 #[derive(Clone, Debug)]
 struct Trial {
+    /// With latencies of GETs.
+    measured: Measured,
     load: LoadResult,
     /// Requests with a fault, in percent.
     fault_percent: f64,
@@ -297,7 +299,9 @@ fn trial(settings: &Settings, set: Set, paging: Paging, round: usize) -> Result<
                 Set::Emulated => percent(after.1 - before.1, after.0 - before.0),
                 Set::Paged => paged_fault_percent(&result),
             };
-            Ok(Trial { load: result, fault_percent, local_bytes: far.local() })
+            let LatencySummary { p50_us, p99_us, p999_us, .. } = result.get;
+            let measured = Measured { p50_us, p99_us, p999_us, ..Measured::of(&result) };
+            Ok(Trial { measured, load: result, fault_percent, local_bytes: far.local() })
         },
     )
 }
@@ -382,10 +386,20 @@ mod tests {
         for waiting in [sync, yielding] {
             // A busy machine answers few requests in this time; how exact the draw is, is tested with it.
             assert!((10.0..80.0).contains(&waiting.fault_percent), "{waiting:?}");
-            assert!(waiting.min_us <= waiting.p50_us && waiting.p50_us <= waiting.p95_us, "{waiting:?}");
-            assert!(waiting.p95_us <= waiting.p99_us && waiting.p99_us <= waiting.max_us, "{waiting:?}");
+            assert!(
+                Some(waiting.min_us) <= waiting.summary.p50_us && waiting.summary.p50_us <= Some(waiting.p95_us),
+                "{waiting:?}"
+            );
+            assert!(
+                Some(waiting.p95_us) <= waiting.summary.p99_us && waiting.summary.p99_us <= Some(waiting.max_us),
+                "{waiting:?}"
+            );
             assert!(waiting.ops_ratio_to_no_fault.is_some() && waiting.p99_ratio_to_no_fault.is_some());
-            assert_eq!((waiting.errors, waiting.misses, waiting.major_faults), (0, 0, 0.0), "{waiting:?}");
+            assert_eq!(
+                (waiting.summary.errors, waiting.misses, waiting.summary.major_faults),
+                (0, 0, Some(0.0)),
+                "{waiting:?}"
+            );
         }
     }
 
@@ -397,12 +411,19 @@ mod tests {
         let results = run(&settings(&[Set::Paged]), &mut |_, _| ()).unwrap();
         let names: Vec<_> = results.iter().map(|result| result.paging.name()).collect();
         assert_eq!(names, ["no-fault", "sync", "async", "predicted"]);
-        assert_eq!((results[0].fault_percent, results[0].major_faults), (0.0, 0.0), "everything is local");
+        assert_eq!(
+            (results[0].fault_percent, results[0].summary.major_faults),
+            (0.0, Some(0.0)),
+            "everything is local"
+        );
         for faulting in &results[1..] {
             // Far from exact on a busy machine, and far from what it would be without a search.
             assert!((15.0..70.0).contains(&faulting.fault_percent), "{faulting:?}");
-            assert!(faulting.major_faults > 0.0 && faulting.local_bytes < results[0].local_bytes, "{faulting:?}");
-            assert_eq!((faulting.errors, faulting.misses), (0, 0));
+            assert!(
+                faulting.summary.major_faults > Some(0.0) && faulting.local_bytes < results[0].local_bytes,
+                "{faulting:?}"
+            );
+            assert_eq!((faulting.summary.errors, faulting.misses), (0, 0));
             assert_eq!(faulting.predicted_right_percent.is_some(), faulting.paging == Paging::Predicted);
         }
     }
