@@ -79,8 +79,9 @@ impl Bench<'_> {
         };
         let measured = self.measure(&server, (protocol, contender.rate), round, &board);
         let was_out_of_memory = server.was_out_of_memory();
-        let swap = kernel.map(|kernel| kernel.name.clone());
-        served(measured.map(|measured| Trial { measured, swap }), was_out_of_memory, server.end()?)
+        // The swap goes only when the server has ended.
+        let (end, swap) = (server.end()?, kernel.map(|kernel| kernel.name.clone()));
+        served(measured.map(|measured| Trial { measured, swap }), was_out_of_memory, end)
     }
 
     /// What to type before a server's own words, so that its memory is far.

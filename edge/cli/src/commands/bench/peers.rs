@@ -43,7 +43,7 @@ pub(super) fn run((settings, json, out): (&Settings, bool, Option<&Path>)) -> an
     each_once(&mut settings.threads);
     let bench = Bench::prepare(&settings, &launcher)?;
     let (bar, mut all, mut printer) = (Bar::new("bench peers"), Vec::new(), Printer::new(json, COLUMNS));
-    printer.say(&format!(
+    printer.begin(&format!(
         "{} of data, {} local, far memory {}; {} connections to servers; medians of {} runs (least to most)",
         format_bytes(settings.memory),
         format_bytes(settings.local.resolve(settings.memory)),

@@ -50,7 +50,7 @@ pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
     };
     let (bar, mut bench, mut rows) = (Bar::new("bench redis"), Bench::new(&settings, &prefix), Vec::new());
     let mut printer = Printer::new(args.json, COLUMNS);
-    printer.say(&format!(
+    printer.begin(&format!(
         "redis-server with {} of values, far memory {}; {} requests of {} clients, medians of {} runs",
         format_bytes(settings.data),
         settings.far,

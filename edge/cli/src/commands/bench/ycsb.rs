@@ -34,7 +34,7 @@ pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
     each_once(&mut settings.dispatch);
     let bench = Bench::prepare(&settings, &launcher)?;
     let (bar, mut all, mut printer) = (Bar::new("bench ycsb"), Vec::new(), Printer::new(args.json, COLUMNS));
-    printer.say(&format!(
+    printer.begin(&format!(
         "{} of values, {} local, far memory {}; {} connections with {} requests each, {}; medians of {} runs (least to most)",
         format_bytes(settings.memory),
         format_bytes(settings.local.resolve(settings.memory)),
