@@ -124,7 +124,7 @@ fn result(
         p99_us: latency.p99_us,
         p999_us: latency.p999_us,
         pages_per_block: swept as f64 / blocks.max(1) as f64,
-        counts: Counts::between(&before, &after),
+        counts: Counts::between(before, after),
     }
 }
 
