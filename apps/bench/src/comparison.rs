@@ -14,8 +14,10 @@ use crate::{BenchError, OnProgress};
 const ATTEMPTS_MAX: usize = 3;
 
 /// What became of a trial.
-pub(crate) enum Ended<T> {
+pub enum Ended<T> {
+    /// With what it has come to.
     Well(T),
+    /// How it failed.
     Badly(String),
     /// The kernel has killed it because memory was short.
     OutOfMemory,
@@ -25,10 +27,11 @@ pub(crate) enum Ended<T> {
 
 /// The trials of one variant.
 #[derive(Debug)]
-pub(crate) struct Series<V, T> {
-    pub(crate) variant: V,
+pub struct Series<V, T> {
+    /// What is compared.
+    pub variant: V,
     /// One for each turn, until one fails.
-    pub(crate) trials: Vec<T>,
+    pub trials: Vec<T>,
     /// Attempts that the kernel has killed.
     pub(crate) kills: u64,
     pub(crate) failed: Option<String>,
@@ -94,13 +97,13 @@ pub struct Summary {
 
 /// Runs every variant once in each of so many turns, again if the kernel kills it. `progress` gets what runs, and the share of all that is
 /// done.
-pub(crate) fn take_turns<V, T>(
+pub fn take_turns<V, T, E>(
     all: &mut [Series<V, T>],
     turns: usize,
     progress: OnProgress<'_>,
     label: impl Fn(&V) -> String,
-    mut trial: impl FnMut(&V, usize) -> Result<Ended<T>, BenchError>,
-) -> Result<(), BenchError> {
+    mut trial: impl FnMut(&V, usize) -> Result<Ended<T>, E>,
+) -> Result<(), E> {
     let variants = all.len();
     for turn in 0..turns {
         for (number, series) in all.iter_mut().enumerate().filter(|(_, series)| !series.is_over()) {
@@ -130,20 +133,19 @@ pub(crate) fn served<T>(
 
 impl<V, T> Series<V, T> {
     /// Without trials.
-    pub(crate) fn new(variant: V) -> Self {
+    #[must_use]
+    pub fn new(variant: V) -> Self {
         Self { variant, trials: Vec::new(), kills: 0, failed: None, skipped: None }
     }
 
     /// Whether no more trials of it make sense.
-    pub(crate) fn is_over(&self) -> bool {
+    #[must_use]
+    pub fn is_over(&self) -> bool {
         self.failed.is_some() || self.skipped.is_some()
     }
 
     /// Makes a trial, again if the kernel kills it.
-    pub(crate) fn attempt(
-        &mut self,
-        mut trial: impl FnMut(&V) -> Result<Ended<T>, BenchError>,
-    ) -> Result<(), BenchError> {
+    pub(crate) fn attempt<E>(&mut self, mut trial: impl FnMut(&V) -> Result<Ended<T>, E>) -> Result<(), E> {
         for _ in 0..ATTEMPTS_MAX {
             match trial(&self.variant)? {
                 Ended::OutOfMemory => self.kills += 1,
@@ -172,12 +174,12 @@ impl<V, T> Series<V, T> {
     }
 
     /// The median of a figure; none without trials.
-    pub(crate) fn median(&self, figure: impl Fn(&T) -> f64) -> Option<f64> {
+    pub fn median(&self, figure: impl Fn(&T) -> f64) -> Option<f64> {
         median(&sorted(self.figures(figure)))
     }
 
     /// The least and the greatest of a figure.
-    pub(crate) fn spread(&self, figure: impl Fn(&T) -> f64) -> Option<[f64; 2]> {
+    pub fn spread(&self, figure: impl Fn(&T) -> f64) -> Option<[f64; 2]> {
         ends(&sorted(self.figures(figure)))
     }
 
@@ -313,7 +315,7 @@ mod tests {
             &mut progress,
             |variant| (*variant).to_owned(),
             |variant, turn| {
-                Ok(match *variant {
+                Ok::<_, BenchError>(match *variant {
                     "well" => Ended::Well(turn as f64 + 1.0),
                     "bad" => Ended::Badly("exit status: 1".to_owned()),
                     "missing" => Ended::Skipped("type this".to_owned()),

@@ -19,7 +19,7 @@
 pub mod app;
 pub mod array;
 mod children;
-mod comparison;
+pub mod comparison;
 mod counts;
 pub mod del_get;
 pub mod errors;

@@ -156,7 +156,7 @@ pub fn run(settings: &Settings, progress: OnProgress<'_>) -> Result<Vec<NotifyRe
     let mut all: Vec<Series<Variant, Run>> = variants.map(Series::new).collect();
     let label = |(mechanism, threads): &Variant| format!("{}, {threads} threads", mechanism.name());
     take_turns(&mut all, settings.runs, progress, label, |(mechanism, threads), _| {
-        Ok(Ended::Well(mechanisms::measure(*mechanism, *threads, settings.faults_per_thread)?.into()))
+        Ok::<_, BenchError>(Ended::Well(mechanisms::measure(*mechanism, *threads, settings.faults_per_thread)?.into()))
     })?;
     let cpus = touching::allowed_cpus().len().max(1);
     let mut results: Vec<NotifyResult> = all.iter().map(|series| result(settings, series, cpus)).collect();

@@ -170,7 +170,7 @@ impl Comparison {
         let label = |_: &(usize, usize)| String::new();
         take_turns(&mut all, self.settings.rounds, &mut |_, _| (), label, |(system, depth), turn| {
             let load = Load { items: count, depth: *depth, duration: self.settings.duration, seed: turn as u64 };
-            Ok(Ended::Well(match system.checked_sub(1) {
+            Ok::<_, BenchError>(Ended::Well(match system.checked_sub(1) {
                 None => self.run_ours(&mut thread, items, &load)?,
                 Some(peer) => run_peer(&self.servers[peer], &mut peers[peer], &load)?,
             }))

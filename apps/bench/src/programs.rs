@@ -214,7 +214,7 @@ impl<'a> Bench<'a> {
                 progress(&format!("{}: {} ({turn}/{})", program.name, leg.name(), self.settings.runs));
             };
             show(Variant::Native);
-            native.attempt(|_| Ok(ended(self.trial(&task, &[], NATIVE_TIME_MAX)?)))?;
+            native.attempt(|_| Ok::<_, BenchError>(ended(self.trial(&task, &[], NATIVE_TIME_MAX)?)))?;
             // The program alone is what the others' limits follow from.
             let Some(alone) = native.trials.last().filter(|_| !native.is_over()) else { break };
             let time_max = Duration::from_secs_f64(alone.wall_seconds * TIMES_LONGER_MAX).max(LEG_TIME_MAX_LEAST);

@@ -277,7 +277,7 @@ impl<'a> Bench<'a> {
         take_turns(&mut all, self.settings.runs, &mut tell, label, |ahead, turn| {
             let trial = self.trial(filled, *ahead, local_bytes, turn as u64);
             remove(&self.settings.folder.join("board"))?;
-            Ok(trial.map_or_else(|error| Ended::Badly(error.to_string()), Ended::Well))
+            Ok::<_, BenchError>(trial.map_or_else(|error| Ended::Badly(error.to_string()), Ended::Well))
         })?;
         self.done += trials;
         let mut results: Vec<_> = all.iter().map(|series| self.result(filled, local_bytes, series)).collect();

@@ -137,7 +137,7 @@ pub fn run(settings: &Settings, tell: OnProgress<'_>) -> Result<Vec<StoreResult>
     take_turns(&mut all, settings.runs, tell, label, |variant, _| {
         let Variant { operation, depth, store, by } = *variant;
         let store = &mut stores[store];
-        Ok(Ended::Well(match store.path().filter(|_| by == "fio") {
+        Ok::<_, BenchError>(Ended::Well(match store.path().filter(|_| by == "fio") {
             Some(path) => fio(path, settings.memory, depth, settings.duration)?,
             None => store.run(operation, depth, settings.duration)?,
         }))
