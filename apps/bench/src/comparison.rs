@@ -2,7 +2,7 @@
 //! to is their median, with the least and the greatest beside it. Ratios compare trials of one turn. A variant that fails or cannot run is
 //! over, and the others go on.
 //!
-//! What trials of servers and arrays have in common is [`Measured`], and what comes of several is a [`Summary`].
+//! What trials of servers and arrays have in common is `Measured`, and what comes of several is a [`Summary`].
 
 use serde::{Deserialize, Serialize};
 use yonder_load::{LoadError, LoadResult};

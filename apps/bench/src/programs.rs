@@ -1,12 +1,12 @@
 //! `bench programs`: unmodified programs, alone, under `yonder run`, and limited to the same memory with swap on zram.
 //!
-//! A program does the same work in each leg, and what it writes, or what its client reads, must be the same. The first leg
-//! runs it alone and measures the most memory it takes, its peak. Yonder's leg then has a share of the peak as local memory. The
-//! third leg has the same bytes as a limit of a control group, for everything the program takes: the kernel's own way. Legs take turns,
-//! and ratios compare runs of one turn.
+//! A program does the same work in each variant, and what it writes, or what its client reads, must be the same. The first variant runs
+//! it alone and measures the most memory it takes, its peak. Yonder's then has a share of the peak as local memory. The third has the
+//! same bytes as a limit of a control group, for everything the program takes: the kernel's own way. Variants take turns, and ratios
+//! compare runs of one turn.
 //!
 //! `catalogue` has the programs, `trial` runs and checks one, which `process` watches, `servers` is the client of those that
-//! serve, `kernel_swap` is the kernel's side. A leg that cannot run is skipped with a reason that says what to type.
+//! serve, `kernel_swap` is the kernel's side. A variant that cannot run is skipped with a reason that says what to type.
 
 mod catalogue;
 mod series;
@@ -35,7 +35,7 @@ use trial::{Runner, Task, Trial};
 
 /// How long a program may take alone.
 const NATIVE_TIME_MAX: Duration = Duration::from_secs(600);
-/// How long it may take in another leg, as a multiple of its time alone, and at least.
+/// How long it may take in another variant, as a multiple of its time alone, and at least.
 const TIMES_LONGER_MAX: f64 = 30.0;
 const LEG_TIME_MAX_LEAST: Duration = Duration::from_secs(60);
 /// Far memory as a multiple of the peak, and at least: heaps are larger than what is resident of them.
@@ -97,7 +97,7 @@ impl Variant {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Settings {
-    /// Far memory of Yonder's leg: tcp://host:port, shm:///path.sock, or emu://, emulated in the program's process
+    /// Far memory of Yonder's variant: tcp://host:port, shm:///path.sock, or emu://, emulated in the program's process
     #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us")]
     pub far: String,
     /// Local memory, with commas between: sizes, or percentages of what the program takes when it runs alone
@@ -115,7 +115,7 @@ pub struct Settings {
     /// Runs of each program in each way; medians count
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = positive_count)]
     pub runs: usize,
-    /// What comes before a program in Yonder's leg. The words `{far}`, `{local}` and `{memory}` stand for the URL and the bytes
+    /// What comes before a program in Yonder's variant. The words `{far}`, `{local}` and `{memory}` stand for the URL and the bytes
     #[arg(skip)]
     pub prefix: Vec<String>,
     /// Becomes true when the user wants to stop: programs are killed, and what was set up is undone
@@ -130,7 +130,7 @@ fn known_program(text: &str) -> Result<String, String> {
     Err(format!("'{text}' is no program of this benchmark: type {}", names().join(", ")))
 }
 
-/// One leg of one program; the fields are a contract with scripts.
+/// One variant of one program; the fields are a contract with scripts.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProgramResult {
     /// Always `programs`.
@@ -139,11 +139,11 @@ pub struct ProgramResult {
     pub program: &'static str,
     /// `small` or `full`.
     pub scale: Scale,
-    /// Far memory, of Yonder's leg.
+    /// Far memory, of Yonder's variant.
     pub far: Option<String>,
-    /// The kernel's swap, of the leg with zram.
+    /// The kernel's swap, of the variant with zram.
     pub swap: Option<String>,
-    /// What the leg has come to.
+    /// What the variant has come to.
     #[serde(flatten)]
     pub figures: Figures,
 }
@@ -160,7 +160,7 @@ pub struct Bench<'a> {
 /// The runs of a variant with one local memory; there is no limit of the program alone.
 type Series = comparison::Series<(Variant, Option<u64>), Trial>;
 
-/// What a program that ran alone allows the other legs.
+/// What a program that ran alone allows the other variants.
 struct Limits {
     time_max: Duration,
     peak_bytes: u64,
@@ -179,7 +179,7 @@ pub fn packaged() -> Vec<&'static str> {
 }
 
 impl<'a> Bench<'a> {
-    /// Finds the programs, and sets up swap if a leg needs it.
+    /// Finds the programs, and sets up swap if a variant needs it.
     pub fn prepare(settings: &'a Settings, launch: &'a dyn Launch) -> Result<Self, BenchError> {
         let is_asked_for = |program: &&Program| match &*settings.programs {
             [] => !program.is_workload(),
@@ -197,7 +197,7 @@ impl<'a> Bench<'a> {
         self.programs.len()
     }
 
-    /// Runs a program in each leg, and returns a result for each leg and local memory. `progress` gets what runs.
+    /// Runs a program in each variant, and returns a result for each variant and local memory. `progress` gets what runs.
     pub fn run(&self, number: usize, progress: &mut dyn FnMut(&str)) -> Result<Vec<ProgramResult>, BenchError> {
         let program = &self.programs[number];
         progress(&format!("{}: prepare", program.name));
@@ -260,7 +260,7 @@ impl<'a> Bench<'a> {
         self.kernel.as_ref().map_err(String::clone)?.group(bytes)
     }
 
-    /// What comes before a program in Yonder's leg.
+    /// What comes before a program in Yonder's variant.
     fn yonder_prefix(&self, local_bytes: u64, peak_bytes: u64) -> Vec<OsString> {
         let far_bytes = (peak_bytes * FAR_TIMES_PEAK).max(FAR_BYTES_MIN);
         let word = |word: &String| match word.as_str() {

@@ -6,7 +6,7 @@
 //! fetching ahead take turns ([`Bench::row`]), and medians count.
 //!
 //! Faults and bytes are those of the queries alone: the server's figures are read from the board of its run while it runs, before
-//! and after them, so no second leg without queries is needed. A quarter as many requests come before, to warm up. Before them,
+//! and after them, so no second trial without queries is needed. A quarter as many requests come before, to warm up. Before them,
 //! and after all, a sample of the data is compared with what was written.
 
 mod asking;
@@ -84,7 +84,7 @@ pub struct Settings {
     /// Local memory, with commas between: sizes, or percentages of what the data takes, as Redis tells
     #[arg(long, value_name = "SIZE|PCT", default_value = "100%,50%,25%,12.5%", value_delimiter = ',')]
     pub local: Vec<LocalSize>,
-    /// Far memory of the server, which is also the local memory of the leg that is not limited
+    /// Far memory of the server, which is also the local memory of the trial that is not limited
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
     pub memory: u64,
     /// What is asked, with commas between
@@ -358,7 +358,7 @@ fn compare(results: &mut [RedisResult]) {
     }
 }
 
-/// Removes the board of a leg, which may not have come so far.
+/// Removes the board of a trial, which may not have come so far.
 fn remove(board: &Path) -> Result<(), BenchError> {
     match std::fs::remove_file(board) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
