@@ -63,7 +63,7 @@ fn server_of<T: DeserializeOwned>(args: &LoadAppArgs, app: &'static str, of: &st
     Ok((server, data.ok_or_else(other)?))
 }
 
-/// Loads a server with the source of each seed, and prints what has come of it.
+/// Loads a server with the requests of a source for each seed, and prints what has come of it.
 fn ask<P, Q>(
     args: &LoadAppArgs,
     app: &'static str,
