@@ -1,17 +1,10 @@
 //! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `loom`, `miri`, `sim`, `fuzz`, `bench --smoke` and `install`.
 //!
 //! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
-<<<<<<< HEAD
 //! integration runs, in the same order, and what is run each night. [`loom`] tries every interleaving of the lock-free
 //! types, [`miri`] interprets tests. [`sim`] runs the simulator, [`fuzz`] hostile inputs. [`smoke`] runs every
 //! benchmark for a moment and checks the shape of its output. [`install`] puts the command and the C library where
 //! programs find them. Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
-=======
-//! integration runs, in the same order. [`lints`] asks clippy for more. [`loom`] tries every interleaving of the
-//! lock-free types, [`miri`] interprets tests. [`sim`] runs the simulator, [`fuzz`] hostile inputs. [`smoke`] runs
-//! every benchmark for a moment and checks the shape of its output. [`install`] puts the command and the C library
-//! where programs find them. Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
->>>>>>> c4184e7 (docs: how a profile passes from a unithread to its worker)
 
 #![forbid(unsafe_code)]
 
@@ -32,11 +25,7 @@ const USAGE: &str = "type one of
   cargo xtask ci [--skip STEP]    everything that is checked before a change is taken; STEP is a name that it prints
   cargo xtask nightly [--skip STEP]   what takes longer: the release build, and with it soaks, simulations, benchmarks
   cargo xtask loom                every interleaving of the models of the lock-free types
-<<<<<<< HEAD
   cargo xtask miri                tests of core and of the free list in Miri, where nightly Rust has it
-=======
-  cargo xtask miri                tests of core and of the free list in Miri, for the night; nightly Rust has it
->>>>>>> c4184e7 (docs: how a profile passes from a unithread to its worker)
   cargo xtask sim [node|order|moves|pager] [--seeds A..B]   clients and nodes under a network with faults, one process and its
                                   lanes, moves between nodes, the pager on a model of the kernel; all if none is named.
                                   --seed N [--trace] tells one run

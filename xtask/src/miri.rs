@@ -1,8 +1,8 @@
 //! `cargo xtask miri`: runs tests in Miri, which interprets them and sees undefined behaviour and data races.
 //!
 //! Miri knows no userfaultfd and no hand-written assembly, so the suites are every crate of `core`, which is pure, and
-//! the free list of unithreads. It comes with the nightly toolchain only; where that cannot be had the chore prints SKIP
-//! and succeeds. It takes hours, so it is no step of `ci`: it is for the night.
+//! the free list of unithreads. It comes with the nightly toolchain only; where that cannot be had the chore prints
+//! SKIP and succeeds. It takes hours, so it is no step of `ci`: it is for the night.
 
 use std::ffi::OsString;
 use std::fs;

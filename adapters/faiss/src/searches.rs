@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use yonder_load::Questions;
+use yonder_load::RequestSource;
 use yonder_serve::{Protocol, spelling};
 
 use crate::{FaissError, Index, Neighbour, Request, Vectors};
@@ -70,17 +70,17 @@ impl Searches {
     }
 }
 
-impl Questions for Searches {
+impl RequestSource for Searches {
     type Request = Numbered<Request>;
     type Answer = Numbered<Vec<Neighbour>>;
     const KINDS: &'static [&'static str] = &["search"];
 
-    fn ask(&mut self) -> Self::Request {
+    fn next_request(&mut self) -> Self::Request {
         let number = self.random.random_range(0..self.requests.len());
         (number as u32, self.requests[number].clone())
     }
 
-    fn judge(&self, (number, found): &Self::Answer) -> Option<usize> {
+    fn verify(&self, (number, found): &Self::Answer) -> Option<usize> {
         (self.expected.get(*number as usize)? == found).then_some(0)
     }
 }

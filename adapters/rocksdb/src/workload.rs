@@ -2,7 +2,7 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use yonder_load::Questions;
+use yonder_load::RequestSource;
 
 use crate::{Found, Request, Rows};
 
@@ -26,17 +26,17 @@ impl GetsAndScans {
     }
 }
 
-impl Questions for GetsAndScans {
+impl RequestSource for GetsAndScans {
     type Request = Request;
     type Answer = Found;
     const KINDS: &'static [&'static str] = &["get", "scan"];
 
-    fn ask(&mut self) -> Request {
+    fn next_request(&mut self) -> Request {
         let key = self.rows.key(self.random.random_range(0..self.rows.count));
         if self.random.random_bool(self.scans) { Request::Scan(key, self.scan_rows) } else { Request::Get(key) }
     }
 
-    fn judge(&self, found: &Found) -> Option<usize> {
+    fn verify(&self, found: &Found) -> Option<usize> {
         // Every key that is asked for is there, and says which rows belong to it.
         let first = self.rows.number(&found.first()?.0)?;
         let kind = if found.len() == 1 { GET } else { SCAN };
@@ -52,16 +52,16 @@ mod tests {
     #[test]
     fn requests_are_mixed_as_told_and_answers_are_judged_by_what_they_are() {
         let rows = Rows { count: 1000 };
-        let mut questions = GetsAndScans::new(rows, (0.25, 7), 3);
-        let scans = (0..4000).filter(|_| matches!(questions.ask(), Request::Scan(_, 7))).count();
+        let mut source = GetsAndScans::new(rows, (0.25, 7), 3);
+        let scans = (0..4000).filter(|_| matches!(source.next_request(), Request::Scan(_, 7))).count();
         assert!((850..1150).contains(&scans), "{scans} of 4000");
         let found = |numbers: std::ops::Range<u64>| -> Found {
             numbers.map(|number| (rows.key(number).to_vec(), rows.value(number))).collect()
         };
-        assert_eq!(questions.judge(&found(5..6)), Some(GET));
-        assert_eq!(questions.judge(&found(5..12)), Some(SCAN));
-        assert_eq!(questions.judge(&found(995..1000)), Some(SCAN), "there are no more");
-        assert_eq!(questions.judge(&found(5..11)), None, "one is missing");
-        assert_eq!(questions.judge(&Found::new()), None, "every key is there");
+        assert_eq!(source.verify(&found(5..6)), Some(GET));
+        assert_eq!(source.verify(&found(5..12)), Some(SCAN));
+        assert_eq!(source.verify(&found(995..1000)), Some(SCAN), "there are no more");
+        assert_eq!(source.verify(&found(5..11)), None, "one is missing");
+        assert_eq!(source.verify(&Found::new()), None, "every key is there");
     }
 }

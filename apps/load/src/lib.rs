@@ -7,7 +7,7 @@
 //! sets, or a [`Workload`] of YCSB or of LightSwap, which may insert keys, scan and modify too ([`Requests`]).
 //!
 //! [`PoissonArrivals`], [`Pace`], [`KeyChooser`] and [`LatencyRecorder`] touch no network and no clock; benchmarks use
-//! them too, and the loads of other applications, which are [`Questions`].
+//! them too, and the loads of other applications, which are [`RequestSource`].
 //!
 //! Neighbours: `edge/cli` parses the flags into [`LoadSettings`]; `apps/kv` is the server usually loaded;
 //! `tools/report` draws the results.
@@ -27,7 +27,7 @@ mod pipeline;
 mod pool;
 mod popularity;
 mod protocol;
-mod questions;
+mod request_source;
 mod results;
 mod server_stats;
 mod settings;
@@ -43,7 +43,7 @@ pub use coordinator::{KvLoad, LoadError};
 pub use keys::{Distribution, KEYS_MAX, KeyChooser};
 pub use latency::{LatencyRecorder, LatencySummary};
 pub use protocol::Protocol;
-pub use questions::Questions;
+pub use request_source::RequestSource;
 pub use results::{FillResult, LoadResult, Loop, Predicted, Progress};
 pub use settings::{LoadSettings, Mix, Rate, SettingError, VALUE_BYTES_MAX, VALUE_BYTES_MIN, Waiting};
 pub use wake_timer::WakeTimer;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use yonder::sched::{Handler, SchedConfig, SchedStats, serve};
 use yonder::{Config, FarMemory, PagingError, Region};
-use yonder_load::{Questions, Rate};
+use yonder_load::{Rate, RequestSource};
 use yonder_serve::{LoadSettings, Protocol, Served, UdpServer, load};
 
 const ENTRIES: u64 = 1 << 20;
@@ -74,17 +74,17 @@ struct Looks {
     state: u64,
 }
 
-impl Questions for Looks {
+impl RequestSource for Looks {
     type Request = u64;
     type Answer = Entry;
     const KINDS: &'static [&'static str] = &["look"];
 
-    fn ask(&mut self) -> u64 {
+    fn next_request(&mut self) -> u64 {
         self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.state >> 33) % ENTRIES
     }
 
-    fn judge(&self, found: &Entry) -> Option<usize> {
+    fn verify(&self, found: &Entry) -> Option<usize> {
         let number = u64::from_le_bytes(found[..8].try_into().expect("eight bytes")) / 8;
         (*found == entry(number)).then_some(0)
     }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use yonder_load::{LatencyRecorder, LatencySummary, Pace, Questions, Rate};
+use yonder_load::{LatencyRecorder, LatencySummary, Pace, Rate, RequestSource};
 use yonder_units::Nanos;
 
 use crate::Protocol;
@@ -145,8 +145,8 @@ fn receive_text(socket: &UdpSocket, id: u64) -> Option<String> {
     }
 }
 
-/// Loads the server at `server` with the questions that `questions` makes for each thread. `progress` is told the share
-/// of the time that is over.
+/// Loads the server at `server` with the requests of the source that `source` makes for each thread. `progress` is told
+/// the share of the time that is over.
 ///
 /// # Errors
 /// If this machine refuses sockets or threads, an answer is wrong, or nothing is answered at all.
@@ -157,12 +157,12 @@ pub fn load<P, Q>(
     app: &'static str,
     settings: &LoadSettings,
     server: SocketAddr,
-    questions: impl Fn(usize) -> Q,
+    source: impl Fn(usize) -> Q,
     progress: &mut dyn FnMut(f64),
 ) -> Result<LoadReport, LoadError>
 where
     P: Protocol,
-    Q: Questions<Request = P::Request, Answer = P::Answer> + Send,
+    Q: RequestSource<Request = P::Request, Answer = P::Answer> + Send,
 {
     let LoadSettings { rate, duration, threads, window, patience, .. } = *settings;
     assert!(!duration.is_zero() && threads > 0, "{threads} threads for {duration:?}");
@@ -176,7 +176,7 @@ where
             measured: measured.clone(),
             patience: patience.as_nanos() as Nanos,
         };
-        Loader::<P, Q>::new(assignment, questions(thread), server, start)
+        Loader::<P, Q>::new(assignment, source(thread), server, start)
     };
     let loaders = (0..threads).map(loader).collect::<io::Result<Vec<_>>>()?;
     let mut seen = Seen::new(Q::KINDS.len());
@@ -210,7 +210,7 @@ where
     Ok(report::<Q>(app, settings, seen))
 }
 
-fn report<Q: Questions>(app: &'static str, settings: &LoadSettings, seen: Seen) -> LoadReport {
+fn report<Q: RequestSource>(app: &'static str, settings: &LoadSettings, seen: Seen) -> LoadReport {
     let mut all = LatencyRecorder::new();
     seen.latency.iter().for_each(|kind| all.merge(kind));
     let seconds = settings.duration.as_secs_f64();

@@ -12,7 +12,7 @@ use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use yonder_datagram::{DATAGRAM_BYTES_MAX, ReceiveBatch, SendBatch, Wait};
-use yonder_load::{LatencyRecorder, Pace, Questions, WakeTimer};
+use yonder_load::{LatencyRecorder, Pace, RequestSource, WakeTimer};
 use yonder_units::Nanos;
 
 use crate::Protocol;
@@ -82,7 +82,7 @@ struct Pending {
 /// One thread of a load.
 pub(crate) struct Loader<P, Q> {
     assignment: Assignment,
-    questions: Q,
+    source: Q,
     start: Instant,
     socket: UdpSocket,
     poll: Poll,
@@ -101,10 +101,10 @@ pub(crate) struct Loader<P, Q> {
 impl<P, Q> Loader<P, Q>
 where
     P: Protocol,
-    Q: Questions<Request = P::Request, Answer = P::Answer>,
+    Q: RequestSource<Request = P::Request, Answer = P::Answer>,
 {
     /// A thread with a socket of its own.
-    pub(crate) fn new(assignment: Assignment, questions: Q, server: SocketAddr, start: Instant) -> io::Result<Self> {
+    pub(crate) fn new(assignment: Assignment, source: Q, server: SocketAddr, start: Instant) -> io::Result<Self> {
         let mut socket = UdpSocket::from_std(connected(server)?);
         let poll = Poll::new()?;
         poll.registry().register(&mut socket, SOCKET, Interest::READABLE)?;
@@ -113,7 +113,7 @@ where
         replies.accept_trains(socket.as_fd());
         Ok(Self {
             assignment,
-            questions,
+            source,
             start,
             socket,
             poll,
@@ -164,7 +164,7 @@ where
                 continue;
             }
             self.body.clear();
-            P::put_request(&self.questions.ask(), &mut self.body);
+            P::put_request(&self.source.next_request(), &mut self.body);
             assert!((1..=REQUEST_BYTES_MAX).contains(&self.body.len()), "a request of {} bytes", self.body.len());
             if self.requests.is_full() {
                 // As in `run`; what the socket does not take is lost.
@@ -189,7 +189,7 @@ where
             // An error of the socket is that of a request that nobody listened to.
             let count = self.replies.receive(self.socket.as_fd(), Wait::Never).unwrap_or(0);
             let now = self.now();
-            let Self { replies, pending, seen, questions, assignment, .. } = self;
+            let Self { replies, pending, seen, source, assignment, .. } = self;
             for datagram in replies.datagrams() {
                 let Some(piece) = Piece::of(datagram.bytes) else { continue };
                 // One that was given up, or is answered already.
@@ -198,7 +198,7 @@ where
                 let intended = waiting.intended;
                 pending.remove(&piece.id);
                 let judgement = match status {
-                    Status::Answer => P::answer(&body).and_then(|answer| questions.judge(&answer)),
+                    Status::Answer => P::answer(&body).and_then(|answer| source.verify(&answer)),
                     Status::BadRequest | Status::Failed => {
                         seen.failed += 1;
                         seen.first_failure.get_or_insert_with(|| String::from_utf8_lossy(&body).into_owned());

@@ -1,7 +1,7 @@
 //! [`event!`]: tells of what holds faults up.
 //!
-//! With the feature `tracing` an event goes to the subscriber of the thread. Without it, which is the default, the macro
-//! is nothing: its arguments are not even evaluated.
+//! With the feature `tracing` an event goes to the subscriber of the thread. Without it, which is the default, the
+//! macro is nothing: its arguments are not even evaluated.
 //!
 //! A fault may be served in the handler of a signal, in the middle of anything. A subscriber that allocates or locks is
 //! for programs whose faults come by probes, or for a debugging session that may deadlock.

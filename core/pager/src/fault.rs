@@ -102,8 +102,8 @@ pub(crate) enum Attempt {
     NoSlot,
 }
 
-/// Gives the touch what it wants of its page, or says why that is not possible before the deadline. The page may be taken away
-/// again at any time after; the access that needs it is simply tried again.
+/// Gives the touch what it wants of its page, or says why that is not possible before the deadline. The page may be
+/// taken away again at any time after; the access that needs it is simply tried again.
 pub(crate) fn bring<M: Machine>(touch: &FaultTouch<'_, M>) -> Result<(), PagingCause> {
     let (region, page) = (touch.region, touch.page());
     let pager = &*region.pager;
@@ -329,8 +329,8 @@ pub(crate) fn start<M: Machine>(
     Ok(())
 }
 
-/// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it is not
-/// mapped by that.
+/// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it
+/// is not mapped by that.
 fn touch_ahead<M: Machine>(touch: &FaultTouch<'_, M>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
     let port = touch.region.pager.port(port);
     let mut inner = GuestPort::visit(port)?;

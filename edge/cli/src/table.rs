@@ -33,6 +33,13 @@ impl<R: Serialize> Printer<R> {
         if self.json { Ok(()) } else { line(text) }
     }
 
+    /// Prints `text` and the headings, before there are results.
+    pub(crate) fn begin(&mut self, text: &str) -> anyhow::Result<()> {
+        self.say(text)?;
+        self.has_head = true;
+        self.say(&head(&self.columns))
+    }
+
     /// Prints one result.
     pub(crate) fn print(&mut self, result: &R) -> anyhow::Result<()> {
         if self.json {

@@ -71,13 +71,15 @@ pub struct Check {
     pub tolerance_percent: f64,
     /// Why they are apart, where that is known; a sentence.
     pub why: Option<&'static str>,
+    /// Whether an input of the simulation fixes it, so that it says nothing of the model and does not count.
+    pub is_calibration: bool,
 }
 
 impl Check {
     /// A check at the usual tolerance of 15 %.
     #[must_use]
     pub fn new(what: impl Into<String>, paper: f64, simulated: f64) -> Self {
-        Self { what: what.into(), paper, simulated, tolerance_percent: 15.0, why: None }
+        Self { what: what.into(), paper, simulated, tolerance_percent: 15.0, why: None, is_calibration: false }
     }
 
     /// The same within another tolerance.
@@ -90,6 +92,19 @@ impl Check {
     #[must_use]
     pub fn because(self, why: &'static str) -> Self {
         Self { why: Some(why), ..self }
+    }
+
+    /// The same of a number that an input of the simulation fixes: one that a cost was calibrated by, or that follows
+    /// from the paper's own inputs alone.
+    #[must_use]
+    pub fn calibration(self) -> Self {
+        Self { is_calibration: true, ..self }
+    }
+
+    /// The same as [`Check::calibration`] if `is` holds.
+    #[must_use]
+    pub fn calibration_if(self, is: bool) -> Self {
+        Self { is_calibration: self.is_calibration || is, ..self }
     }
 
     /// How far the simulation is above the paper (below: negative), in percent of the paper's.
@@ -110,7 +125,7 @@ impl Check {
         serde_json::json!({
             "sim": sim, "check": self.what, "paper": self.paper, "simulated": self.simulated,
             "deviation_percent": self.deviation_percent(), "tolerance_percent": self.tolerance_percent,
-            "met": self.is_met(), "why": self.why,
+            "met": self.is_met(), "calibration": self.is_calibration, "why": self.why,
         })
     }
 }

@@ -31,6 +31,10 @@ impl Schedule {
     }
 }
 
+/// What a worker's faults may do, yielding more often than the others.
+const POLICIES: [FaultPolicy; 5] =
+    [FaultPolicy::Yield, FaultPolicy::Yield, FaultPolicy::Busy, FaultPolicy::BusyDelegated, FaultPolicy::Hybrid(1_500)];
+
 /// The world of one seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -117,13 +121,6 @@ impl Settings {
         let local_pages = rng.random_range(24..160);
         let workers = rng.random_range(0..3);
         let is_mapped = rng.random_range(0..4) == 0;
-        let policies = [
-            FaultPolicy::Yield,
-            FaultPolicy::Yield,
-            FaultPolicy::Busy,
-            FaultPolicy::BusyDelegated,
-            FaultPolicy::Hybrid(1_500),
-        ];
         let prefetches = [Prefetch::None, Prefetch::Readahead, Prefetch::Trend];
         let most_refused = if rng.random_range(0..4) == 0 { 400 } else { 40 };
         let settings = Self {
@@ -131,7 +128,7 @@ impl Settings {
             threads: if workers == 0 { rng.random_range(1..4) } else { rng.random_range(0..3) },
             workers,
             unithreads: rng.random_range(1..6),
-            policy: policies[rng.random_range(0..policies.len())],
+            policy: POLICIES[rng.random_range(0..POLICIES.len())],
             has_host: rng.random_range(0..2) == 0,
             operations: rng.random_range(20..150),
             local_pages,

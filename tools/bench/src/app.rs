@@ -1,5 +1,5 @@
-//! Applications with their data in far memory, requested within the process (Adios, section 5.2): what `kv`, `rocksdb`,
-//! `tpcc` and `vector` have in common.
+//! Applications with their data in far memory, requested within the process (Adios, section 5.2): what `array`, `kv`,
+//! `rocksdb`, `tpcc` and `vector` have in common.
 //!
 //! An application is prepared once (`App`) and run under several systems in turn. Requests are made by the dispatcher
 //! thread, by the `generator`, as those of `array` are, and every answer is judged.
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use yonder::sched::{Handler, SchedConfig, SchedStats, serve};
+use yonder::sched::{Handler, Predictions, SchedConfig, SchedStats, serve};
 use yonder::{Config, FarMemory};
-use yonder_load::{LatencySummary, Questions, Rate};
+use yonder_load::{LatencySummary, Predicted, Rate, RequestSource};
 
 use crate::generator::{Counters, Generator, TimedHandler, threads_of};
 use crate::policies::Choice as _;
-use crate::{BenchError, OnProgress, WireBytes};
+use crate::{BenchError, Counts, OnProgress, WireBytes};
 
 /// Far memory of an application.
 #[derive(Clone, Debug)]
@@ -57,45 +57,78 @@ pub struct AppResult<D> {
     pub faults: &'static str,
     /// Dispatch policy: `pf-aware`, `round-robin` or `predicted`.
     pub dispatch: &'static str,
+    /// What a worker ran first: `classes` or `fifo`.
+    pub order: &'static str,
     /// Preemption quantum in microseconds, if any.
     pub preempt_us: Option<f64>,
     /// Requests that a worker may have under way.
     pub max_inflight: usize,
+    /// Who waits for replies to leave: `on` (the dispatcher) or `off` (the worker).
+    pub delegation: &'static str,
     /// Who maps pages for a worker that has other requests to run: `on` (the dispatcher too) or `off` (the worker).
     pub install_delegation: &'static str,
+    /// What was fetched before it was touched: `none`, `readahead` or `trend`.
+    pub prefetch: &'static str,
+    /// Who made the reclaimer's steps: `thread` or `dispatcher`.
+    pub reclaim: &'static str,
+    /// Free share of local memory at which reclaim starts, in percent.
+    pub reclaim_start_percent: f64,
+    /// Free share of local memory at which reclaim stops, in percent.
+    pub reclaim_end_percent: f64,
     /// Offered load in requests per second; absent in a closed loop.
     pub offered_per_s: Option<f64>,
     /// Measured seconds.
     pub seconds: f64,
     /// Requests answered per second of the measured time.
     pub ops_per_s: f64,
-    /// Median latency of all requests.
+    /// Median latency, from the intended start, of the requests whose intended start lies in the measured time.
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
     /// 99.9th percentile.
     pub p999_us: f64,
+    /// Longest latency.
+    pub max_us: f64,
     /// By kinds of requests.
     #[serde(flatten)]
     pub kinds: BTreeMap<&'static str, LatencySummary>,
     /// The kind that the paper reports.
     #[serde(skip)]
     pub main_kind: (&'static str, LatencySummary),
-    /// As of `array`.
+    /// Requests without a major fault, of those whose latency counts.
+    pub hits: u64,
+    /// Median latency of these.
+    pub hit_p50_us: f64,
+    /// 99th percentile.
+    pub hit_p99_us: f64,
+    /// 99.9th percentile.
+    pub hit_p999_us: f64,
+    /// What was predicted in the measured time, and what came true.
+    #[serde(flatten)]
+    pub predicted: Predicted,
+    /// Arrivals in the measured time that found the queue full, or were still in it long after the end (those have the
+    /// time until then as their latency).
     pub dropped: u64,
-    /// Requests that ended in an error.
-    pub errors: u64,
-    /// Faults that needed a fetch.
-    pub major_faults: u64,
-    /// Faults that needed none.
-    pub minor_faults: u64,
-    /// Bytes fetched.
-    pub fetched_bytes: u64,
-    /// Bytes written back.
-    pub written_bytes: u64,
+    /// Fetched pages that the dispatcher mapped.
+    pub helped_installs: u64,
     /// What all of that came to on the wire.
     #[serde(flatten)]
     pub wire: WireBytes,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Median time of a request by stage, in microseconds.
+    pub queued_p50_us: f64,
+    /// Median time on the CPU.
+    pub running_p50_us: f64,
+    /// Median time waiting for pages.
+    pub waiting_p50_us: f64,
+    /// Median time from a page's arrival to its mapping.
+    pub install_p50_us: f64,
+    /// Median time from a page's mapping to the resumed handler.
+    pub resume_p50_us: f64,
+    /// CPU of the reclaimer as a share of one CPU.
+    pub reclaim_cpu: f64,
     /// What is the application's own.
     #[serde(flatten)]
     pub details: D,
@@ -132,31 +165,41 @@ where
         &self.handler.0
     }
 
-    /// Asks `questions` for a while. `details` are asked for afterwards.
+    /// Asks `source` for a while. `details` are asked for afterwards.
     pub(crate) fn run<Q, D>(
         &self,
         run: &AppRun,
-        questions: Q,
+        source: Q,
         details: impl FnOnce() -> D,
         progress: OnProgress<'_>,
     ) -> Result<AppResult<D>, BenchError>
     where
-        Q: Questions<Request = H::Request, Answer = Reply>,
+        Q: RequestSource<Request = H::Request, Answer = Reply>,
     {
         let sched = SchedConfig { stack_bytes: self.stack_bytes, ..threads_of(&run.sched, run.rate) };
         let requests = SchedStats::default();
         let counters = || Counters::of(&self.far, &requests);
         let (load, now) = ((run.rate, run.duration), yonder::clock::now());
-        let mut generator = Generator::<Q, E>::new(questions, load, now, &counters, progress);
+        let mut generator = Generator::<Q, E>::new(source, load, now, &counters, progress);
         serve(&sched, &self.far, &self.handler, &mut generator, &requests)?;
         if generator.wrong > 0 {
             return Err(BenchError::WrongValues(generator.wrong));
         }
+        Ok(self.result(&sched, &generator, details()))
+    }
+
+    /// What the measured time has come to.
+    fn result<Q, D>(&self, sched: &SchedConfig, generator: &Generator<'_, Q, E>, details: D) -> AppResult<D>
+    where
+        Q: RequestSource<Request = H::Request, Answer = Reply>,
+    {
         let (before, after) = (&generator.before.paging, &generator.after.paging);
-        let all = generator.all_latency().summary();
+        let (all, hit) = (generator.all_latency().summary(), generator.hit_latency.summary());
         let kinds: Vec<LatencySummary> = generator.latency.iter().map(yonder_load::LatencyRecorder::summary).collect();
-        let seconds = generator.measured_ns as f64 / 1e9;
-        Ok(AppResult {
+        let Predictions { hits_right, hits_wrong, faults_right, faults_wrong } =
+            generator.after.predictions.since(&generator.before.predictions);
+        let (seconds, shares) = (generator.measured_ns as f64 / 1e9, self.memory.paging.shares);
+        AppResult {
             bench: self.bench,
             memory_bytes: self.memory.data,
             local_bytes: self.far.local(),
@@ -164,25 +207,40 @@ where
             workers: sched.workers,
             faults: sched.faults.name(),
             dispatch: sched.dispatch.name(),
+            order: sched.order.name(),
             preempt_us: sched.preempt.map(|quantum| quantum.as_nanos() as f64 / 1e3),
             max_inflight: sched.max_inflight,
+            delegation: sched.delegation.name(),
             install_delegation: sched.installs.name(),
+            prefetch: self.memory.paging.prefetch.name(),
+            reclaim: sched.reclaim.name(),
+            reclaim_start_percent: shares.start_percent,
+            reclaim_end_percent: shares.end_percent,
             offered_per_s: generator.rate,
             seconds,
             ops_per_s: generator.answered as f64 / seconds,
             p50_us: all.p50_us,
             p99_us: all.p99_us,
             p999_us: all.p999_us,
+            max_us: all.max_us,
             main_kind: (Q::KINDS[0], kinds[0]),
             kinds: Q::KINDS.iter().copied().zip(kinds).collect(),
+            hits: hit.count,
+            hit_p50_us: hit.p50_us,
+            hit_p99_us: hit.p99_us,
+            hit_p999_us: hit.p999_us,
+            predicted: Predicted { hits_right, hits_wrong, faults_right, faults_wrong },
             dropped: generator.dropped,
-            errors: generator.errors,
-            major_faults: after.major_faults - before.major_faults,
-            minor_faults: after.minor_faults - before.minor_faults,
-            fetched_bytes: after.fetched_bytes - before.fetched_bytes,
-            written_bytes: after.written_bytes - before.written_bytes,
+            helped_installs: after.delegated_installs - before.delegated_installs,
             wire: generator.after.wire.since(generator.before.wire),
-            details: details(),
-        })
+            counts: Counts { errors: generator.errors, ..Counts::between(before, after) },
+            queued_p50_us: generator.queued.percentile_us(50.0),
+            running_p50_us: generator.running.percentile_us(50.0),
+            waiting_p50_us: generator.waiting.percentile_us(50.0),
+            install_p50_us: after.stages.install.since(&before.stages.install).quantile(0.5) as f64 / 1e3,
+            resume_p50_us: after.stages.resume.since(&before.stages.resume).quantile(0.5) as f64 / 1e3,
+            reclaim_cpu: (after.reclaim_cpu_ns - before.reclaim_cpu_ns) as f64 / generator.measured_ns as f64,
+            details,
+        }
     }
 }

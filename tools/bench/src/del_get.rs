@@ -17,9 +17,10 @@ use rand::seq::SliceRandom as _;
 use serde::Serialize;
 use yonder_preload_protocol::SharedStats;
 
-use crate::BenchError;
+use crate::comparison::{Ended, Series, take_turns};
 use crate::redis::FIGURES_TIME;
 use crate::redis_client::{Client, Server, write_command};
+use crate::{BenchError, OnProgress};
 
 /// What is measured.
 #[derive(Clone, PartialEq, Debug, Args)]
@@ -98,17 +99,11 @@ pub struct DelGetResult {
 }
 
 /// Measures both ways in turn. `tell` learns what is done and how much of all that is done.
-pub fn run(settings: &Settings, tell: &mut dyn FnMut(&str, f64)) -> Result<[DelGetResult; 2], BenchError> {
-    let mut legs = [Vec::new(), Vec::new()];
-    for turn in 0..settings.runs {
-        for (transfer, legs) in [Transfer::Pages, Transfer::Live].into_iter().zip(&mut legs) {
-            let done = 2 * turn + usize::from(transfer == Transfer::Live);
-            tell(&format!("{} ({})", transfer.name(), turn + 1), done as f64 / (2 * settings.runs) as f64);
-            legs.push(Leg::run(settings, transfer)?);
-        }
-    }
-    let [pages, live] = &legs;
-    Ok([settings.result(Transfer::Pages, pages), settings.result(Transfer::Live, live)])
+pub fn run(settings: &Settings, tell: OnProgress<'_>) -> Result<[DelGetResult; 2], BenchError> {
+    let mut both = [Transfer::Pages, Transfer::Live].map(Series::new);
+    let label = |transfer: &Transfer| transfer.name().to_owned();
+    take_turns(&mut both, settings.runs, tell, label, |transfer, _| Trial::run(settings, *transfer).map(Ended::Well))?;
+    Ok(both.map(|series| settings.result(&series)))
 }
 
 impl Transfer {
@@ -121,40 +116,35 @@ impl Transfer {
 }
 
 impl Settings {
-    fn result(&self, transfer: Transfer, legs: &[Leg]) -> DelGetResult {
-        let sorted = |value: fn(&Leg) -> u64| {
-            let mut values: Vec<u64> = legs.iter().map(value).collect();
-            values.sort_unstable();
-            values
-        };
-        let median = |value| sorted(value)[legs.len() / 2];
-        let fetched = sorted(|leg| leg.get_fetched_bytes);
+    fn result(&self, series: &Series<Transfer, Trial>) -> DelGetResult {
+        let median = |figure: fn(&Trial) -> f64| series.median(figure).unwrap_or(0.0);
+        let fetched = |trial: &Trial| trial.get_fetched_bytes as f64;
         DelGetResult {
             bench: "del-get",
-            transfer,
+            transfer: series.variant,
             keys: self.keys,
             value_bytes: self.value_bytes,
             deleted_percent: self.deleted_percent,
             local_bytes: self.local,
-            runs: legs.len(),
-            get_fetched_bytes: fetched[fetched.len() / 2],
-            get_fetched_bytes_spread: [fetched[0], fetched[fetched.len() - 1]],
-            before_bytes: median(|leg| leg.before_bytes),
-            ops_per_s: median(|leg| leg.ops_per_s as u64) as f64,
-            errors: legs.iter().map(|leg| leg.wrong).sum(),
+            runs: series.trials.len(),
+            get_fetched_bytes: median(fetched) as u64,
+            get_fetched_bytes_spread: series.spread(fetched).unwrap_or_default().map(|bytes| bytes as u64),
+            before_bytes: median(|trial| trial.before_bytes as f64) as u64,
+            ops_per_s: median(|trial| trial.ops_per_s),
+            errors: series.sum(|trial| trial.wrong),
         }
     }
 }
 
 /// One server's life.
-struct Leg {
+struct Trial {
     get_fetched_bytes: u64,
     before_bytes: u64,
     ops_per_s: f64,
     wrong: u64,
 }
 
-impl Leg {
+impl Trial {
     fn run(settings: &Settings, transfer: Transfer) -> Result<Self, BenchError> {
         let board = settings.folder.join("board");
         let mut words = settings

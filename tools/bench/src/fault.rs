@@ -3,7 +3,7 @@
 //! One thread touches one page at a time, so nothing queues. Kinds: `major` (fetched from the node), `standby` (second
 //! chance), `zero` (first touch). Each is measured with a trap and with a probe of the page table, which skips it.
 
-use crate::flags::{BENCHMARK, MemoryArgs};
+use crate::flags::{BENCHMARK, MemoryArgs, positive_number};
 use clap::Args;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -12,7 +12,7 @@ use yonder::units::PAGE_BYTES;
 use yonder::{Access, Config, FarMemory, Region, StageHistogram, Stats};
 use yonder_load::LatencyRecorder;
 
-use crate::BenchError;
+use crate::{BenchError, Counts};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -23,7 +23,7 @@ pub struct FaultSettings {
     #[command(flatten)]
     pub memory: MemoryArgs,
     /// Random touches of pages, for each way of access
-    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 50_000, value_parser = positive_number)]
     pub touches: u64,
 }
 
@@ -52,16 +52,9 @@ pub struct FaultResult {
     pub p99_us: f64,
     /// 99.9th percentile.
     pub p999_us: f64,
-    /// Faults measured that needed a fetch.
-    pub major_faults: u64,
-    /// Faults measured that needed none.
-    pub minor_faults: u64,
-    /// Bytes fetched while measuring.
-    pub fetched_bytes: u64,
-    /// Bytes written back while measuring.
-    pub written_bytes: u64,
-    /// Always 0: an error ends the run.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// Medians of a major fault's stages, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stages: Option<Stages>,
@@ -194,11 +187,13 @@ impl Run<'_> {
                 p50_us: latency.p50_us,
                 p99_us: latency.p99_us,
                 p999_us: latency.p999_us,
-                major_faults: if major { latency.count } else { 0 },
-                minor_faults: if major { 0 } else { latency.count },
-                fetched_bytes: if major { latency.count * PAGE } else { 0 },
-                written_bytes: if major { after.written_bytes - before.written_bytes } else { 0 },
-                errors: 0,
+                counts: Counts {
+                    major_faults: if major { latency.count } else { 0 },
+                    minor_faults: if major { 0 } else { latency.count },
+                    fetched_bytes: if major { latency.count * PAGE } else { 0 },
+                    written_bytes: if major { after.written_bytes - before.written_bytes } else { 0 },
+                    ..Counts::default()
+                },
                 stages,
             }
         };

@@ -22,9 +22,10 @@ use yonder::units::{LocalSize, PAGE_BYTES, parse_bytes};
 use yonder::{Access, Config, FarMemory, FaultPolicy, Prefetch, Region};
 use yonder_load::LatencyRecorder;
 
-use crate::flags::{BENCHMARK, FAR, count_to};
+use crate::comparison::{Ended, Series, take_turns};
+use crate::flags::{BENCHMARK, FAR, count_to, positive_number};
 use crate::policies::{Choice as _, choice};
-use crate::{BenchError, medians};
+use crate::{BenchError, Counts, OnProgress};
 use stamps::{StampedFabric, Stamps};
 use steps::{Steps, percent_of};
 use touching::{Asking, Toucher, value_of};
@@ -63,7 +64,7 @@ pub struct Settings {
     #[arg(long = "faults", help_heading = BENCHMARK, value_name = "MODES", default_value = "yield,busy", value_delimiter = ',', value_parser = choice::<FaultPolicy>())]
     pub policies: Vec<FaultPolicy>,
     /// Faults of a run; a warm-up of an eighth of them comes before
-    #[arg(long = "touches", help_heading = BENCHMARK, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long = "touches", help_heading = BENCHMARK, value_name = "N", default_value_t = 20_000, value_parser = positive_number)]
     pub faults: u64,
     /// Runs of each mode over each memory node, whose faults count together
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value = "3", value_parser = runs)]
@@ -109,25 +110,16 @@ pub struct BreakdownResult {
     pub fabric_percent: f64,
     /// What it costs to take one time, of which every step has one.
     pub stamp_us: f64,
-    /// Faults measured.
-    pub major_faults: u64,
     /// Faults that are not among them, because they were not one plain fetch.
     pub left_out: u64,
-    /// Always 0.
-    pub minor_faults: u64,
-    /// Bytes fetched by the faults measured.
-    pub fetched_bytes: u64,
-    /// Always 0: nothing is written.
-    pub written_bytes: u64,
-    /// Always 0: an error ends the benchmark.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
-/// The runs of one policy over one fabric.
-struct Series {
-    policy: FaultPolicy,
-    all: Steps,
-    medians_us: Vec<f64>,
+/// One run of one policy over one fabric.
+struct Trial {
+    steps: Steps,
     left_out: u64,
 }
 
@@ -139,34 +131,25 @@ struct Stamped {
 }
 
 /// Measures every policy over every fabric. `progress` gets what runs, and the share of everything that is done.
-pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<BreakdownResult>, BenchError> {
+pub fn run(settings: &Settings, progress: OnProgress<'_>) -> Result<Vec<BreakdownResult>, BenchError> {
     if settings.fars.is_empty() || settings.policies.is_empty() || settings.runs == 0 || settings.faults == 0 {
         return Err(BenchError::Settings("there is nothing to measure: type --faults yield,busy --runs 3".to_owned()));
     }
     if settings.runs > RUNS_MAX {
         return Err(BenchError::Settings(format!("--runs {} is too many: type at most {RUNS_MAX}", settings.runs)));
     }
-    let total = (settings.fars.len() * settings.policies.len() * settings.runs) as f64;
-    let (mut done, mut results) = (0.0, Vec::new());
-    for far in &settings.fars {
-        progress(&format!("filling {far}"), done / total);
+    let (fars, mut results) = (settings.fars.len() as f64, Vec::new());
+    for (number, far) in settings.fars.iter().enumerate() {
+        let mut progress = |what: &str, share: f64| progress(&format!("{what}, {far}"), (number as f64 + share) / fars);
+        progress("filling", 0.0);
         let stamped = Stamped::fill(settings, far)?;
-        let series = |policy: &FaultPolicy| Series {
-            policy: *policy,
-            all: Steps::default(),
-            medians_us: Vec::new(),
-            left_out: 0,
-        };
-        let mut all: Vec<Series> = settings.policies.iter().map(series).collect();
-        for round in 0..settings.runs {
-            for series in &mut all {
-                let what = format!("{}, {far} ({}/{})", series.policy.name(), round + 1, settings.runs);
-                stamped.run(settings, round, series, &mut |share| progress(&what, (done + share) / total))?;
-                done += 1.0;
-            }
-        }
+        let mut all: Vec<Series<FaultPolicy, Trial>> = settings.policies.iter().copied().map(Series::new).collect();
+        let label = |policy: &FaultPolicy| policy.name().to_owned();
+        take_turns(&mut all, settings.runs, &mut progress, label, |policy, turn| {
+            stamped.run(settings, turn, *policy).map(Ended::Well)
+        })?;
         let stamp_us = cost_of_a_stamp_us();
-        results.extend(all.iter().map(|series| series.result(&stamped, settings, stamp_us)));
+        results.extend(all.iter().map(|series| stamped.result(series, settings, stamp_us)));
     }
     Ok(results)
 }
@@ -193,33 +176,18 @@ impl Stamped {
         Ok(Self { far, region: Arc::new(region), stamps })
     }
 
-    fn run(
-        &self,
-        settings: &Settings,
-        round: usize,
-        series: &mut Series,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), BenchError> {
-        self.touch(series.policy, (settings.faults / WARM_UP_SHARE).max(1), 2 * round as u64, &mut |_| ())?;
+    fn run(&self, settings: &Settings, turn: usize, policy: FaultPolicy) -> Result<Trial, BenchError> {
+        self.touch(policy, (settings.faults / WARM_UP_SHARE).max(1), 2 * turn as u64)?;
         let before = self.far.stats().stages.resume;
-        let asked = self.touch(series.policy, settings.faults, 2 * round as u64 + 1, progress)?;
+        let asked = self.touch(policy, settings.faults, 2 * turn as u64 + 1)?;
         let mut steps = Steps::default();
         asked.touches.iter().for_each(|touch| steps.add(touch));
         steps.add_back(&self.far.stats().stages.resume.since(&before));
-        series.medians_us.push(steps.total.percentile_us(50.0));
-        series.all.merge(&steps);
-        series.left_out += asked.left_out;
-        Ok(())
+        Ok(Trial { steps, left_out: asked.left_out })
     }
 
     /// Has a worker touch far pages until there were so many faults.
-    fn touch(
-        &self,
-        policy: FaultPolicy,
-        faults: u64,
-        seed: u64,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<touching::Touched, BenchError> {
+    fn touch(&self, policy: FaultPolicy, faults: u64, seed: u64) -> Result<touching::Touched, BenchError> {
         let placement = yonder::place(1);
         let sched = SchedConfig {
             faults: policy,
@@ -231,7 +199,7 @@ impl Stamped {
             ..SchedConfig::default()
         };
         let handler = Arc::new(Toucher { region: Arc::clone(&self.region), stamps: Arc::clone(&self.stamps) });
-        let mut asking = Asking::new(faults, seed, progress);
+        let mut asking = Asking::new(faults, seed);
         serve(&sched, &self.far, &handler, &mut asking, &SchedStats::default())?;
         if let Some(error) = asking.failed {
             return Err(error.into());
@@ -245,21 +213,21 @@ impl Stamped {
             (panicked, _) => Err(BenchError::Panicked(panicked)),
         }
     }
-}
 
-impl Series {
-    fn result(&self, stamped: &Stamped, settings: &Settings, stamp_us: f64) -> BreakdownResult {
-        let (total, steps) = (self.all.total.summary(), self.all.results());
+    fn result(&self, series: &Series<FaultPolicy, Trial>, settings: &Settings, stamp_us: f64) -> BreakdownResult {
+        let mut all = Steps::default();
+        series.trials.iter().for_each(|trial| all.merge(&trial.steps));
+        let (total, steps) = (all.total.summary(), all.results());
         BreakdownResult {
             bench: "fault-breakdown",
-            far: stamped.far.url().to_owned(),
-            faults: self.policy.name(),
-            memory_bytes: stamped.region.bytes(),
-            local_bytes: stamped.far.local(),
+            far: self.far.url().to_owned(),
+            faults: series.variant.name(),
+            memory_bytes: self.region.bytes(),
+            local_bytes: self.far.local(),
             runs: settings.runs,
             ops_per_s: if total.mean_us > 0.0 { 1e6 / total.mean_us } else { 0.0 },
             p50_us: total.p50_us,
-            p50_us_spread: medians::ends(&medians::sorted(self.medians_us.iter().copied())).unwrap_or_default(),
+            p50_us_spread: series.spread(|trial| trial.steps.total.percentile_us(50.0)).unwrap_or_default(),
             p99_us: total.p99_us,
             p999_us: total.p999_us,
             runtime_percent: percent_of(&steps, By::Runtime),
@@ -267,12 +235,8 @@ impl Series {
             fabric_percent: percent_of(&steps, By::Fabric),
             steps,
             stamp_us,
-            major_faults: total.count,
-            left_out: self.left_out,
-            minor_faults: 0,
-            fetched_bytes: total.count * PAGE,
-            written_bytes: 0,
-            errors: 0,
+            left_out: series.sum(|trial| trial.left_out),
+            counts: Counts { major_faults: total.count, fetched_bytes: total.count * PAGE, ..Counts::default() },
         }
     }
 }
@@ -312,8 +276,8 @@ mod tests {
         let results = run(&settings(), &mut |_, _| ()).unwrap();
         assert_eq!(results.iter().map(|result| result.faults).collect::<Vec<_>>(), ["yield", "busy"]);
         for result in &results {
-            assert_eq!((result.major_faults + result.left_out, result.runs), (600, 2), "{result:?}");
-            assert!(result.major_faults > 500, "{result:?}");
+            assert_eq!((result.counts.major_faults + result.left_out, result.runs), (600, 2), "{result:?}");
+            assert!(result.counts.major_faults > 500, "{result:?}");
             let p50_us = |step: Step| result.steps.iter().find(|part| part.step == step).unwrap().p50_us;
             let sum: f64 = Step::ALL.into_iter().map(p50_us).sum();
             // The fetch is by far the longest, and in it is all of the emulated latency but what passed before the

@@ -49,6 +49,11 @@ pub fn positive_count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// The same of things that may be more than there are addresses.
+pub fn positive_number(text: &str) -> Result<u64, String> {
+    positive_count(text).map(|count| count as u64)
+}
+
 /// A count from one to `most`.
 pub fn count_to(text: &str, most: usize) -> Result<usize, String> {
     match text.parse() {

@@ -1,5 +1,5 @@
 //! Load from within the process: [`Generator`] makes requests and checks replies, on the dispatcher thread. What is
-//! asked is a benchmark's [`Questions`]; a reply is an answer, or the error with which the request has failed.
+//! asked is a benchmark's [`RequestSource`]; a reply is an answer, or the error with which the request has failed.
 //!
 //! A run warms up, is measured, and drains. What counts is decided by a request's *intended* start: every request that
 //! was meant to start in the measured time has its latency recorded from then, also when its answer comes in the drain,
@@ -17,7 +17,7 @@ use yonder::sched::{
 };
 use yonder::units::Nanos;
 use yonder::{FarMemory, Stats};
-use yonder_load::{LatencyRecorder, PoissonArrivals, Questions, Rate};
+use yonder_load::{LatencyRecorder, PoissonArrivals, Rate, RequestSource};
 
 use crate::{OnProgress, WireBytes, parking};
 
@@ -108,7 +108,7 @@ impl Counters {
 /// Makes requests and checks replies, of which those that have failed are an `E`.
 pub(crate) struct Generator<'a, Q, E> {
     counters: &'a dyn Fn() -> Counters,
-    questions: Q,
+    source: Q,
     arrivals: Option<std::iter::Peekable<PoissonArrivals>>,
     /// Intended starts of requests that have arrived and were not admitted.
     backlog: VecDeque<Nanos>,
@@ -141,10 +141,10 @@ pub(crate) struct Generator<'a, Q, E> {
     errors_are: PhantomData<fn(E)>,
 }
 
-impl<'a, Q: Questions, E> Generator<'a, Q, E> {
+impl<'a, Q: RequestSource, E> Generator<'a, Q, E> {
     /// A run of `duration` that starts at `started`. `counters` are asked when the measured time begins and ends.
     pub(crate) fn new(
-        questions: Q,
+        source: Q,
         (rate, duration): (Rate, Duration),
         started: Nanos,
         counters: &'a dyn Fn() -> Counters,
@@ -158,7 +158,7 @@ impl<'a, Q: Questions, E> Generator<'a, Q, E> {
         let warm_up_ns = duration / 4;
         Self {
             counters,
-            questions,
+            source,
             arrivals: rate.map(|rate| PoissonArrivals::new(rate, started, 7).peekable()),
             backlog: VecDeque::with_capacity(BACKLOG_MAX),
             phase: Phase::WarmUp,
@@ -267,7 +267,7 @@ impl<'a, Q: Questions, E> Generator<'a, Q, E> {
     }
 }
 
-impl<Q: Questions, E> Frontend for Generator<'_, Q, E> {
+impl<Q: RequestSource, E> Frontend for Generator<'_, Q, E> {
     type Request = Timed<Q::Request>;
     type Reply = Timed<Result<Q::Answer, E>>;
 
@@ -285,7 +285,7 @@ impl<Q: Questions, E> Frontend for Generator<'_, Q, E> {
                 (None, _) => Some(now),
             };
             let Some(intended) = intended else { break };
-            admit(Timed { intended, body: self.questions.ask() });
+            admit(Timed { intended, body: self.source.next_request() });
             activity = Activity::Busy;
         }
         activity
@@ -297,7 +297,7 @@ impl<Q: Questions, E> Frontend for Generator<'_, Q, E> {
             self.errors += 1;
             return;
         };
-        match self.questions.judge(&answer) {
+        match self.source.verify(&answer) {
             Some(kind) => self.count(now, intended, kind, &done.timing),
             None => self.wrong += 1,
         }
@@ -320,17 +320,17 @@ impl<Q: Questions, E> Frontend for Generator<'_, Q, E> {
 mod tests {
     use super::*;
 
-    /// Questions that are all alike.
+    /// RequestSource that are all alike.
     struct Alike;
 
-    impl Questions for Alike {
+    impl RequestSource for Alike {
         type Request = ();
         type Answer = ();
         const KINDS: &'static [&'static str] = &["alike"];
 
-        fn ask(&mut self) {}
+        fn next_request(&mut self) {}
 
-        fn judge(&self, (): &()) -> Option<usize> {
+        fn verify(&self, (): &()) -> Option<usize> {
             Some(0)
         }
     }

@@ -21,8 +21,6 @@ pub(crate) use limited::{KernelCounts, Limited, Swapped};
 
 use cgroup::Hierarchy;
 
-/// How often a run is tried that the kernel kills because memory is short: it may do so although swap has room.
-pub(crate) const ATTEMPTS_MAX: usize = 3;
 /// What is said of a run that was killed each time.
 pub(crate) const OUT_OF_MEMORY: &str = "out of memory: the kernel killed it";
 /// Memory of a group, beside the local one, until it is known what its processes take before they have data.

@@ -13,7 +13,7 @@ use yonder::sched::{Handler, SchedConfig, checkpoint};
 use yonder::{FarMemory, Region};
 use yonder_kv::protocol::{Answer, CasShown, Command, Exptime, KeyValue, Keys, WriteMode};
 use yonder_kv::{Store, StoreConfig};
-use yonder_load::Questions;
+use yonder_load::RequestSource;
 
 use crate::app::{App, AppMemory, AppResult, AppRun};
 use crate::{BenchError, OnProgress};
@@ -64,17 +64,17 @@ struct Gets {
     random: SmallRng,
 }
 
-impl Questions for Gets {
+impl RequestSource for Gets {
     type Request = Command;
     type Answer = Vec<u8>;
     const KINDS: &'static [&'static str] = &["get"];
 
-    fn ask(&mut self) -> Command {
+    fn next_request(&mut self) -> Command {
         let key = Items::key(self.random.random_range(0..self.items.count));
         Command::Get { keys: Keys::new(key.as_bytes()), cas: CasShown::No, touch: None }
     }
 
-    fn judge(&self, reply: &Vec<u8>) -> Option<usize> {
+    fn verify(&self, reply: &Vec<u8>) -> Option<usize> {
         self.items.number(reply).map(|_| 0)
     }
 }
@@ -152,8 +152,8 @@ impl Cache {
     /// If a reply is wrong, or the threads cannot run.
     pub fn run(&self, run: &AppRun, progress: OnProgress<'_>) -> Result<AppResult<StoreDetails>, BenchError> {
         let Items { count: items, value_bytes } = self.items;
-        let questions = Gets { items: self.items, random: SmallRng::seed_from_u64(0x6E75) };
-        self.app.run(run, questions, || StoreDetails { items, value_bytes }, progress)
+        let source = Gets { items: self.items, random: SmallRng::seed_from_u64(0x6E75) };
+        self.app.run(run, source, || StoreDetails { items, value_bytes }, progress)
     }
 }
 

@@ -23,7 +23,7 @@ use yonder_load::LatencyRecorder;
 use yonder_node::{ControllerConfig, Listen, Node, NodeConfig};
 use yonder_placement::Config;
 
-use crate::BenchError;
+use crate::{BenchError, Counts};
 
 /// How long anything that the controller does may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -91,16 +91,9 @@ pub struct MigrateResult {
     pub ops_per_s_over_time: Vec<f64>,
     /// Pages that were checked at the end.
     pub pages_checked: u64,
-    /// Always 0: nothing is paged.
-    pub major_faults: u64,
-    /// Always 0: nothing is paged.
-    pub minor_faults: u64,
-    /// Bytes read by the clients.
-    pub fetched_bytes: u64,
-    /// Bytes written by the clients.
-    pub written_bytes: u64,
-    /// Always 0: an error ends the run.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// The longest operation of a region's client during the drain, in seconds from the beginning of the measurement.
@@ -348,11 +341,7 @@ fn summary(settings: &Settings, before: &Phase, during: &Phase) -> MigrateResult
         part_seconds,
         ops_per_s_over_time,
         pages_checked: 0,
-        major_faults: 0,
-        minor_faults: 0,
-        fetched_bytes: half_bytes,
-        written_bytes: half_bytes,
-        errors: 0,
+        counts: Counts { fetched_bytes: half_bytes, written_bytes: half_bytes, ..Counts::default() },
     }
 }
 
@@ -400,7 +389,7 @@ mod tests {
     fn a_drained_node_loses_nothing_and_only_what_moves_pauses() {
         let settings = Settings { regions: 3, region_bytes: 1 << 20, duration: Duration::from_millis(100) };
         let result = run(&settings, &Silent).unwrap();
-        assert_eq!((result.regions, result.pages_checked, result.errors), (3, 768, 0));
+        assert_eq!((result.regions, result.pages_checked, result.counts.errors), (3, 768, 0));
         assert!(result.moved_bytes >= 3 << 20, "{result:?}");
         assert!(result.pause_max_us > 0.0 && result.ops_per_s > 0.0, "{result:?}");
         let end_s = result.part_seconds * PARTS as f64;
@@ -414,7 +403,7 @@ mod tests {
         assert!(longest.is_some_and(|longest| (longest - result.pause_max_us).abs() < 1.0), "{result:?}");
         // Every operation is in one part, and each moves a page.
         let operations = result.ops_per_s_over_time.iter().sum::<f64>() * result.part_seconds;
-        let moved = (result.fetched_bytes + result.written_bytes) as f64 / PAGE_BYTES as f64;
+        let moved = (result.counts.fetched_bytes + result.counts.written_bytes) as f64 / PAGE_BYTES as f64;
         assert!((operations - moved).abs() < 2.0, "{operations} operations, {moved} pages: {result:?}");
     }
 

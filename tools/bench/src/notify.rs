@@ -15,7 +15,8 @@ use clap::Args;
 use serde::Serialize;
 use yonder_load::LatencySummary;
 
-use crate::{BenchError, medians};
+use crate::comparison::{Ended, Series, take_turns};
+use crate::{BenchError, Counts, OnProgress};
 use touching::Touches;
 
 /// Threads that may touch pages at a time.
@@ -124,24 +125,13 @@ pub struct NotifyResult {
     pub p50_ratio_to_monitor: Option<f64>,
     /// The mean over that mean.
     pub mean_ratio_to_monitor: Option<f64>,
-    /// Always 0: no page is fetched.
-    pub major_faults: u64,
-    /// Faults of a run, as all of them need no fetch.
-    pub minor_faults: u64,
-    /// Always 0.
-    pub fetched_bytes: u64,
-    /// Always 0.
-    pub written_bytes: u64,
-    /// Touches of all runs that failed, or that nobody was told of.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
-/// The runs of one mechanism with one number of threads.
-struct Series {
-    threads: usize,
-    mechanism: Mechanism,
-    runs: Vec<Run>,
-}
+/// How faults reach user space, and how many threads touch pages.
+type Variant = (Mechanism, usize);
 
 /// One run.
 struct Run {
@@ -158,44 +148,35 @@ impl From<Touches> for Run {
 }
 
 /// Measures every mechanism with every number of threads.
-pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<NotifyResult>, BenchError> {
+pub fn run(settings: &Settings, progress: OnProgress<'_>) -> Result<Vec<NotifyResult>, BenchError> {
     if settings.threads.is_empty() || settings.runs == 0 {
         return Err(BenchError::Settings("there is nothing to measure: type --threads 1,16 --runs 5".to_owned()));
     }
-    let mut all: Vec<Series> = Vec::new();
-    for threads in &settings.threads {
-        all.extend(Mechanism::ALL.map(|mechanism| Series { threads: *threads, mechanism, runs: Vec::new() }));
-    }
-    // What takes long is many threads.
-    let total = (settings.runs * settings.threads.iter().sum::<usize>() * Mechanism::ALL.len()) as f64;
-    let mut done = 0;
-    for _ in 0..settings.runs {
-        for series in &mut all {
-            progress(&format!("{}, {} threads", series.mechanism.name(), series.threads), done as f64 / total);
-            let touches = mechanisms::measure(series.mechanism, series.threads, settings.faults_per_thread)?;
-            series.runs.push(touches.into());
-            done += series.threads;
-        }
-    }
+    let variants = settings.threads.iter().flat_map(|threads| Mechanism::ALL.map(|mechanism| (mechanism, *threads)));
+    let mut all: Vec<Series<Variant, Run>> = variants.map(Series::new).collect();
+    let label = |(mechanism, threads): &Variant| format!("{}, {threads} threads", mechanism.name());
+    take_turns(&mut all, settings.runs, progress, label, |(mechanism, threads), _| {
+        Ok::<_, BenchError>(Ended::Well(mechanisms::measure(*mechanism, *threads, settings.faults_per_thread)?.into()))
+    })?;
     let cpus = touching::allowed_cpus().len().max(1);
     let mut results: Vec<NotifyResult> = all.iter().map(|series| result(settings, series, cpus)).collect();
     compare(&mut results);
     Ok(results)
 }
 
-fn result(settings: &Settings, series: &Series, cpus: usize) -> NotifyResult {
-    let sorted = |figure: fn(&Run) -> f64| medians::sorted(series.runs.iter().map(figure));
-    let median = |figure: fn(&Run) -> f64| medians::median(&sorted(figure)).unwrap_or(0.0);
-    let spread = |figure: fn(&Run) -> f64| medians::ends(&sorted(figure)).unwrap_or_default();
-    let faults = (series.threads * settings.faults_per_thread) as u64;
+fn result(settings: &Settings, series: &Series<Variant, Run>, cpus: usize) -> NotifyResult {
+    let median = |figure: fn(&Run) -> f64| series.median(figure).unwrap_or(0.0);
+    let spread = |figure: fn(&Run) -> f64| series.spread(figure).unwrap_or_default();
+    let (mechanism, threads) = series.variant;
+    let faults = (threads * settings.faults_per_thread) as u64;
     NotifyResult {
         bench: "notify",
-        mechanism: series.mechanism,
-        threads: series.threads,
+        mechanism,
+        threads,
         cpus,
         faults_per_thread: settings.faults_per_thread,
         faults,
-        runs: series.runs.len(),
+        runs: series.trials.len(),
         ops_per_s: median(|run| run.ops_per_s),
         mean_us: median(|run| run.latency.mean_us),
         mean_us_spread: spread(|run| run.latency.mean_us),
@@ -207,11 +188,7 @@ fn result(settings: &Settings, series: &Series, cpus: usize) -> NotifyResult {
         mean_ratio_to_one_thread: None,
         p50_ratio_to_monitor: None,
         mean_ratio_to_monitor: None,
-        major_faults: 0,
-        minor_faults: faults,
-        fetched_bytes: 0,
-        written_bytes: 0,
-        errors: series.runs.iter().map(|run| run.errors).sum(),
+        counts: Counts { minor_faults: faults, errors: series.sum(|run| run.errors), ..Counts::default() },
     }
 }
 
@@ -242,11 +219,10 @@ mod tests {
     #[test]
     fn medians_and_ratios_are_those_of_the_runs() {
         let settings = Settings { threads: vec![1, 8], faults_per_thread: 10, runs: 3 };
-        let series = |mechanism, threads, medians: [f64; 3]| Series {
-            threads,
-            mechanism,
+        let series = |mechanism, threads, medians: [f64; 3]| {
             // Each run's mean is the square of its median, so that their ratios differ.
-            runs: medians.map(|median| run_of(median * median, median)).into(),
+            let trials = medians.map(|median| run_of(median * median, median)).into();
+            Series { trials, ..Series::new((mechanism, threads)) }
         };
         let all = [
             series(Mechanism::Sigbus, 1, [1.0, 3.0, 2.0]),
@@ -257,7 +233,7 @@ mod tests {
         compare(&mut results);
         let many = &results[2];
         assert_eq!((many.p50_us, many.p50_us_spread, many.mean_us), (2.5, [2.0, 9.0], 6.25));
-        assert_eq!((many.faults, many.minor_faults, many.errors), (80, 80, 3));
+        assert_eq!((many.faults, many.counts.minor_faults, many.counts.errors), (80, 80, 3));
         assert_eq!((many.p50_ratio_to_one_thread, many.p50_ratio_to_monitor), (Some(1.25), Some(0.05)));
         assert_eq!((many.mean_ratio_to_one_thread, many.mean_ratio_to_monitor), (Some(1.5625), Some(0.0025)));
         assert_eq!((results[0].p50_ratio_to_one_thread, results[0].p50_ratio_to_monitor), (Some(1.0), None));
@@ -274,7 +250,7 @@ mod tests {
         let results = run(&settings, &mut |_, _| {}).unwrap();
         assert_eq!(results.len(), 6);
         for result in results {
-            assert_eq!((result.errors, result.runs), (0, 2), "{result:?}");
+            assert_eq!((result.counts.errors, result.runs), (0, 2), "{result:?}");
             assert_eq!(result.faults, 200 * result.threads as u64);
             assert!(result.p50_us > 0.0 && result.p50_us <= result.p99_us && result.p99_us <= result.p999_us);
             assert!(result.p50_ratio_to_one_thread.is_some() && result.p50_ratio_to_monitor.is_some());

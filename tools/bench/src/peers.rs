@@ -10,11 +10,11 @@
 //! disks and compressed memory can take turns. All take turns in a closed loop; then, if they are to, at one rate that
 //! is common to all, where latency counts from the intended start. Ratios compare runs of one turn.
 //!
-//! `legs` says what is compared, `array` and `servers` run it, `resident` is what the kernel's processes do, `series`
-//! sums up and judges. What cannot run is skipped with a reason, and the others go on.
+//! `contenders` says what is compared, `array` and `servers` run it, `resident` is what the kernel's processes do,
+//! `series` sums up and judges. What cannot run is skipped with a reason, and the others go on.
 
 mod array;
-mod legs;
+mod contenders;
 mod resident;
 mod series;
 mod servers;
@@ -26,18 +26,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use yonder::units::{LocalSize, parse_bytes};
 use yonder_load::{LoadSettings, Mix, Protocol, Rate, Requests};
 
-use crate::BenchError;
 use crate::children::{Launch, find_program};
+use crate::comparison::{self, Ended, Measured, take_turns};
 use crate::flags::{BENCHMARK, FAR, byte_count, per_second, positive_count, positive_duration};
 use crate::folder::Folder;
-use crate::kernel_swap::{ATTEMPTS_MAX, KernelSwap, OUT_OF_MEMORY, SwapOn};
+use crate::kernel_swap::{KernelSwap, SwapOn};
 use crate::process::stopped;
-use legs::{Leg, Way};
-use series::Series;
+use crate::{BenchError, OnProgress};
+use contenders::{Contender, Variant};
 
 pub use resident::{ResidentTask, run_resident};
 pub use series::{Bar, Measure, PeersResult};
@@ -188,34 +188,13 @@ fn common_rate(text: &str) -> Result<CommonRate, String> {
     }
 }
 
-/// What one run has come to; `bench array` prints the same.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-struct Measured {
-    ops_per_s: f64,
-    p50_us: f64,
-    p99_us: f64,
-    p999_us: f64,
-    major_faults: u64,
-    minor_faults: u64,
-    fetched_bytes: u64,
-    written_bytes: u64,
-    dropped: u64,
-    errors: u64,
-    /// Memory of the control group, where there is one.
-    #[serde(default)]
-    group_bytes: Option<u64>,
+/// What one run has come to, and how its swap is called, if it had one.
+struct Trial {
+    measured: Measured,
+    swap: Option<String>,
 }
 
-/// What became of one run.
-enum Ended {
-    /// It ended well; how its swap is called, if it had one.
-    Well(Measured, Option<String>),
-    Badly(String),
-    /// The kernel has killed it because memory was short.
-    OutOfMemory,
-    /// It cannot be run here; what to type.
-    Not(String),
-}
+type Series = comparison::Series<Contender, Trial>;
 
 /// A comparison.
 pub struct Bench<'a> {
@@ -278,7 +257,7 @@ impl Settings {
 
     fn check(&self) -> Result<(), BenchError> {
         let settings = |text: &str| Err(BenchError::Settings(text.to_owned()));
-        if self.works.is_empty() || self.works.iter().all(|work| self.legs(*work).is_empty()) {
+        if self.works.is_empty() || self.works.iter().all(|work| self.contenders(*work).is_empty()) {
             return settings("nothing is compared: type --workloads array,memcached,redis --peers yield,run,swap");
         }
         if self.keys() == 0 {
@@ -297,13 +276,15 @@ impl<'a> Bench<'a> {
     }
 
     /// Compares all peers at one piece of work. `progress` gets what runs, and the share of this work that is done.
-    pub fn run(&self, work: Work, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<PeersResult>, BenchError> {
+    pub fn run(&self, work: Work, progress: OnProgress<'_>) -> Result<Vec<PeersResult>, BenchError> {
         let phases = if self.settings.rate == CommonRate::None { 1.0 } else { 2.0 };
-        let legs = self.settings.legs(work);
-        let mut closed: Vec<Series> = legs.into_iter().map(|leg| Series::new(leg, Rate::Max)).collect();
+        let mut closed: Vec<Series> = self.settings.contenders(work).into_iter().map(Series::new).collect();
         self.take_turns(work, &mut closed, &mut |what, share| progress(what, share / phases))?;
         let mut open: Vec<Series> = match self.common_rate(&closed) {
-            Some(rate) => closed.iter().filter(|one| !one.is_over()).map(|one| one.at(rate)).collect(),
+            Some(rate) => {
+                let left = closed.iter().filter(|one| !one.is_over()).map(|one| one.variant.clone());
+                left.map(|one| Series::new(Contender { rate: Rate::PerSecond(rate), ..one })).collect()
+            }
             None => Vec::new(),
         };
         self.take_turns(work, &mut open, &mut |what, share| progress(what, (1.0 + share) / phases))?;
@@ -313,70 +294,49 @@ impl<'a> Bench<'a> {
         Ok([sums(&closed), sums(&open)].concat())
     }
 
-    fn take_turns(
-        &self,
-        work: Work,
-        all: &mut [Series],
-        progress: &mut dyn FnMut(&str, f64),
-    ) -> Result<(), BenchError> {
-        let (runs, legs) = (self.settings.runs, all.len());
-        for round in 0..runs {
-            for (number, series) in all.iter_mut().enumerate().filter(|(_, series)| !series.is_over()) {
-                let label = format!("{}: {} ({}/{runs})", work.name(), series.label(), round + 1);
-                progress(&label, (round * legs + number) as f64 / (runs * legs) as f64);
-                let ended = self.run_once(work, &series.leg, series.rate, round)?;
-                series.add(ended);
-            }
-        }
-        Ok(())
+    fn take_turns(&self, work: Work, all: &mut [Series], progress: OnProgress<'_>) -> Result<(), BenchError> {
+        let label = |contender: &Contender| format!("{}: {}", work.name(), contender.label_at_rate());
+        take_turns(all, self.settings.runs, progress, label, |contender, turn| self.trial(work, contender, turn))
     }
 
-    /// Runs one leg, again if the kernel kills it.
-    fn run_once(&self, work: Work, leg: &Leg, rate: Rate, round: usize) -> Result<Ended, BenchError> {
-        if let Some(missing) = self.missing(work, leg) {
-            return Ok(Ended::Not(missing));
+    fn trial(&self, work: Work, contender: &Contender, turn: usize) -> Result<Ended<Trial>, BenchError> {
+        if let Some(missing) = self.missing(work, contender) {
+            return Ok(Ended::Skipped(missing));
         }
-        for _ in 0..ATTEMPTS_MAX {
-            let ended = match work.protocol() {
-                None => self.read_array(leg, rate),
-                Some(protocol) => self.ask_server(protocol, leg, rate, round),
-            };
-            // Who stops the benchmark has killed the process, and that is why it has failed.
-            if self.settings.stop.load(Ordering::Relaxed) {
-                return Err(stopped());
-            }
-            match ended? {
-                Ended::OutOfMemory => {}
-                ended => return Ok(ended),
-            }
-        }
-        Ok(Ended::Badly(OUT_OF_MEMORY.to_owned()))
+        let ended = match work.protocol() {
+            None => self.read_array(contender),
+            Some(protocol) => self.ask_server(protocol, contender, turn),
+        };
+        // Who stops the benchmark has killed the process, and that is why it has failed.
+        if self.settings.stop.load(Ordering::Relaxed) { Err(stopped()) } else { ended }
     }
 
-    /// Why a leg cannot be run on this machine, whatever its swap, and what to type.
-    fn missing(&self, work: Work, leg: &Leg) -> Option<String> {
+    /// Why a contender cannot be run on this machine, whatever its swap, and what to type.
+    fn missing(&self, work: Work, contender: &Contender) -> Option<String> {
         if let Some(protocol) = work.protocol() {
             let (program, package) = servers::program(protocol);
-            let is_stock = !matches!(leg.way, Way::Kv | Way::KvBusy);
+            let is_stock = !matches!(contender.variant, Variant::Kv | Variant::KvBusy);
             if is_stock && find_program(program).is_none() {
                 return Some(format!("{program} is not installed: type `apt-get install {package}` as root"));
             }
         }
-        if leg.way.is_kernel() {
+        if contender.variant.is_kernel() {
             return None;
         }
         let refused = yonder::abilities().userfaultfd.err().map(|error| error.to_string());
-        refused.or_else(|| self.settings.run_is_missing.clone().filter(|_| leg.way == Way::Run))
+        refused.or_else(|| self.settings.run_is_missing.clone().filter(|_| contender.variant == Variant::Run))
     }
 
-    /// The kernel's side of a leg, if it has one: its swap, and where groups are made; else what to type. Dropping it
-    /// undoes what was set up.
-    fn kernel(&self, way: &Way) -> Result<Option<KernelSwap>, String> {
-        let on = match way {
-            Way::Yield | Way::Probe | Way::Busy | Way::Run | Way::Kv | Way::KvBusy => return Ok(None),
-            Way::Mmap => return KernelSwap::without_swap().map(Some),
-            Way::Swap(SwapTo::Zram) => SwapOn::Zram,
-            Way::Swap(SwapTo::File(path)) => {
+    /// The kernel's side of a contender, if it has one: its swap, and where groups are made; else what to type.
+    /// Dropping it undoes what was set up.
+    fn kernel(&self, variant: &Variant) -> Result<Option<KernelSwap>, String> {
+        let on = match variant {
+            Variant::Yield | Variant::Probe | Variant::Busy | Variant::Run | Variant::Kv | Variant::KvBusy => {
+                return Ok(None);
+            }
+            Variant::Mmap => return KernelSwap::without_swap().map(Some),
+            Variant::Swap(SwapTo::Zram) => SwapOn::Zram,
+            Variant::Swap(SwapTo::File(path)) => {
                 let path = path.clone().unwrap_or_else(|| self.folder.path().join("swap"));
                 SwapOn::File { path, bytes: self.settings.room_bytes() }
             }
@@ -386,9 +346,10 @@ impl<'a> Bench<'a> {
 
     /// The rate that all are run at, once it is known what they do at most.
     fn common_rate(&self, closed: &[Series]) -> Option<f64> {
-        let zram = closed.iter().filter(|series| series.leg.way == Way::Swap(SwapTo::Zram));
-        let most_of_zram = zram.filter_map(Series::ops_per_s).max_by(f64::total_cmp);
-        let least_of_all = closed.iter().filter_map(Series::ops_per_s).min_by(f64::total_cmp);
+        let ops_per_s = |series: &Series| series.median(|trial| trial.measured.ops_per_s);
+        let zram = closed.iter().filter(|series| series.variant.variant == Variant::Swap(SwapTo::Zram));
+        let most_of_zram = zram.filter_map(ops_per_s).max_by(f64::total_cmp);
+        let least_of_all = closed.iter().filter_map(ops_per_s).min_by(f64::total_cmp);
         match self.settings.rate {
             CommonRate::None => None,
             CommonRate::PerSecond(rate) => Some(rate),

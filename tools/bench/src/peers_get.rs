@@ -16,11 +16,12 @@ use yonder::clib::{Permission, Process, Thread};
 
 use self::dialect::{Dialect, PeerFlow};
 use self::servers::Server;
-use crate::BenchError;
 use crate::children::{Launch, own_cpu_time};
+use crate::comparison::{Ended, Series, take_turns};
 use crate::flow::{Asynchronous, Direction, Flow, Items, Load, Measured, ReadSync, drive};
 use crate::rread::fill;
 use crate::target::{CpuTimes, NodeChoice, Target};
+use crate::{BenchError, Counts};
 
 /// Most items of a size.
 const ITEMS_MAX: u64 = 10_000;
@@ -46,17 +47,6 @@ pub struct Settings {
     pub spin: Duration,
     /// Time of each run; a warm-up of a fifth of it comes before.
     pub duration: Duration,
-}
-
-/// A median, and the rounds' extremes.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Spread {
-    /// Median of the rounds.
-    pub median: f64,
-    /// Least.
-    pub min: f64,
-    /// Most.
-    pub max: f64,
 }
 
 /// One system at one size; the fields are a contract with scripts.
@@ -98,16 +88,9 @@ pub struct PeerResult {
     pub best_cpu_us_per_op: Option<f64>,
     /// Operations per second of CPU time with that many requests under way.
     pub best_ops_per_cpu_s: Option<f64>,
-    /// Always 0: nothing is paged.
-    pub major_faults: u64,
-    /// Always 0: nothing is paged.
-    pub minor_faults: u64,
-    /// Bytes read while measuring with one request under way.
-    pub fetched_bytes: u64,
-    /// Always 0.
-    pub written_bytes: u64,
-    /// Always 0: an error ends the run.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// The systems that are compared.
@@ -180,20 +163,23 @@ impl Comparison {
             peers.push(flow);
         }
         let depths = self.depths();
-        let mut runs: Vec<Vec<Vec<Run>>> = vec![vec![Vec::new(); depths.len()]; 1 + peers.len()];
-        for round in 0..self.settings.rounds {
-            for (place, depth) in depths.iter().enumerate() {
-                let load = Load { items: count, depth: *depth, duration: self.settings.duration, seed: round as u64 };
-                runs[0][place].push(self.run_ours(&mut thread, items, &load)?);
-                for (number, flow) in peers.iter_mut().enumerate() {
-                    runs[1 + number][place].push(run_peer(&self.servers[number], flow, &load)?);
-                }
-            }
-        }
+        // Of each depth every system, ours first.
+        let systems = 0..=peers.len();
+        let variants = depths.iter().flat_map(|depth| systems.clone().map(|system| (system, *depth)));
+        let mut all: Vec<Series<(usize, usize), Run>> = variants.map(Series::new).collect();
+        let label = |_: &(usize, usize)| String::new();
+        take_turns(&mut all, self.settings.rounds, &mut |_, _| (), label, |(system, depth), turn| {
+            let load = Load { items: count, depth: *depth, duration: self.settings.duration, seed: turn as u64 };
+            Ok::<_, BenchError>(Ended::Well(match system.checked_sub(1) {
+                None => self.run_ours(&mut thread, items, &load)?,
+                Some(peer) => run_peer(&self.servers[peer], &mut peers[peer], &load)?,
+            }))
+        })?;
         thread.rfree(items.address)?;
         let names = std::iter::once(("yonder", self.target.url().to_owned()));
         let names = names.chain(self.servers.iter().map(|server| (server.dialect.name(), server.address.to_string())));
-        let results = names.zip(&runs).map(|((system, at), runs)| self.result(system, at, bytes, count, &depths, runs));
+        let of = |system| all.iter().filter(|series| series.variant.0 == system).collect::<Vec<_>>();
+        let results = names.enumerate().map(|(system, (name, at))| self.result((name, at), bytes, count, &of(system)));
         Ok(results.collect())
     }
 
@@ -218,46 +204,41 @@ impl Comparison {
 
     fn result(
         &self,
-        system: &'static str,
-        at: String,
+        (system, at): (&'static str, String),
         bytes: usize,
         items: u64,
-        depths: &[usize],
-        runs: &[Vec<Run>],
+        all: &[&Series<(usize, usize), Run>],
     ) -> PeerResult {
-        let one = &runs[0];
-        let throughput = |runs: &Vec<Run>| spread(runs, |run| run.ops_per_s).median;
-        let best = (0..runs.len()).max_by(|a, b| throughput(&runs[*a]).total_cmp(&throughput(&runs[*b])));
-        let best = best.expect("there is depth 1");
-        let cpu = |runs: &Vec<Run>| {
-            runs.iter().all(|run| run.cpu_us.is_some()).then(|| spread(runs, |run| run.cpu_us.unwrap_or(0.0)).median)
+        let median = |series: &Series<_, Run>, figure: fn(&Run) -> f64| series.median(figure).unwrap_or(0.0);
+        let ends = |series: &Series<_, Run>, figure: fn(&Run) -> f64| series.spread(figure).unwrap_or_default();
+        let throughput = |series: &Series<_, Run>| median(series, |run| run.ops_per_s);
+        let one = all[0];
+        let best = all.iter().max_by(|a, b| throughput(a).total_cmp(&throughput(b))).expect("there is depth 1");
+        let cpu = |series: &Series<_, Run>| {
+            let is_known = series.trials.iter().all(|run| run.cpu_us.is_some());
+            is_known.then(|| median(series, |run| run.cpu_us.unwrap_or(0.0)))
         };
-        let ends = |spread: Spread| [spread.min, spread.max];
-        let best_cpu = cpu(&runs[best]);
+        let best_cpu = cpu(best);
         PeerResult {
             bench: "rread-peers",
             system,
             at,
             size_bytes: bytes,
             items,
-            rounds: one.len(),
+            rounds: one.trials.len(),
             ops_per_s: throughput(one),
-            p50_us: spread(one, |run| run.p50_us).median,
-            p99_us: spread(one, |run| run.p99_us).median,
-            p999_us: spread(one, |run| run.p999_us).median,
-            p50_spread_us: ends(spread(one, |run| run.p50_us)),
-            p99_spread_us: ends(spread(one, |run| run.p99_us)),
+            p50_us: median(one, |run| run.p50_us),
+            p99_us: median(one, |run| run.p99_us),
+            p999_us: median(one, |run| run.p999_us),
+            p50_spread_us: ends(one, |run| run.p50_us),
+            p99_spread_us: ends(one, |run| run.p99_us),
             cpu_us_per_op: cpu(one),
-            best_depth: depths[best],
-            best_ops_per_s: throughput(&runs[best]),
-            best_ops_spread_per_s: ends(spread(&runs[best], |run| run.ops_per_s)),
+            best_depth: best.variant.1,
+            best_ops_per_s: throughput(best),
+            best_ops_spread_per_s: ends(best, |run| run.ops_per_s),
             best_cpu_us_per_op: best_cpu,
             best_ops_per_cpu_s: best_cpu.filter(|cpu| *cpu > 0.0).map(|cpu| 1e6 / cpu),
-            major_faults: 0,
-            minor_faults: 0,
-            fetched_bytes: one.iter().map(|run| run.ops).sum::<u64>() * bytes as u64,
-            written_bytes: 0,
-            errors: 0,
+            counts: Counts { fetched_bytes: one.sum(|run| run.ops) * bytes as u64, ..Counts::default() },
         }
     }
 }
@@ -291,24 +272,10 @@ fn run(
     })
 }
 
-fn spread(runs: &[Run], value: impl Fn(&Run) -> f64) -> Spread {
-    let mut values: Vec<f64> = runs.iter().map(value).collect();
-    values.sort_by(f64::total_cmp);
-    let at = |index: usize| values.get(index).copied().unwrap_or(0.0);
-    Spread { median: at(values.len() / 2), min: at(0), max: at(values.len().saturating_sub(1)) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::in_process::{NoLaunch, node};
-
-    #[test]
-    fn medians_and_extremes() {
-        let run = |ops_per_s| Run { ops: 1, ops_per_s, p50_us: 0.0, p99_us: 0.0, p999_us: 0.0, cpu_us: None };
-        let runs = [run(3.0), run(1.0), run(2.0)];
-        assert_eq!(spread(&runs, |run| run.ops_per_s), Spread { median: 2.0, min: 1.0, max: 3.0 });
-    }
 
     #[test]
     fn every_system_that_is_installed_is_compared() {

@@ -21,13 +21,13 @@ use serde::Serialize;
 use yonder::sched::{DispatchPolicy, Idle, SchedConfig};
 use yonder::units::{PAGE_BYTES, parse_bytes};
 use yonder::{Config, FarMemory, FaultPolicy, Region};
-use yonder_load::{KvLoad, LoadResult, LoadSettings, Mix, Rate, Requests};
+use yonder_load::{KvLoad, LatencySummary, LoadResult, LoadSettings, Mix, Rate, Requests};
 
-use crate::BenchError;
-use crate::flags::{BENCHMARK, FAR, duration, positive_count, positive_duration};
+use crate::comparison::{self, Ended, Measured, take_turns};
+use crate::flags::{BENCHMARK, FAR, duration, each_once, positive_count, positive_duration};
 use crate::kv_here::{KvHere, load_failed};
+use crate::{BenchError, OnProgress};
 use delays::{Delayed, Delays, Switchboard, Waits};
-use series::Series;
 
 pub use series::PosterResult;
 
@@ -82,7 +82,7 @@ impl Set {
     }
 
     /// What is compared, in the order of a turn. An emulated fault has no history: nothing would tell it beforehand.
-    fn ways(self) -> &'static [Paging] {
+    fn variants(self) -> &'static [Paging] {
         match self {
             Self::Emulated => &[Paging::NoFault, Paging::Sync, Paging::Async],
             Self::Paged => &[Paging::NoFault, Paging::Sync, Paging::Async, Paging::Predicted],
@@ -182,11 +182,15 @@ fn fault_share(text: &str) -> Result<f64, String> {
 /// One measured run.
 #[derive(Clone, Debug)]
 struct Trial {
+    /// With latencies of GETs.
+    measured: Measured,
     load: LoadResult,
     /// Requests with a fault, in percent.
     fault_percent: f64,
     local_bytes: u64,
 }
+
+type Series = comparison::Series<(Set, Paging), Trial>;
 
 impl Settings {
     fn check(&self) -> Result<(), BenchError> {
@@ -244,20 +248,18 @@ impl Settings {
 }
 
 /// Measures every way of every set. `progress` gets what runs, and the share of everything that is done.
-pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<PosterResult>, BenchError> {
+pub fn run(settings: &Settings, progress: OnProgress<'_>) -> Result<Vec<PosterResult>, BenchError> {
     settings.check()?;
-    let total = (settings.runs * settings.sets.iter().map(|set| set.ways().len()).sum::<usize>()) as f64;
-    let (mut done, mut results) = (0, Vec::new());
-    for set in &settings.sets {
-        let mut all: Vec<Series> = set.ways().iter().map(|paging| Series::new(*set, *paging)).collect();
-        for round in 0..settings.runs {
-            for series in &mut all {
-                let what = format!("{}: {} ({}/{})", set.name(), series.paging.name(), round + 1, settings.runs);
-                progress(&what, f64::from(done) / total);
-                series.trials.push(trial(settings, *set, series.paging, round)?);
-                done += 1;
-            }
-        }
+    let mut sets = settings.sets.clone();
+    each_once(&mut sets);
+    let mut results = Vec::new();
+    for (number, set) in sets.iter().enumerate() {
+        let mut all: Vec<Series> = set.variants().iter().map(|paging| Series::new((*set, *paging))).collect();
+        let mut progress = |what: &str, share: f64| progress(what, (number as f64 + share) / sets.len() as f64);
+        let label = |(set, paging): &(Set, Paging)| format!("{}: {}", set.name(), paging.name());
+        take_turns(&mut all, settings.runs, &mut progress, label, |(set, paging), turn| {
+            trial(settings, *set, *paging, turn).map(Ended::Well)
+        })?;
         results.extend(all.iter().map(|series| series.result(settings, &all)));
     }
     Ok(results)
@@ -300,7 +302,9 @@ fn trial(settings: &Settings, set: Set, paging: Paging, round: usize) -> Result<
                 Set::Emulated => percent(after.1 - before.1, after.0 - before.0),
                 Set::Paged => paged_fault_percent(&result),
             };
-            Ok(Trial { load: result, fault_percent, local_bytes: far.local() })
+            let LatencySummary { p50_us, p99_us, p999_us, .. } = result.get;
+            let measured = Measured { p50_us, p99_us, p999_us, ..Measured::of(&result) };
+            Ok(Trial { measured, load: result, fault_percent, local_bytes: far.local() })
         },
     )
 }
@@ -386,10 +390,20 @@ mod tests {
         for waiting in [sync, yielding] {
             // A busy machine answers few requests in this time; how exact the draw is, is tested with it.
             assert!((10.0..80.0).contains(&waiting.fault_percent), "{waiting:?}");
-            assert!(waiting.min_us <= waiting.p50_us && waiting.p50_us <= waiting.p95_us, "{waiting:?}");
-            assert!(waiting.p95_us <= waiting.p99_us && waiting.p99_us <= waiting.max_us, "{waiting:?}");
+            assert!(
+                Some(waiting.min_us) <= waiting.summary.p50_us && waiting.summary.p50_us <= Some(waiting.p95_us),
+                "{waiting:?}"
+            );
+            assert!(
+                Some(waiting.p95_us) <= waiting.summary.p99_us && waiting.summary.p99_us <= Some(waiting.max_us),
+                "{waiting:?}"
+            );
             assert!(waiting.ops_ratio_to_no_fault.is_some() && waiting.p99_ratio_to_no_fault.is_some());
-            assert_eq!((waiting.errors, waiting.misses, waiting.major_faults), (0, 0, 0.0), "{waiting:?}");
+            assert_eq!(
+                (waiting.summary.errors, waiting.misses, waiting.summary.major_faults),
+                (0, 0, Some(0.0)),
+                "{waiting:?}"
+            );
         }
     }
 
@@ -401,12 +415,19 @@ mod tests {
         let results = run(&settings(&[Set::Paged]), &mut |_, _| ()).unwrap();
         let names: Vec<_> = results.iter().map(|result| result.paging.name()).collect();
         assert_eq!(names, ["no-fault", "sync", "async", "predicted"]);
-        assert_eq!((results[0].fault_percent, results[0].major_faults), (0.0, 0.0), "everything is local");
+        assert_eq!(
+            (results[0].fault_percent, results[0].summary.major_faults),
+            (0.0, Some(0.0)),
+            "everything is local"
+        );
         for faulting in &results[1..] {
             // Far from exact on a busy machine, and far from what it would be without a search.
             assert!((15.0..70.0).contains(&faulting.fault_percent), "{faulting:?}");
-            assert!(faulting.major_faults > 0.0 && faulting.local_bytes < results[0].local_bytes, "{faulting:?}");
-            assert_eq!((faulting.errors, faulting.misses), (0, 0));
+            assert!(
+                faulting.summary.major_faults > Some(0.0) && faulting.local_bytes < results[0].local_bytes,
+                "{faulting:?}"
+            );
+            assert_eq!((faulting.summary.errors, faulting.misses), (0, 0));
             assert_eq!(faulting.predicted_right_percent.is_some(), faulting.paging == Paging::Predicted);
         }
     }

@@ -1,12 +1,12 @@
 //! `bench programs`: unmodified programs, alone, under `yonder run`, and limited to the same memory with swap on zram.
 //!
-//! A program does the same work in each leg, and what it writes, or what its client reads, must be the same. The first
-//! leg runs it alone and measures the most memory it takes, its peak. Yonder's leg then has a share of the peak as
-//! local memory. The third leg has the same bytes as a limit of a control group, for everything the program takes: the
-//! kernel's own way. Legs take turns, and ratios compare runs of one turn.
+//! A program does the same work in each variant, and what it writes, or what its client reads, must be the same. The
+//! first variant runs it alone and measures the most memory it takes, its peak. Yonder's then has a share of the peak
+//! as local memory. The third has the same bytes as a limit of a control group, for everything the program takes: the
+//! kernel's own way. Variants take turns, and ratios compare runs of one turn.
 //!
 //! `catalogue` has the programs, `trial` runs and checks one, which `process` watches, `servers` is the client of those
-//! that serve, `kernel_swap` is the kernel's side. A leg that cannot run is skipped with a reason that says what to
+//! that serve, `kernel_swap` is the kernel's side. A variant that cannot run is skipped with a reason that says what to
 //! type.
 
 mod catalogue;
@@ -25,18 +25,18 @@ use yonder::units::LocalSize;
 
 use crate::BenchError;
 use crate::children::Launch;
+use crate::comparison::{self, Ended};
 use crate::flags::{BENCHMARK, positive_count};
-use crate::kernel_swap::{ATTEMPTS_MAX, Group, KernelSwap, OUT_OF_MEMORY, SwapOn};
+use crate::kernel_swap::{Group, KernelSwap, SwapOn};
 use crate::process::End;
 use catalogue::{PROGRAMS, Program};
-use series::Series;
 
 pub use series::Figures;
-use trial::{Task, Trial, Way};
+use trial::{Runner, Task, Trial};
 
 /// How long a program may take alone.
 const NATIVE_TIME_MAX: Duration = Duration::from_secs(600);
-/// How long it may take in another leg, as a multiple of its time alone, and at least.
+/// How long it may take in another variant, as a multiple of its time alone, and at least.
 const TIMES_LONGER_MAX: f64 = 30.0;
 const LEG_TIME_MAX_LEAST: Duration = Duration::from_secs(60);
 /// Far memory as a multiple of the peak, and at least: heaps are larger than what is resident of them.
@@ -66,7 +66,7 @@ impl Scale {
 /// One way to run a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Leg {
+pub enum Variant {
     /// Alone
     Native,
     /// Under yonder run
@@ -83,7 +83,7 @@ How much slower a program gets with less and less local memory, beside the kerne
 The leg with zram needs root, to make a control group and to swap to a zram device; both are undone at the
 end.";
 
-impl Leg {
+impl Variant {
     /// What results call it.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -99,7 +99,7 @@ impl Leg {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Settings {
-    /// Far memory of Yonder's leg: tcp://host:port, shm:///path.sock, or emu://, emulated in the program's process
+    /// Far memory of Yonder's variant: tcp://host:port, shm:///path.sock, or emu://, emulated in the program's process
     #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us")]
     pub far: String,
     /// Local memory, with commas between: sizes, or percentages of what the program takes when it runs alone
@@ -110,15 +110,15 @@ pub struct Settings {
     pub programs: Vec<String>,
     /// Which ways to run them are shown, with commas between; each program runs alone first in any case
     #[arg(long, help_heading = BENCHMARK, value_name = "NAMES", default_value = "native,yonder,zram", value_delimiter = ',')]
-    pub legs: Vec<Leg>,
+    pub legs: Vec<Variant>,
     /// How much work they are given
     #[arg(long, help_heading = BENCHMARK, value_name = "SCALE", default_value = "full")]
     pub scale: Scale,
     /// Runs of each program in each way; medians count
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = positive_count)]
     pub runs: usize,
-    /// What comes before a program in Yonder's leg. The words `{far}`, `{local}` and `{memory}` stand for the URL and
-    /// the bytes
+    /// What comes before a program in Yonder's variant. The words `{far}`, `{local}` and `{memory}` stand for the URL
+    /// and the bytes
     #[arg(skip)]
     pub prefix: Vec<String>,
     /// Becomes true when the user wants to stop: programs are killed, and what was set up is undone
@@ -133,7 +133,7 @@ fn known_program(text: &str) -> Result<String, String> {
     Err(format!("'{text}' is no program of this benchmark: type {}", names().join(", ")))
 }
 
-/// One leg of one program; the fields are a contract with scripts.
+/// One variant of one program; the fields are a contract with scripts.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProgramResult {
     /// Always `programs`.
@@ -142,11 +142,11 @@ pub struct ProgramResult {
     pub program: &'static str,
     /// `small` or `full`.
     pub scale: Scale,
-    /// Far memory, of Yonder's leg.
+    /// Far memory, of Yonder's variant.
     pub far: Option<String>,
-    /// The kernel's swap, of the leg with zram.
+    /// The kernel's swap, of the variant with zram.
     pub swap: Option<String>,
-    /// What the leg has come to.
+    /// What the variant has come to.
     #[serde(flatten)]
     pub figures: Figures,
 }
@@ -160,7 +160,10 @@ pub struct Bench<'a> {
     kernel: Result<KernelSwap, String>,
 }
 
-/// What a program that ran alone allows the other legs.
+/// The runs of a variant with one local memory; there is no limit of the program alone.
+type Series = comparison::Series<(Variant, Option<u64>), Trial>;
+
+/// What a program that ran alone allows the other variants.
 struct Limits {
     time_max: Duration,
     peak_bytes: u64,
@@ -179,14 +182,14 @@ pub fn packaged() -> Vec<&'static str> {
 }
 
 impl<'a> Bench<'a> {
-    /// Finds the programs, and sets up swap if a leg needs it.
+    /// Finds the programs, and sets up swap if a variant needs it.
     pub fn prepare(settings: &'a Settings, launch: &'a dyn Launch) -> Result<Self, BenchError> {
         let is_asked_for = |program: &&Program| match &*settings.programs {
             [] => !program.is_workload(),
             names => names.iter().any(|name| name == program.name),
         };
         let programs = PROGRAMS.iter().filter(is_asked_for).copied().collect();
-        let is_asked_for = settings.legs.contains(&Leg::Zram);
+        let is_asked_for = settings.legs.contains(&Variant::Zram);
         let kernel = if is_asked_for { KernelSwap::ready(&SwapOn::Zram) } else { Err("not asked for".to_owned()) };
         Ok(Self { settings, launch, programs, kernel })
     }
@@ -197,81 +200,71 @@ impl<'a> Bench<'a> {
         self.programs.len()
     }
 
-    /// Runs a program in each leg, and returns a result for each leg and local memory. `progress` gets what runs.
+    /// Runs a program in each variant, and returns a result for each variant and local memory. `progress` gets what
+    /// runs.
     pub fn run(&self, number: usize, progress: &mut dyn FnMut(&str)) -> Result<Vec<ProgramResult>, BenchError> {
         let program = &self.programs[number];
         progress(&format!("{}: prepare", program.name));
         let Some(task) = Task::prepare(program, self.settings.scale)? else {
             let reason = format!("not installed: type `apt-get install {}` as root", program.package);
-            let series = self.settings.legs.iter().map(|leg| Series::skipped(*leg, reason.clone()));
-            return Ok(series.map(|series| self.result(program, &series, &series)).collect());
+            let skipped = |leg: &Variant| Series { skipped: Some(reason.clone()), ..Series::new((*leg, None)) };
+            let all = self.settings.legs.iter().map(skipped);
+            return Ok(all.map(|series| self.result(program, &series, &series)).collect());
         };
-        let mut all: Vec<Series> = Vec::new();
+        let mut native = Series::new((Variant::Native, None));
+        let mut limited: Vec<Series> = Vec::new();
         for turn in 1..=self.settings.runs {
-            let mut show = |leg: &str| progress(&format!("{}: {leg} ({turn}/{})", program.name, self.settings.runs));
-            show("native");
-            let native = self.trial(&task, &[], NATIVE_TIME_MAX)?;
-            let time_max = Duration::from_secs_f64(native.wall_seconds * TIMES_LONGER_MAX).max(LEG_TIME_MAX_LEAST);
-            let limits = Limits { time_max, peak_bytes: native.peak_bytes };
-            if all.is_empty() {
-                all = self.series(native.peak_bytes);
+            let mut show = |leg: Variant| {
+                progress(&format!("{}: {} ({turn}/{})", program.name, leg.name(), self.settings.runs));
+            };
+            show(Variant::Native);
+            native.attempt(|_| Ok::<_, BenchError>(ended(self.trial(&task, &[], NATIVE_TIME_MAX)?)))?;
+            // The program alone is what the others' limits follow from.
+            let Some(alone) = native.trials.last().filter(|_| !native.is_over()) else { break };
+            let time_max = Duration::from_secs_f64(alone.wall_seconds * TIMES_LONGER_MAX).max(LEG_TIME_MAX_LEAST);
+            let limits = Limits { time_max, peak_bytes: alone.peak_bytes };
+            if turn == 1 {
+                limited = self.limited(alone.peak_bytes);
             }
-            all[0].add(native, None);
-            if all[0].is_over() {
-                break;
-            }
-            for series in all[1..].iter_mut().filter(|series| !series.is_over()) {
-                show(series.leg.name());
-                self.run_limited(&task, series, &limits)?;
+            for series in limited.iter_mut().filter(|series| !series.is_over()) {
+                show(series.variant.0);
+                series.attempt(|(leg, bytes)| {
+                    let bytes = bytes.expect("only the program alone has no limit");
+                    self.run_limited(&task, *leg, bytes, &limits)
+                })?;
             }
         }
-        let (native, limited) = all.split_first().expect("there is a run");
-        let results = std::iter::once(native).chain(limited).map(|series| self.result(program, series, native));
+        let results = std::iter::once(&native).chain(&limited).map(|series| self.result(program, series, &native));
         Ok(results.filter(|result| self.settings.legs.contains(&result.figures.leg)).collect())
     }
 
-    /// No runs yet: the program alone, then each leg with each local memory.
-    fn series(&self, native_peak_bytes: u64) -> Vec<Series> {
+    /// Each variant with each local memory, without runs.
+    fn limited(&self, native_peak_bytes: u64) -> Vec<Series> {
         let local = self.settings.local.iter().map(|local| local.resolve(native_peak_bytes));
-        let limited = local.flat_map(|bytes| [Leg::Yonder, Leg::Zram].map(|leg| Series::new(leg, Some(bytes))));
-        let asked = limited.filter(|series| self.settings.legs.contains(&series.leg));
-        std::iter::once(Series::new(Leg::Native, None)).chain(asked).collect()
+        let all = local.flat_map(|bytes| [Variant::Yonder, Variant::Zram].map(|leg| (leg, Some(bytes))));
+        all.filter(|(leg, _)| self.settings.legs.contains(leg)).map(Series::new).collect()
     }
 
     /// Runs a program once with limited memory.
-    fn run_limited(&self, task: &Task, series: &mut Series, native: &Limits) -> Result<(), BenchError> {
-        let bytes = series.local_bytes.expect("only the program alone has no limit");
-        if series.leg == Leg::Yonder {
+    fn run_limited(&self, task: &Task, leg: Variant, bytes: u64, native: &Limits) -> Result<Ended<Trial>, BenchError> {
+        if leg == Variant::Yonder {
             let prefix = self.yonder_prefix(bytes, native.peak_bytes);
-            series.add(self.trial(task, &prefix, native.time_max)?, None);
-            return Ok(());
+            return Ok(ended(self.trial(task, &prefix, native.time_max)?));
         }
-        for attempt in 1..=ATTEMPTS_MAX {
-            let group = match self.group(bytes) {
-                Ok(group) => group,
-                Err(missing) => {
-                    series.skip(missing);
-                    return Ok(());
-                }
-            };
-            let trial = self.trial(task, &group.prefix(), native.time_max)?;
-            if trial.end == End::Well || !group.was_out_of_memory() {
-                series.add(trial, None);
-                return Ok(());
-            }
-            series.count_kill();
-            if attempt == ATTEMPTS_MAX {
-                series.add(trial, Some(OUT_OF_MEMORY));
-            }
-        }
-        Ok(())
+        let group = match self.group(bytes) {
+            Ok(group) => group,
+            Err(missing) => return Ok(Ended::Skipped(missing)),
+        };
+        let trial = self.trial(task, &group.prefix(), native.time_max)?;
+        let is_killed = trial.end != End::Well && group.was_out_of_memory();
+        Ok(if is_killed { Ended::OutOfMemory } else { ended(trial) })
     }
 
     fn group(&self, bytes: u64) -> Result<Group, String> {
         self.kernel.as_ref().map_err(String::clone)?.group(bytes)
     }
 
-    /// What comes before a program in Yonder's leg.
+    /// What comes before a program in Yonder's variant.
     fn yonder_prefix(&self, local_bytes: u64, peak_bytes: u64) -> Vec<OsString> {
         let far_bytes = (peak_bytes * FAR_TIMES_PEAK).max(FAR_BYTES_MIN);
         let word = |word: &String| match word.as_str() {
@@ -284,7 +277,7 @@ impl<'a> Bench<'a> {
     }
 
     fn trial(&self, task: &Task, prefix: &[OsString], time_max: Duration) -> Result<Trial, BenchError> {
-        task.run(Way { launch: self.launch, prefix, time_max, stop: &self.settings.stop })
+        task.run(Runner { launch: self.launch, prefix, time_max, stop: &self.settings.stop })
     }
 
     fn result(&self, program: &Program, series: &Series, native: &Series) -> ProgramResult {
@@ -293,10 +286,26 @@ impl<'a> Bench<'a> {
             bench: "programs",
             program: program.name,
             scale: settings.scale,
-            far: (series.leg == Leg::Yonder).then(|| settings.far.clone()),
-            swap: self.kernel.as_ref().ok().filter(|_| series.leg == Leg::Zram).map(|kernel| kernel.name.clone()),
-            figures: series.figures(native),
+            far: (series.variant.0 == Variant::Yonder).then(|| settings.far.clone()),
+            swap: self
+                .kernel
+                .as_ref()
+                .ok()
+                .filter(|_| series.variant.0 == Variant::Zram)
+                .map(|kernel| kernel.name.clone()),
+            figures: series.beside(native),
         }
+    }
+}
+
+/// What became of a program.
+fn ended(trial: Trial) -> Ended<Trial> {
+    match trial.end {
+        End::Well => Ended::Well(trial),
+        End::Badly(how) => Ended::Badly(how),
+        End::Killed => Ended::Badly("it was killed".to_owned()),
+        End::Late => Ended::Badly(format!("it was stopped after {:.0} s", trial.wall_seconds)),
+        End::Stopped => unreachable!("who wants to stop gets no results"),
     }
 }
 
@@ -308,7 +317,7 @@ mod tests {
     fn settings(programs: &[&str], prefix: &[&str]) -> Settings {
         Settings {
             programs: programs.iter().map(ToString::to_string).collect(),
-            legs: vec![Leg::Native, Leg::Yonder],
+            legs: vec![Variant::Native, Variant::Yonder],
             local: vec![LocalSize::Percent(50.0), LocalSize::Bytes(5 << 20)],
             far: "emu://".to_owned(),
             scale: Scale::Small,
@@ -334,9 +343,9 @@ mod tests {
             let peak = native.figures.native_peak_bytes.unwrap();
             assert_eq!(
                 (native.figures.leg, native.figures.local_bytes, native.figures.ratio),
-                (Leg::Native, None, Some(1.0))
+                (Variant::Native, None, Some(1.0))
             );
-            assert_eq!((half.figures.leg, half.figures.local_bytes), (Leg::Yonder, Some(peak / 2)));
+            assert_eq!((half.figures.leg, half.figures.local_bytes), (Variant::Yonder, Some(peak / 2)));
             assert_eq!(bytes.figures.local_bytes, Some(5 << 20));
             for result in results {
                 assert_eq!(

@@ -21,9 +21,9 @@ use yonder_board::{
 use yonder_load::LatencyRecorder;
 use yonder_wire::AllocateRequest;
 
-use crate::BenchError;
 use crate::children::Launch;
 use crate::target::{NodeChoice, Target};
+use crate::{BenchError, Counts};
 
 /// Memory of a node that is started for latencies: more than the largest size of the issue, and not taken until
 /// written.
@@ -104,16 +104,9 @@ pub struct AllocResult {
     pub retries_mean: f64,
     /// Most ranges tried in vain for one allocation.
     pub retries_max: u32,
-    /// Always 0: nothing is paged.
-    pub major_faults: u64,
-    /// Always 0: nothing is paged.
-    pub minor_faults: u64,
-    /// Always 0.
-    pub fetched_bytes: u64,
-    /// Always 0.
-    pub written_bytes: u64,
-    /// Allocations that were refused for want of room, before the last utilisation was reached.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// Operations of a kind.
@@ -151,11 +144,7 @@ impl Tally {
             p999_us: latency.p999_us,
             retries_mean: self.retries as f64 / latency.count.max(1) as f64,
             retries_max: self.retries_max,
-            major_faults: 0,
-            minor_faults: 0,
-            fetched_bytes: 0,
-            written_bytes: 0,
-            errors: self.refused,
+            counts: Counts { errors: self.refused, ..Counts::default() },
         }
     }
 }
@@ -344,7 +333,7 @@ mod tests {
         let percents: Vec<_> = results.iter().filter_map(|result| result.utilisation_percent).collect();
         assert_eq!(percents, BANDS);
         for result in results {
-            assert!(result.operations > 0 && result.errors == 0, "{result:?}");
+            assert!(result.operations > 0 && result.counts.errors == 0, "{result:?}");
             assert!(result.retries_max <= 60, "{result:?}");
         }
     }

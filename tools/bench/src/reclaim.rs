@@ -15,7 +15,7 @@ use yonder::units::{Nanos, PAGE_BYTES};
 use yonder::{Config, FarMemory, Region, Stats};
 use yonder_load::{LatencyRecorder, LatencySummary};
 
-use crate::BenchError;
+use crate::{BenchError, Counts};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -59,16 +59,9 @@ pub struct ReclaimResult {
     pub p999_us: f64,
     /// Pages taken with one sweep of a block; 0 for sealed pages.
     pub pages_per_block: f64,
-    /// Faults that needed a fetch.
-    pub major_faults: u64,
-    /// Faults that needed none.
-    pub minor_faults: u64,
-    /// Bytes fetched.
-    pub fetched_bytes: u64,
-    /// Bytes written back.
-    pub written_bytes: u64,
-    /// Always 0: an error ends the run.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// Measures each kind of page.
@@ -131,11 +124,7 @@ fn result(
         p99_us: latency.p99_us,
         p999_us: latency.p999_us,
         pages_per_block: swept as f64 / blocks.max(1) as f64,
-        major_faults: after.major_faults - before.major_faults,
-        minor_faults: after.minor_faults - before.minor_faults,
-        fetched_bytes: after.fetched_bytes - before.fetched_bytes,
-        written_bytes: after.written_bytes - before.written_bytes,
-        errors: 0,
+        counts: Counts::between(before, after),
     }
 }
 

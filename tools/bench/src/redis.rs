@@ -1,13 +1,13 @@
 //! `bench redis`: how fast a Redis server under `yonder run` answers the queries of DiLOS (sections 6.2 and 6.3), by
 //! how much of its data is local and by what is fetched ahead.
 //!
-//! [`Bench`] does one leg after another: a server is started, filled, asked by `redis-benchmark`, and ended. For each
-//! query a leg that is not limited finds how much memory the data takes ([`Bench::filled`]). Then, for each local
-//! memory, the ways of fetching ahead take turns ([`Bench::row`]), and medians count.
+//! [`Bench`] makes one trial after another: a server is started, filled, asked by `redis-benchmark`, and ended. For
+//! each query a trial that is not limited finds how much memory the data takes ([`Bench::filled`]). Then, for each
+//! local memory, the ways of fetching ahead take turns ([`Bench::row`]), and medians count.
 //!
 //! Faults and bytes are those of the queries alone: the server's figures are read from the board of its run while it
-//! runs, before and after them, so no second leg without queries is needed. A quarter as many requests come before, to
-//! warm up. Before them, and after all, a sample of the data is compared with what was written.
+//! runs, before and after them, so no second trial without queries is needed. A quarter as many requests come before,
+//! to warm up. Before them, and after all, a sample of the data is compared with what was written.
 
 mod asking;
 mod data;
@@ -23,6 +23,7 @@ use yonder_preload_protocol::{Figures, SharedStats};
 
 use crate::BenchError;
 use crate::children::find_program;
+use crate::comparison::{self, Ended, take_turns};
 use crate::flags::{BENCHMARK, FAR, positive_count};
 use crate::redis_client::Server;
 use asking::{Asking, Measured};
@@ -84,7 +85,7 @@ pub struct Settings {
     /// Local memory, with commas between: sizes, or percentages of what the data takes, as Redis tells
     #[arg(long, value_name = "SIZE|PCT", default_value = "100%,50%,25%,12.5%", value_delimiter = ',')]
     pub local: Vec<LocalSize>,
-    /// Far memory of the server, which is also the local memory of the leg that is not limited
+    /// Far memory of the server, which is also the local memory of the trial that is not limited
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
     pub memory: u64,
     /// What is asked, with commas between
@@ -112,7 +113,7 @@ pub struct Settings {
 
 /// How a server is run.
 #[derive(Clone, Copy, Debug)]
-pub struct Way<'a> {
+pub struct Variant<'a> {
     /// How its memory is fetched ahead.
     pub ahead: Ahead,
     /// Limit of its local memory.
@@ -122,7 +123,7 @@ pub struct Way<'a> {
 }
 
 /// What is typed before a server's own words.
-pub type Prefix<'a> = dyn Fn(&Way<'_>) -> Command + 'a;
+pub type Prefix<'a> = dyn Fn(&Variant<'_>) -> Command + 'a;
 
 /// Data for a query, and how much memory a server takes for it.
 pub struct Filled {
@@ -177,21 +178,16 @@ pub struct RedisResult {
 }
 
 /// One server's life.
-struct Leg {
+struct Trial {
     measured: Measured,
     /// What was done for the queries.
     figures: Figures,
     wrong: u64,
 }
 
-/// The runs of one way.
-#[derive(Default)]
-struct Series {
-    legs: Vec<Leg>,
-    failed: Option<String>,
-}
+type Series = comparison::Series<Ahead, Trial>;
 
-/// Does the legs.
+/// Does the trials.
 pub struct Bench<'a> {
     settings: &'a Settings,
     prefix: &'a Prefix<'a>,
@@ -199,8 +195,8 @@ pub struct Bench<'a> {
 }
 
 impl Settings {
-    /// Legs there will be in all.
-    fn legs(&self) -> usize {
+    /// Servers that are started in all.
+    fn trials(&self) -> usize {
         self.queries.len() * (1 + self.local.len() * self.ahead.len() * self.runs)
     }
 }
@@ -251,10 +247,11 @@ impl<'a> Bench<'a> {
 
     /// Finds how much memory the data for a query takes.
     pub fn filled(&mut self, query: Query, tell: &mut dyn FnMut(&str, f64)) -> Result<Filled, BenchError> {
-        self.tell(&format!("{}: size", query.name()), tell);
+        tell(&format!("{}: size", query.name()), self.done as f64 / self.settings.trials().max(1) as f64);
+        self.done += 1;
         let data = Data::new(query, self.settings.data);
         let board = self.settings.folder.join("board");
-        let way = Way { ahead: Ahead::Readahead, local_bytes: self.settings.memory, board: &board };
+        let way = Variant { ahead: Ahead::Readahead, local_bytes: self.settings.memory, board: &board };
         let (server, mut client) = Server::start(self.command(&way))?;
         data.fill(&mut client).map_err(|error| server.complaint(&error))?;
         let used_bytes = client.info("memory", "used_memory")?;
@@ -271,31 +268,28 @@ impl<'a> Bench<'a> {
         tell: &mut dyn FnMut(&str, f64),
     ) -> Result<Vec<RedisResult>, BenchError> {
         let local_bytes = local.resolve(filled.used_bytes);
-        let mut all: Vec<Series> = self.settings.ahead.iter().map(|_| Series::default()).collect();
-        for turn in 0..self.settings.runs {
-            for (ahead, series) in self.settings.ahead.iter().zip(&mut all) {
-                let local = yonder::units::format_bytes(local_bytes);
-                self.tell(&format!("{}, {local}, {} ({})", filled.query.name(), ahead.name(), turn + 1), tell);
-                if series.failed.is_none() {
-                    match self.leg(filled, *ahead, local_bytes, turn as u64) {
-                        Ok(leg) => series.legs.push(leg),
-                        Err(error) => series.failed = Some(error.to_string()),
-                    }
-                }
-                remove(&self.settings.folder.join("board"))?;
-            }
-        }
-        let series = self.settings.ahead.iter().zip(&all);
-        let mut results: Vec<RedisResult> =
-            series.map(|(ahead, series)| self.result(filled, local_bytes, *ahead, series)).collect();
+        let mut all: Vec<Series> = self.settings.ahead.iter().copied().map(Series::new).collect();
+        let (begun, trials) = (self.done as f64, all.len() * self.settings.runs);
+        let mut tell = |what: &str, share: f64| {
+            tell(what, (begun + share * trials as f64) / self.settings.trials().max(1) as f64);
+        };
+        let (query, local) = (filled.query.name(), yonder::units::format_bytes(local_bytes));
+        let label = |ahead: &Ahead| format!("{query}, {local}, {}", ahead.name());
+        take_turns(&mut all, self.settings.runs, &mut tell, label, |ahead, turn| {
+            let trial = self.trial(filled, *ahead, local_bytes, turn as u64);
+            remove(&self.settings.folder.join("board"))?;
+            Ok::<_, BenchError>(trial.map_or_else(|error| Ended::Badly(error.to_string()), Ended::Well))
+        })?;
+        self.done += trials;
+        let mut results: Vec<_> = all.iter().map(|series| self.result(filled, local_bytes, series)).collect();
         compare(&mut results);
         Ok(results)
     }
 
     /// One server's life: filled, checked, asked, checked again.
-    fn leg(&self, filled: &Filled, ahead: Ahead, local_bytes: u64, turn: u64) -> Result<Leg, BenchError> {
+    fn trial(&self, filled: &Filled, ahead: Ahead, local_bytes: u64, turn: u64) -> Result<Trial, BenchError> {
         let board = self.settings.folder.join("board");
-        let (server, mut client) = Server::start(self.command(&Way { ahead, local_bytes, board: &board }))?;
+        let (server, mut client) = Server::start(self.command(&Variant { ahead, local_bytes, board: &board }))?;
         let figures = SharedStats::open(&board)?;
         let complain = |error: BenchError| server.complaint(&error);
         let data = &filled.data;
@@ -319,59 +313,40 @@ impl<'a> Bench<'a> {
             written_bytes: after.written_bytes - before.written_bytes,
             ..after
         };
-        Ok(Leg { measured, figures, wrong })
+        Ok(Trial { measured, figures, wrong })
     }
 
-    fn command(&self, way: &Way<'_>) -> Command {
+    fn command(&self, way: &Variant<'_>) -> Command {
         let mut command = (self.prefix)(way);
         command.current_dir(&self.settings.folder);
         command
     }
 
-    fn tell(&mut self, what: &str, tell: &mut dyn FnMut(&str, f64)) {
-        tell(what, self.done as f64 / self.settings.legs().max(1) as f64);
-        self.done += 1;
-    }
-
-    fn result(&self, filled: &Filled, local_bytes: u64, ahead: Ahead, series: &Series) -> RedisResult {
+    fn result(&self, filled: &Filled, local_bytes: u64, series: &Series) -> RedisResult {
         let requests = self.settings.requests;
-        let rates = series.sorted(|leg| leg.measured.ops_per_s);
-        let each = |count: fn(&Figures) -> u64| series.median(|leg| count(&leg.figures) as f64 / requests as f64);
+        let each = |count: fn(&Figures) -> u64| series.median(|trial| count(&trial.figures) as f64 / requests as f64);
         RedisResult {
             bench: "redis",
             query: filled.query,
-            ahead,
+            ahead: series.variant,
             used_bytes: filled.used_bytes,
             local_bytes,
             keys: filled.data.keys(),
             requests,
             clients: self.settings.clients,
-            runs: series.legs.len(),
-            ops_per_s: series.median(|leg| leg.measured.ops_per_s),
-            ops_per_s_spread: rates.first().zip(rates.last()).map(|(least, most)| [*least, *most]),
-            p50_ms: series.median(|leg| leg.measured.p50_ms),
-            p99_ms: series.median(|leg| leg.measured.p99_ms),
+            runs: series.trials.len(),
+            ops_per_s: series.median(|trial| trial.measured.ops_per_s),
+            ops_per_s_spread: series.spread(|trial| trial.measured.ops_per_s),
+            p50_ms: series.median(|trial| trial.measured.p50_ms),
+            p99_ms: series.median(|trial| trial.measured.p99_ms),
             major_faults_per_request: each(|figures| figures.major_faults),
             minor_faults_per_request: each(|figures| figures.minor_faults),
             fetched_bytes_per_request: each(|figures| figures.fetched_bytes),
             written_bytes_per_request: each(|figures| figures.written_bytes),
             ratio_to_general: None,
-            errors: series.legs.iter().map(|leg| leg.wrong).sum(),
+            errors: series.sum(|trial| trial.wrong),
             failed: series.failed.clone(),
         }
-    }
-}
-
-impl Series {
-    fn sorted(&self, value: impl Fn(&Leg) -> f64) -> Vec<f64> {
-        let mut values: Vec<f64> = self.legs.iter().map(value).collect();
-        values.sort_by(f64::total_cmp);
-        values
-    }
-
-    fn median(&self, value: impl Fn(&Leg) -> f64) -> Option<f64> {
-        let values = self.sorted(value);
-        values.get(values.len() / 2).copied()
     }
 }
 
@@ -384,7 +359,7 @@ fn compare(results: &mut [RedisResult]) {
     }
 }
 
-/// Removes the board of a leg, which may not have come so far.
+/// Removes the board of a trial, which may not have come so far.
 fn remove(board: &Path) -> Result<(), BenchError> {
     match std::fs::remove_file(board) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
@@ -436,7 +411,7 @@ mod tests {
         let folder = Folder::new("queries");
         let settings = settings(&folder, &[Ahead::None], 1);
         // A server whose memory is not far, and which so has no figures.
-        let prefix = |way: &Way<'_>| {
+        let prefix = |way: &Variant<'_>| {
             SharedStats::create(way.board).unwrap();
             Command::new("env")
         };
@@ -477,7 +452,7 @@ mod tests {
     fn a_leg_that_fails_is_told_with_what_was_said() {
         let folder = Folder::new("failing");
         let settings = settings(&folder, &[Ahead::Guide], 2);
-        let prefix = |_: &Way<'_>| {
+        let prefix = |_: &Variant<'_>| {
             let mut command = Command::new("sh");
             command.args(["-c", "echo there is no guide >&2; exit 2"]);
             command
@@ -493,18 +468,21 @@ mod tests {
     fn a_guide_is_compared_with_the_best_of_the_others() {
         let folder = Folder::new("compared");
         let settings = settings(&folder, &[Ahead::None, Ahead::Trend, Ahead::Guide], 1);
-        let prefix = |_: &Way<'_>| Command::new("env");
+        let prefix = |_: &Variant<'_>| Command::new("env");
         let bench = Bench::new(&settings, &prefix);
         let filled = Filled { query: Query::Get4k, data: Data::new(Query::Get4k, 1 << 20), used_bytes: 1 << 20 };
-        let leg = |ops_per_s| Leg {
+        let trial = |ops_per_s| Trial {
             measured: Measured { ops_per_s, p50_ms: 1.0, p99_ms: 2.0 },
             figures: Figures { major_faults: 300, ..Figures::default() },
             wrong: 1,
         };
-        let series = |rates: &[f64]| Series { legs: rates.iter().map(|rate| leg(*rate)).collect(), failed: None };
+        let series = |ahead, rates: &[f64]| {
+            let trials = rates.iter().map(|rate| trial(*rate)).collect();
+            Series { trials, ..Series::new(ahead) }
+        };
         let all = [(Ahead::None, &[1.0][..]), (Ahead::Trend, &[2.0, 8.0, 4.0]), (Ahead::Guide, &[6.0])];
         let mut row: Vec<_> =
-            all.iter().map(|(ahead, rates)| bench.result(&filled, 1, *ahead, &series(rates))).collect();
+            all.iter().map(|(ahead, rates)| bench.result(&filled, 1, &series(*ahead, rates))).collect();
         compare(&mut row);
         assert_eq!((row[1].ops_per_s, row[1].ops_per_s_spread, row[1].errors), (Some(4.0), Some([2.0, 8.0]), 3));
         assert_eq!(row[1].major_faults_per_request, Some(1.5));

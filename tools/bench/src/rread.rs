@@ -15,11 +15,11 @@ use serde::Serialize;
 use yonder::clib::{Permission, Process, Thread};
 use yonder_load::LatencyRecorder;
 
-use crate::BenchError;
 use crate::children::Launch;
 pub use crate::flow::Direction;
 use crate::flow::{Asynchronous, Flow, Items, Load, Measured, ReadSync, WriteSync, check, drive, stamp};
 use crate::target::{NodeChoice, Target};
+use crate::{BenchError, Counts};
 
 /// Part of a point's time that comes before it, unmeasured.
 const WARM_UP_SHARE: u32 = 4;
@@ -138,20 +138,13 @@ pub struct PointResult {
     pub server_cpu_us_per_op: Option<f64>,
     /// Requests that were sent again.
     pub retries: u64,
-    /// Always 0: nothing is paged.
-    pub major_faults: u64,
-    /// Always 0: nothing is paged.
-    pub minor_faults: u64,
-    /// Bytes read while measuring.
-    pub fetched_bytes: u64,
-    /// Bytes written while measuring.
-    pub written_bytes: u64,
     /// Bytes of the messages that were sent for that, of all attempts, with their headers.
     pub wire_sent_bytes: u64,
     /// Bytes of those that were received.
     pub wire_received_bytes: u64,
-    /// Always 0: an error ends the run.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// Memory on a node that points are measured on.
@@ -298,13 +291,13 @@ impl Bench {
             client_cpu_us_per_op: cpu.0,
             server_cpu_us_per_op: cpu.1,
             retries: wire.retries,
-            major_faults: 0,
-            minor_faults: 0,
-            fetched_bytes: if reads { moved } else { 0 },
-            written_bytes: if reads { 0 } else { moved },
             wire_sent_bytes: wire.sent_bytes,
             wire_received_bytes: wire.received_bytes,
-            errors: 0,
+            counts: Counts {
+                fetched_bytes: if reads { moved } else { 0 },
+                written_bytes: if reads { 0 } else { moved },
+                ..Counts::default()
+            },
         }
     }
 }
@@ -386,9 +379,9 @@ mod tests {
             assert_eq!(points.len(), 6);
             for point in points {
                 let result = bench.run(point).unwrap();
-                assert_eq!((result.bench, result.errors, result.server_cpu_us_per_op), (name, 0, None));
+                assert_eq!((result.bench, result.counts.errors, result.server_cpu_us_per_op), (name, 0, None));
                 assert!(result.ops_per_s > 0.0 && result.p50_us > 0.0 && result.p999_us >= result.p50_us);
-                assert!(result.fetched_bytes + result.written_bytes >= point.bytes as u64);
+                assert!(result.counts.fetched_bytes + result.counts.written_bytes >= point.bytes as u64);
             }
         }
     }

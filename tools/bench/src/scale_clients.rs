@@ -24,9 +24,9 @@ use serde::Serialize;
 use yonder::clib::{Permission, Process, Rights, Ticket};
 use yonder_load::{LatencyRecorder, LatencySummary};
 
-use crate::BenchError;
 use crate::children::{Child, Launch, NodeChild, Resident, lines_of};
 use crate::target::{NodeChoice, Target};
+use crate::{BenchError, Counts};
 
 pub use client::run as run_client;
 use client::{PAGE_BYTES, Report};
@@ -149,16 +149,9 @@ pub struct ClientsResult {
     pub node_private_bytes_per_client: Option<f64>,
     /// The same of what the node says that its tables take.
     pub node_own_bytes_per_client: Option<f64>,
-    /// Always 0: nothing is paged.
-    pub major_faults: u64,
-    /// Always 0: nothing is paged.
-    pub minor_faults: u64,
-    /// Bytes read while measuring.
-    pub fetched_bytes: u64,
-    /// Always 0.
-    pub written_bytes: u64,
-    /// Reads that failed, or were wrong.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// A node, and memory of it that clients share.
@@ -311,11 +304,11 @@ impl<'a> Bench<'a> {
             node_own_bytes: memory.map(|(_, during)| during.own_bytes),
             node_private_bytes_per_client: growth(|memory| memory.resident.private),
             node_own_bytes_per_client: growth(|memory| memory.own_bytes),
-            major_faults: 0,
-            minor_faults: 0,
-            fetched_bytes: summary.count * self.settings.read_bytes as u64,
-            written_bytes: 0,
-            errors: measured.errors,
+            counts: Counts {
+                fetched_bytes: summary.count * self.settings.read_bytes as u64,
+                errors: measured.errors,
+                ..Counts::default()
+            },
         }
     }
 }

@@ -4,7 +4,7 @@
 //! All pages belong to one address space; most were never written and read as zeros, so that a table of a million
 //! entries needs little memory. Every so many pages one has memory of its own. Both kinds are checked.
 
-use crate::flags::{BENCHMARK, List, byte_count, positive_count, positive_duration};
+use crate::flags::{BENCHMARK, List, byte_count, positive_duration, positive_number};
 use clap::Args;
 use std::time::Duration;
 use yonder::units::parse_bytes;
@@ -16,10 +16,10 @@ use yonder::clib::{Permission, Process, Thread};
 use yonder::units::Nanos;
 use yonder_load::LatencyRecorder;
 
-use crate::BenchError;
 use crate::children::{Launch, NodeChild};
 use crate::flow::{check, stamp};
 use crate::target::{NodeChoice, Target};
+use crate::{BenchError, Counts};
 
 /// Most pages of one allocation: longer ones find no room in a table that is half full.
 const ALLOCATION_PAGES: u64 = 256;
@@ -51,7 +51,7 @@ pub struct Settings {
 }
 
 fn entry_counts(text: &str) -> Result<List<u64>, String> {
-    List::parse(text, |word| positive_count(word).map(|count| count as u64))
+    List::parse(text, positive_number)
 }
 
 /// One number of entries; the fields are a contract with scripts.
@@ -85,16 +85,9 @@ pub struct PagesResult {
     pub node_private_bytes: Option<u64>,
     /// What the node says that its tables take, in bytes; absent for a node that was there before.
     pub node_own_bytes: Option<u64>,
-    /// Always 0: nothing is paged.
-    pub major_faults: u64,
-    /// Always 0: nothing is paged.
-    pub minor_faults: u64,
-    /// Bytes read while measuring.
-    pub fetched_bytes: u64,
-    /// Always 0.
-    pub written_bytes: u64,
-    /// Always 0: an error ends the run.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// A node whose page table fills up.
@@ -204,11 +197,7 @@ impl Bench {
             p50_ratio: if first > 0.0 { summary.p50_us / first } else { 1.0 },
             node_private_bytes: node.map(|node| node.child.resident()).transpose()?.map(|resident| resident.private),
             node_own_bytes: node.map(NodeChild::own_bytes).transpose()?,
-            major_faults: 0,
-            minor_faults: 0,
-            fetched_bytes: summary.count * self.settings.read_bytes as u64,
-            written_bytes: 0,
-            errors: 0,
+            counts: Counts { fetched_bytes: summary.count * self.settings.read_bytes as u64, ..Counts::default() },
         })
     }
 }
@@ -232,7 +221,7 @@ mod tests {
         let results: Vec<_> = settings.entries.iter().map(|entries| bench.run(*entries).unwrap()).collect();
         assert_eq!(results.iter().map(|result| result.mapped).collect::<Vec<_>>(), [1, 16]);
         assert_eq!(results[0].p50_ratio, 1.0);
-        assert!(results.iter().all(|result| result.fetched_bytes > 0 && result.node_private_bytes.is_none()));
+        assert!(results.iter().all(|result| result.counts.fetched_bytes > 0 && result.node_private_bytes.is_none()));
         bench.thread.rwrite(bench.pages[1], &[1]).unwrap();
         assert!(matches!(bench.read(2, Duration::from_millis(50), 1), Err(BenchError::WrongValues(1))));
     }

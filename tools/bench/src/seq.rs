@@ -15,7 +15,8 @@ use yonder::units::{LocalSize, PAGE_BYTES, parse_bytes};
 use yonder::{Access, Config, FarMemory, Prefetch, Region, Stats};
 use yonder_load::LatencyRecorder;
 
-use crate::BenchError;
+use crate::comparison::{Ended, Series, median, take_turns};
+use crate::{BenchError, Counts, OnProgress};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -112,20 +113,13 @@ pub struct SeqResult {
     pub p999_us: f64,
     /// Pages of a pass.
     pub pages: u64,
-    /// Faults of the median pass that needed a fetch of their own.
-    pub major_faults: u64,
-    /// Faults of the median pass that did not.
-    pub minor_faults: u64,
     /// Pages fetched ahead.
     pub prefetched_pages: u64,
     /// Faults on pages that had been fetched ahead.
     pub prefetch_hits: u64,
-    /// Bytes fetched.
-    pub fetched_bytes: u64,
-    /// Bytes written back.
-    pub written_bytes: u64,
-    /// Always 0: an error ends the run.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// A prefetcher's far memory.
@@ -146,7 +140,7 @@ struct Pass {
 }
 
 /// Measures every operation with every prefetcher.
-pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<SeqResult>, BenchError> {
+pub fn run(settings: &Settings, progress: OnProgress<'_>) -> Result<Vec<SeqResult>, BenchError> {
     let mut contenders = Vec::new();
     for prefetch in &settings.prefetch {
         progress("fill", contenders.len() as f64 / settings.prefetch.len() as f64);
@@ -156,17 +150,19 @@ pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str, f64)) -> Result<V
     let order = order(settings.pattern, pages);
     let mut results = Vec::new();
     for operation in &settings.operations {
-        let mut passes: Vec<Vec<Pass>> = contenders.iter().map(|_| Vec::new()).collect();
-        for round in 0..settings.rounds {
-            for (contender, passes) in contenders.iter_mut().zip(&mut passes) {
-                progress(contender.prefetch.name(), round as f64 / settings.rounds as f64);
-                passes.push(contender.pass(*operation, &order)?);
-            }
-        }
+        let mut all: Vec<Series<usize, Pass>> = (0..contenders.len()).map(Series::new).collect();
+        let names: Vec<_> = settings.prefetch.iter().map(|prefetch| prefetch.name()).collect();
+        take_turns(
+            &mut all,
+            settings.rounds,
+            progress,
+            |number| names[*number].to_owned(),
+            |number, _| contenders[*number].pass(*operation, &order).map(Ended::Well),
+        )?;
         let none = settings.prefetch.iter().position(|prefetch| *prefetch == Prefetch::None);
-        let baseline: Option<Vec<f64>> = none.map(|none| passes[none].iter().map(|pass| pass.ops_per_s).collect());
-        for (contender, passes) in contenders.iter().zip(passes) {
-            results.push(result(settings, *operation, contender, passes, baseline.as_deref()));
+        for (contender, series) in contenders.iter().zip(&all) {
+            let to_none = series.ratios(none.map(|none| &all[none]), |pass| pass.ops_per_s);
+            results.push(result(settings, *operation, contender, series, median(&to_none)));
         }
     }
     Ok(results)
@@ -256,18 +252,11 @@ fn result(
     settings: &Settings,
     op: Operation,
     contender: &Contender,
-    passes: Vec<Pass>,
-    baseline: Option<&[f64]>,
+    series: &Series<usize, Pass>,
+    ratio_to_none: Option<f64>,
 ) -> SeqResult {
-    let ratios = baseline.map(|baseline| {
-        let mut ratios: Vec<f64> = passes.iter().zip(baseline).map(|(pass, none)| pass.ops_per_s / none).collect();
-        ratios.sort_by(f64::total_cmp);
-        ratios[ratios.len() / 2]
-    });
-    let mut passes = passes;
-    passes.sort_by(|one, other| one.ops_per_s.total_cmp(&other.ops_per_s));
-    let spread = [passes[0].ops_per_s, passes[passes.len() - 1].ops_per_s];
-    let median = &passes[passes.len() / 2];
+    let median = series.median_trial(|pass| pass.ops_per_s).expect("there are passes");
+    let ops_per_s_spread = series.spread(|pass| pass.ops_per_s).unwrap_or_default();
     let (pattern, stride) = match settings.pattern {
         Pattern::Sequential => ("sequential", None),
         Pattern::Strided(stride) => ("strided", Some(stride)),
@@ -283,21 +272,17 @@ fn result(
         pattern,
         stride,
         prefetch: contender.prefetch.name(),
-        rounds: passes.len(),
+        rounds: series.trials.len(),
         ops_per_s: median.ops_per_s,
-        ops_per_s_spread: spread,
-        ratio_to_none: ratios,
+        ops_per_s_spread,
+        ratio_to_none,
         p50_us: median.latency.percentile_us(50.0),
         p99_us: median.latency.percentile_us(99.0),
         p999_us: median.latency.percentile_us(99.9),
         pages: contender.region.bytes() / PAGE,
-        major_faults: counted(|stats| stats.major_faults),
-        minor_faults: counted(|stats| stats.minor_faults),
         prefetched_pages: counted(|stats| stats.prefetched_pages),
         prefetch_hits: counted(|stats| stats.prefetch_hits),
-        fetched_bytes: counted(|stats| stats.fetched_bytes),
-        written_bytes: counted(|stats| stats.written_bytes),
-        errors: 0,
+        counts: Counts::between(&median.before, &median.after),
     }
 }
 
@@ -345,7 +330,7 @@ mod tests {
         for result in results {
             let is_ahead = result.prefetch != "none";
             assert_eq!(result.prefetched_pages > 0, is_ahead, "{result:?}");
-            assert!(!is_ahead || result.major_faults <= result.pages / 8, "{result:?}");
+            assert!(!is_ahead || result.counts.major_faults <= result.pages / 8, "{result:?}");
         }
     }
 }

@@ -20,7 +20,8 @@ use yonder_fabric::{Completion, Fabric, Module, QueuePair, ReadInto, RemoteAddre
 use yonder_load::LatencyRecorder;
 use yonder_mapping::Mapping;
 
-use crate::BenchError;
+use crate::comparison::{Ended, Series, take_turns};
+use crate::{BenchError, Counts, OnProgress};
 
 /// Most operations under way at a time.
 pub const DEPTH_MAX: usize = 128;
@@ -94,16 +95,9 @@ pub struct StoreResult {
     pub p99_us_spread: [f64; 2],
     /// 99.9th percentile.
     pub p999_us: f64,
-    /// Always 0: nothing is paged.
-    pub major_faults: u64,
-    /// Always 0: nothing is paged.
-    pub minor_faults: u64,
-    /// Bytes read in the median run.
-    pub fetched_bytes: u64,
-    /// Bytes written in the median run.
-    pub written_bytes: u64,
-    /// Operations that failed.
-    pub errors: u64,
+    /// Faults, bytes and errors.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// What the store has counted since it was opened, such as bytes before and after compression.
     pub counters: BTreeMap<&'static str, u64>,
 }
@@ -120,43 +114,35 @@ struct Run {
 }
 
 /// Measures. `tell` learns what is done and how much of all that is done.
-pub fn run(settings: &Settings, tell: &mut dyn FnMut(&str, f64)) -> Result<Vec<StoreResult>, BenchError> {
+pub fn run(settings: &Settings, tell: OnProgress<'_>) -> Result<Vec<StoreResult>, BenchError> {
     settings.check()?;
     let mut stores = Vec::new();
     for far in &settings.fars {
         tell(&format!("filling {far}"), 0.0);
         stores.push(Store::fill(far, settings.memory)?);
     }
-    let points = settings.points();
-    let mut runs: Vec<Vec<[Vec<Run>; 2]>> = vec![vec![[Vec::new(), Vec::new()]; stores.len()]; points.len()];
-    let total = (settings.runs * points.len() * stores.len()) as f64;
-    let mut done = 0.0;
-    for _ in 0..settings.runs {
-        for ((operation, depth), runs) in points.iter().zip(&mut runs) {
-            for (store, [own, peer]) in stores.iter_mut().zip(runs) {
-                tell(&format!("{operation:?} at depth {depth}, {}", store.far).to_lowercase(), done / total);
-                own.push(store.run(*operation, *depth, settings.duration)?);
-                if settings.fio
-                    && *operation == Operation::Read
-                    && let Some(path) = store.path()
-                {
-                    peer.push(fio(path, settings.memory, *depth, settings.duration)?);
-                }
-                done += 1.0;
-            }
+    // Of each operation at each depth, each store, and fio on those that are in files.
+    let mut all: Vec<Series<Variant, Run>> = Vec::new();
+    for (operation, depth) in settings.points() {
+        for (store, of) in stores.iter().enumerate() {
+            let by_fio = settings.fio && operation == Operation::Read && of.path().is_some();
+            let by = ["yonder"].into_iter().chain(by_fio.then_some("fio"));
+            all.extend(by.map(|by| Series::new(Variant { operation, depth, store, by })));
         }
     }
-    let mut results = Vec::new();
-    for ((operation, depth), runs) in points.iter().zip(runs) {
-        for (store, [own, peer]) in stores.iter().zip(runs) {
-            for (by, runs) in [("yonder", own), ("fio", peer)] {
-                if !runs.is_empty() {
-                    results.push(settings.result(store, by, (*operation, *depth), runs));
-                }
-            }
-        }
-    }
-    Ok(results)
+    let label = |variant: &Variant| {
+        let Variant { operation, depth, store, by } = variant;
+        format!("{operation:?} at depth {depth}, {} by {by}", settings.fars[*store]).to_lowercase()
+    };
+    take_turns(&mut all, settings.runs, tell, label, |variant, _| {
+        let Variant { operation, depth, store, by } = *variant;
+        let store = &mut stores[store];
+        Ok::<_, BenchError>(Ended::Well(match store.path().filter(|_| by == "fio") {
+            Some(path) => fio(path, settings.memory, depth, settings.duration)?,
+            None => store.run(operation, depth, settings.duration)?,
+        }))
+    })?;
+    Ok(all.iter().map(|series| settings.result(&stores[series.variant.store], series)).collect())
 }
 
 impl Settings {
@@ -175,19 +161,11 @@ impl Settings {
         self.operations.iter().flat_map(|op| self.depths.iter().map(|depth| (*op, *depth))).collect()
     }
 
-    fn result(
-        &self,
-        store: &Store,
-        by: &'static str,
-        (op, depth): (Operation, usize),
-        mut runs: Vec<Run>,
-    ) -> StoreResult {
+    fn result(&self, store: &Store, series: &Series<Variant, Run>) -> StoreResult {
+        let Variant { operation: op, depth, by, .. } = series.variant;
         let rate = |run: &Run| run.operations as f64 / run.seconds;
-        runs.sort_by(|a, b| a.p99_us.total_cmp(&b.p99_us));
-        let p99_us_spread = [runs[0].p99_us, runs[runs.len() - 1].p99_us];
-        let median_p99 = runs[runs.len() / 2];
-        runs.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
-        let median = runs[runs.len() / 2];
+        let median = series.median_trial(rate).expect("there are runs");
+        let median_p99 = series.median_trial(|run| run.p99_us).expect("there are runs");
         let bytes = |moves: Operation| if moves == op { median.operations * PAGE_BYTES as u64 } else { 0 };
         StoreResult {
             bench: "store",
@@ -196,21 +174,32 @@ impl Settings {
             op,
             depth,
             memory_bytes: self.memory,
-            runs: runs.len(),
-            ops_per_s: rate(&median),
-            ops_per_s_spread: [rate(&runs[0]), rate(&runs[runs.len() - 1])],
+            runs: series.trials.len(),
+            ops_per_s: rate(median),
+            ops_per_s_spread: series.spread(rate).unwrap_or_default(),
             p50_us: median.p50_us,
             p99_us: median_p99.p99_us,
-            p99_us_spread,
+            p99_us_spread: series.spread(|run| run.p99_us).unwrap_or_default(),
             p999_us: median_p99.p999_us,
-            major_faults: 0,
-            minor_faults: 0,
-            fetched_bytes: bytes(Operation::Read),
-            written_bytes: bytes(Operation::Write),
-            errors: runs.iter().map(|run| run.errors).sum(),
+            counts: Counts {
+                fetched_bytes: bytes(Operation::Read),
+                written_bytes: bytes(Operation::Write),
+                errors: series.sum(|run| run.errors),
+                ..Counts::default()
+            },
             counters: store.fabric.counters().into_iter().map(|counter| (counter.name, counter.value)).collect(),
         }
     }
+}
+
+/// What is measured in a turn.
+#[derive(Clone, Copy)]
+struct Variant {
+    operation: Operation,
+    depth: usize,
+    /// The store's place among all.
+    store: usize,
+    by: &'static str,
 }
 
 /// A store that is full of pages which say who they are.
@@ -409,7 +398,7 @@ mod tests {
         };
         let results = run(&settings, &mut |_, _| {}).unwrap();
         assert_eq!(results.len(), 8);
-        assert!(results.iter().all(|result| result.errors == 0 && result.runs == 2 && result.ops_per_s > 0.0));
+        assert!(results.iter().all(|result| result.counts.errors == 0 && result.runs == 2 && result.ops_per_s > 0.0));
         let slow = results.iter().find(|result| result.far.contains("50us") && result.depth == 1).unwrap();
         assert!(slow.p50_us >= 50.0, "{slow:?}");
         let deep = Settings { depths: vec![DEPTH_MAX + 1], ..settings };

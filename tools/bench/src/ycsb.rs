@@ -23,17 +23,17 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use yonder::sched::DispatchPolicy;
 use yonder::units::{LocalSize, parse_bytes};
-use yonder_load::{KvLoad, LoadError, LoadResult, LoadSettings, Rate, Requests, Workload};
+use yonder_load::{KvLoad, LatencySummary, LoadError, LoadSettings, Predicted, Rate, Requests, Workload};
 
-use crate::BenchError;
 use crate::children::Launch;
+use crate::comparison::{self, Ended, Measured, served, take_turns};
 use crate::flags::{BENCHMARK, byte_count, positive_count, positive_duration};
 use crate::folder::Folder;
-use crate::kernel_swap::{ATTEMPTS_MAX, KernelCounts, KernelSwap, OUT_OF_MEMORY, SwapOn};
+use crate::kernel_swap::{KernelSwap, SwapOn};
 use crate::limited_server::Server;
 use crate::policies::{Choice as _, choice};
 use crate::process::stopped;
-use series::Series;
+use crate::{BenchError, OnProgress};
 use server::Task;
 
 pub use series::YcsbResult;
@@ -52,7 +52,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// One way to have less memory than data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum Variant {
     /// Far memory; page faults yield.
     Yield,
     /// Far memory; page faults wait.
@@ -75,7 +75,8 @@ pub enum SwapPlace {
 }
 
 /// What `yonder bench ycsb --help` ends with.
-const AFTER_HELP: &str = "A data set of 1 GiB, a quarter of it local, on the disk at /mnt/ssd, with 128 requests under way:
+const AFTER_HELP: &str =
+    "A data set of 1 GiB, a quarter of it local, on the disk at /mnt/ssd, with 128 requests under way:
   yonder bench ycsb --far file:///mnt/ssd/far?size=4GiB --memory 1GiB --local 25% --workers 2
 What requests gain that do not fault, when those that will fault queue apart:
   yonder bench ycsb --far tcp://127.0.0.1:7070 --workloads b,c --swap none --rate 30k --dispatch pf-aware,predicted
@@ -186,8 +187,8 @@ fn swap_place(text: &str) -> Result<SwapPlace, String> {
 
 /// A way, and what its server is told of the order of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Leg {
-    way: Way,
+struct Contender {
+    variant: Variant,
     /// None where requests do not wait for far memory.
     dispatch: Option<DispatchPolicy>,
 }
@@ -203,25 +204,20 @@ pub struct Bench<'a> {
     folder: Folder,
 }
 
-/// What became of one run.
-enum Ended {
-    Well(Box<Trial>),
-    Badly(String),
-    /// It cannot be run here; what to type.
-    Not(String),
-}
-
 /// One measured run.
 #[derive(Clone, Debug)]
 struct Trial {
-    result: LoadResult,
-    /// Values that were wrong before the measured time.
-    wrong_before: u64,
-    /// What the kernel counts of a server that it swaps; it has no counters of its own.
-    kernel: Option<KernelCounts>,
+    measured: Measured,
+    /// Time at the server of requests without a major fault, if it tells and there were some.
+    hit: Option<LatencySummary>,
+    predicted: Predicted,
+    misses: u64,
+    wrong_values: u64,
 }
 
-impl Way {
+type Series = comparison::Series<Contender, Trial>;
+
+impl Variant {
     fn is_kernel(self) -> bool {
         matches!(self, Self::Swap | Self::SwapMemcached)
     }
@@ -238,7 +234,7 @@ impl Way {
     }
 }
 
-impl Leg {
+impl Contender {
     /// What results call its policy.
     fn dispatch_name(self) -> Option<&'static str> {
         self.dispatch.map(DispatchPolicy::name)
@@ -247,25 +243,28 @@ impl Leg {
 
 impl Settings {
     /// The ways that are compared, each once, in the order of a turn.
-    fn ways(&self) -> Vec<Way> {
-        let far = [(Faults::Yield, Way::Yield), (Faults::Busy, Way::Busy)];
-        let swapped = [(Swapped::Kv, Way::Swap), (Swapped::Memcached, Way::SwapMemcached)];
+    fn ways(&self) -> Vec<Variant> {
+        let far = [(Faults::Yield, Variant::Yield), (Faults::Busy, Variant::Busy)];
+        let swapped = [(Swapped::Kv, Variant::Swap), (Swapped::Memcached, Variant::SwapMemcached)];
         let far = far.into_iter().filter(|(mode, _)| self.faults.contains(mode)).map(|(_, way)| way);
         let is_swapped = |server: &Swapped| self.swap != Some(SwapPlace::None) && self.swap_servers.contains(server);
         far.chain(swapped.into_iter().filter(|(server, _)| is_swapped(server)).map(|(_, way)| way)).collect()
     }
 
     /// What is run in a turn.
-    fn legs(&self) -> Vec<Leg> {
-        let far = |way| self.dispatch.iter().map(move |dispatch| Leg { way, dispatch: Some(*dispatch) }).collect();
-        let legs = |way: &Way| if way.is_kernel() { vec![Leg { way: *way, dispatch: None }] } else { far(*way) };
-        self.ways().iter().flat_map(legs).collect()
+    fn contenders(&self) -> Vec<Contender> {
+        let far = |way| {
+            self.dispatch.iter().map(move |dispatch| Contender { variant: way, dispatch: Some(*dispatch) }).collect()
+        };
+        let contenders =
+            |way: &Variant| if way.is_kernel() { vec![Contender { variant: *way, dispatch: None }] } else { far(*way) };
+        self.ways().iter().flat_map(contenders).collect()
     }
 
-    /// What a leg is called while it runs.
-    fn label(&self, leg: Leg) -> String {
-        let policy = leg.dispatch_name().filter(|_| self.dispatch.len() > 1);
-        leg.way.name().to_owned() + &policy.map_or_else(String::new, |policy| format!(", {policy}"))
+    /// What a contender is called while it runs.
+    fn label(&self, contender: Contender) -> String {
+        let policy = contender.dispatch_name().filter(|_| self.dispatch.len() > 1);
+        contender.variant.name().to_owned() + &policy.map_or_else(String::new, |policy| format!(", {policy}"))
     }
 
     /// How many keys there are at the start.
@@ -339,64 +338,48 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs a workload in each way. `progress` gets what runs, and the share of this workload that is done.
-    pub fn run(&self, workload: Workload, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<YcsbResult>, BenchError> {
-        let runs = self.settings.runs;
-        let mut all: Vec<Series> = self.settings.legs().into_iter().map(Series::new).collect();
-        let legs = all.len();
-        for round in 0..runs {
-            for (number, series) in all.iter_mut().enumerate().filter(|(_, series)| !series.is_over()) {
-                let share = (round * legs + number) as f64 / (runs * legs) as f64;
-                progress(&format!("{workload}: {} ({}/{runs})", self.settings.label(series.leg), round + 1), share);
-                let ended = self.run_once(workload, series.leg, round)?;
-                series.add(ended);
-            }
-        }
+    pub fn run(&self, workload: Workload, progress: OnProgress<'_>) -> Result<Vec<YcsbResult>, BenchError> {
+        let mut all: Vec<Series> = self.settings.contenders().into_iter().map(Series::new).collect();
+        let label = |contender: &Contender| format!("{workload}: {}", self.settings.label(*contender));
+        take_turns(&mut all, self.settings.runs, progress, label, |one, turn| self.trial(workload, *one, turn))?;
         Ok(all.iter().map(|series| series.result(self, workload, &all)).collect())
     }
 
-    fn run_once(&self, workload: Workload, leg: Leg, round: usize) -> Result<Ended, BenchError> {
-        for attempt in 1..=ATTEMPTS_MAX {
-            let task = Task {
-                leg,
-                far: &self.far,
-                settings: self.settings,
-                launch: self.launch,
-                temporary: self.folder.path(),
-            };
-            let server = match task.start(&self.kernel)? {
-                Ok(server) => server,
-                Err(missing) => return Ok(Ended::Not(missing)),
-            };
-            let measured = self.measure(&server, workload, round);
-            let was_out_of_memory = server.was_out_of_memory();
-            let end = server.end();
-            // Who stops the benchmark has killed the server, and that is why the load has failed.
-            if self.settings.stop.load(Ordering::Relaxed) {
-                return Err(stopped());
-            }
-            match (measured, end?) {
-                (Err(_), _) if was_out_of_memory && attempt < ATTEMPTS_MAX => {}
-                (Err(_), _) if was_out_of_memory => return Ok(Ended::Badly(OUT_OF_MEMORY.to_owned())),
-                (Err(LoadError::System(error)), _) => return Err(error.into()),
-                (Err(error), None) => return Ok(Ended::Badly(error.to_string())),
-                (Err(error), Some(how)) => return Ok(Ended::Badly(format!("{error}; the server: {how}"))),
-                (Ok(_), Some(how)) => return Ok(Ended::Badly(how)),
-                (Ok(trial), None) => return Ok(Ended::Well(Box::new(trial))),
-            }
+    fn trial(&self, workload: Workload, contender: Contender, turn: usize) -> Result<Ended<Trial>, BenchError> {
+        let Self { settings, launch, .. } = *self;
+        let task = Task { contender, far: &self.far, settings, launch, temporary: self.folder.path() };
+        let server = match task.start(&self.kernel)? {
+            Ok(server) => server,
+            Err(missing) => return Ok(Ended::Skipped(missing)),
+        };
+        let asked = self.measure(&server, workload, turn);
+        let was_out_of_memory = server.was_out_of_memory();
+        let end = server.end();
+        // Who stops the benchmark has killed the server, and that is why the load has failed.
+        if settings.stop.load(Ordering::Relaxed) {
+            return Err(stopped());
         }
-        unreachable!("the last attempt returns")
+        served(asked, was_out_of_memory, end?)
     }
 
-    fn measure(&self, server: &Server, workload: Workload, round: usize) -> Result<Trial, LoadError> {
+    fn measure(&self, server: &Server, workload: Workload, turn: usize) -> Result<Trial, LoadError> {
         let duration = self.settings.duration;
-        let mut load = KvLoad::new(self.settings.load(server.address.to_string(), workload, round))?;
+        let mut load = KvLoad::new(self.settings.load(server.address.to_string(), workload, turn))?;
         load.fill(|_| ())?;
         let warm_up = (duration / WARM_UP_SHARE).max(Duration::from_millis(1));
         let wrong_before = load.run(self.settings.rate, warm_up, |_| ())?.wrong_values;
         let before = server.kernel_counts();
         let result = load.run(self.settings.rate, duration, |_| ())?;
         let kernel = server.kernel_counts().zip(before).map(|(after, before)| after.since(before));
-        Ok(Trial { result, wrong_before, kernel })
+        let own = Measured::of(&result);
+        let measured = kernel.map_or(own, |counts| own.with_kernel(&counts));
+        Ok(Trial {
+            measured: Measured { errors: measured.errors + wrong_before, ..measured },
+            hit: result.server_hit.filter(|hits| hits.count > 0),
+            predicted: result.predicted,
+            misses: result.misses,
+            wrong_values: result.wrong_values + wrong_before,
+        })
     }
 }
 

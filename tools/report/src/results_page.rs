@@ -128,6 +128,7 @@ pub(crate) fn aim_words(aim: Aim) -> String {
         Aim::WithinPercent(percent) => format!("within {} %", significant(percent)),
         Aim::AtLeast => "at least the paper\u{2019}s".to_owned(),
         Aim::AtMost => "at most the paper\u{2019}s".to_owned(),
+        Aim::Calibration => "calibration: an input fixes it".to_owned(),
         Aim::None => "to be read beside it".to_owned(),
     }
 }

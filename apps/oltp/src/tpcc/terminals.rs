@@ -3,7 +3,7 @@
 //! Requests and replies are spelt as `postcard` has them. Whether a reply is right is not seen in it alone: the server
 //! checks its tables when it ends.
 
-use yonder_load::Questions;
+use yonder_load::RequestSource;
 use yonder_serve::{Protocol, spelling};
 
 use super::request::{Reply, Request, Requests};
@@ -50,17 +50,17 @@ impl Terminals {
     }
 }
 
-impl Questions for Terminals {
+impl RequestSource for Terminals {
     type Request = Request;
     type Answer = Reply;
     const KINDS: &'static [&'static str] = &["new_order", "payment", "order_status", "delivery", "stock_level"];
 
-    fn ask(&mut self) -> Request {
+    fn next_request(&mut self) -> Request {
         self.now += 1;
         self.requests.next(self.now)
     }
 
-    fn judge(&self, reply: &Reply) -> Option<usize> {
+    fn verify(&self, reply: &Reply) -> Option<usize> {
         Some(match reply {
             Reply::Ordered { .. } | Reply::RolledBack => 0,
             Reply::Paid { .. } => 1,
@@ -88,7 +88,7 @@ mod tests {
     fn whatever_terminals_ask_for_comes_back() {
         let mut terminals = Terminals::new(Scale::full(65_535), 4);
         for _ in 0..10_000 {
-            let request = terminals.ask();
+            let request = terminals.next_request();
             let bytes = spelt(&request);
             assert!(bytes.len() <= yonder_serve::REQUEST_BYTES_MAX);
             assert_eq!(Datagrams::request(&bytes), Ok(request));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use yonder::sched::{Handler, SchedConfig, SchedStats, serve};
 use yonder::{Config, FarMemory};
-use yonder_load::{Questions, Rate};
+use yonder_load::{Rate, RequestSource};
 use yonder_serve::{
     LoadError, LoadReport, LoadSettings, PIECE_BYTES, Protocol, REQUEST_BYTES_MAX, Served, Shutdown, UdpServer, hello,
     load,
@@ -98,17 +98,17 @@ struct Lengths {
     trusts: bool,
 }
 
-impl Questions for Lengths {
+impl RequestSource for Lengths {
     type Request = u32;
     type Answer = Vec<u8>;
     const KINDS: &'static [&'static str] = &["short", "long"];
 
-    fn ask(&mut self) -> u32 {
+    fn next_request(&mut self) -> u32 {
         self.next += 1;
         self.of[self.next % self.of.len()]
     }
 
-    fn judge(&self, answer: &Vec<u8>) -> Option<usize> {
+    fn verify(&self, answer: &Vec<u8>) -> Option<usize> {
         let is_right = self.trusts && *answer == pattern(answer.len() as u32);
         is_right.then_some(usize::from(answer.len() > PIECE_BYTES))
     }

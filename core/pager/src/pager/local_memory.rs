@@ -1,8 +1,8 @@
 //! [`LocalMemory`]: the frames of a pager, and the accounts of all local memory.
 //!
 //! Any thread may touch all of it at any time, without a lock: each part is a word, or a lock-free structure with rules
-//! of its own (`budget`, `frames`). Every fault writes the budget, and faults and reclaim the [`StandbyCounts`], so each
-//! is alone in its cache lines.
+//! of its own (`budget`, `frames`). Every fault writes the budget, and faults and reclaim the [`StandbyCounts`], so
+//! each is alone in its cache lines.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,7 +30,8 @@ pub(crate) struct LocalMemory<M: Machine> {
 /// Pages on standby and writes in flight.
 #[derive(Debug, Default)]
 pub(crate) struct StandbyCounts {
-    /// Pages whose entry is `Standby`, written or not. By faults too, which take pages from standby and leave some there.
+    /// Pages whose entry is `Standby`, written or not. By faults too, which take pages from standby and leave some
+    /// there.
     standby: AtomicU64,
     /// Writes in flight. By who has the reclaimer alone.
     writing: AtomicU64,

@@ -1,7 +1,7 @@
 //! [`NodeState`]: the node that a pager's pages are on, and how long it is waited for.
 //!
-//! All of it stays what it is, but for whether the node is lost: that any thread writes whose fetch has ended, and every
-//! fault reads.
+//! All of it stays what it is, but for whether the node is lost: that any thread writes whose fetch has ended, and
+//! every fault reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

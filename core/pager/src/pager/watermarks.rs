@@ -1,7 +1,7 @@
 //! [`Watermarks`]: the policy in force, and what follows from it.
 //!
-//! The policy and the pages that it is for change under one lock, where the limit is changed and where regions begin and
-//! end. Faults and glances at whether there is something to do take no lock: they load the one word that they need.
+//! The policy and the pages that it is for change under one lock, where the limit is changed and where regions begin
+//! and end. Faults and glances at whether there is something to do take no lock: they load the one word that they need.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

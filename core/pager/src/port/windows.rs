@@ -132,8 +132,8 @@ impl<M: Machine> PortInner<M> {
         true
     }
 
-    /// How many pages from `step` on have arrived, lie one behind the other here and where they came to, and in one block.
-    /// Only the first that is asked for may be waited for: others of those are seen to by themselves.
+    /// How many pages from `step` on have arrived, lie one behind the other here and where they came to, and in one
+    /// block. Only the first that is asked for may be waited for: others of those are seen to by themselves.
     fn run_at(&self, WindowStep { window, step }: WindowStep, is_asked_for: bool) -> usize {
         let fetch = |step: usize| &self.fetches[usize::from(self.ahead.slot(WindowStep { window, step }))];
         let first = fetch(step);
@@ -184,8 +184,9 @@ impl<M: Machine> PortInner<M> {
     }
 }
 
-/// Waits a moment until `pages` can be fetched ahead, for a thread that has nothing else to do. One that reads a sequence
-/// faster than memory is reclaimed has to wait in any case: here once for a window, and not for every page by a fault.
+/// Waits a moment until `pages` can be fetched ahead, for a thread that has nothing else to do. One that reads a
+/// sequence faster than memory is reclaimed has to wait in any case: here once for a window, and not for every page by
+/// a fault.
 pub(super) fn await_room<M: Machine>(turn: Turn<'_, M>, pages: u32) {
     let Turn { pager, now, .. } = turn;
     let has_room = || pager.room_ahead() >= u64::from(pages);

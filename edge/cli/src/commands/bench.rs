@@ -31,7 +31,6 @@ use yonder_bench::rread::Direction;
 use yonder_bench::soak::SoakSettings;
 use yonder_bench::switch::SwitchResult;
 use yonder_bench::{fault, reclaim, scale_clients, soak, switch};
-use yonder_load::Predicted;
 
 pub(super) use self::fault_breakdown::picture as breakdown_bars;
 use crate::args::{ArrayArgs, BenchArgs, BenchWhat, Json, MemoryArgs, SwitchArgs};
@@ -50,7 +49,7 @@ const ARRAY: &[Column<ArrayResult>] = &[
     Column("hit p50 us", 10, |result| number(result.hit_p50_us, 1)),
     Column("hit p99 us", 10, |result| number(result.hit_p99_us, 1)),
     Column("hit p99.9 us", 12, |result| number(result.hit_p999_us, 1)),
-    Column("major/s", 12, |result| number(result.major_faults as f64 / result.seconds, 0)),
+    Column("major/s", 12, |result| number(result.counts.major_faults as f64 / result.seconds, 0)),
     Column("dropped", 8, |result| result.dropped.to_string()),
 ];
 
@@ -67,7 +66,7 @@ const FAULTS: &[Column<FaultResult>] = &[
     Column("p50 us", 8, |result| number(result.p50_us, 2)),
     Column("p99 us", 8, |result| number(result.p99_us, 2)),
     Column("p99.9 us", 8, |result| number(result.p999_us, 2)),
-    Column("faults", 8, |result| (result.major_faults + result.minor_faults).to_string()),
+    Column("faults", 8, |result| (result.counts.major_faults + result.counts.minor_faults).to_string()),
     Column("post", 6, |result| number(result.stages.as_ref().map(|stages| stages.post_us), 2)),
     Column("fetch", 6, |result| number(result.stages.as_ref().map(|stages| stages.fetch_us), 2)),
     Column("install", 7, |result| number(result.stages.as_ref().map(|stages| stages.install_us), 2)),
@@ -144,13 +143,7 @@ fn run_array(args: &ArrayArgs) -> anyhow::Result<()> {
             printer.say(&format!("{local} local of {all}, {}", result.far))?;
         }
         printer.print(&result)?;
-        let predicted = Predicted {
-            hits_right: result.predicted_hits_right,
-            hits_wrong: result.predicted_hits_wrong,
-            faults_right: result.predicted_faults_right,
-            faults_wrong: result.predicted_faults_wrong,
-        };
-        predictions::told(&predicted).map_or(Ok(()), |told| printer.say(&format!("{:>8} {told}", "")))?;
+        predictions::told(&result.predicted).map_or(Ok(()), |told| printer.say(&format!("{:>8} {told}", "")))?;
     }
     Ok(())
 }

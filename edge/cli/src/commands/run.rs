@@ -58,7 +58,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         far: args.far.clone(),
         local_bytes,
         memory_bytes: args.memory,
-        prefetch: args.prefetch.into(),
+        prefetch: args.prefetch,
         faults: args.faults.into(),
         transfer: args.transfer.into(),
         board: path,

@@ -81,7 +81,11 @@ fn print(figure: &Figure, outcome: &Outcome) -> anyhow::Result<()> {
 fn check_line(check: &Check) -> String {
     format!(
         "{:7}  {}: paper {}, simulated {}, {} (within {} %){}",
-        if check.is_met() { "met" } else { "NOT MET" },
+        match check.is_calibration {
+            true => "input",
+            false if check.is_met() => "met",
+            false => "NOT MET",
+        },
         check.what,
         significant(check.paper),
         significant(check.simulated),

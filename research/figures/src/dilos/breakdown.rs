@@ -48,9 +48,9 @@ pub(super) fn fig1(run: &mut Run<'_>) -> Outcome {
     let mean = Fault::mean(&pass);
     let untouched = 100.0 * (1.0 - pass.counts.reclaiming as f64 / pass.counts.major as f64);
     let checks = vec![
-        Check::new("share of the fetch, percent", 46.0, mean.percent(mean.fetch)),
-        Check::new("share of reclaim, percent", 29.0, mean.percent(mean.reclaim)),
-        Check::new("share of the exception, percent", 9.0, mean.percent(mean.exception)),
+        Check::new("share of the fetch, percent", 46.0, mean.percent(mean.fetch)).calibration(),
+        Check::new("share of reclaim, percent", 29.0, mean.percent(mean.reclaim)).calibration(),
+        Check::new("share of the exception, percent", 9.0, mean.percent(mean.exception)).calibration(),
         Check::new("faults that reclaim nothing themselves, percent", 99.0, untouched).within(1.0),
     ];
     let note = "Three of the four shares follow from the paper's own, and reclaim's fixes the cost of a clean page; that one fault in \

@@ -59,8 +59,11 @@ pub(super) fn fig11(run: &mut Run<'_>) -> Outcome {
             parts: parts.to_vec(),
         });
         if let Some((share, latency)) = paper {
-            outcome.checks.push(Check::new(format!("{}: share of software, percent", system.name), share, percent));
-            let latency = latency.map(|paper| Check::new(format!("{}: in all, us", system.name), paper, total));
+            outcome
+                .checks
+                .push(Check::new(format!("{}: share of software, percent", system.name), share, percent).calibration());
+            let latency =
+                latency.map(|paper| Check::new(format!("{}: in all, us", system.name), paper, total).calibration());
             outcome.checks.extend(latency);
         }
         outcome.requests += faults;

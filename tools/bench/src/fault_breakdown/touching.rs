@@ -88,26 +88,21 @@ impl Toucher {
 }
 
 /// Asks for faults, a batch at a time.
-pub(super) struct Asking<'a> {
+pub(super) struct Asking {
     left: u64,
-    wanted: u64,
     is_busy: bool,
     random: SmallRng,
-    progress: &'a mut dyn FnMut(f64),
     pub(super) touched: Touched,
     pub(super) failed: Option<PagingError>,
     pub(super) panicked: u64,
 }
 
-impl<'a> Asking<'a> {
-    /// `progress` gets the share of the faults that were had.
-    pub(super) fn new(faults: u64, seed: u64, progress: &'a mut dyn FnMut(f64)) -> Self {
+impl Asking {
+    pub(super) fn new(faults: u64, seed: u64) -> Self {
         Self {
             left: faults,
-            wanted: faults,
             is_busy: false,
             random: SmallRng::seed_from_u64(seed),
-            progress,
             touched: Touched::default(),
             failed: None,
             panicked: 0,
@@ -115,7 +110,7 @@ impl<'a> Asking<'a> {
     }
 }
 
-impl Frontend for Asking<'_> {
+impl Frontend for Asking {
     type Request = Batch;
     type Reply = Result<Touched, PagingError>;
 
@@ -141,7 +136,6 @@ impl Frontend for Asking<'_> {
             Outcome::Reply(Err(error)) => (self.failed, self.left) = (Some(error), 0),
             Outcome::Panicked => (self.panicked, self.left) = (self.panicked + 1, 0),
         }
-        (self.progress)(1.0 - self.left as f64 / self.wanted.max(1) as f64);
     }
 
     fn wait(&mut self, timeout: Duration) {

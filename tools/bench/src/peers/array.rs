@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use yonder_load::Rate;
 
-use super::legs::{Leg, Way};
+use super::contenders::{Contender, Variant};
 use super::resident::READY;
-use super::{Bench, Ended, Measured, SwapTo};
+use super::{Bench, SwapTo, Trial};
 use crate::BenchError;
 use crate::children::lines_of;
+use crate::comparison::{Ended, Measured};
 use crate::kernel_swap::{Group, Limited};
 use crate::process::{End, Running, stopped};
 
@@ -38,37 +39,37 @@ impl Drop for Removed {
 
 impl Bench<'_> {
     /// One run of the array.
-    pub(super) fn read_array(&self, leg: &Leg, rate: Rate) -> Result<Ended, BenchError> {
-        let kernel = match self.kernel(&leg.way) {
+    pub(super) fn read_array(&self, contender: &Contender) -> Result<Ended<Trial>, BenchError> {
+        let kernel = match self.kernel(&contender.variant) {
             Ok(Some(kernel)) => kernel,
-            Ok(None) => return self.run_far(leg, rate),
-            Err(missing) => return Ok(Ended::Not(missing)),
+            Ok(None) => return self.run_far(contender),
+            Err(missing) => return Ok(Ended::Skipped(missing)),
         };
-        let file = match leg.way {
-            Way::Mmap => Some(Removed(self.mapped_file())),
+        let file = match contender.variant {
+            Variant::Mmap => Some(Removed(self.mapped_file())),
             _ => None,
         };
         if let Some(missing) = file.as_ref().and_then(|file| is_memory(&file.0)) {
-            return Ok(Ended::Not(missing));
+            return Ok(Ended::Skipped(missing));
         }
         let group = match kernel.group_to_start(self.settings.local_bytes()) {
             Ok(group) => group,
-            Err(missing) => return Ok(Ended::Not(missing)),
+            Err(missing) => return Ok(Ended::Skipped(missing)),
         };
         let mut words = group.prefix();
-        words.extend(self.resident_words(leg, rate, file.as_ref().map(|file| file.0.as_path())));
-        let swap = matches!(leg.way, Way::Swap(_)).then(|| kernel.name.clone());
+        words.extend(self.resident_words(contender, file.as_ref().map(|file| file.0.as_path())));
+        let swap = matches!(contender.variant, Variant::Swap(_)).then(|| kernel.name.clone());
         self.run_limited(&words, group, swap)
     }
 
-    fn run_far(&self, leg: &Leg, rate: Rate) -> Result<Ended, BenchError> {
-        let mut running = self.start(&self.far_words(leg, rate))?;
+    fn run_far(&self, contender: &Contender) -> Result<Ended<Trial>, BenchError> {
+        let mut running = self.start(&self.far_words(contender))?;
         let measured = last_measured(&lines_of(running.output())?);
         ended(running, measured, None)
     }
 
     /// Runs a process that says when it is ready, and is left its local memory then.
-    fn run_limited(&self, words: &[OsString], group: Group, swap: Option<String>) -> Result<Ended, BenchError> {
+    fn run_limited(&self, words: &[OsString], group: Group, swap: Option<String>) -> Result<Ended<Trial>, BenchError> {
         let mut limited = Limited::new(group);
         let mut running = self.start(words)?;
         let said = lines_of(running.output())?;
@@ -76,7 +77,7 @@ impl Bench<'_> {
         // What says nothing ends, and tells why.
         if said.recv().is_ok_and(|line| line == READY) {
             if let Err(missing) = limited.leave(self.settings.local_bytes()) {
-                return Ok(Ended::Not(missing));
+                return Ok(Ended::Skipped(missing));
             }
             answer(input);
         }
@@ -95,20 +96,20 @@ impl Bench<'_> {
     }
 
     /// What to type for a run whose memory is far.
-    fn far_words(&self, leg: &Leg, rate: Rate) -> Vec<OsString> {
+    fn far_words(&self, contender: &Contender) -> Vec<OsString> {
         let settings = self.settings;
-        let faults = if leg.way == Way::Busy { "busy" } else { "yield" };
-        let mut words = self.words(&["bench", "array", "--json", "--workers", "1", "--faults", faults], rate);
+        let faults = if contender.variant == Variant::Busy { "busy" } else { "yield" };
+        let mut words = self.words(&["bench", "array", "--json", "--workers", "1", "--faults", faults], contender.rate);
         words.extend(["--far".into(), settings.far.clone().into()]);
         words.extend(["--local".into(), settings.local_bytes().to_string().into()]);
-        words.extend((leg.way == Way::Probe).then(|| "--probe".into()));
+        words.extend((contender.variant == Variant::Probe).then(|| "--probe".into()));
         words
     }
 
     /// The same where the kernel pages.
-    fn resident_words(&self, leg: &Leg, rate: Rate, file: Option<&Path>) -> Vec<OsString> {
-        let mut words = self.words(&["bench", "resident"], rate);
-        words.extend(["--threads".into(), leg.threads.unwrap_or(1).to_string().into()]);
+    fn resident_words(&self, contender: &Contender, file: Option<&Path>) -> Vec<OsString> {
+        let mut words = self.words(&["bench", "resident"], contender.rate);
+        words.extend(["--threads".into(), contender.threads.unwrap_or(1).to_string().into()]);
         words.extend(file.into_iter().flat_map(|file| ["--file".into(), file.into()]));
         words
     }
@@ -152,9 +153,9 @@ fn last_measured(said: &Receiver<String>) -> Option<Measured> {
     said.iter().filter_map(|line| serde_json::from_str(&line).ok()).last()
 }
 
-fn ended(running: Running, measured: Option<Measured>, swap: Option<String>) -> Result<Ended, BenchError> {
+fn ended(running: Running, measured: Option<Measured>, swap: Option<String>) -> Result<Ended<Trial>, BenchError> {
     let how = match (running.wait()?.end, measured) {
-        (End::Well, Some(measured)) => return Ok(Ended::Well(measured, swap)),
+        (End::Well, Some(measured)) => return Ok(Ended::Well(Trial { measured, swap })),
         (End::Well, None) => "it has measured nothing".to_owned(),
         (End::Badly(how), _) => how,
         (End::Killed, _) => "it was killed".to_owned(),

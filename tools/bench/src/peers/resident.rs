@@ -24,10 +24,10 @@ use yonder::units::{Nanos, PAGE_BYTES, pages_for, parse_bytes};
 use yonder_load::{Distribution, KeyChooser, LatencyRecorder, PoissonArrivals, Rate};
 use yonder_mapping::{MapError, Mapping};
 
-use super::Measured;
 use crate::BenchError;
 use crate::array::{LINES, value_at};
 use crate::children::faults;
+use crate::comparison::Measured;
 use crate::kernel_swap::Swapped;
 
 /// What such a process says before it takes memory for the array, and what it is answered.

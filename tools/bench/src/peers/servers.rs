@@ -9,9 +9,10 @@ use std::time::Duration;
 use yonder_load::{KvLoad, LoadError, LoadResult, Protocol, Rate};
 use yonder_preload_protocol::{Figures, SharedStats};
 
-use super::legs::{Leg, Way};
-use super::{Bench, Ended, Measured};
+use super::contenders::{Contender, Variant};
+use super::{Bench, Trial};
 use crate::BenchError;
+use crate::comparison::{Ended, Measured, served};
 use crate::kernel_swap::KernelCounts;
 use crate::limited_server::{Server, Start, free_address};
 use crate::programs::servers::Protocol as Stock;
@@ -45,25 +46,24 @@ impl Bench<'_> {
     pub(super) fn ask_server(
         &self,
         protocol: Protocol,
-        leg: &Leg,
-        rate: Rate,
+        contender: &Contender,
         round: usize,
-    ) -> Result<Ended, BenchError> {
+    ) -> Result<Ended<Trial>, BenchError> {
         let (local_bytes, board) = (self.settings.local_bytes(), self.folder.path().join("board"));
-        let kernel = match self.kernel(&leg.way) {
+        let kernel = match self.kernel(&contender.variant) {
             Ok(kernel) => kernel,
-            Err(missing) => return Ok(Ended::Not(missing)),
+            Err(missing) => return Ok(Ended::Skipped(missing)),
         };
         let group = match kernel.as_ref().map(|kernel| kernel.group_to_start(local_bytes)).transpose() {
             Ok(group) => group,
-            Err(missing) => return Ok(Ended::Not(missing)),
+            Err(missing) => return Ok(Ended::Skipped(missing)),
         };
         let address = free_address()?;
         let stock = if protocol == Protocol::Redis { Stock::Redis } else { Stock::Memcached };
-        let words = match leg.way {
-            Way::Run => [self.run_words(&board), stock.command(address.port())].concat(),
-            Way::Kv => self.kv_words(address, "yield"),
-            Way::KvBusy => self.kv_words(address, "busy"),
+        let words = match contender.variant {
+            Variant::Run => [self.run_words(&board), stock.command(address.port())].concat(),
+            Variant::Kv => self.kv_words(address, "yield"),
+            Variant::KvBusy => self.kv_words(address, "busy"),
             _ => stock.command(address.port()),
         };
         // Whoever keeps the figures of a run makes the file.
@@ -75,18 +75,13 @@ impl Bench<'_> {
         let (launch, temporary, stop) = (self.launch, self.folder.path(), &self.settings.stop);
         let server = match Server::start(Start { launch, words, address, group, local_bytes, temporary, stop })? {
             Ok(server) => server,
-            Err(missing) => return Ok(Ended::Not(missing)),
+            Err(missing) => return Ok(Ended::Skipped(missing)),
         };
-        let measured = self.measure(&server, protocol, rate, round, &board);
+        let measured = self.measure(&server, (protocol, contender.rate), round, &board);
         let was_out_of_memory = server.was_out_of_memory();
-        Ok(match (measured, server.end()?) {
-            (Err(_), _) if was_out_of_memory => Ended::OutOfMemory,
-            (Err(LoadError::System(error)), _) => return Err(error.into()),
-            (Err(error), None) => Ended::Badly(error.to_string()),
-            (Err(error), Some(how)) => Ended::Badly(format!("{error}; the server: {how}")),
-            (Ok(_), Some(how)) => Ended::Badly(how),
-            (Ok(measured), None) => Ended::Well(measured, kernel.map(|kernel| kernel.name.clone())),
-        })
+        // The swap goes only when the server has ended.
+        let (end, swap) = (server.end()?, kernel.map(|kernel| kernel.name.clone()));
+        served(measured.map(|measured| Trial { measured, swap }), was_out_of_memory, end)
     }
 
     /// What to type before a server's own words, so that its memory is far.
@@ -112,8 +107,7 @@ impl Bench<'_> {
     fn measure(
         &self,
         server: &Server,
-        protocol: Protocol,
-        rate: Rate,
+        (protocol, rate): (Protocol, Rate),
         round: usize,
         board: &Path,
     ) -> Result<Measured, LoadError> {
@@ -139,33 +133,10 @@ impl Counts {
     }
 
     /// What a load has measured, with what was counted since `earlier`.
-    fn since(self, earlier: &Self, result: &LoadResult) -> Measured {
-        let measured = Measured {
-            ops_per_s: result.ops_per_s,
-            p50_us: result.p50_us,
-            p99_us: result.p99_us,
-            p999_us: result.p999_us,
-            // What the server says of itself, if it does.
-            major_faults: result.major_faults,
-            minor_faults: result.minor_faults,
-            fetched_bytes: result.fetched_bytes,
-            written_bytes: result.written_bytes,
-            dropped: result.dropped,
-            errors: result.errors + result.wrong_values + result.misses,
-            group_bytes: None,
-        };
+    fn since(self, earlier: &Self, load: &LoadResult) -> Measured {
+        let measured = Measured::of(load).with_misses(load);
         match (self, earlier) {
-            (Self::Kernel(now), Self::Kernel(before)) => {
-                let counts = now.since(*before);
-                Measured {
-                    major_faults: counts.major_faults,
-                    minor_faults: counts.minor_faults,
-                    fetched_bytes: counts.swapped.in_bytes,
-                    written_bytes: counts.swapped.out_bytes,
-                    group_bytes: Some(counts.group_bytes),
-                    ..measured
-                }
-            }
+            (Self::Kernel(now), Self::Kernel(before)) => measured.with_kernel(&now.since(*before)),
             (Self::Run(now), Self::Run(before)) => Measured {
                 major_faults: now.major_faults - before.major_faults,
                 minor_faults: now.minor_faults - before.minor_faults,
@@ -179,8 +150,13 @@ impl Counts {
 }
 
 impl Measured {
+    /// The same with values that were not there, which all should be.
+    fn with_misses(self, load: &LoadResult) -> Self {
+        Self { errors: self.errors + load.misses, ..self }
+    }
+
     /// The same with what was wrong while the server warmed up.
     fn with_errors(self, warm: &LoadResult) -> Self {
-        Self { errors: self.errors + warm.errors + warm.wrong_values + warm.misses, ..self }
+        Self { errors: self.errors + Self::of(warm).with_misses(warm).errors, ..self }
     }
 }

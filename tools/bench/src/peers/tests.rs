@@ -41,7 +41,7 @@ fn script(text: &str) -> (Folder, OsString) {
 }
 
 fn names(settings: &Settings, work: Work) -> Vec<String> {
-    settings.legs(work).into_iter().map(|leg| Series::new(leg, Rate::Max).label()).collect()
+    settings.contenders(work).iter().map(Contender::label).collect()
 }
 
 #[test]
@@ -86,14 +86,18 @@ fn peers_take_turns_and_those_that_cannot_run_are_skipped() {
     assert!(shown.last().unwrap().ends_with(", at 500/s (2/2)"), "{shown:?}");
     let mut measured = 0;
     for result in &results {
-        if let Some(missing) = &result.skipped {
+        if let Some(missing) = &result.summary.skipped {
             println!("SKIP: {}: {missing}", result.peer);
-            assert_eq!((result.ops_per_s, result.runs), (None, 0));
+            assert_eq!((result.summary.ops_per_s, result.summary.runs), (None, 0));
             continue;
         }
         measured += 1;
-        assert_eq!((result.ops_per_s, result.p999_us, result.runs), (Some(1000.0), Some(3.0), 2), "{result:?}");
-        assert_eq!(result.group_bytes.is_some(), result.far.is_none(), "{result:?}");
+        assert_eq!(
+            (result.summary.ops_per_s, result.summary.p999_us, result.summary.runs),
+            (Some(1000.0), Some(3.0), 2),
+            "{result:?}"
+        );
+        assert_eq!(result.summary.group_bytes.is_some(), result.far.is_none(), "{result:?}");
         assert_eq!(result.swap.is_some(), result.peer == "swap-zram", "{result:?}");
     }
     // What was skipped in a closed loop is not tried at the rate.
@@ -107,29 +111,29 @@ fn a_process_that_fails_is_told_with_what_it_said_and_the_others_go_on() {
     let settings = Settings { peers: vec![Peer::Busy, Peer::Yield], yonder, ..settings() };
     let bench = Bench::prepare(&settings, &NoLaunch).unwrap();
     let results = bench.run(Work::Array, &mut |_, _| ()).unwrap();
-    if let Some(missing) = &results[0].skipped {
+    if let Some(missing) = &results[0].summary.skipped {
         return println!("SKIP: {missing}");
     }
-    assert_eq!(results[0].failed.as_deref(), Some("exit status: 2: no memory"));
-    assert_eq!((results[1].runs, &results[1].failed), (2, &None));
+    assert_eq!(results[0].summary.failed.as_deref(), Some("exit status: 2: no memory"));
+    assert_eq!((results[1].summary.runs, &results[1].summary.failed), (2, &None));
 }
 
 #[test]
 fn what_is_missing_is_said() {
     let settings = Settings { run_is_missing: Some("no library".to_owned()), ..settings() };
     let bench = Bench::prepare(&settings, &NoLaunch).unwrap();
-    let missing = |work, way| bench.missing(work, &Leg { way, threads: None });
-    assert_eq!(missing(Work::Array, Way::Mmap), None);
+    let missing = |work, variant| bench.missing(work, &Contender { variant, threads: None, rate: Rate::Max });
+    assert_eq!(missing(Work::Array, Variant::Mmap), None);
     if yonder::abilities().userfaultfd.is_err() {
         return println!("SKIP: no userfaultfd");
     }
-    assert_eq!((missing(Work::Array, Way::Yield), missing(Work::Memcached, Way::Kv)), (None, None));
+    assert_eq!((missing(Work::Array, Variant::Yield), missing(Work::Memcached, Variant::Kv)), (None, None));
     for work in [Work::Memcached, Work::Redis] {
         let (program, _) = servers::program(work.protocol().unwrap());
-        let said = missing(work, Way::Run).unwrap();
+        let said = missing(work, Variant::Run).unwrap();
         if find_program(program).is_some() {
             assert_eq!(said, "no library");
-            assert_eq!(missing(work, Way::Swap(SwapTo::Zram)), None);
+            assert_eq!(missing(work, Variant::Swap(SwapTo::Zram)), None);
         } else {
             assert!(said.contains("type `apt-get install"), "{said}");
         }
@@ -153,15 +157,15 @@ fn who_stops_gets_no_results_and_nothing_stays() {
 fn the_common_rate_is_half_of_what_compressed_memory_allows() {
     let auto = Settings { rate: CommonRate::Auto, ..settings() };
     let bench = Bench::prepare(&auto, &NoLaunch).unwrap();
-    let zram = || Way::Swap(SwapTo::Zram);
+    let zram = || Variant::Swap(SwapTo::Zram);
     let mut closed = vec![
-        series(Way::Yield, Some(1), Rate::Max, &[(400.0, 1.0)]),
+        series(Variant::Yield, Some(1), Rate::Max, &[(400.0, 1.0)]),
         series(zram(), Some(1), Rate::Max, &[(100.0, 1.0)]),
         series(zram(), Some(16), Rate::Max, &[(150.0, 1.0)]),
-        series(Way::Mmap, Some(1), Rate::Max, &[(7.0, 1.0)]),
+        series(Variant::Mmap, Some(1), Rate::Max, &[(7.0, 1.0)]),
     ];
     assert_eq!(bench.common_rate(&closed), Some(75.0));
-    closed.retain(|series| series.leg.way != zram());
+    closed.retain(|series| series.variant.variant != zram());
     assert_eq!(bench.common_rate(&closed), Some(4.0));
     assert_eq!(bench.common_rate(&[]), None);
     for (rate, expected) in [(CommonRate::None, None), (CommonRate::PerSecond(9.0), Some(9.0))] {

@@ -1,10 +1,10 @@
-//! [`Series`]: the runs of one way of paging; [`PosterResult`]: what they come to.
+//! [`PosterResult`]: what the runs of one way of paging come to.
 
 use serde::Serialize;
 use yonder_load::Predicted;
 
-use super::{Paging, Set, Settings, Trial};
-use crate::medians::{ends, median, ratios, sorted};
+use super::{Paging, Series, Set, Settings, Trial};
+use crate::comparison::{Summary, median, sorted};
 use crate::policies::Choice as _;
 
 /// One way of one set; the fields are a contract with scripts.
@@ -36,32 +36,21 @@ pub struct PosterResult {
     pub duration_s: f64,
     /// Requests that should have a fault, in percent.
     pub fault_percent_wanted: f64,
-    /// Runs. What follows is the median of them, unless it says otherwise.
-    pub runs: usize,
+    /// What its runs have come to; latencies are of GETs.
+    #[serde(flatten)]
+    pub summary: Summary,
     /// Requests that had a fault, in percent.
     pub fault_percent: f64,
-    /// Requests answered per second.
-    pub ops_per_s: f64,
-    /// Of the slowest and of the fastest run.
-    pub ops_per_s_spread: [f64; 2],
     /// How many times as many as without faults, in the same turn.
     pub ops_ratio_to_no_fault: Option<f64>,
     /// Mean latency.
     pub mean_us: f64,
     /// Shortest.
     pub min_us: f64,
-    /// Median.
-    pub p50_us: f64,
     /// 95th percentile.
     pub p95_us: f64,
-    /// 99th percentile.
-    pub p99_us: f64,
-    /// Of the best and of the worst run.
-    pub p99_us_spread: [f64; 2],
     /// How many times the 99th percentile without faults it is, in the same turn.
     pub p99_ratio_to_no_fault: Option<f64>,
-    /// 99.9th percentile.
-    pub p999_us: f64,
     /// Longest.
     pub max_us: f64,
     /// 99th percentile at the server, from admission to the reply, of requests without a fault; not where faults are
@@ -72,90 +61,51 @@ pub struct PosterResult {
     pub predicted: Predicted,
     /// Predictions of all runs that came true, in percent.
     pub predicted_right_percent: Option<f64>,
-    /// Faults that needed a fetch.
-    pub major_faults: f64,
-    /// Faults that needed none.
-    pub minor_faults: f64,
-    /// Bytes fetched.
-    pub fetched_bytes: f64,
-    /// Bytes written back.
-    pub written_bytes: f64,
     /// Keys that the server did not have, of all runs.
     pub misses: u64,
-    /// Requests of all runs that failed.
-    pub errors: u64,
-}
-
-/// The runs of one way.
-pub(super) struct Series {
-    pub(super) set: Set,
-    pub(super) paging: Paging,
-    /// One for each turn.
-    pub(super) trials: Vec<Trial>,
 }
 
 impl Series {
-    /// Without runs.
-    pub(super) fn new(set: Set, paging: Paging) -> Self {
-        Self { set, paging, trials: Vec::new() }
-    }
-
     /// What its runs, of which there are some, have come to, beside those of `all`.
     pub(super) fn result(&self, settings: &Settings, all: &[Self]) -> PosterResult {
-        let median = |figure: fn(&Trial) -> f64| median(&self.sorted(figure)).unwrap_or(0.0);
-        let spread = |figure: fn(&Trial) -> f64| ends(&self.sorted(figure)).unwrap_or_default();
-        let is_paged = self.set == Set::Paged;
+        let median = |figure: fn(&Trial) -> f64| self.median(figure).unwrap_or(0.0);
+        let (set, paging) = self.variant;
+        let is_paged = set == Set::Paged;
         let hits =
             self.trials.iter().filter_map(|trial| trial.load.server_hit.filter(|hits| is_paged && hits.count > 0));
         let predicted = self.trials.iter().fold(Predicted::default(), |sum, trial| sum.with(&trial.load.predicted));
         PosterResult {
             bench: "poster",
-            set: self.set,
-            paging: self.paging,
-            dispatch: settings.sched(self.set, self.paging).dispatch.name(),
+            set,
+            paging,
+            dispatch: settings.sched(set, paging).dispatch.name(),
             far: is_paged.then(|| settings.far.clone()),
             emulated_us: (!is_paged).then(|| [settings.busy, settings.fetch].map(|time| time.as_nanos() as f64 / 1e3)),
-            keys: settings.keys(self.set),
+            keys: settings.keys(set),
             value_size: settings.value_bytes,
             local_bytes: self.trials.last().map_or(0, |trial| trial.local_bytes),
             workers: settings.workers,
             connections: settings.connections,
             duration_s: settings.duration.as_secs_f64(),
-            fault_percent_wanted: if self.paging == Paging::NoFault { 0.0 } else { settings.fault_percent },
-            runs: self.trials.len(),
+            fault_percent_wanted: if paging == Paging::NoFault { 0.0 } else { settings.fault_percent },
+            summary: self.summary(|trial| &trial.measured),
             fault_percent: median(|trial| trial.fault_percent),
-            ops_per_s: median(|trial| trial.load.ops_per_s),
-            ops_per_s_spread: spread(|trial| trial.load.ops_per_s),
-            ops_ratio_to_no_fault: self.ratio(all, |trial| trial.load.ops_per_s),
+            ops_ratio_to_no_fault: self.ratio(all, |trial| trial.measured.ops_per_s),
             mean_us: median(|trial| trial.load.get.mean_us),
             min_us: median(|trial| trial.load.get.min_us),
-            p50_us: median(|trial| trial.load.get.p50_us),
             p95_us: median(|trial| trial.load.get.p95_us),
-            p99_us: median(|trial| trial.load.get.p99_us),
-            p99_us_spread: spread(|trial| trial.load.get.p99_us),
-            p99_ratio_to_no_fault: self.ratio(all, |trial| trial.load.get.p99_us),
-            p999_us: median(|trial| trial.load.get.p999_us),
+            p99_ratio_to_no_fault: self.ratio(all, |trial| trial.measured.p99_us),
             max_us: median(|trial| trial.load.get.max_us),
             hit_p99_us: self::median(&sorted(hits.map(|hits| hits.p99_us))),
             predicted,
             predicted_right_percent: predicted.right_percent(),
-            major_faults: median(|trial| trial.load.major_faults as f64),
-            minor_faults: median(|trial| trial.load.minor_faults as f64),
-            fetched_bytes: median(|trial| trial.load.fetched_bytes as f64),
-            written_bytes: median(|trial| trial.load.written_bytes as f64),
-            misses: self.trials.iter().map(|trial| trial.load.misses).sum(),
-            errors: self.trials.iter().map(|trial| trial.load.errors).sum(),
+            misses: self.sum(|trial| trial.load.misses),
         }
     }
 
     /// How many times a figure is that of the runs without faults; nothing for those.
     fn ratio(&self, all: &[Self], figure: fn(&Trial) -> f64) -> Option<f64> {
-        let figures = |series: &Self| series.trials.iter().map(figure).collect::<Vec<f64>>();
-        let other = all.iter().find(|series| series.paging == Paging::NoFault && self.paging != Paging::NoFault)?;
-        median(&ratios(&figures(self), &[figures(other)]))
-    }
-
-    fn sorted(&self, figure: impl Fn(&Trial) -> f64) -> Vec<f64> {
-        sorted(self.trials.iter().map(figure))
+        let is_base = |series: &&Self| series.variant.1 == Paging::NoFault && self.variant.1 != Paging::NoFault;
+        median(&self.ratios(all.iter().filter(is_base), figure))
     }
 }

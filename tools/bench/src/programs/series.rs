@@ -1,23 +1,21 @@
-//! [`Series`]: the runs of one leg; [`Figures`]: what they come to.
+//! [`Figures`]: what the runs of one variant come to.
 
 use serde::Serialize;
 
-use super::Leg;
-use super::trial::Trial;
-use crate::medians::{median, sorted};
-use crate::process::End;
+use super::{Series, Variant};
+use crate::comparison::{median, sorted};
 
-/// What the runs of a leg have come to; the fields are a contract with scripts.
+/// What the runs of a variant have come to; the fields are a contract with scripts.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// `native`, `yonder` or `zram`.
-    pub leg: Leg,
+    pub leg: Variant,
     /// Limit of local memory in bytes; none alone.
     pub local_bytes: Option<u64>,
     /// The most memory that one of the program's processes had alone, in the first run: what local memory is a share
     /// of.
     pub native_peak_bytes: Option<u64>,
-    /// The same in any run of this leg, with everything that is in the process.
+    /// The same in any run of this variant, with everything that is in the process.
     pub peak_bytes: Option<u64>,
     /// Runs, of which the median counts.
     pub runs: usize,
@@ -46,98 +44,40 @@ pub struct Figures {
     pub out_of_memory_kills: u64,
     /// How a run failed.
     pub failed: Option<String>,
-    /// Why the leg was not run, and what to type.
+    /// Why the variant was not run, and what to type.
     pub skipped: Option<String>,
 }
 
-/// The runs of one leg with one local memory.
-#[derive(Debug)]
-pub(super) struct Series {
-    pub(super) leg: Leg,
-    /// Limit of local memory; none for the program alone.
-    pub(super) local_bytes: Option<u64>,
-    /// One for each turn, until one fails.
-    trials: Vec<Trial>,
-    /// Attempts that the kernel has killed.
-    kills: u64,
-    failed: Option<String>,
-    skipped: Option<String>,
-}
-
 impl Series {
-    /// Without runs.
-    pub(super) fn new(leg: Leg, local_bytes: Option<u64>) -> Self {
-        Self { leg, local_bytes, trials: Vec::new(), kills: 0, failed: None, skipped: None }
-    }
-
-    /// A leg that cannot be run.
-    pub(super) fn skipped(leg: Leg, reason: String) -> Self {
-        Self { skipped: Some(reason), ..Self::new(leg, None) }
-    }
-
-    /// Whether no more runs of it make sense.
-    pub(super) fn is_over(&self) -> bool {
-        self.failed.is_some() || self.skipped.is_some()
-    }
-
-    /// Adds a run. `cause` is why it failed, if it did and that is known better than from how the program ended.
-    pub(super) fn add(&mut self, trial: Trial, cause: Option<&str>) {
-        self.failed = match &trial.end {
-            End::Well => None,
-            _ if cause.is_some() => cause.map(str::to_owned),
-            End::Badly(how) => Some(how.clone()),
-            End::Killed => Some("it was killed".to_owned()),
-            End::Late => Some(format!("it was stopped after {:.0} s", trial.wall_seconds)),
-            End::Stopped => unreachable!("who wants to stop gets no results"),
-        };
-        self.trials.push(trial);
-    }
-
-    /// Counts an attempt that the kernel has killed because memory was short.
-    pub(super) fn count_kill(&mut self) {
-        self.kills += 1;
-    }
-
-    /// Runs no more of it, for a reason that says what to type.
-    pub(super) fn skip(&mut self, reason: String) {
-        self.skipped = Some(reason);
-    }
-
     /// What its runs have come to, beside those of the program alone.
-    pub(super) fn figures(&self, native: &Self) -> Figures {
-        let counts = self.failed.is_none() && !self.trials.is_empty();
-        let runs = if counts { &self.trials[..] } else { &[] };
-        let seconds = sorted(runs.iter().map(|trial| trial.seconds));
-        let ratios = sorted(runs.iter().zip(&native.trials).map(|(trial, native)| trial.seconds / native.seconds));
-        let gets: Vec<_> = runs.iter().filter_map(|trial| trial.gets.as_ref()).collect();
+    pub(super) fn beside(&self, native: &Self) -> Figures {
+        let gets: Vec<_> = self.trials.iter().filter_map(|trial| trial.gets.as_ref()).collect();
         let latency = |percent| median(&sorted(gets.iter().map(|(latency, _)| latency.percentile_us(percent))));
         let rates = sorted(gets.iter().map(|(latency, seconds)| latency.len() as f64 / seconds));
-        let errors = self.trials.iter().filter(|trial| trial.end == End::Well).map(|trial| trial.wrong).sum();
+        let errors = self.sum(|trial| trial.wrong);
+        let has_failed = self.failed.is_some();
+        // A variant that has failed once is no measure.
+        let counted = |figure: Option<f64>| figure.filter(|_| !has_failed);
         Figures {
-            leg: self.leg,
-            local_bytes: self.local_bytes,
+            leg: self.variant.0,
+            local_bytes: self.variant.1,
             native_peak_bytes: native.trials.first().map(|trial| trial.peak_bytes),
-            peak_bytes: self.peak_bytes(),
+            peak_bytes: self.trials.iter().map(|trial| trial.peak_bytes).max(),
             runs: self.trials.len(),
-            seconds: median(&seconds),
-            wall_seconds: median(&sorted(runs.iter().map(|trial| trial.wall_seconds))),
-            seconds_spread: seconds.first().copied().zip(seconds.last().copied()).map(|(least, most)| [least, most]),
-            ratio: median(&ratios),
-            ops_per_s: median(&rates),
-            p50_us: latency(50.0),
-            p99_us: latency(99.0),
-            p999_us: latency(99.9),
+            seconds: counted(self.median(|trial| trial.seconds)),
+            wall_seconds: counted(self.median(|trial| trial.wall_seconds)),
+            seconds_spread: self.spread(|trial| trial.seconds).filter(|_| !has_failed),
+            ratio: counted(median(&self.ratios([native], |trial| trial.seconds))),
+            ops_per_s: counted(median(&rates)),
+            p50_us: counted(latency(50.0)),
+            p99_us: counted(latency(99.0)),
+            p999_us: counted(latency(99.9)),
             errors,
-            is_right: (!self.trials.is_empty()).then_some(counts && errors == 0),
+            is_right: (has_failed || !self.trials.is_empty()).then_some(!has_failed && errors == 0),
             out_of_memory_kills: self.kills,
             failed: self.failed.clone(),
             skipped: self.skipped.clone(),
         }
-    }
-
-    /// The most memory of any run.
-    fn peak_bytes(&self) -> Option<u64> {
-        self.trials.iter().map(|trial| trial.peak_bytes).max()
     }
 }
 
@@ -146,30 +86,25 @@ mod tests {
     use yonder_load::LatencyRecorder;
 
     use super::*;
+    use crate::process::End;
+    use crate::programs::trial::Trial;
 
-    fn trial(seconds: f64, wrong: u64, end: End) -> Trial {
+    fn trial(seconds: f64, wrong: u64) -> Trial {
         let mut latency = LatencyRecorder::new();
         (0..10).for_each(|_| latency.record(7000));
-        Trial {
-            seconds,
-            wall_seconds: seconds,
-            peak_bytes: (seconds * 100.0) as u64,
-            wrong,
-            gets: Some((latency, seconds)),
-            end,
-        }
+        let (peak_bytes, gets) = ((seconds * 100.0) as u64, Some((latency, seconds)));
+        Trial { seconds, wall_seconds: seconds, peak_bytes, wrong, gets, end: End::Well }
     }
 
-    fn series(leg: Leg, seconds: &[f64]) -> Series {
-        let mut series = Series::new(leg, Some(9));
-        seconds.iter().for_each(|seconds| series.add(trial(*seconds, 0, End::Well), None));
-        series
+    fn series(variant: Variant, runs: &[(f64, u64)]) -> Series {
+        let trials = runs.iter().map(|(seconds, wrong)| trial(*seconds, *wrong)).collect();
+        Series { trials, ..Series::new((variant, Some(9))) }
     }
 
     #[test]
     fn medians_and_ratios_of_turns() {
-        let native = series(Leg::Native, &[1.0, 2.0, 4.0]);
-        let figures = series(Leg::Yonder, &[6.0, 4.0, 4.0]).figures(&native);
+        let native = series(Variant::Native, &[(1.0, 0), (2.0, 0), (4.0, 0)]);
+        let figures = series(Variant::Yonder, &[(6.0, 0), (4.0, 0), (4.0, 0)]).beside(&native);
         assert_eq!((figures.seconds, figures.seconds_spread), (Some(4.0), Some([4.0, 6.0])));
         // 6, 2 and 1 times as long: the median of the turns, not the ratio of the medians.
         assert_eq!(figures.ratio, Some(2.0));
@@ -179,47 +114,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_fails_is_not_right() {
-        let native = series(Leg::Native, &[1.0]);
-        let mut wrong = series(Leg::Zram, &[1.0]);
-        wrong.add(trial(1.0, 3, End::Well), None);
-        let figures = wrong.figures(&native);
+    fn what_is_wrong_fails_or_was_not_run_is_not_right() {
+        let native = series(Variant::Native, &[(1.0, 0)]);
+        let figures = series(Variant::Zram, &[(1.0, 0), (1.0, 3)]).beside(&native);
         assert_eq!((figures.is_right, figures.errors, figures.seconds), (Some(false), 3, Some(1.0)));
-        for (end, cause, told) in [
-            (End::Killed, Some("no memory"), "no memory"),
-            (End::Killed, None, "it was killed"),
-            (End::Badly("exit status: 1".to_owned()), None, "exit status: 1"),
-            (End::Late, None, "it was stopped after 61 s"),
-        ] {
-            let mut failed = series(Leg::Zram, &[1.0]);
-            assert!(!failed.is_over());
-            failed.add(trial(61.0, 1, end), cause);
-            assert!(failed.is_over());
-            let figures = failed.figures(&native);
-            assert_eq!((figures.failed.as_deref(), figures.is_right), (Some(told), Some(false)));
-            assert_eq!((figures.seconds, figures.ratio, figures.errors, figures.runs), (None, None, 0, 2));
-        }
-        // A cause that was seen does not make a failure of what ended well.
-        let mut well = series(Leg::Zram, &[1.0]);
-        well.add(trial(1.0, 0, End::Well), Some("no memory"));
-        assert_eq!(well.figures(&native).is_right, Some(true));
-    }
-
-    #[test]
-    fn kills_are_told_beside_a_run_that_went_well() {
-        let mut killed = Series::new(Leg::Zram, Some(5));
-        killed.count_kill();
-        killed.add(trial(1.0, 0, End::Well), None);
-        let figures = killed.figures(&series(Leg::Native, &[1.0]));
-        assert_eq!((figures.out_of_memory_kills, figures.is_right, figures.runs), (1, Some(true), 1));
-    }
-
-    #[test]
-    fn what_was_not_run_is_neither_right_nor_wrong() {
-        let mut skipped = Series::new(Leg::Zram, Some(5));
-        skipped.skip("type this".to_owned());
-        let figures = skipped.figures(&series(Leg::Native, &[1.0]));
-        assert!(skipped.is_over());
+        let failed =
+            Series { failed: Some("it was killed".to_owned()), kills: 2, ..series(Variant::Zram, &[(1.0, 0)]) };
+        let figures = failed.beside(&native);
+        assert_eq!((figures.failed.as_deref(), figures.is_right), (Some("it was killed"), Some(false)));
+        assert_eq!((figures.seconds, figures.ratio, figures.runs, figures.out_of_memory_kills), (None, None, 1, 2));
+        let skipped = Series { skipped: Some("type this".to_owned()), ..series(Variant::Zram, &[]) };
+        let figures = skipped.beside(&native);
         assert_eq!((figures.is_right, figures.seconds, figures.runs), (None, None, 0));
         assert_eq!(figures.skipped.as_deref(), Some("type this"));
     }

@@ -47,9 +47,9 @@ pub(super) struct Task {
     work: Work,
 }
 
-/// How a task is run.
+/// What runs a task.
 #[derive(Clone, Copy)]
-pub(super) struct Way<'a> {
+pub(super) struct Runner<'a> {
     pub(super) launch: &'a dyn Launch,
     /// What comes before the program's own command.
     pub(super) prefix: &'a [OsString],
@@ -129,24 +129,24 @@ impl Task {
     }
 
     /// Runs it once. A program that fails is no error; a user who wants to stop is one.
-    pub(super) fn run(&self, way: Way<'_>) -> Result<Trial, BenchError> {
+    pub(super) fn run(&self, runner: Runner<'_>) -> Result<Trial, BenchError> {
         let trial = match &self.work {
-            Work::Batch { command, output, seconds } => self.run_batch(way, command, *output, *seconds),
-            Work::Serve { protocol, loads } => self.serve(way, *protocol, loads),
+            Work::Batch { command, output, seconds } => self.run_batch(runner, command, *output, *seconds),
+            Work::Serve { protocol, loads } => self.serve(runner, *protocol, loads),
         }?;
         if trial.end == End::Stopped { Err(stopped()) } else { Ok(trial) }
     }
 
     fn run_batch(
         &self,
-        way: Way<'_>,
+        runner: Runner<'_>,
         command: &[OsString],
         output: Output,
         seconds: Option<&str>,
     ) -> Result<Trial, BenchError> {
         let folder = self.place.run()?;
         let start = Instant::now();
-        let mut running = way.start(command, &folder)?;
+        let mut running = runner.start(command, &folder)?;
         let mut text = running.output();
         let is_right = match output {
             Output::Standard => self.place.is_right(&mut text)?,
@@ -170,10 +170,10 @@ impl Task {
         Ok(Trial { seconds, wall_seconds, peak_bytes, wrong: u64::from(!is_right), gets: None, end })
     }
 
-    fn serve(&self, way: Way<'_>, protocol: Protocol, loads: &[Load]) -> Result<Trial, BenchError> {
+    fn serve(&self, runner: Runner<'_>, protocol: Protocol, loads: &[Load]) -> Result<Trial, BenchError> {
         // The port may be taken by another program before the server has it; then the server ends, and that is said.
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-        let mut running = way.start(&protocol.command(address.port()), &self.place.run()?)?;
+        let mut running = runner.start(&protocol.command(address.port()), &self.place.run()?)?;
         let drain = drain(running.output())?;
         let work = connect(&running, address).and_then(|stream| Client::new(protocol, stream)?.work(loads));
         let Ended { end, peak_bytes } = running.end()?;
@@ -189,7 +189,7 @@ impl Task {
     }
 }
 
-impl Way<'_> {
+impl Runner<'_> {
     /// Starts a program's own command behind the prefix, in a folder of its own.
     fn start(&self, command: &[OsString], folder: &Path) -> Result<Running, BenchError> {
         let words: Vec<&OsString> = self.prefix.iter().chain(command).collect();
@@ -260,7 +260,7 @@ mod tests {
     fn run(task: &Task, prefix: &[&str]) -> Trial {
         let prefix: Vec<OsString> = prefix.iter().map(Into::into).collect();
         let (time_max, stop) = (Duration::from_secs(120), Arc::default());
-        task.run(Way { launch: &NoLaunch, prefix: &prefix, time_max, stop: &stop }).unwrap()
+        task.run(Runner { launch: &NoLaunch, prefix: &prefix, time_max, stop: &stop }).unwrap()
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::{Leg, Settings, Way};
+use super::{Contender, Settings, Variant};
 use crate::BenchError;
 use crate::children::{Launch, find_program};
 use crate::kernel_swap::KernelSwap;
@@ -16,7 +16,7 @@ const MORE_CONNECTIONS: usize = 128;
 /// Which server to start.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
-    pub(super) leg: Leg,
+    pub(super) contender: Contender,
     pub(super) far: &'a str,
     pub(super) settings: &'a Settings,
     pub(super) launch: &'a dyn Launch,
@@ -28,7 +28,7 @@ impl Task<'_> {
     /// Starts a server, and returns once it listens; else what is missing on this machine.
     pub(super) fn start(&self, kernel: &Result<KernelSwap, String>) -> Result<Result<Server, String>, BenchError> {
         let local_bytes = self.settings.local_bytes();
-        let group = if self.leg.way.is_kernel() {
+        let group = if self.contender.variant.is_kernel() {
             match kernel.as_ref().map_err(String::clone).and_then(|kernel| kernel.group_to_start(local_bytes)) {
                 Ok(group) => Some(group),
                 Err(missing) => return Ok(Err(missing)),
@@ -36,7 +36,7 @@ impl Task<'_> {
         } else {
             None
         };
-        if self.leg.way == Way::SwapMemcached && find_program("memcached").is_none() {
+        if self.contender.variant == Variant::SwapMemcached && find_program("memcached").is_none() {
             return Ok(Err("memcached is not installed: type `apt-get install memcached` as root".to_owned()));
         }
         let address = free_address()?;
@@ -49,7 +49,7 @@ impl Task<'_> {
     fn words(&self, address: SocketAddr) -> Vec<OsString> {
         let settings = self.settings;
         let connections = settings.connections + MORE_CONNECTIONS;
-        if self.leg.way == Way::SwapMemcached {
+        if self.contender.variant == Variant::SwapMemcached {
             let mib = settings.server_bytes().div_ceil(1 << 20);
             let flags = format!(
                 "memcached -l {} -p {} -U 0 -u root -m {mib} -t {} -c {connections}",
@@ -61,10 +61,12 @@ impl Task<'_> {
         }
         // What the kernel is to swap is all local, so that nothing is ever fetched; twice as much, so that nothing is
         // reclaimed.
-        let (far, local, faults, workers) = match self.leg.way {
-            Way::Yield => (self.far, settings.local_bytes(), "yield", settings.workers),
-            Way::Busy => (self.far, settings.local_bytes(), "busy", settings.workers),
-            Way::Swap | Way::SwapMemcached => ("emu://", 2 * settings.server_bytes(), "busy", settings.swap_workers),
+        let (far, local, faults, workers) = match self.contender.variant {
+            Variant::Yield => (self.far, settings.local_bytes(), "yield", settings.workers),
+            Variant::Busy => (self.far, settings.local_bytes(), "busy", settings.workers),
+            Variant::Swap | Variant::SwapMemcached => {
+                ("emu://", 2 * settings.server_bytes(), "busy", settings.swap_workers)
+            }
         };
         let flags = [
             ("--far", far.to_owned()),
@@ -76,7 +78,7 @@ impl Task<'_> {
             ("--max-inflight", settings.connections.div_ceil(workers).to_string()),
             ("--connections", connections.to_string()),
         ];
-        let dispatch = self.leg.dispatch_name().map(|name| ("--dispatch", name.to_owned()));
+        let dispatch = self.contender.dispatch_name().map(|name| ("--dispatch", name.to_owned()));
         let flags = flags.into_iter().chain(dispatch).flat_map(|(flag, value)| [flag.into(), value.into()]);
         settings.kv.iter().cloned().chain(flags).collect()
     }

@@ -8,10 +8,10 @@ use crate::in_process::NoLaunch;
 const MEMCACHED_AS_KV: &str = "while [ $# -gt 1 ]; do [ \"$1\" = --listen ] && port=${2##*:}; shift; done; \
                                exec memcached -u root -U 0 -l 127.0.0.1 -p \"$port\"";
 
-fn settings(script: &str, ways: &[Way], runs: usize) -> Settings {
+fn settings(script: &str, ways: &[Variant], runs: usize) -> Settings {
     let has = |way| ways.contains(&way);
-    let faults = [(Faults::Yield, Way::Yield), (Faults::Busy, Way::Busy)];
-    let swapped = [(Swapped::Kv, Way::Swap), (Swapped::Memcached, Way::SwapMemcached)];
+    let faults = [(Faults::Yield, Variant::Yield), (Faults::Busy, Variant::Busy)];
+    let swapped = [(Swapped::Kv, Variant::Swap), (Swapped::Memcached, Variant::SwapMemcached)];
     Settings {
         workloads: vec![Workload::YcsbA],
         memory: 1 << 20,
@@ -40,25 +40,35 @@ fn each_way_is_measured_in_turn_and_compared() {
     if find_program("memcached").is_none() {
         return println!("SKIP: memcached is not installed: type `apt-get install memcached`");
     }
-    let settings = settings(MEMCACHED_AS_KV, &[Way::Yield, Way::Swap, Way::SwapMemcached], 2);
+    let settings = settings(MEMCACHED_AS_KV, &[Variant::Yield, Variant::Swap, Variant::SwapMemcached], 2);
     let bench = Bench::prepare(&settings, &NoLaunch).unwrap();
     let mut shown = Vec::new();
     let results = bench.run(Workload::YcsbF, &mut |what, _| shown.push(what.to_owned())).unwrap();
     assert_eq!(shown[..2], ["ycsb-f: yield (1/2)", "ycsb-f: swap (1/2)"]);
     for result in &results {
-        if let Some(missing) = &result.skipped {
+        if let Some(missing) = &result.summary.skipped {
             println!("SKIP: {missing}");
             continue;
         }
-        assert_eq!((result.runs, result.errors, result.misses, &result.failed), (2, 0, 0, &None), "{result:?}");
+        assert_eq!(
+            (result.summary.runs, result.summary.errors, result.misses, &result.summary.failed),
+            (2, 0, 0, &None),
+            "{result:?}"
+        );
         assert_eq!((result.keys, result.local_bytes), (1048, 512 << 10));
-        let [least, most] = result.ops_per_s_spread.unwrap();
-        assert!(0.0 < least && Some(least) <= result.ops_per_s && result.ops_per_s <= Some(most), "{result:?}");
-        assert!(result.p50_us <= result.p99_us && result.p99_us <= result.p999_us, "{result:?}");
+        let [least, most] = result.summary.ops_per_s_spread.unwrap();
+        assert!(
+            0.0 < least && Some(least) <= result.summary.ops_per_s && result.summary.ops_per_s <= Some(most),
+            "{result:?}"
+        );
+        assert!(
+            result.summary.p50_us <= result.summary.p99_us && result.summary.p99_us <= result.summary.p999_us,
+            "{result:?}"
+        );
         let is_kernel = result.way.is_kernel();
-        assert_eq!((is_kernel, is_kernel), (result.swap.is_some(), result.group_bytes.is_some()), "{result:?}");
+        assert_eq!((is_kernel, is_kernel), (result.swap.is_some(), result.summary.group_bytes.is_some()), "{result:?}");
     }
-    let kernel = results[1..].iter().filter_map(|result| result.ops_per_s).max_by(f64::total_cmp);
+    let kernel = results[1..].iter().filter_map(|result| result.summary.ops_per_s).max_by(f64::total_cmp);
     let [first, ..] = &results[..] else { unreachable!() };
     assert_eq!(
         (first.dispatch, results[1].dispatch, first.hit_p99_us),
@@ -74,21 +84,25 @@ fn each_way_is_measured_in_turn_and_compared() {
 #[test]
 fn far_ways_are_run_with_each_policy_and_the_others_once() {
     let two = vec![DispatchPolicy::PageFaultAware, DispatchPolicy::Predicted];
-    let settings = Settings { dispatch: two, ..settings("true", &[Way::Yield, Way::Swap, Way::Busy], 1) };
-    let labels: Vec<_> = settings.legs().into_iter().map(|leg| settings.label(leg)).collect();
-    assert_eq!(labels, ["yield, pf-aware", "yield, predicted", "swap", "busy, pf-aware", "busy, predicted"]);
+    let settings = Settings { dispatch: two, ..settings("true", &[Variant::Yield, Variant::Swap, Variant::Busy], 1) };
+    let labels: Vec<_> = settings.contenders().into_iter().map(|one| settings.label(one)).collect();
+    assert_eq!(labels, ["yield, pf-aware", "yield, predicted", "busy, pf-aware", "busy, predicted", "swap"]);
 }
 
 #[test]
 fn hits_of_policies_are_compared_turn_by_turn() {
-    let load = yonder_load::LoadSettings::new("127.0.0.1:1");
-    let trial = |p99_us: f64| Trial { result: result_of(load.clone(), p99_us), wrong_before: 0, kernel: None };
-    let series = |dispatch, p99s: &[f64]| {
-        let mut series = Series::new(Leg { way: Way::Yield, dispatch: Some(dispatch) });
-        p99s.iter().for_each(|p99| series.add(Ended::Well(Box::new(trial(*p99)))));
-        series
+    let trial = |p99_us: f64| Trial {
+        measured: Measured { dropped: 2, ..Measured::default() },
+        hit: Some(LatencySummary { count: 1, p99_us, ..Default::default() }),
+        predicted: Predicted { hits_right: 9, faults_wrong: 1, ..Default::default() },
+        misses: 0,
+        wrong_values: 0,
     };
-    let settings = settings("true", &[Way::Yield], 3);
+    let series = |dispatch, p99s: &[f64]| {
+        let trials = p99s.iter().map(|p99| trial(*p99)).collect();
+        Series { trials, ..Series::new(Contender { variant: Variant::Yield, dispatch: Some(dispatch) }) }
+    };
+    let settings = settings("true", &[Variant::Yield], 3);
     let bench = Bench::prepare(&settings, &NoLaunch).unwrap();
     let all = [
         series(DispatchPolicy::PageFaultAware, &[100.0, 300.0, 200.0]),
@@ -98,62 +112,27 @@ fn hits_of_policies_are_compared_turn_by_turn() {
     assert_eq!((first.hit_p99_us, first.hit_p99_ratio, first.dispatch), (Some(200.0), None, Some("pf-aware")));
     assert_eq!((second.hit_p99_us, second.hit_p99_us_spread), (Some(50.0), Some([20.0, 60.0])));
     assert_eq!((second.hit_p99_ratio, second.hit_p99_ratio_spread), (Some(0.2), Some([0.1, 0.5])));
-    assert_eq!((second.predicted.hits_right, second.predicted_right_percent, second.dropped), (27, Some(90.0), 6));
+    assert_eq!(
+        (second.predicted.hits_right, second.predicted_right_percent, second.summary.dropped),
+        (27, Some(90.0), 6)
+    );
     let json = serde_json::to_value(&second).unwrap();
     assert_eq!((&json["dispatch"], &json["predicted_hits_right"]), (&"predicted".into(), &27.into()));
 }
 
-/// What a load tells of a run whose hits had this P99.
-fn result_of(settings: yonder_load::LoadSettings, p99_us: f64) -> LoadResult {
-    let hits = yonder_load::LatencySummary { count: 1, p99_us, ..Default::default() };
-    LoadResult {
-        bench: "load-kv",
-        settings,
-        rate: Rate::Max,
-        r#loop: yonder_load::Loop::Closed,
-        duration_s: 1.0,
-        offered_per_s: 1.0,
-        ops_per_s: 1.0,
-        p50_us: 1.0,
-        p99_us: 1.0,
-        p999_us: 1.0,
-        max_us: 1.0,
-        mean_us: 1.0,
-        get: hits,
-        set: hits,
-        insert: None,
-        scan: None,
-        read_modify_write: None,
-        major_faults: 0,
-        minor_faults: 0,
-        fetched_bytes: 0,
-        written_bytes: 0,
-        server_hit: Some(hits),
-        predicted: yonder_load::Predicted { hits_right: 9, faults_wrong: 1, ..Default::default() },
-        requests: 1,
-        completed: 1,
-        misses: 0,
-        wrong_values: 0,
-        first_wrong_value: None,
-        dropped: 2,
-        errors: 0,
-        first_error: None,
-    }
-}
-
 #[test]
 fn a_server_that_fails_is_told_with_what_it_said() {
-    let settings = settings("echo no far memory >&2; exit 2", &[Way::Yield], 2);
+    let settings = settings("echo no far memory >&2; exit 2", &[Variant::Yield], 2);
     let bench = Bench::prepare(&settings, &NoLaunch).unwrap();
     let results = bench.run(Workload::YcsbA, &mut |_, _| ()).unwrap();
-    assert_eq!((results[0].runs, results[0].ops_per_s), (0, None));
-    let failed = results[0].failed.as_ref().unwrap();
+    assert_eq!((results[0].summary.runs, results[0].summary.ops_per_s), (0, None));
+    let failed = results[0].summary.failed.as_ref().unwrap();
     assert!(failed.contains("no far memory"), "{failed}");
 }
 
 #[test]
 fn who_stops_gets_no_results_and_no_server_stays() {
-    let settings = settings("sleep 600", &[Way::Yield], 1);
+    let settings = settings("sleep 600", &[Variant::Yield], 1);
     settings.stop.store(true, Ordering::Relaxed);
     let bench = Bench::prepare(&settings, &NoLaunch).unwrap();
     let folder = bench.folder.path().to_owned();
@@ -166,7 +145,7 @@ fn who_stops_gets_no_results_and_no_server_stays() {
 #[test]
 fn settings_that_cannot_work_say_what_to_type() {
     let message = |settings: Settings| Bench::prepare(&settings, &NoLaunch).err().unwrap().to_string();
-    let good = settings("true", &[Way::Yield], 1);
+    let good = settings("true", &[Variant::Yield], 1);
     assert!(message(Settings { workloads: Vec::new(), ..good.clone() }).contains("type --workloads"));
     assert!(message(Settings { dispatch: Vec::new(), ..good.clone() }).contains("type --dispatch"));
     assert!(message(Settings { memory: 999, ..good.clone() }).contains("smaller --value-size"));

@@ -7,7 +7,9 @@ use yonder::FaultPolicy;
 use yonder::sched::{DispatchPolicy, InstallDelegation, SchedConfig};
 use yonder::units::format_bytes;
 use yonder_bench::app::{AppMemory, AppResult, AppRun};
+use yonder_bench::comparison::{self, Ended, Series};
 use yonder_bench::kv::{Cache, StoreDetails};
+use yonder_bench::policies::Choice as _;
 use yonder_bench::rocksdb::{RocksDetails, RocksMix, Tables};
 use yonder_bench::tpcc::{TpccDetails, Warehouses};
 use yonder_bench::vector::{Lists, SearchDetails, SearchSettings};
@@ -19,7 +21,7 @@ use crate::args::{
 use crate::commands::serve::tpcc_scale;
 use crate::output::Bar;
 use crate::setup::Setup;
-use crate::table::{Column, Printer, number, offered};
+use crate::table::{Column, Printer, number, offered, with_spread};
 
 /// Run time after which a request gives way (Adios, section 5).
 const QUANTUM: Duration = Duration::from_micros(5);
@@ -99,8 +101,14 @@ fn take_turns<D: Serialize>(
             [] => vec![sched],
             systems => systems.iter().map(|system| with_system(&sched, *system)).collect(),
         };
-        for _ in 0..args.turns {
-            for sched in &systems {
+        let mut all: Vec<_> = systems.into_iter().map(Series::new).collect();
+        let mut show = |what: &str, share: f64| bar.show(what, share);
+        comparison::take_turns(
+            &mut all,
+            args.turns as usize,
+            &mut show,
+            |sched| sched.faults.name().to_owned(),
+            |sched, _| {
                 let asked = AppRun { sched: sched.clone(), rate: *rate, duration: args.duration };
                 let result = run(&asked, &mut |what, share| bar.show(what, share))?;
                 if std::mem::take(&mut is_first) {
@@ -109,10 +117,32 @@ fn take_turns<D: Serialize>(
                     printer.say(&format!("{what}; {local} local of {all}, {}; latencies of {kind}", result.far))?;
                 }
                 printer.print(&result)?;
-            }
+                anyhow::Ok(Ended::Well(result))
+            },
+        )?;
+        if args.turns > 1 {
+            all.iter().try_for_each(|series| printer.say(&medians(series)))?;
         }
     }
     Ok(())
+}
+
+/// A line for each system: what its turns have come to.
+fn medians<D>(series: &Series<SchedConfig, AppResult<D>>) -> String {
+    let of = |figure: fn(&AppResult<D>) -> f64, digits| {
+        with_spread(series.median(figure), series.spread(figure), digits, "")
+    };
+    format!(
+        "median of {} turns (least to most), faults {}, preempt {}, dispatch {}, installs {}: {} ops/s, p50 {} us, p99.9 {} us",
+        series.trials.len(),
+        series.variant.faults.name(),
+        if series.variant.preempt.is_some() { "on" } else { "off" },
+        series.variant.dispatch.name(),
+        series.variant.installs.name(),
+        of(|result| result.ops_per_s, 0),
+        of(|result| result.main_kind.1.p50_us, 1),
+        of(|result| result.main_kind.1.p999_us, 1)
+    )
 }
 
 /// These threads as those of a system.
@@ -148,8 +178,10 @@ fn columns<D>() -> Vec<Column<AppResult<D>>> {
         Column("p50 us", 11, |result| number(result.main_kind.1.p50_us, 1)),
         Column("p99 us", 11, |result| number(result.main_kind.1.p99_us, 1)),
         Column("p99.9 us", 11, |result| number(result.main_kind.1.p999_us, 1)),
-        Column("major/op", 9, |result| number(result.major_faults as f64 / (result.ops_per_s * result.seconds), 2)),
+        Column("major/op", 9, |result| {
+            number(result.counts.major_faults as f64 / (result.ops_per_s * result.seconds), 2)
+        }),
         Column("dropped", 8, |result| result.dropped.to_string()),
-        Column("failed", 7, |result| result.errors.to_string()),
+        Column("failed", 7, |result| result.counts.errors.to_string()),
     ]
 }

@@ -13,7 +13,7 @@ const COLUMNS: &[Column<ErrorsResult>] = &[
     Column("fatal", 6, |result| result.fatal.to_string()),
     Column("lost items", 11, |result| result.lost_items.to_string()),
     Column("retired slots", 14, |result| result.retired_slots.to_string()),
-    Column("errors", 7, |result| result.errors.to_string()),
+    Column("errors", 7, |result| result.counts.errors.to_string()),
     Column("survived", 9, |result| format!("{:.2}%", result.survived_percent)),
     Column("wrong", 6, |result| result.wrong_values.to_string()),
     Column("hits", 6, |result| format!("{:.1}%", result.hit_percent)),

@@ -29,7 +29,7 @@ fn print(results: &[BreakdownResult]) -> anyhow::Result<()> {
         line(&format!(
             "{}: {} faults of {} runs, one at a time; {} of {} local; P50 {:.2} us ({:.2}-{:.2}), P99 {:.2} us",
             label(result),
-            result.major_faults,
+            result.counts.major_faults,
             result.runs,
             format_bytes(result.local_bytes),
             format_bytes(result.memory_bytes),
@@ -92,6 +92,8 @@ pub(in crate::commands) fn picture(results: &[BreakdownResult]) -> Bars {
 mod tests {
     use yonder_bench::fault_breakdown::StepResult;
 
+    use yonder_bench::Counts;
+
     use super::*;
 
     #[test]
@@ -115,12 +117,8 @@ mod tests {
             kernel_percent: 42.857,
             fabric_percent: 14.286,
             stamp_us: 0.02,
-            major_faults: 10,
             left_out: 0,
-            minor_faults: 0,
-            fetched_bytes: 40_960,
-            written_bytes: 0,
-            errors: 0,
+            counts: Counts::default(),
         };
         let picture = picture(&[result]);
         assert_eq!((picture.parts.len(), picture.bars[0].parts.as_slice()), (7, &[2.0; 7][..]));

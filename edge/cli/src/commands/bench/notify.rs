@@ -31,7 +31,7 @@ pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
         ))?;
     }
     printer.all(&results)?;
-    let errors: u64 = results.iter().map(|result| result.errors).sum();
+    let errors: u64 = results.iter().map(|result| result.counts.errors).sum();
     if errors > 0 {
         printer.say(&format!("{errors} touches failed or were not noticed"))?;
     }

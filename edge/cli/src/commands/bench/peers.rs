@@ -19,14 +19,14 @@ const COLUMNS: &[Column<PeersResult>] = &[
     Column("peer", 9, |result| result.peer.to_owned()),
     Column("threads", 7, |result| result.threads.map_or_else(|| "-".to_owned(), |threads| threads.to_string())),
     Column("offered/s", 9, |result| offered(result.offered_per_s)),
-    Column("ops/s", 24, |result| with_spread(result.ops_per_s, result.ops_per_s_spread, 0, "")),
+    Column("ops/s", 24, |result| with_spread(result.summary.ops_per_s, result.summary.ops_per_s_spread, 0, "")),
     Column("x yonder", 8, |result| number(result.ratio_to_yonder, 3)),
-    Column("p50 us", 8, |result| number(result.p50_us, 1)),
-    Column("p99 us", 9, |result| number(result.p99_us, 1)),
-    Column("p99.9 us", 10, |result| number(result.p999_us, 1)),
+    Column("p50 us", 8, |result| number(result.summary.p50_us, 1)),
+    Column("p99 us", 9, |result| number(result.summary.p99_us, 1)),
+    Column("p99.9 us", 10, |result| number(result.summary.p999_us, 1)),
     Column("x yonder", 8, |result| number(result.p999_ratio_to_yonder, 1)),
     Column("major/op", 8, |result| number(per_operation(result), 2)),
-    Column("dropped", 8, |result| result.dropped.to_string()),
+    Column("dropped", 8, |result| result.summary.dropped.to_string()),
     Column("errors", 7, Verdict::errors),
 ];
 
@@ -43,7 +43,7 @@ pub(super) fn run((settings, json, out): (&Settings, bool, Option<&Path>)) -> an
     each_once(&mut settings.threads);
     let bench = Bench::prepare(&settings, &launcher)?;
     let (bar, mut all, mut printer) = (Bar::new("bench peers"), Vec::new(), Printer::new(json, COLUMNS));
-    printer.say(&format!(
+    printer.begin(&format!(
         "{} of data, {} local, far memory {}; {} connections to servers; medians of {} runs (least to most)",
         format_bytes(settings.memory),
         format_bytes(settings.local.resolve(settings.memory)),
@@ -65,8 +65,9 @@ pub(super) fn run((settings, json, out): (&Settings, bool, Option<&Path>)) -> an
 }
 
 fn per_operation(result: &PeersResult) -> Option<f64> {
-    let operations = result.ops_per_s.map(|rate| rate * result.duration_s).filter(|operations| *operations > 0.0);
-    result.major_faults.zip(operations).map(|(faults, operations)| faults / operations)
+    let operations =
+        result.summary.ops_per_s.map(|rate| rate * result.duration_s).filter(|operations| *operations > 0.0);
+    result.summary.major_faults.zip(operations).map(|(faults, operations)| faults / operations)
 }
 
 impl Verdict for PeersResult {
@@ -75,19 +76,19 @@ impl Verdict for PeersResult {
     }
 
     fn skipped(&self) -> Option<&str> {
-        self.skipped.as_deref()
+        self.summary.skipped.as_deref()
     }
 
     fn failed(&self) -> Option<&str> {
-        self.failed.as_deref()
+        self.summary.failed.as_deref()
     }
 
     fn wrong(&self) -> u64 {
-        if self.may_fail() { 0 } else { self.errors }
+        if self.may_fail() { 0 } else { self.summary.errors }
     }
 
     fn error_count(&self) -> u64 {
-        self.errors
+        self.summary.errors
     }
 
     /// What the kernel's swap cannot hold is a result, and so is an aim that is not met.
@@ -125,8 +126,8 @@ fn bars(results: &[PeersResult]) -> Vec<Bars> {
             parts: Vec::new(),
             bars: of_work.iter().filter_map(|result| figure(result).map(|value| bar(result, value, unit))).collect(),
         };
-        let in_closed_loop = |result: &PeersResult| result.ops_per_s.filter(|_| result.offered_per_s.is_none());
-        let at_a_rate = |result: &PeersResult| result.p999_us.filter(|_| result.offered_per_s.is_some());
+        let in_closed_loop = |result: &PeersResult| result.summary.ops_per_s.filter(|_| result.offered_per_s.is_none());
+        let at_a_rate = |result: &PeersResult| result.summary.p999_us.filter(|_| result.offered_per_s.is_some());
         [
             of("throughput", "operations per second, as many as each can", in_closed_loop, "/s"),
             of("p999", "P99.9 latency at the same rate", at_a_rate, "us"),
@@ -142,6 +143,8 @@ fn bar(result: &PeersResult, figure: f64, unit: &str) -> PictureBar {
 
 #[cfg(test)]
 mod tests {
+    use yonder_bench::Summary;
+
     use super::*;
     use crate::table::row;
 
@@ -156,31 +159,26 @@ mod tests {
             swap: None,
             memory_bytes: 1 << 20,
             local_bytes: 1 << 18,
-            group_bytes: None,
             threads,
             value_size: None,
             connections: None,
             duration_s: 2.0,
             offered_per_s: rate,
-            runs: 3,
-            ops_per_s,
-            ops_per_s_spread: ops_per_s.map(|rate| [rate - 10.0, rate + 10.0]),
+            summary: Summary {
+                runs: 3,
+                ops_per_s,
+                ops_per_s_spread: ops_per_s.map(|rate| [rate - 10.0, rate + 10.0]),
+                p50_us: ops_per_s.map(|_| 10.0),
+                p99_us: ops_per_s.map(|_| 20.0),
+                p999_us: ops_per_s.map(|_| 30.0),
+                major_faults: ops_per_s,
+                skipped: ops_per_s.is_none().then(|| "run as root".to_owned()),
+                ..Summary::default()
+            },
             ratio_to_yonder: ops_per_s.map(|rate| rate / 1000.0).filter(|_| !is_far),
             ratio_to_yonder_spread: None,
-            p50_us: ops_per_s.map(|_| 10.0),
-            p99_us: ops_per_s.map(|_| 20.0),
-            p999_us: ops_per_s.map(|_| 30.0),
-            p999_us_spread: None,
             p999_ratio_to_yonder: None,
-            major_faults: ops_per_s,
-            minor_faults: None,
-            fetched_bytes: None,
-            written_bytes: None,
-            dropped: 0,
-            errors: 0,
             bars: Vec::new(),
-            failed: None,
-            skipped: ops_per_s.is_none().then(|| "run as root".to_owned()),
         }
     }
 
@@ -241,12 +239,12 @@ mod tests {
     #[test]
     fn only_yonders_own_failures_fail_the_command() {
         let mut results = [result("run", None, None, Some(9.0)), result("swap-zram", None, None, Some(1.0))];
-        (results[1].failed, results[1].errors) = (Some("out of memory".to_owned()), 1);
+        (results[1].summary.failed, results[1].summary.errors) = (Some("out of memory".to_owned()), 1);
         judge(&results).unwrap();
         assert!(row(COLUMNS, &results[1]).ends_with("FAILED"));
-        results[0].failed = Some("no such page".to_owned());
+        results[0].summary.failed = Some("no such page".to_owned());
         assert!(judge(&results).unwrap_err().to_string().contains("for the reasons above: (redis, run"));
-        results[0].errors = 2;
+        results[0].summary.errors = 2;
         assert!(judge(&results).unwrap_err().to_string().contains("wrong, of (redis, run"));
     }
 }

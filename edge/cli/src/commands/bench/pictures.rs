@@ -237,6 +237,8 @@ pub(super) fn migrate(result: &MigrateResult) -> Vec<Picture> {
 mod tests {
     use yonder_bench::migrate::Pause;
 
+    use yonder_bench::Counts;
+
     use super::*;
     use crate::commands::drawn::{without_empty_lines, write};
 
@@ -256,11 +258,7 @@ mod tests {
             p50_ratio: 1.0,
             node_private_bytes: None,
             node_own_bytes: None,
-            major_faults: 0,
-            minor_faults: 0,
-            fetched_bytes: 0,
-            written_bytes: 0,
-            errors: 0,
+            counts: Counts::default(),
         }
     }
 
@@ -286,11 +284,7 @@ mod tests {
             node_own_bytes: private,
             node_private_bytes_per_client: None,
             node_own_bytes_per_client: None,
-            major_faults: 0,
-            minor_faults: 0,
-            fetched_bytes: 0,
-            written_bytes: 0,
-            errors: 0,
+            counts: Counts::default(),
         }
     }
 
@@ -349,11 +343,7 @@ mod tests {
             part_seconds: 0.5,
             ops_per_s_over_time: vec![10.0, 20.0],
             pages_checked: 256,
-            major_faults: 0,
-            minor_faults: 0,
-            fetched_bytes: 0,
-            written_bytes: 0,
-            errors: 0,
+            counts: Counts::default(),
         };
         let pictures = migrate(&result);
         assert_eq!(

@@ -14,14 +14,14 @@ use crate::table::{Column, Printer, number, with_spread};
 const COLUMNS: &[Column<PosterResult>] = &[
     Column("paging", 9, |result| result.paging.name().to_owned()),
     Column("faults %", 8, |result| number(result.fault_percent, 1)),
-    Column("ops/s", 22, |result| with_spread(result.ops_per_s, result.ops_per_s_spread, 0, "")),
+    Column("ops/s", 22, |result| with_spread(result.summary.ops_per_s, result.summary.ops_per_s_spread, 0, "")),
     Column("x", 5, |result| number(result.ops_ratio_to_no_fault, 2)),
     Column("paper x", 7, |result| number(paper(result, |(ops, _)| ops), 2)),
     Column("mean us", 7, |result| number(result.mean_us, 0)),
     Column("min us", 6, |result| number(result.min_us, 0)),
-    Column("p50 us", 6, |result| number(result.p50_us, 0)),
+    Column("p50 us", 6, |result| number(result.summary.p50_us, 0)),
     Column("p95 us", 6, |result| number(result.p95_us, 0)),
-    Column("p99 us", 18, |result| with_spread(result.p99_us, result.p99_us_spread, 0, "")),
+    Column("p99 us", 18, |result| with_spread(result.summary.p99_us, result.summary.p99_us_spread, 0, "")),
     Column("x", 5, |result| number(result.p99_ratio_to_no_fault, 2)),
     Column("paper x", 7, |result| number(paper(result, |(_, p99)| p99), 2)),
     Column("max us", 7, |result| number(result.max_us, 0)),
@@ -66,7 +66,7 @@ fn head(first: &PosterResult) -> String {
         format_bytes(first.value_size as u64),
         first.connections,
         first.workers,
-        first.runs
+        first.summary.runs
     )
 }
 
@@ -82,8 +82,13 @@ fn bars(results: &[PosterResult]) -> Vec<Bars> {
             parts: Vec::new(),
             bars: of_set.iter().map(|result| bar(result, figure(result), unit)).collect(),
         };
-        all.push(bars("throughput", "requests per second", |result| result.ops_per_s / 1e3, "K/s"));
-        all.push(bars("p99", "P99 latency", |result| result.p99_us, "us"));
+        all.push(bars(
+            "throughput",
+            "requests per second",
+            |result| result.summary.ops_per_s.unwrap_or(0.0) / 1e3,
+            "K/s",
+        ));
+        all.push(bars("p99", "P99 latency", |result| result.summary.p99_us.unwrap_or(0.0), "us"));
     }
     all
 }
@@ -100,6 +105,8 @@ fn bar(result: &PosterResult, figure: f64, unit: &str) -> PictureBar {
 mod tests {
     use yonder_bench::poster::Paging;
     use yonder_load::Predicted;
+
+    use yonder_bench::Summary;
 
     use super::*;
     use crate::table::row;
@@ -120,29 +127,26 @@ mod tests {
             connections: 50,
             duration_s: 1.0,
             fault_percent_wanted: 30.0,
-            runs: 3,
+            summary: Summary {
+                runs: 3,
+                ops_per_s: Some(100_000.0),
+                ops_per_s_spread: Some([90_000.0, 110_000.0]),
+                p50_us: Some(190.0),
+                p99_us: Some(300.0),
+                p99_us_spread: Some([280.0, 320.0]),
+                ..Summary::default()
+            },
             fault_percent: if is_base { 0.0 } else { 30.1 },
-            ops_per_s: 100_000.0,
-            ops_per_s_spread: [90_000.0, 110_000.0],
             ops_ratio_to_no_fault: (!is_base).then_some(0.8),
             mean_us: 200.0,
             min_us: 20.0,
-            p50_us: 190.0,
             p95_us: 250.0,
-            p99_us: 300.0,
-            p99_us_spread: [280.0, 320.0],
             p99_ratio_to_no_fault: (!is_base).then_some(1.5),
-            p999_us: 400.0,
             max_us: 900.0,
             hit_p99_us: (set == Set::Paged).then_some(60.0),
             predicted: Predicted::default(),
             predicted_right_percent: None,
-            major_faults: 0.0,
-            minor_faults: 0.0,
-            fetched_bytes: 0.0,
-            written_bytes: 0.0,
             misses: 0,
-            errors: 0,
         }
     }
 

@@ -1,7 +1,7 @@
 //! `yonder bench programs`: its table or its JSON, and Ctrl-C, which undoes what was set up.
 
 use anyhow::Context as _;
-use yonder_bench::programs::{Bench, Figures, Leg, ProgramResult, Settings};
+use yonder_bench::programs::{Bench, Figures, ProgramResult, Settings, Variant};
 
 use super::launch::{Launcher, stop_on_ctrl_c};
 use super::verdict::{Verdict, judge};
@@ -56,13 +56,13 @@ fn rows(results: &[ProgramResult]) -> Vec<String> {
     if limits.len() > 1 {
         limits.retain(Option::is_some);
     }
-    let native = find(results, Leg::Native, None);
+    let native = find(results, Variant::Native, None);
     limits.iter().filter_map(|limit| limit_row(results, native, *limit)).collect()
 }
 
 fn limit_row(results: &[ProgramResult], native: Option<&Figures>, limit: Option<u64>) -> Option<String> {
     let seconds = |figures: Option<&Figures>| number(figures.and_then(|figures| figures.seconds), 2);
-    let [yonder, zram] = [Leg::Yonder, Leg::Zram].map(|leg| find(results, leg, limit));
+    let [yonder, zram] = [Variant::Yonder, Variant::Zram].map(|leg| find(results, leg, limit));
     let first = results.first()?;
     let with_ratio = |figures: Option<&Figures>| match figures.and_then(|figures| figures.ratio) {
         Some(ratio) => format!("{} ({ratio:.2}x)", seconds(figures)),
@@ -82,7 +82,7 @@ fn limit_row(results: &[ProgramResult], native: Option<&Figures>, limit: Option<
     ]))
 }
 
-fn find(results: &[ProgramResult], leg: Leg, limit: Option<u64>) -> Option<&Figures> {
+fn find(results: &[ProgramResult], leg: Variant, limit: Option<u64>) -> Option<&Figures> {
     let mut all = results.iter().map(|result| &result.figures);
     all.find(|figures| figures.leg == leg && figures.local_bytes == limit)
 }
@@ -121,7 +121,7 @@ impl Verdict for ProgramResult {
 
     /// What the kernel's swap cannot hold is a result.
     fn may_fail(&self) -> bool {
-        self.figures.leg == Leg::Zram
+        self.figures.leg == Variant::Zram
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    fn result(leg: Leg, local_bytes: Option<u64>, seconds: Option<f64>) -> ProgramResult {
+    fn result(leg: Variant, local_bytes: Option<u64>, seconds: Option<f64>) -> ProgramResult {
         let figures = Figures {
             leg,
             local_bytes,
@@ -159,11 +159,11 @@ mod tests {
     fn legs_stand_beside_each_other_for_each_local_memory() {
         let (some, less) = (Some(32 << 20), Some(16 << 20));
         let mut results = vec![
-            result(Leg::Native, None, Some(2.0)),
-            result(Leg::Yonder, some, Some(3.0)),
-            result(Leg::Zram, some, Some(5.0)),
-            result(Leg::Yonder, less, Some(4.0)),
-            result(Leg::Zram, less, None),
+            result(Variant::Native, None, Some(2.0)),
+            result(Variant::Yonder, some, Some(3.0)),
+            result(Variant::Zram, some, Some(5.0)),
+            result(Variant::Yonder, less, Some(4.0)),
+            result(Variant::Zram, less, None),
         ];
         results[4].figures.failed = Some("killed".to_owned());
         let rows = rows(&results);
@@ -178,14 +178,14 @@ mod tests {
 
     #[test]
     fn wrong_outputs_and_failures_under_yonder_fail_the_command() {
-        let mut results = vec![result(Leg::Native, None, Some(2.0)), result(Leg::Yonder, Some(9), None)];
+        let mut results = vec![result(Variant::Native, None, Some(2.0)), result(Variant::Yonder, Some(9), None)];
         results[1].figures.is_right = None;
         results[1].figures.skipped = Some("type this".to_owned());
         assert!(rows(&results)[0].ends_with("yonder skipped"), "{:?}", rows(&results));
         judge(&results).unwrap();
         results[1].figures.failed = Some("exit status: 1".to_owned());
         assert!(judge(&results).unwrap_err().to_string().contains("(sort, yonder)"));
-        results[1] = result(Leg::Zram, Some(9), Some(1.0));
+        results[1] = result(Variant::Zram, Some(9), Some(1.0));
         (results[1].figures.is_right, results[1].figures.errors) = (Some(false), 3);
         assert!(rows(&results)[0].ends_with("zram WRONG"), "{:?}", rows(&results));
         assert!(judge(&results).unwrap_err().to_string().contains("wrong, of (sort, zram)"));

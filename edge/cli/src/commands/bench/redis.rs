@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::ensure;
 use yonder::units::format_bytes;
-use yonder_bench::redis::{Ahead, Bench, RedisResult, Settings, Way, missing};
+use yonder_bench::redis::{Ahead, Bench, RedisResult, Settings, Variant, missing};
 
 use super::launch::Launcher;
 use super::verdict::{Verdict, judge};
@@ -41,7 +41,7 @@ pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
     let mut settings = Settings { folder: folder.path().to_owned(), ..args.bench.clone() };
     leave_out_what_is_missing(&mut settings.ahead);
     ensure!(!settings.ahead.is_empty(), "there is no way left to fetch ahead: name another with --ahead");
-    let prefix = |way: &Way<'_>| {
+    let prefix = |way: &Variant<'_>| {
         let mut command = Command::new(launcher.program());
         command.args(["run", "--far", &settings.far, "--local", &way.local_bytes.to_string()]);
         command.args(["--memory", &settings.memory.to_string(), "--board"]).arg(way.board);
@@ -50,7 +50,7 @@ pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
     };
     let (bar, mut bench, mut rows) = (Bar::new("bench redis"), Bench::new(&settings, &prefix), Vec::new());
     let mut printer = Printer::new(args.json, COLUMNS);
-    printer.say(&format!(
+    printer.begin(&format!(
         "redis-server with {} of values, far memory {}; {} requests of {} clients, medians of {} runs",
         format_bytes(settings.data),
         settings.far,

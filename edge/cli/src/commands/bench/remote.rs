@@ -24,7 +24,7 @@ const POINTS: &[Column<PointResult>] = &[
     Column("p50 us", 9, |result| number(result.p50_us, 1)),
     Column("p99 us", 9, |result| number(result.p99_us, 1)),
     Column("p99.9 us", 9, |result| number(result.p999_us, 1)),
-    Column("Gbit/s", 9, |result| number(gbit(result, result.fetched_bytes + result.written_bytes), 2)),
+    Column("Gbit/s", 9, |result| number(gbit(result, result.counts.fetched_bytes + result.counts.written_bytes), 2)),
     Column("on the wire", 11, |result| number(gbit(result, result.wire_sent_bytes + result.wire_received_bytes), 2)),
     Column("CPU us/op", 9, |result| number(result.client_cpu_us_per_op, 1)),
     Column("node", 6, |result| number(result.server_cpu_us_per_op, 1)),
@@ -71,7 +71,7 @@ const CLIENTS: &[Column<ClientsResult>] = &[
     Column("its tables", 10, |result| bytes(result.node_own_bytes)),
     Column("bytes/client", 12, |result| number(result.node_private_bytes_per_client, 0)),
     Column("of tables", 9, |result| number(result.node_own_bytes_per_client, 0)),
-    Column("errors", 6, |result| result.errors.to_string()),
+    Column("errors", 6, |result| result.counts.errors.to_string()),
 ];
 
 const PAGES: &[Column<PagesResult>] = &[

@@ -16,8 +16,8 @@ const COLUMNS: &[Column<SeqResult>] = &[
     Column("x none", 6, |result| number(result.ratio_to_none, 2)),
     Column("p50 us", 8, |result| number(result.p50_us, 2)),
     Column("p99 us", 8, |result| number(result.p99_us, 2)),
-    Column("major", 8, |result| result.major_faults.to_string()),
-    Column("minor", 8, |result| result.minor_faults.to_string()),
+    Column("major", 8, |result| result.counts.major_faults.to_string()),
+    Column("minor", 8, |result| result.counts.minor_faults.to_string()),
     Column("ahead", 8, |result| result.prefetched_pages.to_string()),
     Column("hits", 8, |result| result.prefetch_hits.to_string()),
 ];

@@ -2,7 +2,7 @@
 
 use yonder::units::format_bytes;
 use yonder_bench::flags::each_once;
-use yonder_bench::ycsb::{Bench, Settings, Way, YcsbResult};
+use yonder_bench::ycsb::{Bench, Settings, Variant, YcsbResult};
 use yonder_load::{Rate, Requests, SCANS_ARE};
 
 use super::launch::{Launcher, stop_on_ctrl_c};
@@ -16,11 +16,11 @@ const COLUMNS: &[Column<YcsbResult>] = &[
     Column("workload", 9, name),
     Column("way", 14, |result| result.way.name().to_owned()),
     Column("dispatch", 11, |result| result.dispatch.unwrap_or("-").to_owned()),
-    Column("ops/s", 24, |result| with_spread(result.ops_per_s, result.ops_per_s_spread, 0, "")),
+    Column("ops/s", 24, |result| with_spread(result.summary.ops_per_s, result.summary.ops_per_s_spread, 0, "")),
     Column("to swap", 18, |result| with_spread(result.ratio_to_swap, result.ratio_to_swap_spread, 2, "x")),
-    Column("p50 us", 8, |result| number(result.p50_us, 0)),
-    Column("p99 us", 8, |result| number(result.p99_us, 0)),
-    Column("p99.9 us", 9, |result| number(result.p999_us, 0)),
+    Column("p50 us", 8, |result| number(result.summary.p50_us, 0)),
+    Column("p99 us", 8, |result| number(result.summary.p99_us, 0)),
+    Column("p99.9 us", 9, |result| number(result.summary.p999_us, 0)),
     Column("hit p99 us", 20, |result| with_spread(result.hit_p99_us, result.hit_p99_us_spread, 0, "")),
     Column("major/op", 8, |result| number(per_operation(result), 2)),
     Column("misses", 7, |result| result.misses.to_string()),
@@ -34,7 +34,7 @@ pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
     each_once(&mut settings.dispatch);
     let bench = Bench::prepare(&settings, &launcher)?;
     let (bar, mut all, mut printer) = (Bar::new("bench ycsb"), Vec::new(), Printer::new(args.json, COLUMNS));
-    printer.say(&format!(
+    printer.begin(&format!(
         "{} of values, {} local, far memory {}; {} connections with {} requests each, {}; medians of {} runs (least to most)",
         format_bytes(settings.memory),
         format_bytes(settings.local.resolve(settings.memory)),
@@ -65,8 +65,9 @@ pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
 }
 
 fn per_operation(result: &YcsbResult) -> Option<f64> {
-    let operations = result.ops_per_s.map(|rate| rate * result.duration_s).filter(|operations| *operations > 0.0);
-    result.major_faults.zip(operations).map(|(faults, operations)| faults / operations)
+    let operations =
+        result.summary.ops_per_s.map(|rate| rate * result.duration_s).filter(|operations| *operations > 0.0);
+    result.summary.major_faults.zip(operations).map(|(faults, operations)| faults / operations)
 }
 
 impl Verdict for YcsbResult {
@@ -75,11 +76,11 @@ impl Verdict for YcsbResult {
     }
 
     fn skipped(&self) -> Option<&str> {
-        self.skipped.as_deref()
+        self.summary.skipped.as_deref()
     }
 
     fn failed(&self) -> Option<&str> {
-        self.failed.as_deref()
+        self.summary.failed.as_deref()
     }
 
     fn wrong(&self) -> u64 {
@@ -88,11 +89,11 @@ impl Verdict for YcsbResult {
 
     /// What the kernel's swap cannot hold is a result.
     fn may_fail(&self) -> bool {
-        !matches!(self.way, Way::Yield | Way::Busy)
+        !matches!(self.way, Variant::Yield | Variant::Busy)
     }
 
     fn error_count(&self) -> u64 {
-        self.errors
+        self.summary.errors
     }
 }
 
@@ -102,7 +103,7 @@ fn predicted(result: &YcsbResult) -> Option<String> {
     let gained = result.hit_p99_ratio.zip(result.hit_p99_ratio_spread).map(|(ratio, [least, most])| {
         format!("P99 of hits: {ratio:.2}x ({least:.2}-{most:.2}) that of the first policy")
     });
-    let dropped = (result.dropped > 0).then(|| format!("{} requests were dropped", result.dropped));
+    let dropped = (result.summary.dropped > 0).then(|| format!("{} requests were dropped", result.summary.dropped));
     let all: Vec<String> = [gained, told, dropped].into_iter().flatten().collect();
     (!all.is_empty()).then(|| format!("{:>9} {}", "", all.join("; ")))
 }
@@ -118,11 +119,13 @@ fn name(result: &YcsbResult) -> String {
 mod tests {
     use yonder_load::{Predicted, Workload};
 
+    use yonder_bench::Summary;
+
     use super::*;
     use crate::table::row;
 
-    fn result(way: Way, ops_per_s: Option<f64>) -> YcsbResult {
-        let is_far = matches!(way, Way::Yield | Way::Busy);
+    fn result(way: Variant, ops_per_s: Option<f64>) -> YcsbResult {
+        let is_far = matches!(way, Variant::Yield | Variant::Busy);
         YcsbResult {
             bench: "ycsb",
             requests: Requests::Workload(Workload::YcsbA),
@@ -134,22 +137,24 @@ mod tests {
             keys: 1024,
             value_size: 1024,
             local_bytes: 1 << 18,
-            group_bytes: None,
             workers: 1,
             connections: 8,
             depth: 1,
             threads: 1,
             duration_s: 2.0,
             offered_per_s: None,
-            runs: 3,
-            ops_per_s,
-            ops_per_s_spread: ops_per_s.map(|rate| [rate - 10.0, rate + 10.0]),
+            summary: Summary {
+                runs: 3,
+                ops_per_s,
+                ops_per_s_spread: ops_per_s.map(|rate| [rate - 10.0, rate + 10.0]),
+                p50_us: ops_per_s.map(|_| 100.4),
+                p99_us: ops_per_s.map(|_| 200.0),
+                p999_us: ops_per_s.map(|_| 300.0),
+                major_faults: Some(1000.0),
+                ..Summary::default()
+            },
             ratio_to_swap: is_far.then_some(3.5),
             ratio_to_swap_spread: is_far.then_some([3.25, 4.0]),
-            p50_us: Some(100.4),
-            p99_us: Some(200.0),
-            p99_us_spread: None,
-            p999_us: Some(300.0),
             hit_p50_us: is_far.then_some(40.0),
             hit_p99_us: is_far.then_some(80.0),
             hit_p99_us_spread: is_far.then_some([70.0, 95.0]),
@@ -158,16 +163,8 @@ mod tests {
             hit_p99_ratio_spread: None,
             predicted: Predicted::default(),
             predicted_right_percent: None,
-            dropped: 0,
-            major_faults: Some(1000.0),
-            minor_faults: Some(1.0),
-            fetched_bytes: Some(4096.0),
-            written_bytes: Some(0.0),
             misses: 0,
             wrong_values: 0,
-            errors: 0,
-            failed: None,
-            skipped: None,
         }
     }
 
@@ -177,20 +174,20 @@ mod tests {
 
     #[test]
     fn ways_stand_below_each_other() {
-        let far = words(&row(COLUMNS, &result(Way::Yield, Some(1000.0))));
+        let far = words(&row(COLUMNS, &result(Variant::Yield, Some(1000.0))));
         assert_eq!(far, "ycsb-a yield pf-aware 1000 (990-1010) 3.50x (3.25-4.00) 100 200 300 80 (70-95) 0.50 0 0");
-        let mut skipped = YcsbResult { p50_us: None, p99_us: None, p999_us: None, ..result(Way::Swap, None) };
-        skipped.skipped = Some("run as root".to_owned());
+        let mut skipped = result(Variant::Swap, None);
+        skipped.summary.skipped = Some("run as root".to_owned());
         assert_eq!(words(&row(COLUMNS, &skipped)), "ycsb-a swap - - - - - - - - 0 SKIP");
     }
 
     #[test]
     fn what_was_predicted_is_told_below() {
-        let mut result = result(Way::Yield, Some(1000.0));
+        let mut result = result(Variant::Yield, Some(1000.0));
         assert_eq!(predicted(&result), None);
         result.predicted = Predicted { hits_right: 90, hits_wrong: 4, faults_right: 5, faults_wrong: 1 };
         (result.hit_p99_ratio, result.hit_p99_ratio_spread) = (Some(0.31), Some([0.28, 0.352]));
-        result.dropped = 3;
+        result.summary.dropped = 3;
         assert_eq!(
             predicted(&result).unwrap().trim(),
             "P99 of hits: 0.31x (0.28-0.35) that of the first policy; 95.00 % of 100 predictions were right; 1 hits were taken \
@@ -200,11 +197,11 @@ mod tests {
 
     #[test]
     fn wrong_values_and_far_servers_that_fail_fail_the_command() {
-        let mut results = vec![result(Way::Yield, Some(1.0)), result(Way::Swap, None)];
-        results[1].failed = Some("out of memory".to_owned());
+        let mut results = vec![result(Variant::Yield, Some(1.0)), result(Variant::Swap, None)];
+        results[1].summary.failed = Some("out of memory".to_owned());
         judge(&results).unwrap();
         assert!(row(COLUMNS, &results[1]).ends_with("FAILED"));
-        results[0].failed = Some("paging error".to_owned());
+        results[0].summary.failed = Some("paging error".to_owned());
         assert!(judge(&results).unwrap_err().to_string().contains("for the reasons above: (ycsb-a, yield)"));
         results[1].wrong_values = 2;
         assert!(judge(&results).unwrap_err().to_string().contains("wrong, of (ycsb-a, swap)"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use serde::de::DeserializeOwned;
 use yonder_faiss::{Collection, Searches};
-use yonder_load::{Questions, Rate};
+use yonder_load::{Rate, RequestSource};
 use yonder_oltp::tpcc::{self, Scale, Terminals};
 use yonder_rocksdb::{GetsAndScans, Rows};
 use yonder_serve::{LoadReport, LoadSettings, Protocol, hello, load};
@@ -63,16 +63,16 @@ fn server_of<T: DeserializeOwned>(args: &LoadAppArgs, app: &'static str, of: &st
     Ok((server, data.ok_or_else(other)?))
 }
 
-/// Loads a server with the questions of each seed, and prints what has come of it.
+/// Loads a server with the requests of a source for each seed, and prints what has come of it.
 fn ask<P, Q>(
     args: &LoadAppArgs,
     app: &'static str,
     server: SocketAddr,
-    questions: impl Fn(u64) -> Q,
+    source: impl Fn(u64) -> Q,
 ) -> anyhow::Result<ExitCode>
 where
     P: Protocol,
-    Q: Questions<Request = P::Request, Answer = P::Answer> + Send,
+    Q: RequestSource<Request = P::Request, Answer = P::Answer> + Send,
 {
     let window = if args.rate == Rate::Max { CLOSED_WINDOW } else { OPEN_WINDOW };
     let settings = LoadSettings {
@@ -85,8 +85,8 @@ where
     };
     let report = {
         let bar = Bar::new(&format!("load {app}"));
-        let questions = |thread| questions(SEED + thread as u64);
-        load::<P, _>(app, &settings, server, questions, &mut |share| bar.show("asking", share))?
+        let source = |thread| source(SEED + thread as u64);
+        load::<P, _>(app, &settings, server, source, &mut |share| bar.show("asking", share))?
     };
     if args.json {
         json_line(&report)?;

@@ -53,14 +53,20 @@ fn section(scale: &Scale, loads: &[[Point; 2]], peak: f64, cpus: usize) -> Secti
             curves,
         )],
         bars: Vec::new(),
-        comparisons: vec![Comparison {
-            what: "P99.9 with pf-aware, lower than with round-robin at the best load, percent".to_owned(),
-            paper: PAPER_PERCENT,
-            ours: loads.iter().map(lower_percent).fold(f64::NAN, f64::max),
-            aim: Aim::AtLeast,
-            why: "The paper's is of memcached on eight workers.".to_owned(),
-        }],
+        comparisons: loads.iter().map(|points| comparison(points, peak)).collect(),
         notes: shared.into_iter().collect(),
+    }
+}
+
+/// At one load: all of them count, not the best.
+fn comparison(points: &[Point; 2], peak: f64) -> Comparison {
+    let percent = points[0].offered_per_s / peak * 100.0;
+    Comparison {
+        what: format!("P99.9 with pf-aware, lower than with round-robin at {percent:.0} % of the peak, percent"),
+        paper: PAPER_PERCENT,
+        ours: lower_percent(points),
+        aim: Aim::AtLeast,
+        why: "The paper's is the most of all loads, of memcached on eight workers.".to_owned(),
     }
 }
 
@@ -106,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_load_counts_and_shared_cpus_are_told() {
+    fn all_loads_count_and_shared_cpus_are_told() {
         let point = |rate: f64, p999_us| Point {
             offered_per_s: rate,
             achieved_per_s: rate,
@@ -117,7 +123,8 @@ mod tests {
         };
         let loads = [[point(50e3, 11.0), point(50e3, 10.0)], [point(80e3, 75.0), point(80e3, 100.0)]];
         let crowded = section(Scale::of(true), &loads, 100e3, 2);
-        assert!((crowded.comparisons[0].ours - 25.0).abs() < 1e-9 && crowded.met() == (1, 1));
+        let ours: Vec<f64> = crowded.comparisons.iter().map(|comparison| comparison.ours.round()).collect();
+        assert_eq!((ours, crowded.met()), (vec![-10.0, 25.0], (1, 2)));
         assert_eq!((crowded.notes.len(), crowded.tables[0].rows.len()), (1, 4));
         assert_eq!(crowded.tables[0].rows[2][0], 80.0.into());
         assert!(section(Scale::of(true), &loads, 100e3, 3).notes.is_empty());

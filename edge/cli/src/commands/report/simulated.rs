@@ -26,7 +26,7 @@ fn section(figure: &Figure, outcome: Outcome) -> Section {
 
 fn comparison(check: Check) -> Comparison {
     Comparison {
-        aim: Aim::WithinPercent(check.tolerance_percent),
+        aim: if check.is_calibration { Aim::Calibration } else { Aim::WithinPercent(check.tolerance_percent) },
         paper: check.paper,
         ours: check.simulated,
         why: check.why.unwrap_or_default().to_owned(),
@@ -48,6 +48,7 @@ mod tests {
             let (met, deviation) = (check.is_met(), check.deviation_percent());
             let compared = comparison(check.clone());
             assert_eq!((compared.is_met(), compared.deviation_percent()), (Some(met), deviation));
+            assert_eq!(comparison(check.clone().calibration()).is_met(), None, "what an input fixes does not count");
             assert_eq!((compared.what, compared.why.as_str()), (check.what, check.why.unwrap_or("")));
         }
     }

@@ -4,6 +4,7 @@ use yonder::sched::{DispatchPolicy, SchedConfig};
 use yonder::units::LocalSize;
 use yonder::{Config, FaultPolicy};
 use yonder_bench::array::{Array, ArraySettings};
+use yonder_bench::comparison::{Ended, Series, take_turns};
 use yonder_load::Rate;
 use yonder_report::{Line, Point};
 
@@ -88,24 +89,22 @@ impl<'a> Trial<'a> {
 
     /// Runs of both ways at a rate, in turn; the medians of each.
     pub(super) fn in_turn(&mut self, rate: Rate) -> anyhow::Result<[Point; 2]> {
-        let mut points = [Vec::new(), Vec::new()];
-        for _ in 0..self.rounds {
-            for (way, points) in self.ways.iter().zip(&mut points) {
-                (self.settings.sched.faults, self.settings.sched.dispatch) = (way.faults, way.dispatch);
-                self.settings.rate = rate;
-                let label = format!("{}, {rate} requests/s", way.name);
-                let steps = &self.steps;
-                let result = self.array.run(&self.settings, &mut |_, share| steps.show(&label, share))?;
-                anyhow::ensure!(
-                    result.errors == 0,
-                    "{} requests failed in a run of the report: look at the log with YONDER_LOG=info",
-                    result.errors
-                );
-                points.push(point(&result));
-                self.steps.done += 1;
-            }
-        }
-        Ok(points.map(|points| median_point(&points)))
+        let mut all = self.ways.map(Series::new);
+        let label = |way: &Way| format!("{}, {rate} requests/s", way.name);
+        let Self { array, settings, rounds, steps, .. } = self;
+        settings.rate = rate;
+        take_turns(&mut all, *rounds, &mut |_, _| (), label, |way, _| {
+            (settings.sched.faults, settings.sched.dispatch) = (way.faults, way.dispatch);
+            let result = array.run(settings, &mut |_, share| steps.show(&label(way), share))?;
+            anyhow::ensure!(
+                result.counts.errors == 0,
+                "{} requests failed in a run of the report: look at the log with YONDER_LOG=info",
+                result.counts.errors
+            );
+            steps.done += 1;
+            Ok(Ended::Well(point(&result)))
+        })?;
+        Ok(all.map(|series| median_point(&series.trials)))
     }
 }
 

@@ -39,7 +39,8 @@ fn fig9(run: &mut Run<'_>) -> Outcome {
     let lines = [("delegated", delegated.as_slice()), ("waited for", waited.as_slice())];
     Outcome {
         checks: vec![
-            Check::new("peak throughput, with / without polling delegation", 1.15, peak(&delegated) / peak(&waited)),
+            Check::new("peak throughput, with / without polling delegation", 1.15, peak(&delegated) / peak(&waited))
+                .calibration(),
             Check::new(
                 "P99.9 at the peak without, without / with polling delegation",
                 8.05,

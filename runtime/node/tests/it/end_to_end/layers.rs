@@ -68,7 +68,7 @@ fn queue_pairs_of_layers_are_bounded() {
 fn bytes_are_counted_on_the_wire() {
     for network in [Network::Tcp, Network::Udp] {
         let node = node(network, 64);
-        let mut client = Client::new(&address(&node), 1);
+        let mut client = Client::new(&node.addresses()[0].to_string(), 1);
         let start = client.allocate(16);
         let wire = |client: &Client, name| counter(&*client.fabric, name);
         let before = ["wire_sent_bytes", "wire_received_bytes"].map(|name| wire(&client, name));
