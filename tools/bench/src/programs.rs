@@ -182,11 +182,11 @@ pub fn packaged() -> Vec<&'static str> {
 impl<'a> Bench<'a> {
     /// Finds the programs, and sets up swap if a variant needs it.
     pub fn prepare(settings: &'a Settings, launch: &'a dyn Launch) -> Result<Self, BenchError> {
-        let is_asked_for = |program: &&Program| match &*settings.programs {
-            [] => !program.is_workload(),
-            names => names.iter().any(|name| name == program.name),
+        let named = |name: &String| PROGRAMS.iter().find(|program| program.name == name).copied();
+        let programs = match &*settings.programs {
+            [] => PROGRAMS.iter().filter(|program| !program.is_workload()).copied().collect(),
+            names => names.iter().filter_map(named).collect(),
         };
-        let programs = PROGRAMS.iter().filter(is_asked_for).copied().collect();
         let is_asked_for = settings.legs.contains(&Variant::Zram);
         let kernel = if is_asked_for { KernelSwap::ready(&SwapOn::Zram) } else { Err("not asked for".to_owned()) };
         Ok(Self { settings, launch, programs, kernel })
