@@ -27,6 +27,7 @@ use yonder::sched::{DispatchPolicy, InstallDelegation, Order, PollingDelegation}
 use yonder::units::parse_bytes;
 use yonder::{FaultPolicy, Prefetch, Reads};
 use yonder_bench::fault::FaultSettings;
+
 pub(crate) use yonder_bench::flags::MemoryArgs;
 use yonder_bench::flags::{BENCHMARK, positive_count, positive_duration};
 use yonder_bench::policies::choice;

@@ -4,20 +4,20 @@
 //! random and checked. Then pages are full of holes. The same is done with whole pages and with live bytes only, in
 //! turn; what the gets alone have fetched is read from the board of the run, before they begin and when they are done.
 
-use crate::flags::{BENCHMARK, count_to, positive_count};
-use clap::Args;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
-use yonder::units::parse_bytes;
 
+use clap::Args;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use serde::Serialize;
-use yonder_preload_protocol::SharedStats;
+use yonder::units::parse_bytes;
+use yonder_run::Board;
 
 use crate::comparison::{Ended, Series, take_turns};
+use crate::flags::{BENCHMARK, count_to, positive_count};
 use crate::redis::FIGURES_TIME;
 use crate::redis_client::{Client, Server, write_command};
 use crate::{BenchError, OnProgress};

@@ -8,22 +8,21 @@
 //! it is counted as fatal and not done. An error is survived unless it is fatal or a command is answered with an error
 //! of the server; the load checks every value that comes back.
 
-use crate::flags::{BENCHMARK, positive_count, positive_number};
-use clap::Args;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use yonder::units::parse_bytes;
 
+use clap::Args;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde::Serialize;
 use yonder::sched::SchedConfig;
-use yonder::units::PAGE_BYTES;
+use yonder::units::{PAGE_BYTES, parse_bytes};
 use yonder::{Config, EmuControl, EmuFabric, FarError, FarMemory, Region};
 use yonder_kv::Store;
 use yonder_load::{KvLoad, LoadResult, LoadSettings, Rate, Requests, Workload};
 
+use crate::flags::{BENCHMARK, positive_count, positive_number};
 use crate::kv_here::{KvHere, load_failed};
 use crate::{BenchError, Counts, comparison};
 

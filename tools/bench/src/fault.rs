@@ -3,7 +3,6 @@
 //! One thread touches one page at a time, so nothing queues. Kinds: `major` (fetched from the node), `standby` (second
 //! chance), `zero` (first touch). Each is measured with a trap and with a probe of the page table, which skips it.
 
-use crate::flags::{BENCHMARK, MemoryArgs, positive_number};
 use clap::Args;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -12,6 +11,7 @@ use yonder::units::PAGE_BYTES;
 use yonder::{Access, Config, FarMemory, Region, StageHistogram, Stats};
 use yonder_load::LatencyRecorder;
 
+use crate::flags::{BENCHMARK, MemoryArgs, positive_number};
 use crate::{BenchError, Counts};
 
 const PAGE: u64 = PAGE_BYTES as u64;

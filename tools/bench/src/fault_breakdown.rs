@@ -13,9 +13,9 @@ mod stamps;
 mod steps;
 mod touching;
 
-use clap::Args;
 use std::sync::Arc;
 
+use clap::Args;
 use serde::Serialize;
 use yonder::sched::{Idle, SchedConfig, SchedStats, serve};
 use yonder::units::{LocalSize, PAGE_BYTES, parse_bytes};

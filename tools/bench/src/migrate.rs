@@ -5,24 +5,24 @@
 //! own, which writes stamped pages and checks what it reads; so while one region pauses, the threads of the others show
 //! whether they go on. Afterwards every page is read once more.
 
-use crate::flags::{BENCHMARK, duration, positive_count};
-use clap::Args;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use yonder::units::parse_bytes;
 
+use clap::Args;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use yonder::clib::{Permission, Process, Thread};
+use yonder::units::parse_bytes;
 use yonder::units::{Nanos, PAGE_BYTES};
 use yonder_controller::{ControllerClient, ControllerServer, MemoryStore};
 use yonder_load::LatencyRecorder;
 use yonder_node::{ControllerConfig, Listen, Node, NodeConfig};
 use yonder_placement::Config;
 
+use crate::flags::{BENCHMARK, duration, positive_count};
 use crate::{BenchError, Counts};
 
 /// How long anything that the controller does may take.

@@ -10,12 +10,12 @@
 mod mechanisms;
 mod touching;
 
-use crate::flags::{count_to, positive_count};
 use clap::Args;
 use serde::Serialize;
 use yonder_load::LatencySummary;
 
 use crate::comparison::{Ended, Series, take_turns};
+use crate::flags::{count_to, positive_count};
 use crate::{BenchError, Counts, OnProgress};
 use touching::Touches;
 

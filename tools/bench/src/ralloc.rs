@@ -5,16 +5,14 @@
 //! network, on a larger page table: what the node itself takes, and how many ranges it tries because a bucket would
 //! overflow.
 
-use crate::flags::{BENCHMARK, List, positive_duration};
-use clap::Args;
 use std::time::Duration;
-use yonder::units::parse_bytes;
 
+use clap::Args;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use yonder::clib::{Backing, ClibError, Permission, Thread};
-use yonder::units::Nanos;
+use yonder::units::{Nanos, parse_bytes};
 use yonder_board::{
     Config, LEASE_STEP_MAX, NodeCore, PIECE_PAGES_MAX, PageSize, PageSource, PhysicalPage, Pid, Shell, SlowPath, Upkeep,
 };
@@ -22,6 +20,7 @@ use yonder_load::LatencyRecorder;
 use yonder_wire::AllocateRequest;
 
 use crate::children::Launch;
+use crate::flags::{BENCHMARK, List, positive_duration};
 use crate::target::{NodeChoice, Target};
 use crate::{BenchError, Counts};
 

@@ -4,10 +4,9 @@
 //! time. Three kinds of pages: `dirty` (every touch writes), `clean` (pages that were written back before and are only
 //! read), `sealed` (dropped without a copy).
 
-use crate::flags::{BENCHMARK, MemoryArgs, positive_duration};
-use clap::Args;
 use std::time::Duration;
 
+use clap::Args;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
@@ -15,6 +14,7 @@ use yonder::units::{Nanos, PAGE_BYTES};
 use yonder::{Config, FarMemory, Region, Stats};
 use yonder_load::{LatencyRecorder, LatencySummary};
 
+use crate::flags::{BENCHMARK, MemoryArgs, positive_duration};
 use crate::{BenchError, Counts};
 
 const PAGE: u64 = PAGE_BYTES as u64;

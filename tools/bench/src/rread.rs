@@ -5,17 +5,18 @@
 //! asynchronous operations of one thread. Each point is a warm-up and a run. Every read is checked; so are writes, by
 //! reads afterwards.
 
-use crate::flags::{BENCHMARK, List, byte_count, counts, duration, positive_duration};
-use clap::Args;
 use std::sync::Barrier;
 use std::time::Duration;
-use yonder::units::parse_bytes;
 
+use clap::Args;
 use serde::Serialize;
 use yonder::clib::{Permission, Process, Thread};
+use yonder::units::parse_bytes;
 use yonder_load::LatencyRecorder;
 
 use crate::children::Launch;
+use crate::flags::{BENCHMARK, List, byte_count, counts, duration, positive_duration};
+
 pub use crate::flow::Direction;
 use crate::flow::{Asynchronous, Flow, Items, Load, Measured, ReadSync, WriteSync, check, drive, stamp};
 use crate::target::{NodeChoice, Target};

@@ -12,19 +12,19 @@
 mod client;
 mod echo;
 
-use crate::flags::{BENCHMARK, List, byte_count, counts, positive_duration};
-use clap::Args;
 use std::collections::HashMap;
 use std::io::PipeWriter;
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use serde::Serialize;
 use yonder::clib::{Permission, Process, Rights, Ticket};
 use yonder_load::{LatencyRecorder, LatencySummary};
 
 use crate::children::{Child, Launch, NodeChild, Resident, lines_of};
+use crate::flags::{BENCHMARK, List, byte_count, counts, positive_duration};
 use crate::target::{NodeChoice, Target};
 use crate::{BenchError, Counts};
 

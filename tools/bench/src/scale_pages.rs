@@ -4,19 +4,18 @@
 //! All pages belong to one address space; most were never written and read as zeros, so that a table of a million
 //! entries needs little memory. Every so many pages one has memory of its own. Both kinds are checked.
 
-use crate::flags::{BENCHMARK, List, byte_count, positive_duration, positive_number};
-use clap::Args;
 use std::time::Duration;
-use yonder::units::parse_bytes;
 
+use clap::Args;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use yonder::clib::{Permission, Process, Thread};
-use yonder::units::Nanos;
+use yonder::units::{Nanos, parse_bytes};
 use yonder_load::LatencyRecorder;
 
 use crate::children::{Launch, NodeChild};
+use crate::flags::{BENCHMARK, List, byte_count, positive_duration, positive_number};
 use crate::flow::{check, stamp};
 use crate::target::{NodeChoice, Target};
 use crate::{BenchError, Counts};

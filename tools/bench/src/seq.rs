@@ -4,8 +4,6 @@
 //! ordinary one, and it touches memory without looking at the page table first, as a program that knows nothing of
 //! Yonder does. Every page's content is checked when it is read, and after it was written.
 
-use crate::flags::{BENCHMARK, FAR, positive_count};
-use crate::policies::{Choice as _, choice};
 use clap::{Args, ValueEnum};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
@@ -16,6 +14,8 @@ use yonder::{Access, Config, FarMemory, Prefetch, Region, Stats};
 use yonder_load::LatencyRecorder;
 
 use crate::comparison::{Ended, Series, median, take_turns};
+use crate::flags::{BENCHMARK, FAR, positive_count};
+use crate::policies::{Choice as _, choice};
 use crate::{BenchError, Counts, OnProgress};
 
 const PAGE: u64 = PAGE_BYTES as u64;

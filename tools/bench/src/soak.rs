@@ -11,22 +11,22 @@
 //! With [`SoakVerify::Full`] the fabric keeps a second copy of each page ([`yonder::SecondCopy`]), and each page that
 //! the pager forgets as clean, without writing it, is compared with that. The first that differs ends the soak.
 
-use crate::flags::{positive_count, positive_duration};
-use clap::{Args, ValueEnum};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use yonder::units::parse_bytes;
 
+use clap::{Args, ValueEnum};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use yonder::sched::{Activity, Done, Frontend, Handler, Outcome, SchedConfig, SchedStats, serve};
+use yonder::units::parse_bytes;
 use yonder::units::{Nanos, PAGE_BYTES};
 use yonder::{Access, Copies, FarMemory, PagingError, Region};
 use yonder_load::{LatencyRecorder, LatencySummary};
 
+use crate::flags::{positive_count, positive_duration};
 use crate::{BenchError, parking};
 
 mod world;

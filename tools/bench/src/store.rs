@@ -4,14 +4,13 @@
 //! all the time. Every page that is read is checked. For a store in a file, `fio` can read the same bytes of the same
 //! file at the same depth in between (LightSwap, section 5.2, stands on a driver of its own instead).
 
-use crate::flags::{BENCHMARK, FAR, positive_count, positive_duration};
-use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::{Args, ValueEnum};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde::Serialize;
@@ -21,6 +20,7 @@ use yonder_load::LatencyRecorder;
 use yonder_mapping::Mapping;
 
 use crate::comparison::{Ended, Series, take_turns};
+use crate::flags::{BENCHMARK, FAR, positive_count, positive_duration};
 use crate::{BenchError, Counts, OnProgress};
 
 /// Most operations under way at a time.

@@ -7,8 +7,6 @@
 //! free takes the next request, and waits for its time while the others sleep. That costs less than a dispatcher, so
 //! the kernel's ways are not made slower by theirs.
 
-use crate::flags::{positive_count, positive_duration};
-use clap::Args;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufWriter, Write as _};
 use std::iter::Peekable;
@@ -17,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use clap::Args;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use yonder::clock;
@@ -28,6 +27,7 @@ use crate::BenchError;
 use crate::array::{LINES, value_at};
 use crate::children::faults;
 use crate::comparison::Measured;
+use crate::flags::{positive_count, positive_duration};
 use crate::kernel_swap::Swapped;
 
 /// What such a process says before it takes memory for the array, and what it is answered.
