@@ -28,10 +28,10 @@
 //! - Pages that were freed are given to nobody before they have been given back, and what is given out as zeros is
 //!   zeros.
 
-mod far_heap;
+mod heap;
 mod quarantine;
 mod share;
 
-pub use far_heap::{FarHeap, Frozen, GIVE_BACK_PAGES, Misuse, NoHandlers, Uninterrupted, Usage};
+pub use heap::{FarHeap, Frozen, GIVE_BACK_PAGES, Misuse, NoHandlers, Uninterrupted, Usage};
 pub use share::Share;
 pub use yonder_heap::Magazine;
