@@ -7,8 +7,8 @@
 //! Neighbours: `core/offload` has select and aggregate, and their requests; [`Meter`](crate::Meter) counts. Invariant:
 //! both places give the same answer bit by bit, sums of numbers with a fraction too, since both add in the same order.
 
+mod columns;
 mod condition;
-mod frame;
 mod generate;
 mod histogram;
 mod local;
@@ -17,8 +17,8 @@ mod run;
 mod shuffle;
 mod table;
 
+pub use columns::{Frame, Place};
 pub use condition::Condition;
-pub use frame::{Frame, Place};
 pub use generate::generate;
 pub use histogram::Histogram;
 pub use run::{FrameResult, FrameSettings, run};

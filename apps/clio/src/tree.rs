@@ -11,16 +11,16 @@
 //! Invariants: a pointer is set once, from 0 to a node whose bytes are already written, and never changes again. So any
 //! number of clients may insert and search at the same time without a lock, and whoever finds a node finds it whole.
 
+mod handle;
 mod insert;
 mod layout;
 mod run;
 mod search;
-mod tree;
 mod words;
 
+pub use handle::{Tree, VALUE_MAX};
 pub use layout::NODE_BYTES;
 pub use run::{TreeResult, TreeSettings, run};
 pub use search::Way;
-pub use tree::{Tree, VALUE_MAX};
 pub use words::{WORDS_FILE, Words};
 pub use yonder_offload::chase::KEY_BYTES_MAX;

@@ -53,7 +53,7 @@ pub(crate) fn of_run_page(tail: u64) -> Vector {
     if tail == 0 || tail >= PAGE_BYTES as u64 {
         return Vector::WHOLE;
     }
-    whole_if_little_is_saved(Vector::new([0..tail as usize]))
+    whole_if_little_is_saved(Vector::new(once(0..tail as usize)))
 }
 
 /// The widest gaps behind the live slot `first`, one less than there may be segments, in order; and the end of the last
@@ -129,6 +129,6 @@ mod tests {
     fn the_tail_of_a_run_is_dead() {
         assert_eq!(of_run_page(0), Vector::WHOLE);
         assert_eq!(of_run_page((PAGE_BYTES - SAVING_BYTES_MIN + 1) as u64), Vector::WHOLE);
-        assert_eq!(of_run_page(16), Vector::new([0..16]));
+        assert_eq!(of_run_page(16), Vector::new(once(0..16)));
     }
 }

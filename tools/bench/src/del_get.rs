@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use serde::Serialize;
 use yonder::units::parse_bytes;
-use yonder_run::Board;
+use yonder_preload_protocol::SharedStats;
 
 use crate::comparison::{Ended, Series, take_turns};
 use crate::flags::{BENCHMARK, count_to, positive_count};

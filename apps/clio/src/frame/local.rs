@@ -5,7 +5,7 @@ use yonder_offload::Comparison;
 use yonder_offload::frame::{Column, Condition, Filter, Numbers, ROWS_MAX, Summary, Test};
 
 use crate::frame::Values;
-use crate::frame::frame::Query;
+use crate::frame::columns::Query;
 
 /// Whether each row fulfils all conditions. Fetches the columns that they are on.
 pub(crate) fn mask(query: &Query<'_>, meter: &mut Meter) -> Result<Vec<bool>, AppError> {

@@ -10,7 +10,7 @@ use yonder_offload::frame::{
 };
 
 use crate::frame::Values;
-use crate::frame::frame::Query;
+use crate::frame::columns::Query;
 
 pub(crate) fn summary(query: &Query<'_>, meter: &mut Meter) -> Result<Summary, AppError> {
     let mut summary = Summary::of_nothing(query.column.far.kind);

@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use crate::{AppError, Meter};
 
+use crate::tree::handle::{Tree, VALUE_MAX, check_key};
 use crate::tree::layout::{CHILD, NEXT, NODE_BYTES, Node, ROOT, TAKEN, VALUE};
 use crate::tree::search::{Place, Way};
-use crate::tree::tree::{Tree, VALUE_MAX, check_key};
 
 /// Nodes that a client takes at once, so that few inserts need to.
 pub(crate) const SPARE_NODES: u64 = 256;

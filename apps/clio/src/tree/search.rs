@@ -4,8 +4,8 @@ use crate::{AppError, Meter};
 use yonder_offload::Comparison;
 use yonder_offload::chase::{self, Answer, Lists, Order, Outcome, Request, STEPS_MAX, Shape, Take};
 
+use crate::tree::handle::{Tree, check_key};
 use crate::tree::layout::{CHILD, CHILD_AND_VALUE, NEXT, Node, SYMBOL};
-use crate::tree::tree::{Tree, check_key};
 
 /// How a search goes along pointers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -174,7 +174,7 @@ fn resizing_in_place() {
     free_run(&mut heap, behind);
     assert_eq!(heap.resize_in_place(run, 4 * PAGE + 100), Ok(Resized::Done));
     assert_eq!(heap.map().look_up(run), Ok(Allocated::Run(4 * PAGE + 112)));
-    assert_eq!(heap.map().live(PageIndex::containing(run + 4 * PAGE)), Some(Vector::new([0..112])));
+    assert_eq!(heap.map().live(PageIndex::containing(run + 4 * PAGE)), Some(Vector::new(std::iter::once(0..112))));
     assert_eq!(
         heap.map().live(PageIndex::containing(run + 2 * PAGE)),
         Some(Vector::WHOLE),
