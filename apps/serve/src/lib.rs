@@ -1,9 +1,9 @@
 //! Servers that are asked by datagrams, and load for them (Adios, section 5).
 //!
-//! An application says how its requests and answers are spelt ([`Protocol`]) and has a [`Handler`]; [`UdpServer`] gives it a socket on
-//! the dispatcher thread, and a unithread for each request. [`load`] asks such a server the requests of a
-//! [source](yonder_load::RequestSource) in an open or a closed loop, verifies every answer and measures from the intended start of each
-//! request.
+//! An application says how its requests and answers are spelt ([`Protocol`]) and has a [`Handler`]; [`UdpServer`] gives
+//! it a socket on the dispatcher thread, and a unithread for each request. [`load`] asks such a server the requests of
+//! a [source](yonder_load::RequestSource) in an open or a closed loop, verifies every answer and measures from the
+//! intended start of each request.
 //!
 //! ```text
 //!   load: RequestSource --ask--> Protocol --datagram--> UdpFrontend --admit--> Served: Handler on a unithread

@@ -145,8 +145,8 @@ fn receive_text(socket: &UdpSocket, id: u64) -> Option<String> {
     }
 }
 
-/// Loads the server at `server` with the requests of the source that `source` makes for each thread. `progress` is told the share of
-/// the time that is over.
+/// Loads the server at `server` with the requests of the source that `source` makes for each thread. `progress` is told
+/// the share of the time that is over.
 ///
 /// # Errors
 /// If this machine refuses sockets or threads, an answer is wrong, or nothing is answered at all.

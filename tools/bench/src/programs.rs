@@ -1,12 +1,13 @@
 //! `bench programs`: unmodified programs, alone, under `yonder run`, and limited to the same memory with swap on zram.
 //!
-//! A program does the same work in each variant, and what it writes, or what its client reads, must be the same. The first variant runs
-//! it alone and measures the most memory it takes, its peak. Yonder's then has a share of the peak as local memory. The third has the
-//! same bytes as a limit of a control group, for everything the program takes: the kernel's own way. Variants take turns, and ratios
-//! compare runs of one turn.
+//! A program does the same work in each variant, and what it writes, or what its client reads, must be the same. The
+//! first variant runs it alone and measures the most memory it takes, its peak. Yonder's then has a share of the peak
+//! as local memory. The third has the same bytes as a limit of a control group, for everything the program takes: the
+//! kernel's own way. Variants take turns, and ratios compare runs of one turn.
 //!
-//! `catalogue` has the programs, `trial` runs and checks one, which `process` watches, `servers` is the client of those that
-//! serve, `kernel_swap` is the kernel's side. A variant that cannot run is skipped with a reason that says what to type.
+//! `catalogue` has the programs, `trial` runs and checks one, which `process` watches, `servers` is the client of those
+//! that serve, `kernel_swap` is the kernel's side. A variant that cannot run is skipped with a reason that says what to
+//! type.
 
 mod catalogue;
 mod series;
@@ -116,7 +117,8 @@ pub struct Settings {
     /// Runs of each program in each way; medians count
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = positive_count)]
     pub runs: usize,
-    /// What comes before a program in Yonder's variant. The words `{far}`, `{local}` and `{memory}` stand for the URL and the bytes
+    /// What comes before a program in Yonder's variant. The words `{far}`, `{local}` and `{memory}` stand for the URL
+    /// and the bytes
     #[arg(skip)]
     pub prefix: Vec<String>,
     /// Becomes true when the user wants to stop: programs are killed, and what was set up is undone
@@ -198,7 +200,8 @@ impl<'a> Bench<'a> {
         self.programs.len()
     }
 
-    /// Runs a program in each variant, and returns a result for each variant and local memory. `progress` gets what runs.
+    /// Runs a program in each variant, and returns a result for each variant and local memory. `progress` gets what
+    /// runs.
     pub fn run(&self, number: usize, progress: &mut dyn FnMut(&str)) -> Result<Vec<ProgramResult>, BenchError> {
         let program = &self.programs[number];
         progress(&format!("{}: prepare", program.name));

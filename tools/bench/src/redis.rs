@@ -5,9 +5,9 @@
 //! each query a trial that is not limited finds how much memory the data takes ([`Bench::filled`]). Then, for each
 //! local memory, the ways of fetching ahead take turns ([`Bench::row`]), and medians count.
 //!
-//! Faults and bytes are those of the queries alone: the server's figures are read from the board of its run while it runs, before
-//! and after them, so no second trial without queries is needed. A quarter as many requests come before, to warm up. Before them,
-//! and after all, a sample of the data is compared with what was written.
+//! Faults and bytes are those of the queries alone: the server's figures are read from the board of its run while it
+//! runs, before and after them, so no second trial without queries is needed. A quarter as many requests come before,
+//! to warm up. Before them, and after all, a sample of the data is compared with what was written.
 
 mod asking;
 mod data;

@@ -1,8 +1,8 @@
 //! [`Client`]: the work that a Redis or a memcached server is given: to keep values, and to give them back, each
 //! checked whole.
 //!
-//! The work is a count of requests, not a time, so that every variant does the same. One connection asks, a few requests under
-//! way: the server has a thread for it, and what is measured is how long its memory makes it wait.
+//! The work is a count of requests, not a time, so that every variant does the same. One connection asks, a few
+//! requests under way: the server has a thread for it, and what is measured is how long its memory makes it wait.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
