@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::{fuzz, loom, sim, smoke, tidy};
+use crate::{fuzz, lints, loom, sim, smoke, tidy};
 
 /// One step, by the name that `--skip` takes.
 pub(crate) struct Step {
@@ -27,13 +27,14 @@ enum Work {
 
 /// Before each change. Each crate is compiled for clippy, for its documents and for its tests, and those with models
 /// for loom.
-pub(crate) const CI: [Step; 8] = [
+pub(crate) const CI: [Step; 9] = [
     Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"], &[]) },
     Step { name: "tidy", work: Work::Chore(tidy::run) },
     Step {
         name: "clippy",
         work: Work::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
     },
+    Step { name: "lints", work: Work::Chore(lints::run) },
     Step {
         name: "doc",
         work: Work::Cargo(&["doc", "--workspace", "--no-deps", "--lib"], &[("RUSTDOCFLAGS", "-D warnings")]),
@@ -113,7 +114,7 @@ pub(crate) fn run(root: &Path, steps: &[Step], arguments: &[&str]) -> Result<(),
     Ok(())
 }
 
-fn cargo(root: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
+pub(crate) fn cargo(root: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
     let typed = format!("cargo {}", arguments.join(" "));
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(program)
@@ -143,7 +144,10 @@ mod tests {
         assert_eq!(skipped(&CI, &[]), Ok(vec![]));
         assert_eq!(skipped(&CI, &["--skip", "test", "--skip", "doc"]), Ok(vec!["test", "doc"]));
         let message = skipped(&CI, &["--skip", "sim"]).unwrap_err();
-        assert_eq!(message, "'sim' is no step: type one of format, tidy, clippy, doc, features, loom, events, test");
+        assert_eq!(
+            message,
+            "'sim' is no step: type one of format, tidy, clippy, lints, doc, features, loom, events, test"
+        );
         assert_eq!(skipped(&NIGHTLY, &["--skip", "sim"]), Ok(vec!["sim"]));
         assert!(skipped(&CI, &["--skip"]).is_err() && skipped(&CI, &["test", "--skip"]).is_err());
     }

@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn a_crate_that_lost_its_models_is_an_error() {
-        assert_eq!(count(&[7, 4, 2, 9, 1, 1, 2]), Ok(26));
-        for lost in [&[][..], &[7, 4, 2, 9, 1, 1], &[7, 0, 2, 9, 1, 1, 2]] {
+        assert_eq!(count(&[7, 4, 2, 9, 1, 1]), Ok(24));
+        for lost in [&[][..], &[7, 4, 2, 9, 1], &[7, 0, 2, 9, 1, 1]] {
             assert!(count(lost).is_err(), "{lost:?}");
         }
     }

@@ -1,4 +1,5 @@
-//! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `loom`, `miri`, `sim`, `fuzz`, `bench --smoke` and `install`.
+//! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `lints`, `loom`, `miri`, `sim`, `fuzz`, `bench --smoke` and
+//! `install`.
 //!
 //! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
 //! integration runs, in the same order, and what is run each night. [`loom`] tries every interleaving of the lock-free
@@ -11,6 +12,7 @@
 mod ci;
 mod fuzz;
 mod install;
+mod lints;
 mod loom;
 mod miri;
 mod sim;
@@ -24,6 +26,7 @@ const USAGE: &str = "type one of
   cargo xtask tidy                layers, headers, unsafe, lengths, links
   cargo xtask ci [--skip STEP]    everything that is checked before a change is taken; STEP is a name that it prints
   cargo xtask nightly [--skip STEP]   what takes longer: the release build, and with it soaks, simulations, benchmarks
+  cargo xtask lints               clippy's lints of casts, and some pedantic ones, of the libraries of core
   cargo xtask loom                every interleaving of the models of the lock-free types
   cargo xtask miri                tests of core and of the free list in Miri, where nightly Rust has it
   cargo xtask sim [node|order|moves|pager] [--seeds A..B]   clients and nodes under a network with faults, one process and its
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&repository_root()),
         ["ci", rest @ ..] => ci::run(&repository_root(), &ci::CI, rest),
         ["nightly", rest @ ..] => ci::run(&repository_root(), &ci::NIGHTLY, rest),
+        ["lints"] => lints::run(&repository_root()),
         ["loom"] => loom::run(&repository_root()),
         ["miri"] => miri::run(&repository_root()),
         ["sim", rest @ ..] => sim::run_with(&repository_root(), rest),

@@ -6,6 +6,7 @@
 //!
 //! Invariant: a write looks at all its pages before it changes any.
 
+use yonder_units::Narrow;
 use yonder_wire::{AtomicOperation, ErrorCode, PAYLOAD_BYTES_MAX, Permission};
 
 use crate::address::{PAGE_BYTES_MIN, PhysicalPage, Pid, VirtualPage};
@@ -13,6 +14,7 @@ use crate::node_core::{Memory, NodeCore, PageSource};
 use crate::page_table::{Lookup, Slot};
 
 /// Most pages that a fragment touches: it may begin and end inside of one.
+#[expect(clippy::cast_possible_truncation, reason = "a size of a page")]
 const PIECES_MAX: usize = PAYLOAD_BYTES_MAX / PAGE_BYTES_MIN as usize + 1;
 /// Bytes of a word that is changed atomically.
 const WORD_BYTES: u64 = 8;
@@ -46,7 +48,7 @@ impl<'a, M: Memory, P: PageSource> Access<'a, M, P> {
     pub fn read(&self, pid: Pid, address: u64, into: &mut [u8]) -> Result<(), ErrorCode> {
         let mut rest = into;
         for piece in self.board.config.page_size.pieces(address, rest.len() as u64)? {
-            let (part, behind) = rest.split_at_mut(piece.bytes as usize);
+            let (part, behind) = rest.split_at_mut(piece.bytes.narrow_usize());
             match self.find(pid, piece.page)? {
                 Found::Reserved(..) => part.fill(0),
                 Found::Mapped(_, page) => self.memory.read(page, piece.offset, part),
@@ -100,7 +102,7 @@ impl<'a, M: Memory, P: PageSource> Access<'a, M, P> {
         }
         let mut rest = from;
         for (target, piece) in targets.into_iter().zip(pieces) {
-            let (part, behind) = rest.split_at(piece.bytes as usize);
+            let (part, behind) = rest.split_at(piece.bytes.narrow_usize());
             self.memory.write(self.memory_of(target)?, piece.offset, part);
             rest = behind;
         }

@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 
+use yonder_units::Narrow;
 use yonder_wire::{ADOPT_PAGES_MAX, AdoptRequest, AdoptStage, AdoptedAllocation, ErrorCode, Inventory};
 
 use crate::address::{PageSize, Pid, VirtualPage};
@@ -100,7 +101,7 @@ impl Adoption {
         }
         let mut rest = bytes;
         for piece in pieces {
-            let (part, behind) = rest.split_at(piece.bytes as usize);
+            let (part, behind) = rest.split_at(piece.bytes.narrow_usize());
             let page = self.moving.memory_of(piece.page).expect("it was checked");
             memory.write(page, piece.offset, part);
             rest = behind;

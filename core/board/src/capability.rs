@@ -71,7 +71,7 @@ impl Capabilities {
         // Twice as long as what capabilities are made of, so that neither says anything about the other.
         hasher.write_u64(round);
         hasher.write_u64(u64::from(right));
-        right << 16 | (left ^ (hasher.finish() as u32 & 0xffff))
+        right << 16 | (left ^ (hasher.finish() & 0xffff) as u32)
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use yonder_units::Narrow;
 use yonder_wire::{Direction, ErrorCode, Header, Kind, Message, Rights};
 
 use crate::address::Pid;
@@ -65,7 +66,7 @@ impl CallAnswer {
         let mut bytes = [0; CALL_RESULT_BYTES_MAX];
         let room = bytes.get_mut(..answer.len()).ok_or(ErrorCode::OffloadFailed)?;
         room.copy_from_slice(answer);
-        Ok(Self { bytes, length: answer.len() as u8 })
+        Ok(Self { bytes, length: answer.len().narrow_u8() })
     }
 
     fn bytes(&self) -> &[u8] {

@@ -8,6 +8,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use yonder_units::Narrow;
+
 use crate::address::Pid;
 use crate::recent::NodeTime;
 
@@ -63,7 +65,7 @@ impl Heat {
         // Twice, so that neighbours in one space do not take turns with neighbours in the next.
         let hash = key.wrapping_mul(GOLDEN);
         let hash = (hash ^ (hash >> 32)).wrapping_mul(GOLDEN);
-        &self.counters[(hash >> (u64::BITS - COUNTERS.ilog2())) as usize]
+        &self.counters[(hash >> (u64::BITS - COUNTERS.ilog2())).narrow_usize()]
     }
 }
 

@@ -165,8 +165,8 @@ impl NodeCore {
     #[must_use]
     pub fn free_pages(&self) -> u32 {
         let most = self.pages_max();
-        let mapped = self.mapped.load(Ordering::Relaxed).clamp(0, i64::from(most));
-        most - mapped as u32
+        let mapped = u32::try_from(self.mapped.load(Ordering::Relaxed).max(0)).unwrap_or(most);
+        most.saturating_sub(mapped)
     }
 
     /// Pages that may have memory at one time.
@@ -187,12 +187,12 @@ impl NodeCore {
 
     /// Counts pages that have got memory.
     pub(crate) fn count_mapped(&self, pages: usize) {
-        self.mapped.fetch_add(pages as i64, Ordering::Relaxed);
+        self.mapped.fetch_add(pages.cast_signed() as i64, Ordering::Relaxed);
     }
 
     /// Counts pages that have lost their memory.
     pub(crate) fn count_unmapped(&self, pages: usize) {
-        self.mapped.fetch_sub(pages as i64, Ordering::Relaxed);
+        self.mapped.fetch_sub(pages.cast_signed() as i64, Ordering::Relaxed);
     }
 
     /// Why a page cannot get memory when the source of pages is empty: every page is in use, or the slow path has not

@@ -10,6 +10,7 @@
 //! wait may find the tag all the same, so a lookup looks at the tag again after the entry.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+use yonder_units::Narrow;
 use yonder_wire::Permission;
 
 use crate::address::{PhysicalPage, Pid, VirtualPage};
@@ -104,7 +105,7 @@ impl Entry {
         let memory = match bits & (Self::RESERVED | Self::MAPPED) {
             0 => return Self::Free,
             Self::RESERVED => None,
-            _ => Some(PhysicalPage(bits as u32)),
+            _ => Some(PhysicalPage((bits & 0xffff_ffff) as u32)),
         };
         let permission = if bits & Self::WRITABLE == 0 { Permission::Read } else { Permission::ReadWrite };
         let service = if bits & Self::MOVING == 0 { Service::Open } else { Service::Moving };
@@ -179,7 +180,7 @@ impl PageTable {
         let (number, tag) = (self.bucket_of(pid, page), tag(pid, page));
         let bucket = &self.buckets[number];
         let index = bucket.tags.iter().position(|found| found.load(Ordering::Acquire) == tag)?;
-        let slot = Slot { bucket: number as u32, slot: index as u8 };
+        let slot = Slot { bucket: number.narrow_u32(), slot: index.narrow_u8() };
         let entry = bucket.entries[index].load(Ordering::Acquire);
         // A page that was removed before this visit began keeps its tag until it is forgotten, which may happen between
         // the two loads; then the entry is already that of another page, and the tag is no longer this one.
@@ -259,7 +260,7 @@ impl PageTable {
         let run = (u64::from(pid.get()) << 32) | u64::from(page.0 / RUN_PAGES);
         let hash = xxh3_64_with_seed(&run.to_le_bytes(), self.seed);
         let first = (u128::from(hash) * self.buckets.len() as u128) >> 64;
-        (first as usize + (page.0 % RUN_PAGES) as usize) % self.buckets.len()
+        (first.narrow_usize() + (page.0 % RUN_PAGES) as usize) % self.buckets.len()
     }
 
     /// The slot of a page that the caller knows to be allocated.
@@ -267,7 +268,7 @@ impl PageTable {
         let (number, tag) = (self.bucket_of(pid, page), tag(pid, page));
         let index = self.buckets[number].tags.iter().position(|found| found.load(Ordering::Acquire) == tag);
         match index {
-            Some(index) => Slot { bucket: number as u32, slot: index as u8 },
+            Some(index) => Slot { bucket: number.narrow_u32(), slot: index.narrow_u8() },
             None => panic!("page {} of address space {} is not there", page.0, pid.get()),
         }
     }

@@ -7,6 +7,8 @@
 //! One owner, the slow path. Invariant: memory is handed out only after a wait that began after it was freed, and
 //! zeroed.
 
+use yonder_units::Narrow;
+
 use crate::address::{PageSize, PhysicalPage};
 use crate::allocator::{Allocator, Freed};
 use crate::node_core::Upkeep;
@@ -42,7 +44,7 @@ impl Pool {
     pub(crate) fn new(pages: u32, size: PageSize) -> Self {
         let clean = (0..pages).rev().map(PhysicalPage).collect();
         let quarantine = Quarantine::new(pages);
-        let cleaned_max = (CLEANED_BYTES_MAX / size.bytes()).clamp(1, CLEANED_MAX as u64) as usize;
+        let cleaned_max = (CLEANED_BYTES_MAX / size.bytes()).clamp(1, CLEANED_MAX as u64).narrow_usize();
         let (dirty, freed, unmapped) = (Vec::new(), Vec::new(), Vec::new());
         Self { clean, dirty, freed, unmapped, quarantine, waiting_pages: 0, cleaned_max }
     }

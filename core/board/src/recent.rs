@@ -27,6 +27,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use yonder_units::Narrow;
 use yonder_wire::{ErrorCode, Header};
 
 /// Nanoseconds on the node's clock.
@@ -141,7 +142,7 @@ impl<R: Copy> Recent<R> {
 
     #[inline]
     fn set_of(&self, first_id: u64) -> usize {
-        ((u128::from(first_id.wrapping_mul(GOLDEN)) * self.sets.len() as u128) >> 64) as usize
+        ((u128::from(first_id.wrapping_mul(GOLDEN)) * self.sets.len() as u128) >> 64).narrow_usize()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Composing answers: [`Reply`], the room for one; and what becomes of a message: [`Handled`].
 
+use yonder_units::Narrow;
 use yonder_wire::{Body, ErrorCode, HEADER_BYTES, Header};
 
 use crate::recent::NodeTime;
@@ -53,7 +54,7 @@ impl<'a> Reply<'a> {
     /// Answers with the first `length` bytes of the payload's room, which the caller has filled.
     #[inline]
     pub(crate) fn answer_payload(self, length: usize) -> Handled {
-        *self.header = self.request.answer(self.now, length as u32).seal(&self.payload[..length]);
+        *self.header = self.request.answer(self.now, length.narrow_u32()).seal(&self.payload[..length]);
         Handled::Reply(HEADER_BYTES + length)
     }
 
@@ -64,7 +65,7 @@ impl<'a> Reply<'a> {
             return self.refuse(ErrorCode::BadLength);
         }
         body.write_to(&mut self.payload[..bytes]);
-        let header = Header { address, ..self.request.answer(self.now, bytes as u32) };
+        let header = Header { address, ..self.request.answer(self.now, bytes.narrow_u32()) };
         *self.header = header.seal(&self.payload[..bytes]);
         Handled::Reply(HEADER_BYTES + bytes)
     }

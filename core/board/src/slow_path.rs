@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use yonder_units::Narrow;
 
 use yonder_wire::{
     AllocateRequest, Allocated, Backing, ErrorCode, Header, NodeStatus, Permission, Rights, Translation,
@@ -16,7 +17,7 @@ use crate::address::{PhysicalPage, Pid, Piece, VirtualPage};
 use crate::adoption::Adoptions;
 use crate::allocator::{Allocator, Freed};
 use crate::messages::Outcome;
-use crate::moved::ClosedRanges;
+use crate::moved::{Closed, ClosedRanges};
 use crate::node_core::{Memory, NodeCore, PageSource, Upkeep};
 use crate::page_table::Lookup;
 use crate::pool::Pool;
@@ -223,9 +224,11 @@ impl SlowPath {
             }
         };
         let Ok((first, retries)) = found else {
-            memory.into_iter().for_each(|page| self.pool.give_back(page));
+            for page in memory {
+                self.pool.give_back(page);
+            }
             let closed = if window == Window::ALL { None } else { self.closed.overlap(pid, window) };
-            return Err(closed.map_or(ErrorCode::OutOfMemory, |closed| closed.code()));
+            return Err(closed.map_or(ErrorCode::OutOfMemory, Closed::code));
         };
         self.back(pid, first, memory);
         Ok((size.address(first), Allocated { bytes: u64::from(pages) * size.bytes(), retries }))
@@ -381,7 +384,9 @@ impl SlowPath {
             let page = self.pool.take(&mut self.allocator, shell.upkeep).or_else(|| shell.pages.take());
             let Some(page) = page else {
                 // The rest is in the hands of data threads, which will use it or give it back.
-                taken.into_iter().for_each(|page| self.pool.give_back(page));
+                for page in taken {
+                    self.pool.give_back(page);
+                }
                 return Err(ErrorCode::Busy);
             };
             taken.push(page);
@@ -439,7 +444,7 @@ fn write_zeros(memory: &impl Memory, page: PhysicalPage, offset: u64, bytes: u64
     let mut done = 0;
     while done < bytes {
         let part = (bytes - done).min(ZEROS_BYTES as u64);
-        memory.write(page, offset + done, &ZEROS[..part as usize]);
+        memory.write(page, offset + done, &ZEROS[..part.narrow_usize()]);
         done += part;
     }
 }

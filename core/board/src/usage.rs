@@ -1,6 +1,8 @@
 //! What the node can say about regions: which have allocations ([`RegionUse`]), how much memory these have, and how
 //! much they are used. A controller decides by it which region moves.
 
+use yonder_units::Narrow;
+
 use crate::address::{Pid, VirtualPage};
 use crate::node_core::NodeCore;
 use crate::range::Allocated;
@@ -49,7 +51,7 @@ impl SlowPath {
                 let allocated_bytes = (behind - page) * page_bytes;
                 match found.last_mut().filter(|last| u64::from(last.region) == region) {
                     Some(last) => last.allocated_bytes += allocated_bytes,
-                    None => found.push(RegionUse { region: region as u32, allocated_bytes }),
+                    None => found.push(RegionUse { region: region.narrow_u32(), allocated_bytes }),
                 }
                 page = behind;
             }

@@ -6,7 +6,7 @@
 //! Order of transmission: what must be sent again, then operations in order of submission, past those that wait for
 //! others (T2) and those that wait for the node's clock (T4).
 
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Narrow};
 use yonder_wire::{Direction, Header, Kind, PAYLOAD_BYTES_MAX};
 
 use crate::clock::NodeClock;
@@ -166,7 +166,7 @@ impl Client {
         assert!(operation.body.len() <= BODY_BYTES_MAX, "a body of {} bytes", operation.body.len());
         let extent = match kind {
             Kind::Read | Kind::Write => {
-                assert!(length <= u64::from(u32::MAX), "a {kind:?} of {length} bytes");
+                assert!(u32::try_from(length).is_ok(), "a {kind:?} of {length} bytes");
                 length
             }
             Kind::Discard => length,
@@ -372,7 +372,7 @@ impl Client {
 pub(crate) fn is_fast(owner: Owner, operations: &Operations) -> bool {
     match owner {
         Owner::Operation(index) => operations.entry(index).kind.is_some_and(Kind::is_fast),
-        _ => true,
+        Owner::Ping => true,
     }
 }
 
@@ -388,7 +388,7 @@ fn abort_offset(kind: Kind) -> u32 {
 fn request_length(entry: &Entry) -> u32 {
     match entry.body() {
         [] => u32::try_from(entry.length).unwrap_or(u32::MAX),
-        body => body.len() as u32,
+        body => body.len().narrow_u32(),
     }
 }
 

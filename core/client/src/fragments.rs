@@ -14,7 +14,7 @@
 //!
 //! Invariant: a fragment is in the one list that its `place` names.
 
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Narrow};
 
 use crate::list::List;
 
@@ -231,7 +231,7 @@ impl Fragments {
     #[inline]
     pub(crate) fn find(&self, request_id: u64) -> Option<Match> {
         let name = request_id.checked_sub(self.first_request_id)?;
-        let (slot, serial) = ((name & ((1 << self.slot_bits) - 1)) as u32, name >> self.slot_bits);
+        let (slot, serial) = ((name & ((1 << self.slot_bits) - 1)).narrow_u32(), name >> self.slot_bits);
         let fragment = self.slots.get(slot as usize).filter(|fragment| fragment.place != Place::Free)?;
         if serial < fragment.first_serial || serial > fragment.last_serial {
             return None;

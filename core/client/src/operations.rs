@@ -12,7 +12,7 @@
 //! Invariants: `blockers` of a held operation is the number of live operations before it that conflict with it; an
 //! operation is in `ready` exactly in the phase `Ready`, in `live` in all but `Vacant` and `Over`.
 
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Narrow};
 use yonder_wire::Kind;
 
 use crate::event::event;
@@ -175,7 +175,7 @@ impl Operations {
 
     /// Indices of the table.
     pub(crate) fn indices(&self) -> std::ops::Range<u32> {
-        0..self.entries.len() as u32
+        0..self.entries.len().narrow_u32()
     }
 
     /// The live or posted operation of this name.
@@ -196,7 +196,7 @@ impl Operations {
         (entry.pid, entry.capability) = (operation.pid, operation.capability);
         (entry.address, entry.length) = (operation.address, operation.length);
         entry.deadline = operation.deadline;
-        entry.body_length = operation.body.len() as u8;
+        entry.body_length = operation.body.len().narrow_u8();
         entry.body[..operation.body.len()].copy_from_slice(operation.body);
         self.start(index);
         Some(self.id(index))
@@ -243,7 +243,7 @@ impl Operations {
             return 0;
         }
         let live = std::iter::successors(self.live.first(), |index| self.live.after(*index));
-        live.filter(|index| self.entry(*index).scope.conflicts(scope)).count() as u32
+        live.filter(|index| self.entry(*index).scope.conflicts(scope)).count().narrow_u32()
     }
 
     #[inline]

@@ -56,7 +56,7 @@ impl Client {
             self.stats.late += 1;
             return Received::Nothing;
         };
-        if !self.fits(&found, message) {
+        if !self.fits(found, message) {
             self.stats.unfit += 1;
             return Received::Nothing;
         }
@@ -69,20 +69,20 @@ impl Client {
         }
         match header.code {
             ErrorCode::Corrupt | ErrorCode::Busy => {
-                self.put_off(&found, header, now);
+                self.put_off(found, header, now);
                 Received::Nothing
             }
             _ if found.purpose == Purpose::Abort && !header.is_refusal() && self.is_wanted_still(found.slot) => {
                 self.ask_anew(found.slot, header, now);
                 Received::Nothing
             }
-            _ => self.settle(&found, header),
+            _ => self.settle(found, header),
         }
     }
 
     /// Whether the message answers what was asked.
     #[inline]
-    fn fits(&self, found: &Match, message: &Message<'_>) -> bool {
+    fn fits(&self, found: Match, message: &Message<'_>) -> bool {
         let header = &message.header;
         let fragment = self.fragments.slot(found.slot);
         let asked = match (fragment.owner, found.purpose) {
@@ -104,7 +104,7 @@ impl Client {
     }
 
     /// Nothing was done, for a reason that may pass.
-    fn put_off(&mut self, found: &Match, header: &Header, now: Nanos) {
+    fn put_off(&mut self, found: Match, header: &Header, now: Nanos) {
         let is_busy = header.code == ErrorCode::Busy;
         self.stats.busy += u64::from(is_busy);
         self.stats.nacks += u64::from(!is_busy);
@@ -158,7 +158,7 @@ impl Client {
 
     /// The fragment is over.
     #[inline]
-    fn settle(&mut self, found: &Match, header: &Header) -> Received {
+    fn settle(&mut self, found: Match, header: &Header) -> Received {
         let fragment = self.fragments.slot(found.slot);
         let (owner, offset) = (fragment.owner, fragment.offset);
         self.fragments.release(found.slot);

@@ -51,7 +51,7 @@ impl Client {
                 fragments.repeat(slot);
             }
         });
-        let pauses = self.fragments.for_each_rested(now, |fragments, slot| fragments.repeat(slot));
+        let pauses = self.fragments.for_each_rested(now, crate::fragments::Fragments::repeat);
         self.stats.timeouts += lost + late;
         if lost > 0 {
             self.window.on_loss(self.round_trip.expected(), now);

@@ -49,6 +49,11 @@ impl Window {
         if in_flight > 0 {
             return Admission::Full;
         }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "`as` rounds down, and a time beyond all numbers is the largest"
+        )]
         let pause = (round_trip as f64 / self.packets) as Nanos;
         match self.sent.map(|sent| sent.saturating_add(pause)) {
             Some(due) if due > now => Admission::Later(due),

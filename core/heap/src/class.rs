@@ -4,7 +4,7 @@
 //! fits into a page: other sizes would only leave more of the page unused. Every power of two is among them, for
 //! alignments.
 
-use yonder_units::PAGE_BYTES;
+use yonder_units::{Narrow, PAGE_BYTES};
 
 /// Largest small object, in bytes. What is larger gets whole pages.
 pub const OBJECT_BYTES_MAX: usize = 2048;
@@ -23,6 +23,7 @@ const SIZES: [u16; 23] = [
 const PAGE_GRANULES: usize = PAGE_BYTES / GRANULE_BYTES;
 
 /// The class of an object of up to as many granules.
+#[expect(clippy::cast_possible_truncation, reason = "there are fewer than 256 classes")]
 const BY_GRANULES: [u8; OBJECT_BYTES_MAX / GRANULE_BYTES + 1] = {
     let mut table = [0; OBJECT_BYTES_MAX / GRANULE_BYTES + 1];
     let (mut granules, mut class) = (0, 0);
@@ -37,6 +38,7 @@ const BY_GRANULES: [u8; OBJECT_BYTES_MAX / GRANULE_BYTES + 1] = {
 };
 
 /// 2^16 divided by the granules of a class, rounded up: multiplying divides exactly, as a page has few granules.
+#[expect(clippy::cast_possible_truncation, reason = "a granule has 16 bytes")]
 const RECIPROCALS: [u32; CLASSES] = {
     let mut table = [0; CLASSES];
     let mut class = 0;
@@ -60,18 +62,18 @@ impl Class {
         if bytes > OBJECT_BYTES_MAX as u64 || align > OBJECT_BYTES_MAX as u64 {
             return None;
         }
-        let class = BY_GRANULES[(bytes as usize).div_ceil(GRANULE_BYTES)];
+        let class = BY_GRANULES[bytes.narrow_usize().div_ceil(GRANULE_BYTES)];
         if align <= GRANULE_BYTES as u64 {
             return Some(Self(class));
         }
         // Slots follow one another from the first byte of a page. The last class is a multiple of every such alignment.
         let aligned = SIZES[class as usize..].iter().position(|size| u64::from(*size) % align == 0)?;
-        Some(Self(class + aligned as u8))
+        Some(Self(class + aligned.narrow_u8()))
     }
 
     /// All classes, the smallest first.
     pub fn all() -> impl Iterator<Item = Self> {
-        (0..CLASSES as u8).map(Self)
+        (0..CLASSES.narrow_u8()).map(Self)
     }
 
     /// The class as an index into an array of [`CLASSES`].
@@ -112,7 +114,7 @@ impl Class {
     /// The slot that begins at byte `within` of its page, if one does.
     #[inline]
     pub(crate) fn slot_at(self, within: usize) -> Option<usize> {
-        let slot = (((within / GRANULE_BYTES) as u32 * RECIPROCALS[self.index()]) >> 16) as usize;
+        let slot = (((within / GRANULE_BYTES).narrow_u32() * RECIPROCALS[self.index()]) >> 16) as usize;
         (slot * self.bytes() == within && slot < self.slots()).then_some(slot)
     }
 }

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use yonder_units::{PAGE_BYTES, PageIndex, pages_for};
+use yonder_units::{Narrow, PAGE_BYTES, PageIndex, pages_for};
 
 use crate::class::{CLASSES, Class, GRANULE_BYTES};
 use crate::magazine::Magazine;
@@ -109,11 +109,11 @@ impl Heap {
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         assert!((PAGE_BYTES as u64..=HEAP_BYTES_MAX).contains(&bytes), "a heap of {bytes} bytes");
-        let pages = (bytes / PAGE_BYTES as u64) as u32;
+        let pages = (bytes / PAGE_BYTES as u64).narrow_u32();
         Self {
             map: Arc::new(PageMap::new(pages as usize)),
             runs: Runs::new(pages),
-            slabs: std::array::from_fn(|class| Slabs::new(Class::at(class as u8), pages)),
+            slabs: std::array::from_fn(|class| Slabs::new(Class::at(class.narrow_u8()), pages)),
             pages,
             used_below: 0,
             run_pages: 0,
@@ -239,7 +239,7 @@ impl Heap {
     fn alloc_run(&mut self, bytes: u64, align: u64) -> Option<u64> {
         let bytes = usable(bytes).filter(|bytes| pages_for(*bytes) <= u64::from(self.pages))?;
         let align = u32::try_from(align.div_ceil(PAGE_BYTES as u64)).ok()?;
-        let pages = pages_for(bytes) as u32;
+        let pages = pages_for(bytes).narrow_u32();
         let first = self.take_pages(pages, align)?;
         self.run_pages += pages;
         self.run_bytes += bytes;

@@ -7,7 +7,7 @@
 use std::iter::once;
 use std::ops::Range;
 
-use yonder_units::{PAGE_BYTES, SEGMENTS_MAX, Vector};
+use yonder_units::{Narrow, PAGE_BYTES, SEGMENTS_MAX, Vector};
 
 use crate::bits;
 use crate::class::Class;
@@ -17,6 +17,7 @@ use crate::page_map::PAGE_WORDS;
 /// every fabric, and pages of the smallest objects have gaps of this size.
 pub const SAVING_BYTES_MIN: usize = PAGE_BYTES / 16;
 /// The most slots a page can have.
+#[expect(clippy::cast_possible_truncation, reason = "a page has 256 slots")]
 const SLOTS: Range<u32> = 0..PAGE_WORDS as u32 * u64::BITS;
 
 /// Slots that are not live, between live ones.
@@ -53,7 +54,7 @@ pub(crate) fn of_run_page(tail: u64) -> Vector {
     if tail == 0 || tail >= PAGE_BYTES as u64 {
         return Vector::WHOLE;
     }
-    whole_if_little_is_saved(Vector::new(once(0..tail as usize)))
+    whole_if_little_is_saved(Vector::new(once(0..tail.narrow_usize())))
 }
 
 /// The widest gaps behind the live slot `first`, one less than there may be segments, in order; and the end of the last

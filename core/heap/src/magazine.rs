@@ -114,6 +114,10 @@ impl Default for Magazine {
 /// Most objects of a class.
 #[inline]
 fn limit(class: Class) -> usize {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "there are fewer than 256 classes, and at most 64 objects of each"
+    )]
     const LIMITS: [u8; CLASSES] = {
         let mut limits = [0; CLASSES];
         let mut index = 0;

@@ -16,7 +16,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
-use yonder_units::{PAGE_BYTES, PageIndex, Vector};
+use yonder_units::{Narrow, PAGE_BYTES, PageIndex, Vector};
 use zerocopy::FromZeros;
 
 use crate::NotAllocated;
@@ -150,7 +150,7 @@ impl PageMap {
     #[inline]
     pub fn run_at(&self, page: PageIndex) -> Option<u32> {
         let is_run = self.kinds.get(page.index())?.load(Ordering::Acquire) == RUN;
-        is_run.then(|| yonder_units::pages_for(self.word(page.0, RUN_BYTES).load(Ordering::Acquire)) as u32)
+        is_run.then(|| yonder_units::pages_for(self.word(page.0, RUN_BYTES).load(Ordering::Acquire)).narrow_u32())
     }
 
     /// Bytes of address space that it has.
@@ -167,7 +167,7 @@ impl PageMap {
     /// Makes a page a slab without live slots.
     pub(crate) fn open_slab(&self, page: u32, class: Class) {
         assert!(self.live_slots(page) == 0, "the words of a free page are zeros");
-        self.kinds[page as usize].store(1 + class.index() as u8, Ordering::Release);
+        self.kinds[page as usize].store(1 + class.index().narrow_u8(), Ordering::Release);
     }
 
     /// Makes a slab without live slots a free page.
@@ -202,7 +202,7 @@ impl PageMap {
 
     /// Makes the slot at `offset` of a slab dead, if it is live.
     pub(crate) fn clear_slot(&self, class: Class, offset: u64) -> Result<(), NotAllocated> {
-        let page = (offset / PAGE_BYTES as u64) as usize;
+        let page = (offset / PAGE_BYTES as u64).narrow_usize();
         let error = NotAllocated { offset };
         let kind = self.kinds.get(page).ok_or(error)?.load(Ordering::Relaxed);
         let bit = slot_bit(class, offset).filter(|_| usize::from(kind) == 1 + class.index()).ok_or(error)?;
@@ -220,7 +220,7 @@ impl PageMap {
 
     /// Makes a run free pages.
     pub(crate) fn close_run(&self, first: u32, bytes: u64) {
-        let is_whole = self.run_at(PageIndex(first)) == Some(run_pages(first, bytes).len() as u32);
+        let is_whole = self.run_at(PageIndex(first)) == Some(run_pages(first, bytes).len().narrow_u32());
         debug_assert!(is_whole, "no run of {bytes} bytes begins at page {first}");
         let pages = run_pages(first, bytes);
         self.kinds[first as usize].store(0, Ordering::Release);
@@ -277,13 +277,13 @@ impl PageMap {
 
 /// The pages of a run of `bytes` bytes.
 pub(crate) fn run_pages(first: u32, bytes: u64) -> Range<u32> {
-    first..first + yonder_units::pages_for(bytes) as u32
+    first..first + yonder_units::pages_for(bytes).narrow_u32()
 }
 
 /// Where the bit of the slot at `offset` is, if a slot begins there.
 #[inline]
 fn slot_bit(class: Class, offset: u64) -> Option<SlotBit> {
-    let slot = class.slot_at((offset % PAGE_BYTES as u64) as usize)?;
-    let page = (offset / PAGE_BYTES as u64) as usize;
+    let slot = class.slot_at((offset % PAGE_BYTES as u64).narrow_usize())?;
+    let page = (offset / PAGE_BYTES as u64).narrow_usize();
     Some(SlotBit { word: page * PAGE_WORDS + slot / 64, mask: 1 << (slot % 64) })
 }

@@ -3,6 +3,8 @@
 //! A bitmap, and above it bitmaps of the words that are not zero, up to one word. It never allocates after its
 //! creation, and the kernel backs its memory where it is used, not before.
 
+use yonder_units::Narrow;
+
 /// Members a word.
 const FAN: usize = u64::BITS as usize;
 
@@ -31,7 +33,7 @@ impl PageSet {
             return None;
         }
         let lowest = |index: usize, level: &Vec<u64>| index * FAN + level[index].trailing_zeros() as usize;
-        Some(self.levels.iter().rev().fold(0, lowest) as u32)
+        Some(self.levels.iter().rev().fold(0, lowest).narrow_u32())
     }
 
     /// Makes `page` a member.

@@ -11,14 +11,14 @@
 
 use std::ops::Range;
 
-use yonder_units::BLOCK_PAGES;
+use yonder_units::{BLOCK_PAGES, BLOCK_PAGES_U32, Narrow};
 
 use crate::bits::{self, Words};
 
 /// Children of a node.
 const FAN: usize = 8;
 /// Pages under a node of the lowest level.
-const LEAF_PAGES: u32 = BLOCK_PAGES as u32;
+const LEAF_PAGES: u32 = BLOCK_PAGES_U32;
 const LEAF_WORDS: usize = BLOCK_PAGES / u64::BITS as usize;
 /// Runs without an aligned start after which a search asks for one that has room to spare for the alignment.
 const MISALIGNED_MAX: u32 = 32;
@@ -251,8 +251,8 @@ impl Runs {
 
     /// The pages under a node.
     fn span(&self, level: usize, node: usize) -> Range<u32> {
-        let pages = u64::from(LEAF_PAGES) << (level as u32 * FAN.ilog2());
-        let at = |node: usize| (node as u64 * pages).min(u64::from(self.pages)) as u32;
+        let pages = u64::from(LEAF_PAGES) << (level.narrow_u32() * FAN.ilog2());
+        let at = |node: usize| (node as u64 * pages).min(u64::from(self.pages)).narrow_u32();
         at(node)..at(node + 1)
     }
 

@@ -159,6 +159,7 @@ impl Span {
         Self { class, free, used: 0 }
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "a span is smaller than 4 GiB")]
     const fn blocks(class: usize) -> u32 {
         SPAN_BYTES as u32 / CLASSES[class]
     }

@@ -12,6 +12,7 @@ mod protocol;
 
 use std::cmp::Ordering;
 
+use yonder_units::Narrow;
 use yonder_wire::ErrorCode;
 
 use crate::memory::{OffloadMemory, Space, offset};
@@ -24,7 +25,7 @@ pub use protocol::{
 pub const NUMBER: u64 = 1;
 
 /// Key and pointer of a node are read at once if no more bytes than these hold both.
-const WINDOW_BYTES_MAX: u64 = 256;
+const WINDOW_BYTES_MAX: usize = 256;
 
 /// The offload.
 #[derive(Clone, Copy, Default, Debug)]
@@ -142,12 +143,12 @@ impl Walk<'_> {
     fn look_at(&mut self, node: u64, lists: &Lists<'_>, key: &[u8]) -> Result<(bool, u64), ErrorCode> {
         let (key_at, next_at) = (u64::from(lists.key_offset), u64::from(lists.next_offset));
         let (start, end) = (key_at.min(next_at), (key_at + key.len() as u64).max(next_at + 8));
-        let mut window = [0; WINDOW_BYTES_MAX as usize];
-        if end - start <= WINDOW_BYTES_MAX {
-            let window = &mut window[..(end - start) as usize];
+        let mut window = [0; WINDOW_BYTES_MAX];
+        if end - start <= WINDOW_BYTES_MAX as u64 {
+            let window = &mut window[..(end - start).narrow_usize()];
             self.memory.read(Space::Caller, offset(node, start)?, window)?;
-            let stored = &window[(key_at - start) as usize..][..key.len()];
-            let next = window[(next_at - start) as usize..].first_chunk().copied().map_or(0, u64::from_le_bytes);
+            let stored = &window[(key_at - start).narrow_usize()..][..key.len()];
+            let next = window[(next_at - start).narrow_usize()..].first_chunk().copied().map_or(0, u64::from_le_bytes);
             return Ok((compares(stored, lists, key), next));
         }
         let stored = &mut window[..key.len()];
@@ -174,7 +175,7 @@ impl Walk<'_> {
     }
 }
 
-const _: () = assert!(KEY_BYTES_MAX <= WINDOW_BYTES_MAX as usize);
+const _: () = assert!(KEY_BYTES_MAX <= WINDOW_BYTES_MAX);
 
 /// Whether the bytes of a node compare with those of the key as asked, under the mask.
 fn compares(stored: &[u8], lists: &Lists<'_>, key: &[u8]) -> bool {

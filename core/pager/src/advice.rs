@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use yonder_units::{PAGE_BYTES, PageIndex, format_bytes};
+use yonder_units::{Narrow, PAGE_BYTES, PageIndex, format_bytes};
 
 use crate::machine::Machine;
 use crate::region::RegionCore;
@@ -70,7 +70,7 @@ impl<M: Machine> RegionCore<M> {
         let region_bytes = M::len(&self.mapping) as u64;
         let end = offset.checked_add(bytes).filter(|end| *end <= region_bytes);
         let end = end.ok_or(AdviceError::TooLong { offset, bytes, region_bytes })?;
-        Ok(PageIndex::containing(offset).0..end.div_ceil(PAGE_BYTES as u64) as u32)
+        Ok(PageIndex::containing(offset).0..end.div_ceil(PAGE_BYTES as u64).narrow_u32())
     }
 
     /// Takes advice on pages.
@@ -187,7 +187,7 @@ impl AdvisedRanges {
 
 #[inline]
 fn range_of(word: u64) -> Range<u32> {
-    (word >> 32) as u32..word as u32
+    (word >> 32) as u32..(word & 0xffff_ffff) as u32
 }
 
 /// Whether `inner` lies wholly in `outer`.

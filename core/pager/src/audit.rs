@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::pagetable::State;
-use yonder_units::PageIndex;
+use yonder_units::{Narrow, PageIndex};
 
 use crate::machine::Machine;
 use crate::pager::Pager;
@@ -85,7 +85,7 @@ impl<M: Machine> Pager<M> {
         audit: &mut Audit,
     ) -> Result<u64, String> {
         let mut mapped = 0;
-        for page in (0..core.table.pages() as u32).map(PageIndex) {
+        for page in (0..core.table.pages().narrow_u32()).map(PageIndex) {
             let entry = core.table.load(page);
             match entry.state() {
                 State::Resident => mapped += 1,

@@ -19,7 +19,7 @@ pub(crate) const BLOCK_COUNTS_BYTES: u64 = 8 + 8 + 8;
 const BACK: u64 = 1 << 16;
 const INSTALL: u64 = 1 << 32;
 const FIELD_MASK: u64 = BACK - 1;
-const _: () = assert!(4 * BLOCK_PAGES < BACK as usize, "a page that is installed while another leaves has room");
+const _: () = assert!(4 * (BLOCK_PAGES as u64) < BACK, "a page that is installed while another leaves has room");
 
 pub(crate) struct Blocks {
     words: Box<[AtomicU64]>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::pagetable::PageHasher;
 use crate::reclaim::Policy;
-use yonder_units::{BlockIndex, Nanos, PAGE_BYTES, PageIndex};
+use yonder_units::{BlockIndex, Nanos, Narrow, PAGE_BYTES, PageIndex};
 
 use crate::delegation::Answer;
 use crate::machine::Machine;
@@ -222,7 +222,7 @@ impl<M: Machine> Pager<M> {
         if number >= REGIONS_MAX {
             return Ok(None);
         }
-        let core = Arc::new(RegionCore::new(Arc::clone(self), number as u32, memory, remote, hasher));
+        let core = Arc::new(RegionCore::new(Arc::clone(self), number.narrow_u32(), memory, remote, hasher));
         M::register(&self.space, &core.mapping)?;
         if number == reclaimer.regions.len() {
             reclaimer.regions.push(None);

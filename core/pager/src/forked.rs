@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::pagetable::{Event, Source as LocalSource, State};
-use yonder_units::{PAGE_BYTES, PageIndex};
+use yonder_units::{Narrow, PAGE_BYTES, PageIndex};
 
 use crate::error::PagingCause;
 use crate::install::InstallSource;
@@ -134,8 +134,8 @@ fn map<M: Machine>(
 #[cold]
 pub(crate) fn release<M: Machine>(region: &RegionCore<M>, offset: u64, bytes: u64) -> Result<(), M::Error> {
     let _no_faults = region.pager.child.lock();
-    M::discard(&region.mapping, offset, bytes as usize)?;
-    for page in 0..(bytes / PAGE_BYTES as u64) as u32 {
+    M::discard(&region.mapping, offset, bytes.narrow_usize())?;
+    for page in 0..(bytes / PAGE_BYTES as u64).narrow_u32() {
         let page = PageIndex(PageIndex::containing(offset).0 + page);
         if region.table.load(page).write_in_flight() {
             region.table.advance_owned(page, Event::WriteEnded);

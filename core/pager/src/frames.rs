@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::pagetable::{Event, PageTable, State};
 use crossbeam_queue::ArrayQueue;
-use yonder_units::{FrameIndex, PAGE_BYTES, PageId, PageIndex, Run};
+use yonder_units::{FrameIndex, Narrow, PAGE_BYTES, PageId, PageIndex, Run};
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::budget::{Account, Budget};
@@ -80,7 +80,7 @@ impl<M: Machine> FramePool<M> {
     /// `frames` bare frames.
     pub(crate) fn new(frames: usize) -> Result<Self, M::Error> {
         let bare = ArrayQueue::new(frames);
-        for frame in 0..frames as u32 {
+        for frame in 0..frames.narrow_u32() {
             bare.push(frame).expect("the queue has room for every frame");
         }
         Ok(Self {
@@ -197,7 +197,7 @@ impl<M: Machine> FramePool<M> {
         let record = &self.records[frame as usize];
         let before = record.word.fetch_and(!(ANNOUNCED | RESTANDS), Ordering::AcqRel);
         let owner = record.owner.load(Ordering::Acquire);
-        let page_id = PageId { region: (owner >> 32) as u32, page: PageIndex(owner as u32) };
+        let page_id = PageId { region: (owner >> 32) as u32, page: PageIndex((owner & 0xffff_ffff).narrow_u32()) };
         Some(Arrival { frame: FrameIndex(frame), page_id, restands: before & RESTANDS != 0 })
     }
 

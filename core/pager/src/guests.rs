@@ -23,7 +23,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::pagetable::State;
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Narrow};
 
 use crate::error::PagingCause;
 use crate::fault::{self, Attempt, FaultTouch, Miss};
@@ -83,7 +83,7 @@ impl Guests {
     pub(crate) fn new(tokens: usize) -> Self {
         Self {
             tokens,
-            free: (0..tokens as u32).rev().collect(),
+            free: (0..tokens.narrow_u32()).rev().collect(),
             due: VecDeque::with_capacity(tokens),
             poller: None,
             polled: 0,
@@ -199,12 +199,12 @@ impl<'a, M: Machine> GuestPort<'a, M> {
     #[inline]
     pub(crate) fn borrow(pager: &'a Pager<M>) -> Self {
         let usual = M::guest_number();
-        Self::visit(pager.port((usual % GUEST_PORTS) as u16)).unwrap_or_else(|| Self::borrow_any(pager, usual))
+        Self::visit(pager.port((usual % GUEST_PORTS).narrow_u16())).unwrap_or_else(|| Self::borrow_any(pager, usual))
     }
 
     #[cold]
     fn borrow_any(pager: &'a Pager<M>, usual: usize) -> Self {
-        let port = |next| pager.port(((usual + next) % GUEST_PORTS) as u16);
+        let port = |next: usize| pager.port(((usual + next) % GUEST_PORTS).narrow_u16());
         loop {
             for _ in 0..LOCK_SPINS {
                 if let Some(found) = Self::visit(port(0)) {

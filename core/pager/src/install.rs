@@ -1,7 +1,7 @@
 //! Where a page goes once its bytes are here: into the region, or onto standby in the frame in which it has arrived.
 
 use crate::pagetable::{Entry, Event, Source as LocalSource, State};
-use yonder_units::{FrameIndex, PAGE_BYTES, PageIndex};
+use yonder_units::{FrameIndex, Narrow, PAGE_BYTES, PageIndex};
 
 use crate::blocks::Install;
 use crate::budget::Account;
@@ -91,7 +91,7 @@ impl<M: Machine> Pager<M> {
                 CopyOutcome::Exists => panic!("a page that the page table says is missing is mapped"),
             }
         }
-        for page in (first.0..first.0 + mapped as u32).map(PageIndex) {
+        for page in (first.0..first.0 + mapped.narrow_u32()).map(PageIndex) {
             region.table.advance_owned(page, Event::Installed);
             region.counts.count(page.block(), Install::Back);
         }

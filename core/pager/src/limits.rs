@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::reclaim::{FlushLimits, Policy};
-use yonder_units::{Nanos, PAGE_BYTES};
+use yonder_units::{Nanos, Narrow, PAGE_BYTES};
 
 /// How long a dirty page stands before it is written back, if nobody says otherwise.
 const STANDBY_AGE: Nanos = 1_000_000_000;
@@ -65,7 +65,7 @@ impl Limits {
     pub(crate) fn flush(&self) -> FlushLimits {
         FlushLimits {
             age: self.standby_age.load(Ordering::Acquire),
-            pages: self.standby_pages.load(Ordering::Acquire) as usize,
+            pages: self.standby_pages.load(Ordering::Acquire).narrow_usize(),
         }
     }
 

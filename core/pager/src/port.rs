@@ -23,7 +23,7 @@ mod windows;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use yonder_units::{Nanos, PageIndex};
+use yonder_units::{Nanos, Narrow, PageIndex};
 
 use crate::delegation::{Delegation, DelegationWindow, Installs};
 use crate::guests::{Bells, Guests};
@@ -126,14 +126,14 @@ impl<M: Machine> Port<M> {
         tokens: usize,
     ) -> Self {
         let demand = queue.depth().min(DEMAND_SLOTS_MAX);
-        let ahead = PrefetchWindows::new(prefetch, demand as u16);
+        let ahead = PrefetchWindows::new(prefetch, demand.narrow_u16());
         let slots = demand + ahead.slots();
         let guests = if usize::from(id) < GUEST_PORTS { tokens } else { 0 };
         let inner = PortInner {
             id,
             queue,
             fetches: (0..slots).map(|_| Fetch::free()).collect(),
-            free: (0..demand as u16).rev().collect(),
+            free: (0..demand.narrow_u16()).rev().collect(),
             deferred: Vec::with_capacity(slots),
             completions: Vec::with_capacity(COMPLETIONS_MAX),
             next_scan: 0,
@@ -179,7 +179,7 @@ impl<M: Machine> Port<M> {
     }
 
     pub(crate) fn publish(&self, inner: &PortInner<M>) {
-        self.outstanding.store(inner.in_flight() as u32, Ordering::Relaxed);
+        self.outstanding.store(inner.in_flight().narrow_u32(), Ordering::Relaxed);
     }
 }
 

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use crate::pagetable::{Entry, State};
 use crate::reclaim::{Action, Demand, Flusher, Policy, Standby, StandbyQueue, SweepHand, Usage, Warmth};
-use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, PageId, PageIndex, Run};
+use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, Narrow, PageId, PageIndex, Run};
 
 use crate::frames::Arrival;
 use crate::machine::Machine;
@@ -177,7 +177,7 @@ impl<M: Machine> Reclaimer<M> {
             next_age_look: 0,
             writes: (0..depth).map(|_| None).collect(),
             ended: Vec::new(),
-            free_writes: (0..depth as u16).rev().collect(),
+            free_writes: (0..depth.narrow_u16()).rev().collect(),
             completions: Vec::with_capacity(depth),
             queue_pair,
             next_scan: 0,
@@ -232,7 +232,7 @@ impl<M: Machine> Reclaimer<M> {
                     return self.rest(&policy, pass);
                 }
                 self.drained = 0;
-                let made = self.make_room(pager, room as usize);
+                let made = self.make_room(pager, room.narrow_usize());
                 self.meager_sweeps = if made > MEAGER_PAGES { 0 } else { self.meager_sweeps + 1 };
                 self.next_sweep = now + MEAGER_PAUSE;
                 if made > 0 {
@@ -322,7 +322,7 @@ impl<M: Machine> Reclaimer<M> {
         let regions = &self.regions;
         // A bit for each frame.
         let mut seen: Vec<u64> = Vec::new();
-        self.standby.compact(pager.local.counts.standby() as usize, |entry| {
+        self.standby.compact(pager.local.counts.standby().narrow_usize(), |entry| {
             let core = regions[entry.region as usize].as_ref();
             let stands = core.is_some_and(|core| core.table.load(entry.page).state() == State::Standby(entry.frame));
             if !stands {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::pagetable::{PageHasher, PageTable};
-use yonder_units::{BLOCK_PAGES, BlockIndex, PAGE_BYTES, PageId, PageIndex};
+use yonder_units::{BLOCK_PAGES, BLOCK_PAGES_U32, BlockIndex, Narrow, PAGE_BYTES, PageId, PageIndex};
 
 use crate::advice::AdvisedRanges;
 use crate::blocks::{BLOCK_COUNTS_BYTES, Blocks};
@@ -90,7 +90,7 @@ impl<M: Machine> RegionCore<M> {
     /// The pages of a block; the last block of a region may be short.
     pub(crate) fn pages_of(&self, block: BlockIndex) -> Range<u32> {
         let first = block.first_page().0;
-        first..(first + BLOCK_PAGES as u32).min(self.table.pages() as u32)
+        first..(first + BLOCK_PAGES_U32).min(self.table.pages().narrow_u32())
     }
 
     pub(crate) fn blocks(&self) -> usize {
@@ -127,7 +127,7 @@ impl<M: Machine> RegionCore<M> {
     /// The error of an access at `offset` that ended by `cause`.
     pub fn error(&self, offset: u64, cause: PagingCause) -> PagingError {
         PagingError {
-            address: M::address(&self.mapping) + offset as usize,
+            address: M::address(&self.mapping) + offset.narrow_usize(),
             node: Arc::clone(self.pager.node.name()),
             cause,
         }

@@ -9,8 +9,8 @@
 use std::sync::{Arc, RwLock};
 
 use crate::pagetable::State;
-use yonder_units::PageId;
 use yonder_units::Residence;
+use yonder_units::{Narrow, PageId};
 
 use crate::machine::Machine;
 use crate::pager::REGIONS_MAX;
@@ -59,7 +59,7 @@ impl<M: Machine> RegionTable<M> {
 
     /// The numbers that regions can have.
     pub(crate) fn numbers(&self) -> std::ops::Range<u32> {
-        0..self.0.len() as u32
+        0..self.0.len().narrow_u32()
     }
 
     /// Looks at the region with number `number`, which cannot end meanwhile; `None` if there is none. May wait for a

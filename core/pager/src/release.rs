@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use crate::pagetable::{Event, State};
-use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PAGE_BYTES, PageIndex};
+use yonder_units::{BLOCK_PAGES_U32, BlockIndex, Nanos, Narrow, PAGE_BYTES, PageIndex};
 
 use crate::error::{PagingCause, PagingError};
 use crate::forked;
@@ -19,10 +19,10 @@ use crate::region::RegionCore;
 
 /// A range of pages, block by block.
 fn by_block(pages: Range<u32>) -> impl Iterator<Item = Range<u32>> {
-    let blocks = pages.start / BLOCK_PAGES as u32..pages.end.div_ceil(BLOCK_PAGES as u32);
+    let blocks = pages.start / BLOCK_PAGES_U32..pages.end.div_ceil(BLOCK_PAGES_U32);
     blocks.map(move |block| {
-        let first = block * BLOCK_PAGES as u32;
-        pages.start.max(first)..pages.end.min(first + BLOCK_PAGES as u32)
+        let first = block * BLOCK_PAGES_U32;
+        pages.start.max(first)..pages.end.min(first + BLOCK_PAGES_U32)
     })
 }
 
@@ -195,7 +195,7 @@ impl<M: Machine> Pager<M> {
             }
             core.table.advance_owned(page, Event::Free);
         }
-        core.counts.uncount(block, pages as u32);
+        core.counts.uncount(block, pages.narrow_u32());
         self.local.budget.uncharge(pages as u64);
     }
 
@@ -206,12 +206,12 @@ impl<M: Machine> Pager<M> {
     /// is what the node has; what only left its mapping could be back from its frame, and be dropped without ever
     /// having been written.
     pub fn seal(&self, core: &RegionCore<M>) -> Result<(), M::Error> {
-        let pages = core.table.pages() as u32;
+        let pages = core.table.pages().narrow_u32();
         assert!(core.unreadable.of(0..pages).next().is_none(), "what is unreadable can be neither read nor sealed");
         let mut deadline = M::now() + self.node.fault_deadline();
         // A page that a discard holds reads as zeros here, and may still be something else on the node.
         self.settle_discards(core, 0..pages)?;
-        for block in (0..core.blocks() as u32).map(BlockIndex) {
+        for block in (0..core.blocks().narrow_u32()).map(BlockIndex) {
             while core.counts.resident_in(block) > 0 {
                 let progress = self.sweep_some(core, block) || self.drain_some();
                 self.extend(&mut deadline, progress, core)?;
@@ -322,7 +322,7 @@ impl<M: Machine> Pager<M> {
     fn end_region_here_and_far(&self, core: &RegionCore<M>) {
         // From here on nobody asks the node to discard what may be another region's soon.
         *core.order.discards::<M>() = Discards::Over;
-        for block in (0..core.blocks() as u32).map(BlockIndex) {
+        for block in (0..core.blocks().narrow_u32()).map(BlockIndex) {
             self.abandon_block(core, block);
         }
         // Before the number is free for another region, or a port would take that one for this.
@@ -339,7 +339,7 @@ impl<M: Machine> Pager<M> {
     /// abandoned, since nobody will read them.
     fn abandon_block(&self, core: &RegionCore<M>, block: BlockIndex) {
         let first = block.first_page().0;
-        let pages = first..(first + BLOCK_PAGES as u32).min(core.table.pages() as u32);
+        let pages = first..(first + BLOCK_PAGES_U32).min(core.table.pages().narrow_u32());
         if self.release_in_block(core, pages.clone(), Writes::Awaited, M::now() + self.node.attempt_deadline()).is_err()
         {
             let result = self.release_in_block(core, pages, Writes::Abandoned, M::now() + self.node.fault_deadline());

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use yonder_units::{PAGE_BYTES, PageIndex};
+use yonder_units::{Narrow, PAGE_BYTES, PageIndex};
 
 use crate::machine::{Machine, Notice, Rule};
 use crate::order::Discards;
@@ -118,7 +118,7 @@ impl<M: Machine> Pager<M> {
             let core =
                 self.lock_reclaimer().regions[number].as_ref().filter(|core| core.order.holds_any()).map(Arc::clone);
             if let Some(core) = core
-                && let Err(error) = self.settle_discards(&core, 0..core.table.pages() as u32)
+                && let Err(error) = self.settle_discards(&core, 0..core.table.pages().narrow_u32())
             {
                 M::notice(Notice::Unsettled(&error));
                 pause = pause.or(Some(RETRY_PAUSE));

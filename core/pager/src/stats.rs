@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use yonder_units::{Nanos, PAGE_BYTES};
+use yonder_units::{Nanos, Narrow, PAGE_BYTES};
 
 use crate::machine::Machine;
 use crate::pager::Pager;
@@ -58,6 +58,7 @@ impl StageHistogram {
     /// The time that a share of `quantile` (0 to 1) of the recorded times does not exceed, in nanoseconds.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Nanos {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a count is one")]
         let wanted = (self.count() as f64 * quantile).ceil().max(1.0) as u64;
         let mut seen = 0;
         let bucket = self.buckets.iter().position(|count| {
@@ -112,10 +113,10 @@ impl StageRecorder {
 #[inline]
 fn bucket(nanos: Nanos) -> usize {
     if nanos < 4 {
-        return nanos as usize;
+        return nanos.narrow_usize();
     }
     let exponent = 63 - nanos.leading_zeros() as usize;
-    let quarter = (nanos >> (exponent - 2)) as usize & 3;
+    let quarter = (nanos >> (exponent - 2) & 3) as usize;
     ((exponent - 1) * 4 + quarter).min(STAGE_BUCKETS - 1)
 }
 

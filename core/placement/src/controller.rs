@@ -273,7 +273,9 @@ impl Controller {
                 commands.extend(self.move_order((*pid, *region)).map(Command::MoveRegion));
             }
         }
-        commands.into_iter().for_each(|command| self.command(node, command));
+        for command in commands {
+            self.command(node, command);
+        }
     }
 
     fn report(&mut self, node: NodeId, report: &NodeReport, now: Nanos) {

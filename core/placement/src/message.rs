@@ -439,6 +439,7 @@ mod rights {
     use serde::{Deserialize, Deserializer, Serializer};
     use yonder_wire::Rights;
 
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field so")]
     pub(super) fn serialize<S: Serializer>(rights: &Rights, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u32(*rights as u32)
     }

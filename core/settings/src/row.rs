@@ -142,7 +142,7 @@ fn unescape(text: &str) -> Option<String> {
         }
         let [high, low, behind @ ..] = behind else { return None };
         let digit = |byte: u8| (byte as char).to_digit(16).filter(|_| !byte.is_ascii_lowercase());
-        let byte = (digit(*high)? * 16 + digit(*low)?) as u8;
+        let byte = u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()?;
         if *first != b'%' || is_plain(byte) {
             return None;
         }

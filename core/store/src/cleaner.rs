@@ -3,7 +3,7 @@
 //! It reads a victim in pieces that begin and end with something that lives, checks each page of a piece, and posts it
 //! to a writer of its own. A page that is not what was written stays where it is: who reads it will see the same.
 
-use yonder_units::PageIndex;
+use yonder_units::{Narrow, PageIndex};
 
 use crate::{BufferIndex, Disk, GRAIN_BYTES, Head, Index, Location, Log, PAGE_GRAINS, Writer};
 
@@ -127,7 +127,7 @@ impl Cleaner {
         let fits = |(_, location): &&(PageIndex, Location)| location.end() - first.start() <= self.piece_grains as u64;
         let piece = self.moves[self.next..].iter().take_while(fits);
         let (end, last) = (self.next + piece.clone().count(), piece.last().expect("a page fits").1);
-        let grains = (last.end() - first.start()) as usize;
+        let grains = (last.end() - first.start()).narrow_usize();
         disk.read(PIECE, first.start() * GRAIN_BYTES as u64, grains * GRAIN_BYTES);
         self.phase = Phase::Reading(Piece { start: first.start(), end });
     }
@@ -136,7 +136,7 @@ impl Cleaner {
     fn post(&mut self, index: &Index, log: &mut Log, disk: &mut impl Disk, piece: Piece) -> bool {
         while self.next < piece.end {
             let (page, from) = self.moves[self.next];
-            let start = (from.start() - piece.start) as usize * GRAIN_BYTES;
+            let start = (from.start() - piece.start).narrow_usize() * GRAIN_BYTES;
             let content = &disk.buffer(PIECE)[start..start + from.grains() * GRAIN_BYTES];
             let lives = index.location(page) == Some(from);
             if lives

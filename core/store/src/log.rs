@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 
-use yonder_units::{PAGE_BYTES, PageIndex};
+use yonder_units::{Narrow, PAGE_BYTES, PageIndex};
 
 use crate::{GRAIN_BYTES, Location, PAGE_GRAINS};
 
@@ -319,7 +319,7 @@ impl Log {
     fn segment_of(&self, location: Location) -> usize {
         let whole = self.geometry.segment_grains as u64;
         debug_assert!(location.start() % whole + location.grains() as u64 <= whole, "{location:?} is in two segments");
-        (location.start() / whole) as usize
+        (location.start() / whole).narrow_usize()
     }
 
     /// Grains reserved since the log began: the log's clock.

@@ -4,7 +4,7 @@
 //! owner forgets the write, whatever the disk does. A batch goes to the disk when it is full, when the log goes on
 //! elsewhere, or when it is flushed. The index learns of its pages when the disk has said that all of it is written.
 
-use yonder_units::PageIndex;
+use yonder_units::{Narrow, PageIndex};
 
 use crate::{BufferIndex, Disk, GRAIN_BYTES, Head, Index, Location, Log, PAGE_GRAINS, Shape};
 
@@ -244,7 +244,7 @@ impl Writer {
     }
 
     fn buffer(&self, batch: usize) -> BufferIndex {
-        BufferIndex(self.first + batch as u16)
+        BufferIndex(self.first + batch.narrow_u16())
     }
 }
 

@@ -188,10 +188,10 @@ impl Builder {
     /// Goes to `label`, but lets the stub's calls go on.
     fn unless_from_stub(&mut self, label: Label) -> Label {
         let Stub { start, end } = self.stub;
-        let last = (end - 1) as u32;
+        let last = ((end - 1) & 0xffff_ffff) as u32;
         let allow = self.allow;
         let below_end = self.program.jump_if_greater(last, label, allow);
-        let inside = self.program.jump_if_at_least(start as u32, below_end, label);
+        let inside = self.program.jump_if_at_least((start & 0xffff_ffff) as u32, below_end, label);
         let low = self.program.load(INSTRUCTION_POINTER, inside);
         let high = self.program.jump_if_equal((start >> 32) as u32, low, label);
         self.program.load(INSTRUCTION_POINTER + 4, high)

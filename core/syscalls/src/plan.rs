@@ -33,9 +33,10 @@ pub fn plan(number: u32, args: &[u64; ARGS]) -> Plan {
     match rule(number).select(args) {
         Rule::Refuse(errno) => return Plan::Refuse(errno),
         Rule::Memory(_) => return Plan::Memory,
-        Rule::Direct(pointers) => pointers.iter().for_each(|arg| buffers.add(arg, args)),
-        Rule::Unknown => (0..ARGS as u8)
-            .for_each(|index| buffers.add(&Arg { index, access: Access::InOut, extent: Extent::Unknown }, args)),
+        Rule::Direct(pointers) => pointers.iter().for_each(|arg| buffers.add(*arg, args)),
+        Rule::Unknown => (0..)
+            .take(ARGS)
+            .for_each(|index| buffers.add(Arg { index, access: Access::InOut, extent: Extent::Unknown }, args)),
         Rule::Pass | Rule::Command(_) => {}
     }
     Plan::Issue(buffers)
@@ -51,7 +52,7 @@ pub struct Buffers {
 impl Buffers {
     const NONE: Self = Self { items: [Buffer::NONE; ARGS], count: 0 };
 
-    fn add(&mut self, arg: &Arg, args: &[u64; ARGS]) {
+    fn add(&mut self, arg: Arg, args: &[u64; ARGS]) {
         let buffer = Buffer::of(arg, args);
         if buffer.address != 0 && buffer.length != Length::Bytes(0) {
             self.items[self.count] = buffer;
@@ -117,7 +118,7 @@ impl Buffer {
         }
     }
 
-    fn of(arg: &Arg, args: &[u64; ARGS]) -> Self {
+    fn of(arg: Arg, args: &[u64; ARGS]) -> Self {
         let value = |index: u8| args[usize::from(index)];
         let address = value(arg.index);
         let (mut head, mut each) = (0, 1);
@@ -198,7 +199,7 @@ pub enum Length {
 
 /// A count that the kernel takes as 32 bits with a sign, or that it refuses when it is larger: then nothing is used.
 fn int(value: u64) -> u64 {
-    u64::try_from(value as u32 as i32).unwrap_or(0)
+    u64::try_from(((value & 0xffff_ffff) as u32).cast_signed()).unwrap_or(0)
 }
 
 /// The size in the number of an `ioctl` command: 14 bits from bit 16 (`_IOC_SIZE`).

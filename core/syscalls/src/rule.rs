@@ -35,7 +35,7 @@ impl Rule {
     #[must_use]
     pub fn select(mut self, args: &[u64; ARGS]) -> Self {
         while let Self::Command(command) = self {
-            self = command.choose(args[usize::from(command.selector)] as u32);
+            self = command.choose((args[usize::from(command.selector)] & 0xffff_ffff) as u32);
         }
         self
     }
@@ -207,6 +207,8 @@ impl ArgSet {
     }
 
     /// The arguments, lowest first.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "there are six")]
     pub fn iter(self) -> impl DoubleEndedIterator<Item = u8> {
         (0..ARGS as u8).filter(move |index| self.contains(*index))
     }

@@ -1,6 +1,6 @@
 //! Index newtypes: a page of a region, a block of a region, a frame of the local pool; runs of pages.
 
-use crate::{BLOCK_PAGES, PAGE_BYTES};
+use crate::{BLOCK_PAGES_U32, PAGE_BYTES};
 
 /// A page of a region, counted from the region's first byte. 32 bits reach 16 TiB.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -48,6 +48,7 @@ pub struct Run {
 impl PageIndex {
     /// The page that holds byte `offset` of a region.
     #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "an address space ends below the 2^32nd page")]
     pub const fn containing(offset: u64) -> Self {
         Self((offset / PAGE_BYTES as u64) as u32)
     }
@@ -61,7 +62,7 @@ impl PageIndex {
     /// The block the page belongs to.
     #[must_use]
     pub const fn block(self) -> BlockIndex {
-        BlockIndex(self.0 / BLOCK_PAGES as u32)
+        BlockIndex(self.0 / BLOCK_PAGES_U32)
     }
 
     /// The page as an index into a per-page array.
@@ -75,7 +76,7 @@ impl BlockIndex {
     /// The first page of the block.
     #[must_use]
     pub const fn first_page(self) -> PageIndex {
-        PageIndex(self.0 * BLOCK_PAGES as u32)
+        PageIndex(self.0 * BLOCK_PAGES_U32)
     }
 
     /// The block as an index into a per-block array.
@@ -102,11 +103,12 @@ impl FrameIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BLOCK_PAGES;
 
     #[test]
     fn page_offsets_and_blocks_agree() {
         let page = PageIndex::containing(BLOCK_PAGES as u64 * PAGE_BYTES as u64 + 1);
-        assert_eq!(page, PageIndex(BLOCK_PAGES as u32));
+        assert_eq!(page, PageIndex(BLOCK_PAGES_U32));
         assert_eq!(page.block(), BlockIndex(1));
         assert_eq!(page.block().first_page(), page);
         assert_eq!(page.offset(), BLOCK_PAGES as u64 * PAGE_BYTES as u64);

@@ -7,18 +7,22 @@
 
 mod free_ranges;
 mod index;
+mod narrow;
 mod parse;
 mod vector;
 
 pub use free_ranges::FreeRanges;
 pub use index::{BlockIndex, FrameIndex, PageId, PageIndex, Residence, Run};
+pub use narrow::Narrow;
 pub use parse::{LocalSize, ParseError, format_bytes, parse_bytes, parse_duration};
 pub use vector::{GRANULE_BYTES, SEGMENTS_MAX, Vector};
 
 /// Bytes in a page: the unit of faults and of fetches.
 pub const PAGE_BYTES: usize = 4096;
 /// Pages in a block: the unit of reclaim (2 MiB).
-pub const BLOCK_PAGES: usize = 512;
+pub const BLOCK_PAGES: usize = BLOCK_PAGES_U32 as usize;
+/// The same, to reckon with page numbers.
+pub const BLOCK_PAGES_U32: u32 = 512;
 /// Bytes in a block.
 pub const BLOCK_BYTES: usize = BLOCK_PAGES * PAGE_BYTES;
 

@@ -23,6 +23,11 @@ pub enum LocalSize {
 impl LocalSize {
     /// The size in bytes when the total is `total_bytes`.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a size is one, and `as` rounds down"
+    )]
     pub fn resolve(self, total_bytes: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -51,6 +56,11 @@ impl std::str::FromStr for LocalSize {
 }
 
 /// Parses a size: a number with an optional unit `B`, `KiB`, `MiB`, `GiB` or `TiB`.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sizes are positive and checked to be below 2^52"
+)]
 pub fn parse_bytes(text: &str) -> Result<u64, ParseError> {
     const UNITS: [(&str, f64); 5] = [
         ("TiB", (1u64 << 40) as f64),
@@ -71,6 +81,11 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseError> {
 }
 
 /// Parses a time: a number with a unit `ns`, `us`, `ms`, `s` or `m`.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times are positive and checked to be below 1e18 ns"
+)]
 pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
     const UNITS: [(&str, f64); 5] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9)];
     let bad =

@@ -10,7 +10,7 @@
 use std::iter::once;
 use std::ops::Range;
 
-use crate::PAGE_BYTES;
+use crate::{Narrow, PAGE_BYTES};
 
 /// Most segments of a vector. Longer ones were slower on DiLOS' network (section 6.3).
 pub const SEGMENTS_MAX: usize = 3;
@@ -56,7 +56,7 @@ impl Vector {
         for Range { start, end: next_end } in ranges {
             assert!(end <= start && start < next_end && next_end <= PAGE_BYTES, "bytes {start}..{next_end} of a page");
             end = next_end;
-            let [first, last] = [start, end - 1].map(|byte| (byte / GRANULE_BYTES) as u8);
+            let [first, last] = [start, end - 1].map(|byte| (byte / GRANULE_BYTES).narrow_u8());
             match segments[..count].last_mut() {
                 Some(before) if u16::from(first) <= u16::from(before.last) + 1 => before.last = last,
                 _ => {

@@ -131,8 +131,8 @@ impl<'a> AdoptRequest<'a> {
         zerocopy::transmute!(RawHead {
             stage: U16::new(stage),
             reserved: U16::ZERO,
-            allocations: U16::new(allocations as u16),
-            pages: U16::new(pages as u16),
+            allocations: U16::new(u16::try_from(allocations).expect("a payload has no room for more")),
+            pages: U16::new(u16::try_from(pages).expect("a payload has no room for more")),
             transfer: U64::new(self.transfer),
             from: U64::new(self.from),
             to: U64::new(self.to),
@@ -168,11 +168,13 @@ impl<'a> Inventory<'a> {
     }
 
     /// What is allocated.
+    #[must_use]
     pub fn allocations(&self) -> impl ExactSizeIterator<Item = AdoptedAllocation> + use<'a> {
         self.allocations.iter().map(|raw| raw.decode().expect("it was checked when the inventory was made"))
     }
 
     /// Pages that have memory.
+    #[must_use]
     pub fn pages(&self) -> impl ExactSizeIterator<Item = u32> + use<'a> {
         self.pages.iter().map(|page| page.get())
     }

@@ -114,7 +114,7 @@ impl Clock {
     pub fn read(self, now: Nanos) -> Nanos {
         let passed = i128::from(now.saturating_sub(self.since));
         let drift = passed * i128::from(self.drift_ppm) / 1_000_000;
-        self.stopped.unwrap_or(self.offset + (passed + drift) as u64)
+        self.stopped.unwrap_or(self.offset + u64::try_from(passed + drift).expect("time passes"))
     }
 
     /// The first time at which it shows `reading` or more, unless it changes; the last of all times while it stands
@@ -125,8 +125,9 @@ impl Clock {
             return Nanos::MAX;
         }
         let passed = i128::from(reading.saturating_sub(self.offset));
-        let mut now = (passed * 1_000_000 / (1_000_000 + i128::from(self.drift_ppm))) as u64;
-        now = (self.since + now).saturating_sub(2);
+        let undrifted = passed * 1_000_000 / (1_000_000 + i128::from(self.drift_ppm));
+        let mut now = u64::try_from(undrifted).unwrap_or(Nanos::MAX);
+        now = self.since.saturating_add(now).saturating_sub(2);
         while self.read(now) < reading {
             now += 1;
         }

@@ -5,7 +5,7 @@
 //! pattern. So no horizon is set anywhere: the ages at which keys begin to fault are found by the judges of those ages,
 //! and found again when the load or the limit of local memory changes.
 
-use yonder_units::Residence;
+use yonder_units::{Narrow, Residence};
 
 /// Whether a request will need a page that has to be fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,16 +66,16 @@ impl Evidence {
 fn half_octave(age: u32) -> u8 {
     let Some(octave) = age.checked_ilog2() else { return 0 };
     let half = if octave == 0 { 0 } else { (age >> (octave - 1)) & 1 };
-    (2 * octave + half) as u8
+    (2 * octave + half).narrow_u8()
 }
 
 /// A share of 65,536.
 type Share = u16;
 
 /// A judge says fault above this share of faults...
-const FAULT_ABOVE: Share = (5 << 16 >> 3) as Share;
+const FAULT_ABOVE: Share = 5 << 13;
 /// ...and hit below this, and what it said before in between.
-const HIT_BELOW: Share = (3 << 16 >> 3) as Share;
+const HIT_BELOW: Share = 3 << 13;
 /// An outcome moves the share by a 32nd of the way.
 const WEIGHT_SHIFT: u32 = 5;
 

@@ -5,7 +5,7 @@
 //! fingerprint in one set (once in 16,384 lookups of a full set) are taken for one, which costs a wrong prediction and
 //! nothing else.
 
-use yonder_units::{PageId, PageIndex};
+use yonder_units::{Narrow, PageId, PageIndex};
 
 /// Keys that are remembered, at most: 64 MiB of history, for 2 GiB of local memory and more.
 pub const KEYS_MAX: usize = 1 << 22;
@@ -71,7 +71,7 @@ pub(crate) struct History {
 impl History {
     /// A history of `keys` keys, rounded up to a power of two and into the bounds.
     pub(crate) fn new(keys: u64) -> Self {
-        let keys = keys.clamp(KEYS_MIN as u64, KEYS_MAX as u64).next_power_of_two() as usize;
+        let keys = keys.clamp(KEYS_MIN as u64, KEYS_MAX as u64).next_power_of_two().narrow_usize();
         Self { sets: vec![Set([Known::EMPTY; WAYS]); keys / WAYS].into_boxed_slice() }
     }
 
@@ -102,7 +102,7 @@ impl History {
     /// The set and the fingerprint of `key`.
     fn address(&self, key: u64) -> (usize, u16) {
         let hash = mix(key);
-        ((hash >> 16) as usize & (self.sets.len() - 1), hash as u16)
+        ((hash >> 16) as usize & (self.sets.len() - 1), (hash & 0xffff).narrow_u16())
     }
 }
 

@@ -1,5 +1,6 @@
 //! [`Aggregate`]: count, sum, least and greatest of a column's values in the rows that count.
 
+use yonder_units::Narrow;
 use yonder_wire::ErrorCode;
 
 use super::AGGREGATE_NUMBER;
@@ -64,7 +65,7 @@ impl Offload for Aggregate {
 
 /// The values of a block that a mask has.
 fn cells<T: Cell>(values: &[u8], mask: &Mask) -> impl Iterator<Item = T> {
-    mask.lanes().map(|lane| T::from_bytes(&values[lane as usize * T::BYTES..]))
+    mask.lanes().map(|lane| T::from_bytes(&values[lane.narrow_usize() * T::BYTES..]))
 }
 
 fn add_integers(values: impl Iterator<Item = i64>, sum: &mut i128, min: &mut i64, max: &mut i64) {

@@ -276,7 +276,8 @@ impl Summary {
         let numbers = match raw.what.get() {
             INTEGERS => Numbers::Integers { sum, min: min.cast_signed(), max: max.cast_signed() },
             REALS => {
-                let [sum, min, max] = [sum as u64, min, max].map(f64::from_bits);
+                let (sum, _) = raw.sum.split_first_chunk().expect("16 bytes begin with 8");
+                let [sum, min, max] = [u64::from_le_bytes(*sum), min, max].map(f64::from_bits);
                 Numbers::Reals { sum, min, max }
             }
             _ => return Err(Malformed),

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use yonder_units::Narrow;
 use yonder_wire::ErrorCode;
 use zerocopy::IntoBytes;
 
@@ -80,7 +81,7 @@ impl Block {
 
     /// The bytes of the mask that have the rows' bits.
     fn mask_bytes(&self) -> Range<usize> {
-        (self.lanes.start / 8) as usize..self.lanes.end.div_ceil(8) as usize
+        (self.lanes.start / 8) as usize..self.lanes.end.div_ceil(8).narrow_usize()
     }
 
     /// Reads their bits from the bitmap at `address`.
@@ -209,7 +210,7 @@ impl Scan {
         memory: &mut dyn OffloadMemory,
     ) -> Result<&[u8], ErrorCode> {
         let width = column.kind.width();
-        let (start, end) = ((block.lanes.start * width) as usize, (block.lanes.end * width) as usize);
+        let (start, end) = ((block.lanes.start * width).narrow_usize(), (block.lanes.end * width).narrow_usize());
         self.values.resize(end, 0);
         memory.read(Space::Caller, block.values_at(column.address, width)?, &mut self.values[start..])?;
         Ok(&self.values)

@@ -1,5 +1,6 @@
 //! [`Select`]: finds rows, and counts, marks, lists or copies them.
 
+use yonder_units::Narrow;
 use yonder_wire::{ErrorCode, PAYLOAD_BYTES_MAX};
 
 use super::SELECT_NUMBER;
@@ -128,14 +129,14 @@ impl Select {
             Output::Values(column, _) => self.scan.values(block, *column, memory)?,
             _ => &[],
         };
-        let width = list.width as usize;
+        let width = list.width.narrow_usize();
         for lane in mask.lanes() {
             let row = block.row(lane);
             if list.length == list.capacity {
                 return Ok(Some(row));
             }
             match output {
-                Output::Values(..) => list.push(&values[lane as usize * width..][..width]),
+                Output::Values(..) => list.push(&values[lane.narrow_usize() * width..][..width]),
                 _ => list.push(&row.to_le_bytes()),
             }
         }

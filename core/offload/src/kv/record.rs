@@ -6,6 +6,7 @@
 //! record:          hash u64 | key bytes u32 | value bytes u32 | key | value
 //! ```
 
+use yonder_units::Narrow;
 use yonder_wire::ErrorCode;
 
 use crate::arena::{ADDRESS_END, BLOCK_ALIGN, Own};
@@ -103,7 +104,11 @@ impl RecordHead {
         let mut bytes = [0; RECORD_HEAD_BYTES];
         own.read(record, &mut bytes)?;
         let word = u128::from_le_bytes(bytes);
-        Ok(Self { hash: word as u64, key_bytes: (word >> 64) as u32, value_bytes: (word >> 96) as u32 })
+        Ok(Self {
+            hash: (word & u128::from(u64::MAX)).narrow_u64(),
+            key_bytes: (word >> 64 & 0xffff_ffff) as u32,
+            value_bytes: (word >> 96) as u32,
+        })
     }
 
     pub(super) fn to_bytes(self) -> [u8; RECORD_HEAD_BYTES] {

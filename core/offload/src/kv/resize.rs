@@ -4,6 +4,7 @@
 //! that does not exist yet. Bucket n is split from bucket n - p, and merged with it again. A split or merge that memory
 //! refuses leaves the table as it was.
 
+use yonder_units::Narrow;
 use yonder_wire::ErrorCode;
 
 use super::record::{Entry, SLOT_BYTES, SLOT_ENTRIES, Slot};
@@ -44,7 +45,7 @@ impl Table {
     /// Adds a bucket with `entries`, and returns its chained slots.
     pub(super) fn add_bucket(&mut self, entries: &[Entry], own: &mut Own<'_>) -> Result<Vec<u64>, ErrorCode> {
         if self.buckets == self.segments.len() as u64 * SEGMENT_SLOTS {
-            self.segments.push(self.arena.allocate(SPAN_BYTES as usize, own)?);
+            self.segments.push(self.arena.allocate(SPAN_BYTES.narrow_usize(), own)?);
         }
         self.buckets += 1;
         let added = self.replace(self.buckets - 1, entries, &[], own);
@@ -147,7 +148,9 @@ impl Table {
     }
 
     fn free_chained(&mut self, chained: &[u64], own: &mut Own<'_>) {
-        chained.iter().for_each(|slot| self.arena.free(*slot, own));
+        for slot in chained {
+            self.arena.free(*slot, own);
+        }
         self.chained_slots -= chained.len() as u64;
     }
 }

@@ -8,6 +8,7 @@
 //! interrupts before that is freed again. A chain has at most [`CHAIN_SLOTS_MAX`] slots. A key is in its bucket, once.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+use yonder_units::Narrow;
 use yonder_wire::ErrorCode;
 
 use super::protocol::{ANSWER_HEAD_BYTES, Answer, PutMode, PutOutcome, Stats, value_head};
@@ -110,7 +111,7 @@ impl Table {
             }
             _ => {}
         }
-        let head = RecordHead { hash, key_bytes: key.len() as u32, value_bytes: value.len() as u32 };
+        let head = RecordHead { hash, key_bytes: key.len().narrow_u32(), value_bytes: value.len().narrow_u32() };
         let bytes = [&head.to_bytes()[..], key, value].concat();
         let record = self.arena.allocate(bytes.len(), own)?;
         let linked = own.write(record, &bytes).and_then(|()| self.link(Entry::new(record, hash), &place, own));
@@ -148,7 +149,7 @@ impl Table {
 
     /// Writes a slot to memory of its own, and returns its address.
     pub(super) fn write_chained(&mut self, slot: &Slot, own: &mut Own<'_>) -> Result<u64, ErrorCode> {
-        let address = self.arena.allocate(SLOT_BYTES as usize, own)?;
+        let address = self.arena.allocate(SLOT_BYTES.narrow_usize(), own)?;
         let written = slot.write(address, own);
         if written.is_err() {
             self.arena.free(address, own);

@@ -13,6 +13,7 @@
 //! Invariants: every change becomes visible by one write inside one page; what a refusal interrupts before that is
 //! freed.
 
+use yonder_units::Narrow;
 use yonder_wire::{AtomicOperation, ErrorCode};
 use zerocopy::IntoBytes;
 
@@ -70,7 +71,7 @@ impl Descriptor {
         let mut words = [0u64; 4];
         own.read(address, words.as_mut_bytes())?;
         let [head, versions, array, places] = words.map(u64::from_le);
-        Ok(Self { serial: head as u32, kept: (head >> 32) as u32, versions, array, places })
+        Ok(Self { serial: (head & 0xffff_ffff) as u32, kept: (head >> 32) as u32, versions, array, places })
     }
 
     fn write(&self, address: u64, own: &mut Own<'_>) -> Result<(), ErrorCode> {
@@ -127,7 +128,7 @@ impl Objects {
             let (index, address) = (self.free, self.address_of(self.free));
             let next = Descriptor::read(address, own)?.array;
             object.write(address, own)?;
-            self.free = next as u32;
+            self.free = (next & 0xffff_ffff) as u32;
             index
         };
         self.serial = serial;
@@ -141,7 +142,7 @@ impl Objects {
             return Err(ErrorCode::OutOfMemory);
         }
         if u64::from(self.descriptors) == self.segments.len() as u64 * SEGMENT_DESCRIPTORS {
-            self.segments.push(self.arena.allocate(SPAN_BYTES as usize, own)?);
+            self.segments.push(self.arena.allocate(SPAN_BYTES.narrow_usize(), own)?);
         }
         Ok(())
     }
@@ -179,9 +180,9 @@ impl Objects {
     /// Gives an object a larger array. Its versions, and so what can be seen of it, stay as they are.
     fn grow(&mut self, address: u64, old: Descriptor, own: &mut Own<'_>) -> Result<Descriptor, ErrorCode> {
         let places = (2 * old.places).max(PLACES_MIN).min(u64::from(old.kept) + 1);
-        let array = self.arena.allocate(8 * places as usize, own)?;
+        let array = self.arena.allocate(8 * places.narrow_usize(), own)?;
         let grown = Descriptor { array, places, ..old };
-        let mut words = vec![0; 8 * old.places as usize];
+        let mut words = vec![0; 8 * old.places.narrow_usize()];
         let moved = own
             .read(old.array, &mut words)
             .and_then(|()| own.write(array, &words))
@@ -216,7 +217,7 @@ impl Objects {
             return Ok(());
         };
         let record = own.read_word(descriptor.address_of(number))?;
-        let bytes = own.read_word(record)? as usize;
+        let bytes = own.read_word(record)?.narrow_usize();
         if bytes > VALUE_BYTES_MAX {
             // No append writes such a record: the memory is not what was written.
             return Err(ErrorCode::System);
@@ -228,7 +229,7 @@ impl Objects {
 
     pub(super) fn delete(&mut self, object: ObjectId, own: &mut Own<'_>) -> Result<Answer<'static>, ErrorCode> {
         let Some((address, descriptor)) = self.find(object, own)? else { return Ok(Answer::NoObject) };
-        let mut words = vec![0; 8 * descriptor.places as usize];
+        let mut words = vec![0; 8 * descriptor.places.narrow_usize()];
         own.read(descriptor.array, &mut words)?;
         Descriptor::free(descriptor.serial, self.free).write(address, own)?;
         self.free = index_of(object);
@@ -239,7 +240,7 @@ impl Objects {
         }
         let (records, _) = words.as_chunks::<8>();
         for version in descriptor.oldest()..descriptor.versions {
-            let record = records[descriptor.place_of(version) as usize];
+            let record = records[descriptor.place_of(version).narrow_usize()];
             self.arena.free(u64::from_le_bytes(record), own);
         }
         if descriptor.places > 0 {
@@ -285,5 +286,5 @@ impl Objects {
 }
 
 fn index_of(object: ObjectId) -> u32 {
-    object.0 as u32
+    (object.0 & 0xffff_ffff) as u32
 }

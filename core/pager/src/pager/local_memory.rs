@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
-use yonder_units::PAGE_BYTES;
+use yonder_units::{Narrow, PAGE_BYTES};
 
 use crate::budget::Budget;
 use crate::config::{Config, Reads};
@@ -47,7 +47,7 @@ impl<M: Machine> LocalMemory<M> {
             Reads::InFrames => pages,
             Reads::Mapped => pages / 2,
         };
-        let frames = FramePool::new((standing + 2 * RESERVE_PAGES_MAX) as usize)?;
+        let frames = FramePool::new((standing + 2 * RESERVE_PAGES_MAX).narrow_usize())?;
         let metadata_bytes = AtomicU64::new(frames.metadata_bytes());
         Ok(Self {
             budget: CachePadded::new(Budget::new(policy)),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Narrow};
 
 use crate::config::Config;
 use crate::event::event;
@@ -23,9 +23,9 @@ pub(crate) struct NodeState {
 
 impl NodeState {
     pub(crate) fn new<M: Machine>(config: &Config, fabric: &M::Fabric) -> Self {
-        let fault_deadline = config.deadlines.fault.as_nanos() as Nanos;
+        let fault_deadline = config.deadlines.fault.as_nanos().narrow_u64();
         let attempt_deadline =
-            if M::loses_operations(fabric) { config.deadlines.attempt.as_nanos() as Nanos } else { fault_deadline };
+            if M::loses_operations(fabric) { config.deadlines.attempt.as_nanos().narrow_u64() } else { fault_deadline };
         Self { name: Arc::from(M::url(fabric)), fault_deadline, attempt_deadline, is_lost: AtomicBool::new(false) }
     }
 

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use yonder_units::PageIndex;
+use yonder_units::{Narrow, PageIndex};
 
 use super::Pager;
 use crate::error::TooManyPorts;
@@ -41,7 +41,7 @@ impl<M: Machine> Ports<M> {
     pub(crate) fn new() -> Self {
         Self {
             ports: (0..PORTS_MAX).map(|_| OnceLock::new()).collect(),
-            numbers: Mutex::new(Numbers { returned: Vec::new(), unmade: (0..PORTS_MAX as u16).rev().collect() }),
+            numbers: Mutex::new(Numbers { returned: Vec::new(), unmade: (0..PORTS_MAX.narrow_u16()).rev().collect() }),
         }
     }
 

@@ -44,6 +44,7 @@ impl PageHash {
     /// The hash in two words.
     #[must_use]
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is a word")]
     pub fn to_words(self) -> [u64; 2] {
         [self.0 as u64, (self.0 >> 64) as u64]
     }
@@ -109,7 +110,7 @@ fn sum<'a>(key: &[[u64; 2]], granules: impl Iterator<Item = &'a [u8; HASH_GRANUL
 #[inline]
 fn words_of(granule: &[u8; HASH_GRANULE_BYTES]) -> [u64; 2] {
     let both = u128::from_le_bytes(*granule);
-    [both as u64, (both >> 64) as u64]
+    PageHash(both).to_words()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::pagetable::State;
 use crate::prefetch::WINDOW_PAGES_MAX;
-use yonder_units::PageIndex;
+use yonder_units::{Narrow, PageIndex};
 
 use super::PortInner;
 use super::windows::await_room;
@@ -25,9 +25,9 @@ impl<M: Machine> PortInner<M> {
         }
         let before = turn.port.stats.prefetched_pages.get();
         let behind = page.0 + 1..range.end.min(page.0 + 1 + ADVISED_PAGES_MAX);
-        let left = ADVISED_PAGES_MAX - behind.len() as u32;
+        let left = ADVISED_PAGES_MAX - behind.len().narrow_u32();
         if self.guests.is_alone() {
-            await_room(turn, WINDOW_PAGES_MAX.min(range.len() as u32));
+            await_room(turn, WINDOW_PAGES_MAX.min(range.len().narrow_u32()));
         }
         let ahead_of_it = range.start.max(page.0.saturating_sub(left))..page.0;
         for pages in [behind, ahead_of_it] {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::pagetable::State;
 use crate::prefetch::{Algorithm, Plan, Prefetcher, Touch, WINDOW_PAGES_MAX};
 use yonder_guide::{Cause, Verdict};
-use yonder_units::{Nanos, PageIndex};
+use yonder_units::{Nanos, Narrow, PageIndex};
 
 use super::windows::await_room;
 use super::{Phase, Port, PortInner};
@@ -161,7 +161,7 @@ impl PrefetchWindows {
 
     #[inline]
     pub(super) fn slot(&self, WindowStep { window, step }: WindowStep) -> u16 {
-        self.first_slot + (window * WINDOW_SLOTS + step) as u16
+        self.first_slot + (window * WINDOW_SLOTS + step).narrow_u16()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What becomes of a fetch once its read has ended: its page is settled, or the read is posted again, or given up.
 
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Narrow};
 
 use super::{FetchReservation, Installs, Phase, PortInner};
 use crate::error::PagingCause;
@@ -19,7 +19,7 @@ const BACKOFF_MAX: Nanos = 2_000_000;
 impl<M: Machine> PortInner<M> {
     pub(super) fn complete(&mut self, completion: Completion, turn: Turn<'_, M>, installs: Installs) {
         let Turn { port, pager, now } = turn;
-        let (slot, generation) = (completion.id.0 as u16, (completion.id.0 >> 16) as u32);
+        let (slot, generation) = ((completion.id.0 & 0xffff).narrow_u16(), (completion.id.0 >> 16).narrow_u32());
         let fetch = &mut self.fetches[usize::from(slot)];
         assert!(
             fetch.phase == Phase::Posted && fetch.generation == generation,
@@ -189,7 +189,7 @@ impl<M: Machine> PortInner<M> {
     pub(super) fn scan_for_lost(&mut self, turn: Turn<'_, M>) {
         let Turn { pager, now, .. } = turn;
         self.cancel_guide_reads(pager, |_, posted| now >= posted + pager.node.attempt_deadline());
-        for slot in 0..self.fetches.len() as u16 {
+        for slot in 0..self.fetches.len().narrow_u16() {
             let fetch = &self.fetches[usize::from(slot)];
             let overdue = now >= fetch.posted + pager.node.attempt_deadline() || now >= fetch.deadline;
             if fetch.phase == Phase::Posted && overdue {

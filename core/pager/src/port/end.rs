@@ -4,6 +4,8 @@
 //! have counted. Invariant: a port that is given back has no fetch, no read of a guide and no order with a helper, so
 //! that no page waits for a thread that is gone.
 
+use yonder_units::Narrow;
+
 use super::{Phase, Port, PortInner};
 use crate::delegation::Installs;
 use crate::error::PagingCause;
@@ -39,7 +41,7 @@ impl<M: Machine> PortInner<M> {
     fn end_fetches(&mut self, pager: &Pager<M>) {
         self.cancel_guide_reads(pager, |_, _| true);
         let now = M::now();
-        for slot in 0..self.fetches.len() as u16 {
+        for slot in 0..self.fetches.len().narrow_u16() {
             match self.fetches[usize::from(slot)].phase {
                 Phase::Free => continue,
                 Phase::Posted => self.cancel(slot),

@@ -15,7 +15,7 @@ use crate::prefetch::{Plan, WINDOW_PAGES_MAX};
 use yonder_guide::{
     Arrived, Cause, Guide, HISTORY_MAX, Payoff, READ_BYTES_MAX, READS_MAX, Reach, Reading, Touch, Verdict,
 };
-use yonder_units::{Nanos, PAGE_BYTES, PageIndex};
+use yonder_units::{Nanos, Narrow, PAGE_BYTES, PageIndex};
 
 use super::ahead::{Followed, MadeWindow, WindowStep};
 use super::windows::await_room;
@@ -297,7 +297,7 @@ impl<M: Machine> Hands<'_, M> {
             return Reading::Refused;
         };
         self.inner.learn(self.region);
-        let at = (offset % PAGE_BYTES as u64) as usize;
+        let at = (offset % PAGE_BYTES as u64).narrow_usize();
         let vector = Vector::new(std::iter::once(at..at + bytes));
         let read = &mut self.host.reads[place];
         *read = Read {
@@ -305,7 +305,7 @@ impl<M: Machine> Hands<'_, M> {
             generation: read.generation.wrapping_add(1),
             region: self.region.number,
             address: M::address(&self.region.mapping) as u64 + offset,
-            bytes: bytes as u16,
+            bytes: bytes.narrow_u16(),
             reservation,
             note,
             posted: self.turn.now,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::pagetable::{Event, State};
 use crate::prefetch::Plan;
-use yonder_units::{Nanos, PageIndex};
+use yonder_units::{Nanos, Narrow, PageIndex};
 
 use super::ahead::{Followed, MadeWindow, PrefetchWindow, WINDOW_SLOTS, WINDOWS, WindowStep};
 use super::{FetchRequest, FetchReservation, Phase, PortInner};
@@ -85,7 +85,7 @@ impl<M: Machine> PortInner<M> {
         let deadline = now + pager.node.fault_timeout();
         let mut steps = 0;
         for (pages, page) in plan.pages().enumerate() {
-            let so_far = Extension { pages: pages as u32, steps };
+            let so_far = Extension { pages: pages.narrow_u32(), steps };
             if page.index() >= region.table.pages() || pager.room_ahead() == 0 {
                 return so_far;
             }
@@ -145,11 +145,11 @@ impl<M: Machine> PortInner<M> {
             let next = fetch(step + run);
             let follows = next.phase == Phase::Ready
                 && next.region == first.region
-                && next.page.0 == first.page.0 + run as u32
+                && next.page.0 == first.page.0 + run.narrow_u32()
                 && next.page.block() == first.page.block()
                 && match (first.reservation, next.reservation) {
                     (FetchReservation::PageByFrame(first), FetchReservation::PageByFrame(next)) => {
-                        next.0 == first.0 + run as u32
+                        next.0 == first.0 + run.narrow_u32()
                     }
                     (FetchReservation::Page, FetchReservation::Page) => true,
                     _ => false,

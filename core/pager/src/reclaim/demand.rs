@@ -1,5 +1,7 @@
 //! [`Demand`]: who takes local memory, those that map pages or those that read them in frames.
 
+use yonder_units::Narrow;
+
 /// Pages taken after which the share is looked at anew.
 const WINDOW: u64 = 1024;
 
@@ -18,9 +20,9 @@ impl Demand {
         self.mapped += mapped;
         let all = self.in_frames + self.mapped;
         if all >= WINDOW {
-            let now = (self.in_frames * 256 / all) as u32;
+            let now = (self.in_frames * 256 / all).narrow_u32();
             // Rounded towards what is new, so that both ends are reached.
-            self.reads = if now > self.reads { (self.reads + now).div_ceil(2) } else { (self.reads + now) / 2 };
+            self.reads = if now > self.reads { (self.reads + now).div_ceil(2) } else { self.reads.midpoint(now) };
             (self.in_frames, self.mapped) = (0, 0);
         }
         debug_assert!(self.reads <= 256, "{} parts of 256 are reads", self.reads);

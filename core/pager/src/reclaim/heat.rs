@@ -13,6 +13,8 @@
 //! How long ago a block was touched last is known too ([`Age`]), but says less: a block that is touched all the time
 //! without a fault looks old, since nothing of it is missing. Ages are statistics only.
 
+use yonder_units::Narrow;
+
 /// How often the hand passes over a block at most.
 pub const PASSES_MAX: u8 = 31;
 /// How often the hand comes to a block that is wanted back at the usual rate before it takes it.
@@ -47,7 +49,12 @@ impl Warmth {
     /// `pages` of a block are swept.
     pub fn sweep(&mut self, heat: &mut BlockHeat, pages: u32) {
         self.now = self.now.wrapping_add(pages);
-        *heat = BlockHeat { swept: pages.min(u32::from(u16::MAX)) as u16, passes: 0, last: heat.last, since: self.now };
+        *heat = BlockHeat {
+            swept: pages.min(u32::from(u16::MAX)).narrow_u16(),
+            passes: 0,
+            last: heat.last,
+            since: self.now,
+        };
     }
 
     /// The hand comes to a block, of which `back` pages were wanted back since it was swept. Whether it passes over it.
@@ -57,11 +64,12 @@ impl Warmth {
             let (swept, elapsed) = (u64::from(heat.swept), u64::from(self.now.wrapping_sub(heat.since)).max(1));
             let rate = u64::from(back).min(swept) * RATE_ONE / (swept * elapsed);
             let passes = (PASSES_EACH * rate / self.usual_rate.max(1)).saturating_sub(1);
-            let measured = passes.min(u64::from(PASSES_MAX)) as u8;
+            let measured = passes.min(u64::from(PASSES_MAX)).narrow_u8();
             // One odd round neither makes a block hot nor forgets that it was.
             heat.passes = measured.midpoint(heat.last);
             (heat.last, heat.swept) = (measured, 0);
-            self.usual_rate = self.usual_rate.saturating_add_signed((rate as i64 - self.usual_rate as i64) / INERTIA);
+            self.usual_rate =
+                self.usual_rate.saturating_add_signed((rate.cast_signed() - self.usual_rate.cast_signed()) / INERTIA);
         }
         let passes = heat.passes > 0;
         heat.passes = heat.passes.saturating_sub(1);
@@ -87,7 +95,7 @@ impl BlockHeat {
     pub fn from_bits(bits: u64) -> Self {
         let [last, passes, ..] = bits.to_le_bytes();
         debug_assert!(passes <= PASSES_MAX && last <= PASSES_MAX, "{bits:#x} is no block's heat");
-        Self { swept: (bits >> 16) as u16, passes, last, since: (bits >> 32) as u32 }
+        Self { swept: (bits >> 16 & 0xffff) as u16, passes, last, since: (bits >> 32) as u32 }
     }
 }
 
@@ -120,7 +128,7 @@ impl Age {
     /// What [`Age::to_bits`] has made.
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
-        Self { installs: (bits >> 32) as u32, look: bits as u32 }
+        Self { installs: (bits >> 32) as u32, look: (bits & 0xffff_ffff) as u32 }
     }
 }
 

@@ -102,6 +102,11 @@ impl Policy {
             return Err(SharesError);
         }
         let limit = limit.max(LIMIT_PAGES_MIN);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a number of pages is one, and `as` rounds down"
+        )]
         let share = |percent: f64| ((limit as f64 * percent / 100.0) as u64).max(1);
         let (standby, reserve) = (share(standby_percent), (limit / 8).min(RESERVE_PAGES_MAX));
         // Faults stop at the reserve, so reclaim starts before that whatever the shares say, and goes on beyond it.
@@ -255,7 +260,7 @@ impl Policy {
     /// Pages that are never left to spare frames: faults that map, and what is fetched ahead of them, find more than
     /// that.
     fn least_to_map(&self) -> u64 {
-        self.reserve.max((self.start + self.reserve) / 2)
+        self.reserve.max(self.start.midpoint(self.reserve))
     }
 
     fn uncharged(&self, usage: &Usage) -> u64 {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::pagetable::Event;
-use yonder_units::{BlockIndex, PAGE_BYTES, PageIndex, Run};
+use yonder_units::{BlockIndex, Narrow, PAGE_BYTES, PageIndex, Run};
 
 use super::{DROP_PAGES_MAX, Reclaimer};
 use crate::clean_drop::{CleanDrop, ReadsAs};
@@ -17,7 +17,7 @@ impl<M: Machine> Reclaimer<M> {
     /// of the blocks behind it that are not hot, until there are enough. Returns how many there were.
     pub(super) fn drop_sealed(&mut self, core: &RegionCore<M>, block: BlockIndex, room: usize) -> usize {
         self.begin_drop();
-        let blocks = core.blocks() as u32;
+        let blocks = core.blocks().narrow_u32();
         for step in 0..blocks {
             let block = BlockIndex((block.0 + step) % blocks);
             let is_wanted = core.counts.resident_in(block) > 0 && !core.counts.is_hot(block);
@@ -47,8 +47,8 @@ impl<M: Machine> Reclaimer<M> {
             core.table.advance_owned(*page, Event::Dropped);
         }
         for pages in self.dropped.chunk_by(|one, next| one.block() == next.block()) {
-            core.counts.uncount(pages[0].block(), pages.len() as u32);
-            core.counts.swept(pages[0].block(), pages.len() as u32, &mut self.warmth);
+            core.counts.uncount(pages[0].block(), pages.len().narrow_u32());
+            core.counts.swept(pages[0].block(), pages.len().narrow_u32(), &mut self.warmth);
         }
         self.swept.iter().for_each(|block| core.block_gate(*block).end_sweep());
         pager.local.budget.uncharge(self.dropped.len() as u64);

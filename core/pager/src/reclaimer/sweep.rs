@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::pagetable::{Event, State};
 use crate::reclaim::{Standby, Visit};
-use yonder_units::{BlockIndex, FrameIndex, PageIndex};
+use yonder_units::{BlockIndex, FrameIndex, Narrow, PageIndex};
 
 use super::sealed::drops;
 use super::{Reclaimer, is_dirty};
@@ -32,7 +32,7 @@ impl<M: Machine> Reclaimer<M> {
         };
         let found = hand.advance(&blocks, |region, block| {
             let core = regions[region].as_ref().expect("only regions that are there have blocks");
-            let block = BlockIndex(block as u32);
+            let block = BlockIndex(block.narrow_u32());
             if core.counts.resident_in(block) == 0 {
                 Visit::Skip
             } else if core.counts.passes_over(block, warmth) {
@@ -45,7 +45,7 @@ impl<M: Machine> Reclaimer<M> {
         });
         let Some((region, block)) = found else { return 0 };
         let core = Arc::clone(self.regions[region].as_ref().expect("found"));
-        let block = BlockIndex(block as u32);
+        let block = BlockIndex(block.narrow_u32());
         self.take_block(&core, block, room)
     }
 
@@ -88,8 +88,8 @@ impl<M: Machine> Reclaimer<M> {
         let (block, pages) = (first.block(), first.0..last.0 + 1);
         self.copy_taken(core);
         let unmapped = self.unmap_taken(core, pages);
-        core.counts.uncount(block, unmapped as u32);
-        core.counts.swept(block, unmapped as u32, &mut self.warmth);
+        core.counts.uncount(block, unmapped.narrow_u32());
+        core.counts.swept(block, unmapped.narrow_u32(), &mut self.warmth);
         pager.local.counts.stand(self.taken.len() as u64);
         pager.local.budget.uncharge(unmapped as u64);
         self.settle_taken(core);

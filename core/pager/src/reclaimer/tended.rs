@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use crate::reclaim::{Policy, quota};
-use yonder_units::{BLOCK_PAGES, BlockIndex, Nanos, PageIndex};
+use yonder_units::{BLOCK_PAGES, BLOCK_PAGES_U32, BlockIndex, Nanos, Narrow, PageIndex};
 
 use super::sealed::drops;
 use super::{DROP_PAGES_MAX, PAGE_TAKEN_NS, Pass, Reclaimer, SLEEP_MAX};
@@ -21,6 +21,7 @@ use crate::region::RegionCore;
 const AGE_LOOK: Nanos = 1_000_000_000;
 /// Shortest and longest time between two looks at quotas.
 const LOOK_MIN: Nanos = 500_000;
+#[expect(clippy::cast_possible_truncation, reason = "it is less than a second")]
 const LOOK_MAX: Nanos = SLEEP_MAX.as_nanos() as Nanos;
 /// Blocks that one step looks through for pages that were advised out.
 const ADVISED_BLOCKS_MAX: usize = 64;
@@ -85,7 +86,7 @@ impl<M: Machine> Reclaimer<M> {
         // Looks that were missed count too.
         let missed = if self.next_age_look == 0 { 0 } else { (now - self.next_age_look) / AGE_LOOK };
         self.next_age_look = now + AGE_LOOK;
-        let look = pager.reclaim.signals.count_looks(1 + missed as u32) + missed as u32;
+        let look = pager.reclaim.signals.count_looks(1 + missed.narrow_u32()) + missed.narrow_u32();
         self.regions.iter().flatten().for_each(|core| core.counts.look_at_ages(look));
     }
 
@@ -106,7 +107,7 @@ impl<M: Machine> Reclaimer<M> {
     /// out, else what is cold. How many.
     pub(super) fn sweep_over_quota(&mut self, pager: &Pager<M>, room: usize) -> usize {
         for (only, excess) in self.quotas(pager).over {
-            let room = room.min(excess as usize);
+            let room = room.min(excess.narrow_usize());
             let mut taken = self.sweep_advised(pager, room, |region| only.is_none_or(|only| only == region as usize));
             if taken == 0 {
                 taken = self.sweep(room, only);
@@ -125,9 +126,9 @@ impl<M: Machine> Reclaimer<M> {
             let Some(mut range) = pager.advised_out.take(&wanted) else { return 0 };
             let Some(core) = self.regions[range.region as usize].clone() else { continue };
             let block = PageIndex(range.pages.start).block();
-            let most = if drops(&core) { DROP_PAGES_MAX } else { BLOCK_PAGES }.min(room) as u32;
-            let end =
-                range.pages.end.min((block.0 + 1) * BLOCK_PAGES as u32).min(range.pages.start.saturating_add(most));
+            let most = if drops(&core) { DROP_PAGES_MAX } else { BLOCK_PAGES };
+            let most = most.min(room).narrow_u32();
+            let end = range.pages.end.min((block.0 + 1) * BLOCK_PAGES_U32).min(range.pages.start.saturating_add(most));
             let here = std::mem::replace(&mut range.pages.start, end)..end;
             let taken = if core.counts.resident_in(block) == 0 {
                 0

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use crate::pagetable::Event;
-use yonder_units::{PAGE_BYTES, PageIndex};
+use yonder_units::{Narrow, PAGE_BYTES, PageIndex};
 
 use super::Reclaimer;
 use crate::machine::Machine;
@@ -21,7 +21,7 @@ impl<M: Machine> Reclaimer<M> {
         kept.clear();
         let (Some((first, _)), Some((last, _))) = (self.taken.first(), self.taken.last()) else { return };
         let (first, pages) = (*first, (last.0 - first.0 + 1) as usize);
-        let mut refused = |place: usize| kept.push(PageIndex(first.0 + place as u32));
+        let mut refused = |place: usize| kept.push(PageIndex(first.0 + place.narrow_u32()));
         M::preempt();
         M::write_protect(&pager.space, &core.mapping, first.offset(), pages, &mut refused)
             .expect("a range can be protected, or its parts are refused");

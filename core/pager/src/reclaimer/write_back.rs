@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::pagetable::{Event, State};
 use crate::reclaim::{FlushCause, Standby};
-use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
+use yonder_units::{FrameIndex, Nanos, Narrow, PAGE_BYTES, PageIndex};
 
 use super::{FarRange, Pass, Reclaimer, SLEEP_MAX, Step};
 use crate::clean_drop::{CleanDrop, ReadsAs};
@@ -233,7 +233,7 @@ impl<M: Machine> Reclaimer<M> {
         let mut completions = std::mem::take(&mut self.completions);
         self.queue_pair.poll(now, &mut completions);
         for completion in completions.drain(..) {
-            let (index, generation) = (completion.id.0 as u16, (completion.id.0 >> 16) as u32);
+            let (index, generation) = ((completion.id.0 & 0xffff).narrow_u16(), (completion.id.0 >> 16).narrow_u32());
             let write = self.writes[usize::from(index)].as_mut().expect("a completion belongs to a write");
             assert!(
                 write.posted && write.generation == generation,
@@ -292,7 +292,7 @@ impl<M: Machine> Reclaimer<M> {
 
     fn scan_writes(&mut self, pass: Pass<'_, M>) {
         let Pass { pager, now } = pass;
-        for index in 0..self.writes.len() as u16 {
+        for index in 0..self.writes.len().narrow_u16() {
             let Some(write) = &self.writes[usize::from(index)] else { continue };
             if write.posted && now >= write.at + pager.node.attempt_deadline() {
                 self.queue_pair.cancel(WorkId(u64::from(write.generation) << 16 | u64::from(index)));
@@ -305,7 +305,7 @@ impl<M: Machine> Reclaimer<M> {
 
     /// Gives up the writes of a region whose content nobody will read again.
     pub(crate) fn abandon_writes(&mut self, pager: &Pager<M>, region: u32) {
-        for index in 0..self.writes.len() as u16 {
+        for index in 0..self.writes.len().narrow_u16() {
             let Some(write) = self.writes[usize::from(index)].take_if(|write| write.region == region) else { continue };
             if write.posted {
                 self.queue_pair.cancel(WorkId(u64::from(write.generation) << 16 | u64::from(index)));

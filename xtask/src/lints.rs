@@ -1,0 +1,37 @@
+//! `cargo xtask lints`: what the compiler is asked beyond the workspace's own lints, of the libraries of `core`.
+//!
+//! [`LINTS`] are clippy's lints of casts, and those of its pedantic ones that found something worth mending. They are
+//! named here and not in the manifests, because they are for code and not for tests, and for some layers only: a
+//! package that inherits the workspace's lints cannot add to them. A cast that is right says so by
+//! `yonder_units::Narrow`, or by an `expect` with its reason.
+
+use std::path::Path;
+
+use crate::{ci, miri};
+
+/// The layer whose libraries are asked.
+const LAYER: &str = "core";
+/// What they are asked.
+const LINTS: [&str; 10] = [
+    "cast_lossless",
+    "cast_possible_truncation",
+    "cast_possible_wrap",
+    "cast_sign_loss",
+    "checked_conversions",
+    "manual_midpoint",
+    "match_wildcard_for_single_variants",
+    "needless_for_each",
+    "redundant_closure_for_method_calls",
+    "trivially_copy_pass_by_ref",
+];
+
+/// Runs clippy with the lints; fails if one finds something.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    let packages = miri::packages(&root.join(LAYER))?;
+    let mut arguments: Vec<String> = ["clippy", "--lib"].map(str::to_owned).to_vec();
+    arguments.extend(packages.iter().map(|name| format!("--package={name}")));
+    arguments.extend(["--", "-D", "warnings"].map(str::to_owned));
+    arguments.extend(LINTS.map(|lint| format!("-Wclippy::{lint}")));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    ci::cargo(root, &arguments, &[])
+}
