@@ -12,6 +12,8 @@ Everything, about ten minutes; the simulations alone; and a glance at two sets:
   yonder report --out results
   yonder report --sets sim --seed 7
   yonder report --sets array,switch --quick
+The same, and the figures of README.md in this folder:
+  yonder report --readme
 What is measured runs on this machine, with far memory that is emulated in the process; what is simulated runs anywhere.";
 
 #[derive(Debug, Args)]
@@ -31,6 +33,10 @@ pub(crate) struct ReportArgs {
     /// Where the checks and tables are written to as Markdown, instead of RESULTS.md in the folder
     #[arg(long, value_name = "FILE")]
     pub(crate) results: Option<PathBuf>,
+    /// Measure the figures of a README too, and put them between its marks; RESULTS.md is written to docs/perf beside
+    /// it
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "README.md")]
+    pub(crate) readme: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) depth: DepthArgs,
 }
@@ -69,12 +75,14 @@ impl ReportArgs {
     pub(crate) fn command(&self) -> String {
         let sets: Vec<String> = self.sets().into_iter().map(ReportSet::name).collect();
         let quick = if self.depth.quick { " --quick" } else { "" };
-        format!("yonder report --sets {} --seed {}{quick}", sets.join(","), self.depth.seed)
+        let readme = if self.readme.is_some() { " --readme" } else { "" };
+        format!("yonder report --sets {} --seed {}{quick}{readme}", sets.join(","), self.depth.seed)
     }
 
     /// Where the Markdown goes.
     pub(crate) fn results_path(&self) -> PathBuf {
-        self.results.clone().unwrap_or_else(|| self.out.join("RESULTS.md"))
+        let beside_readme = || Some(self.readme.as_ref()?.parent()?.join("docs/perf/RESULTS.md"));
+        self.results.clone().or_else(beside_readme).unwrap_or_else(|| self.out.join("RESULTS.md"))
     }
 }
 
@@ -104,6 +112,8 @@ mod tests {
     #[test]
     fn the_document_goes_beside_the_page_unless_it_has_a_place() {
         assert_eq!(parsed("--out x").unwrap().results_path(), PathBuf::from("x/RESULTS.md"));
+        assert_eq!(parsed("--readme").unwrap().results_path(), PathBuf::from("docs/perf/RESULTS.md"));
+        assert_eq!(parsed("--readme a/README.md").unwrap().results_path(), PathBuf::from("a/docs/perf/RESULTS.md"));
         let named = parsed("--out x --results docs/perf/RESULTS.md").unwrap();
         assert_eq!((named.results_path(), named.out), (PathBuf::from("docs/perf/RESULTS.md"), PathBuf::from("x")));
     }

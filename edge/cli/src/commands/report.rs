@@ -3,12 +3,15 @@
 //! `report.html` is to be looked at, `report.json` has everything that is on it, and `RESULTS.md` is for a repository.
 //! Nothing in them tells the time, so that a report of simulations alone is the same each time it is made.
 //!
+//! With `--readme` the table of figures in README is made anew by the same command (`readme`).
+//!
 //! Files: `simulated` are all figures of `yonder sim`; `loads`, `local`, `dispatch`, `steps` and `switches` measure on
 //! this machine, `trial` has what the first three share.
 
 mod dispatch;
 mod loads;
 mod local;
+mod readme;
 mod scale;
 mod simulated;
 mod steps;
@@ -28,7 +31,7 @@ use crate::output::line;
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let sets = args.sets();
-    if sets.iter().any(|set| *set != ReportSet::Sim) {
+    if args.readme.is_some() || sets.iter().any(|set| *set != ReportSet::Sim) {
         ensure_ready(&args.command())?;
     }
     make_folder(&args.out)?;
@@ -43,6 +46,9 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     write(&args.out.join("report.html"), &results_page(&results)?)?;
     write(&args.out.join("report.json"), &json)?;
     write(&args.results_path(), &results_markdown(&results))?;
+    if let Some(readme) = &args.readme {
+        readme::run(readme, Scale::of(args.depth.quick), &args.command())?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -31,7 +31,7 @@ fn rocksdb_answers_gets_and_scans_over_udp_and_ends_when_it_is_told_to() {
     let mut server = server(yonder, &["--metrics", "127.0.0.1:0"]);
     let target = server.udp_address().to_string();
     let _metrics = server.metrics_address();
-    let flags = ["--rate", "1k", "--duration", "400ms", "--scans", "5%", "--timeout", "20s"];
+    let flags = ["--rate", "1k", "--duration", "400ms", "--scans", "5%", "--patience", "20s"];
     let open = load(yonder, &target, &flags);
     assert_eq!((&open["load"], &open["failed"], &open["lost"]), (&"rocksdb".into(), &0.into(), &0.into()), "{open}");
     let count = |kind: &str| open["kinds"][kind]["count"].as_u64().unwrap();
@@ -51,7 +51,7 @@ fn tpcc_runs_over_udp_and_its_tables_are_checked_at_the_end() {
     let words = "serve tpcc --listen 127.0.0.1:0 --memory 30MiB --local 20% --shrink 10 --orders 100000";
     let server = yonder.serve(&words.split(' ').collect::<Vec<_>>());
     let target = server.udp_address().to_string();
-    let words = format!("load tpcc --target {target} --rate 300 --duration 800ms --timeout 20s --json");
+    let words = format!("load tpcc --target {target} --rate 300 --duration 800ms --patience 20s --json");
     let loaded = yonder.run(&words.split(' ').collect::<Vec<_>>()).object();
     assert_eq!(
         (&loaded["load"], &loaded["failed"], &loaded["lost"]),
@@ -78,7 +78,7 @@ fn searches_over_udp_find_what_an_index_of_the_client_does() {
     let words = "serve vector --listen 127.0.0.1:0 --memory 8MiB --local 2MiB --lists 32";
     let server = yonder.serve(&words.split(' ').collect::<Vec<_>>());
     let target = server.udp_address().to_string();
-    let words = format!("load vector --target {target} --rate 100 --duration 800ms --probes 2 --timeout 20s --json");
+    let words = format!("load vector --target {target} --rate 100 --duration 800ms --probes 2 --patience 20s --json");
     let loaded = yonder.run(&words.split(' ').collect::<Vec<_>>()).object();
     assert_eq!((&loaded["failed"], &loaded["lost"]), (&0.into(), &0.into()), "{loaded}");
     assert!(loaded["kinds"]["search"]["count"].as_u64() > Some(40), "{loaded}");
@@ -127,7 +127,7 @@ fn loses_its_node(yonder: Yonder, app: &str, flags: &str, asks: &str) {
     let server = yonder.serve(&words.split(' ').collect::<Vec<_>>());
     let target = server.udp_address();
     let load = |more: &str| {
-        let words = format!("load {app} --target {target} --timeout 20s --json {asks} {more}");
+        let words = format!("load {app} --target {target} --patience 20s --json {asks} {more}");
         yonder.run(&words.split(' ').collect::<Vec<_>>()).object()
     };
     let before = load("--rate 100 --duration 300ms");

@@ -285,7 +285,7 @@ mod tests {
     use crate::folder::Folder;
 
     fn task(file: Option<PathBuf>, threads: usize, rate: Rate) -> ResidentTask {
-        ResidentTask { memory: 1 << 20, file, threads, rate, duration: Duration::from_millis(80) }
+        ResidentTask { memory: 1 << 20, file, threads, rate, duration: Duration::from_millis(250) }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(super) fn settings() -> Settings {
         threads: vec![1, 16],
         connections: 4,
         rate: CommonRate::None,
-        duration: Duration::from_millis(40),
+        duration: Duration::from_millis(150),
         runs: 2,
         yonder: "true".into(),
         run_is_missing: None,

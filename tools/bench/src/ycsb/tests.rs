@@ -28,7 +28,7 @@ fn settings(script: &str, ways: &[Variant], runs: usize) -> Settings {
         connections: 8,
         depth: 2,
         threads: 1,
-        duration: Duration::from_millis(60),
+        duration: Duration::from_millis(250),
         runs,
         kv: ["sh", "-c", script, "sh"].map(Into::into).to_vec(),
         stop: Arc::default(),

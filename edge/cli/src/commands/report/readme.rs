@@ -1,0 +1,275 @@
+//! `yonder report --readme`: the table of figures in README, measured in one run.
+//!
+//! All systems have the same settings and take turns; the load of latencies follows from a rule that was written
+//! before: [`LOAD_SHARE`] of what faults that busy-wait and map their own pages reach. Every figure is a ratio within a
+//! turn, with the least and the greatest of all turns beside the median, and the lost comparisons stand with the won
+//! ones.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use yonder::sched::{InstallDelegation, SchedConfig};
+use yonder::units::LocalSize;
+use yonder::{FaultPolicy, Prefetch};
+use yonder_bench::array::{Array, ArrayResult, ArraySettings};
+use yonder_bench::comparison::{Ended, Series, take_turns};
+use yonder_bench::seq::{self, Operation, Pattern};
+use yonder_load::Rate;
+
+use super::scale::Scale;
+use super::trial::{FAR, LINK, LOCAL_PERCENT};
+use crate::commands::machine::machine;
+use crate::output::Bar;
+
+/// What stands around the figures.
+const BEGIN: &str = "<!-- figures: begin -->";
+const END: &str = "<!-- figures: end -->";
+/// Turns of each comparison.
+const TURNS: usize = 5;
+/// Load at which latencies are compared, of what busy-waiting faults reach.
+const LOAD_SHARE: f64 = 0.8;
+/// Local share of the memory that one thread reads in order.
+const LOCAL_PERCENT_IN_ORDER: f64 = 12.5;
+
+/// One of the systems that are compared.
+#[derive(Clone, Copy, Debug)]
+struct System {
+    name: &'static str,
+    faults: FaultPolicy,
+    installs: InstallDelegation,
+}
+
+/// Faults that yield and that busy-wait, whose worker maps its pages itself, and those for which a dispatcher on
+/// another CPU maps them.
+const SYSTEMS: [System; 4] = [
+    System { name: "yield", faults: FaultPolicy::Yield, installs: InstallDelegation::Off },
+    System { name: "busy", faults: FaultPolicy::Busy, installs: InstallDelegation::Off },
+    System { name: "yield, delegated", faults: FaultPolicy::Yield, installs: InstallDelegation::On },
+    System { name: "busy, delegated", faults: FaultPolicy::BusyDelegated, installs: InstallDelegation::On },
+];
+/// Their places among [`SYSTEMS`].
+const YIELD: usize = 0;
+const BUSY: usize = 1;
+const YIELD_DELEGATED: usize = 2;
+const BUSY_DELEGATED: usize = 3;
+
+/// A ratio that was measured: the median of the turns, and the least and the greatest.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Ratio {
+    median: f64,
+    ends: [f64; 2],
+}
+
+/// A line of the table.
+struct Row {
+    what: String,
+    ratio: Ratio,
+    is_better: bool,
+}
+
+/// Measures, and puts the table in the place of the old one in the file at `readme`.
+pub(super) fn run(readme: &Path, scale: &Scale, command: &str) -> anyhow::Result<()> {
+    let old = std::fs::read_to_string(readme)
+        .with_context(|| format!("cannot read {}: name the file with --readme FILE", readme.display()))?;
+    // What cannot be put anywhere is not measured.
+    replaced(&old, "").with_context(|| format!("{} has no place for figures", readme.display()))?;
+    let mut rows = at_random(scale)?;
+    rows.extend(in_order(scale)?);
+    let text = table(&rows, &origin(command));
+    std::fs::write(readme, replaced(&old, &text)?)
+        .with_context(|| format!("cannot write {}: name another file with --readme FILE", readme.display()))?;
+    eprintln!("report: {}", readme.display());
+    Ok(())
+}
+
+/// Random reads of an array, by all systems.
+fn at_random(scale: &Scale) -> anyhow::Result<Vec<Row>> {
+    let settings = ArraySettings {
+        duration: scale.run,
+        ..ArraySettings::new(FAR.to_owned(), scale.memory, LocalSize::Percent(LOCAL_PERCENT))
+    };
+    let bar = Bar::new("readme: random reads");
+    let array = Array::prepare(&settings, &mut |what, share| bar.show(what, 0.1 * share))?;
+    let peaks = turns(&array, &settings, Rate::Max, &bar)?;
+    let peak = peaks[BUSY].median(|result| result.ops_per_s).context("a run has ended")?;
+    let offered = LOAD_SHARE * peak;
+    let loaded = turns(&array, &settings, Rate::PerSecond(offered), &bar)?;
+    let what = format!("random reads, {LOCAL_PERCENT} % local, {LINK}");
+    let throughput = |own: usize, other: usize, words: &str| {
+        let ratio = ratio(&peaks[own], &peaks[other], |result| result.ops_per_s)?;
+        Some(Row { what: format!("{what}: throughput, {words}"), is_better: ratio.median > 1.0, ratio })
+    };
+    let latency = |own: usize, other: usize, percentile: &str, figure: fn(&ArrayResult) -> f64| {
+        let ratio = ratio(&loaded[own], &loaded[other], figure)?;
+        let words = format!("{percentile} at {:.0} % of busy-waiting's peak, less is better", 100.0 * LOAD_SHARE);
+        Some(Row { what: format!("{what}: {words}"), is_better: ratio.median < 1.0, ratio })
+    };
+    let rows = [
+        throughput(YIELD, BUSY, "faults that yield / that busy-wait, each worker maps its pages"),
+        throughput(YIELD_DELEGATED, BUSY_DELEGATED, "the same, a dispatcher on a second CPU maps pages for both"),
+        latency(YIELD, BUSY, "P50", |result| result.p50_us),
+        latency(YIELD, BUSY, "P99", |result| result.p99_us),
+        latency(YIELD, BUSY, "P99.9", |result| result.p999_us),
+    ];
+    Ok(rows.into_iter().flatten().collect())
+}
+
+fn turns(
+    array: &Array,
+    settings: &ArraySettings,
+    rate: Rate,
+    bar: &Bar,
+) -> anyhow::Result<[Series<System, ArrayResult>; 4]> {
+    let mut all = SYSTEMS.map(Series::new);
+    take_turns(
+        &mut all,
+        TURNS,
+        &mut |what, share| bar.show(what, share),
+        |system| format!("{}, {rate} requests/s", system.name),
+        |system, _| {
+            let sched = SchedConfig { faults: system.faults, installs: system.installs, ..settings.sched.clone() };
+            let result = array.run(&ArraySettings { sched, rate, ..settings.clone() }, &mut |_, _| ())?;
+            anyhow::ensure!(
+                result.counts.errors == 0,
+                "{} requests failed in a run of the report: look at the log with YONDER_LOG=info",
+                result.counts.errors
+            );
+            Ok(Ended::Well(result))
+        },
+    )?;
+    Ok(all)
+}
+
+/// Pages read and written in order by one thread, with and without readahead.
+fn in_order(scale: &Scale) -> anyhow::Result<Vec<Row>> {
+    let bar = Bar::new("readme: pages in order");
+    let settings = seq::Settings {
+        far: FAR.to_owned(),
+        memory: scale.memory,
+        local: LocalSize::Percent(LOCAL_PERCENT_IN_ORDER),
+        prefetch: vec![Prefetch::None, Prefetch::Readahead],
+        operations: vec![Operation::Read, Operation::Write],
+        pattern: Pattern::Sequential,
+        rounds: TURNS,
+    };
+    let results = seq::run(&settings, &mut |what, share| bar.show(what, share))?;
+    let row = |op: Operation, word: &str| {
+        let of = |prefetch: &str| results.iter().find(|one| one.op == op && one.prefetch == prefetch);
+        let (with, without) = (of("readahead")?, of("none")?);
+        // The widest that turns can lie apart.
+        let ends = [
+            with.ops_per_s_spread[0] / without.ops_per_s_spread[1],
+            with.ops_per_s_spread[1] / without.ops_per_s_spread[0],
+        ];
+        let what = format!(
+            "one thread that {word} pages in order, {LOCAL_PERCENT_IN_ORDER} % local, {LINK}: pages a second, with \
+             readahead / without"
+        );
+        let ratio = Ratio { median: with.ratio_to_none?, ends };
+        Some(Row { what, ratio, is_better: ratio.median > 1.0 })
+    };
+    Ok([row(Operation::Read, "reads"), row(Operation::Write, "writes")].into_iter().flatten().collect())
+}
+
+/// The ratio of a figure of two systems, turn by turn. `None` if no turn has both.
+fn ratio<T>(own: &Series<System, T>, other: &Series<System, T>, figure: impl Fn(&T) -> f64) -> Option<Ratio> {
+    let pairs = own.trials.iter().zip(&other.trials);
+    let mut ratios: Vec<f64> = pairs.map(|(own, other)| figure(own) / figure(other)).collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    Some(Ratio { median: *ratios.get(ratios.len() / 2)?, ends: [*ratios.first()?, *ratios.last()?] })
+}
+
+/// Where and when the figures were measured, and how to measure them again.
+fn origin(command: &str) -> String {
+    let machine = machine();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    format!(
+        "Medians of {TURNS} turns, in brackets the least and the greatest turn; far memory emulated within the process. \
+         Measured on {} by `{command}` at commit {}, on {} with {} CPUs, {}.",
+        date(since.as_secs() / 86_400),
+        env!("YONDER_COMMIT"),
+        machine.text,
+        machine.cpus,
+        machine.kernel,
+    )
+}
+
+/// The date of a day since 1970, as 2026-11-25.
+fn date(mut day: u64) -> String {
+    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    while day >= 365 + u64::from(is_leap(year)) {
+        day -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while day >= lengths[month] {
+        day -= lengths[month];
+        month += 1;
+    }
+    format!("{year}-{:02}-{:02}", month + 1, day + 1)
+}
+
+fn table(rows: &[Row], origin: &str) -> String {
+    let mut text = "| what | ratio | |\n|---|---|---|\n".to_owned();
+    for Row { what, ratio: Ratio { median, ends: [least, greatest] }, is_better } in rows {
+        let verdict = if *is_better { "won" } else { "lost" };
+        writeln!(text, "| {what} | **{median:.2}x** ({least:.2} to {greatest:.2}) | {verdict} |")
+            .expect("text can be written");
+    }
+    for line in yonder_report::filled("", &format!("\n{origin}")).lines() {
+        writeln!(text, "{}", line.trim_end()).expect("text can be written");
+    }
+    text
+}
+
+/// `old` with `figures` between the marks.
+fn replaced(old: &str, figures: &str) -> anyhow::Result<String> {
+    let place = old.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let (before, after) =
+        place.with_context(|| format!("there is no line `{BEGIN}` with `{END}` behind it: write both"))?;
+    Ok(format!("{before}{BEGIN}\n{figures}{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_take_the_place_of_the_old_ones() {
+        let old = format!("# A\n{BEGIN}\nold\n{END}\nrest\n");
+        assert_eq!(replaced(&old, "new\n").unwrap(), format!("# A\n{BEGIN}\nnew\n{END}\nrest\n"));
+        for wrong in ["# A\n", &format!("{END}\n{BEGIN}\n")] {
+            assert!(replaced(wrong, "").unwrap_err().to_string().contains("write both"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn days_have_dates() {
+        let dates = [0, 58, 59, 364, 365, 789, 20_782].map(date);
+        let expected =
+            ["1970-01-01", "1970-02-28", "1970-03-01", "1970-12-31", "1971-01-01", "1972-02-29", "2026-11-25"];
+        assert_eq!(dates, expected);
+    }
+
+    #[test]
+    fn ratios_are_of_turns_and_what_is_lost_says_so() {
+        let series = |trials: &[f64]| {
+            let mut series = Series::new(SYSTEMS[0]);
+            series.trials = trials.to_vec();
+            series
+        };
+        let ratio = ratio(&series(&[2.0, 9.0, 4.0]), &series(&[1.0, 3.0, 4.0]), |figure| *figure).unwrap();
+        assert_eq!(ratio, Ratio { median: 2.0, ends: [1.0, 3.0] });
+        let row = |is_better| Row { what: "x".to_owned(), ratio, is_better };
+        let text = table(&[row(true), row(false)], "There.");
+        assert!(
+            text.contains("| x | **2.00x** (1.00 to 3.00) | won |\n| x |") && text.contains("| lost |\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("There.\n"), "{text}");
+    }
+}
