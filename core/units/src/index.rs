@@ -6,7 +6,7 @@ use crate::{BLOCK_PAGES_U32, PAGE_BYTES};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PageIndex(pub u32);
 
-/// A block of a region: [`BLOCK_PAGES`] consecutive pages.
+/// A block of a region: [`BLOCK_PAGES`](crate::BLOCK_PAGES) consecutive pages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockIndex(pub u32);
 
