@@ -7,7 +7,8 @@
 
 use std::path::Path;
 
-use crate::{ci, miri};
+use crate::cargo::{cargo, finish};
+use crate::miri;
 
 /// The layer whose libraries are asked.
 const LAYER: &str = "core";
@@ -28,10 +29,7 @@ const LINTS: [&str; 10] = [
 /// Runs clippy with the lints; fails if one finds something.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     let packages = miri::packages(&root.join(LAYER))?;
-    let mut arguments: Vec<String> = ["clippy", "--lib"].map(str::to_owned).to_vec();
-    arguments.extend(packages.iter().map(|name| format!("--package={name}")));
-    arguments.extend(["--", "-D", "warnings"].map(str::to_owned));
-    arguments.extend(LINTS.map(|lint| format!("-Wclippy::{lint}")));
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    ci::cargo(root, &arguments, &[])
+    let mut command = cargo(root, &["clippy", "--lib"]);
+    command.args(packages.iter().map(|name| format!("--package={name}"))).args(["--", "-D", "warnings"]);
+    finish(command.args(LINTS.map(|lint| format!("-Wclippy::{lint}"))))
 }
