@@ -5,7 +5,6 @@
 //! turn, with the least and the greatest of all turns beside the median, and the lost comparisons stand with the won
 //! ones.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -279,12 +278,16 @@ fn table(rows: &[Row], origin: &str) -> String {
                 let verdict = if (*median < 1.0) == *is_less_better { "won" } else { "lost" };
                 format!("| {what} | **{median:.2}x** ({least:.2} to {greatest:.2}) | {verdict} |\n")
             }
-            Err(why) => format!("| {what} | not measured: {why} | |\n"),
+            Err(_) => format!("| {what} | not measured | |\n"),
         };
         text.push_str(&line);
     }
-    for line in yonder_report::filled("", &format!("\n{origin}")).lines() {
-        writeln!(text, "{}", line.trim_end()).expect("text can be written");
+    let mut reasons: Vec<&String> = rows.iter().filter_map(|row| row.ratio.as_ref().err()).collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    let reasons = reasons.into_iter().map(|why| format!("Not measured: {why}."));
+    for paragraph in std::iter::once(origin.to_owned()).chain(reasons) {
+        text.push_str(&format!("\n{}\n", yonder_report::filled("", &paragraph)));
     }
     text
 }
@@ -330,11 +333,9 @@ mod tests {
         let row = |ratio, is_less_better| Row { what: "x".to_owned(), ratio, is_less_better };
         let rows = [row(Ok(ratio), false), row(Ok(ratio), true), row(Err("no zram".to_owned()), true)];
         let text = table(&rows, "There.");
-        for line in
-            ["**2.00x** (1.00 to 3.00) | won |", "**2.00x** (1.00 to 3.00) | lost |", "not measured: no zram | |"]
-        {
+        for line in ["**2.00x** (1.00 to 3.00) | won |", "**2.00x** (1.00 to 3.00) | lost |", "not measured | |"] {
             assert!(text.contains(&format!("| x | {line}\n")), "{text}");
         }
-        assert!(text.ends_with("There.\n"), "{text}");
+        assert!(text.ends_with("\nThere.\n\nNot measured: no zram.\n"), "{text}");
     }
 }
