@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use yonder_unithread::panic_message;
 use yonder_units::Nanos;
 
 /// What was wrong in a run.
@@ -19,11 +20,8 @@ pub struct Failure {
 /// # Errors
 /// What was wrong in the run.
 pub fn caught<T>(seed: u64, run: impl FnOnce() -> Result<T, String>) -> Result<T, Failure> {
-    let ended = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Err(format!("panic: {}", text.unwrap_or_default()))
-    });
+    let ended = catch_unwind(AssertUnwindSafe(run));
+    let ended = ended.unwrap_or_else(|panic| Err(format!("panic: {}", panic_message(&*panic))));
     ended.map_err(|cause| Failure { seed, cause })
 }
 
