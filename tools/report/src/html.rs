@@ -90,18 +90,14 @@ fn headlines(ratios: &[Ratio]) -> String {
         let paper = entry.paper.map_or_else(String::new, |paper| format!("<span>paper {}</span>", ratio(paper)));
         format!(
             "<div class=\"card\"><p class=\"number\">{}</p><p class=\"what\">{}</p>\
-             <p class=\"beside\">{paper}{}</p></div>\n",
+             <p class=\"beside\">{paper}<span>{}</span></p></div>\n",
             ratio(entry.ours),
             Escaped(&entry.what),
-            bar_verdict(entry)
+            Escaped(&entry.condition)
         )
     };
     let cards: String = ratios.iter().take(HEADLINES_MAX).map(card).collect();
     format!("<section class=\"cards\" aria-label=\"Headline ratios\">\n{cards}</section>\n")
-}
-
-fn bar_verdict(entry: &Ratio) -> String {
-    entry.meets_bar().map_or_else(String::new, |met| verdict(met, "bar met", "below the bar"))
 }
 
 /// Whether something is as it should be, in the words for either.
@@ -186,13 +182,12 @@ fn ratio_table(ratios: &[Ratio]) -> String {
         let note =
             if entry.note.is_empty() { String::new() } else { format!("<br/><small>{}</small>", Escaped(&entry.note)) };
         format!(
-            "<tr><th scope=\"row\">{}{note}</th><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td>\
+            "<tr><th scope=\"row\">{}{note}</th><td>{}</td><td>{}</td><td class=\"text\">{}</td>\
              <td class=\"text\">{}</td></tr>\n",
             Escaped(&entry.what),
             ratio(entry.ours),
             or_dash(entry.paper),
-            or_dash(entry.bar),
-            bar_verdict(entry),
+            Escaped(&entry.condition),
             Escaped(&entry.paper_source)
         )
     };
@@ -200,7 +195,7 @@ fn ratio_table(ratios: &[Ratio]) -> String {
     format!(
         "<section>\n<h2>Beside the paper</h2>\n<div class=\"wide\"><table class=\"ratios\">\n\
          <thead><tr><th>Ratio</th><th>Here</th>\
-         <th>Paper</th><th>Bar</th><th class=\"text\"></th><th class=\"text\">Paper\u{2019}s source</th></tr></thead>\n\
+         <th>Paper</th><th class=\"text\">Measured</th><th class=\"text\">Paper\u{2019}s source</th></tr></thead>\n\
          <tbody>\n{rows}</tbody>\n</table></div>\n</section>\n"
     )
 }
@@ -311,8 +306,8 @@ pub(crate) mod tests {
             "2.5 us, 100 Gbit/s",
             "1.71x",
             "paper 1.58x",
-            "bar met",
-            "below the bar",
+            "<span>with 97 % of 2 CPUs</span>",
+            "<td class=\"text\">with 52 % of 2 CPUs</td>",
             "Adios, figure 7(d)",
             "the load generator shares the CPUs",
             "<dt>kernel</dt><dd>Linux 6.18</dd>",
@@ -373,14 +368,15 @@ pub(crate) mod tests {
         (chart.title, chart.explanation, chart.far_memory) = (evil.clone(), evil.clone(), evil.clone());
         chart.curves[0].name = evil.clone();
         let ratio = &mut report.ratios[0];
-        (ratio.what, ratio.paper_source, ratio.note) = (evil.clone(), evil.clone(), evil);
+        (ratio.what, ratio.condition) = (evil.clone(), evil.clone());
+        (ratio.paper_source, ratio.note) = (evil.clone(), evil);
         let page = html_page(&report).unwrap();
         assert_well_formed(&page);
         assert!(!page.contains("<script") && !page.contains("alert(\"1") && !page.contains('\u{1}'));
         let escaped = "&lt;/title&gt;&lt;script&gt;alert(&quot;1&quot; &amp; &#39;2&#39;)&lt;/script&gt;\u{fffd}";
-        // The title is there twice, and so are the curve's name and the ratio's words; the chart's title is above it
-        // and with its four plots.
-        assert_eq!(page.matches(escaped).count(), 23);
+        // The title is there twice, and so are the curve's name and the ratio's words and condition; the chart's title
+        // is above it and with its four plots.
+        assert_eq!(page.matches(escaped).count(), 25);
     }
 
     #[test]
