@@ -19,7 +19,8 @@ use yonder_preload_protocol::SharedStats;
 use crate::comparison::{Ended, Series, take_turns};
 use crate::flags::{BENCHMARK, count_to, positive_count};
 use crate::redis::FIGURES_TIME;
-use crate::redis_client::{Client, Server, write_command};
+use crate::redis_server::{DEPTH, Server};
+use crate::stock::Client;
 use crate::{BenchError, OnProgress};
 
 /// What is measured.
@@ -158,21 +159,23 @@ impl Trial {
 
         let mut random = SmallRng::seed_from_u64(5);
         let mut keys: Vec<usize> = (0..settings.keys).collect();
-        let set = |key, to: &mut Vec<u8>| {
-            write_command(&[b"SET", name(key).as_bytes(), value(key, settings.value_bytes).as_bytes()], to);
+        let set = |client: &mut Client, key| {
+            let value = value(key, settings.value_bytes);
+            client.set(&name(key), value.len(), |to| to.extend_from_slice(value.as_bytes()));
         };
-        client.all(&keys, set, |client, _| client.line().map(|line| line == "+OK"))?;
+        client.all(DEPTH, keys.iter().copied(), set, |client, _| client.is_stored())?;
         keys.shuffle(&mut random);
         let left = keys.split_off(keys.len() * settings.deleted_percent / 100);
-        let del = |key, to: &mut Vec<u8>| write_command(&[b"DEL", name(key).as_bytes()], to);
-        client.all(&keys, del, |client, _| client.line().map(|line| line == ":1"))?;
+        let del = |client: &mut Client, key| client.command(&[b"DEL", name(key).as_bytes()]);
+        client.all(DEPTH, keys.iter().copied(), del, |client, _| client.count().map(|count| count == 1))?;
         std::thread::sleep(FIGURES_TIME);
         let before = figures.figures();
         let begun = Instant::now();
-        let get = |key, to: &mut Vec<u8>| write_command(&[b"GET", name(key).as_bytes()], to);
-        let is_value =
-            |client: &mut Client, key| Ok(client.string()? == Some(value(key, settings.value_bytes).as_bytes()));
-        let wrong = client.all(&left, get, is_value)?;
+        let is_value = |client: &mut Client, key| {
+            let expected = value(key, settings.value_bytes);
+            client.is_value(|value| value == expected.as_bytes())
+        };
+        let wrong = client.all(DEPTH, left.iter().copied(), |client, key| client.get(&name(key)), is_value)?;
         let ops_per_s = left.len() as f64 / begun.elapsed().as_secs_f64();
         std::thread::sleep(FIGURES_TIME);
         let after = figures.figures();

@@ -1,7 +1,7 @@
 //! The kernel's own way to have more memory than there is: a control group that limits a program, and swap for the
 //! rest.
 //!
-//! [`KernelSwap`] is both, ready to be used; `cgroup` makes groups, `limited` leaves them their memory, `zram` swaps to
+//! [`KernelSwap`] is both, ready to be used; `cgroup` makes groups and leaves them their memory, `zram` swaps to
 //! compressed memory, `file` to a disk. What was set up here is undone when its guard is dropped; swap that was there
 //! before is never touched.
 //!
@@ -9,7 +9,6 @@
 
 mod cgroup;
 mod file;
-mod limited;
 mod zram;
 
 use std::os::unix::process::CommandExt as _;
@@ -17,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 pub(crate) use cgroup::Group;
-pub(crate) use limited::{KernelCounts, Limited, Swapped};
 
 use cgroup::Hierarchy;
 
@@ -85,7 +83,7 @@ impl KernelSwap {
         Ok(Self { hierarchy: Hierarchy::find()?, _swap: Swap::AsItIs, name: "none".to_owned() })
     }
 
-    /// A group for processes that are to have `local_bytes` of data in memory, and that start: [`Limited`] leaves them
+    /// A group for processes that are to have `local_bytes` of data in memory, and that start: [`Group::leave`] leaves them
     /// that.
     pub(crate) fn group_to_start(&self, local_bytes: u64) -> Result<Group, String> {
         self.group(local_bytes + START_BYTES)

@@ -11,7 +11,7 @@
 
 mod catalogue;
 mod series;
-pub(crate) mod servers;
+mod servers;
 mod trial;
 
 use std::ffi::OsString;
