@@ -39,6 +39,19 @@ pub(crate) enum Op {
     ReadModifyWrite,
 }
 
+impl Op {
+    /// Its kind, counted from 0.
+    pub(crate) fn number(self) -> usize {
+        match self {
+            Self::Get => 0,
+            Self::Set => 1,
+            Self::Insert => 2,
+            Self::Scan { .. } => 3,
+            Self::ReadModifyWrite => 4,
+        }
+    }
+}
+
 /// An operation as it was planned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Request {

@@ -18,6 +18,7 @@ use yonder_preload_protocol::SharedStats;
 
 use crate::comparison::{Ended, Series, take_turns};
 use crate::flags::{BENCHMARK, count_to, positive_count};
+use crate::policies::name_of;
 use crate::redis::FIGURES_TIME;
 use crate::redis_server::{DEPTH, Server};
 use crate::stock::Client;
@@ -102,17 +103,14 @@ pub struct DelGetResult {
 /// Measures both ways in turn. `tell` learns what is done and how much of all that is done.
 pub fn run(settings: &Settings, tell: OnProgress<'_>) -> Result<[DelGetResult; 2], BenchError> {
     let mut both = [Transfer::Pages, Transfer::Live].map(Series::new);
-    let label = |transfer: &Transfer| transfer.name().to_owned();
+    let label = |transfer: &Transfer| transfer.name();
     take_turns(&mut both, settings.runs, tell, label, |transfer, _| Trial::run(settings, *transfer).map(Ended::Well))?;
     Ok(both.map(|series| settings.result(&series)))
 }
 
 impl Transfer {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Pages => "pages",
-            Self::Live => "live",
-        }
+    fn name(self) -> String {
+        name_of(self)
     }
 }
 
@@ -151,7 +149,7 @@ impl Trial {
         let mut words = settings
             .prefix
             .iter()
-            .map(|word| word.replace("{transfer}", transfer.name()).replace("{board}", &board.to_string_lossy()));
+            .map(|word| word.replace("{transfer}", &transfer.name()).replace("{board}", &board.to_string_lossy()));
         let mut command = Command::new(words.next().ok_or_else(|| BenchError::Child("nothing to run".to_owned()))?);
         command.args(words).current_dir(&settings.folder);
         let (server, mut client) = Server::start(command)?;

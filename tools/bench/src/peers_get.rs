@@ -16,7 +16,7 @@ use yonder_load::{Protocol, Reply, Verb};
 
 use crate::children::{Child, Launch, find_program, free_address, own_cpu_time};
 use crate::comparison::{Ended, Series, take_turns};
-use crate::flow::{Asynchronous, Direction, Flow, Items, Load, Measured, ReadSync, check, drive, stamp};
+use crate::flow::{Asynchronous, Direction, Flow, Items, Load, Measured, Synchronous, check, drive, stamp};
 use crate::rread::fill;
 use crate::stock::{self, Client};
 use crate::target::{CpuTimes, NodeChoice, Target};
@@ -187,7 +187,7 @@ impl Comparison {
         let mut synchronous;
         let mut asynchronous;
         let flow: &mut dyn Flow = if load.depth == 1 {
-            synchronous = ReadSync::new(thread, items);
+            synchronous = Synchronous::new(thread, items, Direction::Read);
             &mut synchronous
         } else {
             asynchronous = Asynchronous::new(thread, items, Direction::Read, load.depth);

@@ -25,6 +25,7 @@ use yonder_preload_protocol::SharedStats;
 use crate::children::not_installed;
 use crate::comparison::{self, Ended, take_turns};
 use crate::flags::{BENCHMARK, FAR, positive_count};
+use crate::policies::name_of;
 use crate::redis_server::Server;
 use crate::stock;
 use crate::{BenchError, Counts};
@@ -209,26 +210,16 @@ impl Query {
 
     /// Its name, where it is typed and shown.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Get4k => "get-4k",
-            Self::Get64k => "get-64k",
-            Self::GetMixed => "get-mixed",
-            Self::Lrange => "lrange",
-        }
+    pub fn name(self) -> String {
+        name_of(self)
     }
 }
 
 impl Ahead {
     /// Its name, where it is shown.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Readahead => "readahead",
-            Self::Trend => "trend",
-            Self::Guide => "guide",
-        }
+    pub fn name(self) -> String {
+        name_of(self)
     }
 }
 

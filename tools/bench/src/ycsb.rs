@@ -31,7 +31,7 @@ use crate::flags::{BENCHMARK, byte_count, positive_count, positive_duration};
 use crate::folder::Folder;
 use crate::kernel_swap::{KernelSwap, SwapOn};
 use crate::limited_server::{Asked, Server, Start};
-use crate::policies::{Choice as _, choice};
+use crate::policies::{Choice as _, choice, name_of};
 use crate::{BenchError, OnProgress};
 
 pub use series::YcsbResult;
@@ -220,13 +220,8 @@ impl Variant {
 
     /// Its name, as results have it.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Yield => "yield",
-            Self::Busy => "busy",
-            Self::Swap => "swap",
-            Self::SwapMemcached => "swap-memcached",
-        }
+    pub fn name(self) -> String {
+        name_of(self)
     }
 }
 
@@ -260,7 +255,7 @@ impl Settings {
     /// What a contender is called while it runs.
     fn label(&self, contender: Contender) -> String {
         let policy = contender.dispatch_name().filter(|_| self.dispatch.len() > 1);
-        contender.variant.name().to_owned() + &policy.map_or_else(String::new, |policy| format!(", {policy}"))
+        contender.variant.name() + &policy.map_or_else(String::new, |policy| format!(", {policy}"))
     }
 
     /// How many keys there are at the start.
