@@ -33,6 +33,8 @@ use yonder_bench::switch::SwitchResult;
 use yonder_bench::{fault, reclaim, scale_clients, soak, switch};
 
 pub(super) use self::fault_breakdown::picture as breakdown_bars;
+pub(super) use self::launch::Launcher;
+pub(super) use self::programs::run_prefix;
 use crate::args::{ArrayArgs, BenchArgs, BenchWhat, Json, MemoryArgs, SwitchArgs};
 use crate::output::{Bar, json_line, line};
 use crate::setup::Setup;
