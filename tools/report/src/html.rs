@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Write};
 
 use crate::ReportError;
 use crate::figures::{Figure, figures};
-use crate::model::{Chart, FarMemory, Machine, Point, Ratio, Report, Setting};
+use crate::model::{Chart, Curve, FarMemory, Machine, Point, Ratio, Report, Setting};
 use crate::numbers::{microseconds, rate, ratio};
 use crate::plot::marker;
 
@@ -181,56 +181,90 @@ fn ratio_table(ratios: &[Ratio]) -> String {
     let row = |entry: &Ratio| {
         let note =
             if entry.note.is_empty() { String::new() } else { format!("<br/><small>{}</small>", Escaped(&entry.note)) };
-        format!(
-            "<tr><th scope=\"row\">{}{note}</th><td>{}</td><td>{}</td><td class=\"text\">{}</td>\
-             <td class=\"text\">{}</td></tr>\n",
-            Escaped(&entry.what),
-            ratio(entry.ours),
-            or_dash(entry.paper),
-            Escaped(&entry.condition),
-            Escaped(&entry.paper_source)
-        )
+        let [condition, source] = [&entry.condition, &entry.paper_source].map(|text| Escaped(text).to_string());
+        let what = format!("{}{note}", Escaped(&entry.what));
+        ("", vec![what, ratio(entry.ours), or_dash(entry.paper), condition, source])
     };
-    let rows: String = ratios.iter().map(row).collect();
-    format!(
-        "<section>\n<h2>Beside the paper</h2>\n<div class=\"wide\"><table class=\"ratios\">\n\
-         <thead><tr><th>Ratio</th><th>Here</th>\
-         <th>Paper</th><th class=\"text\">Measured</th><th class=\"text\">Paper\u{2019}s source</th></tr></thead>\n\
-         <tbody>\n{rows}</tbody>\n</table></div>\n</section>\n"
-    )
+    use Column::{Name, Number, Words};
+    let columns = [Name("Ratio"), Number("Here"), Number("Paper"), Words("Measured"), Words("Paper\u{2019}s source")];
+    let table = table("ratios", &columns, ratios.iter().map(row));
+    format!("<section>\n<h2>Beside the paper</h2>\n{table}</section>\n")
 }
 
 fn measurement_table(chart: &Chart) -> String {
-    let mut rows = String::new();
-    for curve in &chart.curves {
-        for (index, point) in curve.points.iter().enumerate() {
-            let name = if index == 0 { curve.name.as_str() } else { "" };
-            rows += &measurement_row(name, point);
-        }
-    }
-    format!(
-        "<div class=\"wide\"><table class=\"measurements\">\n\
-         <thead><tr><th>Mode</th><th>Offered/s</th>\
-         <th>Achieved/s</th><th>P50 \u{b5}s</th><th>P99 \u{b5}s</th><th>P99.9 \u{b5}s</th><th>Dropped</th>\
-         <th class=\"text\"></th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n"
-    )
+    use Column::{Name, Number, Words};
+    let columns = [
+        Name("Mode"),
+        Number("Offered/s"),
+        Number("Achieved/s"),
+        Number("P50 \u{b5}s"),
+        Number("P99 \u{b5}s"),
+        Number("P99.9 \u{b5}s"),
+        Number("Dropped"),
+        Words(""),
+    ];
+    let rows = chart.curves.iter().flat_map(|curve| {
+        curve.points.iter().enumerate().map(|(index, point)| measurement_row(curve, index == 0, point))
+    });
+    table("measurements", &columns, rows)
 }
 
-fn measurement_row(name: &str, point: &Point) -> String {
+/// A row's classes and its cells.
+fn measurement_row(curve: &Curve, is_first: bool, point: &Point) -> (&'static str, Vec<String>) {
+    let (class, remark) = match (is_first, point.is_saturated()) {
+        (true, true) => ("first saturated", "saturated"),
+        (true, false) => ("first", ""),
+        (false, true) => ("saturated", "saturated"),
+        (false, false) => ("", ""),
+    };
     let cells = [
+        if is_first { Escaped(&curve.name).to_string() } else { String::new() },
         rate(point.offered_per_s),
         rate(point.achieved_per_s),
         microseconds(point.p50_us),
         microseconds(point.p99_us),
         microseconds(point.p999_us),
         point.dropped.to_string(),
+        remark.to_owned(),
     ];
-    let cells: String = cells.iter().map(|cell| format!("<td>{cell}</td>")).collect();
-    let first = if name.is_empty() { "" } else { "first" };
-    let (saturated, remark) = if point.is_saturated() { ("saturated", "saturated") } else { ("", "") };
+    (class, cells.to_vec())
+}
+
+/// A column of a table, by its head.
+#[derive(Clone, Copy)]
+pub(crate) enum Column<'a> {
+    /// What a row is of.
+    Name(&'a str),
+    /// Numbers, at the right.
+    Number(&'a str),
+    /// Words, at the left.
+    Words(&'a str),
+}
+
+/// A table whose cells are parts of a page already, each row behind its classes.
+pub(crate) fn table<'a>(
+    class: &str,
+    columns: &[Column<'_>],
+    rows: impl Iterator<Item = (&'a str, Vec<String>)>,
+) -> String {
+    let head = |column: &Column<'_>| match column {
+        Column::Name(name) | Column::Number(name) => format!("<th>{}</th>", Escaped(name)),
+        Column::Words(name) => format!("<th class=\"text\">{}</th>", Escaped(name)),
+    };
+    let cell = |(column, text): (&Column<'_>, &String)| match column {
+        Column::Name(_) => format!("<th scope=\"row\">{text}</th>"),
+        Column::Number(_) => format!("<td>{text}</td>"),
+        Column::Words(_) => format!("<td class=\"text\">{text}</td>"),
+    };
+    let row = |(class, cells): (&str, Vec<String>)| {
+        let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
+        format!("<tr{class}>{}</tr>\n", columns.iter().zip(&cells).map(cell).collect::<String>())
+    };
+    let head: String = columns.iter().map(head).collect();
     format!(
-        "<tr class=\"{first} {saturated}\"><th scope=\"row\">{}</th>{cells}<td class=\"text\">{remark}</td></tr>\n",
-        Escaped(name)
+        "<div class=\"wide\"><table class=\"{class}\">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{}</tbody>\n\
+         </table></div>\n",
+        rows.map(row).collect::<String>()
     )
 }
 
