@@ -1,4 +1,4 @@
-//! `cargo xtask lints`: what the compiler is asked beyond the workspace's own lints, of the libraries of `core`.
+//! `cargo xtask lints`: what the compiler is asked beyond the workspace's own lints, of the libraries of `core` and `sys`.
 //!
 //! [`LINTS`] are clippy's lints of casts, and those of its pedantic ones that found something worth mending. They are
 //! named here and not in the manifests, because they are for code and not for tests, and for some layers only: a
@@ -9,8 +9,8 @@ use std::path::Path;
 
 use crate::{ci, miri};
 
-/// The layer whose libraries are asked.
-const LAYER: &str = "core";
+/// The layers whose libraries are asked.
+const LAYERS: [&str; 2] = ["core", "sys"];
 /// What they are asked.
 const LINTS: [&str; 10] = [
     "cast_lossless",
@@ -27,9 +27,10 @@ const LINTS: [&str; 10] = [
 
 /// Runs clippy with the lints; fails if one finds something.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
-    let packages = miri::packages(&root.join(LAYER))?;
     let mut arguments: Vec<String> = ["clippy", "--lib"].map(str::to_owned).to_vec();
-    arguments.extend(packages.iter().map(|name| format!("--package={name}")));
+    for layer in LAYERS {
+        arguments.extend(miri::packages(&root.join(layer))?.iter().map(|name| format!("--package={name}")));
+    }
     arguments.extend(["--", "-D", "warnings"].map(str::to_owned));
     arguments.extend(LINTS.map(|lint| format!("-Wclippy::{lint}")));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
