@@ -1,4 +1,5 @@
-//! `cargo xtask lints`: what the compiler is asked beyond the workspace's own lints, of the libraries of `core` and `sys`.
+//! `cargo xtask lints`: what the compiler is asked beyond the workspace's own lints, of the libraries of `core` and of
+//! `sys`.
 //!
 //! [`LINTS`] are clippy's lints of casts, and those of its pedantic ones that found something worth mending. They are
 //! named here and not in the manifests, because they are for code and not for tests, and for some layers only: a
