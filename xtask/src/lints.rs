@@ -1,4 +1,5 @@
-//! `cargo xtask lints`: what the compiler is asked beyond the workspace's own lints, of the libraries of `core`.
+//! `cargo xtask lints`: what the compiler is asked beyond the workspace's own lints, of the libraries of `core` and of
+//! `sys`.
 //!
 //! [`LINTS`] are clippy's lints of casts, and those of its pedantic ones that found something worth mending. They are
 //! named here and not in the manifests, because they are for code and not for tests, and for some layers only: a
@@ -10,8 +11,8 @@ use std::path::Path;
 use crate::cargo::{cargo, finish};
 use crate::miri;
 
-/// The layer whose libraries are asked.
-const LAYER: &str = "core";
+/// The layers whose libraries are asked.
+const LAYERS: [&str; 2] = ["core", "sys"];
 /// What they are asked.
 const LINTS: [&str; 10] = [
     "cast_lossless",
@@ -28,8 +29,10 @@ const LINTS: [&str; 10] = [
 
 /// Runs clippy with the lints; fails if one finds something.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
-    let packages = miri::packages(&root.join(LAYER))?;
     let mut command = cargo(root, &["clippy", "--lib"]);
-    command.args(packages.iter().map(|name| format!("--package={name}"))).args(["--", "-D", "warnings"]);
+    for layer in LAYERS {
+        command.args(miri::packages(&root.join(layer))?.iter().map(|name| format!("--package={name}")));
+    }
+    command.args(["--", "-D", "warnings"]);
     finish(command.args(LINTS.map(|lint| format!("-Wclippy::{lint}"))))
 }

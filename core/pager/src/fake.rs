@@ -9,14 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::pagetable::{HASH_KEY_BYTES, PageHasher};
 use yonder_guide::MakeGuide;
-use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex, Run};
+use yonder_units::{Nanos, PAGE_BYTES, PageIndex, Run};
 
 use crate::config::{Config, ConfigError, FaultPolicy};
 use crate::error::{PagingError, TooManyPorts};
 use crate::machine::{CopyOutcome, Machine};
 use crate::pager::Pager;
 use crate::queue_pair::{
-    Completion, Module, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status, WorkId,
+    Completion, Module, PageRead, PageWrite, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status,
+    WorkId,
 };
 use crate::region::RegionCore;
 use yonder_units::Vector;
@@ -301,32 +302,16 @@ impl Queue {
 }
 
 impl QueuePair for Queue {
-    fn post_read_vector(
-        &mut self,
-        id: WorkId,
-        from: RemoteAddress,
-        into: ReadInto,
-        vector: Vector,
-        _now: Nanos,
-    ) -> Result<(), PostError> {
-        let ReadInto::Frame(frame) = into else { unreachable!("far memory is not mapped here") };
-        self.frames.copy_of(vector, frame.offset(), &self.far, from.0);
+    fn post_read_vector(&mut self, id: WorkId, read: PageRead, _now: Nanos) -> Result<(), PostError> {
+        let ReadInto::Frame(frame) = read.into else { unreachable!("far memory is not mapped here") };
+        self.frames.copy_of(read.vector, frame.offset(), &self.far, read.from.0);
         self.end(id)
     }
 
-    fn post_write_vector(
-        &mut self,
-        id: WorkId,
-        to: RemoteAddress,
-        from: FrameIndex,
-        vector: Vector,
-        _now: Nanos,
-    ) -> Result<(), PostError> {
-        self.far.copy_of(vector, to.0, &self.frames, from.offset());
+    fn post_write_vector(&mut self, id: WorkId, write: PageWrite, _now: Nanos) -> Result<(), PostError> {
+        self.far.copy_of(write.vector, write.to.0, &self.frames, write.from.offset());
         self.end(id)
     }
-
-    fn set_posting(&mut self, _posting: Posting) {}
 
     fn poll(&mut self, _now: Nanos, completions: &mut Vec<Completion>) {
         let room = completions.capacity() - completions.len();

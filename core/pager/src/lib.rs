@@ -96,8 +96,8 @@ pub use observer::{FaultObserver, Needed, SeenFault};
 pub use pager::{Pager, REGIONS_MAX};
 pub use port::PollMode;
 pub use queue_pair::{
-    ALONE_AGE_MAX, Completion, GATHERED_MAX, Module, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto,
-    RemoteAddress, Status, TOGETHER_AGE_MAX, WorkId,
+    ALONE_AGE_MAX, Completion, GATHERED_MAX, Module, PageRead, PageWrite, PostError, Posting, QUEUE_DEPTH_MAX,
+    QueuePair, ReadInto, RemoteAddress, Status, TOGETHER_AGE_MAX, WorkId,
 };
 pub use region::{HeldBlocks, RegionCore};
 pub use stats::{FaultStages, STAGE_BUCKETS, StageHistogram, StageRecorder, Stats};

@@ -29,7 +29,7 @@ use crate::delegation::{Delegation, DelegationWindow, Installs};
 use crate::guests::{Bells, Guests};
 use crate::machine::Machine;
 use crate::pager::{GUEST_PORTS, Pager, REGIONS_MAX};
-use crate::queue_pair::{Completion, PostError, Posting, QueuePair, RemoteAddress, WorkId};
+use crate::queue_pair::{Completion, PageRead, PostError, Posting, QueuePair, RemoteAddress, WorkId};
 use crate::region::RegionCore;
 use crate::stats::PortStats;
 use crate::turn::Turn;
@@ -336,9 +336,9 @@ impl<M: Machine> PortInner<M> {
         let fetch = &self.fetches[usize::from(slot)];
         let id = WorkId(u64::from(fetch.generation) << 16 | u64::from(slot));
         let from: RemoteAddress = self.region(fetch.region).remote_address(fetch.page);
-        let (into, vector) = (fetch.reservation.read_into(turn.pager), fetch.vector);
+        let read = PageRead { from, into: fetch.reservation.read_into(turn.pager), vector: fetch.vector };
         let queue = if self.ahead.has(slot) { self.ahead.queue() } else { &mut *self.queue };
-        match queue.post_read_vector(id, from, into, vector, turn.now) {
+        match queue.post_read_vector(id, read, turn.now) {
             Ok(()) => {
                 let fetch = &mut self.fetches[usize::from(slot)];
                 (fetch.phase, fetch.posted) = (Phase::Posted, turn.now);

@@ -83,6 +83,28 @@ pub const ALONE_AGE_MAX: Nanos = 100_000;
 /// The same with [`Posting::Together`].
 pub const TOGETHER_AGE_MAX: Nanos = 25_000;
 
+/// A read of bytes of the page at `from`, to where they are in a page: the other bytes of a frame stay as they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageRead {
+    /// The page on the node.
+    pub from: RemoteAddress,
+    /// Where the bytes go.
+    pub into: ReadInto,
+    /// Which bytes.
+    pub vector: Vector,
+}
+
+/// A write of bytes of the frame `from`: the other bytes of the page at `to` stay as they are on the node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageWrite {
+    /// The page on the node.
+    pub to: RemoteAddress,
+    /// The frame, which must not change until the completion or [`QueuePair::cancel`].
+    pub from: FrameIndex,
+    /// Which bytes.
+    pub vector: Vector,
+}
+
 /// The end of one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
@@ -107,40 +129,24 @@ pub enum PostError {
 pub trait QueuePair: Send {
     /// Posts a read of one page at `from`.
     fn post_read(&mut self, id: WorkId, from: RemoteAddress, into: ReadInto, now: Nanos) -> Result<(), PostError> {
-        self.post_read_vector(id, from, into, Vector::WHOLE, now)
+        self.post_read_vector(id, PageRead { from, into, vector: Vector::WHOLE }, now)
     }
 
     /// Posts a write of the frame `from` to the page at `to`. The frame must not change until the completion or
     /// [`QueuePair::cancel`]. Two writes to one page are never outstanding together.
     fn post_write(&mut self, id: WorkId, to: RemoteAddress, from: FrameIndex, now: Nanos) -> Result<(), PostError> {
-        self.post_write_vector(id, to, from, Vector::WHOLE, now)
+        self.post_write_vector(id, PageWrite { to, from, vector: Vector::WHOLE }, now)
     }
 
-    /// As [`QueuePair::post_read`], of the bytes of `vector` alone, to where they are in a page: the other bytes of a
-    /// frame stay as they are. One operation, which fails if the read of one segment does.
-    fn post_read_vector(
-        &mut self,
-        id: WorkId,
-        from: RemoteAddress,
-        into: ReadInto,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError>;
+    /// Posts a read: one operation, which fails if the read of one segment does.
+    fn post_read_vector(&mut self, id: WorkId, read: PageRead, now: Nanos) -> Result<(), PostError>;
 
-    /// As [`QueuePair::post_write`], of the bytes of `vector` alone: the other bytes of the page stay as they are on
-    /// the node. One operation, which fails if the write of one segment does; others may have been written then.
-    fn post_write_vector(
-        &mut self,
-        id: WorkId,
-        to: RemoteAddress,
-        from: FrameIndex,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError>;
+    /// Posts a write: one operation, which fails if the write of one segment does; others may have been written then.
+    fn post_write_vector(&mut self, id: WorkId, write: PageWrite, now: Nanos) -> Result<(), PostError>;
 
     /// Says how long reads may be gathered from now on, those included that are. Fabrics that begin a read without a
-    /// system call gather none, and writes are never gathered.
-    fn set_posting(&mut self, posting: Posting);
+    /// system call gather none, and need not say what they do here; writes are never gathered.
+    fn set_posting(&mut self, _posting: Posting) {}
 
     /// Makes progress and appends finished operations to `completions`, never beyond its capacity.
     fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>);

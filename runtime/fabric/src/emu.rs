@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use yonder_mapping::Mapping;
-use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, parse_bytes, parse_duration};
+use yonder_units::{Nanos, PAGE_BYTES, parse_bytes, parse_duration};
 
 use crate::ranges::Ranges;
-use crate::vector::MoveBytes as _;
+use crate::vector::{MoveBytes as _, Operation};
 use crate::{
-    Completion, Fabric, FabricError, Module, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress,
-    Status, Vector, WorkId,
+    Completion, Fabric, FabricError, Module, PageRead, PageWrite, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto,
+    RemoteAddress, Status, WorkId,
 };
 
 /// What `emu://` may say, for messages.
@@ -304,19 +304,12 @@ impl Fabric for EmuFabric {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Operation {
-    Read { from: RemoteAddress, into: ReadInto },
-    Write { to: RemoteAddress, from: FrameIndex },
-}
-
 /// An operation, ordered by when it completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Due {
     at: Nanos,
     id: WorkId,
     operation: Operation,
-    vector: Vector,
     fails: bool,
 }
 
@@ -344,10 +337,11 @@ struct EmuQueuePair {
 }
 
 impl EmuQueuePair {
-    fn post(&mut self, id: WorkId, operation: Operation, vector: Vector, now: Nanos) -> Result<(), PostError> {
+    fn post(&mut self, id: WorkId, operation: Operation, now: Nanos) -> Result<(), PostError> {
         if self.outstanding() >= self.depth {
             return Err(PostError::Full);
         }
+        let (Operation::Read(PageRead { vector, .. }) | Operation::Write(PageWrite { vector, .. })) = operation;
         let mut at = self.link.carry(vector.bytes(), now);
         if self.happens(self.link.control.drop_chance.load(Ordering::Relaxed)) {
             self.lost.push(id);
@@ -356,13 +350,13 @@ impl EmuQueuePair {
         if self.happens(self.link.control.delay_chance.load(Ordering::Relaxed)) {
             at += self.link.control.extra_delay.load(Ordering::Relaxed);
         }
-        if let Operation::Read { from, .. } = operation
+        if let Operation::Read(PageRead { from, .. }) = operation
             && self.happens(self.link.control.loss_chance.load(Ordering::Relaxed))
         {
             self.link.control.lose(from);
         }
         let fails = self.happens(self.link.control.error_chance.load(Ordering::Relaxed));
-        self.due.push(Reverse(Due { at, id, operation, vector, fails }));
+        self.due.push(Reverse(Due { at, id, operation, fails }));
         Ok(())
     }
 
@@ -382,13 +376,13 @@ impl EmuQueuePair {
             return Status::Failed;
         }
         match due.operation {
-            Operation::Read { from, .. } if self.link.control.is_lost(from) => return Status::Lost,
-            Operation::Read { into: ReadInto::Mapped, .. } => {}
-            Operation::Read { from, into: ReadInto::Frame(frame) } => {
-                due.vector.copy(&self.frames, frame.offset(), &self.link.memory, from.0);
+            Operation::Read(PageRead { from, .. }) if self.link.control.is_lost(from) => return Status::Lost,
+            Operation::Read(PageRead { into: ReadInto::Mapped, .. }) => {}
+            Operation::Read(PageRead { from, into: ReadInto::Frame(frame), vector }) => {
+                vector.copy(&self.frames, frame.offset(), &self.link.memory, from.0);
             }
-            Operation::Write { to, from } => {
-                due.vector.copy(&self.link.memory, to.0, &self.frames, from.offset());
+            Operation::Write(PageWrite { to, from, vector }) => {
+                vector.copy(&self.link.memory, to.0, &self.frames, from.offset());
                 self.link.control.written(to);
             }
         }
@@ -397,30 +391,12 @@ impl EmuQueuePair {
 }
 
 impl QueuePair for EmuQueuePair {
-    fn post_read_vector(
-        &mut self,
-        id: WorkId,
-        from: RemoteAddress,
-        into: ReadInto,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
-        self.post(id, Operation::Read { from, into }, vector, now)
+    fn post_read_vector(&mut self, id: WorkId, read: PageRead, now: Nanos) -> Result<(), PostError> {
+        self.post(id, Operation::Read(read), now)
     }
 
-    fn post_write_vector(
-        &mut self,
-        id: WorkId,
-        to: RemoteAddress,
-        from: FrameIndex,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
-        self.post(id, Operation::Write { to, from }, vector, now)
-    }
-
-    fn set_posting(&mut self, _posting: Posting) {
-        // Nothing here makes a system call.
+    fn post_write_vector(&mut self, id: WorkId, write: PageWrite, now: Nanos) -> Result<(), PostError> {
+        self.post(id, Operation::Write(write), now)
     }
 
     #[inline]

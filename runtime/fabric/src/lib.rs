@@ -21,6 +21,7 @@ mod file;
 pub mod lane;
 mod lease;
 mod lz4;
+mod operations;
 mod queue;
 mod ranges;
 mod remote;
@@ -42,8 +43,9 @@ pub use space::{Credentials, SpaceLease, TenancyError, end_space};
 pub use tier::TierFabric;
 pub use url::{is_tiered, keeps_in_file, open};
 pub use yonder_pager::{
-    ALONE_AGE_MAX, CleanDrop, Completion, GATHERED_MAX, GRANULE_BYTES, Module, PostError, Posting, QUEUE_DEPTH_MAX,
-    QueuePair, ReadInto, ReadsAs, RemoteAddress, SEGMENTS_MAX, Status, TOGETHER_AGE_MAX, Vector, WorkId,
+    ALONE_AGE_MAX, CleanDrop, Completion, GATHERED_MAX, GRANULE_BYTES, Module, PageRead, PageWrite, PostError, Posting,
+    QUEUE_DEPTH_MAX, QueuePair, ReadInto, ReadsAs, RemoteAddress, SEGMENTS_MAX, Status, TOGETHER_AGE_MAX, Vector,
+    WorkId,
 };
 
 use std::sync::Arc;
@@ -150,5 +152,7 @@ pub trait Fabric: Send + Sync {
 
     /// Far memory itself, if this fabric maps it: byte `a` of the mapping is [`RemoteAddress`] `a`. Reads may then be
     /// posted with [`ReadInto::Mapped`].
-    fn mapped(&self) -> Option<&Arc<Mapping>>;
+    fn mapped(&self) -> Option<&Arc<Mapping>> {
+        None
+    }
 }

@@ -20,9 +20,10 @@ use yonder_wire::{ErrorCode, Header, Kind};
 use crate::lane::{Condition, Data, Lane};
 use crate::lease::Lease;
 use crate::space::{Credentials, Space};
+use crate::vector::Operation as Posted;
 use crate::{
-    Completion, GRANULE_BYTES, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, SEGMENTS_MAX,
-    Status, Vector, WorkId,
+    Completion, GRANULE_BYTES, PageRead, PageWrite, PostError, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress,
+    SEGMENTS_MAX, Status, WorkId,
 };
 
 /// Operations that a queue pair holds.
@@ -102,15 +103,12 @@ impl LaneQueuePair {
         }
     }
 
-    fn post(
-        &mut self,
-        id: WorkId,
-        kind: Kind,
-        address: RemoteAddress,
-        frame: FrameIndex,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
+    fn post(&mut self, id: WorkId, posted: Posted, now: Nanos) -> Result<(), PostError> {
+        let (kind, address, frame, vector) = match posted {
+            Posted::Read(PageRead { from, into: ReadInto::Frame(frame), vector }) => (Kind::Read, from, frame, vector),
+            Posted::Read(_) => panic!("this fabric maps nothing: read into a frame"),
+            Posted::Write(PageWrite { to, from, vector }) => (Kind::Write, to, from, vector),
+        };
         let index = *self.free.last().ok_or(PostError::Full)?;
         let mut requests = [Request::default(); SEGMENTS_MAX];
         for (place, (request, segment)) in requests.iter_mut().zip(vector.segments()).enumerate() {
@@ -198,31 +196,12 @@ impl LaneQueuePair {
 }
 
 impl QueuePair for LaneQueuePair {
-    fn post_read_vector(
-        &mut self,
-        id: WorkId,
-        from: RemoteAddress,
-        into: ReadInto,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
-        let ReadInto::Frame(frame) = into else { panic!("this fabric maps nothing: read into a frame") };
-        self.post(id, Kind::Read, from, frame, vector, now)
+    fn post_read_vector(&mut self, id: WorkId, read: PageRead, now: Nanos) -> Result<(), PostError> {
+        self.post(id, Posted::Read(read), now)
     }
 
-    fn post_write_vector(
-        &mut self,
-        id: WorkId,
-        to: RemoteAddress,
-        from: FrameIndex,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
-        self.post(id, Kind::Write, to, from, vector, now)
-    }
-
-    fn set_posting(&mut self, _posting: Posting) {
-        // A lane sends what a poll finds posted with one system call, and waits for nothing.
+    fn post_write_vector(&mut self, id: WorkId, write: PageWrite, now: Nanos) -> Result<(), PostError> {
+        self.post(id, Posted::Write(write), now)
     }
 
     fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>) {

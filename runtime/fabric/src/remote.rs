@@ -67,8 +67,4 @@ impl Fabric for RemoteFabric {
     fn counters(&self) -> Vec<Counter> {
         self.space.standing().counters()
     }
-
-    fn mapped(&self) -> Option<&Arc<Mapping>> {
-        None
-    }
 }

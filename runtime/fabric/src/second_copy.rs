@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use yonder_mapping::Mapping;
-use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageId};
+use yonder_units::{Nanos, PAGE_BYTES, PageId};
 
 use crate::{
-    CleanDrop, Completion, Counter, Credentials, Fabric, FabricError, Module, PostError, Posting, QueuePair, ReadInto,
-    ReadsAs, RemoteAddress, Status, Vector, WorkId,
+    CleanDrop, Completion, Counter, Credentials, Fabric, FabricError, Module, PageRead, PageWrite, PostError, Posting,
+    QueuePair, ReadsAs, RemoteAddress, Status, WorkId,
 };
 
 type Content = [u8; PAGE_BYTES];
@@ -111,8 +111,9 @@ impl Copies {
 
     fn put(&self, written: &Written) {
         let mut pages = self.pages();
-        let copy = pages.entry(written.to.0).or_insert_with(|| Box::new([0; PAGE_BYTES]));
-        written.vector.segments().for_each(|segment| copy[segment.clone()].copy_from_slice(&written.content[segment]));
+        let Written { write: PageWrite { to, vector, .. }, content } = written;
+        let copy = pages.entry(to.0).or_insert_with(|| Box::new([0; PAGE_BYTES]));
+        vector.segments().for_each(|segment| copy[segment.clone()].copy_from_slice(&content[segment]));
     }
 
     fn forget(&self, start: RemoteAddress, bytes: u64) {
@@ -220,35 +221,20 @@ struct CopyingQueuePair {
 
 /// A write whose end is not known.
 struct Written {
-    to: RemoteAddress,
-    vector: Vector,
+    write: PageWrite,
     content: Box<Content>,
 }
 
 impl QueuePair for CopyingQueuePair {
-    fn post_read_vector(
-        &mut self,
-        id: WorkId,
-        from: RemoteAddress,
-        into: ReadInto,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
-        self.below.post_read_vector(id, from, into, vector, now)
+    fn post_read_vector(&mut self, id: WorkId, read: PageRead, now: Nanos) -> Result<(), PostError> {
+        self.below.post_read_vector(id, read, now)
     }
 
     /// Allocates, unlike others: only who writes back pays for that.
-    fn post_write_vector(
-        &mut self,
-        id: WorkId,
-        to: RemoteAddress,
-        from: FrameIndex,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
-        self.below.post_write_vector(id, to, from, vector, now)?;
-        let content = self.frames.with_page(from.offset(), |content| Box::new(*content));
-        self.writes.insert(id, Written { to, vector, content });
+    fn post_write_vector(&mut self, id: WorkId, write: PageWrite, now: Nanos) -> Result<(), PostError> {
+        self.below.post_write_vector(id, write, now)?;
+        let content = self.frames.with_page(write.from.offset(), |content| Box::new(*content));
+        self.writes.insert(id, Written { write, content });
         Ok(())
     }
 

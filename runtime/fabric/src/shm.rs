@@ -21,17 +21,17 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
 use yonder_intercept::Kept;
 use yonder_mapping::{MapError, Mapping};
-use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
+use yonder_units::{Nanos, PAGE_BYTES};
 
 use crate::lane::{Lane, NodeAddress, NodeSession};
 use crate::lease::Lease;
 use crate::ranges::Ranges;
 use crate::space::Space;
 use crate::url::{lease_of, shm_path};
-use crate::vector::MoveBytes as _;
+use crate::vector::{MoveBytes as _, Operation};
 use crate::{
-    Completion, Credentials, Fabric, FabricError, Module, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto,
-    RemoteAddress, Status, Vector, WorkId,
+    Completion, Credentials, Fabric, FabricError, Module, PageRead, PageWrite, PostError, QUEUE_DEPTH_MAX, QueuePair,
+    ReadInto, RemoteAddress, Status, WorkId,
 };
 
 /// Operations that a queue pair holds.
@@ -255,67 +255,45 @@ impl Drop for Watcher {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Operation {
-    Read { from: RemoteAddress, into: FrameIndex },
-    Write { to: RemoteAddress, from: FrameIndex },
-}
-
 /// A queue pair of copies.
 struct ShmQueuePair {
     far: Arc<Far>,
     frames: Arc<Mapping>,
-    posted: VecDeque<(WorkId, Operation, Vector)>,
+    posted: VecDeque<(WorkId, Operation)>,
 }
 
 impl ShmQueuePair {
-    fn post(&mut self, id: WorkId, operation: Operation, vector: Vector) -> Result<(), PostError> {
+    fn post(&mut self, id: WorkId, operation: Operation) -> Result<(), PostError> {
         if self.posted.len() == DEPTH {
             return Err(PostError::Full);
         }
-        self.posted.push_back((id, operation, vector));
+        self.posted.push_back((id, operation));
         Ok(())
     }
 
-    fn execute(&self, operation: Operation, vector: Vector) -> Status {
-        let (Operation::Read { from: address, .. } | Operation::Write { to: address, .. }) = operation;
-        if !self.far.has_page(address.0) {
-            return Status::Failed;
-        }
+    fn execute(&self, operation: Operation) -> Status {
+        let far = &self.far.mapping;
         match operation {
-            Operation::Read { from, into } => vector.copy(&self.frames, into.offset(), &self.far.mapping, from.0),
-            Operation::Write { to, from } => vector.copy(&self.far.mapping, to.0, &self.frames, from.offset()),
+            Operation::Read(PageRead { from, into: ReadInto::Frame(into), vector }) if self.far.has_page(from.0) => {
+                vector.copy(&self.frames, into.offset(), far, from.0);
+            }
+            Operation::Write(PageWrite { to, from, vector }) if self.far.has_page(to.0) => {
+                vector.copy(far, to.0, &self.frames, from.offset());
+            }
+            _ => return Status::Failed,
         }
         Status::Done
     }
 }
 
 impl QueuePair for ShmQueuePair {
-    fn post_read_vector(
-        &mut self,
-        id: WorkId,
-        from: RemoteAddress,
-        into: ReadInto,
-        vector: Vector,
-        _now: Nanos,
-    ) -> Result<(), PostError> {
-        let ReadInto::Frame(into) = into else { panic!("what is mapped here may cease to be ours: read into a frame") };
-        self.post(id, Operation::Read { from, into }, vector)
+    fn post_read_vector(&mut self, id: WorkId, read: PageRead, _now: Nanos) -> Result<(), PostError> {
+        assert!(read.into != ReadInto::Mapped, "what is mapped here may cease to be ours: read into a frame");
+        self.post(id, Operation::Read(read))
     }
 
-    fn post_write_vector(
-        &mut self,
-        id: WorkId,
-        to: RemoteAddress,
-        from: FrameIndex,
-        vector: Vector,
-        _now: Nanos,
-    ) -> Result<(), PostError> {
-        self.post(id, Operation::Write { to, from }, vector)
-    }
-
-    fn set_posting(&mut self, _posting: Posting) {
-        // Nothing here makes a system call.
+    fn post_write_vector(&mut self, id: WorkId, write: PageWrite, _now: Nanos) -> Result<(), PostError> {
+        self.post(id, Operation::Write(write))
     }
 
     fn poll(&mut self, _now: Nanos, completions: &mut Vec<Completion>) {
@@ -325,11 +303,11 @@ impl QueuePair for ShmQueuePair {
         // Asked after a copy, for what was copied while the memory was there is good, and thereby before the next.
         let mut is_gone = self.far.is_gone();
         while completions.len() < completions.capacity()
-            && let Some((id, operation, vector)) = self.posted.pop_front()
+            && let Some((id, operation)) = self.posted.pop_front()
         {
             let mut status = Status::Disconnected;
             if !is_gone {
-                let executed = self.execute(operation, vector);
+                let executed = self.execute(operation);
                 is_gone = self.far.is_gone();
                 status = if is_gone { Status::Disconnected } else { executed };
             }
@@ -359,8 +337,10 @@ impl QueuePair for ShmQueuePair {
 mod tests {
     use std::time::Duration;
 
+    use yonder_units::FrameIndex;
+
     use super::*;
-    use crate::lease;
+    use crate::{Vector, lease};
 
     /// Pages of a node, the first of them mapped.
     fn far(pages: usize, lease: Duration) -> Far {
@@ -398,11 +378,11 @@ mod tests {
         let (vector, mut completions) = (Vector::new([16..32, 100..200, 4000..4096]), Vec::with_capacity(4));
         frames.write(0, &[1; PAGE_BYTES]);
         frames.write(PAGE_BYTES as u64, &[2; PAGE_BYTES]);
-        queue.post_write_vector(WorkId(1), RemoteAddress(0), FrameIndex(0), vector, 0).unwrap();
-        queue.post_read_vector(WorkId(2), RemoteAddress(0), ReadInto::Frame(FrameIndex(1)), vector, 0).unwrap();
-        queue
-            .post_read_vector(WorkId(3), RemoteAddress(PAGE_BYTES as u64), ReadInto::Frame(FrameIndex(1)), vector, 0)
-            .unwrap();
+        queue.post_write_vector(WorkId(1), PageWrite { to: RemoteAddress(0), from: FrameIndex(0), vector }, 0).unwrap();
+        for (id, from) in [(2, 0), (3, PAGE_BYTES as u64)] {
+            let read = PageRead { from: RemoteAddress(from), into: ReadInto::Frame(FrameIndex(1)), vector };
+            queue.post_read_vector(WorkId(id), read, 0).unwrap();
+        }
         queue.poll(0, &mut completions);
         assert_eq!(
             completions.iter().map(|completion| completion.status).collect::<Vec<_>>(),

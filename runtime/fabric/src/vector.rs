@@ -1,10 +1,18 @@
-//! [`MoveBytes`]: how the bytes that a [`Vector`] names move between mappings, and between a mapping and a buffer.
+//! [`MoveBytes`]: how the bytes that a [`Vector`] names move between mappings, and between a mapping and a buffer;
+//! [`Operation`]: what moves them.
 //!
 //! Neighbours: `core/pager` has the vector itself; queue pairs that copy by themselves move bytes with this.
 
 use yonder_mapping::Mapping;
-use yonder_pager::Vector;
+use yonder_pager::{PageRead, PageWrite, Vector};
 use yonder_units::PAGE_BYTES;
+
+/// What was posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Operation {
+    Read(PageRead),
+    Write(PageWrite),
+}
 
 /// Moves the bytes of a vector's segments.
 pub(crate) trait MoveBytes {

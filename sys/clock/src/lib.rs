@@ -11,7 +11,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Narrow as _};
 
 /// How long the counter is compared with the monotonic clock, once per process.
 const CALIBRATION: Duration = Duration::from_millis(10);
@@ -35,10 +35,10 @@ static SCALE: OnceLock<Scale> = OnceLock::new();
 pub fn now() -> Nanos {
     let scale = SCALE.get_or_init(calibrate);
     if scale.nanos_per_tick == 0 {
-        return scale.start.elapsed().as_nanos() as Nanos;
+        return scale.start.elapsed().as_nanos().narrow_u64();
     }
     let ticks = ticks().saturating_sub(scale.start_ticks);
-    ((u128::from(ticks) * u128::from(scale.nanos_per_tick)) >> SCALE_SHIFT) as Nanos
+    ((u128::from(ticks) * u128::from(scale.nanos_per_tick)) >> SCALE_SHIFT).narrow_u64()
 }
 
 /// Nanoseconds of CLOCK_BOOTTIME, which goes on while the machine sleeps, as the counter may not. Some 30 ns, without a
@@ -50,7 +50,7 @@ pub fn boottime() -> Nanos {
     // SAFETY: `time` is a timespec that the call may write.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
     assert_eq!(result, 0, "Linux has this clock since 2.6.39");
-    time.tv_sec as Nanos * 1_000_000_000 + time.tv_nsec as Nanos
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
 /// Cycles of the counter per second, or `None` where the counter is not used.
@@ -70,7 +70,7 @@ fn calibrate() -> Scale {
     }
     let (end_ticks, end) = both_clocks();
     let elapsed = end.duration_since(start).as_nanos();
-    let nanos_per_tick = ((elapsed << SCALE_SHIFT) / u128::from(end_ticks - start_ticks)) as u64;
+    let nanos_per_tick = ((elapsed << SCALE_SHIFT) / u128::from(end_ticks - start_ticks)).narrow_u64();
     Scale { start_ticks, start, nanos_per_tick }
 }
 

@@ -24,6 +24,17 @@ union Raw {
     bytes: [u8; ADDRESS_BYTES_MAX],
 }
 
+/// The length of a `T`, as the kernel counts it.
+#[expect(clippy::cast_possible_truncation, reason = "a structure is smaller than 4 GiB")]
+pub(crate) const fn length_of<T>() -> libc::socklen_t {
+    size_of::<T>() as libc::socklen_t
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a family is a small number")]
+const fn family(number: libc::c_int) -> libc::sa_family_t {
+    number as libc::sa_family_t
+}
+
 impl Address {
     /// No address: its bytes are zeros.
     pub(crate) const NONE: Self = Self { raw: Raw { bytes: [0; ADDRESS_BYTES_MAX] }, length: 0 };
@@ -40,7 +51,7 @@ impl Address {
 
     /// Notes how much the kernel has written.
     pub(crate) fn set_length(&mut self, length: libc::socklen_t) {
-        self.length = length.min(ADDRESS_BYTES_MAX as libc::socklen_t);
+        self.length = length.min(length_of::<[u8; ADDRESS_BYTES_MAX]>());
     }
 
     fn bytes(&self) -> &[u8; ADDRESS_BYTES_MAX] {
@@ -79,22 +90,22 @@ impl From<SocketAddr> for Address {
         match address {
             SocketAddr::V4(v4) => {
                 made.raw.v4 = libc::sockaddr_in {
-                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_family: const { family(libc::AF_INET) },
                     sin_port: v4.port().to_be(),
                     sin_addr: libc::in_addr { s_addr: u32::from(*v4.ip()).to_be() },
                     sin_zero: [0; 8],
                 };
-                made.length = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+                made.length = length_of::<libc::sockaddr_in>();
             }
             SocketAddr::V6(v6) => {
                 made.raw.v6 = libc::sockaddr_in6 {
-                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_family: const { family(libc::AF_INET6) },
                     sin6_port: v6.port().to_be(),
                     sin6_flowinfo: v6.flowinfo(),
                     sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
                     sin6_scope_id: v6.scope_id(),
                 };
-                made.length = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+                made.length = length_of::<libc::sockaddr_in6>();
             }
         }
         made

@@ -8,6 +8,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _};
 
+use crate::address::length_of;
+
 /// A process at the other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
@@ -24,7 +26,7 @@ impl Peer {
     /// If it is no such socket.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
         let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-        let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+        let mut bytes = length_of::<libc::ucred>();
         let descriptor = socket.as_fd().as_raw_fd();
         // SAFETY: the descriptor is open while it is borrowed; the kernel writes at most `bytes` bytes to the
         // structure, of whose fields any value is one.

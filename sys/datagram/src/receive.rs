@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::address::{ADDRESS_BYTES_MAX, Address};
+use crate::address::{ADDRESS_BYTES_MAX, Address, length_of};
 use crate::{BATCH_MAX, Control, DATAGRAM_BYTES_MAX};
 
 /// Whether to wait for a datagram if there is none.
@@ -75,7 +75,7 @@ impl ReceiveBatch {
         let on: libc::c_int = 1;
         // SAFETY: the kernel reads one integer. A kernel that does not know the option refuses it, and sends no trains.
         unsafe {
-            let length = size_of_val(&on) as libc::socklen_t;
+            let length = length_of::<libc::c_int>();
             libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_GRO, (&raw const on).cast(), length);
         }
     }
@@ -84,7 +84,7 @@ impl ReceiveBatch {
     /// if there was nothing; a train takes as much as a datagram. What was received before is forgotten.
     pub fn receive(&mut self, socket: BorrowedFd<'_>, wait: Wait) -> io::Result<usize> {
         for header in &mut self.headers[..self.filled] {
-            header.msg_hdr.msg_namelen = ADDRESS_BYTES_MAX as libc::socklen_t;
+            header.msg_hdr.msg_namelen = length_of::<[u8; ADDRESS_BYTES_MAX]>();
             header.msg_hdr.msg_controllen = Control::BYTES;
             header.msg_hdr.msg_flags = 0;
         }
@@ -93,7 +93,7 @@ impl ReceiveBatch {
             Wait::Never => libc::MSG_DONTWAIT,
             Wait::ForOne => libc::MSG_WAITFORONE,
         };
-        let slots = self.slices.len() as libc::c_uint;
+        let slots = libc::c_uint::try_from(self.slices.len()).expect("a batch has few datagrams");
         // SAFETY: each of the headers points at an address and a slice of this batch, which outlive the call and which
         // no reference covers meanwhile, because `self` is borrowed mutably.
         let received = unsafe {
@@ -106,7 +106,7 @@ impl ReceiveBatch {
                 _ => Err(error),
             };
         }
-        self.filled = received as usize;
+        self.filled = usize::try_from(received).expect("it is not negative");
         for (header, address) in std::iter::zip(&self.headers[..self.filled], &mut self.addresses) {
             address.set_length(header.msg_hdr.msg_namelen);
         }
@@ -137,7 +137,7 @@ fn header(slice: &mut libc::iovec, address: &mut Address, control: &mut Control)
     // SAFETY: a header of zeros is valid: it has no address, no data and no control part.
     let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
     header.msg_hdr.msg_name = address.as_mut_ptr();
-    header.msg_hdr.msg_namelen = ADDRESS_BYTES_MAX as libc::socklen_t;
+    header.msg_hdr.msg_namelen = length_of::<[u8; ADDRESS_BYTES_MAX]>();
     header.msg_hdr.msg_iov = slice;
     header.msg_hdr.msg_iovlen = 1;
     (header.msg_hdr.msg_control, header.msg_hdr.msg_controllen) = (control.as_mut_ptr(), Control::BYTES);

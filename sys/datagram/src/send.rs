@@ -111,15 +111,15 @@ impl SendBatch {
     pub fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         let mut delivered = 0;
         while self.sent < self.filled {
-            let trains = self.make_up_trains();
+            let count = libc::c_uint::try_from(self.make_up_trains()).expect("a batch has few trains");
             // SAFETY: each of the headers points at an address, slices and a control part of this batch, which outlive
             // the call.
             let taken = unsafe {
                 let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-                libc::sendmmsg(socket.as_raw_fd(), self.trains.as_mut_ptr(), trains as libc::c_uint, flags)
+                libc::sendmmsg(socket.as_raw_fd(), self.trains.as_mut_ptr(), count, flags)
             };
-            if taken >= 0 {
-                let datagrams: usize = self.trains[..taken as usize].iter().map(|train| train.msg_hdr.msg_iovlen).sum();
+            if let Ok(taken) = usize::try_from(taken) {
+                let datagrams: usize = self.trains[..taken].iter().map(|train| train.msg_hdr.msg_iovlen).sum();
                 (self.sent, delivered) = (self.sent + datagrams, delivered + datagrams);
                 continue;
             }

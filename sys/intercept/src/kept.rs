@@ -36,7 +36,8 @@ pub fn is_kept(fd: RawFd) -> bool {
 /// The first descriptor from `first` to `last` that is kept.
 #[must_use]
 pub fn next_kept(first: RawFd, last: RawFd) -> Option<RawFd> {
-    (first.max(0)..=last.min(NUMBERS_MAX as RawFd - 1)).find(|fd| is_kept(*fd))
+    let end = RawFd::try_from(NUMBERS_MAX).unwrap_or(RawFd::MAX);
+    (first.max(0)..=last.min(end - 1)).find(|fd| is_kept(*fd))
 }
 
 /// A descriptor that is kept until this is dropped.
@@ -60,7 +61,7 @@ impl Kept {
 
 /// The same descriptor at another number, or at its own.
 fn high(fd: OwnedFd) -> OwnedFd {
-    let arguments = [fd.as_raw_fd() as u64, libc::F_DUPFD_CLOEXEC as u64, HIGH as u64, 0, 0, 0];
+    let arguments = [u64::from(fd.as_raw_fd().cast_unsigned()), libc::F_DUPFD_CLOEXEC as u64, HIGH as u64, 0, 0, 0];
     // SAFETY: no argument is an address.
     let answer = unsafe { issue(&Call { number: libc::SYS_fcntl, arguments }) };
     match RawFd::try_from(answer) {

@@ -216,7 +216,7 @@ const BY_FILTER: libc::c_int = 1;
 extern "C" fn on_sigsys(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo and, on x86-64, a ucontext that this frame owns until it returns.
     let (told, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
-    if told.si_code != BY_FILTER || told.si_errno != (RET_TRAP & RET_DATA) as libc::c_int {
+    if told.si_code != BY_FILTER || told.si_errno != (RET_TRAP & RET_DATA).cast_signed() {
         // SAFETY: the handler has these of the kernel.
         return unsafe { NEXT.pass_on(signal, info, (&raw mut *context).cast()) };
     }
@@ -225,7 +225,8 @@ extern "C" fn on_sigsys(signal: libc::c_int, info: *mut libc::siginfo_t, context
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let saved_errno = unsafe { *errno };
-    let argument = |register: libc::c_int| registers[register as usize] as u64;
+    #[expect(clippy::cast_sign_loss, reason = "libc's names of registers are indexes")]
+    let argument = |register: libc::c_int| registers[register as usize].cast_unsigned();
     let arguments =
         [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9].map(argument);
     // The kernel leaves the number where the program has put it.

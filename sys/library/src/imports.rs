@@ -81,7 +81,7 @@ pub(crate) unsafe fn replace(handle: *mut c_void, name: &CStr, replacement: *con
             std::slice::from_raw_parts(first, bytes / size_of::<Relocation>())
         };
         for relocation in relocations {
-            let (symbol, kind) = ((relocation.info >> 32) as usize, relocation.info as u32);
+            let (symbol, kind) = ((relocation.info >> 32) as usize, (relocation.info & 0xffff_ffff) as u32);
             if !matches!(kind, R_64 | R_GLOB_DAT | R_JUMP_SLOT) || symbol == 0 || relocation.addend != 0 {
                 continue;
             }
@@ -126,7 +126,7 @@ unsafe fn dynamic(map: &LinkMap, tag: i64) -> Option<usize> {
 /// `place` is a word of a mapping that nobody else protects.
 unsafe fn write(place: usize, word: usize) -> io::Result<()> {
     // SAFETY: a question.
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).expect("a page has a size");
     let page = std::ptr::with_exposed_provenance_mut::<c_void>(place & !(page_bytes - 1));
     // SAFETY: the caller's; the page stays readable.
     unsafe {

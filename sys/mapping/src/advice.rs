@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 use std::{io, ptr};
 
-use yonder_units::{PAGE_BYTES, Run};
+use yonder_units::{Narrow as _, PAGE_BYTES, Run};
 
 use crate::{MapError, Mapping};
 
@@ -39,6 +39,7 @@ pub fn drop_method() -> DropMethod {
         let Ok(scratch) = Mapping::anonymous(PAGE_BYTES) else { return DropMethod::PerRun };
         // Only for an older kernel, because a program that closes all that it does not know closes this one too.
         // SAFETY: pidfd_open takes two integers. The descriptor stays open for the life of the process.
+        #[expect(clippy::cast_possible_truncation, reason = "a descriptor, or -1")]
         let open = || unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) } as libc::c_int;
         std::iter::once(PIDFD_SELF)
             .chain(std::iter::once_with(open))
@@ -70,16 +71,16 @@ impl Mapping {
             DropMethod::Vectored(descriptor) => {
                 runs.chunks(RUNS_PER_CALL_MAX).try_for_each(|chunk| self.drop_vector(descriptor, chunk))
             }
-            DropMethod::PerRun => runs.iter().try_for_each(|run| self.discard(offset(run), bytes(run))),
+            DropMethod::PerRun => runs.iter().try_for_each(|run| self.discard(offset(*run), bytes(*run))),
         }
     }
 
     fn drop_vector(&self, descriptor: Descriptor, runs: &[Run]) -> Result<(), MapError> {
         let mut vector = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; RUNS_PER_CALL_MAX];
         for (entry, run) in vector.iter_mut().zip(runs) {
-            *entry = libc::iovec { iov_base: self.checked(offset(run), bytes(run)).cast(), iov_len: bytes(run) };
+            *entry = libc::iovec { iov_base: self.checked(offset(*run), bytes(*run)).cast(), iov_len: bytes(*run) };
         }
-        let total: usize = runs.iter().map(bytes).sum();
+        let total: usize = runs.iter().copied().map(bytes).sum();
         let mut done = 0;
         while done < total {
             let rest = advance(&mut vector[..runs.len()], done);
@@ -97,7 +98,7 @@ impl Mapping {
             match result {
                 -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
                 -1 | 0 => return Err(MapError::last("process_madvise", total)),
-                advised => done += advised as usize,
+                advised => done += advised.cast_unsigned().narrow_usize(),
             }
         }
         Ok(())
@@ -121,11 +122,11 @@ fn advance(vector: &mut [libc::iovec], done: usize) -> &[libc::iovec] {
     &vector[skip..]
 }
 
-fn offset(run: &Run) -> u64 {
+fn offset(run: Run) -> u64 {
     u64::from(run.first_page) * PAGE_BYTES as u64
 }
 
-fn bytes(run: &Run) -> usize {
+fn bytes(run: Run) -> usize {
     run.pages as usize * PAGE_BYTES
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, ptr};
 
 use yonder_trap::access;
-use yonder_units::{BLOCK_BYTES, PAGE_BYTES};
+use yonder_units::{BLOCK_BYTES, Narrow as _, PAGE_BYTES};
 
 /// The kernel refused a mapping or an advice about one.
 #[derive(Debug, thiserror::Error)]
@@ -147,7 +147,7 @@ impl Mapping {
         let (fd, file_offset) = file.map_or((-1, 0), |(fd, file_offset)| (fd.as_raw_fd(), file_offset));
         let fixed = flags | libc::MAP_FIXED;
         // SAFETY: the range lies in this mapping, which this type owns and no Rust reference covers.
-        let mapped = unsafe { libc::mmap(start.cast(), bytes, prot, fixed, fd, file_offset as libc::off_t) };
+        let mapped = unsafe { libc::mmap(start.cast(), bytes, prot, fixed, fd, file_offset.cast_signed()) };
         if mapped == libc::MAP_FAILED { Err(MapError::last("mmap", bytes)) } else { Ok(()) }
     }
 
@@ -335,7 +335,7 @@ impl Mapping {
         let end = offset.checked_add(bytes as u64);
         assert!(end.is_some_and(|end| end <= self.bytes as u64), "{bytes} bytes at {offset} of {}", self.bytes);
         // SAFETY: the offset is inside the mapping.
-        unsafe { self.base.as_ptr().add(offset as usize) }
+        unsafe { self.base.as_ptr().add(offset.narrow_usize()) }
     }
 
     /// Maps with block alignment by mapping one block more and giving the ends back.
@@ -403,7 +403,7 @@ pub fn create_memfd(name: &std::ffi::CStr, bytes: usize) -> Result<OwnedFd, MapE
         OwnedFd::from_raw_fd(fd)
     };
     // SAFETY: the descriptor is open.
-    if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as libc::off_t) } != 0 {
+    if unsafe { libc::ftruncate(fd.as_raw_fd(), (bytes as u64).cast_signed()) } != 0 {
         return Err(MapError::last("ftruncate", bytes));
     }
     Ok(fd)

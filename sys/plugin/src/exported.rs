@@ -18,6 +18,7 @@ use crate::interface::{
 /// # Panics
 /// If the name has no NUL at its end, or a `G` is too large for a state.
 #[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "a structure is smaller than 4 GiB")]
 pub const fn describe<G: Guide + Default>(name: &'static str) -> RawGuide {
     assert!(matches!(name.as_bytes(), [.., 0]), "C looks for the end of a name");
     assert!(size_of::<G>() <= STATE_BYTES_MAX && align_of::<G>() <= STATE_ALIGN, "a state is not like that");
@@ -75,6 +76,7 @@ unsafe extern "C" fn arrived<G: Guide>(state: *mut c_void, arrived: *const RawAr
 ///
 /// # Safety
 /// There are `count` of them, which live as long as `'a` and which nobody changes.
+#[expect(clippy::cast_possible_truncation, reason = "a process has as many bytes as a pointer counts")]
 unsafe fn array<'a, T>(first: *const T, count: u64) -> &'a [T] {
     // SAFETY: the caller's.
     if count == 0 { &[] } else { unsafe { slice::from_raw_parts(first, count as usize) } }

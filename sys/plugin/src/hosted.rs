@@ -49,7 +49,7 @@ impl Guide for Hosted {
                 Cause::Miss => cause::MISS,
                 Cause::Hit => cause::HIT,
             },
-            register_count: touch.registers.len() as u32,
+            register_count: u32::try_from(touch.registers.len()).expect("a processor has few registers"),
             address: touch.address,
             registers: touch.registers.as_ptr(),
             history: touch.history.as_ptr(),
@@ -137,7 +137,8 @@ impl Room {
     /// There is room for `bytes` bytes at `into` as long as this is used, or it is null.
     unsafe fn new(into: *mut c_void, bytes: u64) -> Option<Self> {
         let is_right = !into.is_null() && (1..=READ_BYTES_MAX as u64).contains(&bytes);
-        is_right.then(|| Self { into: into.cast(), bytes: bytes as usize, local: [0; READ_BYTES_MAX] })
+        let bytes = usize::try_from(bytes).ok().filter(|_| is_right)?;
+        Some(Self { into: into.cast(), bytes, local: [0; READ_BYTES_MAX] })
     }
 
     fn local(&mut self) -> &mut [u8] {

@@ -82,7 +82,7 @@ impl DirectFile {
 
     /// Its length in bytes.
     pub fn bytes(&self) -> io::Result<u64> {
-        Ok(rustix::fs::fstat(&self.file)?.st_size as u64)
+        Ok(rustix::fs::fstat(&self.file)?.st_size.cast_unsigned())
     }
 
     /// Makes the file `bytes` long, all of which the disk has room for from then on.

@@ -65,7 +65,7 @@ impl Params {
     /// sleeps if none of its rings has had any for this long.
     pub(crate) fn polled(thread_idle_ms: u32, other: Option<RawFd>) -> Self {
         let flags = POLLED | if other.is_some() { SHARED_THREAD } else { 0 };
-        Self { flags, thread_idle_ms, other_ring: other.unwrap_or(0) as u32, ..Self::default() }
+        Self { flags, thread_idle_ms, other_ring: other.unwrap_or(0).cast_unsigned(), ..Self::default() }
     }
 }
 
@@ -137,11 +137,18 @@ pub(crate) const SUBMISSIONS_OFFSET: u64 = 0x1000_0000;
 const REGISTER_BUFFERS: u64 = 0;
 const REGISTER_FILES: u64 = 2;
 
+/// The number of a descriptor, as a system call takes it.
+fn number_of(descriptor: BorrowedFd<'_>) -> u64 {
+    u64::from(descriptor.as_raw_fd().cast_unsigned())
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "an errno is less than 4096")]
 fn checked(answer: i64) -> io::Result<i64> {
     if answer < 0 { Err(io::Error::from_raw_os_error(-answer as i32)) } else { Ok(answer) }
 }
 
 /// `io_uring_setup`, with room for `entries` submissions at least.
+#[expect(clippy::cast_possible_truncation, reason = "a descriptor is an int")]
 pub(crate) fn setup(entries: u32, params: &mut Params) -> io::Result<OwnedFd> {
     let arguments = [u64::from(entries), (&raw mut *params) as u64, 0, 0, 0, 0];
     // SAFETY: the kernel writes into the structure, which is as long as it says and lives through the call.
@@ -156,7 +163,7 @@ pub(crate) type Enter = fn(BorrowedFd<'_>, u32, u32, u32) -> i64;
 /// `io_uring_enter`: hands `to_submit` entries over and waits for `least` completions. How many were taken, or an errno
 /// with its sign changed.
 pub(crate) fn enter(ring: BorrowedFd<'_>, to_submit: u32, least: u32, flags: u32) -> i64 {
-    let arguments = [ring.as_raw_fd() as u64, u64::from(to_submit), u64::from(least), u64::from(flags), 0, 0];
+    let arguments = [number_of(ring), u64::from(to_submit), u64::from(least), u64::from(flags), 0, 0];
     // SAFETY: no argument is an address. What entries name is for who has pushed them to answer.
     unsafe { issue(&Call { number: libc::SYS_io_uring_enter, arguments }) }
 }
@@ -175,7 +182,7 @@ pub(crate) fn register_file(ring: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::R
 
 /// `io_uring_register` of the one thing at `address`.
 fn register(ring: BorrowedFd<'_>, what: u64, address: u64) -> io::Result<()> {
-    let arguments = [ring.as_raw_fd() as u64, what, address, 1, 0, 0];
+    let arguments = [number_of(ring), what, address, 1, 0, 0];
     // SAFETY: the kernel reads one structure of the kind that `what` says, which lives through the call.
     checked(unsafe { issue(&Call { number: libc::SYS_io_uring_register, arguments }) }).map(drop)
 }
@@ -189,11 +196,13 @@ pub(crate) struct Shared {
 impl Shared {
     /// `bytes` at `offset` of a ring.
     pub(crate) fn map(ring: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Self> {
-        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
-        let arguments = [0, bytes as u64, prot as u64, flags as u64, ring.as_raw_fd() as u64, offset];
+        const PROT: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        const FLAGS: u64 = (libc::MAP_SHARED | libc::MAP_POPULATE) as u64;
+        let arguments = [0, bytes as u64, PROT, FLAGS, number_of(ring), offset];
         // SAFETY: a new mapping that replaces nothing.
         let start = checked(unsafe { issue(&Call { number: libc::SYS_mmap, arguments }) })?;
-        let shared = Self { start: std::ptr::with_exposed_provenance_mut(start as usize), bytes };
+        let start = usize::try_from(start).expect("an address of user space");
+        let shared = Self { start: std::ptr::with_exposed_provenance_mut(start), bytes };
         let arguments = [start as u64, bytes as u64, libc::MADV_DONTFORK as u64, 0, 0, 0];
         // SAFETY: the mapping is this structure's alone.
         checked(unsafe { issue(&Call { number: libc::SYS_madvise, arguments }) })?;

@@ -135,7 +135,7 @@ impl Ring {
     /// The next transfer that has ended.
     pub fn ended(&mut self) -> Option<Ended> {
         let completion = self.queues.take()?;
-        let buffer = completion.user_data as u16;
+        let buffer = u16::try_from(completion.user_data).expect("the number of a buffer was given");
         let bytes = std::mem::take(&mut self.in_flight[usize::from(buffer)]);
         assert!(bytes > 0, "the end of a transfer that was not begun");
         self.transfers -= 1;
@@ -173,6 +173,7 @@ impl Ring {
         (self.buffers.address() + usize::from(buffer) * self.buffer_bytes) as *mut u8
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "a buffer is smaller than 4 GiB")]
     fn begin(&mut self, operation: u8, buffer: u16, offset: u64, bytes: usize) {
         assert!((1..=self.buffer_bytes).contains(&bytes), "{bytes} bytes of a buffer");
         let address = self.idle(buffer) as u64;

@@ -28,6 +28,7 @@ const XSTATE_MAGIC: u32 = 0x4650_5853;
 const SHADOW_STACK_STATUS: libc::c_int = 0x5005;
 
 /// Offset of a general register in a ucontext.
+#[expect(clippy::cast_sign_loss, reason = "libc's names of registers are indexes")]
 const fn register(index: libc::c_int) -> usize {
     GREGS + index as usize * 8
 }

@@ -171,7 +171,8 @@ pub(crate) fn catch(registers: &mut [libc::greg_t; 23], address: usize, code: No
     set_innermost(scope.outer);
     CAUGHT.set(Some(Caught { code, address }));
     yonder_unithread::leave_sections(scope.no_yield_depth);
-    let mut load = |register: libc::c_int, value: u64| registers[register as usize] = value as i64;
+    #[expect(clippy::cast_sign_loss, reason = "libc's names of registers are indexes")]
+    let mut load = |register: libc::c_int, value: u64| registers[register as usize] = value.cast_signed();
     load(libc::REG_RBX, scope.rbx);
     load(libc::REG_RBP, scope.rbp);
     load(libc::REG_R12, scope.r12);

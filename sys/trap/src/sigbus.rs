@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use yonder_unithread::no_yield;
-use yonder_units::PAGE_BYTES;
+use yonder_units::{Narrow as _, PAGE_BYTES};
 
 use crate::chain::Chain;
 use crate::hold_back::CANCELLING_SIGNAL;
@@ -46,19 +46,20 @@ impl Registers<'_> {
     /// Address of the instruction.
     #[must_use]
     pub fn instruction(&self) -> usize {
-        self.0[libc::REG_RIP as usize] as usize
+        self.0[libc::REG_RIP as usize].cast_unsigned().narrow_usize()
     }
 
     /// What the code works with: the general registers but the stack pointer and the instruction's, in no useful order,
     /// and then the words on top of its stack, as far as these can be read without asking the kernel: to the end of a
     /// page, and none that could have a fault itself.
     #[must_use]
+    #[expect(clippy::cast_sign_loss, reason = "libc's names of registers are indexes")]
     pub fn words(&self) -> Words {
         let mut words = Words { words: [0; WORDS_MAX], count: WORDS.len() };
         for (word, register) in words.words.iter_mut().zip(WORDS) {
-            *word = self.0[register as usize] as u64;
+            *word = self.0[register as usize].cast_unsigned();
         }
-        let top = (self.0[libc::REG_RSP as usize] as usize).next_multiple_of(size_of::<u64>());
+        let top = self.0[libc::REG_RSP as usize].cast_unsigned().narrow_usize().next_multiple_of(size_of::<u64>());
         let end = top.next_multiple_of(PAGE_BYTES);
         if find(top).is_none() {
             let stack = (top..end).step_by(size_of::<u64>());
@@ -301,11 +302,11 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
     if let Verdict::Fail(code) = verdict
         && kind != FaultKind::FoundDamaged
     {
-        let instruction = registers[libc::REG_RIP as usize] as usize;
+        let instruction = registers[libc::REG_RIP as usize].cast_unsigned().narrow_usize();
         match access::landing(instruction) {
             Some(landing) => {
                 registers[libc::REG_RAX as usize] = i64::from(code.get());
-                registers[libc::REG_RIP as usize] = landing as i64;
+                registers[libc::REG_RIP as usize] = (landing as u64).cast_signed();
             }
             // With a shadow stack only the kernel may go back over frames, and a lock in one of them would never be
             // released.

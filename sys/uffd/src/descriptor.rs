@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use yonder_intercept::Kept;
 use yonder_mapping::{DropMethod, Mapping, drop_method};
-use yonder_units::PAGE_BYTES;
+use yonder_units::{Narrow as _, PAGE_BYTES};
 
 use crate::raw;
 
@@ -256,8 +256,8 @@ impl Uffd {
             // Another thread was first.
             return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
         }
-        let is_fault = read as usize == bytes && message.event == raw::EVENT_PAGEFAULT;
-        Ok(is_fault.then_some(message.address as usize))
+        let is_fault = read.cast_unsigned() == bytes && message.event == raw::EVENT_PAGEFAULT;
+        Ok(is_fault.then_some(message.address.narrow_usize()))
     }
 
     fn negotiate(fd: OwnedFd, source: Source, delivery: Delivery) -> Result<Self, OpenError> {
@@ -306,6 +306,7 @@ fn open_device() -> io::Result<OwnedFd> {
     owned(fd)
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "a descriptor, or -1")]
 fn open_call(flags: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: the call takes flags by value.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK | flags) };
@@ -324,7 +325,7 @@ fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
 fn outcome(result: io::Result<()>, result_field: i64) -> io::Result<CopyOutcome> {
     let Err(error) = result else {
         assert!(
-            result_field == PAGE_BYTES as i64,
+            result_field == const { (PAGE_BYTES as u64).cast_signed() },
             "the kernel installed {result_field} bytes of a page and called it success"
         );
         return Ok(CopyOutcome::Installed);
@@ -344,7 +345,7 @@ fn page_address(mapping: &Mapping, offset: u64) -> usize {
 pub(crate) fn range_address(mapping: &Mapping, offset: u64, pages: usize) -> usize {
     let end = offset + (pages * PAGE_BYTES) as u64;
     assert!(offset.is_multiple_of(PAGE_BYTES as u64) && end <= mapping.len() as u64, "{pages} pages at {offset}");
-    mapping.address() + offset as usize
+    mapping.address() + offset.narrow_usize()
 }
 
 #[cfg(test)]

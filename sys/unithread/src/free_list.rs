@@ -45,6 +45,7 @@ impl FreeList {
 
     /// Takes the index that came home last, or none if all are out or the list is closed.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half of the head is an index")]
     pub(crate) fn pop(&self) -> Option<u32> {
         let mut head = self.head.load(Ordering::Acquire);
         loop {
@@ -64,6 +65,7 @@ impl FreeList {
     /// Brings home an index that was popped before. The caller touches nothing of the pool afterwards, unless it is
     /// told that it is the last.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half of the head is an index")]
     pub(crate) fn push(&self, index: u32) -> Homecoming {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -81,10 +83,11 @@ impl FreeList {
     }
 
     /// Ends popping, once.
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half of the head is an index")]
     pub(crate) fn close(&self) -> Homecoming {
         let mut top = self.head.swap(u64::from(CLOSED), Ordering::AcqRel) as u32;
         assert!(top != CLOSED, "a free list is closed once");
-        let mut outstanding = self.next.len() as i64;
+        let mut outstanding = (self.next.len() as u64).cast_signed();
         while top != NONE {
             outstanding -= 1;
             top = self.next[top as usize].load(Ordering::Relaxed);

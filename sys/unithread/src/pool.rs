@@ -53,6 +53,7 @@ impl<P: Send + 'static> Pool<P> {
     /// `InvalidInput` if `slots` is not in `1..=`[`POOL_SLOTS_MAX`] or `stack_bytes` not in
     /// [`stack_bytes_min`]`..=`[`STACK_BYTES_MAX`], in one line that names the limit; otherwise what the kernel said
     /// about the mapping.
+    #[expect(clippy::cast_possible_truncation, reason = "POOL_SLOTS_MAX is checked, and less than 4 Gi")]
     pub fn new(slots: usize, stack_bytes: usize) -> io::Result<Self> {
         const { assert!(align_of::<Slot<P>>() <= PAGE_BYTES, "a payload is aligned to a page at most") };
         check("unithreads in a pool", slots, 1, POOL_SLOTS_MAX)?;
@@ -96,6 +97,7 @@ impl<P: Send + 'static> Drop for Pool<P> {
 impl Shared {
     /// Where slot `index` keeps its header, and how many bytes of stack lie between that and the guard page.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "STACK_BYTES_MAX is checked, and less than 4 GiB")]
     fn place<P>(&self, index: u32) -> (NonNull<Slot<P>>, u32) {
         let memory = self.memory.slot(index as usize);
         let unaligned = memory.end.addr().get() - size_of::<Slot<P>>();

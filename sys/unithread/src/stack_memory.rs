@@ -25,8 +25,8 @@ const MADV_GUARD_INSTALL: libc::c_int = 102;
 #[must_use]
 pub fn stack_bytes_min() -> usize {
     // SAFETY: `getauxval` only reads what the kernel passed to the process.
-    let told = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
-    let frame = if told == 0 { SIGNAL_FRAME_BYTES_ASSUMED } else { told };
+    let told = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) };
+    let frame = if told == 0 { SIGNAL_FRAME_BYTES_ASSUMED } else { usize::try_from(told).expect("a few pages") };
     (frame + STACK_MARGIN_BYTES).next_multiple_of(PAGE_BYTES)
 }
 

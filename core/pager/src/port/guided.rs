@@ -24,7 +24,7 @@ use crate::fault::{FaultTouch, Wants};
 use crate::install::Local;
 use crate::machine::{Machine, Rule};
 use crate::pager::Pager;
-use crate::queue_pair::{QueuePair, Status, WorkId};
+use crate::queue_pair::{PageRead, QueuePair, Status, WorkId};
 use crate::region::RegionCore;
 use crate::turn::Turn;
 use yonder_units::Vector;
@@ -312,18 +312,8 @@ impl<M: Machine> Hands<'_, M> {
         };
         self.host.in_flight += 1;
         let from = self.region.remote_address(PageIndex::containing(offset));
-        if self
-            .host
-            .queue
-            .post_read_vector(
-                self.host.reads[place].id(place),
-                from,
-                reservation.read_into(self.turn.pager),
-                vector,
-                self.turn.now,
-            )
-            .is_err()
-        {
+        let (id, into) = (read.id(place), read.reservation.read_into(self.turn.pager));
+        if self.host.queue.post_read_vector(id, PageRead { from, into, vector }, self.turn.now).is_err() {
             self.host.end(place, self.turn.pager);
             return Reading::Refused;
         }

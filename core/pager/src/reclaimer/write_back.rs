@@ -18,7 +18,7 @@ use crate::clean_drop::{CleanDrop, ReadsAs};
 use crate::digest::Digest;
 use crate::machine::{Machine, Rule};
 use crate::pager::Pager;
-use crate::queue_pair::{Status, WorkId};
+use crate::queue_pair::{PageWrite, Status, WorkId};
 use crate::region::RegionCore;
 use yonder_units::Vector;
 
@@ -218,8 +218,8 @@ impl<M: Machine> Reclaimer<M> {
         let core = self.regions[write.region as usize].as_ref().expect("a region outlives its writes");
         core.order.assert_is_free(write.page);
         let id = WorkId(u64::from(write.generation) << 16 | u64::from(index));
-        let (to, vector) = (core.remote_address(write.page), write.digest.vector);
-        write.posted = self.queue_pair.post_write_vector(id, to, write.frame, vector, now).is_ok();
+        let (to, from, vector) = (core.remote_address(write.page), write.frame, write.digest.vector);
+        write.posted = self.queue_pair.post_write_vector(id, PageWrite { to, from, vector }, now).is_ok();
         write.at = now;
     }
 

@@ -18,8 +18,8 @@ use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
 
 use crate::ranges::Ranges;
 use crate::{
-    Completion, Fabric, FabricError, Module, PostError, Posting, QueuePair, ReadInto, RemoteAddress, Status, Vector,
-    WorkId,
+    Completion, Fabric, FabricError, Module, PageRead, PageWrite, PostError, Posting, QueuePair, ReadInto,
+    RemoteAddress, Status, Vector, WorkId,
 };
 
 pub(crate) struct AdversarialFabric {
@@ -100,10 +100,6 @@ impl Fabric for AdversarialFabric {
 
     fn discard(&self, _start: RemoteAddress, _bytes: u64) -> Result<(), FabricError> {
         Ok(())
-    }
-
-    fn mapped(&self) -> Option<&Arc<Mapping>> {
-        None
     }
 }
 
@@ -224,15 +220,8 @@ impl AdversarialQueuePair {
 }
 
 impl QueuePair for AdversarialQueuePair {
-    fn post_read_vector(
-        &mut self,
-        id: WorkId,
-        from: RemoteAddress,
-        into: ReadInto,
-        vector: Vector,
-        _now: Nanos,
-    ) -> Result<(), PostError> {
-        let ReadInto::Frame(frame) = into else { panic!("nothing is mapped") };
+    fn post_read_vector(&mut self, id: WorkId, read: PageRead, _now: Nanos) -> Result<(), PostError> {
+        let PageRead { from, into: ReadInto::Frame(frame), vector } = read else { panic!("nothing is mapped") };
         if self.link.is_full.load(Ordering::Relaxed) {
             self.link.refused_reads.fetch_add(1, Ordering::Relaxed);
             return Err(PostError::Full);
@@ -244,17 +233,11 @@ impl QueuePair for AdversarialQueuePair {
         Ok(())
     }
 
-    fn post_write_vector(
-        &mut self,
-        id: WorkId,
-        to: RemoteAddress,
-        from: FrameIndex,
-        vector: Vector,
-        _now: Nanos,
-    ) -> Result<(), PostError> {
+    fn post_write_vector(&mut self, id: WorkId, write: PageWrite, _now: Nanos) -> Result<(), PostError> {
         if self.random.random_ratio(1, 50) {
             return Err(PostError::Full);
         }
+        let PageWrite { to, from, vector } = write;
         let is_written = |doing: &Doing| doing.is_write && doing.at == to;
         assert!(!self.doing.iter().any(is_written), "two writes of one page are outstanding");
         self.post(id, to, from, vector, true);

@@ -1,6 +1,9 @@
 //! What the emulated link promises: times, bytes, failures.
 
+use yonder_units::FrameIndex;
+
 use super::*;
+use crate::Vector;
 
 fn open(query: &str) -> EmuFabric {
     let pairs: Vec<_> =
@@ -38,11 +41,11 @@ fn segments_are_moved_alone_and_take_the_link_for_as_long_as_they_are() {
     let vector = Vector::new([0..512, 1024..1040, 3600..4096]);
     assert_eq!(vector.bytes(), PAGE_BYTES / 4);
     frames.write(0, &[1; PAGE_BYTES]);
-    queue.post_write_vector(WorkId(1), RemoteAddress(0), FrameIndex(0), vector, 0).unwrap();
+    queue.post_write_vector(WorkId(1), PageWrite { to: RemoteAddress(0), from: FrameIndex(0), vector }, 0).unwrap();
     assert_eq!((poll(&mut *queue, 2_999).len(), poll(&mut *queue, 3_000).len()), (0, 1));
     frames.write(PAGE_BYTES as u64, &[2; PAGE_BYTES]);
     let into = ReadInto::Frame(FrameIndex(1));
-    queue.post_read_vector(WorkId(2), RemoteAddress(0), into, vector, 3_000).unwrap();
+    queue.post_read_vector(WorkId(2), PageRead { from: RemoteAddress(0), into, vector }, 3_000).unwrap();
     assert_eq!((poll(&mut *queue, 5_999).len(), poll(&mut *queue, 6_000).len()), (0, 1));
     let (mut node, mut local) = ([9; PAGE_BYTES], [9; PAGE_BYTES]);
     fabric.mapped().unwrap().read(0, &mut node);

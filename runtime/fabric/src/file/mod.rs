@@ -171,10 +171,6 @@ impl Fabric for FileFabric {
         // The kernel ends every transfer, and a disk that is busy is not helped by more of them.
         false
     }
-
-    fn mapped(&self) -> Option<&Arc<Mapping>> {
-        None
-    }
 }
 
 impl Drop for FileFabric {

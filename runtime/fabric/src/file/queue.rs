@@ -18,7 +18,8 @@ use super::{RingDisk, Shared};
 use crate::background::Waker;
 use crate::vector::MoveBytes as _;
 use crate::{
-    Completion, Module, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
+    Completion, Module, PageRead, PageWrite, PostError, Posting, QUEUE_DEPTH_MAX, QueuePair, ReadInto, RemoteAddress,
+    Status, Vector, WorkId,
 };
 
 /// What a queue pair has for its transfers.
@@ -151,15 +152,8 @@ impl FileQueuePair {
 }
 
 impl QueuePair for FileQueuePair {
-    fn post_read_vector(
-        &mut self,
-        id: WorkId,
-        from: RemoteAddress,
-        into: ReadInto,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
-        let ReadInto::Frame(frame) = into else { panic!("a file is not mapped") };
+    fn post_read_vector(&mut self, id: WorkId, read: PageRead, now: Nanos) -> Result<(), PostError> {
+        let PageRead { from, into: ReadInto::Frame(frame), vector } = read else { panic!("a file is not mapped") };
         if self.outstanding() >= DEPTH {
             return Err(PostError::Full);
         }
@@ -182,17 +176,11 @@ impl QueuePair for FileQueuePair {
         Ok(())
     }
 
-    fn post_write_vector(
-        &mut self,
-        id: WorkId,
-        to: RemoteAddress,
-        from: FrameIndex,
-        vector: Vector,
-        _now: Nanos,
-    ) -> Result<(), PostError> {
+    fn post_write_vector(&mut self, id: WorkId, write: PageWrite, _now: Nanos) -> Result<(), PostError> {
         if self.outstanding() >= DEPTH {
             return Err(PostError::Full);
         }
+        let PageWrite { to, from, vector } = write;
         let Some(page) = self.page(to) else {
             self.end(id, Status::Failed);
             return Ok(());

@@ -10,7 +10,7 @@ use yonder_units::{FrameIndex, Nanos};
 
 use super::*;
 use crate::vector::MoveBytes as _;
-use crate::{ALONE_AGE_MAX, Completion, GATHERED_MAX, Posting, ReadInto, Status, Vector, WorkId};
+use crate::{ALONE_AGE_MAX, Completion, GATHERED_MAX, PageRead, PageWrite, Posting, ReadInto, Status, Vector, WorkId};
 
 const FRAMES: usize = 64;
 
@@ -125,19 +125,19 @@ fn segments_are_kept_alone() {
     let start = world.fabric.allocate(2 * PAGE_BYTES as u64).unwrap();
     let vector = Vector::new([16..32, 100..200, 4000..4096]);
     world.frames.write(0, &[1; PAGE_BYTES]);
-    world.writes.post_write_vector(WorkId(1), start, FrameIndex(0), vector, 0).unwrap();
+    world.writes.post_write_vector(WorkId(1), PageWrite { to: start, from: FrameIndex(0), vector }, 0).unwrap();
     assert_eq!(poll(&mut *world.writes, 1), [Completion { id: WorkId(1), status: Status::Done }]);
     assert_eq!(world.fabric.shared.log().occupancy().live_bytes, 512, "less than a page");
     world.frames.write(PAGE_BYTES as u64, &[2; PAGE_BYTES]);
     let into = ReadInto::Frame(FrameIndex(1));
-    world.reads.post_read_vector(WorkId(2), start, into, vector, 0).unwrap();
+    world.reads.post_read_vector(WorkId(2), PageRead { from: start, into, vector }, 0).unwrap();
     assert_eq!(poll(&mut *world.reads, 1), [Completion { id: WorkId(2), status: Status::Done }]);
     let mut local = [9; PAGE_BYTES];
     world.frames.read(PAGE_BYTES as u64, &mut local);
     assert!(local == vector.filled(1, 2));
     let part = Vector::new([112..128, 4032..4096]);
     world.frames.write(PAGE_BYTES as u64, &[2; PAGE_BYTES]);
-    world.reads.post_read_vector(WorkId(3), start, into, part, 0).unwrap();
+    world.reads.post_read_vector(WorkId(3), PageRead { from: start, into, vector: part }, 0).unwrap();
     assert_eq!(poll(&mut *world.reads, 1)[0].status, Status::Done);
     world.frames.read(PAGE_BYTES as u64, &mut local);
     assert!(local == part.filled(1, 2));

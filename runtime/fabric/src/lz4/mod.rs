@@ -90,10 +90,6 @@ impl Fabric for Lz4Fabric {
         self.below.loses_operations()
     }
 
-    fn mapped(&self) -> Option<&Arc<Mapping>> {
-        None
-    }
-
     fn counters(&self) -> Vec<Counter> {
         let count = |name, value: &AtomicU64| Counter { name, value: value.load(Ordering::Relaxed) };
         let mut counters = self.below.counters();

@@ -9,7 +9,6 @@
 //!
 //! Invariants: nothing is allocated after the queue pair was made. A frame gets bytes only from a whole, unpacked page.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -20,10 +19,11 @@ use super::Shared;
 use super::codec::Codec;
 use super::table::{Content, Seen, Stored, Table, Ticket, sum};
 use crate::areas::{AreaPage, View};
+use crate::operations::Operations;
 use crate::vector::MoveBytes as _;
 use crate::{
-    Completion, Fabric, FabricError, GRANULE_BYTES, Module, PostError, Posting, QueuePair, ReadInto, RemoteAddress,
-    Status, Vector, WorkId,
+    Completion, Fabric, FabricError, GRANULE_BYTES, Module, PageRead, PageWrite, PostError, Posting, QueuePair,
+    ReadInto, RemoteAddress, Status, Vector, WorkId,
 };
 
 /// Operations that a queue pair holds, if the one below holds as many. Orphans are among them.
@@ -67,14 +67,10 @@ pub(super) struct Lz4QueuePair {
     stored: Arc<Mapping>,
     frames: Arc<Mapping>,
     codec: Codec,
-    operations: Box<[Option<Operation>]>,
-    /// How often each place was used: part of the name below, so that no two operations have the same.
-    uses: Box<[u32]>,
-    free: Vec<u16>,
+    operations: Operations<Operation>,
     orphans: usize,
     waiting: usize,
     arrived: Vec<Completion>,
-    ended: VecDeque<Completion>,
 }
 
 impl Lz4QueuePair {
@@ -96,44 +92,31 @@ impl Lz4QueuePair {
             stored,
             frames,
             codec: Codec::new(),
-            operations: (0..depth).map(|_| None).collect(),
-            uses: vec![0; depth].into(),
-            free: (0..depth as u16).rev().collect(),
+            operations: Operations::new(depth),
             orphans: 0,
             waiting: 0,
             arrived: Vec::with_capacity(depth),
-            ended: VecDeque::with_capacity(2 * depth),
         })
-    }
-
-    fn end(&mut self, id: WorkId, status: Status) {
-        self.ended.push_back(Completion { id, status });
     }
 
     /// Ends the operation at `at`.
     fn finish(&mut self, at: u16, status: Status) {
         let operation = self.take(at);
         if !matches!(operation.state, State::Orphan(_)) {
-            self.end(operation.id, status);
+            self.operations.end(operation.id, status);
         }
     }
 
     fn take(&mut self, at: u16) -> Operation {
-        let operation = self.operations[usize::from(at)].take().expect("an operation that ends is there");
+        let operation = self.operations.take(at);
         self.orphans -= usize::from(matches!(operation.state, State::Orphan(_)));
         self.waiting -= usize::from(operation.state == State::Waiting);
-        self.uses[usize::from(at)] = self.uses[usize::from(at)].wrapping_add(1);
-        self.free.push(at);
         operation
     }
 
-    /// The name below of the operation at `at`.
-    fn id_below(&self, at: u16) -> WorkId {
-        WorkId(u64::from(self.uses[usize::from(at)]) << 16 | u64::from(at))
-    }
-
-    fn is_full(&self) -> bool {
-        self.free.is_empty() || self.outstanding() >= self.operations.len()
+    /// The place of the next operation. A poster that holds as many as it may gets none, though orphans hold others.
+    fn next(&self) -> Result<u16, PostError> {
+        if self.outstanding() >= self.depth() { Err(PostError::Full) } else { self.operations.next() }
     }
 
     /// Brings the read of `place` as far as it gets: an answer, what is to be waited for, or a look at what is below.
@@ -145,9 +128,9 @@ impl Lz4QueuePair {
             // Nobody asks for bytes that he has not written.
             Content::Stored(_) if !seen.shape.covers(vector) => Ok(Read::Failed),
             Content::Stored(stored) => {
-                let (id, from) = (self.id_below(at), place.area.address(place.page));
+                let (id, from) = (self.operations.id_below(at), place.area.address(place.page));
                 let into = ReadInto::Frame(FrameIndex(u32::from(at)));
-                self.below.post_read_vector(id, from, into, beginning(stored.bytes), now)?;
+                self.below.post_read_vector(id, PageRead { from, into, vector: beginning(stored.bytes) }, now)?;
                 Ok(Read::Below(seen))
             }
             Content::Unsettled | Content::Zeros => Ok(Read::Later),
@@ -156,11 +139,11 @@ impl Lz4QueuePair {
 
     /// Posts reads again that waited.
     fn read_again(&mut self, now: Nanos) {
-        for at in 0..self.operations.len() as u16 {
+        for at in 0..self.operations.depth() as u16 {
             if self.waiting == 0 {
                 return;
             }
-            let Some(operation) = &self.operations[usize::from(at)] else { continue };
+            let Some(operation) = self.operations.get(at) else { continue };
             if operation.state != State::Waiting {
                 continue;
             }
@@ -174,8 +157,7 @@ impl Lz4QueuePair {
                 Ok(Read::Failed) => self.finish(at, Status::Failed),
                 Ok(Read::Below(seen)) => {
                     self.waiting -= 1;
-                    let operation = self.operations[usize::from(at)].as_mut();
-                    operation.expect("nobody has ended it").state = State::Reading(seen);
+                    self.operations.at(at).state = State::Reading(seen);
                 }
             }
         }
@@ -183,8 +165,7 @@ impl Lz4QueuePair {
 
     /// Handles the end of what is below for the operation at `at`.
     fn arrive(&mut self, at: u16, status: Status) {
-        let operation = self.operations[usize::from(at)].as_mut().expect("only what is posted below ends there");
-        let Operation { state, place, vector, .. } = operation;
+        let Operation { state, place, vector, .. } = self.operations.at(at);
         match *state {
             State::Writing(written) | State::Orphan(written) => {
                 let (table, page) = (&place.area.table, place.page);
@@ -203,7 +184,7 @@ impl Lz4QueuePair {
                 *state = State::Waiting;
                 self.waiting += 1;
                 // What is posted below in its place has another name.
-                self.uses[usize::from(at)] = self.uses[usize::from(at)].wrapping_add(1);
+                self.operations.rename(at);
             }
             State::Waiting => unreachable!("what waits is not below"),
         }
@@ -211,9 +192,7 @@ impl Lz4QueuePair {
 
     /// Unpacks what has arrived, and hands out what was asked for.
     fn deliver(&mut self, at: u16, seen: Seen) -> Status {
-        let Some(Operation { place, frame, vector, .. }) = &self.operations[usize::from(at)] else {
-            unreachable!("it has arrived just now")
-        };
+        let Operation { place, frame, vector, .. } = self.operations.at(at);
         let Content::Stored(stored) = seen.content() else { unreachable!("only what is stored is read below") };
         let (address, seed, offset) =
             (place.area.address(place.page), self.shared.seed, FrameIndex(at.into()).offset());
@@ -230,16 +209,16 @@ impl Lz4QueuePair {
     /// Withdraws writes to the address of `place` that were cancelled, also those of an area that has ended there:
     /// another one goes behind them.
     fn withdraw_orphans(&mut self, place: &AreaPage<Table>) {
-        for at in 0..self.operations.len() as u16 {
+        for at in 0..self.operations.depth() as u16 {
             if self.orphans == 0 {
                 return;
             }
-            let Some(operation) = &self.operations[usize::from(at)] else { continue };
+            let Some(operation) = self.operations.get(at) else { continue };
             if let State::Orphan(written) = operation.state
                 && operation.place.address() == place.address()
             {
                 operation.place.area.table.lose(operation.place.page, written.ticket);
-                self.below.cancel(self.id_below(at));
+                self.below.cancel(self.operations.id_below(at));
                 self.take(at);
             }
         }
@@ -260,72 +239,57 @@ fn beginning(bytes: usize) -> Vector {
 }
 
 impl QueuePair for Lz4QueuePair {
-    fn post_read_vector(
-        &mut self,
-        id: WorkId,
-        from: RemoteAddress,
-        into: ReadInto,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
-        let ReadInto::Frame(frame) = into else { panic!("compressed pages are not mapped") };
-        let at = if self.is_full() { None } else { self.free.last().copied() }.ok_or(PostError::Full)?;
+    fn post_read_vector(&mut self, id: WorkId, read: PageRead, now: Nanos) -> Result<(), PostError> {
+        let PageRead { from, into: ReadInto::Frame(frame), vector } = read else {
+            panic!("compressed pages are not mapped")
+        };
+        let at = self.next()?;
         let Some(place) = self.view.find(from) else {
-            self.end(id, Status::Failed);
+            self.operations.end(id, Status::Failed);
             return Ok(());
         };
         let state = match self.read(at, &place, vector, now)? {
             Read::Zeros => {
                 vector.clear(&self.frames, frame.offset());
-                self.end(id, Status::Done);
+                self.operations.end(id, Status::Done);
                 return Ok(());
             }
             Read::Failed => {
-                self.end(id, Status::Failed);
+                self.operations.end(id, Status::Failed);
                 return Ok(());
             }
             Read::Below(seen) => State::Reading(seen),
             Read::Later => State::Waiting,
         };
-        self.free.pop();
         self.waiting += usize::from(state == State::Waiting);
-        self.operations[usize::from(at)] = Some(Operation { id, state, place, frame, vector });
+        self.operations.begin(at, Operation { id, state, place, frame, vector });
         Ok(())
     }
 
-    fn post_write_vector(
-        &mut self,
-        id: WorkId,
-        to: RemoteAddress,
-        from: FrameIndex,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
+    fn post_write_vector(&mut self, id: WorkId, write: PageWrite, now: Nanos) -> Result<(), PostError> {
+        let PageWrite { to, from, vector } = write;
         let Some(place) = self.view.find(to) else {
-            self.end(id, Status::Failed);
+            self.operations.end(id, Status::Failed);
             return Ok(());
         };
-        if self.is_full() {
-            return Err(PostError::Full);
-        }
+        self.next()?;
         self.withdraw_orphans(&place);
-        let at = *self.free.last().expect("it is not full");
+        let at = self.next()?;
         let (stored, bytes) = self.codec.pack(vector, &self.frames, from.offset());
         self.stored.write(FrameIndex(at.into()).offset(), bytes);
         let sum = sum(bytes, to, self.shared.seed);
-        let (id_below, frame_below) = (self.id_below(at), FrameIndex(at.into()));
+        let below = PageWrite { to, from: FrameIndex(at.into()), vector: beginning(stored.bytes) };
         let table = &place.area.table;
         let begun = table.begin_write(place.page);
-        let posted = self.below.post_write_vector(id_below, to, frame_below, beginning(stored.bytes), now);
+        let posted = self.below.post_write_vector(self.operations.id_below(at), below, now);
         if posted.is_err() {
             table.take_back_write(place.page, begun);
             return posted;
         }
         self.shared.packed_bytes.fetch_add(vector.bytes() as u64, Ordering::Relaxed);
         self.shared.stored_bytes.fetch_add(stored.bytes as u64, Ordering::Relaxed);
-        self.free.pop();
         let state = State::Writing(Written { ticket: begun.ticket, stored, sum });
-        self.operations[usize::from(at)] = Some(Operation { id, state, place, frame: from, vector });
+        self.operations.begin(at, Operation { id, state, place, frame: from, vector });
         Ok(())
     }
 
@@ -337,42 +301,29 @@ impl QueuePair for Lz4QueuePair {
         let mut arrived = std::mem::take(&mut self.arrived);
         self.below.poll(now, &mut arrived);
         for Completion { id, status } in arrived.drain(..) {
-            let at = id.0 as u16;
-            assert_eq!(id, self.id_below(at), "a completion of what was cancelled");
-            self.arrive(at, status);
+            self.arrive(self.operations.place_of(id), status);
         }
         self.arrived = arrived;
         if self.waiting > 0 {
             self.read_again(now);
         }
-        while completions.len() < completions.capacity()
-            && let Some(completion) = self.ended.pop_front()
-        {
-            completions.push(completion);
-        }
+        self.operations.hand_out(completions);
     }
 
     fn cancel(&mut self, id: WorkId) {
-        let named = |operation: &Option<Operation>| {
-            operation
-                .as_ref()
-                .is_some_and(|operation| operation.id == id && !matches!(operation.state, State::Orphan(_)))
-        };
-        let Some(at) = self.operations.iter().position(named) else {
-            self.ended.retain(|completion| completion.id != id);
-            return;
-        };
-        let operation = self.operations[at].as_mut().expect("found");
+        let named = |operation: &Operation| operation.id == id && !matches!(operation.state, State::Orphan(_));
+        let Some(at) = self.operations.position(named) else { return self.operations.forget_ended(id) };
+        let operation = self.operations.at(at);
         match operation.state {
             State::Writing(written) => {
                 operation.state = State::Orphan(written);
                 self.orphans += 1;
             }
             State::Reading(_) => {
-                self.below.cancel(self.id_below(at as u16));
-                self.take(at as u16);
+                self.below.cancel(self.operations.id_below(at));
+                self.take(at);
             }
-            State::Waiting => drop(self.take(at as u16)),
+            State::Waiting => drop(self.take(at)),
             State::Orphan(_) => unreachable!("orphans were not looked for"),
         }
     }
@@ -382,7 +333,7 @@ impl QueuePair for Lz4QueuePair {
         let is_orphan_there = |operation: &Operation| {
             matches!(operation.state, State::Orphan(_)) && range.contains(&operation.place.address().0)
         };
-        let has_orphan = self.orphans > 0 && self.operations.iter().flatten().any(is_orphan_there);
+        let has_orphan = self.orphans > 0 && self.operations.iter().any(is_orphan_there);
         has_orphan || self.below.may_still_write(start, bytes)
     }
 
@@ -391,18 +342,18 @@ impl QueuePair for Lz4QueuePair {
     }
 
     fn outstanding(&self) -> usize {
-        self.operations.len() - self.free.len() - self.orphans + self.ended.len()
+        self.operations.outstanding() - self.orphans
     }
 
     fn depth(&self) -> usize {
-        self.operations.len()
+        self.operations.depth()
     }
 }
 
 impl Drop for Lz4QueuePair {
     fn drop(&mut self) {
         // Nobody will know how they end.
-        for operation in self.operations.iter().flatten() {
+        for operation in self.operations.iter() {
             if let State::Writing(written) | State::Orphan(written) = operation.state {
                 operation.place.area.table.lose(operation.place.page, written.ticket);
             }

@@ -8,7 +8,7 @@ use super::*;
 use crate::adversarial::model::{Layers, PAGES, run_seeds};
 use crate::adversarial::{AdversarialFabric, Reads};
 use crate::vector::MoveBytes as _;
-use crate::{Completion, EmuFabric, ReadInto, Status, Vector, WorkId};
+use crate::{Completion, EmuFabric, PageRead, PageWrite, ReadInto, Status, Vector, WorkId};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const FRAMES: usize = 8;
@@ -47,7 +47,7 @@ impl Scene {
     fn post(&mut self, page: u64, vector: Vector, content: &[u8; PAGE_BYTES]) -> WorkId {
         let (id, to) = (self.id(), self.page(page));
         self.frames.write(0, content);
-        self.queue.post_write_vector(id, to, FrameIndex(0), vector, 0).unwrap();
+        self.queue.post_write_vector(id, PageWrite { to, from: FrameIndex(0), vector }, 0).unwrap();
         id
     }
 
@@ -60,7 +60,7 @@ impl Scene {
     fn read(&mut self, page: u64, vector: Vector) -> (Status, [u8; PAGE_BYTES]) {
         let (id, from) = (self.id(), self.page(page));
         self.frames.write(PAGE, &[0xee; PAGE_BYTES]);
-        self.queue.post_read_vector(id, from, ReadInto::Frame(FrameIndex(1)), vector, 0).unwrap();
+        self.queue.post_read_vector(id, PageRead { from, into: ReadInto::Frame(FrameIndex(1)), vector }, 0).unwrap();
         let (status, mut bytes) = (self.finish(id), [0; PAGE_BYTES]);
         self.frames.read(PAGE, &mut bytes);
         (status, bytes)

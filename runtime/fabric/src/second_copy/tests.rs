@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use yonder_units::PageIndex;
+use yonder_units::{FrameIndex, PageIndex};
 
 use super::*;
 use crate::adversarial::model::{Layers, PAGES, run_seeds};
 use crate::adversarial::{AdversarialFabric, Reads};
-use crate::{EmuControl, EmuFabric, Lz4Fabric};
+use crate::{EmuControl, EmuFabric, Lz4Fabric, Vector};
 
 const FRAME: FrameIndex = FrameIndex(0);
 
@@ -34,7 +34,7 @@ impl Scene {
     /// Writes a page of `fill` and waits until the write has ended, or was cancelled.
     fn write(&mut self, fill: u8, vector: Vector, cancelled: bool) {
         self.frames.write(0, &[fill; PAGE_BYTES]);
-        self.queue.post_write_vector(WorkId(1), self.start, FRAME, vector, self.now).unwrap();
+        self.queue.post_write_vector(WorkId(1), PageWrite { to: self.start, from: FRAME, vector }, self.now).unwrap();
         // It is not what was posted any more.
         if cancelled {
             self.queue.cancel(WorkId(1));

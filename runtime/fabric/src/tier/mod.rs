@@ -218,10 +218,6 @@ impl Fabric for TierFabric {
         self.shared.near.fabric().loses_operations() || self.shared.far.loses_operations()
     }
 
-    fn mapped(&self) -> Option<&Arc<Mapping>> {
-        None
-    }
-
     fn counters(&self) -> Vec<Counter> {
         let mut counters = self.shared.near.fabric().counters();
         counters.extend(self.shared.far.counters());

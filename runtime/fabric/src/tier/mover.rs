@@ -22,7 +22,9 @@ use super::near::Slot;
 use super::{Event, Shared};
 use crate::areas::{Area, AreaPage, View};
 use crate::background::Pace;
-use crate::{Completion, FabricError, Module, PostError, QueuePair, ReadInto, Status, Vector, WorkId};
+use crate::{
+    Completion, FabricError, Module, PageRead, PageWrite, PostError, QueuePair, ReadInto, Status, Vector, WorkId,
+};
 
 /// Pages that are under way at a time.
 const MOVES_MAX: usize = 32;
@@ -327,12 +329,11 @@ impl Mover {
         let Some(begun) = place.area.table.begin_move(place.page, seen) else { return Attempt::Changed };
         let shape = place.area.table.shape(place.page);
         let (id, into) = (self.id_below(at), ReadInto::Frame(FrameIndex(at as u32)));
-        let posted = match stage {
-            Stage::ReadingNear(slot) => {
-                self.near.post_read_vector(id, self.shared.near.address(slot), into, shape, now)
-            }
-            _ => self.far.post_read_vector(id, place.area.address(place.page), into, shape, now),
+        let (queue, from) = match stage {
+            Stage::ReadingNear(slot) => (&mut self.near, self.shared.near.address(slot)),
+            _ => (&mut self.far, place.area.address(place.page)),
         };
+        let posted = queue.post_read_vector(id, PageRead { from, into, vector: shape }, now);
         self.moves[at] = Some(Move { place, begun, shape, stage, posted: now });
         match posted {
             Ok(()) => Attempt::Begun,
@@ -347,9 +348,9 @@ impl Mover {
     fn write_far(&mut self, at: usize, slot: Slot, now: Nanos) {
         let id = self.id_below(at);
         let moved = self.moves[at].as_mut().expect("it was read");
-        let to = moved.place.area.address(moved.place.page);
+        let (to, from) = (moved.place.area.address(moved.place.page), FrameIndex(at as u32));
         moved.posted = now;
-        moved.stage = match self.far.post_write_vector(id, to, FrameIndex(at as u32), moved.shape, now) {
+        moved.stage = match self.far.post_write_vector(id, PageWrite { to, from, vector: moved.shape }, now) {
             Ok(()) => Stage::WritingFar(slot),
             Err(_) => Stage::Waiting(slot, now + RETRY_PAUSE),
         };
@@ -363,9 +364,9 @@ impl Mover {
     fn write_near(&mut self, at: usize, now: Nanos) {
         let Some(slot) = self.own_slots.pop().or_else(|| self.shared.near.take()) else { return self.give_up(at) };
         let id = self.id_below(at);
-        let to = self.shared.near.address(slot);
+        let (to, from) = (self.shared.near.address(slot), FrameIndex(at as u32));
         let moved = self.moves[at].as_mut().expect("it was read");
-        if self.near.post_write_vector(id, to, FrameIndex(at as u32), moved.shape, now).is_err() {
+        if self.near.post_write_vector(id, PageWrite { to, from, vector: moved.shape }, now).is_err() {
             self.own_slots.push(slot);
             return self.give_up(at);
         }

@@ -8,7 +8,6 @@
 //! Invariants: nothing is allocated after the queue pair was made. A slot whose write was given up is written by this
 //! queue pair only, because below the order holds within a queue pair: the late write never lands on another page.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use yonder_mapping::Mapping;
@@ -18,9 +17,11 @@ use super::entry::{Entries, Entry, Location, Tier};
 use super::near::Slot;
 use super::{Event, Shared};
 use crate::areas::{AreaPage, View};
+use crate::operations::Operations;
 use crate::vector::MoveBytes as _;
 use crate::{
-    Completion, FabricError, Module, PostError, Posting, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
+    Completion, FabricError, Module, PageRead, PageWrite, PostError, Posting, QueuePair, ReadInto, RemoteAddress,
+    Status, Vector, WorkId,
 };
 
 /// Operations that a queue pair holds, if those below hold as many.
@@ -54,14 +55,10 @@ pub(super) struct TierQueuePair {
     /// None if the node was lost when the queue pair was made.
     near: Option<Box<dyn QueuePair>>,
     far: Box<dyn QueuePair>,
-    operations: Box<[Option<Operation>]>,
-    /// How often each place was used: part of the name below, so that no two operations have the same.
-    uses: Box<[u32]>,
-    free: Vec<u16>,
+    operations: Operations<Operation>,
     /// Slots that only this queue pair may write.
     own_slots: Vec<Slot>,
     arrived: Vec<Completion>,
-    ended: VecDeque<Completion>,
     /// The time of the last poll.
     polled: Nanos,
 }
@@ -79,39 +76,15 @@ impl TierQueuePair {
             frames,
             near,
             far,
-            operations: (0..depth).map(|_| None).collect(),
-            uses: vec![0; depth].into(),
-            free: (0..depth as u16).rev().collect(),
+            operations: Operations::new(depth),
             own_slots: Vec::with_capacity(2 * depth),
             arrived: Vec::with_capacity(2 * depth),
-            ended: VecDeque::with_capacity(2 * depth),
             polled: 0,
         })
     }
 
-    /// The name below of the operation at `at`.
-    fn id_below(&self, at: u16) -> WorkId {
-        WorkId(u64::from(self.uses[usize::from(at)]) << 16 | u64::from(at))
-    }
-
     fn next(&self) -> Result<u16, PostError> {
-        let is_full = self.outstanding() >= self.operations.len();
-        self.free.last().copied().filter(|_| !is_full).ok_or(PostError::Full)
-    }
-
-    fn end(&mut self, id: WorkId, status: Status) {
-        self.ended.push_back(Completion { id, status });
-    }
-
-    fn begin(&mut self, at: u16, operation: Operation) {
-        assert_eq!(self.free.pop(), Some(at), "the last free place is taken");
-        self.operations[usize::from(at)] = Some(operation);
-    }
-
-    fn take(&mut self, at: u16) -> Operation {
-        self.uses[usize::from(at)] = self.uses[usize::from(at)].wrapping_add(1);
-        self.free.push(at);
-        self.operations[usize::from(at)].take().expect("an operation that ends is there")
+        if self.outstanding() >= self.depth() { Err(PostError::Full) } else { self.operations.next() }
     }
 
     /// Looks for the current copy, and posts the read of it: a look to compare with later, or how the read has ended.
@@ -133,19 +106,21 @@ impl TierQueuePair {
             // Nobody asks for bytes that he has not written.
             return Ok(Err(Status::Failed));
         }
-        let (id, into) = (self.id_below(at), ReadInto::Frame(frame));
+        let (id, into) = (self.operations.id_below(at), ReadInto::Frame(frame));
         match seen.location() {
             Location::Nowhere => {
                 vector.clear(&self.frames, frame.offset());
                 return Ok(Err(Status::Done));
             }
             Location::Near(slot) => match &mut self.near {
-                Some(near) => near.post_read_vector(id, self.shared.near.address(slot), into, vector, now)?,
+                Some(near) => {
+                    near.post_read_vector(id, PageRead { from: self.shared.near.address(slot), into, vector }, now)?;
+                }
                 None => return Ok(Err(Status::Disconnected)),
             },
             Location::Far => {
                 let from = place.area.address(place.page);
-                self.far.post_read_vector(id, from, into, vector, now)?;
+                self.far.post_read_vector(id, PageRead { from, into, vector }, now)?;
                 if seen.is_used() {
                     self.shared.suggest(from, now);
                 }
@@ -176,16 +151,16 @@ impl TierQueuePair {
 
     /// Handles the end of what is below for the operation at `at`.
     fn arrive(&mut self, at: u16, status: Status, now: Nanos) {
-        let operation = self.operations[usize::from(at)].as_ref().expect("only what is posted below ends there");
+        let operation = self.operations.at(at);
         let (place, vector, frame) = (operation.place.clone(), operation.vector, operation.frame);
         let entries = &place.area.table;
         let status = match (operation.kind, status) {
             (Kind::Read(seen), Status::Done) if !entries.is_still(place.page, seen) => {
                 self.shared.count(Event::ReadAgain);
-                self.uses[usize::from(at)] = self.uses[usize::from(at)].wrapping_add(1);
+                self.operations.rename(at);
                 match self.read(at, &place, (frame, vector), now) {
                     Ok(Ok(seen)) => {
-                        self.operations[usize::from(at)].as_mut().expect("it has not ended").kind = Kind::Read(seen);
+                        self.operations.at(at).kind = Kind::Read(seen);
                         return;
                     }
                     Ok(Err(status)) => status,
@@ -214,8 +189,8 @@ impl TierQueuePair {
                 status
             }
         };
-        let id = self.take(at).id;
-        self.end(id, status);
+        let id = self.operations.take(at).id;
+        self.operations.end(id, status);
     }
 
     /// A write was not done, as far as anyone knows.
@@ -234,17 +209,15 @@ impl TierQueuePair {
             (Tier::Far, _) => self.far.poll(now, &mut arrived),
         }
         for Completion { id, status } in arrived.drain(..) {
-            let at = id.0 as u16;
-            assert_eq!(id, self.id_below(at), "a completion of what was cancelled");
-            self.arrive(at, status, now);
+            self.arrive(self.operations.place_of(id), status, now);
         }
         self.arrived = arrived;
     }
 
     /// Withdraws the operation at `at` below.
     fn withdraw(&mut self, at: u16) {
-        let id = self.id_below(at);
-        let Operation { kind, place, posted, .. } = self.take(at);
+        let id = self.operations.id_below(at);
+        let Operation { kind, place, posted, .. } = self.operations.take(at);
         let is_near = match kind {
             Kind::Read(seen) => matches!(seen.location(), Location::Near(_)),
             Kind::WriteNear(_) => true,
@@ -264,38 +237,30 @@ impl TierQueuePair {
 }
 
 impl QueuePair for TierQueuePair {
-    fn post_read_vector(
-        &mut self,
-        id: WorkId,
-        from: RemoteAddress,
-        into: ReadInto,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
-        let ReadInto::Frame(frame) = into else { panic!("a tiered store is not mapped") };
+    fn post_read_vector(&mut self, id: WorkId, read: PageRead, now: Nanos) -> Result<(), PostError> {
+        let PageRead { from, into: ReadInto::Frame(frame), vector } = read else {
+            panic!("a tiered store is not mapped")
+        };
         let at = self.next()?;
         let Some(place) = self.view.find(from) else {
-            self.end(id, Status::Failed);
+            self.operations.end(id, Status::Failed);
             return Ok(());
         };
         match self.read(at, &place, (frame, vector), now)? {
-            Ok(seen) => self.begin(at, Operation { id, kind: Kind::Read(seen), place, frame, vector, posted: now }),
-            Err(status) => self.end(id, status),
+            Ok(seen) => {
+                let operation = Operation { id, kind: Kind::Read(seen), place, frame, vector, posted: now };
+                self.operations.begin(at, operation);
+            }
+            Err(status) => self.operations.end(id, status),
         }
         Ok(())
     }
 
-    fn post_write_vector(
-        &mut self,
-        id: WorkId,
-        to: RemoteAddress,
-        from: FrameIndex,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
+    fn post_write_vector(&mut self, id: WorkId, write: PageWrite, now: Nanos) -> Result<(), PostError> {
         let at = self.next()?;
+        let PageWrite { to, from, vector } = write;
         let Some(place) = self.view.find(to) else {
-            self.end(id, Status::Failed);
+            self.operations.end(id, Status::Failed);
             return Ok(());
         };
         let slot = self.slot(now);
@@ -304,12 +269,12 @@ impl QueuePair for TierQueuePair {
         let tier = if slot.is_some() { Tier::Near } else { Tier::Far };
         // A page that the mover is writing far can only go near: later, if there is no slot now.
         entries.begin_write(page, tier).map_err(|_| PostError::Full)?;
-        let id_below = self.id_below(at);
+        let id_below = self.operations.id_below(at);
         let posted = match (slot, &mut self.near) {
             (Some(slot), Some(near)) => {
-                near.post_write_vector(id_below, self.shared.near.address(slot), from, vector, now)
+                near.post_write_vector(id_below, PageWrite { to: self.shared.near.address(slot), ..write }, now)
             }
-            _ => self.far.post_write_vector(id_below, to, from, vector, now),
+            _ => self.far.post_write_vector(id_below, write, now),
         };
         if posted.is_err() {
             entries.take_back_write(page, before);
@@ -318,7 +283,7 @@ impl QueuePair for TierQueuePair {
             return posted;
         }
         let kind = slot.map_or(Kind::WriteFar, Kind::WriteNear);
-        self.begin(at, Operation { id, kind, place, frame: from, vector, posted: now });
+        self.operations.begin(at, Operation { id, kind, place, frame: from, vector, posted: now });
         Ok(())
     }
 
@@ -330,18 +295,13 @@ impl QueuePair for TierQueuePair {
         self.polled = now;
         self.poll_tier(Tier::Near, now);
         self.poll_tier(Tier::Far, now);
-        while completions.len() < completions.capacity()
-            && let Some(completion) = self.ended.pop_front()
-        {
-            completions.push(completion);
-        }
+        self.operations.hand_out(completions);
     }
 
     fn cancel(&mut self, id: WorkId) {
-        let named = |operation: &Option<Operation>| operation.as_ref().is_some_and(|operation| operation.id == id);
-        match self.operations.iter().position(named) {
-            Some(at) => self.withdraw(at as u16),
-            None => self.ended.retain(|completion| completion.id != id),
+        match self.operations.position(|operation| operation.id == id) {
+            Some(at) => self.withdraw(at),
+            None => self.operations.forget_ended(id),
         }
     }
 
@@ -355,18 +315,18 @@ impl QueuePair for TierQueuePair {
     }
 
     fn outstanding(&self) -> usize {
-        self.operations.len() - self.free.len() + self.ended.len()
+        self.operations.outstanding()
     }
 
     fn depth(&self) -> usize {
-        self.operations.len()
+        self.operations.depth()
     }
 }
 
 impl Drop for TierQueuePair {
     fn drop(&mut self) {
         // The slots of writes that were given up are lost with it: a late write may still land there.
-        for operation in self.operations.iter().flatten() {
+        for operation in self.operations.iter() {
             if !matches!(operation.kind, Kind::Read(_)) {
                 operation.place.area.table.give_write_up(operation.place.page);
             }

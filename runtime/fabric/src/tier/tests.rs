@@ -10,7 +10,7 @@ use super::*;
 use crate::adversarial::model::{Layers, PAGES, run_seeds};
 use crate::adversarial::{AdversarialFabric, Reads};
 use crate::vector::MoveBytes as _;
-use crate::{Completion, Posting, ReadInto, Status, Vector, WorkId};
+use crate::{Completion, PageRead, PageWrite, Posting, ReadInto, Status, Vector, WorkId};
 use rand::Rng as _;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -287,7 +287,8 @@ fn parts_of_a_page_move_with_it() {
     let vector = Vector::new([16..32, 2000..2100]);
     scene.frames.write(0, &[7; PAGE_BYTES]);
     let (id, to) = (scene.id(), scene.page(0));
-    while scene.writes.post_write_vector(id, to, FrameIndex(0), vector, scene.now).is_err() {}
+    let write = PageWrite { to, from: FrameIndex(0), vector };
+    while scene.writes.post_write_vector(id, write, scene.now).is_err() {}
     assert_eq!(scene.finish(true, id), Status::Done);
     for page in 1..8 {
         scene.write(page, 1);
@@ -300,7 +301,8 @@ fn parts_of_a_page_move_with_it() {
     }
     scene.frames.write(PAGE, &[9; PAGE_BYTES]);
     let id = scene.id();
-    while scene.reads.post_read_vector(id, to, ReadInto::Frame(FrameIndex(1)), vector, scene.now).is_err() {}
+    let read = PageRead { from: to, into: ReadInto::Frame(FrameIndex(1)), vector };
+    while scene.reads.post_read_vector(id, read, scene.now).is_err() {}
     assert_eq!(scene.finish(false, id), Status::Done);
     let mut bytes = [0; PAGE_BYTES];
     scene.frames.read(PAGE, &mut bytes);

@@ -1,6 +1,6 @@
 //! Operations on segments of a page: several requests, one completion.
 
-use yonder_fabric::{ReadInto, RemoteAddress, Status, Vector, WorkId};
+use yonder_fabric::{PageRead, PageWrite, ReadInto, RemoteAddress, Status, Vector, WorkId};
 use yonder_units::{FrameIndex, PAGE_BYTES};
 use yonder_wire::{ErrorCode, Header, Kind};
 
@@ -36,16 +36,16 @@ impl Scene {
     /// Posts a read of segments of page `id` into frame `id`, and returns the requests that the node sees.
     fn asked_for_segments(&mut self, id: u64) -> [Header; 3] {
         let (from, into) = (RemoteAddress(id * PAGE), ReadInto::Frame(FrameIndex(id as u32)));
-        self.queue_pair.post_read_vector(WorkId(id), from, into, vector(), yonder_clock::now()).unwrap();
+        let read = PageRead { from, into, vector: vector() };
+        self.queue_pair.post_read_vector(WorkId(id), read, yonder_clock::now()).unwrap();
         SEGMENTS.map(|_| self.request().0)
     }
 
     /// Posts a write of segments of frame `frame`, which has the content of `number`, to page `page`.
     fn write_segments(&mut self, id: u64, page: u64, frame: u32, number: u8) {
         self.frames.write(FrameIndex(frame).offset(), &content(number));
-        let to = RemoteAddress(page * PAGE);
-        let now = yonder_clock::now();
-        self.queue_pair.post_write_vector(WorkId(id), to, FrameIndex(frame), vector(), now).unwrap();
+        let write = PageWrite { to: RemoteAddress(page * PAGE), from: FrameIndex(frame), vector: vector() };
+        self.queue_pair.post_write_vector(WorkId(id), write, yonder_clock::now()).unwrap();
     }
 
     /// The page of frame `frame`.
@@ -163,8 +163,8 @@ fn a_post_that_is_refused_leaves_nothing_of_itself_on_the_lane() {
     let depth = scene.queue_pair.depth() as u64;
     let vector = Vector::new([0..16, 32..48, 64..80]);
     let post = |scene: &mut Scene, id: u64| {
-        let now = yonder_clock::now();
-        scene.queue_pair.post_write_vector(WorkId(id), RemoteAddress(id * PAGE), FrameIndex(0), vector, now).is_ok()
+        let write = PageWrite { to: RemoteAddress(id * PAGE), from: FrameIndex(0), vector };
+        scene.queue_pair.post_write_vector(WorkId(id), write, yonder_clock::now()).is_ok()
     };
     assert!((0..depth).all(|id| post(&mut scene, id)) && !post(&mut scene, depth));
     // Sent and cancelled, their requests stay on the lane until the node has confirmed that.

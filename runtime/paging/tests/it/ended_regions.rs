@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use yonder_fabric::{
-    Completion, Fabric, FabricError, Module, PostError, Posting, QueuePair, ReadInto, RemoteAddress, Vector, WorkId,
+    Completion, Fabric, FabricError, Module, PageRead, PageWrite, PostError, Posting, QueuePair, RemoteAddress, WorkId,
     open,
 };
 use yonder_mapping::Mapping;
 use yonder_paging::{Config, Deadlines, FarMemory};
-use yonder_units::{FrameIndex, Nanos};
+use yonder_units::Nanos;
 
 const PAGE: u64 = 4096;
 const LOCAL: u64 = 2 << 20;
@@ -69,31 +69,17 @@ impl Fabric for Link {
 }
 
 impl QueuePair for Queue {
-    fn post_read_vector(
-        &mut self,
-        id: WorkId,
-        from: RemoteAddress,
-        into: ReadInto,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
-        self.inner.post_read_vector(id, from, into, vector, now)
+    fn post_read_vector(&mut self, id: WorkId, read: PageRead, now: Nanos) -> Result<(), PostError> {
+        self.inner.post_read_vector(id, read, now)
     }
 
-    fn post_write_vector(
-        &mut self,
-        id: WorkId,
-        to: RemoteAddress,
-        from: FrameIndex,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
+    fn post_write_vector(&mut self, id: WorkId, write: PageWrite, now: Nanos) -> Result<(), PostError> {
         if self.node.silent.load(Ordering::SeqCst) {
-            self.taken.push((id, to));
+            self.taken.push((id, write.to));
             self.node.taken.fetch_add(1, Ordering::SeqCst);
             return Ok(());
         }
-        self.inner.post_write_vector(id, to, from, vector, now)
+        self.inner.post_write_vector(id, write, now)
     }
 
     fn set_posting(&mut self, posting: Posting) {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
-use yonder_pager::{Completion, PostError, Posting, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId};
+use yonder_pager::{
+    Completion, PageRead, PageWrite, PostError, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
+};
 use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
 
 use super::operation::{Operation, What, put};
@@ -171,14 +173,8 @@ fn complete(operation: &Operation, sabotage: Option<Sabotage>, is_hit: bool) -> 
 }
 
 impl QueuePair for Queue {
-    fn post_read_vector(
-        &mut self,
-        id: WorkId,
-        from: RemoteAddress,
-        into: ReadInto,
-        vector: Vector,
-        _now: Nanos,
-    ) -> Result<(), PostError> {
+    fn post_read_vector(&mut self, id: WorkId, read: PageRead, _now: Nanos) -> Result<(), PostError> {
+        let PageRead { from, into, vector } = read;
         let into = match into {
             ReadInto::Frame(frame) => Some(frame),
             ReadInto::Mapped => None,
@@ -188,21 +184,13 @@ impl QueuePair for Queue {
         self.post(id, page, What::Read { into, frames: Arc::clone(&self.frames), bytes: None }, vector)
     }
 
-    fn post_write_vector(
-        &mut self,
-        id: WorkId,
-        to: RemoteAddress,
-        from: FrameIndex,
-        vector: Vector,
-        _now: Nanos,
-    ) -> Result<(), PostError> {
+    fn post_write_vector(&mut self, id: WorkId, write: PageWrite, _now: Nanos) -> Result<(), PostError> {
+        let PageWrite { to, from, vector } = write;
         let page = to.0 / PAGE_BYTES as u64;
         say(|| format!("posts write {:#x} of frame {} to far page {page}", id.0, from.0));
         let bytes = self.frames.content(from.offset());
         self.post(id, page, What::Write { from, frames: Arc::clone(&self.frames), bytes }, vector)
     }
-
-    fn set_posting(&mut self, _posting: Posting) {}
 
     fn poll(&mut self, _now: Nanos, completions: &mut Vec<Completion>) {
         assert_is_parent("polls its parent's queue pair");

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use yonder::clock;
-use yonder::units::{FrameIndex, Nanos};
+use yonder::units::Nanos;
 use yonder::{Fabric, FabricError};
 use yonder_fabric::{
-    Completion, Counter, Credentials, Module, PostError, Posting, QueuePair, ReadInto, RemoteAddress, Vector, WorkId,
+    Completion, Counter, Credentials, Module, PageRead, PageWrite, PostError, Posting, QueuePair, RemoteAddress, WorkId,
 };
 use yonder_mapping::Mapping;
 use yonder_paging::{FaultObserver, Needed, SeenFault};
@@ -150,28 +150,14 @@ struct StampedQueuePair {
 }
 
 impl QueuePair for StampedQueuePair {
-    fn post_read_vector(
-        &mut self,
-        id: WorkId,
-        from: RemoteAddress,
-        into: ReadInto,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
-        self.inner.post_read_vector(id, from, into, vector, now)?;
+    fn post_read_vector(&mut self, id: WorkId, read: PageRead, now: Nanos) -> Result<(), PostError> {
+        self.inner.post_read_vector(id, read, now)?;
         self.stamps.note(&self.stamps.posted, clock::now());
         Ok(())
     }
 
-    fn post_write_vector(
-        &mut self,
-        id: WorkId,
-        to: RemoteAddress,
-        from: FrameIndex,
-        vector: Vector,
-        now: Nanos,
-    ) -> Result<(), PostError> {
-        self.inner.post_write_vector(id, to, from, vector, now)
+    fn post_write_vector(&mut self, id: WorkId, write: PageWrite, now: Nanos) -> Result<(), PostError> {
+        self.inner.post_write_vector(id, write, now)
     }
 
     fn set_posting(&mut self, posting: Posting) {
@@ -212,6 +198,8 @@ impl QueuePair for StampedQueuePair {
 
 #[cfg(test)]
 mod tests {
+    use yonder_fabric::ReadInto;
+
     use super::*;
 
     fn seen(needed: Needed, began: Nanos) -> SeenFault {
