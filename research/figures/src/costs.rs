@@ -85,7 +85,7 @@ const GROUPS: &[(&str, &[Cost])] = &[
     ("yonder", yonder::ALL),
 ];
 
-/// `yonder sim costs`: the table itself.
+/// `yonder papers costs`: the table itself.
 pub(crate) const FIGURE: Figure = Figure {
     name: "costs",
     source: "all papers, and our own measurements",

@@ -11,7 +11,7 @@
 
 mod catalogue;
 mod series;
-pub(crate) mod servers;
+mod servers;
 mod trial;
 
 use std::ffi::OsString;
@@ -28,6 +28,7 @@ use crate::children::Launch;
 use crate::comparison::{self, Ended};
 use crate::flags::{BENCHMARK, positive_count};
 use crate::kernel_swap::{Group, KernelSwap, SwapOn};
+use crate::policies::name_of;
 use crate::process::End;
 use catalogue::{PROGRAMS, Program};
 
@@ -86,12 +87,8 @@ end.";
 impl Variant {
     /// What results call it.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Yonder => "yonder",
-            Self::Zram => "zram",
-        }
+    pub fn name(self) -> String {
+        name_of(self)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The benchmark with other servers in the place of `yonder kv`.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::children::find_program;
 use crate::in_process::NoLaunch;
