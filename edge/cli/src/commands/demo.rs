@@ -49,7 +49,9 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     drawn::write(vec![tail_picture(&array.chart)], Some(&args.out))?;
     let told = [&*array.told, &kv.told].concat();
     let report = report(array, kv);
-    if !args.json {
+    if args.json {
+        told.iter().for_each(|sentence| eprintln!("{sentence}"));
+    } else {
         line(&text_tables(&report))?;
         told.iter().try_for_each(|sentence| line(sentence))?;
     }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use yonder::units::format_bytes;
+use yonder_bench::Summary;
 use yonder_bench::flags::each_once;
 use yonder_bench::peers::{Bar as Aim, Bench, Measure, PeersResult, Settings};
 use yonder_report::{Bar as PictureBar, Bars};
@@ -70,20 +71,12 @@ impl Verdict for PeersResult {
         format!("{}, {}", self.workload, self.label)
     }
 
-    fn skipped(&self) -> Option<&str> {
-        self.summary.skipped.as_deref()
-    }
-
-    fn failed(&self) -> Option<&str> {
-        self.summary.failed.as_deref()
+    fn summary(&self) -> Option<&Summary> {
+        Some(&self.summary)
     }
 
     fn wrong(&self) -> u64 {
         if self.may_fail() { 0 } else { self.summary.errors }
-    }
-
-    fn error_count(&self) -> u64 {
-        self.summary.errors
     }
 
     /// What the kernel's swap cannot hold is a result, and so is an aim that is not met.
@@ -138,8 +131,6 @@ fn bar(result: &PeersResult, figure: f64, unit: &str) -> PictureBar {
 
 #[cfg(test)]
 mod tests {
-    use yonder_bench::Summary;
-
     use super::*;
     use crate::table::row;
 

@@ -2,26 +2,34 @@
 //! failed.
 
 use anyhow::bail;
+use yonder_bench::Summary;
 
 /// A result that may have been skipped, have failed, or be wrong.
 pub(super) trait Verdict {
     /// What was run, such as `memcached, swap-zram`.
     fn subject(&self) -> String;
 
-    /// Why it was not run, and what to type.
-    fn skipped(&self) -> Option<&str> {
+    /// What its runs have come to, of a result that has one.
+    fn summary(&self) -> Option<&Summary> {
         None
     }
 
+    /// Why it was not run, and what to type.
+    fn skipped(&self) -> Option<&str> {
+        self.summary()?.skipped.as_deref()
+    }
+
     /// How it failed.
-    fn failed(&self) -> Option<&str>;
+    fn failed(&self) -> Option<&str> {
+        self.summary()?.failed.as_deref()
+    }
 
     /// What was wrong: values, outputs, requests.
     fn wrong(&self) -> u64;
 
     /// What a table shows of that, and of requests that failed.
     fn error_count(&self) -> u64 {
-        self.wrong()
+        self.summary().map_or_else(|| self.wrong(), |summary| summary.errors)
     }
 
     /// Whether a failure of it is a result, as of what the kernel's swap cannot hold, and none of the command.

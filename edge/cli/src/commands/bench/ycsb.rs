@@ -1,6 +1,7 @@
 //! `yonder bench ycsb`: its table or its JSON, and Ctrl-C, which undoes what was set up.
 
 use yonder::units::format_bytes;
+use yonder_bench::Summary;
 use yonder_bench::flags::each_once;
 use yonder_bench::ycsb::{Bench, Settings, Variant, YcsbResult};
 use yonder_load::{Rate, Requests, SCANS_ARE};
@@ -70,12 +71,8 @@ impl Verdict for YcsbResult {
         format!("{}, {}", name(self), self.way.name())
     }
 
-    fn skipped(&self) -> Option<&str> {
-        self.summary.skipped.as_deref()
-    }
-
-    fn failed(&self) -> Option<&str> {
-        self.summary.failed.as_deref()
+    fn summary(&self) -> Option<&Summary> {
+        Some(&self.summary)
     }
 
     fn wrong(&self) -> u64 {
@@ -85,10 +82,6 @@ impl Verdict for YcsbResult {
     /// What the kernel's swap cannot hold is a result.
     fn may_fail(&self) -> bool {
         !matches!(self.way, Variant::Yield | Variant::Busy)
-    }
-
-    fn error_count(&self) -> u64 {
-        self.summary.errors
     }
 }
 
@@ -113,8 +106,6 @@ fn name(result: &YcsbResult) -> String {
 #[cfg(test)]
 mod tests {
     use yonder_load::{Predicted, Workload};
-
-    use yonder_bench::Summary;
 
     use super::*;
     use crate::table::row;

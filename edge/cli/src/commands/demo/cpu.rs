@@ -7,7 +7,6 @@
 use std::fmt;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
-use serde::Serialize;
 
 /// Share of the CPUs from which on the demo counts as undisturbed, in percent.
 const QUIET_PERCENT: f64 = 90.0;
@@ -32,7 +31,7 @@ struct Ticks {
 }
 
 /// Who had the CPUs, in percent of their time.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct CpuShare {
     cpus: usize,
     /// What the demo used, or could have used: all that the others left.

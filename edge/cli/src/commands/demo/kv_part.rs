@@ -12,9 +12,9 @@ use super::turns::{LOCAL_PERCENT, SYSTEMS, measure};
 use super::{Emit, Part};
 use crate::output::Bar;
 
-pub(super) const KEYS: u64 = 80_000;
+pub(super) const KEYS: u64 = 40_000;
 pub(super) const VALUE_BYTES: usize = 1000;
-const MEMORY: &str = "128MiB";
+const MEMORY: &str = "64MiB";
 const FAR: &str = "emu://?latency=25us&gbps=100";
 const RUN: Duration = Duration::from_millis(400);
 

@@ -91,10 +91,14 @@ impl Measured {
     pub(super) fn part(&self, name: &str, title: &str, explanation: &str, far_memory: &str) -> Part {
         let cpu = self.cpu.map(|share| share.sentence());
         let words: Vec<String> = cpu.into_iter().chain(self.hidden_knees()).collect();
+        let medians = match self.turns {
+            1 => "There was time for one turn".to_owned(),
+            turns => format!("Medians of {turns} turns"),
+        };
         let curve = |(name, points): (&str, &Vec<Point>)| Curve { name: name.to_owned(), points: points.clone() };
         let chart = Chart {
             title: title.to_owned(),
-            explanation: format!("{explanation} Medians of {} turns. {}", self.turns, words.join(" ")),
+            explanation: format!("{explanation} {medians}. {}", words.join(" ")),
             far_memory: far_memory.to_owned(),
             curves: SYSTEMS.into_iter().zip(&self.points).map(curve).collect(),
         };
@@ -187,7 +191,7 @@ mod tests {
     fn a_curve_without_a_knee_is_told() {
         let told =
             measured(|share| if share > 1.4 { 90_000.0 } else { 4000.0 }).part("a", "", "Read.", "").chart.explanation;
-        assert!(told.starts_with("Read. Medians of 1 turns. "), "{told}");
+        assert!(told.starts_with("Read. There was time for one turn. "), "{told}");
         assert!(told.contains("hides the knee of yield (4.0 ms): "), "{told}");
     }
 }
