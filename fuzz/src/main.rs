@@ -8,14 +8,10 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use yonder_fuzz::driver::{Campaign, Found, Limits, Watch, corpus_of, execute, read_corpus, save};
 use yonder_fuzz::{TARGETS, Target, Trail, target};
 
-const USAGE: &str = "type one of
-  smoke [--seconds N]                      every target, N seconds in all (30)
-  TARGET [--seconds N] [--seed N] [--keep] one target for N seconds (60); --keep adds what is new to its corpus
-  replay TARGET FILE                       one input
-  list                                     the targets";
 /// Seconds of a smoke run.
 const SMOKE_SECONDS: u64 = 30;
 /// Seconds of a run of one target.
@@ -27,21 +23,45 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// How a process ends that has said what is wrong.
 const FAILED: u8 = 1;
 
+/// Hostile inputs for everything that parses or executes what others send.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "cargo xtask fuzz", override_usage = USAGE)]
+struct Arguments {
+    /// smoke, a target, replay, or list.
+    what: String,
+    /// The target that is replayed.
+    target: Option<String>,
+    /// The input that is.
+    file: Option<PathBuf>,
+    /// How long: 30 for all targets, 60 for one.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Another seed is another search.
+    #[arg(long, default_value = "0")]
+    seed: u64,
+    /// Inputs that reach something new are added to the corpus.
+    #[arg(long)]
+    keep: bool,
+}
+
+const USAGE: &str = "
+  smoke [--seconds N]                      every target, N seconds in all
+  TARGET [--seconds N] [--seed N] [--keep] one target for N seconds
+  replay TARGET FILE                       one input
+  list                                     the targets";
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let outcome = match arguments.as_slice() {
-        ["smoke", rest @ ..] => options(rest).and_then(|options| smoke(&options)),
-        ["search", name, rest @ ..] => target(name).and_then(|found| search(found, &options(rest)?)),
-        ["replay", name, file] => target(name).and_then(|found| replay(found, Path::new(file))),
-        ["list"] => {
+    let arguments = Arguments::parse();
+    let outcome = match (arguments.what.as_str(), &arguments.target, &arguments.file) {
+        ("smoke", None, None) => smoke(&arguments),
+        ("search", Some(name), None) => target(name).and_then(|found| search(found, &arguments)),
+        ("replay", Some(name), Some(file)) => target(name).and_then(|found| replay(found, file)),
+        ("list", None, None) => {
             TARGETS.iter().for_each(|target| println!("{}", target.name));
             Ok(())
         }
-        [name, rest @ ..] if !name.starts_with('-') && *name != "replay" => {
-            target(name).and_then(|found| supervise(found, &options(rest)?))
-        }
-        _ => Err(USAGE.to_owned()),
+        (name, None, None) => target(name).and_then(|found| supervise(found, &arguments)),
+        _ => Err(format!("type one of{USAGE}")),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -54,47 +74,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// What follows the name of a target.
-#[derive(Clone, Copy, Default)]
-struct Options {
-    seconds: Option<u64>,
-    seed: u64,
-    keep: Keep,
-}
-
-/// Whether inputs that reach something new are added to the corpus.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Keep {
-    #[default]
-    Nothing,
-    New,
-}
-
-fn options(arguments: &[&str]) -> Result<Options, String> {
-    let mut options = Options::default();
-    let mut rest = arguments;
-    while let [first, behind @ ..] = rest {
-        rest = behind;
-        if *first == "--keep" {
-            options.keep = Keep::New;
-            continue;
-        }
-        let [value, behind @ ..] = behind else { return Err(format!("'{first}' is not understood: {USAGE}")) };
-        rest = behind;
-        let number = value.parse().map_err(|_| format!("'{value}' is no number: type {first} and one"))?;
-        match *first {
-            "--seconds" => options.seconds = Some(number),
-            "--seed" => options.seed = number,
-            _ => return Err(format!("'{first}' is not understood: {USAGE}")),
-        }
-    }
-    Ok(options)
-}
-
 /// Every target for a while. All of them are run, also after one has failed.
-fn smoke(options: &Options) -> Result<(), String> {
-    let seconds = options.seconds.unwrap_or(SMOKE_SECONDS).div_ceil(TARGETS.len() as u64);
-    let each = Options { seconds: Some(seconds), ..*options };
+fn smoke(arguments: &Arguments) -> Result<(), String> {
+    let seconds = arguments.seconds.unwrap_or(SMOKE_SECONDS).div_ceil(TARGETS.len() as u64);
+    let each = Arguments { seconds: Some(seconds), ..arguments.clone() };
     let failed: Vec<String> = TARGETS.iter().filter_map(|target| supervise(target, &each).err()).collect();
     for message in failed.iter().filter(|message| !message.is_empty()) {
         eprintln!("fuzz: {message}");
@@ -103,12 +86,12 @@ fn smoke(options: &Options) -> Result<(), String> {
 }
 
 /// Runs a search in a process of its own, and reports how that ended if it could not do so itself.
-fn supervise(target: &Target, options: &Options) -> Result<(), String> {
+fn supervise(target: &Target, arguments: &Arguments) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
     let mut command = Command::new(program);
-    command.args(["search", target.name, "--seed", &options.seed.to_string()]);
-    command.args(["--seconds", &options.seconds.unwrap_or(RUN_SECONDS).to_string()]);
-    if options.keep == Keep::New {
+    command.args(["search", target.name, "--seed", &arguments.seed.to_string()]);
+    command.args(["--seconds", &arguments.seconds.unwrap_or(RUN_SECONDS).to_string()]);
+    if arguments.keep {
         command.arg("--keep");
     }
     let status = command.status().map_err(|error| format!("{}: {error}", target.name))?;
@@ -123,14 +106,14 @@ fn supervise(target: &Target, options: &Options) -> Result<(), String> {
 }
 
 /// Searches for an input that fails.
-fn search(target: &'static Target, options: &Options) -> Result<(), String> {
+fn search(target: &'static Target, arguments: &Arguments) -> Result<(), String> {
     let running = running_file(target)?;
     let watch = Arc::new(Watch::new(&running)?);
     let watched = Arc::clone(&watch);
     std::thread::spawn(move || look_after(target, &watched, &running));
     let corpus = read_corpus(&corpus_of(target.name))?;
-    let mut campaign = Campaign::new(target, options.seed, &watch);
-    let (start, seconds) = (Instant::now(), options.seconds.unwrap_or(RUN_SECONDS));
+    let mut campaign = Campaign::new(target, arguments.seed, &watch);
+    let (start, seconds) = (Instant::now(), arguments.seconds.unwrap_or(RUN_SECONDS));
     let limits = Limits { until: start + Duration::from_secs(seconds), executions_max: u64::MAX };
     let outcome = campaign.run(&corpus, &limits);
     let (executions, elapsed) = (campaign.executions(), start.elapsed().as_secs_f64());
@@ -140,7 +123,7 @@ fn search(target: &'static Target, options: &Options) -> Result<(), String> {
     if let Err(Found { input, fault }) = outcome {
         return Err(report(target, &input, &format!("{} at {}", fault.message, fault.place))?);
     }
-    if options.keep == Keep::New {
+    if arguments.keep {
         for input in campaign.best(KEPT_MAX).into_iter().filter(|input| !corpus.iter().any(|known| known == input)) {
             save(&corpus_of(name), "reaches", input)?;
         }

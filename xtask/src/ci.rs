@@ -6,9 +6,9 @@
 //! itself.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::cargo::{cargo, finish};
 use crate::{fuzz, lints, loom, sim, smoke, tidy};
 
 /// One step, by the name that `--skip` takes.
@@ -101,7 +101,7 @@ pub(crate) fn run(root: &Path, steps: &[Step], arguments: &[&str]) -> Result<(),
         println!("==> {}", step.name);
         let start = Instant::now();
         let outcome = match step.work {
-            Work::Cargo(arguments, variables) => cargo(root, arguments, variables),
+            Work::Cargo(arguments, variables) => finish(cargo(root, arguments).envs(variables.iter().copied())),
             Work::Chore(chore) => chore(root),
         };
         times.push((step.name, start.elapsed()));
@@ -112,18 +112,6 @@ pub(crate) fn run(root: &Path, steps: &[Step], arguments: &[&str]) -> Result<(),
     }
     print_times(&times);
     Ok(())
-}
-
-pub(crate) fn cargo(root: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
-    let typed = format!("cargo {}", arguments.join(" "));
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(program)
-        .args(arguments)
-        .envs(variables.iter().copied())
-        .current_dir(root)
-        .status()
-        .map_err(|error| format!("{typed}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("'{typed}' ended with {status}")) }
 }
 
 fn print_times(times: &[(&str, Duration)]) {
@@ -150,12 +138,5 @@ mod tests {
         );
         assert_eq!(skipped(&NIGHTLY, &["--skip", "sim"]), Ok(vec!["sim"]));
         assert!(skipped(&CI, &["--skip"]).is_err() && skipped(&CI, &["test", "--skip"]).is_err());
-    }
-
-    #[test]
-    fn a_step_that_fails_is_an_error() {
-        assert!(cargo(&crate::repository_root(), &["--version"], &[]).is_ok());
-        let message = cargo(&crate::repository_root(), &["no-such-command-of-cargo"], &[]).unwrap_err();
-        assert!(message.starts_with("'cargo no-such-command-of-cargo' ended with"), "{message}");
     }
 }

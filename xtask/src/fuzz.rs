@@ -7,6 +7,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::cargo::{cargo, finish};
+
 /// What makes the compiler count what is reached, and break off where the development profile would.
 const GUIDED_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
@@ -26,9 +28,8 @@ pub(crate) fn run_with(root: &Path, arguments: &[&str]) -> Result<(), String> {
         ["guided", target, "--seconds", seconds] => run_guided(root, target, seconds),
         ["guided", ..] => Err("a target is missing: type fuzz guided TARGET [--seconds N]".to_owned()),
         _ => {
-            let mut command = cargo(root);
-            command.args(["run", "--quiet", "--package", "yonder-fuzz", "--bin", "yonder-fuzz", "--"]).args(arguments);
-            finish(command)
+            let run = ["run", "--quiet", "--package", "yonder-fuzz", "--bin", "yonder-fuzz", "--"];
+            finish(cargo(root, &run).args(arguments)).map_err(explained)
         }
     }
 }
@@ -42,20 +43,13 @@ fn run_guided(root: &Path, target: &str, seconds: &str) -> Result<(), String> {
     let folder = root.join("target/fuzz-guided");
     let learned = folder.join("corpus").join(target);
     std::fs::create_dir_all(&learned).map_err(|error| format!("{}: {error}", learned.display()))?;
-    let mut command = cargo(root);
+    let run = ["run", "--release", "--package", "yonder-fuzz", "--bin", "libfuzzer", "--features", "libfuzzer"];
+    let mut command = cargo(root, &run);
     // With a target named, build scripts are built without the flags.
-    command.args(["run", "--release", "--package", "yonder-fuzz", "--bin", "libfuzzer", "--features", "libfuzzer"]);
     command.args(["--target", &host()?, "--target-dir"]).arg(&folder).arg("--").args([&learned, &corpus]);
     command.arg(format!("-max_total_time={seconds}"));
     command.arg(format!("-artifact_prefix={}/{target}-", folder.display()));
-    command.env("RUSTFLAGS", GUIDED_FLAGS).env("YONDER_FUZZ_TARGET", target);
-    finish(command)
-}
-
-fn cargo(root: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root);
-    command
+    finish(command.env("RUSTFLAGS", GUIDED_FLAGS).env("YONDER_FUZZ_TARGET", target)).map_err(explained)
 }
 
 /// The target that the compiler builds for by itself.
@@ -69,13 +63,8 @@ fn host_in(said: &str) -> Option<String> {
     said.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_owned)
 }
 
-fn finish(mut command: Command) -> Result<(), String> {
-    let status = command.status().map_err(|error| format!("cargo run: {error}"))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("an input fails, or the fuzzer does not build: cargo ended with {status}"))
-    }
+fn explained(cause: String) -> String {
+    format!("an input fails, or the fuzzer does not build: {cause}")
 }
 
 #[cfg(test)]

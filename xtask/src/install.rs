@@ -8,9 +8,11 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
+
+use crate::cargo::{cargo, typed};
 
 /// The version of the C library's binary interface, which is in the name that programs ask for when they start.
 const ABI_VERSION: &str = "0";
@@ -74,8 +76,7 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<(), String> {
         Some(folder) => Built::in_folder(root, folder)?,
         None => Built::new(root)?,
     };
-    let version = version(root)?;
-    for path in install(root, &built, &wish.prefix, &version)? {
+    for path in install(root, &built, &wish.prefix, env!("CARGO_PKG_VERSION"))? {
         println!("installed {}", path.display());
     }
     let pkgconfig = wish.prefix.join("lib/pkgconfig");
@@ -110,22 +111,15 @@ fn guide_target(name: &str) -> String {
 impl Built {
     /// Builds for release, and asks cargo where what it has made is.
     fn new(root: &Path) -> Result<Self, String> {
-        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let guides = guides(root)?;
-        let mut typed =
-            "cargo build --release --package yonder-cli --features yonder-cli/etcd --package yonder-preload \
-                         --package yonder-capi"
-                .to_owned();
-        typed.extend(guides.iter().map(|name| format!(" --package yonder-guide-{name}")));
-        let output = Command::new(program)
-            .args(typed.split(' ').skip(1))
-            .arg("--message-format=json-render-diagnostics")
-            .current_dir(root)
-            .stderr(Stdio::inherit())
-            .output()
-            .map_err(|error| format!("{typed}: {error}"))?;
+        let build = ["build", "--release", "--package=yonder-cli", "--features=yonder-cli/etcd"];
+        let mut command = cargo(root, &build);
+        command.args(["--package=yonder-preload", "--package=yonder-capi"]);
+        command.args(guides.iter().map(|name| format!("--package=yonder-guide-{name}")));
+        command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
+        let output = command.output().map_err(|error| format!("{}: {error}", typed(&command)))?;
         if !output.status.success() {
-            return Err(format!("'{typed}' ended with {}", output.status));
+            return Err(format!("'{}' ended with {}", typed(&command), output.status));
         }
         Self::from_messages(&String::from_utf8_lossy(&output.stdout), &guides)
     }
@@ -175,15 +169,6 @@ impl Built {
             guides: guides(root)?.iter().map(guide).collect::<Result<_, _>>()?,
         })
     }
-}
-
-/// The version of the workspace.
-fn version(root: &Path) -> Result<String, String> {
-    let path = root.join("Cargo.toml");
-    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let table: toml::Table = text.parse().map_err(|error| format!("{}: {error}", path.display()))?;
-    let version = table["workspace"]["package"]["version"].as_str();
-    version.map(str::to_owned).ok_or_else(|| format!("{} names no version", path.display()))
 }
 
 /// Puts everything into its place, and returns the places.
@@ -365,7 +350,6 @@ mod tests {
     fn the_binary_interface_has_one_version() {
         let script = fs::read_to_string(crate::repository_root().join(INTERFACE).join("build.rs")).unwrap();
         assert!(script.contains(&format!("-soname,libyonder.so.{ABI_VERSION}\"")));
-        assert_eq!(version(&crate::repository_root()).unwrap(), env!("CARGO_PKG_VERSION"));
     }
 
     #[test]

@@ -8,7 +8,8 @@
 
 use std::path::Path;
 
-use crate::{ci, miri};
+use crate::cargo::{cargo, finish};
+use crate::miri;
 
 /// The layers whose libraries are asked.
 const LAYERS: [&str; 2] = ["core", "sys"];
@@ -28,12 +29,9 @@ const LINTS: [&str; 10] = [
 
 /// Runs clippy with the lints; fails if one finds something.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
-    let mut arguments: Vec<String> = ["clippy", "--lib"].map(str::to_owned).to_vec();
+    let mut command = cargo(root, &["clippy", "--lib"]);
     for layer in LAYERS {
-        arguments.extend(miri::packages(&root.join(layer))?.iter().map(|name| format!("--package={name}")));
+        command.args(miri::packages(&root.join(layer))?.iter().map(|name| format!("--package={name}")));
     }
-    arguments.extend(["--", "-D", "warnings"].map(str::to_owned));
-    arguments.extend(LINTS.map(|lint| format!("-Wclippy::{lint}")));
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    ci::cargo(root, &arguments, &[])
+    finish(command.args(["--", "-D", "warnings"]).args(LINTS.map(|lint| format!("-Wclippy::{lint}"))))
 }

@@ -7,7 +7,9 @@
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+
+use crate::cargo::cargo;
 
 /// The crates that have models.
 const CRATES: [&str; 6] =
@@ -18,10 +20,8 @@ const PREEMPTIONS_MAX: &str = "3";
 
 /// Builds and runs the models; fails if one fails, or if a crate has none.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
-    command.args(["test", "--lib"]).args(CRATES.iter().flat_map(|name| ["--package", name]));
-    command.args(["--", "::model::"]).current_dir(root);
+    let mut command = cargo(root, &["test", "--lib"]);
+    command.args(CRATES.iter().flat_map(|name| ["--package", name])).args(["--", "::model::"]);
     command.env("RUSTFLAGS", rust_flags(std::env::var_os("RUSTFLAGS")));
     // The models are small: loom itself, a dependency that is optimised, is what takes their time, and the compiler
     // more.

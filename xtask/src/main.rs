@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cargo;
 mod ci;
 mod fuzz;
 mod install;

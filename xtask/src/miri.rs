@@ -9,6 +9,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::cargo::{finish, typed};
+
 /// The layer whose crates are all interpreted.
 const PURE_LAYER: &str = "core";
 /// What else is, as typed after `cargo miri test`.
@@ -38,15 +40,14 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
 }
 
 fn run_suite(root: &Path, suite: &[String]) -> Result<(), String> {
-    let typed = format!("cargo miri test {}", suite.join(" "));
-    println!("==> {typed}");
     let mut command = miri(root, &["test"]);
-    command.args(suite).env("MIRIFLAGS", miri_flags(std::env::var_os("MIRIFLAGS")));
+    command.args(suite);
+    println!("==> {}", typed(&command));
+    command.env("MIRIFLAGS", miri_flags(std::env::var_os("MIRIFLAGS")));
     if std::env::var_os("PROPTEST_CASES").is_none() {
         command.env("PROPTEST_CASES", PROPERTY_CASES);
     }
-    let status = command.status().map_err(|error| format!("{typed}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("'{typed}' ended with {status}")) }
+    finish(&mut command)
 }
 
 /// The names of the packages in the folders of `layer`, in order.

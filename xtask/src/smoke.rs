@@ -6,9 +6,11 @@
 //! machine cannot run Yonder (`yonder doctor` says so), the chore prints SKIP and succeeds.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
+
+use crate::cargo::cargo;
 
 /// What every object of a result has that says how fast something was.
 const KEYS: &[&str] = &[
@@ -118,13 +120,8 @@ fn successful(root: &Path, arguments: &str) -> Result<Output, String> {
 }
 
 fn yonder(root: &Path, arguments: &str) -> Result<Output, String> {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    Command::new(program)
-        .args(["run", "--release", "--quiet", "--package", "yonder-cli", "--"])
-        .args(arguments.split(' '))
-        .current_dir(root)
-        .output()
-        .map_err(|error| format!("yonder {arguments}: {error}"))
+    let mut command = cargo(root, &["run", "--release", "--quiet", "--package", "yonder-cli", "--"]);
+    command.args(arguments.split(' ')).output().map_err(|error| format!("yonder {arguments}: {error}"))
 }
 
 /// Checks that `output` is JSON Lines whose objects have all `keys`, and counts them.

@@ -53,6 +53,13 @@ pub(crate) struct Findings {
     notes: Vec<Finding>,
 }
 
+impl Findings {
+    /// A rule is broken.
+    fn fail(&mut self, path: &str, line: usize, problem: impl Into<String>, remedy: impl Into<String>) {
+        self.failures.push(Finding::new(path, line, problem, remedy));
+    }
+}
+
 /// Checks the repository at `root`, prints what was found, and fails if a rule is broken.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     let repository = Repository::read(root)?;

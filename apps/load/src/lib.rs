@@ -42,7 +42,7 @@ pub use arrivals::PoissonArrivals;
 pub use coordinator::{KvLoad, LoadError};
 pub use keys::{Distribution, KEYS_MAX, KeyChooser};
 pub use latency::{LatencyRecorder, LatencySummary};
-pub use protocol::Protocol;
+pub use protocol::{NotAReply, Protocol, Reply, Verb};
 pub use request_source::RequestSource;
 pub use results::{FillResult, LoadResult, Loop, Predicted, Progress};
 pub use settings::{LoadSettings, Mix, Rate, SettingError, VALUE_BYTES_MAX, VALUE_BYTES_MIN, Waiting};

@@ -12,7 +12,8 @@ use std::collections::VecDeque;
 use yonder_units::Nanos;
 
 use crate::ledger::Ledger;
-use crate::protocol::{NotAReply, Protocol, append_get_many};
+use crate::protocol::{NotAReply, Protocol, append_get_many, key_name};
+use crate::value::append_value;
 
 use due::{Due, Outstanding, Scan, Step};
 
@@ -36,6 +37,19 @@ pub(crate) enum Op {
     },
     /// A get, and when it is answered a set of the same key.
     ReadModifyWrite,
+}
+
+impl Op {
+    /// Its kind, counted from 0.
+    pub(crate) fn number(self) -> usize {
+        match self {
+            Self::Get => 0,
+            Self::Set => 1,
+            Self::Insert => 2,
+            Self::Scan { .. } => 3,
+            Self::ReadModifyWrite => 4,
+        }
+    }
 }
 
 /// An operation as it was planned.
@@ -102,7 +116,7 @@ impl Pipeline {
         assert!(self.has_room(), "a request was pushed into a full pipeline");
         let due = match request.op {
             Op::Get | Op::ReadModifyWrite => {
-                self.protocol.append_get(&mut self.output, request.key);
+                self.protocol.append_get(&mut self.output, &key_name(request.key));
                 Due::Value { least: ledger.begin_get(request.key) }
             }
             Op::Scan { keys } => {
@@ -121,7 +135,9 @@ impl Pipeline {
     }
 
     fn begin_set(&mut self, key: u64, ledger: &Ledger, missed: bool) -> Due {
-        self.protocol.append_set(&mut self.output, key, ledger.begin_set(key), self.value_bytes);
+        let (version, bytes) = (ledger.begin_set(key), self.value_bytes);
+        let append_value = |out: &mut Vec<u8>| append_value(out, key, version, bytes);
+        self.protocol.append_set(&mut self.output, &key_name(key), bytes, append_value);
         Due::Stored { missed }
     }
 
@@ -198,7 +214,6 @@ impl Pipeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::key_name;
 
     const VALUE_BYTES: usize = 100;
 

@@ -1,17 +1,13 @@
 //! The part of memcached's text protocol, or of Redis', that a load needs: requests to bytes, bytes to replies. Pure.
 //!
-//! What a [`Protocol`] is spelt like is here for memcached's and in `redis` for the other. Replies carry no name of
-//! their request; they come in the order of the requests on their connection, so a parser is told which kind of reply
-//! is due.
-
-mod redis;
+//! Replies carry no name of their request; they come in the order of the requests on their connection, so a parser is
+//! told which kind of reply is due ([`Verb`]). Neighbours: `pipeline` asks for verifiable values; benchmarks have
+//! clients of their own, with other keys and values.
 
 use std::io::Write;
 use std::ops::Range;
 
 use serde::Serialize;
-
-use crate::value::append_value;
 
 /// Longest line of a reply; a longer one is not memcached's protocol.
 const LINE_BYTES_MAX: usize = 512;
@@ -29,26 +25,33 @@ pub enum Protocol {
 
 /// Kinds of requests on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verb {
+pub enum Verb {
     /// A get of one key.
     Get,
-    /// A get of several keys, whose reply is read piece by piece.
+    /// A get of several keys, whose reply is read piece by piece; memcached's.
     GetMany,
     /// A set.
     Set,
+    /// A command that is answered with a number, or with a list, of which this is the head; Redis'.
+    Count,
 }
 
 /// One reply, or one piece of the reply to a get of several keys; borrowed from the bytes that came in.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Reply<'a> {
+pub enum Reply<'a> {
+    /// The value is kept.
     Stored,
     /// Nothing, or nothing more.
     End,
+    /// A value.
     Value {
         /// The name of the key, where the protocol tells it.
         key: Option<&'a [u8]>,
+        /// Its bytes.
         data: &'a [u8],
     },
+    /// A number, or how many elements of a list follow.
+    Count(usize),
     /// An error line of the server.
     Refused(String),
 }
@@ -56,7 +59,7 @@ pub(crate) enum Reply<'a> {
 /// What came in is not a reply to the request that is due.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
 #[error("'{0}' is no reply of the server's protocol")]
-pub(crate) struct NotAReply(pub(crate) String);
+pub struct NotAReply(pub(crate) String);
 
 /// The name of key `key` on the wire.
 pub(crate) fn key_name(key: u64) -> String {
@@ -72,34 +75,56 @@ pub(crate) fn is_key_name(name: &[u8], key: u64) -> bool {
 
 impl Protocol {
     /// Appends a get.
-    pub(crate) fn append_get(self, out: &mut Vec<u8>, key: u64) {
-        match self {
-            Self::Memcached => append_get(out, key),
-            Self::Redis => redis::append_get(out, key),
-        }
+    pub fn append_get(self, out: &mut Vec<u8>, key: &str) {
+        let written = match self {
+            Self::Memcached => write!(out, "get {key}\r\n"),
+            Self::Redis => write!(out, "*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len()),
+        };
+        written.expect("a vector takes every write");
     }
 
-    /// Appends a set of the value that belongs to `version`.
-    pub(crate) fn append_set(self, out: &mut Vec<u8>, key: u64, version: u64, value_bytes: usize) {
-        match self {
-            Self::Memcached => append_set(out, key, version, value_bytes),
-            Self::Redis => redis::append_set(out, key, version, value_bytes),
-        }
+    /// Appends a set of a value of `bytes` bytes, which `append_value` appends.
+    pub fn append_set(self, out: &mut Vec<u8>, key: &str, bytes: usize, append_value: impl FnOnce(&mut Vec<u8>)) {
+        let written = match self {
+            Self::Memcached => write!(out, "set {key} 0 0 {bytes}\r\n"),
+            Self::Redis => write!(out, "*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${bytes}\r\n", key.len()),
+        };
+        written.expect("a vector takes every write");
+        append_value(out);
+        out.extend_from_slice(b"\r\n");
     }
 
     /// The first reply in `input` and its length, if it is there in full. Of the reply to a get of several keys, its
     /// next piece.
-    pub(crate) fn parse_reply(self, verb: Verb, input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, NotAReply> {
-        match self {
-            Self::Memcached => parse_reply(verb, input),
-            Self::Redis => redis::parse_reply(verb, input),
-        }
+    pub fn parse_reply(self, verb: Verb, input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, NotAReply> {
+        let Some((line, line_bytes)) = first_line(input)? else { return Ok(None) };
+        let refusals: &[&[u8]] = match self {
+            Self::Memcached => &[b"SERVER_ERROR", b"CLIENT_ERROR", b"ERROR", b"NOT_STORED"],
+            Self::Redis => &[b"-"],
+        };
+        let reply = match (self, verb, line) {
+            _ if refusals.iter().any(|refusal| line.starts_with(refusal)) => {
+                Reply::Refused(String::from_utf8_lossy(line).into_owned())
+            }
+            (Self::Memcached, Verb::Set, b"STORED") | (Self::Redis, Verb::Set, b"+OK") => Reply::Stored,
+            (Self::Memcached, Verb::Get | Verb::GetMany, b"END") | (Self::Redis, Verb::Get, b"$-1") => Reply::End,
+            (Self::Memcached, Verb::Get | Verb::GetMany, _) if line.starts_with(b"VALUE ") => {
+                let mut words = line.split(|byte| *byte == b' ').skip(1);
+                let (key, bytes) = (words.next(), words.nth(1).and_then(number));
+                let tail = if verb == Verb::Get { &b"\r\nEND\r\n"[..] } else { b"\r\n" };
+                return parse_value(key, bytes.ok_or_else(|| not_a_reply(line))?, (input, line_bytes), tail);
+            }
+            (Self::Redis, Verb::Get, [b'$', bytes @ ..]) => {
+                let bytes = number(bytes).ok_or_else(|| not_a_reply(line))?;
+                return parse_value(None, bytes, (input, line_bytes), b"\r\n");
+            }
+            (Self::Redis, Verb::Count, [b':' | b'*', count @ ..]) => {
+                Reply::Count(number(count).ok_or_else(|| not_a_reply(line))?)
+            }
+            _ => return Err(not_a_reply(line)),
+        };
+        Ok(Some((reply, line_bytes)))
     }
-}
-
-/// Appends a get.
-fn append_get(out: &mut Vec<u8>, key: u64) {
-    write!(out, "get key-{key:012}\r\n").expect("a vector takes every write");
 }
 
 /// Appends a get of several keys, in memcached's protocol.
@@ -111,50 +136,29 @@ pub(crate) fn append_get_many(out: &mut Vec<u8>, keys: Range<u64>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a set of the value that belongs to `version`.
-fn append_set(out: &mut Vec<u8>, key: u64, version: u64, value_bytes: usize) {
-    write!(out, "set key-{key:012} 0 0 {value_bytes}\r\n").expect("a vector takes every write");
-    append_value(out, key, version, value_bytes);
-    out.extend_from_slice(b"\r\n");
-}
-
-fn parse_reply(verb: Verb, input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, NotAReply> {
-    let Some((line, line_bytes)) = first_line(input)? else { return Ok(None) };
-    let reply = match (verb, line) {
-        (Verb::Set, b"STORED") => Reply::Stored,
-        (Verb::Get | Verb::GetMany, b"END") => Reply::End,
-        (Verb::Get, _) if line.starts_with(b"VALUE ") => return parse_value(line, line_bytes, input, b"\r\nEND\r\n"),
-        (Verb::GetMany, _) if line.starts_with(b"VALUE ") => return parse_value(line, line_bytes, input, b"\r\n"),
-        _ if [&b"SERVER_ERROR"[..], b"CLIENT_ERROR", b"ERROR", b"NOT_STORED"].iter().any(|e| line.starts_with(e)) => {
-            Reply::Refused(String::from_utf8_lossy(line).into_owned())
-        }
-        _ => return Err(not_a_reply(line)),
-    };
-    Ok(Some((reply, line_bytes)))
-}
-
-/// A value behind its `line`; `tail` is what comes behind its bytes.
+/// A value of `bytes` bytes behind its line; `tail` is what comes behind it.
 fn parse_value<'a>(
-    line: &'a [u8],
-    line_bytes: usize,
-    input: &'a [u8],
+    key: Option<&'a [u8]>,
+    bytes: usize,
+    (input, line_bytes): (&'a [u8], usize),
     tail: &[u8],
 ) -> Result<Option<(Reply<'a>, usize)>, NotAReply> {
-    let mut words = line.split(|byte| *byte == b' ').skip(1);
-    let (key, bytes) = (words.next(), words.nth(1));
-    let bytes: Option<usize> = bytes.and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
     // A reply beyond any value that can be set would let a broken server fill this process's memory.
-    let (Some(key), Some(bytes)) = (key, bytes.filter(|bytes| *bytes <= 2 * crate::VALUE_BYTES_MAX)) else {
-        return Err(not_a_reply(line));
-    };
+    if bytes > 2 * crate::VALUE_BYTES_MAX {
+        return Err(not_a_reply(input));
+    }
     let end = line_bytes + bytes;
     match input.get(end..end + tail.len()) {
         None => Ok(None),
         Some(found) if found == tail => {
-            Ok(Some((Reply::Value { key: Some(key), data: &input[line_bytes..end] }, end + tail.len())))
+            Ok(Some((Reply::Value { key, data: &input[line_bytes..end] }, end + tail.len())))
         }
         Some(found) => Err(not_a_reply(found)),
     }
+}
+
+fn number(digits: &[u8]) -> Option<usize> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// The first line without its end, and how many bytes it takes with it.
@@ -176,13 +180,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::value::append_value;
 
     const HIT: &[u8] = b"VALUE key-1 0 5\r\nab\r\nc\r\nEND\r\n";
+
+    fn memcached(verb: Verb, input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, NotAReply> {
+        Protocol::Memcached.parse_reply(verb, input)
+    }
+
+    fn redis(verb: Verb, input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, NotAReply> {
+        Protocol::Redis.parse_reply(verb, input)
+    }
 
     #[test]
     fn requests_are_spelt_as_the_protocol_says() {
         let mut out = Vec::new();
-        append_get(&mut out, 12);
+        Protocol::Memcached.append_get(&mut out, &key_name(12));
         assert_eq!(out, b"get key-000000000012\r\n");
         assert_eq!(key_name(12).as_bytes(), &out[4..out.len() - 2]);
         assert!(is_key_name(b"key-000000000012", 12));
@@ -192,7 +205,7 @@ mod tests {
             assert!(!is_key_name(other.as_bytes(), 12), "{other}");
         }
         out.clear();
-        append_set(&mut out, 12, 1, 20);
+        Protocol::Memcached.append_set(&mut out, &key_name(12), 20, |out| append_value(out, 12, 1, 20));
         assert!(out.starts_with(b"set key-000000000012 0 0 20\r\n"));
         assert_eq!(out.len(), b"set key-000000000012 0 0 20\r\n".len() + 20 + 2);
     }
@@ -200,11 +213,11 @@ mod tests {
     #[test]
     fn replies_are_told_apart() {
         let hit = Reply::Value { key: Some(b"key-1"), data: b"ab\r\nc" };
-        assert_eq!(parse_reply(Verb::Get, HIT), Ok(Some((hit, HIT.len()))));
-        assert_eq!(parse_reply(Verb::Get, b"END\r\nEND\r\n"), Ok(Some((Reply::End, 5))));
-        assert_eq!(parse_reply(Verb::Set, b"STORED\r\n"), Ok(Some((Reply::Stored, 8))));
+        assert_eq!(memcached(Verb::Get, HIT), Ok(Some((hit, HIT.len()))));
+        assert_eq!(memcached(Verb::Get, b"END\r\nEND\r\n"), Ok(Some((Reply::End, 5))));
+        assert_eq!(memcached(Verb::Set, b"STORED\r\n"), Ok(Some((Reply::Stored, 8))));
         let refused = Reply::Refused("SERVER_ERROR out of memory".to_owned());
-        assert_eq!(parse_reply(Verb::Set, b"SERVER_ERROR out of memory\r\n"), Ok(Some((refused, 28))));
+        assert_eq!(memcached(Verb::Set, b"SERVER_ERROR out of memory\r\n"), Ok(Some((refused, 28))));
     }
 
     #[test]
@@ -215,12 +228,12 @@ mod tests {
         let mut input = &b"VALUE key-1 0 2\r\nab\r\nVALUE key-2 0 0\r\n\r\nEND\r\nSTORED\r\n"[..];
         let value = |key, data| Reply::Value { key: Some(key), data };
         for expected in [value(&b"key-1"[..], &b"ab"[..]), value(b"key-2", b""), Reply::End] {
-            let (reply, bytes) = parse_reply(Verb::GetMany, input).unwrap().unwrap();
+            let (reply, bytes) = memcached(Verb::GetMany, input).unwrap().unwrap();
             assert_eq!(reply, expected);
             input = &input[bytes..];
         }
-        assert!(parse_reply(Verb::GetMany, input).is_err());
-        assert!(parse_reply(Verb::GetMany, b"VALUE key-1 0 1\r\nabcEND\r\n").is_err());
+        assert!(memcached(Verb::GetMany, input).is_err());
+        assert!(memcached(Verb::GetMany, b"VALUE key-1 0 1\r\nabcEND\r\n").is_err());
     }
 
     #[test]
@@ -234,14 +247,69 @@ mod tests {
             (Verb::Get, b"VALUE key-1 0 1\r\nabcEND\r\n"),
             (Verb::Get, &[b'x'; LINE_BYTES_MAX]),
         ] {
-            assert!(parse_reply(verb, input).is_err(), "{}", input.escape_ascii());
+            assert!(memcached(verb, input).is_err(), "{}", input.escape_ascii());
         }
     }
 
     #[test]
     fn every_prefix_of_a_reply_waits_for_more() {
         for cut in 0..HIT.len() {
-            assert_eq!(parse_reply(Verb::Get, &HIT[..cut]), Ok(None), "{cut} bytes");
+            assert_eq!(memcached(Verb::Get, &HIT[..cut]), Ok(None), "{cut} bytes");
+        }
+    }
+
+    #[test]
+    fn requests_to_redis_are_spelt_as_its_protocol_says() {
+        let mut out = Vec::new();
+        Protocol::Redis.append_get(&mut out, &key_name(12));
+        assert_eq!(out, b"*2\r\n$3\r\nGET\r\n$16\r\nkey-000000000012\r\n");
+        assert_eq!(key_name(u64::from(u32::MAX)).len(), 16, "the length of a key is always that");
+        out.clear();
+        Protocol::Redis.append_set(&mut out, &key_name(12), 20, |out| append_value(out, 12, 1, 20));
+        assert!(out.starts_with(b"*3\r\n$3\r\nSET\r\n$16\r\nkey-000000000012\r\n$20\r\n") && out.ends_with(b"\r\n"));
+        assert_eq!(out.len(), b"*3\r\n$3\r\nSET\r\n$16\r\nkey-000000000012\r\n$20\r\n".len() + 20 + 2);
+    }
+
+    #[test]
+    fn replies_of_redis_are_told_apart_and_wait_for_their_end() {
+        let hit = b"$5\r\nab\r\nc\r\n";
+        let value = Reply::Value { key: None, data: b"ab\r\nc" };
+        assert_eq!(redis(Verb::Get, hit), Ok(Some((value, hit.len()))));
+        assert!((0..hit.len()).all(|cut| redis(Verb::Get, &hit[..cut]) == Ok(None)));
+        assert_eq!(redis(Verb::Get, b"$-1\r\n+OK\r\n"), Ok(Some((Reply::End, 5))));
+        assert_eq!(redis(Verb::Set, b"+OK\r\n"), Ok(Some((Reply::Stored, 5))));
+        let refused = Reply::Refused("-OOM command not allowed".to_owned());
+        assert_eq!(redis(Verb::Set, b"-OOM command not allowed\r\n"), Ok(Some((refused, 26))));
+        assert_eq!(redis(Verb::Count, b"*2\r\n"), Ok(Some((Reply::Count(2), 4))));
+        assert_eq!(redis(Verb::Count, b":17\r\n:"), Ok(Some((Reply::Count(17), 5))));
+        for (verb, input) in [
+            (Verb::Count, &b"$2\r\n"[..]),
+            (Verb::Count, b"*many\r\n"),
+            (Verb::Get, b"+OK\r\n"),
+            (Verb::Get, b"$many\r\n"),
+            (Verb::Get, b"$99999999999\r\n"),
+            (Verb::Get, b"$1\r\nabc"),
+            (Verb::Set, b"$-1\r\n"),
+            (Verb::Set, b"STORED\r\n"),
+        ] {
+            assert!(redis(verb, input).is_err(), "{}", input.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn replies_are_found_whole_or_not_at_all() {
+        for (protocol, reply) in [
+            (Protocol::Redis, &b"$5\r\na\r\nbc\r\n"[..]),
+            (Protocol::Memcached, b"VALUE item:7 0 5\r\na\r\nbc\r\nEND\r\n"),
+        ] {
+            let twice = [reply, reply].concat();
+            for cut in 0..reply.len() {
+                assert_eq!(protocol.parse_reply(Verb::Get, &twice[..cut]).unwrap(), None, "{cut} bytes");
+            }
+            let Some((Reply::Value { data, .. }, length)) = protocol.parse_reply(Verb::Get, &twice).unwrap() else {
+                panic!("{protocol:?}");
+            };
+            assert_eq!((data, length), (&b"a\r\nbc"[..], reply.len()));
         }
     }
 
@@ -249,7 +317,7 @@ mod tests {
         #[test]
         fn noise_never_panics(input in prop::collection::vec(any::<u8>(), 0..700), with_value: bool) {
             let input = if with_value { [b"VALUE ".as_slice(), &input].concat() } else { input };
-            for verb in [Verb::Get, Verb::GetMany, Verb::Set] {
+            for verb in [Verb::Get, Verb::GetMany, Verb::Set, Verb::Count] {
                 for protocol in [Protocol::Memcached, Protocol::Redis] {
                     let _ = protocol.parse_reply(verb, &input);
                 }

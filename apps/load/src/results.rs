@@ -189,9 +189,10 @@ impl LoadResult {
     ) -> Self {
         let seconds = duration.as_secs_f64();
         let all = tally.all().summary();
+        let [get, set, insert, scan, read_modify_write] = tally.latency.each_ref().map(LatencyRecorder::summary);
         let shares = settings.requests.shares();
-        let if_any = |share: fn(&Shares) -> u8, latency: &LatencyRecorder| {
-            shares.filter(|shares| share(shares) > 0).map(|_| latency.summary())
+        let if_any = |share: fn(&Shares) -> u8, latency: LatencySummary| {
+            shares.filter(|shares| share(shares) > 0).map(|_| latency)
         };
         Self {
             bench: "load-kv",
@@ -206,11 +207,11 @@ impl LoadResult {
             p999_us: all.p999_us,
             max_us: all.max_us,
             mean_us: all.mean_us,
-            get: tally.gets.summary(),
-            set: tally.sets.summary(),
-            insert: if_any(|shares| shares.insert, &tally.inserts),
-            scan: if_any(|shares| shares.scan, &tally.scans),
-            read_modify_write: if_any(|shares| shares.read_modify_write, &tally.read_modify_writes),
+            get,
+            set,
+            insert: if_any(|shares| shares.insert, insert),
+            scan: if_any(|shares| shares.scan, scan),
+            read_modify_write: if_any(|shares| shares.read_modify_write, read_modify_write),
             major_faults: server.major_faults,
             minor_faults: server.minor_faults,
             fetched_bytes: server.fetched_bytes,

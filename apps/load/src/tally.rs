@@ -3,17 +3,14 @@
 use yonder_units::Nanos;
 
 use crate::latency::LatencyRecorder;
-use crate::pipeline::{Op, Outcome, Request};
+use crate::pipeline::{Outcome, Request};
 
 /// Counters and latencies since the last batch, or merged over batches.
 #[derive(Default)]
 pub(crate) struct Tally {
-    pub(crate) gets: LatencyRecorder,
-    pub(crate) sets: LatencyRecorder,
-    pub(crate) inserts: LatencyRecorder,
-    pub(crate) scans: LatencyRecorder,
-    /// From the start of the get to the end of the set.
-    pub(crate) read_modify_writes: LatencyRecorder,
+    /// Of gets, sets, inserts, scans, and of read-modify-writes from the start of the get to the end of the set: in the
+    /// order of [`crate::pipeline::Op::number`].
+    pub(crate) latency: [LatencyRecorder; 5],
     /// Requests that were planned, whatever became of them.
     pub(crate) requests: u64,
     /// Replies that came before the end of the run; later ones are in the latencies only.
@@ -40,14 +37,7 @@ impl Tally {
             Outcome::Hit | Outcome::Stored => {}
         }
         self.in_time += u64::from(now <= deadline);
-        let recorder = match request.op {
-            Op::Get => &mut self.gets,
-            Op::Set => &mut self.sets,
-            Op::Insert => &mut self.inserts,
-            Op::Scan { .. } => &mut self.scans,
-            Op::ReadModifyWrite => &mut self.read_modify_writes,
-        };
-        recorder.record(now.saturating_sub(request.intended));
+        self.latency[request.op.number()].record(now.saturating_sub(request.intended));
     }
 
     /// Counts `count` requests that failed, and keeps the text of the first.
@@ -60,28 +50,19 @@ impl Tally {
 
     /// Requests that got a reply which was not an error.
     pub(crate) fn completed(&self) -> u64 {
-        self.latencies().iter().map(|latency| latency.len()).sum()
+        self.latency.iter().map(LatencyRecorder::len).sum()
     }
 
     /// Latencies of all requests.
     pub(crate) fn all(&self) -> LatencyRecorder {
         let mut all = LatencyRecorder::new();
-        self.latencies().iter().for_each(|latency| all.merge(latency));
+        self.latency.iter().for_each(|latency| all.merge(latency));
         all
-    }
-
-    /// Latencies of each kind of operation.
-    fn latencies(&self) -> [&LatencyRecorder; 5] {
-        [&self.gets, &self.sets, &self.inserts, &self.scans, &self.read_modify_writes]
     }
 
     /// Adds another batch.
     pub(crate) fn merge(&mut self, other: Self) {
-        self.gets.merge(&other.gets);
-        self.sets.merge(&other.sets);
-        self.inserts.merge(&other.inserts);
-        self.scans.merge(&other.scans);
-        self.read_modify_writes.merge(&other.read_modify_writes);
+        self.latency.iter_mut().zip(&other.latency).for_each(|(all, its)| all.merge(its));
         self.requests += other.requests;
         self.in_time += other.in_time;
         self.misses += other.misses;
@@ -96,6 +77,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::Op;
 
     #[test]
     fn batches_add_up() {
@@ -114,15 +96,15 @@ mod tests {
         assert_eq!((total.completed(), total.in_time, total.misses), (4, 3, 1));
         assert_eq!((total.wrong_values, total.first_wrong.as_deref()), (1, Some("damaged")));
         assert_eq!((total.errors, total.first_error.as_deref()), (1, Some("SERVER_ERROR")));
-        assert_eq!((total.gets.max_us(), total.sets.max_us()), (2.0, 1.0));
+        assert_eq!((total.latency[0].max_us(), total.latency[1].max_us()), (2.0, 1.0));
         assert_eq!(total.all().len(), 4);
         let mut batch = Tally::default();
         for (op, latency) in [(Op::Insert, 5_000), (Op::Scan { keys: 9 }, 6_000), (Op::ReadModifyWrite, 7_000)] {
             batch.count(Request { op, key: 1, intended: 1_000 }, Outcome::Stored, 1_000 + latency, 10_000);
         }
         total.merge(batch);
-        let longest = [&total.inserts, &total.scans, &total.read_modify_writes].map(LatencyRecorder::max_us);
-        assert_eq!(longest.map(f64::round), [5.0, 6.0, 7.0]);
+        let longest: Vec<f64> = total.latency[2..].iter().map(|latency| latency.max_us().round()).collect();
+        assert_eq!(longest, [5.0, 6.0, 7.0]);
         assert_eq!((total.completed(), total.all().len()), (7, 7));
     }
 }

@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn operations_repeat_with_the_seed_and_differ_without() {
-        for name in Workload::ALL {
+        for name in Workload::all() {
             let first = |seed| {
                 let mut work = workload(name, 1_000, seed);
                 // Keys are added meanwhile, as inserts do.

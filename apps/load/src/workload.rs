@@ -67,34 +67,33 @@ pub enum Requests {
     Workload(Workload),
 }
 
+/// Every workload, in the order of [`Workload`]: as it is typed, and its shares.
+const WORKLOADS: [(Workload, &str, Shares); 9] = [
+    (Workload::YcsbA, "ycsb-a", Shares { read: 50, update: 50, ..Shares::NONE }),
+    (Workload::YcsbB, "ycsb-b", Shares { read: 95, update: 5, ..Shares::NONE }),
+    (Workload::YcsbC, "ycsb-c", Shares { read: 100, ..Shares::NONE }),
+    (Workload::YcsbD, "ycsb-d", Shares { read: 95, insert: 5, ..Shares::NONE }),
+    (Workload::YcsbE, "ycsb-e", Shares { scan: 95, insert: 5, ..Shares::NONE }),
+    (Workload::YcsbF, "ycsb-f", Shares { read: 50, read_modify_write: 50, ..Shares::NONE }),
+    (Workload::Readmost, "readmost", Shares { read: 90, insert: 5, update: 5, ..Shares::NONE }),
+    (Workload::Readwrite, "readwrite", Shares { read: 50, insert: 25, update: 25, ..Shares::NONE }),
+    (Workload::Writemost, "writemost", Shares { read: 10, insert: 45, update: 45, ..Shares::NONE }),
+];
+
+impl Shares {
+    const NONE: Self = Self { read: 0, update: 0, insert: 0, scan: 0, read_modify_write: 0 };
+}
+
 impl Workload {
-    /// All workloads.
-    pub const ALL: [Self; 9] = [
-        Self::YcsbA,
-        Self::YcsbB,
-        Self::YcsbC,
-        Self::YcsbD,
-        Self::YcsbE,
-        Self::YcsbF,
-        Self::Readmost,
-        Self::Readwrite,
-        Self::Writemost,
-    ];
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        WORKLOADS.iter().map(|(workload, ..)| *workload)
+    }
 
     /// As it is typed.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::YcsbA => "ycsb-a",
-            Self::YcsbB => "ycsb-b",
-            Self::YcsbC => "ycsb-c",
-            Self::YcsbD => "ycsb-d",
-            Self::YcsbE => "ycsb-e",
-            Self::YcsbF => "ycsb-f",
-            Self::Readmost => "readmost",
-            Self::Readwrite => "readwrite",
-            Self::Writemost => "writemost",
-        }
+        WORKLOADS[self as usize].1
     }
 
     /// Whether it has scans.
@@ -104,18 +103,7 @@ impl Workload {
     }
 
     pub(crate) fn shares(self) -> Shares {
-        let none = Shares { read: 0, update: 0, insert: 0, scan: 0, read_modify_write: 0 };
-        match self {
-            Self::YcsbA => Shares { read: 50, update: 50, ..none },
-            Self::YcsbB => Shares { read: 95, update: 5, ..none },
-            Self::YcsbC => Shares { read: 100, ..none },
-            Self::YcsbD => Shares { read: 95, insert: 5, ..none },
-            Self::YcsbE => Shares { scan: 95, insert: 5, ..none },
-            Self::YcsbF => Shares { read: 50, read_modify_write: 50, ..none },
-            Self::Readmost => Shares { read: 90, insert: 5, update: 5, ..none },
-            Self::Readwrite => Shares { read: 50, insert: 25, update: 25, ..none },
-            Self::Writemost => Shares { read: 10, insert: 45, update: 45, ..none },
-        }
+        WORKLOADS[self as usize].2
     }
 
     /// Whether the newest keys are the most popular ones.
@@ -134,7 +122,7 @@ impl FromStr for Workload {
     type Err = SettingError;
 
     fn from_str(text: &str) -> Result<Self, SettingError> {
-        let found = Self::ALL.into_iter().find(|workload| workload.name() == text.trim());
+        let found = Self::all().find(|workload| workload.name() == text.trim());
         found.ok_or_else(|| SettingError::Workload(text.to_owned()))
     }
 }
@@ -208,7 +196,7 @@ mod tests {
 
     #[test]
     fn workloads_parse_by_their_names() {
-        for workload in Workload::ALL {
+        for workload in Workload::all() {
             assert_eq!(workload.to_string().parse(), Ok(workload));
             let Shares { read, update, insert, scan, read_modify_write } = workload.shares();
             assert_eq!(read + update + insert + scan + read_modify_write, 100, "{workload}");

@@ -61,7 +61,7 @@ fn an_honest_server_passes_in_both_loops() {
 
 #[test]
 fn every_workload_is_served_right() {
-    for workload in Workload::ALL {
+    for workload in Workload::all() {
         let server = Server::start(Fault::None);
         let requests = Requests::Workload(workload);
         let mut load = filled(LoadSettings { requests, threads: 2, ..settings(&server) });

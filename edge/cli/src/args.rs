@@ -6,6 +6,7 @@ mod controller;
 mod ctl;
 mod load;
 mod node;
+mod papers;
 mod pictured;
 mod policies;
 mod reference;
@@ -13,7 +14,6 @@ mod remote;
 mod report;
 mod run;
 mod serve;
-mod sim;
 mod switch;
 mod top;
 pub(crate) mod workload;
@@ -48,6 +48,7 @@ pub(crate) use controller::{
 pub(crate) use ctl::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs};
 pub(crate) use load::{LoadAppArgs, LoadArgs, LoadKvArgs, LoadRocksdbArgs, LoadVectorArgs, LoadWhat};
 pub(crate) use node::NodeArgs;
+pub(crate) use papers::PapersArgs;
 pub(crate) use pictured::{Json, Pictured};
 pub(crate) use policies::ReclaimBy;
 pub(crate) use reference::ReferenceArgs;
@@ -55,7 +56,6 @@ pub(crate) use remote::{GuardedArgs, RreadArgs, ScaleClientArgs};
 pub(crate) use report::{ReportArgs, ReportSet};
 pub(crate) use run::RunArgs;
 pub(crate) use serve::{AppServerArgs, ServeAppArgs, ServeTpccArgs, ServeVectorArgs, ServedApp};
-pub(crate) use sim::SimArgs;
 pub(crate) use switch::SwitchArgs;
 pub(crate) use top::TopArgs;
 
@@ -63,7 +63,7 @@ pub(crate) use top::TopArgs;
 const AFTER_HELP: &str = "\
 Start here:
   yonder doctor                 is this machine ready?
-  yonder demo                   see what it is about, in two minutes
+  yonder demo                   see what it is about, in a minute
 
 Sizes are typed as 64KiB, 1.5GiB or, where it says so, 20%; times as 2.5us, 20ms, 5s. Results go to standard
 output, progress and logs to standard error; YONDER_LOG=info (or debug) logs more.";
@@ -117,7 +117,8 @@ pub(crate) enum Command {
     /// Run a benchmark
     Bench(BenchArgs),
     /// Simulate the papers' experiments, and compare with what they report
-    Sim(SimArgs),
+    #[command(alias = "sim")]
+    Papers(PapersArgs),
     /// Simulate and measure the papers' experiments, and write it all as one page
     Report(ReportArgs),
     /// Watch a running server that was started with --metrics

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use yonder_bench::OnProgress;
 
 /// Nobody reads standard output any more, as after `yonder bench array --json | head -1`: no failure, but the end.
 #[derive(Debug)]
@@ -60,6 +61,12 @@ impl Bar {
     pub(crate) fn beside(&self, write: impl FnOnce()) {
         self.bar.suspend(write);
     }
+}
+
+/// Does `work` under a bar, to which it tells how far it is.
+pub(crate) fn with_bar<R>(title: &str, work: impl FnOnce(OnProgress<'_>) -> R) -> R {
+    let bar = Bar::new(title);
+    work(&mut |what, share| bar.show(what, share))
 }
 
 impl Drop for Bar {

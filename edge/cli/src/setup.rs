@@ -1,12 +1,17 @@
 //! What the paging flags of `kv` and `bench` mean: [`Setup`], the settings of far memory and of the threads on it.
 //!
 //! The one place where flags and the placement of threads on this machine's CPUs come together. A command changes what
-//! is its own: a benchmark its queues, a server how it idles.
+//! is its own: a benchmark its queues. Servers have their own idling in common ([`Setup::of_server`]).
 
-use yonder::sched::SchedConfig;
+use std::time::Duration;
+
+use yonder::sched::{Idle, SchedConfig};
 use yonder::{Config, Deadlines, Shares};
 
 use crate::args::{MemoryArgs, PagingArgs};
+
+/// How long idle threads of a server spin before they sleep.
+const IDLE_SPIN: Duration = Duration::from_micros(50);
 
 /// Settings of far memory and of a server's threads.
 pub(crate) struct Setup {
@@ -44,5 +49,17 @@ impl From<&PagingArgs> for Setup {
             ..SchedConfig::with_workers(threads.workers)
         };
         Self { paging, sched }
+    }
+}
+
+impl Setup {
+    /// The same for a server, checked. Its clients may run on the same CPUs, so the kernel decides where its threads
+    /// do.
+    pub(crate) fn of_server(args: &PagingArgs, busy_poll: bool) -> anyhow::Result<Self> {
+        let Self { paging, sched } = Self::from(args);
+        let idle = if busy_poll { Idle::BusyPoll } else { Idle::SleepAfter(IDLE_SPIN) };
+        let sched = SchedConfig { idle, cpus: Vec::new(), ..sched };
+        sched.validate()?;
+        Ok(Self { paging, sched })
     }
 }

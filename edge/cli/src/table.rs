@@ -1,5 +1,5 @@
 //! Results below each other: [`Column`]s say what a table shows of each, [`Printer`] prints them as they come, as rows
-//! or as JSON.
+//! or as JSON. What is known all at once is [`aligned`] by what is in it.
 
 use serde::Serialize;
 use yonder::units::format_bytes;
@@ -99,6 +99,25 @@ pub(crate) fn bytes(bytes: Option<u64>) -> String {
 /// A rate that was asked for; a closed loop asks for none.
 pub(crate) fn offered(rate: Option<f64>) -> String {
     rate.map_or_else(|| "max".to_owned(), |rate| format!("{rate:.0}"))
+}
+
+/// Lines of cells, the first one of titles.
+pub(crate) fn titled(titles: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Vec<Vec<String>> {
+    let titles = titles.iter().map(|title| (*title).to_owned()).collect();
+    std::iter::once(titles).chain(rows).collect()
+}
+
+/// Prints lines whose cells stand below one another.
+pub(crate) fn print(table: &[Vec<String>]) -> anyhow::Result<()> {
+    aligned(table).iter().try_for_each(|text| line(text))
+}
+
+/// Lines of cells, in columns as wide as their widest cell.
+pub(crate) fn aligned(table: &[Vec<String>]) -> Vec<String> {
+    let width = |column: usize| table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let cell = |(column, cell): (usize, &String)| format!("{cell:<width$}", width = width(column).unwrap_or(0));
+    let text = |row: &Vec<String>| row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ");
+    table.iter().map(|row| text(row).trim_end().to_owned()).collect()
 }
 
 #[cfg(test)]

@@ -84,9 +84,9 @@ fn what_cannot_be_understood_says_what_to_type() {
         (&["load", "kv", "--mix", "get=50,set=60"], "110", "get=95,set=5"),
         (&["load", "redis"], "'redis'", "yonder load --help"),
         (&["doctor", "--verbose"], "'--verbose'", "yonder doctor --help"),
-        (&["sim", "cots"], "'cots'", "type `yonder sim costs`"),
+        (&["papers", "cots"], "'cots'", "type `yonder papers costs`"),
         (&["sim", "costs", "frobnicate"], "'frobnicate'", "type one of costs"),
-        (&["sim", "all", "--seed", "lucky"], "'lucky'", "yonder sim --help"),
+        (&["papers", "all", "--seed", "lucky"], "'lucky'", "yonder papers --help"),
         (&["report", "--sets", "sim,poster"], "'poster'", "breakdown"),
         (&["top", "--interval", "often"], "'often'", "ms"),
     ] {
@@ -190,7 +190,7 @@ fn help_is_no_error_and_shows_every_command() {
     let help = yonder(&["--help"]);
     let text = String::from_utf8_lossy(&help.stdout).into_owned();
     assert!(help.status.success() && help.stderr.is_empty());
-    for command in ["doctor", "demo", "node", "controller", "kv", "load", "bench", "sim", "report", "top"] {
+    for command in ["doctor", "demo", "node", "controller", "kv", "load", "bench", "papers", "report", "top"] {
         assert!(text.contains(&format!("\n  {command}")), "{command} is not in: {text}");
         assert!(yonder(&[command, "--help"]).status.success(), "{command}");
     }
@@ -203,7 +203,7 @@ fn json_is_all_there_is_on_standard_output() {
     for (args, name, objects) in [
         (&["doctor", "--json"][..], "check", 5),
         (&["bench", "switch", "--switches", "10000", "--json"], "mechanism", 2),
-        (&["sim", "costs", "--json"], "source", 3),
+        (&["papers", "costs", "--json"], "source", 3),
         (&["sim", "list", "--json"], "title", 1),
     ] {
         let output = yonder(args);
@@ -218,7 +218,7 @@ fn json_is_all_there_is_on_standard_output() {
 
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
-    for args in [&["doctor", "--json"][..], &["bench", "switch", "--switches", "1000"], &["sim", "list"]] {
+    for args in [&["doctor", "--json"][..], &["bench", "switch", "--switches", "1000"], &["papers", "list"]] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_yonder"))
             .args(args)
             .env_remove("YONDER_LOG")

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use yonder_board::PageSource as _;
 use yonder_wire::{AllocateRequest, Backing, NodeStatus, Permission};
 
 use super::node::{Node, PAGE, PAGES};
@@ -25,7 +26,7 @@ pub(super) fn check(node: &mut Node) {
 
 /// Takes all the memory that there is.
 fn check_memory(node: &mut Node) {
-    let mut free: Vec<_> = node.ring.0.borrow_mut().drain(..).collect();
+    let mut free: Vec<_> = std::iter::from_fn(|| node.memory.take()).collect();
     while let Some(page) = node.slow_path(|slow, shell| slow.take_free_page(shell.upkeep)) {
         free.push(page);
     }

@@ -3,11 +3,10 @@
 //! Its network repeats, cuts and changes what it sends. Invariant: `model` is what its memory holds, and `sent` what
 //! became of each request that is executed at most once.
 
-use yonder_wire::{
-    AllocateRequest, AtomicOperation, Backing, Body, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX, Permission,
-};
+use yonder_simulation::encoded;
+use yonder_wire::{AtomicOperation, Body, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX};
 
-use super::node::{Answer, Node, PAGE};
+use super::node::{Answer, Credential, Node, PAGE, allocation};
 use crate::script::Step;
 
 /// Pages that it reads and writes; before them lies one with a secret.
@@ -32,8 +31,7 @@ struct Sent {
 /// The honest client.
 #[derive(Debug)]
 pub(super) struct Honest {
-    pub(super) pid: u32,
-    capability: u64,
+    pub(super) own: Credential,
     /// Where its memory begins: the page with the secret.
     pub(super) base: u64,
     model: Vec<u8>,
@@ -48,8 +46,7 @@ impl Honest {
     /// A client with memory, and with a secret that nobody guesses.
     pub(super) fn new(node: &mut Node, secret: u128) -> Self {
         let mut honest = Self {
-            pid: 0,
-            capability: 0,
+            own: Credential::default(),
             base: 0,
             model: vec![0; (DATA_PAGES * PAGE) as usize],
             secret: secret.to_le_bytes(),
@@ -58,7 +55,7 @@ impl Honest {
             next_id: FIRST_ID | (secret as u64 >> 4),
         };
         let created = honest.ask(node, Kind::CreateSpace, 0, 0, &[]);
-        (honest.pid, honest.capability) = (created.header.pid, created.header.capability);
+        honest.own = Credential { pid: created.header.pid, capability: created.header.capability };
         honest.base = honest.allocate(node, (1 + DATA_PAGES) * PAGE).expect("an empty node has room");
         honest.fill_with_secret(node, honest.base).expect("an empty node has memory");
         honest
@@ -115,8 +112,7 @@ impl Honest {
             2 => AtomicOperation::FetchAdd(operand),
             _ => AtomicOperation::CompareAndSwap { expected: step.below(3), new: operand },
         };
-        let mut payload = vec![0; AtomicOperation::BYTES];
-        operation.write_to(&mut payload);
+        let payload = encoded(&operation);
         self.begin(node, Kind::Atomic, offset, payload.len() as u32, payload)
     }
 
@@ -136,7 +132,7 @@ impl Honest {
 
     /// Sends an attempt of a request, and checks that it is executed now or was before.
     fn attempt(&mut self, node: &mut Node, index: usize, header: Header) -> u64 {
-        let answer = node.send(&header, &self.sent[index].payload).expect("a request is answered");
+        let answer = node.ask(&header, &self.sent[index].payload);
         let result = answer.result().map(|()| if header.kind == Kind::Atomic { answer.header.address } else { 0 });
         let end = self.sent[index].end;
         match (end, result) {
@@ -228,8 +224,7 @@ impl Honest {
         *attempts += 1;
         let (asked, end) = (*header, *end);
         let fragment_offset = u32::from(!asked.kind.is_fast());
-        let answer = node.send(&Header { kind: Kind::Abort, length: 0, fragment_offset, ..asked }, &[]);
-        let answer = answer.expect("an abort is answered");
+        let answer = node.ask(&Header { kind: Kind::Abort, length: 0, fragment_offset, ..asked }, &[]);
         match (answer.result(), end) {
             (Err(code), _) => assert_eq!(code, ErrorCode::TooOld, "an abort is refused"),
             (Ok(()), None) => {
@@ -254,19 +249,16 @@ impl Honest {
 
     fn header(&mut self, node: &Node, kind: Kind, address: u64, length: u32) -> Header {
         self.next_id += 2 * ATTEMPTS_MAX;
-        let (pid, capability, time) = (self.pid, self.capability, node.now());
-        Header { pid, capability, time, ..Header::request(kind, self.next_id, address, length) }
+        node.request(self.own, kind, self.next_id, address, length)
     }
 
     fn ask(&mut self, node: &mut Node, kind: Kind, address: u64, length: u32, payload: &[u8]) -> Answer {
         let header = self.header(node, kind, address, length);
-        node.send(&header, payload).expect("a request is answered")
+        node.ask(&header, payload)
     }
 
     fn allocate(&mut self, node: &mut Node, bytes: u64) -> Result<u64, ErrorCode> {
-        let (permission, backing) = (Permission::ReadWrite, Backing::OnDemand);
-        let mut payload = [0; AllocateRequest::BYTES];
-        AllocateRequest { bytes, permission, backing, from: 0, to: 0 }.write_to(&mut payload);
+        let payload = allocation(bytes);
         let answer = self.ask(node, Kind::Allocate, 0, payload.len() as u32, &payload);
         answer.result().map(|()| answer.header.address)
     }

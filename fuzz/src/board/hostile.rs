@@ -6,13 +6,14 @@
 use std::collections::BTreeSet;
 
 use yonder_board::Pid;
+use yonder_simulation::encoded;
 use yonder_wire::{
-    AdoptRequest, AdoptStage, AdoptedAllocation, AllocateRequest, Backing, Body, Direction, Header, InventoryList,
-    Kind, MESSAGE_BYTES_MAX, Permission, Rights,
+    AdoptRequest, AdoptStage, AdoptedAllocation, AllocateRequest, Backing, Direction, Header, InventoryList, Kind,
+    MESSAGE_BYTES_MAX, Permission, Rights,
 };
 
 use super::honest::Honest;
-use super::node::{Answer, Node, PAGE, REGION_PAGES};
+use super::node::{Answer, Credential, Node, PAGE, REGION_PAGES, allocation};
 use crate::script::Step;
 
 /// An address space that a controller names.
@@ -24,13 +25,6 @@ const FIRST_ID: u64 = 1 << 61;
 /// The usual kinds, which it sends more often than the others.
 const USUAL: [Kind; 8] =
     [Kind::Read, Kind::Write, Kind::Atomic, Kind::Allocate, Kind::Free, Kind::Discard, Kind::Adopt, Kind::Adopt];
-
-/// An address space and a capability.
-#[derive(Clone, Copy, Debug, Default)]
-struct Credential {
-    pid: u32,
-    capability: u64,
-}
 
 /// The hostile client.
 #[derive(Debug)]
@@ -61,7 +55,7 @@ impl Hostile {
             shared: Credential::default(),
             shared_owner: Credential::default(),
             shared_address: 0,
-            honest: honest.pid,
+            honest: honest.own.pid,
             honest_base: honest.base,
             latest: Credential::default(),
             latest_address: 0,
@@ -123,7 +117,7 @@ impl Hostile {
     pub(super) fn check_shared(&mut self, node: &mut Node) {
         let (owner, address) = (self.shared_owner, self.shared_address);
         let header = self.header(node, owner, Kind::Read, address, PAGE as u32);
-        let answer = node.send(&header, &[]).expect("a request is answered");
+        let answer = node.ask(&header, &[]);
         assert_eq!(answer.result(), Ok(()));
         assert!(answer.payload.iter().all(|byte| *byte == SHARED), "memory was changed that may only be read");
     }
@@ -202,12 +196,10 @@ impl Hostile {
     }
 
     fn allocation(&self, step: &mut Step<'_>) -> Vec<u8> {
-        let mut payload = vec![0; AllocateRequest::BYTES];
         let bytes = if step.once_in(4) { step.number() } else { step.below(30) * PAGE };
         let (permission, backing) = (permission(step), backing(step));
         let (from, to) = if step.once_in(3) { (self.address(step), self.address(step)) } else { (0, 0) };
-        AllocateRequest { bytes, permission, backing, from, to }.write_to(&mut payload);
-        payload
+        encoded(&AllocateRequest { bytes, permission, backing, from, to })
     }
 
     /// A stage of a transfer of a region, with an inventory that may make no sense.
@@ -242,21 +234,17 @@ impl Hostile {
     }
 
     fn allocate(&mut self, node: &mut Node, of: Credential) -> u64 {
-        let (permission, backing) = (Permission::ReadWrite, Backing::OnDemand);
-        let mut payload = [0; AllocateRequest::BYTES];
-        AllocateRequest { bytes: PAGE, permission, backing, from: 0, to: 0 }.write_to(&mut payload);
-        self.ask(node, of, Kind::Allocate, 0, &payload).header.address
+        self.ask(node, of, Kind::Allocate, 0, &allocation(PAGE)).header.address
     }
 
     fn ask(&mut self, node: &mut Node, by: Credential, kind: Kind, address: u64, payload: &[u8]) -> Answer {
         let header = self.header(node, by, kind, address, payload.len() as u32);
-        node.send(&header, payload).expect("a request is answered")
+        node.ask(&header, payload)
     }
 
     fn header(&mut self, node: &Node, by: Credential, kind: Kind, address: u64, length: u32) -> Header {
         self.next_id += 1;
-        let (pid, capability, time) = (by.pid, by.capability, node.now());
-        Header { pid, capability, time, ..Header::request(kind, self.next_id, address, length) }
+        node.request(by, kind, self.next_id, address, length)
     }
 }
 

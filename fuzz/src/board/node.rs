@@ -1,13 +1,17 @@
 //! [`Node`]: the real board on one thread, with memory, a source of pages and a clock. It checks every answer.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::Arc;
 
 use yonder_board::{
-    CallEffect, Config, ExtendPath, FastPath, Handled, Memory, NodeCore, PIECE_PAGES_MAX, PageSize, PageSource, Path,
-    PhysicalPage, Shell, SlowPath, Upkeep, path_of,
+    CallEffect, Config, ExtendPath, FastPath, Handled, NodeCore, PIECE_PAGES_MAX, PageSize, Path, Shell, SlowPath,
+    path_of,
 };
-use yonder_wire::{AtomicOperation, Direction, ErrorCode, HEADER_BYTES, Header, MESSAGE_BYTES_MAX, Message, split};
+use yonder_simulation::{Janitor, Pages, encoded};
+use yonder_wire::{
+    AllocateRequest, Backing, Direction, ErrorCode, HEADER_BYTES, Header, Kind, MESSAGE_BYTES_MAX, Message, Permission,
+    split,
+};
 
 pub(super) const PAGE: u64 = 4096;
 /// Pages of the node's memory.
@@ -17,59 +21,17 @@ pub(super) const REGION_PAGES: u64 = 16;
 /// Pages ready to be written, at most.
 const RING_PAGES: usize = 6;
 
-/// The node's bytes.
-#[derive(Debug)]
-pub(super) struct Bytes(RefCell<Vec<Vec<u8>>>);
-
-impl Bytes {
-    pub(super) fn is_zero(&self, page: PhysicalPage) -> bool {
-        self.0.borrow()[page.0 as usize].iter().all(|byte| *byte == 0)
-    }
+/// An address space, and a capability for it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Credential {
+    pub(super) pid: u32,
+    pub(super) capability: u64,
 }
 
-impl Memory for Bytes {
-    fn read(&self, page: PhysicalPage, offset: u64, into: &mut [u8]) {
-        into.copy_from_slice(&self.0.borrow()[page.0 as usize][offset as usize..][..into.len()]);
-    }
-
-    fn write(&self, page: PhysicalPage, offset: u64, from: &[u8]) {
-        self.0.borrow_mut()[page.0 as usize][offset as usize..][..from.len()].copy_from_slice(from);
-    }
-
-    fn atomic(&self, page: PhysicalPage, offset: u64, operation: AtomicOperation) -> u64 {
-        assert_eq!(offset % 8, 0);
-        let mut pages = self.0.borrow_mut();
-        let word: &mut [u8; 8] = (&mut pages[page.0 as usize][offset as usize..][..8]).try_into().expect("8 bytes");
-        let old = u64::from_le_bytes(*word);
-        *word = operation.apply(old).to_le_bytes();
-        old
-    }
-}
-
-/// Pages for first writes.
-#[derive(Debug, Default)]
-pub(super) struct Ring(pub(super) RefCell<Vec<PhysicalPage>>);
-
-impl PageSource for Ring {
-    fn take(&self) -> Option<PhysicalPage> {
-        self.0.borrow_mut().pop()
-    }
-
-    fn give_back(&self, page: PhysicalPage) {
-        self.0.borrow_mut().push(page);
-    }
-}
-
-/// Upkeep where nothing runs beside the slow path.
-#[derive(Debug)]
-pub(super) struct Alone<'a>(&'a Bytes);
-
-impl Upkeep for Alone<'_> {
-    fn wait_until_quiet(&mut self) {}
-
-    fn zero(&mut self, page: PhysicalPage) {
-        self.0.0.borrow_mut()[page.0 as usize].fill(0);
-    }
+/// A request for memory that may be written, in bytes.
+pub(super) fn allocation(bytes: u64) -> Vec<u8> {
+    let (permission, backing) = (Permission::ReadWrite, Backing::OnDemand);
+    encoded(&AllocateRequest { bytes, permission, backing, from: 0, to: 0 })
 }
 
 /// An answer.
@@ -92,8 +54,7 @@ pub(super) struct Node {
     pub(super) slow: SlowPath,
     fast: FastPath,
     extend: ExtendPath,
-    pub(super) memory: Bytes,
-    pub(super) ring: Ring,
+    pub(super) memory: Pages,
     now: Cell<u64>,
     /// Room for an answer.
     reply: Vec<u8>,
@@ -102,24 +63,20 @@ pub(super) struct Node {
 impl Node {
     /// A node with a key of its own.
     pub(super) fn new(key: u128) -> Self {
-        let page_size = PageSize::new(PAGE).expect("a page size");
-        let key = key.to_le_bytes();
-        let (spaces_max, piece_pages_max, lease_step_max) = (8, PIECE_PAGES_MAX, u64::MAX);
         let config = Config {
             pages: PAGES,
-            page_size,
+            page_size: PageSize::new(PAGE).expect("a page size"),
             seed: 1,
-            key,
+            key: key.to_le_bytes(),
             recent_max: 70,
-            spaces_max,
-            piece_pages_max,
-            lease_step_max,
+            spaces_max: 8,
+            piece_pages_max: PIECE_PAGES_MAX,
+            lease_step_max: u64::MAX,
         };
         let (board, slow) = NodeCore::with_regions(&config, REGION_PAGES * PAGE);
-        let memory = Bytes(RefCell::new(vec![vec![0; PAGE as usize]; PAGES as usize]));
-        let (now, reply) = (Cell::new(1000), vec![0; MESSAGE_BYTES_MAX]);
+        let (memory, now, reply) = (Pages::new(RING_PAGES), Cell::new(1000), vec![0; MESSAGE_BYTES_MAX]);
         let (fast, extend) = (board.fast_path(), board.extend_path());
-        let mut node = Self { board, slow, fast, extend, memory, ring: Ring::default(), now, reply };
+        let mut node = Self { board, slow, fast, extend, memory, now, reply };
         node.refill(RING_PAGES);
         node
     }
@@ -136,22 +93,31 @@ impl Node {
 
     /// Fills the ring up to so many pages.
     pub(super) fn refill(&mut self, pages: usize) {
-        while self.ring.0.borrow().len() < pages.min(RING_PAGES)
-            && let Some(page) = self.slow.take_free_page(&mut Alone(&self.memory))
+        while self.memory.ready() < pages.min(RING_PAGES)
+            && let Some(page) = self.slow.take_free_page(&mut Janitor(&self.memory))
         {
             assert!(self.memory.is_zero(page), "a page is ready that is not zero");
-            self.ring.give_back(page);
+            self.memory.make_ready(page);
         }
     }
 
     /// The slow path, with what it needs of the shell.
     pub(super) fn slow_path<T>(
         &mut self,
-        work: impl FnOnce(&mut SlowPath, &mut Shell<'_, Bytes, Ring, Alone<'_>>) -> T,
+        work: impl FnOnce(&mut SlowPath, &mut Shell<'_, Pages, Pages, Janitor<'_>>) -> T,
     ) -> T {
-        let mut upkeep = Alone(&self.memory);
-        let mut shell = Shell { memory: &self.memory, pages: &self.ring, upkeep: &mut upkeep };
-        work(&mut self.slow, &mut shell)
+        self.memory.with_shell(|shell| work(&mut self.slow, shell))
+    }
+
+    /// A request with this name, sent now.
+    pub(super) fn request(&self, by: Credential, kind: Kind, id: u64, address: u64, length: u32) -> Header {
+        let Credential { pid, capability } = by;
+        Header { pid, capability, time: self.now(), ..Header::request(kind, id, address, length) }
+    }
+
+    /// Sends a request, which is answered.
+    pub(super) fn ask(&mut self, header: &Header, payload: &[u8]) -> Answer {
+        self.send(header, payload).expect("a request is answered")
     }
 
     /// Seals a message and delivers it.
@@ -177,7 +143,7 @@ impl Node {
     }
 
     fn handle(&mut self, message: &Message<'_>, now: u64, reply: &mut [u8]) -> Handled {
-        let handled = self.fast.execute(message, now, &self.memory, &self.ring, reply);
+        let handled = self.fast.execute(message, now, &self.memory, &self.memory, reply);
         if handled != Handled::Slow {
             return handled;
         }

@@ -2,10 +2,11 @@
 //!
 //! A fault is a panic. While a target runs here nothing of it is printed: the driver says what it was.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
+
+use yonder_unithread::panic_message;
 
 use crate::{Target, Trail};
 
@@ -44,7 +45,7 @@ fn listen() {
         let is_ours = RUNNING.with_borrow_mut(|running| match running {
             Some(fault) => {
                 let place = info.location().map(ToString::to_string).unwrap_or_default();
-                *fault = Some(Fault { place, message: message_of(info.payload()) });
+                *fault = Some(Fault { place, message: panic_message(info.payload()).to_owned() });
                 true
             }
             None => false,
@@ -53,9 +54,4 @@ fn listen() {
             before(info);
         }
     }));
-}
-
-fn message_of(payload: &(dyn Any + Send)) -> String {
-    let literal = payload.downcast_ref::<&str>().map(ToString::to_string);
-    literal.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".to_owned())
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use yonder_offload::{OffloadMemory, Space};
+use yonder_simulation::parts;
 use yonder_wire::{AtomicOperation, ErrorCode};
 
 const PAGE: u64 = 4096;
@@ -91,23 +92,6 @@ impl Memory {
         let end = address.checked_add(bytes as u64).ok_or(ErrorCode::BadAddress)?;
         if end <= start + length { Ok(()) } else { Err(ErrorCode::BadAddress) }
     }
-
-    /// Calls `each` with every page of a range of the offloads' memory: the page, and where the part lies in it and in
-    /// the range.
-    fn each_page(
-        address: u64,
-        bytes: usize,
-        mut each: impl FnMut(u64, std::ops::Range<usize>, std::ops::Range<usize>),
-    ) {
-        let mut done = 0;
-        while done < bytes {
-            let at = address + done as u64;
-            let offset = (at % PAGE) as usize;
-            let part = (bytes - done).min(PAGE as usize - offset);
-            each(at / PAGE, offset..offset + part, done..done + part);
-            done += part;
-        }
-    }
 }
 
 impl OffloadMemory for Memory {
@@ -121,10 +105,12 @@ impl OffloadMemory for Memory {
             return Ok(());
         }
         self.check_own(address, into.len())?;
-        Self::each_page(address, into.len(), |page, inside, part| match self.pages.get(&page) {
-            Some(stored) => into[part].copy_from_slice(&stored[inside]),
-            None => into[part].fill(0),
-        });
+        for (page, inside, part) in parts(PAGE, address, into.len()) {
+            match self.pages.get(&page) {
+                Some(stored) => into[part.clone()].copy_from_slice(&stored[inside..inside + part.len()]),
+                None => into[part].fill(0),
+            }
+        }
         Ok(())
     }
 
@@ -138,10 +124,10 @@ impl OffloadMemory for Memory {
             return Ok(());
         }
         self.check_own(address, from.len())?;
-        Self::each_page(address, from.len(), |page, inside, part| {
+        for (page, inside, part) in parts(PAGE, address, from.len()) {
             let stored = self.pages.entry(page).or_insert_with(|| vec![0; PAGE as usize]);
-            stored[inside].copy_from_slice(&from[part]);
-        });
+            stored[inside..inside + part.len()].copy_from_slice(&from[part]);
+        }
         Ok(())
     }
 

@@ -10,15 +10,14 @@
 //! Every request is a message of `core/wire` that the board executes; what a read returns is checked against what was
 //! written. Time comes from the one table of costs, [`costs::clio`](crate::costs::clio), and from waiting.
 //!
-//! Files: `world` lets events happen; `thread` is a client's thread, `node` a memory node, `bytes` its memory, `link` a
-//! wire; `lru` is what a TLB or a NIC caches, `rdma` the NIC. The figures: `processes` (4), `entries` (5), `goodput`
+//! Files: `world` lets events happen; `thread` is a client's thread, `node` a memory node, `link` a wire; `lru` is what
+//! a TLB or a NIC caches, `rdma` the NIC. The figures: `processes` (4), `entries` (5), `goodput`
 //! (8), `allocation` (13), with `by_page` for how Clio itself hashes; and `nodes`, with the real `core/placement`.
 //!
 //! Invariants: an operation completes once, and nothing is answered that was not asked: the shell asserts both.
 
 mod allocation;
 mod by_page;
-mod bytes;
 mod entries;
 mod goodput;
 mod link;
@@ -32,7 +31,6 @@ mod world;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use yonder_report::{Line, Picture, Quantity};
 
 pub(crate) use allocation::FIGURE as FIG13;
 pub(crate) use entries::FIGURE as FIG5;
@@ -48,12 +46,6 @@ fn random(seed: u64, point: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(point);
     rng
-}
-
-/// A picture of `lines`.
-fn picture(name: &str, words: [&str; 2], axes: [Quantity; 2], lines: Vec<(String, Vec<(f64, f64)>)>) -> Picture {
-    let lines = lines.into_iter().map(|(name, points)| Line { name, points }).collect();
-    Picture::new(name, words, axes, lines)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ pub mod lightswap;
 pub mod testbed;
 pub mod yonder;
 
-use crate::figure::{Cell, Figure, Outcome, Run, Table};
+use crate::figure::{Figure, Outcome, Run, Table, row};
 
 /// A parameter.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -85,7 +85,7 @@ const GROUPS: &[(&str, &[Cost])] = &[
     ("yonder", yonder::ALL),
 ];
 
-/// `yonder sim costs`: the table itself.
+/// `yonder papers costs`: the table itself.
 pub(crate) const FIGURE: Figure = Figure {
     name: "costs",
     source: "all papers, and our own measurements",
@@ -98,13 +98,9 @@ fn table(_: &mut Run<'_>) -> Outcome {
         Table::new("costs", "Parameters", &[("of", 0), ("name", 0), ("value", 2), ("origin", 0), ("source", 0)]);
     for (group, costs) in GROUPS {
         for cost in *costs {
-            table.push(vec![
-                Cell::from(*group),
-                cost.name.into(),
-                cost.value.into(),
-                cost.origin.name().into(),
-                cost.source.into(),
-            ]);
+            let mut cells = row([group, cost.name, cost.origin.name(), cost.source], []);
+            cells.insert(2, cost.value.into());
+            table.push(cells);
         }
     }
     Outcome { tables: vec![table], ..Outcome::default() }

@@ -1,7 +1,7 @@
 //! What a figure is, and what comes out of one: tables, pictures, and checks against the paper.
 
 use serde_json::Value;
-use yonder_report::{Bars, Picture};
+use yonder_report::{Bar, Bars, Line, Picture, Quantity};
 pub use yonder_report::{Cell, Column, Table};
 
 /// One experiment of a paper.
@@ -56,6 +56,28 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// Requests (or faults, or operations) that were simulated.
     pub requests: u64,
+}
+
+/// A row of a table: words, and the numbers behind them.
+pub(crate) fn row<const W: usize, const N: usize>(words: [&str; W], numbers: [f64; N]) -> Vec<Cell> {
+    words.into_iter().map(Cell::from).chain(numbers.map(Cell::from)).collect()
+}
+
+/// A picture of `lines`, each with its name.
+pub(crate) fn picture(
+    name: &str,
+    words: [&str; 2],
+    axes: [Quantity; 2],
+    lines: impl IntoIterator<Item = (impl Into<String>, Vec<(f64, f64)>)>,
+) -> Picture {
+    let lines = lines.into_iter().map(|(name, points)| Line { name: name.into(), points }).collect();
+    Picture::new(name, words, axes, lines)
+}
+
+/// Bars whose parts have these names.
+pub(crate) fn bars(name: &str, title: &str, caption: &str, parts: &[&str], bars: Vec<Bar>) -> Bars {
+    let [name, title, caption] = [name, title, caption].map(str::to_owned);
+    Bars { name, title, caption, parts: parts.iter().map(|part| (*part).to_owned()).collect(), bars }
 }
 
 /// A number of a paper beside the simulation's.

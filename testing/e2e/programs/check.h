@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #endif
 #include <errno.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,17 +24,24 @@ enum { PAGE = 4096 };
 
 static int failed_checks;
 
-// Prints how a check came out.
-static void check(const char *name, int came_true) {
+// Prints how a check of this name came out.
+__attribute__((format(printf, 2, 3))) static inline void report(int came_true, const char *name, ...) {
     int error = errno;
-    if (came_true) {
-        printf("ok %s\n", name);
-    } else {
-        printf("WRONG %s (errno %d: %s)\n", name, error, strerror(error));
-        failed_checks++;
-    }
+    va_list words;
+    va_start(words, name);
+    fputs(came_true ? "ok " : "WRONG ", stdout);
+    vprintf(name, words);
+    va_end(words);
+    if (!came_true) printf(" (errno %d: %s)", error, strerror(error));
+    failed_checks += !came_true;
+    putchar('\n');
     fflush(stdout);
 }
+
+// Checks an expression; an error that it looks for is one of its own.
+#define check(name, ...) (errno = 0, report((__VA_ARGS__), "%s", (name)))
+// The same, under a name that is printed as `printf` does.
+#define check_of(expression, ...) (errno = 0, report((expression), __VA_ARGS__))
 
 // Ends the program after its last check.
 static int done(void) {

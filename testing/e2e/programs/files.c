@@ -24,7 +24,7 @@ static int writes_at_once(int fd, const void *from, size_t bytes) { return write
 static void reads_and_writes(const char *folder) {
     static const size_t sizes[] = {1,     7,     63,    64,    65,        4095,       4096,   4097,
                                    16383, 16384, 16385, 65549, 262149, MIB + 1, 4 * MIB + 3, 0};
-    char path[512], name[64];
+    char path[512];
     snprintf(path, sizeof path, "%s/bytes-XXXXXX", folder);
     char *made = cold_text(path);
     int fd = mkstemp(made);
@@ -41,23 +41,19 @@ static void reads_and_writes(const char *folder) {
         cold_bytes(into, bytes < MIB ? bytes : PAGE);
         ssize_t got = read(fd, into, bytes);
         int right = got == (ssize_t)bytes && memcmp(into, from, bytes) == 0 && into[-1] == 0xee && into[bytes] == 0xee;
-        snprintf(name, sizeof name, "write and read of %zu", bytes);
-        check(name, wrote && right);
+        check_of(wrote && right, "write and read of %zu", bytes);
         memset(target, 0xee, bytes + 8192);
         wrote = pwrite(fd, cold_bytes(from, 1), bytes, 12345) == (ssize_t)bytes;
         got = pread(fd, cold_bytes(into, 1), bytes + 5, 12345);
         right = got >= (ssize_t)bytes && memcmp(into, from, bytes) == 0 && into[-1] == 0xee && into[bytes + 5] == 0xee;
-        snprintf(name, sizeof name, "pwrite and pread of %zu", bytes);
-        check(name, wrote && right);
+        check_of(wrote && right, "pwrite and pread of %zu", bytes);
     }
     // A short file leaves the rest of the buffer alone.
     check("ftruncate", ftruncate(fd, 100) == 0);
     memset(target, 0x55, 2 * MIB);
     check("a read ends with the file", pread(fd, target, 2 * MIB, 0) == 100 && is_all(target + 100, 2 * MIB - 100, 0x55));
     check("a read at the end is empty", pread(fd, cold_bytes(target, MIB), MIB, 100) == 0);
-    errno = 0;
     check("a bad descriptor is told", read(-1, cold_bytes(target, 10), 10) == -1 && errno == EBADF);
-    errno = 0;
     check("a bad descriptor is told for much", write(-1, target, 8 * MIB) == -1 && errno == EBADF);
     close(fd);
     unlink(made);
@@ -100,7 +96,7 @@ static void vectors(const char *folder) {
     static const struct { int count; size_t piece; } shapes[] = {{1, 10}, {1, 6 * MIB}, {2, 100}, {3, 5000}, {10, 70000},
                                                                  {63, 300}, {64, 4097}, {65, 300}, {200, 8001}, {1024, 100}};
     static unsigned char local[8 * MIB];
-    char path[512], name[64];
+    char path[512];
     snprintf(path, sizeof path, "%s/vectors", folder);
     int fd = open(path, O_RDWR | O_CREAT, 0600);
     struct iovec *list = paged(1024 * sizeof *list);
@@ -116,8 +112,7 @@ static void vectors(const char *folder) {
         cold_bytes(source, PAGE);
         lseek(fd, 0, SEEK_SET);
         right = right && readv(fd, list, count) == (ssize_t)bytes && are_filled(list, count, 7 * index);
-        snprintf(name, sizeof name, "writev and readv of %d pieces", count);
-        check(name, right);
+        check_of(right, "writev and readv of %d pieces", count);
         cold_bytes(list, PAGE);
         right = pwritev(fd, list, count, 4321) == (ssize_t)bytes;
         right = right && pread(fd, target, bytes, 4321) == (ssize_t)bytes && are_joined(list, count, target);
@@ -129,10 +124,8 @@ static void vectors(const char *folder) {
         // What the others are called in programs that are compiled for large files.
         right = right && preadv64v2(fd, list, count, 4321, 0) == (ssize_t)bytes && are_filled(list, count, 7 * index);
         right = right && pwritev64v2(fd, list, count, 1234, 0) == (ssize_t)bytes && pread(fd, target, bytes, 1234) == (ssize_t)bytes && are_joined(list, count, target);
-        snprintf(name, sizeof name, "pwritev and preadv of %d pieces", count);
-        check(name, right);
+        check_of(right, "pwritev and preadv of %d pieces", count);
     }
-    errno = 0;
     check("too many pieces are refused", writev(fd, list, 1025) == -1 && errno == EINVAL);
     close(fd);
 }
@@ -142,7 +135,6 @@ static void names(const char *folder) {
     check("chdir", chdir(cold_text(folder)) == 0);
     char *here = paged(PAGE);
     check("getcwd", getcwd(cold_bytes(here, PAGE), PAGE) == here && strcmp(here, folder) == 0);
-    errno = 0;
     check("getcwd that is too short", getcwd(cold_bytes(here, PAGE), 3) == NULL && errno == ERANGE);
     char *found = realpath(cold_text("."), paged(PAGE));
     check("realpath", found != NULL && strcmp(found, folder) == 0);
@@ -173,11 +165,9 @@ static void names(const char *folder) {
     struct flock *lock = NEW(struct flock);
     *lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 5};
     check("fcntl lock", fcntl(fd, F_SETLK, COLD(lock)) == 0 && fcntl(fd, F_GETLK, COLD(lock)) == 0 && lock->l_type == F_UNLCK);
-    errno = 0;
     check("a name that is nowhere", open(cold_text("nowhere"), O_RDONLY) == -1 && errno == ENOENT);
     char *endless = paged(3 * PAGE);
     memset(endless, 'x', 2 * PAGE);
-    errno = 0;
     check("a name that is too long", open(cold_bytes(endless, 2 * PAGE), O_RDONLY) == -1 && errno == ENAMETOOLONG);
     char *at_end = paged(PAGE);
     strcpy(at_end + PAGE - 5, "name");
@@ -272,7 +262,7 @@ static void transfers(void) {
     struct iovec piece = {source, 100};
     errno = 0;
     long result = syscall(SYS_vmsplice, ends[1], &piece, 1, 0);
-    check("vmsplice is right or refused", is_far_run() ? result == -1 && errno == ENOSYS : result == 100);
+    report(is_far_run() ? result == -1 && errno == ENOSYS : result == 100, "vmsplice is right or refused");
     int watcher = inotify_init1(IN_NONBLOCK);
     check("inotify_add_watch", inotify_add_watch(watcher, cold_text("folder"), IN_CREATE) >= 0);
     close(open("folder/one-more", O_CREAT | O_WRONLY, 0600));

@@ -49,7 +49,6 @@ static void mapping(void) {
     check("and so is what came later", is_right);
     check("munmap across a hole", munmap(memory + 64 * KIB, 12 * MIB - 64 * KIB - 3 * PAGE) == 0);
     free(copy);
-    errno = 0;
     check("munmap of nothing is refused", munmap(map(MIB), 0) == -1 && errno == EINVAL);
     for (int turn = 0; turn < 40; turn++) {
         unsigned char *again = map(3 * MIB);
@@ -118,9 +117,7 @@ static void advice(void) {
     check("MADV_FREE", madvise(memory, 6 * MIB, MADV_FREE) == 0);
     for (size_t at = 0; at < 6 * MIB; at += PAGE) is_right = is_right && (is_all(memory + at, PAGE, 3) || is_all(memory + at, PAGE, 0));
     check("MADV_FREE leaves old pages or zeros", is_right);
-    errno = 0;
     check("unknown advice is refused", madvise(memory, PAGE, 7777) == -1 && errno == EINVAL);
-    errno = 0;
     check("advice off a page's border is refused", madvise(memory + 1, PAGE, MADV_DONTNEED) == -1 && errno == EINVAL);
 }
 
@@ -194,7 +191,6 @@ static void protection(void) {
         is_right = is_right && mprotect(spaces[index], 2 * MIB, PROT_NONE) == 0;
     }
     sweep();
-    errno = 0;
     check("mprotect off a page's border is refused", mprotect(spaces[0] + 1, PAGE, PROT_NONE) == -1 && errno == EINVAL);
     check("one space after the other can be protected", is_right && traps_reads(spaces[0] + MIB));
     for (int index = 0; index < 8; index++) {
@@ -219,31 +215,24 @@ static void calls_on_protected(void) {
     if (pipe2(ends, O_NONBLOCK) != 0) exit(1);
     mprotect(memory, PAGE, PROT_NONE);
     mprotect(memory + PAGE, PAGE, PROT_READ);
-    errno = 0;
     check("write from PROT_NONE", write(ends[1], memory, 10) == -1 && errno == EFAULT);
     check("write from PROT_READ", write(ends[1], memory + PAGE, 5) == 5);
     check("write from the middle of it", write(ends[1], memory + PAGE + 100, 5) == 5);
-    errno = 0;
     check("read into PROT_READ", read(ends[0], memory + PAGE, 5) == -1 && errno == EFAULT);
     check("and beside it", read(ends[0], memory + 2 * PAGE, 5) > 0);
-    errno = 0;
     check("a path in PROT_NONE", access((char *)memory + 100, F_OK) == -1 && errno == EFAULT);
-    errno = 0;
     check("a text that ends in PROT_READ", access((char *)memory + PAGE, F_OK) == -1 && errno != EFAULT);
     struct iovec parts[2] = {{memory + 2 * PAGE, 10}, {memory, 10}};
     check("a list with a part in PROT_NONE", writev(ends[1], parts + 1, 1) == -1 && errno == EFAULT);
     unsigned char *moved = mremap(memory, MIB, 30 * MIB, MREMAP_MAYMOVE);
-    check("mremap of parts that differ", moved == MAP_FAILED && errno == EFAULT);
+    report(moved == MAP_FAILED && errno == EFAULT, "mremap of parts that differ");
     mprotect(memory, MIB, PROT_READ);
     unsigned char *neighbour = map(MIB);
     moved = mremap(memory, MIB, 3 * MIB, MREMAP_MAYMOVE);
     check("mremap of what is protected", is_all(moved, MIB, 7) && is_all(moved + MIB, 2 * MIB, 0));
-    errno = 0;
     check("and it stays so", read(ends[0], moved, 1) == -1 && errno == EFAULT);
-    errno = 0;
     check("for what is new too", read(ends[0], moved + 2 * MIB, 1) == -1 && errno == EFAULT);
     struct iovec list = {moved, 5};
-    errno = 0;
     check("readv into it", readv(ends[0], &list, 1) == -1 && errno == EFAULT);
     char rest[6] = {0};
     check("and nothing that was to be read is lost", read(ends[0], rest, 5) == 5);
@@ -277,7 +266,6 @@ static void protected_and_used(void) {
     swapcontext(&outside, &inside);
     unsigned char *memory = map(8 * MIB);
     memset(memory, 3, MIB);
-    errno = 0;
     check("mprotect that is none", mprotect(memory, MIB, 0x4000) == -1 && errno == EINVAL);
     int ends[2];
     if (pipe(ends) != 0) exit(1);
@@ -335,7 +323,7 @@ static void replacing(void) {
     check("and can be undone", filled == MAP_FAILED || munmap(filled, 2 * MIB) == 0);
     errno = 0;
     unsigned char *taken = mmap(memory, PAGE, PROT, FLAGS | MAP_FIXED_NOREPLACE, -1, 0);
-    check("MAP_FIXED_NOREPLACE replaces nothing", taken == MAP_FAILED && errno == EEXIST && memcmp(memory, copy, MIB) == 0);
+    report(taken == MAP_FAILED && errno == EEXIST && memcmp(memory, copy, MIB) == 0, "MAP_FIXED_NOREPLACE replaces nothing");
     free(copy);
 }
 
@@ -384,9 +372,7 @@ static void heap(void) {
     errno = 0;
     volatile size_t too_much = SIZE_MAX / 2 + 1;
     check("calloc that overflows", calloc(too_much, 2) == NULL && errno == ENOMEM);
-    errno = 0;
     check("malloc of too much", malloc(too_much - 1) == NULL && errno == ENOMEM);
-    errno = 0;
     check("mmap of too much", mmap(NULL, too_much - 1, PROT, FLAGS, -1, 0) == MAP_FAILED && errno == ENOMEM);
     check("reallocarray that overflows", reallocarray(NULL, too_much, 3) == NULL);
     void *empty = malloc(0), *other = malloc(0);

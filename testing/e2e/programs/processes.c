@@ -179,7 +179,6 @@ static void executions(void) {
         }
         check("fork and execve", ended(child, 7));
     }
-    errno = 0;
     check("execve of nothing", execve(cold_text("/no/such/program"), cold_list(arguments), environ) == -1 && errno == ENOENT);
     // Spawning: everything is far, what to do with files as well.
     posix_spawn_file_actions_t *actions = NEW(posix_spawn_file_actions_t);

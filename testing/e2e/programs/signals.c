@@ -346,7 +346,7 @@ static void changed_in_handlers(void) {
 #pragma GCC diagnostic pop
     raise(SIGUSR1);
     check("sigset", is_right && caught_now == SIGUSR1);
-    errno = 0, action.sa_flags = 0;
+    action.sa_flags = 0;
     check("a signal that nobody handles", sigaction(SIGKILL, &action, NULL) == -1 && errno == EINVAL && sigaction(99, &action, NULL) == -1);
 }
 

@@ -68,16 +68,13 @@ static int flows(int from, int to, size_t writes, size_t reads) {
 
 static void streams(void) {
     static const struct { size_t writes, reads; } shapes[] = {{5000, 70000}, {3 * MIB, 3000}, {3 * MIB, 5 * MIB}};
-    char name[64];
     for (size_t index = 0; index < 3; index++) {
         int ends[2];
         if (pipe(ends) != 0) exit(1);
-        snprintf(name, sizeof name, "a pipe, shape %zu", index);
-        check(name, flows(ends[1], ends[0], shapes[index].writes, shapes[index].reads));
+        check_of(flows(ends[1], ends[0], shapes[index].writes, shapes[index].reads), "a pipe, shape %zu", index);
         int *pair = paged(2 * sizeof *pair);
         check("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, cold_bytes(pair, 8)) == 0);
-        snprintf(name, sizeof name, "a stream, shape %zu", index);
-        check(name, flows(pair[0], pair[1], shapes[index].writes, shapes[index].reads));
+        check_of(flows(pair[0], pair[1], shapes[index].writes, shapes[index].reads), "a stream, shape %zu", index);
     }
 }
 
@@ -94,7 +91,6 @@ static void *send_some(void *given) {
 
 static void waits_for_all(void) {
     static const size_t sizes[] = {10, 16384, 16385, 300000, 3 * MIB + 1, 9 * MIB};
-    char name[64];
     for (size_t index = 0; index < 6; index++) {
         int pair[2];
         socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
@@ -104,8 +100,7 @@ static void waits_for_all(void) {
         cold_bytes(target, PAGE);
         pthread_create(&sender, NULL, send_some, &flow);
         ssize_t got = recv(pair[1], target, sizes[index], MSG_WAITALL);
-        snprintf(name, sizeof name, "recv of all %zu", sizes[index]);
-        check(name, got == (ssize_t)sizes[index] && memcmp(source, target, sizes[index]) == 0);
+        check_of(got == (ssize_t)sizes[index] && memcmp(source, target, sizes[index]) == 0, "recv of all %zu", sizes[index]);
         shutdown(pair[1], SHUT_RDWR);
         pthread_join(sender, NULL);
         close(pair[0]), close(pair[1]);
@@ -115,7 +110,6 @@ static void waits_for_all(void) {
 static void datagrams_of(int type, const char *what) {
     static const size_t sizes[] = {0, 1, 100, 4096, 16384, 16385, 60001, 120000, 150000};
     int pair[2], room = 400000;
-    char name[64];
     socketpair(AF_UNIX, type, 0, pair);
     setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     for (size_t index = type == SOCK_SEQPACKET; index < 9; index++) {
@@ -125,14 +119,12 @@ static void datagrams_of(int type, const char *what) {
         int sent = send(pair[0], source + 5, bytes, 0) == (ssize_t)bytes;
         ssize_t got = recv(pair[1], cold_bytes(target, PAGE), 2 * MIB, MSG_DONTWAIT);
         int right = sent && got == (ssize_t)bytes && memcmp(target, source + 5, bytes) == 0 && target[bytes] == 0x77;
-        snprintf(name, sizeof name, "%s of %zu", what, bytes);
-        check(name, right);
+        check_of(right, "%s of %zu", what, bytes);
         sent = write(pair[0], source + 5, bytes + 1) == (ssize_t)bytes + 1 && write(pair[0], source, 3) == 3;
         got = recv(pair[1], target, 7, MSG_PEEK | MSG_TRUNC);
         right = sent && got == (ssize_t)bytes + 1 && recv(pair[1], target, bytes / 2 + 1, 0) == (ssize_t)(bytes / 2 + 1) &&
                 read(pair[1], target, MIB) == 3 && memcmp(target, source, 3) == 0;
-        snprintf(name, sizeof name, "%s of %zu, cut where natively", what, bytes);
-        check(name, right);
+        check_of(right, "%s of %zu, cut where natively", what, bytes);
     }
     close(pair[0]), close(pair[1]);
 }
@@ -158,7 +150,6 @@ static void long_packets(void) {
 static void messages(void) {
     static const int counts[] = {1, 2, 3, 64, 65, 200};
     int pair[2], room = 400000;
-    char name[64];
     socketpair(AF_UNIX, SOCK_DGRAM, 0, pair);
     setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     struct msghdr *out = NEW(struct msghdr), *in = NEW(struct msghdr);
@@ -188,8 +179,7 @@ static void messages(void) {
         if (right && header != NULL && header->cmsg_type == SCM_RIGHTS) memcpy(&taken, CMSG_DATA(header), 4);
         unsigned char *zeros = paged(10);
         memset(zeros, 1, 10);
-        snprintf(name, sizeof name, "sendmsg and recvmsg of %d pieces and a descriptor", count);
-        check(name, right && taken >= 0 && taken != given && read(taken, cold_bytes(zeros, 10), 10) == 10 && is_all(zeros, 10, 0));
+        check_of(right && taken >= 0 && taken != given && read(taken, cold_bytes(zeros, 10), 10) == 10 && is_all(zeros, 10, 0), "sendmsg and recvmsg of %d pieces and a descriptor", count);
         close(given), close(taken);
     }
     enum { MANY = 100 };

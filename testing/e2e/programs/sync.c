@@ -34,6 +34,13 @@ static void in_threads(void *(*body)(void *)) {
     for (int number = 0; number < THREADS; number++) pthread_join(threads[number], NULL);
 }
 
+// What all threads together count with that body.
+static long counted_by(void *(*body)(void *)) {
+    *counter = 0;
+    in_threads(body);
+    return *counter;
+}
+
 static void *count_locked(void *unused) {
     (void)unused;
     for (int turn = 0; turn < TURNS; turn++) {
@@ -149,9 +156,7 @@ static void futexes(void) {
     first = NEW(int), second = NEW(int);
     struct timespec *soon = NEW(struct timespec);
     soon->tv_nsec = 1000000;
-    errno = 0;
     check("a futex wait ends in time", futex(COLD(first), FUTEX_WAIT, 0, COLD(soon), NULL, 0) == -1 && errno == ETIMEDOUT);
-    errno = 0;
     check("a futex wait compares", futex(COLD(first), FUTEX_WAIT, 1, COLD(soon), NULL, 0) == -1 && errno == EAGAIN);
     *second = 5;
     COLD(first), COLD(second);
@@ -159,11 +164,10 @@ static void futexes(void) {
     COLD(first), COLD(second);
     check("a futex requeue", futex(first, FUTEX_CMP_REQUEUE, 1, (void *)1, second, 0) == 0);
     COLD(first), COLD(second);
-    errno = 0;
     check("a futex requeue compares", futex(first, FUTEX_CMP_REQUEUE, 1, (void *)1, second, 7) == -1 && errno == EAGAIN);
     errno = 0;
     long refused = futex(COLD(first), FUTEX_WAIT, 0, (void *)8, NULL, 0);
-    check("a futex wait with a time that is nowhere", refused == -1 && errno == EFAULT);
+    report(refused == -1 && errno == EFAULT, "a futex wait with a time that is nowhere");
     // Waiters that are moved from one word to another while both are away most of the time.
     pthread_t threads[THREADS];
     *counter = *passed = 0;
@@ -205,9 +209,7 @@ static void robust(void) {
     pthread_mutexattr_setrobust(attributes, PTHREAD_MUTEX_STALLED);
     pthread_mutex_destroy(mutex);
     pthread_mutex_init(mutex, attributes);
-    *counter = 0;
-    in_threads(count_locked);
-    check("mutexes with inherited priority", *counter == (long)THREADS * TURNS);
+    check("mutexes with inherited priority", counted_by(count_locked) == (long)THREADS * TURNS);
 }
 
 int main(void) {
@@ -222,28 +224,16 @@ int main(void) {
     sem_wait(semaphore);
     pthread_t *thread = NEW(pthread_t);
     pthread_create(COLD(thread), NULL, sweeper, NULL);
-    in_threads(count_locked);
-    check("mutexes", *counter == (long)THREADS * TURNS);
-    in_threads(count_timed);
-    check("timed mutexes", *counter == 2L * THREADS * TURNS);
-    *counter = 0;
-    in_threads(count_rwlocked);
-    check("read-write locks", *counter == (long)THREADS / 2 * TURNS && *passed == 0);
-    *counter = 0;
-    in_threads(count_spinning);
-    check("spin locks", *counter == (long)THREADS * (TURNS / 8));
-    *counter = 0;
-    in_threads(produce_and_consume);
-    check("conditions", *counter == (long)THREADS / 2 * TURNS && *queued == 0);
-    *counter = 0;
-    in_threads(pass_semaphore);
-    check("semaphores", *counter == (long)THREADS * TURNS);
+    check("mutexes", counted_by(count_locked) == (long)THREADS * TURNS);
+    check("timed mutexes", counted_by(count_timed) == (long)THREADS * TURNS);
+    check("read-write locks", counted_by(count_rwlocked) == (long)THREADS / 2 * TURNS && *passed == 0);
+    check("spin locks", counted_by(count_spinning) == (long)THREADS * (TURNS / 8));
+    check("conditions", counted_by(produce_and_consume) == (long)THREADS / 2 * TURNS && *queued == 0);
+    check("semaphores", counted_by(pass_semaphore) == (long)THREADS * TURNS);
     *passed = 0;
     in_threads(pass_barrier);
     check("barriers", *passed == 300L * THREADS);
-    *counter = 0;
-    in_threads(run_once);
-    check("once", *counter == 1);
+    check("once", counted_by(run_once) == 1);
     futexes();
     robust();
     is_over = 1;

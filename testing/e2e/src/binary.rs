@@ -146,9 +146,7 @@ impl Yonder {
     /// If it ends instead, or says nothing for long.
     #[must_use]
     pub fn serve(self, args: &[&str]) -> Process {
-        let mut process = self.spawn(args);
-        process.wait_until_it_listens();
-        process
+        self.spawn(args).listening()
     }
 
     /// Starts a command without waiting for anything.
@@ -199,9 +197,7 @@ impl Together {
     /// If it ends instead, or says nothing for long.
     #[must_use]
     pub fn serve(&self, args: &[&str]) -> Process {
-        let mut process = self.spawn(args);
-        process.wait_until_it_listens();
-        process
+        self.spawn(args).listening()
     }
 
     /// As [`Yonder::spawn`].

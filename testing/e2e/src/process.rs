@@ -98,15 +98,10 @@ impl Process {
     ///
     /// # Panics
     /// If it ends instead, or says nothing for long.
-    pub fn wait_until_it_listens(&mut self) {
-        let give_up = Instant::now() + TIMEOUT;
-        while self.banner.is_empty() {
-            match self.next_line(give_up) {
-                Next::Line(line) if line.ends_with(LISTENS) => self.banner = line,
-                Next::Line(_) => {}
-                Next::Closed | Next::Late => panic!("'{}' does not listen; it said: {}", self.command, self.stderr),
-            }
-        }
+    #[must_use]
+    pub fn listening(mut self) -> Self {
+        self.banner = self.next_with(LISTENS, |line| line.ends_with(LISTENS).then(|| line.to_owned()));
+        self
     }
 
     /// Its number.
@@ -120,12 +115,20 @@ impl Process {
     /// # Panics
     /// If it ends instead, or never does.
     pub fn wait_for(&mut self, text: &str) -> String {
+        self.next_with(text, |line| line.contains(text).then(|| line.to_owned()))
+    }
+
+    /// Waits for a line in which `look` finds something.
+    fn next_with<T>(&mut self, what: &str, look: impl Fn(&str) -> Option<T>) -> T {
         let give_up = Instant::now() + TIMEOUT;
         loop {
             match self.next_line(give_up) {
-                Next::Line(line) if line.contains(text) => return line,
-                Next::Line(_) => {}
-                Next::Closed | Next::Late => panic!("'{}' does not say '{text}', but: {}", self.command, self.stderr),
+                Next::Line(line) => {
+                    if let Some(found) = look(&line) {
+                        return found;
+                    }
+                }
+                Next::Closed | Next::Late => panic!("'{}' does not say '{what}', but: {}", self.command, self.stderr),
             }
         }
     }
@@ -157,19 +160,9 @@ impl Process {
     #[must_use]
     pub fn metrics_address(&mut self) -> SocketAddr {
         const SAID_BEFORE: &str = "metrics on ";
-        let give_up = Instant::now() + TIMEOUT;
-        loop {
-            let named = self.stderr.split_once(SAID_BEFORE).and_then(|(_, rest)| rest.split([';', '\n']).next());
-            if let Some(address) = named {
-                return address.parse().unwrap_or_else(|_| panic!("'{address}' is no address"));
-            }
-            assert!(
-                matches!(self.next_line(give_up), Next::Line(_)),
-                "'{}' serves no metrics: {}",
-                self.command,
-                self.stderr
-            );
-        }
+        let named = |said: &str| said.split_once(SAID_BEFORE)?.1.split([';', '\n']).next().map(str::to_owned);
+        let address = named(&self.stderr).unwrap_or_else(|| self.next_with(SAID_BEFORE, named));
+        address.parse().unwrap_or_else(|_| panic!("'{address}' is no address"))
     }
 
     /// The first address of a node or controller with this scheme (`tcp`, `udp` or `shm`), as a URL.

@@ -39,13 +39,6 @@ pub(crate) struct Far {
     /// What another process has of it.
     taken: Vec<Taken>,
     down_until: Nanos,
-    latency: Nanos,
-    depth: usize,
-    /// Faults in thousandths of operations, and how late the late are.
-    fails: u32,
-    loses: u32,
-    delays: u32,
-    late_max: Nanos,
     /// Reads and writes that were executed.
     pub(crate) executed: u64,
     sabotage: Option<Sabotage>,
@@ -63,7 +56,7 @@ pub(crate) struct Far {
 }
 
 impl Far {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Settings, sabotage: Option<Sabotage>) -> Self {
         let pages = PAGES + settings.region_pages() as usize;
         Self {
             memory: Arc::new(Memory::new(Kind::Far, 0, pages)),
@@ -75,14 +68,8 @@ impl Far {
             free: Vec::new(),
             taken: Vec::new(),
             down_until: 0,
-            latency: settings.latency,
-            depth: settings.depth,
-            fails: settings.fails,
-            loses: settings.loses,
-            delays: settings.delays,
-            late_max: settings.late_max,
             executed: 0,
-            sabotage: None,
+            sabotage,
             violation: None,
             before: vec![None; pages],
             has_tiers: settings.has_tiers,
@@ -93,16 +80,12 @@ impl Far {
         }
     }
 
-    pub(crate) fn sabotage(&mut self, by: Option<Sabotage>) {
-        self.sabotage = by;
-    }
-
-    /// No more faults from now on.
+    /// It can be reached from now on, as long as its lease lasts.
     pub(crate) fn heal(&mut self, now: Nanos) {
         if !self.lease_is_over(now) {
             self.lease_end = Nanos::MAX;
         }
-        (self.fails, self.loses, self.delays, self.down_until, self.slow_down_until) = (0, 0, 0, 0, 0);
+        (self.down_until, self.slow_down_until) = (0, 0);
     }
 
     pub(crate) fn allocate(&mut self, pages: u64) -> RemoteAddress {

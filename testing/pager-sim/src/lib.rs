@@ -22,9 +22,7 @@ mod refused;
 mod run;
 mod sabotage;
 mod settings;
-mod trace;
 mod world;
 
-pub use run::{Counts, Failure, simulate};
+pub use run::{Count, simulate};
 pub use sabotage::Sabotage;
-pub use trace::Trace;

@@ -3,30 +3,23 @@
 use yonder_pager::{ConfigError, PagingCause, PagingError, TooManyPorts};
 
 /// Why an operation failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     /// A page could not be had.
+    #[error("{}", .0.text())]
     Paging(PagingCause),
     /// The configuration is none.
+    #[error("{0}")]
     Config(ConfigError),
     /// All ports are in use.
+    #[error("there are no more ports")]
     Ports,
     /// The node does not answer.
+    #[error("the node does not answer")]
     Node,
     /// The kernel will not unmap a page.
+    #[error("the kernel does not unmap a page")]
     Busy,
-}
-
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Paging(cause) => write!(f, "{}", cause.text()),
-            Self::Config(error) => write!(f, "{error}"),
-            Self::Ports => write!(f, "there are no more ports"),
-            Self::Node => write!(f, "the node does not answer"),
-            Self::Busy => write!(f, "the kernel does not unmap a page"),
-        }
-    }
 }
 
 impl From<PagingError> for Refused {

@@ -1,64 +1,41 @@
 //! [`simulate`]: one seed, from its settings to its verdict.
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use yonder_guide::MakeGuide;
 use yonder_pager::{Config, Deadlines, Pager};
+use yonder_simulation::{Counts, Failure, Trace, caught};
 use yonder_unithread::{Pool, Resumed, Running, panic_message};
 use yonder_units::PAGE_BYTES;
 
 use crate::actors::{self, Common, LIMIT_PAGES, LIMIT_PAGES_MAX, Own, SEALED_PAGES, Seal, Sealed, begin_region};
 use crate::guide::RandomGuide;
 use crate::machine::{Link, Simulated, Space};
+use crate::oracle::Oracle;
 use crate::program::{At, Region, store};
 use crate::sabotage::Sabotage;
 use crate::settings::Settings;
-use crate::trace::Trace;
 use crate::world::{self, World, with};
 
 /// Fibers of a seed at most, and their stacks.
 const FIBERS_MAX: usize = 64;
 const STACK_BYTES: usize = 128 << 10;
 
-/// What a seed that holds has done.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
-    /// Seeds.
-    pub seeds: u64,
+/// Things that a seed does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Count {
     /// Loads whose value was checked.
-    pub checked: u64,
+    Checked,
     /// Stores.
-    pub stored: u64,
+    Stored,
     /// Accesses that failed, as they may.
-    pub failed: u64,
+    Failed,
     /// Operations that the node executed.
-    pub executed: u64,
+    Executed,
     /// Steps.
-    pub steps: u64,
-}
-
-impl Counts {
-    /// Adds what another seed has done.
-    pub fn add(&mut self, other: &Self) {
-        self.seeds += other.seeds;
-        self.checked += other.checked;
-        self.stored += other.stored;
-        self.failed += other.failed;
-        self.executed += other.executed;
-        self.steps += other.steps;
-    }
-}
-
-/// A seed that does not hold.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failure {
-    /// The seed.
-    pub seed: u64,
-    /// What is wrong.
-    pub cause: String,
+    Steps,
 }
 
 type Job = Option<Box<dyn FnOnce() + Send>>;
@@ -72,14 +49,13 @@ fn new_pool() -> Pool<Job> {
     Pool::new(FIBERS_MAX, STACK_BYTES).expect("stacks can be mapped")
 }
 
-/// Runs one seed, perhaps with something broken on purpose.
-pub fn simulate(seed: u64, sabotage: Option<Sabotage>, trace: Trace) -> Result<Counts, Failure> {
-    let mut world = World::new(seed, Settings::of(seed), sabotage, trace);
-    world.far.sabotage(sabotage);
+/// Runs one seed, perhaps with something broken on purpose. A panic of the code under test is a failure too.
+pub fn simulate(seed: u64, sabotage: Option<Sabotage>, trace: Trace) -> Result<Counts<Count>, Failure> {
+    let world = World::new(seed, Settings::of(seed), sabotage, trace);
     world.say(|| format!("{:?}", world.settings));
     crate::memory::begin();
     world::set(Some(world));
-    let ended = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|why| Err(panic_message(&*why).to_owned()));
+    let ended = caught(seed, run);
     if ended.is_err() {
         // What was abandoned keeps its stacks.
         POOL.set(new_pool());
@@ -88,16 +64,15 @@ pub fn simulate(seed: u64, sabotage: Option<Sabotage>, trace: Trace) -> Result<C
     let pager = with(|world| world.oracle.pager.take());
     pager.iter().filter(|_| ended.is_ok()).for_each(|pager| pager.let_go());
     drop(pager);
-    let world = with(|world| Counts {
-        seeds: 1,
-        checked: world.oracle.checked,
-        stored: world.oracle.stored,
-        failed: world.oracle.failed,
-        executed: world.far.executed,
-        steps: world.steps,
+    let mut counts = Counts::default();
+    with(|world| {
+        let Oracle { checked, stored, failed, .. } = world.oracle;
+        let counted = [(Count::Checked, checked), (Count::Stored, stored), (Count::Failed, failed)];
+        let counted = counted.into_iter().chain([(Count::Executed, world.far.executed), (Count::Steps, world.steps)]);
+        counted.for_each(|(what, times)| _ = counts.add(what, times));
     });
     world::set(None);
-    ended.map(|()| world).map_err(|cause| Failure { seed, cause })
+    ended.map(|()| counts)
 }
 
 fn run() -> Result<(), String> {

@@ -1,10 +1,11 @@
 //! [`Sabotage`]: one thing that is broken on purpose, in the world around the pager or in the pager itself, to prove
 //! that the checker can fail.
 
+use clap::ValueEnum;
 use yonder_pager::machine::Rule;
 
 /// What is broken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Sabotage {
     /// Some writes are acknowledged and not executed.
     LostWrite,
@@ -67,57 +68,33 @@ pub enum Sabotage {
     /// What is live of a page is not all that is.
     ForgetfulOwner,
     /// The pager itself breaks a rule of its own.
+    #[value(skip)]
     Pager(Rule),
 }
 
+/// The rules that the pager can be made to break.
+const RULES: [Rule; 16] = [
+    Rule::DiscardHolds,
+    Rule::DiscardSettles,
+    Rule::RestandIsHeard,
+    Rule::WriteIsRepeated,
+    Rule::WriteHolds,
+    Rule::TurnEnds,
+    Rule::FrameIsCharged,
+    Rule::SectionIsKept,
+    Rule::DigestIsOfWrite,
+    Rule::UnreadableStay,
+    Rule::GuidesKeepOut,
+    Rule::BesideIsCleared,
+    Rule::EveryBellRings,
+    Rule::GivenUpWritesEnd,
+    Rule::ForkStopsReclaim,
+    Rule::ChildIsLeftAlone,
+];
+
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 46] = [
-        Self::LostWrite,
-        Self::HalfWrite,
-        Self::EarlyAck,
-        Self::FlippedWrite,
-        Self::Overtaking,
-        Self::WrongPage,
-        Self::StaleRead,
-        Self::FlippedRead,
-        Self::MissingBytes,
-        Self::WrongFrame,
-        Self::FailedAsDone,
-        Self::LostAsZeros,
-        Self::LateRead,
-        Self::DoubleCompletion,
-        Self::CompletionAfterCancel,
-        Self::ForgottenCompletion,
-        Self::DiscardBeside,
-        Self::NoProtection,
-        Self::LateProtection,
-        Self::ForgottenDrop,
-        Self::LeakedFrames,
-        Self::TornCopy,
-        Self::ZeroedInstall,
-        Self::LostWake,
-        Self::EarlyResume,
-        Self::DiscardTakenForDone,
-        Self::ForgetfulLane,
-        Self::UnseenRefusal,
-        Self::WeakDigest,
-        Self::ForgetfulOwner,
-        Self::Pager(Rule::DiscardHolds),
-        Self::Pager(Rule::DiscardSettles),
-        Self::Pager(Rule::RestandIsHeard),
-        Self::Pager(Rule::WriteIsRepeated),
-        Self::Pager(Rule::WriteHolds),
-        Self::Pager(Rule::TurnEnds),
-        Self::Pager(Rule::FrameIsCharged),
-        Self::Pager(Rule::SectionIsKept),
-        Self::Pager(Rule::DigestIsOfWrite),
-        Self::Pager(Rule::UnreadableStay),
-        Self::Pager(Rule::GuidesKeepOut),
-        Self::Pager(Rule::BesideIsCleared),
-        Self::Pager(Rule::EveryBellRings),
-        Self::Pager(Rule::GivenUpWritesEnd),
-        Self::Pager(Rule::ForkStopsReclaim),
-        Self::Pager(Rule::ChildIsLeftAlone),
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::value_variants().iter().copied().chain(RULES.map(Self::Pager))
+    }
 }

@@ -10,13 +10,13 @@ use std::collections::HashSet;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use yonder_pager::FaultPolicy;
+use yonder_simulation::Trace;
 use yonder_units::Nanos;
 
 use crate::far::Far;
 use crate::oracle::Oracle;
 use crate::sabotage::Sabotage;
 use crate::settings::{Schedule, Settings};
-use crate::trace::Trace;
 
 /// Steps of a seed, at most: more are a violation, since something does not end.
 const STEPS_MAX: u64 = 12_000_000;
@@ -54,7 +54,7 @@ pub(crate) struct Fiber {
 }
 
 /// A thread.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Thread {
     pub(crate) name: &'static str,
     /// Its own fiber, and the one that runs when it is the thread's turn.
@@ -241,7 +241,7 @@ impl World {
             rng,
             now: 1_000,
             steps: 0,
-            far: Far::new(&settings),
+            far: Far::new(&settings, sabotage),
             settings,
             sabotage,
             trace,
@@ -269,8 +269,9 @@ impl World {
 
     pub(crate) fn say(&self, what: impl FnOnce() -> String) {
         let name = self.fibers.get(self.running).map_or("world", |fiber| self.threads[fiber.thread].name);
-        let unithread = self.fibers.get(self.running).and_then(|fiber| fiber.bound).map(|(_, token, _)| token);
-        self.trace.say(self.now, name, unithread, what);
+        let bound = self.fibers.get(self.running).and_then(|fiber| fiber.bound);
+        let unithread = || bound.map(|(_, token, _)| format!(".{token}")).unwrap_or_default();
+        self.trace.say(self.now, || format!("{:<12} {}", format!("{name}{}", unithread()), what()));
     }
 
     pub(crate) fn chance(&mut self, thousandths: u32) -> bool {
@@ -281,20 +282,7 @@ impl World {
     pub(crate) fn add_thread(&mut self, name: &'static str, port: Option<u16>) -> usize {
         let fiber = self.fibers.len();
         let priority = self.rng.random_range(0..1_000_000);
-        self.threads.push(Thread {
-            name,
-            main: fiber,
-            current: fiber,
-            port,
-            asleep_until: 0,
-            stalled_until: 0,
-            is_unparked: false,
-            sleeps_on: None,
-            is_over: false,
-            blocked_until: 0,
-            has_waited: false,
-            priority,
-        });
+        self.threads.push(Thread { name, main: fiber, current: fiber, port, priority, ..Thread::default() });
         self.fibers.push(Fiber { thread: self.threads.len() - 1, bound: None, no_yield: false });
         self.threads.len() - 1
     }

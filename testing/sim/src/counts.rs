@@ -1,105 +1,78 @@
-//! [`Counts`]: how often what happened in a run, to see that runs are about something.
+//! What is counted in a run, to see that runs are about something.
 
-use crate::history::End;
-
-/// How often things happened.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
+/// Things that happen among clients and nodes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Count {
     /// Operations that were done.
-    pub done: u64,
-    /// Operations that were refused, by code.
-    pub refused: [u64; 15],
+    Done,
+    /// Operations that were refused with this code.
+    Refused(u32),
     /// Operations of which nobody knows.
-    pub unknown: u64,
+    Unknown,
     /// Operations that were cancelled.
-    pub cancelled: u64,
+    Cancelled,
     /// Requests that were sent.
-    pub requests: u64,
+    Requests,
     /// Requests that nodes had executed before.
-    pub repeated: u64,
+    Repeated,
     /// Aborts that were answered.
-    pub aborts: u64,
+    Aborts,
     /// Nodes that lost everything.
-    pub restarts: u64,
+    Restarts,
     /// Events.
-    pub events: u64,
+    Events,
     /// Leases that ran out.
-    pub leases_over: u64,
+    LeasesOver,
     /// Leases that were renewed.
-    pub renewals: u64,
+    Renewals,
     /// Processes that ended, and others that began in their place.
-    pub process_restarts: u64,
+    ProcessRestarts,
     /// What a tenant sent that claims several times for one request.
-    pub lies: u64,
+    Lies,
     /// Frees and ends of address spaces that took several pieces.
-    pub in_pieces: u64,
+    InPieces,
     /// Words that were judged by themselves.
-    pub words: u64,
+    Words,
 }
 
-impl Counts {
-    /// Counts what happened in another run too.
-    pub fn add(&mut self, other: &Self) {
-        for (sum, more) in self.refused.iter_mut().zip(other.refused) {
-            *sum += more;
-        }
-        let sums = [
-            (&mut self.done, other.done),
-            (&mut self.unknown, other.unknown),
-            (&mut self.cancelled, other.cancelled),
-            (&mut self.requests, other.requests),
-            (&mut self.repeated, other.repeated),
-            (&mut self.aborts, other.aborts),
-            (&mut self.restarts, other.restarts),
-            (&mut self.events, other.events),
-            (&mut self.leases_over, other.leases_over),
-            (&mut self.renewals, other.renewals),
-            (&mut self.process_restarts, other.process_restarts),
-            (&mut self.lies, other.lies),
-            (&mut self.in_pieces, other.in_pieces),
-            (&mut self.words, other.words),
-        ];
-        for (sum, more) in sums {
-            *sum += more;
-        }
-    }
-
-    /// An operation has ended.
-    pub(crate) fn count(&mut self, end: End) {
-        match end {
-            End::Done(_) => self.done += 1,
-            End::Refused(code) => self.refused[code as usize] += 1,
-            End::Unknown => self.unknown += 1,
-            End::Cancelled => self.cancelled += 1,
-        }
-    }
-}
-
-/// How often things happened in a run of [`simulate_order`](crate::simulate_order).
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct OrderCounts {
+/// Things that happen in a run of [`simulate_order`](crate::simulate_order).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum OrderCount {
     /// Writes that were acknowledged.
-    pub writes: u64,
+    Writes,
     /// Reads that were compared.
-    pub reads: u64,
+    Reads,
     /// Writes that were left out because the node has the content.
-    pub clean: u64,
+    Clean,
     /// Discards and frees that the node agreed to.
-    pub settled: u64,
+    Settled,
     /// Discards and frees that were given up.
-    pub given_up: u64,
+    GivenUp,
     /// Times at which the slow path stood still.
-    pub stalls: u64,
+    Stalls,
 }
 
-impl OrderCounts {
-    /// Adds those of another run.
-    pub fn add(&mut self, other: &Self) {
-        self.writes += other.writes;
-        self.reads += other.reads;
-        self.clean += other.clean;
-        self.settled += other.settled;
-        self.given_up += other.given_up;
-        self.stalls += other.stalls;
-    }
+/// Things that happen in a run of [`simulate_moves`](crate::simulate_moves).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum MoveCount {
+    /// Moves that ended well.
+    Moved,
+    /// Moves that were given up.
+    GivenUp,
+    /// Moves whose target heard of the end from the source.
+    HeardOfSource,
+    /// Moves whose target heard of the end from the controller.
+    HeardOfController,
+    /// Reads and writes that were executed.
+    Executed,
+    /// Reads and writes that were refused.
+    Refused,
+    /// Operations at a node that had the region before.
+    ByOldPlaces,
+    /// Nodes that ended.
+    Restarts,
+    /// Regions whose data was lost with a node.
+    Lost,
+    /// Starts of the controller.
+    Controllers,
 }

@@ -6,9 +6,10 @@
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use yonder_client::Transport;
-use yonder_event_queue::Clock;
+use yonder_simulation::Clock;
 use yonder_units::Nanos;
 
+use crate::counts::Count;
 use crate::lane::Stream;
 use crate::settings::{MICROSECOND, MILLISECOND};
 use crate::workload::Region;
@@ -45,16 +46,17 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 9] = [
-        Self::Pause,
-        Self::Cut,
-        Self::Disconnect,
-        Self::Restart,
-        Self::Attack,
-        Self::Movement,
-        Self::Clock,
-        Self::ProcessRestart,
-        Self::Lie,
+    /// Each kind, the share of seeds that have it, and the mean time between two.
+    pub(crate) const ALL: [(Self, f64, Nanos); 9] = [
+        (Self::Pause, 0.4, 5 * MILLISECOND),
+        (Self::Cut, 0.4, 5 * MILLISECOND),
+        (Self::Disconnect, 0.6, 3 * MILLISECOND),
+        (Self::Restart, 0.25, 10 * MILLISECOND),
+        (Self::Attack, 0.4, MILLISECOND / 4),
+        (Self::Movement, 0.5, MILLISECOND / 4),
+        (Self::Clock, 0.4, 2 * MILLISECOND),
+        (Self::ProcessRestart, 0.25, 8 * MILLISECOND),
+        (Self::Lie, 0.3, MILLISECOND / 8),
     ];
 }
 
@@ -70,24 +72,11 @@ pub(crate) enum Machine {
 impl World {
     /// Plans the first fault of each kind.
     pub(crate) fn plan_faults(&mut self) {
-        for fault in Fault::ALL {
-            self.plan_fault(fault);
-        }
+        Fault::ALL.into_iter().for_each(|(fault, ..)| self.plan_fault(fault));
     }
 
     fn plan_fault(&mut self, fault: Fault) {
-        let faults = self.settings.faults;
-        let mean = match fault {
-            Fault::Pause => faults.pause,
-            Fault::Cut => faults.cut,
-            Fault::Disconnect => faults.disconnect,
-            Fault::Restart => faults.restart,
-            Fault::Attack => faults.attack,
-            Fault::Movement => faults.movement,
-            Fault::Clock => faults.clock,
-            Fault::ProcessRestart => faults.process_restart,
-            Fault::Lie => faults.lie,
-        };
+        let (_, mean) = self.settings.faults[fault as usize];
         if mean > 0 {
             let delay = self.rng.random_range(1..2 * mean);
             self.events.after(delay, Event::Fault(fault));
@@ -105,7 +94,7 @@ impl World {
         let outage = self.rng.random_range(1..OUTAGE_MAX);
         match fault {
             Fault::Pause => {
-                let machine = if self.rng.random_bool(0.5) { Machine::Node(node) } else { Machine::Process(process) };
+                let machine = self.either(node, process);
                 if !self.paused.contains(&machine) {
                     self.trace.say(self.events.now(), || format!("{machine:?} stops"));
                     self.paused.push(machine);
@@ -129,12 +118,9 @@ impl World {
             Fault::Restart => self.restart(node),
             Fault::ProcessRestart => self.restart_process(process)?,
             Fault::Lie => {
-                self.counts.lies += 1;
+                self.counts.add(Count::Lies, 1);
                 self.nodes[node].lie(self.events.now(), &mut self.rng);
-                let life = self.nodes[node].life();
-                if self.nodes[node].has_slow_work() && !self.slow_is_planned[node] {
-                    self.plan_slow(life);
-                }
+                self.plan_slow(node);
             }
             Fault::Movement => {
                 let life = self.nodes[node].life();
@@ -149,11 +135,15 @@ impl World {
                 self.node_receives(node, thread, bytes, None)?;
             }
             Fault::Clock => {
-                let machine = if self.rng.random_bool(0.5) { Machine::Node(node) } else { Machine::Process(process) };
+                let machine = self.either(node, process);
                 self.disturb_clock(machine, outage);
             }
         }
         Ok(())
+    }
+
+    fn either(&mut self, node: usize, process: usize) -> Machine {
+        if self.rng.random_bool(0.5) { Machine::Node(node) } else { Machine::Process(process) }
     }
 
     fn disturb_clock(&mut self, machine: Machine, outage: Nanos) {
@@ -218,7 +208,7 @@ impl World {
 
     fn restart(&mut self, node: usize) {
         self.trace.say(self.events.now(), || format!("node {node} begins anew"));
-        self.counts.restarts += 1;
+        self.counts.add(Count::Restarts, 1);
         self.nodes[node] = self.new_node(node, self.nodes[node].life().number + 1);
         self.disconnect(|lane| lane.node == node);
     }

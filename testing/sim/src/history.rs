@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use xxhash_rust::xxh3::xxh3_64;
 use yonder_wire::{ErrorCode, Header, Kind};
 
+use crate::counts::Count;
 use crate::oracle::Verdict;
 use crate::words::{Tick, WordName, Words};
 
@@ -53,6 +54,18 @@ pub(crate) enum End {
     Unknown,
     /// The client has lost interest.
     Cancelled,
+}
+
+impl End {
+    /// As what it is counted.
+    pub(crate) const fn count(self) -> Count {
+        match self {
+            Self::Done(_) => Count::Done,
+            Self::Refused(code) => Count::Refused(code as u32),
+            Self::Unknown => Count::Unknown,
+            Self::Cancelled => Count::Cancelled,
+        }
+    }
 }
 
 /// An operation.

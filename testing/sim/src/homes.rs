@@ -5,11 +5,12 @@
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
+use yonder_simulation::encoded;
 use yonder_units::Nanos;
 use yonder_wire::{AllocateRequest, Allocated, Backing, Body, ErrorCode, Kind, Permission, Rights};
 
+use crate::counts::Count;
 use crate::history::{Asked, End};
-use crate::lane::encoded;
 use crate::sabotage::Sabotage;
 use crate::settings::{MICROSECOND, MILLISECOND, PAGE_BYTES};
 use crate::workload::{KEPT, Purpose, Region, Use};
@@ -95,7 +96,7 @@ impl World {
             End::Done(_) => {
                 home.lease.leaps = leaps_before;
                 home.lease.renewed = home.lease.renewed.max(if is_late { local } else { asked });
-                self.counts.renewals += 1;
+                self.counts.add(Count::Renewals, 1);
             }
             End::Refused(ErrorCode::BadCapability) if is_same_life => {
                 let pid = home.pid;
@@ -232,14 +233,12 @@ impl World {
         let life = self.nodes[node].life();
         for pid in self.nodes[node].look_at_leases(self.events.now())? {
             self.trace.say(self.events.now(), || format!("node {node}: the lease of {pid:x} is over"));
-            self.counts.leases_over += 1;
+            self.counts.add(Count::LeasesOver, 1);
             for region in self.regions.iter_mut().filter(|region| region.life == life && region.pid == pid) {
                 region.is_live = false;
             }
         }
-        if self.nodes[node].has_slow_work() && !self.slow_is_planned[node] {
-            self.plan_slow(life);
-        }
+        self.plan_slow(node);
         Ok(())
     }
 }

@@ -8,14 +8,15 @@ use std::collections::{BTreeMap, VecDeque};
 use rand::Rng;
 use yonder_client::{Client, Completion, Operation, OperationId, Outcome, Payload, Received, Transmit};
 use yonder_units::Nanos;
-use yonder_wire::{Body, Header, Message, split};
+use yonder_wire::{Header, Message, split};
 
+use crate::counts::Count;
 use crate::history::{Asked, End, Life};
 use crate::network::Wire;
 use crate::sabotage::Sabotage;
 use crate::workload::{Purpose, Script};
 use crate::world::{Event, World};
-use yonder_event_queue::Clock;
+use yonder_simulation::Clock;
 
 /// Set in the tokens of fences.
 const FENCE: u64 = 1 << 63;
@@ -175,7 +176,7 @@ impl World {
             self.trace.say(self.events.now(), || format!("lane {index}: operation {token} ends: {outcome:?}"));
             self.lanes[index].open.remove(&token);
             self.history.ended(token, end)?;
-            self.counts.count(end);
+            self.counts.add(end.count(), 1);
             self.react(index, token, end)?;
         }
         Ok(())
@@ -248,7 +249,7 @@ impl World {
         self.trace.say(self.events.now(), || format!("lane {index}: operation {token} is cancelled"));
         self.lanes[index].client.cancel(id);
         self.history.ended(token, End::Cancelled)?;
-        self.counts.count(End::Cancelled);
+        self.counts.add(Count::Cancelled, 1);
         Ok(())
     }
 
@@ -280,7 +281,7 @@ impl World {
             if token != 0 {
                 self.history.sent(token, &header)?;
             }
-            self.counts.requests += 1;
+            self.counts.add(Count::Requests, 1);
             self.trace.say(self.events.now(), || format!("lane {index}: sends {}", told(&header)));
             self.send_to_node(index, bytes);
         }
@@ -334,11 +335,4 @@ pub(crate) fn told(header: &Header) -> String {
     let retry = if request_id == first_id { String::new() } else { format!(" again {}", request_id - first_id) };
     let refused = if header.is_refusal() { format!(" refused: {code}") } else { String::new() };
     format!("{kind:?} {first_id:x}{retry} of {length} at {pid:x}:{address:#x}, time {time}{refused}")
-}
-
-/// A body as bytes.
-pub(crate) fn encoded<B: Body>(body: &B) -> Vec<u8> {
-    let mut bytes = vec![0; B::BYTES];
-    body.write_to(&mut bytes);
-    bytes
 }

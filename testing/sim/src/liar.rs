@@ -7,10 +7,10 @@
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
+use yonder_simulation::encoded;
 use yonder_units::Nanos;
 use yonder_wire::{AllocateRequest, Backing, Header, Kind, Permission, Rights};
 
-use crate::lane::encoded;
 use crate::node::Node;
 use crate::settings::{MILLISECOND, PAGE_BYTES};
 

@@ -4,14 +4,14 @@
 //!
 //! A run depends on its seed alone. [`simulate`] does one run; [`Failure`] says what was wrong.
 //!
-//! Files, from the ground up: `network` is general, as is `research/event-queue` (events and clocks); `settings` is
-//! what a seed draws; `memory`, `node` and `moves` are the shell around the board, `lane` the one around a client;
-//! `workload`, `locks` and `attacker` are what processes do, and `homes` their address spaces and leases; `faults` is
-//! what goes wrong, with `restarts` of processes; `world` is the loop. The checker is `oracle` (every answer is right
-//! when it is given, and nothing is executed twice; what goes in pieces is there or not until it is over), `history`
-//! (order, completeness, what clients were told), `words` (linearizability of words, from what clients saw alone) and
-//! `locks`. `sabotage` breaks one thing on purpose, to prove that the checker sees it. `order` is another simulation,
-//! of one process and the order between its lanes.
+//! Files, from the ground up: `network` is general, as is `research/simulation` (events, clocks, a node's memory);
+//! `settings` is what a seed draws; `memory`, `node` and `moves` are the shell around the board, `lane` the one around
+//! a client; `workload`, `locks` and `attacker` are what processes do, and `homes` their address spaces and leases;
+//! `faults` is what goes wrong, with `restarts` of processes; `world` is the loop, and `counts` what is counted. The
+//! checker is `oracle` (every answer is right when it is given, and nothing is executed twice; what goes in pieces is
+//! there or not until it is over), `history` (order, completeness, what clients were told), `words` (linearizability of
+//! words, from what clients saw alone) and `locks`. `sabotage` breaks one thing on purpose, to prove that the checker
+//! sees it. `order` is another simulation, of one process and the order between its lanes.
 //!
 //! `relocation` is a simulator of its own, for moves of regions between nodes: the real controller (`core/placement`)
 //! and the real boards, with every message between them late, lost or doubled; [`simulate_moves`] does one run of it.
@@ -38,46 +38,29 @@ mod relocation;
 mod restarts;
 mod sabotage;
 mod settings;
-mod trace;
 mod words;
 mod workload;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-pub use counts::{Counts, OrderCounts};
+pub use counts::{Count, MoveCount, OrderCount};
 pub use order::simulate_order;
-pub use relocation::{MoveCounts, MoveSabotage, simulate_moves};
+pub use relocation::{MoveSabotage, simulate_moves};
 pub use sabotage::Sabotage;
-pub use trace::Trace;
+use yonder_simulation::{Counts, Failure, Trace, caught};
 
 use world::World;
 
 /// What a run that went well has in common with each other run of its seed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// How often things happened.
-    pub counts: Counts,
+    pub counts: Counts<Count>,
     /// A hash of all answers and the times at which they arrived.
     pub digest: u64,
 }
 
-/// What was wrong in a run.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failure {
-    /// The seed of the run.
-    pub seed: u64,
-    /// What was wrong.
-    pub cause: String,
-}
-
 /// Runs `seed`, with `sabotage` if there is to be some. A panic of the code under test is a failure too.
 pub fn simulate(seed: u64, sabotage: Option<Sabotage>, trace: Trace) -> Result<Outcome, Failure> {
-    let run = AssertUnwindSafe(|| World::new(seed, sabotage, trace).run());
-    let ended = catch_unwind(run).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Err(format!("panic: {}", text.unwrap_or_default()))
-    });
-    ended.map(|(counts, digest)| Outcome { counts, digest }).map_err(|cause| Failure { seed, cause })
+    let (counts, digest) = caught(seed, || World::new(seed, sabotage, trace).run())?;
+    Ok(Outcome { counts, digest })
 }

@@ -5,11 +5,11 @@
 //! Invariant: a section in which something went wrong leaves its lock *spoilt*, and nothing is judged by it any more.
 
 use rand::Rng;
+use yonder_simulation::encoded;
 use yonder_units::Nanos;
 use yonder_wire::{AtomicOperation, ErrorCode, Kind};
 
 use crate::history::{Asked, End};
-use crate::lane::encoded;
 use crate::sabotage::Sabotage;
 use crate::settings::MICROSECOND;
 use crate::workload::{Lock, Purpose, Script};

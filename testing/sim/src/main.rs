@@ -1,7 +1,7 @@
 //! The command `cargo xtask sim` runs: one seed of a simulator, told event by event if wanted, or many on all
 //! processors.
 //!
-//! [`parse`] reads the command line; [`Simulator`] says which simulator a seed is of. The exit code is 1 if a seed
+//! [`Arguments`] are the command line, [`Simulator`] says which simulator a seed is of. The exit code is 1 if a seed
 //! failed, 2 if the command line was not understood.
 
 #![forbid(unsafe_code)]
@@ -13,14 +13,13 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use yonder_sim::{Counts, Failure, MoveCounts, OrderCounts, Trace, simulate, simulate_moves, simulate_order};
-
-const USAGE: &str = "type one of
-  cargo xtask sim [node|order|moves] [--seeds A..B]      many seeds, on all processors
-  cargo xtask sim [node|order|moves] --seed N [--trace]  one seed; --trace tells every event, of nodes and moves";
+use clap::{Parser, ValueEnum};
+use yonder_sim::{MoveSabotage, Sabotage, simulate, simulate_moves, simulate_order};
+use yonder_simulation::{Counts, Failure, Trace};
+use yonder_units::Nanos;
 
 /// Which simulator.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Simulator {
     /// Clients and nodes under a network with faults.
     Node,
@@ -28,131 +27,122 @@ enum Simulator {
     Order,
     /// Moves of regions between nodes.
     Moves,
+    /// The pager on a model of the kernel, over a hostile far side.
+    Pager,
 }
 
-impl Simulator {
-    const ALL: [(&str, Self); 3] = [("node", Self::Node), ("order", Self::Order), ("moves", Self::Moves)];
-
-    /// Seeds that are run if none are named.
-    fn seeds(self) -> Range<u64> {
-        match self {
-            Self::Node => 0..10_000,
-            Self::Order | Self::Moves => 0..2_000,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, named)| *named == self).expect("all have names").0
-    }
+/// Runs seeds of a simulator: all the usual ones on all processors, if none are named.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask sim")]
+struct Arguments {
+    #[arg(default_value = "node")]
+    simulator: Simulator,
+    /// These seeds, on all processors.
+    #[arg(long, value_name = "A..B", value_parser = range, conflicts_with = "seed")]
+    seeds: Option<Range<u64>>,
+    /// This seed.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Tells every event of the seed, from a time in nanoseconds on; not of order.
+    #[arg(long, value_name = "NS", num_args = 0..=1, default_missing_value = "0", requires = "seed")]
+    trace: Option<Nanos>,
+    /// Breaks something of the pager on purpose; list tells the names.
+    #[arg(long, value_name = "NAME")]
+    sabotage: Option<String>,
 }
 
-/// What is to be run.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Command {
-    One(u64, Trace),
-    Many(Range<u64>),
+fn range(text: &str) -> Result<Range<u64>, String> {
+    let seed = |text: &str| text.parse::<u64>().map_err(|_| format!("'{text}' is no seed"));
+    let (from, to) = text.split_once("..").ok_or(format!("'{text}' is no range of seeds"))?;
+    Ok(seed(from)?..seed(to)?)
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (simulator, command) = match parse(&arguments) {
-        Ok(parsed) => parsed,
-        Err(problem) => {
-            eprintln!("sim: {problem}: {USAGE}");
-            return ExitCode::from(2);
+    let arguments = Arguments::parse();
+    let name = arguments.simulator.to_possible_value().expect("none is hidden").get_name().to_owned();
+    let ended = match arguments.simulator {
+        Simulator::Node => run::<Sabotage, _>(&arguments, 0..10_000, &[], |seed, by, trace| {
+            simulate(seed, by, trace).map(|run| run.counts)
+        }),
+        Simulator::Order => run(&arguments, 0..2_000, &[], |seed, by, _| simulate_order(seed, by)),
+        Simulator::Moves => run::<MoveSabotage, _>(&arguments, 0..2_000, &[], simulate_moves),
+        Simulator::Pager => {
+            let sabotages: Vec<_> = yonder_pager_sim::Sabotage::all().collect();
+            run(&arguments, 0..20_000, &sabotages, yonder_pager_sim::simulate)
         }
-    };
-    let ended = match simulator {
-        Simulator::Node => run(command, |seed, trace| simulate(seed, None, trace).map(|run| run.counts), Counts::add),
-        Simulator::Order => run(command, |seed, _| simulate_order(seed, None), OrderCounts::add),
-        Simulator::Moves => run(command, |seed, trace| simulate_moves(seed, None, trace), MoveCounts::add),
     };
     match ended {
-        Ok(text) => {
-            println!("sim {}: {text}", simulator.name());
+        Ok(Ok(text)) => {
+            println!("sim {name}: {text}");
             ExitCode::SUCCESS
         }
-        Err(Failure { seed, cause }) => {
+        Ok(Err(Failure { seed, cause })) => {
             println!("seed {seed} fails: {cause}");
-            println!("type cargo xtask sim {} --seed {seed} --trace", simulator.name());
+            println!("type cargo xtask sim {name} --seed {seed} --trace");
             ExitCode::FAILURE
         }
-    }
-}
-
-fn parse(arguments: &[&str]) -> Result<(Simulator, Command), String> {
-    let seed = |text: &str| text.parse::<u64>().map_err(|_| format!("'{text}' is no seed"));
-    let named = |name: &str| Simulator::ALL.iter().find(|simulator| simulator.0 == name);
-    let (simulator, rest) = match arguments {
-        [name, rest @ ..] if named(name).is_some() => (named(name).expect("just found").1, rest),
-        rest => (Simulator::Node, rest),
-    };
-    let command = match rest {
-        [] => Command::Many(simulator.seeds()),
-        ["--seed", text] => Command::One(seed(text)?, Trace::Silent),
-        ["--seed", text, "--trace"] | ["--trace", "--seed", text] => Command::One(seed(text)?, Trace::Printed),
-        ["--seeds", text] => {
-            let (from, to) = text.split_once("..").ok_or(format!("'{text}' is no range of seeds"))?;
-            Command::Many(seed(from)?..seed(to)?)
+        Err(problem) => {
+            eprintln!("sim {name}: {problem}");
+            ExitCode::from(2)
         }
-        other => return Err(format!("'{}' is not understood", other.join(" "))),
-    };
-    Ok((simulator, command))
+    }
 }
 
-/// Runs one seed or many, and says what they have done, or which failed first.
-fn run<C: Default + Debug + Send>(
-    command: Command,
-    simulate: impl Fn(u64, Trace) -> Result<C, Failure> + Sync,
-    add: fn(&mut C, &C),
-) -> Result<String, Failure> {
-    match command {
-        Command::One(seed, trace) => Ok(format!("seed {seed} holds: {:?}", simulate(seed, trace)?)),
-        Command::Many(seeds) => many(seeds, simulate, add),
-    }
+/// Runs what the arguments say, of a simulator with so many seeds in which `sabotages` can be broken: what it has done,
+/// or which seed failed first. The error says what was not understood.
+fn run<S: Copy + Debug + Sync, K: Ord + Copy + Debug + Send>(
+    arguments: &Arguments,
+    usual: Range<u64>,
+    sabotages: &[S],
+    simulate: impl Fn(u64, Option<S>, Trace) -> Result<Counts<K>, Failure> + Sync,
+) -> Result<Result<String, Failure>, String> {
+    let named = |name: &str| sabotages.iter().copied().find(|sabotage| format!("{sabotage:?}") == name);
+    let by = match arguments.sabotage.as_deref() {
+        None => None,
+        Some("list") => {
+            let names: Vec<String> = sabotages.iter().map(|sabotage| format!("{sabotage:?}")).collect();
+            return Ok(Ok(format!("can be broken:\n{}", names.join("\n"))));
+        }
+        Some(name) => Some(named(name).ok_or(format!("'{name}' is nothing that can be broken"))?),
+    };
+    let Some(seed) = arguments.seed else {
+        let seeds = arguments.seeds.clone().unwrap_or(usual);
+        return Ok(many(seeds, |seed| simulate(seed, by, Trace::Silent)));
+    };
+    let trace = arguments.trace.map_or(Trace::Silent, Trace::Printed);
+    Ok(simulate(seed, by, trace).map(|counts| format!("seed {seed} holds: {counts:?}")))
 }
 
 /// Runs all seeds, or those before the first that fails, on all processors.
-fn many<C: Default + Debug + Send>(
+fn many<K: Ord + Copy + Debug + Send>(
     seeds: Range<u64>,
-    simulate: impl Fn(u64, Trace) -> Result<C, Failure> + Sync,
-    add: fn(&mut C, &C),
+    simulate: impl Fn(u64) -> Result<Counts<K>, Failure> + Sync,
 ) -> Result<String, Failure> {
     // A panic is told once, with its seed.
     std::panic::set_hook(Box::new(|_| ()));
     let (next, done) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
-    let (has_failed, total) = (AtomicBool::new(false), Mutex::new((C::default(), None::<Failure>)));
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for worker in 0..workers {
-            let (next, done, has_failed, total, end) = (&next, &done, &has_failed, &total, seeds.end);
-            let simulate = &simulate;
-            scope.spawn(move || {
-                while !has_failed.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end {
-                        break;
-                    }
-                    let ended = simulate(seed, Trace::Silent);
-                    let mut total = total.lock().expect("no worker panics while it holds the lock");
-                    match ended {
-                        Ok(counts) => add(&mut total.0, &counts),
-                        Err(failure) => {
-                            has_failed.store(true, Ordering::Relaxed);
-                            let first = total.1.take().filter(|first| first.seed < seed);
-                            total.1 = Some(first.unwrap_or(failure));
-                        }
-                    }
-                    drop(total);
-                    let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                    if worker == 0 {
-                        show_progress(done);
-                    }
+    let (has_failed, total) = (AtomicBool::new(false), Mutex::new((Counts::default(), None::<Failure>)));
+    let work = || {
+        while !has_failed.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                break;
+            }
+            let ended = simulate(seed);
+            let mut total = total.lock().expect("no worker panics while it holds the lock");
+            match ended {
+                Ok(counts) => total.0.merge(&counts),
+                Err(failure) => {
+                    has_failed.store(true, Ordering::Relaxed);
+                    let first = total.1.take().filter(|first| first.seed < seed);
+                    total.1 = Some(first.unwrap_or(failure));
                 }
-            });
+            }
+            show_progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         }
-    });
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..workers).for_each(|_| _ = scope.spawn(work)));
     let (counts, failure) = total.into_inner().expect("no worker panics while it holds the lock");
     failure.map_or(Ok(format!("{} seeds hold\n{counts:?}", done.into_inner())), Err)
 }
@@ -169,29 +159,52 @@ fn show_progress(done: u64) {
 mod tests {
     use super::*;
 
+    fn parse(arguments: &[&str]) -> Option<(Simulator, Option<Range<u64>>, Option<u64>, Option<Nanos>)> {
+        let arguments = Arguments::try_parse_from(["sim"].iter().chain(arguments)).ok()?;
+        let Arguments { simulator, seeds, seed, trace, .. } = arguments;
+        Some((simulator, seeds, seed, trace))
+    }
+
     #[test]
     fn command_lines_are_read() {
-        let node = |command| Ok((Simulator::Node, command));
-        assert_eq!(parse(&[]), node(Command::Many(0..10_000)));
-        assert_eq!(parse(&["--seeds", "5..9"]), node(Command::Many(5..9)));
-        assert_eq!(parse(&["node", "--seed", "7"]), node(Command::One(7, Trace::Silent)));
-        assert_eq!(parse(&["--seed", "7", "--trace"]), node(Command::One(7, Trace::Printed)));
-        assert_eq!(parse(&["moves"]), Ok((Simulator::Moves, Command::Many(0..2_000))));
-        assert_eq!(parse(&["order", "--seed", "3"]), Ok((Simulator::Order, Command::One(3, Trace::Silent))));
-        for wrong in [&["--seed"][..], &["--seed", "x"], &["--seeds", "5"], &["7"], &["clocks"]] {
-            assert!(parse(wrong).is_err(), "{wrong:?}");
+        assert_eq!(parse(&[]), Some((Simulator::Node, None, None, None)));
+        assert_eq!(parse(&["--seeds", "5..9"]), Some((Simulator::Node, Some(5..9), None, None)));
+        assert_eq!(parse(&["node", "--seed", "7"]), Some((Simulator::Node, None, Some(7), None)));
+        for told in [&["--seed", "7", "--trace"], &["--trace", "--seed", "7"]] {
+            assert_eq!(parse(told), Some((Simulator::Node, None, Some(7), Some(0))));
         }
+        assert_eq!(parse(&["moves"]), Some((Simulator::Moves, None, None, None)));
+        assert_eq!(parse(&["order", "--seed", "3"]), Some((Simulator::Order, None, Some(3), None)));
+        let pager = parse(&["pager", "--seed", "7", "--trace", "9"]);
+        assert_eq!(pager, Some((Simulator::Pager, None, Some(7), Some(9))));
+        let wrong = [&["--seed"][..], &["--seed", "x"], &["--seeds", "5"], &["7"], &["clocks"], &["--trace"]];
+        for wrong in wrong {
+            assert_eq!(parse(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_broken_is_listed_and_nothing_else_is() {
+        let sabotaged = |name: &str| {
+            let arguments = Arguments::try_parse_from(["sim", "--seed", "1", "--sabotage", name]).unwrap();
+            run(&arguments, 0..1, &['a', 'b'], |_, by, _| {
+                assert_eq!(by, Some('b'));
+                Ok(Counts::<u8>::default())
+            })
+        };
+        assert_eq!(sabotaged("list"), Ok(Ok("can be broken:\n'a'\n'b'".into())));
+        assert!(sabotaged("'b'").is_ok_and(|ended| ended.is_ok()) && sabotaged("c").is_err());
     }
 
     #[test]
     fn the_first_seed_that_fails_is_told() {
         let fails_from = |first| {
-            move |seed, _| {
-                if seed < first { Ok(()) } else { Err(Failure { seed, cause: "broken".into() }) }
+            move |seed| {
+                if seed < first { Ok(Counts::<u8>::default()) } else { Err(Failure { seed, cause: "broken".into() }) }
             }
         };
-        assert!(many(0..50, fails_from(50), |(), ()| ()).unwrap().starts_with("50 seeds hold"));
-        let failure = many(0..50, fails_from(7), |(), ()| ()).unwrap_err();
+        assert!(many(0..50, fails_from(50)).unwrap().starts_with("50 seeds hold"));
+        let failure = many(0..50, fails_from(7)).unwrap_err();
         assert!((7..9).contains(&failure.seed), "{failure:?}");
     }
 }

@@ -101,7 +101,7 @@ impl Node {
         };
         let pages: Vec<VirtualPage> = away.content.iter().map(|(page, _)| *page).collect();
         let upkeep = &mut Janitor(&self.pages);
-        let mut shell = Shell { memory: &self.pages, pages: &self.pages, upkeep };
+        let mut shell = Shell { memory: &self.pages, pages: &self.pages.inner, upkeep };
         let Ok(moving) = self.slow_path.begin_adopt(pid, (from, to), &away.allocations, &pages, &mut shell) else {
             self.moves.away.insert(0, away);
             return;

@@ -22,7 +22,7 @@ use crate::moves::Moves;
 use crate::oracle::{Oracle, Verdict};
 use crate::sabotage::Sabotage;
 use crate::settings::{PAGE_BYTES, Settings};
-use yonder_event_queue::Clock;
+use yonder_simulation::Clock;
 
 /// Most address spaces of a node.
 const SPACES_MAX: usize = 16;
@@ -174,17 +174,17 @@ impl Node {
     /// Whether the ring of ready pages should be refilled.
     #[must_use]
     pub(crate) fn wants_pages(&self) -> bool {
-        self.pages.wants_pages()
+        self.pages.inner.wants_pages()
     }
 
     /// Makes free pages ready.
     pub(crate) fn refill(&mut self) {
-        while self.pages.wants_pages()
+        while self.pages.inner.wants_pages()
             && let Some(page) = self.slow_path.take_free_page(&mut Janitor(&self.pages))
         {
             self.steps += 1;
             if self.sabotage != Some(Sabotage::LeakedPages) || !self.steps.is_multiple_of(16) {
-                yonder_board::PageSource::give_back(&self.pages, page);
+                self.pages.inner.make_ready(page);
             }
         }
     }
@@ -207,7 +207,7 @@ impl Node {
         let now = self.clock.read(now);
         let handled = match self.feign(&message, now) {
             Some(handled) => handled,
-            None => self.threads[thread].execute(&seen, now, &self.pages, &self.pages, &mut self.reply),
+            None => self.threads[thread].execute(&seen, now, &self.pages, &self.pages.inner, &mut self.reply),
         };
         match handled {
             Handled::Slow => {
@@ -257,7 +257,7 @@ impl Node {
     /// Executes what arrives at `thread` at once. Nobody judges the answer.
     pub(crate) fn execute_unjudged(&mut self, now: Nanos, thread: usize, bytes: &[u8]) {
         let (message, now) = (whole(bytes), self.clock.read(now));
-        let handled = self.threads[thread].execute(&message, now, &self.pages, &self.pages, &mut self.reply);
+        let handled = self.threads[thread].execute(&message, now, &self.pages, &self.pages.inner, &mut self.reply);
         if handled == Handled::Slow {
             let _ = self.execute_slow(&message, now);
         }
@@ -268,7 +268,7 @@ impl Node {
     fn look(&mut self, now: Nanos, header: &Header) -> ErrorCode {
         let now = self.clock.read(now);
         let bytes = Header { time: now, ..*header }.seal(&[]);
-        let handled = self.threads[0].execute(&whole(&bytes), now, &self.pages, &self.pages, &mut self.reply);
+        let handled = self.threads[0].execute(&whole(&bytes), now, &self.pages, &self.pages.inner, &mut self.reply);
         let Handled::Reply(bytes) = handled else { return ErrorCode::Unsupported };
         split(&self.reply[..bytes]).ok().flatten().map_or(ErrorCode::Unsupported, |told| told.header.code)
     }
@@ -289,7 +289,7 @@ impl Node {
             return Err(format!("{:?} is not empty: {status:?}", self.life));
         }
         let free = self.board.free_pages();
-        let mut found = self.pages.ready() as u32;
+        let mut found = self.pages.inner.ready() as u32;
         while self.slow_path.take_free_page(&mut Janitor(&self.pages)).is_some() {
             found += 1;
         }
@@ -305,7 +305,7 @@ impl Node {
     fn execute_slow(&mut self, message: &Message<'_>, now: Nanos) -> Handled {
         if path_of(&message.header) == Path::Slow {
             let upkeep = &mut Janitor(&self.pages);
-            let mut shell = Shell { memory: &self.pages, pages: &self.pages, upkeep };
+            let mut shell = Shell { memory: &self.pages, pages: &self.pages.inner, upkeep };
             return self.slow_path.execute(message, now, &mut shell, &mut self.reply);
         }
         let is_space = |pid: Pid| self.oracle.spaces().any(|(space, _)| space == pid.get());

@@ -12,6 +12,7 @@ mod leases;
 
 use std::collections::{BTreeMap, HashMap};
 
+use yonder_simulation::parts;
 use yonder_units::Nanos;
 use yonder_wire::{
     AllocateRequest, Allocated, AtomicOperation, Body, ErrorCode, Header, Kind, Message, Permission, Rights,
@@ -459,19 +460,6 @@ impl Space {
         }
         obstacles
     }
-}
-
-/// The pages of a range: number, offset of the part in the page, and the part of the range.
-fn parts(page_bytes: u64, address: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let at = address + done as u64;
-        let offset = (at % page_bytes) as usize;
-        let taken = (length - done).min(page_bytes as usize - offset);
-        let part = done..done + taken;
-        done += taken;
-        (taken > 0).then_some((at / page_bytes, offset, part))
-    })
 }
 
 fn unchanged(effect: Effect, what: &str) -> Result<(), String> {

@@ -14,14 +14,12 @@ use std::collections::BTreeSet;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use yonder_client::{Client, Config, Operation, Outcome, Payload, Received, Transmit, Transport};
-use yonder_event_queue::{Clock, EventQueue};
+use yonder_simulation::{Clock, Counts, EventQueue, Failure, caught, encoded};
 use yonder_units::Nanos;
 use yonder_wire::{AllocateRequest, Backing, ErrorCode, Kind, Permission, split};
 
-use crate::Failure;
-use crate::counts::OrderCounts;
+use crate::counts::OrderCount;
 use crate::history::Life;
-use crate::lane::encoded;
 use crate::node::{Arrived, Birth, Node, Sender};
 use crate::sabotage::Sabotage;
 use crate::settings::{MICROSECOND, MILLISECOND, PAGE_BYTES, Settings};
@@ -38,13 +36,8 @@ const STORM: Nanos = 60 * MILLISECOND;
 const CALM_MAX: Nanos = 5_000 * MILLISECOND;
 
 /// Runs `seed`, with `sabotage` if there is to be some.
-pub fn simulate_order(seed: u64, sabotage: Option<Sabotage>) -> Result<OrderCounts, Failure> {
-    let run = std::panic::AssertUnwindSafe(|| Scene::new(seed, sabotage).run());
-    let ended = std::panic::catch_unwind(run).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        Err(format!("panic: {}", text.unwrap_or_default()))
-    });
-    ended.map_err(|cause| Failure { seed, cause })
+pub fn simulate_order(seed: u64, sabotage: Option<Sabotage>) -> Result<Counts<OrderCount>, Failure> {
+    caught(seed, || Scene::new(seed, sabotage).run())
 }
 
 #[derive(Debug)]
@@ -103,7 +96,7 @@ struct Scene {
     is_slow_planned: bool,
     is_calm: bool,
     trouble: f64,
-    counts: OrderCounts,
+    counts: Counts<OrderCount>,
 }
 
 impl Scene {
@@ -135,11 +128,11 @@ impl Scene {
             is_slow_planned: false,
             is_calm: false,
             trouble,
-            counts: OrderCounts::default(),
+            counts: Counts::default(),
         }
     }
 
-    fn run(mut self) -> Result<OrderCounts, String> {
+    fn run(mut self) -> Result<Counts<OrderCount>, String> {
         self.events.after(0, Event::Act);
         self.events.after(0, Event::Refill);
         while let Some(event) = self.events.advance() {
@@ -202,7 +195,7 @@ impl Scene {
     /// What comes to the mind of the process.
     fn act(&mut self, now: Nanos) {
         if !self.is_calm && self.rng.random_bool(0.01) {
-            self.counts.stalls += 1;
+            self.counts.add(OrderCount::Stalls, 1);
             self.stalled_until = self.stalled_until.max(now + self.rng.random_range(1..12) * MILLISECOND);
         }
         if self.is_calm {
@@ -277,7 +270,7 @@ impl Scene {
         }
         let value = self.rng.random_range(0..VALUES);
         if page.on_node == value {
-            self.counts.clean += 1;
+            self.counts.add(OrderCount::Clean, 1);
             return;
         }
         self.pages[number].is_busy = true;
@@ -385,26 +378,26 @@ impl Scene {
             }
             (Purpose::Allocate, Outcome::Refused(_)) => {}
             (Purpose::Discard(pages), Outcome::Done) => {
-                self.counts.settled += 1;
+                self.counts.add(OrderCount::Settled, 1);
                 pages.for_each(|page| self.let_go(page, 0));
             }
             (Purpose::Discard(pages), Outcome::TimedOut) => {
-                self.counts.given_up += 1;
+                self.counts.add(OrderCount::GivenUp, 1);
                 self.discard_was_given_up(pages);
             }
             (Purpose::Free, Outcome::Done) => {
-                self.counts.settled += 1;
+                self.counts.add(OrderCount::Settled, 1);
                 (self.range, self.is_freeing) = (None, false);
             }
             // An earlier attempt was executed.
             (Purpose::Free, Outcome::Refused(ErrorCode::BadAddress)) => (self.range, self.is_freeing) = (None, false),
             (Purpose::Free, Outcome::TimedOut) => {
-                self.counts.given_up += 1;
+                self.counts.add(OrderCount::GivenUp, 1);
                 // The range is nobody's: it is asked for again.
                 self.is_freeing = self.sabotage != Some(Sabotage::FreedRangeUsed);
             }
             (Purpose::Write { page, value }, Outcome::Done) => {
-                self.counts.writes += 1;
+                self.counts.add(OrderCount::Writes, 1);
                 self.pages[page].is_busy = false;
                 self.pages[page].on_node = value;
             }
@@ -438,7 +431,7 @@ impl Scene {
     }
 
     fn compare(&mut self, number: usize, token: u64) -> Result<(), String> {
-        self.counts.reads += 1;
+        self.counts.add(OrderCount::Reads, 1);
         let page = &mut self.pages[number];
         page.is_busy = false;
         let read = u64::from_le_bytes(self.data[token as usize - 1][..8].try_into().expect("8 bytes were read"));
@@ -458,7 +451,7 @@ impl Scene {
     }
 
     /// Reads everything, of a node that has nothing left to do.
-    fn review(mut self) -> Result<OrderCounts, String> {
+    fn review(mut self) -> Result<Counts<OrderCount>, String> {
         let mut left: BTreeSet<usize> = (0..PAGES).collect();
         let Some(start) = self.range else { return Ok(self.counts) };
         while let Some(page) = left.pop_first() {

@@ -7,6 +7,7 @@
 use rand::Rng;
 use yonder_client::{Client, Config, Transport, WindowConfig};
 
+use crate::counts::Count;
 use crate::homes::Home;
 use crate::world::{Event, World};
 
@@ -15,7 +16,7 @@ impl World {
     pub(crate) fn restart_process(&mut self, process: usize) -> Result<(), String> {
         let remembers = self.rng.random_bool(0.5);
         self.trace.say(self.events.now(), || format!("process {process} begins anew, and remembers: {remembers}"));
-        self.counts.process_restarts += 1;
+        self.counts.add(Count::ProcessRestarts, 1);
         self.disconnect(|lane| lane.process == process);
         let lanes: Vec<usize> = (0..self.lanes.len()).filter(|lane| self.lanes[*lane].process == process).collect();
         for lane in lanes {

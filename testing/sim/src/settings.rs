@@ -7,6 +7,7 @@ use rand::seq::IndexedRandom;
 use yonder_client::Transport;
 use yonder_units::Nanos;
 
+use crate::faults::Fault;
 use crate::network::Weather;
 
 /// A microsecond.
@@ -58,7 +59,7 @@ pub(crate) struct Settings {
     /// What may happen to datagrams, and how long all messages take.
     pub(crate) weather: Weather,
     /// Mean time between two faults of a kind; 0 for never.
-    pub(crate) faults: Faults,
+    pub(crate) faults: [(Fault, Nanos); Fault::ALL.len()],
     /// Pages of an allocation, at most.
     pub(crate) region_pages: u64,
     /// Pages that a node frees in one piece.
@@ -67,29 +68,6 @@ pub(crate) struct Settings {
     pub(crate) lease: Nanos,
     /// How an operation is chosen.
     pub(crate) habits: Habits,
-}
-
-/// Mean time between faults of each kind; 0 for never.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Faults {
-    /// A node or a process stops for a while.
-    pub(crate) pause: Nanos,
-    /// A process and a node cannot reach each other for a while.
-    pub(crate) cut: Nanos,
-    /// A stream breaks.
-    pub(crate) disconnect: Nanos,
-    /// A node loses everything.
-    pub(crate) restart: Nanos,
-    /// An attacker sends something.
-    pub(crate) attack: Nanos,
-    /// A range goes one step on its way to another node, or back.
-    pub(crate) movement: Nanos,
-    /// A clock stops, leaps ahead, or changes its pace.
-    pub(crate) clock: Nanos,
-    /// A process ends, and another one begins in its place.
-    pub(crate) process_restart: Nanos,
-    /// A tenant that claims several times for one request sends something.
-    pub(crate) lie: Nanos,
 }
 
 /// Probabilities of what clients do.
@@ -144,17 +122,7 @@ impl Settings {
             timeouts: (rng.random_range(20..200) * MICROSECOND, rng.random_range(1..10) * MILLISECOND),
             delay_target: rng.random_range(20..400) * MICROSECOND,
             weather: draw_weather(rng),
-            faults: Faults {
-                pause: sometimes(rng, 0.4, 5 * MILLISECOND),
-                cut: sometimes(rng, 0.4, 5 * MILLISECOND),
-                disconnect: sometimes(rng, 0.6, 3 * MILLISECOND),
-                restart: sometimes(rng, 0.25, 10 * MILLISECOND),
-                attack: sometimes(rng, 0.4, MILLISECOND / 4),
-                movement: sometimes(rng, 0.5, MILLISECOND / 4),
-                clock: sometimes(rng, 0.4, 2 * MILLISECOND),
-                process_restart: sometimes(rng, 0.25, 8 * MILLISECOND),
-                lie: sometimes(rng, 0.3, MILLISECOND / 8),
-            },
+            faults: Fault::ALL.map(|(fault, share, mean)| (fault, sometimes(rng, share, mean))),
             region_pages: *[1, 2, 3, 4, 12].choose(rng).unwrap_or(&4),
             piece_pages: rng.random_range(1..=4),
             lease: *[4, 8, 20].choose(rng).unwrap_or(&8) * MILLISECOND,

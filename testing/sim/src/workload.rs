@@ -8,12 +8,12 @@ use std::ops::Range;
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
+use yonder_simulation::encoded;
 use yonder_units::Nanos;
 use yonder_wire::{AtomicOperation, ErrorCode, Kind};
 
 use crate::history::{Asked, End, Life};
 use crate::homes::Home;
-use crate::lane::encoded;
 use crate::node::COUNTER;
 use crate::settings::MICROSECOND;
 use crate::world::{Phase, World};

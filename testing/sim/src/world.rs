@@ -13,7 +13,7 @@ use yonder_units::Nanos;
 use yonder_wire::{Header, Kind, split};
 
 use crate::attacker::Attacker;
-use crate::counts::Counts;
+use crate::counts::Count;
 use crate::faults::{Fault, Machine};
 use crate::history::{History, Life};
 use crate::homes::Home;
@@ -24,9 +24,8 @@ use crate::node::{Arrived, Birth, Node, Sender};
 use crate::oracle::Verdict;
 use crate::sabotage::Sabotage;
 use crate::settings::{MICROSECOND, MILLISECOND, Settings};
-use crate::trace::Trace;
 use crate::workload::{Purpose, Region};
-use yonder_event_queue::{Clock, EventQueue};
+use yonder_simulation::{Clock, Counts, EventQueue, Trace};
 
 /// Longest storm.
 const STORM_MAX: Nanos = 60 * MILLISECOND;
@@ -129,7 +128,7 @@ pub(crate) struct World {
     /// For each lane, since when bytes of each of its old connections are lost.
     pub(crate) lost_from: Vec<Vec<Nanos>>,
     pub(crate) phase: Phase,
-    pub(crate) counts: Counts,
+    pub(crate) counts: Counts<Count>,
     pub(crate) slow_is_planned: Vec<bool>,
     refill_is_planned: Vec<bool>,
     phase_end: Nanos,
@@ -180,7 +179,7 @@ impl World {
     }
 
     /// Lets everything happen. Returns how often what happened, and a number that two equal runs have in common.
-    pub(crate) fn run(mut self) -> Result<(Counts, u64), String> {
+    pub(crate) fn run(mut self) -> Result<(Counts<Count>, u64), String> {
         for lane in 0..self.lanes.len() {
             let delay = self.rng.random_range(0..MILLISECOND / 10);
             self.events.after(delay, Event::Wake { lane });
@@ -188,8 +187,7 @@ impl World {
         (0..self.nodes.len()).for_each(|node| self.events.after(0, Event::Leases(node)));
         self.plan_faults();
         while let Some(event) = self.events.advance() {
-            self.counts.events += 1;
-            if self.counts.events > EVENTS_MAX {
+            if self.counts.add(Count::Events, 1) > EVENTS_MAX {
                 return Err(format!("there is no end to it: {}", self.unfinished()));
             }
             self.happen(event)?;
@@ -245,9 +243,9 @@ impl World {
         format!("{} operations are open: {}", self.history.open(), lanes.join(", "))
     }
 
-    fn finish(mut self) -> Result<(Counts, u64), String> {
+    fn finish(mut self) -> Result<(Counts<Count>, u64), String> {
         self.history.words.check()?;
-        self.counts.words = self.history.words.count() as u64;
+        self.counts.add(Count::Words, self.history.words.count() as u64);
         let now = self.events.now();
         for node in &mut self.nodes {
             node.finish_work(now)?;
@@ -389,9 +387,7 @@ impl World {
         let payload = if bytes.len() > yonder_wire::HEADER_BYTES { &bytes[yonder_wire::HEADER_BYTES..] } else { &[] };
         self.answered(node, arrived, payload, from)?;
         let life = self.nodes[node].life();
-        if self.nodes[node].has_slow_work() && !self.slow_is_planned[node] {
-            self.plan_slow(life);
-        }
+        self.plan_slow(node);
         if self.nodes[node].wants_pages() && !self.refill_is_planned[node] {
             self.refill_is_planned[node] = true;
             self.events.after(self.settings.refill_period, Event::Refill(life));
@@ -411,10 +407,13 @@ impl World {
         }
     }
 
-    pub(crate) fn plan_slow(&mut self, life: Life) {
-        self.slow_is_planned[life.node] = true;
-        let delay = self.rng.random_range(0..=self.settings.slow_time);
-        self.events.after(delay, Event::Slow(life));
+    /// Plans a turn of a node's slow path, if there is something for it to do and none is planned.
+    pub(crate) fn plan_slow(&mut self, node: usize) {
+        if self.nodes[node].has_slow_work() && !self.slow_is_planned[node] {
+            self.slow_is_planned[node] = true;
+            let delay = self.rng.random_range(0..=self.settings.slow_time);
+            self.events.after(delay, Event::Slow(self.nodes[node].life()));
+        }
     }
 
     fn slow_step(&mut self, life: Life) -> Result<(), String> {
@@ -428,11 +427,9 @@ impl World {
         for request in self.nodes[life.node].take_over() {
             self.trace.say(self.events.now(), || format!("node {}: the last piece of {}", life.node, told(&request)));
             self.history.judged(life, &request, [&[], &[]], Verdict::Executed(0))?;
-            self.counts.in_pieces += 1;
+            self.counts.add(Count::InPieces, 1);
         }
-        if self.nodes[life.node].has_slow_work() {
-            self.plan_slow(life);
-        }
+        self.plan_slow(life.node);
         Ok(())
     }
 
@@ -441,8 +438,8 @@ impl World {
         let answer = match arrived {
             Arrived::Answered { request, verdict, answer } => {
                 self.trace.say(self.events.now(), || format!("node {node}: {verdict:?}: {}", told(&request)));
-                self.counts.repeated += u64::from(verdict == Verdict::Repeated);
-                self.counts.aborts += u64::from(request.kind == Kind::Abort);
+                self.counts.add(Count::Repeated, u64::from(verdict == Verdict::Repeated));
+                self.counts.add(Count::Aborts, u64::from(request.kind == Kind::Abort));
                 let told = split(&answer).ok().flatten().map_or(&[][..], |told| told.payload);
                 self.history.judged(self.nodes[node].life(), &request, [payload, told], verdict)?;
                 answer

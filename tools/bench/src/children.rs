@@ -6,7 +6,7 @@
 //! Neighbours: `target` starts memory nodes, `peers_get` other servers, `scale_clients` clients.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -20,6 +20,8 @@ use crate::target::NodeTask;
 
 /// How long a process may take until it serves.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
+/// How long a server may take until it listens: the kernel's swap makes it slow.
+const LISTEN_TIME_MAX: Duration = Duration::from_secs(60);
 /// How long a process that was asked to end may take.
 const END_TIME_MAX: Duration = Duration::from_secs(3);
 /// Pause between two looks at a process that starts or ends.
@@ -73,17 +75,8 @@ impl Child {
 
     /// Waits until somebody accepts connections at `address`, and connects.
     pub(crate) fn connect(&mut self, address: SocketAddr) -> Result<TcpStream, BenchError> {
-        let give_up = Instant::now() + START_TIME_MAX;
-        loop {
-            match TcpStream::connect(address) {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    return Ok(stream);
-                }
-                Err(_) if self.is_running() && Instant::now() < give_up => std::thread::sleep(LOOK_PAUSE),
-                Err(error) => return Err(BenchError::Child(format!("{} does not listen: {error}", self.name))),
-            }
-        }
+        let connected = connect(address, || self.is_running());
+        connected.map_err(|error| BenchError::Child(format!("{} does not listen: {error}", self.name)))
     }
 
     /// Its standard output, if that is a pipe which nobody has taken yet.
@@ -208,6 +201,29 @@ pub(crate) fn lines_of(stream: impl Read + Send + 'static) -> Result<Receiver<St
         }
     })?;
     Ok(lines)
+}
+
+/// An address at which a server may listen: nobody does at the moment. If another program takes it first, the server
+/// ends, and that is said.
+pub(crate) fn free_address() -> std::io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+/// Connects to a server that was just started, as soon as it listens; gives up once it does not run any more.
+pub(crate) fn connect(address: SocketAddr, mut is_running: impl FnMut() -> bool) -> std::io::Result<TcpStream> {
+    let give_up = Instant::now() + LISTEN_TIME_MAX;
+    loop {
+        match TcpStream::connect(address) {
+            Err(_) if is_running() && Instant::now() < give_up => std::thread::sleep(LOOK_PAUSE),
+            connected => return connected,
+        }
+    }
+}
+
+/// Why a program cannot be run, and what to type; nothing if it is on the search path.
+pub(crate) fn not_installed(program: &str, package: &str) -> Option<String> {
+    let is_missing = find_program(program).is_none();
+    is_missing.then(|| format!("{program} is not installed: type `apt-get install {package}` as root"))
 }
 
 /// A program's path, if it is on the search path.

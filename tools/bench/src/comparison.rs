@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 use yonder_load::{LoadError, LoadResult};
 
-use crate::kernel_swap::{KernelCounts, OUT_OF_MEMORY};
-use crate::{BenchError, OnProgress};
+use crate::kernel_swap::OUT_OF_MEMORY;
+use crate::{BenchError, Counts, OnProgress};
 
 /// Attempts at a trial while the kernel kills it because memory is short.
 const ATTEMPTS_MAX: usize = 3;
@@ -45,12 +45,9 @@ pub(crate) struct Measured {
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
-    pub(crate) major_faults: u64,
-    pub(crate) minor_faults: u64,
-    pub(crate) fetched_bytes: u64,
-    pub(crate) written_bytes: u64,
+    #[serde(flatten)]
+    pub(crate) counts: Counts,
     pub(crate) dropped: u64,
-    pub(crate) errors: u64,
     /// Memory of the control group, where there is one.
     #[serde(default)]
     pub(crate) group_bytes: Option<u64>,
@@ -222,13 +219,13 @@ impl<V, T> Series<V, T> {
             p99_us_spread: spread(|trial| trial.p99_us),
             p999_us: median(|trial| trial.p999_us),
             p999_us_spread: spread(|trial| trial.p999_us),
-            major_faults: median(|trial| trial.major_faults as f64),
-            minor_faults: median(|trial| trial.minor_faults as f64),
-            fetched_bytes: median(|trial| trial.fetched_bytes as f64),
-            written_bytes: median(|trial| trial.written_bytes as f64),
+            major_faults: median(|trial| trial.counts.major_faults as f64),
+            minor_faults: median(|trial| trial.counts.minor_faults as f64),
+            fetched_bytes: median(|trial| trial.counts.fetched_bytes as f64),
+            written_bytes: median(|trial| trial.counts.written_bytes as f64),
             group_bytes: self.trials.iter().filter_map(|trial| measured(trial).group_bytes).max(),
             dropped: self.sum(|trial| measured(trial).dropped),
-            errors: self.sum(|trial| measured(trial).errors),
+            errors: self.sum(|trial| measured(trial).counts.errors),
             failed: self.failed.clone(),
             skipped: self.skipped.clone(),
         }
@@ -243,26 +240,26 @@ impl Measured {
             p50_us: load.p50_us,
             p99_us: load.p99_us,
             p999_us: load.p999_us,
-            major_faults: load.major_faults,
-            minor_faults: load.minor_faults,
-            fetched_bytes: load.fetched_bytes,
-            written_bytes: load.written_bytes,
+            counts: Counts {
+                major_faults: load.major_faults,
+                minor_faults: load.minor_faults,
+                fetched_bytes: load.fetched_bytes,
+                written_bytes: load.written_bytes,
+                errors: load.errors + load.wrong_values,
+            },
             dropped: load.dropped,
-            errors: load.errors + load.wrong_values,
             group_bytes: None,
         }
     }
 
-    /// The same with what the kernel has counted of a server that it swaps, which has no counters of its own.
-    pub(crate) fn with_kernel(self, counts: &KernelCounts) -> Self {
-        Self {
-            major_faults: counts.major_faults,
-            minor_faults: counts.minor_faults,
-            fetched_bytes: counts.swapped.in_bytes,
-            written_bytes: counts.swapped.out_bytes,
-            group_bytes: Some(counts.group_bytes),
-            ..self
-        }
+    /// The same with what was counted of faults and bytes in another place.
+    pub(crate) fn with_counts(self, counts: Counts) -> Self {
+        Self { counts: Counts { errors: self.counts.errors, ..counts }, ..self }
+    }
+
+    /// The same with so many errors more.
+    pub(crate) fn with_errors(self, more: u64) -> Self {
+        Self { counts: Counts { errors: self.counts.errors + more, ..self.counts }, ..self }
     }
 }
 

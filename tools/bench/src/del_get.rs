@@ -18,8 +18,10 @@ use yonder_preload_protocol::SharedStats;
 
 use crate::comparison::{Ended, Series, take_turns};
 use crate::flags::{BENCHMARK, count_to, positive_count};
+use crate::policies::name_of;
 use crate::redis::FIGURES_TIME;
-use crate::redis_client::{Client, Server, write_command};
+use crate::redis_server::{DEPTH, Server};
+use crate::stock::Client;
 use crate::{BenchError, OnProgress};
 
 /// What is measured.
@@ -101,17 +103,14 @@ pub struct DelGetResult {
 /// Measures both ways in turn. `tell` learns what is done and how much of all that is done.
 pub fn run(settings: &Settings, tell: OnProgress<'_>) -> Result<[DelGetResult; 2], BenchError> {
     let mut both = [Transfer::Pages, Transfer::Live].map(Series::new);
-    let label = |transfer: &Transfer| transfer.name().to_owned();
+    let label = |transfer: &Transfer| transfer.name();
     take_turns(&mut both, settings.runs, tell, label, |transfer, _| Trial::run(settings, *transfer).map(Ended::Well))?;
     Ok(both.map(|series| settings.result(&series)))
 }
 
 impl Transfer {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Pages => "pages",
-            Self::Live => "live",
-        }
+    fn name(self) -> String {
+        name_of(self)
     }
 }
 
@@ -150,7 +149,7 @@ impl Trial {
         let mut words = settings
             .prefix
             .iter()
-            .map(|word| word.replace("{transfer}", transfer.name()).replace("{board}", &board.to_string_lossy()));
+            .map(|word| word.replace("{transfer}", &transfer.name()).replace("{board}", &board.to_string_lossy()));
         let mut command = Command::new(words.next().ok_or_else(|| BenchError::Child("nothing to run".to_owned()))?);
         command.args(words).current_dir(&settings.folder);
         let (server, mut client) = Server::start(command)?;
@@ -158,21 +157,23 @@ impl Trial {
 
         let mut random = SmallRng::seed_from_u64(5);
         let mut keys: Vec<usize> = (0..settings.keys).collect();
-        let set = |key, to: &mut Vec<u8>| {
-            write_command(&[b"SET", name(key).as_bytes(), value(key, settings.value_bytes).as_bytes()], to);
+        let set = |client: &mut Client, key| {
+            let value = value(key, settings.value_bytes);
+            client.set(&name(key), value.len(), |to| to.extend_from_slice(value.as_bytes()));
         };
-        client.all(&keys, set, |client, _| client.line().map(|line| line == "+OK"))?;
+        client.all(DEPTH, keys.iter().copied(), set, |client, _| client.is_stored())?;
         keys.shuffle(&mut random);
         let left = keys.split_off(keys.len() * settings.deleted_percent / 100);
-        let del = |key, to: &mut Vec<u8>| write_command(&[b"DEL", name(key).as_bytes()], to);
-        client.all(&keys, del, |client, _| client.line().map(|line| line == ":1"))?;
+        let del = |client: &mut Client, key| client.command(&[b"DEL", name(key).as_bytes()]);
+        client.all(DEPTH, keys.iter().copied(), del, |client, _| client.count().map(|count| count == 1))?;
         std::thread::sleep(FIGURES_TIME);
         let before = figures.figures();
         let begun = Instant::now();
-        let get = |key, to: &mut Vec<u8>| write_command(&[b"GET", name(key).as_bytes()], to);
-        let is_value =
-            |client: &mut Client, key| Ok(client.string()? == Some(value(key, settings.value_bytes).as_bytes()));
-        let wrong = client.all(&left, get, is_value)?;
+        let is_value = |client: &mut Client, key| {
+            let expected = value(key, settings.value_bytes);
+            client.is_value(|value| value == expected.as_bytes())
+        };
+        let wrong = client.all(DEPTH, left.iter().copied(), |client, key| client.get(&name(key)), is_value)?;
         let ops_per_s = left.len() as f64 / begun.elapsed().as_secs_f64();
         std::thread::sleep(FIGURES_TIME);
         let after = figures.figures();

@@ -1,5 +1,5 @@
 //! [`Flow`]: one client that has some requests under way; [`drive`]: the loop that loads it, the same for every system
-//! that is compared; [`ReadSync`], [`WriteSync`] and [`Asynchronous`], the flows over a remote address space.
+//! that is compared; [`Synchronous`] and [`Asynchronous`], the flows over a remote address space.
 //!
 //! Requests name items, and each item has a content that is known, so that every answer can be checked.
 
@@ -89,61 +89,44 @@ impl Items {
     }
 }
 
-/// Reads, one at a time.
-pub(crate) struct ReadSync<'a> {
+/// Reads or writes, one at a time.
+pub(crate) struct Synchronous<'a> {
     thread: &'a mut Thread,
     items: Items,
+    direction: Direction,
     item: u64,
     buffer: Vec<u8>,
 }
 
-impl<'a> ReadSync<'a> {
-    pub(crate) fn new(thread: &'a mut Thread, items: Items) -> Self {
-        Self { thread, items, item: 0, buffer: vec![0; items.bytes] }
+impl<'a> Synchronous<'a> {
+    pub(crate) fn new(thread: &'a mut Thread, items: Items, direction: Direction) -> Self {
+        Self { thread, items, direction, item: 0, buffer: vec![0; items.bytes] }
     }
 }
 
-impl Flow for ReadSync<'_> {
+impl Flow for Synchronous<'_> {
     fn post(&mut self, item: u64) -> Result<(), BenchError> {
         self.item = item;
+        if self.direction == Direction::Write {
+            stamp(item, &mut self.buffer);
+        }
         Ok(())
     }
 
     fn wait(&mut self) -> Result<usize, BenchError> {
-        self.thread.rread(self.items.address_of(self.item), &mut self.buffer)?;
-        check(self.item, &self.buffer)?;
+        let address = self.items.address_of(self.item);
+        match self.direction {
+            Direction::Read => {
+                self.thread.rread(address, &mut self.buffer)?;
+                check(self.item, &self.buffer)?;
+            }
+            Direction::Write => self.thread.rwrite(address, &self.buffer)?,
+        }
         Ok(1)
     }
 }
 
-/// Writes, one at a time.
-pub(crate) struct WriteSync<'a> {
-    thread: &'a mut Thread,
-    items: Items,
-    item: u64,
-    buffer: Vec<u8>,
-}
-
-impl<'a> WriteSync<'a> {
-    pub(crate) fn new(thread: &'a mut Thread, items: Items) -> Self {
-        Self { thread, items, item: 0, buffer: vec![0; items.bytes] }
-    }
-}
-
-impl Flow for WriteSync<'_> {
-    fn post(&mut self, item: u64) -> Result<(), BenchError> {
-        self.item = item;
-        stamp(item, &mut self.buffer);
-        Ok(())
-    }
-
-    fn wait(&mut self) -> Result<usize, BenchError> {
-        self.thread.rwrite(self.items.address_of(self.item), &self.buffer)?;
-        Ok(1)
-    }
-}
-
-/// What asynchronous requests do.
+/// What requests do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Direction {
     /// They read.

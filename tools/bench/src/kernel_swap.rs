@@ -1,7 +1,7 @@
 //! The kernel's own way to have more memory than there is: a control group that limits a program, and swap for the
 //! rest.
 //!
-//! [`KernelSwap`] is both, ready to be used; `cgroup` makes groups, `limited` leaves them their memory, `zram` swaps to
+//! [`KernelSwap`] is both, ready to be used; `cgroup` makes groups and leaves them their memory, `zram` swaps to
 //! compressed memory, `file` to a disk. What was set up here is undone when its guard is dropped; swap that was there
 //! before is never touched.
 //!
@@ -9,15 +9,14 @@
 
 mod cgroup;
 mod file;
-mod limited;
 mod zram;
 
+use std::fmt::Debug;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 pub(crate) use cgroup::Group;
-pub(crate) use limited::{KernelCounts, Limited, Swapped};
 
 use cgroup::Hierarchy;
 
@@ -46,47 +45,36 @@ pub enum SwapOn {
 #[derive(Debug)]
 pub(crate) struct KernelSwap {
     hierarchy: Hierarchy,
-    _swap: Swap,
+    /// What undoes the swap that was set up here, if any was.
+    _swap: Option<Box<dyn Debug>>,
     /// How results call the swap.
     pub(crate) name: String,
-}
-
-#[derive(Debug)]
-enum Swap {
-    /// Whatever there is.
-    AsItIs,
-    Zram {
-        _guard: zram::Swap,
-    },
-    File {
-        _guard: file::SwapFile,
-    },
 }
 
 impl KernelSwap {
     /// Sets up what is missing; else says why that cannot be and how to mend it.
     pub(crate) fn ready(on: &SwapOn) -> Result<Self, String> {
         let hierarchy = Hierarchy::find()?;
-        let (name, swap) = match on {
+        let (name, swap): (_, Box<dyn Debug>) = match on {
             SwapOn::Zram => {
                 let guard = zram::Swap::ready()?;
-                (guard.name.clone(), Swap::Zram { _guard: guard })
+                (guard.name.clone(), Box::new(guard))
             }
             SwapOn::File { path, bytes } => {
                 let guard = file::SwapFile::set_up(path, *bytes)?;
-                (format!("file {}{}", path.display(), pages_at_a_time()), Swap::File { _guard: guard })
+                (format!("file {}{}", path.display(), pages_at_a_time()), Box::new(guard))
             }
         };
-        Ok(Self { hierarchy, _swap: swap, name })
+        Ok(Self { hierarchy, _swap: Some(swap), name })
     }
 
     /// Limited groups alone, for processes whose memory is a file's: the kernel drops its pages, and swaps nothing.
     pub(crate) fn without_swap() -> Result<Self, String> {
-        Ok(Self { hierarchy: Hierarchy::find()?, _swap: Swap::AsItIs, name: "none".to_owned() })
+        Ok(Self { hierarchy: Hierarchy::find()?, _swap: None, name: "none".to_owned() })
     }
 
-    /// A group for processes that are to have `local_bytes` of data in memory, and that start: [`Limited`] leaves them
-    /// that.
+    /// A group for processes that are to have `local_bytes` of data in memory, and that start: [`Group::leave`] leaves
+    /// them that.
     pub(crate) fn group_to_start(&self, local_bytes: u64) -> Result<Group, String> {
         self.group(local_bytes + START_BYTES)
     }

@@ -14,9 +14,6 @@
 //! What is compared takes turns by `comparison`; `flags` and `policies` are what settings have in common, `counts` what
 //! results have.
 //!
-//! What is compared takes turns by `comparison`; `flags` and `policies` are what settings have in common, `counts` what
-//! results have.
-//!
 //! Neighbours: `edge/cli` parses and prints; `apps/load` has the arrivals and histograms.
 
 #![forbid(unsafe_code)]
@@ -52,13 +49,14 @@ pub mod programs;
 pub mod ralloc;
 pub mod reclaim;
 pub mod redis;
-mod redis_client;
+mod redis_server;
 pub mod rocksdb;
 pub mod rread;
 pub mod scale_clients;
 pub mod scale_pages;
 pub mod seq;
 pub mod soak;
+mod stock;
 pub mod store;
 pub mod switch;
 mod target;

@@ -1,25 +1,28 @@
 //! [`Server`]: a key-value server in a process of its own, in a limited control group if the kernel is to swap it.
 //!
+//! [`Start::ask`] is a trial of one: it is started, filled, warmed up, measured and ended.
+//!
 //! Neighbours: `ycsb` and `peers` start servers, each with words of its own; `kernel_swap` makes the groups.
 
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use crate::BenchError;
-use crate::children::Launch;
-use crate::kernel_swap::{Group, KernelCounts, Limited};
-use crate::process::{End, Running};
+use yonder_load::{KvLoad, LoadError, LoadResult, LoadSettings, Rate};
+
+use crate::children::{Launch, connect};
+use crate::comparison::{Ended, Measured, served};
+use crate::kernel_swap::Group;
+use crate::process::{End, Running, stopped};
+use crate::{BenchError, Counts};
 
 /// How long a server may run: longer than any series of requests.
 const RUN_TIME_MAX: Duration = Duration::from_secs(4 * 3600);
-/// How long it may take until it listens.
-const START_TIME_MAX: Duration = Duration::from_secs(60);
-/// Pause between two attempts to connect.
-const CONNECT_PAUSE: Duration = Duration::from_millis(2);
+/// A warm-up's share of the measured time.
+const WARM_UP_SHARE: u32 = 4;
 
 /// Which server to start.
 pub(crate) struct Start<'a> {
@@ -30,7 +33,7 @@ pub(crate) struct Start<'a> {
     pub(crate) address: SocketAddr,
     /// The group that it is to run in, from [`crate::kernel_swap::KernelSwap::group_to_start`], if the kernel is to
     /// limit it.
-    pub(crate) group: Option<Group>,
+    pub(crate) group: Result<Option<Group>, String>,
     /// Memory of that group, beside what the server takes before it has items.
     pub(crate) local_bytes: u64,
     /// Where its temporary files are, which are gone with that folder, however it ends.
@@ -42,57 +45,99 @@ pub(crate) struct Start<'a> {
 /// A running server. Its group goes after it.
 pub(crate) struct Server {
     running: Running,
-    group: Option<Limited>,
-    pub(crate) address: SocketAddr,
+    group: Option<Group>,
 }
 
-/// An address of this machine that nobody listens at. Another program may take it before the server does; then the
-/// server ends, and that is said.
-pub(crate) fn free_address() -> std::io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+/// What a server has answered.
+pub(crate) struct Asked {
+    /// While it warmed up.
+    pub(crate) warm: LoadResult,
+    /// While it was measured.
+    pub(crate) result: LoadResult,
+    /// That in short, with what was counted of its memory.
+    pub(crate) measured: Measured,
+}
+
+impl Start<'_> {
+    /// Starts the server, fills it, warms it up for a quarter of `duration`, and measures it. `look` tells what is
+    /// counted of its memory, where the server does not tell that itself. What is missing on this machine skips it.
+    pub(crate) fn ask<T>(
+        self,
+        load: LoadSettings,
+        (rate, duration): (Rate, Duration),
+        look: &dyn Fn(&Server) -> Option<Counts>,
+        trial: impl FnOnce(Asked) -> T,
+    ) -> Result<Ended<T>, BenchError> {
+        let stop = self.stop;
+        let server = match self.start()? {
+            Ok(server) => server,
+            Err(missing) => return Ok(Ended::Skipped(missing)),
+        };
+        let asked = server.ask(load, rate, duration, look);
+        let was_out_of_memory = server.was_out_of_memory();
+        let end = server.end();
+        // Who stops the benchmark has killed the server, and that is why the load has failed.
+        if stop.load(Ordering::Relaxed) {
+            return Err(stopped());
+        }
+        served(asked.map(trial), was_out_of_memory, end?)
+    }
+
+    /// Starts a server, and returns once it listens; else why the kernel does not limit it.
+    fn start(self) -> Result<Result<Server, String>, BenchError> {
+        let group = match self.group {
+            Ok(group) => group,
+            Err(missing) => return Ok(Err(missing)),
+        };
+        let mut words = group.as_ref().map(Group::prefix).unwrap_or_default();
+        words.extend(self.words);
+        let (program, arguments) = words.split_first().expect("a server has a program");
+        let mut command = self.launch.guarded(Path::new(program));
+        command.args(arguments).env("TMPDIR", self.temporary);
+        let mut server = Server { running: Running::start(&mut command, RUN_TIME_MAX, self.stop)?, group };
+        match connect(self.address, || !server.running.is_over()) {
+            Err(error) if !server.running.is_over() => {
+                return Err(BenchError::Child(format!("the server does not listen: {error}")));
+            }
+            _ => {}
+        }
+        let limited = server.group.as_mut().map_or(Ok(()), |group| group.leave(self.local_bytes));
+        Ok(limited.map(|()| server))
+    }
 }
 
 impl Server {
-    /// Starts a server, and returns once it listens; else why the kernel does not limit it.
-    pub(crate) fn start(start: Start<'_>) -> Result<Result<Self, String>, BenchError> {
-        let mut words = start.group.as_ref().map(Group::prefix).unwrap_or_default();
-        words.extend(start.words);
-        let (program, arguments) = words.split_first().expect("a server has a program");
-        let mut command = start.launch.guarded(Path::new(program));
-        command.args(arguments).env("TMPDIR", start.temporary);
-        let running = Running::start(&mut command, RUN_TIME_MAX, start.stop)?;
-        let mut server = Self { running, group: start.group.map(Limited::new), address: start.address };
-        server.wait_until_it_listens()?;
-        let limited = server.group.as_mut().map_or(Ok(()), |group| group.leave(start.local_bytes));
-        Ok(limited.map(|()| server))
-    }
-
-    fn wait_until_it_listens(&self) -> Result<(), BenchError> {
-        let give_up = Instant::now() + START_TIME_MAX;
-        loop {
-            match TcpStream::connect(self.address) {
-                Ok(_) => return Ok(()),
-                // An end of its own is told by the load, with what the server said.
-                Err(_) if self.running.is_over() => return Ok(()),
-                Err(_) if Instant::now() < give_up => std::thread::sleep(CONNECT_PAUSE),
-                Err(error) => return Err(BenchError::Child(format!("the server does not listen: {error}"))),
-            }
-        }
+    fn ask(
+        &self,
+        load: LoadSettings,
+        rate: Rate,
+        duration: Duration,
+        look: &dyn Fn(&Self) -> Option<Counts>,
+    ) -> Result<Asked, LoadError> {
+        let mut load = KvLoad::new(load)?;
+        load.fill(|_| ())?;
+        let warm = load.run(rate, (duration / WARM_UP_SHARE).max(Duration::from_millis(1)), |_| ())?;
+        let before = look(self);
+        let result = load.run(rate, duration, |_| ())?;
+        let counted = look(self).zip(before).map(|(after, before)| after.since(before));
+        let own = Measured { group_bytes: self.group.as_ref().map(Group::bytes), ..Measured::of(&result) };
+        let measured = counted.map_or(own, |counts| own.with_counts(counts));
+        Ok(Asked { warm, result, measured })
     }
 
     /// Whether the kernel has killed it because memory was short.
-    pub(crate) fn was_out_of_memory(&self) -> bool {
-        self.group.as_ref().is_some_and(Limited::was_out_of_memory)
+    fn was_out_of_memory(&self) -> bool {
+        self.group.as_ref().is_some_and(Group::was_out_of_memory)
     }
 
     /// What the kernel has done for it so far; none if its memory is not the kernel's business.
-    pub(crate) fn kernel_counts(&self) -> Option<KernelCounts> {
-        self.group.as_ref().map(Limited::counts)
+    pub(crate) fn kernel_counts(&self) -> Option<Counts> {
+        self.group.as_ref().map(Group::counts)
     }
 
     /// Ends it. Returns how it had ended before, if it had, or failed to end well.
-    pub(crate) fn end(self) -> Result<Option<String>, BenchError> {
-        let Self { running, group, .. } = self;
+    fn end(self) -> Result<Option<String>, BenchError> {
+        let Self { running, group } = self;
         let ended = running.end();
         drop(group);
         Ok(match ended?.end {

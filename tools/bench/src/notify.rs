@@ -16,6 +16,7 @@ use yonder_load::LatencySummary;
 
 use crate::comparison::{Ended, Series, take_turns};
 use crate::flags::{count_to, positive_count};
+use crate::policies::name_of;
 use crate::{BenchError, Counts, OnProgress};
 use touching::Touches;
 
@@ -42,12 +43,8 @@ impl Mechanism {
 
     /// What results call it.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sigbus => "sigbus",
-            Self::Monitor => "monitor",
-            Self::Signal => "signal",
-        }
+    pub fn name(self) -> String {
+        name_of(self)
     }
 
     /// The mean that LightSwap's Table 1 reports for this mechanism, or for the one that stands in its place: there the

@@ -30,12 +30,13 @@ use serde::Serialize;
 use yonder::units::{LocalSize, parse_bytes};
 use yonder_load::{LoadSettings, Mix, Protocol, Rate, Requests};
 
-use crate::children::{Launch, find_program};
+use crate::children::Launch;
 use crate::comparison::{self, Ended, Measured, take_turns};
 use crate::flags::{BENCHMARK, FAR, byte_count, per_second, positive_count, positive_duration};
 use crate::folder::Folder;
 use crate::kernel_swap::{KernelSwap, SwapOn};
 use crate::process::stopped;
+use crate::stock;
 use crate::{BenchError, OnProgress};
 use contenders::{Contender, Variant};
 
@@ -313,12 +314,9 @@ impl<'a> Bench<'a> {
 
     /// Why a contender cannot be run on this machine, whatever its swap, and what to type.
     fn missing(&self, work: Work, contender: &Contender) -> Option<String> {
-        if let Some(protocol) = work.protocol() {
-            let (program, package) = servers::program(protocol);
-            let is_stock = !matches!(contender.variant, Variant::Kv | Variant::KvBusy);
-            if is_stock && find_program(program).is_none() {
-                return Some(format!("{program} is not installed: type `apt-get install {package}` as root"));
-            }
+        let is_stock = !matches!(contender.variant, Variant::Kv | Variant::KvBusy);
+        if let Some(missing) = work.protocol().filter(|_| is_stock).and_then(stock::missing) {
+            return Some(missing);
         }
         if contender.variant.is_kernel() {
             return None;

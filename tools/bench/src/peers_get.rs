@@ -4,22 +4,21 @@
 //! peers get a plain blocking client that sends all requests which are due with one system call, and takes all replies
 //! that are there with another; the best that can be done for them.
 //!
-//! Files: `dialect` is how each peer asks and answers, `servers` starts them.
+//! Neighbours: `stock` starts the peers, and is that client.
 
-mod dialect;
-mod servers;
-
+use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::Serialize;
 use yonder::clib::{Permission, Process, Thread};
+use yonder_load::{Protocol, Reply, Verb};
 
-use self::dialect::{Dialect, PeerFlow};
-use self::servers::Server;
-use crate::children::{Launch, own_cpu_time};
+use crate::children::{Child, Launch, find_program, free_address, own_cpu_time};
 use crate::comparison::{Ended, Series, take_turns};
-use crate::flow::{Asynchronous, Direction, Flow, Items, Load, Measured, ReadSync, drive};
+use crate::flow::{Asynchronous, Direction, Flow, Items, Load, Measured, Synchronous, check, drive, stamp};
 use crate::rread::fill;
+use crate::stock::{self, Client};
 use crate::target::{CpuTimes, NodeChoice, Target};
 use crate::{BenchError, Counts};
 
@@ -124,14 +123,10 @@ impl Comparison {
         let pending_max = settings.depths.iter().copied().max().unwrap_or(1);
         let process = target.process(pending_max, settings.spin)?;
         let (mut servers, mut missing) = (Vec::new(), Vec::new());
-        for dialect in [Dialect::Redis, Dialect::Memcached] {
-            match Server::start(dialect, launch)? {
+        for protocol in [Protocol::Redis, Protocol::Memcached] {
+            match Server::start(protocol, launch)? {
                 Some(server) => servers.push(server),
-                None => missing.push(format!(
-                    "{} is not installed: apt-get install {}",
-                    dialect.program(),
-                    dialect.package()
-                )),
+                None => missing.extend(stock::missing(protocol)),
             }
         }
         Ok(Self { settings: settings.clone(), process, target, servers, missing })
@@ -155,10 +150,9 @@ impl Comparison {
         let mut thread = self.process.thread()?;
         let items = Items { address: thread.ralloc(count * bytes as u64, Permission::ReadWrite)?, bytes };
         fill(&mut thread, items, count)?;
-        let depth_max = self.settings.depths.iter().copied().max().unwrap_or(1);
         let mut peers = Vec::new();
         for server in &mut self.servers {
-            let mut flow = server.connect(bytes, depth_max, self.settings.spin)?;
+            let mut flow = server.connect(bytes, self.settings.spin)?;
             flow.fill(count)?;
             peers.push(flow);
         }
@@ -177,7 +171,7 @@ impl Comparison {
         })?;
         thread.rfree(items.address)?;
         let names = std::iter::once(("yonder", self.target.url().to_owned()));
-        let names = names.chain(self.servers.iter().map(|server| (server.dialect.name(), server.address.to_string())));
+        let names = names.chain(self.servers.iter().map(|server| (server.name, server.address.to_string())));
         let of = |system| all.iter().filter(|series| series.variant.0 == system).collect::<Vec<_>>();
         let results = names.enumerate().map(|(system, (name, at))| self.result((name, at), bytes, count, &of(system)));
         Ok(results.collect())
@@ -193,7 +187,7 @@ impl Comparison {
         let mut synchronous;
         let mut asynchronous;
         let flow: &mut dyn Flow = if load.depth == 1 {
-            synchronous = ReadSync::new(thread, items);
+            synchronous = Synchronous::new(thread, items, Direction::Read);
             &mut synchronous
         } else {
             asynchronous = Asynchronous::new(thread, items, Direction::Read, load.depth);
@@ -247,6 +241,87 @@ fn items_of(settings: &Settings, bytes: usize) -> u64 {
     (settings.memory / bytes as u64).clamp(1, ITEMS_MAX)
 }
 
+/// A running peer.
+#[derive(Debug)]
+struct Server {
+    protocol: Protocol,
+    /// What results call it.
+    name: &'static str,
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Starts a peer; `None` if it is not installed.
+    fn start(protocol: Protocol, launch: &dyn Launch) -> Result<Option<Self>, BenchError> {
+        let Some(program) = find_program(stock::program(protocol)) else { return Ok(None) };
+        let address = free_address()?;
+        let mut command = launch.guarded(&program);
+        command.args(&stock::command(protocol, address.port())[1..]);
+        let mut child = Child::start(&mut command, stock::program(protocol))?;
+        child.connect(address)?;
+        let name = if protocol == Protocol::Redis { "redis" } else { "memcached" };
+        Ok(Some(Self { protocol, name, child, address }))
+    }
+
+    /// A connection for values of `bytes` bytes, which asks again for `spin` before it sleeps.
+    fn connect(&mut self, bytes: usize, spin: Duration) -> Result<PeerFlow, BenchError> {
+        let client = Client::new(self.protocol, self.child.connect(self.address)?, spin)?;
+        Ok(PeerFlow { client, bytes, asked: VecDeque::new() })
+    }
+}
+
+/// GETs of one client, with the items that were asked for.
+struct PeerFlow {
+    client: Client,
+    /// Of each value.
+    bytes: usize,
+    asked: VecDeque<u64>,
+}
+
+impl PeerFlow {
+    /// Stores `count` items.
+    fn fill(&mut self, count: u64) -> Result<(), BenchError> {
+        let mut value = vec![b'.'; self.bytes];
+        let set = |client: &mut Client, item| {
+            stamp(item, &mut value);
+            client.set(&key(item), value.len(), |into| into.extend_from_slice(&value));
+        };
+        self.client.all(1, 0..count, set, |client, _| client.is_stored()).map(drop)
+    }
+}
+
+impl Flow for PeerFlow {
+    fn post(&mut self, item: u64) -> Result<(), BenchError> {
+        self.client.get(&key(item));
+        self.asked.push_back(item);
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<usize, BenchError> {
+        let Self { client, bytes, asked } = self;
+        let mut is_right = |reply: Reply<'_>| {
+            let item = asked.pop_front().ok_or_else(|| BenchError::Child("a reply to nothing".to_owned()))?;
+            match reply {
+                Reply::Value { data, .. } if data.len() == *bytes => check(item, data),
+                _ => Err(BenchError::WrongValues(1)),
+            }
+        };
+        client.send()?;
+        client.reply(Verb::Get, &mut is_right)??;
+        let mut ended = 1;
+        while let Some(is_right) = client.arrived(Verb::Get, &mut is_right)? {
+            is_right?;
+            ended += 1;
+        }
+        Ok(ended)
+    }
+}
+
+fn key(item: u64) -> String {
+    format!("item:{item}")
+}
+
 fn run_peer(server: &Server, flow: &mut PeerFlow, load: &Load) -> Result<Run, BenchError> {
     run(flow, load, || Ok(CpuTimes::new(own_cpu_time(), server.child.cpu_time()?)))
 }
@@ -274,8 +349,47 @@ fn run(
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
     use crate::in_process::{NoLaunch, node};
+
+    /// A peer that answers requests, however they are cut.
+    #[test]
+    fn a_pipeline_matches_replies_with_requests() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = [0; 36];
+            stream.read_exact(&mut asked).unwrap();
+            assert_eq!(&asked, b"get item:1\r\nget item:2\r\nget item:3\r\n");
+            let mut replies = Vec::new();
+            for item in [1, 2, 3] {
+                let mut value = [b'.'; 10];
+                stamp(item, &mut value);
+                replies.extend_from_slice(format!("VALUE item:{item} 0 10\r\n").as_bytes());
+                replies.extend_from_slice(&value);
+                replies.extend_from_slice(b"\r\nEND\r\n");
+            }
+            for piece in replies.chunks(7) {
+                stream.write_all(piece).unwrap();
+            }
+        });
+        let stream = TcpStream::connect(address).unwrap();
+        let client = Client::new(Protocol::Memcached, stream, Duration::from_micros(50)).unwrap();
+        let mut flow = PeerFlow { client, bytes: 10, asked: VecDeque::new() };
+        for item in [1, 2, 3] {
+            flow.post(item).unwrap();
+        }
+        let mut ended = 0;
+        while ended < 3 {
+            ended += flow.wait().unwrap();
+        }
+        server.join().unwrap();
+        assert!(flow.wait().is_err(), "the peer has hung up");
+    }
 
     #[test]
     fn every_system_that_is_installed_is_compared() {

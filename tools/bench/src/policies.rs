@@ -8,6 +8,14 @@ use yonder::{FaultPolicy, Prefetch, Reads};
 /// too.
 const HYBRID_SPIN_NS: u64 = 4_000;
 
+/// The word that results have for a choice, and the command line too where it can be typed.
+pub(crate) fn name_of(choice: impl serde::Serialize) -> String {
+    match serde_json::to_value(choice) {
+        Ok(serde_json::Value::String(word)) => word,
+        other => unreachable!("a choice is a word, not {other:?}"),
+    }
+}
+
 /// Something that is chosen by a name.
 pub trait Choice: Copy + PartialEq + Send + Sync + 'static {
     /// Everything there is to choose: its name, and what the help says of it.

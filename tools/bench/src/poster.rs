@@ -26,6 +26,7 @@ use yonder_load::{KvLoad, LatencySummary, LoadResult, LoadSettings, Mix, Rate, R
 use crate::comparison::{self, Ended, Measured, take_turns};
 use crate::flags::{BENCHMARK, FAR, duration, each_once, positive_count, positive_duration};
 use crate::kv_here::{KvHere, load_failed};
+use crate::policies::name_of;
 use crate::{BenchError, OnProgress};
 use delays::{Delayed, Delays, Switchboard, Waits};
 
@@ -74,11 +75,8 @@ pub enum Paging {
 impl Set {
     /// What results call it.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Emulated => "emulated",
-            Self::Paged => "paged",
-        }
+    pub fn name(self) -> String {
+        name_of(self)
     }
 
     /// What is compared, in the order of a turn. An emulated fault has no history: nothing would tell it beforehand.
@@ -93,13 +91,8 @@ impl Set {
 impl Paging {
     /// What results call it.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NoFault => "no-fault",
-            Self::Sync => "sync",
-            Self::Async => "async",
-            Self::Predicted => "predicted",
-        }
+    pub fn name(self) -> String {
+        name_of(self)
     }
 
     /// Requests per second and P99 latency in microseconds in the poster's Table 1.

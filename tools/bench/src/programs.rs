@@ -11,7 +11,7 @@
 
 mod catalogue;
 mod series;
-pub(crate) mod servers;
+mod servers;
 mod trial;
 
 use std::ffi::OsString;
@@ -28,6 +28,7 @@ use crate::children::Launch;
 use crate::comparison::{self, Ended};
 use crate::flags::{BENCHMARK, positive_count};
 use crate::kernel_swap::{Group, KernelSwap, SwapOn};
+use crate::policies::name_of;
 use crate::process::End;
 use catalogue::{PROGRAMS, Program};
 
@@ -86,12 +87,8 @@ end.";
 impl Variant {
     /// What results call it.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Yonder => "yonder",
-            Self::Zram => "zram",
-        }
+    pub fn name(self) -> String {
+        name_of(self)
     }
 }
 
@@ -209,7 +206,7 @@ impl<'a> Bench<'a> {
             let reason = format!("not installed: type `apt-get install {}` as root", program.package);
             let skipped = |leg: &Variant| Series { skipped: Some(reason.clone()), ..Series::new((*leg, None)) };
             let all = self.settings.legs.iter().map(skipped);
-            return Ok(all.map(|series| self.result(program, &series, &series)).collect());
+            return Ok(all.map(|series| self.result(program, &series, &series, None)).collect());
         };
         let mut native = Series::new((Variant::Native, None));
         let mut limited: Vec<Series> = Vec::new();
@@ -234,7 +231,12 @@ impl<'a> Bench<'a> {
                 })?;
             }
         }
-        let results = std::iter::once(&native).chain(&limited).map(|series| self.result(program, series, &native));
+        let zram = |bytes| limited.iter().find(move |series| series.variant == (Variant::Zram, bytes));
+        let results = std::iter::once(&native).chain(&limited).map(|series| {
+            let (leg, bytes) = series.variant;
+            let zram = if leg == Variant::Yonder { zram(bytes) } else { None };
+            self.result(program, series, &native, zram)
+        });
         Ok(results.filter(|result| self.settings.legs.contains(&result.figures.leg)).collect())
     }
 
@@ -280,7 +282,7 @@ impl<'a> Bench<'a> {
         task.run(Runner { launch: self.launch, prefix, time_max, stop: &self.settings.stop })
     }
 
-    fn result(&self, program: &Program, series: &Series, native: &Series) -> ProgramResult {
+    fn result(&self, program: &Program, series: &Series, native: &Series, zram: Option<&Series>) -> ProgramResult {
         let settings = self.settings;
         ProgramResult {
             bench: "programs",
@@ -293,7 +295,7 @@ impl<'a> Bench<'a> {
                 .ok()
                 .filter(|_| series.variant.0 == Variant::Zram)
                 .map(|kernel| kernel.name.clone()),
-            figures: series.beside(native),
+            figures: series.beside(native, zram),
         }
     }
 }

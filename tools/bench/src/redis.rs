@@ -19,13 +19,16 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use yonder::units::{LocalSize, parse_bytes};
-use yonder_preload_protocol::{Figures, SharedStats};
+use yonder_load::Protocol;
+use yonder_preload_protocol::SharedStats;
 
-use crate::BenchError;
-use crate::children::find_program;
+use crate::children::not_installed;
 use crate::comparison::{self, Ended, take_turns};
 use crate::flags::{BENCHMARK, FAR, positive_count};
-use crate::redis_client::Server;
+use crate::policies::name_of;
+use crate::redis_server::Server;
+use crate::stock;
+use crate::{BenchError, Counts};
 use asking::{Asking, Measured};
 use data::Data;
 
@@ -181,7 +184,7 @@ pub struct RedisResult {
 struct Trial {
     measured: Measured,
     /// What was done for the queries.
-    figures: Figures,
+    counts: Counts,
     wrong: u64,
 }
 
@@ -207,35 +210,23 @@ impl Query {
 
     /// Its name, where it is typed and shown.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Get4k => "get-4k",
-            Self::Get64k => "get-64k",
-            Self::GetMixed => "get-mixed",
-            Self::Lrange => "lrange",
-        }
+    pub fn name(self) -> String {
+        name_of(self)
     }
 }
 
 impl Ahead {
     /// Its name, where it is shown.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Readahead => "readahead",
-            Self::Trend => "trend",
-            Self::Guide => "guide",
-        }
+    pub fn name(self) -> String {
+        name_of(self)
     }
 }
 
 /// What is not installed, and what to type.
 #[must_use]
 pub fn missing() -> Option<String> {
-    let needed = [("redis-server", "redis-server"), (asking::PROGRAM, "redis-tools")];
-    let (program, package) = needed.into_iter().find(|(program, _)| find_program(program).is_none())?;
-    Some(format!("{program} is not installed: type `apt-get install {package}` as root"))
+    stock::missing(Protocol::Redis).or_else(|| not_installed(asking::PROGRAM, "redis-tools"))
 }
 
 impl<'a> Bench<'a> {
@@ -306,14 +297,8 @@ impl<'a> Bench<'a> {
         let after = figures.figures();
         wrong += data.wrong(&mut client, !turn).map_err(complain)?;
         server.shut_down(client)?;
-        let figures = Figures {
-            major_faults: after.major_faults - before.major_faults,
-            minor_faults: after.minor_faults - before.minor_faults,
-            fetched_bytes: after.fetched_bytes - before.fetched_bytes,
-            written_bytes: after.written_bytes - before.written_bytes,
-            ..after
-        };
-        Ok(Trial { measured, figures, wrong })
+        let counts = Counts::from(after).since(before.into());
+        Ok(Trial { measured, counts, wrong })
     }
 
     fn command(&self, way: &Variant<'_>) -> Command {
@@ -324,7 +309,7 @@ impl<'a> Bench<'a> {
 
     fn result(&self, filled: &Filled, local_bytes: u64, series: &Series) -> RedisResult {
         let requests = self.settings.requests;
-        let each = |count: fn(&Figures) -> u64| series.median(|trial| count(&trial.figures) as f64 / requests as f64);
+        let each = |count: fn(&Counts) -> u64| series.median(|trial| count(&trial.counts) as f64 / requests as f64);
         RedisResult {
             bench: "redis",
             query: filled.query,
@@ -339,10 +324,10 @@ impl<'a> Bench<'a> {
             ops_per_s_spread: series.spread(|trial| trial.measured.ops_per_s),
             p50_ms: series.median(|trial| trial.measured.p50_ms),
             p99_ms: series.median(|trial| trial.measured.p99_ms),
-            major_faults_per_request: each(|figures| figures.major_faults),
-            minor_faults_per_request: each(|figures| figures.minor_faults),
-            fetched_bytes_per_request: each(|figures| figures.fetched_bytes),
-            written_bytes_per_request: each(|figures| figures.written_bytes),
+            major_faults_per_request: each(|counts| counts.major_faults),
+            minor_faults_per_request: each(|counts| counts.minor_faults),
+            fetched_bytes_per_request: each(|counts| counts.fetched_bytes),
+            written_bytes_per_request: each(|counts| counts.written_bytes),
             ratio_to_general: None,
             errors: series.sum(|trial| trial.wrong),
             failed: series.failed.clone(),
@@ -360,7 +345,7 @@ fn compare(results: &mut [RedisResult]) {
 }
 
 /// Removes the board of a trial, which may not have come so far.
-fn remove(board: &Path) -> Result<(), BenchError> {
+pub(crate) fn remove(board: &Path) -> Result<(), BenchError> {
     match std::fs::remove_file(board) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),
@@ -435,15 +420,22 @@ mod tests {
         if let Some(missing) = missing() {
             return println!("SKIP: {missing}");
         }
-        for data in [Data::new(Query::GetMixed, 1 << 20), Data::new(Query::Lrange, 1 << 20)] {
+        let changes: [(Query, &[&[u8]]); 2] = [
+            (Query::GetMixed, &[b"SETRANGE", b"key:000000000003", b"9", b"x"]),
+            (Query::Lrange, &[b"LSET", b"l:000000000002", b"3", b"x"]),
+        ];
+        for (query, change) in changes {
+            let data = Data::new(query, 1 << 20);
             let (_server, mut client) = Server::start(Command::new("env")).unwrap();
             data.fill(&mut client).unwrap();
             assert_eq!(data.wrong(&mut client, 0).unwrap(), 0);
-            let change = |_, to: &mut Vec<u8>| {
-                to.extend_from_slice(b"SETRANGE key:000000000003 9 x\r\nLSET l:000000000002 3 x\r\n");
-            };
-            let _ = client.all(&[0], change, |client, _| client.line().map(|_| true)).unwrap();
-            client.line().unwrap();
+            client.command(change);
+            client.send().unwrap();
+            if query == Query::Lrange {
+                assert!(client.is_stored().unwrap());
+            } else {
+                assert!(client.count().unwrap() > 9);
+            }
             assert_eq!(data.wrong(&mut client, 0).unwrap(), 1);
         }
     }
@@ -473,7 +465,7 @@ mod tests {
         let filled = Filled { query: Query::Get4k, data: Data::new(Query::Get4k, 1 << 20), used_bytes: 1 << 20 };
         let trial = |ops_per_s| Trial {
             measured: Measured { ops_per_s, p50_ms: 1.0, p99_ms: 2.0 },
-            figures: Figures { major_faults: 300, ..Figures::default() },
+            counts: Counts { major_faults: 300, ..Counts::default() },
             wrong: 1,
         };
         let series = |ahead, rates: &[f64]| {

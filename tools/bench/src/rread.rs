@@ -18,7 +18,7 @@ use crate::children::Launch;
 use crate::flags::{BENCHMARK, List, byte_count, counts, duration, positive_duration};
 
 pub use crate::flow::Direction;
-use crate::flow::{Asynchronous, Flow, Items, Load, Measured, ReadSync, WriteSync, check, drive, stamp};
+use crate::flow::{Asynchronous, Flow, Items, Load, Measured, Synchronous, check, drive, stamp};
 use crate::target::{NodeChoice, Target};
 use crate::{BenchError, Counts};
 
@@ -329,10 +329,9 @@ impl Settings {
 
 /// The flow of a point.
 fn flow<'a>(thread: &'a mut Thread, items: Items, point: Point, direction: Direction) -> Box<dyn Flow + 'a> {
-    match (point.depth, direction) {
-        (Some(depth), _) => Box::new(Asynchronous::new(thread, items, direction, depth)),
-        (None, Direction::Read) => Box::new(ReadSync::new(thread, items)),
-        (None, Direction::Write) => Box::new(WriteSync::new(thread, items)),
+    match point.depth {
+        Some(depth) => Box::new(Asynchronous::new(thread, items, direction, depth)),
+        None => Box::new(Synchronous::new(thread, items, direction)),
     }
 }
 
@@ -396,7 +395,7 @@ mod tests {
         fill(&mut thread, items, 4).unwrap();
         thread.rwrite(items.address, &[0; 8]).unwrap();
         let load = Load { items: 1, depth: 1, duration: Duration::from_millis(5), seed: 1 };
-        let outcome = drive(&mut ReadSync::new(&mut thread, items), &load);
+        let outcome = drive(&mut Synchronous::new(&mut thread, items, Direction::Read), &load);
         assert!(matches!(outcome, Err(BenchError::WrongValues(1))));
     }
 

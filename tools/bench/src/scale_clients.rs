@@ -356,7 +356,9 @@ impl Clients {
                     measured.errors += failed;
                     ended += 1;
                 }
-                Report::Ready => return Err(BenchError::Child("a client process is ready twice".to_owned())),
+                Report::Ready | Report::Failed(_) => {
+                    return Err(BenchError::Child("a client process is ready twice".to_owned()));
+                }
             }
         }
         Ok(measured)

@@ -16,30 +16,26 @@ mod server;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use yonder::sched::DispatchPolicy;
 use yonder::units::{LocalSize, parse_bytes};
-use yonder_load::{KvLoad, LatencySummary, LoadError, LoadSettings, Predicted, Rate, Requests, Workload};
+use yonder_load::{LatencySummary, LoadSettings, Predicted, Rate, Requests, Workload};
 
-use crate::children::Launch;
-use crate::comparison::{self, Ended, Measured, served, take_turns};
+use crate::children::{Launch, free_address};
+use crate::comparison::{self, Ended, Measured, take_turns};
 use crate::flags::{BENCHMARK, byte_count, positive_count, positive_duration};
 use crate::folder::Folder;
 use crate::kernel_swap::{KernelSwap, SwapOn};
-use crate::limited_server::Server;
-use crate::policies::{Choice as _, choice};
-use crate::process::stopped;
+use crate::limited_server::{Asked, Server, Start};
+use crate::policies::{Choice as _, choice, name_of};
 use crate::{BenchError, OnProgress};
-use server::Task;
 
 pub use series::YcsbResult;
 
-/// Part of a run's time that comes before it, unmeasured.
-const WARM_UP_SHARE: u32 = 4;
 /// A server's memory as a multiple of the values at the start, and at least so much more: for what is stored with them,
 /// and for inserts.
 const SERVER_TIMES_DATA: u64 = 2;
@@ -224,13 +220,8 @@ impl Variant {
 
     /// Its name, as results have it.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Yield => "yield",
-            Self::Busy => "busy",
-            Self::Swap => "swap",
-            Self::SwapMemcached => "swap-memcached",
-        }
+    pub fn name(self) -> String {
+        name_of(self)
     }
 }
 
@@ -264,7 +255,7 @@ impl Settings {
     /// What a contender is called while it runs.
     fn label(&self, contender: Contender) -> String {
         let policy = contender.dispatch_name().filter(|_| self.dispatch.len() > 1);
-        contender.variant.name().to_owned() + &policy.map_or_else(String::new, |policy| format!(", {policy}"))
+        contender.variant.name() + &policy.map_or_else(String::new, |policy| format!(", {policy}"))
     }
 
     /// How many keys there are at the start.
@@ -346,39 +337,33 @@ impl<'a> Bench<'a> {
     }
 
     fn trial(&self, workload: Workload, contender: Contender, turn: usize) -> Result<Ended<Trial>, BenchError> {
-        let Self { settings, launch, .. } = *self;
-        let task = Task { contender, far: &self.far, settings, launch, temporary: self.folder.path() };
-        let server = match task.start(&self.kernel)? {
-            Ok(server) => server,
-            Err(missing) => return Ok(Ended::Skipped(missing)),
-        };
-        let asked = self.measure(&server, workload, turn);
-        let was_out_of_memory = server.was_out_of_memory();
-        let end = server.end();
-        // Who stops the benchmark has killed the server, and that is why the load has failed.
-        if settings.stop.load(Ordering::Relaxed) {
-            return Err(stopped());
+        let settings = self.settings;
+        if let Some(missing) = self.missing(contender) {
+            return Ok(Ended::Skipped(missing));
         }
-        served(asked, was_out_of_memory, end?)
-    }
-
-    fn measure(&self, server: &Server, workload: Workload, turn: usize) -> Result<Trial, LoadError> {
-        let duration = self.settings.duration;
-        let mut load = KvLoad::new(self.settings.load(server.address.to_string(), workload, turn))?;
-        load.fill(|_| ())?;
-        let warm_up = (duration / WARM_UP_SHARE).max(Duration::from_millis(1));
-        let wrong_before = load.run(self.settings.rate, warm_up, |_| ())?.wrong_values;
-        let before = server.kernel_counts();
-        let result = load.run(self.settings.rate, duration, |_| ())?;
-        let kernel = server.kernel_counts().zip(before).map(|(after, before)| after.since(before));
-        let own = Measured::of(&result);
-        let measured = kernel.map_or(own, |counts| own.with_kernel(&counts));
-        Ok(Trial {
-            measured: Measured { errors: measured.errors + wrong_before, ..measured },
-            hit: result.server_hit.filter(|hits| hits.count > 0),
-            predicted: result.predicted,
-            misses: result.misses,
-            wrong_values: result.wrong_values + wrong_before,
+        let (address, local_bytes) = (free_address()?, settings.local_bytes());
+        let kernel = contender.variant.is_kernel().then_some(self.kernel.as_ref());
+        let to_start =
+            |kernel: Result<&KernelSwap, &String>| kernel.map_err(String::clone)?.group_to_start(local_bytes);
+        let start = Start {
+            launch: self.launch,
+            words: self.words(contender, address),
+            address,
+            group: kernel.map(to_start).transpose(),
+            local_bytes,
+            temporary: self.folder.path(),
+            stop: &settings.stop,
+        };
+        let load = settings.load(address.to_string(), workload, turn);
+        start.ask(load, (settings.rate, settings.duration), &Server::kernel_counts, |asked| {
+            let Asked { warm, result, measured } = asked;
+            Trial {
+                measured: measured.with_errors(warm.wrong_values),
+                hit: result.server_hit.filter(|hits| hits.count > 0),
+                predicted: result.predicted,
+                misses: result.misses,
+                wrong_values: result.wrong_values + warm.wrong_values,
+            }
         })
     }
 }

@@ -9,12 +9,10 @@ use std::path::{Path, PathBuf};
 use plotters::prelude::*;
 use serde::Serialize;
 
-use crate::ReportError;
-use crate::picture::{
-    Entry, LEGEND_TOP, MARGIN, draw_entries, draw_title, draw_words, head_height, legend, text_width,
-};
-use crate::picture::{cut, write_files};
+use crate::picture::{Entry, LEGEND_TOP, MARGIN};
+use crate::picture::{cut, draw_entries, draw_title, draw_words, head_height, legend, text_width};
 use crate::plot::{FONT_SIZE, PAPER, SIZE, colour, svg, text};
+use crate::{ReportError, write_file};
 
 /// A bar's name and its numbers, the bar below them, and what is between it and the next.
 pub(crate) const BAR_HEIGHT: i32 = 24;
@@ -51,7 +49,8 @@ pub struct Bar {
 
 /// Writes bars into `directory`, which is created if need be, and returns their files' paths.
 pub fn write_bars(pictures: &[Bars], directory: &Path) -> Result<Vec<PathBuf>, ReportError> {
-    write_files(pictures.iter().map(|bars| (bars.name.as_str(), bars_svg(bars))), directory)
+    let write = |bars: &Bars| write_file(directory, &format!("{}.svg", bars.name), &bars_svg(bars)?);
+    pictures.iter().map(write).collect()
 }
 
 /// Bars as SVG.

@@ -114,31 +114,20 @@ fn line(report: &FaultReport, name: &str, value: impl Fn(&FaultsOfTime) -> f64) 
     Line { name: name.to_owned(), points: points.collect() }
 }
 
-fn over_time(title: &str, caption: &str, vertical: Quantity, lines: Vec<Line>) -> Picture {
-    Picture {
-        name: String::new(),
-        title: title.to_owned(),
-        caption: caption.to_owned(),
-        horizontal: Quantity::Number("seconds"),
-        vertical,
-        lines,
-        shades: Vec::new(),
-        shade_name: String::new(),
-    }
-}
-
 fn faults_over_time(report: &FaultReport) -> Picture {
     let rate = |faults: u64| faults as f64 / report.part_seconds;
     let lines = vec![
         line(report, "major: a page was fetched", |faults| rate(faults.major_faults)),
         line(report, "minor: none was", |faults| rate(faults.minor_faults)),
     ];
-    over_time("Faults per second", "Of all processes and threads.", Quantity::Rate, lines)
+    let words = ["Faults per second", "Of all processes and threads."];
+    Picture::new("", words, [Quantity::Number("seconds"), Quantity::Rate], lines)
 }
 
 fn waiting_over_time(report: &FaultReport) -> Picture {
     let lines = vec![line(report, "threads in faults", |faults| faults.waited_seconds / report.part_seconds)];
-    over_time("Threads waiting", "On average; 1 is one thread that does nothing else.", Quantity::Number(""), lines)
+    let words = ["Threads waiting", "On average; 1 is one thread that does nothing else."];
+    Picture::new("", words, [Quantity::Number("seconds"), Quantity::Number("")], lines)
 }
 
 fn draw_map(area: &Area<'_>, map: &FaultMap, run_seconds: f64) -> Result<(), String> {

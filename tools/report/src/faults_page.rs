@@ -2,7 +2,7 @@
 
 use crate::ReportError;
 use crate::faults::{FaultReport, FaultSite, fault_svg};
-use crate::html::{Escaped, figure, header, inline, notes_section, page};
+use crate::html::{Column, Escaped, figure, header, inline, notes_section, page, table};
 use crate::numbers::{count, latency_tick};
 
 /// Call sites that have a row.
@@ -24,29 +24,27 @@ fn sites(sites: &[FaultSite]) -> String {
     if sites.is_empty() {
         return String::new();
     }
-    let rows: String = sites.iter().take(ROWS_MAX).map(row).collect();
     let left_out = match sites.len().saturating_sub(ROWS_MAX) {
         0 => String::new(),
         left_out => format!("<p>{left_out} more had less.</p>\n"),
     };
-    format!(
-        "<section>\n<h2>Call sites</h2>\n<div class=\"wide\"><table class=\"measurements\">\n<thead><tr><th>Instruction</th>\
-         <th>Waited</th><th>Major</th><th>Minor</th><th class=\"text\">Line</th><th class=\"text\">Process</th></tr></thead>\n\
-         <tbody>\n{rows}</tbody>\n</table></div>\n{left_out}</section>\n"
-    )
+    use Column::{Name, Number, Words};
+    let columns =
+        [Name("Instruction"), Number("Waited"), Number("Major"), Number("Minor"), Words("Line"), Words("Process")];
+    let table = table("measurements", &columns, sites.iter().take(ROWS_MAX).map(row));
+    format!("<section>\n<h2>Call sites</h2>\n{table}{left_out}</section>\n")
 }
 
-fn row(site: &FaultSite) -> String {
-    format!(
-        "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td>\
-         <td class=\"text\">{}</td></tr>\n",
-        Escaped(&site.name),
+fn row(site: &FaultSite) -> (&'static str, Vec<String>) {
+    let cells = [
+        Escaped(&site.name).to_string(),
         latency_tick(site.faults.waited_seconds * 1e6),
         count(site.faults.major_faults),
         count(site.faults.minor_faults),
-        Escaped(&site.line),
-        Escaped(&site.process)
-    )
+        Escaped(&site.line).to_string(),
+        Escaped(&site.process).to_string(),
+    ];
+    ("", cells.to_vec())
 }
 
 #[cfg(test)]

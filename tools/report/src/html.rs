@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Write};
 
 use crate::ReportError;
 use crate::figures::{Figure, figures};
-use crate::model::{Chart, FarMemory, Machine, Point, Ratio, Report, Setting};
+use crate::model::{Chart, Curve, FarMemory, Machine, Point, Ratio, Report, Setting};
 use crate::numbers::{microseconds, rate, ratio};
 use crate::plot::marker;
 
@@ -90,18 +90,14 @@ fn headlines(ratios: &[Ratio]) -> String {
         let paper = entry.paper.map_or_else(String::new, |paper| format!("<span>paper {}</span>", ratio(paper)));
         format!(
             "<div class=\"card\"><p class=\"number\">{}</p><p class=\"what\">{}</p>\
-             <p class=\"beside\">{paper}{}</p></div>\n",
+             <p class=\"beside\">{paper}<span>{}</span></p></div>\n",
             ratio(entry.ours),
             Escaped(&entry.what),
-            bar_verdict(entry)
+            Escaped(&entry.condition)
         )
     };
     let cards: String = ratios.iter().take(HEADLINES_MAX).map(card).collect();
     format!("<section class=\"cards\" aria-label=\"Headline ratios\">\n{cards}</section>\n")
-}
-
-fn bar_verdict(entry: &Ratio) -> String {
-    entry.meets_bar().map_or_else(String::new, |met| verdict(met, "bar met", "below the bar"))
 }
 
 /// Whether something is as it should be, in the words for either.
@@ -185,57 +181,90 @@ fn ratio_table(ratios: &[Ratio]) -> String {
     let row = |entry: &Ratio| {
         let note =
             if entry.note.is_empty() { String::new() } else { format!("<br/><small>{}</small>", Escaped(&entry.note)) };
-        format!(
-            "<tr><th scope=\"row\">{}{note}</th><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td>\
-             <td class=\"text\">{}</td></tr>\n",
-            Escaped(&entry.what),
-            ratio(entry.ours),
-            or_dash(entry.paper),
-            or_dash(entry.bar),
-            bar_verdict(entry),
-            Escaped(&entry.paper_source)
-        )
+        let [condition, source] = [&entry.condition, &entry.paper_source].map(|text| Escaped(text).to_string());
+        let what = format!("{}{note}", Escaped(&entry.what));
+        ("", vec![what, ratio(entry.ours), or_dash(entry.paper), condition, source])
     };
-    let rows: String = ratios.iter().map(row).collect();
-    format!(
-        "<section>\n<h2>Beside the paper</h2>\n<div class=\"wide\"><table class=\"ratios\">\n\
-         <thead><tr><th>Ratio</th><th>Here</th>\
-         <th>Paper</th><th>Bar</th><th class=\"text\"></th><th class=\"text\">Paper\u{2019}s source</th></tr></thead>\n\
-         <tbody>\n{rows}</tbody>\n</table></div>\n</section>\n"
-    )
+    use Column::{Name, Number, Words};
+    let columns = [Name("Ratio"), Number("Here"), Number("Paper"), Words("Measured"), Words("Paper\u{2019}s source")];
+    let table = table("ratios", &columns, ratios.iter().map(row));
+    format!("<section>\n<h2>Beside the paper</h2>\n{table}</section>\n")
 }
 
 fn measurement_table(chart: &Chart) -> String {
-    let mut rows = String::new();
-    for curve in &chart.curves {
-        for (index, point) in curve.points.iter().enumerate() {
-            let name = if index == 0 { curve.name.as_str() } else { "" };
-            rows += &measurement_row(name, point);
-        }
-    }
-    format!(
-        "<div class=\"wide\"><table class=\"measurements\">\n\
-         <thead><tr><th>Mode</th><th>Offered/s</th>\
-         <th>Achieved/s</th><th>P50 \u{b5}s</th><th>P99 \u{b5}s</th><th>P99.9 \u{b5}s</th><th>Dropped</th>\
-         <th class=\"text\"></th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n"
-    )
+    use Column::{Name, Number, Words};
+    let columns = [
+        Name("Mode"),
+        Number("Offered/s"),
+        Number("Achieved/s"),
+        Number("P50 \u{b5}s"),
+        Number("P99 \u{b5}s"),
+        Number("P99.9 \u{b5}s"),
+        Number("Dropped"),
+        Words(""),
+    ];
+    let rows = chart.curves.iter().flat_map(|curve| {
+        curve.points.iter().enumerate().map(|(index, point)| measurement_row(curve, index == 0, point))
+    });
+    table("measurements", &columns, rows)
 }
 
-fn measurement_row(name: &str, point: &Point) -> String {
+/// A row's classes and its cells.
+fn measurement_row(curve: &Curve, is_first: bool, point: &Point) -> (&'static str, Vec<String>) {
+    let (class, remark) = match (is_first, point.is_saturated()) {
+        (true, true) => ("first saturated", "saturated"),
+        (true, false) => ("first", ""),
+        (false, true) => ("saturated", "saturated"),
+        (false, false) => ("", ""),
+    };
     let cells = [
+        if is_first { Escaped(&curve.name).to_string() } else { String::new() },
         rate(point.offered_per_s),
         rate(point.achieved_per_s),
         microseconds(point.p50_us),
         microseconds(point.p99_us),
         microseconds(point.p999_us),
         point.dropped.to_string(),
+        remark.to_owned(),
     ];
-    let cells: String = cells.iter().map(|cell| format!("<td>{cell}</td>")).collect();
-    let first = if name.is_empty() { "" } else { "first" };
-    let (saturated, remark) = if point.is_saturated() { ("saturated", "saturated") } else { ("", "") };
+    (class, cells.to_vec())
+}
+
+/// A column of a table, by its head.
+#[derive(Clone, Copy)]
+pub(crate) enum Column<'a> {
+    /// What a row is of.
+    Name(&'a str),
+    /// Numbers, at the right.
+    Number(&'a str),
+    /// Words, at the left.
+    Words(&'a str),
+}
+
+/// A table whose cells are parts of a page already, each row behind its classes.
+pub(crate) fn table<'a>(
+    class: &str,
+    columns: &[Column<'_>],
+    rows: impl Iterator<Item = (&'a str, Vec<String>)>,
+) -> String {
+    let head = |column: &Column<'_>| match column {
+        Column::Name(name) | Column::Number(name) => format!("<th>{}</th>", Escaped(name)),
+        Column::Words(name) => format!("<th class=\"text\">{}</th>", Escaped(name)),
+    };
+    let cell = |(column, text): (&Column<'_>, &String)| match column {
+        Column::Name(_) => format!("<th scope=\"row\">{text}</th>"),
+        Column::Number(_) => format!("<td>{text}</td>"),
+        Column::Words(_) => format!("<td class=\"text\">{text}</td>"),
+    };
+    let row = |(class, cells): (&str, Vec<String>)| {
+        let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
+        format!("<tr{class}>{}</tr>\n", columns.iter().zip(&cells).map(cell).collect::<String>())
+    };
+    let head: String = columns.iter().map(head).collect();
     format!(
-        "<tr class=\"{first} {saturated}\"><th scope=\"row\">{}</th>{cells}<td class=\"text\">{remark}</td></tr>\n",
-        Escaped(name)
+        "<div class=\"wide\"><table class=\"{class}\">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{}</tbody>\n\
+         </table></div>\n",
+        rows.map(row).collect::<String>()
     )
 }
 
@@ -311,8 +340,8 @@ pub(crate) mod tests {
             "2.5 us, 100 Gbit/s",
             "1.71x",
             "paper 1.58x",
-            "bar met",
-            "below the bar",
+            "<span>with 97 % of 2 CPUs</span>",
+            "<td class=\"text\">with 52 % of 2 CPUs</td>",
             "Adios, figure 7(d)",
             "the load generator shares the CPUs",
             "<dt>kernel</dt><dd>Linux 6.18</dd>",
@@ -373,14 +402,15 @@ pub(crate) mod tests {
         (chart.title, chart.explanation, chart.far_memory) = (evil.clone(), evil.clone(), evil.clone());
         chart.curves[0].name = evil.clone();
         let ratio = &mut report.ratios[0];
-        (ratio.what, ratio.paper_source, ratio.note) = (evil.clone(), evil.clone(), evil);
+        (ratio.what, ratio.condition) = (evil.clone(), evil.clone());
+        (ratio.paper_source, ratio.note) = (evil.clone(), evil);
         let page = html_page(&report).unwrap();
         assert_well_formed(&page);
         assert!(!page.contains("<script") && !page.contains("alert(\"1") && !page.contains('\u{1}'));
         let escaped = "&lt;/title&gt;&lt;script&gt;alert(&quot;1&quot; &amp; &#39;2&#39;)&lt;/script&gt;\u{fffd}";
-        // The title is there twice, and so are the curve's name and the ratio's words; the chart's title is above it
-        // and with its four plots.
-        assert_eq!(page.matches(escaped).count(), 23);
+        // The title is there twice, and so are the curve's name and the ratio's words and condition; the chart's title
+        // is above it and with its four plots.
+        assert_eq!(page.matches(escaped).count(), 25);
     }
 
     #[test]

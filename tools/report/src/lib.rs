@@ -64,9 +64,14 @@ pub enum ReportError {
 
 /// Writes the page as `report.html` into `directory`, which is created if need be, and returns the file's path.
 pub fn write_html(report: &Report, directory: &Path) -> Result<PathBuf, ReportError> {
-    let path = directory.join("report.html");
-    let page = html_page(report)?;
-    let written = std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, page));
-    written.map_err(|cause| ReportError::Write { path: path.clone(), cause })?;
-    Ok(path)
+    write_file(directory, "report.html", &html_page(report)?)
+}
+
+/// Writes a file into `directory`, which is created if need be, and returns its path.
+fn write_file(directory: &Path, name: &str, text: &str) -> Result<PathBuf, ReportError> {
+    let path = directory.join(name);
+    match std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, text)) {
+        Ok(()) => Ok(path),
+        Err(cause) => Err(ReportError::Write { path, cause }),
+    }
 }

@@ -148,18 +148,10 @@ pub struct Ratio {
     pub paper: Option<f64>,
     /// Where it was published.
     pub paper_source: String,
-    /// The least that this project asks of itself.
-    pub bar: Option<f64>,
+    /// What it was measured under, such as `with 97 % of 2 CPUs`, or nothing.
+    pub condition: String,
     /// A remark, or nothing.
     pub note: String,
-}
-
-impl Ratio {
-    /// Whether the bar is met; none without a bar.
-    #[must_use]
-    pub fn meets_bar(&self) -> Option<bool> {
-        self.bar.map(|bar| self.ours >= bar)
-    }
 }
 
 #[cfg(test)]
@@ -188,7 +180,7 @@ pub(crate) mod samples {
                     ours: 1.7149,
                     paper: Some(1.58),
                     paper_source: "Adios, figure 7(d)".into(),
-                    bar: Some(1.58),
+                    condition: "with 97 % of 2 CPUs".into(),
                     note: String::new(),
                 },
                 Ratio {
@@ -196,7 +188,7 @@ pub(crate) mod samples {
                     ours: 8.2,
                     paper: Some(10.89),
                     paper_source: "Adios, Memcached, 128-byte values".into(),
-                    bar: Some(10.9),
+                    condition: "with 52 % of 2 CPUs".into(),
                     note: "the load generator shares the CPUs".into(),
                 },
                 Ratio {
@@ -204,7 +196,7 @@ pub(crate) mod samples {
                     ours: 0.8,
                     paper: None,
                     paper_source: String::new(),
-                    bar: None,
+                    condition: String::new(),
                     note: String::new(),
                 },
             ],

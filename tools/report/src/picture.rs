@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use plotters::prelude::*;
 use serde::Serialize;
 
-use crate::ReportError;
 use crate::axis::{Axis, round_down, round_up};
 use crate::numbers::{bytes_tick, latency_tick, rate, trimmed};
 use crate::plot::{Area, Axes, Behind, FONT_SIZE, INK, LEGEND_SIZE, Mark, Marks, PAPER, SIZE};
 use crate::plot::{draw_chart, draw_marker, draw_shade, svg, text};
+use crate::{ReportError, write_file};
 
 /// Where the title, the caption and the first line of the legend are, and how high such a line is.
 const TITLE_TOP: i32 = 22;
@@ -97,21 +97,8 @@ pub enum Quantity {
 
 /// Writes pictures into `directory`, which is created if need be, and returns their files' paths.
 pub fn write_pictures(pictures: &[Picture], directory: &Path) -> Result<Vec<PathBuf>, ReportError> {
-    write_files(pictures.iter().map(|picture| (picture.name.as_str(), picture_svg(picture))), directory)
-}
-
-/// Writes SVGs, each with the name of its file.
-pub(crate) fn write_files<'a>(
-    svgs: impl Iterator<Item = (&'a str, Result<String, ReportError>)>,
-    directory: &Path,
-) -> Result<Vec<PathBuf>, ReportError> {
-    let write = |(name, svg): (&str, Result<String, ReportError>)| {
-        let (path, svg) = (directory.join(format!("{name}.svg")), svg?);
-        let written = std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, svg));
-        written.map_err(|cause| ReportError::Write { path: path.clone(), cause })?;
-        Ok(path)
-    };
-    svgs.map(write).collect()
+    let write = |picture: &Picture| write_file(directory, &format!("{}.svg", picture.name), &picture_svg(picture)?);
+    pictures.iter().map(write).collect()
 }
 
 /// A picture as SVG.

@@ -115,17 +115,17 @@ impl Comparison {
     }
 }
 
-/// How many comparisons are met, of those that something is asked of.
-pub(crate) fn met_of(comparisons: &[Comparison]) -> (usize, usize) {
-    let verdicts: Vec<bool> = comparisons.iter().filter_map(Comparison::is_met).collect();
-    (verdicts.iter().filter(|met| **met).count(), verdicts.len())
+/// How many comparisons of some sections are met, of those that something is asked of.
+pub(crate) fn all_met(sections: &[Section]) -> (usize, usize) {
+    let verdicts = sections.iter().flat_map(|section| &section.comparisons).filter_map(Comparison::is_met);
+    verdicts.fold((0, 0), |(met, all), is_met| (met + usize::from(is_met), all + 1))
 }
 
 impl Section {
     /// How many of its comparisons are met, and how many there are that something is asked of.
     #[must_use]
     pub fn met(&self) -> (usize, usize) {
-        met_of(&self.comparisons)
+        all_met(std::slice::from_ref(self))
     }
 }
 

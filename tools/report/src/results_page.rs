@@ -6,11 +6,11 @@
 
 use crate::ReportError;
 use crate::bars::bars_svg;
-use crate::html::{EMULATED, Escaped, conditions, figure, inline, notes, page, paragraphs, verdict};
+use crate::html::{Column, EMULATED, Escaped, conditions, figure, inline, notes, page, paragraphs, table, verdict};
 use crate::numbers::{percent, significant};
 use crate::picture::picture_svg;
-use crate::results::{Aim, Comparison, Origin, Results, Section, met_of};
-use crate::table::{Column, Table};
+use crate::results::{Aim, Comparison, Origin, Results, Section, all_met};
+use crate::table::Table;
 
 /// Rows of a table above which it is folded until somebody wants it.
 const OPEN_ROWS_MAX: usize = 16;
@@ -29,24 +29,15 @@ pub fn results_page(results: &Results) -> Result<String, ReportError> {
 /// A line for each experiment that leads to it.
 fn contents(sections: &[Section]) -> String {
     let row = |section: &Section| {
-        format!(
-            "<tr><th scope=\"row\"><a href=\"#{name}\">{}</a></th><td class=\"text\">{}</td><td class=\"text\">{}</td>\
-             <td>{}</td></tr>\n",
-            Escaped(&section.title),
-            Escaped(&section.source),
-            origin_name(&section.origin),
-            counted(section.met()),
-            name = Escaped(&section.name),
-        )
+        let link = format!("<a href=\"#{}\">{}</a>", Escaped(&section.name), Escaped(&section.title));
+        let (source, how) = (Escaped(&section.source).to_string(), origin_name(&section.origin).to_owned());
+        ("", vec![link, source, how, counted(section.met())])
     };
-    let rows: String = sections.iter().map(row).collect();
-    let all: Vec<Comparison> = sections.iter().flat_map(|section| section.comparisons.clone()).collect();
-    format!(
-        "<section>\n<h2>Experiments</h2>\n<div class=\"wide\"><table class=\"ratios\">\n<thead><tr><th>Experiment</th>\
-         <th class=\"text\">Source</th><th class=\"text\">How</th><th>Checks met</th></tr></thead>\n<tbody>\n{rows}\
-         <tr><th scope=\"row\">All</th><td></td><td></td><td>{}</td></tr>\n</tbody>\n</table></div>\n</section>\n",
-        counted(met_of(&all))
-    )
+    let last = vec!["All".to_owned(), String::new(), String::new(), counted(all_met(sections))];
+    use Column::{Name, Number, Words};
+    let columns = [Name("Experiment"), Words("Source"), Words("How"), Number("Checks met")];
+    let table = table("ratios", &columns, sections.iter().map(row).chain([("", last)]));
+    format!("<section>\n<h2>Experiments</h2>\n{table}</section>\n")
 }
 
 /// How many are met of how many; a dash of none.
@@ -97,23 +88,13 @@ fn comparisons(comparisons: &[Comparison]) -> String {
         return String::new();
     }
     let row = |entry: &Comparison| {
-        format!(
-            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td>\
-             <td class=\"text\">{}</td></tr>\n",
-            Escaped(&entry.what),
-            significant(entry.paper),
-            significant(entry.ours),
-            percent(entry.deviation_percent()),
-            asked(entry),
-            Escaped(&entry.why)
-        )
+        let (what, why) = (Escaped(&entry.what).to_string(), Escaped(&entry.why).to_string());
+        let numbers = [significant(entry.paper), significant(entry.ours), percent(entry.deviation_percent())];
+        ("", [vec![what], numbers.to_vec(), vec![asked(entry), why]].concat())
     };
-    let rows: String = comparisons.iter().map(row).collect();
-    format!(
-        "<h3>Beside the paper</h3>\n<div class=\"wide\"><table class=\"ratios\">\n<thead><tr><th>Check</th><th>Paper</th>\
-         <th>Here</th><th>Apart</th><th class=\"text\"></th><th class=\"text\"></th></tr></thead>\n<tbody>\n{rows}</tbody>\n\
-         </table></div>\n"
-    )
+    use Column::{Name, Number, Words};
+    let columns = [Name("Check"), Number("Paper"), Number("Here"), Number("Apart"), Words(""), Words("")];
+    format!("<h3>Beside the paper</h3>\n{}", table("ratios", &columns, comparisons.iter().map(row)))
 }
 
 /// Whether a comparison is met, and what is asked.
@@ -133,22 +114,13 @@ pub(crate) fn aim_words(aim: Aim) -> String {
     }
 }
 
-fn table_of(table: &Table) -> String {
-    let classes: Vec<&str> =
-        (0..table.columns.len()).map(|column| if table.is_numeric(column) { "" } else { " class=\"text\"" }).collect();
-    let head = |(column, class): (&Column, &&str)| format!("<th{class}>{}</th>", Escaped(column.name));
-    let head: String = table.columns.iter().zip(&classes).map(head).collect();
-    let row = |cells: Vec<String>| {
-        let cell = |(cell, class): (&String, &&str)| format!("<td{class}>{}</td>", Escaped(cell));
-        format!("<tr>{}</tr>\n", cells.iter().zip(&classes).map(cell).collect::<String>())
-    };
-    let rows: String = table.texts().map(row).collect();
-    let open = if table.rows.len() > OPEN_ROWS_MAX { "" } else { " open=\"open\"" };
-    format!(
-        "<details{open}>\n<summary>{}</summary>\n<div class=\"wide\"><table class=\"measurements\">\n<thead><tr>{head}</tr></thead>\n\
-         <tbody>\n{rows}</tbody>\n</table></div>\n</details>\n",
-        Escaped(&table.title)
-    )
+fn table_of(numbers: &Table) -> String {
+    let column = |(index, name)| if numbers.is_numeric(index) { Column::Number(name) } else { Column::Words(name) };
+    let columns: Vec<_> = numbers.columns.iter().map(|column| column.name).enumerate().map(column).collect();
+    let row = |cells: Vec<String>| ("", cells.iter().map(|text| Escaped(text).to_string()).collect());
+    let rows = table("measurements", &columns, numbers.texts().map(row));
+    let open = if numbers.rows.len() > OPEN_ROWS_MAX { "" } else { " open=\"open\"" };
+    format!("<details{open}>\n<summary>{}</summary>\n{rows}</details>\n", Escaped(&numbers.title))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use crate::model::Setting;
 use crate::numbers::{percent, significant};
-use crate::results::{Comparison, Origin, Results, Section, met_of};
+use crate::results::{Comparison, Origin, Results, Section, all_met};
 use crate::results_page::{aim_words, counted, origin_name};
 use crate::table::Table;
 
@@ -34,18 +34,10 @@ fn settings(results: &Results) -> String {
 
 fn contents(sections: &[Section]) -> String {
     let row = |section: &Section| {
-        let cells = [&section.title, &section.source].map(|text| cell(text));
-        let [title, source] = cells;
-        vec![
-            format!("`{}`", section.name),
-            title,
-            source,
-            origin_name(&section.origin).to_owned(),
-            counted(section.met()),
-        ]
+        let (name, how) = (format!("`{}`", section.name), origin_name(&section.origin).to_owned());
+        vec![name, cell(&section.title), cell(&section.source), how, counted(section.met())]
     };
-    let all: Vec<Comparison> = sections.iter().flat_map(|section| section.comparisons.clone()).collect();
-    let last = vec![String::new(), "all".to_owned(), String::new(), String::new(), counted(met_of(&all))];
+    let last = vec![String::new(), "all".to_owned(), String::new(), String::new(), counted(all_met(sections))];
     let rows = sections.iter().map(row).chain([last]);
     let columns = ["name", "experiment", "source", "how", "checks met"];
     format!("## Experiments\n\n{}\n", table(&columns, &[false, false, false, false, true], rows))

@@ -3,9 +3,9 @@
 //! Links are read from Markdown outside code, those to a file of the repository's own address among them; paths are
 //! read from code spans that start with a folder of ours, such as `core/units`, except where history is told.
 
+use super::Findings;
 use super::layers::LAYERS;
 use super::repository::Repository;
-use super::{Finding, Findings};
 
 /// The map of the code.
 const MAP: &str = "ARCHITECTURE.md";
@@ -23,7 +23,7 @@ pub(crate) fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.files_ending(".md") {
         for (line, target) in links(text) {
             if let Some(problem) = link_problem(repository, path, text, &target) {
-                findings.failures.push(Finding::new(path, line, problem, "mend the link, or remove it"));
+                findings.fail(path, line, problem, "mend the link, or remove it");
             }
         }
         if HISTORY.iter().any(|history| path.starts_with(history)) {
@@ -32,7 +32,7 @@ pub(crate) fn check(repository: &Repository, findings: &mut Findings) {
         for (line, named) in paths_in_spans(text) {
             if !repository.exists(named.trim_end_matches('/')) {
                 let problem = format!("`{named}` does not exist");
-                findings.failures.push(Finding::new(path, line, problem, "write the path as it is now"));
+                findings.fail(path, line, problem, "write the path as it is now");
             }
         }
     }
@@ -42,7 +42,7 @@ fn check_readmes(repository: &Repository, findings: &mut Findings) {
     for layer in LAYERS.iter().chain(&BESIDE).filter(|layer| repository.exists(layer)) {
         let path = format!("{layer}/README.md");
         if repository.text(&path).is_none_or(|text| text.trim().is_empty()) {
-            findings.failures.push(Finding::new(&path, 1, "the layer has no README", "write its rule in four lines"));
+            findings.fail(&path, 1, "the layer has no README", "write its rule in four lines");
         }
     }
 }
@@ -52,12 +52,7 @@ fn check_map(repository: &Repository, findings: &mut Findings) {
     for folder in repository.crate_folders() {
         if !map.contains(&format!("`{folder}`")) {
             let problem = format!("crate {folder} is not on the map");
-            findings.failures.push(Finding::new(
-                MAP,
-                1,
-                problem,
-                format!("add a line with `{folder}` and what it does"),
-            ));
+            findings.fail(MAP, 1, problem, format!("add a line with `{folder}` and what it does"));
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Rules for the guide, which `mdbook build docs/guide` makes: its table of contents has every chapter once, and its
 //! chapters link to one another, or to the repository by address, because a book has no other files.
 
+use super::Findings;
 use super::documents::{links, resolve};
 use super::repository::Repository;
-use super::{Finding, Findings};
 
 /// Where the book's settings are, its chapters, and their order.
 const SETTINGS: &str = "docs/guide/book.toml";
@@ -16,7 +16,7 @@ pub(crate) fn check(repository: &Repository, findings: &mut Findings) {
         return;
     }
     let mut fail = |path: &str, line, problem: String, remedy: &str| {
-        findings.failures.push(Finding::new(path, line, problem, remedy));
+        findings.fail(path, line, problem, remedy);
     };
     let title = repository.text(SETTINGS).and_then(|text| text.parse::<toml::Table>().ok());
     if title.as_ref().and_then(|table| table.get("book")?.get("title")?.as_str()).is_none() {

@@ -9,9 +9,9 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use toml::{Table, Value};
 
+use super::Findings;
 use super::repository::Repository;
 use super::source::RustFile;
-use super::{Finding, Findings};
 
 /// The layers, lowest first.
 pub(crate) const LAYERS: [&str; 9] =
@@ -81,7 +81,7 @@ pub(crate) fn check_manifests(repository: &Repository, findings: &mut Findings) 
             }
             Err(error) => {
                 let cause = error.message().to_owned();
-                findings.failures.push(Finding::new(&path, 1, format!("no valid TOML ({cause})"), "mend the manifest"));
+                findings.fail(&path, 1, format!("no valid TOML ({cause})"), "mend the manifest");
             }
         }
     }
@@ -95,28 +95,26 @@ fn check_manifest(path: &str, text: &str, table: &Table, folders: &BTreeMap<Stri
     for Dependency { section, name, is_optional } in dependencies(table) {
         let line = text.lines().position(|line| line.trim_start().starts_with(&name)).map_or(1, |index| index + 1);
         match folders.get(&name) {
-            Some(folder) if rank(folder) == LAYERS.len() && rank(path) < LAYERS.len() => {
-                findings.failures.push(Finding::new(
-                    path,
-                    line,
-                    format!("a layer depends on {name}, which stands outside the layers ({folder})"),
-                    "move what it needs into a layer",
-                ))
-            }
-            Some(folder) if rank(folder) > rank(path) => findings.failures.push(Finding::new(
+            Some(folder) if rank(folder) == LAYERS.len() && rank(path) < LAYERS.len() => findings.fail(
+                path,
+                line,
+                format!("a layer depends on {name}, which stands outside the layers ({folder})"),
+                "move what it needs into a layer",
+            ),
+            Some(folder) if rank(folder) > rank(path) => findings.fail(
                 path,
                 line,
                 format!("{} depends on {name}, which is above it ({folder})", LAYERS[rank(path)]),
                 "turn the dependency round, or move the code that needs it up",
-            )),
+            ),
             None if is_off_by_default && is_optional && OPTIONAL.contains(&name.as_str()) => {}
             None if rank(path) == 0 && section != "dev-dependencies" && IMPURE.contains(&name.as_str()) => {
-                findings.failures.push(Finding::new(
+                findings.fail(
                     path,
                     line,
                     format!("core depends on {name}, which is not pure"),
                     "pass values in and return actions; do the effect in runtime",
-                ));
+                );
             }
             _ => {}
         }
@@ -160,12 +158,12 @@ pub(crate) fn check_purity(file: &RustFile<'_>, findings: &mut Findings) {
     for (line, path) in paths.found {
         let banned = IMPURE_PATHS.iter().any(|banned| path == *banned || path.starts_with(&format!("{banned}::")));
         if banned && !file.is_test(line) {
-            findings.failures.push(Finding::new(
+            findings.fail(
                 file.path,
                 line,
                 format!("core uses {path}, which is not pure"),
                 "pass values in and return actions; do the effect in runtime",
-            ));
+            );
         }
     }
 }

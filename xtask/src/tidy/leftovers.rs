@@ -3,8 +3,8 @@
 //! A test that sleeps to let something happen is slow when it passes and wrong when the machine is busy. The few that
 //! must let time pass say why: `// tidy: sleep: reason` on the line of the call or the one above it.
 
+use super::Findings;
 use super::source::{RustFile, Token};
-use super::{Finding, Findings};
 
 /// Macros that mark unfinished code or debugging output.
 const MACROS: [&str; 3] = ["todo", "unimplemented", "dbg"];
@@ -17,7 +17,7 @@ const SLEEP_REASON: &str = concat!("// tidy", ": sleep:");
 pub(crate) fn check(file: &RustFile<'_>, findings: &mut Findings) {
     for index in 0..file.tokens.len() {
         if let Some((problem, remedy)) = problem_at(file, index) {
-            findings.failures.push(Finding::new(file.path, file.tokens[index].line, problem, remedy));
+            findings.fail(file.path, file.tokens[index].line, problem, remedy);
         }
     }
     for (index, line) in file.lines.iter().enumerate() {
@@ -25,7 +25,7 @@ pub(crate) fn check(file: &RustFile<'_>, findings: &mut Findings) {
         let mut words = comment.split(|letter: char| !letter.is_alphanumeric());
         if let Some(mark) = words.find(|word| MARKS.contains(word)) {
             let problem = format!("a comment marked {mark}");
-            findings.failures.push(Finding::new(file.path, index + 1, problem, "do it now, or open an issue"));
+            findings.fail(file.path, index + 1, problem, "do it now, or open an issue");
         }
     }
 }

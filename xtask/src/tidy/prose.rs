@@ -4,9 +4,9 @@
 //! A line that cannot be broken is excused: a row of a table, a line with an address, a single long word. Words in code
 //! spans and in code fences are not prose. Code itself is the formatter's.
 
+use super::Findings;
 use super::documents::prose;
 use super::repository::Repository;
-use super::{Finding, Findings};
 
 /// The widest line.
 const COLUMNS_MAX: usize = 120;
@@ -19,7 +19,7 @@ pub(crate) fn check(repository: &Repository, findings: &mut Findings) {
         check_widths(path, text, Some, findings);
         for (number, line) in prose(text) {
             for word in nameless(line) {
-                findings.failures.push(Finding::new(path, number, format!("'{word}' names no subject"), "name it"));
+                findings.fail(path, number, format!("'{word}' names no subject"), "name it");
             }
         }
     }
@@ -34,7 +34,7 @@ fn check_widths<'a>(path: &str, text: &'a str, words_of: fn(&'a str) -> Option<&
         let columns = line.chars().count();
         if columns > COLUMNS_MAX && words_of(line).is_some_and(can_be_broken) {
             let problem = format!("the line has {columns} columns");
-            findings.failures.push(Finding::new(path, index + 1, problem, format!("break it before {COLUMNS_MAX}")));
+            findings.fail(path, index + 1, problem, format!("break it before {COLUMNS_MAX}"));
         }
     }
 }

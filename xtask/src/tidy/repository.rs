@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use walkdir::{DirEntry, WalkDir};
+
 /// Folders that hold nothing of ours.
 const SKIPPED: [&str; 3] = ["target", ".git", "demo-report"];
 /// How the names of the files end whose text is kept.
@@ -21,24 +23,18 @@ pub(crate) struct Repository {
 impl Repository {
     /// Reads the working tree at `root`.
     pub(crate) fn read(root: &Path) -> Result<Self, String> {
+        let is_ours = |entry: &DirEntry| {
+            let is_skipped = SKIPPED.iter().any(|skipped| entry.file_name() == *skipped);
+            entry.depth() == 0 || !(is_skipped && entry.file_type().is_dir())
+        };
         let mut files = BTreeMap::new();
-        let mut pending = vec![String::new()];
-        while let Some(folder) = pending.pop() {
-            let entries = fs::read_dir(root.join(&folder)).map_err(|error| format!("folder '{folder}': {error}"))?;
-            for entry in entries {
-                let entry = entry.map_err(|error| format!("folder '{folder}': {error}"))?;
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
-                let kind = entry.file_type().map_err(|error| format!("{path}: {error}"))?;
-                if kind.is_dir() {
-                    if !SKIPPED.contains(&name.as_str()) {
-                        pending.push(path);
-                    }
-                } else {
-                    let wanted = kind.is_file() && READ.iter().any(|ending| name.ends_with(ending));
-                    let text = if wanted { fs::read_to_string(root.join(&path)) } else { Ok(String::new()) };
-                    files.insert(path.clone(), text.map_err(|error| format!("{path}: {error}"))?);
-                }
+        for entry in WalkDir::new(root).into_iter().filter_entry(is_ours) {
+            let entry = entry.map_err(|error| error.to_string())?;
+            let path = entry.path().strip_prefix(root).unwrap_or(entry.path()).to_string_lossy().into_owned();
+            if !entry.file_type().is_dir() {
+                let wanted = entry.file_type().is_file() && READ.iter().any(|ending| path.ends_with(ending));
+                let text = if wanted { fs::read_to_string(entry.path()) } else { Ok(String::new()) };
+                files.insert(path.clone(), text.map_err(|error| format!("{path}: {error}"))?);
             }
         }
         Ok(Self::from_files(files))

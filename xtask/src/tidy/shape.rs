@@ -24,11 +24,14 @@ const _: () = assert!(FILE_LINES.reported_over < FILE_LINES.failed_over);
 const _: () = assert!(FUNCTION_LINES.reported_over < FUNCTION_LINES.failed_over);
 
 impl Limits {
-    fn check(&self, findings: &mut Findings, lines: usize, finding: impl FnOnce() -> Finding) {
+    /// Checks the length of `what`, which begins at a line.
+    fn check(&self, findings: &mut Findings, (path, line): (&str, usize), what: &str, lines: usize) {
+        let remedy = format!("split it below {}", self.reported_over);
+        let finding = Finding::new(path, line, format!("{what} has {lines} lines"), remedy);
         if lines > self.failed_over {
-            findings.failures.push(finding());
+            findings.failures.push(finding);
         } else if lines > self.reported_over {
-            findings.notes.push(finding());
+            findings.notes.push(finding);
         }
     }
 }
@@ -36,22 +39,14 @@ impl Limits {
 /// Rules that need no parsing.
 pub(crate) fn check_text(path: &str, text: &str, findings: &mut Findings) {
     if !text.starts_with("//!") {
-        findings.failures.push(Finding::new(
+        findings.fail(
             path,
             1,
             "the file does not open with a //! header",
             "say in its first lines what it is, its key types, its neighbours and its invariants",
-        ));
+        );
     }
-    let lines = text.lines().count();
-    FILE_LINES.check(findings, lines, || {
-        Finding::new(
-            path,
-            1,
-            format!("the file has {lines} lines"),
-            format!("split it below {}", FILE_LINES.reported_over),
-        )
-    });
+    FILE_LINES.check(findings, (path, 1), "the file", text.lines().count());
     for part in path.trim_end_matches(".rs").split('/').filter(|part| EMPTY_NAMES.contains(part)) {
         findings.failures.push(empty_name(path, 1, part));
     }
@@ -74,11 +69,7 @@ pub(crate) fn check_code(file: &RustFile<'_>, findings: &mut Findings) {
     let mut functions = Functions::default();
     functions.visit_file(&file.syntax);
     for (name, first, last) in functions.found {
-        let lines = last + 1 - first;
-        FUNCTION_LINES.check(findings, lines, || {
-            let problem = format!("function {name} has {lines} lines");
-            Finding::new(file.path, first, problem, format!("split it below {}", FUNCTION_LINES.reported_over))
-        });
+        FUNCTION_LINES.check(findings, (file.path, first), &format!("function {name}"), last + 1 - first);
     }
 }
 

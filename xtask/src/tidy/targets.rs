@@ -3,8 +3,8 @@
 
 use toml::{Table, Value};
 
+use super::Findings;
 use super::repository::Repository;
-use super::{Finding, Findings};
 
 /// What the head of a file of integration tests says that cannot share its process with the crate's others.
 const ALONE: &str = "process of its own";
@@ -30,13 +30,13 @@ fn check_library(repository: &Repository, folder: &str, manifest: &str, table: &
             && let Some(line) = example_line(text)
         {
             let problem = format!("cargo does not run the example: {manifest} has doctest = false");
-            findings.failures.push(Finding::new(path, line, problem, "take that out, or mark the example as text"));
+            findings.fail(path, line, problem, "take that out, or mark the example as text");
         }
         if is_off("test")
             && let Some(line) = text.lines().position(|line| line.trim() == "#[test]")
         {
             let problem = format!("cargo does not run the test: {manifest} has test = false for the library");
-            findings.failures.push(Finding::new(path, line + 1, problem, "take that out"));
+            findings.fail(path, line + 1, problem, "take that out");
         }
     }
 }
@@ -67,12 +67,12 @@ fn check_programs(repository: &Repository, folder: &str, findings: &mut Findings
     let programs = repository.files_ending(".rs").filter(|(path, _)| is_program(path));
     let shared = programs.filter(|(_, text)| !head(text).any(|line| line.contains(ALONE)));
     for (path, _) in shared.skip(1) {
-        findings.failures.push(Finding::new(
+        findings.fail(
             path,
             1,
             "the crate has several programs of integration tests",
             format!("make them modules of one, tests/it/main.rs, or say in its head why it needs a {ALONE}"),
-        ));
+        );
     }
 }
 

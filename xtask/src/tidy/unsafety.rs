@@ -11,9 +11,9 @@ use proc_macro2::Delimiter;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
+use super::Findings;
 use super::repository::Repository;
 use super::source::{Kind, RustFile, Token};
-use super::{Finding, Findings};
 
 /// Folders that may hold `unsafe` code.
 const ALLOWED: [&str; 6] =
@@ -33,12 +33,12 @@ pub(crate) fn check_crate_roots(repository: &Repository, findings: &mut Findings
             let level = if ALLOWED.iter().any(|allowed| allowed.starts_with(folder)) { "deny" } else { "forbid" };
             let refuses = |attribute: &syn::Attribute| refuses_unsafe(attribute, level);
             if is_root && !syn::parse_file(text).is_ok_and(|file| file.attrs.iter().any(refuses)) {
-                findings.failures.push(Finding::new(
+                findings.fail(
                     path,
                     1,
                     "the crate may hold no unsafe code, and its root does not say so",
                     format!("add #![{level}(unsafe_code)] under the header"),
-                ));
+                );
             }
         }
     }
@@ -58,34 +58,34 @@ pub(crate) fn check(file: &RustFile<'_>, findings: &mut Findings) {
     if !is_allowed(file.path) {
         for index in &uses {
             let line = file.tokens[*index].line;
-            findings.failures.push(Finding::new(
+            findings.fail(
                 file.path,
                 line,
                 "unsafe code outside sys/, the adapters' libraries, the preloaded library and the C boundary",
                 "put the unsafe part behind a safe function of a crate in sys/",
-            ));
+            );
         }
         return;
     }
     if !file.lines.iter().any(|line| says_why(line)) {
-        findings.failures.push(Finding::new(
+        findings.fail(
             file.path,
             file.tokens[*first].line,
             "the file uses unsafe and does not say why",
             "end the header with a line '//! UNSAFETY: why this file needs it'",
-        ));
+        );
     }
     let mut statements = Statements::default();
     statements.visit_file(&file.syntax);
     for index in uses {
         let line = file.tokens[index].line;
         if needs_argument(&file.tokens[index + 1..]) && !is_argued(file, line, &statements.starts) {
-            findings.failures.push(Finding::new(
+            findings.fail(
                 file.path,
                 line,
                 "an unsafe block or impl without its argument",
                 "write '// SAFETY: why the conditions hold' directly above it or above its statement",
-            ));
+            );
         }
     }
 }

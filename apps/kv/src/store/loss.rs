@@ -9,9 +9,11 @@
 //! Invariants: an item that was dropped or stranded is never found again, so no client sees an old value; a slot is
 //! given out again only when no chain can lead to it.
 
+use std::sync::Arc;
+
 use super::bucket::{Bucket, Hash};
 use super::item::{HASH_AT, HEADER_BYTES, Link};
-use super::slots::Slab;
+use super::slots::{Slab, SlotState};
 use super::space::{Owned, give_way};
 use super::stats::Stat;
 use super::{Failure, Store};
@@ -68,8 +70,8 @@ impl<M: ItemMemory> Store<M> {
             Ok(()) => self.mend(u32::from_le_bytes(hash)),
             Err(error) if M::is_lost(&error) => {
                 // Only its chain leads to it, so whoever walks that will drop it; until then it is no victim.
-                if let Some(slab) = self.slots.slab_at(offset) {
-                    slab.state(slab.slot_at(offset)).lose();
+                if let Some(state) = self.slots.slab_at(offset).as_ref().and_then(|slab| slab.state_at(offset)) {
+                    state.lose();
                 }
                 Ok(())
             }
@@ -148,15 +150,20 @@ impl<'a, M: ItemMemory> Bucket<'a, M> {
 
     /// Takes the slot of an item that says it is of this bucket, `hash`, and is not in its chain; `None` if it is no
     /// item, or one of another bucket by now.
+    ///
+    /// The offset may be older than the slab that is there: what lies at it is a header only where a slot starts, and
+    /// only if that slab is still there after the header was read.
     pub(super) fn take_stranded(&self, offset: u64, hash: u32) -> Result<Option<Owned<'a>>, M::Error> {
+        let slots = &self.store().slots;
         // In this order: what was linked when it was looked at, and has this bucket's hash later, was this bucket's all
         // along, because nothing else can have become so while the bucket is locked.
-        let Some(slab) = self.store().slots.slab_at(offset) else { return Ok(None) };
-        if !slab.state(slab.slot_at(offset)).is_linked() {
+        let Some(slab) = slots.slab_at(offset) else { return Ok(None) };
+        if !slab.state_at(offset).is_some_and(SlotState::is_linked) {
             return Ok(None);
         }
         let header = self.store().read_header(offset)?;
-        Ok((header.hash == hash).then(|| self.disown(offset, &header)))
+        let is_same = slots.slab_at(offset).is_some_and(|now| Arc::ptr_eq(&now, &slab));
+        Ok((is_same && header.hash == hash).then(|| self.disown(offset, &header)))
     }
 }
 

@@ -9,7 +9,8 @@
 //! sweep lowers at any time. A slab leaves the table only when none of its slots is linked, so the slab of an item
 //! stays as long as the bucket lock is held.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::item::Link;
@@ -48,7 +49,8 @@ pub(super) enum Swept {
 impl SlotState {
     /// The slot's item was linked: it starts with one chance.
     pub(super) fn link(&self, deadline_s: u32, next: Link) {
-        self.0.store(LINKED | CHANCE_ONE | expiry_bits(deadline_s) | next_bit(next), Relaxed);
+        // Whoever sees it linked without the bucket's lock sees the header that was written before.
+        self.0.store(LINKED | CHANCE_ONE | expiry_bits(deadline_s) | next_bit(next), Release);
     }
 
     /// The slot's item was unlinked.
@@ -106,7 +108,7 @@ impl SlotState {
     }
 
     pub(super) fn is_linked(&self) -> bool {
-        self.0.load(Relaxed) & LINKED != 0
+        self.0.load(Acquire) & LINKED != 0
     }
 
     /// Whether the slot holds an item that has certainly expired.
@@ -161,6 +163,13 @@ impl Slab {
     /// The slot that holds the byte at `offset` of the memory.
     pub(super) fn slot_at(&self, offset: u64) -> u16 {
         self.shape.slot_at((offset - self.start()) as usize)
+    }
+
+    /// The state of the slot that starts at `offset` of the memory, if one does. An offset that a sweep has found may
+    /// be older than the slab.
+    pub(super) fn state_at(&self, offset: u64) -> Option<&SlotState> {
+        let slot = self.slot_at(offset);
+        (slot < self.shape.slots && self.offset_of(slot) == offset).then(|| self.state(slot))
     }
 
     /// Byte offset of the slab in the memory.

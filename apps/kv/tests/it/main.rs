@@ -6,6 +6,7 @@ mod far;
 mod harness;
 mod lost_pages;
 mod memory;
+mod recut;
 mod server;
 mod store;
 mod store_threads;

@@ -51,6 +51,7 @@ struct Inner {
     sequence: AtomicU64,
     accesses: AtomicU64,
     lost_pages: Mutex<HashSet<u64>>,
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl FlatMemory {
@@ -62,6 +63,7 @@ impl FlatMemory {
             sequence: AtomicU64::new(1),
             accesses: AtomicU64::new(0),
             lost_pages: Mutex::default(),
+            meanwhile: Mutex::default(),
         }))
     }
 
@@ -81,6 +83,11 @@ impl FlatMemory {
         self.0.lost_pages.lock().unwrap_or_else(PoisonError::into_inner).insert(offset / PAGE_BYTES);
     }
 
+    /// What others do while the next access waits for its page.
+    pub(crate) fn meanwhile(&self, others: impl FnOnce() + Send + 'static) {
+        *self.0.meanwhile.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(others));
+    }
+
     /// How many pages have been accessed so far.
     pub(crate) fn accesses(&self) -> u64 {
         self.0.accesses.load(Ordering::Relaxed)
@@ -93,6 +100,10 @@ impl FlatMemory {
         len: usize,
         mut visit: impl FnMut(&mut [u8], std::ops::Range<usize>),
     ) -> Result<(), Lost> {
+        let others = self.0.meanwhile.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(others) = others {
+            others();
+        }
         let mut done = 0;
         while done < len {
             let at = offset + done as u64;

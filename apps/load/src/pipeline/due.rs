@@ -76,7 +76,7 @@ impl Outstanding {
                     Reply::Refused(line) => Outcome::Refused(line),
                     Reply::Value { key: name, data } => judge(name, data, (key, *least), value_bytes, ledger)
                         .map_or_else(Outcome::Wrong, |()| Outcome::Hit),
-                    Reply::End | Reply::Stored => Outcome::Miss,
+                    Reply::End | Reply::Stored | Reply::Count(_) => Outcome::Miss,
                 };
                 match outcome {
                     Outcome::Hit | Outcome::Miss if op == Op::ReadModifyWrite => {
@@ -101,7 +101,7 @@ impl Scan {
         let (name, data) = match reply {
             Reply::Value { key, data } => (key, data),
             Reply::Refused(line) => return Step::End(Outcome::Refused(line)),
-            Reply::End | Reply::Stored => {
+            Reply::End | Reply::Stored | Reply::Count(_) => {
                 let missed = self.missed || self.passed < self.least.len();
                 let whole = if missed { Outcome::Miss } else { Outcome::Hit };
                 return Step::End(self.wrong.take().map_or(whole, Outcome::Wrong));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::sim::DepthArgs;
+use super::papers::DepthArgs;
 
 /// What `yonder report --help` ends with.
 const AFTER_HELP: &str = "\
@@ -44,7 +44,7 @@ pub(crate) struct ReportArgs {
 /// What a report may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum ReportSet {
-    /// The papers' experiments, simulated: all that `yonder sim` has
+    /// The papers' experiments, simulated: all that `yonder papers` has
     Sim,
     /// Latency and throughput by load, faults that yield and that busy-wait (Adios, Figure 7)
     Array,

@@ -30,11 +30,13 @@ use yonder_bench::reclaim::{ReclaimResult, ReclaimSettings};
 use yonder_bench::rread::Direction;
 use yonder_bench::soak::SoakSettings;
 use yonder_bench::switch::SwitchResult;
-use yonder_bench::{fault, reclaim, scale_clients, soak, switch};
+use yonder_bench::{Summary, fault, reclaim, scale_clients, soak, switch};
 
-pub(super) use self::fault_breakdown::picture as breakdown_bars;
+pub(super) use self::fault_breakdown::{by_name, picture as breakdown_bars};
+pub(super) use self::launch::Launcher;
+pub(super) use self::programs::run_prefix;
 use crate::args::{ArrayArgs, BenchArgs, BenchWhat, Json, MemoryArgs, SwitchArgs};
-use crate::output::{Bar, json_line, line};
+use crate::output::{Bar, json_line, line, with_bar};
 use crate::setup::Setup;
 use crate::table::{Column, Printer, number, offered, with_spread};
 
@@ -121,6 +123,12 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Major faults of an operation, where both were counted, of runs that lasted so long.
+fn major_faults_per_operation(summary: &Summary, seconds: f64) -> Option<f64> {
+    let operations = summary.ops_per_s.map(|rate| rate * seconds).filter(|operations| *operations > 0.0);
+    summary.major_faults.zip(operations).map(|(faults, operations)| faults / operations)
+}
+
 fn run_array(args: &ArrayArgs) -> anyhow::Result<()> {
     let Setup { paging, sched } = Setup::from(&args.paging);
     let MemoryArgs { far, size: memory, local } = args.paging.memory.clone();
@@ -153,23 +161,17 @@ fn run_switch(args: &Json<SwitchArgs>) -> anyhow::Result<()> {
 }
 
 fn run_fault(args: &Json<FaultSettings>) -> anyhow::Result<()> {
-    let bar = Bar::new("bench fault");
-    let results = fault::run(&args.bench, &mut |what, share| bar.show(what, share))?;
-    drop(bar);
+    let results = with_bar("bench fault", |progress| fault::run(&args.bench, progress))?;
     Printer::new(args.json, FAULTS).all(&results)
 }
 
 fn run_reclaim(args: &Json<ReclaimSettings>) -> anyhow::Result<()> {
-    let bar = Bar::new("bench reclaim");
-    let results = reclaim::run(&args.bench, &mut |what, share| bar.show(what, share))?;
-    drop(bar);
+    let results = with_bar("bench reclaim", |progress| reclaim::run(&args.bench, progress))?;
     Printer::new(args.json, RECLAIMED).all(&results)
 }
 
 fn run_soak(args: &Json<SoakSettings>) -> anyhow::Result<()> {
-    let bar = Bar::new("bench soak");
-    let result = soak::run(&args.bench, &mut |what, share| bar.show(what, share))?;
-    drop(bar);
+    let result = with_bar("bench soak", |progress| soak::run(&args.bench, progress))?;
     if args.json {
         json_line(&result)?;
     } else {

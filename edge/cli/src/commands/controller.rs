@@ -14,6 +14,7 @@ use yonder_placement::{NodeCondition, NodeView, SpaceView};
 
 use crate::args::{AtArgs, ControllerArgs, ControllerWhat, NodeNameArgs, NodesArgs, SpacesArgs};
 use crate::output::{json_line, line};
+use crate::table::{print, titled};
 
 /// How long a controller that is asked may take: it may be starting.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -43,16 +44,11 @@ fn show_nodes(args: &NodesArgs) -> anyhow::Result<()> {
         eprintln!("yonder controller: no node yet; start one with `yonder node --controller {at} ...`");
         return Ok(());
     }
-    nodes_table(&nodes).iter().try_for_each(|row| line(row))
+    print(&nodes_table(&nodes))
 }
 
 /// A line of titles and one for each node.
-fn nodes_table(nodes: &[NodeView]) -> Vec<String> {
-    let row = |columns: [&str; 6]| {
-        let [node, state, used, regions, moving, urls] = columns;
-        format!("{node:<16}  {state:<8}  {used:<22}  {regions:>7}  {moving:>6}  {urls}")
-    };
-    let titles = row(["NODE", "STATE", "USED", "REGIONS", "MOVING", "URLS"]);
+fn nodes_table(nodes: &[NodeView]) -> Vec<Vec<String>> {
     let rows = nodes.iter().map(|node| {
         let used = match node.condition {
             // What it said last is old, or was said to an earlier controller.
@@ -61,16 +57,16 @@ fn nodes_table(nodes: &[NodeView]) -> Vec<String> {
                 format_bytes(node.memory_bytes.saturating_sub(node.free_bytes))
             }
         };
-        row([
-            &node.node.to_string(),
-            condition(node.condition),
-            &format!("{used} of {}", format_bytes(node.memory_bytes)),
-            &node.regions.to_string(),
-            &node.regions_leaving.to_string(),
-            &node.urls.join(","),
-        ])
+        vec![
+            node.node.to_string(),
+            condition(node.condition).to_owned(),
+            format!("{used} of {}", format_bytes(node.memory_bytes)),
+            node.regions.to_string(),
+            node.regions_leaving.to_string(),
+            node.urls.join(","),
+        ]
     });
-    std::iter::once(titles).chain(rows).collect()
+    titled(&["NODE", "STATE", "USED", "REGIONS", "MOVING", "URLS"], rows)
 }
 
 fn condition(condition: NodeCondition) -> &'static str {
@@ -93,22 +89,17 @@ fn show_spaces(args: &SpacesArgs) -> anyhow::Result<()> {
         eprintln!("yonder controller: no address space yet; a program makes one at controller://{at}");
         return Ok(());
     }
-    spaces_table(&spaces).iter().try_for_each(|row| line(row))
+    print(&spaces_table(&spaces))
 }
 
 /// A line of titles and one for each address space.
-fn spaces_table(spaces: &[SpaceView]) -> Vec<String> {
-    let row = |columns: [&str; 4]| {
-        let [pid, regions, allocated, nodes] = columns;
-        format!("{pid:<10}  {regions:>7}  {allocated:>10}  {nodes}")
-    };
-    let titles = row(["PID", "REGIONS", "ALLOCATED", "NODES"]);
+fn spaces_table(spaces: &[SpaceView]) -> Vec<Vec<String>> {
     let rows = spaces.iter().map(|space| {
         let nodes: Vec<String> = space.nodes.iter().map(ToString::to_string).collect();
         let nodes = if nodes.is_empty() { "none".to_owned() } else { nodes.join(",") };
-        row([&space.pid.to_string(), &space.regions.to_string(), &format_bytes(space.allocated_bytes), &nodes])
+        vec![space.pid.to_string(), space.regions.to_string(), format_bytes(space.allocated_bytes), nodes]
     });
-    std::iter::once(titles).chain(rows).collect()
+    titled(&["PID", "REGIONS", "ALLOCATED", "NODES"], rows)
 }
 
 fn undrain(args: &NodeNameArgs) -> anyhow::Result<()> {
@@ -119,6 +110,7 @@ fn undrain(args: &NodeNameArgs) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::aligned;
 
     #[test]
     fn nodes_are_a_table() {
@@ -132,7 +124,7 @@ mod tests {
             regions: 5,
             regions_leaving: 1,
         };
-        let table = nodes_table(&[view(0xa1, NodeCondition::Draining), view(0xa2, NodeCondition::Lost)]);
+        let table = aligned(&nodes_table(&[view(0xa1, NodeCondition::Draining), view(0xa2, NodeCondition::Lost)]));
         assert_eq!(table.len(), 3);
         let words = |row: usize| table[row].split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(words(0), "NODE STATE USED REGIONS MOVING URLS");
@@ -150,7 +142,7 @@ mod tests {
             allocated_bytes: (nodes.len() as u64) << 29,
             nodes: nodes.iter().map(|node| yonder_placement::NodeId(*node)).collect(),
         };
-        let table = spaces_table(&[view(1 << 31, &[0xa1, 0xa2, 0xa3]), view((1 << 31) + 1, &[])]);
+        let table = aligned(&spaces_table(&[view(1 << 31, &[0xa1, 0xa2, 0xa3]), view((1 << 31) + 1, &[])]));
         let words = |row: usize| table[row].split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(words(0), "PID REGIONS ALLOCATED NODES");
         assert_eq!(words(1), "2147483648 3 1.5 GiB 00000000000000a1,00000000000000a2,00000000000000a3");

@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
-use yonder::sched::{Idle, SchedConfig, SchedStats, serve};
+use yonder::sched::{SchedConfig, SchedStats, serve};
 use yonder::units::format_bytes;
 use yonder::{FarMemory, Region};
 use yonder_kv::{KvConfig, KvFrontend, KvHandler, KvServer, Shutdown, runtime_stats};
@@ -15,9 +14,6 @@ use yonder_metrics::{Extra, ExtraKind, MetricsServer, Requests, Sample};
 use crate::args::KvArgs;
 use crate::commands::ctl::serve_settings;
 use crate::setup::Setup;
-
-/// How long idle threads of a server spin before they sleep.
-const IDLE_SPIN: Duration = Duration::from_micros(50);
 
 pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
     let config = KvConfig {
@@ -81,15 +77,8 @@ struct Server {
 impl Server {
     /// Sets up far memory and the sockets.
     fn bind(args: &KvArgs, config: KvConfig) -> anyhow::Result<Self> {
-        let Setup { paging, sched } = Setup::from(&args.paging);
-        let sched = SchedConfig {
-            idle: if args.busy_poll { Idle::BusyPoll } else { Idle::SleepAfter(IDLE_SPIN) },
-            // The clients of a server may run on the same CPUs, so the kernel decides.
-            cpus: Vec::new(),
-            ..sched
-        };
         // Before anything is bound or announced.
-        sched.validate()?;
+        let Setup { paging, sched } = Setup::of_server(&args.paging, args.busy_poll)?;
         let far = FarMemory::open(&args.paging.memory.far, paging)?;
         let region = far.region(args.paging.memory.size)?;
         let server = KvServer::bind(KvConfig { threads: sched.workers, ..config }, region)?;

@@ -5,8 +5,8 @@
 //!
 //! With `--readme` the table of figures in README is made anew by the same command (`readme`).
 //!
-//! Files: `simulated` are all figures of `yonder sim`; `loads`, `local`, `dispatch`, `steps` and `switches` measure on
-//! this machine, `trial` has what the first three share.
+//! Files: `simulated` are all figures of `yonder papers`; `loads`, `local`, `dispatch`, `steps` and `switches` measure
+//! on this machine, `trial` has what the first three share.
 
 mod dispatch;
 mod loads;

@@ -3,9 +3,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
-use yonder::sched::{Handler, Idle, SchedConfig, SchedStats, serve};
+use yonder::sched::{Handler, SchedConfig, SchedStats, serve};
 use yonder::units::format_bytes;
 use yonder::{Config, FarMemory};
 use yonder_faiss::{Collection, Searcher};
@@ -16,14 +15,11 @@ use yonder_serve::{Protocol, Served, UdpServer};
 
 use crate::args::{AppServerArgs, ServeAppArgs, ServeTpccArgs, ServeVectorArgs, ServedApp};
 use crate::commands::ctl::serve_settings;
-use crate::output::Bar;
+use crate::output::{Bar, with_bar};
 use crate::setup::Setup;
 
 /// Regions have whole blocks.
 const BLOCK_BYTES: u64 = 2 << 20;
-
-/// How long idle threads of a server spin before they sleep.
-const IDLE_SPIN: Duration = Duration::from_micros(50);
 
 pub(crate) fn run(args: &ServeAppArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
@@ -37,10 +33,7 @@ fn rocksdb(args: &AppServerArgs) -> anyhow::Result<ExitCode> {
     let (server, sched, paging) = prepare(args)?;
     let rows = Rows::of_bytes(args.paging.memory.size);
     let far = FarMemory::open(&args.paging.memory.far, paging)?;
-    let rocks = {
-        let bar = Bar::new("serve rocksdb");
-        Rocks::filled(rows, &far, &mut |what, share| bar.show(what, share))?
-    };
+    let rocks = with_bar("serve rocksdb", |progress| Rocks::filled(rows, &far, progress))?;
     let about = serde_json::json!({ "app": "rocksdb", "rows": rows.count }).to_string();
     let sched = SchedConfig { stack_bytes: yonder_rocksdb::STACK_BYTES, ..sched };
     serve_app::<yonder_rocksdb::Datagrams, _, _>(
@@ -60,10 +53,9 @@ fn tpcc(args: &ServeTpccArgs) -> anyhow::Result<ExitCode> {
     let (server, sched, paging) = prepare(&server_args)?;
     let far = FarMemory::open(&server_args.paging.memory.far, paging)?;
     let region = Arc::new(far.region(scale.bytes(args.orders).next_multiple_of(BLOCK_BYTES))?);
-    let tpcc = {
-        let bar = Bar::new("serve tpcc");
-        Tpcc::load(region, scale, 1, &mut |share| bar.show("loading tables", share))?
-    };
+    let tpcc = with_bar("serve tpcc", |progress| {
+        Tpcc::load(region, scale, 1, &mut |share| progress("loading tables", share))
+    })?;
     let about = serde_json::json!({ "app": "tpcc", "scale": scale }).to_string();
     let sched = SchedConfig { stack_bytes: yonder_oltp::STACK_BYTES, ..sched };
     let what = format!("{} warehouses", scale.warehouses);
@@ -104,14 +96,7 @@ pub(crate) fn tpcc_scale(bytes: u64, shrink: u32) -> Scale {
 
 /// Binds the socket and checks the settings, before anything that takes long.
 fn prepare(args: &AppServerArgs) -> anyhow::Result<(UdpServer, SchedConfig, Config)> {
-    let Setup { paging, sched } = Setup::from(&args.paging);
-    let sched = SchedConfig {
-        idle: if args.busy_poll { Idle::BusyPoll } else { Idle::SleepAfter(IDLE_SPIN) },
-        // The clients of a server may run on the same CPUs, so the kernel decides.
-        cpus: Vec::new(),
-        ..sched
-    };
-    sched.validate()?;
+    let Setup { paging, sched } = Setup::of_server(&args.paging, args.busy_poll)?;
     Ok((UdpServer::bind(args.listen)?, sched, paging))
 }
 

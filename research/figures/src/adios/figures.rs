@@ -12,9 +12,10 @@ mod sending;
 mod switching;
 mod waiting;
 
-use yonder_report::{Line, Picture, Quantity};
+use yonder_report::{Picture, Quantity};
 
 use super::sweep::Point;
+use crate::figure;
 
 pub(crate) use beyond::SCALE;
 pub(crate) use dispatching::{FIG10E, FIG11};
@@ -37,16 +38,11 @@ fn picture(
     curves: &[(&str, &[Point])],
     height: impl Fn(&Point) -> f64,
 ) -> Picture {
-    let line = |(name, points): &(&str, &[Point])| Line {
-        name: (*name).to_owned(),
-        points: points
-            .iter()
-            .map(|point| (point.offered, height(point)))
-            .filter(|(_, height)| height.is_finite())
-            .collect(),
-    };
-    let lines = curves.iter().map(line).collect();
-    Picture::new(name, [title, "Simulated; over the offered load."], [Quantity::Rate, vertical], lines)
+    let lines = curves.iter().map(|(name, points)| {
+        let points = points.iter().map(|point| (point.offered, height(point)));
+        (*name, points.filter(|(_, height)| height.is_finite()).collect())
+    });
+    figure::picture(name, [title, "Simulated; over the offered load."], [Quantity::Rate, vertical], lines)
 }
 
 #[cfg(test)]

@@ -76,6 +76,11 @@ impl Measured {
         self.sample.iter().filter(of_kind).nth(rank).copied().unwrap_or_default()
     }
 
+    /// Percentiles of [`Measured::latency_us`], of any kind.
+    pub(crate) fn latencies_us<const N: usize>(&self, percents: [f64; N]) -> [f64; N] {
+        percents.map(|percent| self.latency_us(percent, None))
+    }
+
     /// From a client's sending to its receiving, in microseconds: a percentile of the requests of a kind, or of any.
     pub(crate) fn latency_us(&self, percent: f64, kind: Option<u8>) -> f64 {
         (f64::from(self.at(percent, kind).whole()) + costs::CLIENT_RTT.value) / 1e3

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use yonder_dispatch::{Chooser, WorkerView};
-use yonder_event_queue::EventQueue;
+use yonder_simulation::EventQueue;
 use yonder_units::{Nanos, PageIndex};
 
 use super::fabric::Fabric;

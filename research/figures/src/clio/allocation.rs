@@ -5,16 +5,16 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use yonder_board::{Config, LEASE_STEP_MAX, NodeCore, PIECE_PAGES_MAX, PageSize, Pid, Shell, SlowPath};
+use yonder_board::{Config, LEASE_STEP_MAX, NodeCore, PIECE_PAGES_MAX, PageSize, Pid, SlowPath};
 use yonder_report::Quantity;
+use yonder_simulation::Pages;
 use yonder_wire::{AllocateRequest, Backing, Permission};
 
 use super::by_page::ByPage;
-use super::bytes::{Bytes, Cleaner};
 use super::node::BOARD_PAGES;
-use super::{picture, random};
+use super::random;
 use crate::costs::clio::{ALLOCATION_RETRY, PAGE};
-use crate::figure::{Check, Figure, Outcome, Run, Table};
+use crate::figure::{Check, Figure, Outcome, Run, Table, picture, row};
 
 /// The figure.
 pub(crate) const FIGURE: Figure = Figure {
@@ -51,7 +51,7 @@ trait Allocates {
 /// Yonder's board, without the paths that use memory.
 struct Yonder {
     slow_path: SlowPath,
-    bytes: Bytes,
+    memory: Pages,
 }
 
 impl Yonder {
@@ -66,7 +66,7 @@ impl Yonder {
             piece_pages_max: PIECE_PAGES_MAX,
             lease_step_max: LEASE_STEP_MAX,
         });
-        Self { slow_path, bytes: Bytes::default() }
+        Self { slow_path, memory: Pages::new(0) }
     }
 }
 
@@ -78,8 +78,7 @@ impl Allocates for Yonder {
     fn allocate(&mut self, pid: Pid, pages: u64) -> u32 {
         let (bytes, permission) = (pages * PAGE.value as u64, Permission::ReadWrite);
         let request = AllocateRequest { bytes, permission, backing: Backing::OnDemand, from: 0, to: 0 };
-        let mut shell = Shell { memory: &self.bytes, pages: &self.bytes, upkeep: &mut Cleaner(&self.bytes) };
-        let allocated = self.slow_path.allocate(pid, &request, &mut shell);
+        let allocated = self.memory.with_shell(|shell| self.slow_path.allocate(pid, &request, shell));
         allocated.expect("half of the slots are free").1.retries
     }
 }
@@ -151,7 +150,7 @@ fn run(run: &mut Run<'_>) -> Outcome {
             "clio-fig13",
             ["Retries of an allocation by fullness", "Mean of all boards; lower is better"],
             [Quantity::Number("% of memory"), Quantity::Number("retries")],
-            curves.iter().map(line).collect(),
+            curves.iter().map(line),
         )],
         checks: checks(&curves),
         notes: vec![
@@ -207,15 +206,10 @@ fn table(curves: &[Curve]) -> Table {
     );
     for curve in curves {
         for (index, part) in curve.parts.iter().enumerate() {
-            table.push(vec![
-                curve.name.into(),
-                curve.mebibytes().into(),
-                fullness(index).into(),
-                (part.allocations as f64).into(),
-                (part.retries as f64 / part.allocations as f64).into(),
-                f64::from(part.most).into(),
-                (f64::from(part.most) * ALLOCATION_RETRY.value / 1e6).into(),
-            ]);
+            let (allocations, most) = (part.allocations as f64, f64::from(part.most));
+            let (mean, most_ms) = (part.retries as f64 / allocations, most * ALLOCATION_RETRY.value / 1e6);
+            let numbers = [curve.mebibytes(), fullness(index), allocations, mean, most, most_ms];
+            table.push(row([curve.name], numbers));
         }
     }
     table

@@ -15,10 +15,10 @@ use super::node::{Node, Space};
 use super::rdma::{Access, NICS, Nic};
 use super::thread::{Load, Pace};
 use super::world::World;
-use super::{SMALL_BYTES, picture, random};
+use super::{SMALL_BYTES, random};
 use crate::costs::Cost;
 use crate::costs::clio::{DRAM, PAGE, REGIONS_MAX, TLB_ENTRIES};
-use crate::figure::{Cell, Check, Figure, Outcome, Run, Table};
+use crate::figure::{Check, Figure, Outcome, Run, Table, picture, row};
 
 /// The figure.
 pub(crate) const FIGURE: Figure = Figure {
@@ -146,14 +146,13 @@ fn outcome(curves: &[Curve], requests: u64) -> Outcome {
         Table::new("latency", "Mean latency of 16-byte reads", &[("system", 0), ("entries", 0), ("mean_us", 3)]);
     for curve in curves {
         for (log, mean) in curve.means_us.iter().enumerate() {
-            let mean = mean.map_or(Cell::Missing, Cell::from);
-            table.push(vec![curve.system.as_str().into(), 2f64.powi(log as i32).into(), mean]);
+            table.push(row([&curve.system], [2f64.powi(log as i32), mean.unwrap_or(f64::NAN)]));
         }
     }
     let line = |curve: &Curve| {
         let points = curve.means_us.iter().enumerate();
         let points = points.filter_map(|(log, mean)| mean.map(|mean| (2f64.powi(log as i32), mean)));
-        (curve.system.clone(), points.collect())
+        (curve.system.clone(), points.collect::<Vec<_>>())
     };
     Outcome {
         tables: vec![table],
@@ -161,7 +160,7 @@ fn outcome(curves: &[Curve], requests: u64) -> Outcome {
             "clio-fig5",
             ["Latency by page table entries and regions", "Mean of 16-byte reads anywhere; lower is better"],
             [Quantity::Counts("entries"), Quantity::Latency],
-            curves.iter().map(line).collect(),
+            curves.iter().map(line),
         )],
         checks,
         notes: vec![

@@ -7,10 +7,10 @@ use yonder_report::Quantity;
 use yonder_wire::Kind;
 
 use super::node::{BOARD_PAGES, Node};
+use super::random;
 use super::thread::{Load, Pace};
 use super::world::{Measured, World};
-use super::{picture, random};
-use crate::figure::{Check, Figure, Outcome, Run, Table};
+use crate::figure::{Check, Figure, Outcome, Run, Table, picture, row};
 
 /// The figure.
 pub(crate) const FIGURE: Figure = Figure {
@@ -62,16 +62,8 @@ fn run(run: &mut Run<'_>) -> Outcome {
             (run.progress)(&format!("{threads} threads, {api} {op}"), done / CURVES.len() as f64);
             let measured = measure(run.seed, threads, kind, depth, requests);
             let goodput = measured.gbps(BYTES);
-            table.push(vec![
-                api.into(),
-                op.into(),
-                (threads as f64).into(),
-                goodput.into(),
-                measured.mean_us().into(),
-                measured.percentile_us(0.99).into(),
-                measured.window_packets.into(),
-                (measured.retried as f64).into(),
-            ]);
+            let (mean, p99, retried) = (measured.mean_us(), measured.percentile_us(0.99), measured.retried as f64);
+            table.push(row([api, op], [threads as f64, goodput, mean, p99, measured.window_packets, retried]));
             points.push((threads as f64, goodput));
             simulated += measured.operations;
         }

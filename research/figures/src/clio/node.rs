@@ -9,15 +9,13 @@ use std::rc::Rc;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use yonder_board::{
-    Config, FastPath, Handled, LEASE_STEP_MAX, NodeCore, PIECE_PAGES_MAX, PageSize, Pid, Shell, SlowPath,
-};
+use yonder_board::{Config, FastPath, Handled, LEASE_STEP_MAX, NodeCore, PIECE_PAGES_MAX, PageSize, Pid, SlowPath};
+use yonder_simulation::Pages;
 use yonder_units::Nanos;
 use yonder_wire::{
     AllocateRequest, Backing, ErrorCode, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, Permission, Rights, split,
 };
 
-use super::bytes::{Bytes, Cleaner};
 use super::link::Link;
 use super::lru::Lru;
 use crate::costs::clio::{
@@ -26,6 +24,8 @@ use crate::costs::clio::{
 
 /// Pages that are allocated at once: a run of the board's page table, so that conflicts are few.
 const RUN_PAGES: u64 = 64;
+/// Pages that are held ready.
+const READY_MAX: usize = 64;
 /// Operations that the board remembers, enough for all that can be under way.
 const RECENT_MAX: usize = 16_384;
 
@@ -55,7 +55,7 @@ pub(super) struct Space {
 pub(super) struct Node {
     fast_path: FastPath,
     slow_path: SlowPath,
-    bytes: Bytes,
+    memory: Pages,
     speed: Speed,
     /// When the board takes the next request.
     free_at: Nanos,
@@ -88,12 +88,12 @@ impl Node {
             piece_pages_max: PIECE_PAGES_MAX,
             lease_step_max: LEASE_STEP_MAX,
         });
-        let bytes = Bytes::default();
-        bytes.refill(&mut slow_path);
+        let memory = Pages::new(READY_MAX);
+        memory.refill(&mut slow_path);
         Self {
             fast_path: board.fast_path(),
             slow_path,
-            bytes,
+            memory,
             speed,
             free_at: 0,
             links: [Link::new(BOARD_PORT), Link::new(BOARD_PORT)],
@@ -137,21 +137,20 @@ impl Node {
             from: window.start,
             to: window.end,
         };
-        let upkeep = &mut Cleaner(&self.bytes);
-        let mut shell = Shell { memory: &self.bytes, pages: &self.bytes, upkeep };
-        self.slow_path.allocate(pid, &request, &mut shell).expect("the page table has room").0
+        let allocated = self.memory.with_shell(|shell| self.slow_path.allocate(pid, &request, shell));
+        allocated.expect("the page table has room").0
     }
 
     /// Executes the request that arrives at `now`. Returns the answer and when it leaves.
     pub(super) fn serve(&mut self, now: Nanos, request: &[u8]) -> (Nanos, Vec<u8>) {
         let message = split(request).ok().flatten().expect("the network damages nothing");
-        let faults = self.bytes.taken();
-        let handled = self.fast_path.execute(&message, now, &self.bytes, &self.bytes, &mut self.reply);
+        let faults = self.memory.taken();
+        let handled = self.fast_path.execute(&message, now, &self.memory, &self.memory, &mut self.reply);
         let Handled::Reply(bytes) = handled else { panic!("{:?} is not for the fast path", message.header) };
         let answer = self.reply[..bytes].to_vec();
         self.executed += 1;
-        let has_faulted = self.bytes.taken() > faults;
-        self.bytes.refill(&mut self.slow_path);
+        let has_faulted = self.memory.taken() > faults;
+        self.memory.refill(&mut self.slow_path);
         let start = self.free_at.max(now);
         let (occupied, stay) = self.times(&message.header, request.len().max(bytes), has_faulted);
         self.free_at = start + occupied;

@@ -17,11 +17,11 @@ use yonder_units::Nanos;
 use yonder_wire::{Kind, Rights};
 
 use super::node::{Node, Space};
+use super::random;
 use super::thread::{Load, Pace};
 use super::world::{Measured, World};
-use super::{picture, random};
 use crate::costs::clio::PAGE;
-use crate::figure::{Figure, Outcome, Run, Table};
+use crate::figure::{Figure, Outcome, Run, Table, picture, row};
 
 /// The figure.
 pub(crate) const FIGURE: Figure = Figure {
@@ -65,16 +65,12 @@ fn run(run: &mut Run<'_>) -> Outcome {
             let mut nodes: Vec<_> = (0..count).map(|_| Node::hardware(NODE_PAGES, &mut rng)).collect();
             let placed = place(&mut nodes, &mut rng);
             let regions = |node| placed.iter().filter(|(at, _)| *at == node).count() as f64;
+            let most = (0..count).map(regions).fold(0.0, f64::max);
+            let least = (0..count).map(regions).fold(f64::INFINITY, f64::min);
             let measured = measure(nodes, &placed, rng, requests);
-            table.push(vec![
-                name.into(),
-                (count as f64).into(),
-                measured.gbps(BYTES).into(),
-                measured.mean_us().into(),
-                (0..count).map(regions).fold(0.0, f64::max).into(),
-                (0..count).map(regions).fold(f64::INFINITY, f64::min).into(),
-            ]);
-            points.push((count as f64, measured.gbps(BYTES)));
+            let goodput = measured.gbps(BYTES);
+            table.push(row([name], [count as f64, goodput, measured.mean_us(), most, least]));
+            points.push((count as f64, goodput));
         }
         lines.push((format!("placed by {name}"), points));
     }

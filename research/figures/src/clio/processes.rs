@@ -12,9 +12,9 @@ use super::node::{BOARD_PAGES, Node};
 use super::rdma::{Access, NICS, Nic};
 use super::thread::{Load, Pace};
 use super::world::{Measured, World};
-use super::{SMALL_BYTES, picture, random};
+use super::{SMALL_BYTES, random};
 use crate::costs::Cost;
-use crate::figure::{Check, Figure, Outcome, Run, Table};
+use crate::figure::{Check, Figure, Outcome, Run, Table, picture, row};
 
 /// The figure.
 pub(crate) const FIGURE: Figure = Figure {
@@ -72,13 +72,7 @@ fn run(run: &mut Run<'_>) -> Outcome {
         &[("system", 0), ("processes", 0), ("mean_us", 2), ("p50_us", 2), ("p99_us", 2)],
     );
     for Point { system, processes, mean_us, p50_us, p99_us } in &points {
-        table.push(vec![
-            system.as_str().into(),
-            (*processes as f64).into(),
-            (*mean_us).into(),
-            (*p50_us).into(),
-            (*p99_us).into(),
-        ]);
+        table.push(row([system], [*processes as f64, *mean_us, *p50_us, *p99_us]));
     }
     Outcome {
         tables: vec![table],

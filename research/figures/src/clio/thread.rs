@@ -10,7 +10,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use yonder_client::{Client, Completion, Config, Operation, Outcome, Payload, Received, Transmit, Transport};
 use yonder_units::Nanos;
-use yonder_wire::{HEADER_BYTES, Kind, split};
+use yonder_wire::{Kind, split};
 
 use super::node::Space;
 use crate::costs::clio::{CLIB, FRAGMENT, PAGE};
@@ -211,10 +211,7 @@ impl Thread {
             Payload::Inline(bytes) => bytes.to_vec(),
             Payload::Caller { length, .. } => content(header.pid, header.address, length),
         };
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + payload.len());
-        bytes.extend(header.seal(&payload));
-        bytes.extend(payload);
-        Some(bytes)
+        Some([&header.seal(&payload)[..], &payload].concat())
     }
 }
 

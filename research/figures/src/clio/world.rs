@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use yonder_event_queue::EventQueue;
+use yonder_simulation::EventQueue;
 use yonder_units::Nanos;
 
 use super::link::Link;

@@ -1,11 +1,11 @@
 //! Figures 1 and 6: the parts of a major fault, on average and of faults that reclaim nothing themselves.
 
-use yonder_report::{Bar, Bars};
+use yonder_report::Bar;
 
 use super::Pass;
 use super::system::System;
 use super::world::{Op, Part};
-use crate::figure::{Cell, Check, Outcome, Run, Table};
+use crate::figure::{self, Cell, Check, Outcome, Run, Table, row};
 
 /// A fault, in microseconds.
 struct Fault {
@@ -90,25 +90,17 @@ fn outcome(name: &str, title: &str, faults: &[Fault], checks: Vec<Check>, note: 
     let mut table = Table::new("breakdown", title, &columns);
     let mut bars = Vec::new();
     for fault in faults {
-        let parts = [fault.exception, fault.software, fault.fetch, fault.reclaim];
-        let shares = [fault.fetch, fault.reclaim, fault.exception].map(|part| Cell::from(fault.percent(part)));
-        let mut row = vec![Cell::from(fault.name.as_str())];
-        row.extend(parts.map(Cell::from));
-        row.push(fault.total().into());
-        row.extend(shares);
-        table.push(row);
-        bars.push(Bar { name: fault.name.clone(), numbers: format!("{:.2} us", fault.total()), parts: parts.to_vec() });
+        let Fault { exception, software, fetch, reclaim, .. } = *fault;
+        let mut cells = row([&fault.name], [exception, software, fetch, reclaim, fault.total()]);
+        cells.extend([fetch, reclaim, exception].map(|part| Cell::from(fault.percent(part))));
+        table.push(cells);
+        let parts = vec![exception, software, fetch, reclaim];
+        bars.push(Bar { name: fault.name.clone(), numbers: format!("{:.2} us", fault.total()), parts });
     }
-    let bars = Bars {
-        name: name.to_owned(),
-        title: title.to_owned(),
-        caption: "Simulated; the mean of all major faults.".to_owned(),
-        parts: ["exception", "software", "fetch", "reclaim"].map(str::to_owned).to_vec(),
-        bars,
-    };
+    let names = ["exception", "software", "fetch", "reclaim"];
     Outcome {
         tables: vec![table],
-        bars: vec![bars],
+        bars: vec![figure::bars(name, title, "Simulated; the mean of all major faults.", &names, bars)],
         checks,
         notes: vec![note.to_owned()],
         requests,

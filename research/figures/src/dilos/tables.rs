@@ -1,11 +1,11 @@
 //! Tables 1 to 3: throughput, and numbers of faults, of a sequential read and a sequential write.
 
-use yonder_report::{Bar, Bars};
+use yonder_report::Bar;
 
 use super::Pass;
 use super::system::System;
 use super::world::Op;
-use crate::figure::{Cell, Check, Outcome, Run, Table};
+use crate::figure::{self, Check, Outcome, Run, Table, row as cells};
 
 /// A row, and what the paper has in it.
 struct Row {
@@ -38,21 +38,17 @@ pub(super) fn run(run: &mut Run<'_>) -> Outcome {
         let write = Pass::new(row.system, Op::Write, run, done + 0.5 / ROWS.len() as f64);
         let (reads, writes) = (read.throughput(), write.throughput());
         let (major, minor) = (read.scaled(read.counts.major), read.scaled(read.counts.minor));
-        throughputs.push(vec![Cell::from(row.system.name), reads.into(), writes.into()]);
-        faults.push(vec![Cell::from(row.system.name), major.into(), minor.into(), (major + minor).into()]);
+        throughputs.push(cells([row.system.name], [reads, writes]));
+        faults.push(cells([row.system.name], [major, minor, major + minor]));
         let numbers = format!("{reads:.2} and {writes:.2} GB/s");
         bars.push(Bar { name: row.system.name.to_owned(), numbers, parts: vec![reads] });
         outcome.checks.extend(checks(row, (reads, writes), (major, minor)));
         outcome.requests += read.pages + write.pages;
     }
     outcome.tables = vec![throughputs, faults];
-    outcome.bars = vec![Bars {
-        name: "dilos-tables".to_owned(),
-        title: "Sequential read of 20 GB, 2.5 GB of it local".to_owned(),
-        caption: "Simulated; bars are reads, the second number writes.".to_owned(),
-        parts: vec!["read".to_owned()],
-        bars,
-    }];
+    let caption = "Simulated; bars are reads, the second number writes.";
+    let title = "Sequential read of 20 GB, 2.5 GB of it local";
+    outcome.bars = vec![figure::bars("dilos-tables", title, caption, &["read"], bars)];
     outcome.notes = NOTES.map(str::to_owned).to_vec();
     outcome
 }

@@ -8,10 +8,10 @@
 //! Every nanosecond of a fault is one [`Part`]'s. Invariant: a page is mapped for each read that was not withdrawn, so
 //! in a sequence pages are as many as installs.
 
-use yonder_event_queue::EventQueue;
 use yonder_pager::pagetable::State;
 use yonder_pager::prefetch::Plan;
 use yonder_pager::reclaim::Action;
+use yonder_simulation::EventQueue;
 use yonder_units::{BLOCK_PAGES, Nanos, PageIndex};
 
 use super::ahead::Ahead;

@@ -2,12 +2,12 @@
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use yonder_report::{Bar, Bars};
+use yonder_report::Bar;
 
 use super::stages::{Load, simulate};
 use super::systems::{Entry, RESOURCES, System};
 use crate::costs::lightswap;
-use crate::figure::{Cell, Check, Outcome, Run, Table};
+use crate::figure::{self, Check, Outcome, Run, Table, row};
 
 /// Faults of each system, in a full run.
 const FAULTS: u64 = 100_000;
@@ -51,8 +51,7 @@ pub(super) fn fig11(run: &mut Run<'_>) -> Outcome {
         // Nothing is told of the kernel's own way to its handler.
         let notification = if system.entry == Entry::Kernel { f64::NAN } else { notified };
         let parts = [notified, software - notified, total - software];
-        let numbers = [notification, parts[1], parts[2], total, percent].map(Cell::from);
-        table.push([Cell::from(system.name)].into_iter().chain(numbers).collect());
+        table.push(row([system.name], [notification, parts[1], parts[2], total, percent]));
         bars.push(Bar {
             name: system.name.to_owned(),
             numbers: format!("{total:.1} us, {percent:.1} % software"),
@@ -69,13 +68,9 @@ pub(super) fn fig11(run: &mut Run<'_>) -> Outcome {
         outcome.requests += faults;
     }
     outcome.tables = vec![table];
-    outcome.bars = vec![Bars {
-        name: "lightswap-fig11".to_owned(),
-        title: "A page fault of one thread".to_owned(),
-        caption: "Simulated; of Yonder the software's costs are measured.".to_owned(),
-        parts: ["notification", "other software", "fetch"].map(str::to_owned).to_vec(),
-        bars,
-    }];
+    let caption = "Simulated; of Yonder the software's costs are measured.";
+    let names = ["notification", "other software", "fetch"];
+    outcome.bars = vec![figure::bars("lightswap-fig11", "A page fault of one thread", caption, &names, bars)];
     outcome.notes = NOTES.map(str::to_owned).to_vec();
     outcome
 }

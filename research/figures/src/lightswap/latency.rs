@@ -2,12 +2,12 @@
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use yonder_report::{Line, Picture, Quantity};
+use yonder_report::{Picture, Quantity};
 
 use super::stages::{Load, simulate};
 use super::systems::{RESOURCES, System, notification};
 use crate::costs::lightswap;
-use crate::figure::{Cell, Check, Outcome, Run, Table};
+use crate::figure::{self, Check, Outcome, Run, Table, row};
 
 /// Threads of Figure 10.
 const THREADS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
@@ -29,7 +29,7 @@ pub(super) fn table1(run: &mut Run<'_>) -> Outcome {
         let load = Load { threads, think_ns: rest, faults };
         let stages = |thread| notification(thread).to_vec();
         let mean = simulate(load, RESOURCES, stages, 2, &mut random) / 1000.0;
-        table.push(vec![Cell::from(threads as f64), mean.into()]);
+        table.push(row([], [threads as f64, mean]));
         points.push((threads as f64, mean));
         let unit = if threads == 1 { "thread" } else { "threads" };
         // One thread is an input, and 128 fix how long a lock is held.
@@ -42,7 +42,7 @@ pub(super) fn table1(run: &mut Run<'_>) -> Outcome {
         });
         outcome.requests += faults;
     }
-    outcome.pictures = vec![picture("lightswap-table1", "Notification of a page fault", vec![line("eBPF", points)])];
+    outcome.pictures = vec![picture("lightswap-table1", "Notification of a page fault", vec![("eBPF", points)])];
     outcome.tables = vec![table];
     outcome
 }
@@ -67,15 +67,16 @@ pub(super) fn fig10(run: &mut Run<'_>) -> Outcome {
     for (number, threads) in THREADS.into_iter().enumerate() {
         (run.progress)("threads", number as f64 / THREADS.len() as f64);
         let of_system = |system: System| mean(&system, threads, faults, run.seed);
-        let row = systems.map(of_system);
+        let latencies = systems.map(of_system);
         // What more threads do to Yonder has not been measured with more than two CPUs.
         let yonder = if threads == 1 { of_system(System::YONDER) } else { f64::NAN };
-        table.push([threads as f64].into_iter().chain(row).chain([yonder]).map(Cell::from).collect());
-        means.push(row);
+        let [lightswap_rdma, lightswap_ssd, infiniswap, linux] = latencies;
+        table.push(row([], [threads as f64, lightswap_rdma, lightswap_ssd, infiniswap, linux, yonder]));
+        means.push(latencies);
     }
     let lines = systems.iter().enumerate().map(|(column, system)| {
         let points = THREADS.iter().zip(&means).map(|(threads, row)| (*threads as f64, row[column]));
-        line(system.name, points.collect())
+        (system.name, points.collect())
     });
     let lines = lines.collect();
     Outcome {
@@ -120,11 +121,7 @@ fn checks(means: &[[f64; 4]]) -> Vec<Check> {
     ]
 }
 
-fn line(name: &str, points: Vec<(f64, f64)>) -> Line {
-    Line { name: name.to_owned(), points }
-}
-
-fn picture(name: &str, title: &str, lines: Vec<Line>) -> Picture {
+fn picture(name: &str, title: &str, lines: Vec<(&str, Vec<(f64, f64)>)>) -> Picture {
     let axes = [Quantity::Counts("threads"), Quantity::Number("us")];
-    Picture::new(name, [title, "Simulated; mean in us, by threads."], axes, lines)
+    figure::picture(name, [title, "Simulated; mean in us, by threads."], axes, lines)
 }

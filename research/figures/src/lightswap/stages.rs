@@ -5,7 +5,7 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use yonder_event_queue::EventQueue;
+use yonder_simulation::EventQueue;
 use yonder_units::Nanos;
 
 /// A part of handling a fault.

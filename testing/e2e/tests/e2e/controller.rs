@@ -95,7 +95,7 @@ fn another_controller_takes_over_in_etcd() {
     second.wait_for("waiting to take over");
     // It does not give its leadership back: the second waits until the lease is over.
     first.kill();
-    second.wait_until_it_listens();
+    let second = second.listening();
     assert!(Space::open(&url(&second), ticket).is_ok());
     // Programs name all controllers, so whoever leads is found.
     let nodes = yonder.run(&["controller", "nodes", "--json", "--at", &second.url("tcp")]);

@@ -1,5 +1,5 @@
-//! `yonder sim` and `yonder report`: what they print and write, that it is the same each time, and that nothing is left
-//! out.
+//! `yonder papers` and `yonder report`: what they print and write, that it is the same each time, and that nothing is
+//! left out.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -91,7 +91,7 @@ fn without_a_name_all_figures_are_listed() {
 fn a_name_that_no_figure_has_is_one_line_that_says_what_to_type() {
     let yonder = Yonder::found();
     let ended = yonder.run(&["sim", "costts"]);
-    assert!(ended.complaint(2).contains("type `yonder sim costs`"), "{}", ended.stderr);
+    assert!(ended.complaint(2).contains("type `yonder papers costs`"), "{}", ended.stderr);
     let ended = yonder.run(&["sim", "costs", "frobnicate"]);
     let complaint = ended.complaint(2);
     assert!(complaint.contains("'frobnicate'") && complaint.contains("type one of"), "{complaint}");
@@ -146,7 +146,7 @@ fn a_report_of_simulations_has_all_of_them_in_every_file() {
         assert!(!value.is_empty() && page.contains(value) && document.contains(value), "{setting}");
     }
 
-    // What `yonder sim` prints with the same seed is all there.
+    // What `yonder papers` prints with the same seed is all there.
     let simulated = Simulated::once().ended.objects();
     let rows: usize = sections
         .iter()

@@ -13,6 +13,7 @@ use super::operation::{Operation, What, put};
 use super::{Far, pages_of};
 use crate::memory::Memory;
 use crate::sabotage::Sabotage;
+use crate::settings::Settings;
 use crate::world::{Step, World, assert_is_parent, below, say, step, violate, with};
 
 /// How many times longer the slower tier takes.
@@ -35,15 +36,16 @@ struct Fate {
 impl Fate {
     fn draw(world: &mut World, page: u64, is_write: bool) -> Self {
         let (far, rng) = (&world.far, &mut world.rng);
-        let mut execute_at = world.now + far.latency / 2 + rng.random_range(0..far.latency);
-        let [fails, loses, delays] = if world.is_hostile { [far.fails, far.loses, far.delays] } else { [0; 3] };
+        let Settings { latency, late_max, fails, loses, delays, .. } = world.settings;
+        let mut execute_at = world.now + latency / 2 + rng.random_range(0..latency);
+        let [fails, loses, delays] = if world.is_hostile { [fails, loses, delays] } else { [0; 3] };
         if rng.random_range(0..1000) < delays {
-            execute_at += rng.random_range(0..far.late_max);
+            execute_at += rng.random_range(0..late_max);
         }
         if far.is_slow[page as usize] {
-            execute_at += far.latency * SLOW_FACTOR;
+            execute_at += latency * SLOW_FACTOR;
         }
-        let mut done_at = execute_at + far.latency / 2;
+        let mut done_at = execute_at + latency / 2;
         let mut status = Status::Done;
         if far.sabotage == Some(Sabotage::ForgottenCompletion) && rng.random_range(0..50) == 0 {
             done_at = Nanos::MAX;
@@ -57,7 +59,7 @@ impl Fate {
         if rng.random_range(0..1000) < loses {
             done_at = Nanos::MAX;
             if rng.random_range(0..2) == 0 {
-                execute_at += rng.random_range(0..far.late_max);
+                execute_at += rng.random_range(0..late_max);
             }
         }
         Self { execute_at, done_at, status }
@@ -77,7 +79,7 @@ impl Queue {
         assert_is_parent("posts to its parent's queue pair");
         step(Step::Effect(50));
         let posted = with(|world| {
-            if self.outstanding >= world.far.depth || world.is_hostile && world.rng.random_range(0..200) == 0 {
+            if self.outstanding >= world.settings.depth || world.is_hostile && world.rng.random_range(0..200) == 0 {
                 return Err(PostError::Full);
             }
             let is_write = matches!(what, What::Write { .. });
@@ -243,6 +245,6 @@ impl QueuePair for Queue {
     }
 
     fn depth(&self) -> usize {
-        with(|world| world.far.depth)
+        with(|world| world.settings.depth)
     }
 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use yonder_board::{
-    Config, Departure, FastPath, Handled, LEASE_STEP_MAX, Memory, NodeCore, PIECE_PAGES_MAX, PageSize, Pid, Shell,
-    SlowPath,
+    Config, Departure, FastPath, Handled, LEASE_STEP_MAX, Memory, NodeCore, PIECE_PAGES_MAX, PageSize, Pid, SlowPath,
 };
 use yonder_placement::{
     Arrival, Capabilities, Capability, Command, MoveId, MoveOrder, NodeId, NodeReport, Outcome, RegionReport,
     Registration,
 };
+use yonder_simulation::{Janitor, Pages};
 use yonder_units::Nanos;
 use yonder_wire::{
     AdoptRequest, AdoptStage, AdoptedAllocation, AllocateRequest, Backing, ErrorCode, HEADER_BYTES, Header,
@@ -19,7 +19,6 @@ use yonder_wire::{
 
 use super::carrier::{Carrier, Phase, payload};
 use super::{ALLOCATED_PAGES, MoveSabotage, REGION_BYTES};
-use crate::memory::{Janitor, Pages};
 use crate::settings::PAGE_BYTES;
 
 /// Pages of a node.
@@ -66,7 +65,7 @@ impl Host {
             lease_step_max: LEASE_STEP_MAX,
         };
         let (board, slow) = NodeCore::with_regions(&config, REGION_BYTES);
-        let (fast, pages) = (board.fast_path(), Pages::new(PAGES, 8, None));
+        let (fast, pages) = (board.fast_path(), Pages::new(8));
         let reply = vec![0; HEADER_BYTES + PAYLOAD_BYTES_MAX];
         Self {
             id,
@@ -286,9 +285,8 @@ impl Host {
     fn execute_adopt(&mut self, header: &Header, payload: &[u8], now: Nanos) -> Option<Result<(), ErrorCode>> {
         let bytes = [&Header { length: payload.len() as u32, ..*header }.seal(payload)[..], payload].concat();
         let message = split(&bytes).ok().flatten().expect("a whole message");
-        let mut upkeep = Janitor(&self.pages);
-        let mut shell = Shell { memory: &self.pages, pages: &self.pages, upkeep: &mut upkeep };
-        let Handled::Reply(length) = self.slow.execute(&message, now, &mut shell, &mut self.reply) else { return None };
+        let handled = self.pages.with_shell(|shell| self.slow.execute(&message, now, shell, &mut self.reply));
+        let Handled::Reply(length) = handled else { return None };
         let answer = split(&self.reply[..length]).ok().flatten().expect("a whole answer").header;
         Some(if answer.is_refusal() { Err(answer.code) } else { Ok(()) })
     }
@@ -313,10 +311,8 @@ impl Host {
         let (from, to) = range(region);
         let (permission, backing) = (Permission::ReadWrite, Backing::OnDemand);
         let request = AllocateRequest { bytes: ALLOCATED_PAGES * PAGE_BYTES, permission, backing, from, to };
-        let mut upkeep = Janitor(&self.pages);
-        let mut shell = Shell { memory: &self.pages, pages: &self.pages, upkeep: &mut upkeep };
-        let (address, _) = self.slow.allocate(named(pid), &request, &mut shell).expect("the region is empty");
-        assert_eq!(address, from);
+        let allocated = self.pages.with_shell(|shell| self.slow.allocate(named(pid), &request, shell));
+        assert_eq!(allocated.expect("the region is empty").0, from);
     }
 
     /// Executes a read of a word, or a write if there is something to be written. Returns the word, or 0.
@@ -328,11 +324,7 @@ impl Host {
         write: Option<u64>,
         now: Nanos,
     ) -> Result<u64, ErrorCode> {
-        while self.pages.wants_pages()
-            && let Some(page) = self.slow.take_free_page(&mut Janitor(&self.pages))
-        {
-            yonder_board::PageSource::give_back(&self.pages, page);
-        }
+        self.pages.refill(&mut self.slow);
         let payload = write.map(u64::to_le_bytes);
         let payload = payload.as_ref().map_or(&[][..], |bytes| &bytes[..]);
         let kind = if write.is_some() { Kind::Write } else { Kind::Read };

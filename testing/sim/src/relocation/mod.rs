@@ -23,13 +23,10 @@ mod oracle;
 mod settle;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use yonder_simulation::{Counts, Failure, Trace, caught};
 
-use yonder_units::Nanos;
-
-use crate::Failure;
+use crate::counts::MoveCount;
 use crate::settings::PAGE_BYTES;
-use crate::trace::Trace;
 
 /// Nodes at a time.
 const HOSTS: usize = 3;
@@ -40,7 +37,6 @@ const REGION_BYTES: u64 = REGION_PAGES * PAGE_BYTES;
 const REGIONS: u32 = 3;
 /// Pages of the allocation in each region.
 const ALLOCATED_PAGES: u64 = 3;
-const MILLISECOND: Nanos = 1_000_000;
 
 /// What is broken on purpose, to prove that the checker can fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,46 +58,7 @@ pub enum MoveSabotage {
     SilentController,
 }
 
-/// How often things happened.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct MoveCounts {
-    /// Moves that ended well, and moves that were given up.
-    pub moves: [u64; 2],
-    /// Moves whose target heard of the end from the source, and from the controller.
-    pub words: [u64; 2],
-    /// Reads and writes that were executed, and those that were refused.
-    pub operations: [u64; 2],
-    /// Operations at a node that had the region before.
-    pub by_old_places: u64,
-    /// Nodes that ended.
-    pub restarts: u64,
-    /// Regions whose data was lost with a node.
-    pub lost: u64,
-    /// Starts of the controller.
-    pub controllers: u64,
-}
-
-impl MoveCounts {
-    /// Adds those of another run.
-    pub fn add(&mut self, other: &Self) {
-        let pairs = |mine: &mut [u64; 2], other: [u64; 2]| (0..2).for_each(|at| mine[at] += other[at]);
-        pairs(&mut self.moves, other.moves);
-        pairs(&mut self.words, other.words);
-        pairs(&mut self.operations, other.operations);
-        self.by_old_places += other.by_old_places;
-        self.restarts += other.restarts;
-        self.lost += other.lost;
-        self.controllers += other.controllers;
-    }
-}
-
 /// Runs `seed`, with `sabotage` if there is to be some. A panic of the code under test is a failure too.
-pub fn simulate_moves(seed: u64, sabotage: Option<MoveSabotage>, trace: Trace) -> Result<MoveCounts, Failure> {
-    let run = AssertUnwindSafe(|| world::World::new(seed, sabotage, trace).run());
-    let ended = catch_unwind(run).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Err(format!("panic: {}", text.unwrap_or_default()))
-    });
-    ended.map_err(|cause| Failure { seed, cause })
+pub fn simulate_moves(seed: u64, sabotage: Option<MoveSabotage>, trace: Trace) -> Result<Counts<MoveCount>, Failure> {
+    caught(seed, || world::World::new(seed, sabotage, trace).run())
 }

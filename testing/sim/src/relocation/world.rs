@@ -6,18 +6,19 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use yonder_placement::{
-    Actions, Answer, Change, ClusterId, Config, Controller, Event, Key, Keys, NodeId, Pid, Record, RecordKey, Request,
-    Ticket,
+    Actions, Answer, Change, ClusterId, Config, Controller, Event, Key, Keys, NodeId, Outcome, Pid, Record, RecordKey,
+    Request, Ticket,
 };
+use yonder_simulation::{Counts, Trace};
 use yonder_units::Nanos;
 use yonder_wire::AdoptStage;
 
 use super::carrier::{Packet, Phase};
 use super::host::Host;
 use super::oracle::Oracle;
-use super::{ALLOCATED_PAGES, HOSTS, MILLISECOND, MoveCounts, MoveSabotage, REGION_BYTES, REGIONS};
-use crate::settings::PAGE_BYTES;
-use crate::trace::Trace;
+use super::{ALLOCATED_PAGES, HOSTS, MoveSabotage, REGION_BYTES, REGIONS};
+use crate::counts::MoveCount;
+use crate::settings::{MILLISECOND, PAGE_BYTES};
 
 /// Steps of a run before everything works.
 const STEPS: u64 = 1500;
@@ -49,7 +50,7 @@ pub(super) struct World {
     next_id: u64,
     next_ticket: u64,
     next_node: u64,
-    counts: MoveCounts,
+    counts: Counts<MoveCount>,
 }
 
 impl World {
@@ -83,12 +84,12 @@ impl World {
             next_id: 1 << 40,
             next_ticket: 0,
             next_node: HOSTS as u64 + 1,
-            counts: MoveCounts::default(),
+            counts: Counts::default(),
         }
     }
 
     /// The whole run. The error says what was wrong.
-    pub(super) fn run(mut self) -> Result<MoveCounts, String> {
+    pub(super) fn run(mut self) -> Result<Counts<MoveCount>, String> {
         self.begin();
         let stops_at = self.rng.random_range(50..STEPS);
         for _ in 0..stops_at {
@@ -184,13 +185,13 @@ impl World {
         let known = &self.places[&region];
         let (newest, any) = (known[known.len() - 1], *known.choose(&mut self.rng).expect("it was placed"));
         let node = if self.rng.random_bool(0.6) { newest } else { any };
-        self.counts.by_old_places += u64::from(node != newest);
+        self.counts.add(MoveCount::ByOldPlaces, u64::from(node != newest));
         let address = region as u64 * REGION_BYTES + self.rng.random_range(0..ALLOCATED_PAGES) * PAGE_BYTES;
         let id = self.id();
         let write = self.rng.random_bool(0.5).then_some(id);
         let (pid, now) = (self.pid, self.now);
         let result = self.at(node).map(|at| self.hosts[at].access(id, pid, address, write, now));
-        self.counts.operations[usize::from(!matches!(result, Some(Ok(_))))] += 1;
+        self.counts.add(if matches!(result, Some(Ok(_))) { MoveCount::Executed } else { MoveCount::Refused }, 1);
         match (result, write) {
             (Some(Ok(_)), Some(word)) => self.oracle.written(region, address, word),
             (Some(Ok(word)), None) => self.oracle.read(region, address, word)?,
@@ -253,7 +254,7 @@ impl World {
                     self.end_carrier(at, carrier);
                 } else {
                     let is_word = self.hosts[at].carriers[carrier].phase == Phase::Finishing;
-                    self.counts.words[0] += u64::from(is_word);
+                    self.counts.add(MoveCount::HeardOfSource, u64::from(is_word));
                     if !self.hosts[at].stage_done(carrier) {
                         self.send_next(at, carrier);
                         // Often it says only once that the region is closed.
@@ -316,7 +317,7 @@ impl World {
     pub(super) fn end_carrier(&mut self, at: usize, carrier: usize) {
         let (id, now, from) = (self.id(), self.now, self.hosts[at].id);
         if let Some(given_up) = self.hosts[at].give_up(carrier) {
-            self.counts.moves[1] += 1;
+            self.counts.add(MoveCount::GivenUp, 1);
             self.say(|| format!("{from:?} gives {:?} up", given_up.order.id));
             self.put(given_up.message(AdoptStage::Abandon, id, now).of(from));
         }
@@ -335,8 +336,11 @@ impl World {
     fn hear(&mut self, at: usize) {
         if let Some(outcome) = self.hosts[at].outcomes.pop_front() {
             self.say(|| format!("the controller hears {outcome:?} of {:?}", self.hosts[at].id));
-            self.counts.moves[0] += u64::from(matches!(outcome, yonder_placement::Outcome::Moved { .. }));
-            self.counts.words[1] += u64::from(matches!(outcome, yonder_placement::Outcome::RegionOpened { .. }));
+            match outcome {
+                Outcome::Moved { .. } => _ = self.counts.add(MoveCount::Moved, 1),
+                Outcome::RegionOpened { .. } => _ = self.counts.add(MoveCount::HeardOfController, 1),
+                _ => {}
+            }
             let node = self.hosts[at].id;
             self.handle(Event::Answered(node, outcome));
         }
@@ -383,14 +387,14 @@ impl World {
         self.cut(at);
         let ended = self.hosts[at].id;
         self.say(|| format!("{ended:?} ends"));
-        self.counts.restarts += 1;
-        self.counts.lost += self.oracle.ended(ended);
+        self.counts.add(MoveCount::Restarts, 1);
+        self.counts.add(MoveCount::Lost, self.oracle.ended(ended));
         self.hosts[at] = Host::new(NodeId(self.next_node), self.sabotage);
         self.next_node += 1;
     }
 
     fn restart_controller(&mut self) {
-        self.counts.controllers += 1;
+        self.counts.add(MoveCount::Controllers, 1);
         self.hosts.iter_mut().for_each(Host::cut);
         let records = self.records.values().cloned();
         let restored = Controller::restore(self.config, ClusterId(9), records, self.now);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use yonder_board::{FastPath, Handled, Memory, NodeCore, PageSize, PageSource, PhysicalPage, Shell, SlowPath, Upkeep};
 use yonder_client::{Client, Config, Operation, OperationId, Outcome, Payload, Transport};
-use yonder_event_queue::{Clock, EventQueue};
+use yonder_simulation::{Clock, EventQueue};
 use yonder_units::Nanos;
 use yonder_wire::{AllocateRequest, AtomicOperation, Backing, HEADER_BYTES, Kind, Permission, Rights, split};
 

@@ -1,6 +1,10 @@
 //! Moves of regions between nodes: seeds hold, everything happens in some, and each sabotage is caught.
 
-use yonder_sim::{MoveCounts, MoveSabotage, Trace, simulate_moves};
+use yonder_sim::MoveCount::{
+    ByOldPlaces, Controllers, Executed, GivenUp, HeardOfController, HeardOfSource, Lost, Moved, Refused, Restarts,
+};
+use yonder_sim::{MoveSabotage, simulate_moves};
+use yonder_simulation::{Counts, Trace};
 
 /// Seeds that must hold.
 const SEEDS: u64 = 600;
@@ -9,16 +13,16 @@ const CAUGHT_WITHIN: u64 = 300;
 
 #[test]
 fn seeds_hold_and_everything_happens_in_some() {
-    let mut counts = MoveCounts::default();
+    let mut counts = Counts::default();
     for seed in 0..SEEDS {
         match simulate_moves(seed, None, Trace::Silent) {
-            Ok(run) => counts.add(&run),
+            Ok(run) => counts.merge(&run),
             Err(failure) => panic!("seed {seed}: {}", failure.cause),
         }
     }
-    let MoveCounts { moves, words, operations, by_old_places, restarts, lost, controllers } = counts;
-    let often = [moves, words, operations].concat();
-    let least = often.into_iter().chain([by_old_places, restarts, lost, controllers]).min();
+    let often = [Moved, GivenUp, HeardOfSource, HeardOfController, Executed, Refused];
+    let often = often.into_iter().chain([ByOldPlaces, Restarts, Lost, Controllers]);
+    let least = often.map(|count| counts.of(count)).min();
     assert!(least >= Some(100), "something hardly ever happens: {counts:?}");
 }
 

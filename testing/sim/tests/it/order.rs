@@ -2,7 +2,9 @@
 //!
 //! `YONDER_ORDER_SEED=7 cargo test -p yonder-sim --test it order::seeds` runs one seed.
 
-use yonder_sim::{OrderCounts, Sabotage, simulate_order};
+use yonder_sim::OrderCount::{Clean, GivenUp, Reads, Settled, Stalls, Writes};
+use yonder_sim::{Sabotage, simulate_order};
+use yonder_simulation::Counts;
 
 const SEEDS: u64 = 600;
 /// Seeds within which a sabotage must be caught.
@@ -11,15 +13,14 @@ const CAUGHT_WITHIN: u64 = 200;
 #[test]
 fn seeds_hold_and_everything_happens_in_some() {
     let only = std::env::var("YONDER_ORDER_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
-    let mut all = OrderCounts::default();
+    let mut all = Counts::default();
     for seed in only.map_or(0..SEEDS, |seed: u64| seed..seed + 1) {
         match simulate_order(seed, None) {
-            Ok(counts) => all.add(&counts),
+            Ok(counts) => all.merge(&counts),
             Err(failure) => panic!("seed {seed}: {}", failure.cause),
         }
     }
-    let OrderCounts { writes, reads, clean, settled, given_up, stalls } = all;
-    let least = [writes, reads, clean, settled, given_up, stalls].into_iter().min();
+    let least = [Writes, Reads, Clean, Settled, GivenUp, Stalls].into_iter().map(|count| all.of(count)).min();
     assert!(only.is_some() || least >= Some(1000), "something hardly ever happens: {all:?}");
 }
 

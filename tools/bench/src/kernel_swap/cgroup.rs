@@ -8,6 +8,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::counts::{Counts, count_in};
+
 /// How long the kernel may take to let go of a group whose processes have ended.
 const REMOVE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Pause between two attempts.
@@ -34,15 +36,18 @@ enum Version {
 pub(crate) struct Group {
     version: Version,
     folder: PathBuf,
+    /// Memory that it was left.
+    bytes: u64,
 }
 
-/// Page faults of a group's processes.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct GroupFaults {
-    /// Those that waited for a disk, or for swap of any kind.
-    pub(crate) major: u64,
-    /// The others.
-    pub(crate) minor: u64,
+impl Version {
+    /// What it calls the files of a group's limit, of its memory now, and of what has happened to it.
+    fn files(self) -> [&'static str; 3] {
+        match self {
+            Self::One => ["memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control"],
+            Self::Two => ["memory.max", "memory.current", "memory.events"],
+        }
+    }
 }
 
 /// A mounted hierarchy of groups, as `/proc/self/mountinfo` tells of it.
@@ -93,7 +98,7 @@ impl Hierarchy {
         let folder = self.parent.join(format!("yonder-bench-{}", std::process::id()));
         std::fs::create_dir(&folder)
             .map_err(|error| format!("cannot make the control group {}: {error}: run as root", folder.display()))?;
-        let group = Group { version: self.version, folder };
+        let group = Group { version: self.version, folder, bytes: 0 };
         group.limit(bytes)?;
         Ok(group)
     }
@@ -102,26 +107,33 @@ impl Hierarchy {
 impl Group {
     /// Changes how much memory its processes have together.
     pub(crate) fn limit(&self, bytes: u64) -> Result<(), String> {
-        let limit = self.folder.join(match self.version {
-            Version::One => "memory.limit_in_bytes",
-            Version::Two => "memory.max",
-        });
+        let [limit, ..] = self.version.files().map(|name| self.folder.join(name));
         std::fs::write(&limit, bytes.to_string()).map_err(|error| format!("cannot write {}: {error}", limit.display()))
     }
 
     /// Memory that its processes have together now, in bytes.
     pub(crate) fn usage(&self) -> Result<u64, String> {
-        let usage = self.folder.join(match self.version {
-            Version::One => "memory.usage_in_bytes",
-            Version::Two => "memory.current",
-        });
+        let [_, usage, _] = self.version.files().map(|name| self.folder.join(name));
         let text = std::fs::read_to_string(&usage).map_err(|error| format!("{}: {error}", usage.display()))?;
         text.trim().parse().map_err(|_| format!("{} says '{}'", usage.display(), text.trim()))
     }
 
-    /// Page faults of its processes since they began.
-    pub(crate) fn faults(&self) -> GroupFaults {
-        GroupFaults::in_stat(&std::fs::read_to_string(self.folder.join("memory.stat")).unwrap_or_default())
+    /// Leaves it the local memory, and what its processes take before they have data, which is now.
+    pub(crate) fn leave(&mut self, local_bytes: u64) -> Result<(), String> {
+        self.bytes = local_bytes + self.usage()?;
+        self.limit(self.bytes)
+    }
+
+    /// How much memory it was left.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What the kernel has done for its processes so far. Major faults waited for a disk, or for swap of any kind; swap
+    /// is counted for the whole machine.
+    pub(crate) fn counts(&self) -> Counts {
+        let Counts { major_faults, minor_faults, .. } = faults_in(&self.read("memory.stat"));
+        Counts { major_faults, minor_faults, ..Counts::swapped() }
     }
 
     /// What to type before a program, so that it runs in the group.
@@ -131,11 +143,12 @@ impl Group {
 
     /// Whether the kernel has killed one of its processes because memory was short.
     pub(crate) fn was_out_of_memory(&self) -> bool {
-        let events = match self.version {
-            Version::One => "memory.oom_control",
-            Version::Two => "memory.events",
-        };
-        kills(&std::fs::read_to_string(self.folder.join(events)).unwrap_or_default()) > 0
+        let [.., events] = self.version.files();
+        count_in(&self.read(events), "oom_kill") > 0
+    }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.folder.join(file)).unwrap_or_default()
     }
 }
 
@@ -152,13 +165,11 @@ impl Drop for Group {
     }
 }
 
-impl GroupFaults {
-    /// What `memory.stat` says, in both versions.
-    fn in_stat(text: &str) -> Self {
-        let count = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
-        let (all, major): (u64, u64) = (count("pgfault").unwrap_or(0), count("pgmajfault").unwrap_or(0));
-        Self { major, minor: all.saturating_sub(major) }
-    }
+/// Page faults by what `memory.stat` says, in both versions.
+fn faults_in(stat: &str) -> Counts {
+    let major_faults = count_in(stat, "pgmajfault");
+    let minor_faults = count_in(stat, "pgfault").saturating_sub(major_faults);
+    Counts { major_faults, minor_faults, ..Counts::default() }
 }
 
 impl<'a> Mount<'a> {
@@ -182,12 +193,6 @@ impl<'a> Mount<'a> {
 fn own_group(groups: &str, is_right: impl Fn(&str) -> bool) -> &str {
     let mut lines = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     lines.find(|(controllers, _)| is_right(controllers)).map_or("/", |(_, group)| group)
-}
-
-/// Processes that the kernel has killed, in `memory.events` or `memory.oom_control`.
-fn kills(events: &str) -> u64 {
-    let count = events.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
-    count.unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -233,6 +238,7 @@ mod tests {
 
     #[test]
     fn kills_are_counted() {
+        let kills = |events| count_in(events, "oom_kill");
         assert_eq!(kills("low 0\nmax 17\noom 3\noom_kill 2\noom_group_kill 0\n"), 2);
         assert_eq!(kills("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"), 1);
         assert_eq!(kills("oom_kill_disable 5\n"), 0);
@@ -241,9 +247,8 @@ mod tests {
     #[test]
     fn faults_are_counted_by_kind() {
         let stat = "anon 7\nrss 1\npgfault 100\npgmajfault 30\ntotal_pgfault 500\ntotal_pgmajfault 400\n";
-        let faults = GroupFaults::in_stat(stat);
-        assert_eq!(faults, GroupFaults { major: 30, minor: 70 });
-        assert_eq!(GroupFaults::in_stat(""), GroupFaults::default());
+        assert_eq!(faults_in(stat), Counts { major_faults: 30, minor_faults: 70, ..Counts::default() });
+        assert_eq!(faults_in(""), Counts::default());
     }
 
     #[test]
@@ -263,7 +268,7 @@ mod tests {
         assert!(String::from_utf8_lossy(&output.stdout).contains(&name), "{output:?}");
         assert!(!std::fs::read_to_string("/proc/self/cgroup").unwrap().contains(&name), "only children are limited");
         assert!(!group.was_out_of_memory());
-        assert!(group.faults().minor > 0 && group.usage().unwrap() < 64 << 20, "{group:?}");
+        assert!(group.counts().minor_faults > 0 && group.usage().unwrap() < 64 << 20, "{group:?}");
         group.limit(32 << 20).unwrap();
         drop(group);
         assert!(!folder.exists());

@@ -17,7 +17,7 @@ use super::{Bench, SwapTo, Trial};
 use crate::BenchError;
 use crate::children::lines_of;
 use crate::comparison::{Ended, Measured};
-use crate::kernel_swap::{Group, Limited};
+use crate::kernel_swap::Group;
 use crate::process::{End, Running, stopped};
 
 /// How long a run may take beside several times its measured time: an array is filled first.
@@ -69,21 +69,25 @@ impl Bench<'_> {
     }
 
     /// Runs a process that says when it is ready, and is left its local memory then.
-    fn run_limited(&self, words: &[OsString], group: Group, swap: Option<String>) -> Result<Ended<Trial>, BenchError> {
-        let mut limited = Limited::new(group);
+    fn run_limited(
+        &self,
+        words: &[OsString],
+        mut group: Group,
+        swap: Option<String>,
+    ) -> Result<Ended<Trial>, BenchError> {
         let mut running = self.start(words)?;
         let said = lines_of(running.output())?;
         let input = running.input();
         // What says nothing ends, and tells why.
         if said.recv().is_ok_and(|line| line == READY) {
-            if let Err(missing) = limited.leave(self.settings.local_bytes()) {
+            if let Err(missing) = group.leave(self.settings.local_bytes()) {
                 return Ok(Ended::Skipped(missing));
             }
             answer(input);
         }
-        let measured = last_measured(&said).map(|measured| Measured { group_bytes: Some(limited.bytes()), ..measured });
+        let measured = last_measured(&said).map(|measured| Measured { group_bytes: Some(group.bytes()), ..measured });
         let ended = ended(running, measured, swap)?;
-        let is_killed = matches!(ended, Ended::Badly(_)) && limited.was_out_of_memory();
+        let is_killed = matches!(ended, Ended::Badly(_)) && group.was_out_of_memory();
         Ok(if is_killed { Ended::OutOfMemory } else { ended })
     }
 
@@ -204,7 +208,7 @@ mod tests {
         }
         drop(sender);
         let measured = last_measured(&lines).unwrap();
-        assert_eq!((measured.ops_per_s, measured.written_bytes, measured.group_bytes), (2.5, 7, None));
+        assert_eq!((measured.ops_per_s, measured.counts.written_bytes, measured.group_bytes), (2.5, 7, None));
         assert_eq!(last_measured(&lines), None);
     }
 

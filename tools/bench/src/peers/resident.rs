@@ -23,12 +23,11 @@ use yonder::units::{Nanos, PAGE_BYTES, pages_for, parse_bytes};
 use yonder_load::{Distribution, KeyChooser, LatencyRecorder, PoissonArrivals, Rate};
 use yonder_mapping::{MapError, Mapping};
 
-use crate::BenchError;
 use crate::array::{LINES, value_at};
 use crate::children::faults;
 use crate::comparison::Measured;
 use crate::flags::{positive_count, positive_duration};
-use crate::kernel_swap::Swapped;
+use crate::{BenchError, Counts};
 
 /// What such a process says before it takes memory for the array, and what it is answered.
 pub(super) const READY: &str = "ready";
@@ -87,9 +86,9 @@ fn measure(task: &ResidentTask) -> Result<Measured, BenchError> {
         let readers = (0..task.threads as u64).map(|number| scope.spawn(move || shared.read(number)));
         let readers: Vec<_> = readers.collect();
         sleep_until(reading.measure_from);
-        let before = Counted::so_far(task.file.is_some());
+        let before = counted(task.file.is_some());
         sleep_until(reading.end);
-        let counted = Counted::so_far(task.file.is_some()).since(before);
+        let counted = counted(task.file.is_some()).since(before);
         let all = readers.into_iter().map(|reader| reader.join().expect("a reader does not panic"));
         (all.fold(Reads::default(), Reads::with), counted)
     });
@@ -100,12 +99,8 @@ fn measure(task: &ResidentTask) -> Result<Measured, BenchError> {
         p50_us: latency.p50_us,
         p99_us: latency.p99_us,
         p999_us: latency.p999_us,
-        major_faults: counted.major,
-        minor_faults: counted.minor,
-        fetched_bytes: counted.read_bytes,
-        written_bytes: counted.written_bytes,
+        counts: Counts { errors: reads.wrong, ..counted },
         dropped: reads.dropped,
-        errors: reads.wrong,
         group_bytes: None,
     })
 }
@@ -230,36 +225,17 @@ impl Reads {
     }
 }
 
-/// What the kernel has done for this process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Counted {
-    major: u64,
-    minor: u64,
-    /// From the file's disk, or from swap.
-    read_bytes: u64,
-    /// To swap.
-    written_bytes: u64,
-}
-
-impl Counted {
-    /// Until now. Swap is counted for the whole machine.
-    fn so_far(is_in_file: bool) -> Self {
-        let text = |file| std::fs::read_to_string(file).unwrap_or_default();
-        let (major, minor) = faults(&text("/proc/self/stat")).unwrap_or((0, 0));
-        let Swapped { in_bytes, out_bytes } = Swapped::so_far();
-        let (read_bytes, written_bytes) =
-            if is_in_file { (read_from_disks(&text("/proc/self/io")), 0) } else { (in_bytes, out_bytes) };
-        Self { major, minor, read_bytes, written_bytes }
-    }
-
-    fn since(self, earlier: Self) -> Self {
-        Self {
-            major: self.major - earlier.major,
-            minor: self.minor - earlier.minor,
-            read_bytes: self.read_bytes - earlier.read_bytes,
-            written_bytes: self.written_bytes - earlier.written_bytes,
-        }
-    }
+/// What the kernel has done for this process until now: bytes are from the file's disk, or from and to swap, which is
+/// counted for the whole machine.
+fn counted(is_in_file: bool) -> Counts {
+    let text = |file| std::fs::read_to_string(file).unwrap_or_default();
+    let (major_faults, minor_faults) = faults(&text("/proc/self/stat")).unwrap_or((0, 0));
+    let moved = if is_in_file {
+        Counts { fetched_bytes: read_from_disks(&text("/proc/self/io")), ..Counts::default() }
+    } else {
+        Counts::swapped()
+    };
+    Counts { major_faults, minor_faults, ..moved }
 }
 
 /// What `/proc/PID/io` says of bytes that came from disks; 0 where the kernel does not tell.
@@ -298,7 +274,7 @@ mod tests {
             (Some(folder.path().join("two")), 1, Rate::PerSecond(5_000.0)),
         ] {
             let measured = measure(&task(file.clone(), threads, rate)).unwrap();
-            assert_eq!(measured.errors, 0, "{measured:?}");
+            assert_eq!(measured.counts.errors, 0, "{measured:?}");
             assert!(measured.ops_per_s > 0.0 && measured.p50_us <= measured.p999_us, "{measured:?}");
             if let Rate::PerSecond(rate) = rate {
                 assert!(measured.ops_per_s < 1.5 * rate, "{measured:?}");

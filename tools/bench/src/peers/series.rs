@@ -165,6 +165,7 @@ fn measures(all: &[Series]) -> impl Iterator<Item = &Series> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::Counts;
     use crate::comparison::Measured;
     use crate::peers::contenders::Contender;
 
@@ -175,7 +176,7 @@ pub(super) mod tests {
             p50_us: 1.0,
             p99_us: 2.0,
             p999_us,
-            major_faults: 10,
+            counts: Counts { major_faults: 10, ..Counts::default() },
             dropped: 1,
             ..Default::default()
         };

@@ -129,9 +129,9 @@ fn what_is_missing_is_said() {
     }
     assert_eq!((missing(Work::Array, Variant::Yield), missing(Work::Memcached, Variant::Kv)), (None, None));
     for work in [Work::Memcached, Work::Redis] {
-        let (program, _) = servers::program(work.protocol().unwrap());
+        let program = stock::program(work.protocol().unwrap());
         let said = missing(work, Variant::Run).unwrap();
-        if find_program(program).is_some() {
+        if crate::children::find_program(program).is_some() {
             assert_eq!(said, "no library");
             assert_eq!(missing(work, Variant::Swap(SwapTo::Zram)), None);
         } else {

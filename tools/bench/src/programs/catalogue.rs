@@ -11,9 +11,10 @@ use std::process::{Command, Stdio};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use yonder_load::Protocol;
 
 use super::Scale;
-use super::servers::{Load, Protocol};
+use super::servers::Load;
 
 /// A program.
 #[derive(Clone, Copy, Debug)]

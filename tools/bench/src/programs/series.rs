@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Series, Variant};
-use crate::comparison::{median, sorted};
+use crate::comparison::{ends, median, sorted};
 
 /// What the runs of a variant have come to; the fields are a contract with scripts.
 #[derive(Clone, Debug, Serialize)]
@@ -28,6 +28,11 @@ pub struct Figures {
     pub seconds_spread: Option<[f64; 2]>,
     /// Median of the times as multiples of the time alone in the same turn.
     pub ratio: Option<f64>,
+    /// Under Yonder: median of the times as multiples of the time with swap on zram in the same turn, with the same
+    /// local memory.
+    pub ratio_to_zram: Option<f64>,
+    /// Of the turn in which it did best beside zram, and of the one in which it did worst.
+    pub ratio_to_zram_spread: Option<[f64; 2]>,
     /// Gets of a server's client per second.
     pub ops_per_s: Option<f64>,
     /// Median time of a get.
@@ -49,13 +54,16 @@ pub struct Figures {
 }
 
 impl Series {
-    /// What its runs have come to, beside those of the program alone.
-    pub(super) fn beside(&self, native: &Self) -> Figures {
+    /// What its runs have come to, beside those of the program alone, and those with zram if they are compared.
+    pub(super) fn beside(&self, native: &Self, zram: Option<&Self>) -> Figures {
         let gets: Vec<_> = self.trials.iter().filter_map(|trial| trial.gets.as_ref()).collect();
         let latency = |percent| median(&sorted(gets.iter().map(|(latency, _)| latency.percentile_us(percent))));
         let rates = sorted(gets.iter().map(|(latency, seconds)| latency.len() as f64 / seconds));
         let errors = self.sum(|trial| trial.wrong);
         let has_failed = self.failed.is_some();
+        // A program that failed beside one of the two, or whose answers were wrong, is no comparison.
+        let compared = zram.filter(|zram| zram.failed.is_none() && errors == 0 && zram.sum(|trial| trial.wrong) == 0);
+        let to_zram = compared.map_or_else(Vec::new, |zram| self.ratios([zram], |trial| trial.seconds));
         // A variant that has failed once is no measure.
         let counted = |figure: Option<f64>| figure.filter(|_| !has_failed);
         Figures {
@@ -68,6 +76,8 @@ impl Series {
             wall_seconds: counted(self.median(|trial| trial.wall_seconds)),
             seconds_spread: self.spread(|trial| trial.seconds).filter(|_| !has_failed),
             ratio: counted(median(&self.ratios([native], |trial| trial.seconds))),
+            ratio_to_zram: counted(median(&to_zram)),
+            ratio_to_zram_spread: ends(&to_zram).filter(|_| !has_failed),
             ops_per_s: counted(median(&rates)),
             p50_us: counted(latency(50.0)),
             p99_us: counted(latency(99.0)),
@@ -104,27 +114,40 @@ mod tests {
     #[test]
     fn medians_and_ratios_of_turns() {
         let native = series(Variant::Native, &[(1.0, 0), (2.0, 0), (4.0, 0)]);
-        let figures = series(Variant::Yonder, &[(6.0, 0), (4.0, 0), (4.0, 0)]).beside(&native);
+        let figures = series(Variant::Yonder, &[(6.0, 0), (4.0, 0), (4.0, 0)]).beside(&native, None);
         assert_eq!((figures.seconds, figures.seconds_spread), (Some(4.0), Some([4.0, 6.0])));
         // 6, 2 and 1 times as long: the median of the turns, not the ratio of the medians.
         assert_eq!(figures.ratio, Some(2.0));
         assert_eq!((figures.native_peak_bytes, figures.peak_bytes, figures.runs), (Some(100), Some(600), 3));
         assert_eq!((figures.ops_per_s, figures.is_right, figures.errors), (Some(2.5), Some(true), 0));
         assert!(figures.p999_us.is_some_and(|latency| (latency - 7.0).abs() < 0.1));
+        assert_eq!((figures.ratio_to_zram, figures.ratio_to_zram_spread), (None, None));
+    }
+
+    #[test]
+    fn yonder_is_compared_with_zram_turn_by_turn_if_both_are_right() {
+        let native = series(Variant::Native, &[(1.0, 0), (1.0, 0), (1.0, 0)]);
+        let yonder = series(Variant::Yonder, &[(2.0, 0), (9.0, 0), (3.0, 0)]);
+        let zram = |wrong| series(Variant::Zram, &[(4.0, 0), (3.0, 0), (2.0, wrong)]);
+        let figures = yonder.beside(&native, Some(&zram(0)));
+        assert_eq!((figures.ratio_to_zram, figures.ratio_to_zram_spread), (Some(1.5), Some([0.5, 3.0])));
+        assert_eq!(yonder.beside(&native, Some(&zram(1))).ratio_to_zram, None);
+        let killed = Series { failed: Some("it was killed".to_owned()), ..zram(0) };
+        assert_eq!(yonder.beside(&native, Some(&killed)).ratio_to_zram, None);
     }
 
     #[test]
     fn what_is_wrong_fails_or_was_not_run_is_not_right() {
         let native = series(Variant::Native, &[(1.0, 0)]);
-        let figures = series(Variant::Zram, &[(1.0, 0), (1.0, 3)]).beside(&native);
+        let figures = series(Variant::Zram, &[(1.0, 0), (1.0, 3)]).beside(&native, None);
         assert_eq!((figures.is_right, figures.errors, figures.seconds), (Some(false), 3, Some(1.0)));
         let failed =
             Series { failed: Some("it was killed".to_owned()), kills: 2, ..series(Variant::Zram, &[(1.0, 0)]) };
-        let figures = failed.beside(&native);
+        let figures = failed.beside(&native, None);
         assert_eq!((figures.failed.as_deref(), figures.is_right), (Some("it was killed"), Some(false)));
         assert_eq!((figures.seconds, figures.ratio, figures.runs, figures.out_of_memory_kills), (None, None, 1, 2));
         let skipped = Series { skipped: Some("type this".to_owned()), ..series(Variant::Zram, &[]) };
-        let figures = skipped.beside(&native);
+        let figures = skipped.beside(&native, None);
         assert_eq!((figures.is_right, figures.seconds, figures.runs), (None, None, 0));
         assert_eq!(figures.skipped.as_deref(), Some("type this"));
     }

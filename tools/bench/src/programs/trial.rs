@@ -7,27 +7,23 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use yonder_load::LatencyRecorder;
+use yonder_load::{LatencyRecorder, Protocol};
 
 use super::Scale;
 use super::catalogue::{Output, Program, Work};
-use super::servers::{Client, Load, Protocol};
+use super::servers::{self, Load};
 use crate::BenchError;
-use crate::children::Launch;
+use crate::children::{Launch, connect, free_address};
 use crate::folder::Folder;
 use crate::process::{End, Ended, Running, stopped};
+use crate::stock::{self, Client};
 
-/// How long a server may take until it listens.
-const START_TIME_MAX: Duration = Duration::from_secs(60);
-/// Pause between two attempts to connect.
-const CONNECT_PAUSE: Duration = Duration::from_millis(2);
 /// Bytes compared at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 /// One language, one order of hashes, one thread in libraries: the same output, and times that can be compared.
@@ -171,11 +167,13 @@ impl Task {
     }
 
     fn serve(&self, runner: Runner<'_>, protocol: Protocol, loads: &[Load]) -> Result<Trial, BenchError> {
-        // The port may be taken by another program before the server has it; then the server ends, and that is said.
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-        let mut running = runner.start(&protocol.command(address.port()), &self.place.run()?)?;
+        let address = free_address()?;
+        let mut running = runner.start(&stock::command(protocol, address.port()), &self.place.run()?)?;
         let drain = drain(running.output())?;
-        let work = connect(&running, address).and_then(|stream| Client::new(protocol, stream)?.work(loads));
+        let stream = connect(address, || !running.is_over())
+            .map_err(|error| BenchError::Child(format!("the server does not listen: {error}")));
+        let client = stream.and_then(|stream| Client::new(protocol, stream, Duration::ZERO));
+        let work = client.and_then(|mut client| servers::work(&mut client, loads));
         let Ended { end, peak_bytes } = running.end()?;
         drain.join().expect("reading does not panic");
         let seconds = work.as_ref().map_or(0.0, |work| work.seconds);
@@ -204,18 +202,6 @@ impl Runner<'_> {
 fn seconds_in(path: &Path) -> Result<f64, BenchError> {
     let text = std::fs::read_to_string(path)?;
     text.trim().parse().map_err(|_| BenchError::Child(format!("'{text}' is no time of the program's work")))
-}
-
-/// Connects to a server that starts, unless it ends before it listens.
-fn connect(server: &Running, address: SocketAddr) -> Result<TcpStream, BenchError> {
-    let give_up = Instant::now() + START_TIME_MAX;
-    loop {
-        match TcpStream::connect(address) {
-            Ok(stream) => return Ok(stream),
-            Err(_) if !server.is_over() && Instant::now() < give_up => std::thread::sleep(CONNECT_PAUSE),
-            Err(error) => return Err(BenchError::Child(format!("the server does not listen: {error}"))),
-        }
-    }
 }
 
 /// Reads what nobody wants, so that its writer never waits.

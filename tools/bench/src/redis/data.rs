@@ -10,7 +10,8 @@ use rand::{Rng as _, SeedableRng as _};
 
 use super::Query;
 use crate::BenchError;
-use crate::redis_client::{Client, write_command};
+use crate::redis_server::DEPTH;
+use crate::stock::Client;
 
 /// Sizes of `get-mixed`, which take turns.
 const MIXED_BYTES: [usize; 6] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
@@ -73,28 +74,24 @@ impl Data {
 
     /// Writes all of it.
     pub(super) fn fill(&self, client: &mut Client) -> Result<(), BenchError> {
-        let mut value = Vec::new();
-        let wrong = match self {
+        match self {
             Self::Values { sizes, keys } => {
-                let all: Vec<usize> = (0..*keys).collect();
-                let set = |key: usize, to: &mut Vec<u8>| {
+                let mut value = Vec::new();
+                let set = |client: &mut Client, key: usize| {
                     write_content(key, sizes[key % sizes.len()], &mut value);
-                    write_command(&[b"SET", value_name(key).as_bytes(), &value], to);
+                    client.set(&value_name(key), value.len(), |to| to.extend_from_slice(&value));
                 };
-                client.all(&all, set, |client, _| Ok(client.line()? == "+OK"))?
+                client.all(DEPTH, 0..*keys, set, |client, _| client.is_stored())?
             }
             Self::Lists { of_element, .. } => {
-                let all: Vec<usize> = (0..of_element.len()).collect();
-                let push = |element: usize, to: &mut Vec<u8>| {
+                let mut value = Vec::new();
+                let push = |client: &mut Client, element: usize| {
                     write_content(element, ELEMENT_BYTES, &mut value);
-                    write_command(&[b"RPUSH", list_name(of_element[element]).as_bytes(), &value], to);
+                    client.command(&[b"RPUSH", list_name(of_element[element]).as_bytes(), &value]);
                 };
-                client.all(&all, push, |client, _| Ok(client.line()?.starts_with(':')))?
+                client.all(DEPTH, 0..of_element.len(), push, |client, _| client.count().map(|_| true))?
             }
         };
-        if wrong > 0 {
-            return Err(BenchError::Child(format!("redis-server refused {wrong} values")));
-        }
         Ok(())
     }
 
@@ -105,22 +102,22 @@ impl Data {
         let mut expected = Vec::new();
         match self {
             Self::Values { sizes, .. } => {
-                let get = |key, to: &mut Vec<u8>| write_command(&[b"GET", value_name(key).as_bytes()], to);
-                client.all(sample, get, |client, key| {
+                let get = |client: &mut Client, key| client.get(&value_name(key));
+                client.all(DEPTH, sample.iter().copied(), get, |client, key| {
                     write_content(key, sizes[key % sizes.len()], &mut expected);
-                    Ok(client.string()? == Some(&expected))
+                    client.is_value(|value| value == expected)
                 })
             }
             Self::Lists { lists, .. } => {
-                let range = |list, to: &mut Vec<u8>| {
-                    write_command(&[b"LRANGE", list_name(list).as_bytes(), b"0", b"-1"], to);
+                let range = |client: &mut Client, list| {
+                    client.command(&[b"LRANGE", list_name(list).as_bytes(), b"0", b"-1"]);
                 };
-                client.all(sample, range, |client, list| {
-                    let count = client.list()?;
-                    let mut is_right = count == Some(lists[list].len());
-                    for place in 0..count.unwrap_or(0) {
+                client.all(DEPTH, sample.iter().copied(), range, |client, list| {
+                    let count = client.count()?;
+                    let mut is_right = count == lists[list].len();
+                    for place in 0..count {
                         write_content(*lists[list].get(place).unwrap_or(&0), ELEMENT_BYTES, &mut expected);
-                        is_right &= client.string()? == Some(&expected);
+                        is_right &= client.is_value(|value| value == expected)?;
                     }
                     Ok(is_right)
                 })

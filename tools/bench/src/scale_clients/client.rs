@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use yonder::clib::{Permission, Process, ProcessConfig, Thread};
 use yonder::units::Nanos;
 
@@ -16,18 +17,19 @@ use crate::flow::{check, stamp};
 /// Bytes of a client's page.
 pub(super) const PAGE_BYTES: u64 = 4 << 10;
 /// Latencies in one line: it must be shorter than the 4096 bytes that a pipe keeps whole.
-const LATENCIES_PER_LINE: usize = 300;
-/// Digits of a latency and the space before it, at most: longer ones are cut to what fits.
-const LATENCY_NS_MAX: Nanos = 999_999_999_999;
+const LATENCIES_PER_LINE: usize = 190;
+/// Digits of a latency and the comma behind it, at most.
+const LATENCY_BYTES_MAX: usize = 21;
 /// Round trips before a client is ready.
 const WARM_UP_READS: usize = 20;
 /// The item that every page begins with.
 const ITEM: u64 = 1;
 
-const _: () = assert!("some ".len() + LATENCIES_PER_LINE * 13 < 4096);
+const _: () = assert!(r#"{"latencies":[]}"#.len() + LATENCIES_PER_LINE * LATENCY_BYTES_MAX < 4096);
 
-/// A line of a client process.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A line of a client process, in JSON.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Report {
     /// It waits for the beginning.
     Ready,
@@ -35,32 +37,21 @@ pub(super) enum Report {
     Latencies(Vec<Nanos>),
     /// It has ended; so many reads have failed.
     Done(u64),
+    /// It cannot go on, and why.
+    Failed(String),
 }
 
 impl Report {
     pub(super) fn parse(line: &str) -> Result<Self, BenchError> {
-        let bad = || BenchError::Child(format!("a client process reports '{line}'"));
-        match line.split_once(' ').unwrap_or((line, "")) {
-            ("ready", "") => Ok(Self::Ready),
-            ("some", rest) => {
-                let latencies = rest.split(' ').map(str::parse).collect::<Result<_, _>>();
-                latencies.map(Self::Latencies).map_err(|_| bad())
-            }
-            ("done", errors) => errors.parse().map(Self::Done).map_err(|_| bad()),
-            ("failed", cause) => Err(BenchError::Child(format!("a client process failed: {cause}"))),
-            _ => Err(bad()),
+        match serde_json::from_str(line) {
+            Ok(Self::Failed(cause)) => Err(BenchError::Child(format!("a client process failed: {cause}"))),
+            Ok(report) => Ok(report),
+            Err(_) => Err(BenchError::Child(format!("a client process reports '{line}'"))),
         }
     }
 
     fn line(&self) -> String {
-        match self {
-            Self::Ready => "ready\n".to_owned(),
-            Self::Latencies(latencies) => {
-                let numbers: Vec<_> = latencies.iter().map(|took| took.min(&LATENCY_NS_MAX).to_string()).collect();
-                format!("some {}\n", numbers.join(" "))
-            }
-            Self::Done(errors) => format!("done {errors}\n"),
-        }
+        serde_json::to_string(self).expect("numbers and words have JSON") + "\n"
     }
 }
 
@@ -70,7 +61,7 @@ pub fn run(task: &ClientTask) -> Result<(), BenchError> {
     let mut output = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
     let result = work(task, &mut std::io::stdin(), &mut output);
     if let Err(error) = &result {
-        output.write_all(format!("failed {error}\n").as_bytes())?;
+        output.write_all(Report::Failed(error.to_string()).line().as_bytes())?;
     }
     result
 }
@@ -179,7 +170,8 @@ mod tests {
         for report in [Report::Ready, Report::Latencies(vec![1, 22, 333]), Report::Done(7)] {
             assert_eq!(Report::parse(report.line().trim_end()).unwrap(), report);
         }
-        for bad in ["", "ready 1", "some", "some 1 x", "done", "failed no node", "what"] {
+        let failed = Report::Failed("no node".to_owned()).line();
+        for bad in ["", "ready 1", "\"latencies\"", r#"{"latencies":[1,"x"]}"#, "\"done\"", &failed, "\"what\""] {
             assert!(Report::parse(bad).is_err(), "{bad}");
         }
         let longest = Report::Latencies(vec![Nanos::MAX; LATENCIES_PER_LINE]).line();

@@ -1,5 +1,7 @@
 //! The benchmark with other servers in the place of `yonder kv`.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::children::find_program;
 use crate::in_process::NoLaunch;
@@ -14,7 +16,8 @@ fn settings(script: &str, ways: &[Variant], runs: usize) -> Settings {
     let swapped = [(Swapped::Kv, Variant::Swap), (Swapped::Memcached, Variant::SwapMemcached)];
     Settings {
         workloads: vec![Workload::YcsbA],
-        memory: 1 << 20,
+        // So much that the kernel finds pages to swap out: with half a MiB it sometimes kills the server instead.
+        memory: 8 << 20,
         value_bytes: 1000,
         local: LocalSize::Percent(50.0),
         faults: faults.into_iter().filter(|(_, way)| has(*way)).map(|(mode, _)| mode).collect(),
@@ -55,7 +58,7 @@ fn each_way_is_measured_in_turn_and_compared() {
             (2, 0, 0, &None),
             "{result:?}"
         );
-        assert_eq!((result.keys, result.local_bytes), (1048, 512 << 10));
+        assert_eq!((result.keys, result.local_bytes), (8388, 4 << 20));
         let [least, most] = result.summary.ops_per_s_spread.unwrap();
         assert!(
             0.0 < least && Some(least) <= result.summary.ops_per_s && result.summary.ops_per_s <= Some(most),

@@ -7,7 +7,7 @@ use yonder_bench::del_get::{DelGetResult, Settings, run as measure};
 use super::launch::Launcher;
 use crate::args::Json;
 use crate::commands::run::Scratch;
-use crate::output::Bar;
+use crate::output::with_bar;
 use crate::table::{Column, Printer, number};
 
 const COLUMNS: &[Column<DelGetResult>] = &[
@@ -32,9 +32,7 @@ pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
         folder: folder.path().to_owned(),
         ..args.bench.clone()
     };
-    let bar = Bar::new("bench del-get");
-    let results = measure(&settings, &mut |what, share| bar.show(what, share))?;
-    drop(bar);
+    let results = with_bar("bench del-get", |progress| measure(&settings, progress))?;
     let mut printer = Printer::new(args.json, COLUMNS);
     printer.say(&format!(
         "redis-server, {keys} keys of {value_bytes} B of which {deleted_percent} % are deleted; {} local, far memory {far}; \

@@ -4,7 +4,7 @@ use yonder::units::format_bytes;
 use yonder_bench::errors::{ErrorsResult, Failing, Settings, run as measure};
 
 use crate::args::Json;
-use crate::output::Bar;
+use crate::output::with_bar;
 use crate::table::{Column, Printer, number};
 
 const COLUMNS: &[Column<ErrorsResult>] = &[
@@ -22,9 +22,7 @@ const COLUMNS: &[Column<ErrorsResult>] = &[
 ];
 
 pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
-    let bar = Bar::new("bench errors");
-    let results = measure(&args.bench, |what, share| bar.show(what, share))?;
-    drop(bar);
+    let results = with_bar("bench errors", |progress| measure(&args.bench, progress))?;
     let Settings { keys, value_bytes, memory, local, .. } = args.bench;
     let (mut printer, far, local) = (Printer::new(args.json, COLUMNS), format_bytes(memory), format_bytes(local));
     printer

@@ -3,19 +3,26 @@
 use std::path::Path;
 
 use yonder::units::format_bytes;
-use yonder_bench::fault_breakdown::{self, BreakdownResult, By, Settings, Step};
+use yonder_bench::fault_breakdown::{self, BreakdownResult, By, Settings, Step, StepResult};
 use yonder_bench::flags::each_once;
 use yonder_report::{Bar as PictureBar, Bars};
 
 use crate::commands::drawn;
-use crate::output::{Bar, json_line, line};
+use crate::output::{json_line, line, with_bar};
+use crate::table::{Column, Printer, number};
+
+const STEPS: &[Column<StepResult>] = &[
+    Column("step", 11, |step| step.step.name().to_owned()),
+    Column("by", 8, |step| by_name(step.by).to_owned()),
+    Column("p50 us", 9, |step| number(step.p50_us, 2)),
+    Column("p99 us", 9, |step| number(step.p99_us, 2)),
+    Column("share %", 8, |step| number(step.percent, 1)),
+];
 
 pub(super) fn run((settings, json, out): (&Settings, bool, Option<&Path>)) -> anyhow::Result<()> {
-    let bar = Bar::new("bench fault-breakdown");
     let mut settings = settings.clone();
     each_once(&mut settings.policies);
-    let results = fault_breakdown::run(&settings, &mut |what, share| bar.show(what, share))?;
-    drop(bar);
+    let results = with_bar("bench fault-breakdown", |progress| fault_breakdown::run(&settings, progress))?;
     if json {
         results.iter().try_for_each(json_line)?;
     } else {
@@ -38,17 +45,7 @@ fn print(results: &[BreakdownResult]) -> anyhow::Result<()> {
             result.p50_us_spread[1],
             result.p99_us
         ))?;
-        line(&format!("{:>11} {:>8} {:>9} {:>9} {:>8}", "step", "by", "p50 us", "p99 us", "share %"))?;
-        for step in &result.steps {
-            line(&format!(
-                "{:>11} {:>8} {:>9.2} {:>9.2} {:>8.1}",
-                step.step.name(),
-                by_name(step.by),
-                step.p50_us,
-                step.p99_us,
-                step.percent
-            ))?;
-        }
+        Printer::new(false, STEPS).all(&result.steps)?;
         line(&format!(
             "{:>11} runtime {:.1} %, kernel {:.1} %, fabric {:.1} % of the medians' sum; a stamp costs {:.3} us",
             "", result.runtime_percent, result.kernel_percent, result.fabric_percent, result.stamp_us
@@ -64,7 +61,8 @@ fn label(result: &BreakdownResult) -> String {
     format!("{}, {}", result.faults, result.far)
 }
 
-fn by_name(by: By) -> &'static str {
+/// Whose time a step is.
+pub(in crate::commands) fn by_name(by: By) -> &'static str {
     match by {
         By::Kernel => "kernel",
         By::Runtime => "runtime",
@@ -90,8 +88,6 @@ pub(in crate::commands) fn picture(results: &[BreakdownResult]) -> Bars {
 
 #[cfg(test)]
 mod tests {
-    use yonder_bench::fault_breakdown::StepResult;
-
     use yonder_bench::Counts;
 
     use super::*;

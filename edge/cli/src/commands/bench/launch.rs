@@ -23,12 +23,12 @@ pub(super) fn stop_on_ctrl_c() -> anyhow::Result<Arc<AtomicBool>> {
 }
 
 /// Starts processes of the program that runs.
-pub(super) struct Launcher {
+pub(in crate::commands) struct Launcher {
     program: PathBuf,
 }
 
 impl Launcher {
-    pub(super) fn new() -> anyhow::Result<Self> {
+    pub(in crate::commands) fn new() -> anyhow::Result<Self> {
         Ok(Self { program: std::env::current_exe().context("cannot find this program's file, to start it again")? })
     }
 

@@ -3,7 +3,7 @@
 use yonder_bench::notify::{self, NotifyResult, Settings};
 
 use crate::args::Json;
-use crate::output::Bar;
+use crate::output::with_bar;
 use crate::table::{Column, Printer, number, with_spread};
 
 const COLUMNS: &[Column<NotifyResult>] = &[
@@ -21,9 +21,7 @@ const COLUMNS: &[Column<NotifyResult>] = &[
 ];
 
 pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
-    let bar = Bar::new("bench notify");
-    let results = notify::run(&args.bench, &mut |what, share| bar.show(what, share))?;
-    drop(bar);
+    let results = with_bar("bench notify", |progress| notify::run(&args.bench, progress))?;
     let mut printer = Printer::new(args.json, COLUMNS);
     if let Some(NotifyResult { faults_per_thread, cpus, runs, .. }) = results.first() {
         printer.say(&format!(

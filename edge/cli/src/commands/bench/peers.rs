@@ -8,6 +8,7 @@ use yonder_bench::peers::{Bar as Aim, Bench, Measure, PeersResult, Settings};
 use yonder_report::{Bar as PictureBar, Bars};
 
 use super::launch::{Launcher, stop_on_ctrl_c};
+use super::major_faults_per_operation;
 use super::verdict::{Verdict, judge};
 use crate::commands::drawn;
 use crate::commands::run::find_library;
@@ -25,7 +26,7 @@ const COLUMNS: &[Column<PeersResult>] = &[
     Column("p99 us", 9, |result| number(result.summary.p99_us, 1)),
     Column("p99.9 us", 10, |result| number(result.summary.p999_us, 1)),
     Column("x yonder", 8, |result| number(result.p999_ratio_to_yonder, 1)),
-    Column("major/op", 8, |result| number(per_operation(result), 2)),
+    Column("major/op", 8, |result| number(major_faults_per_operation(&result.summary, result.duration_s), 2)),
     Column("dropped", 8, |result| result.summary.dropped.to_string()),
     Column("errors", 7, Verdict::errors),
 ];
@@ -62,12 +63,6 @@ pub(super) fn run((settings, json, out): (&Settings, bool, Option<&Path>)) -> an
     drop((bar, bench));
     drawn::write_bars(&bars(&all), out)?;
     judge(&all)
-}
-
-fn per_operation(result: &PeersResult) -> Option<f64> {
-    let operations =
-        result.summary.ops_per_s.map(|rate| rate * result.duration_s).filter(|operations| *operations > 0.0);
-    result.summary.major_faults.zip(operations).map(|(faults, operations)| faults / operations)
 }
 
 impl Verdict for PeersResult {

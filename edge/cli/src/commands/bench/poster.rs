@@ -8,7 +8,7 @@ use yonder_report::{Bar as PictureBar, Bars};
 
 use super::predictions;
 use crate::commands::drawn;
-use crate::output::Bar;
+use crate::output::with_bar;
 use crate::table::{Column, Printer, number, with_spread};
 
 const COLUMNS: &[Column<PosterResult>] = &[
@@ -29,9 +29,7 @@ const COLUMNS: &[Column<PosterResult>] = &[
 ];
 
 pub(super) fn run((settings, json, out): (&Settings, bool, Option<&Path>)) -> anyhow::Result<()> {
-    let bar = Bar::new("bench poster");
-    let results = poster::run(settings, &mut |what, share| bar.show(what, share))?;
-    drop(bar);
+    let results = with_bar("bench poster", |progress| poster::run(settings, progress))?;
     let mut printer = Printer::new(json, COLUMNS);
     for of_set in results.chunk_by(|one, next| one.set == next.set) {
         printer.say(&head(&of_set[0]))?;

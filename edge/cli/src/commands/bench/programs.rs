@@ -11,10 +11,7 @@ use crate::table::{bytes, number};
 
 pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
     let launcher = Launcher::new()?;
-    let program = launcher.program().to_str().context("this program's path is not text")?;
-    let words = [program, "run", "--far", "{far}", "--local", "{local}", "--memory", "{memory}", "--"];
-    let prefix = words.map(str::to_owned).into();
-    let settings = Settings { prefix, stop: stop_on_ctrl_c()?, ..args.bench.clone() };
+    let settings = Settings { prefix: run_prefix(&launcher)?, stop: stop_on_ctrl_c()?, ..args.bench.clone() };
     let bench = Bench::prepare(&settings, &launcher)?;
     let (bar, mut all) = (Bar::new("bench programs"), Vec::new());
     if !args.json {
@@ -33,6 +30,13 @@ pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
     }
     drop((bar, bench));
     judge(&all)
+}
+
+/// What comes before a program that runs with far memory, as [`Settings::prefix`] spells it.
+pub(in crate::commands) fn run_prefix(launcher: &Launcher) -> anyhow::Result<Vec<String>> {
+    let program = launcher.program().to_str().context("this program's path is not text")?;
+    let words = [program, "run", "--far", "{far}", "--local", "{local}", "--memory", "{memory}", "--"];
+    Ok(words.map(str::to_owned).into())
 }
 
 fn print_head(settings: &Settings) -> anyhow::Result<()> {
@@ -142,6 +146,8 @@ mod tests {
             wall_seconds: seconds,
             seconds_spread: None,
             ratio: seconds.map(|seconds| seconds / 2.0),
+            ratio_to_zram: None,
+            ratio_to_zram_spread: None,
             ops_per_s: None,
             p50_us: None,
             p99_us: None,

@@ -4,7 +4,7 @@ use yonder::units::format_bytes;
 use yonder_bench::seq::{self, SeqResult, Settings};
 
 use crate::args::Json;
-use crate::output::Bar;
+use crate::output::with_bar;
 use crate::table::{Column, Printer, number, with_spread};
 
 const COLUMNS: &[Column<SeqResult>] = &[
@@ -23,9 +23,7 @@ const COLUMNS: &[Column<SeqResult>] = &[
 ];
 
 pub(crate) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
-    let bar = Bar::new("bench seq");
-    let results = seq::run(&args.bench, &mut |what, share| bar.show(what, share))?;
-    drop(bar);
+    let results = with_bar("bench seq", |progress| seq::run(&args.bench, progress))?;
     let mut printer = Printer::new(args.json, COLUMNS);
     if let Some(first) = results.first() {
         printer.say(&format!(

@@ -4,7 +4,7 @@ use yonder::units::format_bytes;
 use yonder_bench::store::{self, Settings, StoreResult};
 
 use crate::args::Json;
-use crate::output::Bar;
+use crate::output::with_bar;
 use crate::table::{Column, Printer, number, with_spread};
 
 const COLUMNS: &[Column<StoreResult>] = &[
@@ -21,9 +21,7 @@ const COLUMNS: &[Column<StoreResult>] = &[
 ];
 
 pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
-    let bar = Bar::new("bench store");
-    let results = store::run(&args.bench, &mut |what, share| bar.show(what, share))?;
-    drop(bar);
+    let results = with_bar("bench store", |progress| store::run(&args.bench, progress))?;
     let mut printer = Printer::new(args.json, COLUMNS);
     let Settings { memory, runs, .. } = args.bench;
     printer.say(&format!("random pages of {}; medians of {runs} runs (least to most)", format_bytes(memory)))?;

@@ -6,6 +6,7 @@ use yonder_bench::ycsb::{Bench, Settings, Variant, YcsbResult};
 use yonder_load::{Rate, Requests, SCANS_ARE};
 
 use super::launch::{Launcher, stop_on_ctrl_c};
+use super::major_faults_per_operation;
 use super::predictions;
 use super::verdict::{Verdict, judge};
 use crate::args::Json;
@@ -22,7 +23,7 @@ const COLUMNS: &[Column<YcsbResult>] = &[
     Column("p99 us", 8, |result| number(result.summary.p99_us, 0)),
     Column("p99.9 us", 9, |result| number(result.summary.p999_us, 0)),
     Column("hit p99 us", 20, |result| with_spread(result.hit_p99_us, result.hit_p99_us_spread, 0, "")),
-    Column("major/op", 8, |result| number(per_operation(result), 2)),
+    Column("major/op", 8, |result| number(major_faults_per_operation(&result.summary, result.duration_s), 2)),
     Column("misses", 7, |result| result.misses.to_string()),
     Column("errors", 7, Verdict::errors),
 ];
@@ -62,12 +63,6 @@ pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
         printer.say(&format!("scans are {SCANS_ARE}: memcached's protocol has none"))?;
     }
     judge(&all)
-}
-
-fn per_operation(result: &YcsbResult) -> Option<f64> {
-    let operations =
-        result.summary.ops_per_s.map(|rate| rate * result.duration_s).filter(|operations| *operations > 0.0);
-    result.summary.major_faults.zip(operations).map(|(faults, operations)| faults / operations)
 }
 
 impl Verdict for YcsbResult {

@@ -6,7 +6,8 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use yonder::units::format_bytes;
 use yonder_settings::{Datum, Row};
 
-use crate::output::{json_line, line};
+use crate::output::json_line;
+use crate::table::{print, titled};
 
 /// A row of one process, as a JSON object.
 struct JsonRow<'a> {
@@ -93,11 +94,6 @@ pub(super) fn show_processes(processes: &[(u32, Row)], json: bool) -> anyhow::Re
     print(&titled(&["PID", "LOCAL", "QUOTA", "LIMIT", "FAR", "COMMAND"], processes.iter().map(cells)))
 }
 
-fn titled(titles: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Vec<Vec<String>> {
-    let titles = titles.iter().map(|title| (*title).to_owned()).collect();
-    std::iter::once(titles).chain(rows).collect()
-}
-
 /// A field as people read it; nothing if there is none.
 fn field(row: &Row, name: &str) -> String {
     row.get(name).map_or_else(String::new, |datum| quantity(name, datum))
@@ -121,21 +117,10 @@ fn printable(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { '?' } else { character }).collect()
 }
 
-/// Prints lines whose cells stand below one another.
-fn print(table: &[Vec<String>]) -> anyhow::Result<()> {
-    aligned(table).iter().try_for_each(|text| line(text))
-}
-
-fn aligned(table: &[Vec<String>]) -> Vec<String> {
-    let width = |column: usize| table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let cell = |(column, cell): (usize, &String)| format!("{cell:<width$}", width = width(column).unwrap_or(0));
-    let text = |row: &Vec<String>| row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ");
-    table.iter().map(|row| text(row).trim_end().to_owned()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::aligned;
 
     #[test]
     fn a_row_is_an_object_with_its_fields_in_their_order() {

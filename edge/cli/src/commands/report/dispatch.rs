@@ -4,7 +4,7 @@ use yonder_load::Rate;
 use yonder_report::{Aim, Comparison, Origin, Picture, Point, Quantity, Section, Table};
 
 use super::scale::Scale;
-use super::trial::{LINK, LOCAL_PERCENT, Steps, Trial, Way, lines};
+use super::trial::{LINK, LOCAL_PERCENT, Steps, Trial, Way, compare, lines};
 
 /// One worker leaves no choice.
 const WORKERS: usize = 2;
@@ -61,13 +61,13 @@ fn section(scale: &Scale, loads: &[[Point; 2]], peak: f64, cpus: usize) -> Secti
 /// At one load: all of them count, not the best.
 fn comparison(points: &[Point; 2], peak: f64) -> Comparison {
     let percent = points[0].offered_per_s / peak * 100.0;
-    Comparison {
-        what: format!("P99.9 with pf-aware, lower than with round-robin at {percent:.0} % of the peak, percent"),
-        paper: PAPER_PERCENT,
-        ours: lower_percent(points),
-        aim: Aim::AtLeast,
-        why: "The paper's is the most of all loads, of memcached on eight workers.".to_owned(),
-    }
+    compare(
+        format!("P99.9 with pf-aware, lower than with round-robin at {percent:.0} % of the peak, percent"),
+        PAPER_PERCENT,
+        lower_percent(points),
+        Aim::AtLeast,
+        "The paper's is the most of all loads, of memcached on eight workers.",
+    )
 }
 
 /// How much lower the first P99.9 is than the second, in percent of the second.

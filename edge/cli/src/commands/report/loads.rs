@@ -4,7 +4,7 @@ use yonder_load::Rate;
 use yonder_report::{Aim, Comparison, Origin, Picture, Point, Quantity, Section, Table};
 
 use super::scale::Scale;
-use super::trial::{LINK, LOCAL_PERCENT, Steps, Trial, Way, lines};
+use super::trial::{LINK, LOCAL_PERCENT, Steps, Trial, Way, compare, lines};
 
 /// Loads, as shares of what yielding faults can serve at most.
 const LOADS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
@@ -145,8 +145,6 @@ fn comparisons(measured: &Measured) -> Vec<Comparison> {
     let [tail_yielding, tail_busy] = &measured.tail;
     let lowest = measured.loads.first().map(|load| &load.points);
     let low = lowest.map_or(f64::NAN, |[yielding, busy]| yielding.p999_us / busy.p999_us);
-    let compare =
-        |what: &str, paper, ours, aim, why: String| Comparison { what: what.to_owned(), paper, ours, aim, why };
     vec![
         compare(
             "peak throughput, yield / busy-wait",
@@ -167,7 +165,7 @@ fn comparisons(measured: &Measured) -> Vec<Comparison> {
             PAPER_LOW,
             low,
             Aim::AtMost,
-            "The paper's is at 0.2 of 2.5 M requests/s.".to_owned(),
+            "The paper's is at 0.2 of 2.5 M requests/s.",
         ),
     ]
 }

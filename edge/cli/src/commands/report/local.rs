@@ -4,7 +4,7 @@ use yonder_load::Rate;
 use yonder_report::{Aim, Comparison, Origin, Picture, Point, Quantity, Section, Table};
 
 use super::scale::Scale;
-use super::trial::{LINK, Steps, Trial, Way, lines};
+use super::trial::{LINK, Steps, Trial, Way, compare, lines};
 
 /// Shares of the array that are local.
 const LOCAL_PERCENT: [f64; 5] = [10.0, 20.0, 50.0, 80.0, 100.0];
@@ -112,13 +112,6 @@ fn comparisons(all: &[Local]) -> Vec<Comparison> {
         local.map_or(f64::NAN, |local| local.peaks[way].achieved_per_s)
     };
     let (yielding, busy) = (0, 1);
-    let compare = |what: &str, paper, ours, aim, why: &str| Comparison {
-        what: what.to_owned(),
-        paper,
-        ours,
-        aim,
-        why: why.to_owned(),
-    };
     vec![
         compare(
             "throughput with 10 % local / with all, yield",

@@ -5,8 +5,8 @@
 //! turn, with the least and the greatest of all turns beside the median, and the lost comparisons stand with the won
 //! ones.
 
-use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
@@ -15,11 +15,14 @@ use yonder::units::LocalSize;
 use yonder::{FaultPolicy, Prefetch};
 use yonder_bench::array::{Array, ArrayResult, ArraySettings};
 use yonder_bench::comparison::{Ended, Series, take_turns};
+use yonder_bench::programs::{self, ProgramResult};
 use yonder_bench::seq::{self, Operation, Pattern};
 use yonder_load::Rate;
+use yonder_node::{Listen, Node, NodeConfig};
 
 use super::scale::Scale;
 use super::trial::{FAR, LINK, LOCAL_PERCENT};
+use crate::commands::bench::{Launcher, run_prefix};
 use crate::commands::machine::machine;
 use crate::output::Bar;
 
@@ -30,6 +33,10 @@ const END: &str = "<!-- figures: end -->";
 const TURNS: usize = 5;
 /// Load at which latencies are compared, of what busy-waiting faults reach.
 const LOAD_SHARE: f64 = 0.8;
+/// Local share of what an unmodified program takes.
+const LOCAL_PERCENT_OF_PROGRAMS: f64 = 25.0;
+/// Memory that the node of unmodified programs lends: more than any of them asks for.
+const NODE_BYTES: u64 = 8 << 30;
 /// Local share of the memory that one thread reads in order.
 const LOCAL_PERCENT_IN_ORDER: f64 = 12.5;
 
@@ -65,8 +72,9 @@ struct Ratio {
 /// A line of the table.
 struct Row {
     what: String,
-    ratio: Ratio,
-    is_better: bool,
+    /// Or why it could not be measured.
+    ratio: Result<Ratio, String>,
+    is_less_better: bool,
 }
 
 /// Measures, and puts the table in the place of the old one in the file at `readme`.
@@ -77,6 +85,7 @@ pub(super) fn run(readme: &Path, scale: &Scale, command: &str) -> anyhow::Result
     replaced(&old, "").with_context(|| format!("{} has no place for figures", readme.display()))?;
     let mut rows = at_random(scale)?;
     rows.extend(in_order(scale)?);
+    rows.extend(unmodified(scale)?);
     let text = table(&rows, &origin(command));
     std::fs::write(readme, replaced(&old, &text)?)
         .with_context(|| format!("cannot write {}: name another file with --readme FILE", readme.display()))?;
@@ -99,12 +108,12 @@ fn at_random(scale: &Scale) -> anyhow::Result<Vec<Row>> {
     let what = format!("random reads, {LOCAL_PERCENT} % local, {LINK}");
     let throughput = |own: usize, other: usize, words: &str| {
         let ratio = ratio(&peaks[own], &peaks[other], |result| result.ops_per_s)?;
-        Some(Row { what: format!("{what}: throughput, {words}"), is_better: ratio.median > 1.0, ratio })
+        Some(Row { what: format!("{what}: throughput, {words}"), ratio: Ok(ratio), is_less_better: false })
     };
     let latency = |own: usize, other: usize, percentile: &str, figure: fn(&ArrayResult) -> f64| {
         let ratio = ratio(&loaded[own], &loaded[other], figure)?;
         let words = format!("{percentile} at {:.0} % of busy-waiting's peak, less is better", 100.0 * LOAD_SHARE);
-        Some(Row { what: format!("{what}: {words}"), is_better: ratio.median < 1.0, ratio })
+        Some(Row { what: format!("{what}: {words}"), ratio: Ok(ratio), is_less_better: true })
     };
     let rows = [
         throughput(YIELD, BUSY, "faults that yield / that busy-wait, each worker maps its pages"),
@@ -168,9 +177,57 @@ fn in_order(scale: &Scale) -> anyhow::Result<Vec<Row>> {
              readahead / without"
         );
         let ratio = Ratio { median: with.ratio_to_none?, ends };
-        Some(Row { what, ratio, is_better: ratio.median > 1.0 })
+        Some(Row { what, ratio: Ok(ratio), is_less_better: false })
     };
     Ok([row(Operation::Read, "reads"), row(Operation::Write, "writes")].into_iter().flatten().collect())
+}
+
+/// Programs that know nothing of far memory beside the kernel's swap, over the emulated link and over tcp to a node on
+/// this machine.
+fn unmodified(scale: &Scale) -> anyhow::Result<Vec<Row>> {
+    let bar = Bar::new("readme: unmodified programs");
+    let launcher = Launcher::new()?;
+    let node = Node::start(NodeConfig::new(vec![Listen::Tcp("127.0.0.1:0".to_owned())], NODE_BYTES))?;
+    let mut rows = Vec::new();
+    for (number, (far, link)) in
+        [(FAR.to_owned(), LINK), (node.addresses()[0].to_string(), "tcp to a node on the same CPUs")]
+            .into_iter()
+            .enumerate()
+    {
+        let settings = programs::Settings {
+            far,
+            local: vec![LocalSize::Percent(LOCAL_PERCENT_OF_PROGRAMS)],
+            programs: Vec::new(),
+            legs: vec![programs::Variant::Yonder, programs::Variant::Zram],
+            scale: scale.programs,
+            runs: TURNS,
+            prefix: run_prefix(&launcher)?,
+            stop: Arc::default(),
+        };
+        let bench = programs::Bench::prepare(&settings, &launcher)?;
+        for program in 0..bench.count() {
+            let share = (number * bench.count() + program) as f64 / (2 * bench.count()) as f64;
+            rows.extend(beside_zram(&bench.run(program, &mut |what| bar.show(what, share))?, link));
+        }
+    }
+    Ok(rows)
+}
+
+/// The row of one program.
+fn beside_zram(results: &[ProgramResult], link: &str) -> Option<Row> {
+    let yonder = results.iter().find(|result| result.figures.leg == programs::Variant::Yonder)?;
+    let why = || {
+        let reasons = results.iter().filter_map(|one| one.figures.failed.as_ref().or(one.figures.skipped.as_ref()));
+        reasons.min().cloned().unwrap_or_else(|| "an answer was wrong".to_owned())
+    };
+    let what = format!(
+        "{}, unmodified, {LOCAL_PERCENT_OF_PROGRAMS} % local, {link}: time under `yonder run` / with the kernel's swap on \
+         zram, less is better",
+        yonder.program
+    );
+    let figures = &yonder.figures;
+    let ratio = figures.ratio_to_zram.zip(figures.ratio_to_zram_spread);
+    Some(Row { what, ratio: ratio.map(|(median, ends)| Ratio { median, ends }).ok_or_else(why), is_less_better: true })
 }
 
 /// The ratio of a figure of two systems, turn by turn. `None` if no turn has both.
@@ -215,13 +272,22 @@ fn date(mut day: u64) -> String {
 
 fn table(rows: &[Row], origin: &str) -> String {
     let mut text = "| what | ratio | |\n|---|---|---|\n".to_owned();
-    for Row { what, ratio: Ratio { median, ends: [least, greatest] }, is_better } in rows {
-        let verdict = if *is_better { "won" } else { "lost" };
-        writeln!(text, "| {what} | **{median:.2}x** ({least:.2} to {greatest:.2}) | {verdict} |")
-            .expect("text can be written");
+    for Row { what, ratio, is_less_better } in rows {
+        let line = match ratio {
+            Ok(Ratio { median, ends: [least, greatest] }) => {
+                let verdict = if (*median < 1.0) == *is_less_better { "won" } else { "lost" };
+                format!("| {what} | **{median:.2}x** ({least:.2} to {greatest:.2}) | {verdict} |\n")
+            }
+            Err(_) => format!("| {what} | not measured | |\n"),
+        };
+        text.push_str(&line);
     }
-    for line in yonder_report::filled("", &format!("\n{origin}")).lines() {
-        writeln!(text, "{}", line.trim_end()).expect("text can be written");
+    let mut reasons: Vec<&String> = rows.iter().filter_map(|row| row.ratio.as_ref().err()).collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    let reasons = reasons.into_iter().map(|why| format!("Not measured: {why}."));
+    for paragraph in std::iter::once(origin.to_owned()).chain(reasons) {
+        text.push_str(&format!("\n{}\n", yonder_report::filled("", &paragraph)));
     }
     text
 }
@@ -264,12 +330,12 @@ mod tests {
         };
         let ratio = ratio(&series(&[2.0, 9.0, 4.0]), &series(&[1.0, 3.0, 4.0]), |figure| *figure).unwrap();
         assert_eq!(ratio, Ratio { median: 2.0, ends: [1.0, 3.0] });
-        let row = |is_better| Row { what: "x".to_owned(), ratio, is_better };
-        let text = table(&[row(true), row(false)], "There.");
-        assert!(
-            text.contains("| x | **2.00x** (1.00 to 3.00) | won |\n| x |") && text.contains("| lost |\n"),
-            "{text}"
-        );
-        assert!(text.ends_with("There.\n"), "{text}");
+        let row = |ratio, is_less_better| Row { what: "x".to_owned(), ratio, is_less_better };
+        let rows = [row(Ok(ratio), false), row(Ok(ratio), true), row(Err("no zram".to_owned()), true)];
+        let text = table(&rows, "There.");
+        for line in ["**2.00x** (1.00 to 3.00) | won |", "**2.00x** (1.00 to 3.00) | lost |", "not measured | |"] {
+            assert!(text.contains(&format!("| x | {line}\n")), "{text}");
+        }
+        assert!(text.ends_with("\nThere.\n\nNot measured: no zram.\n"), "{text}");
     }
 }

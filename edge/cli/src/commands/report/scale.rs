@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use yonder_bench::programs;
+
 /// How much each experiment measures.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
@@ -16,6 +18,8 @@ pub(super) struct Scale {
     pub(super) fault_runs: usize,
     /// Switches of a round.
     pub(super) switches: u64,
+    /// Work of programs.
+    pub(super) programs: programs::Scale,
 }
 
 impl Scale {
@@ -27,6 +31,7 @@ impl Scale {
         faults: 20_000,
         fault_runs: 3,
         switches: 2_000_000,
+        programs: programs::Scale::Full,
     };
     /// What shows that it works.
     const QUICK: Self = Self {
@@ -36,6 +41,7 @@ impl Scale {
         faults: 2_000,
         fault_runs: 1,
         switches: 100_000,
+        programs: programs::Scale::Small,
     };
 
     pub(super) fn of(quick: bool) -> &'static Self {

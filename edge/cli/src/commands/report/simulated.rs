@@ -1,9 +1,9 @@
-//! All figures of `yonder sim`, as sections.
+//! All figures of `yonder papers`, as sections.
 
 use yonder_figures::{Check, FIGURES, Figure, Outcome};
 use yonder_report::{Aim, Comparison, Origin, Section};
 
-use crate::commands::sim::simulate;
+use crate::commands::papers::simulate;
 
 pub(super) fn run(seed: u64, effort: f64) -> Vec<Section> {
     FIGURES.iter().map(|figure| section(figure, simulate(figure, seed, effort))).collect()

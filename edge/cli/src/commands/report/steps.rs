@@ -2,13 +2,13 @@
 
 use yonder::FaultPolicy;
 use yonder::units::LocalSize;
-use yonder_bench::fault_breakdown::{self, BreakdownResult, By, Settings};
+use yonder_bench::fault_breakdown::{self, BreakdownResult, Settings};
 use yonder_report::{Aim, Comparison, Origin, Section, Table};
 
 use super::scale::Scale;
 use super::trial::{FAR, LINK, LOCAL_PERCENT};
-use crate::commands::bench::breakdown_bars;
-use crate::output::Bar;
+use crate::commands::bench::{breakdown_bars, by_name};
+use crate::output::with_bar;
 
 /// Far memory that is touched.
 const MEMORY: u64 = 64 << 20;
@@ -24,9 +24,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Section> {
         faults: scale.faults,
         runs: scale.fault_runs,
     };
-    let bar = Bar::new("report breakdown");
-    let results = fault_breakdown::run(&settings, &mut |what, share| bar.show(what, share))?;
-    Ok(section(&results))
+    Ok(section(&with_bar("report breakdown", |progress| fault_breakdown::run(&settings, progress))?))
 }
 
 fn section(results: &[BreakdownResult]) -> Section {
@@ -64,15 +62,10 @@ fn table(results: &[BreakdownResult]) -> Table {
     let mut table = Table::new("steps", "The steps of a fault", &columns);
     for result in results {
         for step in &result.steps {
-            let by = match step.by {
-                By::Kernel => "kernel",
-                By::Runtime => "runtime",
-                By::Fabric => "fabric",
-            };
             table.push(vec![
                 result.faults.into(),
                 step.step.name().into(),
-                by.into(),
+                by_name(step.by).into(),
                 step.p50_us.into(),
                 step.p99_us.into(),
                 step.percent.into(),

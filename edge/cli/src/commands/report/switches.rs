@@ -1,9 +1,10 @@
 //! What a switch between user-level threads costs: Adios' Table 1, measured here.
 
 use yonder_bench::switch::{self, SwitchResult};
-use yonder_report::{Aim, Comparison, Origin, Section, Table};
+use yonder_report::{Aim, Origin, Section, Table};
 
 use super::scale::Scale;
+use super::trial::compare;
 
 /// Cycles of a switch between unithreads, and how much longer one of `ucontext` takes (section 3.2).
 const PAPER_CYCLES: f64 = 40.0;
@@ -17,13 +18,6 @@ fn section(results: &[SwitchResult]) -> Section {
     let of = |mechanism: &str| results.iter().find(|result| result.mechanism == mechanism);
     let ratio = of("ucontext").map_or(f64::NAN, |result| result.ratio_to_unithread);
     let cycles = of("unithread").and_then(|result| result.cycles_per_switch).unwrap_or(f64::NAN);
-    let compare = |what: &str, paper, ours, aim, why: &str| Comparison {
-        what: what.to_owned(),
-        paper,
-        ours,
-        aim,
-        why: why.to_owned(),
-    };
     Section {
         name: "switch".to_owned(),
         source: "Adios, Table 1".to_owned(),

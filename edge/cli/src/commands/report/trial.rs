@@ -6,7 +6,7 @@ use yonder::{Config, FaultPolicy};
 use yonder_bench::array::{Array, ArraySettings};
 use yonder_bench::comparison::{Ended, Series, take_turns};
 use yonder_load::Rate;
-use yonder_report::{Line, Point};
+use yonder_report::{Aim, Comparison, Line, Point};
 
 use super::scale::Scale;
 use crate::commands::points::{median_point, point};
@@ -106,6 +106,11 @@ impl<'a> Trial<'a> {
         })?;
         Ok(all.map(|series| median_point(&series.trials)))
     }
+}
+
+/// A number of a paper's beside ours.
+pub(super) fn compare(what: impl Into<String>, paper: f64, ours: f64, aim: Aim, why: impl Into<String>) -> Comparison {
+    Comparison { what: what.into(), paper, ours, aim, why: why.into() }
 }
 
 /// A curve for each way, in the order of the ways.

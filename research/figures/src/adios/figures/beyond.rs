@@ -5,7 +5,7 @@ use crate::adios::state::Setup;
 use crate::adios::sweep::{curve, peak, testbed};
 use crate::adios::system::System;
 use crate::adios::workload::Workload;
-use crate::figure::{Cell, Figure, Outcome, Run, Table};
+use crate::figure::{Figure, Outcome, Run, Table, row};
 
 pub(crate) const SCALE: Figure = Figure {
     name: "yonder-scale",
@@ -58,10 +58,10 @@ fn scale(run: &mut Run<'_>) -> Outcome {
         let peak = peak(&curve(&setup, [workers as f64 * 0.4e6].into_iter()));
         let point = &curve(&setup, [peak * 0.8].into_iter())[0].measured;
         simulated += 2 * requests;
-        let mut row = vec![Cell::from(system.name())];
-        row.extend(shape.map(|count| Cell::from(count as f64)));
-        row.extend([peak, point.latency_us(99.9, None), point.link_percent].map(Cell::from));
-        table.push(row);
+        let [p999] = point.latencies_us([99.9]);
+        let [workers, dispatchers, reclaimers, nodes] = shape.map(|count| count as f64);
+        let numbers = [workers, dispatchers, reclaimers, nodes, peak, p999, point.link_percent];
+        table.push(row([system.name()], numbers));
     }
     Outcome {
         tables: vec![table],

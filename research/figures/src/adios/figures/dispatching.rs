@@ -9,7 +9,7 @@ use crate::adios::state::Setup;
 use crate::adios::sweep::{Point, curve, peak, testbed};
 use crate::adios::system::System;
 use crate::adios::workload::Workload;
-use crate::figure::{Cell, Check, Figure, Outcome, Run, Table};
+use crate::figure::{Check, Figure, Outcome, Run, Table, row};
 
 pub(crate) const FIG10E: Figure = Figure {
     name: "adios-fig10e",
@@ -55,17 +55,9 @@ fn rows(table: &mut Table, run: &Run<'_>, setup: &Setup, system: System, rates: 
     let points = curve(&setup, rates.iter().copied());
     for Point { offered, measured } in &points {
         for (kind, of) in setup.workload.kinds.iter().enumerate() {
-            let us = |percent| measured.latency_us(percent, Some(kind as u8)).into();
-            table.push(vec![
-                Cell::from(system.name()),
-                policy_name(setup.policy).into(),
-                of.name.into(),
-                (*offered).into(),
-                measured.ops_per_s().into(),
-                us(50.0),
-                us(99.0),
-                us(99.9),
-            ]);
+            let [p50, p99, p999] = [50.0, 99.0, 99.9].map(|percent| measured.latency_us(percent, Some(kind as u8)));
+            let words = [system.name(), policy_name(setup.policy), of.name];
+            table.push(row(words, [*offered, measured.ops_per_s(), p50, p99, p999]));
         }
     }
     points

@@ -3,13 +3,13 @@
 use yonder_report::{Bar, Bars, Quantity};
 
 use super::{REQUESTS, REQUESTS_CHECKED, picture};
-use crate::adios::measure::Measured;
+use crate::adios::measure::{Measured, Parts};
 use crate::adios::node::run as simulate;
 use crate::adios::state::Setup;
 use crate::adios::sweep::{Point, curve, peak, testbed};
 use crate::adios::system::System;
 use crate::adios::workload::Workload;
-use crate::figure::{Cell, Check, Figure, Outcome, Run, Table};
+use crate::figure::{self, Check, Figure, Outcome, Run, Table, row};
 
 pub(crate) const FIG2: Figure = Figure {
     name: "adios-fig2",
@@ -68,16 +68,10 @@ fn over_load(part: &'static str, title: &str, curves: &[(System, Vec<Point>)]) -
     let mut table = Table::new(part, title, &columns);
     for (system, points) in curves {
         for Point { offered, measured } in points {
-            table.push(vec![
-                Cell::from(system.name()),
-                (*offered).into(),
-                measured.ops_per_s().into(),
-                measured.latency_us(50.0, None).into(),
-                measured.latency_us(99.0, None).into(),
-                measured.latency_us(99.9, None).into(),
-                measured.link_percent.into(),
-                (measured.dropped as f64 * 100.0 / measured.arrived as f64).into(),
-            ]);
+            let [p50, p99, p999] = measured.latencies_us([50.0, 99.0, 99.9]);
+            let dropped_percent = measured.dropped as f64 * 100.0 / measured.arrived as f64;
+            let numbers = [*offered, measured.ops_per_s(), p50, p99, p999, measured.link_percent, dropped_percent];
+            table.push(row([system.name()], numbers));
         }
     }
     table
@@ -99,11 +93,8 @@ fn breakdown(systems: &[(System, &Measured)]) -> (Table, Bars) {
     for (system, measured) in systems {
         for percentile in [10.0, 50.0, 99.0, 99.9] {
             let parts = measured.around(percentile);
-            let parts = [parts.queued, parts.queued_busy, parts.fetching, parts.ready, parts.running];
-            let mut row = vec![Cell::from(system.name()), percentile.into()];
-            row.extend(parts.map(Cell::from));
-            table.push(row);
-            let [queued, busy, fetching, ready, running] = parts;
+            let Parts { queued, queued_busy: busy, fetching, ready, running } = parts;
+            table.push(row([system.name()], [percentile, queued, busy, fetching, ready, running]));
             bars.push(Bar {
                 name: format!("{}, P{percentile}", system.name()),
                 numbers: format!("{:.1} us", queued + fetching + ready + running),
@@ -111,15 +102,10 @@ fn breakdown(systems: &[(System, &Measured)]) -> (Table, Bars) {
             });
         }
     }
+    let (title, caption) =
+        ("Where the time of a request goes at 1.3 MRPS", "Simulated; means of the requests around each percentile.");
     let names = ["queued behind busy-waiting", "queued", "fetching", "ready", "running"];
-    let bars = Bars {
-        name: "adios-breakdown".to_owned(),
-        title: "Where the time of a request goes at 1.3 MRPS".to_owned(),
-        caption: "Simulated; means of the requests around each percentile.".to_owned(),
-        parts: names.map(str::to_owned).to_vec(),
-        bars,
-    };
-    (table, bars)
+    (table, figure::bars("adios-breakdown", title, caption, &names, bars))
 }
 
 fn named(curves: &[(System, Vec<Point>)]) -> Vec<(&'static str, &[Point])> {
@@ -140,7 +126,7 @@ fn fig2(run: &mut Run<'_>) -> Outcome {
         &[("percent", 1), ("latency_us", 2)],
     );
     for percent in (0..100).step_by(5).map(f64::from).chain([99.0, 99.5, 99.9]) {
-        shares.push(vec![percent.into(), measured.latency_us(percent, None).into()]);
+        shares.push(row([], [percent, measured.latency_us(percent, None)]));
     }
     let (parts, bars) = breakdown(&[(System::Dilos, &measured)]);
     let dilos = &curves[0].1;

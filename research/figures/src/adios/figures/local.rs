@@ -1,13 +1,13 @@
 //! Figure 8: what the size of local memory does.
 
-use yonder_report::{Line, Picture, Quantity};
+use yonder_report::Quantity;
 
 use super::REQUESTS;
 use crate::adios::state::Setup;
 use crate::adios::sweep::{curve, peak, testbed};
 use crate::adios::system::System;
 use crate::adios::workload::Workload;
-use crate::figure::{Cell, Check, Figure, Outcome, Run, Table};
+use crate::figure::{Check, Figure, Outcome, Run, Table, picture, row};
 
 pub(crate) const FIG8: Figure = Figure {
     name: "adios-fig8",
@@ -35,29 +35,24 @@ fn fig8(run: &mut Run<'_>) -> Outcome {
             let points = curve(&setup, (1..=8).map(|half| f64::from(half) * 0.5e6));
             simulated += points.len() as u64 * requests;
             for point in &points {
-                table.push(vec![
-                    Cell::from(system.name()),
-                    local_percent.into(),
-                    point.offered.into(),
-                    point.measured.ops_per_s().into(),
-                    point.measured.latency_us(99.0, None).into(),
-                ]);
+                let [p99] = point.measured.latencies_us([99.0]);
+                table.push(row([system.name()], [local_percent, point.offered, point.measured.ops_per_s(), p99]));
             }
             line.push((local_percent, peak(&points)));
-            peaks.push(vec![Cell::from(system.name()), local_percent.into(), peak(&points).into()]);
+            peaks.push(row([system.name()], [local_percent, peak(&points)]));
         }
         let (least, most) = (line[0].1, line[line.len() - 1].1);
         lost.push((1.0 - least / most) * 100.0);
-        lines.push(Line { name: system.name().to_owned(), points: line });
+        lines.push((system.name(), line));
     }
-    let eighty = lines[0].points[4].1;
+    let eighty = lines[0].1[4].1;
     Outcome {
         checks: vec![
             Check::new("throughput that Adios loses from 100 % to 10 % local, percent", 25.0, lost[1]),
             Check::new("throughput that DiLOS loses from 100 % to 10 % local, percent", 60.0, lost[0]).calibration(),
-            Check::new("peak, Adios at 10 % local / DiLOS at 80 %", 1.0, lines[1].points[0].1 / eighty),
+            Check::new("peak, Adios at 10 % local / DiLOS at 80 %", 1.0, lines[1].1[0].1 / eighty),
         ],
-        pictures: vec![Picture::new(
+        pictures: vec![picture(
             "adios-fig8",
             [
                 "Adios, Fig. 8: peak throughput by the size of local memory",

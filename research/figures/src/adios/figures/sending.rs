@@ -7,7 +7,7 @@ use crate::adios::state::Setup;
 use crate::adios::sweep::{Point, curve, peak, testbed};
 use crate::adios::system::{Profile, System};
 use crate::adios::workload::Workload;
-use crate::figure::{Cell, Check, Figure, Outcome, Run, Table};
+use crate::figure::{Check, Figure, Outcome, Run, Table, row};
 
 pub(crate) const FIG9: Figure =
     Figure { name: "adios-fig9", source: "Adios, Figure 9", title: "What polling delegation saves", run: fig9 };
@@ -22,13 +22,8 @@ fn fig9(run: &mut Run<'_>) -> Outcome {
         let setup = Setup { requests, seed: run.seed, profile: Profile { delegates, ..adios.profile }, ..adios };
         let points = curve(&setup, (2..=26).map(|tenth| f64::from(tenth) * 0.1e6));
         for Point { offered, measured } in &points {
-            table.push(vec![
-                Cell::from(name),
-                (*offered).into(),
-                measured.ops_per_s().into(),
-                measured.latency_us(50.0, None).into(),
-                measured.latency_us(99.9, None).into(),
-            ]);
+            let [p50, p999] = measured.latencies_us([50.0, 99.9]);
+            table.push(row([name], [*offered, measured.ops_per_s(), p50, p999]));
         }
         points
     };

@@ -8,7 +8,7 @@ use crate::adios::state::Setup;
 use crate::adios::sweep::{Point, curve, peak, testbed};
 use crate::adios::system::{Profile, System};
 use crate::adios::workload::Workload;
-use crate::figure::{Cell, Figure, Outcome, Run, Table};
+use crate::figure::{Figure, Outcome, Run, Table, row};
 
 pub(crate) const HYBRID: Figure = Figure {
     name: "yonder-hybrid",
@@ -31,9 +31,8 @@ fn hybrid(run: &mut Run<'_>) -> Outcome {
         let setup = Setup { requests, seed: run.seed, profile: Profile { spins, ..yonder.profile }, ..yonder };
         let points = curve(&setup, (1..=10).map(|step| f64::from(step) * 0.15e6));
         for Point { offered, measured } in &points {
-            let latency = |percent| Cell::from(measured.latency_us(percent, None));
-            let rates = [*offered, measured.ops_per_s()].map(Cell::from);
-            table.push([vec![Cell::from(name)], rates.to_vec(), [50.0, 99.0, 99.9].map(latency).to_vec()].concat());
+            let [p50, p99, p999] = measured.latencies_us([50.0, 99.0, 99.9]);
+            table.push(row([name], [*offered, measured.ops_per_s(), p50, p99, p999]));
         }
         curves.push((name, points));
     }

@@ -1,16 +1,16 @@
-//! The flags of `yonder sim`, and which figures they mean.
+//! The flags of `yonder papers`, and which figures they mean.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use yonder_figures::{FIGURES, Figure};
 
-/// What `yonder sim --help` ends with.
+/// What `yonder papers --help` ends with.
 const AFTER_HELP: &str = "\
 What there is, one figure with its pictures, and all of them in a moment:
-  yonder sim list
-  yonder sim costs --out pictures
-  yonder sim all --quick
+  yonder papers list
+  yonder papers costs --out pictures
+  yonder papers all --quick
 The same seed gives the same output, byte for byte.";
 
 /// Share of the requests that `--quick` simulates.
@@ -20,7 +20,7 @@ const SEED: u64 = 1;
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct SimArgs {
+pub(crate) struct PapersArgs {
     /// Figures of the papers, or all; list, or nothing, tells which there are
     #[arg(value_name = "NAME", value_parser = wanted)]
     names: Vec<Wanted>,
@@ -60,7 +60,7 @@ enum Wanted {
     One(&'static Figure),
 }
 
-impl SimArgs {
+impl PapersArgs {
     /// The figures to simulate, each once, in the order in which they were typed; none if they are to be listed.
     pub(crate) fn figures(&self) -> Option<Vec<&'static Figure>> {
         let mut figures: Vec<&'static Figure> = Vec::new();
@@ -91,7 +91,7 @@ fn no_such_figure(name: &str) -> String {
     let names = || FIGURES.iter().map(|figure| figure.name);
     match nearest(name, names().chain(["all", "list"])) {
         Some(near) => {
-            format!("no figure has this name: type `yonder sim {near}`, or `yonder sim list` for all of them")
+            format!("no figure has this name: type `yonder papers {near}`, or `yonder papers list` for all of them")
         }
         None => format!("no figure has this name: type one of {}, or all", names().collect::<Vec<_>>().join(", ")),
     }
@@ -124,10 +124,10 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
 
-    fn parsed(words: &[&str]) -> Result<SimArgs, String> {
-        let words = ["yonder", "sim"].iter().chain(words);
+    fn parsed(words: &[&str]) -> Result<PapersArgs, String> {
+        let words = ["yonder", "papers"].iter().chain(words);
         match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
-            Command::Sim(args) => Ok(args),
+            Command::Papers(args) => Ok(args),
             other => panic!("another command: {other:?}"),
         }
     }
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn a_name_that_no_figure_has_is_answered_with_the_nearest_or_with_all() {
         let near = parsed(&["cots"]).unwrap_err();
-        assert!(near.contains("'cots'") && near.contains("type `yonder sim costs`"), "{near}");
+        assert!(near.contains("'cots'") && near.contains("type `yonder papers costs`"), "{near}");
         let far = parsed(&["frobnicate"]).unwrap_err();
         assert!(FIGURES.iter().all(|figure| far.contains(figure.name)) && far.contains("type one of"), "{far}");
     }

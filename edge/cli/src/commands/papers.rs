@@ -1,4 +1,4 @@
-//! `yonder sim`: figures of the papers, simulated, as tables and checks or as JSON.
+//! `yonder papers`: figures of the papers, simulated, as tables and checks or as JSON.
 //!
 //! Standard output has nothing that depends on the machine or on the time, so that the same seed gives the same bytes.
 
@@ -9,10 +9,10 @@ use yonder_figures::{Check, FIGURES, Figure, Outcome, Run};
 use yonder_report::{percent, significant, text_table};
 
 use super::drawn;
-use crate::args::SimArgs;
+use crate::args::PapersArgs;
 use crate::output::{Bar, json_line, line};
 
-pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &PapersArgs) -> anyhow::Result<ExitCode> {
     match args.figures() {
         None => list(args.json)?,
         Some(figures) => {
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
 
 /// Simulates a figure, and tells on standard error how far it is and how much that was.
 pub(super) fn simulate(figure: &Figure, seed: u64, effort: f64) -> Outcome {
-    let bar = Bar::new(&format!("sim {}", figure.name));
+    let bar = Bar::new(&format!("papers {}", figure.name));
     let began = Instant::now();
     let outcome = (figure.run)(&mut Run { seed, effort, progress: &mut |what, share| bar.show(what, share) });
     drop(bar);

@@ -3,10 +3,6 @@
 //!
 //! It knows nothing of what the events mean. Invariant: events come out by time, and those of one time in the order in
 //! which they were put in, so a run depends on its seed alone.
-//!
-//! Neighbours: `testing/sim` simulates the protocol with it, `research/figures` the papers' experiments.
-
-#![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -1,0 +1,193 @@
+//! What both parts of the demo do: both systems take turns at rising loads, and the medians of the turns count.
+//!
+//! The loads follow from a rule that was written before anything was measured: [`SHARES`] of what each system serves in
+//! a closed loop, so that the knee of either curve lies between two of them. A turn has every load once, and as many
+//! turns are made as the part has time for, so that a machine with other work makes the demo coarser, not longer.
+
+use std::time::{Duration, Instant};
+
+use yonder_bench::comparison::{Ended, Series, take_turns};
+use yonder_load::Rate;
+use yonder_report::{Chart, Curve, Point, Ratio};
+
+use super::Part;
+use super::cpu::{CpuMeter, CpuShare};
+use crate::commands::points::median_point;
+use crate::output::Bar;
+
+/// Local memory as a share of the data set.
+pub(super) const LOCAL_PERCENT: f64 = 20.0;
+/// What is compared, in the order of the curves.
+pub(super) const SYSTEMS: [&str; 2] = ["busy-wait", "yield"];
+/// Loads that both systems are offered, as shares of what either serves in a closed loop.
+const SHARES: [f64; 4] = [0.5, 0.8, 0.95, 1.1];
+/// Loads that differ by less than this share are one.
+const SAME_LOAD: f64 = 0.04;
+/// Turns in a closed loop, and at most at rising loads.
+const PEAK_TURNS: usize = 3;
+const TURNS_MAX: usize = 7;
+/// How many times as long as at the lowest load a P99.9 is, at least, beyond a knee that is seen.
+const KNEE: f64 = 5.0;
+
+/// The paper's ratio of peak throughputs.
+const PAPER_THROUGHPUT: f64 = 1.58;
+/// The paper's best ratio of tail latencies.
+const PAPER_TAIL: f64 = 10.89;
+
+/// What was measured of both systems.
+pub(super) struct Measured {
+    /// In a closed loop.
+    peaks_per_s: [f64; 2],
+    /// Medians at the loads, in rising order.
+    points: [Vec<Point>; 2],
+    turns: usize,
+    /// Who had the CPUs, if the kernel says.
+    cpu: Option<CpuShare>,
+}
+
+/// Measures by `run`, which takes the number of a system and a rate, until `deadline`. `processes` work for the demo
+/// beside this one.
+pub(super) fn measure(
+    title: &str,
+    deadline: Instant,
+    processes: &[u32],
+    mut run: impl FnMut(usize, Rate) -> anyhow::Result<Point>,
+) -> anyhow::Result<Measured> {
+    let (bar, begun, cpu) = (Bar::new(title), Instant::now(), CpuMeter::start(processes));
+    let mut progress = |what: &str, _| {
+        let time = deadline.saturating_duration_since(begun).as_secs_f64();
+        bar.show(what, begun.elapsed().as_secs_f64() / time.max(f64::EPSILON));
+    };
+    let mut closed = [0, 1].map(Series::new);
+    let label = |system: &usize| format!("{}, as fast as it can", SYSTEMS[*system]);
+    take_turns(&mut closed, PEAK_TURNS, &mut progress, label, |system, _| run(*system, Rate::Max).map(Ended::Well))?;
+    let peaks_per_s = closed.map(|series| median_point(&series.trials).achieved_per_s);
+    let loads = loads(peaks_per_s);
+    let mut all: Vec<_> = loads.iter().flat_map(|load| [0, 1].map(|system| Series::new((system, *load)))).collect();
+    let label = |(system, load): &(usize, f64)| format!("{}, {:.1} K requests/s", SYSTEMS[*system], load / 1e3);
+    let (mut turns, mut longest) = (0, Duration::ZERO);
+    while turns == 0 || turns < TURNS_MAX && Instant::now() + longest < deadline {
+        let turn = Instant::now();
+        take_turns(&mut all, 1, &mut progress, label, |(system, load), _| {
+            run(*system, Rate::PerSecond(*load)).map(Ended::Well)
+        })?;
+        (turns, longest) = (turns + 1, longest.max(turn.elapsed()));
+    }
+    let of = |system| all.iter().filter(move |series| series.variant.0 == system);
+    let points = [0, 1].map(|system| of(system).map(|series| median_point(&series.trials)).collect());
+    Ok(Measured { peaks_per_s, points, turns, cpu: cpu.share() })
+}
+
+/// The loads for systems that serve so much in a closed loop, in rising order.
+fn loads(peaks_per_s: [f64; 2]) -> Vec<f64> {
+    let mut loads: Vec<f64> = peaks_per_s.iter().flat_map(|peak| SHARES.map(|share| peak * share)).collect();
+    loads.sort_by(f64::total_cmp);
+    loads.dedup_by(|next, kept| *next < *kept * (1.0 + SAME_LOAD));
+    loads
+}
+
+impl Measured {
+    /// The part of the report: its chart, its ratios, and in words what is to be known of how they were measured.
+    pub(super) fn part(&self, name: &str, title: &str, explanation: &str, far_memory: &str) -> Part {
+        let cpu = self.cpu.map(|share| share.sentence());
+        let words: Vec<String> = cpu.into_iter().chain(self.hidden_knees()).collect();
+        let curve = |(name, points): (&str, &Vec<Point>)| Curve { name: name.to_owned(), points: points.clone() };
+        let chart = Chart {
+            title: title.to_owned(),
+            explanation: format!("{explanation} Medians of {} turns. {}", self.turns, words.join(" ")),
+            far_memory: far_memory.to_owned(),
+            curves: SYSTEMS.into_iter().zip(&self.points).map(curve).collect(),
+        };
+        let told = words.iter().map(|sentence| format!("{name}: {sentence}")).collect();
+        Part { chart, ratios: self.ratios(name), told }
+    }
+
+    /// Which curves have no knee here, and how late they are at the lowest load; nothing if all have one.
+    fn hidden_knees(&self) -> Option<String> {
+        let hidden = (0..SYSTEMS.len()).filter_map(|system| {
+            let (points, peak) = (&self.points[system], self.peaks_per_s[system]);
+            let lowest = points.first()?.p999_us;
+            let beyond = points.iter().filter(|point| point.offered_per_s > peak);
+            let is_seen = beyond.map(|point| point.p999_us).fold(0.0, f64::max) >= KNEE * lowest;
+            (!is_seen).then(|| format!("{} ({:.1} ms)", SYSTEMS[system], lowest / 1e3))
+        });
+        let hidden: Vec<_> = hidden.collect();
+        let names = hidden.join(" and ");
+        (!hidden.is_empty()).then(|| {
+            format!("This machine hides the knee of {names}: the P99.9 is that late at the lowest load already.")
+        })
+    }
+
+    /// Throughput and tail of yielding faults against those of busy-waiting ones.
+    fn ratios(&self, what: &str) -> Vec<Ratio> {
+        let ([busy, yielding], [slow, fast]) = (self.peaks_per_s, &self.points);
+        // The lowest load that busy-waiting does not keep up with, or else the first that is more than it can serve.
+        let is_late = |point: &Point| point.is_saturated() || point.offered_per_s > busy;
+        let late = slow.iter().zip(fast).find(|(slow, _)| is_late(slow));
+        let [slow, fast] = late.map_or([f64::NAN; 2], |(slow, fast)| [slow.p999_us, fast.p999_us]);
+        let ratio = |words: &str, ours, paper, source: &str, note| Ratio {
+            what: format!("{what}: {words}"),
+            ours,
+            paper: Some(paper),
+            paper_source: source.to_owned(),
+            condition: self.cpu.map_or_else(String::new, |share| share.to_string()),
+            note,
+        };
+        vec![
+            ratio(
+                "peak throughput, yield / busy-wait",
+                yielding / busy,
+                PAPER_THROUGHPUT,
+                "Adios, section 5.1, microbenchmark",
+                format!("{:.0} K/s against {:.0} K/s", yielding / 1e3, busy / 1e3),
+            ),
+            ratio(
+                "P99.9 latency where busy-wait saturates, busy-wait / yield",
+                slow / fast,
+                PAPER_TAIL,
+                "Adios, abstract, best application",
+                format!("{slow:.0} us against {fast:.0} us"),
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(offered_per_s: f64, achieved_per_s: f64, p999_us: f64) -> Point {
+        Point { offered_per_s, achieved_per_s, p50_us: 5.0, p99_us: 10.0, p999_us, dropped: 0 }
+    }
+
+    /// Serves 100 and 150 requests a second, as late as `tail` says of a share of that.
+    fn measured(tail: impl Fn(f64) -> f64) -> Measured {
+        let mut asked = Vec::new();
+        let measured = measure("test", Instant::now(), &[], |system, rate| {
+            let peak = [100.0, 150.0][system];
+            let Rate::PerSecond(rate) = rate else { return Ok(point(peak, peak, 1e6)) };
+            asked.push((system, rate.round()));
+            Ok(point(rate, rate.min(peak), tail(rate / peak)))
+        });
+        let loads = [50.0, 75.0, 80.0, 95.0, 110.0, 120.0, 143.0, 165.0];
+        assert_eq!(asked, loads.map(|load| [(0, load), (1, load)]).concat(), "without time there is one turn");
+        measured.unwrap()
+    }
+
+    #[test]
+    fn loads_pass_both_knees_and_those_that_are_the_same_are_offered_once() {
+        let measured = measured(|share| if share > 1.0 { 9000.0 } else { 1000.0 });
+        assert_eq!((measured.turns, measured.hidden_knees()), (1, None));
+        let ratios = measured.ratios("array");
+        assert_eq!(ratios.iter().map(|ratio| ratio.ours).collect::<Vec<_>>(), [1.5, 9.0], "at 110 requests/s");
+        assert_eq!(loads([100.0, 101.0]).len(), SHARES.len());
+    }
+
+    #[test]
+    fn a_curve_without_a_knee_is_told() {
+        let told =
+            measured(|share| if share > 1.4 { 90_000.0 } else { 4000.0 }).part("a", "", "Read.", "").chart.explanation;
+        assert!(told.starts_with("Read. Medians of 1 turns. "), "{told}");
+        assert!(told.contains("hides the knee of yield (4.0 ms): "), "{told}");
+    }
+}
