@@ -1,7 +1,7 @@
 //! Errands to the slow path: a thread of the node has something done there, and waits for the result.
 //!
 //! [`Shared::on_slow_path`] is how offloads allocate and how ranges move. Requests of clients are messages and go by
-//! the desk.
+//! the queue.
 
 use std::fmt;
 use std::sync::atomic::Ordering;

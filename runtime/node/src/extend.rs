@@ -31,7 +31,7 @@ const BUSY_RETRIES_MAX: u32 = 1000;
 #[derive(Debug)]
 pub(crate) struct Extension {
     /// Calls.
-    pub(crate) desk: SlowPathQueue,
+    pub(crate) queue: SlowPathQueue,
     /// Address spaces that have begun or ended. An address space is here before its owner knows it.
     spaces: SegQueue<Change>,
 }
@@ -44,7 +44,7 @@ enum Change {
 
 impl Extension {
     pub(crate) fn new() -> Self {
-        Self { desk: SlowPathQueue::new(), spaces: SegQueue::new() }
+        Self { queue: SlowPathQueue::new(), spaces: SegQueue::new() }
     }
 
     /// Notes that there is an address space.
@@ -55,7 +55,7 @@ impl Extension {
     /// Notes that an address space has ended.
     pub(crate) fn ended(&self, pid: Pid) {
         self.spaces.push(Change::Ended(pid));
-        self.desk.wake();
+        self.queue.wake();
     }
 }
 
@@ -78,7 +78,7 @@ struct Host {
 
 /// The body of the thread: serves until the node stops. `ready` is told when the offloads have their address spaces.
 pub(crate) fn serve(shared: Arc<Shared>, visitor: usize, offloads: Vec<Box<dyn Offload>>, ready: &SyncSender<()>) {
-    shared.extend.desk.serve_on_this_thread();
+    shared.extend.queue.serve_on_this_thread();
     let path = shared.board.extend_path();
     let mut host = Host { path, visitor, offloads: HashMap::new(), spaces: HashSet::new(), shared };
     for offload in offloads {
@@ -101,11 +101,11 @@ pub(crate) fn serve(shared: Arc<Shared>, visitor: usize, offloads: Vec<Box<dyn O
 }
 
 impl Host {
-    /// Executes what is on the desk.
+    /// Executes what is in the queue.
     fn serve_waiting(&mut self, reply: &mut [u8], answer: &mut Vec<u8>) {
         let shared = Arc::clone(&self.shared);
         self.note_changes();
-        while let Some(request) = shared.extend.desk.take() {
+        while let Some(request) = shared.extend.queue.take() {
             self.note_changes();
             let message = split(&request.bytes).ok().flatten().expect("a data thread has put a whole message here");
             let now = yonder_clock::now();

@@ -16,7 +16,7 @@ use yonder_wire::MESSAGE_BYTES_MAX;
 
 use crate::event_loop::{Arrival, Inbox};
 
-/// Requests that may wait at a desk.
+/// Requests that may wait in a queue.
 const WAITING_MAX: usize = 1024;
 
 /// Where an answer goes.
@@ -121,10 +121,10 @@ impl SlowPathQueue {
     /// Makes the calling thread the one that is woken.
     pub(crate) fn serve_on_this_thread(&self) {
         let taken = self.server.set(std::thread::current());
-        assert!(taken.is_ok(), "a desk has one thread");
+        assert!(taken.is_ok(), "a queue has one thread");
     }
 
-    /// Puts a copy of `message`, a whole one, on the desk; false if there is no room.
+    /// Puts a copy of `message`, a whole one, into the queue; false if there is no room.
     pub(crate) fn put(&self, message: &[u8], answer_to: AnswerTo) -> bool {
         let forwarded = Forwarded { bytes: message.into(), answer_to };
         let has_room = self.waiting.push(forwarded).is_ok();
@@ -137,7 +137,7 @@ impl SlowPathQueue {
         self.waiting.pop()
     }
 
-    /// Makes the thread look at its desk, its deadlines and the order to stop.
+    /// Makes the thread look at its queue, its deadlines and the order to stop.
     pub(crate) fn wake(&self) {
         if let Some(server) = self.server.get() {
             server.unpark();

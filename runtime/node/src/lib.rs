@@ -291,7 +291,7 @@ impl Node {
     fn shut_down(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.slow.wake();
-        self.shared.extend.desk.wake();
+        self.shared.extend.queue.wake();
         // With it end the moves that are under way.
         drop(self.link.take());
         for inbox in &self.inboxes {

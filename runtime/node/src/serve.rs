@@ -90,11 +90,11 @@ impl Server {
         batch: &mut Batch,
         answer_to: Option<AnswerTo>,
     ) -> Served {
-        let desk = match path_of(&message.header) {
-            Path::Extend => &self.shared.extend.desk,
+        let queue = match path_of(&message.header) {
+            Path::Extend => &self.shared.extend.queue,
             Path::Fast | Path::Slow => &self.shared.slow,
         };
-        if answer_to.is_some_and(|answer_to| desk.put(message.as_bytes(), answer_to)) {
+        if answer_to.is_some_and(|answer_to| queue.put(message.as_bytes(), answer_to)) {
             return Served::Forwarded;
         }
         batch.answered(&message.header, true);

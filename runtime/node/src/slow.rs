@@ -1,6 +1,6 @@
 //! The slow path's thread: address spaces, allocation, freeing, leases, and pages for first writes.
 //!
-//! It takes requests from its desk, one of each sender in turn ([`Turns`]), runs the errands of other threads between
+//! It takes requests from its queue, one of each sender in turn ([`Turns`]), runs the errands of other threads between
 //! them, and fills the ring of zeroed pages whenever it runs low. What takes long goes in pieces, one between two
 //! requests, so that nobody waits for what another tenant gives back. Freed memory is zeroed here too, so that no data
 //! thread ever waits for the kernel to clear a page.
