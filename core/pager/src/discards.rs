@@ -1,8 +1,9 @@
 //! Asking the node to discard: at once, and again until it agrees.
 //!
-//! [`Pager::confirm_discards`] asks for what discards hold ([`Order`](crate::order::Order)), in parts of bounded length.
-//! When it fails, whether the node will still execute the request is not known, and the pages stay held. A thread asks
-//! again until the node agrees, so that the pages can leave local memory; whoever frees a range may ask again too.
+//! [`Pager::confirm_discards`] asks for what discards hold ([`Order`](crate::order::Order)), in parts of bounded
+//! length. When it fails, whether the node will still execute the request is not known, and the pages stay held. A
+//! thread asks again until the node agrees, so that the pages can leave local memory; whoever frees a range may ask
+//! again too.
 //!
 //! The far memory of a region that has ended is given back here too ([`Pager::give_back`]): a write that was given up
 //! with the region may still be under way on the write-back lane, and the node would execute it over what another

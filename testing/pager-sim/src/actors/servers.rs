@@ -25,8 +25,8 @@ pub(crate) fn reclaimer(pager: &Pager<Simulated>) {
     }
 }
 
-/// The thread that confirms discards: asks again for discards that the node has not agreed to, and gives back what could not be
-/// at once.
+/// The thread that confirms discards: asks again for discards that the node has not agreed to, and gives back what
+/// could not be at once.
 pub(crate) fn discarder(pager: &Pager<Simulated>) {
     while with(|world| world.busy) > 0 {
         let until = pager.discard_turn().map_or(Nanos::MAX, |pause| Simulated::now() + pause.as_nanos() as Nanos / 100);
