@@ -33,5 +33,6 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     for layer in LAYERS {
         command.args(miri::packages(&root.join(layer))?.iter().map(|name| format!("--package={name}")));
     }
-    finish(command.args(["--", "-D", "warnings"]).args(LINTS.map(|lint| format!("-Wclippy::{lint}"))))
+    command.args(["--", "-D", "warnings"]);
+    finish(command.args(LINTS.map(|lint| format!("-Wclippy::{lint}"))))
 }

@@ -73,6 +73,17 @@ pub enum Rate {
     PerSecond(f64),
 }
 
+impl Rate {
+    /// Requests per second of an open loop; none of a closed one.
+    #[must_use]
+    pub fn per_second(self) -> Option<f64> {
+        match self {
+            Self::Max => None,
+            Self::PerSecond(rate) => Some(rate),
+        }
+    }
+}
+
 impl FromStr for Rate {
     type Err = SettingError;
 

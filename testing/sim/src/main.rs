@@ -159,7 +159,10 @@ fn show_progress(done: u64) {
 mod tests {
     use super::*;
 
-    fn parse(arguments: &[&str]) -> Option<(Simulator, Option<Range<u64>>, Option<u64>, Option<Nanos>)> {
+    /// The simulator, its seeds or its seed, and from when on events are told.
+    type Parsed = (Simulator, Option<Range<u64>>, Option<u64>, Option<Nanos>);
+
+    fn parse(arguments: &[&str]) -> Option<Parsed> {
         let arguments = Arguments::try_parse_from(["sim"].iter().chain(arguments)).ok()?;
         let Arguments { simulator, seeds, seed, trace, .. } = arguments;
         Some((simulator, seeds, seed, trace))

@@ -67,12 +67,8 @@ pub struct Settings {
     #[arg(long = "touches", help_heading = BENCHMARK, value_name = "N", default_value_t = 20_000, value_parser = positive_number)]
     pub faults: u64,
     /// Runs of each mode over each memory node, whose faults count together
-    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value = "3", value_parser = runs)]
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value = "3", value_parser = |text: &str| count_to(text, RUNS_MAX))]
     pub runs: usize,
-}
-
-fn runs(text: &str) -> Result<usize, String> {
-    count_to(text, RUNS_MAX)
 }
 
 /// One policy over one fabric; the fields are a contract with scripts.

@@ -70,10 +70,7 @@ pub fn byte_count(text: &str) -> Result<usize, String> {
 
 /// Requests per second of an open loop; `None` if the text is none.
 pub(crate) fn per_second(text: &str) -> Option<f64> {
-    match text.parse() {
-        Ok(Rate::PerSecond(rate)) => Some(rate),
-        Ok(Rate::Max) | Err(_) => None,
-    }
+    text.parse::<Rate>().ok()?.per_second()
 }
 
 /// A list that may be empty, from one flag.

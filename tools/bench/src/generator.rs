@@ -151,10 +151,7 @@ impl<'a, Q: RequestSource, E> Generator<'a, Q, E> {
         progress: OnProgress<'a>,
     ) -> Self {
         let duration = duration.as_nanos() as Nanos;
-        let rate = match rate {
-            Rate::Max => None,
-            Rate::PerSecond(rate) => Some(rate),
-        };
+        let rate = rate.per_second();
         let warm_up_ns = duration / 4;
         Self {
             counters,

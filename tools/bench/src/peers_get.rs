@@ -395,7 +395,7 @@ mod tests {
     fn every_system_that_is_installed_is_compared() {
         let (_node, url) = node(16 << 20, None);
         let settings = Settings {
-            node: NodeChoice::At(url),
+            node: NodeChoice::at(url),
             memory: 1 << 20,
             sizes: vec![100, 20_000],
             depths: vec![4],

@@ -184,13 +184,8 @@ pub fn latency(settings: &Settings, launch: &dyn Launch) -> Result<Vec<AllocResu
 
 /// Fills a node of its own, as one client.
 pub fn fill_node(settings: &Settings, launch: &dyn Launch) -> Result<Vec<AllocResult>, BenchError> {
-    let choice = match &settings.node {
-        // A node that is there is not ours to fill.
-        NodeChoice::At(_) => NodeChoice::Started(crate::target::Transport::Udp, yonder_node::Polling::default()),
-        started @ NodeChoice::Started(..) => started.clone(),
-    };
     let memory = u64::from(settings.node_pages) * FILLED_PAGE_BYTES;
-    let target = Target::new(&choice, launch, memory, Some(FILLED_PAGE_BYTES))?;
+    let target = Target::new(&settings.node.started(), launch, memory, Some(FILLED_PAGE_BYTES))?;
     let process = target.process(1, Duration::ZERO)?;
     let mut thread = process.thread()?;
     let mut allocate = |_, pages: u32| allocate_remotely(&mut thread, pages);
@@ -328,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_page_table_is_filled_to_98_percent_with_few_retries() {
-        let results = fill_table(&settings(NodeChoice::At(String::new()))).unwrap();
+        let results = fill_table(&settings(NodeChoice::at(String::new()))).unwrap();
         let percents: Vec<_> = results.iter().filter_map(|result| result.utilisation_percent).collect();
         assert_eq!(percents, BANDS);
         for result in results {
@@ -351,7 +346,7 @@ mod tests {
     #[test]
     fn pairs_are_measured_at_every_size() {
         let (_node, url) = node(16 << 20, Some(64 << 10));
-        let results = latency(&settings(NodeChoice::At(url)), &NoLaunch).unwrap();
+        let results = latency(&settings(NodeChoice::at(url)), &NoLaunch).unwrap();
         let seen: Vec<_> = results.iter().map(|result| (result.op, result.size_bytes.unwrap())).collect();
         assert_eq!(seen, [("ralloc", 64 << 10), ("rfree", 64 << 10), ("ralloc", 1 << 20), ("rfree", 1 << 20)]);
         assert!(results.iter().all(|result| result.operations >= PAIRS_MIN && result.p50_us > 0.0));

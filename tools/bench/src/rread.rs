@@ -359,7 +359,7 @@ mod tests {
     fn settings(url: String, direction: Direction) -> Settings {
         Settings {
             direction,
-            node: NodeChoice::At(url),
+            node: NodeChoice::at(url),
             memory: 1 << 20,
             sizes: List(vec![4, 4096, 65536]),
             throughput_bytes: 4096,

@@ -210,7 +210,7 @@ mod tests {
     fn entries_grow_and_every_read_is_checked() {
         let (_node, url) = node(8 << 20, Some(4096));
         let settings = Settings {
-            node: NodeChoice::At(url),
+            node: NodeChoice::at(url),
             page_bytes: 4096,
             entries: List(vec![1, 1000]),
             read_bytes: 16,
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn settings_that_cannot_work_say_what_to_type() {
         let settings = Settings {
-            node: NodeChoice::At(String::new()),
+            node: NodeChoice::at(String::new()),
             page_bytes: 4096,
             entries: List(vec![5, 1]),
             read_bytes: 16,

@@ -1,20 +1,20 @@
 //! [`Target`]: the memory node that a benchmark measures, one that is there or one that is started for it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
+use clap::{Args, ValueEnum};
 use yonder::clib::{Process, ProcessConfig};
 use yonder_node::Polling;
 
 use crate::BenchError;
 use crate::children::{Launch, NodeChild, own_cpu_time};
 use crate::flags::duration;
+use crate::folder::Folder;
 
-/// The flags of [`NodeChoice`].
-#[derive(Clone, Debug, Args)]
+/// Which node: one that is there, or one in a process of its own, started for the benchmark.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
 #[command(next_help_heading = "Memory node")]
-struct TargetArgs {
+pub struct NodeChoice {
     /// Memory node to measure: udp://host:port, tcp://host:port or shm:///path.sock; one is started if not given
     #[arg(long, value_name = "URL")]
     node: Option<String>,
@@ -29,41 +29,22 @@ struct TargetArgs {
     node_busy_poll: bool,
 }
 
-impl From<TargetArgs> for NodeChoice {
-    fn from(args: TargetArgs) -> Self {
-        let polling = if args.node_busy_poll { Polling::Busy } else { Polling::Adaptive(args.node_spin) };
-        args.node.map_or(Self::Started(args.transport, polling), Self::At)
-    }
-}
-
-impl FromArgMatches for NodeChoice {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        TargetArgs::from_arg_matches(matches).map(Self::from)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl Args for NodeChoice {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        TargetArgs::augment_args(command)
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        TargetArgs::augment_args_for_update(command)
-    }
-}
-
-/// Which node.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NodeChoice {
+impl NodeChoice {
     /// The one at this URL.
-    At(String),
-    /// One in a process of its own, started for the benchmark.
-    Started(Transport, Polling),
+    #[cfg(test)]
+    pub(crate) fn at(url: String) -> Self {
+        Self { node: Some(url), transport: Transport::Udp, node_spin: Duration::ZERO, node_busy_poll: false }
+    }
+
+    /// One that is started in any case: a node that is there is not ours to fill.
+    pub(crate) fn started(&self) -> Self {
+        Self { node: None, ..self.clone() }
+    }
+
+    /// What the threads of a node that is started do while there is nothing to do.
+    fn polling(&self) -> Polling {
+        if self.node_busy_poll { Polling::Busy } else { Polling::Adaptive(self.node_spin) }
+    }
 }
 
 /// How a node that is started is reached.
@@ -95,7 +76,8 @@ pub struct NodeTask {
 pub struct Target {
     url: String,
     pub(crate) node: Option<NodeChild>,
-    folder: Option<PathBuf>,
+    // Behind the node, which removes its socket as it ends.
+    _folder: Option<Folder>,
 }
 
 /// CPU time used until some moment.
@@ -114,25 +96,19 @@ impl Target {
         memory: u64,
         page_bytes: Option<u64>,
     ) -> Result<Self, BenchError> {
-        let (transport, polling) = match choice {
-            NodeChoice::At(url) => return Ok(Self { url: url.clone(), node: None, folder: None }),
-            NodeChoice::Started(transport, polling) => (*transport, *polling),
-        };
+        if let Some(url) = &choice.node {
+            return Ok(Self { url: url.clone(), node: None, _folder: None });
+        }
         let mut folder = None;
-        let listen = match transport {
+        let listen = match choice.transport {
             Transport::Udp => "udp://127.0.0.1:0".to_owned(),
             Transport::Tcp => "tcp://127.0.0.1:0".to_owned(),
             Transport::Shm => {
-                let path = std::env::temp_dir().join(format!("yonder-bench-{}", std::process::id()));
-                std::fs::create_dir_all(&path)?;
-                format!("shm://{}", folder.insert(path).join("node.sock").display())
+                format!("shm://{}", folder.insert(Folder::new("bench")?).path().join("node.sock").display())
             }
         };
-        let mut target = Self { url: listen.clone(), node: None, folder };
-        let node = NodeChild::start(launch, &NodeTask { listen, memory, page_bytes, polling })?;
-        target.url.clone_from(&node.url);
-        target.node = Some(node);
-        Ok(target)
+        let node = NodeChild::start(launch, &NodeTask { listen, memory, page_bytes, polling: choice.polling() })?;
+        Ok(Self { url: node.url.clone(), node: Some(node), _folder: folder })
     }
 
     /// The node's URL.
@@ -150,17 +126,6 @@ impl Target {
     pub(crate) fn cpu_times(&self) -> Result<CpuTimes, BenchError> {
         let server = self.node.as_ref().map(|node| node.child.cpu_time()).transpose()?;
         Ok(CpuTimes { client: own_cpu_time(), server })
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        // The node removes its socket as it ends.
-        self.node = None;
-        if let Some(folder) = &self.folder {
-            // What is left of the folder is in the system's temporary files.
-            let _ = std::fs::remove_dir(folder);
-        }
     }
 }
 

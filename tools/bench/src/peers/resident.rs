@@ -75,10 +75,8 @@ fn measure(task: &ResidentTask) -> Result<Measured, BenchError> {
     let started = clock::now();
     let (duration, warm_up) = (nanos(task.duration), nanos(task.duration / WARM_UP_SHARE));
     let end = started + warm_up + duration;
-    let arrivals = match task.rate {
-        Rate::Max => None,
-        Rate::PerSecond(rate) => Some(Mutex::new(PoissonArrivals::new(rate, started, 7).peekable())),
-    };
+    let in_order = |rate| Mutex::new(PoissonArrivals::new(rate, started, 7).peekable());
+    let arrivals = task.rate.per_second().map(in_order);
     let reading =
         Reading { array: &array, pages, arrivals, measure_from: started + warm_up, end, give_up: end + warm_up };
     let (mut reads, counted) = std::thread::scope(|scope| {

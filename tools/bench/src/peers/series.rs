@@ -117,10 +117,7 @@ impl Series {
             value_size: is_server.then_some(settings.value_bytes),
             connections: is_server.then_some(settings.connections),
             duration_s: settings.duration.as_secs_f64(),
-            offered_per_s: match contender.rate {
-                Rate::Max => None,
-                Rate::PerSecond(rate) => Some(rate),
-            },
+            offered_per_s: contender.rate.per_second(),
             summary: self.summary(|trial| &trial.measured),
             ratio_to_yonder: median(&to_yonder),
             ratio_to_yonder_spread: ends(&to_yonder),

@@ -1,7 +1,7 @@
 //! [`YcsbResult`]: what the runs of one contender come to.
 
 use serde::Serialize;
-use yonder_load::{LatencySummary, Predicted, Rate, Requests, Workload};
+use yonder_load::{LatencySummary, Predicted, Requests, Workload};
 
 use super::{Bench, Series, Variant};
 use crate::comparison::{Summary, ends, median, ratios, sorted};
@@ -99,10 +99,7 @@ impl Series {
             depth: settings.depth,
             threads: settings.threads,
             duration_s: settings.duration.as_secs_f64(),
-            offered_per_s: match settings.rate {
-                Rate::Max => None,
-                Rate::PerSecond(rate) => Some(rate),
-            },
+            offered_per_s: settings.rate.per_second(),
             summary: self.summary(|trial| &trial.measured),
             ratio_to_swap: median(&to_swap),
             ratio_to_swap_spread: ends(&to_swap),
