@@ -275,7 +275,7 @@ impl SlowPath {
         shell: &mut Shell<'_, M, P, U>,
     ) -> Result<(), ErrorCode> {
         let pid = moving.pid;
-        self.pool.settle(&mut self.allocator, shell.upkeep);
+        self.pool.reclaim_freed(&mut self.allocator, shell.upkeep);
         for range in allocations {
             let terms = Terms { permission: range.permission, backing: range.backing, exposed: Exposed::No };
             let made = self.allocator.allocate_moving(pid, range.first.0, range.pages, terms);

@@ -18,7 +18,7 @@ use crate::quarantine::Quarantine;
 const CLEANED_MAX: usize = 16;
 const CLEANED_BYTES_MAX: u64 = 1 << 20;
 /// Pages of freed ranges that are made usable at a time, but for the last range.
-const SETTLED_PAGES_MAX: u64 = 4096;
+const RECLAIMED_PAGES_MAX: u64 = 4096;
 
 /// Memory without a page.
 #[derive(Debug)]
@@ -71,17 +71,17 @@ impl Pool {
     }
 
     /// Makes some of what was freed usable, and says whether there was anything.
-    pub(crate) fn settle(&mut self, allocator: &mut Allocator, upkeep: &mut impl Upkeep) -> bool {
+    pub(crate) fn reclaim_freed(&mut self, allocator: &mut Allocator, upkeep: &mut impl Upkeep) -> bool {
         if self.freed.is_empty() && self.unmapped.is_empty() {
             return false;
         }
         upkeep.wait_until_quiet();
         self.dirty.append(&mut self.unmapped);
-        let mut settled = 0;
-        while settled < SETTLED_PAGES_MAX
+        let mut reclaimed = 0;
+        while reclaimed < RECLAIMED_PAGES_MAX
             && let Some(freed) = self.freed.pop()
         {
-            settled += freed.pages();
+            reclaimed += freed.pages();
             self.waiting_pages -= freed.pages();
             let pid = freed.pid();
             let memory = allocator.release(freed);
@@ -92,7 +92,7 @@ impl Pool {
 
     /// Zeroes some of what was freed, and says whether there is more.
     pub(crate) fn clean(&mut self, allocator: &mut Allocator, upkeep: &mut impl Upkeep) -> bool {
-        self.settle(allocator, upkeep);
+        self.reclaim_freed(allocator, upkeep);
         for page in self.dirty.drain(self.dirty.len().saturating_sub(self.cleaned_max)..) {
             upkeep.zero(page);
             self.clean.push(page);
@@ -108,7 +108,7 @@ impl Pool {
 
     /// Memory that reads as zeros, if there is any.
     pub(crate) fn take(&mut self, allocator: &mut Allocator, upkeep: &mut impl Upkeep) -> Option<PhysicalPage> {
-        while self.clean.is_empty() && self.dirty.is_empty() && self.settle(allocator, upkeep) {}
+        while self.clean.is_empty() && self.dirty.is_empty() && self.reclaim_freed(allocator, upkeep) {}
         self.clean.pop().or_else(|| {
             let page = self.dirty.pop()?;
             upkeep.zero(page);

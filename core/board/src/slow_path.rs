@@ -209,7 +209,7 @@ impl SlowPath {
             return Err(ErrorCode::BadAddress);
         }
         // First, so that freed ranges do not keep slots that the search would have to go round.
-        self.pool.settle(&mut self.allocator, shell.upkeep);
+        self.pool.reclaim_freed(&mut self.allocator, shell.upkeep);
         self.board.set_lacking(self.pool.quarantine.lacking());
         let memory = match request.backing {
             Backing::OnDemand => Vec::new(),
@@ -219,7 +219,7 @@ impl SlowPath {
         let found = loop {
             let found = self.allocator.allocate(pid, pages, terms, window, &self.closed);
             // What was freed and is not usable yet may be what it lacks.
-            if found.is_ok() || !self.pool.settle(&mut self.allocator, shell.upkeep) {
+            if found.is_ok() || !self.pool.reclaim_freed(&mut self.allocator, shell.upkeep) {
                 break found;
             }
         };

@@ -16,7 +16,7 @@ impl Client {
     /// it completed already, or is not known, only its completion is dropped, if there is one.
     pub fn cancel(&mut self, id: OperationId) {
         let Some(index) = self.operations.find(id) else { return };
-        self.operations.settle(index);
+        self.operations.drop_report(index);
         if self.operations.entry(index).is_awaited() {
             self.give_up(index);
         }

@@ -331,7 +331,7 @@ impl Operations {
     }
 
     /// The owner does not want to know.
-    pub(crate) fn settle(&mut self, index: u32) {
+    pub(crate) fn drop_report(&mut self, index: u32) {
         if matches!(self.entry(index).report, Report::Posted(_)) {
             self.posted.remove(index);
         }

@@ -76,7 +76,7 @@ impl Client {
                 self.ask_anew(found.slot, header, now);
                 Received::Nothing
             }
-            _ => self.settle(found, header),
+            _ => self.finish_fragment(found, header),
         }
     }
 
@@ -158,7 +158,7 @@ impl Client {
 
     /// The fragment is over.
     #[inline]
-    fn settle(&mut self, found: Match, header: &Header) -> Received {
+    fn finish_fragment(&mut self, found: Match, header: &Header) -> Received {
         let fragment = self.fragments.slot(found.slot);
         let (owner, offset) = (fragment.owner, fragment.offset);
         self.fragments.release(found.slot);

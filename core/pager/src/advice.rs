@@ -90,7 +90,7 @@ impl<M: Machine> RegionCore<M> {
                 self.ahead.add(&pages);
             }
         }
-        pager.tend_now();
+        pager.enforce_quotas_now();
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct Order<M: Machine> {
 /// An install that was made, or could not be made now.
 pub(crate) struct Answer<M: Machine> {
     pub(crate) order: Order<M>,
-    pub(crate) is_settled: bool,
+    pub(crate) is_installed: bool,
     pub(crate) at: Nanos,
 }
 

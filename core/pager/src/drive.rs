@@ -105,7 +105,7 @@ impl<M: Machine> Pager<M> {
     pub fn end_threads(&self) {
         self.threads.stop();
         self.wake_reclaimer();
-        self.wake_settler();
+        self.wake_discarder();
     }
 
     /// The thread that [`ReclaimTurns`] run on, which is woken when there is something to do.
@@ -149,8 +149,8 @@ impl<M: Machine> Pager<M> {
     pub fn install_for(&self, port: u16) -> bool {
         let delegation = &self.port(port).delegation;
         let Some(order) = delegation.take_back() else { return false };
-        let is_settled = self.finish_fetch(&order.region, order.page, order.source, order.reservation);
-        delegation.give_answer(Answer { order, is_settled, at: M::now() });
+        let is_installed = self.finish_fetch(&order.region, order.page, order.source, order.reservation);
+        delegation.give_answer(Answer { order, is_installed, at: M::now() });
         true
     }
 
@@ -158,13 +158,13 @@ impl<M: Machine> Pager<M> {
     pub fn set_flush(&self, age: Duration, pages: usize) {
         self.limits.set_standby_age(age);
         self.limits.set_standby_pages(pages);
-        self.tend_now();
+        self.enforce_quotas_now();
     }
 
     /// Sets how many pages of all regions should be mapped at most.
     pub fn set_process_quota(&self, pages: Option<u64>) {
         self.limits.process.set(pages.map(|pages| pages * PAGE_BYTES as u64));
-        self.tend_now();
+        self.enforce_quotas_now();
     }
 
     /// Charged pages, and how many may be at most.

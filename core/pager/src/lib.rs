@@ -14,7 +14,7 @@
 //! number, `reclaimer` evictor, cleaner and what they look after, `blocks` what is counted of a block, `limits` and
 //! `tuning` what can be changed meanwhile, `advice` what programs say of ranges, `digest` what the node has of each
 //! page and `liveness` who says what is live of it, `unreadable` pages that nobody can read, `release` the way back of
-//! freed ranges, `order` and `settle` what the node may be asked for at once, `forked` children, `observer` who wants
+//! freed ranges, `order` and `discards` what the node may be asked for at once, `forked` children, `observer` who wants
 //! to know of faults, `event` what is told of what holds them up, `damage` memory that has failed; `region` is what is
 //! known of a region; `drive` is what threads call, `audit` whether the
 //! accounts agree; `machine`, `queue_pair` and `clean_drop` are the seams to what is below. `budget`,
@@ -46,6 +46,7 @@ mod config;
 mod damage;
 mod delegation;
 mod digest;
+mod discards;
 mod drive;
 mod error;
 mod event;
@@ -72,7 +73,6 @@ mod reclaimer;
 mod region;
 mod region_table;
 mod release;
-mod settle;
 mod stats;
 #[cfg(all(test, yonder_loom))]
 mod together;

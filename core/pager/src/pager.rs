@@ -64,8 +64,8 @@ pub const REGIONS_MAX: usize = 64;
 ///   says; [`set_reclaimer_thread`](Self::set_reclaimer_thread) says which thread is woken. A host may make steps in
 ///   its place with [`reclaim_as_host`](Self::reclaim_as_host), between [`begin_hosting`](Self::begin_hosting) and
 ///   [`end_hosting`](Self::end_hosting). Without either, faults fail once local memory is full.
-/// - **Settling**: one thread, which [`set_settler_thread`](Self::set_settler_thread) names, takes
-///   [`settle_turn`](Self::settle_turn)s: again after the time that a turn says, or else when it is woken.
+/// - **Discards**: one thread, which [`set_discarder_thread`](Self::set_discarder_thread) names, takes
+///   [`discard_turn`](Self::discard_turn)s: again after the time that a turn says, or else when it is woken.
 /// - **Owners of regions**: [`begin_region`](Self::begin_region) comes first. Then [`release`](Self::release),
 ///   [`seal`](Self::seal), [`mark_unreadable`](Self::mark_unreadable) and advice come in any order, while others use
 ///   the region. [`end_region`](Self::end_region) comes last and once, when no thread can touch the region any more.
@@ -234,8 +234,8 @@ impl<M: Machine> Pager<M> {
     }
 
     /// Lets the reclaimer look at limits and advice now: something has changed.
-    pub fn tend_now(&self) {
-        self.reclaim.signals.tend_now();
+    pub fn enforce_quotas_now(&self) {
+        self.reclaim.signals.enforce_quotas_now();
         self.threads.unpark_reclaimer();
     }
 

@@ -12,14 +12,14 @@
 //! node's copy is forgotten, any other is written, and forgotten once the node has acknowledged it. What stands for
 //! long is written before that, and stays.
 //!
-//! Quotas and advice, which take pages away though memory does not press, are in `tended`.
+//! Quotas and advice, which take pages away though memory does not press, are in `quotas`.
 //!
 //! The reclaimer is one thread behind one mutex; freeing ranges and sealing take the same mutex. It is the only writer
 //! of remote hashes and the only one that posts writes, so two writes of a page are never in flight together.
 
+mod quotas;
 mod sealed;
 mod sweep;
-mod tended;
 #[cfg(test)]
 mod tests;
 mod unmap;
@@ -39,7 +39,7 @@ use crate::queue_pair::{Completion, QueuePair, RemoteAddress};
 use crate::region::RegionCore;
 use crate::stats::Counter;
 
-use tended::Tended;
+use quotas::Enforced;
 pub(crate) use write_back::Purpose;
 use write_back::Write;
 
@@ -296,7 +296,7 @@ impl<M: Machine> Reclaimer<M> {
     /// Memory does not press: looks after quotas and advice, then waits.
     fn rest(&mut self, policy: &Policy, pass: Pass<'_, M>) -> Step {
         let Pass { pager, now } = pass;
-        let Tended::Until(next_look) = self.enforce_quotas(pass) else { return Step::Worked };
+        let Enforced::Until(next_look) = self.enforce_quotas(pass) else { return Step::Worked };
         if pager.local.counts.writing() > 0 {
             return self.await_writes(now);
         }

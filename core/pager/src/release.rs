@@ -1,7 +1,7 @@
 //! The way back: freeing ranges, sealing and ending regions.
 //!
 //! All three take the reclaimer for one block at a time and give it back while they wait, so that a node
-//! that stands still stops only them. What the node is asked for then is in `settle`.
+//! that stands still stops only them. What the node is asked for then is in `discards`.
 
 use std::ops::Range;
 
@@ -73,8 +73,8 @@ impl<M: Machine> Pager<M> {
         let parts = by_block(pages.clone()).try_for_each(release);
         parts
             .map_err(M::Error::from)
-            .and_then(|()| self.settle_discards(core, pages))
-            .inspect_err(|_| self.wake_settler())
+            .and_then(|()| self.confirm_discards(core, pages))
+            .inspect_err(|_| self.wake_discarder())
     }
 
     /// Forgets pages of one block here; a discard holds those that the node has had from then on. Writes and fetches of
@@ -210,7 +210,7 @@ impl<M: Machine> Pager<M> {
         assert!(core.unreadable.of(0..pages).next().is_none(), "what is unreadable can be neither read nor sealed");
         let mut deadline = M::now() + self.node.fault_deadline();
         // A page that a discard holds reads as zeros here, and may still be something else on the node.
-        self.settle_discards(core, 0..pages)?;
+        self.confirm_discards(core, 0..pages)?;
         for block in (0..core.blocks().narrow_u32()).map(BlockIndex) {
             while core.counts.resident_in(block) > 0 {
                 let progress = self.sweep_some(core, block) || self.drain_some();
@@ -331,7 +331,7 @@ impl<M: Machine> Pager<M> {
         }
         self.region_table.leave(core.number);
         self.lock_reclaimer().remove_region(self, core.number);
-        self.await_settler();
+        self.await_discarder();
         self.give_back(FarRange { start: core.remote_address(PageIndex(0)), bytes: M::len(&core.mapping) as u64 });
     }
 

@@ -224,7 +224,7 @@ impl<M: Machine> Tuning<M> {
     fn change(&self, change: impl FnOnce(&Pager<M>) -> Result<(), TuningError>) -> Result<(), TuningError> {
         let pager = self.running().ok_or(TuningError::Ended)?;
         change(&pager)?;
-        pager.tend_now();
+        pager.enforce_quotas_now();
         Ok(())
     }
 

@@ -97,7 +97,7 @@ impl Buffer {
 
     /// The buffer, now that the 32 bits at [`Length::Told`] have been read: they are `word`.
     #[must_use]
-    pub fn told(self, word: u32) -> Self {
+    pub fn with_length_word(self, word: u32) -> Self {
         match self.length {
             Length::Told { plus, least, .. } => {
                 Self { length: Length::Bytes(least.max(plus + int(u64::from(word)))), ..self }

@@ -241,7 +241,7 @@ impl Far {
                 self.touch(address)
             }
             Length::Told { at: place, .. } => {
-                let told = buffer.told(self.word(place as usize)?);
+                let told = buffer.with_length_word(self.word(place as usize)?);
                 self.prepare(call, uses, at, told)
             }
             Length::Text => {

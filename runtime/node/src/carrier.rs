@@ -211,7 +211,7 @@ impl<'a> Carrier<'a> {
                 }
             }
         }
-        self.settle(0)?;
+        self.await_operations(0)?;
         self.perform(AdoptStage::Prepare, self.deadline)
     }
 
@@ -246,12 +246,12 @@ impl<'a> Carrier<'a> {
     fn perform(&mut self, stage: AdoptStage<'_>, deadline: Nanos) -> Result<(), String> {
         self.cargo.stage = self.request(stage).to_bytes();
         self.submit(STAGE_TOKEN, 0, self.cargo.stage.len() as u64, deadline)?;
-        self.settle(0)
+        self.await_operations(0)
     }
 
     /// Sends a fill, once there is room for it.
     fn fill(&mut self, chunk: Chunk) -> Result<(), String> {
-        self.settle(FILLS_MAX - 1)?;
+        self.await_operations(FILLS_MAX - 1)?;
         let token = self.free.pop().expect("as many fills are under way as are not free");
         self.cargo.fills[token as usize] = Some(chunk);
         self.sent_bytes += chunk.bytes;
@@ -275,7 +275,7 @@ impl<'a> Carrier<'a> {
     }
 
     /// Waits until no more than `left` operations are under way. Fails if one of them has, or the move must end.
-    fn settle(&mut self, left: usize) -> Result<(), String> {
+    fn await_operations(&mut self, left: usize) -> Result<(), String> {
         loop {
             let now = yonder_clock::now();
             let condition = self.lane.poll(now, &mut self.cargo);

@@ -75,7 +75,7 @@ struct Holders(Vec<(Pid, Arc<Peer>)>);
 
 impl Holders {
     /// Takes note of a request that was executed, before it is answered.
-    fn told(&mut self, request: &Header, answer_to: &AnswerTo, slow: &mut SlowPath) {
+    fn note(&mut self, request: &Header, answer_to: &AnswerTo, slow: &mut SlowPath) {
         let (Kind::Translate, Some(pid), Some(peer)) = (request.kind, Pid::new(request.pid), answer_to.peer()) else {
             return;
         };
@@ -110,7 +110,7 @@ fn turn(shared: &Shared, slow: &mut SlowPath, turns: &mut Turns, holders: &mut H
             Handled::Reply(bytes) => {
                 shared.counters.answered(&message.header, is_refusal(reply));
                 if !is_refusal(reply) {
-                    holders.told(&message.header, &request.answer_to, slow);
+                    holders.note(&message.header, &request.answer_to, slow);
                 }
                 tell(shared, slow);
                 request.answer_to.send(&reply[..bytes]);

@@ -30,7 +30,7 @@ pub struct FarMemory {
 /// The pager and its reclaimer thread.
 struct Running {
     pager: Arc<Pager>,
-    /// The reclaimer, the thread that settles discards, and monitors if there are any.
+    /// The reclaimer, the thread that confirms discards, and monitors if there are any.
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -54,10 +54,11 @@ impl FarMemory {
         pager.set_reclaimer_thread(thread.thread().clone());
         // From here a refusal ends the threads that have been started.
         let mut running = Running { pager, threads: vec![thread] };
-        let for_settler = Arc::clone(&running.pager);
-        let settler = std::thread::Builder::new().name("yonder-settle".into()).spawn(move || settle(&for_settler));
-        running.threads.push(settler.map_err(FarError::Thread)?);
-        running.pager.set_settler_thread(running.threads[1].thread().clone());
+        let for_discarder = Arc::clone(&running.pager);
+        let discarder =
+            std::thread::Builder::new().name("yonder-settle".into()).spawn(move || confirm_discards(&for_discarder));
+        running.threads.push(discarder.map_err(FarError::Thread)?);
+        running.pager.set_discarder_thread(running.threads[1].thread().clone());
         if config.delivery != Delivery::Signal {
             for _ in 0..MONITORS {
                 let pager = Arc::clone(&running.pager);
@@ -269,10 +270,10 @@ fn reclaim(pager: &Pager) {
     }
 }
 
-/// The thread that settles discards: asks again while something is unsettled, sleeps otherwise.
-fn settle(pager: &Pager) {
+/// The thread that confirms discards: asks again while something is unsettled, sleeps otherwise.
+fn confirm_discards(pager: &Pager) {
     while !pager.is_ending() {
-        match pager.settle_turn() {
+        match pager.discard_turn() {
             Some(pause) => std::thread::park_timeout(pause),
             None => std::thread::park(),
         }

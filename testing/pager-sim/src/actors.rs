@@ -26,7 +26,7 @@ use crowd::crowd;
 use discards::{churn, discard};
 pub(crate) use owner::owner;
 pub(crate) use regions::{Own, begin_region};
-pub(crate) use servers::{host, neighbour, reclaimer, settler};
+pub(crate) use servers::{discarder, host, neighbour, reclaimer};
 pub(crate) use workers::{unithread, workers};
 
 /// Smallest limit of local memory in pages, and how much it may grow.

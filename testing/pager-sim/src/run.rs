@@ -178,10 +178,10 @@ fn start(fibers: &mut Fibers, settings: &Settings, common: &Common) {
     });
     let pager = Arc::clone(&common.pager);
     add(fibers, move || actors::reclaimer(&pager));
-    let settler = with(|world| world.add_thread("settler", None));
-    common.pager.set_settler_thread(settler);
+    let discarder = with(|world| world.add_thread("discarder", None));
+    common.pager.set_discarder_thread(discarder);
     let pager = Arc::clone(&common.pager);
-    add(fibers, move || actors::settler(&pager));
+    add(fibers, move || actors::discarder(&pager));
     for _ in 0..settings.threads {
         with(|world| world.add_thread("thread", None));
         let common = common.clone();

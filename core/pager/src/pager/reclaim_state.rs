@@ -33,7 +33,7 @@ pub(crate) struct ReclaimSignals {
     starved: AtomicBool,
     /// When the reclaimer should look after standby pages, quotas and advice. By who has the reclaimer; set to now by
     /// anyone.
-    tend_at: AtomicU64,
+    enforce_at: AtomicU64,
     /// Threads that wait for the reclaimer: its own thread lets them go first. By those.
     wanted: AtomicU32,
     /// Most spare frames that count as free, because reads will take them. By who has the reclaimer.
@@ -102,18 +102,18 @@ impl ReclaimSignals {
         self.starved.swap(false, Ordering::AcqRel)
     }
 
-    pub(crate) fn tend_now(&self) {
-        self.tend_at.store(0, Ordering::Release);
+    pub(crate) fn enforce_quotas_now(&self) {
+        self.enforce_at.store(0, Ordering::Release);
     }
 
     /// The reclaimer begins to look after things: what is changed from here on is looked at again.
-    pub(crate) fn begin_tending(&self) {
-        self.tend_at.store(Nanos::MAX, Ordering::SeqCst);
+    pub(crate) fn begin_enforcing(&self) {
+        self.enforce_at.store(Nanos::MAX, Ordering::SeqCst);
     }
 
     /// It has to do so again by `until`.
-    pub(crate) fn end_tending(&self, until: Nanos) {
-        self.tend_at.fetch_min(until, Ordering::SeqCst);
+    pub(crate) fn end_enforcing(&self, until: Nanos) {
+        self.enforce_at.fetch_min(until, Ordering::SeqCst);
     }
 
     pub(crate) fn spare_for_reads(&self) -> u64 {
@@ -136,7 +136,7 @@ impl ReclaimSignals {
     /// Whether it is time to look after things.
     #[inline]
     pub(crate) fn is_due(&self, now: Nanos) -> bool {
-        now >= self.tend_at.load(Ordering::Relaxed)
+        now >= self.enforce_at.load(Ordering::Relaxed)
     }
 
     /// Whether something was begun, or somebody waits.

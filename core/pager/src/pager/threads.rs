@@ -8,9 +8,9 @@ use crate::machine::Machine;
 /// See the head of this file. Each thread is set once, by itself; anyone may wake it.
 pub(crate) struct Threads<M: Machine> {
     reclaimer: OnceLock<M::Thread>,
-    settler: OnceLock<M::Thread>,
-    /// Held by the thread that settles discards while it has a region.
-    settling: Mutex<()>,
+    discarder: OnceLock<M::Thread>,
+    /// Held by the thread that confirms discards while it has a region.
+    discarding: Mutex<()>,
     /// Set once, by who ends the pager.
     stopping: AtomicBool,
 }
@@ -19,8 +19,8 @@ impl<M: Machine> Default for Threads<M> {
     fn default() -> Self {
         Self {
             reclaimer: OnceLock::new(),
-            settler: OnceLock::new(),
-            settling: Mutex::new(()),
+            discarder: OnceLock::new(),
+            discarding: Mutex::new(()),
             stopping: AtomicBool::new(false),
         }
     }
@@ -35,17 +35,17 @@ impl<M: Machine> Threads<M> {
         self.reclaimer.get().into_iter().for_each(M::unpark);
     }
 
-    pub(crate) fn set_settler(&self, thread: M::Thread) {
-        assert!(self.settler.set(thread).is_ok(), "a pager has one settler");
+    pub(crate) fn set_discarder(&self, thread: M::Thread) {
+        assert!(self.discarder.set(thread).is_ok(), "a pager has one discarder");
     }
 
-    pub(crate) fn unpark_settler(&self) {
-        self.settler.get().into_iter().for_each(M::unpark);
+    pub(crate) fn unpark_discarder(&self) {
+        self.discarder.get().into_iter().for_each(M::unpark);
     }
 
-    /// What the settler has while it has a region.
-    pub(crate) fn lock_settling(&self) -> MutexGuard<'_, ()> {
-        M::lock(&self.settling)
+    /// What the discarder has while it has a region.
+    pub(crate) fn lock_discarding(&self) -> MutexGuard<'_, ()> {
+        M::lock(&self.discarding)
     }
 
     pub(crate) fn stop(&self) {

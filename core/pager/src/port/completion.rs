@@ -1,4 +1,4 @@
-//! What becomes of a fetch once its read has ended: its page is settled, or the read is posted again, or given up.
+//! What becomes of a fetch once its read has ended: its page is installed, or the read is posted again, or given up.
 
 use yonder_units::{Nanos, Narrow};
 
@@ -90,7 +90,7 @@ impl<M: Machine> PortInner<M> {
         true
     }
 
-    /// Ends the fetch of a page that was settled at `at`.
+    /// Ends the fetch of a page that was installed at `at`.
     pub(super) fn fetch_finished(&mut self, slot: u16, at: Nanos, turn: Turn<'_, M>) {
         let Turn { port, pager, .. } = turn;
         let fetch = &self.fetches[usize::from(slot)];

@@ -6,7 +6,7 @@ use crate::machine::Machine;
 use crate::turn::Turn;
 
 impl<M: Machine> PortInner<M> {
-    /// Lets the port's helper settle the page of an arrived fetch.
+    /// Lets the port's helper install the page of an arrived fetch.
     pub(super) fn delegate(&mut self, slot: u16, turn: Turn<'_, M>) {
         let source = self.source(slot, turn.pager);
         let fetch = &mut self.fetches[usize::from(slot)];
@@ -16,14 +16,14 @@ impl<M: Machine> PortInner<M> {
         turn.port.delegation.delegate(Order { slot, page, source, reservation, region });
     }
 
-    /// Ends the fetches whose pages the helper has settled; settles the others itself if the helper is late, or if
+    /// Ends the fetches whose pages the helper has installed; installs the others itself if the helper is late, or if
     /// there is nothing better to do.
     #[inline]
     pub(super) fn process_delegated(&mut self, turn: Turn<'_, M>, installs: Installs) {
-        while let Some(Answer { order, is_settled, at }) = turn.port.delegation.answer() {
+        while let Some(Answer { order, is_installed, at }) = turn.port.delegation.answer() {
             self.window.answered(turn.now);
             let slot = self.regain(order);
-            if is_settled {
+            if is_installed {
                 turn.port.stats.delegated_installs.add(1);
                 self.fetch_finished(slot, at, turn);
             } else {

@@ -37,7 +37,7 @@ impl<M: Machine> Port<M> {
 }
 
 impl<M: Machine> PortInner<M> {
-    /// Ends every fetch: what has not been settled is on the node as before.
+    /// Ends every fetch: what has not been installed is on the node as before.
     fn end_fetches(&mut self, pager: &Pager<M>) {
         self.cancel_guide_reads(pager, |_, _| true);
         let now = M::now();

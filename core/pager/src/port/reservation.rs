@@ -51,7 +51,7 @@ impl FetchReservation {
         }
     }
 
-    /// The page has been settled: what was taken for it is its own now.
+    /// The page has been installed: what was taken for it is its own now.
     #[inline]
     pub(super) fn finished<M: Machine>(self, pager: &Pager<M>) {
         if let Self::PageByFrame(frame) = self {
@@ -59,7 +59,7 @@ impl FetchReservation {
         }
     }
 
-    /// The frame in which the bytes arrive; `None` if they stay where far memory is mapped until the page is settled.
+    /// The frame in which the bytes arrive; `None` if they stay where far memory is mapped until the page is installed.
     #[inline]
     pub(super) fn arrives_in<M: Machine>(self, pager: &Pager<M>) -> Option<FrameIndex> {
         match self {

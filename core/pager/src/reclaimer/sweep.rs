@@ -92,7 +92,7 @@ impl<M: Machine> Reclaimer<M> {
         core.counts.swept(block, unmapped.narrow_u32(), &mut self.warmth);
         pager.local.counts.stand(self.taken.len() as u64);
         pager.local.budget.uncharge(unmapped as u64);
-        self.settle_taken(core);
+        self.record_taken(core);
         unmapped
     }
 
@@ -113,7 +113,7 @@ impl<M: Machine> Reclaimer<M> {
     }
 
     /// What was taken is unmapped: its entries say where it is now.
-    fn settle_taken(&mut self, core: &RegionCore<M>) {
+    fn record_taken(&mut self, core: &RegionCore<M>) {
         let pager = &*core.pager;
         for page in &self.dead {
             core.table.advance_owned(*page, Event::Free);

@@ -52,7 +52,7 @@ impl<M: Machine> RegionCore<M> {
     /// Sets how many pages should be mapped at most.
     pub fn set_quota(&self, pages: Option<u64>) {
         self.quota.set(pages.map(|pages| pages * PAGE_BYTES as u64));
-        self.pager.tend_now();
+        self.pager.enforce_quotas_now();
     }
 
     /// What a touch of a page does whose memory is damaged.

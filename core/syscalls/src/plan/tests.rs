@@ -36,17 +36,20 @@ fn lengths_come_from_other_arguments() {
 fn lengths_in_memory_are_told() {
     let accept = buffers(43, [5, FAR, NEAR, 0, 0, 0]);
     assert_eq!(accept[0].length, Length::Told { at: NEAR, plus: 0, least: 0 });
-    assert_eq!(accept[0].told(16).length, Length::Bytes(16));
-    assert_eq!(accept[0].told(u32::MAX).length, Length::Bytes(0), "the kernel refuses negative lengths");
+    assert_eq!(accept[0].with_length_word(16).length, Length::Bytes(16));
+    assert_eq!(accept[0].with_length_word(u32::MAX).length, Length::Bytes(0), "the kernel refuses negative lengths");
     assert_eq!(accept[1].length, Length::Bytes(4));
-    assert_eq!(accept[1].told(16).length, Length::Bytes(4));
+    assert_eq!(accept[1].with_length_word(16).length, Length::Bytes(4));
     // perf_event_open: the size stands at byte 4, and 0 means the first version's.
     let event = buffers(298, [FAR, 0, 0, 0, 0, 0])[0];
     assert_eq!(event.length, Length::Told { at: FAR + 4, plus: 0, least: 64 });
-    assert_eq!((event.told(0).length, event.told(136).length), (Length::Bytes(64), Length::Bytes(136)));
+    assert_eq!(
+        (event.with_length_word(0).length, event.with_length_word(136).length),
+        (Length::Bytes(64), Length::Bytes(136))
+    );
     // A file handle's size does not count its head.
     let handle = buffers(304, [3, FAR, 0, 0, 0, 0])[0];
-    assert_eq!(handle.told(128).length, Length::Bytes(136));
+    assert_eq!(handle.with_length_word(128).length, Length::Bytes(136));
 }
 
 #[test]
@@ -112,7 +115,7 @@ proptest! {
                     seen = seen.with(buffer.index);
                     prop_assert!(buffer.address != 0 && buffer.address == args[usize::from(buffer.index)]);
                     prop_assert_eq!(buffer.is_far(), WINDOW.contains(&buffer.address));
-                    let told = buffer.told(word);
+                    let told = buffer.with_length_word(word);
                     if let Length::Bytes(bytes) = told.length {
                         prop_assert!(bytes <= LENGTH_MAX.max(u64::from(word) + 8));
                         prop_assert!(told.written(result) <= bytes);

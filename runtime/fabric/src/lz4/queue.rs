@@ -170,7 +170,7 @@ impl Lz4QueuePair {
             State::Writing(written) | State::Orphan(written) => {
                 let (table, page) = (&place.area.table, place.page);
                 match status {
-                    Status::Done => table.settle(page, written.ticket, written.stored, *vector, written.sum),
+                    Status::Done => table.finish_write(page, written.ticket, written.stored, *vector, written.sum),
                     Status::Failed | Status::Lost | Status::Disconnected => table.lose(page, written.ticket),
                 }
                 self.finish(at, status);

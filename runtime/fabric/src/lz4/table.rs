@@ -1,7 +1,7 @@
 //! [`Table`]: what the fabric below has of each page of an area: how many bytes, of which bytes of the page, and their
 //! sum.
 //!
-//! Who touches what: a queue pair that writes a page says so before it posts ([`Table::begin_write`]), and settles the
+//! Who touches what: a queue pair that writes a page says so before it posts ([`Table::begin_write`]), and finishes the
 //! page when the write has ended. A reader looks before it posts, and again when the bytes are here: what changed
 //! meanwhile was not read. Sum and shape change only while the page is unsettled, when nobody believes them.
 //!
@@ -120,7 +120,7 @@ impl Table {
         self.words[page].load(Ordering::Acquire) == seen.word
     }
 
-    /// A write of the page is about to be posted. An earlier one that has not ended settles nothing any more.
+    /// A write of the page is about to be posted. An earlier one that has not ended changes nothing any more.
     pub(super) fn begin_write(&self, page: usize) -> Begun {
         let next = |word: u32| next_version(word) | UNSETTLED << STATE_SHIFT;
         let update = self.words[page].fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| Some(next(word)));
@@ -136,7 +136,7 @@ impl Table {
     }
 
     /// The write of `ticket` is done: the page is what was written.
-    pub(super) fn settle(&self, page: usize, ticket: Ticket, stored: Stored, shape: Vector, sum: u64) {
+    pub(super) fn finish_write(&self, page: usize, ticket: Ticket, stored: Stored, shape: Vector, sum: u64) {
         if self.words[page].load(Ordering::Acquire) != ticket.0 {
             return;
         }

@@ -10,7 +10,7 @@ use super::Common;
 use crate::machine::Simulated;
 use crate::world::{Step, below, park, step, violate, with};
 
-/// How long the settler sleeps at most: it has to see the end of the seed.
+/// How long the discarder sleeps at most: it has to see the end of the seed.
 const SETTLER_SLEEP_MAX: Nanos = 10_000_000;
 
 /// The reclaimer's thread.
@@ -25,11 +25,11 @@ pub(crate) fn reclaimer(pager: &Pager<Simulated>) {
     }
 }
 
-/// The thread that settles: asks again for discards that the node has not agreed to, and gives back what could not be
-/// at once.
-pub(crate) fn settler(pager: &Pager<Simulated>) {
+/// The thread that confirms discards: asks again for discards that the node has not agreed to, and gives back what
+/// could not be at once.
+pub(crate) fn discarder(pager: &Pager<Simulated>) {
     while with(|world| world.busy) > 0 {
-        let until = pager.settle_turn().map_or(Nanos::MAX, |pause| Simulated::now() + pause.as_nanos() as Nanos / 100);
+        let until = pager.discard_turn().map_or(Nanos::MAX, |pause| Simulated::now() + pause.as_nanos() as Nanos / 100);
         park(until.min(Simulated::now() + SETTLER_SLEEP_MAX));
     }
 }

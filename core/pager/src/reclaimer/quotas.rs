@@ -29,7 +29,7 @@ const _: () = assert!(REGIONS_MAX <= u64::BITS as usize, "a set of regions is on
 
 /// What looking after things came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Tended {
+pub(super) enum Enforced {
     /// There may be more to do at once.
     Worked,
     /// Nothing is to be done before this time.
@@ -48,18 +48,18 @@ struct Quotas {
 
 impl<M: Machine> Reclaimer<M> {
     /// One bounded piece of work for quotas or advice.
-    pub(super) fn enforce_quotas(&mut self, pass: Pass<'_, M>) -> Tended {
+    pub(super) fn enforce_quotas(&mut self, pass: Pass<'_, M>) -> Enforced {
         let pager = pass.pager;
         // First, so that what is changed from here on is looked at again.
-        pager.reclaim.signals.begin_tending();
+        pager.reclaim.signals.begin_enforcing();
         let quotas = self.quotas(pager);
         let has_frames = pager.local.frames.spare() + pager.local.budget.headroom() > 0;
         let worked = self.sweep_over_quota(pager, usize::MAX) > 0
             || self.sweep_advised(pager, usize::MAX, |region| quotas.near >> region & 1 == 1) > 0
             || !quotas.over.is_empty() && !has_frames && self.drain_for_quota(pass);
         let until = if worked { 0 } else { self.next_look(&quotas, pass) };
-        pager.reclaim.signals.end_tending(until);
-        if worked { Tended::Worked } else { Tended::Until(until) }
+        pager.reclaim.signals.end_enforcing(until);
+        if worked { Enforced::Worked } else { Enforced::Until(until) }
     }
 
     /// Frames are what is missing: the oldest standby pages give theirs.

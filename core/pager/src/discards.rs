@@ -1,8 +1,9 @@
 //! Asking the node to discard: at once, and again until it agrees.
 //!
-//! [`Pager::settle_discards`] asks for what discards hold ([`Order`](crate::order::Order)), in parts of bounded length.
-//! When it fails, whether the node will still execute the request is not known, and the pages stay held. A thread asks
-//! again until the node agrees, so that the pages can leave local memory; whoever frees a range may ask again too.
+//! [`Pager::confirm_discards`] asks for what discards hold ([`Order`](crate::order::Order)), in parts of bounded
+//! length. When it fails, whether the node will still execute the request is not known, and the pages stay held. A
+//! thread asks again until the node agrees, so that the pages can leave local memory; whoever frees a range may ask
+//! again too.
 //!
 //! The far memory of a region that has ended is given back here too ([`Pager::give_back`]): a write that was given up
 //! with the region may still be under way on the write-back lane, and the node would execute it over what another
@@ -32,7 +33,7 @@ const ABORT_PAUSE: Duration = Duration::from_millis(2);
 
 impl<M: Machine> Pager<M> {
     /// Asks the node for what discards hold of `pages`, as often as there is more.
-    pub(crate) fn settle_discards(&self, core: &RegionCore<M>, pages: Range<u32>) -> Result<(), M::Error> {
+    pub(crate) fn confirm_discards(&self, core: &RegionCore<M>, pages: Range<u32>) -> Result<(), M::Error> {
         while let Some(held) = core.order.first_held(pages.clone()) {
             let discards = core.order.discards::<M>();
             if *discards == Discards::Over {
@@ -72,7 +73,7 @@ impl<M: Machine> Pager<M> {
         if is_settled {
             self.release_far(range);
         } else {
-            self.wake_settler();
+            self.wake_discarder();
         }
     }
 
@@ -93,32 +94,32 @@ impl<M: Machine> Pager<M> {
         }
     }
 
-    /// The thread that takes [`Pager::settle_turn`]s, which is woken when there is something to ask for.
-    pub fn set_settler_thread(&self, thread: M::Thread) {
-        self.threads.set_settler(thread);
+    /// The thread that takes [`Pager::discard_turn`]s, which is woken when there is something to ask for.
+    pub fn set_discarder_thread(&self, thread: M::Thread) {
+        self.threads.set_discarder(thread);
     }
 
     /// Lets the thread ask again for what discards hold.
-    pub(crate) fn wake_settler(&self) {
-        self.threads.unpark_settler();
+    pub(crate) fn wake_discarder(&self) {
+        self.threads.unpark_discarder();
     }
 
     /// Returns when the thread has nothing of a region that has ended.
-    pub(crate) fn await_settler(&self) {
-        drop(self.threads.lock_settling());
+    pub(crate) fn await_discarder(&self) {
+        drop(self.threads.lock_discarding());
     }
 
     /// One turn of the thread that settles: over all regions, those that have ended first. How long until there is more
     /// to ask for, if there is.
-    pub fn settle_turn(&self) -> Option<Duration> {
+    pub fn discard_turn(&self) -> Option<Duration> {
         let mut pause = self.give_back_settled().then_some(ABORT_PAUSE);
         let regions = self.lock_reclaimer().regions.len();
         for number in 0..regions {
-            let alone = self.threads.lock_settling();
+            let alone = self.threads.lock_discarding();
             let core =
                 self.lock_reclaimer().regions[number].as_ref().filter(|core| core.order.holds_any()).map(Arc::clone);
             if let Some(core) = core
-                && let Err(error) = self.settle_discards(&core, 0..core.table.pages().narrow_u32())
+                && let Err(error) = self.confirm_discards(&core, 0..core.table.pages().narrow_u32())
             {
                 M::notice(Notice::Unsettled(&error));
                 pause = pause.or(Some(RETRY_PAUSE));
