@@ -1,8 +1,8 @@
 //! The buffers of one system call: a rule, and the values of its arguments.
 //!
 //! [`plan`] is what a signal handler asks first. It reads no memory and allocates nothing; where a length stands in
-//! memory ([`Length::Told`]) it says where, and [`Buffer::told`] goes on from there. Lengths that no kernel would
-//! accept are cut off, never complained about: the kernel answers them.
+//! memory ([`Length::Told`]) it says where, and [`Buffer::with_length_word`] goes on from there. Lengths that no kernel
+//! would accept are cut off, never complained about: the kernel answers them.
 //!
 //! Invariants: at most one buffer for each argument; no buffer is at address 0 or has 0 bytes.
 
@@ -168,7 +168,7 @@ pub enum Length {
     AtLeast(u64),
     /// Perhaps it is no buffer: the page is held, if there is one.
     Unknown,
-    /// 32 bits of memory tell; see [`Buffer::told`].
+    /// 32 bits of memory tell; see [`Buffer::with_length_word`].
     Told {
         /// Where they are. It may be in far memory too, or nowhere.
         at: u64,
