@@ -51,8 +51,12 @@ struct Inner {
     sequence: AtomicU64,
     accesses: AtomicU64,
     lost_pages: Mutex<HashSet<u64>>,
-    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    meanwhile: Mutex<Option<Others>>,
+    afterwards: Mutex<Option<Others>>,
 }
+
+/// What other requests do.
+type Others = Box<dyn FnOnce() + Send>;
 
 impl FlatMemory {
     pub(crate) fn new(bytes: u64) -> Self {
@@ -64,6 +68,7 @@ impl FlatMemory {
             accesses: AtomicU64::new(0),
             lost_pages: Mutex::default(),
             meanwhile: Mutex::default(),
+            afterwards: Mutex::default(),
         }))
     }
 
@@ -88,6 +93,11 @@ impl FlatMemory {
         *self.0.meanwhile.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(others));
     }
 
+    /// What others do after the next access, before whoever made it goes on.
+    pub(crate) fn afterwards(&self, others: impl FnOnce() + Send + 'static) {
+        *self.0.afterwards.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(others));
+    }
+
     /// How many pages have been accessed so far.
     pub(crate) fn accesses(&self) -> u64 {
         self.0.accesses.load(Ordering::Relaxed)
@@ -100,10 +110,10 @@ impl FlatMemory {
         len: usize,
         mut visit: impl FnMut(&mut [u8], std::ops::Range<usize>),
     ) -> Result<(), Lost> {
-        let others = self.0.meanwhile.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(others) = others {
-            others();
-        }
+        let (before, after) = [&self.0.meanwhile, &self.0.afterwards]
+            .map(|others| others.lock().unwrap_or_else(PoisonError::into_inner).take())
+            .into();
+        before.into_iter().for_each(|others| others());
         let mut done = 0;
         while done < len {
             let at = offset + done as u64;
@@ -117,6 +127,7 @@ impl FlatMemory {
             visit(&mut page[start..start + count], done..done + count);
             done += count;
         }
+        after.into_iter().for_each(|others| others());
         Ok(())
     }
 

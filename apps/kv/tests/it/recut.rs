@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 use yonder_kv::{Store, StoreConfig};
 
-use crate::memory::{FlatMemory, run, stamped, stat, value};
+use crate::memory::{FlatMemory, run, stamped, stat, value as value_of};
 
 const NOW_S: u32 = 1_700_000_000;
 /// All small items have expired by now.
@@ -40,6 +41,48 @@ fn what_an_old_slot_has_left_behind_is_no_item() {
     }
 }
 
+/// A client writes what looks like the header of an item that was there, at the place where it was.
+#[test]
+fn what_a_value_says_at_an_old_slot_is_no_item() {
+    const SEED: u64 = 3;
+    let hash = |key: &str| xxh3_64_with_seed(key.as_bytes(), SEED) as u32;
+    // The request that waits holds the lock of its bucket and of others, which these keys have nothing to do with.
+    let is_free = |key: &String| hash(key) % 8 != hash("wanted") % 8;
+    let keys = |name: &'static str| (0..).map(move |number| format!("{name}{number:04}")).filter(is_free);
+    // Small items in two slabs, of which another class can have both; and large ones.
+    let small: Vec<String> = keys("small...").take(1_500).collect();
+    let large: Vec<String> = keys("large...").take(200).collect();
+    let another = keys("another.").next().expect("there are many");
+    let memory = FlatMemory::new(512 << 10);
+    let config = StoreConfig { value_bytes_max: 64 << 10, items: Some(64), hash_seed: SEED };
+    let store = Arc::new(Store::new(memory.clone(), config).expect("large enough"));
+    let set = |store: &Store<FlatMemory>, key: &str, exptime: u32, value: &[u8]| {
+        let line = format!("set {key} 0 {exptime} {}\r\n", value.len());
+        run(store, &[line.as_bytes(), value, b"\r\n"].concat(), NOW_S);
+    };
+    set(&store, &small[0], 0, b"x");
+    set(&store, "wanted", 60, b"x");
+    small[1..].iter().for_each(|key| set(&store, key, 0, b"x"));
+    let forged = hash("wanted").to_le_bytes().repeat(6_000);
+    let (others, waits, value) = (store.clone(), memory.clone(), forged.clone());
+    let names = large.clone();
+    // The crawler has read which bucket its item is of. Another item takes the slot; once the crawler has seen that
+    // there is one, and before it reads its header, the slab is recut for values of hashes.
+    memory.afterwards(move || {
+        run(&others, b"delete wanted\r\n", NOW_S);
+        set(&others, &another, 0, b"x");
+        waits.meanwhile(move || names.iter().for_each(|key| set(&others, key, 0, &value)));
+    });
+    store.crawl(LATER_S, 8);
+    let get = |key: &&String| {
+        let reply = run(&store, format!("get {key}\r\n").as_bytes(), LATER_S);
+        value_of(&reply).map(|value| assert_eq!(value, forged)).is_some()
+    };
+    let found = large.iter().filter(get).count() as u64;
+    assert_eq!((found, stat(&store, "crawler_reclaimed")), (stat(&store, "curr_items"), 0), "no small item is left");
+    assert!(found > 5, "{found} large items are left");
+}
+
 fn set(store: &Store<FlatMemory>, key: u64, bytes: usize) {
     let line = format!("set {key} 0 0 {bytes}\r\n");
     run(store, &[line.as_bytes(), &stamped(key, bytes), b"\r\n"].concat(), LATER_S);
@@ -49,7 +92,7 @@ fn set(store: &Store<FlatMemory>, key: u64, bytes: usize) {
 fn found(store: &Store<FlatMemory>, keys: std::ops::Range<u64>) -> u64 {
     let get = |key: &u64| {
         let reply = run(store, format!("get {key}\r\n").as_bytes(), LATER_S);
-        value(&reply).map(|value| assert_eq!(value, stamped(*key, value.len()))).is_some()
+        value_of(&reply).map(|value| assert_eq!(value, stamped(*key, value.len()))).is_some()
     };
     keys.filter(get).count() as u64
 }
