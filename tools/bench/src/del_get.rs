@@ -43,7 +43,7 @@ pub struct Settings {
     #[arg(long = "value-size", help_heading = BENCHMARK, value_name = "B", default_value_t = 128, value_parser = positive_count)]
     pub value_bytes: usize,
     /// Share of the keys that is deleted, in percent
-    #[arg(long = "deleted", help_heading = BENCHMARK, value_name = "PCT", default_value_t = 70, value_parser = |text: &str| count_to(text, 99))]
+    #[arg(long = "deleted", help_heading = BENCHMARK, value_name = "PCT", default_value_t = 70, value_parser = count_to(99))]
     pub deleted_percent: usize,
     /// Runs of each way, of which the median is told; the ways take turns
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 1, value_parser = positive_count)]

@@ -67,7 +67,7 @@ pub struct Settings {
     #[arg(long = "touches", help_heading = BENCHMARK, value_name = "N", default_value_t = 20_000, value_parser = positive_number)]
     pub faults: u64,
     /// Runs of each mode over each memory node, whose faults count together
-    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value = "3", value_parser = |text: &str| count_to(text, RUNS_MAX))]
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value = "3", value_parser = count_to(RUNS_MAX))]
     pub runs: usize,
 }
 

@@ -54,9 +54,9 @@ pub fn positive_number(text: &str) -> Result<u64, String> {
     positive_count(text).map(|count| count as u64)
 }
 
-/// A count from one to `most`.
-pub fn count_to(text: &str, most: usize) -> Result<usize, String> {
-    match text.parse() {
+/// Reads a count from one to `most`.
+pub fn count_to(most: usize) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
+    move |text| match text.parse() {
         Ok(count) if (1..=most).contains(&count) => Ok(count),
         _ => Err(format!("'{text}' is not a count: type a whole number from 1 to {most}")),
     }
@@ -116,9 +116,9 @@ mod tests {
     fn what_cannot_be_says_what_to_type() {
         assert_eq!(positive_duration("5ms"), Ok(Duration::from_millis(5)));
         assert!(positive_duration("0s").unwrap_err().contains("such as 5s"));
-        assert_eq!((positive_count("3"), count_to("3", 3), byte_count("2KiB")), (Ok(3), Ok(3), Ok(2048)));
+        assert_eq!((positive_count("3"), count_to(3)("3"), byte_count("2KiB")), (Ok(3), Ok(3), Ok(2048)));
         assert!(positive_count("0").unwrap_err().contains("at least 1"));
-        assert!(count_to("4", 3).unwrap_err().contains("from 1 to 3"));
+        assert!(count_to(3)("4").unwrap_err().contains("from 1 to 3"));
         assert_eq!((per_second("20k"), per_second("max"), per_second("fast")), (Some(20_000.0), None, None));
     }
 

@@ -65,10 +65,11 @@ impl Mechanism {
 #[derive(Clone, Debug, Args)]
 pub struct Settings {
     /// Numbers of threads that touch pages, with commas between
-    #[arg(long, value_name = "COUNTS", default_value = "1,2,4,8,16,32,64,128", value_delimiter = ',', value_parser = |text: &str| count_to(text, THREADS_MAX))]
+    #[arg(long, value_name = "COUNTS", default_value = "1,2,4,8,16,32,64,128", value_delimiter = ',')]
+    #[arg(value_parser = count_to(THREADS_MAX))]
     pub threads: Vec<usize>,
     /// Pages that each thread touches in a run
-    #[arg(long, value_name = "N", default_value = "5000", value_parser = |text: &str| count_to(text, FAULTS_PER_THREAD_MAX))]
+    #[arg(long, value_name = "N", default_value = "5000", value_parser = count_to(FAULTS_PER_THREAD_MAX))]
     pub faults_per_thread: usize,
     /// Runs of each mechanism with each number of threads, in turn; medians count
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive_count)]

@@ -221,8 +221,8 @@ fn beside_zram(results: &[ProgramResult], link: &str) -> Option<Row> {
         reasons.min().cloned().unwrap_or_else(|| "an answer was wrong".to_owned())
     };
     let what = format!(
-        "{}, unmodified, {LOCAL_PERCENT_OF_PROGRAMS} % local, {link}: time under `yonder run` / with the kernel's swap on \
-         zram, less is better",
+        "{}, unmodified, {LOCAL_PERCENT_OF_PROGRAMS} % local, {link}: time under `yonder run` / with the \
+         kernel's swap on zram, less is better",
         yonder.program
     );
     let figures = &yonder.figures;
