@@ -92,7 +92,7 @@ fn report(array: Part, kv: Part) -> Report {
             setting("server", format!("{} values of {} bytes, 95 % get, 5 % set", kv_part::KEYS, kv_part::VALUE_BYTES)),
             setting("local memory", format!("{} % of the data set", turns::LOCAL_PERCENT)),
             setting("workers", "1, with a dispatcher that also reclaims where it shares its CPU".to_owned()),
-            setting("pages", "mapped by the worker in the array, by the dispatcher too in the server".to_owned()),
+            setting("pages", "mapped by the worker".to_owned()),
         ],
         ratios: array.ratios.into_iter().chain(kv.ratios).collect(),
         charts: vec![array.chart, kv.chart],

@@ -88,9 +88,11 @@ impl Ticks {
 
     fn since(self, begun: Self) -> Option<CpuShare> {
         let all = (self.busy + self.stolen + self.idle).checked_sub(begun.busy + begun.stolen + begun.idle)?;
+        // The kernel's counts may fall a little.
         let percent = |ticks: u64| 100.0 * ticks as f64 / all as f64;
-        let others_percent = percent((self.busy - begun.busy).saturating_sub(self.own - begun.own));
-        let stolen_percent = percent(self.stolen - begun.stolen);
+        let others_percent =
+            percent(self.busy.saturating_sub(begun.busy).saturating_sub(self.own.saturating_sub(begun.own)));
+        let stolen_percent = percent(self.stolen.saturating_sub(begun.stolen));
         let given_percent = 100.0 - others_percent - stolen_percent;
         (all > 0).then_some(CpuShare { cpus: self.cpus, given_percent, others_percent, stolen_percent })
     }

@@ -66,7 +66,8 @@ impl Process {
         let local = format!("{LOCAL_PERCENT}%");
         let mut child = Command::new(program)
             .args(["kv", "--listen", "127.0.0.1:0", "--far", FAR, "--memory", MEMORY])
-            .args(["--local", &local, "--faults", faults])
+            // Both have one CPU for their faults.
+            .args(["--local", &local, "--faults", faults, "--install-delegation", "off"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
