@@ -12,9 +12,9 @@ fn url(folder: &Path) -> String {
     format!("file://{}?size=128MiB", folder.join("store").display())
 }
 
-/// A server with 4 MiB of local memory.
+/// A server with 4 MiB of local memory, which waits for a disk that others keep busy.
 fn start_kv(yonder: Yonder, far: &str) -> Process {
-    let flags = ["kv", "--listen", "127.0.0.1:0", "--memory", "32MiB", "--local", "4MiB", "--deadline", "500ms"];
+    let flags = ["kv", "--listen", "127.0.0.1:0", "--memory", "32MiB", "--local", "4MiB", "--deadline", "30s"];
     yonder.serve(&[&flags[..], &["--far", far]].concat())
 }
 
