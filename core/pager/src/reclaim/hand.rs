@@ -189,6 +189,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(6))]
         /// What the hand learns pays where there is something to learn.
         #[test]
+        #[cfg_attr(miri, ignore = "statistics of 60,000 touches")]
         fn hot_blocks_stay_where_a_blind_hand_takes_them(seed in any::<u64>(), hot in 7usize..9, percent in 80u64..93) {
             let (by_heat, blind) = major_faults(seed, hot, percent);
             prop_assert!(by_heat * 100 < blind * 96, "{by_heat} major faults by heat, {blind} without");
@@ -196,6 +197,7 @@ mod tests {
 
         /// And costs little where there is nothing.
         #[test]
+        #[cfg_attr(miri, ignore = "statistics of 60,000 touches")]
         fn where_no_block_is_hotter_heat_costs_little(seed in any::<u64>()) {
             let (by_heat, blind) = major_faults(seed, 8, 25);
             prop_assert!(by_heat * 100 < blind * 103, "{by_heat} major faults by heat, {blind} without");

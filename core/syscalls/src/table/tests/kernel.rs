@@ -24,6 +24,7 @@ struct Type {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the kernel's description of its types has megabytes")]
 fn no_pointer_of_the_running_kernel_is_missed() {
     let Ok(description) = std::fs::read(DESCRIPTION) else {
         println!("SKIP: this kernel does not describe its types in {DESCRIPTION}");
