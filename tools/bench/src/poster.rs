@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use yonder::sched::{DispatchPolicy, Idle, SchedConfig};
+use yonder::sched::{DispatchPolicy, Idle, InstallDelegation, SchedConfig};
 use yonder::units::{PAGE_BYTES, parse_bytes};
 use yonder::{Config, FarMemory, FaultPolicy, Region};
 use yonder_load::{KvLoad, LatencySummary, LoadResult, LoadSettings, Mix, Rate, Requests};
@@ -235,6 +235,8 @@ impl Settings {
             },
             reclaim: yonder::place(self.workers).reclaim(),
             idle: Idle::SleepAfter(IDLE_SPIN),
+            // A fault that waits cannot use the dispatcher's CPU, so one that yields does not get it either.
+            installs: InstallDelegation::Off,
             ..SchedConfig::with_workers(self.workers)
         }
     }

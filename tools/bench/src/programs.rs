@@ -223,7 +223,13 @@ impl<'a> Bench<'a> {
             if turn == 1 {
                 limited = self.limited(alone.peak_bytes);
             }
-            for series in limited.iter_mut().filter(|series| !series.is_over()) {
+            for number in 0..limited.len() {
+                // Each turn begins with another one.
+                let number = (number + turn - 1) % limited.len();
+                let series = &mut limited[number];
+                if series.is_over() {
+                    continue;
+                }
                 show(series.variant.0);
                 series.attempt(|(leg, bytes)| {
                     let bytes = bytes.expect("only the program alone has no limit");

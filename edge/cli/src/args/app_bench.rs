@@ -56,7 +56,7 @@ pub(crate) struct AppBenchArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The systems of Adios' Figure 10, in turn on the same items:
-  yonder bench kv --memory 512MiB --systems busy,preempt,yield")]
+  yonder bench kv --memory 512MiB --systems busy,preempt,yield-alone")]
 pub(crate) struct KvBenchArgs {
     #[command(flatten)]
     pub(crate) app: AppBenchArgs,
@@ -84,7 +84,7 @@ pub(crate) struct RocksdbArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The systems of Adios' Figure 12, in turn on the same tables:
-  yonder bench tpcc --memory 512MiB --systems busy,preempt,yield
+  yonder bench tpcc --memory 512MiB --systems busy,preempt,yield-alone
 There are as many warehouses as --memory takes, 90 MiB each; --local is of what they take. Runs enter orders
 beyond that.")]
 pub(crate) struct TpccArgs {
@@ -98,7 +98,7 @@ pub(crate) struct TpccArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The systems of Adios' section 5.2, in turn on the same index:
-  yonder bench vector --memory 512MiB --systems busy,preempt,yield")]
+  yonder bench vector --memory 512MiB --systems busy,preempt,yield-alone")]
 pub(crate) struct VectorArgs {
     #[command(flatten)]
     pub(crate) app: AppBenchArgs,

@@ -57,8 +57,8 @@ fn section(scale: &Scale, measured: &Measured) -> Section {
         origin: Origin::Emulated(LINK.to_owned()),
         words: vec![
             "Every request reads eight bytes at a random place; four of five find their page far away. Requests are made in the \
-             process, at Poisson arrivals, and latency counts from the intended start. One worker, with faults that yield and with \
-             faults that busy-wait."
+             process, at Poisson arrivals, and latency counts from the intended start. One worker, which maps its pages \
+             itself, with faults that yield and with faults that busy-wait."
                 .to_owned(),
             scale.words(),
         ],

@@ -1,6 +1,6 @@
 //! [`Trial`]: an array in far memory, and runs on it in which all that is compared takes turns.
 
-use yonder::sched::{DispatchPolicy, SchedConfig};
+use yonder::sched::{DispatchPolicy, InstallDelegation, SchedConfig};
 use yonder::units::LocalSize;
 use yonder::{Config, FaultPolicy};
 use yonder_bench::array::{Array, ArraySettings};
@@ -25,18 +25,30 @@ pub(super) struct Way {
     pub(super) name: &'static str,
     faults: FaultPolicy,
     dispatch: DispatchPolicy,
+    installs: InstallDelegation,
 }
 
 impl Way {
-    /// Faults that yield, and those that busy-wait, in this order.
+    /// Faults that yield, and those that busy-wait, in this order. Both have one CPU for their faults: each worker maps
+    /// its pages itself.
     pub(super) const FAULTS: [Self; 2] = [
-        Self { name: "yield", faults: FaultPolicy::Yield, dispatch: DispatchPolicy::PageFaultAware },
-        Self { name: "busy", faults: FaultPolicy::Busy, dispatch: DispatchPolicy::PageFaultAware },
+        Self { name: "yield", installs: InstallDelegation::Off, ..Self::DISPATCH[0] },
+        Self { name: "busy", faults: FaultPolicy::Busy, installs: InstallDelegation::Off, ..Self::DISPATCH[0] },
     ];
     /// Both dispatch policies, in this order.
     pub(super) const DISPATCH: [Self; 2] = [
-        Self { name: "pf-aware", faults: FaultPolicy::Yield, dispatch: DispatchPolicy::PageFaultAware },
-        Self { name: "round-robin", faults: FaultPolicy::Yield, dispatch: DispatchPolicy::RoundRobin },
+        Self {
+            name: "pf-aware",
+            faults: FaultPolicy::Yield,
+            dispatch: DispatchPolicy::PageFaultAware,
+            installs: InstallDelegation::On,
+        },
+        Self {
+            name: "round-robin",
+            faults: FaultPolicy::Yield,
+            dispatch: DispatchPolicy::RoundRobin,
+            installs: InstallDelegation::On,
+        },
     ];
 }
 
@@ -94,7 +106,8 @@ impl<'a> Trial<'a> {
         let Self { array, settings, rounds, steps, .. } = self;
         settings.rate = rate;
         take_turns(&mut all, *rounds, &mut |_, _| (), label, |way, _| {
-            (settings.sched.faults, settings.sched.dispatch) = (way.faults, way.dispatch);
+            let Way { faults, dispatch, installs, .. } = *way;
+            settings.sched = SchedConfig { faults, dispatch, installs, ..settings.sched.clone() };
             let result = array.run(settings, &mut |_, share| steps.show(&label(way), share))?;
             anyhow::ensure!(
                 result.counts.errors == 0,
@@ -117,4 +130,18 @@ pub(super) fn compare(what: impl Into<String>, paper: f64, ours: f64, aim: Aim, 
 pub(super) fn lines(ways: [Way; 2], curve: impl Fn(usize) -> Vec<(f64, f64)>) -> Vec<Line> {
     let line = |(index, way): (usize, Way)| Line { name: way.name.to_owned(), points: curve(index) };
     ways.into_iter().enumerate().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_compared_differs_in_one_policy() {
+        let [yielding, busy] = Way::FAULTS;
+        assert_eq!((yielding.dispatch, yielding.installs), (busy.dispatch, busy.installs));
+        assert_eq!(yielding.installs, InstallDelegation::Off, "a second CPU for one of them is no comparison");
+        let [aware, in_turn] = Way::DISPATCH;
+        assert_eq!((aware.faults, aware.installs), (in_turn.faults, in_turn.installs));
+    }
 }
