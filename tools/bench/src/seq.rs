@@ -13,7 +13,7 @@ use yonder::units::{LocalSize, PAGE_BYTES, parse_bytes};
 use yonder::{Access, Config, FarMemory, Prefetch, Region, Stats};
 use yonder_load::LatencyRecorder;
 
-use crate::comparison::{Ended, Series, median, take_turns};
+use crate::comparison::{Ended, Series, ends, median, take_turns};
 use crate::flags::{BENCHMARK, FAR, positive_count};
 use crate::policies::{Choice as _, choice};
 use crate::{BenchError, Counts, OnProgress};
@@ -105,6 +105,8 @@ pub struct SeqResult {
     pub ops_per_s_spread: [f64; 2],
     /// Median of the passes' ratios to those without prefetching in the same round, if that is measured too.
     pub ratio_to_none: Option<f64>,
+    /// The least and the greatest of them.
+    pub ratio_to_none_spread: Option<[f64; 2]>,
     /// Median time for a page.
     pub p50_us: f64,
     /// 99th percentile.
@@ -162,7 +164,7 @@ pub fn run(settings: &Settings, progress: OnProgress<'_>) -> Result<Vec<SeqResul
         let none = settings.prefetch.iter().position(|prefetch| *prefetch == Prefetch::None);
         for (contender, series) in contenders.iter().zip(&all) {
             let to_none = series.ratios(none.map(|none| &all[none]), |pass| pass.ops_per_s);
-            results.push(result(settings, *operation, contender, series, median(&to_none)));
+            results.push(result(settings, *operation, contender, series, &to_none));
         }
     }
     Ok(results)
@@ -253,16 +255,16 @@ fn result(
     op: Operation,
     contender: &Contender,
     series: &Series<usize, Pass>,
-    ratio_to_none: Option<f64>,
+    ratios_to_none: &[f64],
 ) -> SeqResult {
-    let median = series.median_trial(|pass| pass.ops_per_s).expect("there are passes");
+    let trial = series.median_trial(|pass| pass.ops_per_s).expect("there are passes");
     let ops_per_s_spread = series.spread(|pass| pass.ops_per_s).unwrap_or_default();
     let (pattern, stride) = match settings.pattern {
         Pattern::Sequential => ("sequential", None),
         Pattern::Strided(stride) => ("strided", Some(stride)),
         Pattern::Random => ("random", None),
     };
-    let counted = |count: fn(&Stats) -> u64| count(&median.after) - count(&median.before);
+    let counted = |count: fn(&Stats) -> u64| count(&trial.after) - count(&trial.before);
     SeqResult {
         bench: "seq",
         far: settings.far.clone(),
@@ -273,16 +275,17 @@ fn result(
         stride,
         prefetch: contender.prefetch.name(),
         rounds: series.trials.len(),
-        ops_per_s: median.ops_per_s,
+        ops_per_s: trial.ops_per_s,
         ops_per_s_spread,
-        ratio_to_none,
-        p50_us: median.latency.percentile_us(50.0),
-        p99_us: median.latency.percentile_us(99.0),
-        p999_us: median.latency.percentile_us(99.9),
+        ratio_to_none: median(ratios_to_none),
+        ratio_to_none_spread: ends(ratios_to_none),
+        p50_us: trial.latency.percentile_us(50.0),
+        p99_us: trial.latency.percentile_us(99.0),
+        p999_us: trial.latency.percentile_us(99.9),
         pages: contender.region.bytes() / PAGE,
         prefetched_pages: counted(|stats| stats.prefetched_pages),
         prefetch_hits: counted(|stats| stats.prefetch_hits),
-        counts: Counts::between(&median.before, &median.after),
+        counts: Counts::between(&trial.before, &trial.after),
     }
 }
 

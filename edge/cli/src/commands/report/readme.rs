@@ -175,18 +175,12 @@ fn in_order(scale: &Scale) -> anyhow::Result<Vec<Row>> {
     };
     let results = seq::run(&settings, &mut |what, share| bar.show(what, share))?;
     let row = |op: Operation, word: &str| {
-        let of = |prefetch: &str| results.iter().find(|one| one.op == op && one.prefetch == prefetch);
-        let (with, without) = (of("readahead")?, of("none")?);
-        // The widest that turns can lie apart.
-        let ends = [
-            with.ops_per_s_spread[0] / without.ops_per_s_spread[1],
-            with.ops_per_s_spread[1] / without.ops_per_s_spread[0],
-        ];
+        let with = results.iter().find(|one| one.op == op && one.prefetch == "readahead")?;
         let what = format!(
             "one thread that {word} pages in order, {LOCAL_PERCENT_IN_ORDER} % local, {LINK}: pages a second, with \
              readahead / without"
         );
-        let ratio = Ratio { median: with.ratio_to_none?, ends };
+        let ratio = Ratio { median: with.ratio_to_none?, ends: with.ratio_to_none_spread? };
         Some(Row { what, ratio: Ok(ratio), is_less_better: false })
     };
     Ok([row(Operation::Read, "reads"), row(Operation::Write, "writes")].into_iter().flatten().collect())
