@@ -35,6 +35,14 @@ pub(super) enum Supply {
     Nothing,
 }
 
+/// What the hand of a class finds.
+enum Victim {
+    /// The slot of an item.
+    Item(u64),
+    /// The first unit of a slab to be renewed.
+    Spent(u32),
+}
+
 /// What one class holds, for statistics.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassUse {
@@ -99,6 +107,12 @@ impl SlabSlots {
         usize::from(self.slab.shape.slots) - self.owned()
     }
 
+    /// Whether there is no item in it to be evicted, and slots that only a drain makes usable again.
+    fn is_spent(&self) -> bool {
+        let mut states = (0..self.slab.shape.slots).map(|slot| self.slab.state(slot));
+        !states.clone().any(SlotState::is_linked) && (self.retired > 0 || states.any(SlotState::is_lost))
+    }
+
     fn take(&mut self) -> Option<u16> {
         self.free.pop().or_else(|| {
             let slot = self.fresh;
@@ -128,17 +142,18 @@ impl Arena {
         if let Some(offset) = self.take_free(class) {
             return Supply::Free(offset);
         }
-        if let Some(slabs) = self.rebalance.donor_for(class).and_then(|donor| self.begin_drain(donor, class)) {
+        let donor = self.rebalance.donor_for(class).and_then(|donor| self.slab_at_hand(donor));
+        if let Some(slabs) = donor.and_then(|slab| self.begin_drain(slab, class)) {
             return Supply::Drain(slabs);
         }
-        if let Some(offset) = self.victim(class, now_s) {
-            return Supply::Evict(offset);
+        match self.victim(class, now_s) {
+            Some(Victim::Item(offset)) => return Supply::Evict(offset),
+            Some(Victim::Spent(slab)) => return self.begin_drain(slab, class).map_or(Supply::Nothing, Supply::Drain),
+            None => {}
         }
         let donor = self.class_indices().filter(|other| *other != class).max_by_key(|other| self.units_of(*other));
-        match donor.and_then(|donor| self.begin_drain(donor, class)) {
-            Some(slabs) => Supply::Drain(slabs),
-            None => Supply::Nothing,
-        }
+        let slab = donor.and_then(|donor| self.slab_at_hand(donor));
+        slab.and_then(|slab| self.begin_drain(slab, class)).map_or(Supply::Nothing, Supply::Drain)
     }
 
     /// The item in an owned slot was evicted to make room.
@@ -188,14 +203,16 @@ impl Arena {
         slots.retired > 0 && slots.owned() == usize::from(slots.retired)
     }
 
-    /// The memory of a slab that is being drained is as good as new.
-    pub(super) fn renewed(&mut self, slab: &Slab) {
+    /// The memory of a slab that is being drained is as good as new, or may become so at any time until another
+    /// attempt has succeeded: then all its slots are retired.
+    pub(super) fn renewed(&mut self, slab: &Slab, has_succeeded: bool) {
         let slots = self.slabs[slab.first_unit as usize].as_mut().expect("a slab stays while it is drained");
         assert!(
             slots.phase == Phase::Draining && slots.owned() == usize::from(slots.retired),
             "nobody owns a slot of it"
         );
-        (slots.fresh, slots.retired) = (0, 0);
+        let retired = if has_succeeded { 0 } else { slab.shape.slots };
+        (slots.fresh, slots.retired) = (retired, retired);
         slots.free.clear();
     }
 
@@ -293,7 +310,7 @@ impl Arena {
     }
 
     /// Moves the hand of the class over its slots until it finds a victim.
-    fn victim(&mut self, class: ClassIndex, now_s: u32) -> Option<u64> {
+    fn victim(&mut self, class: ClassIndex, now_s: u32) -> Option<Victim> {
         let home = &mut self.classes[class.index()];
         let slots = self.shapes[class.index()].slots;
         let mut least: Option<(u32, u64)> = None;
@@ -313,23 +330,31 @@ impl Arena {
                 home.hand_slot = slots;
                 continue;
             }
+            if slot == 0 && slab.is_spent() {
+                home.hand_slot = slots;
+                return Some(Victim::Spent(slab.slab.first_unit));
+            }
             match slab.slab.state(slot).sweep(now_s) {
                 Swept::Empty => {}
-                Swept::Victim => return Some(slab.slab.offset_of(slot)),
+                Swept::Victim => return Some(Victim::Item(slab.slab.offset_of(slot))),
                 Swept::Kept { chances } if least.is_none_or(|(fewest, _)| chances < fewest) => {
                     least = Some((chances, slab.slab.offset_of(slot)));
                 }
                 Swept::Kept { .. } => {}
             }
         }
-        least.map(|(_, offset)| offset)
+        least.map(|(_, offset)| Victim::Item(offset))
     }
 
-    /// Starts to drain a slab of `donor`, and its neighbours if `receiver` needs longer slabs. None if one of them is
-    /// being drained already.
-    fn begin_drain(&mut self, donor: ClassIndex, receiver: ClassIndex) -> Option<Vec<Arc<Slab>>> {
+    /// The first unit of the slab that `donor` gives up.
+    fn slab_at_hand(&self, donor: ClassIndex) -> Option<u32> {
         let home = &self.classes[donor.index()];
-        let first = *home.slabs.get(home.hand_slab).or(home.slabs.first())?;
+        home.slabs.get(home.hand_slab).or(home.slabs.first()).copied()
+    }
+
+    /// Starts to drain the slab at `first`, and its neighbours if `receiver` needs longer slabs. None if one of them is
+    /// being drained already.
+    fn begin_drain(&mut self, first: u32, receiver: ClassIndex) -> Option<Vec<Arc<Slab>>> {
         let wanted = self.shapes[receiver.index()].slab_units;
         let units = self.table.units();
         let window = first.min(units.checked_sub(wanted)?);
@@ -344,7 +369,10 @@ impl Arena {
         for first in firsts {
             let slab = self.slabs[first as usize].as_mut().expect("checked above");
             slab.phase = Phase::Draining;
-            self.classes[slab.slab.class.index()].free_slots -= slab.free_slots();
+            let home = &mut self.classes[slab.slab.class.index()];
+            home.free_slots -= slab.free_slots();
+            // The end of a drain that fails lists it anew.
+            home.candidates.retain(|candidate| *candidate != first);
             drained.push(Arc::clone(&slab.slab));
         }
         Some(drained)

@@ -4,16 +4,15 @@
 //! its bucket has been rid of what is lost there ([`Bucket::drop_lost`]). If the link behind a lost item was lost with
 //! it, the chain ends before it: items behind it cannot be found any more either. They are *stranded*: linked by their
 //! slots' states, and in no chain. Whoever evicts one finds out and takes its slot. A slot in which nothing can be
-//! written is retired, and comes back when its whole slab is emptied for another class and renewed.
+//! written is retired, and comes back when its whole slab is emptied and renewed: for another class, or because there
+//! is no item left in it. A renewal that fails may be executed late, so it retires the whole slab until the next.
 //!
 //! Invariants: an item that was dropped or stranded is never found again, so no client sees an old value; a slot is
 //! given out again only when no chain can lead to it.
 
-use std::sync::Arc;
-
 use super::bucket::{Bucket, Hash};
-use super::item::{HASH_AT, HEADER_BYTES, Link};
-use super::slots::{Slab, SlotState};
+use super::item::{HEADER_BYTES, Link};
+use super::slots::Slab;
 use super::space::{Owned, give_way};
 use super::stats::Stat;
 use super::{Failure, Store};
@@ -65,9 +64,8 @@ impl<M: ItemMemory> Store<M> {
 
     /// Makes the best of a slot whose item could not be evicted because something of its chain is lost.
     pub(super) fn lose(&self, offset: u64) -> Result<(), M::Error> {
-        let mut hash = [0; 4];
-        match self.memory.read(offset + HASH_AT, &mut hash) {
-            Ok(()) => self.mend(u32::from_le_bytes(hash)),
+        match self.read_header(offset) {
+            Ok(header) => self.mend(header.hash),
             Err(error) if M::is_lost(&error) => {
                 // Only its chain leads to it, so whoever walks that will drop it; until then it is no victim.
                 if let Some(state) = self.slots.slab_at(offset).as_ref().and_then(|slab| slab.state_at(offset)) {
@@ -82,7 +80,9 @@ impl<M: ItemMemory> Store<M> {
     /// Unlinks the items of `slab` of which nobody knows any more which they are: each is in some chain, or stranded.
     /// Far memory is touched only where one item is in front of another.
     pub(super) fn find_lost(&self, slab: &Slab) -> Result<(), M::Error> {
-        if !(0..slab.shape.slots).any(|slot| slab.state(slot).is_lost()) {
+        // Before the walk: a request that owned a slot may still link an item, in a chain that was walked, and lose it.
+        let lost: Vec<u16> = (0..slab.shape.slots).filter(|slot| slab.state(*slot).is_lost()).collect();
+        if lost.is_empty() {
             return Ok(());
         }
         let is_lost = |offset| Ok(self.slots.with(offset, |state| state.is_lost()));
@@ -93,7 +93,7 @@ impl<M: ItemMemory> Store<M> {
         }
         // What is in no chain now has been in none since it was lost, or was stranded: nothing can lead to it.
         let stranded = |slot: &u16| is_complete && slab.state(*slot).is_lost();
-        for slot in (0..slab.shape.slots).filter(stranded) {
+        for slot in lost.into_iter().filter(stranded) {
             drop(self.forget_lost(slab.offset_of(slot)));
         }
         Ok(())
@@ -152,18 +152,15 @@ impl<'a, M: ItemMemory> Bucket<'a, M> {
     /// item, or one of another bucket by now.
     ///
     /// The offset may be older than the slab that is there: what lies at it is a header only where a slot starts, and
-    /// only if that slab is still there after the header was read.
+    /// only if the slot is still linked after the header was read. Else the slab may be renewed, or gone, by then.
     pub(super) fn take_stranded(&self, offset: u64, hash: u32) -> Result<Option<Owned<'a>>, M::Error> {
         let slots = &self.store().slots;
         // In this order: what was linked when it was looked at, and has this bucket's hash later, was this bucket's all
         // along, because nothing else can have become so while the bucket is locked.
         let Some(slab) = slots.slab_at(offset) else { return Ok(None) };
-        if !slab.state_at(offset).is_some_and(SlotState::is_linked) {
-            return Ok(None);
-        }
+        let Some(state) = slab.state_at(offset).filter(|state| state.is_linked()) else { return Ok(None) };
         let header = self.store().read_header(offset)?;
-        let is_same = slots.slab_at(offset).is_some_and(|now| Arc::ptr_eq(&now, &slab));
-        Ok((is_same && header.hash == hash).then(|| self.disown(offset, &header)))
+        Ok((state.is_linked() && header.hash == hash).then(|| self.disown(offset, &header)))
     }
 }
 

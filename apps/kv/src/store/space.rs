@@ -6,7 +6,7 @@
 //! the deed; then the arena is asked again. [`Owned`] is a slot that belongs to the request: dropping it gives the slot
 //! back, on every path, also when a panic unwinds.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::arena::{Arena, Supply};
 use super::item::HASH_AT;
@@ -94,8 +94,10 @@ impl<M: ItemMemory> Store<M> {
                 },
                 Supply::Drain(slabs) => {
                     let _alone = self.draining.lock();
-                    for slab in slabs {
-                        failed = self.drain(&slab, now_s).err().or(failed);
+                    let drains: Vec<Drain<'_>> =
+                        slabs.into_iter().map(|slab| Drain { arena: &self.arena, slab }).collect();
+                    for drain in drains {
+                        failed = self.empty(&drain, now_s).err().or(failed);
                     }
                 }
                 // What could be freed is being freed by another request: wait for it.
@@ -125,8 +127,7 @@ impl<M: ItemMemory> Store<M> {
     }
 
     /// Unlinks every item of a slab that the arena drains.
-    fn drain(&self, slab: &Slab, now_s: u32) -> Result<(), M::Error> {
-        let _end = EndDrain { arena: &self.arena, slab };
+    fn empty(&self, Drain { slab, .. }: &Drain<'_>, now_s: u32) -> Result<(), M::Error> {
         for (turn, slot) in (0..slab.shape.slots).filter(|slot| slab.state(*slot).is_linked()).enumerate() {
             // Dropping the slot releases it into the slab.
             drop(self.evict(slab.offset_of(slot), now_s, Removable::Any)?);
@@ -135,8 +136,9 @@ impl<M: ItemMemory> Store<M> {
         self.find_lost(slab)?;
         // Nobody else gives out or takes back slots of a slab that is being drained and has none with an owner.
         if self.arena().wants_renewal(slab) {
-            self.memory.renew(slab.start(), slab.shape.slab_bytes() as u64)?;
-            self.arena().renewed(slab);
+            let renewed = self.memory.renew(slab.start(), slab.shape.slab_bytes() as u64);
+            self.arena().renewed(slab, renewed.is_ok());
+            renewed?;
         }
         Ok(())
     }
@@ -203,14 +205,14 @@ pub(super) fn give_way(turn: usize) {
     }
 }
 
-/// Ends a drain on every path.
-struct EndDrain<'a> {
+/// A slab that is being drained. Dropping this ends the drain, on every path, also of slabs whose turn never came.
+struct Drain<'a> {
     arena: &'a Mutex<Arena>,
-    slab: &'a Slab,
+    slab: Arc<Slab>,
 }
 
-impl Drop for EndDrain<'_> {
+impl Drop for Drain<'_> {
     fn drop(&mut self) {
-        self.arena.lock().unwrap_or_else(PoisonError::into_inner).end_drain(self.slab);
+        self.arena.lock().unwrap_or_else(PoisonError::into_inner).end_drain(&self.slab);
     }
 }

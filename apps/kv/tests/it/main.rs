@@ -7,6 +7,7 @@ mod harness;
 mod lost_pages;
 mod memory;
 mod recut;
+mod renewal;
 mod server;
 mod store;
 mod store_threads;

@@ -1,7 +1,7 @@
 //! Local memory in the shape of far memory, that can fail on purpose: [`FlatMemory`]. And ways to run commands on it.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use yonder_kv::protocol::{Command, Parser, Step};
@@ -53,6 +53,10 @@ struct Inner {
     lost_pages: Mutex<HashSet<u64>>,
     meanwhile: Mutex<Option<Others>>,
     afterwards: Mutex<Option<Others>>,
+    during_renewal: Mutex<Option<Others>>,
+    /// Whether renewals fail, and are executed later.
+    renewals_fail: AtomicBool,
+    late_renewals: Mutex<HashSet<u64>>,
 }
 
 /// What other requests do.
@@ -69,6 +73,9 @@ impl FlatMemory {
             lost_pages: Mutex::default(),
             meanwhile: Mutex::default(),
             afterwards: Mutex::default(),
+            during_renewal: Mutex::default(),
+            renewals_fail: AtomicBool::new(false),
+            late_renewals: Mutex::default(),
         }))
     }
 
@@ -96,6 +103,30 @@ impl FlatMemory {
     /// What others do after the next access, before whoever made it goes on.
     pub(crate) fn afterwards(&self, others: impl FnOnce() + Send + 'static) {
         *self.0.afterwards.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(others));
+    }
+
+    /// What others do when the next renewal has made its pages new, before whoever asked for it goes on.
+    pub(crate) fn during_renewal(&self, others: impl FnOnce() + Send + 'static) {
+        *self.0.during_renewal.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(others));
+    }
+
+    /// Whether renewals fail from now on: each is executed late, unless another of its pages has succeeded by then.
+    pub(crate) fn fail_renewals(&self, fail: bool) {
+        self.0.renewals_fail.store(fail, Ordering::Relaxed);
+    }
+
+    /// Executes renewals that have failed. Returns of how many pages.
+    pub(crate) fn renew_late(&self) -> usize {
+        let mut late = self.0.late_renewals.lock().unwrap_or_else(PoisonError::into_inner);
+        late.iter().for_each(|page| self.renew_page(*page));
+        let pages = late.len();
+        late.clear();
+        pages
+    }
+
+    fn renew_page(&self, page: u64) {
+        self.0.lost_pages.lock().unwrap_or_else(PoisonError::into_inner).remove(&page);
+        self.0.pages[page as usize].lock().unwrap_or_else(PoisonError::into_inner).fill(0);
     }
 
     /// How many pages have been accessed so far.
@@ -152,11 +183,19 @@ impl ItemMemory for FlatMemory {
     }
 
     fn renew(&self, offset: u64, bytes: u64) -> Result<(), Lost> {
-        let mut lost = self.0.lost_pages.lock().unwrap_or_else(PoisonError::into_inner);
-        for page in offset / PAGE_BYTES..(offset + bytes) / PAGE_BYTES {
-            lost.remove(&page);
-            self.0.pages[page as usize].lock().unwrap_or_else(PoisonError::into_inner).fill(0);
+        let mut late = self.0.late_renewals.lock().unwrap_or_else(PoisonError::into_inner);
+        let pages = offset / PAGE_BYTES..(offset + bytes) / PAGE_BYTES;
+        if self.0.renewals_fail.load(Ordering::Relaxed) {
+            late.extend(pages);
+            return Err(Lost::Node);
         }
+        for page in pages {
+            late.remove(&page);
+            self.renew_page(page);
+        }
+        drop(late);
+        let others = self.0.during_renewal.lock().unwrap_or_else(PoisonError::into_inner).take();
+        others.into_iter().for_each(|others| others());
         Ok(())
     }
 
