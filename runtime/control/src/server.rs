@@ -193,7 +193,7 @@ impl Service {
         }
         let now = Instant::now();
         let until = self.clients.iter().map(|client| client.deadline.saturating_duration_since(now)).chain(pause).min();
-        let timeout = until.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+        let timeout = until.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut events, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return None,

@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use yonder_units::Nanos;
+use yonder_units::{Nanos, saturating_nanos};
 
 /// How much a wake-up may add to a wait that was slept through and would have been short.
 const WAKE_UP: Nanos = 30_000;
@@ -53,7 +53,7 @@ impl AdaptiveSpin {
     /// Of a thread that asks again for so long at most; never, if that is zero. It begins hopeful.
     #[must_use]
     pub fn new(longest: Duration) -> Self {
-        let (longest, confidence, abstinence) = (longest.as_nanos() as Nanos, CONFIDENCE_MAX, ABSTINENCE_MIN);
+        let (longest, confidence, abstinence) = (saturating_nanos(longest), CONFIDENCE_MAX, ABSTINENCE_MIN);
         Self { longest, confidence, began: 0, asked: 0, abstinence }
     }
 
@@ -85,7 +85,7 @@ impl AdaptiveSpin {
         if is_hopeful && now.saturating_sub(self.asked) > STOPPED {
             return self.abstain();
         }
-        let short = if is_hopeful { self.longest } else { self.longest + WAKE_UP };
+        let short = if is_hopeful { self.longest } else { self.longest.saturating_add(WAKE_UP) };
         if now.saturating_sub(self.began) < short {
             self.confidence = (self.confidence + 1).min(CONFIDENCE_MAX);
             if is_hopeful {
@@ -97,6 +97,7 @@ impl AdaptiveSpin {
     }
 
     /// After the thread was stopped.
+    #[expect(clippy::cast_possible_truncation, reason = "it is at most ABSTINENCE_MAX, and its part does not matter")]
     fn abstain(&mut self) {
         self.confidence = -(self.abstinence as i32);
         self.abstinence = (2.0 * self.abstinence).min(ABSTINENCE_MAX);

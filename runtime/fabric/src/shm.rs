@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
 use yonder_intercept::Kept;
 use yonder_mapping::{MapError, Mapping};
-use yonder_units::{Nanos, PAGE_BYTES};
+use yonder_units::{Nanos, Narrow, PAGE_BYTES};
 
 use crate::lane::{Lane, NodeAddress, NodeSession};
 use crate::lease::Lease;
@@ -91,7 +91,7 @@ impl ShmFabric {
             Lane::open(&address, CONTROL_OPERATIONS_MAX, &standing).map_err(|error| unreachable(error.to_string()))?;
         let file = Kept::new(opened.memory.ok_or_else(|| unreachable("it exports no memory".to_owned()))?);
         let bytes = opened.welcome.memory_bytes;
-        let file_bytes = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size as u64);
+        let file_bytes = rustix::fs::fstat(&file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         if bytes == 0 || file_bytes < bytes {
             return Err(unreachable(format!("it exports {file_bytes} bytes and speaks of {bytes}")));
         }
@@ -112,7 +112,7 @@ impl ShmFabric {
         while done < bytes {
             let found = self.space.translate(remote + done)?;
             let run = found.bytes.min(bytes - done);
-            let mapped = self.far.mapping.map_file(local + done, self.file.as_fd(), found.offset, run as usize);
+            let mapped = self.far.mapping.map_file(local + done, self.file.as_fd(), found.offset, run.narrow_usize());
             mapped.map_err(|error| self.system(&error))?;
             self.far.set_mapped(local + done, run, true);
             done += run;
@@ -123,7 +123,7 @@ impl ShmFabric {
     /// Takes the memory of a range away again.
     fn unmap(&self, local: u64, bytes: u64) -> Result<(), FabricError> {
         self.far.set_mapped(local, bytes, false);
-        self.far.mapping.unmap_file(local, bytes as usize).map_err(|error| self.system(&error))
+        self.far.mapping.unmap_file(local, bytes.narrow_usize()).map_err(|error| self.system(&error))
     }
 
     fn allocations(&self) -> MutexGuard<'_, Allocations> {
@@ -187,7 +187,7 @@ impl Fabric for ShmFabric {
         }
         // The node would put other pages in the place of these, which would have to be mapped again; so the content is
         // dropped here, where it is mapped, and its memory returns to the machine all the same.
-        self.far.mapping.discard(start.0, bytes as usize).map_err(|error| self.system(&error))
+        self.far.mapping.discard(start.0, bytes.narrow_usize()).map_err(|error| self.system(&error))
     }
 
     fn mapped(&self) -> Option<&Arc<Mapping>> {
@@ -204,7 +204,7 @@ impl Far {
         (standing, watcher): (Arc<NodeSession>, Option<Watcher>),
         lease: Arc<Lease>,
     ) -> Result<Self, MapError> {
-        let mapping = Arc::new(Mapping::reserved(bytes as usize)?);
+        let mapping = Arc::new(Mapping::reserved(bytes.narrow_usize())?);
         let is_mapped = (0..bytes.div_ceil(node_page_bytes)).map(|_| AtomicBool::new(false)).collect();
         Ok(Self { mapping, standing, lease, node_page_bytes, is_mapped, _watcher: watcher })
     }
@@ -217,7 +217,7 @@ impl Far {
 
     fn set_mapped(&self, local: u64, bytes: u64, is_mapped: bool) {
         let (first, end) = (local / self.node_page_bytes, (local + bytes).div_ceil(self.node_page_bytes));
-        for page in &self.is_mapped[first as usize..end as usize] {
+        for page in &self.is_mapped[first.narrow_usize()..end.narrow_usize()] {
             page.store(is_mapped, Ordering::Release);
         }
     }

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use yonder_client::Operation;
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Narrow};
 use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission, Translation};
 
 use crate::lane::{Answer, CallError, Lane, NodeAddress, NodeSession, call};
@@ -78,7 +78,7 @@ impl SpaceLease {
     /// Makes an address space over `lane`, which is used for nothing else from then on. The node keeps it for `lease`
     /// after the last sign of life; zero keeps it until it is ended, whatever happens to the program.
     pub fn create(mut lane: Lane, lease: Duration) -> Result<Self, TenancyError> {
-        let lease_ms = lease.as_millis().min(u128::from(u32::MAX)) as u64;
+        let lease_ms = lease.as_millis().min(u128::from(u32::MAX)).narrow_u64();
         let nobody = Credentials { pid: 0, capability: 0 };
         let asked = lease::now();
         let made = call(&mut lane, &operation(Kind::CreateSpace, nobody, 0, lease_ms, &[]), &[])?.header;

@@ -32,10 +32,9 @@ pub(crate) struct Errands {
 impl Errands {
     /// Runs the errand that has waited longest. False if there is none.
     pub(crate) fn run_one(&self, slow: &mut SlowPath, shell: &mut SlowShell<'_, '_>) -> bool {
-        let errand = self.waiting.pop();
-        let found = errand.is_some();
-        errand.into_iter().for_each(|errand| errand(slow, shell));
-        found
+        let Some(errand) = self.waiting.pop() else { return false };
+        errand(slow, shell);
+        true
     }
 
     /// Lets everybody go who waits: nothing is run any more.

@@ -9,7 +9,7 @@ use yonder_mapping::Mapping;
 use yonder_pager::pagetable::State;
 use yonder_pager::{FaultObserver, HeldBlocks, Liveness, PagingCause, PagingError, RemoteAddress};
 use yonder_trap::{RegisterError, Registration};
-use yonder_units::{FreeRanges, PAGE_BYTES, PageIndex};
+use yonder_units::{FreeRanges, Narrow, PAGE_BYTES, PageIndex};
 
 use self::faults::RegionFaults;
 use crate::error::FarError;
@@ -96,7 +96,7 @@ impl Region {
         }
         let mut at = offset;
         while !into.is_empty() {
-            let bytes = (PAGE_BYTES - at as usize % PAGE_BYTES).min(into.len());
+            let bytes = (PAGE_BYTES - at.narrow_usize() % PAGE_BYTES).min(into.len());
             let (here, behind) = into.split_at_mut(bytes);
             let read = |here: &mut [u8], mapping: &Mapping, at| mapping.try_read(at, here);
             self.core.look(at, here, read, |here| here.fill(0)).map_err(|cause| self.core.error(at, cause))?;

@@ -384,7 +384,7 @@ fn discard_bytes(welcome: &Welcome) -> u64 {
 
 /// Sleeps until one of the sockets is ready or `pause` is over.
 fn sleep_on(interest: &mut [PollFd<'_>], pause: Duration) {
-    let pause = Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: i64::from(pause.subsec_nanos()) };
+    let pause = Timespec::try_from(pause).ok();
     // An interruption is as good as the end of the pause: the caller polls and waits again.
-    let _ = rustix::event::poll(interest, Some(&pause));
+    let _ = rustix::event::poll(interest, pause.as_ref());
 }

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
-use yonder_units::PAGE_BYTES;
+use yonder_units::{Narrow, PAGE_BYTES};
 use zerocopy::FromZeros as _;
 
 use crate::{RemoteAddress, Vector};
@@ -145,7 +145,7 @@ impl Table {
         }
         self.sums[page].store(sum, Ordering::Release);
         let flag = if stored.is_compressed { IS_COMPRESSED } else { 0 };
-        let settled = stored.bytes as u32 | flag | STORED << STATE_SHIFT;
+        let settled = stored.bytes.narrow_u32() | flag | STORED << STATE_SHIFT;
         self.end(page, ticket, settled);
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Access, FarError, Region};
 use yonder_heap::{Allocated, Class, Freed, Heap, Magazine, OBJECT_BYTES_MAX, PageMap, Resized, Retired};
-use yonder_units::PAGE_BYTES;
+use yonder_units::{Narrow, PAGE_BYTES};
 
 use crate::far_heap::quarantine::{Quarantine, Ranges};
 
@@ -272,7 +272,7 @@ impl FarHeap {
     /// Bytes that the owner of `address` may use, at least as many as it asked for.
     #[inline]
     pub fn size_of(&self, address: usize) -> Result<usize, Misuse> {
-        self.look_up(address).map(|allocated| allocated.bytes() as usize)
+        self.look_up(address).map(|allocated| allocated.bytes().narrow_usize())
     }
 
     /// Whether what is at `address` now has `bytes` bytes where it is; else it is as it was and has to move. A small
@@ -327,7 +327,7 @@ impl FarHeap {
 
     #[inline]
     fn address(&self, offset: u64) -> usize {
-        self.base.wrapping_add(offset as usize)
+        self.base.wrapping_add(offset.narrow_usize())
     }
 }
 

@@ -153,7 +153,9 @@ impl Cluster {
     /// Regions to allocate `bytes` in, other than those in `avoid`.
     pub(super) fn place(&self, bytes: u64, avoid: &[u32]) -> Result<Vec<u32>, ClibError> {
         let placements = self.controller().place(self.pid, self.key, bytes, avoid)?;
-        placements.iter().for_each(|placement| drop(self.learn(placement)));
+        for placement in &placements {
+            self.learn(placement);
+        }
         Ok(placements.iter().map(|placement| placement.region).collect())
     }
 

@@ -7,7 +7,7 @@ use yonder_client::{Operation, OperationId, SubmitError};
 use yonder_fabric::FabricError;
 use yonder_fabric::lane::{Condition, Lane, NodeAddress, NodeSession};
 use yonder_placement::NodeId;
-use yonder_units::Nanos;
+use yonder_units::{Nanos, saturating_nanos};
 use yonder_wire::Kind;
 
 use super::ClibError;
@@ -106,7 +106,7 @@ impl Flows {
         now: Nanos,
     ) -> Result<OperationId, SubmitError> {
         let Request { kind, address, length, body, .. } = *request;
-        let deadline = now.saturating_add(self.process.config.deadline.as_nanos() as Nanos);
+        let deadline = now.saturating_add(saturating_nanos(self.process.config.deadline));
         let (pid, capability) = (route.pid, route.capability);
         let operation = Operation { kind, pid, capability, address, length, body, deadline, token };
         self.flows[route.flow].lane.submit(&operation, now)
