@@ -184,9 +184,9 @@ mod tests {
     }
 
     /// Says that it was freed.
-    struct Told(Arc<AtomicU64>);
+    struct CountsDrops(Arc<AtomicU64>);
 
-    impl Drop for Told {
+    impl Drop for CountsDrops {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn what_a_view_leaves_is_freed_by_the_next_change() {
         let (areas, freed) = (Arc::new(Areas::new()), Arc::new(AtomicU64::new(0)));
-        areas.add(Area::new(RemoteAddress(0), PAGE, Told(Arc::clone(&freed))));
+        areas.add(Area::new(RemoteAddress(0), PAGE, CountsDrops(Arc::clone(&freed))));
         let mut view = View::new(&areas);
         assert!(view.find(RemoteAddress(0)).is_some());
         drop(areas.remove(RemoteAddress(0)));

@@ -233,12 +233,12 @@ impl Far {
 
 impl Watcher {
     fn new(socket: OwnedFd, standing: &Arc<NodeSession>) -> io::Result<Self> {
-        let (watched, told) = (Kept::new(socket.try_clone()?), Arc::clone(standing));
+        let (watched, session) = (Kept::new(socket.try_clone()?), Arc::clone(standing));
         let thread = thread::Builder::new().name("yonder-shm-watch".to_owned()).spawn(move || {
             let mut interest = [PollFd::new(&watched, PollFlags::RDHUP)];
             // Any other return than an interruption means that the connection cannot be trusted.
             while rustix::event::poll(&mut interest, None) == Err(rustix::io::Errno::INTR) {}
-            told.lose();
+            session.lose();
         })?;
         Ok(Self { socket: Kept::new(socket), thread: Some(thread) })
     }

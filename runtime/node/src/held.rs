@@ -121,7 +121,7 @@ fn what_is_written_after_a_discard_that_timed_out_is_there_when_the_node_goes_on
     fill(&region, 0, BYTES, 0x2222 << 32);
     evict();
     drop(held);
-    while !region.is_settled(0, BYTES) {
+    while !region.is_discard_confirmed(0, BYTES) {
         std::thread::yield_now();
     }
     evict();

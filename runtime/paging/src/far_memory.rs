@@ -57,7 +57,7 @@ impl FarMemory {
         let mut running = Running { pager, threads: vec![thread] };
         let for_discarder = Arc::clone(&running.pager);
         let discarder =
-            std::thread::Builder::new().name("yonder-settle".into()).spawn(move || confirm_discards(&for_discarder));
+            std::thread::Builder::new().name("yonder-discard".into()).spawn(move || confirm_discards(&for_discarder));
         running.threads.push(discarder.map_err(FarError::Thread)?);
         running.pager.set_discarder_thread(running.threads[1].thread().clone());
         if config.delivery != Delivery::Signal {
@@ -271,7 +271,7 @@ fn reclaim(pager: &Pager) {
     }
 }
 
-/// The thread that confirms discards: asks again while something is unsettled, sleeps otherwise.
+/// The thread that confirms discards: asks again while something is unconfirmed, sleeps otherwise.
 fn confirm_discards(pager: &Pager) {
     while !pager.is_ending() {
         match pager.discard_turn() {

@@ -133,7 +133,7 @@ impl Lz4QueuePair {
                 self.below.post_read_vector(id, PageRead { from, into, vector: beginning(stored.bytes) }, now)?;
                 Ok(Read::Below(seen))
             }
-            Content::Unsettled | Content::Zeros => Ok(Read::Later),
+            Content::Writing | Content::Zeros => Ok(Read::Later),
         }
     }
 
