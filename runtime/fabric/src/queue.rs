@@ -143,7 +143,7 @@ impl LaneQueuePair {
                 Outcome::Done => Status::Done,
                 Outcome::Refused(ErrorCode::BadCapability) => {
                     // The node has forgotten the address space: nothing that it says of it from now on counts.
-                    self.lane.standing().lose();
+                    self.lane.session().lose();
                     Status::Disconnected
                 }
                 Outcome::Refused(_) => Status::Failed,

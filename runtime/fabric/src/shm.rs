@@ -55,7 +55,7 @@ pub struct ShmFabric {
 /// The reserved range, and what of it counts. Shared by the fabric and its queue pairs.
 struct Far {
     mapping: Arc<Mapping>,
-    standing: Arc<NodeSession>,
+    session: Arc<NodeSession>,
     lease: Arc<Lease>,
     node_page_bytes: u64,
     /// Whether there is memory, by pages of the node.
@@ -86,9 +86,9 @@ impl ShmFabric {
         let (url, lease) = lease_of(url)?;
         let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };
         let refused = |cause: String| FabricError::System { url: url.to_owned(), cause };
-        let (address, standing) = (NodeAddress::Unix(shm_path(url)?.to_owned()), Arc::new(NodeSession::default()));
+        let (address, session) = (NodeAddress::Unix(shm_path(url)?.to_owned()), Arc::new(NodeSession::default()));
         let opened =
-            Lane::open(&address, CONTROL_OPERATIONS_MAX, &standing).map_err(|error| unreachable(error.to_string()))?;
+            Lane::open(&address, CONTROL_OPERATIONS_MAX, &session).map_err(|error| unreachable(error.to_string()))?;
         let file = Kept::new(opened.memory.ok_or_else(|| unreachable("it exports no memory".to_owned()))?);
         let bytes = opened.welcome.memory_bytes;
         let file_bytes = rustix::fs::fstat(&file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
@@ -96,11 +96,11 @@ impl ShmFabric {
             return Err(unreachable(format!("it exports {file_bytes} bytes and speaks of {bytes}")));
         }
         let socket = opened.lane.clone_socket().map_err(|error| refused(error.to_string()))?;
-        let watcher = Watcher::new(socket, &standing).map_err(|error| refused(error.to_string()))?;
+        let watcher = Watcher::new(socket, &session).map_err(|error| refused(error.to_string()))?;
         let reserved = bytes.saturating_mul(RESERVED_PER_BYTE);
         let page_bytes = opened.welcome.page_bytes;
         let space = Space::create(url, opened.lane, lease)?;
-        let far = Far::new(reserved, page_bytes, (standing, Some(watcher)), Arc::clone(space.lease()))
+        let far = Far::new(reserved, page_bytes, (session, Some(watcher)), Arc::clone(space.lease()))
             .map_err(|error| refused(error.to_string()))?;
         let allocations = Mutex::new(Allocations { local: Ranges::new(reserved), remote: HashMap::new() });
         Ok(Self { space, far: Arc::new(far), file, allocations })
@@ -201,18 +201,18 @@ impl Far {
     fn new(
         bytes: u64,
         node_page_bytes: u64,
-        (standing, watcher): (Arc<NodeSession>, Option<Watcher>),
+        (session, watcher): (Arc<NodeSession>, Option<Watcher>),
         lease: Arc<Lease>,
     ) -> Result<Self, MapError> {
         let mapping = Arc::new(Mapping::reserved(bytes.narrow_usize())?);
         let is_mapped = (0..bytes.div_ceil(node_page_bytes)).map(|_| AtomicBool::new(false)).collect();
-        Ok(Self { mapping, standing, lease, node_page_bytes, is_mapped, _watcher: watcher })
+        Ok(Self { mapping, session, lease, node_page_bytes, is_mapped, _watcher: watcher })
     }
 
     /// Whether the memory may have ceased to be this client's.
     #[inline]
     fn is_gone(&self) -> bool {
-        self.standing.is_lost() || self.lease.is_over()
+        self.session.is_lost() || self.lease.is_over()
     }
 
     fn set_mapped(&self, local: u64, bytes: u64, is_mapped: bool) {
@@ -232,8 +232,8 @@ impl Far {
 }
 
 impl Watcher {
-    fn new(socket: OwnedFd, standing: &Arc<NodeSession>) -> io::Result<Self> {
-        let (watched, session) = (Kept::new(socket.try_clone()?), Arc::clone(standing));
+    fn new(socket: OwnedFd, session: &Arc<NodeSession>) -> io::Result<Self> {
+        let (watched, session) = (Kept::new(socket.try_clone()?), Arc::clone(session));
         let thread = thread::Builder::new().name("yonder-shm-watch".to_owned()).spawn(move || {
             let mut interest = [PollFd::new(&watched, PollFlags::RDHUP)];
             // Any other return than an interruption means that the connection cannot be trusted.

@@ -160,7 +160,7 @@ impl Cluster {
     }
 
     /// What all threads know of a node.
-    pub(super) fn standing(&self, node: NodeId) -> Arc<NodeSession> {
+    pub(super) fn session(&self, node: NodeId) -> Arc<NodeSession> {
         let mut standings = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(standings.entry(node).or_default())
     }
