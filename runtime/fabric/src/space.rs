@@ -5,8 +5,8 @@
 //! an address space for as long as its lease is renewed, which a thread does here, so that the memory of a program that
 //! was killed comes back to the node. Who has made an address space ends it; a guest leaves it as it is.
 //!
-//! `yonder::clib` holds its address spaces by tenancies too. Invariant: once the node has refused the right to the
-//! address space, the node is lost for all who share the standing.
+//! `yonder::clib` holds its address spaces by such leases too. Invariant: once the node has refused the right to the
+//! address space, the node is lost for all who share the session.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
