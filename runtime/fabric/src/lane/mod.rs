@@ -4,7 +4,7 @@
 //! be sent and takes what has arrived, and neither blocks, locks nor allocates; [`Lane::wait`] sleeps until there may
 //! be something to poll for. The bytes of reads and writes stay with the lane's owner, who implements [`Data`].
 //!
-//! `hello` opens lanes, `stream` and `datagram` are the two kinds of links, `standing` is what all lanes to a node know
+//! `hello` opens lanes, `stream` and `datagram` are the two kinds of links, `session` is what all lanes to a node know
 //! about it.
 
 mod address;
