@@ -1,5 +1,5 @@
-//! `cargo xtask lints`: what the compiler is asked beyond the workspace's own lints, of the libraries of `core` and of
-//! `sys`.
+//! `cargo xtask lints`: what the compiler is asked beyond the workspace's own lints, of the libraries of `core`, `sys`
+//! and `runtime`.
 //!
 //! [`LINTS`] are clippy's lints of casts, and those of its pedantic ones that found something worth mending. They are
 //! named here and not in the manifests, because they are for code and not for tests, and for some layers only: a
@@ -12,7 +12,7 @@ use crate::cargo::{cargo, finish};
 use crate::miri;
 
 /// The layers whose libraries are asked.
-const LAYERS: [&str; 2] = ["core", "sys"];
+const LAYERS: [&str; 3] = ["core", "sys", "runtime"];
 /// What they are asked.
 const LINTS: [&str; 10] = [
     "cast_lossless",

@@ -27,7 +27,7 @@ const USAGE: &str = "type one of
   cargo xtask tidy                layers, headers, unsafe, lengths, links
   cargo xtask ci [--skip STEP]    everything that is checked before a change is taken; STEP is a name that it prints
   cargo xtask nightly [--skip STEP]   what takes longer: the release build, and with it soaks, simulations, benchmarks
-  cargo xtask lints               clippy's lints of casts, and some pedantic ones, of the libraries of core and sys
+  cargo xtask lints               clippy's lints of casts, and some pedantic ones, of the libraries of core, sys, runtime
   cargo xtask loom                every interleaving of the models of the lock-free types
   cargo xtask miri                tests of core and of the free list in Miri, where nightly Rust has it
   cargo xtask sim [node|order|moves|pager] [--seeds A..B]   clients and nodes under a network with faults, one process and its

@@ -43,7 +43,7 @@ enum Report {
     Owed,
     Posted(Outcome),
     /// Taken, or not wanted.
-    Settled,
+    Closed,
 }
 
 /// One entry of the table.
@@ -80,7 +80,7 @@ impl Entry {
     const VACANT: Self = Self {
         kind: None,
         phase: Phase::Vacant,
-        report: Report::Settled,
+        report: Report::Closed,
         generation: 0,
         blockers: 0,
         pid: 0,
@@ -299,7 +299,7 @@ impl Operations {
             self.live.remove(index);
             self.excluding -= usize::from(scope.excludes());
             self.post(index, self.entry(index).result);
-            self.vacate_if_settled(index);
+            self.vacate_if_closed(index);
         }
     }
 
@@ -335,11 +335,11 @@ impl Operations {
         if matches!(self.entry(index).report, Report::Posted(_)) {
             self.posted.remove(index);
         }
-        if self.entry(index).report != Report::Settled {
+        if self.entry(index).report != Report::Closed {
             self.outstanding -= 1;
-            self.entry_mut(index).report = Report::Settled;
+            self.entry_mut(index).report = Report::Closed;
         }
-        self.vacate_if_settled(index);
+        self.vacate_if_closed(index);
     }
 
     /// The next completion.
@@ -347,13 +347,13 @@ impl Operations {
     pub(crate) fn take_completion(&mut self) -> Option<Completion> {
         let index = self.posted.pop_front()?;
         let entry = self.entry_mut(index);
-        let Report::Posted(outcome) = std::mem::replace(&mut entry.report, Report::Settled) else {
+        let Report::Posted(outcome) = std::mem::replace(&mut entry.report, Report::Closed) else {
             unreachable!("only posted completions are in the list")
         };
         let token = entry.token;
         let completion = Completion { token, id: self.id(index), outcome };
         self.outstanding -= 1;
-        self.vacate_if_settled(index);
+        self.vacate_if_closed(index);
         Some(completion)
     }
 
@@ -364,14 +364,14 @@ impl Operations {
             let entry = self.entry_mut(index);
             (entry.fragments, entry.blockers) = (0, 0);
             self.post(index, Outcome::Lost);
-            self.vacate_if_settled(index);
+            self.vacate_if_closed(index);
         }
         self.excluding = 0;
     }
 
-    fn vacate_if_settled(&mut self, index: u32) {
+    fn vacate_if_closed(&mut self, index: u32) {
         let entry = self.entry_mut(index);
-        if entry.phase == Phase::Over && entry.report == Report::Settled {
+        if entry.phase == Phase::Over && entry.report == Report::Closed {
             entry.phase = Phase::Vacant;
             entry.generation = entry.generation.wrapping_add(1);
             self.vacant.push(index);

@@ -39,7 +39,7 @@ impl<M: Machine> Pager<M> {
             if *discards == Discards::Over {
                 break;
             }
-            // Another thread may have settled it meanwhile.
+            // Another thread may have had it confirmed meanwhile.
             let Some(held) = core.order.first_held(held) else { continue };
             let part = held.start..held.end.min(held.start.saturating_add(PART_PAGES_MAX));
             let bytes = part.len() as u64 * PAGE_BYTES as u64;
@@ -65,12 +65,12 @@ impl<M: Machine> Pager<M> {
     /// that was given up will reach it any more.
     pub(crate) fn give_back(&self, range: FarRange) {
         let mut reclaimer = self.lock_reclaimer();
-        let is_settled = !reclaimer.may_still_write(range) || M::breaks(Rule::GivenUpWritesEnd);
-        if !is_settled {
+        let is_quiescent = !reclaimer.may_still_write(range) || M::breaks(Rule::GivenUpWritesEnd);
+        if !is_quiescent {
             reclaimer.ended.push(range);
         }
         drop(reclaimer);
-        if is_settled {
+        if is_quiescent {
             self.release_far(range);
         } else {
             self.wake_discarder();
@@ -78,11 +78,11 @@ impl<M: Machine> Pager<M> {
     }
 
     /// Gives back what had to be kept and has not to any longer. Whether there is more.
-    pub fn give_back_settled(&self) -> bool {
+    pub fn give_back_quiescent(&self) -> bool {
         loop {
             let mut reclaimer = self.lock_reclaimer();
             reclaimer.poll_writes(self.pass(M::now()));
-            let Some(range) = reclaimer.take_settled() else { return !reclaimer.ended.is_empty() };
+            let Some(range) = reclaimer.take_quiescent() else { return !reclaimer.ended.is_empty() };
             drop(reclaimer);
             self.release_far(range);
         }
@@ -109,10 +109,10 @@ impl<M: Machine> Pager<M> {
         drop(self.threads.lock_discarding());
     }
 
-    /// One turn of the thread that settles: over all regions, those that have ended first. How long until there is more
-    /// to ask for, if there is.
+    /// One turn of the thread that confirms discards: over all regions, those that have ended first. How long until
+    /// there is more to ask for, if there is.
     pub fn discard_turn(&self) -> Option<Duration> {
-        let mut pause = self.give_back_settled().then_some(ABORT_PAUSE);
+        let mut pause = self.give_back_quiescent().then_some(ABORT_PAUSE);
         let regions = self.lock_reclaimer().regions.len();
         for number in 0..regions {
             let alone = self.threads.lock_discarding();
@@ -121,7 +121,7 @@ impl<M: Machine> Pager<M> {
             if let Some(core) = core
                 && let Err(error) = self.confirm_discards(&core, 0..core.table.pages().narrow_u32())
             {
-                M::notice(Notice::Unsettled(&error));
+                M::notice(Notice::UnconfirmedDiscard(&error));
                 pause = pause.or(Some(RETRY_PAUSE));
             }
             drop(alone);

@@ -32,10 +32,10 @@ mod tests {
     use crate::fake;
     use crate::reclaim::{LIMIT_PAGES_MIN, Policy, Shares};
 
-    /// Keeps what it is told.
-    struct Told(Arc<Mutex<Vec<String>>>);
+    /// Keeps the events that it gets.
+    struct Recorder(Arc<Mutex<Vec<String>>>);
 
-    impl Subscriber for Told {
+    impl Subscriber for Recorder {
         fn enabled(&self, _: &Metadata<'_>) -> bool {
             true
         }
@@ -57,11 +57,11 @@ mod tests {
         fn exit(&self, _: &Id) {}
     }
 
-    /// What is told while `work` is done.
-    fn told(work: impl FnOnce()) -> Vec<String> {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        tracing::subscriber::with_default(Told(Arc::clone(&told)), work);
-        std::mem::take(&mut *told.lock().unwrap())
+    /// The events of `work`.
+    fn events_of(work: impl FnOnce()) -> Vec<String> {
+        let events = Arc::new(Mutex::new(Vec::new()));
+        tracing::subscriber::with_default(Recorder(Arc::clone(&events)), work);
+        std::mem::take(&mut *events.lock().unwrap())
     }
 
     #[test]
@@ -70,11 +70,11 @@ mod tests {
         region.pager.sweep_block(&region, BlockIndex(1));
         region.pager.set_policy(&Policy::new(LIMIT_PAGES_MIN, Shares::default()).unwrap());
         let page = BlockIndex(1).first_page();
-        let told = told(|| assert_eq!(region.bring(page.offset()), Err(PagingCause::LocalMemoryFull)));
-        assert_eq!(told.len(), 1, "{told:?}");
+        let events = events_of(|| assert_eq!(region.bring(page.offset()), Err(PagingCause::LocalMemoryFull)));
+        assert_eq!(events.len(), 1, "{events:?}");
         assert!(
-            told[0].contains("a fault waits for local memory") && told[0].contains(&page.0.to_string()),
-            "{told:?}"
+            events[0].contains("a fault waits for local memory") && events[0].contains(&page.0.to_string()),
+            "{events:?}"
         );
     }
 
@@ -82,12 +82,12 @@ mod tests {
     fn a_node_is_lost_once_and_back_once() {
         let region = fake::region(1);
         let node = &region.pager.node;
-        let told = told(|| {
+        let events = events_of(|| {
             node.answered();
             (0..2).for_each(|_| node.lost());
             (0..2).for_each(|_| node.answered());
         });
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].contains("the node is lost") && told[1].contains("the node is back"), "{told:?}");
+        assert_eq!(events.len(), 2, "{events:?}");
+        assert!(events[0].contains("the node is lost") && events[1].contains("the node is back"), "{events:?}");
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::reclaim::{FlushLimits, Policy};
-use yonder_units::{Nanos, Narrow, PAGE_BYTES};
+use yonder_units::{Nanos, Narrow, PAGE_BYTES, saturating_nanos};
 
 /// How long a dirty page stands before it is written back, if nobody says otherwise.
 const STANDBY_AGE: Nanos = 1_000_000_000;
@@ -74,7 +74,7 @@ impl Limits {
     }
 
     pub(crate) fn set_standby_age(&self, age: Duration) {
-        self.standby_age.store(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
+        self.standby_age.store(saturating_nanos(age), Ordering::Release);
     }
 
     pub(crate) fn set_standby_pages(&self, pages: usize) {

@@ -40,7 +40,7 @@ pub enum Notice<'a, E> {
     /// The node did not take back the memory of a region.
     NotTakenBack(&'a E),
     /// The node has not agreed to a discard yet: it is asked again.
-    Unsettled(&'a E),
+    UnconfirmedDiscard(&'a E),
 }
 
 /// A rule of the pager that a simulator may have it break, to see that the breach is found.

@@ -7,7 +7,7 @@
 //! `docs/design/order-of-operations.md` has the whole table. The states of a page keep fetches and write-backs apart; a
 //! discard is not in the states, because it covers ranges, and stands here: from the moment at which its pages are
 //! forgotten locally until the node has agreed to it, nothing of them is written to the node, and nothing that the node
-//! has of them is taken for their content. A discard whose end is not known stays *unsettled*: it is asked for again
+//! has of them is taken for their content. A discard whose end is not known stays *unconfirmed*: it is asked for again
 //! until the node says that it is done. By then an earlier attempt has been executed or aborted, because a lane holds a
 //! request back until the abort of an earlier one of the same pages is answered.
 //!

@@ -150,7 +150,7 @@ impl<M: Machine> Port<M> {
             id,
             inner: Mutex::new(inner),
             outstanding: AtomicU32::new(0),
-            stats: PortStats::new(),
+            stats: PortStats::default(),
             delegation: Delegation::new(),
             bells: Bells::new(guests),
         }

@@ -62,7 +62,7 @@ enum Release {
 impl<M: Machine> Pager<M> {
     /// Forgets the content of a page-aligned range, here and on the node: it reads as zeros again. After an error the
     /// pages that the node has not agreed to forget stay held by the discard (`order`): they can be
-    /// used, and leave local memory once it is settled.
+    /// used, and leave local memory once it is confirmed.
     pub fn release(&self, core: &RegionCore<M>, offset: u64, bytes: u64) -> Result<(), M::Error> {
         if self.child.is_one() {
             return forked::release(core, offset, bytes);

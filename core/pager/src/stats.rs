@@ -228,7 +228,7 @@ pub struct Stats {
 }
 
 /// A port's share of [`Stats`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PortStats {
     pub(crate) major_faults: Counter,
     pub(crate) zero_faults: Counter,
@@ -253,31 +253,6 @@ pub(crate) struct PortStats {
 }
 
 impl PortStats {
-    pub(crate) fn new() -> Self {
-        Self {
-            major_faults: Counter::default(),
-            zero_faults: Counter::default(),
-            rescues: Counter::default(),
-            kept_in_frames: Counter::default(),
-            delegated_installs: Counter::default(),
-            joins: Counter::default(),
-            prefetched_pages: Counter::default(),
-            prefetch_hits: Counter::default(),
-            prefetch_used_pages: Counter::default(),
-            advised_ahead_pages: Counter::default(),
-            guide_reads: Counter::default(),
-            paging_errors: Counter::default(),
-            fetch_retries: Counter::default(),
-            fetched_bytes: Counter::default(),
-            saved_fetch_bytes: Counter::default(),
-            post: StageRecorder::default(),
-            fetch: StageRecorder::default(),
-            install: StageRecorder::default(),
-            resume: StageRecorder::default(),
-            total: StageRecorder::default(),
-        }
-    }
-
     /// A page has arrived, of which so many bytes were fetched.
     #[inline]
     pub(crate) fn count_fetched(&self, bytes: usize) {

@@ -129,7 +129,7 @@ impl Controller {
             .state
             .regions
             .iter()
-            .filter(|(_, record)| record.owner == node && record.is_settled())
+            .filter(|(_, record)| record.owner == node && record.is_stable())
             .filter_map(|(key, _)| {
                 let usage = &self.usage[key];
                 let reported = usage.reported().filter(|_| usage.rests_until <= now)?;

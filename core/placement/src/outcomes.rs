@@ -91,7 +91,7 @@ impl Controller {
         let brought = Move { id: arrival.id, to: node };
         if record.moving == Some(brought) && self.state.ready(arrival.pid, node) {
             self.hand_over(key, brought);
-        } else if record.owner == node && record.is_settled() {
+        } else if record.owner == node && record.is_stable() {
             // The records have it already: the node is told again, and stops saying so.
             self.command(node, Command::OpenRegion { pid: arrival.pid, region: arrival.region, id: arrival.id });
         }

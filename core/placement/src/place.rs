@@ -110,7 +110,7 @@ impl Controller {
         let record = self.state.regions.get(&(pid, region))?;
         let allocated = self.usage[&(pid, region)].allocated(self.config.region_bytes);
         let bytes = self.on_pages(bytes);
-        let fits = record.is_settled()
+        let fits = record.is_stable()
             && allocated <= allocated_max
             && allocated + bytes <= self.config.region_bytes
             && fullness.has_room(record.owner, region, bytes);

@@ -193,7 +193,7 @@ impl RegionRecord {
     }
 
     /// Whether it neither moves nor has to be opened at its owner.
-    pub(crate) const fn is_settled(&self) -> bool {
+    pub(crate) const fn is_stable(&self) -> bool {
         self.moving.is_none() && self.opening.is_none()
     }
 }

@@ -158,11 +158,11 @@ impl Controller {
     }
 
     fn spaces(&self, from: Pid) -> Answer {
-        let (mut spaces, mut told) = (Vec::new(), 0);
+        let (mut spaces, mut listed) = (Vec::new(), 0);
         for pid in self.state.spaces.range(from..).map(|(pid, _)| *pid) {
             let view = self.space_view(pid);
-            told += 1 + view.nodes.len();
-            if told > SPACES_PER_ANSWER_MAX && !spaces.is_empty() {
+            listed += 1 + view.nodes.len();
+            if listed > SPACES_PER_ANSWER_MAX && !spaces.is_empty() {
                 return Answer::Spaces { spaces, next: Some(pid) };
             }
             spaces.push(view);

@@ -150,7 +150,7 @@ impl Writer {
         log: &mut Log,
         buffer: BufferIndex,
         is_written: bool,
-        tell: &mut dyn FnMut(Written),
+        completed: &mut dyn FnMut(Written),
     ) {
         let number = usize::from(buffer.0 - self.first);
         let has_disk_it = self.filling != Some(number) && !self.free.contains(&number);
@@ -169,7 +169,7 @@ impl Writer {
                         log.abandon(location);
                     }
                     self.outstanding -= 1;
-                    tell(Written { id, is_done: is_written });
+                    completed(Written { id, is_done: is_written });
                 }
                 Source::Log { from } if is_written => {
                     log.commit(location);

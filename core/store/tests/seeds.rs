@@ -35,7 +35,7 @@ struct Faults {
 #[derive(Clone, Copy)]
 enum Fault {
     /// It says that it has failed, and has done nothing.
-    Told,
+    Reported,
     /// It says that it has done what it has not.
     Lost,
     /// The right bytes but one bit; of a write, some of its grains.
@@ -46,11 +46,11 @@ enum Fault {
 
 impl Faults {
     const NONE: Self = Self { chance: 0.0, reads: &[], writes: &[] };
-    const ALL: &'static [Fault] = &[Fault::Told, Fault::Lost, Fault::Torn, Fault::Misdirected];
+    const ALL: &'static [Fault] = &[Fault::Reported, Fault::Lost, Fault::Torn, Fault::Misdirected];
 
     /// Whether what was written stays on the disk.
     fn keeps_writes(self) -> bool {
-        self.writes.iter().all(|fault| matches!(fault, Fault::Told))
+        self.writes.iter().all(|fault| matches!(fault, Fault::Reported))
     }
 }
 
@@ -102,7 +102,7 @@ impl SimulatedDisk {
             Transfer::Read { mut offset, bytes } => {
                 let fault = platter.draw(platter.faults.reads);
                 match fault {
-                    Some(Fault::Told) => return Some((buffer, false)),
+                    Some(Fault::Reported) => return Some((buffer, false)),
                     Some(Fault::Lost) => return Some((buffer, true)),
                     Some(Fault::Misdirected) => offset = platter.elsewhere(bytes),
                     Some(Fault::Torn) | None => {}
@@ -115,7 +115,7 @@ impl SimulatedDisk {
             Transfer::Write { mut offset, bytes } => {
                 let fault = platter.draw(platter.faults.writes);
                 match fault {
-                    Some(Fault::Told) => return Some((buffer, false)),
+                    Some(Fault::Reported) => return Some((buffer, false)),
                     Some(Fault::Lost) => return Some((buffer, true)),
                     Some(Fault::Misdirected) => offset = platter.elsewhere(bytes),
                     Some(Fault::Torn) | None => {}
@@ -331,7 +331,7 @@ impl World {
     }
 
     /// Ends all that was begun, and reads every page from a disk that does not fail any more.
-    fn settle(&mut self) {
+    fn drain(&mut self) {
         self.platter.borrow_mut().faults = Faults::NONE;
         for _ in 0..10_000 {
             self.writer.0.flush(&mut self.writer.1);
@@ -357,7 +357,7 @@ impl World {
 fn run(seed: u64, faults: Faults) -> World {
     let mut world = World::new(seed, faults);
     (0..STEPS).for_each(|_| world.step());
-    world.settle();
+    world.drain();
     world
 }
 
@@ -390,7 +390,7 @@ fn a_disk_that_lies_never_makes_a_wrong_page() {
 fn what_is_told_loses_nothing() {
     let mut damaged = 0;
     for seed in 0..300 {
-        let world = run(seed, Faults { chance: 0.1, reads: Faults::ALL, writes: &[Fault::Told] });
+        let world = run(seed, Faults { chance: 0.1, reads: Faults::ALL, writes: &[Fault::Reported] });
         damaged += world.reads[1];
     }
     assert!(damaged > 0);
@@ -414,6 +414,6 @@ fn a_full_log_goes_on() {
             }
         }
     }
-    world.settle();
+    world.drain();
     assert_eq!(world.written.len(), world.pages);
 }

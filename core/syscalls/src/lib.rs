@@ -15,7 +15,7 @@
 //! | paths and names (`open`, `rename`, `setxattr`, `mount`, ...) | read up to the zero byte; may be repeated |
 //! | fixed structures (`stat`, `nanosleep`, `rt_sigaction`, ...) | copied in, out or both by their size |
 //! | sized by an argument (`read`, `send`, `getdents`, ...) | copied; back as far as the result says |
-//! | sized in memory (`accept`, `getsockopt`, `perf_event_open`, ...) | [`Length::Told`] |
+//! | sized in memory (`accept`, `getsockopt`, `perf_event_open`, ...) | [`Length::InMemory`] |
 //! | arrays (`poll`, `epoll_wait`, `semop`, `select`, ...) | count times size |
 //! | vectors (`readv`, `sendmsg`, `recvmmsg`, `execve`, ...) | by shape; what they point to is the handler's to follow |
 //! | `futex` and its kin | by operation; the word is touched and the call repeated, never copied |

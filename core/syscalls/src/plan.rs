@@ -1,8 +1,8 @@
 //! The buffers of one system call: a rule, and the values of its arguments.
 //!
 //! [`plan`] is what a signal handler asks first. It reads no memory and allocates nothing; where a length stands in
-//! memory ([`Length::Told`]) it says where, and [`Buffer::with_length_word`] goes on from there. Lengths that no kernel
-//! would accept are cut off, never complained about: the kernel answers them.
+//! memory ([`Length::InMemory`]) it says where, and [`Buffer::with_length_word`] goes on from there. Lengths that no
+//! kernel would accept are cut off, never complained about: the kernel answers them.
 //!
 //! Invariants: at most one buffer for each argument; no buffer is at address 0 or has 0 bytes.
 
@@ -95,11 +95,11 @@ impl Buffer {
         WINDOW.contains(&self.address)
     }
 
-    /// The buffer, now that the 32 bits at [`Length::Told`] have been read: they are `word`.
+    /// The buffer, now that the 32 bits at [`Length::InMemory`] have been read: they are `word`.
     #[must_use]
     pub fn with_length_word(self, word: u32) -> Self {
         match self.length {
-            Length::Told { plus, least, .. } => {
+            Length::InMemory { plus, least, .. } => {
                 Self { length: Length::Bytes(least.max(plus + int(u64::from(word)))), ..self }
             }
             _ => self,
@@ -138,9 +138,9 @@ impl Buffer {
             Extent::Bits { count, less } => {
                 Length::Bytes(int(value(count)).saturating_sub(less.into()).div_ceil(64) * 8)
             }
-            Extent::CountAt(at) => Length::Told { at: value(at), plus: 0, least: 0 },
+            Extent::CountAt(at) => Length::InMemory { at: value(at), plus: 0, least: 0 },
             Extent::Inside { offset, plus, least } => {
-                Length::Told { at: address.saturating_add(offset.into()), plus: plus.into(), least: least.into() }
+                Length::InMemory { at: address.saturating_add(offset.into()), plus: plus.into(), least: least.into() }
             }
             Extent::Encoded(command) => encoded(value(command)),
             Extent::Text => Length::Text,
@@ -169,7 +169,7 @@ pub enum Length {
     /// Perhaps it is no buffer: the page is held, if there is one.
     Unknown,
     /// 32 bits of memory tell; see [`Buffer::with_length_word`].
-    Told {
+    InMemory {
         /// Where they are. It may be in far memory too, or nowhere.
         at: u64,
         /// Bytes that they do not count.

@@ -11,6 +11,8 @@ mod narrow;
 mod parse;
 mod vector;
 
+use std::time::Duration;
+
 pub use free_ranges::FreeRanges;
 pub use index::{BlockIndex, FrameIndex, PageId, PageIndex, Residence, Run};
 pub use narrow::Narrow;
@@ -33,4 +35,11 @@ pub type Nanos = u64;
 #[must_use]
 pub const fn pages_for(bytes: u64) -> u64 {
     bytes.div_ceil(PAGE_BYTES as u64)
+}
+
+/// A span in nanoseconds; one that is too long for them, of some 584 years, is the longest there is.
+#[must_use]
+#[inline]
+pub fn saturating_nanos(span: Duration) -> Nanos {
+    Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX)
 }

@@ -240,7 +240,7 @@ impl Far {
                 *free.ok_or(EFAULT)? = Some(address);
                 self.touch(address)
             }
-            Length::Told { at: place, .. } => {
+            Length::InMemory { at: place, .. } => {
                 let told = buffer.with_length_word(self.word(place as usize)?);
                 self.prepare(call, uses, at, told)
             }

@@ -8,11 +8,11 @@ use rustix::event::PollFlags;
 use yonder_settings::{Lines, REQUEST_BYTES_MAX, Refusal};
 
 use crate::answer::{Controlled, answer, refused_or};
-use crate::kept::Kept;
+use crate::checked_socket::CheckedSocket;
 
 /// A client, until it has its answer or `deadline` is over.
 pub(crate) struct Connection {
-    pub(crate) socket: Kept<UnixStream>,
+    pub(crate) socket: CheckedSocket<UnixStream>,
     pub(crate) deadline: Instant,
     stage: Stage,
 }
@@ -33,12 +33,12 @@ pub(crate) enum Going {
 
 impl Connection {
     /// A client on a socket that does not wait.
-    pub(crate) fn new(socket: Kept<UnixStream>, deadline: Instant) -> Self {
+    pub(crate) fn new(socket: CheckedSocket<UnixStream>, deadline: Instant) -> Self {
         Self { socket, deadline, stage: Stage::Asked(Lines::new(REQUEST_BYTES_MAX)) }
     }
 
     /// A client that is told why it is told nothing.
-    pub(crate) fn refused(socket: Kept<UnixStream>, deadline: Instant, why: String) -> Self {
+    pub(crate) fn refused(socket: CheckedSocket<UnixStream>, deadline: Instant, why: String) -> Self {
         let answer = refused_or(Err(Refusal::Refused(why))).into_bytes();
         Self { socket, deadline, stage: Stage::Answered { answer, sent: 0 } }
     }

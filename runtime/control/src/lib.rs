@@ -19,10 +19,10 @@
 
 mod answer;
 mod ask;
+mod checked_socket;
 mod connection;
 mod far;
 mod folder;
-mod kept;
 mod server;
 
 pub use answer::Controlled;

@@ -19,9 +19,9 @@ use rustix::io::Errno;
 use yonder_datagram::peer::Peer;
 
 use crate::answer::Controlled;
+use crate::checked_socket::{CheckedSocket, Identity};
 use crate::connection::{Connection, Going};
 use crate::folder::{Folder, FolderError};
-use crate::kept::{Identity, Kept};
 
 /// How long one client may take.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ pub struct ControlServer {
     /// Device and number of the file at the path.
     file: (u64, u64),
     listener: Identity,
-    stop: Option<Kept<UnixStream>>,
+    stop: Option<CheckedSocket<UnixStream>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -79,9 +79,9 @@ impl ControlServer {
         let listener = listen_at(&path).map_err(refused)?;
         let file = std::fs::symlink_metadata(&path).map_err(refused)?;
         let (stop, stopped) = UnixStream::pair().map_err(refused)?;
-        let kept = |error: Errno| refused(error.into());
-        let listener = Kept::new(listener).map_err(kept)?;
-        let (stop, stopped) = (Kept::new(stop).map_err(kept)?, Kept::new(stopped).map_err(kept)?);
+        let failed = |error: Errno| refused(error.into());
+        let listener = CheckedSocket::new(listener).map_err(failed)?;
+        let (stop, stopped) = (CheckedSocket::new(stop).map_err(failed)?, CheckedSocket::new(stopped).map_err(failed)?);
         let identity = listener.identity();
         let service = Service { listener, stopped, folder, controlled, clients: Vec::new() };
         let mut server = Self {
@@ -152,8 +152,8 @@ fn listen_at(path: &Path) -> io::Result<UnixListener> {
 
 /// What the thread owns.
 struct Service {
-    listener: Kept<UnixListener>,
-    stopped: Kept<UnixStream>,
+    listener: CheckedSocket<UnixListener>,
+    stopped: CheckedSocket<UnixStream>,
     folder: Folder,
     controlled: Arc<dyn Controlled>,
     /// The oldest first.
@@ -193,7 +193,7 @@ impl Service {
         }
         let now = Instant::now();
         let until = self.clients.iter().map(|client| client.deadline.saturating_duration_since(now)).chain(pause).min();
-        let timeout = until.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+        let timeout = until.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut events, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return None,
@@ -220,8 +220,8 @@ impl Service {
             Err(_) => return false,
         };
         let deadline = Instant::now() + TIMEOUT;
-        let kept = socket.set_nonblocking(true).and_then(|()| Ok((Peer::of(&socket)?, Kept::new(socket)?)));
-        let Ok((peer, socket)) = kept else { return false };
+        let checked = socket.set_nonblocking(true).and_then(|()| Ok((Peer::of(&socket)?, CheckedSocket::new(socket)?)));
+        let Ok((peer, socket)) = checked else { return false };
         if self.clients.len() >= CLIENTS_MAX {
             self.clients.remove(0);
         }

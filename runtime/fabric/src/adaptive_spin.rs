@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use yonder_units::Nanos;
+use yonder_units::{Nanos, saturating_nanos};
 
 /// How much a wake-up may add to a wait that was slept through and would have been short.
 const WAKE_UP: Nanos = 30_000;
@@ -28,8 +28,8 @@ const MISS_PENALTY: i32 = 2;
 /// sooner.
 const STOPPED: Nanos = 1_000_000;
 /// For how many waits a thread only sleeps after it was stopped: at first, and at most.
-const ABSTINENCE_MIN: f32 = 32.0;
-const ABSTINENCE_MAX: f32 = 16_384.0;
+const BACKOFF_MIN: f32 = 32.0;
+const BACKOFF_MAX: f32 = 16_384.0;
 /// What a short wait takes from that.
 const DECAY: f32 = 1.0 / 16.0;
 /// When a thread that sleeps has asked: nobody stops it.
@@ -43,18 +43,18 @@ pub struct AdaptiveSpin {
     confidence: i32,
     began: Nanos,
     asked: Nanos,
-    abstinence: f32,
+    backoff: f32,
 }
 
 impl AdaptiveSpin {
     /// How long threads ask again by default: some two wake-ups.
     pub const LONGEST_DEFAULT: Duration = Duration::from_micros(50);
 
-    /// Of a thread that asks again for so long at most; never, if that is zero. It begins hopeful.
+    /// Of a thread that asks again for so long at most; never, if that is zero. It begins confident.
     #[must_use]
     pub fn new(longest: Duration) -> Self {
-        let (longest, confidence, abstinence) = (longest.as_nanos() as Nanos, CONFIDENCE_MAX, ABSTINENCE_MIN);
-        Self { longest, confidence, began: 0, asked: 0, abstinence }
+        let (longest, confidence, backoff) = (saturating_nanos(longest), CONFIDENCE_MAX, BACKOFF_MIN);
+        Self { longest, confidence, began: 0, asked: 0, backoff }
     }
 
     /// A wait begins at `now`.
@@ -66,11 +66,11 @@ impl AdaptiveSpin {
     /// Whether to ask again at `now`; if not, the thread is about to sleep.
     #[inline]
     pub fn asks_again(&mut self, now: Nanos) -> bool {
-        if !self.is_hopeful() {
+        if !self.is_confident() {
             return false;
         }
         if now.saturating_sub(self.asked) > STOPPED {
-            self.abstain();
+            self.back_off();
             return false;
         }
         let asks = now.saturating_sub(self.began) < self.longest;
@@ -81,15 +81,15 @@ impl AdaptiveSpin {
     /// What was waited for has come at `now`.
     #[inline]
     pub fn end(&mut self, now: Nanos) {
-        let is_hopeful = self.is_hopeful();
-        if is_hopeful && now.saturating_sub(self.asked) > STOPPED {
-            return self.abstain();
+        let is_confident = self.is_confident();
+        if is_confident && now.saturating_sub(self.asked) > STOPPED {
+            return self.back_off();
         }
-        let short = if is_hopeful { self.longest } else { self.longest + WAKE_UP };
+        let short = if is_confident { self.longest } else { self.longest.saturating_add(WAKE_UP) };
         if now.saturating_sub(self.began) < short {
             self.confidence = (self.confidence + 1).min(CONFIDENCE_MAX);
-            if is_hopeful {
-                self.abstinence = (self.abstinence - DECAY).max(ABSTINENCE_MIN);
+            if is_confident {
+                self.backoff = (self.backoff - DECAY).max(BACKOFF_MIN);
             }
         } else {
             self.confidence = (self.confidence - MISS_PENALTY).max(self.confidence.min(0));
@@ -97,12 +97,13 @@ impl AdaptiveSpin {
     }
 
     /// After the thread was stopped.
-    fn abstain(&mut self) {
-        self.confidence = -(self.abstinence as i32);
-        self.abstinence = (2.0 * self.abstinence).min(ABSTINENCE_MAX);
+    #[expect(clippy::cast_possible_truncation, reason = "it is at most BACKOFF_MAX, and its part does not matter")]
+    fn back_off(&mut self) {
+        self.confidence = -(self.backoff as i32);
+        self.backoff = (2.0 * self.backoff).min(BACKOFF_MAX);
     }
 
-    fn is_hopeful(&self) -> bool {
+    fn is_confident(&self) -> bool {
         self.confidence >= CONFIDENCE_TO_ASK
     }
 

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use yonder_units::PAGE_BYTES;
+use yonder_units::{Narrow, PAGE_BYTES};
 
 use crate::RemoteAddress;
 
@@ -53,7 +53,7 @@ pub(crate) struct View<T> {
 
 impl<T> Area<T> {
     pub(crate) fn new(start: RemoteAddress, bytes: u64, table: T) -> Self {
-        Self { start, pages: (bytes / PAGE_BYTES as u64) as usize, table }
+        Self { start, pages: (bytes / PAGE_BYTES as u64).narrow_usize(), table }
     }
 
     pub(crate) fn pages(&self) -> usize {
@@ -68,7 +68,7 @@ impl<T> Area<T> {
     /// The number of the page at `address`, if it is one of the area.
     fn page(&self, address: RemoteAddress) -> Option<usize> {
         let offset = address.0.checked_sub(self.start.0)?;
-        let page = (offset / PAGE_BYTES as u64) as usize;
+        let page = (offset / PAGE_BYTES as u64).narrow_usize();
         (offset.is_multiple_of(PAGE_BYTES as u64) && page < self.pages).then_some(page)
     }
 }
@@ -150,7 +150,7 @@ impl<T> View<T> {
     /// The pages that lie in `bytes` at `start`, if one area has them all.
     pub(crate) fn range(&mut self, start: RemoteAddress, bytes: u64) -> Option<(Arc<Area<T>>, std::ops::Range<usize>)> {
         let AreaPage { area, page } = self.find(start)?;
-        let end = page + bytes.div_ceil(PAGE_BYTES as u64) as usize;
+        let end = page + bytes.div_ceil(PAGE_BYTES as u64).narrow_usize();
         (end <= area.pages).then_some((area, page..end))
     }
 }
@@ -184,9 +184,9 @@ mod tests {
     }
 
     /// Says that it was freed.
-    struct Told(Arc<AtomicU64>);
+    struct CountsDrops(Arc<AtomicU64>);
 
-    impl Drop for Told {
+    impl Drop for CountsDrops {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn what_a_view_leaves_is_freed_by_the_next_change() {
         let (areas, freed) = (Arc::new(Areas::new()), Arc::new(AtomicU64::new(0)));
-        areas.add(Area::new(RemoteAddress(0), PAGE, Told(Arc::clone(&freed))));
+        areas.add(Area::new(RemoteAddress(0), PAGE, CountsDrops(Arc::clone(&freed))));
         let mut view = View::new(&areas);
         assert!(view.find(RemoteAddress(0)).is_some());
         drop(areas.remove(RemoteAddress(0)));

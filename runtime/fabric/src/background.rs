@@ -42,16 +42,16 @@ impl Background {
     /// Starts a thread that makes one `step` after the other.
     pub(crate) fn start(name: &str, mut step: impl FnMut() -> Pace + Send + 'static) -> io::Result<Self> {
         let state = Arc::new(State::default());
-        let told = Arc::clone(&state);
+        let shared = Arc::clone(&state);
         let work = move || {
-            while !told.is_over.load(Ordering::Acquire) {
+            while !shared.is_over.load(Ordering::Acquire) {
                 // Said before the step looks for something to do, so that who makes something to do afterwards wakes
                 // the thread.
-                told.is_asleep.store(true, Ordering::Release);
+                shared.is_asleep.store(true, Ordering::Release);
                 match step() {
                     Pace::Again => {}
                     Pace::After(pause) => {
-                        told.is_asleep.store(false, Ordering::Release);
+                        shared.is_asleep.store(false, Ordering::Release);
                         thread::park_timeout(pause);
                     }
                     Pace::Idle => thread::park(),

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use yonder_mapping::Mapping;
-use yonder_units::{Nanos, PAGE_BYTES, parse_bytes, parse_duration};
+use yonder_units::{Nanos, Narrow, PAGE_BYTES, parse_bytes, parse_duration, saturating_nanos};
 
 use crate::ranges::Ranges;
 use crate::vector::{MoveBytes as _, Operation};
@@ -108,7 +108,13 @@ fn page_of(address: RemoteAddress) -> u64 {
 }
 
 fn scaled(chance: f64) -> u32 {
-    (chance.clamp(0.0, 1.0) * CERTAIN).min(CERTAIN - 1.0) as u32
+    whole((chance.clamp(0.0, 1.0) * CERTAIN).min(CERTAIN - 1.0)).narrow_u32()
+}
+
+/// The whole part of a number, or the nearest that there is.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the part is dropped, and ends saturate")]
+fn whole(number: f64) -> u64 {
+    number as u64
 }
 
 /// The link that every queue pair shares, and the memory behind it.
@@ -180,13 +186,12 @@ impl EmuFabric {
             value.ok_or_else(|| bad(format!("{key}={text} is not a probability between 0 and 1")))
         };
         for (key, value) in pairs {
-            let time =
-                |text: &str| parse_duration(text).map(|time| time.as_nanos() as Nanos).map_err(|e| bad(e.to_string()));
+            let time = |text: &str| parse_duration(text).map(saturating_nanos).map_err(|e| bad(e.to_string()));
             let number = |text: &str| text.parse::<f64>().map_err(|_| bad(format!("{key}={text} is not a number")));
             match key.as_str() {
                 "latency" => latency = time(value)?,
                 "gbps" => gbps = number(value)?,
-                "depth" => depth = number(value)? as usize,
+                "depth" => depth = whole(number(value)?).narrow_usize(),
                 "size" => size = parse_bytes(value).map_err(|error| bad(error.to_string()))?,
                 "reads" => {
                     reads = match value.as_str() {
@@ -195,7 +200,7 @@ impl EmuFabric {
                         _ => return Err(bad(format!("reads={value} is neither mapped nor frames"))),
                     }
                 }
-                "seed" => seed = number(value)? as u64,
+                "seed" => seed = whole(number(value)?),
                 "error" => control.set_errors(chance(key, value)?),
                 "drop" => control.set_drops(chance(key, value)?),
                 "delay" => {
@@ -212,13 +217,13 @@ impl EmuFabric {
         if gbps < 0.0 {
             return Err(bad(format!("gbps={gbps} is negative (0 means without limit)")));
         }
-        let page_time = if gbps == 0.0 { 0 } else { (PAGE_BYTES as f64 * 8.0 / gbps) as Nanos };
+        let page_time = if gbps == 0.0 { 0 } else { whole(PAGE_BYTES as f64 * 8.0 / gbps) };
         Self::new(url, Model { latency, page_time, depth, size, seed, reads }, control)
     }
 
     fn new(url: &str, model: Model, control: EmuControl) -> Result<Self, FabricError> {
         let bytes = (model.size / PAGE_BYTES as u64).max(1) * PAGE_BYTES as u64;
-        let memory = Mapping::huge(bytes as usize)
+        let memory = Mapping::huge(bytes.narrow_usize())
             .map_err(|error| FabricError::System { url: url.to_owned(), cause: error.to_string() })?;
         let link = Link {
             memory: Arc::new(memory),
@@ -291,7 +296,7 @@ impl Fabric for EmuFabric {
     }
 
     fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError> {
-        let result = self.link.memory.discard(start.0, bytes as usize);
+        let result = self.link.memory.discard(start.0, bytes.narrow_usize());
         result.map_err(|error| FabricError::System { url: self.url.clone(), cause: error.to_string() })
     }
 

@@ -39,7 +39,7 @@ pub use lz4::Lz4Fabric;
 pub use remote::RemoteFabric;
 pub use second_copy::{Copies, Mismatch, SecondCopy};
 pub use shm::ShmFabric;
-pub use space::{Credentials, SpaceLease, TenancyError, end_space};
+pub use space::{Credentials, SpaceLease, SpaceLeaseError, end_space};
 pub use tier::TierFabric;
 pub use url::{is_tiered, keeps_in_file, open};
 pub use yonder_pager::{

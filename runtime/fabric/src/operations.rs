@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use yonder_units::Narrow;
+
 use crate::{Completion, PostError, Status, WorkId};
 
 /// The operations of a queue pair that posts them below, each in a place.
@@ -24,7 +26,7 @@ impl<T> Operations<T> {
         Self {
             places: (0..depth).map(|_| None).collect(),
             uses: vec![0; depth].into(),
-            free: (0..depth as u16).rev().collect(),
+            free: (0..depth.narrow_u16()).rev().collect(),
             ended: VecDeque::with_capacity(2 * depth),
         }
     }
@@ -74,7 +76,7 @@ impl<T> Operations<T> {
 
     /// The place of the one that `is_it`.
     pub(crate) fn position(&self, is_it: impl Fn(&T) -> bool) -> Option<u16> {
-        self.places.iter().position(|place| place.as_ref().is_some_and(&is_it)).map(|at| at as u16)
+        self.places.iter().position(|place| place.as_ref().is_some_and(&is_it)).map(Narrow::narrow_u16)
     }
 
     /// The name below of the operation at `at`.
@@ -84,7 +86,7 @@ impl<T> Operations<T> {
 
     /// The place of what was completed below as `id`.
     pub(crate) fn place_of(&self, id: WorkId) -> u16 {
-        let at = id.0 as u16;
+        let at = (id.0 & u64::from(u16::MAX)).narrow_u16();
         assert_eq!(id, self.id_below(at), "a completion of what was cancelled");
         at
     }

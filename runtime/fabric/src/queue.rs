@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use yonder_client::{Config, Operation, OperationId, Outcome};
 use yonder_mapping::Mapping;
-use yonder_units::{FrameIndex, Nanos};
+use yonder_units::{FrameIndex, Nanos, Narrow};
 use yonder_wire::{ErrorCode, Header, Kind};
 
 use crate::lane::{Condition, Data, Lane};
@@ -97,7 +97,7 @@ impl LaneQueuePair {
             credentials: space.credentials(),
             lease: Arc::clone(space.lease()),
             pages: Pages { frames, slots: Box::new([empty; DEPTH]) },
-            free: (0..DEPTH as u16).collect(),
+            free: (0..DEPTH.narrow_u16()).collect(),
             lost: 0,
             idle_look_at: 0,
         }
@@ -143,7 +143,7 @@ impl LaneQueuePair {
                 Outcome::Done => Status::Done,
                 Outcome::Refused(ErrorCode::BadCapability) => {
                     // The node has forgotten the address space: nothing that it says of it from now on counts.
-                    self.lane.standing().lose();
+                    self.lane.session().lose();
                     Status::Disconnected
                 }
                 Outcome::Refused(_) => Status::Failed,
@@ -157,7 +157,7 @@ impl LaneQueuePair {
                 give_up(&mut self.lane, requests);
             }
             if requests.iter().all(|request| request.operation.is_none()) {
-                self.complete(index as u16, status, completions);
+                self.complete(index.narrow_u16(), status, completions);
             }
         }
     }
@@ -183,7 +183,7 @@ impl LaneQueuePair {
 
     /// Completes lost operations, as far as `completions` has room.
     fn complete_lost(&mut self, completions: &mut Vec<Completion>) {
-        for index in 0..DEPTH as u16 {
+        for index in 0..DEPTH.narrow_u16() {
             if self.lost == 0 || completions.len() == completions.capacity() {
                 return;
             }
@@ -227,7 +227,7 @@ impl QueuePair for LaneQueuePair {
             State::Free => unreachable!("it was looked for among the others"),
         }
         self.pages.slots[index].state = State::Free;
-        self.free.push(index as u16);
+        self.free.push(index.narrow_u16());
     }
 
     fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool {
@@ -279,5 +279,5 @@ fn token(index: u16, place: usize) -> u64 {
 }
 
 fn slot_and_place(token: u64) -> (usize, usize) {
-    (usize::from(token as u16), (token >> u16::BITS) as usize)
+    ((token & u64::from(u16::MAX)).narrow_usize(), (token >> u16::BITS).narrow_usize())
 }

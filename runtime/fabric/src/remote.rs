@@ -43,7 +43,7 @@ impl Fabric for RemoteFabric {
     }
 
     fn queue_pair(&self, _module: Module, frames: Arc<Mapping>) -> Result<Box<dyn QueuePair>, FabricError> {
-        let opened = Lane::open_with(&self.address, self.space.standing(), lane_config)
+        let opened = Lane::open_with(&self.address, self.space.session(), lane_config)
             .map_err(|error| FabricError::Unreachable { url: self.url().to_owned(), cause: error.to_string() })?;
         Ok(Box::new(LaneQueuePair::new(opened.lane, &self.space, frames)))
     }
@@ -65,6 +65,6 @@ impl Fabric for RemoteFabric {
     }
 
     fn counters(&self) -> Vec<Counter> {
-        self.space.standing().counters()
+        self.space.session().counters()
     }
 }

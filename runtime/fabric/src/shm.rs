@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
 use yonder_intercept::Kept;
 use yonder_mapping::{MapError, Mapping};
-use yonder_units::{Nanos, PAGE_BYTES};
+use yonder_units::{Nanos, Narrow, PAGE_BYTES};
 
 use crate::lane::{Lane, NodeAddress, NodeSession};
 use crate::lease::Lease;
@@ -55,7 +55,7 @@ pub struct ShmFabric {
 /// The reserved range, and what of it counts. Shared by the fabric and its queue pairs.
 struct Far {
     mapping: Arc<Mapping>,
-    standing: Arc<NodeSession>,
+    session: Arc<NodeSession>,
     lease: Arc<Lease>,
     node_page_bytes: u64,
     /// Whether there is memory, by pages of the node.
@@ -86,21 +86,21 @@ impl ShmFabric {
         let (url, lease) = lease_of(url)?;
         let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };
         let refused = |cause: String| FabricError::System { url: url.to_owned(), cause };
-        let (address, standing) = (NodeAddress::Unix(shm_path(url)?.to_owned()), Arc::new(NodeSession::default()));
+        let (address, session) = (NodeAddress::Unix(shm_path(url)?.to_owned()), Arc::new(NodeSession::default()));
         let opened =
-            Lane::open(&address, CONTROL_OPERATIONS_MAX, &standing).map_err(|error| unreachable(error.to_string()))?;
+            Lane::open(&address, CONTROL_OPERATIONS_MAX, &session).map_err(|error| unreachable(error.to_string()))?;
         let file = Kept::new(opened.memory.ok_or_else(|| unreachable("it exports no memory".to_owned()))?);
         let bytes = opened.welcome.memory_bytes;
-        let file_bytes = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size as u64);
+        let file_bytes = rustix::fs::fstat(&file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         if bytes == 0 || file_bytes < bytes {
             return Err(unreachable(format!("it exports {file_bytes} bytes and speaks of {bytes}")));
         }
         let socket = opened.lane.clone_socket().map_err(|error| refused(error.to_string()))?;
-        let watcher = Watcher::new(socket, &standing).map_err(|error| refused(error.to_string()))?;
+        let watcher = Watcher::new(socket, &session).map_err(|error| refused(error.to_string()))?;
         let reserved = bytes.saturating_mul(RESERVED_PER_BYTE);
         let page_bytes = opened.welcome.page_bytes;
         let space = Space::create(url, opened.lane, lease)?;
-        let far = Far::new(reserved, page_bytes, (standing, Some(watcher)), Arc::clone(space.lease()))
+        let far = Far::new(reserved, page_bytes, (session, Some(watcher)), Arc::clone(space.lease()))
             .map_err(|error| refused(error.to_string()))?;
         let allocations = Mutex::new(Allocations { local: Ranges::new(reserved), remote: HashMap::new() });
         Ok(Self { space, far: Arc::new(far), file, allocations })
@@ -112,7 +112,7 @@ impl ShmFabric {
         while done < bytes {
             let found = self.space.translate(remote + done)?;
             let run = found.bytes.min(bytes - done);
-            let mapped = self.far.mapping.map_file(local + done, self.file.as_fd(), found.offset, run as usize);
+            let mapped = self.far.mapping.map_file(local + done, self.file.as_fd(), found.offset, run.narrow_usize());
             mapped.map_err(|error| self.system(&error))?;
             self.far.set_mapped(local + done, run, true);
             done += run;
@@ -123,7 +123,7 @@ impl ShmFabric {
     /// Takes the memory of a range away again.
     fn unmap(&self, local: u64, bytes: u64) -> Result<(), FabricError> {
         self.far.set_mapped(local, bytes, false);
-        self.far.mapping.unmap_file(local, bytes as usize).map_err(|error| self.system(&error))
+        self.far.mapping.unmap_file(local, bytes.narrow_usize()).map_err(|error| self.system(&error))
     }
 
     fn allocations(&self) -> MutexGuard<'_, Allocations> {
@@ -187,7 +187,7 @@ impl Fabric for ShmFabric {
         }
         // The node would put other pages in the place of these, which would have to be mapped again; so the content is
         // dropped here, where it is mapped, and its memory returns to the machine all the same.
-        self.far.mapping.discard(start.0, bytes as usize).map_err(|error| self.system(&error))
+        self.far.mapping.discard(start.0, bytes.narrow_usize()).map_err(|error| self.system(&error))
     }
 
     fn mapped(&self) -> Option<&Arc<Mapping>> {
@@ -201,23 +201,23 @@ impl Far {
     fn new(
         bytes: u64,
         node_page_bytes: u64,
-        (standing, watcher): (Arc<NodeSession>, Option<Watcher>),
+        (session, watcher): (Arc<NodeSession>, Option<Watcher>),
         lease: Arc<Lease>,
     ) -> Result<Self, MapError> {
-        let mapping = Arc::new(Mapping::reserved(bytes as usize)?);
+        let mapping = Arc::new(Mapping::reserved(bytes.narrow_usize())?);
         let is_mapped = (0..bytes.div_ceil(node_page_bytes)).map(|_| AtomicBool::new(false)).collect();
-        Ok(Self { mapping, standing, lease, node_page_bytes, is_mapped, _watcher: watcher })
+        Ok(Self { mapping, session, lease, node_page_bytes, is_mapped, _watcher: watcher })
     }
 
     /// Whether the memory may have ceased to be this client's.
     #[inline]
     fn is_gone(&self) -> bool {
-        self.standing.is_lost() || self.lease.is_over()
+        self.session.is_lost() || self.lease.is_over()
     }
 
     fn set_mapped(&self, local: u64, bytes: u64, is_mapped: bool) {
         let (first, end) = (local / self.node_page_bytes, (local + bytes).div_ceil(self.node_page_bytes));
-        for page in &self.is_mapped[first as usize..end as usize] {
+        for page in &self.is_mapped[first.narrow_usize()..end.narrow_usize()] {
             page.store(is_mapped, Ordering::Release);
         }
     }
@@ -232,13 +232,13 @@ impl Far {
 }
 
 impl Watcher {
-    fn new(socket: OwnedFd, standing: &Arc<NodeSession>) -> io::Result<Self> {
-        let (watched, told) = (Kept::new(socket.try_clone()?), Arc::clone(standing));
+    fn new(socket: OwnedFd, session: &Arc<NodeSession>) -> io::Result<Self> {
+        let (watched, session) = (Kept::new(socket.try_clone()?), Arc::clone(session));
         let thread = thread::Builder::new().name("yonder-shm-watch".to_owned()).spawn(move || {
             let mut interest = [PollFd::new(&watched, PollFlags::RDHUP)];
             // Any other return than an interruption means that the connection cannot be trusted.
             while rustix::event::poll(&mut interest, None) == Err(rustix::io::Errno::INTR) {}
-            told.lose();
+            session.lose();
         })?;
         Ok(Self { socket: Kept::new(socket), thread: Some(thread) })
     }

@@ -1,12 +1,12 @@
 //! [`SpaceLease`]: one program's hold on an address space of a node; [`Space`]: the one that a fabric keeps its memory
 //! in.
 //!
-//! A tenancy has a lane of its own for what is not on the fault path: allocation, release, rights. The node keeps an
-//! address space for as long as its lease is renewed, which a thread does here, so that the memory of a program that
+//! A space lease has a lane of its own for what is not on the fault path: allocation, release, rights. The node keeps
+//! an address space for as long as its lease is renewed, which a thread does here, so that the memory of a program that
 //! was killed comes back to the node. Who has made an address space ends it; a guest leaves it as it is.
 //!
-//! `yonder::clib` holds its address spaces by tenancies too. Invariant: once the node has refused the right to the
-//! address space, the node is lost for all who share the standing.
+//! `yonder::clib` holds its address spaces by such leases too. Invariant: once the node has refused the right to the
+//! address space, the node is lost for all who share the session.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use yonder_client::Operation;
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Narrow};
 use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission, Translation};
 
 use crate::lane::{Answer, CallError, Lane, NodeAddress, NodeSession, call};
@@ -38,9 +38,9 @@ pub struct Credentials {
     pub capability: u64,
 }
 
-/// Why there is no tenancy.
+/// Why there is no space lease.
 #[derive(Debug, thiserror::Error)]
-pub enum TenancyError {
+pub enum SpaceLeaseError {
     /// The node has not done what it was asked.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -49,10 +49,10 @@ pub enum TenancyError {
     Renewer(io::Error),
 }
 
-/// What becomes of the address space at the end of a tenancy.
+/// What becomes of the address space at the end of a space lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ownership {
-    /// It ends with the tenancy that made it.
+    /// It ends with the lease that made it.
     Owner,
     /// It stays.
     Guest,
@@ -67,7 +67,7 @@ pub struct SpaceLease {
 
 struct Shared {
     credentials: Credentials,
-    standing: Arc<NodeSession>,
+    session: Arc<NodeSession>,
     lease: Arc<Lease>,
     lane: Mutex<Lane>,
     ended: Mutex<bool>,
@@ -77,8 +77,8 @@ struct Shared {
 impl SpaceLease {
     /// Makes an address space over `lane`, which is used for nothing else from then on. The node keeps it for `lease`
     /// after the last sign of life; zero keeps it until it is ended, whatever happens to the program.
-    pub fn create(mut lane: Lane, lease: Duration) -> Result<Self, TenancyError> {
-        let lease_ms = lease.as_millis().min(u128::from(u32::MAX)) as u64;
+    pub fn create(mut lane: Lane, lease: Duration) -> Result<Self, SpaceLeaseError> {
+        let lease_ms = lease.as_millis().min(u128::from(u32::MAX)).narrow_u64();
         let nobody = Credentials { pid: 0, capability: 0 };
         let asked = lease::now();
         let made = call(&mut lane, &operation(Kind::CreateSpace, nobody, 0, lease_ms, &[]), &[])?.header;
@@ -87,7 +87,7 @@ impl SpaceLease {
     }
 
     /// Uses an address space that somebody else has made. Fails if `credentials` are not, or no longer, good.
-    pub fn open(mut lane: Lane, credentials: Credentials, lease: Duration) -> Result<Self, TenancyError> {
+    pub fn open(mut lane: Lane, credentials: Credentials, lease: Duration) -> Result<Self, SpaceLeaseError> {
         let asked = lease::now();
         call(&mut lane, &operation(Kind::Ping, credentials, 0, 0, &[]), &[])?;
         Self::begin(lane, credentials, (lease, asked), Ownership::Guest)
@@ -99,20 +99,20 @@ impl SpaceLease {
         credentials: Credentials,
         (lease, asked): (Duration, Nanos),
         ownership: Ownership,
-    ) -> Result<Self, TenancyError> {
-        let (standing, lane) = (Arc::clone(lane.standing()), Mutex::new(lane));
+    ) -> Result<Self, SpaceLeaseError> {
+        let (session, lane) = (Arc::clone(lane.session()), Mutex::new(lane));
         let (ended, ending) = (Mutex::new(false), Condvar::new());
         let granted = Arc::new(Lease::new(lease, asked));
-        let shared = Arc::new(Shared { credentials, standing, lease: granted, lane, ended, ending });
-        let tenancy = Self { shared, renewer: Mutex::default(), ownership };
+        let shared = Arc::new(Shared { credentials, session, lease: granted, lane, ended, ending });
+        let space_lease = Self { shared, renewer: Mutex::default(), ownership };
         if !lease.is_zero() {
-            let renewed = Arc::clone(&tenancy.shared);
+            let renewed = Arc::clone(&space_lease.shared);
             let work = move || renewed.keep_lease(lease / RENEWALS_PER_LEASE);
             let spawned = std::thread::Builder::new().name("yonder-lease".to_owned()).spawn(work);
-            let renewer = spawned.map_err(TenancyError::Renewer)?;
-            *tenancy.renewer.lock().unwrap_or_else(PoisonError::into_inner) = Some(renewer);
+            let renewer = spawned.map_err(SpaceLeaseError::Renewer)?;
+            *space_lease.renewer.lock().unwrap_or_else(PoisonError::into_inner) = Some(renewer);
         }
-        Ok(tenancy)
+        Ok(space_lease)
     }
 
     /// Number of the address space and the right to it.
@@ -123,8 +123,8 @@ impl SpaceLease {
 
     /// What all who use the node's memory know of the node.
     #[must_use]
-    pub fn standing(&self) -> &Arc<NodeSession> {
-        &self.shared.standing
+    pub fn session(&self) -> &Arc<NodeSession> {
+        &self.shared.session
     }
 
     /// Until when the address space is there for certain.
@@ -137,7 +137,7 @@ impl SpaceLease {
         self.shared.call(kind, address, length, body)
     }
 
-    /// Ends the tenancy, and with its maker's the address space. Ended again, it is as it was.
+    /// Ends the lease, and with its maker's the address space. Ended again, it is as it was.
     pub fn end(&self) {
         let was_ended = std::mem::replace(&mut *self.shared.ended(), true);
         self.shared.ending.notify_all();
@@ -145,7 +145,7 @@ impl SpaceLease {
             // It has nothing to report.
             let _ = renewer.join();
         }
-        if self.ownership == Ownership::Owner && !was_ended && !self.shared.standing.is_lost() {
+        if self.ownership == Ownership::Owner && !was_ended && !self.shared.session.is_lost() {
             // If the node cannot be reached it ends the address space when the lease is over.
             let _ = self.shared.call(Kind::DestroySpace, 0, 0, &[]);
         }
@@ -164,7 +164,7 @@ impl Shared {
         let called = call(&mut lane, &operation(kind, self.credentials, address, length, body), &[]);
         if called == Err(CallError::Refused(ErrorCode::BadCapability)) {
             // The node does not know the address space any more: it was restarted, or the lease has run out.
-            self.standing.lose();
+            self.session.lose();
             return Err(CallError::Lost);
         }
         called
@@ -177,7 +177,7 @@ impl Shared {
             let pause = if failed { pause.min(RENEWAL_RETRY) } else { pause };
             let (guard, waited) = self.ending.wait_timeout(ended, pause).unwrap_or_else(PoisonError::into_inner);
             ended = guard;
-            if waited.timed_out() && !*ended && !self.standing.is_lost() {
+            if waited.timed_out() && !*ended && !self.session.is_lost() {
                 drop(ended);
                 let asked = lease::now();
                 // A renewal that fails is tried again; if the lease is over, the call has given the node up.
@@ -225,15 +225,15 @@ fn operation(kind: Kind, credentials: Credentials, address: u64, length: u64, bo
 /// The address space of a fabric.
 pub(crate) struct Space {
     url: String,
-    tenancy: SpaceLease,
+    space_lease: SpaceLease,
 }
 
 impl Space {
     /// Makes an address space over `lane`, which is used for nothing else from then on.
     pub(crate) fn create(url: &str, lane: Lane, lease: Duration) -> Result<Self, FabricError> {
         match SpaceLease::create(lane, lease) {
-            Ok(tenancy) => Ok(Self { url: url.to_owned(), tenancy }),
-            Err(TenancyError::Call(error)) => {
+            Ok(space_lease) => Ok(Self { url: url.to_owned(), space_lease }),
+            Err(SpaceLeaseError::Call(error)) => {
                 Err(FabricError::Unreachable { url: url.to_owned(), cause: error.to_string() })
             }
             Err(error) => Err(FabricError::System { url: url.to_owned(), cause: error.to_string() }),
@@ -244,17 +244,17 @@ impl Space {
         &self.url
     }
 
-    pub(crate) fn standing(&self) -> &Arc<NodeSession> {
-        self.tenancy.standing()
+    pub(crate) fn session(&self) -> &Arc<NodeSession> {
+        self.space_lease.session()
     }
 
     pub(crate) fn lease(&self) -> &Arc<Lease> {
-        self.tenancy.lease()
+        self.space_lease.lease()
     }
 
     /// Number of the address space and the right to it.
     pub(crate) fn credentials(&self) -> Credentials {
-        self.tenancy.credentials()
+        self.space_lease.credentials()
     }
 
     /// As [`crate::Fabric::allocate`]: the memory is there at once, so that no write-back lacks it.
@@ -263,7 +263,7 @@ impl Space {
             AllocateRequest { bytes, permission: Permission::ReadWrite, backing: Backing::Now, from: 0, to: 0 };
         let mut body = [0; AllocateRequest::BYTES];
         request.write_to(&mut body);
-        match self.tenancy.call(Kind::Allocate, 0, 0, &body) {
+        match self.space_lease.call(Kind::Allocate, 0, 0, &body) {
             Ok(answer) => Ok(RemoteAddress(answer.header.address)),
             Err(CallError::Refused(ErrorCode::OutOfMemory)) => {
                 Err(FabricError::OutOfMemory { url: self.url.clone(), bytes })
@@ -274,17 +274,17 @@ impl Space {
 
     /// As [`crate::Fabric::release`].
     pub(crate) fn release(&self, start: RemoteAddress) -> Result<(), FabricError> {
-        self.done(self.tenancy.call(Kind::Free, start.0, 0, &[]))
+        self.done(self.space_lease.call(Kind::Free, start.0, 0, &[]))
     }
 
     /// As [`crate::Fabric::discard`].
     pub(crate) fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError> {
-        self.done(self.tenancy.call(Kind::Discard, start.0, bytes, &[]))
+        self.done(self.space_lease.call(Kind::Discard, start.0, bytes, &[]))
     }
 
     /// Where in the node's exported memory the page at `address` lies.
     pub(crate) fn translate(&self, address: u64) -> Result<Translation, FabricError> {
-        let answer = self.tenancy.call(Kind::Translate, address, 1, &[]).map_err(|error| self.failed(error))?;
+        let answer = self.space_lease.call(Kind::Translate, address, 1, &[]).map_err(|error| self.failed(error))?;
         Translation::from_bytes(&answer.payload).map_err(|error| self.system(&error.to_string()))
     }
 

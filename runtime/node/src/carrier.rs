@@ -18,7 +18,7 @@ use yonder_client::{Operation, OperationId, Outcome};
 use yonder_controller::MoveEnd;
 use yonder_fabric::lane::{Condition, Data, Lane, NodeAddress, NodeSession};
 use yonder_placement::MoveOrder;
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Narrow};
 use yonder_wire::{
     ADOPT_HEAD_BYTES, ADOPT_PAGES_MAX, AdoptRequest, AdoptStage, AdoptedAllocation, ErrorCode, Header, InventoryList,
     Kind,
@@ -149,11 +149,11 @@ struct Cargo<'a> {
 impl Data for Cargo<'_> {
     fn copy_out(&mut self, token: u64, offset: u64, into: &mut [u8]) {
         if token == STAGE_TOKEN {
-            let offset = offset as usize;
+            let offset = offset.narrow_usize();
             return into.copy_from_slice(&self.stage[offset..offset + into.len()]);
         }
         assert_eq!(offset, 0, "a fill is not cut");
-        let chunk = self.fills[token as usize].expect("it was submitted");
+        let chunk = self.fills[token.narrow_usize()].expect("it was submitted");
         let (head, content) = into.split_at_mut(ADOPT_HEAD_BYTES);
         head.copy_from_slice(&self.fill_head);
         self.memory.read(chunk.page, chunk.offset, content);
@@ -199,13 +199,13 @@ impl<'a> Carrier<'a> {
         let list = InventoryList::new(allocations, pages).ok_or("the region has too many pages")?;
         self.perform(AdoptStage::Begin(list.inventory()), self.deadline)?;
         let page_size = self.shared.board.config().page_size;
-        let mut content = vec![0; FILL_BYTES as usize];
+        let mut content = vec![0; FILL_BYTES.narrow_usize()];
         for (virtual_page, page) in moving.memory() {
-            for offset in (0..page_size.bytes()).step_by(FILL_BYTES as usize) {
+            for offset in (0..page_size.bytes()).step_by(FILL_BYTES.narrow_usize()) {
                 let bytes = FILL_BYTES.min(page_size.bytes() - offset);
-                self.cargo.memory.read(*page, offset, &mut content[..bytes as usize]);
+                self.cargo.memory.read(*page, offset, &mut content[..bytes.narrow_usize()]);
                 // The target's page is zeros until it is written.
-                if content[..bytes as usize].iter().any(|byte| *byte != 0) {
+                if content[..bytes.narrow_usize()].iter().any(|byte| *byte != 0) {
                     let address = page_size.address(*virtual_page) + offset;
                     self.fill(Chunk { address, page: *page, offset, bytes })?;
                 }
@@ -253,7 +253,7 @@ impl<'a> Carrier<'a> {
     fn fill(&mut self, chunk: Chunk) -> Result<(), String> {
         self.await_operations(FILLS_MAX - 1)?;
         let token = self.free.pop().expect("as many fills are under way as are not free");
-        self.cargo.fills[token as usize] = Some(chunk);
+        self.cargo.fills[token.narrow_usize()] = Some(chunk);
         self.sent_bytes += chunk.bytes;
         self.submit(token, chunk.address, ADOPT_HEAD_BYTES as u64 + chunk.bytes, self.deadline)
     }
@@ -270,7 +270,7 @@ impl<'a> Carrier<'a> {
             token,
         };
         let id = self.lane.submit(&operation, yonder_clock::now()).map_err(|error| error.to_string())?;
-        self.underway[token as usize] = Some(id);
+        self.underway[token.narrow_usize()] = Some(id);
         Ok(())
     }
 
@@ -280,7 +280,7 @@ impl<'a> Carrier<'a> {
             let now = yonder_clock::now();
             let condition = self.lane.poll(now, &mut self.cargo);
             while let Some(completion) = self.lane.completion() {
-                self.underway[completion.token as usize] = None;
+                self.underway[completion.token.narrow_usize()] = None;
                 if completion.token != STAGE_TOKEN {
                     self.free.push(completion.token);
                 }

@@ -53,8 +53,8 @@ mod tests {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", "crash::tests::child", "--nocapture"]).env(CHILD, "1");
         let ended = child.output().unwrap();
-        let told = String::from_utf8_lossy(&ended.stderr);
-        assert!(!ended.status.success(), "the node goes on without its slow path: {told}");
-        assert!(told.contains("thread yonder-slow of the memory node has panicked"), "{told}");
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert!(!ended.status.success(), "the node goes on without its slow path: {stderr}");
+        assert!(stderr.contains("thread yonder-slow of the memory node has panicked"), "{stderr}");
     }
 }

@@ -13,7 +13,7 @@ use yonder_board::{Shell, SlowPath};
 
 use crate::Shared;
 use crate::memory::Memory;
-use crate::slow::{Janitor, tell};
+use crate::slow::{Janitor, publish_changes};
 
 /// Longest time between two looks at the order to stop.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
@@ -32,10 +32,9 @@ pub(crate) struct Errands {
 impl Errands {
     /// Runs the errand that has waited longest. False if there is none.
     pub(crate) fn run_one(&self, slow: &mut SlowPath, shell: &mut SlowShell<'_, '_>) -> bool {
-        let errand = self.waiting.pop();
-        let found = errand.is_some();
-        errand.into_iter().for_each(|errand| errand(slow, shell));
-        found
+        let Some(errand) = self.waiting.pop() else { return false };
+        errand(slow, shell);
+        true
     }
 
     /// Lets everybody go who waits: nothing is run any more.
@@ -61,7 +60,7 @@ impl Shared {
         self.errands.waiting.push(Box::new(move |slow, shell| {
             let result = errand(slow, shell);
             // Before the caller goes on, so that the extend path knows every address space before its owner does.
-            tell(shell.upkeep.shared, slow);
+            publish_changes(shell.upkeep.shared, slow);
             // Who no longer waits is ending with the node.
             let _ = sender.send(result);
         }));

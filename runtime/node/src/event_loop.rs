@@ -106,8 +106,7 @@ impl Poll {
     /// Waits for events and puts the tokens of what is ready into `ready`. True if the inbox has something.
     pub(crate) fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<u64>) -> bool {
         let mut space = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
-        let timeout =
-            timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) });
+        let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         let events: &[epoll::Event] = match epoll::wait(&self.epoll, &mut space, timeout.as_ref()) {
             Ok((events, _)) => events,
             Err(Errno::INTR) => &[],

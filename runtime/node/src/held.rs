@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use yonder_fabric::lane::{CallError, Lane, NodeAddress, NodeSession};
-use yonder_fabric::{SpaceLease, TenancyError};
+use yonder_fabric::{SpaceLease, SpaceLeaseError};
 use yonder_paging::far_heap::{FarHeap, Magazine};
 use yonder_paging::{Config, FarMemory, Region};
 use yonder_wire::{ErrorCode, Kind};
@@ -121,7 +121,7 @@ fn what_is_written_after_a_discard_that_timed_out_is_there_when_the_node_goes_on
     fill(&region, 0, BYTES, 0x2222 << 32);
     evict();
     drop(held);
-    while !region.is_settled(0, BYTES) {
+    while !region.is_discard_confirmed(0, BYTES) {
         std::thread::yield_now();
     }
     evict();
@@ -134,12 +134,13 @@ fn a_lane_that_is_full_of_what_was_given_up_goes_on() {
     let node = node(64 * MIB);
     let address = NodeAddress::resolve(&node.addresses()[0].to_string()).unwrap().remove(0);
     let lane = Lane::open(&address, 1, &Arc::new(NodeSession::default())).unwrap().lane;
-    let tenancy = SpaceLease::create(lane, Duration::ZERO).map_err(|error: TenancyError| error.to_string()).unwrap();
+    let space_lease =
+        SpaceLease::create(lane, Duration::ZERO).map_err(|error: SpaceLeaseError| error.to_string()).unwrap();
     let held = Held::of(&node);
-    assert_eq!(tenancy.call(Kind::Free, 1 << 30, 0, &[]), Err(CallError::TimedOut));
+    assert_eq!(space_lease.call(Kind::Free, 1 << 30, 0, &[]), Err(CallError::TimedOut));
     drop(held);
     let refused = Err(CallError::Refused(ErrorCode::BadAddress));
-    assert_eq!(tenancy.call(Kind::Free, 1 << 30, 0, &[]), refused, "the lane is of no use any more");
+    assert_eq!(space_lease.call(Kind::Free, 1 << 30, 0, &[]), refused, "the lane is of no use any more");
 }
 
 #[test]

@@ -60,6 +60,7 @@ use rand::TryRngCore;
 use rand::rngs::OsRng;
 use yonder_board::{NodeCore, PageSize, SlowPath};
 use yonder_controller::{LinkCondition, NodeLink};
+use yonder_units::Narrow;
 use yonder_wire::Welcome;
 
 use errand::Errands;
@@ -236,7 +237,7 @@ impl Node {
         let mut homes = Vec::with_capacity(stream_threads);
         for number in first_stream..first_stream + stream_threads {
             let poll = self.poll()?;
-            homes.push((number as u32, Arc::clone(&poll.inbox)));
+            homes.push((number.narrow_u32(), Arc::clone(&poll.inbox)));
             let server = Server::new(Arc::clone(&self.shared), number);
             self.spawn("yonder-stream", move || EventLoop::new(server, poll).serve(polling))?;
         }
@@ -395,5 +396,5 @@ fn random<const BYTES: usize>() -> Result<[u8; BYTES], NodeError> {
 fn connections_max() -> usize {
     const OWN_FILES: u64 = 64;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-    limit.saturating_sub(OWN_FILES).clamp(1, CONNECTIONS_MAX as u64) as usize
+    limit.saturating_sub(OWN_FILES).clamp(1, CONNECTIONS_MAX as u64).narrow_usize()
 }

@@ -9,6 +9,7 @@ use crossbeam_queue::ArrayQueue;
 use rustix::fs::{MemfdFlags, SealFlags};
 use yonder_board::{NUMBERS_PER_PAGE, PageSize, PageSource, PhysicalPage};
 use yonder_mapping::Mapping;
+use yonder_units::Narrow;
 use yonder_wire::AtomicOperation;
 
 use crate::NodeError;
@@ -39,7 +40,7 @@ impl Memory {
         let places = bytes * u64::from(NUMBERS_PER_PAGE);
         let file =
             sealed_file(places).map_err(|cause| NodeError::System { what: "a file in memory", cause: cause.into() })?;
-        let mapping = Mapping::shared(file.as_fd(), places as usize)?;
+        let mapping = Mapping::shared(file.as_fd(), places.narrow_usize())?;
         mapping.prefer_huge_pages();
         let ring_pages = (pages as usize).clamp(1, RING_PAGES_MAX);
         let zeroed = ArrayQueue::new(ring_pages + users);
@@ -60,7 +61,7 @@ impl Memory {
     pub(crate) fn backed_bytes(&self) -> u64 {
         /// The unit of `st_blocks`, whatever the file system's block size.
         const STAT_BLOCK_BYTES: u64 = 512;
-        rustix::fs::fstat(&self.file).map_or(0, |stat| stat.st_blocks as u64 * STAT_BLOCK_BYTES)
+        rustix::fs::fstat(&self.file).map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * STAT_BLOCK_BYTES)
     }
 
     /// Whether the ring is worth filling, if no page has `free_pages` pages: those of the ring are among them. On a
@@ -81,7 +82,7 @@ impl Memory {
     /// If the kernel does not take it: then nobody may ever see the page again, and going on would lose memory
     /// silently.
     pub(crate) fn zero(&self, page: PhysicalPage) {
-        let dropped = self.mapping.discard(u64::from(page.0) * self.page_bytes, self.page_bytes as usize);
+        let dropped = self.mapping.discard(u64::from(page.0) * self.page_bytes, self.page_bytes.narrow_usize());
         dropped.expect("memory of our own file can be dropped");
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use yonder_board::{FastPath, Handled, Path, path_of};
+use yonder_units::Narrow;
 use yonder_wire::{Body, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, Message, Welcome};
 
 use crate::Shared;
@@ -104,7 +105,7 @@ impl Server {
     fn welcome(&self, message: &Message<'_>, now: u64, reply: &mut [u8], batch: &mut Batch) -> Served {
         let is_right = message.verify().is_ok() && Greeting::from_bytes(message.payload).is_ok();
         let bytes = if is_right {
-            compose_welcome(&message.header, now, &self.shared.welcome(self.visitor as u32), reply)
+            compose_welcome(&message.header, now, &self.shared.welcome(self.visitor.narrow_u32()), reply)
         } else {
             refuse(&message.header, now, ErrorCode::Corrupt, reply)
         };
@@ -130,6 +131,6 @@ pub(crate) fn compose_welcome(hello: &Header, now: u64, welcome: &Welcome, reply
     let (head, rest) = reply.split_at_mut(HEADER_BYTES);
     let payload = &mut rest[..Welcome::BYTES];
     welcome.write_to(payload);
-    head.copy_from_slice(&hello.answer(now, Welcome::BYTES as u32).seal(payload));
+    head.copy_from_slice(&hello.answer(now, Welcome::BYTES.narrow_u32()).seal(payload));
     HEADER_BYTES + Welcome::BYTES
 }

@@ -55,7 +55,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath) {
         }
         let now = yonder_clock::now();
         slow.expire(now);
-        tell(shared, &mut slow);
+        publish_changes(shared, &mut slow);
         if left == 0 {
             continue;
         }
@@ -112,7 +112,7 @@ fn turn(shared: &Shared, slow: &mut SlowPath, turns: &mut Turns, holders: &mut H
                 if !is_refusal(reply) {
                     holders.note(&message.header, &request.answer_to, slow);
                 }
-                tell(shared, slow);
+                publish_changes(shared, slow);
                 request.answer_to.send(&reply[..bytes]);
             }
             Handled::Slow | Handled::Dropped => unreachable!("a data thread forwards only what is for this path"),
@@ -121,7 +121,7 @@ fn turn(shared: &Shared, slow: &mut SlowPath, turns: &mut Turns, holders: &mut H
     if slow.has_work() {
         has_worked = true;
         slow.work(yonder_clock::now());
-        tell(shared, slow);
+        publish_changes(shared, slow);
     }
     has_worked
 }
@@ -148,8 +148,8 @@ fn fill_ring(shared: &Shared, slow: &mut SlowPath) {
     }
 }
 
-/// Tells others what has changed: before a client knows of it, so that nobody is behind the client.
-pub(crate) fn tell(shared: &Shared, slow: &mut SlowPath) {
+/// Publishes what has changed: before a client knows of it, so that nobody is behind the client.
+pub(crate) fn publish_changes(shared: &Shared, slow: &mut SlowPath) {
     while let Some(pid) = slow.take_created() {
         shared.extend.created(pid);
     }

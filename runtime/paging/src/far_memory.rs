@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rand::TryRngCore as _;
 use rand::rngs::OsRng;
@@ -11,7 +12,7 @@ use yonder_mapping::Mapping;
 use yonder_pager::pagetable::{HASH_KEY_BYTES, PageHasher};
 use yonder_pager::{Config, Delivery, REGIONS_MAX, ReclaimTurn, ReclaimTurns, RemoteAddress, Residence, Stats};
 use yonder_trap::RegisterError;
-use yonder_units::{Nanos, PAGE_BYTES, PageId, pages_for};
+use yonder_units::{Nanos, Narrow, PAGE_BYTES, PageId, pages_for, saturating_nanos};
 
 use crate::error::FarError;
 use crate::install_delegate::InstallDelegate;
@@ -56,7 +57,7 @@ impl FarMemory {
         let mut running = Running { pager, threads: vec![thread] };
         let for_discarder = Arc::clone(&running.pager);
         let discarder =
-            std::thread::Builder::new().name("yonder-settle".into()).spawn(move || confirm_discards(&for_discarder));
+            std::thread::Builder::new().name("yonder-discard".into()).spawn(move || confirm_discards(&for_discarder));
         running.threads.push(discarder.map_err(FarError::Thread)?);
         running.pager.set_discarder_thread(running.threads[1].thread().clone());
         if config.delivery != Delivery::Signal {
@@ -76,13 +77,13 @@ impl FarMemory {
 
     /// A new region of `bytes`, rounded up to pages, that reads as zeros.
     pub fn region(&self, bytes: u64) -> Result<Region, FarError> {
-        self.region_of(Mapping::region(pages_for(bytes.max(1)) as usize * PAGE_BYTES)?, own_hasher()?)
+        self.region_of(Mapping::region(pages_for(bytes.max(1)).narrow_usize() * PAGE_BYTES)?, own_hasher()?)
     }
 
     /// As [`FarMemory::region`], at `address`, a multiple of a block where nothing is mapped: for whoever has to tell
     /// far memory from other memory by its address.
     pub fn region_at(&self, address: usize, bytes: u64) -> Result<Region, FarError> {
-        self.region_of(Mapping::region_at(address, pages_for(bytes.max(1)) as usize * PAGE_BYTES)?, own_hasher()?)
+        self.region_of(Mapping::region_at(address, pages_for(bytes.max(1)).narrow_usize() * PAGE_BYTES)?, own_hasher()?)
     }
 
     /// The region of `mapping`, whose pages are told apart by `hasher`.
@@ -270,7 +271,7 @@ fn reclaim(pager: &Pager) {
     }
 }
 
-/// The thread that confirms discards: asks again while something is unsettled, sleeps otherwise.
+/// The thread that confirms discards: asks again while something is unconfirmed, sleeps otherwise.
 fn confirm_discards(pager: &Pager) {
     while !pager.is_ending() {
         match pager.discard_turn() {
@@ -283,5 +284,5 @@ fn confirm_discards(pager: &Pager) {
 /// CPU time of the calling thread in nanoseconds.
 fn cpu_time() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    Duration::try_from(time).map_or(0, saturating_nanos)
 }

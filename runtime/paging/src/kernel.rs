@@ -71,7 +71,7 @@ impl Machine for Kernel {
             Notice::NotTakenBack(error) => {
                 tracing::warn!(?error, "the node did not take back the memory of a region");
             }
-            Notice::Unsettled(error) => tracing::debug!(?error, "a discard is not settled yet"),
+            Notice::UnconfirmedDiscard(error) => tracing::debug!(?error, "a discard is not confirmed yet"),
         }
     }
 

@@ -9,7 +9,7 @@ use yonder_mapping::Mapping;
 use yonder_pager::pagetable::State;
 use yonder_pager::{FaultObserver, HeldBlocks, Liveness, PagingCause, PagingError, RemoteAddress};
 use yonder_trap::{RegisterError, Registration};
-use yonder_units::{FreeRanges, PAGE_BYTES, PageIndex};
+use yonder_units::{FreeRanges, Narrow, PAGE_BYTES, PageIndex};
 
 use self::faults::RegionFaults;
 use crate::error::FarError;
@@ -96,7 +96,7 @@ impl Region {
         }
         let mut at = offset;
         while !into.is_empty() {
-            let bytes = (PAGE_BYTES - at as usize % PAGE_BYTES).min(into.len());
+            let bytes = (PAGE_BYTES - at.narrow_usize() % PAGE_BYTES).min(into.len());
             let (here, behind) = into.split_at_mut(bytes);
             let read = |here: &mut [u8], mapping: &Mapping, at| mapping.try_read(at, here);
             self.core.look(at, here, read, |here| here.fill(0)).map_err(|cause| self.core.error(at, cause))?;
@@ -293,9 +293,9 @@ impl Region {
     /// Blocks until writes of theirs that are in flight have ended. A hold of other pages does not stand in the way;
     /// one of these pages ends for them, and goes on keeping what comes there next.
     ///
-    /// After an error it is not known whether the node will still do it. Until that is known ([`Region::is_settled`])
-    /// nothing of the pages is written to the node, so nothing is undone later; they can be used meanwhile. The node is
-    /// asked again in the background, and by another call.
+    /// After an error it is not known whether the node will still do it. Until that is known
+    /// ([`Region::is_discard_confirmed`]) nothing of the pages is written to the node, so nothing is undone later; they
+    /// can be used meanwhile. The node is asked again in the background, and by another call.
     ///
     /// # Panics
     /// If `offset` or `bytes` is no multiple of a page.
@@ -310,8 +310,8 @@ impl Region {
     /// # Panics
     /// If `offset` or `bytes` is no multiple of a page.
     #[must_use]
-    pub fn is_settled(&self, offset: u64, bytes: u64) -> bool {
-        self.core.is_settled(self.whole_pages(offset, bytes))
+    pub fn is_discard_confirmed(&self, offset: u64, bytes: u64) -> bool {
+        self.core.is_discard_confirmed(self.whole_pages(offset, bytes))
     }
 
     /// With [`Access::Probe`], makes the pages of an access that is about to happen resident.

@@ -14,7 +14,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use yonder_dispatch::{Chooser, DispatchPolicy, WorkerView};
 use yonder_paging::{FarError, FarMemory, InstallDelegate, Pinned, ReclaimHost, WorkerPort, pin_this_thread};
 use yonder_unithread::{Pool, Unithread};
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Narrow, saturating_nanos};
 
 use crate::config::{Idle, InstallDelegation, PollingDelegation, Reclaim, SchedConfig, SchedConfigError};
 use crate::fault_predictor::{FaultPredictor, PredictedRequest, Queue, Queues};
@@ -177,7 +177,9 @@ where
 
     /// Hands requests to workers, of each queue by itself, so that neither waits for the other here.
     fn dispatch(&mut self) {
-        Queue::ALL.into_iter().for_each(|queue| self.dispatch_queue(queue));
+        for queue in Queue::ALL {
+            self.dispatch_queue(queue);
+        }
     }
 
     /// Each worker that has room gets one request, in the policy's order, until the queue or the room ends.
@@ -186,7 +188,7 @@ where
             self.views.clear();
             for worker in &self.workers {
                 let outstanding = if self.workers.len() > 1 { self.far.outstanding(worker.port) } else { 0 };
-                self.views.push(WorkerView { room: worker.requests[queue].slots() as u32, outstanding });
+                self.views.push(WorkerView { room: worker.requests[queue].slots().narrow_u32(), outstanding });
             }
             self.chooser.order(&self.views, &mut self.order);
             if self.order.is_empty() {
@@ -242,7 +244,7 @@ where
         };
         let is_reclaiming = self.in_system > 0 && self.reclaim.is_some();
         let spin = if is_reclaiming { spin.max(RECLAIM_SPIN) } else { spin };
-        if idle_for < spin.as_nanos() as Nanos {
+        if idle_for < saturating_nanos(spin) {
             // Not spinning for latency alone: whoever shares this CPU goes first.
             std::thread::yield_now();
             return;
@@ -250,9 +252,9 @@ where
         let Self { workers, frontend, queues, .. } = self;
         let has_backlog = |queue: Queue| !queues[queue].is_empty();
         for worker in &*workers {
-            Queue::ALL.into_iter().for_each(|queue| {
+            for queue in Queue::ALL {
                 worker.shared.has_backlog[queue].store(has_backlog(queue), Ordering::Relaxed);
-            });
+            }
         }
         let has_room = |worker: &WorkerHandle<H>| {
             Queue::ALL.into_iter().any(|queue| has_backlog(queue) && worker.requests[queue].slots() > 0)

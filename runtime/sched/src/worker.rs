@@ -22,7 +22,7 @@ use rtrb::{Consumer, Producer};
 use yonder_dispatch::{DispatchPolicy, Order, Turn, Turns, Waiting};
 use yonder_paging::{Installs, Posting, WorkerPort};
 use yonder_unithread::{Resumed, Running, Unithread};
-use yonder_units::Nanos;
+use yonder_units::{Nanos, saturating_nanos};
 
 use crate::config::{Idle, PollingDelegation, SchedConfig};
 use crate::fault_predictor::{Queue, Queues};
@@ -168,7 +168,7 @@ impl<H: Handler> Worker<H> {
             faults_predicted: config.dispatch == DispatchPolicy::Predicted,
             inflight: 0,
             max_inflight: config.max_inflight,
-            quantum: config.preempt.map_or(Nanos::MAX, |quantum| quantum.as_nanos() as Nanos),
+            quantum: config.preempt.map_or(Nanos::MAX, saturating_nanos),
             sent: 0,
             delegation: config.delegation,
             idle: config.idle,
@@ -378,9 +378,9 @@ impl<H: Handler> Worker<H> {
             return;
         };
         let (limit, sleep) = if self.inflight > 0 {
-            (STALLED_AFTER.max(spin.as_nanos() as Nanos), WAIT_SLEEP)
+            (STALLED_AFTER.max(saturating_nanos(spin)), WAIT_SLEEP)
         } else {
-            (spin.as_nanos() as Nanos, IDLE_SLEEP)
+            (saturating_nanos(spin), IDLE_SLEEP)
         };
         if idle_for < limit {
             // Not spinning for latency alone: whoever shares this CPU goes first.

@@ -158,7 +158,7 @@ pub(crate) fn check(word: Word, value: u64, since: u64) {
 pub(crate) fn check_failure(page: (usize, u32), cause: PagingCause) {
     let is_allowed = with(|world| {
         world.oracle.failed += 1;
-        let is_unsettled = world.is_hostile || world.now < world.settled_at || world.far.lease_is_over(world.now);
+        let is_recovering = world.is_hostile || world.now < world.recovered_at || world.far.lease_is_over(world.now);
         match cause {
             PagingCause::HardwareError => world.oracle.damaged.contains(&page),
             PagingCause::Poisoned => world.oracle.has_lost_power,
@@ -168,8 +168,8 @@ pub(crate) fn check_failure(page: (usize, u32), cause: PagingCause) {
             PagingCause::LocalMemoryFull if world.process > 0 => world.settings.no_memory > 0,
             _ if world.process > 0 => false,
             // What is held is not swept, and may be all there is.
-            PagingCause::LocalMemoryFull if world.settings.holds => is_unsettled,
-            _ => world.settings.may_time_out() && is_unsettled,
+            PagingCause::LocalMemoryFull if world.settings.holds => is_recovering,
+            _ => world.settings.may_time_out() && is_recovering,
         }
     });
     if !is_allowed {

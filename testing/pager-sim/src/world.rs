@@ -105,7 +105,7 @@ pub(crate) struct World {
     /// Whether faults are still injected.
     pub(crate) is_hostile: bool,
     /// From when on, after that, no access may fail for want of time.
-    pub(crate) settled_at: Nanos,
+    pub(crate) recovered_at: Nanos,
     /// Unithreads that are over and whose worker does not know yet.
     pub(crate) over: HashSet<usize>,
     /// Until when the kernel has no memory for installs.
@@ -255,7 +255,7 @@ impl World {
             held_off: 0,
             lowest: 0,
             is_hostile: true,
-            settled_at: 0,
+            recovered_at: 0,
             over: HashSet::new(),
             busy: 0,
             ports: Vec::new(),

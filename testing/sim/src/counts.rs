@@ -45,7 +45,7 @@ pub enum OrderCount {
     /// Writes that were left out because the node has the content.
     Clean,
     /// Discards and frees that the node agreed to.
-    Settled,
+    Confirmed,
     /// Discards and frees that were given up.
     GivenUp,
     /// Times at which the slow path stood still.

@@ -112,7 +112,7 @@ impl World {
 
     /// An operation that was to bring the address space forward has failed. Without an address space there is nothing
     /// to bring forward.
-    pub(crate) fn not_settled(&mut self, index: usize, end: End) {
+    pub(crate) fn provision_failed(&mut self, index: usize, end: End) {
         let lane = &self.lanes[index];
         let is_same_life = lane.life == self.nodes[lane.node].life();
         if end == End::Refused(ErrorCode::BadCapability) && is_same_life {
@@ -127,7 +127,7 @@ impl World {
     }
 
     /// Does what the address space of the lane's process lacks, if this lane looks after it and nothing is under way.
-    pub(crate) fn settle(&mut self, index: usize) -> bool {
+    pub(crate) fn provision(&mut self, index: usize) -> bool {
         let (process, node) = (self.lanes[index].process, self.lanes[index].node);
         if self.lane_of(process, node) == index && self.renew(index) {
             return true;
@@ -170,7 +170,7 @@ impl World {
         self.submit(Asked { length: bytes, ..asked }, capability, body, Nanos::MAX, Purpose::Allocate(used))
     }
 
-    pub(crate) fn settled(
+    pub(crate) fn provisioned(
         &mut self,
         index: usize,
         purpose: Purpose,

@@ -282,7 +282,7 @@ impl World {
                 self.history.sent(token, &header)?;
             }
             self.counts.add(Count::Requests, 1);
-            self.trace.say(self.events.now(), || format!("lane {index}: sends {}", told(&header)));
+            self.trace.say(self.events.now(), || format!("lane {index}: sends {}", summary(&header)));
             self.send_to_node(index, bytes);
         }
         Ok(())
@@ -294,7 +294,7 @@ impl World {
         if message.verify().is_err() || message.bytes() != bytes.len() {
             return Ok(());
         }
-        self.trace.say(self.events.now(), || format!("lane {index}: receives {}", told(&message.header)));
+        self.trace.say(self.events.now(), || format!("lane {index}: receives {}", summary(&message.header)));
         // A real client learns it from a greeting or from a refused capability.
         let is_other = self.lanes[index].life != self.nodes[self.lanes[index].node].life();
         let claimed = self.history.claimed(message.header.first_id);
@@ -330,7 +330,7 @@ impl World {
 }
 
 /// A header in few words.
-pub(crate) fn told(header: &Header) -> String {
+pub(crate) fn summary(header: &Header) -> String {
     let Header { kind, code, pid, length, address, request_id, first_id, time, .. } = header;
     let retry = if request_id == first_id { String::new() } else { format!(" again {}", request_id - first_id) };
     let refused = if header.is_refusal() { format!(" refused: {code}") } else { String::new() };

@@ -142,7 +142,7 @@ impl Scene {
                 return Err(format!("something does not end: {:?}", self.pages));
             }
             self.happen(event)?;
-            if self.is_calm && self.is_settled() {
+            if self.is_calm && self.is_quiescent() {
                 return self.review();
             }
         }
@@ -378,7 +378,7 @@ impl Scene {
             }
             (Purpose::Allocate, Outcome::Refused(_)) => {}
             (Purpose::Discard(pages), Outcome::Done) => {
-                self.counts.add(OrderCount::Settled, 1);
+                self.counts.add(OrderCount::Confirmed, 1);
                 pages.for_each(|page| self.let_go(page, 0));
             }
             (Purpose::Discard(pages), Outcome::TimedOut) => {
@@ -386,7 +386,7 @@ impl Scene {
                 self.discard_was_given_up(pages);
             }
             (Purpose::Free, Outcome::Done) => {
-                self.counts.add(OrderCount::Settled, 1);
+                self.counts.add(OrderCount::Confirmed, 1);
                 (self.range, self.is_freeing) = (None, false);
             }
             // An earlier attempt was executed.
@@ -442,7 +442,7 @@ impl Scene {
         Ok(())
     }
 
-    fn is_settled(&self) -> bool {
+    fn is_quiescent(&self) -> bool {
         let is_quiet = |page: &Page| !page.is_busy && !page.is_held;
         self.pages.iter().all(is_quiet)
             && !self.is_freeing

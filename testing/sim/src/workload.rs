@@ -181,7 +181,7 @@ impl World {
 
     fn start(&mut self, index: usize) -> Result<(), String> {
         let habits = self.settings.habits;
-        if self.settle(index) {
+        if self.provision(index) {
             return Ok(());
         }
         if self.rng.random_bool(habits.fence) {
@@ -377,9 +377,9 @@ impl World {
                     self.notice_restart(index)?;
                 }
                 (End::Done(_), Some((header, payload))) => {
-                    self.settled(index, purpose, (header.pid, header.capability, header.address), &payload);
+                    self.provisioned(index, purpose, (header.pid, header.capability, header.address), &payload);
                 }
-                _ => self.not_settled(index, end),
+                _ => self.provision_failed(index, end),
             }
         }
         match purpose {

@@ -17,7 +17,7 @@ use crate::counts::Count;
 use crate::faults::{Fault, Machine};
 use crate::history::{History, Life};
 use crate::homes::Home;
-use crate::lane::{Lane, told};
+use crate::lane::{Lane, summary};
 use crate::locks::LockTruth;
 use crate::network::Network;
 use crate::node::{Arrived, Birth, Node, Sender};
@@ -425,7 +425,8 @@ impl World {
             self.answered(life.node, arrived, &[], from)?;
         }
         for request in self.nodes[life.node].take_over() {
-            self.trace.say(self.events.now(), || format!("node {}: the last piece of {}", life.node, told(&request)));
+            self.trace
+                .say(self.events.now(), || format!("node {}: the last piece of {}", life.node, summary(&request)));
             self.history.judged(life, &request, [&[], &[]], Verdict::Executed(0))?;
             self.counts.add(Count::InPieces, 1);
         }
@@ -437,11 +438,11 @@ impl World {
     fn answered(&mut self, node: usize, arrived: Arrived, payload: &[u8], from: Option<Sender>) -> Result<(), String> {
         let answer = match arrived {
             Arrived::Answered { request, verdict, answer } => {
-                self.trace.say(self.events.now(), || format!("node {node}: {verdict:?}: {}", told(&request)));
+                self.trace.say(self.events.now(), || format!("node {node}: {verdict:?}: {}", summary(&request)));
                 self.counts.add(Count::Repeated, u64::from(verdict == Verdict::Repeated));
                 self.counts.add(Count::Aborts, u64::from(request.kind == Kind::Abort));
-                let told = split(&answer).ok().flatten().map_or(&[][..], |told| told.payload);
-                self.history.judged(self.nodes[node].life(), &request, [payload, told], verdict)?;
+                let answered = split(&answer).ok().flatten().map_or(&[][..], |message| message.payload);
+                self.history.judged(self.nodes[node].life(), &request, [payload, answered], verdict)?;
                 answer
             }
             Arrived::Corrupt(answer) => answer,

@@ -15,8 +15,8 @@ fn mapped_space(world: &mut World, pages: u64) -> (Space, u64, BTreeSet<u64>) {
     let request = AllocateRequest { bytes: pages * PAGE, backing: Backing::Now, ..SOMEWHERE };
     let (address, _) = world.allocate(space, &request).unwrap();
     let places = (0..pages).map(|page| {
-        let (_, told) = world.ask(Kind::Translate, space, address + page * PAGE, 1, &[]).unwrap();
-        Translation::from_bytes(&told).unwrap().offset
+        let (_, answer) = world.ask(Kind::Translate, space, address + page * PAGE, 1, &[]).unwrap();
+        Translation::from_bytes(&answer).unwrap().offset
     });
     let places = places.collect();
     (space, address, places)

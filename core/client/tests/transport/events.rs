@@ -9,10 +9,10 @@ use yonder_wire::Kind;
 
 use crate::lane::{Lane, small};
 
-/// Keeps what it is told.
-struct Told(Arc<Mutex<Vec<String>>>);
+/// Keeps the events that it gets.
+struct Recorder(Arc<Mutex<Vec<String>>>);
 
-impl Subscriber for Told {
+impl Subscriber for Recorder {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -34,15 +34,15 @@ impl Subscriber for Told {
     fn exit(&self, _: &Id) {}
 }
 
-/// What is told while `work` is done.
-fn told(work: impl FnOnce()) -> Vec<String> {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    tracing::subscriber::with_default(Told(Arc::clone(&told)), work);
-    std::mem::take(&mut *told.lock().unwrap())
+/// The events of `work`.
+fn events_of(work: impl FnOnce()) -> Vec<String> {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    tracing::subscriber::with_default(Recorder(Arc::clone(&events)), work);
+    std::mem::take(&mut *events.lock().unwrap())
 }
 
-fn assert_told(told: &[String], what: &str) {
-    assert!(told.len() == 1 && told[0].contains(what), "{what:?} is not what is told: {told:?}");
+fn assert_event(events: &[String], what: &str) {
+    assert!(events.len() == 1 && events[0].contains(what), "{what:?} is not the event: {events:?}");
 }
 
 #[test]
@@ -51,10 +51,10 @@ fn what_holds_a_lane_up_is_told() {
     let window = WindowConfig { packets_initial: 1.0, ..config.window };
     let mut lane = Lane::with_clock(Config { window, ..config });
     lane.submit(Kind::Write, 0, 8, 1);
-    assert_told(&told(|| _ = lane.submit(Kind::Write, 0, 8, 2)), "an operation waits for others on its pages");
+    assert_event(&events_of(|| _ = lane.submit(Kind::Write, 0, 8, 2)), "an operation waits for others on its pages");
     lane.submit(Kind::Write, 512, 8, 3);
     assert!(lane.transmit().is_some());
-    assert_told(&told(|| assert!(lane.transmit().is_none())), "its window is full");
+    assert_event(&events_of(|| assert!(lane.transmit().is_none())), "its window is full");
     // The answer does not come.
-    assert_told(&told(|| lane.wait()), "the congestion window collapses");
+    assert_event(&events_of(|| lane.wait()), "the congestion window collapses");
 }

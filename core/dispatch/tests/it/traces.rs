@@ -14,8 +14,8 @@ use crate::keys::{uniform, zipf};
 /// Whether the predictor learns where a key's page is.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Places {
-    Told,
-    Untold,
+    Known,
+    Unknown,
 }
 
 /// (Predicted, was) by number.
@@ -75,7 +75,7 @@ impl World {
                 if self.cache.touch(page) {
                     outcome.major_faults += 1;
                     let page_id = PageId { region: 0, page: PageIndex(page) };
-                    outcome.page_id = (self.places == Places::Told).then_some(page_id);
+                    outcome.page_id = (self.places == Places::Known).then_some(page_id);
                 }
             }
             *match (forecast.prediction, outcome.major_faults > 0) {
@@ -96,7 +96,7 @@ const LOCAL: usize = KEYS as usize / 5;
 #[test]
 fn zipfian_keys_beat_every_constant_and_no_hit_waits_where_places_are_known() {
     for leaves in [Leaves::LeastRecent, Leaves::First] {
-        let mut world = World::new(LOCAL, leaves, Places::Told);
+        let mut world = World::new(LOCAL, leaves, Places::Known);
         world.serve(zipf(KEYS, 0, 1).take(200_000));
         let score = world.serve(zipf(KEYS, 0, 2).take(200_000));
         assert!(score.accuracy() > 0.99, "{leaves:?}: {} of {}", score.accuracy(), score.best_constant());
@@ -107,7 +107,7 @@ fn zipfian_keys_beat_every_constant_and_no_hit_waits_where_places_are_known() {
 #[test]
 fn zipfian_keys_beat_every_constant_by_their_age_alone() {
     for (leaves, gain) in [(Leaves::LeastRecent, 0.15), (Leaves::First, 0.08)] {
-        let mut world = World::new(LOCAL, leaves, Places::Untold);
+        let mut world = World::new(LOCAL, leaves, Places::Unknown);
         world.serve(zipf(KEYS, 0, 1).take(200_000));
         let score = world.serve(zipf(KEYS, 0, 2).take(200_000));
         assert!(score.accuracy() > score.best_constant() + gain, "{leaves:?}: {score:?}");
@@ -116,7 +116,7 @@ fn zipfian_keys_beat_every_constant_by_their_age_alone() {
 
 #[test]
 fn keys_that_share_pages_are_told_apart() {
-    let mut world = World { keys_per_page: 4, ..World::new(LOCAL / 4, Leaves::LeastRecent, Places::Told) };
+    let mut world = World { keys_per_page: 4, ..World::new(LOCAL / 4, Leaves::LeastRecent, Places::Known) };
     world.serve(zipf(KEYS, 0, 1).take(400_000));
     let score = world.serve(zipf(KEYS, 0, 2).take(200_000));
     assert!(score.accuracy() > 0.95 && score.delayed_hits() < 0.05, "{score:?}");
@@ -124,7 +124,7 @@ fn keys_that_share_pages_are_told_apart() {
 
 #[test]
 fn uniform_keys_are_no_worse_than_the_best_constant() {
-    for places in [Places::Told, Places::Untold] {
+    for places in [Places::Known, Places::Unknown] {
         for local in [LOCAL / 20, LOCAL, KEYS as usize / 2] {
             for leaves in [Leaves::LeastRecent, Leaves::First] {
                 let mut world = World::new(local, leaves, places);
@@ -138,7 +138,7 @@ fn uniform_keys_are_no_worse_than_the_best_constant() {
 
 #[test]
 fn everything_local_is_predicted_to_hit() {
-    for places in [Places::Told, Places::Untold] {
+    for places in [Places::Known, Places::Unknown] {
         let mut world = World::new(2 * KEYS as usize, Leaves::LeastRecent, places);
         world.serve(0..KEYS);
         let score = world.serve(uniform(KEYS, 1).take(100_000));
@@ -148,7 +148,7 @@ fn everything_local_is_predicted_to_hit() {
 
 #[test]
 fn uniform_keys_with_hardly_any_local_memory_are_predicted_to_fault() {
-    for places in [Places::Told, Places::Untold] {
+    for places in [Places::Known, Places::Unknown] {
         let mut world = World::new(KEYS as usize / 1000, Leaves::LeastRecent, places);
         world.serve(uniform(KEYS, 1).take(100_000));
         let score = world.serve(uniform(KEYS, 2).take(100_000));
@@ -158,7 +158,7 @@ fn uniform_keys_with_hardly_any_local_memory_are_predicted_to_fault() {
 
 #[test]
 fn new_popular_keys_are_learned_soon() {
-    for places in [Places::Told, Places::Untold] {
+    for places in [Places::Known, Places::Unknown] {
         let mut world = World::new(LOCAL, Leaves::LeastRecent, places);
         world.serve(zipf(KEYS, 0, 1).take(200_000));
         let before = world.serve(zipf(KEYS, 0, 2).take(100_000));

@@ -135,14 +135,14 @@ impl<M: Machine> PortInner<M> {
         let words = touch.registers.map(M::words);
         let history = host.history;
         let payoff = Payoff { unused_pages: self.ahead.unused_of_guide, ..host.payoff };
-        let told = Touch {
+        let touch = Touch {
             cause,
             address,
             registers: words.as_deref().unwrap_or_default(),
             history: &history[..host.misses.min(HISTORY_MAX)],
             payoff,
         };
-        let verdict = guide.touched(&told, &mut Hands { inner: self, host, region, turn });
+        let verdict = guide.touched(&touch, &mut Hands { inner: self, host, region, turn });
         if cause == Cause::Miss {
             host.history.rotate_right(1);
             host.history[0] = address;

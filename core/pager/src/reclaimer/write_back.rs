@@ -326,9 +326,9 @@ impl<M: Machine> Reclaimer<M> {
     }
 
     /// Takes a range that was kept for that reason, and that nothing can reach any more.
-    pub(crate) fn take_settled(&mut self) -> Option<FarRange> {
-        let settled = self.ended.iter().position(|range| !self.may_still_write(*range))?;
-        Some(self.ended.swap_remove(settled))
+    pub(crate) fn take_quiescent(&mut self) -> Option<FarRange> {
+        let quiescent = self.ended.iter().position(|range| !self.may_still_write(*range))?;
+        Some(self.ended.swap_remove(quiescent))
     }
 }
 

@@ -66,7 +66,7 @@ impl<M: Machine> RegionCore<M> {
     }
 
     /// Whether no discard of one of `pages` is left whose end at the node is not known.
-    pub fn is_settled(&self, pages: Range<u32>) -> bool {
+    pub fn is_discard_confirmed(&self, pages: Range<u32>) -> bool {
         self.order.first_held(pages).is_none()
     }
 

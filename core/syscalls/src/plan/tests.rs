@@ -35,14 +35,14 @@ fn lengths_come_from_other_arguments() {
 #[test]
 fn lengths_in_memory_are_told() {
     let accept = buffers(43, [5, FAR, NEAR, 0, 0, 0]);
-    assert_eq!(accept[0].length, Length::Told { at: NEAR, plus: 0, least: 0 });
+    assert_eq!(accept[0].length, Length::InMemory { at: NEAR, plus: 0, least: 0 });
     assert_eq!(accept[0].with_length_word(16).length, Length::Bytes(16));
     assert_eq!(accept[0].with_length_word(u32::MAX).length, Length::Bytes(0), "the kernel refuses negative lengths");
     assert_eq!(accept[1].length, Length::Bytes(4));
     assert_eq!(accept[1].with_length_word(16).length, Length::Bytes(4));
     // perf_event_open: the size stands at byte 4, and 0 means the first version's.
     let event = buffers(298, [FAR, 0, 0, 0, 0, 0])[0];
-    assert_eq!(event.length, Length::Told { at: FAR + 4, plus: 0, least: 64 });
+    assert_eq!(event.length, Length::InMemory { at: FAR + 4, plus: 0, least: 64 });
     assert_eq!(
         (event.with_length_word(0).length, event.with_length_word(136).length),
         (Length::Bytes(64), Length::Bytes(136))

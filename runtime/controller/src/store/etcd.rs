@@ -278,18 +278,18 @@ fn renew_in_thread(endpoints: &[String], place: String, lease: i64) -> Result<Re
     let mut session = Session::open(endpoints, &place)?;
     let (stop, stopped) = mpsc::channel::<()>();
     let is_over = Arc::new(AtomicBool::new(false));
-    let tell = Arc::clone(&is_over);
+    let ended = Arc::clone(&is_over);
     let renew = move || {
         let mut renewed = Instant::now();
         while stopped.recv_timeout(LEADER_LEASE / 3) == Err(RecvTimeoutError::Timeout) {
             let asked = Instant::now();
             match session.renew(lease) {
                 Ok(true) => renewed = asked,
-                Ok(false) => return tell.store(true, Ordering::Release),
+                Ok(false) => return ended.store(true, Ordering::Release),
                 Err(error) if renewed.elapsed() < LEADER_LEASE => {
                     tracing::warn!(%error, "the leader's lease could not be renewed");
                 }
-                Err(_) => return tell.store(true, Ordering::Release),
+                Err(_) => return ended.store(true, Ordering::Release),
             }
         }
     };

@@ -20,7 +20,7 @@ use rand::rngs::OsRng;
 use yonder_mapping::Mapping;
 use yonder_ring::{DirectFile, Ring};
 use yonder_store::{BufferIndex, Disk, Geometry, Index, Log};
-use yonder_units::{PAGE_BYTES, PageIndex, format_bytes, parse_bytes};
+use yonder_units::{Narrow, PAGE_BYTES, PageIndex, format_bytes, parse_bytes};
 
 use crate::background::Background;
 use crate::ranges::Ranges;
@@ -110,7 +110,7 @@ impl FileFabric {
     /// Forgets what is at `start`.
     fn forget(&self, start: u64, bytes: u64) {
         let pages = start / PAGE_BYTES as u64..(start + bytes) / PAGE_BYTES as u64;
-        for page in pages.map(|page| PageIndex(page as u32)) {
+        for page in pages.map(|page| PageIndex(page.narrow_u32())) {
             if let Some(location) = self.shared.index.forget(page) {
                 self.shared.log().release(location);
             }
@@ -132,7 +132,7 @@ impl Fabric for FileFabric {
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {
         let mut allocations = self.allocations();
         let full = || FabricError::OutOfMemory { url: self.url.clone(), bytes };
-        let pages = ((allocations.bytes + bytes) / PAGE_BYTES as u64) as usize;
+        let pages = ((allocations.bytes + bytes) / PAGE_BYTES as u64).narrow_usize();
         let geometry = Geometry::keeping(pages, SEGMENT_BYTES);
         let file_bytes = size_for((pages * PAGE_BYTES) as u64);
         if file_bytes > self.limit {
@@ -215,7 +215,7 @@ impl std::fmt::Display for Named<'_> {
 
 /// Bytes of a file that keeps `bytes` of far memory.
 pub(crate) fn size_for(bytes: u64) -> u64 {
-    LOG_OFFSET + Geometry::keeping(bytes.div_ceil(PAGE_BYTES as u64) as usize, SEGMENT_BYTES).bytes()
+    LOG_OFFSET + Geometry::keeping(bytes.div_ceil(PAGE_BYTES as u64).narrow_usize(), SEGMENT_BYTES).bytes()
 }
 
 /// The path, and the size if there is one.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use yonder_mapping::Mapping;
 use yonder_ring::{Ring, RingError};
 use yonder_store::{BufferIndex, Disk as _, Head, Posted, Read, Reader, Shape, Write, Writer, Written};
-use yonder_units::{FrameIndex, Nanos, PAGE_BYTES, PageIndex};
+use yonder_units::{FrameIndex, Nanos, Narrow, PAGE_BYTES, PageIndex};
 
 use super::gathering::{Found, Gathering};
 use super::{RingDisk, Shared};
@@ -99,7 +99,7 @@ impl FileQueuePair {
     fn page(&self, address: RemoteAddress) -> Option<PageIndex> {
         let page = address.0 / PAGE_BYTES as u64;
         let is_page = address.0.is_multiple_of(PAGE_BYTES as u64) && page < self.shared.index.pages() as u64;
-        is_page.then_some(PageIndex(page as u32))
+        is_page.then(|| PageIndex(page.narrow_u32()))
     }
 
     fn end(&mut self, id: WorkId, status: Status) {
@@ -230,7 +230,7 @@ impl QueuePair for FileQueuePair {
         if let Some(slot) = slot {
             self.reading[slot] = None;
             self.reads -= 1;
-            self.reader.cancel(BufferIndex(slot as u16));
+            self.reader.cancel(BufferIndex(slot.narrow_u16()));
         } else if !self.writer.cancel(id.0) {
             self.ended.retain(|completion| completion.id != id);
         }

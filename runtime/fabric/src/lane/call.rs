@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use yonder_client::{Operation, Outcome};
-use yonder_units::Nanos;
+use yonder_units::{Narrow, saturating_nanos};
 use yonder_wire::{ErrorCode, Header};
 
 use super::{Condition, Data, Lane};
@@ -45,7 +45,7 @@ struct Waiting<'a> {
 
 impl Data for Waiting<'_> {
     fn copy_out(&mut self, _token: u64, offset: u64, into: &mut [u8]) {
-        let offset = offset as usize;
+        let offset = offset.narrow_usize();
         into.copy_from_slice(&self.arguments[offset..offset + into.len()]);
     }
 
@@ -63,7 +63,7 @@ impl Data for Waiting<'_> {
 pub fn call(lane: &mut Lane, operation: &Operation<'_>, arguments: &[u8]) -> Result<Answer, CallError> {
     assert_eq!(lane.outstanding(), 0, "a lane that is used for calls has one at a time");
     let start = yonder_clock::now();
-    let deadline = start + CALL_TIME_MAX.as_nanos() as Nanos;
+    let deadline = start + saturating_nanos(CALL_TIME_MAX);
     let mut waiting = Waiting { arguments, answer: None };
     let (mut id, mut down_since) = (None, None);
     loop {
@@ -87,8 +87,10 @@ pub fn call(lane: &mut Lane, operation: &Operation<'_>, arguments: &[u8]) -> Res
             Condition::Up => None,
             Condition::Down => down_since.or(Some(now)),
         };
-        if down_since.is_some_and(|since| now - since >= DOWN_TIME_MAX.as_nanos() as Nanos) {
-            id.into_iter().for_each(|id| lane.cancel(id));
+        if down_since.is_some_and(|since| now - since >= saturating_nanos(DOWN_TIME_MAX)) {
+            if let Some(id) = id {
+                lane.cancel(id);
+            }
             return Err(CallError::TimedOut);
         }
         if id.is_none() && now >= deadline {

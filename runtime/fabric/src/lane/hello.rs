@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use yonder_units::Narrow;
 use yonder_wire::{
     Body, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, MessageBuffer, Welcome, WireError,
 };
@@ -105,7 +106,7 @@ pub(crate) fn hello(home: Option<u32>) -> [u8; HEADER_BYTES + Greeting::BYTES] {
     let mut message = [0; HEADER_BYTES + Greeting::BYTES];
     let (head, payload) = message.split_at_mut(HEADER_BYTES);
     Greeting { home }.write_to(payload);
-    head.copy_from_slice(&Header::request(Kind::Hello, 1, 0, Greeting::BYTES as u32).seal(payload));
+    head.copy_from_slice(&Header::request(Kind::Hello, 1, 0, Greeting::BYTES.narrow_u32()).seal(payload));
     message
 }
 

@@ -4,7 +4,7 @@
 //! be sent and takes what has arrived, and neither blocks, locks nor allocates; [`Lane::wait`] sleeps until there may
 //! be something to poll for. The bytes of reads and writes stay with the lane's owner, who implements [`Data`].
 //!
-//! `hello` opens lanes, `stream` and `datagram` are the two kinds of links, `standing` is what all lanes to a node know
+//! `hello` opens lanes, `stream` and `datagram` are the two kinds of links, `session` is what all lanes to a node know
 //! about it.
 
 mod address;
@@ -69,7 +69,7 @@ pub struct Lane {
     client: Client,
     link: Link,
     condition: Condition,
-    standing: Arc<NodeSession>,
+    session: Arc<NodeSession>,
     traffic: Arc<Traffic>,
 }
 
@@ -92,18 +92,14 @@ pub struct Opened {
 
 impl Lane {
     /// Opens a lane for at most `operations_max` operations at a time. Blocks for some seconds at most.
-    pub fn open(
-        address: &NodeAddress,
-        operations_max: usize,
-        standing: &Arc<NodeSession>,
-    ) -> Result<Opened, OpenError> {
-        Self::open_with(address, standing, |config| Config { operations_max, ..config })
+    pub fn open(address: &NodeAddress, operations_max: usize, session: &Arc<NodeSession>) -> Result<Opened, OpenError> {
+        Self::open_with(address, session, |config| Config { operations_max, ..config })
     }
 
     /// As [`Lane::open`], with the limits that `adjust` makes of the usual ones.
     pub(crate) fn open_with(
         address: &NodeAddress,
-        standing: &Arc<NodeSession>,
+        session: &Arc<NodeSession>,
         adjust: impl FnOnce(Config) -> Config,
     ) -> Result<Opened, OpenError> {
         let (link, welcome, memory, config) = match address {
@@ -112,10 +108,10 @@ impl Lane {
                 let (link, fitted) = DatagramLink::new(socket, client_config(Transport::Datagram)?)?;
                 (Link::Datagram(link), welcome, None, fitted)
             }
-            NodeAddress::Tcp(address) => Self::over_stream(hello::dial_tcp(*address, None)?, Some(*address), standing)?,
-            NodeAddress::Unix(path) => Self::over_stream(hello::dial_unix(path)?, None, standing)?,
+            NodeAddress::Tcp(address) => Self::over_stream(hello::dial_tcp(*address, None)?, Some(*address), session)?,
+            NodeAddress::Unix(path) => Self::over_stream(hello::dial_unix(path)?, None, session)?,
         };
-        if !standing.accept(&welcome) {
+        if !session.accept(&welcome) {
             return Err(OpenError::Forgotten);
         }
         let config = Config { discard_bytes: discard_bytes(&welcome), ..config };
@@ -123,8 +119,8 @@ impl Lane {
             client: Client::new(adjust(config)),
             link,
             condition: Condition::Up,
-            standing: Arc::clone(standing),
-            traffic: standing.join(),
+            session: Arc::clone(session),
+            traffic: session.join(),
         };
         Ok(Opened { lane, welcome, memory })
     }
@@ -133,11 +129,11 @@ impl Lane {
     fn over_stream(
         mut greeted: hello::Greeted,
         address: Option<SocketAddr>,
-        standing: &Arc<NodeSession>,
+        session: &Arc<NodeSession>,
     ) -> Result<(Link, Welcome, Option<OwnedFd>, Config), OpenError> {
         let (welcome, memory) = (greeted.welcome, greeted.file.take());
         let config = Config { fragment_bytes: STREAM_FRAGMENT_BYTES, ..client_config(Transport::Stream)? };
-        let link = StreamLink::new(greeted, address, Arc::clone(standing))?;
+        let link = StreamLink::new(greeted, address, Arc::clone(session))?;
         Ok((Link::Stream(link), welcome, memory, config))
     }
 
@@ -182,7 +178,7 @@ impl Lane {
     #[must_use]
     pub fn may_still_change(&self, pid: u32, address: u64, bytes: u64) -> bool {
         // Of a node that is lost for good nothing is anybody's.
-        !self.standing.is_lost() && self.client.may_still_change(pid, address, bytes)
+        !self.session.is_lost() && self.client.may_still_change(pid, address, bytes)
     }
 
     /// Whether another operation can be submitted.
@@ -214,8 +210,8 @@ impl Lane {
 
     /// What all lanes to the node know about it.
     #[must_use]
-    pub fn standing(&self) -> &Arc<NodeSession> {
-        &self.standing
+    pub fn session(&self) -> &Arc<NodeSession> {
+        &self.session
     }
 
     /// Another descriptor of the socket, to watch it.
@@ -229,7 +225,7 @@ impl Lane {
 
     /// Sends what may be sent and takes what has arrived. `now` is the time of [`yonder_clock`].
     pub fn poll(&mut self, now: Nanos, data: &mut impl Data) -> Condition {
-        if self.standing.is_lost() {
+        if self.session.is_lost() {
             self.client.abandon();
             return Condition::Down;
         }
@@ -384,7 +380,7 @@ fn discard_bytes(welcome: &Welcome) -> u64 {
 
 /// Sleeps until one of the sockets is ready or `pause` is over.
 fn sleep_on(interest: &mut [PollFd<'_>], pause: Duration) {
-    let pause = Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: i64::from(pause.subsec_nanos()) };
+    let pause = Timespec::try_from(pause).ok();
     // An interruption is as good as the end of the pause: the caller polls and waits again.
-    let _ = rustix::event::poll(interest, Some(&pause));
+    let _ = rustix::event::poll(interest, pause.as_ref());
 }

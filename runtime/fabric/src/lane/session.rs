@@ -86,9 +86,9 @@ mod tests {
     #[test]
     fn another_incarnation_is_never_accepted() {
         let welcome = |incarnation| Welcome { home: 0, page_bytes: 4096, memory_bytes: 4096, incarnation };
-        let standing = NodeSession::default();
-        assert!(standing.accept(&welcome(1)) && standing.accept(&welcome(1)));
-        assert!(!standing.accept(&welcome(2)));
-        assert!(!standing.accept(&welcome(1)), "a node that was lost is trusted again");
+        let session = NodeSession::default();
+        assert!(session.accept(&welcome(1)) && session.accept(&welcome(1)));
+        assert!(!session.accept(&welcome(2)));
+        assert!(!session.accept(&welcome(1)), "a node that was lost is trusted again");
     }
 }

@@ -56,7 +56,7 @@ pub(super) enum Arrival {
 /// A connection that mends itself, if its address is one of the network.
 #[derive(Debug)]
 pub(super) struct StreamLink {
-    standing: Arc<NodeSession>,
+    session: Arc<NodeSession>,
     /// `None`: a connection that is lost stays lost, and with it the node.
     address: Option<SocketAddr>,
     /// The thread of the node that serves this lane.
@@ -75,7 +75,7 @@ impl StreamLink {
     pub(super) fn new(
         greeted: Greeted,
         address: Option<SocketAddr>,
-        standing: Arc<NodeSession>,
+        session: Arc<NodeSession>,
     ) -> std::io::Result<Self> {
         let socket = Kept::new(greeted.socket);
         if address.is_some() {
@@ -84,7 +84,7 @@ impl StreamLink {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, None)?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, None)?;
         Ok(Self {
-            standing,
+            session,
             address,
             home: greeted.welcome.home,
             state: State::Up { socket },
@@ -107,9 +107,9 @@ impl StreamLink {
     /// Goes one step further towards a connection, without waiting.
     pub(super) fn advance(&mut self, now: Nanos) -> Condition {
         match &self.state {
-            State::Up { .. } if self.standing.is_lost() => self.fail(now),
+            State::Up { .. } if self.session.is_lost() => self.fail(now),
             State::Up { .. } => return Condition::Up,
-            State::Down { .. } if self.standing.is_lost() => {}
+            State::Down { .. } if self.session.is_lost() => {}
             State::Down { retry_at } if now < *retry_at => {}
             State::Down { .. } => self.connect(now),
             State::Connecting { deadline, .. } | State::Greeting { deadline, .. } if now >= *deadline => self.fail(now),
@@ -156,14 +156,14 @@ impl StreamLink {
         self.received.clear();
         self.requests.clear();
         if self.address.is_none() {
-            self.standing.lose();
+            self.session.lose();
         }
         self.state = State::Down { retry_at: now + self.backoff };
         self.backoff = (self.backoff * 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
     }
 
     fn connect(&mut self, now: Nanos) {
-        let Some(address) = self.address else { return self.standing.lose() };
+        let Some(address) = self.address else { return self.session.lose() };
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let connected = rustix::net::socket_with(family, SocketType::STREAM, flags, None).and_then(|socket| {
@@ -212,7 +212,7 @@ impl StreamLink {
         }
         match welcome_in(self.received.pending()) {
             Ok(None) => return,
-            Ok(Some((welcome, bytes))) if self.standing.accept(&welcome) => {
+            Ok(Some((welcome, bytes))) if self.session.accept(&welcome) => {
                 self.received.consume(bytes);
                 self.home = welcome.home;
             }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rand::TryRngCore as _;
 use rand::rngs::OsRng;
 use yonder_mapping::Mapping;
+use yonder_units::{Narrow, PAGE_BYTES};
 
 use crate::areas::{Area, Areas, View};
 use crate::{Counter, Credentials, Fabric, FabricError, Module, QueuePair, RemoteAddress};
@@ -65,7 +66,7 @@ impl Fabric for Lz4Fabric {
 
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {
         let start = self.below.allocate(bytes)?;
-        let area = Area::new(start, bytes, Table::new((bytes / yonder_units::PAGE_BYTES as u64) as usize));
+        let area = Area::new(start, bytes, Table::new((bytes / PAGE_BYTES as u64).narrow_usize()));
         self.shared.areas.add(area);
         Ok(start)
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use yonder_mapping::Mapping;
-use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
+use yonder_units::{FrameIndex, Nanos, Narrow, PAGE_BYTES};
 
 use super::Shared;
 use super::codec::Codec;
@@ -133,13 +133,13 @@ impl Lz4QueuePair {
                 self.below.post_read_vector(id, PageRead { from, into, vector: beginning(stored.bytes) }, now)?;
                 Ok(Read::Below(seen))
             }
-            Content::Unsettled | Content::Zeros => Ok(Read::Later),
+            Content::Writing | Content::Zeros => Ok(Read::Later),
         }
     }
 
     /// Posts reads again that waited.
     fn read_again(&mut self, now: Nanos) {
-        for at in 0..self.operations.depth() as u16 {
+        for at in 0..self.operations.depth().narrow_u16() {
             if self.waiting == 0 {
                 return;
             }
@@ -209,7 +209,7 @@ impl Lz4QueuePair {
     /// Withdraws writes to the address of `place` that were cancelled, also those of an area that has ended there:
     /// another one goes behind them.
     fn withdraw_orphans(&mut self, place: &AreaPage<Table>) {
-        for at in 0..self.operations.depth() as u16 {
+        for at in 0..self.operations.depth().narrow_u16() {
             if self.orphans == 0 {
                 return;
             }

@@ -3,14 +3,14 @@
 //!
 //! Who touches what: a queue pair that writes a page says so before it posts ([`Table::begin_write`]), and finishes the
 //! page when the write has ended. A reader looks before it posts, and again when the bytes are here: what changed
-//! meanwhile was not read. Sum and shape change only while the page is unsettled, when nobody believes them.
+//! meanwhile was not read. Sum and shape change only while the page is being written, when nobody believes them.
 //!
 //! Invariant: a page whose last write failed is unknown, and nothing is read of it before the next write is done.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
-use yonder_units::PAGE_BYTES;
+use yonder_units::{Narrow, PAGE_BYTES};
 use zerocopy::FromZeros as _;
 
 use crate::{RemoteAddress, Vector};
@@ -26,7 +26,7 @@ const _: () = assert!(PAGE_BYTES <= BYTES_MASK as usize);
 /// Never written: it is zeros. A page of zeros in the table is one.
 const ZEROS: u32 = 0;
 const STORED: u32 = 1;
-const UNSETTLED: u32 = 2;
+const WRITING: u32 = 2;
 const UNKNOWN: u32 = 3;
 
 /// How many bytes are stored of a page, and what they are.
@@ -42,7 +42,7 @@ pub(super) enum Content {
     Zeros,
     Stored(Stored),
     /// Its write has not ended.
-    Unsettled,
+    Writing,
     /// Its write has failed.
     Unknown,
 }
@@ -82,7 +82,7 @@ impl Seen {
                 let bytes = (self.word & BYTES_MASK) as usize;
                 Content::Stored(Stored { bytes, is_compressed: self.word & IS_COMPRESSED != 0 })
             }
-            UNSETTLED => Content::Unsettled,
+            WRITING => Content::Writing,
             _ => Content::Unknown,
         }
     }
@@ -122,7 +122,7 @@ impl Table {
 
     /// A write of the page is about to be posted. An earlier one that has not ended changes nothing any more.
     pub(super) fn begin_write(&self, page: usize) -> Begun {
-        let next = |word: u32| next_version(word) | UNSETTLED << STATE_SHIFT;
+        let next = |word: u32| next_version(word) | WRITING << STATE_SHIFT;
         let update = self.words[page].fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| Some(next(word)));
         let before = update.expect("it always changes");
         Begun { ticket: Ticket(next(before)), before }
@@ -145,8 +145,8 @@ impl Table {
         }
         self.sums[page].store(sum, Ordering::Release);
         let flag = if stored.is_compressed { IS_COMPRESSED } else { 0 };
-        let settled = stored.bytes as u32 | flag | STORED << STATE_SHIFT;
-        self.end(page, ticket, settled);
+        let stored = stored.bytes.narrow_u32() | flag | STORED << STATE_SHIFT;
+        self.end(page, ticket, stored);
     }
 
     /// The write of `ticket` has failed, or nobody will know how it ended.

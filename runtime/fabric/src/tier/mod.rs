@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use yonder_mapping::Mapping;
-use yonder_units::{Nanos, PAGE_BYTES};
+use yonder_units::{Nanos, Narrow, PAGE_BYTES};
 
 use crate::areas::{Area, Areas, View};
 use crate::background::{Background, Pace, Waker};
@@ -181,7 +181,7 @@ impl Fabric for TierFabric {
 
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {
         let start = self.shared.far.allocate(bytes)?;
-        self.shared.areas.add(Area::new(start, bytes, Entries::new((bytes / PAGE_BYTES as u64) as usize)));
+        self.shared.areas.add(Area::new(start, bytes, Entries::new((bytes / PAGE_BYTES as u64).narrow_usize())));
         self.shared.near.want(bytes);
         // If the node has nothing now, what is written goes far.
         self.shared.near.grow(yonder_clock::now());

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use yonder_mapping::Mapping;
-use yonder_units::{FrameIndex, Nanos, PAGE_BYTES};
+use yonder_units::{FrameIndex, Nanos, Narrow, PAGE_BYTES};
 
 use super::entry::{Entries, Entry, Location};
 use super::near::Slot;
@@ -163,7 +163,7 @@ impl Mover {
             let queue = if is_near { &mut self.near } else { &mut self.far };
             queue.poll(now, &mut arrived);
             for Completion { id, status } in arrived.drain(..) {
-                let at = usize::from(id.0 as u16);
+                let at = (id.0 & u64::from(u16::MAX)).narrow_usize();
                 assert_eq!(id, self.id_below(at), "a completion of what was cancelled");
                 self.arrive(at, status, now);
                 has_worked = true;
@@ -328,7 +328,7 @@ impl Mover {
     fn begin(&mut self, at: usize, place: AreaPage<Entries>, seen: Entry, stage: Stage, now: Nanos) -> Attempt {
         let Some(begun) = place.area.table.begin_move(place.page, seen) else { return Attempt::Changed };
         let shape = place.area.table.shape(place.page);
-        let (id, into) = (self.id_below(at), ReadInto::Frame(FrameIndex(at as u32)));
+        let (id, into) = (self.id_below(at), ReadInto::Frame(FrameIndex(at.narrow_u32())));
         let (queue, from) = match stage {
             Stage::ReadingNear(slot) => (&mut self.near, self.shared.near.address(slot)),
             _ => (&mut self.far, place.area.address(place.page)),
@@ -348,7 +348,7 @@ impl Mover {
     fn write_far(&mut self, at: usize, slot: Slot, now: Nanos) {
         let id = self.id_below(at);
         let moved = self.moves[at].as_mut().expect("it was read");
-        let (to, from) = (moved.place.area.address(moved.place.page), FrameIndex(at as u32));
+        let (to, from) = (moved.place.area.address(moved.place.page), FrameIndex(at.narrow_u32()));
         moved.posted = now;
         moved.stage = match self.far.post_write_vector(id, PageWrite { to, from, vector: moved.shape }, now) {
             Ok(()) => Stage::WritingFar(slot),
@@ -364,7 +364,7 @@ impl Mover {
     fn write_near(&mut self, at: usize, now: Nanos) {
         let Some(slot) = self.own_slots.pop().or_else(|| self.shared.near.take()) else { return self.give_up(at) };
         let id = self.id_below(at);
-        let (to, from) = (self.shared.near.address(slot), FrameIndex(at as u32));
+        let (to, from) = (self.shared.near.address(slot), FrameIndex(at.narrow_u32()));
         let moved = self.moves[at].as_mut().expect("it was read");
         if self.near.post_write_vector(id, PageWrite { to, from, vector: moved.shape }, now).is_err() {
             self.own_slots.push(slot);

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use yonder_units::{Nanos, PAGE_BYTES};
+use yonder_units::{Nanos, Narrow, PAGE_BYTES};
 use zerocopy::FromZeros as _;
 
 use crate::{Fabric, FabricError, RemoteAddress};
@@ -113,7 +113,7 @@ impl Near {
         while let (Some(next), true) = (next, bytes > 0) {
             match self.fabric.allocate(bytes) {
                 Ok(start) => {
-                    self.add(next, start, (bytes / PAGE_BYTES as u64) as usize);
+                    self.add(next, start, (bytes / PAGE_BYTES as u64).narrow_usize());
                     self.is_complete.store(most == have + bytes, Ordering::Release);
                     return true;
                 }
@@ -136,8 +136,8 @@ impl Near {
         // For all slots, so that giving one back never allocates.
         let missing = (self.slots() + slots).saturating_sub(free.len());
         free.reserve(missing);
-        let first = (block as u32) << SLOT_BITS;
-        free.extend((first..first + slots as u32).rev().map(Slot));
+        let first = block.narrow_u32() << SLOT_BITS;
+        free.extend((first..first + slots.narrow_u32()).rev().map(Slot));
         self.free_slots.store(free.len(), Ordering::Release);
         drop(free);
         self.slots.fetch_add(slots, Ordering::AcqRel);
@@ -223,7 +223,7 @@ impl Near {
                 *hand = Slot(0);
                 continue;
             };
-            hand.0 = if at + 1 < owners.len() { slot.0 + 1 } else { (block as u32 + 1) << SLOT_BITS };
+            hand.0 = if at + 1 < owners.len() { slot.0 + 1 } else { (block.narrow_u32() + 1) << SLOT_BITS };
             match owners[at].load(Ordering::Acquire) {
                 0 => {}
                 owner => return Some((slot, RemoteAddress(owner - 1))),

@@ -3,7 +3,7 @@
 //! Pushing is two atomic operations, because the fault path does it. A suggestion may be lost: the next read makes it
 //! again.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::RemoteAddress;
 
@@ -14,16 +14,16 @@ const SUGGESTIONS_MAX: usize = 64;
 pub(super) struct Suggestions {
     /// The address of a page, plus one; 0 is none.
     places: [AtomicU64; SUGGESTIONS_MAX],
-    next: AtomicU64,
+    next: AtomicUsize,
 }
 
 impl Suggestions {
     pub(super) fn new() -> Self {
-        Self { places: [const { AtomicU64::new(0) }; SUGGESTIONS_MAX], next: AtomicU64::new(0) }
+        Self { places: [const { AtomicU64::new(0) }; SUGGESTIONS_MAX], next: AtomicUsize::new(0) }
     }
 
     pub(super) fn push(&self, page: RemoteAddress) {
-        let place = self.next.fetch_add(1, Ordering::Relaxed) as usize % SUGGESTIONS_MAX;
+        let place = self.next.fetch_add(1, Ordering::Relaxed) % SUGGESTIONS_MAX;
         self.places[place].store(page.0 + 1, Ordering::Release);
     }
 

@@ -213,9 +213,9 @@ fn both_tiers_and_what_is_below_compression_gather_as_they_are_told() {
     let fabric = crate::Lz4Fabric::over(Arc::new(tiers)).unwrap();
     let frames = Arc::new(Mapping::anonymous(PAGE_BYTES).unwrap());
     let mut queue = fabric.queue_pair(Module::Fault, frames).unwrap();
-    let told = [Posting::Together, Posting::Alone, Posting::AtOnce];
-    told.into_iter().for_each(|posting| queue.set_posting(posting));
-    assert!(links.iter().all(|link| *link.postings.lock().unwrap() == told));
+    let postings = [Posting::Together, Posting::Alone, Posting::AtOnce];
+    postings.into_iter().for_each(|posting| queue.set_posting(posting));
+    assert!(links.iter().all(|link| *link.postings.lock().unwrap() == postings));
 }
 
 #[test]

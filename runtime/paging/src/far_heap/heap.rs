@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Access, FarError, Region};
 use yonder_heap::{Allocated, Class, Freed, Heap, Magazine, OBJECT_BYTES_MAX, PageMap, Resized, Retired};
-use yonder_units::PAGE_BYTES;
+use yonder_units::{Narrow, PAGE_BYTES};
 
 use crate::far_heap::quarantine::{Quarantine, Ranges};
 
@@ -166,7 +166,7 @@ impl FarHeap {
         if !self.base.is_multiple_of(align) {
             return None;
         }
-        self.release_settled();
+        self.release_confirmed();
         let offset = self.with(|heap| heap.alloc(bytes as u64, align as u64))?;
         Some(self.address(offset))
     }
@@ -233,7 +233,7 @@ impl FarHeap {
     /// Makes pages free for others. Many of them are given back to the node first; if it is not known whether the node
     /// will still forget them, they are given out again when it is.
     pub fn retire(&self, retired: Retired) {
-        self.release_settled();
+        self.release_confirmed();
         if retired.pages() >= GIVE_BACK_PAGES {
             let bytes = u64::from(retired.pages()) * PAGE_BYTES as u64;
             if self.clear(self.address(retired.first().offset()), bytes).is_err() {
@@ -247,16 +247,16 @@ impl FarHeap {
     /// them.
     #[must_use]
     pub fn quarantined_bytes(&self) -> u64 {
-        self.release_settled();
+        self.release_confirmed();
         self.change(|| self.quarantine.bytes())
     }
 
-    fn release_settled(&self) {
+    fn release_confirmed(&self) {
         if self.quarantine.is_empty() {
             return;
         }
         self.change(|| {
-            self.quarantine.release_settled(&self.region, |retired| self.lock().release(retired));
+            self.quarantine.release_confirmed(&self.region, |retired| self.lock().release(retired));
         });
     }
 
@@ -272,7 +272,7 @@ impl FarHeap {
     /// Bytes that the owner of `address` may use, at least as many as it asked for.
     #[inline]
     pub fn size_of(&self, address: usize) -> Result<usize, Misuse> {
-        self.look_up(address).map(|allocated| allocated.bytes() as usize)
+        self.look_up(address).map(|allocated| allocated.bytes().narrow_usize())
     }
 
     /// Whether what is at `address` now has `bytes` bytes where it is; else it is as it was and has to move. A small
@@ -327,7 +327,7 @@ impl FarHeap {
 
     #[inline]
     fn address(&self, offset: u64) -> usize {
-        self.base.wrapping_add(offset as usize)
+        self.base.wrapping_add(offset.narrow_usize())
     }
 }
 

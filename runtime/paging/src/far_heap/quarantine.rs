@@ -53,13 +53,13 @@ impl Quarantine {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Hands what is settled in `region` to `release`.
-    pub(crate) fn release_settled(&self, region: &Region, mut release: impl FnMut(Retired)) {
+    /// Hands ranges whose discard the node has confirmed to `release`.
+    pub(crate) fn release_confirmed(&self, region: &Region, mut release: impl FnMut(Retired)) {
         let mut ranges = self.lock();
-        let is_settled = |range: &mut Retired| region.is_settled(range.first().offset(), bytes_of(range));
-        for settled in ranges.iter_mut().filter_map(|range| range.take_if(is_settled)) {
+        let is_confirmed = |range: &mut Retired| region.is_discard_confirmed(range.first().offset(), bytes_of(range));
+        for confirmed in ranges.iter_mut().filter_map(|range| range.take_if(is_confirmed)) {
             self.count.fetch_sub(1, Ordering::AcqRel);
-            release(settled);
+            release(confirmed);
         }
     }
 

@@ -41,8 +41,8 @@ fn faults_by_signals_are_seen_with_what_they_needed_and_others_are_not() {
     let all = faults();
     let major = far.stats().major_faults;
     assert!(all.len() > 1024 && major > 1024, "{} faults, {major} major", all.len());
-    let told = all.iter().filter(|fault| fault.needed == Needed::Fetch).count();
-    assert!(told > 1024 && told as u64 <= major, "{told} of {major} are said to be major");
+    let fetches = all.iter().filter(|fault| fault.needed == Needed::Fetch).count();
+    assert!(fetches > 1024 && fetches as u64 <= major, "{fetches} of {major} are said to be major");
     assert!(all.iter().filter(|fault| fault.needed == Needed::Fetch).all(|fault| fault.took >= 20_000));
     assert!(all.iter().all(|fault| fault.offset % 4096 == 8 && fault.began >= before));
     assert!(all.is_sorted_by_key(|fault| fault.began));

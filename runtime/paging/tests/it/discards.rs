@@ -92,8 +92,8 @@ fn check(region: &Region, value: u64) {
     }
 }
 
-fn await_settled(region: &Region) {
-    while !region.is_settled(0, BYTES) {
+fn await_confirmed(region: &Region) {
+    while !region.is_discard_confirmed(0, BYTES) {
         std::thread::yield_now();
     }
 }
@@ -108,7 +108,7 @@ fn what_is_written_after_a_discard_that_was_given_up_is_not_undone_by_it() {
     evict();
     fabric.answers.store(false, Ordering::SeqCst);
     assert!(matches!(region.discard(0, BYTES), Err(FarError::Fabric(_))));
-    assert!(!region.is_settled(0, BYTES));
+    assert!(!region.is_discard_confirmed(0, BYTES));
     // As much as may stay local is written and pressed out; what the node has been sent of it would be undone.
     let kept = (0..LOCAL / 4).step_by(PAGE as usize);
     kept.clone().for_each(|at| region.write_u64(at, at ^ 0x2222).unwrap());
@@ -116,7 +116,7 @@ fn what_is_written_after_a_discard_that_was_given_up_is_not_undone_by_it() {
     fabric.execute_late();
     kept.clone().for_each(|at| assert_eq!(region.read_u64(at), Ok(at ^ 0x2222), "page {}", at / PAGE));
     fabric.answers.store(true, Ordering::SeqCst);
-    await_settled(&region);
+    await_confirmed(&region);
     evict();
     evict();
     kept.clone().for_each(|at| assert_eq!(region.read_u64(at), Ok(at ^ 0x2222), "page {}", at / PAGE));
@@ -145,7 +145,7 @@ fn the_old_content_written_again_is_not_clean_while_a_discard_may_come() {
     fabric.execute_late();
     kept.clone().for_each(|at| assert_eq!(region.read_u64(at), Ok(at ^ OLD), "page {}", at / PAGE));
     fabric.answers.store(true, Ordering::SeqCst);
-    await_settled(&region);
+    await_confirmed(&region);
     evict();
     kept.for_each(|at| assert_eq!(region.read_u64(at), Ok(at ^ OLD), "page {}", at / PAGE));
 }
@@ -164,14 +164,14 @@ fn another_attempt_of_a_discard_asks_the_node_again() {
     }
     fabric.answers.store(true, Ordering::SeqCst);
     region.discard(0, BYTES).unwrap();
-    assert!(region.is_settled(0, BYTES));
+    assert!(region.is_discard_confirmed(0, BYTES));
     let asked = fabric.asked.load(Ordering::SeqCst);
     region.discard(0, BYTES).unwrap();
     assert_eq!(fabric.asked.load(Ordering::SeqCst), asked, "the node has nothing of it any more");
 }
 
 #[test]
-fn a_region_ends_while_a_discard_of_it_is_not_settled() {
+fn a_region_ends_while_a_discard_of_it_is_not_confirmed() {
     let fabric = Slow::new();
     let Some(far) = far_memory(&fabric) else { return };
     let region = far.region(BYTES).unwrap();

@@ -156,8 +156,8 @@ fn what_is_here_is_seen_as_it_is_and_nonsense_is_refused() {
     for url in FABRICS {
         let values = (0..PAGES).map(|_| AtomicU64::new(0)).collect();
         let stored = Arc::new(Stored { values, looks: AtomicU64::new(0) });
-        let told = Arc::clone(&stored);
-        let make: MakeGuide = Arc::new(move || Box::new(Looker(Arc::clone(&told))));
+        let looked = Arc::clone(&stored);
+        let make: MakeGuide = Arc::new(move || Box::new(Looker(Arc::clone(&looked))));
         let Some(far) = far(url, Prefetch::Readahead, make) else { return };
         let region = far.region(PAGES * PAGE).unwrap().with_access(Access::Trap);
         // The place of a page's value is its number modulo PAGES; the region begins at any page.

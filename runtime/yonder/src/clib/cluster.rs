@@ -153,12 +153,14 @@ impl Cluster {
     /// Regions to allocate `bytes` in, other than those in `avoid`.
     pub(super) fn place(&self, bytes: u64, avoid: &[u32]) -> Result<Vec<u32>, ClibError> {
         let placements = self.controller().place(self.pid, self.key, bytes, avoid)?;
-        placements.iter().for_each(|placement| drop(self.learn(placement)));
+        for placement in &placements {
+            self.learn(placement);
+        }
         Ok(placements.iter().map(|placement| placement.region).collect())
     }
 
     /// What all threads know of a node.
-    pub(super) fn standing(&self, node: NodeId) -> Arc<NodeSession> {
+    pub(super) fn session(&self, node: NodeId) -> Arc<NodeSession> {
         let mut standings = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(standings.entry(node).or_default())
     }

@@ -7,7 +7,7 @@ use yonder_client::{Operation, OperationId, SubmitError};
 use yonder_fabric::FabricError;
 use yonder_fabric::lane::{Condition, Lane, NodeAddress, NodeSession};
 use yonder_placement::NodeId;
-use yonder_units::Nanos;
+use yonder_units::{Nanos, saturating_nanos};
 use yonder_wire::Kind;
 
 use super::ClibError;
@@ -70,7 +70,7 @@ impl Flows {
         let mut flows = Self { process: Arc::clone(process), flows: Vec::new(), operations_max };
         if let Backend::Node(node) = &process.place {
             let lane =
-                open(&process.url, std::slice::from_ref(&node.address), operations_max, node.tenancy.standing())?;
+                open(&process.url, std::slice::from_ref(&node.address), operations_max, node.space_lease.session())?;
             flows.flows.push(Flow { node: None, lane });
         }
         Ok(flows)
@@ -90,7 +90,7 @@ impl Flows {
                 let region = cluster.region_of(address)?;
                 let location = cluster.locate(region)?;
                 let end = (u64::from(region) + 1) * cluster.region_bytes();
-                let flow = self.flow_to(&location, &cluster.standing(location.node))?;
+                let flow = self.flow_to(&location, &cluster.session(location.node))?;
                 let (capability, node) = (location.capability, Some(location.node));
                 Ok(Route { flow, pid: cluster.pid(), capability, node, end })
             }
@@ -106,7 +106,7 @@ impl Flows {
         now: Nanos,
     ) -> Result<OperationId, SubmitError> {
         let Request { kind, address, length, body, .. } = *request;
-        let deadline = now.saturating_add(self.process.config.deadline.as_nanos() as Nanos);
+        let deadline = now.saturating_add(saturating_nanos(self.process.config.deadline));
         let (pid, capability) = (route.pid, route.capability);
         let operation = Operation { kind, pid, capability, address, length, body, deadline, token };
         self.flows[route.flow].lane.submit(&operation, now)
@@ -152,7 +152,7 @@ impl Flows {
         }
     }
 
-    fn flow_to(&mut self, location: &Location, standing: &Arc<NodeSession>) -> Result<usize, ClibError> {
+    fn flow_to(&mut self, location: &Location, session: &Arc<NodeSession>) -> Result<usize, ClibError> {
         if let Some(known) = self.flows.iter().position(|flow| flow.node == Some(location.node)) {
             return Ok(known);
         }
@@ -160,7 +160,7 @@ impl Flows {
         for url in &location.urls {
             addresses.extend(NodeAddress::resolve(url)?);
         }
-        let lane = open(&location.urls.join(","), &addresses, self.operations_max, standing)?;
+        let lane = open(&location.urls.join(","), &addresses, self.operations_max, session)?;
         self.flows.push(Flow { node: Some(location.node), lane });
         Ok(self.flows.len() - 1)
     }
@@ -171,11 +171,11 @@ pub(super) fn open(
     url: &str,
     addresses: &[NodeAddress],
     operations_max: usize,
-    standing: &Arc<NodeSession>,
+    session: &Arc<NodeSession>,
 ) -> Result<Lane, ClibError> {
     let mut refused = "the node has no address".to_owned();
     for address in addresses {
-        match Lane::open(address, operations_max, standing) {
+        match Lane::open(address, operations_max, session) {
             Ok(opened) => return Ok(opened.lane),
             Err(error) => refused = error.to_string(),
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use yonder_fabric::lane::{Lane, NodeAddress, NodeSession};
-use yonder_fabric::{AdaptiveSpin, Credentials, FabricError, SpaceLease, TenancyError};
+use yonder_fabric::{AdaptiveSpin, Credentials, FabricError, SpaceLease, SpaceLeaseError};
 use yonder_wire::{Kind, Rights};
 
 use super::cluster::Cluster;
@@ -64,7 +64,7 @@ pub(super) enum Backend {
 pub(super) struct NodePlace {
     pub(super) address: NodeAddress,
     pub(super) ticket: Ticket,
-    pub(super) tenancy: SpaceLease,
+    pub(super) space_lease: SpaceLease,
 }
 
 impl Process {
@@ -81,10 +81,10 @@ impl Process {
             return Ok(Self::new(url, Backend::Cluster(Box::new(cluster)), config));
         }
         let (address, lane) = connect(url)?;
-        let tenancy = SpaceLease::create(lane, config.lease).map_err(|error| failed(url, error))?;
-        let Credentials { pid, capability } = tenancy.credentials();
+        let space_lease = SpaceLease::create(lane, config.lease).map_err(|error| failed(url, error))?;
+        let Credentials { pid, capability } = space_lease.credentials();
         let ticket = Ticket::new(pid, capability);
-        Ok(Self::new(url, Backend::Node(Box::new(NodePlace { address, ticket, tenancy })), config))
+        Ok(Self::new(url, Backend::Node(Box::new(NodePlace { address, ticket, space_lease })), config))
     }
 
     /// Uses the address space of another process at `url`, which has handed out `ticket`.
@@ -103,8 +103,9 @@ impl Process {
                 let (address, lane) = connect(url)?;
                 // A ticket that is not right is refused now and not at the first use.
                 let credentials = Credentials { pid: ticket.pid(), capability };
-                let tenancy = SpaceLease::open(lane, credentials, config.lease).map_err(|error| failed(url, error))?;
-                Ok(Self::new(url, Backend::Node(Box::new(NodePlace { address, ticket, tenancy })), config))
+                let space_lease =
+                    SpaceLease::open(lane, credentials, config.lease).map_err(|error| failed(url, error))?;
+                Ok(Self::new(url, Backend::Node(Box::new(NodePlace { address, ticket, space_lease })), config))
             }
             // A ticket of a node at a controller, or of a controller at a node.
             _ => Err(ClibError::Lost),
@@ -130,7 +131,7 @@ impl Process {
     pub fn ticket(&self, rights: Rights) -> Result<Ticket, ClibError> {
         match &self.shared.place {
             Backend::Node(node) => {
-                let granted = node.tenancy.call(Kind::Grant, 0, rights as u64, &[])?.header;
+                let granted = node.space_lease.call(Kind::Grant, 0, rights as u64, &[])?.header;
                 Ok(Ticket::new(node.ticket.pid(), granted.capability))
             }
             Backend::Cluster(cluster) => cluster.ticket(Some(rights)),
@@ -151,7 +152,7 @@ impl Shared {
     /// Gives a node up for good that has refused the right to the address space: it has forgotten it.
     pub(super) fn lose(&self) {
         if let Backend::Node(node) = &self.place {
-            node.tenancy.standing().lose();
+            node.space_lease.session().lose();
         }
     }
 }
@@ -160,7 +161,7 @@ impl Drop for Process {
     /// Its threads may still be there: they are told from now on that the address space has ended, if it has.
     fn drop(&mut self) {
         match &self.shared.place {
-            Backend::Node(node) => node.tenancy.end(),
+            Backend::Node(node) => node.space_lease.end(),
             Backend::Cluster(cluster) => cluster.destroy(),
         }
     }
@@ -169,8 +170,8 @@ impl Drop for Process {
 fn connect(url: &str) -> Result<(NodeAddress, Lane), ClibError> {
     let mut refused = None;
     for address in NodeAddress::resolve(url)? {
-        let standing = Arc::new(NodeSession::default());
-        match open(url, std::slice::from_ref(&address), CONTROL_OPERATIONS_MAX, &standing) {
+        let session = Arc::new(NodeSession::default());
+        match open(url, std::slice::from_ref(&address), CONTROL_OPERATIONS_MAX, &session) {
             Ok(lane) => return Ok((address, lane)),
             Err(error) => refused = Some(error),
         }
@@ -178,9 +179,9 @@ fn connect(url: &str) -> Result<(NodeAddress, Lane), ClibError> {
     Err(refused.expect("a URL that resolves has an address"))
 }
 
-fn failed(url: &str, error: TenancyError) -> ClibError {
+fn failed(url: &str, error: SpaceLeaseError) -> ClibError {
     match error {
-        TenancyError::Call(error) => error.into(),
-        TenancyError::Renewer(_) => FabricError::System { url: url.to_owned(), cause: error.to_string() }.into(),
+        SpaceLeaseError::Call(error) => error.into(),
+        SpaceLeaseError::Renewer(_) => FabricError::System { url: url.to_owned(), cause: error.to_string() }.into(),
     }
 }

@@ -7,6 +7,7 @@
 use yonder_client::{Completion, OperationId, Outcome};
 use yonder_fabric::lane::Data;
 use yonder_placement::NodeId;
+use yonder_units::Narrow;
 use yonder_wire::{AllocateRequest, Body, Header, Kind};
 
 use super::ClibError;
@@ -147,7 +148,7 @@ impl<B: Buffer> Table<B> {
     /// Room for `capacity` operations.
     pub(super) fn new(capacity: usize) -> Self {
         let entries = (0..capacity).map(|_| Entry { generation: 0, state: State::Free }).collect();
-        Self { entries, free: (0..capacity as u32).rev().collect() }
+        Self { entries, free: (0..capacity.narrow_u32()).rev().collect() }
     }
 
     /// How many operations fit.
@@ -229,7 +230,7 @@ impl<B: Buffer> Table<B> {
 
     /// Notes what an operation has come to.
     pub(super) fn complete(&mut self, completion: &Completion) {
-        let entry = &mut self.entries[completion.token as usize];
+        let entry = &mut self.entries[completion.token.narrow_usize()];
         match std::mem::replace(&mut entry.state, State::Free) {
             State::Pending { content, id, .. } => {
                 assert_eq!(id, Some(completion.id), "a completion of another operation");
@@ -265,7 +266,7 @@ impl<B: Buffer> Table<B> {
     }
 
     fn buffer(&mut self, token: u64) -> &mut B {
-        match &mut self.entries[token as usize].state {
+        match &mut self.entries[token.narrow_usize()].state {
             State::Pending { content: Content::Buffer(buffer), .. } => buffer,
             State::Pending { .. } => panic!("the lane uses a buffer of an operation that has none"),
             State::Free | State::Done { .. } => panic!("the lane uses the buffer of an operation that is over"),
@@ -275,7 +276,7 @@ impl<B: Buffer> Table<B> {
 
 impl<B: Buffer> Data for Memory<'_, B> {
     fn copy_out(&mut self, token: u64, offset: u64, into: &mut [u8]) {
-        let offset = offset as usize;
+        let offset = offset.narrow_usize();
         if token != SYNCHRONOUS {
             return self.table.buffer(token).copy_out(offset, into);
         }
@@ -286,7 +287,7 @@ impl<B: Buffer> Data for Memory<'_, B> {
     }
 
     fn copy_in(&mut self, token: u64, offset: u64, bytes: &[u8]) {
-        let offset = offset as usize;
+        let offset = offset.narrow_usize();
         if token != SYNCHRONOUS {
             return self.table.buffer(token).copy_in(offset, bytes);
         }
@@ -297,7 +298,7 @@ impl<B: Buffer> Data for Memory<'_, B> {
     fn answer(&mut self, token: u64, header: &Header, payload: &[u8]) {
         if token != SYNCHRONOUS {
             // A release is answered too, by nothing that anybody needs.
-            if let Some((_, allocation)) = self.table.allocation(token as u32) {
+            if let Some((_, allocation)) = self.table.allocation(token.narrow_u32()) {
                 allocation.address = header.address;
             }
             return;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use yonder_client::{OperationId, Outcome};
 use yonder_fabric::AdaptiveSpin;
 use yonder_placement::NodeId;
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Narrow, saturating_nanos};
 use yonder_wire::{AtomicOperation, Body, ErrorCode, Header, Kind, NodeStatus};
 
 use super::allocate::is_full;
@@ -139,7 +139,7 @@ impl<B: Buffer> Thread<B> {
     pub fn rlock(&mut self, address: u64) -> Result<(), ClibError> {
         let mut pause = LOCK_PAUSE_MIN;
         while self.atomic(address, AtomicOperation::TestAndSet)? != UNLOCKED {
-            let until = yonder_clock::now() + pause.as_nanos() as Nanos;
+            let until = yonder_clock::now() + saturating_nanos(pause);
             while yonder_clock::now() < until {
                 std::thread::yield_now();
             }
@@ -368,13 +368,13 @@ impl<B: Buffer> Thread<B> {
                     (token, Outcome::Refused(code))
                         if follows
                             && (may_have_moved(code)
-                                || is_full(code) && self.table.allocation(token as u32).is_some()) =>
+                                || is_full(code) && self.table.allocation(token.narrow_u32()).is_some()) =>
                     {
-                        self.moved.push((token as u32, code));
+                        self.moved.push((token.narrow_u32(), code));
                     }
                     (token, Outcome::TimedOut) => {
                         if let Backend::Cluster(cluster) = &self.process.place {
-                            cluster.forget(self.table.asked(token as u32).0.address);
+                            cluster.forget(self.table.asked(token.narrow_u32()).0.address);
                         }
                         self.table.complete(&completion);
                     }

@@ -56,9 +56,9 @@ fn check_discarded(own: &Region, pages: Range<u32>) {
         return;
     }
     for page in pages.map(PageIndex) {
-        let is_settled = own.state(page) == State::Untouched;
+        let is_untouched = own.state(page) == State::Untouched;
         let content = with(|world| world.far.content(own.remote_address(page)));
-        if is_settled && content.is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0)) {
+        if is_untouched && content.is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0)) {
             violate(format!(
                 "the node has something of page {} of {:#x}, which was discarded",
                 page.0,

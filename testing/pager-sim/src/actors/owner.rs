@@ -19,7 +19,7 @@ use crate::world::{below, chance, park, say, violate, with};
 
 /// How long accesses may still fail for want of time once nothing is broken any more: writes that were put off come
 /// again.
-const SETTLE_TIME: Nanos = 60_000_000;
+const RECOVERY_TIME: Nanos = 60_000_000;
 /// Pages that are touched once more before they are protected against reading, at most.
 const TOUCHED_MAX: usize = 4;
 /// Pages of a region that does not live for long.
@@ -180,7 +180,7 @@ fn live_shortly(common: &Common) {
 fn finish(common: &Common) {
     with(|world| {
         world.is_hostile = false;
-        world.settled_at = world.now + SETTLE_TIME;
+        world.recovered_at = world.now + RECOVERY_TIME;
         world.far.heal(world.now);
         world.threads.iter_mut().for_each(|thread| thread.stalled_until = 0);
     });

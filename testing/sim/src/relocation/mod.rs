@@ -14,13 +14,13 @@
 //! Data is alive as long as the node does that has the region: the source until the target or the controller has heard
 //! from it that it has closed the region for good, the target from then on.
 //!
-//! `host` is a node, `carrier` the source's part of a move, `world` the controller and the steps, `settle` the end of a
-//! run, `oracle` what must be true.
+//! `host` is a node, `carrier` the source's part of a move, `world` the controller and the steps, `convergence` the end
+//! of a run, `oracle` what must be true.
 
 mod carrier;
+mod convergence;
 mod host;
 mod oracle;
-mod settle;
 mod world;
 
 use yonder_simulation::{Counts, Failure, Trace, caught};

@@ -96,9 +96,9 @@ impl World {
             self.step()?;
             self.check()?;
         }
-        self.settle(None)?;
+        self.converge(None)?;
         let drained = self.rng.random_range(0..HOSTS);
-        self.settle(Some(drained))?;
+        self.converge(Some(drained))?;
         self.end()?;
         Ok(self.counts)
     }

@@ -62,11 +62,11 @@ pub(crate) fn agrees_with_a_model(url: &str, operations: u32, seed: u64) {
             model[cancelled.page as usize].extend(cancelled.stores);
         }
         if dice.below(4) == 0 {
-            settle(&mut client, &mut doing, &mut model);
+            complete(&mut client, &mut doing, &mut model);
         }
     }
     while !doing.is_empty() {
-        settle(&mut client, &mut doing, &mut model);
+        complete(&mut client, &mut doing, &mut model);
     }
     assert_eq!(client.queue_pair.outstanding(), 0);
     for frame in taboo {
@@ -78,7 +78,7 @@ pub(crate) fn agrees_with_a_model(url: &str, operations: u32, seed: u64) {
     }
 }
 
-fn settle(client: &mut Client, doing: &mut HashMap<WorkId, Doing>, model: &mut [Vec<u8>]) {
+fn complete(client: &mut Client, doing: &mut HashMap<WorkId, Doing>, model: &mut [Vec<u8>]) {
     for completion in client.poll() {
         let done = doing.remove(&completion.id).expect("a completion of what is not outstanding");
         assert_eq!(completion.status, Status::Done);

@@ -1,4 +1,4 @@
-//! [`Kept`]: a socket in a process that may close it behind our back.
+//! [`CheckedSocket`]: a socket in a process that may close it behind our back.
 //!
 //! A program that becomes a daemon closes all descriptors that it does not know, and a shell moves files to any number
 //! it likes. The number of a socket is then another file, or none. So before a socket is used or closed, it is looked
@@ -14,7 +14,7 @@ const HIGH: RawFd = 900;
 
 /// A socket, and which one it is.
 #[derive(Debug)]
-pub(crate) struct Kept<T: AsFd> {
+pub(crate) struct CheckedSocket<T: AsFd> {
     socket: Option<T>,
     identity: Identity,
 }
@@ -43,7 +43,7 @@ impl Identity {
     }
 }
 
-impl<T: AsFd + From<OwnedFd>> Kept<T> {
+impl<T: AsFd + From<OwnedFd>> CheckedSocket<T> {
     /// Keeps a socket, under a high number if there is one.
     pub(crate) fn new(socket: T) -> rustix::io::Result<Self> {
         let socket = match fcntl_dupfd_cloexec(&socket, HIGH) {
@@ -64,7 +64,7 @@ impl<T: AsFd + From<OwnedFd>> Kept<T> {
     }
 }
 
-impl<T: AsFd> Drop for Kept<T> {
+impl<T: AsFd> Drop for CheckedSocket<T> {
     fn drop(&mut self) {
         let socket = self.socket.take().filter(|socket| Identity::of(socket) != Ok(self.identity));
         // It has been closed already; what has its number now is somebody else's.
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_descriptor_that_has_become_another_file_is_left_alone() {
         let (near, mut far) = UnixStream::pair().unwrap();
-        let mut kept = Kept::new(near).unwrap();
+        let mut kept = CheckedSocket::new(near).unwrap();
         assert!(kept.get().is_some() && kept.identity().still().is_some());
         // As a program does that moves a file to this number.
         let (other, mut other_far) = UnixStream::pair().unwrap();
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_closed_in_the_end() {
         let (near, mut far) = UnixStream::pair().unwrap();
-        let kept = Kept::new(near).unwrap();
+        let kept = CheckedSocket::new(near).unwrap();
         assert!(kept.identity().number >= HIGH || fcntl_dupfd_cloexec(&far, HIGH).is_err());
         drop(kept);
         assert_eq!(far.read(&mut [0]).unwrap(), 0);

@@ -12,7 +12,7 @@ const ROUNDS_MAX: u32 = 400;
 
 impl World {
     /// From now on everything works. With a node that is drained, if one is given.
-    pub(super) fn settle(&mut self, drained: Option<usize>) -> Result<(), String> {
+    pub(super) fn converge(&mut self, drained: Option<usize>) -> Result<(), String> {
         self.crash_after = None;
         self.packets.append(&mut self.late);
         (0..HOSTS).for_each(|at| self.connect(at));
@@ -30,8 +30,8 @@ impl World {
             self.end_carriers_without_target();
             self.pass(if drained.is_none() { LONG / 100 } else { self.config.lease / 4 });
             self.check()?;
-            if self.is_settled(drained) {
-                return self.check_settled();
+            if self.has_converged(drained) {
+                return self.check_converged();
             }
         }
         Err(format!("a move has no end: {:?}", self.regions_by_records()))
@@ -49,7 +49,7 @@ impl World {
     }
 
     /// Whether nothing moves that can end, the controller knows of all that has ended, and the drained node is empty.
-    fn is_settled(&self, drained: Option<usize>) -> bool {
+    fn has_converged(&self, drained: Option<usize>) -> bool {
         self.records.values().all(|record| match record {
             Record::Region { record, .. } if self.at(record.owner).is_none() => true,
             Record::Region { record, .. } => {
@@ -63,7 +63,7 @@ impl World {
     }
 
     /// What must be true when nothing moves any more.
-    fn check_settled(&mut self) -> Result<(), String> {
+    fn check_converged(&mut self) -> Result<(), String> {
         for region in 1..=REGIONS {
             let (home, is_alive) = (self.oracle.regions[&region].home, self.oracle.regions[&region].is_alive);
             if !is_alive {
