@@ -1,5 +1,5 @@
-//! Older functions for signals, which the C library does not make of those in `signals`: the program's ways to hold
-//! SIGBUS and SIGSYS back, or to install a handler for them, are the same.
+//! `signal`, and older functions for signals, which the C library does not make of those in `signals`: the program's
+//! ways to hold SIGBUS and SIGSYS back, or to install a handler for them, are the same.
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 
@@ -82,6 +82,8 @@ macro_rules! handlers {
 }
 
 handlers! {
+    // The meaning that it has had since BSD: the handler stays, and system calls go on.
+    signal with libc::SA_RESTART;
     bsd_signal with libc::SA_RESTART;
     ssignal with libc::SA_RESTART;
     sysv_signal with libc::SA_RESETHAND | libc::SA_NODEFER;

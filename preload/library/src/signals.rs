@@ -9,7 +9,7 @@ use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 use std::io;
 
-use libc::{epoll_event, fd_set, nfds_t, pollfd, sigaction as Action, sighandler_t, sigset_t, timespec};
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigaction as Action, sigset_t, timespec};
 use yonder_intercept::{Call, Interrupted};
 use yonder_trap::NEEDED_SIGNALS;
 
@@ -173,21 +173,6 @@ pub(crate) unsafe extern "C" fn sigaction(signal: c_int, action: *const Action, 
             return 0;
         }
         set_action(signal, copy.as_ref().map_or(std::ptr::null(), |copy| &raw const *copy), before)
-    }
-}
-
-/// `signal`, with the meaning that it has had since BSD: the handler stays, and system calls go on.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: an all-zero action is valid, and both are locals.
-    unsafe {
-        let (mut action, mut before): (Action, Action) = (std::mem::zeroed(), std::mem::zeroed());
-        action.sa_sigaction = handler;
-        action.sa_flags = libc::SA_RESTART;
-        if sigaction(number, &raw const action, &raw mut before) == 0 { before.sa_sigaction } else { libc::SIG_ERR }
     }
 }
 
