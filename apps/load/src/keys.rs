@@ -54,12 +54,6 @@ impl fmt::Display for Distribution {
     }
 }
 
-impl serde::Serialize for Distribution {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 /// Chooses keys in `0..keys`, seeded.
 #[derive(Clone, Debug)]
 pub struct KeyChooser {

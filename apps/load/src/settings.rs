@@ -10,7 +10,7 @@ use crate::keys::{Distribution, KEYS_MAX};
 use crate::ledger::OVERLAP_MAX;
 use crate::protocol::Protocol;
 use crate::value::HEADER_BYTES;
-use crate::workload::Requests;
+use crate::workload::{Requests, Workload};
 
 /// Smallest value: its header alone, which names the key and the version.
 pub const VALUE_BYTES_MIN: usize = HEADER_BYTES;
@@ -42,7 +42,7 @@ pub enum SettingError {
         /// What is wrong with it.
         why: String,
     },
-    /// Not a [`Workload`](crate::Workload).
+    /// Not a [`Workload`].
     #[error(
         "'{0}' is not a workload: type ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-e, ycsb-f, readmost, readwrite or writemost"
     )]
@@ -63,6 +63,19 @@ pub enum SettingError {
         most: u64,
     },
 }
+
+/// Serializes as text what is shown as text.
+macro_rules! serialize_as_text {
+    ($($shown:ty),*) => {$(
+        impl Serialize for $shown {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    )*};
+}
+
+serialize_as_text!(Rate, Mix, Distribution, Workload);
 
 /// How fast requests are started.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -108,12 +121,6 @@ impl fmt::Display for Rate {
             Self::Max => f.write_str("max"),
             Self::PerSecond(rate) => write!(f, "{rate}"),
         }
-    }
-}
-
-impl Serialize for Rate {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
     }
 }
 
@@ -176,12 +183,6 @@ impl FromStr for Mix {
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "get={},set={}", self.get_percent(), self.set_percent())
-    }
-}
-
-impl Serialize for Mix {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
     }
 }
 

@@ -16,7 +16,7 @@ use yonder_units::Narrow;
 use yonder_wire::ErrorCode;
 
 use crate::memory::{OffloadMemory, Space, offset};
-use crate::{Caller, Effect, Offload};
+use crate::{Call, Effect, Offload};
 pub use protocol::{
     Answer, Field, KEY_BYTES_MAX, Lists, Order, Outcome, Request, STEPS_MAX, Shape, Take, VALUE_BYTES_MAX,
 };
@@ -44,13 +44,7 @@ impl Offload for PointerChase {
         Effect::Repeatable
     }
 
-    fn call(
-        &mut self,
-        _: Caller,
-        arguments: &[u8],
-        memory: &mut dyn OffloadMemory,
-        answer: &mut Vec<u8>,
-    ) -> Result<(), ErrorCode> {
+    fn call(&mut self, Call { arguments, memory, answer, .. }: Call<'_>) -> Result<(), ErrorCode> {
         let request = Request::decode(arguments)?;
         check(&request)?;
         let mut walk =
@@ -68,8 +62,6 @@ impl Offload for PointerChase {
         Answer { outcome, steps, level, node, previous, value: &value }.encode(answer);
         Ok(())
     }
-
-    fn space_ended(&mut self, _: u32, _: &mut dyn OffloadMemory) {}
 }
 
 fn check(request: &Request<'_>) -> Result<(), ErrorCode> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use yonder_wire::{AtomicOperation, ErrorCode, PAYLOAD_BYTES_MAX};
 
 use crate::memory::{OffloadMemory, Space};
-use crate::{Caller, Effect, ONCE_ANSWER_BYTES_MAX, Offload};
+use crate::{Call, Effect, ONCE_ANSWER_BYTES_MAX, Offload};
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -83,7 +83,7 @@ impl FakeMemory {
     pub(crate) fn call(&mut self, offload: &mut dyn Offload, pid: u32, arguments: &[u8]) -> Result<Vec<u8>, ErrorCode> {
         self.current = pid;
         let (effect, mut answer) = (offload.effect(arguments), Vec::new());
-        let outcome = offload.call(Caller { pid }, arguments, self, &mut answer);
+        let outcome = offload.call(Call { pid, arguments, memory: self, answer: &mut answer });
         assert_ne!(outcome, Err(ErrorCode::None));
         outcome.map(|()| {
             let most = if effect == Effect::Once { ONCE_ANSWER_BYTES_MAX } else { PAYLOAD_BYTES_MAX };

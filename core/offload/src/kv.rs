@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use yonder_wire::ErrorCode;
 
 use crate::arena::{Own, Pool};
-use crate::{Caller, Effect, Offload, OffloadMemory};
+use crate::{Call, Effect, Offload, OffloadMemory};
 pub use protocol::{Answer, KEY_BYTES_MAX, PAIR_BYTES_MAX, PutMode, PutOutcome, Request, Stats};
 use table::Table;
 
@@ -78,14 +78,7 @@ impl Offload for KeyValueStore {
         }
     }
 
-    fn call(
-        &mut self,
-        caller: Caller,
-        arguments: &[u8],
-        memory: &mut dyn OffloadMemory,
-        answer: &mut Vec<u8>,
-    ) -> Result<(), ErrorCode> {
-        let pid = caller.pid;
+    fn call(&mut self, Call { pid, arguments, memory, answer }: Call<'_>) -> Result<(), ErrorCode> {
         match Request::decode(arguments)? {
             Request::Get { key } => {
                 let Some(table) = self.tables.get(&pid) else {

@@ -34,11 +34,16 @@ use yonder_wire::ErrorCode;
 /// Most bytes in the answer of a call with [`Effect::Once`]: the node keeps it for copies of the request.
 pub const ONCE_ANSWER_BYTES_MAX: usize = 64;
 
-/// Who calls. State is kept by caller, so that one address space never sees what another one stored.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Caller {
-    /// The caller's address space.
+/// A call of an offload.
+pub struct Call<'a> {
+    /// The caller's address space. State is kept by it, so that one address space never sees what another one stored.
     pub pid: u32,
+    /// What is asked.
+    pub arguments: &'a [u8],
+    /// The memory of the offload and of the caller.
+    pub memory: &'a mut dyn OffloadMemory,
+    /// Takes the answer; empty before.
+    pub answer: &'a mut Vec<u8>,
 }
 
 /// What becomes of a call that arrives twice.
@@ -61,19 +66,14 @@ pub trait Offload: Send {
     /// What a call with these arguments does. Arguments that [`Offload::call`] refuses are repeatable.
     fn effect(&self, arguments: &[u8]) -> Effect;
 
-    /// Does what `arguments` ask. `answer` is empty before, and has at most [`yonder_wire::PAYLOAD_BYTES_MAX`] bytes
-    /// after. Fails with what `memory` refuses, with [`ErrorCode::OffloadFailed`] if the arguments cannot be read, and
-    /// with [`ErrorCode::BadLength`] if they ask for more than a call may do; the answer is void then.
-    fn call(
-        &mut self,
-        caller: Caller,
-        arguments: &[u8],
-        memory: &mut dyn OffloadMemory,
-        answer: &mut Vec<u8>,
-    ) -> Result<(), ErrorCode>;
+    /// Does what the arguments ask. The answer has at most [`yonder_wire::PAYLOAD_BYTES_MAX`] bytes. Fails with what
+    /// the memory refuses, with [`ErrorCode::OffloadFailed`] if the arguments cannot be read, and with
+    /// [`ErrorCode::BadLength`] if they ask for more than a call may do; the answer is void then.
+    fn call(&mut self, call: Call<'_>) -> Result<(), ErrorCode>;
 
-    /// Forgets all that it keeps for a space that has ended, before its PID is given to another.
-    fn space_ended(&mut self, pid: u32, memory: &mut dyn OffloadMemory);
+    /// Forgets all that it keeps for a space that has ended, before its PID is given to another. Nothing is to be done
+    /// where nothing is kept.
+    fn space_ended(&mut self, _pid: u32, _memory: &mut dyn OffloadMemory) {}
 }
 
 /// Bytes that are not a request or an answer of this release.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use yonder_wire::ErrorCode;
 
 use crate::arena::{Own, Pool};
-use crate::{Caller, Effect, Offload, OffloadMemory};
+use crate::{Call, Effect, Offload, OffloadMemory};
 use objects::Objects;
 pub use protocol::{Answer, Description, ObjectId, Request, VALUE_BYTES_MAX, VERSIONS_KEPT_MAX, Version};
 
@@ -53,21 +53,15 @@ impl Offload for VersionStore {
         }
     }
 
-    fn call(
-        &mut self,
-        caller: Caller,
-        arguments: &[u8],
-        memory: &mut dyn OffloadMemory,
-        answer: &mut Vec<u8>,
-    ) -> Result<(), ErrorCode> {
+    fn call(&mut self, Call { pid, arguments, memory, answer }: Call<'_>) -> Result<(), ErrorCode> {
         let request = Request::decode(arguments)?;
         let mut own = Own { pool: &mut self.pool, memory };
         if let Request::Create { versions_kept } = request {
-            let objects = self.callers.entry(caller.pid).or_insert_with(|| Objects::new(self.caller_bytes_max));
+            let objects = self.callers.entry(pid).or_insert_with(|| Objects::new(self.caller_bytes_max));
             Answer::Created(objects.create(versions_kept, &mut own)?).encode(answer);
             return Ok(());
         }
-        let Some(objects) = self.callers.get_mut(&caller.pid) else {
+        let Some(objects) = self.callers.get_mut(&pid) else {
             Answer::NoObject.encode(answer);
             return Ok(());
         };

@@ -217,8 +217,8 @@ impl<'a, M: Machine> Toucher<'a, M> {
                 drop(inner);
                 let (result, mapped) = wait_as_unithread(&touch.region.pager, port, token, may_yield);
                 let now = M::now();
-                port.stats.resume.record(now.saturating_sub(mapped));
-                port.stats.total.record(now.saturating_sub(entered));
+                port.stages.resume.record(now.saturating_sub(mapped));
+                port.stages.total.record(now.saturating_sub(entered));
                 Attempt::Over(result)
             }
             Self::Thread => guests::fetch(miss),

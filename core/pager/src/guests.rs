@@ -300,7 +300,7 @@ pub(crate) fn fetch<M: Machine>(miss: &Miss<'_, '_, M>) -> Attempt {
         End::BeforeItWasDue => guests.overslept(),
     });
     // The counters of a port have one writer at a time: the thread that has its lock.
-    port.stats.total.record(M::now().saturating_sub(miss.entered));
+    port.stages.total.record(M::now().saturating_sub(miss.entered));
     drop(inner);
     Attempt::Over(result)
 }

@@ -31,7 +31,7 @@ use crate::machine::Machine;
 use crate::pager::{GUEST_PORTS, Pager, REGIONS_MAX};
 use crate::queue_pair::{Completion, PageRead, PostError, Posting, QueuePair, RemoteAddress, WorkId};
 use crate::region::RegionCore;
-use crate::stats::PortStats;
+use crate::stats::{PortStages, PortStats};
 use crate::turn::Turn;
 use crate::waiters::Waiters;
 
@@ -79,6 +79,7 @@ pub(crate) struct Port<M: Machine> {
     /// Fetches in flight, for page-fault-aware dispatch.
     outstanding: AtomicU32,
     pub(crate) stats: PortStats,
+    pub(crate) stages: PortStages,
     pub(crate) delegation: Delegation<M>,
     pub(crate) bells: Bells,
 }
@@ -151,6 +152,7 @@ impl<M: Machine> Port<M> {
             inner: Mutex::new(inner),
             outstanding: AtomicU32::new(0),
             stats: PortStats::default(),
+            stages: PortStages::default(),
             delegation: Delegation::new(),
             bells: Bells::new(guests),
         }
@@ -249,7 +251,7 @@ impl<M: Machine> PortInner<M> {
         if !self.post(request.slot, port.turn(pager, now)) {
             self.deferred.push(request.slot);
         }
-        port.stats.post.record(now.saturating_sub(request.entered));
+        port.stages.post.record(now.saturating_sub(request.entered));
         port.stats.major_faults.add(1);
     }
 

@@ -37,7 +37,6 @@ use crate::machine::Machine;
 use crate::pager::{Pager, REGIONS_MAX};
 use crate::queue_pair::{Completion, QueuePair, RemoteAddress};
 use crate::region::RegionCore;
-use crate::stats::Counter;
 
 use quotas::Enforced;
 pub(crate) use write_back::Purpose;
@@ -88,23 +87,6 @@ pub(crate) enum Step {
     Waiting,
     /// Nothing to do for this long.
     Idle(Duration),
-}
-
-/// Counters of reclaim, written by whoever holds the reclaimer and read by anyone.
-#[derive(Debug, Default)]
-pub(crate) struct ReclaimStats {
-    pub(crate) swept_pages: Counter,
-    pub(crate) swept_blocks: Counter,
-    pub(crate) dropped_pages: Counter,
-    pub(crate) clean_pages: Counter,
-    pub(crate) dead_pages: Counter,
-    pub(crate) written_bytes: Counter,
-    pub(crate) saved_written_bytes: Counter,
-    pub(crate) write_retries: Counter,
-    pub(crate) flushed_by_age_pages: Counter,
-    pub(crate) flushed_by_size_pages: Counter,
-    pub(crate) quota_evicted_pages: Counter,
-    pub(crate) advised_out_pages: Counter,
 }
 
 /// Far memory of a region that has ended.

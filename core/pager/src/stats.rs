@@ -227,29 +227,58 @@ pub struct Stats {
     pub stages: FaultStages,
 }
 
-/// A port's share of [`Stats`].
+/// Counters of one writer, which have the names of the counts of [`Stats`] that they are a share of.
+macro_rules! counters {
+    ($(#[$doc:meta])* $name:ident { $($counter:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        pub(crate) struct $name {
+            $(pub(crate) $counter: Counter,)+
+        }
+
+        impl $name {
+            pub(crate) fn add_to(&self, stats: &mut Stats) {
+                $(stats.$counter += self.$counter.get();)+
+            }
+        }
+    };
+}
+
+counters! {
+    /// Those of a port.
+    PortStats {
+        major_faults, zero_faults, rescues, kept_in_frames, delegated_installs, joins, prefetched_pages, prefetch_hits,
+        prefetch_used_pages, advised_ahead_pages, guide_reads, paging_errors, fetch_retries, fetched_bytes,
+        saved_fetch_bytes,
+    }
+}
+
+counters! {
+    /// Those of reclaim, written by whoever holds the reclaimer and read by anyone.
+    ReclaimStats {
+        swept_pages, swept_blocks, dropped_pages, clean_pages, dead_pages, written_bytes, saved_written_bytes,
+        write_retries, flushed_by_age_pages, flushed_by_size_pages, quota_evicted_pages, advised_out_pages,
+    }
+}
+
+/// A port's share of [`FaultStages`].
 #[derive(Debug, Default)]
-pub(crate) struct PortStats {
-    pub(crate) major_faults: Counter,
-    pub(crate) zero_faults: Counter,
-    pub(crate) rescues: Counter,
-    pub(crate) kept_in_frames: Counter,
-    pub(crate) delegated_installs: Counter,
-    pub(crate) joins: Counter,
-    pub(crate) prefetched_pages: Counter,
-    pub(crate) prefetch_hits: Counter,
-    pub(crate) prefetch_used_pages: Counter,
-    pub(crate) advised_ahead_pages: Counter,
-    pub(crate) guide_reads: Counter,
-    pub(crate) paging_errors: Counter,
-    pub(crate) fetch_retries: Counter,
-    pub(crate) fetched_bytes: Counter,
-    pub(crate) saved_fetch_bytes: Counter,
+pub(crate) struct PortStages {
     pub(crate) post: StageRecorder,
     pub(crate) fetch: StageRecorder,
     pub(crate) install: StageRecorder,
     pub(crate) resume: StageRecorder,
     pub(crate) total: StageRecorder,
+}
+
+impl PortStages {
+    fn add_to(&self, stages: &mut FaultStages) {
+        stages.post.add(&self.post);
+        stages.fetch.add(&self.fetch);
+        stages.install.add(&self.install);
+        stages.resume.add(&self.resume);
+        stages.total.add(&self.total);
+    }
 }
 
 impl PortStats {
@@ -259,30 +288,6 @@ impl PortStats {
         self.fetched_bytes.add(bytes as u64);
         self.saved_fetch_bytes.add((PAGE_BYTES - bytes) as u64);
     }
-
-    pub(crate) fn add_to(&self, stats: &mut Stats) {
-        stats.major_faults += self.major_faults.get();
-        stats.zero_faults += self.zero_faults.get();
-        stats.rescues += self.rescues.get();
-        stats.kept_in_frames += self.kept_in_frames.get();
-        stats.delegated_installs += self.delegated_installs.get();
-        stats.joins += self.joins.get();
-        stats.prefetched_pages += self.prefetched_pages.get();
-        stats.prefetch_hits += self.prefetch_hits.get();
-        stats.prefetch_used_pages += self.prefetch_used_pages.get();
-        stats.minor_faults += self.zero_faults.get() + self.rescues.get() + self.joins.get() + self.prefetch_hits.get();
-        stats.advised_ahead_pages += self.advised_ahead_pages.get();
-        stats.guide_reads += self.guide_reads.get();
-        stats.paging_errors += self.paging_errors.get();
-        stats.fetch_retries += self.fetch_retries.get();
-        stats.fetched_bytes += self.fetched_bytes.get();
-        stats.saved_fetch_bytes += self.saved_fetch_bytes.get();
-        stats.stages.post.add(&self.post);
-        stats.stages.fetch.add(&self.fetch);
-        stats.stages.install.add(&self.install);
-        stats.stages.resume.add(&self.resume);
-        stats.stages.total.add(&self.total);
-    }
 }
 
 impl<M: Machine> Pager<M> {
@@ -291,8 +296,11 @@ impl<M: Machine> Pager<M> {
         let mut stats = Stats::default();
         for port in self.ports() {
             port.stats.add_to(&mut stats);
+            port.stages.add_to(&mut stats.stages);
             stats.in_flight += u64::from(port.outstanding());
         }
+        stats.minor_faults = stats.zero_faults + stats.rescues + stats.joins + stats.prefetch_hits;
+        self.reclaim.stats.add_to(&mut stats);
         let usage = self.local.usage();
         stats.charged_pages = usage.charged;
         stats.limit_pages = self.local.budget.limit();
@@ -300,20 +308,7 @@ impl<M: Machine> Pager<M> {
         stats.resident_pages = usage.resident;
         stats.standby_pages = usage.standby;
         stats.writing_pages = usage.writing;
-        let reclaimed = &self.reclaim.stats;
-        stats.swept_pages = reclaimed.swept_pages.get();
-        stats.swept_blocks = reclaimed.swept_blocks.get();
-        stats.dropped_pages = reclaimed.dropped_pages.get();
-        stats.clean_pages = reclaimed.clean_pages.get();
-        stats.dead_pages = reclaimed.dead_pages.get();
-        stats.flushed_by_age_pages = reclaimed.flushed_by_age_pages.get();
-        stats.flushed_by_size_pages = reclaimed.flushed_by_size_pages.get();
-        stats.quota_evicted_pages = reclaimed.quota_evicted_pages.get();
-        stats.advised_out_pages = reclaimed.advised_out_pages.get();
         stats.damaged_pages = self.local.damaged_pages();
-        stats.written_bytes = reclaimed.written_bytes.get();
-        stats.saved_written_bytes = reclaimed.saved_written_bytes.get();
-        stats.write_retries = reclaimed.write_retries.get();
         stats.metadata_bytes = self.local.metadata_bytes();
         stats.reclaim_cpu_ns = self.reclaim.signals.cpu_ns();
         stats

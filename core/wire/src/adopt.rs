@@ -7,7 +7,7 @@
 //! numbers of a range's transfers only rise, so a message of an earlier one that comes late finds nothing to change.
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
 use crate::{Backing, PAYLOAD_BYTES_MAX, Permission, WireError};
 
@@ -45,7 +45,8 @@ pub enum AdoptStage<'a> {
 }
 
 /// An allocation that moves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, TryFromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C, packed)]
 pub struct AdoptedAllocation {
     /// Its first page.
     pub first: u32,
@@ -60,7 +61,7 @@ pub struct AdoptedAllocation {
 /// What is in a range that moves. Made from bytes it has been checked: every value is one that this version sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Inventory<'a> {
-    allocations: &'a [RawAllocation],
+    allocations: &'a [AdoptedAllocation],
     pages: &'a [U32],
 }
 
@@ -76,19 +77,11 @@ struct RawHead {
     to: U64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawAllocation {
-    first: U32,
-    pages: U32,
-    permission: U32,
-    backing: U32,
-}
-
 const _: () = assert!(ADOPT_HEAD_BYTES == 32);
-const _: () = assert!(size_of::<RawAllocation>() == 16);
+const _: () = assert!(size_of::<AdoptedAllocation>() == 16);
 const _: () = assert!(
-    ADOPT_HEAD_BYTES + ADOPT_PAGES_MAX as usize * (size_of::<RawAllocation>() + size_of::<U32>()) <= PAYLOAD_BYTES_MAX,
+    ADOPT_HEAD_BYTES + ADOPT_PAGES_MAX as usize * (size_of::<AdoptedAllocation>() + size_of::<U32>())
+        <= PAYLOAD_BYTES_MAX,
     "the largest inventory fits a message"
 );
 
@@ -161,16 +154,15 @@ impl<'a> Inventory<'a> {
             return None;
         }
         let (allocations, rest) =
-            <[RawAllocation]>::ref_from_prefix_with_elems(bytes, usize::from(allocations)).ok()?;
+            <[AdoptedAllocation]>::try_ref_from_prefix_with_elems(bytes, usize::from(allocations)).ok()?;
         let pages = <[U32]>::ref_from_bytes_with_elems(rest, usize::from(pages)).ok()?;
-        let is_valid = allocations.iter().all(|raw| raw.decode().is_some());
-        is_valid.then_some(Self { allocations, pages })
+        Some(Self { allocations, pages })
     }
 
     /// What is allocated.
     #[must_use]
     pub fn allocations(&self) -> impl ExactSizeIterator<Item = AdoptedAllocation> + use<'a> {
-        self.allocations.iter().map(|raw| raw.decode().expect("it was checked when the inventory was made"))
+        self.allocations.iter().copied()
     }
 
     /// Pages that have memory.
@@ -183,7 +175,7 @@ impl<'a> Inventory<'a> {
 /// An inventory in the making.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct InventoryList {
-    allocations: Vec<RawAllocation>,
+    allocations: Vec<AdoptedAllocation>,
     pages: Vec<U32>,
 }
 
@@ -194,7 +186,7 @@ impl InventoryList {
         allocations: impl IntoIterator<Item = AdoptedAllocation>,
         pages: impl IntoIterator<Item = u32>,
     ) -> Option<Self> {
-        let allocations: Vec<RawAllocation> = allocations.into_iter().map(RawAllocation::from).collect();
+        let allocations: Vec<AdoptedAllocation> = allocations.into_iter().collect();
         let pages: Vec<U32> = pages.into_iter().map(U32::new).collect();
         let fits = allocations.len().max(pages.len()) <= ADOPT_PAGES_MAX as usize;
         fits.then_some(Self { allocations, pages })
@@ -204,28 +196,6 @@ impl InventoryList {
     #[must_use]
     pub fn inventory(&self) -> Inventory<'_> {
         Inventory { allocations: &self.allocations, pages: &self.pages }
-    }
-}
-
-impl From<AdoptedAllocation> for RawAllocation {
-    fn from(allocation: AdoptedAllocation) -> Self {
-        Self {
-            first: U32::new(allocation.first),
-            pages: U32::new(allocation.pages),
-            permission: U32::new(allocation.permission.number()),
-            backing: U32::new(allocation.backing.number()),
-        }
-    }
-}
-
-impl RawAllocation {
-    fn decode(&self) -> Option<AdoptedAllocation> {
-        Some(AdoptedAllocation {
-            first: self.first.get(),
-            pages: self.pages.get(),
-            permission: Permission::from_number(self.permission.get())?,
-            backing: Backing::from_number(self.backing.get())?,
-        })
     }
 }
 

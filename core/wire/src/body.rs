@@ -1,7 +1,7 @@
 //! Payloads with a structure, each of one fixed size. [`Body`] encodes and decodes them.
 
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{ConvertError, FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
 use crate::WireError;
 
@@ -82,34 +82,18 @@ impl AtomicOperation {
 }
 
 /// What memory may be used for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(u32)]
 pub enum Permission {
     /// Reads only.
-    Read,
+    Read = 0,
     /// Reads, writes and atomics.
-    ReadWrite,
-}
-
-impl Permission {
-    /// The permission's number on the wire.
-    pub(crate) const fn number(self) -> u32 {
-        match self {
-            Self::Read => 0,
-            Self::ReadWrite => 1,
-        }
-    }
-
-    pub(crate) const fn from_number(number: u32) -> Option<Self> {
-        match number {
-            0 => Some(Self::Read),
-            1 => Some(Self::ReadWrite),
-            _ => None,
-        }
-    }
+    ReadWrite = 1,
 }
 
 /// What a capability allows. Each right includes those before it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, TryFromBytes)]
+#[repr(u32)]
 pub enum Rights {
     /// Reads.
     Read = 1,
@@ -122,45 +106,24 @@ pub enum Rights {
 impl Rights {
     /// The rights with this number.
     #[must_use]
-    pub const fn from_number(number: u32) -> Option<Self> {
-        match number {
-            1 => Some(Self::Read),
-            2 => Some(Self::ReadWrite),
-            3 => Some(Self::Owner),
-            _ => None,
-        }
+    pub fn from_number(number: u32) -> Option<Self> {
+        zerocopy::try_transmute!(number).ok()
     }
 }
 
 /// When an allocation gets its memory.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(u32)]
 pub enum Backing {
     /// Page by page, at the first write to each. A write fails if the node has no page left then.
-    OnDemand,
+    OnDemand = 0,
     /// At once: writes never lack a page, and the allocation can be translated.
-    Now,
-}
-
-impl Backing {
-    /// The backing's number on the wire.
-    pub(crate) const fn number(self) -> u32 {
-        match self {
-            Self::OnDemand => 0,
-            Self::Now => 1,
-        }
-    }
-
-    pub(crate) const fn from_number(number: u32) -> Option<Self> {
-        match number {
-            0 => Some(Self::OnDemand),
-            1 => Some(Self::Now),
-            _ => None,
-        }
-    }
+    Now = 1,
 }
 
 /// Payload of an [`Allocate`](crate::Kind::Allocate) request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, TryFromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct AllocateRequest {
     /// How much; rounded up to whole pages of the node.
     pub bytes: u64,
@@ -184,7 +147,8 @@ pub struct Allocated {
 }
 
 /// Payload of a [`Translate`](crate::Kind::Translate) answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, TryFromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Translation {
     /// Offset in the node's exported memory.
     pub offset: u64,
@@ -193,7 +157,8 @@ pub struct Translation {
 }
 
 /// Payload of a [`Status`](crate::Kind::Status) answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, TryFromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct NodeStatus {
     /// Bytes of the node's memory.
     pub memory_bytes: u64,
@@ -234,10 +199,33 @@ macro_rules! body {
 body!(Greeting as RawGreeting { home: U32, reserved: U32 }, 8);
 body!(Welcome as RawWelcome { home: U32, reserved: U32, page_bytes: U64, memory_bytes: U64, incarnation: U64 }, 32);
 body!(AtomicOperation as RawAtomic { operation: U32, reserved: U32, operand: U64, expected: U64 }, 24);
-body!(AllocateRequest as RawAllocate { bytes: U64, permission: U32, backing: U32, from: U64, to: U64 }, 32);
 body!(Allocated as RawAllocated { bytes: U64, retries: U32, reserved: U32 }, 16);
-body!(Translation as RawTranslation { offset: U64, bytes: U64 }, 16);
-body!(NodeStatus as RawStatus { memory: U64, free: U64, allocated: U64, spaces: U64 }, 32);
+
+/// Bodies that lie in memory as on the wire.
+macro_rules! plain_body {
+    ($body:ty, $bytes:literal) => {
+        const _: () = assert!(size_of::<$body>() == $bytes && cfg!(target_endian = "little"));
+
+        impl Body for $body {
+            const BYTES: usize = $bytes;
+
+            fn write_to(&self, into: &mut [u8]) {
+                into.copy_from_slice(self.as_bytes());
+            }
+
+            fn from_bytes(payload: &[u8]) -> Result<Self, WireError> {
+                Self::try_read_from_bytes(payload).map_err(|error| match error {
+                    ConvertError::Size(_) => WireError::Length(payload.len()),
+                    _ => WireError::Body,
+                })
+            }
+        }
+    };
+}
+
+plain_body!(AllocateRequest, 32);
+plain_body!(Translation, 16);
+plain_body!(NodeStatus, 32);
 
 impl From<Greeting> for RawGreeting {
     fn from(greeting: Greeting) -> Self {
@@ -301,27 +289,6 @@ impl RawAtomic {
     }
 }
 
-impl From<AllocateRequest> for RawAllocate {
-    fn from(request: AllocateRequest) -> Self {
-        Self {
-            bytes: U64::new(request.bytes),
-            permission: U32::new(request.permission.number()),
-            backing: U32::new(request.backing.number()),
-            from: U64::new(request.from),
-            to: U64::new(request.to),
-        }
-    }
-}
-
-impl RawAllocate {
-    fn decode(&self) -> Option<AllocateRequest> {
-        let permission = Permission::from_number(self.permission.get())?;
-        let backing = Backing::from_number(self.backing.get())?;
-        let (bytes, from, to) = (self.bytes.get(), self.from.get(), self.to.get());
-        Some(AllocateRequest { bytes, permission, backing, from, to })
-    }
-}
-
 impl From<Allocated> for RawAllocated {
     fn from(allocated: Allocated) -> Self {
         Self { bytes: U64::new(allocated.bytes), retries: U32::new(allocated.retries), reserved: U32::ZERO }
@@ -331,37 +298,6 @@ impl From<Allocated> for RawAllocated {
 impl RawAllocated {
     fn decode(&self) -> Option<Allocated> {
         Some(Allocated { bytes: self.bytes.get(), retries: self.retries.get() })
-    }
-}
-
-impl From<Translation> for RawTranslation {
-    fn from(translation: Translation) -> Self {
-        Self { offset: U64::new(translation.offset), bytes: U64::new(translation.bytes) }
-    }
-}
-
-impl RawTranslation {
-    fn decode(&self) -> Option<Translation> {
-        Some(Translation { offset: self.offset.get(), bytes: self.bytes.get() })
-    }
-}
-
-impl From<NodeStatus> for RawStatus {
-    fn from(status: NodeStatus) -> Self {
-        let NodeStatus { memory_bytes, free_bytes, allocated_bytes, spaces } = status;
-        let [memory, free, allocated, spaces] = [memory_bytes, free_bytes, allocated_bytes, spaces].map(U64::new);
-        Self { memory, free, allocated, spaces }
-    }
-}
-
-impl RawStatus {
-    fn decode(&self) -> Option<NodeStatus> {
-        Some(NodeStatus {
-            memory_bytes: self.memory.get(),
-            free_bytes: self.free.get(),
-            allocated_bytes: self.allocated.get(),
-            spaces: self.spaces.get(),
-        })
     }
 }
 

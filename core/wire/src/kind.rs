@@ -1,5 +1,7 @@
 //! What a message asks for: [`Kind`]; which way it goes: [`Direction`]; and why a request was refused: [`ErrorCode`].
 
+use zerocopy::TryFromBytes;
+
 use crate::WireError;
 
 /// An operation. A request and its answer have the same kind and differ by their [`Direction`].
@@ -107,60 +109,57 @@ impl Kind {
 }
 
 /// Why a request was refused. [`ErrorCode::None`] in every request and in every answer that is not a refusal.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, TryFromBytes, thiserror::Error)]
 #[repr(u16)]
 pub enum ErrorCode {
     /// No error.
+    #[error("no error")]
     None = 0,
     /// The range is not wholly inside allocated memory of this address space.
+    #[error("the address is not in allocated memory of this address space")]
     BadAddress = 1,
     /// The node has no room left: pages, slots or address spaces.
+    #[error("the node has no room left")]
     OutOfMemory = 2,
     /// The length or the alignment is not valid for this request.
+    #[error("the length or the alignment is not valid for this request")]
     BadLength = 3,
     /// No such address space, or the capability is not one that this node gave out for it.
+    #[error("the node does not know this address space, or this capability is not one for it")]
     BadCapability = 4,
     /// The capability or the page's permission does not allow this.
+    #[error("the capability or the permission of the memory does not allow this")]
     NotAllowed = 5,
     /// The checksum did not match; nothing was done. Send it again.
+    #[error("the request was corrupted on its way")]
     Corrupt = 6,
     /// The operating system refused something to the node.
+    #[error("the node's operating system refused the request")]
     System = 7,
     /// The request is so old that the node no longer knows whether it was executed; it was not executed now.
+    #[error("the request came so late that the node cannot tell whether it was executed before")]
     TooOld = 8,
     /// The request was given up by its sender before it was executed.
+    #[error("the request was given up before it was executed")]
     Aborted = 9,
     /// The node is short of something for a moment; nothing was done. Send it again later.
+    #[error("the node is busy")]
     Busy = 10,
     /// The region is moving to another node, or has moved; nothing was done. Ask where it is.
+    #[error("the region has moved to another node")]
     Moved = 11,
     /// This transport or node does not serve such a request.
+    #[error("the node does not serve such a request here")]
     Unsupported = 12,
     /// No offload has this number.
+    #[error("the node has no such offload")]
     NoOffload = 13,
     /// The offload did not understand its arguments, or failed.
+    #[error("the offload failed or did not understand its arguments")]
     OffloadFailed = 14,
 }
 
 impl ErrorCode {
-    const ALL: [Self; 15] = [
-        Self::None,
-        Self::BadAddress,
-        Self::OutOfMemory,
-        Self::BadLength,
-        Self::BadCapability,
-        Self::NotAllowed,
-        Self::Corrupt,
-        Self::System,
-        Self::TooOld,
-        Self::Aborted,
-        Self::Busy,
-        Self::Moved,
-        Self::Unsupported,
-        Self::NoOffload,
-        Self::OffloadFailed,
-    ];
-
     /// Whether the same request may be sent again later: nothing was done, and the reason may pass.
     #[must_use]
     pub const fn may_pass(self) -> bool {
@@ -168,28 +167,6 @@ impl ErrorCode {
     }
 
     pub(crate) fn from_wire(code: u16) -> Result<Self, WireError> {
-        Self::ALL.get(usize::from(code)).copied().ok_or(WireError::Code(code))
-    }
-}
-
-impl std::fmt::Display for ErrorCode {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
-            Self::None => "no error",
-            Self::BadAddress => "the address is not in allocated memory of this address space",
-            Self::OutOfMemory => "the node has no room left",
-            Self::BadLength => "the length or the alignment is not valid for this request",
-            Self::BadCapability => "the node does not know this address space, or this capability is not one for it",
-            Self::NotAllowed => "the capability or the permission of the memory does not allow this",
-            Self::Corrupt => "the request was corrupted on its way",
-            Self::System => "the node's operating system refused the request",
-            Self::TooOld => "the request came so late that the node cannot tell whether it was executed before",
-            Self::Aborted => "the request was given up before it was executed",
-            Self::Busy => "the node is busy",
-            Self::Moved => "the region has moved to another node",
-            Self::Unsupported => "the node does not serve such a request here",
-            Self::NoOffload => "the node has no such offload",
-            Self::OffloadFailed => "the offload failed or did not understand its arguments",
-        })
+        zerocopy::try_transmute!(code).map_err(|_| WireError::Code(code))
     }
 }

@@ -8,7 +8,7 @@ mod hostile;
 mod memory;
 mod stores;
 
-use yonder_offload::{Caller, Effect, ONCE_ANSWER_BYTES_MAX, Offload, chase, frame, kv, mv};
+use yonder_offload::{Call, Effect, ONCE_ANSWER_BYTES_MAX, Offload, chase, frame, kv, mv};
 use yonder_wire::{ErrorCode, PAYLOAD_BYTES_MAX};
 
 use crate::script::Step;
@@ -85,7 +85,7 @@ impl World {
         let effect = offload.effect(arguments);
         self.memory.begin(pid);
         let mut answer = Vec::new();
-        let result = offload.call(Caller { pid }, arguments, &mut self.memory, &mut answer);
+        let result = offload.call(Call { pid, arguments, memory: &mut self.memory, answer: &mut answer });
         let (accesses, bytes) = (self.memory.accesses, self.memory.bytes);
         assert!(accesses <= ACCESSES_MAX && bytes <= BYTES_MAX, "{accesses} accesses of {bytes} bytes in one call");
         assert!(others == self.memory.of_other_callers(pid), "the memory of another caller was changed");

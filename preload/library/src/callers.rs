@@ -12,6 +12,19 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 use std::sync::OnceLock;
 
+/// Functions that are a few instructions in front of others, which are told by a last argument who has called.
+macro_rules! tell_caller {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty = $told:ident, $($instruction:literal),+;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`.")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            std::arch::naked_asm!($($instruction),+, sym $told)
+        }
+    )*};
+}
+pub(crate) use tell_caller;
+
 /// Objects whose calls are answered locally: the C library, the dynamic linker, this one.
 const OBJECTS: usize = 3;
 

@@ -9,25 +9,12 @@ use std::ffi::{c_int, c_uint};
 
 use yonder_intercept::{is_kept, next_kept};
 
-use crate::libc_own::{own, set_errno};
+use crate::libc_own::{failed, in_front, own};
 
-fn failed(errno: c_int) -> c_int {
-    set_errno(errno);
-    -1
-}
-
-/// `close`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
-    if is_kept(fd) {
-        return failed(libc::EBADF);
-    }
-    let own = own!(close: fn(c_int) -> c_int);
-    // SAFETY: the caller's.
-    unsafe { own(fd) }
+in_front! {
+    close(fd: c_int) -> c_int, if is_kept(fd) => failed(libc::EBADF);
+    dup2(fd: c_int, to: c_int) -> c_int, if is_kept(to) => failed(libc::EBUSY);
+    dup3(fd: c_int, to: c_int, flags: c_int) -> c_int, if is_kept(to) => failed(libc::EBUSY);
 }
 
 /// `close_range`.
@@ -63,34 +50,6 @@ pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
 pub(crate) unsafe extern "C" fn closefrom(first: c_int) {
     // SAFETY: the caller's.
     let _ = unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
-}
-
-/// `dup2`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
-    if is_kept(to) {
-        return failed(libc::EBUSY);
-    }
-    let own = own!(dup2: fn(c_int, c_int) -> c_int);
-    // SAFETY: the caller's.
-    unsafe { own(fd, to) }
-}
-
-/// `dup3`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    if is_kept(to) {
-        return failed(libc::EBUSY);
-    }
-    let own = own!(dup3: fn(c_int, c_int, c_int) -> c_int);
-    // SAFETY: the caller's.
-    unsafe { own(fd, to, flags) }
 }
 
 /// A descriptor of a range, which may go beyond those that there can be.

@@ -67,7 +67,9 @@ pub(crate) struct Hidden {
 }
 
 impl Hidden {
-    pub(crate) const fn new(name: &'static CStr) -> Self {
+    /// A function by its name, which ends with a zero.
+    pub(crate) const fn new(name: &'static str) -> Self {
+        let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) else { unreachable!() };
         Self { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
@@ -92,23 +94,61 @@ impl Hidden {
     }
 }
 
+/// A function of the C library as one of its type.
+macro_rules! typed {
+    ($hidden:ident: fn($($argument:ty),*) -> $result:ty) => {
+        std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($argument),*) -> $result>($hidden.address())
+    };
+}
+pub(crate) use typed;
+
 /// The function of the C library with this name and type.
 macro_rules! own {
     ($name:ident: fn($($argument:ty),*) -> $result:ty) => {{
-        static HIDDEN: $crate::libc_own::Hidden = $crate::libc_own::Hidden::new({
-            const NAME: &str = concat!(stringify!($name), "\0");
-            match std::ffi::CStr::from_bytes_with_nul(NAME.as_bytes()) {
-                Ok(name) => name,
-                Err(_) => unreachable!(),
-            }
-        });
+        static HIDDEN: $crate::libc_own::Hidden = $crate::libc_own::Hidden::new(concat!(stringify!($name), "\0"));
         // SAFETY: the C library's function of this name has this type.
-        unsafe {
-            std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($argument),*) -> $result>(HIDDEN.address())
-        }
+        unsafe { $crate::libc_own::typed!(HIDDEN: fn($($argument),*) -> $result) }
     }};
 }
 pub(crate) use own;
+
+/// Functions in front of the C library's of the same names. Behind an argument stands what the C library gets in its
+/// place, and behind the result when it is not asked, and what is answered then.
+macro_rules! in_front {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty $(=> $given:expr)?),*) -> $result:ty
+        $(, if $condition:expr => $answer:expr)?;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`.")]
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            static HIDDEN: $crate::libc_own::Hidden = $crate::libc_own::Hidden::new(concat!(stringify!($name), "\0"));
+            // SAFETY: the caller's, and the C library's function of this name has this type; copies of what an argument
+            // points to live as long as the call.
+            unsafe {
+                $(if $condition {
+                    return $answer;
+                })?
+                let own = $crate::libc_own::typed!(HIDDEN: fn($($type),*) -> $result);
+                own($($crate::libc_own::given!($argument $(, $given)?)),*)
+            }
+        }
+    )*};
+}
+pub(crate) use in_front;
+
+/// An argument, or what stands behind it.
+macro_rules! given {
+    ($argument:ident) => {
+        $argument
+    };
+    ($argument:ident, $given:expr) => {
+        $given
+    };
+}
+pub(crate) use given;
 
 /// The errno of the calling thread.
 pub(crate) fn errno() -> libc::c_int {
@@ -122,12 +162,17 @@ pub(crate) fn set_errno(errno: libc::c_int) {
     unsafe { *libc::__errno_location() = errno };
 }
 
+/// Sets it, and answers as a function that has failed.
+pub(crate) fn failed(errno: libc::c_int) -> libc::c_int {
+    set_errno(errno);
+    -1
+}
+
 /// What a system call has answered, as the C library says it: -1 and errno for an error.
 pub(crate) fn as_c(answer: i64) -> isize {
     const ERRNO_MAX: i64 = 4095;
     if (-ERRNO_MAX..0).contains(&answer) {
-        set_errno(-answer as libc::c_int);
-        return -1;
+        return failed(-answer as libc::c_int) as isize;
     }
     answer as isize
 }

@@ -4,7 +4,6 @@
 //!
 //! UNSAFETY: the C library's contracts for these functions, and their first instructions.
 
-use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
 use yonder_paging::far_heap::Misuse;
@@ -30,11 +29,18 @@ fn allocated(address: usize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(address)
 }
 
-/// `malloc`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
-    naked_asm!("mov rsi, [rsp]", "jmp {}", sym malloc_for)
+callers::tell_caller! {
+    malloc(bytes: usize) -> *mut c_void = malloc_for, "mov rsi, [rsp]", "jmp {}";
+    calloc(count: usize, bytes: usize) -> *mut c_void = calloc_for, "mov rdx, [rsp]", "jmp {}";
+    realloc(old: *mut c_void, bytes: usize) -> *mut c_void = realloc_for, "mov rdx, [rsp]", "jmp {}";
+    reallocarray(old: *mut c_void, count: usize, bytes: usize) -> *mut c_void = reallocarray_for,
+        "mov rcx, [rsp]", "jmp {}";
+    memalign(align: usize, bytes: usize) -> *mut c_void = memalign_for, "mov rdx, [rsp]", "jmp {}";
+    aligned_alloc(align: usize, bytes: usize) -> *mut c_void = memalign_for, "mov rdx, [rsp]", "jmp {}";
+    valloc(bytes: usize) -> *mut c_void = memalign_for, "mov rdx, [rsp]", "mov rsi, rdi", "mov edi, 4096", "jmp {}";
+    pvalloc(bytes: usize) -> *mut c_void = pvalloc_for, "mov rsi, [rsp]", "jmp {}";
+    posix_memalign(block: *mut *mut c_void, align: usize, bytes: usize) -> c_int = posix_memalign_for,
+        "mov rcx, [rsp]", "jmp {}";
 }
 
 extern "C" fn malloc_for(bytes: usize, caller: usize) -> *mut c_void {
@@ -45,13 +51,6 @@ extern "C" fn malloc_for(bytes: usize, caller: usize) -> *mut c_void {
     }
 }
 
-/// `calloc`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
-    naked_asm!("mov rdx, [rsp]", "jmp {}", sym calloc_for)
-}
-
 extern "C" fn calloc_for(count: usize, bytes: usize, caller: usize) -> *mut c_void {
     let Some(all) = count.checked_mul(bytes) else { return allocated(0) };
     match wanted(all, caller) {
@@ -59,20 +58,6 @@ extern "C" fn calloc_for(count: usize, bytes: usize, caller: usize) -> *mut c_vo
         // SAFETY: any size is a valid request.
         None => unsafe { __libc_calloc(count, bytes) },
     }
-}
-
-/// `realloc`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
-    naked_asm!("mov rdx, [rsp]", "jmp {}", sym realloc_for)
-}
-
-/// `reallocarray`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn reallocarray(old: *mut c_void, count: usize, bytes: usize) -> *mut c_void {
-    naked_asm!("mov rcx, [rsp]", "jmp {}", sym reallocarray_for)
 }
 
 extern "C" fn reallocarray_for(old: *mut c_void, count: usize, bytes: usize, caller: usize) -> *mut c_void {
@@ -161,46 +146,11 @@ unsafe fn usable_local(block: *mut c_void) -> usize {
     unsafe { size_of(block) }
 }
 
-/// `memalign`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
-    naked_asm!("mov rdx, [rsp]", "jmp {}", sym memalign_for)
-}
-
-/// `aligned_alloc`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
-    naked_asm!("mov rdx, [rsp]", "jmp {}", sym memalign_for)
-}
-
-/// `valloc`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn valloc(bytes: usize) -> *mut c_void {
-    naked_asm!("mov rdx, [rsp]", "mov rsi, rdi", "mov edi, 4096", "jmp {}", sym memalign_for)
-}
-
-/// `pvalloc`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
-    naked_asm!("mov rsi, [rsp]", "jmp {}", sym pvalloc_for)
-}
-
 extern "C" fn pvalloc_for(bytes: usize, caller: usize) -> *mut c_void {
     match bytes.checked_next_multiple_of(4096) {
         Some(bytes) => memalign_for(4096, bytes, caller),
         None => allocated(0),
     }
-}
-
-/// `posix_memalign`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
-    naked_asm!("mov rcx, [rsp]", "jmp {}", sym posix_memalign_for)
 }
 
 extern "C" fn posix_memalign_for(block: *mut *mut c_void, align: usize, bytes: usize, caller: usize) -> c_int {

@@ -5,7 +5,6 @@
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 
-use std::arch::naked_asm;
 use std::ffi::{c_int, c_long, c_void};
 use std::ops::Range;
 
@@ -18,7 +17,7 @@ use yonder_trap::hold_back;
 use yonder_units::PAGE_BYTES;
 
 use crate::far::{Far, far, far_for, is_far};
-use crate::libc_own::{as_c, errno, own, set_errno};
+use crate::libc_own::{as_c, errno, failed, own, set_errno};
 use crate::mapped::{PLAIN, is_any_protected, maps};
 use crate::{callers, calls, robust};
 
@@ -59,37 +58,21 @@ fn behind(number: c_long, arguments: [u64; 3]) -> c_int {
     as_c(calls::make(&Call { number, arguments: [a, b, c, 0, 0, 0] })) as c_int
 }
 
-fn failed(errno: c_int) -> *mut c_void {
+fn not_mapped(errno: c_int) -> *mut c_void {
     set_errno(errno);
     libc::MAP_FAILED
 }
 
-/// `mmap`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn mmap(
-    hint: *mut c_void,
-    bytes: size_t,
-    prot: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: off_t,
-) -> *mut c_void {
-    naked_asm!("push qword ptr [rsp]", "call {}", "pop rcx", "ret", sym mmap_for)
-}
-
-/// `mmap64`, which is the same.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn mmap64(
-    hint: *mut c_void,
-    bytes: size_t,
-    prot: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: off_t,
-) -> *mut c_void {
-    naked_asm!("push qword ptr [rsp]", "call {}", "pop rcx", "ret", sym mmap_for)
+callers::tell_caller! {
+    mmap(hint: *mut c_void, bytes: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void
+        = mmap_for, "push qword ptr [rsp]", "call {}", "pop rcx", "ret";
+    mmap64(hint: *mut c_void, bytes: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void
+        = mmap_for, "push qword ptr [rsp]", "call {}", "pop rcx", "ret";
+    munmap(start: *mut c_void, bytes: size_t) -> c_int = munmap_for, "mov rdx, [rsp]", "jmp {}";
+    mremap(old: *mut c_void, old_bytes: size_t, new_bytes: size_t, flags: c_int, wanted: *mut c_void) -> *mut c_void
+        = mremap_for, "mov r9, [rsp]", "jmp {}";
+    mprotect(start: *mut c_void, bytes: size_t, prot: c_int) -> c_int = mprotect_for, "mov rcx, [rsp]", "jmp {}";
+    madvise(start: *mut c_void, bytes: size_t, advice: c_int) -> c_int = madvise_for, "mov rcx, [rsp]", "jmp {}";
 }
 
 /// The seventh argument, who has called, is on the stack.
@@ -121,12 +104,12 @@ unsafe extern "C" fn mmap_for(
         && !callers::is_local(caller)
         && let Some(far) = far_for(bytes)
     {
-        return far.map(bytes).map_or_else(|| failed(libc::ENOMEM), std::ptr::with_exposed_provenance_mut);
+        return far.map(bytes).map_or_else(|| not_mapped(libc::ENOMEM), std::ptr::with_exposed_provenance_mut);
     }
     let own = own!(mmap: fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void);
     let is_ours_to_say = is_far(hint as usize) && !callers::is_local(caller);
     if is_ours_to_say && flags & libc::MAP_FIXED_NOREPLACE != 0 {
-        return failed(libc::EEXIST);
+        return not_mapped(libc::EEXIST);
     }
     // A place in the window is a wish that cannot come true.
     let hint = if is_ours_to_say { std::ptr::null_mut() } else { hint };
@@ -137,13 +120,13 @@ unsafe extern "C" fn mmap_for(
 /// A new mapping in the place of a far one: as good as new if it is plain, refused if it is not.
 fn replace(address: usize, bytes: usize, prot: c_int, flags: c_int) -> *mut c_void {
     let wanted = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let (Some(far), Some(range)) = (far(), range_of(address, bytes)) else { return failed(libc::EINVAL) };
+    let (Some(far), Some(range)) = (far(), range_of(address, bytes)) else { return not_mapped(libc::EINVAL) };
     if flags & wanted != wanted || far.offset(range.end - 1).is_none() {
-        return failed(libc::ENOMEM);
+        return not_mapped(libc::ENOMEM);
     }
     if !hold_back(|| maps().cover(range.clone())) {
         // It is somebody else's by now, or may be soon.
-        return failed(libc::ENOMEM);
+        return not_mapped(libc::ENOMEM);
     }
     far.unprotect(range.clone());
     far.clear(address, range.len() as u64);
@@ -152,13 +135,6 @@ fn replace(address: usize, bytes: usize, prot: c_int, flags: c_int) -> *mut c_vo
     } else {
         libc::MAP_FAILED
     }
-}
-
-/// `munmap`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn munmap(start: *mut c_void, bytes: size_t) -> c_int {
-    naked_asm!("mov rdx, [rsp]", "jmp {}", sym munmap_for)
 }
 
 unsafe extern "C" fn munmap_for(start: *mut c_void, bytes: size_t, caller: usize) -> c_int {
@@ -174,25 +150,9 @@ unsafe extern "C" fn munmap_for(start: *mut c_void, bytes: size_t, caller: usize
 }
 
 fn unmap(far: &Far, address: usize, bytes: usize) -> c_int {
-    let Some(range) = range_of(address, bytes) else {
-        set_errno(libc::EINVAL);
-        return -1;
-    };
+    let Some(range) = range_of(address, bytes) else { return failed(libc::EINVAL) };
     far.unmap(range.start..range.end.min(WINDOW.end));
     0
-}
-
-/// `mremap`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn mremap(
-    old: *mut c_void,
-    old_bytes: size_t,
-    new_bytes: size_t,
-    flags: c_int,
-    wanted: *mut c_void,
-) -> *mut c_void {
-    naked_asm!("mov r9, [rsp]", "jmp {}", sym mremap_for)
 }
 
 unsafe extern "C" fn mremap_for(
@@ -209,10 +169,10 @@ unsafe extern "C" fn mremap_for(
         return unsafe { own(old, old_bytes, new_bytes, flags, wanted) };
     };
     let (Some(all), Some(new_bytes)) = (range_of(old as usize, old_bytes), whole_pages(new_bytes)) else {
-        return failed(libc::EINVAL);
+        return not_mapped(libc::EINVAL);
     };
     if flags & !libc::MREMAP_MAYMOVE != 0 {
-        return failed(libc::EINVAL);
+        return not_mapped(libc::EINVAL);
     }
     let is_there = if new_bytes > all.len() { all.clone() } else { all.start..all.start + PAGE_BYTES };
     let of_all = || {
@@ -220,7 +180,7 @@ unsafe extern "C" fn mremap_for(
         if maps.cover(is_there.clone()) { maps.protection(is_there.clone()) } else { None }
     };
     // The kernel's mappings end where the protection changes, and only one can grow.
-    let Some(prot) = hold_back(of_all) else { return failed(libc::EFAULT) };
+    let Some(prot) = hold_back(of_all) else { return not_mapped(libc::EFAULT) };
     if new_bytes <= all.len() {
         far.unmap(all.start + new_bytes..all.end);
         return old;
@@ -231,9 +191,9 @@ unsafe extern "C" fn mremap_for(
             far.unprotect(all.end..all.start + new_bytes);
             all.start
         }
-        None if flags & libc::MREMAP_MAYMOVE == 0 => return failed(libc::ENOMEM),
+        None if flags & libc::MREMAP_MAYMOVE == 0 => return not_mapped(libc::ENOMEM),
         None => {
-            let Some(new) = far.map(new_bytes) else { return failed(libc::ENOMEM) };
+            let Some(new) = far.map(new_bytes) else { return not_mapped(libc::ENOMEM) };
             let to = std::ptr::with_exposed_provenance_mut::<u8>(new);
             far.unprotect(all.clone());
             // SAFETY: both ranges are mapped, and the new one is nobody else's.
@@ -249,13 +209,6 @@ unsafe extern "C" fn mremap_for(
     std::ptr::with_exposed_provenance_mut(new)
 }
 
-/// `mprotect`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn mprotect(start: *mut c_void, bytes: size_t, prot: c_int) -> c_int {
-    naked_asm!("mov rcx, [rsp]", "jmp {}", sym mprotect_for)
-}
-
 unsafe extern "C" fn mprotect_for(start: *mut c_void, bytes: size_t, prot: c_int, caller: usize) -> c_int {
     match about(start as usize, caller) {
         About::Far(far) => protect(far, start as usize, bytes, prot),
@@ -266,13 +219,6 @@ unsafe extern "C" fn mprotect_for(start: *mut c_void, bytes: size_t, prot: c_int
             unsafe { own(start, bytes, prot) }
         }
     }
-}
-
-/// `madvise`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn madvise(start: *mut c_void, bytes: size_t, advice: c_int) -> c_int {
-    naked_asm!("mov rcx, [rsp]", "jmp {}", sym madvise_for)
 }
 
 unsafe extern "C" fn madvise_for(start: *mut c_void, bytes: size_t, advice: c_int, caller: usize) -> c_int {
@@ -323,13 +269,11 @@ fn advise(far: &'static Far, address: usize, bytes: usize, advice: c_int) -> i64
 fn protect(far: &'static Far, address: usize, bytes: usize, prot: c_int) -> c_int {
     let Some(bytes) = whole_pages(bytes).filter(|_| far.offset(address).is_some()) else { return 0 };
     if !address.is_multiple_of(PAGE_BYTES) {
-        set_errno(libc::EINVAL);
-        return -1;
+        return failed(libc::EINVAL);
     }
     if address.checked_add(bytes - 1).and_then(|last| far.offset(last)).is_none() {
         // The kernel would change a part of it before it refuses.
-        set_errno(libc::ENOMEM);
-        return -1;
+        return failed(libc::ENOMEM);
     }
     let range = address..address + bytes;
     hold_back(|| {

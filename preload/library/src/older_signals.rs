@@ -1,5 +1,5 @@
-//! Older functions for signals, which the C library does not make of those in `signals`: the program's ways to hold
-//! SIGBUS and SIGSYS back, or to install a handler for them, are the same.
+//! `signal`, and older functions for signals, which the C library does not make of those in `signals`: the program's
+//! ways to hold SIGBUS and SIGSYS back, or to install a handler for them, are the same.
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 
@@ -9,7 +9,7 @@ use libc::{sigaction as Action, sighandler_t};
 use yonder_trap::NEEDED_SIGNALS;
 
 use crate::far::far;
-use crate::libc_own::own;
+use crate::libc_own::{in_front, own};
 use crate::signals::sigaction;
 
 /// `SIG_HOLD`, by which `sigset` holds a signal back, and says that one was.
@@ -18,33 +18,6 @@ const SIG_HOLD: sighandler_t = 2;
 /// Whether a signal is one that must come through.
 fn is_needed(signal: c_int) -> bool {
     (1..=64).contains(&signal) && NEEDED_SIGNALS & 1 << (signal - 1) != 0
-}
-
-/// `sighold`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn sighold(signal: c_int) -> c_int {
-    let own = own!(sighold: fn(c_int) -> c_int);
-    // SAFETY: the caller's.
-    if is_needed(signal) && far().is_some() { 0 } else { unsafe { own(signal) } }
-}
-
-/// `sigignore`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn sigignore(signal: c_int) -> c_int {
-    let own = own!(sigignore: fn(c_int) -> c_int);
-    // SAFETY: the caller's.
-    unsafe {
-        if !is_needed(signal) {
-            return own(signal);
-        }
-        if install(signal, libc::SIG_IGN, 0) == libc::SIG_ERR { -1 } else { 0 }
-    }
 }
 
 /// `sigset`. A signal that must come through is never held back, whatever it says.
@@ -85,26 +58,12 @@ fn allowed(mask: c_int) -> c_int {
     if far().is_some() { mask & !(NEEDED_SIGNALS as c_int) } else { mask }
 }
 
-/// `sigblock`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn sigblock(mask: c_int) -> c_int {
-    let own = own!(sigblock: fn(c_int) -> c_int);
-    // SAFETY: the caller's.
-    unsafe { own(allowed(mask)) }
-}
-
-/// `sigsetmask`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn sigsetmask(mask: c_int) -> c_int {
-    let own = own!(sigsetmask: fn(c_int) -> c_int);
-    // SAFETY: the caller's.
-    unsafe { own(allowed(mask)) }
+in_front! {
+    sighold(signal: c_int) -> c_int, if is_needed(signal) && far().is_some() => 0;
+    sigignore(signal: c_int) -> c_int,
+        if is_needed(signal) => if install(signal, libc::SIG_IGN, 0) == libc::SIG_ERR { -1 } else { 0 };
+    sigblock(mask: c_int => allowed(mask)) -> c_int;
+    sigsetmask(mask: c_int => allowed(mask)) -> c_int;
 }
 
 /// Functions with the name and the meaning of `signal` in some standard.
@@ -123,6 +82,8 @@ macro_rules! handlers {
 }
 
 handlers! {
+    // The meaning that it has had since BSD: the handler stays, and system calls go on.
+    signal with libc::SA_RESTART;
     bsd_signal with libc::SA_RESTART;
     ssignal with libc::SA_RESTART;
     sysv_signal with libc::SA_RESETHAND | libc::SA_NODEFER;

@@ -11,7 +11,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use libc::{FILE, pid_t};
 
 use crate::far::is_far;
-use crate::libc_own::own;
+use crate::libc_own::{in_front, own};
 
 /// A text that is local: itself, or a copy.
 struct LocalText {
@@ -98,6 +98,16 @@ fn local_environment() {
     }
 }
 
+/// A command for the C library's shell, which gets the environment too.
+///
+/// # Safety
+/// `command` is null or a C string.
+unsafe fn for_shell(command: *const c_char) -> LocalText {
+    local_environment();
+    // SAFETY: the caller's.
+    unsafe { LocalText::of(command) }
+}
+
 /// Arguments of a function that takes any number of them, with a null pointer at their end.
 struct Variadic {
     /// Those in registers: all but the first.
@@ -127,11 +137,10 @@ impl Variadic {
     }
 }
 
-/// Hands a variadic function's arguments over: the first one, and addresses of the others in registers and on the
-/// stack.
+/// Hands variadic functions' arguments over: the first one, and addresses of the others in registers and on the stack.
 macro_rules! variadic {
-    ($(#[$doc:meta])* $name:ident = $function:ident) => {
-        $(#[$doc])*
+    ($($name:ident = $function:ident;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`.")]
         ///
         /// # Safety
         /// As the C library's.
@@ -148,12 +157,13 @@ macro_rules! variadic {
                 sym $function
             )
         }
-    };
+    )*};
 }
 
 variadic! {
-    /// `execl`.
-    execl = execl_of
+    execl = execl_of;
+    execlp = execlp_of;
+    execle = execle_of;
 }
 
 unsafe extern "C" fn execl_of(path: *const c_char, registers: *const [*const c_char; 5], stack: Texts) -> c_int {
@@ -161,19 +171,9 @@ unsafe extern "C" fn execl_of(path: *const c_char, registers: *const [*const c_c
     unsafe { execv(path, Variadic { registers, stack }.texts().as_ptr()) }
 }
 
-variadic! {
-    /// `execlp`.
-    execlp = execlp_of
-}
-
 unsafe extern "C" fn execlp_of(file: *const c_char, registers: *const [*const c_char; 5], stack: Texts) -> c_int {
     // SAFETY: the caller's.
     unsafe { execvp(file, Variadic { registers, stack }.texts().as_ptr()) }
-}
-
-variadic! {
-    /// `execle`.
-    execle = execle_of
 }
 
 unsafe extern "C" fn execle_of(path: *const c_char, registers: *const [*const c_char; 5], stack: Texts) -> c_int {
@@ -183,49 +183,19 @@ unsafe extern "C" fn execle_of(path: *const c_char, registers: *const [*const c_
     unsafe { execve(path, texts.as_ptr(), arguments.at(texts.len()).cast()) }
 }
 
-/// `fexecve`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: Texts, environment: Texts) -> c_int {
-    let own = own!(fexecve: fn(c_int, Texts, Texts) -> c_int);
-    // SAFETY: the caller's; copies live as long as the call.
-    unsafe { own(fd, LocalTexts::of(arguments).list, LocalTexts::of(environment).list) }
-}
-
-/// `execveat`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn execveat(
-    fd: c_int,
-    path: *const c_char,
-    arguments: Texts,
-    environment: Texts,
-    flags: c_int,
-) -> c_int {
-    let own = own!(execveat: fn(c_int, *const c_char, Texts, Texts, c_int) -> c_int);
-    // SAFETY: the caller's; copies live as long as the call.
-    unsafe {
-        own(fd, LocalText::of(path).text, LocalTexts::of(arguments).list, LocalTexts::of(environment).list, flags)
-    }
-}
-
-/// `execve`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn execve(path: *const c_char, arguments: Texts, environment: Texts) -> c_int {
-    let own = own!(execve: fn(*const c_char, Texts, Texts) -> c_int);
-    // SAFETY: the caller's; copies live as long as the call.
-    unsafe {
-        let (path, arguments, environment) =
-            (LocalText::of(path), LocalTexts::of(arguments), LocalTexts::of(environment));
-        own(path.text, arguments.list, environment.list)
-    }
+in_front! {
+    fexecve(fd: c_int, arguments: Texts => LocalTexts::of(arguments).list,
+        environment: Texts => LocalTexts::of(environment).list) -> c_int;
+    execveat(fd: c_int, path: *const c_char => LocalText::of(path).text,
+        arguments: Texts => LocalTexts::of(arguments).list, environment: Texts => LocalTexts::of(environment).list,
+        flags: c_int) -> c_int;
+    execve(path: *const c_char => LocalText::of(path).text, arguments: Texts => LocalTexts::of(arguments).list,
+        environment: Texts => LocalTexts::of(environment).list) -> c_int;
+    execvpe(file: *const c_char => LocalText::of(file).text, arguments: Texts => LocalTexts::of(arguments).list,
+        environment: Texts => LocalTexts::of(environment).list) -> c_int;
+    system(command: *const c_char => for_shell(command).text) -> c_int;
+    /// It returns when the shell has begun.
+    popen(command: *const c_char => for_shell(command).text, mode: *const c_char) -> *mut FILE;
 }
 
 /// `execv`.
@@ -236,21 +206,6 @@ pub(crate) unsafe extern "C" fn execve(path: *const c_char, arguments: Texts, en
 pub(crate) unsafe extern "C" fn execv(path: *const c_char, arguments: Texts) -> c_int {
     // SAFETY: the caller's.
     unsafe { execve(path, arguments, environ) }
-}
-
-/// `execvpe`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn execvpe(file: *const c_char, arguments: Texts, environment: Texts) -> c_int {
-    let own = own!(execvpe: fn(*const c_char, Texts, Texts) -> c_int);
-    // SAFETY: the caller's; copies live as long as the call.
-    unsafe {
-        let (file, arguments, environment) =
-            (LocalText::of(file), LocalTexts::of(arguments), LocalTexts::of(environment));
-        own(file.text, arguments.list, environment.list)
-    }
 }
 
 /// `execvp`.
@@ -328,28 +283,4 @@ pub(crate) unsafe extern "C" fn posix_spawnp(
     let own = own!(posix_spawnp: fn(*mut pid_t, *const c_char, *const c_void, *const c_void, Texts, Texts) -> c_int);
     // SAFETY: the caller's.
     unsafe { spawn(own, pid, file, (actions, attributes), arguments, environment) }
-}
-
-/// `system`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn system(command: *const c_char) -> c_int {
-    let own = own!(system: fn(*const c_char) -> c_int);
-    local_environment();
-    // SAFETY: the caller's; the copy lives as long as the call.
-    unsafe { own(LocalText::of(command).text) }
-}
-
-/// `popen`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
-    let own = own!(popen: fn(*const c_char, *const c_char) -> *mut FILE);
-    local_environment();
-    // SAFETY: the caller's; the copy lives as long as the call, which returns when the shell has begun.
-    unsafe { own(LocalText::of(command).text, mode) }
 }

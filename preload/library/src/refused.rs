@@ -12,12 +12,7 @@ use std::ffi::{c_int, c_void};
 use libc::{aiocb, sigevent};
 
 use crate::far::{far, is_far};
-use crate::libc_own::{own, set_errno};
-
-fn refused(errno: c_int) -> c_int {
-    set_errno(errno);
-    -1
-}
+use crate::libc_own::{failed, in_front, set_errno};
 
 /// Whether an asynchronous transfer would need far memory in the C library's thread.
 ///
@@ -33,109 +28,54 @@ unsafe fn needs_far(request: *const aiocb) -> bool {
         })
 }
 
-/// Functions that begin an asynchronous transfer.
-macro_rules! transfers {
-    ($($name:ident($($argument:ident: $type:ty),*) of $request:ident;)*) => {$(
-        #[doc = concat!("`", stringify!($name), "`.")]
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            // SAFETY: the caller's.
-            if unsafe { needs_far($request) } {
-                return refused(libc::ENOSYS);
-            }
-            let own = own!($name: fn($($type),*) -> c_int);
-            // SAFETY: the caller's.
-            unsafe { own($($argument),*) }
-        }
-    )*};
+/// Whether one of several would.
+///
+/// # Safety
+/// `list` has `count` elements, of which each is null or valid; `event` is null or valid.
+unsafe fn any_needs_far(list: *const *mut aiocb, count: c_int, event: *const sigevent) -> bool {
+    // SAFETY: the caller's.
+    unsafe {
+        far().is_some()
+            && ((0..count.max(0) as usize).any(|at| needs_far(*list.add(at)))
+                || event.as_ref().is_some_and(|event| event.sigev_notify == libc::SIGEV_THREAD))
+    }
 }
-
-transfers! {
-    aio_read(request: *mut aiocb) of request;
-    aio_read64(request: *mut aiocb) of request;
-    aio_write(request: *mut aiocb) of request;
-    aio_write64(request: *mut aiocb) of request;
-    aio_fsync(operation: c_int, request: *mut aiocb) of request;
-    aio_fsync64(operation: c_int, request: *mut aiocb) of request;
-}
-
-/// Functions that begin several.
-macro_rules! lists {
-    ($($name:ident)*) => {$(
-        #[doc = concat!("`", stringify!($name), "`.")]
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name(
-            mode: c_int,
-            list: *const *mut aiocb,
-            count: c_int,
-            event: *mut sigevent,
-        ) -> c_int {
-            // SAFETY: the caller's: the list is as long as it says.
-            let needs_far = unsafe {
-                far().is_some()
-                    && ((0..count.max(0) as usize).any(|at| needs_far(*list.add(at)))
-                        || event.as_ref().is_some_and(|event| event.sigev_notify == libc::SIGEV_THREAD))
-            };
-            if needs_far {
-                return refused(libc::ENOSYS);
-            }
-            let own = own!($name: fn(c_int, *const *mut aiocb, c_int, *mut sigevent) -> c_int);
-            // SAFETY: the caller's.
-            unsafe { own(mode, list, count, event) }
-        }
-    )*};
-}
-
-lists!(lio_listio lio_listio64);
 
 /// What `getaddrinfo_a` is asked: a name, a service and what is wanted of them, and a place for the answer.
 type Question = [*const c_void; 4];
 
-/// `getaddrinfo_a`.
+/// Whether one of several questions is far, or a part of it.
 ///
 /// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn getaddrinfo_a(
-    mode: c_int,
-    list: *const *mut Question,
-    count: c_int,
-    event: *mut sigevent,
-) -> c_int {
-    // SAFETY: the caller's: the list is as long as it says, and has null pointers or questions.
-    let needs_far = unsafe {
+/// `list` has `count` elements, which are null pointers or questions.
+unsafe fn any_is_far(list: *const *mut Question, count: c_int) -> bool {
+    // SAFETY: the caller's.
+    unsafe {
         far().is_some()
             && (0..count.max(0) as usize).any(|at| {
                 let question = *list.add(at);
                 let parts = question.as_ref().into_iter().flatten();
                 is_far(question as usize) || parts.into_iter().any(|part| is_far(*part as usize))
             })
-    };
-    if needs_far {
-        set_errno(libc::ENOSYS);
-        return libc::EAI_SYSTEM;
     }
-    let own = own!(getaddrinfo_a: fn(c_int, *const *mut Question, c_int, *mut sigevent) -> c_int);
-    // SAFETY: the caller's.
-    unsafe { own(mode, list, count, event) }
 }
 
-/// `unshare`. What else it cannot do in a process with several threads, such as ours, the kernel says.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn unshare(flags: c_int) -> c_int {
-    if flags & libc::CLONE_FILES != 0 && far().is_some() {
-        return refused(libc::EINVAL);
-    }
-    let own = own!(unshare: fn(c_int) -> c_int);
-    // SAFETY: the caller's.
-    unsafe { own(flags) }
+in_front! {
+    aio_read(request: *mut aiocb) -> c_int, if needs_far(request) => failed(libc::ENOSYS);
+    aio_read64(request: *mut aiocb) -> c_int, if needs_far(request) => failed(libc::ENOSYS);
+    aio_write(request: *mut aiocb) -> c_int, if needs_far(request) => failed(libc::ENOSYS);
+    aio_write64(request: *mut aiocb) -> c_int, if needs_far(request) => failed(libc::ENOSYS);
+    aio_fsync(operation: c_int, request: *mut aiocb) -> c_int, if needs_far(request) => failed(libc::ENOSYS);
+    aio_fsync64(operation: c_int, request: *mut aiocb) -> c_int, if needs_far(request) => failed(libc::ENOSYS);
+    lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int,
+        if any_needs_far(list, count, event) => failed(libc::ENOSYS);
+    lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int,
+        if any_needs_far(list, count, event) => failed(libc::ENOSYS);
+    getaddrinfo_a(mode: c_int, list: *const *mut Question, count: c_int, event: *mut sigevent) -> c_int,
+        if any_is_far(list, count) => {
+            set_errno(libc::ENOSYS);
+            libc::EAI_SYSTEM
+        };
+    /// What else it cannot do in a process with several threads, such as ours, the kernel says.
+    unshare(flags: c_int) -> c_int, if flags & libc::CLONE_FILES != 0 && far().is_some() => failed(libc::EINVAL);
 }

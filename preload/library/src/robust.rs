@@ -15,7 +15,7 @@ use libc::{pthread_mutex_t, pthread_mutexattr_t};
 use yonder_paging::Hold;
 
 use crate::far::{far, is_far};
-use crate::libc_own::own;
+use crate::libc_own::{in_front, own};
 
 /// What is held, by the addresses of the mutexes.
 static HELD: Mutex<BTreeMap<usize, Hold<'static>>> = Mutex::new(BTreeMap::new());
@@ -28,22 +28,10 @@ pub(crate) fn held() -> Held {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `pthread_mutex_init`. ENOMEM where a robust mutex cannot be held.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_mutex_init(
-    mutex: *mut pthread_mutex_t,
-    attributes: *const pthread_mutexattr_t,
-) -> c_int {
-    let init = own!(pthread_mutex_init: fn(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> c_int);
-    // SAFETY: the caller's.
-    if unsafe { is_far(mutex as usize) && is_robust(attributes) } && !hold(mutex as usize) {
-        return libc::ENOMEM;
-    }
-    // SAFETY: the caller's.
-    unsafe { init(mutex, attributes) }
+in_front! {
+    /// ENOMEM where a robust mutex cannot be held.
+    pthread_mutex_init(mutex: *mut pthread_mutex_t, attributes: *const pthread_mutexattr_t) -> c_int,
+        if is_far(mutex as usize) && is_robust(attributes) && !hold(mutex as usize) => libc::ENOMEM;
 }
 
 /// `pthread_mutex_destroy`.

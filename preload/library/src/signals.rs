@@ -9,14 +9,14 @@ use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 use std::io;
 
-use libc::{epoll_event, fd_set, nfds_t, pollfd, sigaction as Action, sighandler_t, sigset_t, timespec};
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigaction as Action, sigset_t, timespec};
 use yonder_intercept::{Call, Interrupted};
 use yonder_trap::NEEDED_SIGNALS;
 
 use crate::calls;
 use crate::far::{far, is_far};
 use crate::held::hold_for_good;
-use crate::libc_own::{own, set_errno};
+use crate::libc_own::{failed, in_front, own};
 use crate::process::LocalCopy;
 
 /// The variable that says that a program before this one has installed the filter, which stays.
@@ -176,21 +176,6 @@ pub(crate) unsafe extern "C" fn sigaction(signal: c_int, action: *const Action, 
     }
 }
 
-/// `signal`, with the meaning that it has had since BSD: the handler stays, and system calls go on.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: an all-zero action is valid, and both are locals.
-    unsafe {
-        let (mut action, mut before): (Action, Action) = (std::mem::zeroed(), std::mem::zeroed());
-        action.sa_sigaction = handler;
-        action.sa_flags = libc::SA_RESTART;
-        if sigaction(number, &raw const action, &raw mut before) == 0 { before.sa_sigaction } else { libc::SIG_ERR }
-    }
-}
-
 /// `sigaltstack`. A stack in far memory is held from now on: the kernel writes to it.
 ///
 /// # Safety
@@ -204,8 +189,7 @@ pub(crate) unsafe extern "C" fn sigaltstack(stack: *const libc::stack_t, before:
             && stack.ss_flags & libc::SS_DISABLE == 0
             && hold_for_good(stack.ss_sp as usize, stack.ss_size).is_err()
         {
-            set_errno(libc::ENOMEM);
-            return -1;
+            return failed(libc::ENOMEM);
         }
         let (given, mut was): (_, libc::stack_t) = (stack.as_ref().copied(), std::mem::zeroed());
         let result = set_stack(given.as_ref().map_or(std::ptr::null(), |given| &raw const *given), &raw mut was);
@@ -243,149 +227,36 @@ unsafe extern "C" fn hold_stack_of(context: *const libc::ucontext_t) -> unsafe e
     own!(makecontext: fn() -> ())
 }
 
-/// `pthread_create`. The C library reads the attributes with all signals held back.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_create(
-    thread: *mut libc::pthread_t,
-    attributes: *const libc::pthread_attr_t,
-    start: *mut c_void,
-    argument: *mut c_void,
-) -> c_int {
-    let own =
-        own!(pthread_create: fn(*mut libc::pthread_t, *const libc::pthread_attr_t, *mut c_void, *mut c_void) -> c_int);
-    // SAFETY: the caller's; what the copy points to stays the program's.
-    unsafe { own(thread, LocalCopy::of(attributes).start().cast(), start, argument) }
+/// A mask without the signals that must come through.
+macro_rules! masked {
+    ($mask:ident) => {
+        pointer_to(without_ours($mask).as_ref())
+    };
 }
 
-/// `pthread_attr_setstack`. A thread that is to run on far memory gets a stack of the C library instead, as large: it
-/// begins with all signals held back, and could have no faults.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_attr_setstack(
-    attributes: *mut libc::pthread_attr_t,
-    stack: *mut c_void,
-    bytes: usize,
-) -> c_int {
-    let set_stack = own!(pthread_attr_setstack: fn(*mut libc::pthread_attr_t, *mut c_void, usize) -> c_int);
-    let set_size = own!(pthread_attr_setstacksize: fn(*mut libc::pthread_attr_t, usize) -> c_int);
-    // SAFETY: the caller's.
-    unsafe { if is_far(stack as usize) { set_size(attributes, bytes) } else { set_stack(attributes, stack, bytes) } }
-}
-
-/// `pthread_attr_setsigmask_np`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_attr_setsigmask_np(
-    attributes: *mut libc::pthread_attr_t,
-    mask: *const sigset_t,
-) -> c_int {
-    let own = own!(pthread_attr_setsigmask_np: fn(*mut libc::pthread_attr_t, *const sigset_t) -> c_int);
-    // SAFETY: the caller's; the copy is a local.
-    unsafe { own(attributes, pointer_to(without_ours(mask).as_ref())) }
-}
-
-/// `sigsuspend`. Handlers run with its mask.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
-    let own = own!(sigsuspend: fn(*const sigset_t) -> c_int);
-    // SAFETY: the caller's; the copy is a local.
-    unsafe { own(pointer_to(without_ours(mask).as_ref())) }
-}
-
-/// `ppoll`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ppoll(
-    fds: *mut pollfd,
-    count: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    let own = own!(ppoll: fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int);
-    // SAFETY: the caller's; the copy is a local.
-    unsafe { own(fds, count, timeout, pointer_to(without_ours(mask).as_ref())) }
-}
-
-/// `ppoll`, as programs call it that are compiled with checks of their buffers.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn __ppoll_chk(
-    fds: *mut pollfd,
-    count: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-    bytes: usize,
-) -> c_int {
-    let own = own!(__ppoll_chk: fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t, usize) -> c_int);
-    // SAFETY: the caller's; the copy is a local.
-    unsafe { own(fds, count, timeout, pointer_to(without_ours(mask).as_ref()), bytes) }
-}
-
-/// `pselect`. The kernel finds its mask by an address that no filter sees.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pselect(
-    count: c_int,
-    reads: *mut fd_set,
-    writes: *mut fd_set,
-    errors: *mut fd_set,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    let own =
-        own!(pselect: fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *const timespec, *const sigset_t) -> c_int);
-    // SAFETY: the caller's; the copy is a local.
-    unsafe { own(count, reads, writes, errors, timeout, pointer_to(without_ours(mask).as_ref())) }
-}
-
-/// `epoll_pwait`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn epoll_pwait(
-    fd: c_int,
-    events: *mut epoll_event,
-    most: c_int,
-    timeout: c_int,
-    mask: *const sigset_t,
-) -> c_int {
-    let own = own!(epoll_pwait: fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int);
-    // SAFETY: the caller's; the copy is a local.
-    unsafe { own(fd, events, most, timeout, pointer_to(without_ours(mask).as_ref())) }
-}
-
-/// `epoll_pwait2`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn epoll_pwait2(
-    fd: c_int,
-    events: *mut epoll_event,
-    most: c_int,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    let own = own!(epoll_pwait2: fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int);
-    // SAFETY: the caller's; the copy is a local.
-    unsafe { own(fd, events, most, timeout, pointer_to(without_ours(mask).as_ref())) }
+in_front! {
+    /// The C library reads the attributes with all signals held back. What the copy points to stays the program's.
+    pthread_create(thread: *mut libc::pthread_t,
+        attributes: *const libc::pthread_attr_t => LocalCopy::of(attributes).start().cast(),
+        start: *mut c_void, argument: *mut c_void) -> c_int;
+    /// A thread that is to run on far memory gets a stack of the C library instead, as large: it begins with all
+    /// signals held back, and could have no faults.
+    pthread_attr_setstack(attributes: *mut libc::pthread_attr_t, stack: *mut c_void, bytes: usize) -> c_int,
+        if is_far(stack as usize) => libc::pthread_attr_setstacksize(attributes, bytes);
+    pthread_attr_setsigmask_np(attributes: *mut libc::pthread_attr_t, mask: *const sigset_t => masked!(mask)) -> c_int;
+    /// Handlers run with its mask.
+    sigsuspend(mask: *const sigset_t => masked!(mask)) -> c_int;
+    ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t => masked!(mask)) -> c_int;
+    /// `ppoll`, as programs call it that are compiled with checks of their buffers.
+    __ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t => masked!(mask),
+        bytes: usize) -> c_int;
+    /// The kernel finds its mask by an address that no filter sees.
+    pselect(count: c_int, reads: *mut fd_set, writes: *mut fd_set, errors: *mut fd_set, timeout: *const timespec,
+        mask: *const sigset_t => masked!(mask)) -> c_int;
+    epoll_pwait(fd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int,
+        mask: *const sigset_t => masked!(mask)) -> c_int;
+    epoll_pwait2(fd: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec,
+        mask: *const sigset_t => masked!(mask)) -> c_int;
 }
 
 /// `timer_create`. The C library starts threads for timers that hold all signals back.

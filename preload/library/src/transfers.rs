@@ -13,7 +13,7 @@ use yonder_intercept::Call;
 
 use crate::calls;
 use crate::far::is_far;
-use crate::libc_own::{as_c, own};
+use crate::libc_own::{as_c, in_front};
 
 /// An argument of a system call, as the kernel gets it.
 trait Word {
@@ -47,47 +47,38 @@ impl<T> Word for *mut T {
     }
 }
 
-/// A system call with these arguments.
-macro_rules! call {
-    ($number:expr, $($argument:expr),*) => {{
+/// The C library's answer of a system call with these arguments.
+macro_rules! answer {
+    ($number:ident, $($argument:expr),*) => {{
         let mut arguments = [0u64; 6];
-        let given = [$($argument),*];
+        let given = [$($argument.word()),*];
         arguments[..given.len()].copy_from_slice(&given);
-        Call { number: $number, arguments }
+        as_c(calls::answer(&Call { number: libc::$number, arguments }))
     }};
 }
 
 /// Functions that are their system call, with one argument that is a buffer.
 macro_rules! transfers {
-    ($($name:ident = $own:ident, $number:ident, $buffer:ident, ($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
-        #[doc = concat!("`", stringify!($name), "`.")]
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-            if is_far($buffer as usize) {
-                return as_c(calls::answer(&call!(libc::$number, $($argument.word()),*))) as $result;
-            }
-            let own = own!($own: fn($($type),*) -> $result);
-            // SAFETY: the caller's.
-            unsafe { own($($argument),*) }
-        }
-    )*};
+    ($($name:ident = $number:ident, $buffer:ident, ($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        in_front! {$(
+            $name($($argument: $type),*) -> $result,
+                if is_far($buffer as usize) => answer!($number, $($argument),*) as $result;
+        )*}
+    };
 }
 
 transfers! {
-    read = read, SYS_read, into, (fd: c_int, into: *mut c_void, bytes: size_t) -> ssize_t;
-    write = write, SYS_write, from, (fd: c_int, from: *const c_void, bytes: size_t) -> ssize_t;
-    pread = pread, SYS_pread64, into, (fd: c_int, into: *mut c_void, bytes: size_t, at: off64_t) -> ssize_t;
-    pread64 = pread64, SYS_pread64, into, (fd: c_int, into: *mut c_void, bytes: size_t, at: off64_t) -> ssize_t;
-    pwrite = pwrite, SYS_pwrite64, from, (fd: c_int, from: *const c_void, bytes: size_t, at: off64_t) -> ssize_t;
-    pwrite64 = pwrite64, SYS_pwrite64, from, (fd: c_int, from: *const c_void, bytes: size_t, at: off64_t) -> ssize_t;
-    recvfrom = recvfrom, SYS_recvfrom, into,
+    read = SYS_read, into, (fd: c_int, into: *mut c_void, bytes: size_t) -> ssize_t;
+    write = SYS_write, from, (fd: c_int, from: *const c_void, bytes: size_t) -> ssize_t;
+    pread = SYS_pread64, into, (fd: c_int, into: *mut c_void, bytes: size_t, at: off64_t) -> ssize_t;
+    pread64 = SYS_pread64, into, (fd: c_int, into: *mut c_void, bytes: size_t, at: off64_t) -> ssize_t;
+    pwrite = SYS_pwrite64, from, (fd: c_int, from: *const c_void, bytes: size_t, at: off64_t) -> ssize_t;
+    pwrite64 = SYS_pwrite64, from, (fd: c_int, from: *const c_void, bytes: size_t, at: off64_t) -> ssize_t;
+    recvfrom = SYS_recvfrom, into,
         (fd: c_int, into: *mut c_void, bytes: size_t, flags: c_int, name: *mut sockaddr, len: *mut socklen_t) -> ssize_t;
-    sendto = sendto, SYS_sendto, from,
+    sendto = SYS_sendto, from,
         (fd: c_int, from: *const c_void, bytes: size_t, flags: c_int, name: *const sockaddr, len: socklen_t) -> ssize_t;
-    epoll_wait = epoll_wait, SYS_epoll_wait, events,
+    epoll_wait = SYS_epoll_wait, events,
         (fd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int;
 }
 
@@ -111,67 +102,37 @@ pub(crate) unsafe extern "C" fn send(fd: c_int, from: *const c_void, bytes: size
     unsafe { sendto(fd, from, bytes, flags, std::ptr::null(), 0) }
 }
 
-/// Functions that are their system call, with an argument that is a list of buffers. The kernel takes the offset of
-/// `preadv` and its kin in two words, of which the first one is enough here.
-macro_rules! vectored {
-    ($($name:ident = $own:ident, $number:ident, $far:expr, ($($argument:ident: $type:ty),*) -> $result:ty,
-        [$($word:expr),*];)*) => {$(
-        #[doc = concat!("`", stringify!($name), "`.")]
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-            // SAFETY: the caller's: the list is as long as it says.
-            if unsafe { $far } {
-                return as_c(calls::answer(&call!(libc::$number, $($word),*))) as $result;
-            }
-            let own = own!($own: fn($($type),*) -> $result);
-            // SAFETY: the caller's.
-            unsafe { own($($argument),*) }
-        }
-    )*};
-}
-
-vectored! {
-    readv = readv, SYS_readv, any_far(list, count as usize), (fd: c_int, list: *const iovec, count: c_int) -> ssize_t,
-        [fd.word(), list.word(), count.word()];
-    writev = writev, SYS_writev, any_far(list, count as usize), (fd: c_int, list: *const iovec, count: c_int) -> ssize_t,
-        [fd.word(), list.word(), count.word()];
-    preadv = preadv, SYS_preadv, any_far(list, count as usize),
-        (fd: c_int, list: *const iovec, count: c_int, at: off64_t) -> ssize_t,
-        [fd.word(), list.word(), count.word(), at.word()];
-    preadv64 = preadv64, SYS_preadv, any_far(list, count as usize),
-        (fd: c_int, list: *const iovec, count: c_int, at: off64_t) -> ssize_t,
-        [fd.word(), list.word(), count.word(), at.word()];
-    pwritev = pwritev, SYS_pwritev, any_far(list, count as usize),
-        (fd: c_int, list: *const iovec, count: c_int, at: off64_t) -> ssize_t,
-        [fd.word(), list.word(), count.word(), at.word()];
-    pwritev64 = pwritev64, SYS_pwritev, any_far(list, count as usize),
-        (fd: c_int, list: *const iovec, count: c_int, at: off64_t) -> ssize_t,
-        [fd.word(), list.word(), count.word(), at.word()];
-    preadv2 = preadv2, SYS_preadv2, any_far(list, count as usize),
-        (fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
-        [fd.word(), list.word(), count.word(), at.word(), 0, flags.word()];
-    pread64v2 = pread64v2, SYS_preadv2, any_far(list, count as usize),
-        (fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
-        [fd.word(), list.word(), count.word(), at.word(), 0, flags.word()];
-    pwritev2 = pwritev2, SYS_pwritev2, any_far(list, count as usize),
-        (fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
-        [fd.word(), list.word(), count.word(), at.word(), 0, flags.word()];
-    pwrite64v2 = pwrite64v2, SYS_pwritev2, any_far(list, count as usize),
-        (fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
-        [fd.word(), list.word(), count.word(), at.word(), 0, flags.word()];
-    recvmsg = recvmsg, SYS_recvmsg, message_is_far(message), (fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t,
-        [fd.word(), message.word(), flags.word()];
-    sendmsg = sendmsg, SYS_sendmsg, message_is_far(message), (fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t,
-        [fd.word(), message.word(), flags.word()];
-    recvmmsg = recvmmsg, SYS_recvmmsg, messages_are_far(messages, count),
-        (fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int,
-        [fd.word(), messages.word(), count.word(), flags.word(), timeout.word()];
-    sendmmsg = sendmmsg, SYS_sendmmsg, messages_are_far(messages, count),
-        (fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int,
-        [fd.word(), messages.word(), count.word(), flags.word()];
+// Those with an argument that is a list of buffers. The kernel takes the offset of `preadv` and its kin in two words,
+// of which the first one is enough here.
+in_front! {
+    readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t,
+        if any_far(list, count as usize) => answer!(SYS_readv, fd, list, count) as ssize_t;
+    writev(fd: c_int, list: *const iovec, count: c_int) -> ssize_t,
+        if any_far(list, count as usize) => answer!(SYS_writev, fd, list, count) as ssize_t;
+    preadv(fd: c_int, list: *const iovec, count: c_int, at: off64_t) -> ssize_t,
+        if any_far(list, count as usize) => answer!(SYS_preadv, fd, list, count, at) as ssize_t;
+    preadv64(fd: c_int, list: *const iovec, count: c_int, at: off64_t) -> ssize_t,
+        if any_far(list, count as usize) => answer!(SYS_preadv, fd, list, count, at) as ssize_t;
+    pwritev(fd: c_int, list: *const iovec, count: c_int, at: off64_t) -> ssize_t,
+        if any_far(list, count as usize) => answer!(SYS_pwritev, fd, list, count, at) as ssize_t;
+    pwritev64(fd: c_int, list: *const iovec, count: c_int, at: off64_t) -> ssize_t,
+        if any_far(list, count as usize) => answer!(SYS_pwritev, fd, list, count, at) as ssize_t;
+    preadv2(fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
+        if any_far(list, count as usize) => answer!(SYS_preadv2, fd, list, count, at, 0usize, flags) as ssize_t;
+    pread64v2(fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
+        if any_far(list, count as usize) => answer!(SYS_preadv2, fd, list, count, at, 0usize, flags) as ssize_t;
+    pwritev2(fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
+        if any_far(list, count as usize) => answer!(SYS_pwritev2, fd, list, count, at, 0usize, flags) as ssize_t;
+    pwrite64v2(fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
+        if any_far(list, count as usize) => answer!(SYS_pwritev2, fd, list, count, at, 0usize, flags) as ssize_t;
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t,
+        if message_is_far(message) => answer!(SYS_recvmsg, fd, message, flags) as ssize_t;
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t,
+        if message_is_far(message) => answer!(SYS_sendmsg, fd, message, flags) as ssize_t;
+    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int,
+        if messages_are_far(messages, count) => answer!(SYS_recvmmsg, fd, messages, count, flags, timeout) as c_int;
+    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int,
+        if messages_are_far(messages, count) => answer!(SYS_sendmmsg, fd, messages, count, flags) as c_int;
 }
 
 /// Whether a list of buffers, or one of them, is far.

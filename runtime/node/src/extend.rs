@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crossbeam_queue::SegQueue;
 use yonder_board::{CallEffect, ExtendPath, Handled, Pid};
-use yonder_offload::{Caller, Effect, Offload, OffloadMemory, Space};
+use yonder_offload::{Call, Effect, Offload, OffloadMemory, Space};
 use yonder_wire::{AllocateRequest, AtomicOperation, Backing, ErrorCode, Header, MESSAGE_BYTES_MAX, Permission, split};
 
 use crate::Shared;
@@ -138,7 +138,7 @@ impl Host {
         };
         let mut memory =
             HostMemory { shared: &self.shared, visitor: self.visitor, own: hosted.own, caller: Some(caller) };
-        (effect, hosted.offload.call(Caller { pid: header.pid }, arguments, &mut memory, answer))
+        (effect, hosted.offload.call(Call { pid: header.pid, arguments, memory: &mut memory, answer }))
     }
 
     fn note_changes(&mut self) {

@@ -6,7 +6,7 @@ use yonder_wire::ErrorCode;
 use super::AGGREGATE_NUMBER;
 use super::query::{AggregateRequest, ColumnKind, Numbers, Summary};
 use super::scan::{Cell, Mask, Scan};
-use crate::{Caller, Effect, Offload, OffloadMemory};
+use crate::{Call, Effect, Offload};
 
 /// The offload.
 #[derive(Default, Debug)]
@@ -27,13 +27,7 @@ impl Offload for Aggregate {
         Effect::Repeatable
     }
 
-    fn call(
-        &mut self,
-        _: Caller,
-        arguments: &[u8],
-        memory: &mut dyn OffloadMemory,
-        answer: &mut Vec<u8>,
-    ) -> Result<(), ErrorCode> {
+    fn call(&mut self, Call { arguments, memory, answer, .. }: Call<'_>) -> Result<(), ErrorCode> {
         let AggregateRequest { rows, filter, column } = AggregateRequest::decode(arguments)?;
         let mut summary = Summary::of_nothing(column.kind);
         for block in rows.blocks()? {
@@ -59,8 +53,6 @@ impl Offload for Aggregate {
         summary.encode(answer);
         Ok(())
     }
-
-    fn space_ended(&mut self, _: u32, _: &mut dyn OffloadMemory) {}
 }
 
 /// The values of a block that a mask has.

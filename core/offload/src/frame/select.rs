@@ -8,7 +8,7 @@ use super::layout::SELECTED_HEAD_BYTES;
 use super::query::{Combine, Filter, Output, Rows, SelectRequest, Selected, Target};
 use super::scan::{Block, Mask, Scan};
 use crate::memory::{OffloadMemory, Space, offset};
-use crate::{Caller, Effect, Offload};
+use crate::{Call, Effect, Offload};
 
 /// Bytes of a row number in a list.
 const ROW_BYTES: u64 = 8;
@@ -38,13 +38,7 @@ impl Offload for Select {
         }
     }
 
-    fn call(
-        &mut self,
-        _: Caller,
-        arguments: &[u8],
-        memory: &mut dyn OffloadMemory,
-        answer: &mut Vec<u8>,
-    ) -> Result<(), ErrorCode> {
+    fn call(&mut self, Call { arguments, memory, answer, .. }: Call<'_>) -> Result<(), ErrorCode> {
         let request = SelectRequest::decode(arguments)?;
         check_overlap(&request)?;
         let (rows_seen, matched, data) = match request.output {
@@ -56,8 +50,6 @@ impl Offload for Select {
         Selected { rows_seen, matched, data: &data }.encode(answer);
         Ok(())
     }
-
-    fn space_ended(&mut self, _: u32, _: &mut dyn OffloadMemory) {}
 }
 
 /// Rows seen, rows matched, and data of the answer.

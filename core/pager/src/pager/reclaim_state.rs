@@ -8,7 +8,8 @@ use yonder_units::Nanos;
 
 use crate::machine::Machine;
 use crate::queue_pair::QueuePair;
-use crate::reclaimer::{ReclaimStats, Reclaimer};
+use crate::reclaimer::Reclaimer;
+use crate::stats::ReclaimStats;
 
 /// See the head of this file. Each part is alone in its cache lines, because who reclaims writes it while faults read
 /// what is beside it.

@@ -33,7 +33,7 @@ impl<M: Machine> PortInner<M> {
                     self.arrived_ahead(slot, port);
                     return;
                 }
-                port.stats.fetch.record(now.saturating_sub(fetch.posted));
+                port.stages.fetch.record(now.saturating_sub(fetch.posted));
                 let has_little_to_do =
                     matches!(fetch.reservation, FetchReservation::Frame(_)) && pager.fetches_into_frames();
                 if installs == Installs::Delegated && !has_little_to_do && self.window.has_room(now) {
@@ -96,7 +96,7 @@ impl<M: Machine> PortInner<M> {
         let fetch = &self.fetches[usize::from(slot)];
         fetch.reservation.finished(pager);
         port.stats.kept_in_frames.add(u64::from(matches!(fetch.reservation, FetchReservation::Frame(_))));
-        port.stats.install.record(at.saturating_sub(fetch.arrived));
+        port.stages.install.record(at.saturating_sub(fetch.arrived));
         port.stats.count_fetched(fetch.vector.bytes());
         pager.node.answered();
         self.end(slot, Ok(()), at);
