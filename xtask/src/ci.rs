@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cargo::{cargo, finish};
-use crate::{fuzz, lints, loom, sim, smoke, tidy};
+use crate::{fuzz, lints, loom, sim, tidy};
 
 /// One step, by the name that `--skip` takes.
 pub(crate) struct Step {
@@ -63,15 +63,25 @@ pub(crate) const CI: [Step; 9] = [
 ];
 
 /// Each night: the build that users get, and with it what the tests do for seconds, for minutes.
-pub(crate) const NIGHTLY: [Step; 5] = [
+pub(crate) const NIGHTLY: [Step; 4] = [
     Step { name: "release", work: Work::Cargo(&["build", "--release"], &[]) },
-    Step { name: "smoke", work: Work::Chore(smoke::run) },
     Step { name: "sim", work: Work::Chore(sim::run) },
     Step { name: "fuzz", work: Work::Chore(fuzz::run) },
     Step {
-        name: "soak",
+        name: "end-to-end",
         work: Work::Cargo(
-            &["test", "--release", "--package", "yonder-e2e", "--test", "e2e", "--", "soak::", "local_limit::"],
+            &[
+                "test",
+                "--release",
+                "--package=yonder-e2e",
+                "--test=e2e",
+                "--",
+                "soak::",
+                "local_limit::",
+                "bench",
+                "workloads",
+                "figures",
+            ],
             &[("YONDER_E2E_SECONDS", "60")],
         ),
     },

@@ -1,11 +1,10 @@
-//! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `lints`, `loom`, `miri`, `sim`, `fuzz`, `bench --smoke` and
-//! `install`.
+//! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `lints`, `loom`, `miri`, `sim`, `fuzz` and `install`.
 //!
 //! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
 //! integration runs, in the same order, and what is run each night. [`loom`] tries every interleaving of the lock-free
-//! types, [`miri`] interprets tests. [`sim`] runs the simulator, [`fuzz`] hostile inputs. [`smoke`] runs every
-//! benchmark for a moment and checks the shape of its output. [`install`] puts the command and the C library where
-//! programs find them. Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
+//! types, [`miri`] interprets tests. [`sim`] runs the simulator, [`fuzz`] hostile inputs. [`install`] puts the command
+//! and the C library where programs find them. Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in
+//! `.cargo/config.toml`.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +16,6 @@ mod lints;
 mod loom;
 mod miri;
 mod sim;
-mod smoke;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -34,7 +32,6 @@ const USAGE: &str = "type one of
                                   lanes, moves between nodes, the pager on a model of the kernel; all if none is named.
                                   --seed N [--trace] tells one run
   cargo xtask fuzz smoke          hostile inputs for every target; fuzz TARGET --seconds N, fuzz replay TARGET FILE
-  cargo xtask bench --smoke       every benchmark for a moment: does it run, and is its output well formed
   cargo xtask install --prefix DIR   the command, the C library, yonder.h and yonder.pc [--from target/release]";
 
 fn main() -> ExitCode {
@@ -49,7 +46,6 @@ fn main() -> ExitCode {
         ["miri"] => miri::run(&repository_root()),
         ["sim", rest @ ..] => sim::run_with(&repository_root(), rest),
         ["fuzz", rest @ ..] => fuzz::run_with(&repository_root(), rest),
-        ["bench", "--smoke"] => smoke::run(&repository_root()),
         ["install", rest @ ..] => install::wish(rest).and_then(|wish| install::run(&repository_root(), &wish)),
         [] => Err(format!("a chore is missing: {USAGE}")),
         [other, ..] => Err(format!("'{other}' with these arguments is no chore: {USAGE}")),

@@ -1,16 +1,13 @@
-//! Tables for the terminal and an offline HTML report, from measured curves and ratios.
+//! Tables for the terminal and offline HTML reports: no scripts, no fonts and no images from anywhere.
 //!
-//! A [`Report`] is plain data that the caller fills in: charts, each with a curve for every mode it compares, and
-//! ratios. [`text_tables`] lays it out for a terminal and [`html_page`] as one self-contained page with inline SVG
-//! plots: no scripts, no fonts and no images from anywhere. A [`Picture`] is one plot of anything, and [`picture_svg`]
-//! makes a file of its own of it; [`Bars`] are bars, and [`bars_svg`] does the same. A [`FaultReport`] says when and
-//! where a program had faults: [`fault_svg`] draws it, and [`fault_page`] is a page with tables beside. [`Results`] are
-//! sections with [`Table`]s, pictures and the papers' numbers beside ours: [`results_page`] is the page of them,
-//! [`results_markdown`] the same in words.
+//! [`Results`] are sections with [`Table`]s, pictures and the papers' numbers beside ours: [`results_page`] is the page
+//! of them, [`results_markdown`] the same in words, and [`text_table`] a table for a terminal. A [`Picture`] is one
+//! plot of anything, and [`picture_svg`] makes a file of its own of it; [`Bars`] are bars, and [`bars_svg`] does the
+//! same. A [`FaultReport`] says when and where a program had faults: [`fault_svg`] draws it, and [`fault_page`] is a
+//! page with tables beside.
 //!
-//! Neighbours: `yonder demo` in `edge/cli` fills in reports from the results of `apps/load` and `tools/bench`,
-//! `yonder bench` pictures, `yonder run --report` reports of faults, and `yonder report` results, also those of
-//! `research/figures`.
+//! Neighbours: `yonder bench` in `edge/cli` fills in pictures, `yonder run --report` reports of faults, and `yonder
+//! demo` and `yonder report` results, also those of `research/figures`.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +15,6 @@ mod axis;
 mod bars;
 mod faults;
 mod faults_page;
-mod figures;
 mod html;
 mod model;
 mod numbers;
@@ -36,15 +32,14 @@ use std::path::{Path, PathBuf};
 pub use bars::{Bar, Bars, bars_svg, write_bars};
 pub use faults::{FaultMap, FaultReport, FaultSite, FaultsOfTime, fault_svg};
 pub use faults_page::fault_page;
-pub use html::html_page;
-pub use model::{Chart, Curve, FarMemory, Machine, Point, Ratio, Report, Setting};
+pub use model::{FarMemory, Machine, Point, Setting};
 pub use numbers::{percent, significant};
 pub use picture::{Line, Picture, Quantity, picture_svg, write_pictures};
 pub use results::{Aim, Comparison, Origin, Results, Section};
 pub use results_page::results_page;
 pub use results_words::{filled, results_markdown};
 pub use table::{Cell, Column, Table};
-pub use text::{text_table, text_tables};
+pub use text::text_table;
 
 /// Why a report could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -63,8 +58,8 @@ pub enum ReportError {
 }
 
 /// Writes the page as `report.html` into `directory`, which is created if need be, and returns the file's path.
-pub fn write_html(report: &Report, directory: &Path) -> Result<PathBuf, ReportError> {
-    write_file(directory, "report.html", &html_page(report)?)
+pub fn write_html(results: &Results, directory: &Path) -> Result<PathBuf, ReportError> {
+    write_file(directory, "report.html", &results_page(results)?)
 }
 
 /// Writes a file into `directory`, which is created if need be, and returns its path.

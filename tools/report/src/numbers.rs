@@ -18,16 +18,6 @@ pub(crate) fn count(count: u64) -> String {
     groups.collect::<Vec<_>>().join("\u{2009}")
 }
 
-/// A latency as a bare number of microseconds: three significant digits below 1000, whole above.
-pub(crate) fn microseconds(us: f64) -> String {
-    match us {
-        _ if !us.is_finite() => "-".to_owned(),
-        _ if us < 9.995 => format!("{us:.2}"),
-        _ if us < 99.95 => format!("{us:.1}"),
-        _ => format!("{us:.0}"),
-    }
-}
-
 /// A latency with the unit that suits it, for an axis: `20 µs`, `5 ms`.
 pub(crate) fn latency_tick(us: f64) -> String {
     match us {
@@ -45,16 +35,6 @@ pub(crate) fn bytes_tick(bytes: f64) -> String {
         (value, unit) = (value / 1024.0, unit + 1);
     }
     format!("{} {}", trimmed(value, 1), UNITS[unit])
-}
-
-/// A ratio, such as `1.58x` or `10.9x`.
-pub(crate) fn ratio(ratio: f64) -> String {
-    match ratio {
-        _ if !ratio.is_finite() => "-".to_owned(),
-        _ if ratio < 9.995 => format!("{ratio:.2}x"),
-        _ if ratio < 99.95 => format!("{ratio:.1}x"),
-        _ => format!("{ratio:.0}x"),
-    }
 }
 
 /// Any number: four significant digits, all of those before the point.
@@ -111,9 +91,7 @@ mod tests {
 
     #[test]
     fn latencies_read_well() {
-        assert_eq!([7.934, 14.04, 410.5, 9_120.4].map(microseconds), ["7.93", "14.0", "410", "9120"]);
         assert_eq!([0.5, 20.0, 5_000.0, 2e6].map(latency_tick), ["0.5 \u{b5}s", "20 \u{b5}s", "5 ms", "2 s"]);
-        assert_eq!(microseconds(f64::INFINITY), "-");
     }
 
     #[test]
@@ -127,10 +105,5 @@ mod tests {
         let numbers = [0.0, 1.58, 39.76, 5.0, 1234.56, 1_234_567.0, 0.012_345, -2.5, f64::NAN].map(significant);
         assert_eq!(numbers, ["0", "1.58", "39.76", "5", "1235", "1234567", "0.01235", "-2.5", "-"]);
         assert_eq!([1.94, -45.93, f64::INFINITY].map(percent), ["+1.9 %", "-45.9 %", "-"]);
-    }
-
-    #[test]
-    fn ratios_read_well() {
-        assert_eq!([1.7149, 10.89, 123.4].map(ratio), ["1.71x", "10.9x", "123x"]);
     }
 }

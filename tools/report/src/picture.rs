@@ -133,7 +133,7 @@ fn plan(picture: &Picture) -> (Axes, Vec<Marks>) {
     let (horizontal, vertical) = (axis(picture.horizontal, |point| point.0), axis(picture.vertical, |point| point.1));
     let marks = |line: &Line| {
         let fitting = line.points.iter().filter(|(x, y)| horizontal.takes(*x) && vertical.takes(*y));
-        fitting.map(|(x, y)| Mark { x: *x, y: *y, saturated: false }).collect()
+        fitting.map(|(x, y)| Mark { x: *x, y: *y }).collect()
     };
     let curves = picture.lines.iter().map(marks).collect();
     let shades = picture.shades.iter().map(|(from, to)| (*from, to.min(horizontal.range.end)));
@@ -285,8 +285,8 @@ mod tests {
     #[test]
     fn a_picture_has_its_words_its_ticks_and_the_points_that_have_a_place() {
         let svg = picture_svg(&picture()).unwrap();
-        // Four marks of two shapes each, and a marker for each curve in the legend.
-        assert_eq!(count(&svg, "<polygon"), 4 * 2 + 2);
+        // Four marks, and a marker for each curve in the legend.
+        assert_eq!(count(&svg, "<polygon"), 4 + 2);
         let words =
             ["Reads &amp; their latency", "One thread.", "P50", "P99", "bytes of a read", "64 KiB", "20 \u{b5}s"];
         for word in words {

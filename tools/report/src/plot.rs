@@ -2,9 +2,9 @@
 //!
 //! Colours are those of the light theme; the page's style sheet restyles them by attribute for the dark one, so the
 //! colours here and in `page.css` must be the same. Each curve has a colour and a shape of its own (Okabe and Ito's
-//! palette, which colour-blind readers can tell apart, and a brown). Saturated points are hollow.
+//! palette, which colour-blind readers can tell apart, and a brown).
 //!
-//! Neighbours: `axis` has the axes; `figures` makes plots of the report, `picture` those that are files of their own.
+//! Neighbours: `axis` has the axes; `picture` and `faults` make plots.
 
 use std::f64::consts::TAU;
 use std::ops::Range;
@@ -20,9 +20,8 @@ pub(crate) const SIZE: (u32, u32) = (1120, 720);
 pub(crate) const LEGEND_SIZE: (u32, u32) = (72, 32);
 pub(crate) const FONT_SIZE: i32 = 35;
 const LINE_WIDTH: u32 = 4;
-/// Radius of a marker, and of the hole in the marker of a saturated point.
+/// Radius of a marker.
 const MARKER_RADIUS: f64 = 11.0;
-const HOLE_RADIUS: f64 = 6.0;
 /// Points of a curve above which it is a line without markers, which would hide it.
 const MARKED_POINTS_MAX: usize = 40;
 /// How much of what is behind a shaded time is hidden.
@@ -51,7 +50,6 @@ const PALETTE: [RGBColor; 7] = [
 pub(crate) struct Mark {
     pub(crate) x: f64,
     pub(crate) y: f64,
-    pub(crate) saturated: bool,
 }
 
 /// The marks of one curve; curves keep their place, and with it their colour, over all plots.
@@ -62,8 +60,6 @@ pub(crate) type Marks = Vec<Mark>;
 pub(crate) enum Behind {
     /// The grid alone.
     Nothing,
-    /// A dashed line where both axes have the same value.
-    Diagonal,
     /// Shades between two values of the horizontal axis each.
     Shades(Vec<(f64, f64)>),
     /// Parts of the plane.
@@ -84,17 +80,6 @@ pub(crate) struct Axes {
     pub(crate) horizontal: Axis,
     pub(crate) vertical: Axis,
     pub(crate) behind: Behind,
-}
-
-/// Draws a plot. Every mark has a place on both axes.
-pub(crate) fn draw(axes: &Axes, curves: &[Marks]) -> Result<String, ReportError> {
-    svg(SIZE, |area| draw_chart(area, axes, curves))
-}
-
-/// A piece of line with its marker, for the legend.
-pub(crate) fn marker(curve: usize) -> Result<String, ReportError> {
-    let (width, middle) = (LEGEND_SIZE.0 as i32, LEGEND_SIZE.1 as i32 / 2);
-    svg(LEGEND_SIZE, |area| draw_marker(area, (0, middle), width, curve))
 }
 
 /// Draws a piece of line with its marker that begins at `from`.
@@ -145,11 +130,6 @@ pub(crate) fn draw_chart(area: &Area<'_>, axes: &Axes, curves: &[Marks]) -> Resu
         .map_err(text)?;
     match behind {
         Behind::Nothing => {}
-        Behind::Diagonal => {
-            let most = horizontal.range.end.min(curves.iter().flatten().map(|mark| mark.y).fold(0.0, f64::max));
-            let ends = [0.0, most].map(|value| (horizontal.place(value), vertical.place(value)));
-            chart.draw_series(DashedLineSeries::new(ends, 10, 10, AXIS.stroke_width(3))).map_err(text)?;
-        }
         Behind::Shades(shades) => {
             let [bottom, top] = [vertical.range.start, vertical.range.end].map(|value| vertical.place(value));
             let shade = |(from, to): &(f64, f64)| {
@@ -174,12 +154,7 @@ fn draw_curve(chart: &mut Chart<'_, '_>, axes: &Axes, curve: usize, marks: &[Mar
     let place = |mark: &Mark| (axes.horizontal.place(mark.x), axes.vertical.place(mark.y));
     chart.draw_series(LineSeries::new(marks.iter().map(place), colour.stroke_width(LINE_WIDTH))).map_err(text)?;
     let marked = if marks.len() > MARKED_POINTS_MAX { &[] } else { marks };
-    let markers = marked.iter().map(|mark| {
-        // The hole is filled with the page's colour, so that no line shows through.
-        let inside = if mark.saturated { PAPER } else { colour };
-        let at = EmptyElement::at(place(mark));
-        at + shape((0, 0), MARKER_RADIUS, curve, colour) + shape((0, 0), HOLE_RADIUS, curve, inside)
-    });
+    let markers = marked.iter().map(|mark| EmptyElement::at(place(mark)) + shape((0, 0), MARKER_RADIUS, curve, colour));
     chart.draw_series(markers).map_err(text).map(|_| ())
 }
 
@@ -209,12 +184,12 @@ mod tests {
     use super::*;
     use crate::numbers::{latency_tick, trimmed};
 
-    fn mark(x: f64, y: f64, saturated: bool) -> Mark {
-        Mark { x, y, saturated }
-    }
-
     fn count(svg: &str, what: &str) -> usize {
         svg.matches(what).count()
+    }
+
+    fn draw(axes: &Axes, curves: &[Marks]) -> String {
+        svg(SIZE, |area| draw_chart(area, axes, curves)).unwrap()
     }
 
     fn axes(vertical: Axis, behind: Behind) -> Axes {
@@ -226,15 +201,11 @@ mod tests {
     }
 
     #[test]
-    fn every_mark_is_drawn_and_saturated_ones_are_hollow() {
-        let curves = [vec![mark(10.0, 5.0, false), mark(20.0, 50.0, true)], vec![mark(10.0, 4.0, false)]];
-        for axes in [
-            axes(Axis::decades("", 1.0..100.0, latency_tick), Behind::Nothing),
-            axes(thousands(50.0), Behind::Diagonal),
-        ] {
-            let svg = draw(&axes, &curves).unwrap();
-            assert_eq!(count(&svg, "<polygon"), 6, "an outside and an inside for each mark");
-            assert_eq!(count(&svg, r##"fill="#FFFFFF""##), 1, "one hole");
+    fn every_mark_is_drawn() {
+        let curves = [vec![Mark { x: 10.0, y: 5.0 }, Mark { x: 20.0, y: 50.0 }], vec![Mark { x: 10.0, y: 4.0 }]];
+        for axis in [Axis::decades("", 1.0..100.0, latency_tick), thousands(50.0)] {
+            let svg = draw(&axes(axis, Behind::Nothing), &curves);
+            assert_eq!(count(&svg, "<polygon"), 3);
             assert!(svg.contains("K requests/s"));
             assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
         }
@@ -242,19 +213,19 @@ mod tests {
 
     #[test]
     fn a_plot_without_marks_has_its_axes() {
-        let svg = draw(&axes(thousands(0.0), Behind::Diagonal), &[vec![]]).unwrap();
+        let svg = draw(&axes(thousands(0.0), Behind::Nothing), &[vec![]]);
         assert_eq!(count(&svg, "<polygon"), 0);
         assert!(count(&svg, "<text") > 2);
     }
 
     #[test]
     fn a_curve_of_many_points_is_a_line_and_shades_are_behind_it() {
-        let many = |points: usize| (0..points).map(|x| mark(x as f64 / 10.0, 1.0, false)).collect::<Vec<_>>();
+        let many = |points: usize| (0..points).map(|x| Mark { x: x as f64 / 10.0, y: 1.0 }).collect::<Vec<_>>();
         let shaded = axes(thousands(2.0), Behind::Shades(vec![(1.0, 2.0), (3.0, 4.0)]));
-        let svg = draw(&shaded, &[many(MARKED_POINTS_MAX + 1)]).unwrap();
+        let svg = draw(&shaded, &[many(MARKED_POINTS_MAX + 1)]);
         assert_eq!((count(&svg, "<polygon"), count(&svg, "<rect")), (0, 2));
         assert!(svg.find("<rect") < svg.find(r##"stroke="#D55E00""##), "{svg}");
-        let svg = draw(&axes(thousands(2.0), Behind::Nothing), &[many(MARKED_POINTS_MAX)]).unwrap();
-        assert_eq!((count(&svg, "<polygon"), count(&svg, "<rect")), (2 * MARKED_POINTS_MAX, 0));
+        let svg = draw(&axes(thousands(2.0), Behind::Nothing), &[many(MARKED_POINTS_MAX)]);
+        assert_eq!((count(&svg, "<polygon"), count(&svg, "<rect")), (MARKED_POINTS_MAX, 0));
     }
 }

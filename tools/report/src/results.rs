@@ -135,7 +135,6 @@ pub(crate) mod samples {
 
     use super::*;
     use crate::bars::Bar;
-    use crate::model::samples::report;
     use crate::picture::{Line, Quantity};
 
     fn texts(texts: &[&str]) -> Vec<String> {
@@ -152,7 +151,7 @@ pub(crate) mod samples {
             title: "The papers' experiments".into(),
             words: texts(&["Numbers of papers & ours."]),
             command: "yonder report --sets sim --seed 7".into(),
-            machine: report().machine,
+            machine: Machine { cpus: 2, kernel: "Linux 6.18".into(), text: "4 GiB of memory".into() },
             settings: vec![setting("commit", "abc123"), setting("seed", "7")],
             sections: vec![simulated(), measured()],
         }

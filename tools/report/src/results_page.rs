@@ -31,12 +31,12 @@ fn contents(sections: &[Section]) -> String {
     let row = |section: &Section| {
         let link = format!("<a href=\"#{}\">{}</a>", Escaped(&section.name), Escaped(&section.title));
         let (source, how) = (Escaped(&section.source).to_string(), origin_name(&section.origin).to_owned());
-        ("", vec![link, source, how, counted(section.met())])
+        vec![link, source, how, counted(section.met())]
     };
     let last = vec!["All".to_owned(), String::new(), String::new(), counted(all_met(sections))];
     use Column::{Name, Number, Words};
     let columns = [Name("Experiment"), Words("Source"), Words("How"), Number("Checks met")];
-    let table = table("ratios", &columns, sections.iter().map(row).chain([("", last)]));
+    let table = table("ratios", &columns, sections.iter().map(row).chain([last]));
     format!("<section>\n<h2>Experiments</h2>\n{table}</section>\n")
 }
 
@@ -90,7 +90,7 @@ fn comparisons(comparisons: &[Comparison]) -> String {
     let row = |entry: &Comparison| {
         let (what, why) = (Escaped(&entry.what).to_string(), Escaped(&entry.why).to_string());
         let numbers = [significant(entry.paper), significant(entry.ours), percent(entry.deviation_percent())];
-        ("", [vec![what], numbers.to_vec(), vec![asked(entry), why]].concat())
+        [vec![what], numbers.to_vec(), vec![asked(entry), why]].concat()
     };
     use Column::{Name, Number, Words};
     let columns = [Name("Check"), Number("Paper"), Number("Here"), Number("Apart"), Words(""), Words("")];
@@ -117,7 +117,7 @@ pub(crate) fn aim_words(aim: Aim) -> String {
 fn table_of(numbers: &Table) -> String {
     let column = |(index, name)| if numbers.is_numeric(index) { Column::Number(name) } else { Column::Words(name) };
     let columns: Vec<_> = numbers.columns.iter().map(|column| column.name).enumerate().map(column).collect();
-    let row = |cells: Vec<String>| ("", cells.iter().map(|text| Escaped(text).to_string()).collect());
+    let row = |cells: Vec<String>| cells.iter().map(|text| Escaped(text).to_string()).collect();
     let rows = table("measurements", &columns, numbers.texts().map(row));
     let open = if numbers.rows.len() > OPEN_ROWS_MAX { "" } else { " open=\"open\"" };
     format!("<details{open}>\n<summary>{}</summary>\n{rows}</details>\n", Escaped(&numbers.title))
@@ -126,8 +126,10 @@ fn table_of(numbers: &Table) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::html::tests::assert_well_formed;
+    use crate::html::tests::{assert_colours_are_known, assert_well_formed};
+    use crate::model::Setting;
     use crate::results::samples::results;
+    use crate::write_html;
 
     #[test]
     fn the_page_has_every_number_and_needs_nothing_else() {
@@ -161,16 +163,21 @@ mod tests {
         }
         let links = page.match_indices("href=\"").filter(|(at, _)| !page[at + 6..].starts_with('#')).count();
         assert_eq!(links, 0, "it links to nothing outside");
-        for outside in ["http:", "https:", "<script", "src=", "url(", "@import"] {
+        let page = page.to_lowercase();
+        for outside in
+            ["http:", "https:", "//", "<script", "<link", "<iframe", "<img", "src=", "url(", "@import", "javascript:"]
+        {
             assert!(!page.contains(outside), "{outside}");
         }
     }
 
     #[test]
     fn free_texts_do_no_harm() {
-        let evil = "</title><script>alert(\"1\")</script>".to_owned();
+        let evil = "</title><script>alert(\"1\" & '2')</script>\u{1}".to_owned();
         let mut results = results();
         (results.title, results.command) = (evil.clone(), evil.clone());
+        (results.machine.kernel, results.machine.text) = (evil.clone(), evil.clone());
+        results.settings = vec![Setting { name: evil.clone(), value: evil.clone() }];
         results.words = vec![evil.clone()];
         let section = &mut results.sections[0];
         (section.name, section.source, section.title) = (evil.clone(), evil.clone(), evil.clone());
@@ -181,7 +188,42 @@ mod tests {
         results.sections[1].origin = Origin::Emulated(evil);
         let page = results_page(&results).unwrap();
         assert_well_formed(&page);
-        assert!(!page.contains("<script"));
+        assert!(!page.contains("<script") && !page.contains("alert(\"1") && !page.contains('\u{1}'));
+        let escaped = "&lt;/title&gt;&lt;script&gt;alert(&quot;1&quot; &amp; &#39;2&#39;)&lt;/script&gt;\u{fffd}";
+        // The page's title is there twice, and so are the name, the source and the title of the section.
+        assert_eq!(page.matches(escaped).count(), 21);
+    }
+
+    #[test]
+    fn every_section_keeps_its_own_together() {
+        let page = results_page(&results()).unwrap();
+        let positions: Vec<_> = [
+            "<h2>Experiments</h2>",
+            "<h2>Latency &amp; throughput</h2>",
+            "aria-label=\"Latency of both plot\"",
+            "<h3>Beside the paper</h3>",
+            "<td>1234567</td>",
+            "<h2>The steps of a fault</h2>",
+            "Emulated far memory: 2.5 us, 100 Gbit/s",
+            "aria-label=\"Where the time goes plot\"",
+            "<h2>Machine and settings</h2>",
+        ]
+        .iter()
+        .map(|text| page.find(text).unwrap_or_else(|| panic!("{text} is missing")))
+        .collect();
+        assert!(positions.is_sorted(), "{positions:?}");
+    }
+
+    #[test]
+    fn the_file_is_written_or_the_error_says_where() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = write_html(&results(), &directory.path().join("new")).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), results_page(&results()).unwrap());
+        let message = write_html(&results(), &path).unwrap_err().to_string();
+        assert!(
+            message.starts_with("cannot write ")
+                && message.ends_with("name a directory that can be written with --out DIR")
+        );
     }
 
     #[test]
@@ -199,12 +241,7 @@ mod tests {
 
     #[test]
     fn the_style_knows_the_colours() {
-        let page = results_page(&results()).unwrap();
-        let (style, drawn) = page.split_at(page.find("</style>").unwrap());
-        for (at, _) in drawn.match_indices("fill=\"#") {
-            let fill = &drawn[at..at + 14];
-            assert!(style.contains(&format!("[{fill}]")), "{fill} is drawn but stays as it is in the dark");
-        }
+        assert_colours_are_known(&results_page(&results()).unwrap());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use yonder::units::format_bytes;
-use yonder_report::{Chart, FarMemory, Line, Picture, Quantity, Ratio, Report, Setting, text_tables, write_html};
+use yonder_report::{Line, Origin, Picture, Point, Quantity, Results, Section, Setting, Table, text_table, write_html};
 
 use super::drawn;
 use super::machine::{ensure_ready, machine, make_folder};
@@ -32,8 +32,9 @@ type Emit<'a> = &'a mut dyn FnMut(&serde_json::Value) -> anyhow::Result<()>;
 
 /// What one part measured.
 struct Part {
-    chart: Chart,
-    ratios: Vec<Ratio>,
+    section: Section,
+    /// The medians at rising loads, of each system.
+    curves: Vec<(&'static str, Vec<Point>)>,
     /// What is to be known of how it was measured.
     told: Vec<String>,
 }
@@ -46,36 +47,60 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let array = array_part::run(begun + ARRAY_END, &mut emit)?;
     let kv = kv_part::run(begun + SERVER_END, &mut emit)?;
-    drawn::write(vec![tail_picture(&array.chart)], Some(&args.out))?;
+    drawn::write(vec![tail_picture(&array)], Some(&args.out))?;
     let told = [&*array.told, &kv.told].concat();
-    let report = report(array, kv);
+    let results = results(vec![array.section, kv.section]);
     if args.json {
         told.iter().for_each(|sentence| eprintln!("{sentence}"));
     } else {
-        line(&text_tables(&report))?;
+        line(&tables(&results))?;
         told.iter().try_for_each(|sentence| line(sentence))?;
     }
-    let page = write_html(&report, &args.out)?;
+    let page = write_html(&results, &args.out)?;
     eprintln!("report: {}", page.display());
     Ok(ExitCode::SUCCESS)
 }
 
 /// The 99.9th percentile of latency by load.
-fn tail_picture(chart: &Chart) -> Picture {
-    let caption = format!("P99.9 of latency by requests per second; emulated: {}", chart.far_memory);
-    let line = |curve: &yonder_report::Curve| Line {
-        name: curve.name.clone(),
-        points: curve.points.iter().map(|point| (point.offered_per_s, point.p999_us)).collect(),
+fn tail_picture(part: &Part) -> Picture {
+    let caption = format!("P99.9 of latency by requests per second; emulated: {}", far_memory(&part.section));
+    let line = |(name, points): &(&str, Vec<Point>)| Line {
+        name: (*name).to_owned(),
+        points: points.iter().map(|point| (point.offered_per_s, point.p999_us)).collect(),
     };
-    let lines = chart.curves.iter().map(line).collect();
-    Picture::new("array", [&chart.title, &caption], [Quantity::Rate, Quantity::Latency], lines)
+    let lines = part.curves.iter().map(line).collect();
+    Picture::new("array", [&part.section.title, &caption], [Quantity::Rate, Quantity::Latency], lines)
 }
 
-fn report(array: Part, kv: Part) -> Report {
+/// The link to far memory.
+fn far_memory(section: &Section) -> &str {
+    match &section.origin {
+        Origin::Emulated(how) => how,
+        Origin::Simulated | Origin::Measured => "none",
+    }
+}
+
+/// All tables, and the paper's numbers beside ours, for a terminal.
+fn tables(results: &Results) -> String {
+    let mut out = format!("{}\n", results.title);
+    for section in &results.sections {
+        out += &format!("\n{}\nfar memory: EMULATED ({})\n\n", section.title, far_memory(section));
+        section.tables.iter().for_each(|table| out += &text_table(table));
+    }
+    out += "\nsaturated: the server did not keep up, and latency shows the length of the queue\n\n";
+    let mut ratios = Table::new("ratios", "", &[("ratio", 0), ("here", 2), ("paper", 2)]);
+    let compared = || results.sections.iter().flat_map(|section| &section.comparisons);
+    compared().for_each(|ratio| ratios.push(vec![ratio.what.as_str().into(), ratio.ours.into(), ratio.paper.into()]));
+    out += &format!("{}\n", text_table(&ratios));
+    compared().for_each(|ratio| out += &format!("{}: {}\n", ratio.what, ratio.why));
+    out
+}
+
+fn results(sections: Vec<Section>) -> Results {
     let setting = |name: &str, value: String| Setting { name: name.to_owned(), value };
-    Report {
+    Results {
         title: "A page fault that yields".to_owned(),
-        explanation: vec![
+        words: vec![
             "A program whose memory lives on another machine stops whenever it touches a page that is not local. With \
              busy-waiting faults its worker stops too, and every request behind it waits. With yielding faults the \
              worker parks the request that touched the page and serves others until the page has arrived."
@@ -83,25 +108,61 @@ fn report(array: Part, kv: Part) -> Report {
             "Each chart offers the same loads to both, in turn: shares of what either can serve, up to more than \
              that. Latency counts from the moment a request was meant to start, so a queue that builds up is seen."
                 .to_owned(),
+            "Far memory is emulated inside the process: the link has the latency and the bandwidth named, everything \
+             else (traps, page tables, copies, reclaim, scheduling) is real. The server's clients run on the same \
+             CPUs, so its chart shows a machine shared between both. The paper's figures were measured on an 8-worker \
+             machine with RDMA and a unikernel."
+                .to_owned(),
         ],
         command: "yonder demo".to_owned(),
-        far_memory: FarMemory::Emulated("in the process, behind a modelled link".to_owned()),
         machine: machine(),
         settings: vec![
+            setting("far memory", "emulated in the process, behind a modelled link".to_owned()),
             setting("array", format!("{} of 8-byte reads at random places, sealed", format_bytes(array_part::MEMORY))),
             setting("server", format!("{} values of {} bytes, 95 % get, 5 % set", kv_part::KEYS, kv_part::VALUE_BYTES)),
             setting("local memory", format!("{} % of the data set", turns::LOCAL_PERCENT)),
             setting("workers", "1, with a dispatcher that also reclaims where it shares its CPU".to_owned()),
             setting("pages", "mapped by the worker".to_owned()),
         ],
-        ratios: array.ratios.into_iter().chain(kv.ratios).collect(),
-        charts: vec![array.chart, kv.chart],
-        notes: vec![
-            "Far memory is emulated inside the process: the link has the latency and the bandwidth named, everything \
-             else (traps, page tables, copies, reclaim, scheduling) is real."
-                .to_owned(),
-            "The server's clients run on the same CPUs, so its chart shows a machine shared between both.".to_owned(),
-            "The paper's figures were measured on an 8-worker machine with RDMA and a unikernel.".to_owned(),
-        ],
+        sections,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use yonder_report::{Aim, Comparison};
+
+    use super::*;
+
+    #[test]
+    fn the_terminal_has_every_table_and_every_ratio() {
+        let mut table = Table::new("loads", "Loads", &[("faults", 0), ("p99_us", 1), ("saturated", 0)]);
+        table.push(vec!["yield".into(), 7.25.into(), "yes".into()]);
+        let section = Section {
+            name: "array".to_owned(),
+            source: String::new(),
+            title: "Random reads".to_owned(),
+            origin: Origin::Emulated("2.5 us".to_owned()),
+            words: Vec::new(),
+            tables: vec![table],
+            pictures: Vec::new(),
+            bars: Vec::new(),
+            comparisons: vec![Comparison {
+                what: "peaks".to_owned(),
+                paper: 1.58,
+                ours: 1.714,
+                aim: Aim::None,
+                why: "2 against 1".to_owned(),
+            }],
+            notes: Vec::new(),
+        };
+        let text = tables(&results(vec![section]));
+        for part in [
+            "A page fault that yields\n\nRandom reads\nfar memory: EMULATED (2.5 us)\n\n",
+            "yield      7.2  yes\n",
+            "peaks  1.71   1.58\n\npeaks: 2 against 1\n",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use yonder_e2e::{Yonder, alone};
 
-use crate::bench_node::{bench, column};
+use crate::bench_node::{bench, column, has};
 
 fn number(object: &Value, name: &str) -> f64 {
     object[name].as_f64().unwrap_or_else(|| panic!("{name} is no number in {object}"))
@@ -22,6 +22,7 @@ fn a_fault_is_taken_apart_over_every_fabric() {
     let objects = bench(yonder, &flags);
     assert_eq!(column(&objects, "faults"), ["yield", "busy", "yield", "busy"]);
     for object in &objects {
+        assert!(has(object, &["far", "runtime_percent"]), "{object}");
         let steps = object["steps"].as_array().expect("there are steps");
         let names: Vec<_> = steps.iter().map(|step| step["step"].as_str().unwrap_or_default()).collect();
         assert_eq!(names, ["exception", "post", "away", "fetch", "install", "back", "return"]);
@@ -63,6 +64,7 @@ fn the_posters_table_is_made_with_emulated_and_with_real_faults() {
     assert_eq!(column(&objects, "paging"), [&emulated[..], &emulated, &["predicted"]].concat());
     for object in &objects {
         assert_eq!((number(object, "errors"), number(object, "misses")), (0.0, 0.0), "{object}");
+        assert!(has(object, &["hit_p99_us", "predicted_hits_right", "predicted_faults_wrong"]), "{object}");
         assert!(number(object, "min_us") <= number(object, "p95_us"), "{object}");
         assert_eq!(number(object, "fault_percent") > 0.0, object["paging"] != "no-fault", "{object}");
         assert_eq!(object["predicted_right_percent"].is_number(), object["paging"] == "predicted", "{object}");
@@ -80,6 +82,7 @@ fn policies_take_turns_at_a_rate_and_tell_the_latency_of_hits() {
     assert_eq!(column(&objects, "dispatch"), ["pf-aware", "predicted"]);
     for object in &objects {
         assert_eq!((number(object, "offered_per_s"), number(object, "errors")), (2000.0, 0.0), "{object}");
+        assert!(has(object, &["predicted_hits_right", "predicted_faults_wrong"]), "{object}");
         let [least, most] = [0, 1].map(|end| object["hit_p99_us_spread"][end].as_f64());
         let hit = object["hit_p99_us"].as_f64();
         assert!(hit > Some(0.0) && least <= hit && hit <= most, "{object}");

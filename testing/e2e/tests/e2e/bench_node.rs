@@ -6,7 +6,7 @@ use serde_json::Value;
 use yonder_e2e::{Ended, TIMEOUT, Yonder, alone};
 
 /// What every object of a result has, by the design's section 9.
-const KEYS: [&str; 10] = [
+pub(crate) const KEYS: [&str; 10] = [
     "bench",
     "ops_per_s",
     "p50_us",
@@ -26,11 +26,15 @@ pub(crate) fn bench(yonder: Yonder, arguments: &str) -> Vec<Value> {
     assert_eq!(ended.code, Some(0), "'{}' said: {}", ended.command, ended.stderr);
     let objects = ended.objects();
     for object in &objects {
-        let missing = KEYS.iter().find(|key| object.get(**key).is_none());
-        assert_eq!(missing, None, "a key is missing in {object}");
+        assert!(has(object, &KEYS), "a key is missing in {object}");
         assert_eq!(object["errors"], 0, "{object}");
     }
     objects
+}
+
+/// Whether an object has all these keys.
+pub(crate) fn has(object: &Value, keys: &[&str]) -> bool {
+    keys.iter().all(|key| object.get(*key).is_some())
 }
 
 pub(crate) fn column<'a>(objects: &'a [Value], key: &str) -> Vec<&'a Value> {
@@ -148,6 +152,7 @@ fn a_peer_that_is_missing_is_named_with_its_package() {
     let objects = ended.objects();
     assert_eq!(objects.len() + skipped.len(), 3, "each system is measured or named: {}", ended.stderr);
     assert_eq!(objects[0]["system"], "yonder");
+    assert!(objects.iter().all(|object| has(object, &KEYS)), "{}", ended.stdout);
 }
 
 #[test]

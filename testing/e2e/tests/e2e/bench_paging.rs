@@ -2,7 +2,7 @@
 
 use yonder_e2e::{Yonder, alone};
 
-use crate::bench_node::{bench, column};
+use crate::bench_node::{bench, column, has};
 
 #[test]
 fn an_array_is_read_in_a_loop_and_at_a_rate() {
@@ -35,10 +35,12 @@ fn switches_faults_and_reclaim_are_measured() {
     let shortly =
         ["switch --switches 10000", "fault --memory 16MiB --touches 500", "reclaim --memory 16MiB --duration 100ms"];
     for arguments in shortly {
+        let keys: &[&str] = if arguments.starts_with("switch") { &["mechanism", "ns_per_switch"] } else { &[] };
         let words: Vec<&str> = std::iter::once("bench").chain(arguments.split(' ')).chain(["--json"]).collect();
         let ended = yonder.run(&words);
         assert_eq!(ended.code, Some(0), "'{}' said: {}", ended.command, ended.stderr);
         let objects = ended.objects();
         assert!(!objects.is_empty() && objects.iter().all(|object| object["bench"] == words[1]), "{}", ended.stdout);
+        assert!(objects.iter().all(|object| has(object, keys)), "{}", ended.stdout);
     }
 }

@@ -65,7 +65,8 @@ fn every_parameter_says_where_it_comes_from() {
         let origin = object["origin"].as_str().unwrap_or_default();
         assert!(["paper", "derived", "measured", "calibrated"].contains(&origin), "{object}");
         assert!(
-            object["value"].is_number() && object["source"].as_str().is_some_and(|source| !source.is_empty()),
+            object["value"].is_number()
+                && ["of", "name", "source"].iter().all(|key| object[key].as_str().is_some_and(|word| !word.is_empty())),
             "{object}"
         );
     }

@@ -7,8 +7,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 use yonder_e2e::{Client, Ended, Yonder, alone};
 
+use crate::bench_node::{KEYS, has};
+
 /// Keys at the start: 10 MB of values.
-const KEYS: u64 = 10_000;
+const KEYS_AT_START: u64 = 10_000;
 
 /// How long a benchmark may take. It only decides when a hang is called one.
 const TIME: Duration = Duration::from_secs(120);
@@ -39,7 +41,7 @@ fn every_workload_gets_right_values_from_a_server_that_is_mostly_far() {
     ] {
         // Room for twenty times the keys that a run of this length inserts.
         let server = yonder.serve(&["kv", "--listen", "127.0.0.1:0", "--memory", "256MiB", "--local", "4MiB"]);
-        let (target, keys) = (server.address().to_string(), KEYS.to_string());
+        let (target, keys) = (server.address().to_string(), KEYS_AT_START.to_string());
         let flags = ["load", "kv", "--json", "--target", &target, "--keys", &keys, "--value-size", "1000"];
         let more = ["--workload", workload, "--connections", "32", "--depth", "4", "--duration", "300ms"];
         let result = yonder.run(&[&flags[..], &more].concat()).object();
@@ -56,8 +58,8 @@ fn every_workload_gets_right_values_from_a_server_that_is_mostly_far() {
         // Inserts are items beside those of the start.
         let items = Client::connect(server.address()).stats().number("curr_items");
         let inserted = count(&result, "insert");
-        assert_eq!(items > KEYS, inserted.is_some(), "{workload}: {items} items");
-        assert!(items >= KEYS + inserted.unwrap_or(0), "{workload}: {items} items, {inserted:?} inserted");
+        assert_eq!(items > KEYS_AT_START, inserted.is_some(), "{workload}: {items} items");
+        assert!(items >= KEYS_AT_START + inserted.unwrap_or(0), "{workload}: {items} items, {inserted:?} inserted");
     }
 }
 
@@ -110,6 +112,7 @@ fn far_memory_on_a_disk_stands_beside_the_kernels_swap_on_it_and_both_are_undone
     let expected = ["ycsb-a", "ycsb-e"].map(|name| ["yield", "busy", "swap"].map(|way| (name, way))).concat();
     assert_eq!(ways.len(), expected.len());
     for (object, (workload, way)) in objects.iter().zip(expected) {
+        assert!(has(object, &KEYS), "a key is missing in {object}");
         assert_eq!((&object["workload"], &object["way"]), (&workload.into(), &way.into()));
         if way == "swap" && (object["skipped"].is_string() || object["failed"].is_string()) {
             println!("SKIP: {} {}", object["skipped"], object["failed"]);

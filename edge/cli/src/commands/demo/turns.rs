@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use yonder_bench::comparison::{Ended, Series, take_turns};
 use yonder_load::Rate;
-use yonder_report::{Chart, Curve, Point, Ratio};
+use yonder_report::{Aim, Cell, Comparison, Origin, Picture, Point, Section, Table};
 
 use super::Part;
 use super::cpu::{CpuMeter, CpuShare};
-use crate::commands::points::median_point;
+use crate::commands::points::{self, median_point};
 use crate::output::Bar;
 
 /// Local memory as a share of the data set.
@@ -89,7 +89,7 @@ fn loads(peaks_per_s: [f64; 2]) -> Vec<f64> {
 }
 
 impl Measured {
-    /// The part of the report: its chart, its ratios, and in words what is to be known of how they were measured.
+    /// The part of the report: its section, its curves, and in words what is to be known of how they were measured.
     pub(super) fn part(&self, name: &str, title: &str, explanation: &str, far_memory: &str) -> Part {
         let cpu = self.cpu.map(|share| share.sentence());
         let words: Vec<String> = cpu.into_iter().chain(self.hidden_knees()).collect();
@@ -97,15 +97,34 @@ impl Measured {
             1 => "There was time for one turn".to_owned(),
             turns => format!("Medians of {turns} turns"),
         };
-        let curve = |(name, points): (&str, &Vec<Point>)| Curve { name: name.to_owned(), points: points.clone() };
-        let chart = Chart {
+        let curves: Vec<_> = SYSTEMS.into_iter().zip(self.points.iter().cloned()).collect();
+        let section = Section {
+            name: name.to_owned(),
+            source: "Adios, microbenchmark and best application".to_owned(),
             title: title.to_owned(),
-            explanation: format!("{explanation} {medians}. {}", words.join(" ")),
-            far_memory: far_memory.to_owned(),
-            curves: SYSTEMS.into_iter().zip(&self.points).map(curve).collect(),
+            origin: Origin::Emulated(far_memory.to_owned()),
+            words: vec![format!("{explanation} {medians}. {}", words.join(" "))],
+            tables: vec![table(&curves)],
+            pictures: self.pictures(name, &curves),
+            bars: Vec::new(),
+            comparisons: self.ratios(name),
+            notes: Vec::new(),
         };
         let told = words.iter().map(|sentence| format!("{name}: {sentence}")).collect();
-        Part { chart, ratios: self.ratios(name), told }
+        Part { section, curves, told }
+    }
+
+    /// Latencies and throughput by load, with the loads shaded that are too much for one of both.
+    fn pictures(&self, name: &str, curves: &[(&str, Vec<Point>)]) -> Vec<Picture> {
+        let saturated = self.points.iter().flatten().filter(|point| point.is_saturated());
+        let least = saturated.map(|point| point.offered_per_s / 1e3).reduce(f64::min);
+        let shades: Vec<_> = least.map(|least| (least, f64::INFINITY)).into_iter().collect();
+        let shaded = |picture| Picture {
+            shades: shades.clone(),
+            shade_name: "saturated: one of them did not keep up".to_owned(),
+            ..picture
+        };
+        points::pictures(name, curves).into_iter().map(shaded).collect()
     }
 
     /// Which curves have no knee here, and how late they are at the lowest load; nothing if all have one.
@@ -125,7 +144,7 @@ impl Measured {
     }
 
     /// Throughput and tail of yielding faults against those of busy-waiting ones.
-    fn ratios(&self, what: &str) -> Vec<Ratio> {
+    fn ratios(&self, what: &str) -> Vec<Comparison> {
         let ([busy, yielding], [slow, fast]) = (self.peaks_per_s, &self.points);
         // The lowest load that busy-waiting does not keep up with, or else the first that is more than it can serve.
         let is_late = |point: &Point| point.is_saturated() || point.offered_per_s > busy;
@@ -135,13 +154,13 @@ impl Measured {
             points.map_or([f64::NAN; 2], |(slow, fast)| [slow.p999_us, fast.p999_us])
         };
         let ([slow, fast], [served_slow, served_fast]) = (tails(late), tails(served));
-        let ratio = |words: &str, ours, paper, source: &str, note| Ratio {
+        let cpu = self.cpu.map_or_else(String::new, |share| format!(", {share}"));
+        let ratio = |words: &str, ours, paper, source: &str, note: String| Comparison {
             what: format!("{what}: {words}"),
+            paper,
             ours,
-            paper: Some(paper),
-            paper_source: source.to_owned(),
-            condition: self.cpu.map_or_else(String::new, |share| share.to_string()),
-            note,
+            aim: Aim::None,
+            why: format!("{note}{cpu}; the paper's: {source}"),
         };
         vec![
             ratio(
@@ -167,6 +186,17 @@ impl Measured {
             ),
         ]
     }
+}
+
+/// A row for each system at each load.
+fn table(curves: &[(&str, Vec<Point>)]) -> Table {
+    let columns = [&[("faults", 0)], &points::COLUMNS[..], &[("saturated", 0)]].concat();
+    let mut table = Table::new("loads", "Latency and throughput by load", &columns);
+    for (system, point) in curves.iter().flat_map(|(system, points)| points.iter().map(move |point| (*system, point))) {
+        let saturated = if point.is_saturated() { "yes" } else { "" };
+        table.push([&[Cell::from(system)], &points::cells(point)[..], &[saturated.into()]].concat());
+    }
+    table
 }
 
 #[cfg(test)]
@@ -206,9 +236,13 @@ mod tests {
 
     #[test]
     fn a_curve_without_a_knee_is_told() {
-        let told =
-            measured(|share| if share > 1.4 { 90_000.0 } else { 4000.0 }).part("a", "", "Read.", "").chart.explanation;
+        let part = measured(|share| if share > 1.4 { 90_000.0 } else { 4000.0 }).part("a", "", "Read.", "");
+        let told = &part.section.words[0];
         assert!(told.starts_with("Read. There was time for one turn. "), "{told}");
         assert!(told.contains("hides the knee of yield (4.0 ms): "), "{told}");
+        // Busy-waiting serves 100 requests a second, and does not keep up from 110 on.
+        assert!((part.section.pictures[0].shades[0].0 - 0.11).abs() < 1e-9);
+        let saturated = part.section.tables[0].rows.iter().filter(|row| row[7] == "yes".into());
+        assert_eq!((saturated.count(), part.section.tables[0].rows.len()), (5, 16));
     }
 }

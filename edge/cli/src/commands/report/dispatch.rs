@@ -1,10 +1,11 @@
 //! Tail latency by dispatch policy: Adios' Figure 10(e), measured here with the array.
 
 use yonder_load::Rate;
-use yonder_report::{Aim, Comparison, Origin, Picture, Point, Quantity, Section, Table};
+use yonder_report::{Aim, Cell, Comparison, Origin, Point, Section, Table};
 
 use super::scale::Scale;
-use super::trial::{LINK, LOCAL_PERCENT, Steps, Trial, Way, compare, lines};
+use super::trial::{LINK, LOCAL_PERCENT, Steps, Trial, Way, compare};
+use crate::commands::points;
 
 /// One worker leaves no choice.
 const WORKERS: usize = 2;
@@ -25,10 +26,8 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Section> {
 }
 
 fn section(scale: &Scale, loads: &[[Point; 2]], peak: f64, cpus: usize) -> Section {
-    let offered = Quantity::Number("offered, K requests/s");
-    let curves = lines(Way::DISPATCH, |way| {
-        loads.iter().map(|points| (points[way].offered_per_s / 1e3, points[way].p999_us)).collect()
-    });
+    let curve = |(index, way): (usize, &Way)| (way.name, loads.iter().map(|both| both[index]).collect());
+    let curves: Vec<_> = Way::DISPATCH.iter().enumerate().map(curve).collect();
     let threads = WORKERS + 1;
     let shared = (cpus < threads).then(|| {
         format!("{WORKERS} workers and the dispatcher share {cpus} CPUs here, so that the tail is mostly the scheduler's of the kernel.")
@@ -46,12 +45,7 @@ fn section(scale: &Scale, loads: &[[Point; 2]], peak: f64, cpus: usize) -> Secti
             scale.words(),
         ],
         tables: vec![table(loads, peak)],
-        pictures: vec![Picture::new(
-            "dispatch-p999",
-            ["P99.9 latency", "By what is offered; medians of the rounds."],
-            [offered, Quantity::Latency],
-            curves,
-        )],
+        pictures: points::pictures("dispatch", &curves).into_iter().take(1).collect(),
         bars: Vec::new(),
         comparisons: loads.iter().map(|points| comparison(points, peak)).collect(),
         notes: shared.into_iter().collect(),
@@ -79,29 +73,12 @@ fn table(loads: &[[Point; 2]], peak: f64) -> Table {
     let mut table = Table::new(
         "dispatch",
         "Latency by dispatch policy",
-        &[
-            ("load_percent", 0),
-            ("dispatch", 0),
-            ("offered_per_s", 0),
-            ("achieved_per_s", 0),
-            ("p50_us", 1),
-            ("p99_us", 1),
-            ("p999_us", 1),
-            ("dropped", 0),
-        ],
+        &[&[("load_percent", 0), ("dispatch", 0)], &points::COLUMNS[..]].concat(),
     );
-    for points in loads {
-        for (way, point) in Way::DISPATCH.iter().zip(points) {
-            table.push(vec![
-                (point.offered_per_s / peak * 100.0).into(),
-                way.name.into(),
-                point.offered_per_s.into(),
-                point.achieved_per_s.into(),
-                point.p50_us.into(),
-                point.p99_us.into(),
-                point.p999_us.into(),
-                (point.dropped as f64).into(),
-            ]);
+    for both in loads {
+        for (way, point) in Way::DISPATCH.iter().zip(both) {
+            let head: [Cell; 2] = [(point.offered_per_s / peak * 100.0).into(), way.name.into()];
+            table.push([&head[..], &points::cells(point)].concat());
         }
     }
     table

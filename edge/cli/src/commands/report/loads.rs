@@ -1,10 +1,11 @@
 //! Latency and throughput by load: Adios' Figure 7, measured here.
 
 use yonder_load::Rate;
-use yonder_report::{Aim, Comparison, Origin, Picture, Point, Quantity, Section, Table};
+use yonder_report::{Aim, Cell, Comparison, Origin, Picture, Point, Section, Table};
 
 use super::scale::Scale;
-use super::trial::{LINK, LOCAL_PERCENT, Steps, Trial, Way, compare, lines};
+use super::trial::{LINK, LOCAL_PERCENT, Steps, Trial, Way, compare};
+use crate::commands::points;
 
 /// Loads, as shares of what yielding faults can serve at most.
 const LOADS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
@@ -76,32 +77,13 @@ fn table(measured: &Measured) -> Table {
     let mut table = Table::new(
         "loads",
         "Latency and throughput by load",
-        &[
-            ("faults", 0),
-            ("load", 0),
-            ("load_percent", 1),
-            ("offered_per_s", 0),
-            ("achieved_per_s", 0),
-            ("p50_us", 1),
-            ("p99_us", 1),
-            ("p999_us", 1),
-            ("dropped", 0),
-        ],
+        &[&[("faults", 0), ("load", 0), ("load_percent", 1)], &points::COLUMNS[..]].concat(),
     );
     let yielding_peak = measured.peaks[0].achieved_per_s;
-    let mut rows = |load: &str, percent: f64, points: &[Point; 2]| {
-        for (way, point) in Way::FAULTS.iter().zip(points) {
-            table.push(vec![
-                way.name.into(),
-                load.into(),
-                percent.into(),
-                point.offered_per_s.into(),
-                point.achieved_per_s.into(),
-                point.p50_us.into(),
-                point.p99_us.into(),
-                point.p999_us.into(),
-                (point.dropped as f64).into(),
-            ]);
+    let mut rows = |load: &str, percent: f64, both: &[Point; 2]| {
+        for (way, point) in Way::FAULTS.iter().zip(both) {
+            let head: [Cell; 3] = [way.name.into(), load.into(), percent.into()];
+            table.push([&head[..], &points::cells(point)].concat());
         }
     };
     rows("closed loop", f64::NAN, &measured.peaks);
@@ -112,32 +94,8 @@ fn table(measured: &Measured) -> Table {
 }
 
 fn pictures(loads: &[Load]) -> Vec<Picture> {
-    let curves = |value: fn(&Point) -> f64, scale: f64| {
-        lines(Way::FAULTS, |way| {
-            let point = |load: &Load| (load.points[way].offered_per_s / 1e3, value(&load.points[way]) * scale);
-            loads.iter().map(point).collect()
-        })
-    };
-    let offered = Quantity::Number("offered, K requests/s");
-    let latency = |name, title, value| {
-        Picture::new(
-            name,
-            [title, "By what is offered; medians of the rounds."],
-            [offered, Quantity::Latency],
-            curves(value, 1.0),
-        )
-    };
-    vec![
-        latency("array-p999", "P99.9 latency", |point| point.p999_us),
-        latency("array-p99", "P99 latency", |point| point.p99_us),
-        latency("array-p50", "P50 latency", |point| point.p50_us),
-        Picture::new(
-            "array-throughput",
-            ["Throughput", "By what is offered; K requests/s."],
-            [offered, Quantity::Number("")],
-            curves(|point| point.achieved_per_s, 1e-3),
-        ),
-    ]
+    let curve = |(index, way): (usize, &Way)| (way.name, loads.iter().map(|load| load.points[index]).collect());
+    points::pictures("array", &Way::FAULTS.iter().enumerate().map(curve).collect::<Vec<_>>())
 }
 
 fn comparisons(measured: &Measured) -> Vec<Comparison> {
