@@ -23,7 +23,7 @@ pub(super) const SYSTEMS: [&str; 2] = ["busy-wait", "yield"];
 const SHARES: [f64; 4] = [0.5, 0.8, 0.95, 1.1];
 /// The load at which tails are compared that both systems can serve, as a share of what busy-waiting serves.
 const SERVED_SHARE: f64 = 0.8;
-/// Loads that differ by less than this share are one.
+/// Loads that differ by less than this share are one: what is offered is near what was asked for.
 const SAME_LOAD: f64 = 0.04;
 /// Turns in a closed loop, and at most at rising loads.
 const PEAK_TURNS: usize = 3;
@@ -149,7 +149,8 @@ impl Measured {
         // The lowest load that busy-waiting does not keep up with, or else the first that is more than it can serve.
         let is_late = |point: &Point| point.is_saturated() || point.offered_per_s > busy;
         let late = slow.iter().zip(fast).find(|(slow, _)| is_late(slow));
-        let served = slow.iter().zip(fast).rfind(|(slow, _)| slow.offered_per_s <= SERVED_SHARE * busy * 1.001);
+        let served =
+            slow.iter().zip(fast).rfind(|(slow, _)| slow.offered_per_s <= SERVED_SHARE * busy * (1.0 + SAME_LOAD));
         let tails = |points: Option<(&Point, &Point)>| {
             points.map_or([f64::NAN; 2], |(slow, fast)| [slow.p999_us, fast.p999_us])
         };
