@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -142,6 +143,7 @@ pub(crate) struct App<H> {
     handler: Arc<TimedHandler<H>>,
     /// Stack of a unithread that handles a request.
     stack_bytes: usize,
+    runs: AtomicU64,
 }
 
 impl<H, Reply, E> App<H>
@@ -157,7 +159,7 @@ where
         far: FarMemory,
         (handler, stack_bytes): (H, usize),
     ) -> Self {
-        Self { bench, memory, far, handler: Arc::new(TimedHandler(handler)), stack_bytes }
+        Self { bench, memory, far, handler: Arc::new(TimedHandler(handler)), stack_bytes, runs: AtomicU64::new(0) }
     }
 
     /// What answers.
@@ -165,11 +167,12 @@ where
         &self.handler.0
     }
 
-    /// Asks `source` for a while. `details` are asked for afterwards.
+    /// Asks `source` for a while, which is made of another seed for each run: what a short run asks for would else lie
+    /// in local memory already, where the run before it has left it. `details` are asked for afterwards.
     pub(crate) fn run<Q, D>(
         &self,
         run: &AppRun,
-        source: Q,
+        source: impl FnOnce(u64) -> Q,
         details: impl FnOnce() -> D,
         progress: OnProgress<'_>,
     ) -> Result<AppResult<D>, BenchError>
@@ -180,7 +183,8 @@ where
         let requests = SchedStats::default();
         let counters = || Counters::of(&self.far, &requests);
         let (load, now) = ((run.rate, run.duration), yonder::clock::now());
-        let mut generator = Generator::<Q, E>::new(source, load, now, &counters, progress);
+        let mut generator =
+            Generator::<Q, E>::new(source(self.runs.fetch_add(1, Ordering::Relaxed)), load, now, &counters, progress);
         serve(&sched, &self.far, &self.handler, &mut generator, &requests)?;
         if generator.wrong > 0 {
             return Err(BenchError::WrongValues(generator.wrong));

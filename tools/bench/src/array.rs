@@ -109,8 +109,10 @@ impl Array {
     /// Runs requests under `settings`; its memory, far, paging and access are those of the preparation.
     pub fn run(&self, settings: &ArraySettings, progress: OnProgress<'_>) -> Result<ArrayResult, BenchError> {
         let ArraySettings { access, distribution: dist, rate, duration, .. } = *settings;
-        let source =
-            Indices { pages: KeyChooser::new(self.pages, dist, 0x5EED), random: SmallRng::seed_from_u64(0x00AD_1051) };
+        let source = |seed: u64| Indices {
+            pages: KeyChooser::new(self.pages, dist, seed),
+            random: SmallRng::seed_from_u64(!seed),
+        };
         let details = || ArrayDetails { probe: access == Access::Probe, dist };
         self.app.run(&AppRun { sched: settings.sched.clone(), rate, duration }, source, details, progress)
     }
@@ -167,5 +169,30 @@ impl Handler for ReadHandler {
 
     fn key(&self, offset: &u64) -> Option<u64> {
         Some(offset / PAGE_BYTES as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_run_does_not_find_what_the_run_before_it_has_fetched() {
+        if let Err(error) = yonder::abilities().userfaultfd {
+            println!("SKIP: {error}");
+            return;
+        }
+        // A run asks for some hundred pages, and a quarter of all, which are 2,048, is local.
+        let settings = ArraySettings {
+            rate: Rate::PerSecond(2000.0),
+            duration: Duration::from_millis(200),
+            ..ArraySettings::new("emu://?latency=2.5us".to_owned(), 32 << 20, LocalSize::Percent(25.0))
+        };
+        let array = Array::prepare(&settings, &mut |_, _| ()).unwrap();
+        for run in 0..3 {
+            let result = array.run(&settings, &mut |_, _| ()).unwrap();
+            let reads = result.main_kind.1.count;
+            assert!(reads > 0 && 2 * result.hits < reads, "run {run}: {} of {reads} reads were local", result.hits);
+        }
     }
 }

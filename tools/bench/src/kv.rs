@@ -152,7 +152,7 @@ impl Cache {
     /// If a reply is wrong, or the threads cannot run.
     pub fn run(&self, run: &AppRun, progress: OnProgress<'_>) -> Result<AppResult<StoreDetails>, BenchError> {
         let Items { count: items, value_bytes } = self.items;
-        let source = Gets { items: self.items, random: SmallRng::seed_from_u64(0x6E75) };
+        let source = |seed| Gets { items: self.items, random: SmallRng::seed_from_u64(seed) };
         self.app.run(run, source, || StoreDetails { items, value_bytes }, progress)
     }
 }

@@ -59,7 +59,7 @@ impl Tables {
         progress: OnProgress<'_>,
     ) -> Result<AppResult<RocksDetails>, BenchError> {
         let RocksMix { scans, scan_rows } = mix;
-        let questions = GetsAndScans::new(self.rows, (scans, scan_rows), 0x00DB);
+        let questions = |seed| GetsAndScans::new(self.rows, (scans, scan_rows), seed);
         self.app.run(run, questions, || RocksDetails { rows: self.rows.count, scans, scan_rows }, progress)
     }
 }

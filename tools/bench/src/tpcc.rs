@@ -56,7 +56,7 @@ impl Warehouses {
     pub fn run(&self, run: &AppRun, progress: OnProgress<'_>) -> Result<AppResult<TpccDetails>, BenchError> {
         let tpcc = self.app.handler();
         let before = tpcc.conflicts();
-        let questions = Terminals::new(self.scale, 0x79CC + before);
+        let questions = |seed| Terminals::new(self.scale, seed);
         let details = || TpccDetails { warehouses: self.scale.warehouses, conflicts: tpcc.conflicts() - before };
         let result = self.app.run(run, questions, details, progress)?;
         tpcc.check().map_err(|broken| BenchError::Inconsistent(broken.to_string()))?;

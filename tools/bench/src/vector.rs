@@ -85,6 +85,6 @@ impl Lists {
     /// # Errors
     /// If an answer is not that of the local index, or the threads cannot run.
     pub fn run(&self, run: &AppRun, progress: OnProgress<'_>) -> Result<AppResult<SearchDetails>, BenchError> {
-        self.app.run(run, self.searches.clone(), || self.details, progress)
+        self.app.run(run, |seed| self.searches.shuffled(seed), || self.details, progress)
     }
 }

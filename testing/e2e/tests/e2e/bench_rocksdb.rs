@@ -30,7 +30,7 @@ fn every_system_reads_what_was_stored_from_the_same_tables() {
     assert_eq!(column(&objects, "dispatch"), [dispatch; 2].concat());
     for object in &objects {
         assert_eq!((object["errors"].as_u64(), object["rows"].as_u64()), (Some(0), Some(23172)), "{object}");
-        assert!(object["major_faults"].as_u64() > Some(100), "{object}");
+        assert!(object["major_faults"].as_u64() > Some(0), "{object}");
         assert!(object["get"]["count"].as_u64() > object["scan"]["count"].as_u64(), "{object}");
     }
     let preempted: Vec<_> = objects.iter().map(|object| object["preempt_us"].as_f64()).collect();
