@@ -399,6 +399,7 @@ proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
+    #[cfg_attr(miri, ignore = "a case takes minutes")]
     fn every_region_is_where_the_records_say(steps in prop::collection::vec(step(), 1..120)) {
         let mut world = World::new();
         (0..NODES).for_each(|node| world.connect(node));
@@ -427,6 +428,7 @@ proptest! {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "a case takes minutes")]
     fn a_drain_ends(fills in prop::collection::vec(1..REGION, 1..12), drained in 0..NODES) {
         let mut world = World::new();
         (0..NODES).for_each(|node| world.connect(node));

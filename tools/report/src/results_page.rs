@@ -18,7 +18,7 @@ const OPEN_ROWS_MAX: usize = 16;
 /// The whole page.
 pub fn results_page(results: &Results) -> Result<String, ReportError> {
     let mut body = format!("<header>\n<h1>{}</h1>\n{}</header>\n", Escaped(&results.title), paragraphs(&results.words));
-    body += &contents(&results.sections);
+    body += &if all_met(&results.sections).1 > 0 { contents(&results.sections) } else { cards(&results.sections) };
     for section in &results.sections {
         body += &section_of(section)?;
     }
@@ -38,6 +38,20 @@ fn contents(sections: &[Section]) -> String {
     let columns = [Name("Experiment"), Words("Source"), Words("How"), Number("Checks met")];
     let table = table("ratios", &columns, sections.iter().map(row).chain([last]));
     format!("<section>\n<h2>Experiments</h2>\n{table}</section>\n")
+}
+
+/// In large type what stands beside a paper's numbers and is no check.
+fn cards(sections: &[Section]) -> String {
+    let card = |entry: &Comparison| {
+        format!(
+            "<div class=\"card\"><p class=\"number\">{}</p><p>{}</p><p class=\"link\">the paper: {}</p></div>\n",
+            significant(entry.ours),
+            Escaped(&entry.what),
+            significant(entry.paper)
+        )
+    };
+    let cards: String = sections.iter().flat_map(|section| &section.comparisons).map(card).collect();
+    format!("<section class=\"cards\">\n{cards}</section>\n")
 }
 
 /// How many are met of how many; a dash of none.
@@ -245,9 +259,15 @@ mod tests {
     }
 
     #[test]
-    fn a_page_without_experiments_is_whole() {
-        let page = results_page(&Results { sections: Vec::new(), ..results() }).unwrap();
+    fn a_page_without_checks_has_its_ratios_in_large_type() {
+        let mut results = results();
+        let comparisons = results.sections.iter_mut().flat_map(|section| &mut section.comparisons);
+        comparisons.for_each(|comparison| comparison.aim = Aim::None);
+        results.sections[0].comparisons[0].what = "a & b".to_owned();
+        let page = results_page(&results).unwrap();
         assert_well_formed(&page);
-        assert!(page.contains("<td>\u{2013}</td>"), "nothing was checked");
+        assert!(page.contains("<p class=\"number\">1.61</p><p>a &amp; b</p><p class=\"link\">the paper: 1.58</p>"));
+        assert!(!page.contains("Checks met"));
+        assert_well_formed(&results_page(&Results { sections: Vec::new(), ..results }).unwrap());
     }
 }
