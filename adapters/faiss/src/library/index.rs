@@ -76,7 +76,7 @@ impl Index {
         let functions = load()?;
         let (count, mut index) = (count(vectors, dimension), std::ptr::null_mut());
         // SAFETY: the vectors outlive the call.
-        unsafe { told(|why| (functions.train)(dimension, nlist, count, vectors.as_ptr(), &raw mut index, why))? };
+        unsafe { checked(|why| (functions.train)(dimension, nlist, count, vectors.as_ptr(), &raw mut index, why))? };
         Ok(Self { functions, index, dimension, nlist, placed: None })
     }
 
@@ -91,7 +91,7 @@ impl Index {
         assert!(self.placed.is_none(), "nothing is added to lists that have been moved");
         let count = count(vectors, self.dimension);
         // SAFETY: the vectors outlive the call, and nobody else uses the index.
-        unsafe { told(|why| (self.functions.add)(self.index, count, vectors.as_ptr(), why))? };
+        unsafe { checked(|why| (self.functions.add)(self.index, count, vectors.as_ptr(), why))? };
         Ok(())
     }
 
@@ -144,7 +144,7 @@ impl Index {
             at += whole;
         }
         // SAFETY: one list for each that the index has, which it copies; nobody else uses the index.
-        unsafe { told(|why| (self.functions.place)(self.index, lists.as_ptr(), why))? };
+        unsafe { checked(|why| (self.functions.place)(self.index, lists.as_ptr(), why))? };
         self.placed = Some(placed);
         Ok(())
     }
@@ -164,11 +164,11 @@ impl Index {
         self.check(query, k, nprobe)?;
         let (functions, mut search) = (self.functions, std::ptr::null_mut());
         // SAFETY: the query outlives the call, which copies it.
-        unsafe { told(|why| (functions.begin)(self.index, query.as_ptr(), k, nprobe, &raw mut search, why))? };
+        unsafe { checked(|why| (functions.begin)(self.index, query.as_ptr(), k, nprobe, &raw mut search, why))? };
         let search = Underway { functions, search };
         loop {
             // SAFETY: the search lives.
-            match unsafe { told(|why| (functions.step)(search.search, STEP_VECTORS, why)) } {
+            match unsafe { checked(|why| (functions.step)(search.search, STEP_VECTORS, why)) } {
                 Ok(0) => break,
                 Ok(_) => between(),
                 Err(error) => {
@@ -209,7 +209,7 @@ impl Index {
     fn lists(&self) -> Result<Vec<List>, FaissError> {
         let mut lists = vec![List { codes: std::ptr::null(), ids: std::ptr::null(), length: 0 }; self.nlist];
         // SAFETY: there is room for all.
-        unsafe { told(|why| (self.functions.lists)(self.index, lists.as_mut_ptr(), why))? };
+        unsafe { checked(|why| (self.functions.lists)(self.index, lists.as_mut_ptr(), why))? };
         Ok(lists)
     }
 
@@ -246,7 +246,7 @@ impl Drop for Underway {
 ///
 /// # Safety
 /// `function` does that and nothing else.
-unsafe fn told(function: impl FnOnce(Why) -> c_int) -> Result<c_int, FaissError> {
+unsafe fn checked(function: impl FnOnce(Why) -> c_int) -> Result<c_int, FaissError> {
     let mut why = [0_u8; WHY_BYTES];
     let at: Why = why.as_mut_ptr().cast();
     // SAFETY: Faiss holds no lock while it reads a list, or the process would end. Frames of C++ that are forgotten own
@@ -265,7 +265,7 @@ fn found(k: usize, function: impl FnOnce(*mut f32, *mut i64, Why) -> c_int) -> R
     let (mut distances, mut ids) = (vec![0.0_f32; k], vec![-1_i64; k]);
     let (distances_at, ids_at) = (distances.as_mut_ptr(), ids.as_mut_ptr());
     // SAFETY: it calls a function of the glue.
-    unsafe { told(|why| function(distances_at, ids_at, why))? };
+    unsafe { checked(|why| function(distances_at, ids_at, why))? };
     Ok(ids.into_iter().zip(distances).filter(|(id, _)| *id >= 0).collect())
 }
 

@@ -100,7 +100,7 @@ impl Db {
                 0,
                 0,
             );
-            let opened = functions.told(|message| (functions.open)(options, path.as_ptr(), message));
+            let opened = functions.checked(|message| (functions.open)(options, path.as_ptr(), message));
             (functions.options_destroy)(options);
             let db = opened?;
             let writes = (functions.writeoptions_create)();
@@ -132,7 +132,7 @@ impl Db {
         // SAFETY: the database lives, and both slices outlive the call.
         unsafe {
             self.call(|| {
-                self.functions.told(|message| {
+                self.functions.checked(|message| {
                     (self.functions.put)(self.db, self.writes, key, key_bytes, value, value_bytes, message);
                 })
             })
@@ -147,7 +147,7 @@ impl Db {
         // SAFETY: the database lives; no key is the first or last.
         unsafe {
             let options = (self.functions.flushoptions_create)();
-            let flushed = self.functions.told(|message| (self.functions.flush)(self.db, options, message));
+            let flushed = self.functions.checked(|message| (self.functions.flush)(self.db, options, message));
             (self.functions.flushoptions_destroy)(options);
             flushed?;
             (self.functions.compact_range)(self.db, std::ptr::null(), 0, std::ptr::null(), 0);
@@ -165,7 +165,7 @@ impl Db {
         unsafe {
             self.call(|| {
                 let get = |message| (self.functions.get_pinned)(self.db, self.reads, key, key_bytes, message);
-                let found = self.functions.told(get)?;
+                let found = self.functions.checked(get)?;
                 if found.is_null() {
                     return Ok(false);
                 }
@@ -231,7 +231,7 @@ impl Cursor<'_> {
         let result = unsafe {
             self.db.call(|| {
                 if (functions.iter_valid)(iterator) == 0 {
-                    functions.told(|message| (functions.iter_get_error)(iterator, message))?;
+                    functions.checked(|message| (functions.iter_get_error)(iterator, message))?;
                     return Ok(false);
                 }
                 key.clear();
@@ -268,7 +268,7 @@ impl Functions {
     ///
     /// # Safety
     /// `work` gives the message to a function of RocksDB.
-    unsafe fn told<T>(&self, work: impl FnOnce(Message) -> T) -> Result<T, RocksError> {
+    unsafe fn checked<T>(&self, work: impl FnOnce(Message) -> T) -> Result<T, RocksError> {
         let mut message: *mut c_char = std::ptr::null_mut();
         let result = work(&raw mut message);
         if message.is_null() {

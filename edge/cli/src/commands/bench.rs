@@ -151,7 +151,7 @@ fn run_array(args: &ArrayArgs) -> anyhow::Result<()> {
             printer.say(&format!("{local} local of {all}, {}", result.far))?;
         }
         printer.print(&result)?;
-        predictions::told(&result.predicted).map_or(Ok(()), |told| printer.say(&format!("{:>8} {told}", "")))?;
+        predictions::words(&result.predicted).map_or(Ok(()), |words| printer.say(&format!("{:>8} {words}", "")))?;
     }
     Ok(())
 }

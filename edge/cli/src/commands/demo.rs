@@ -36,7 +36,7 @@ struct Part {
     /// The medians at rising loads, of each system.
     curves: Vec<(&'static str, Vec<Point>)>,
     /// What is to be known of how it was measured.
-    told: Vec<String>,
+    sentences: Vec<String>,
 }
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
@@ -48,13 +48,13 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let array = array_part::run(begun + ARRAY_END, &mut emit)?;
     let kv = kv_part::run(begun + SERVER_END, &mut emit)?;
     drawn::write(vec![tail_picture(&array)], Some(&args.out))?;
-    let told = [&*array.told, &kv.told].concat();
+    let sentences = [&*array.sentences, &kv.sentences].concat();
     let results = results(vec![array.section, kv.section]);
     if args.json {
-        told.iter().for_each(|sentence| eprintln!("{sentence}"));
+        sentences.iter().for_each(|sentence| eprintln!("{sentence}"));
     } else {
         line(&tables(&results))?;
-        told.iter().try_for_each(|sentence| line(sentence))?;
+        sentences.iter().try_for_each(|sentence| line(sentence))?;
     }
     let page = write_html(&results, &args.out)?;
     eprintln!("report: {}", page.display());

@@ -28,7 +28,7 @@ use yonder::units::{PAGE_BYTES, format_bytes};
 use yonder_fabric::{Credentials, end_space, is_tiered, keeps_in_file};
 use yonder_preload_protocol::{Figures, Settings, SharedStats, Space, pid_namespace};
 
-use self::report::{ReportFile, Told};
+use self::report::{ReportFile, RunSummary};
 use crate::args::RunArgs;
 use crate::commands::ctl::folder_for_programs;
 
@@ -85,8 +85,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(report) = report {
         let totals = summary.to_string().replacen("yonder run: ", "", 1);
-        let told = Told { title: title(args), far: &args.far, totals, figures: &figures };
-        eprintln!("report: {}", report.write(folder.path(), &told)?.display());
+        let summary = RunSummary { title: title(args), far: &args.far, totals, figures: &figures };
+        eprintln!("report: {}", report.write(folder.path(), &summary)?.display());
     }
     Ok(exit_code(status))
 }

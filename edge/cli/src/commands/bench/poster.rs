@@ -36,7 +36,7 @@ pub(super) fn run((settings, json, out): (&Settings, bool, Option<&Path>)) -> an
         printer.new_head();
         for result in of_set {
             printer.print(result)?;
-            predictions::told(&result.predicted).map_or(Ok(()), |told| printer.say(&format!("{:>9} {told}", "")))?;
+            predictions::words(&result.predicted).map_or(Ok(()), |words| printer.say(&format!("{:>9} {words}", "")))?;
         }
     }
     printer.say(

@@ -3,7 +3,7 @@
 use yonder_load::Predicted;
 
 /// One line; `None` where nothing was predicted.
-pub(super) fn told(predicted: &Predicted) -> Option<String> {
+pub(super) fn words(predicted: &Predicted) -> Option<String> {
     let percent = predicted.right_percent()?;
     let Predicted { hits_right, hits_wrong, faults_right, faults_wrong } = predicted;
     let all = hits_right + hits_wrong + faults_right + faults_wrong;

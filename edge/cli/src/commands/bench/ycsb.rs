@@ -55,7 +55,7 @@ pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
         results.iter().for_each(|result| bar.beside(|| result.tell()));
         for result in &results {
             printer.print(result)?;
-            predicted(result).map_or(Ok(()), |told| printer.say(&told))?;
+            predicted(result).map_or(Ok(()), |words| printer.say(&words))?;
         }
         all.extend(results);
     }
@@ -87,12 +87,12 @@ impl Verdict for YcsbResult {
 
 /// What was predicted, and what hits have gained by it; nothing where nothing is predicted or compared.
 fn predicted(result: &YcsbResult) -> Option<String> {
-    let told = predictions::told(&result.predicted);
+    let predictions = predictions::words(&result.predicted);
     let gained = result.hit_p99_ratio.zip(result.hit_p99_ratio_spread).map(|(ratio, [least, most])| {
         format!("P99 of hits: {ratio:.2}x ({least:.2}-{most:.2}) that of the first policy")
     });
     let dropped = (result.summary.dropped > 0).then(|| format!("{} requests were dropped", result.summary.dropped));
-    let all: Vec<String> = [gained, told, dropped].into_iter().flatten().collect();
+    let all: Vec<String> = [gained, predictions, dropped].into_iter().flatten().collect();
     (!all.is_empty()).then(|| format!("{:>9} {}", "", all.join("; ")))
 }
 

@@ -67,11 +67,11 @@ enum Seen {
     Moving { moved: u64, total: u64 },
     /// No region has moved for long.
     Stalled { cause: String },
-    /// Nothing that was not told.
+    /// Nothing that was not last_report.
     AsBefore,
 }
 
-/// One node that is drained, and what was told of it.
+/// One node that is drained, and what was last_report of it.
 struct Watch {
     /// As it was typed.
     name: String,
@@ -81,13 +81,13 @@ struct Watch {
     most: u64,
     /// Whether `left` is known.
     has_looked: bool,
-    /// When something was told last.
-    told: Instant,
+    /// When something was last_report last.
+    last_report: Instant,
 }
 
 impl Watch {
     fn new(name: &str, now: Instant) -> Self {
-        Self { name: name.to_owned(), node: None, left: 0, most: 0, has_looked: false, told: now }
+        Self { name: name.to_owned(), node: None, left: 0, most: 0, has_looked: false, last_report: now }
     }
 
     fn look(&mut self, nodes: &[NodeView], now: Instant) -> Seen {
@@ -114,14 +114,14 @@ impl Watch {
             NodeCondition::Draining | NodeCondition::Silent => {}
         }
         if !self.has_looked || view.regions != self.left {
-            (self.has_looked, self.left, self.told) = (true, view.regions, now);
+            (self.has_looked, self.left, self.last_report) = (true, view.regions, now);
             self.most = self.most.max(view.regions);
             return Seen::Moving { moved: self.most - self.left, total: self.most };
         }
-        if now.saturating_duration_since(self.told) < STALL {
+        if now.saturating_duration_since(self.last_report) < STALL {
             return Seen::AsBefore;
         }
-        self.told = now;
+        self.last_report = now;
         let cause = if view.condition == NodeCondition::Silent {
             format!("{name} is not connected to the controller; waiting for it")
         } else if view.regions_leaving > 0 {

@@ -110,8 +110,8 @@ impl Measured {
             comparisons: self.ratios(name),
             notes: Vec::new(),
         };
-        let told = words.iter().map(|sentence| format!("{name}: {sentence}")).collect();
-        Part { section, curves, told }
+        let sentences = words.iter().map(|sentence| format!("{name}: {sentence}")).collect();
+        Part { section, curves, sentences }
     }
 
     /// Latencies and throughput by load, with the loads shaded that are too much for one of both.
@@ -238,9 +238,9 @@ mod tests {
     #[test]
     fn a_curve_without_a_knee_is_told() {
         let part = measured(|share| if share > 1.4 { 90_000.0 } else { 4000.0 }).part("a", "", "Read.", "");
-        let told = &part.section.words[0];
-        assert!(told.starts_with("Read. There was time for one turn. "), "{told}");
-        assert!(told.contains("hides the knee of yield (4.0 ms): "), "{told}");
+        let text = &part.section.words[0];
+        assert!(text.starts_with("Read. There was time for one turn. "), "{text}");
+        assert!(text.contains("hides the knee of yield (4.0 ms): "), "{text}");
         // Busy-waiting serves 100 requests a second, and does not keep up from 110 on.
         assert!((part.section.pictures[0].shades[0].0 - 0.11).abs() < 1e-9);
         let saturated = part.section.tables[0].rows.iter().filter(|row| row[7] == "yes".into());

@@ -51,9 +51,9 @@ impl<'a> ReportFile<'a> {
     }
 
     /// Writes what the processes have recorded into a folder.
-    pub(super) fn write(&self, records: &Path, told: &Told<'_>) -> anyhow::Result<PathBuf> {
+    pub(super) fn write(&self, records: &Path, summary: &RunSummary<'_>) -> anyhow::Result<PathBuf> {
         let records = Record::read_all(records).context("the records of the run cannot be read")?;
-        let report = report(&records, told);
+        let report = report(&records, summary);
         let text = match self.format {
             Format::Svg => fault_svg(&report)?,
             Format::Html => fault_page(&report)?,
@@ -64,29 +64,29 @@ impl<'a> ReportFile<'a> {
 }
 
 /// What is known of a run beside its records.
-pub(super) struct Told<'a> {
+pub(super) struct RunSummary<'a> {
     pub(super) title: String,
     pub(super) far: &'a str,
     pub(super) totals: String,
     pub(super) figures: &'a Figures,
 }
 
-fn report(records: &[Record], told: &Told<'_>) -> FaultReport {
+fn report(records: &[Record], summary: &RunSummary<'_>) -> FaultReport {
     let time = Record::over_time(records);
     FaultReport {
-        title: told.title.clone(),
-        far_memory: match told.far.strip_prefix("emu://") {
+        title: summary.title.clone(),
+        far_memory: match summary.far.strip_prefix("emu://") {
             Some(how) => FarMemory::Emulated(how.trim_start_matches('?').replace('&', ", ")),
             // A layer over it, or a tier of it.
-            None if told.far.contains("emu://") => FarMemory::Emulated(told.far.to_owned()),
-            None => FarMemory::Remote(told.far.to_owned()),
+            None if summary.far.contains("emu://") => FarMemory::Emulated(summary.far.to_owned()),
+            None => FarMemory::Remote(summary.far.to_owned()),
         },
-        totals: told.totals.clone(),
+        totals: summary.totals.clone(),
         part_seconds: seconds(time.width),
         over_time: time.slots.iter().map(faults).collect(),
         map: map(records),
         sites: sites(records),
-        notes: notes(records, told.figures),
+        notes: notes(records, summary.figures),
     }
 }
 
@@ -206,8 +206,8 @@ mod tests {
         let (path, records) = (folder.path().join("report.html"), folder.path().join("records"));
         std::fs::create_dir(&records).unwrap();
         let figures = Figures { processes: 2, ..Figures::default() };
-        let told = Told { title: "a <b>".into(), far: "tcp://c:1", totals: "none".into(), figures: &figures };
-        ReportFile::check(&path, Faults::Inline).unwrap().write(&records, &told).unwrap();
+        let summary = RunSummary { title: "a <b>".into(), far: "tcp://c:1", totals: "none".into(), figures: &figures };
+        ReportFile::check(&path, Faults::Inline).unwrap().write(&records, &summary).unwrap();
         let page = std::fs::read_to_string(&path).unwrap();
         assert!(page.contains("a &lt;b&gt;") && page.contains("2 more processes used far memory"), "{page}");
     }
