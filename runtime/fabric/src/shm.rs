@@ -90,7 +90,10 @@ impl ShmFabric {
         let opened =
             Lane::open(&address, CONTROL_OPERATIONS_MAX, &session).map_err(|error| unreachable(error.to_string()))?;
         let file = Kept::new(opened.memory.ok_or_else(|| unreachable("it exports no memory".to_owned()))?);
-        let bytes = opened.welcome.memory_bytes;
+        let (bytes, page_bytes) = (opened.welcome.memory_bytes, opened.welcome.page_bytes);
+        if page_bytes < PAGE_BYTES as u64 {
+            return Err(unreachable(format!("it has pages of {page_bytes} bytes")));
+        }
         let file_bytes = rustix::fs::fstat(&file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         if bytes == 0 || file_bytes < bytes {
             return Err(unreachable(format!("it exports {file_bytes} bytes and speaks of {bytes}")));
@@ -98,7 +101,6 @@ impl ShmFabric {
         let socket = opened.lane.clone_socket().map_err(|error| refused(error.to_string()))?;
         let watcher = Watcher::new(socket, &session).map_err(|error| refused(error.to_string()))?;
         let reserved = bytes.saturating_mul(RESERVED_PER_BYTE);
-        let page_bytes = opened.welcome.page_bytes;
         let space = Space::create(url, opened.lane, lease)?;
         let far = Far::new(reserved, page_bytes, (session, Some(watcher)), Arc::clone(space.lease()))
             .map_err(|error| refused(error.to_string()))?;

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use yonder_units::{Nanos, Narrow};
+use yonder_units::{Nanos, saturating_nanos};
 
 use crate::config::Config;
 use crate::event::event;
@@ -21,11 +22,16 @@ pub(crate) struct NodeState {
     is_lost: AtomicBool,
 }
 
+/// What can be added to any time that a clock shows: at most 146 years.
+fn deadline(wanted: Duration) -> Nanos {
+    saturating_nanos(wanted).min(Nanos::MAX / 4)
+}
+
 impl NodeState {
     pub(crate) fn new<M: Machine>(config: &Config, fabric: &M::Fabric) -> Self {
-        let fault_deadline = config.deadlines.fault.as_nanos().narrow_u64();
+        let fault_deadline = deadline(config.deadlines.fault);
         let attempt_deadline =
-            if M::loses_operations(fabric) { config.deadlines.attempt.as_nanos().narrow_u64() } else { fault_deadline };
+            if M::loses_operations(fabric) { deadline(config.deadlines.attempt) } else { fault_deadline };
         Self { name: Arc::from(M::url(fabric)), fault_deadline, attempt_deadline, is_lost: AtomicBool::new(false) }
     }
 
@@ -71,5 +77,16 @@ impl NodeState {
         if !self.is_lost.swap(true, Ordering::Relaxed) {
             event!(warn, node = &*self.name, "the node is lost: later fetches only probe it");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_deadline_is_beyond_what_a_clock_can_show() {
+        assert_eq!(deadline(Duration::from_secs(5)), 5_000_000_000);
+        assert!(deadline(Duration::MAX).checked_add(Nanos::MAX / 2).is_some());
     }
 }

@@ -130,7 +130,8 @@ fn the_rest_goes_on_when_the_node_dies(yonder: Yonder, node: Process, server: &P
 
     let Survey { there, refused, served_meanwhile } = survey(server.address());
     assert!(there > 0 && refused > 0, "{there} items were there and {refused} refused");
-    assert!(served_meanwhile > 100, "only {served_meanwhile} local items were served while others waited");
+    // A server that waits with them would serve each once, when they are done.
+    assert!(served_meanwhile > 50, "only {served_meanwhile} local items were served while others waited");
 
     assert!(client.ask("version").starts_with("VERSION "));
     // What never was there is known without far memory, but for keys that share their bucket with a remote item.
