@@ -4,20 +4,51 @@
 //! UNSAFETY: the C library's contracts for these functions.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{sigaction as Action, sighandler_t};
 use yonder_trap::NEEDED_SIGNALS;
 
 use crate::far::far;
-use crate::libc_own::{in_front, own};
+use crate::libc_own::{failed, in_front, own};
 use crate::signals::sigaction;
 
 /// `SIG_HOLD`, by which `sigset` holds a signal back, and says that one was.
 const SIG_HOLD: sighandler_t = 2;
 
+/// Signals that interrupt system calls, as `siginterrupt` wants it of those that `signal` has handlers for.
+static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
+
+/// The bit of a signal; none of what is not a signal.
+fn bit_of(signal: c_int) -> u64 {
+    if (1..=64).contains(&signal) { 1 << (signal - 1) } else { 0 }
+}
+
 /// Whether a signal is one that must come through.
 fn is_needed(signal: c_int) -> bool {
-    (1..=64).contains(&signal) && NEEDED_SIGNALS & 1 << (signal - 1) != 0
+    NEEDED_SIGNALS & bit_of(signal) != 0
+}
+
+/// `siginterrupt`. The C library keeps what is asked for its own `signal`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
+    let own = own!(siginterrupt: fn(c_int, c_int) -> c_int);
+    // SAFETY: the caller's.
+    let result = unsafe { own(signal, interrupts) };
+    match (result, interrupts) {
+        (0, 0) => _ = INTERRUPTING.fetch_and(!bit_of(signal), Ordering::Relaxed),
+        (0, _) => _ = INTERRUPTING.fetch_or(bit_of(signal), Ordering::Relaxed),
+        _ => {}
+    }
+    result
+}
+
+/// The flags of a handler that stays.
+fn bsd_flags(signal: c_int) -> c_int {
+    if INTERRUPTING.load(Ordering::Relaxed) & bit_of(signal) == 0 { libc::SA_RESTART } else { 0 }
 }
 
 /// `sigset`. A signal that must come through is never held back, whatever it says.
@@ -45,6 +76,10 @@ pub(crate) unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> 
 /// # Safety
 /// `handler` is one.
 unsafe fn install(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
+    if handler == libc::SIG_ERR {
+        failed(libc::EINVAL);
+        return libc::SIG_ERR;
+    }
     // SAFETY: an all-zero action is valid, and both are locals.
     unsafe {
         let (mut action, mut before): (Action, Action) = (std::mem::zeroed(), std::mem::zeroed());
@@ -68,25 +103,25 @@ in_front! {
 
 /// Functions with the name and the meaning of `signal` in some standard.
 macro_rules! handlers {
-    ($($name:ident with $flags:expr;)*) => {$(
+    ($($name:ident($signal:ident) with $flags:expr;)*) => {$(
         #[doc = concat!("`", stringify!($name), "`.")]
         ///
         /// # Safety
         /// As the C library's.
         #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t {
+        pub(crate) unsafe extern "C" fn $name($signal: c_int, handler: sighandler_t) -> sighandler_t {
             // SAFETY: the caller's.
-            unsafe { install(signal, handler, $flags) }
+            unsafe { install($signal, handler, $flags) }
         }
     )*};
 }
 
 handlers! {
-    // The meaning that it has had since BSD: the handler stays, and system calls go on.
-    signal with libc::SA_RESTART;
-    bsd_signal with libc::SA_RESTART;
-    ssignal with libc::SA_RESTART;
-    sysv_signal with libc::SA_RESETHAND | libc::SA_NODEFER;
+    // The meaning that it has had since BSD: the handler stays, and system calls go on, if nobody wants else.
+    signal(number) with bsd_flags(number);
+    bsd_signal(number) with bsd_flags(number);
+    ssignal(number) with bsd_flags(number);
+    sysv_signal(number) with libc::SA_RESETHAND | libc::SA_NODEFER;
     // What `signal` is for programs that were compiled for an older standard alone.
-    __sysv_signal with libc::SA_RESETHAND | libc::SA_NODEFER;
+    __sysv_signal(number) with libc::SA_RESETHAND | libc::SA_NODEFER;
 }

@@ -119,11 +119,11 @@ in_front! {
         if any_far(list, count as usize) => answer!(SYS_pwritev, fd, list, count, at) as ssize_t;
     preadv2(fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
         if any_far(list, count as usize) => answer!(SYS_preadv2, fd, list, count, at, 0usize, flags) as ssize_t;
-    pread64v2(fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
+    preadv64v2(fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
         if any_far(list, count as usize) => answer!(SYS_preadv2, fd, list, count, at, 0usize, flags) as ssize_t;
     pwritev2(fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
         if any_far(list, count as usize) => answer!(SYS_pwritev2, fd, list, count, at, 0usize, flags) as ssize_t;
-    pwrite64v2(fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
+    pwritev64v2(fd: c_int, list: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
         if any_far(list, count as usize) => answer!(SYS_pwritev2, fd, list, count, at, 0usize, flags) as ssize_t;
     recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t,
         if message_is_far(message) => answer!(SYS_recvmsg, fd, message, flags) as ssize_t;

@@ -340,6 +340,12 @@ static void changed_in_handlers(void) {
     siginterrupt(SIGALRM, 1);
     is_right = is_right && sigaction(SIGALRM, NULL, &told) == 0 && told.sa_handler == on_number && (told.sa_flags & ~RESTORER) == 0;
     check("signal and siginterrupt", is_right);
+    siginterrupt(SIGALRM, 0);
+    is_right = signal(SIGALRM, on_number) == on_number && sigaction(SIGALRM, NULL, &told) == 0 && (told.sa_flags & ~RESTORER) == SA_RESTART;
+    siginterrupt(SIGALRM, 1);
+    is_right = is_right && signal(SIGALRM, on_number) == on_number && sigaction(SIGALRM, NULL, &told) == 0 && (told.sa_flags & ~RESTORER) == 0;
+    check("signal after siginterrupt", is_right);
+    check("no handler is refused", signal(SIGUSR1, SIG_ERR) == SIG_ERR && errno == EINVAL);
     signal(SIGUSR1, SIG_DFL);
     is_right = sigset(SIGUSR1, on_number) == SIG_DFL && sigset(SIGUSR1, SIG_HOLD) == on_number && holds_back(SIGUSR1);
     is_right = is_right && sigset(SIGUSR1, SIG_HOLD) == SIG_HOLD && sigset(SIGUSR1, on_number) == SIG_HOLD && !holds_back(SIGUSR1);

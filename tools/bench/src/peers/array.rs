@@ -103,7 +103,8 @@ impl Bench<'_> {
     fn far_words(&self, contender: &Contender) -> Vec<OsString> {
         let settings = self.settings;
         let faults = if contender.variant == Variant::Busy { "busy" } else { "yield" };
-        let mut words = self.words(&["bench", "array", "--json", "--workers", "1", "--faults", faults], contender.rate);
+        let flags = ["bench", "array", "--json", "--workers", "1", "--faults", faults, "--install-delegation", "off"];
+        let mut words = self.words(&flags, contender.rate);
         words.extend(["--far".into(), settings.far.clone().into()]);
         words.extend(["--local".into(), settings.local_bytes().to_string().into()]);
         words.extend((contender.variant == Variant::Probe).then(|| "--probe".into()));

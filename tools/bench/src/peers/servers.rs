@@ -71,13 +71,14 @@ impl Bench<'_> {
         first.chain([board.into(), "--".into()]).collect()
     }
 
-    /// What to type for a `kv` that does this about faults.
+    /// What to type for a `kv` that does this about faults. Its workers map their pages, as of the array: with the
+    /// dispatcher's CPU, faults that yield would have another one than those that busy-wait.
     fn kv_words(&self, address: SocketAddr, faults: &str) -> Vec<OsString> {
         let settings = self.settings;
         let (local, memory) = (settings.local_bytes().to_string(), settings.room_bytes().to_string());
         let (connections, listen) = ((settings.connections + MORE_CONNECTIONS).to_string(), address.to_string());
         let flags = ["kv", "--far", &settings.far, "--local", &local, "--memory", &memory, "--faults", faults];
-        let of_server = ["--listen", &listen, "--connections", &connections];
+        let of_server = ["--listen", &listen, "--connections", &connections, "--install-delegation", "off"];
         std::iter::once(settings.yonder.clone()).chain(flags.into_iter().chain(of_server).map(OsString::from)).collect()
     }
 }
