@@ -14,7 +14,7 @@
 //! One owner, the slow path. Invariant: a number is in one list, here or in the pool, or in use. So there are never
 //! more pages in use than the node has memory for, and fewer only if all spare numbers are held.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::address::{PhysicalPage, Pid};
 use crate::node_core::Upkeep;
@@ -27,7 +27,8 @@ pub const NUMBERS_PER_PAGE: u32 = 2;
 pub(crate) struct Quarantine {
     /// How many clients may have memory of an address space mapped.
     holders: HashMap<Pid, u32>,
-    held: HashMap<Pid, Held>,
+    /// In order, so that the same requests have their memory zeroed in the same order.
+    held: BTreeMap<Pid, Held>,
     /// Nobody has them mapped any more; late accesses may have written to them.
     returning: Vec<PhysicalPage>,
     /// They read as zeros, and nobody has them mapped.
@@ -49,7 +50,7 @@ impl Quarantine {
     pub(crate) fn new(pages: u32) -> Self {
         let numbers = pages.checked_mul(NUMBERS_PER_PAGE).expect("there are few enough pages for their numbers");
         let spare = (pages..numbers).rev().map(PhysicalPage).collect();
-        Self { holders: HashMap::new(), held: HashMap::new(), returning: Vec::new(), spare, lacking: 0 }
+        Self { holders: HashMap::new(), held: BTreeMap::new(), returning: Vec::new(), spare, lacking: 0 }
     }
 
     /// A client may have memory of the address space mapped.

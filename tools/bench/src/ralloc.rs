@@ -322,6 +322,12 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_the_node_is_a_size_too() {
+        assert_eq!(allocations("page,2MiB"), Ok(List(vec![0, 2 << 20])));
+        assert!(allocations("page,lots").is_err());
+    }
+
+    #[test]
     fn a_page_table_is_filled_to_98_percent_with_few_retries() {
         let results = fill_table(&settings(NodeChoice::at(String::new()))).unwrap();
         let percents: Vec<_> = results.iter().filter_map(|result| result.utilisation_percent).collect();

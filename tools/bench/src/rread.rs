@@ -371,6 +371,13 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_sizes_may_be_empty_and_its_items_are_checked() {
+        assert_eq!((sizes("4,1KiB"), sizes("")), (Ok(List(vec![4, 1024])), Ok(List(vec![]))));
+        assert!(sizes("0").unwrap_err().contains("type at least 1"));
+        assert!(counts("1,0").is_err() && counts("1,x").is_err());
+    }
+
+    #[test]
     fn every_point_is_measured_and_checked() {
         let (_node, url) = node(16 << 20, None);
         for (direction, name) in [(Direction::Read, "rread"), (Direction::Write, "rwrite")] {

@@ -1,7 +1,8 @@
 //! Rules for documents: every layer has its README, every crate stands on the map, and no link or path leads nowhere.
 //!
 //! Links are read from Markdown outside code, those to a file of the repository's own address among them; paths are
-//! read from code spans that start with a folder of ours, such as `core/units`, except where history is told.
+//! read from code spans that start with a folder of ours, such as `core/units`, in documents and in the comments of
+//! code, except where history is told.
 
 use super::Findings;
 use super::layers::LAYERS;
@@ -29,11 +30,24 @@ pub(crate) fn check(repository: &Repository, findings: &mut Findings) {
         if HISTORY.iter().any(|history| path.starts_with(history)) {
             continue;
         }
-        for (line, named) in paths_in_spans(text) {
-            if !repository.exists(named.trim_end_matches('/')) {
-                let problem = format!("`{named}` does not exist");
-                findings.fail(path, line, problem, "write the path as it is now");
-            }
+        check_paths(repository, path, prose(text), findings);
+    }
+    for (path, text) in repository.files_ending(".rs") {
+        let comments = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//"));
+        check_paths(repository, path, comments.map(|(index, line)| (index + 1, line)), findings);
+    }
+}
+
+fn check_paths<'a>(
+    repository: &Repository,
+    path: &str,
+    lines: impl Iterator<Item = (usize, &'a str)>,
+    findings: &mut Findings,
+) {
+    for (line, named) in paths_in_spans(lines) {
+        if !repository.exists(named.trim_end_matches('/')) {
+            let problem = format!("`{named}` does not exist");
+            findings.fail(path, line, problem, "write the path as it is now");
         }
     }
 }
@@ -126,7 +140,7 @@ fn headings(text: &str) -> impl Iterator<Item = String> {
 }
 
 /// Code spans that look like a path in one of our folders.
-fn paths_in_spans(text: &str) -> Vec<(usize, &str)> {
+fn paths_in_spans<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<(usize, &'a str)> {
     let ours = |span: &&str| {
         let top = span.split('/').next().unwrap_or("");
         let plain = span.chars().all(|letter| letter.is_alphanumeric() || "/._-".contains(letter));
@@ -134,7 +148,7 @@ fn paths_in_spans(text: &str) -> Vec<(usize, &str)> {
             && plain
             && (LAYERS.contains(&top) || BESIDE.contains(&top) || top == "docs" || top == "xtask")
     };
-    prose(text)
+    lines
         .flat_map(|(number, line)| line.split('`').skip(1).step_by(2).filter(ours).map(move |span| (number, span)))
         .collect()
 }
@@ -203,5 +217,9 @@ mod tests {
         let found = problems(&files("docs/page.md"));
         assert_eq!(found, ["docs/page.md:1: `core/gone` does not exist: write the path as it is now"]);
         assert_eq!(problems(&files("CHANGELOG.md")), Vec::<String>::new());
+        let code =
+            ("core/units/src/lib.rs", "//! See `core/units`.\n/// And `core/gone`.\nconst X: &str = \"`core/no`\";\n");
+        let found = problems(&[code, ("core/README.md", "x")]);
+        assert_eq!(found, ["core/units/src/lib.rs:2: `core/gone` does not exist: write the path as it is now"]);
     }
 }

@@ -28,7 +28,7 @@
 //!   not far memory. A read of a walk that was given up is recognised by its note.
 //!
 //! There is no allocation, no lock, and nothing that lasts: this runs in a signal handler. The state is this structure,
-//! of which each port has one. The page "write a guide", for Rust and C, is `docs/design/guides.md`.
+//! of which each port has one. The page "write a guide", for Rust and C, is `docs/guide/src/guides.md`.
 
 #![forbid(unsafe_code)]
 

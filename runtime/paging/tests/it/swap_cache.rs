@@ -35,12 +35,12 @@ fn resident(region: &Region, pages: std::ops::Range<u64>) -> u64 {
     pages.filter(|page| region.is_resident(page * PAGE)).count() as u64
 }
 
-/// Waits until something is so, as long as a busy machine may take.
 /// So much local memory, for pages that are mapped by whatever touches them, as those of programs are.
 fn local(bytes: u64) -> Config {
     Config { reads: Reads::Mapped, ..Config::with_local(bytes) }
 }
 
+/// Waits until something is so, as long as a busy machine may take.
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {

@@ -122,6 +122,21 @@ fn pictures_are_drawn_of_what_was_measured() {
     }
 }
 
+#[test]
+fn applications_run_on_a_node_that_computes() {
+    let yonder = Yonder::found();
+    let _alone = alone();
+    for (arguments, name, wanted) in [
+        ("image --clients 1 --photos 4 --side 32", "image", 1),
+        ("tree --keys 500 --searches 50", "tree", 4),
+        ("objects --operations 50", "objects", 5),
+        ("frame --rows 2000 --rounds 1", "frame", 14),
+    ] {
+        let objects = bench(yonder, arguments);
+        assert_eq!(column(&objects, "bench"), vec![name; wanted], "{arguments}");
+    }
+}
+
 /// How many pictures there are.
 fn files(folder: &str) -> usize {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };

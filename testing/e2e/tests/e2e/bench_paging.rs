@@ -1,4 +1,4 @@
-//! `yonder bench` of paging itself: array, errors, switch, fault and reclaim, each for a moment.
+//! `yonder bench` of paging itself: array, seq, del-get, errors, switch, fault and reclaim, each for a moment.
 
 use yonder_e2e::{Yonder, alone};
 
@@ -17,6 +17,27 @@ fn an_array_is_read_in_a_loop_and_at_a_rate() {
             assert!(object[key].is_number(), "{key} in {object}");
         }
     }
+}
+
+#[test]
+fn every_prefetcher_reads_and_writes_in_order() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _alone = alone();
+    let objects = bench(yonder, "seq --memory 8MiB --local 2MiB --rounds 1");
+    assert_eq!(column(&objects, "prefetch"), [["none", "readahead", "trend"]; 2].concat());
+    assert_eq!(column(&objects, "op"), [["read"; 3], ["write"; 3]].concat());
+}
+
+#[test]
+fn values_are_deleted_and_the_rest_is_read_with_and_without_what_is_live() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let _alone = alone();
+    let flags = "bench del-get --keys 5000 --memory 64MiB --local 8MiB --runs 1 --json";
+    let ended = yonder.run(&flags.split(' ').collect::<Vec<_>>());
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let objects = ended.objects();
+    assert_eq!(column(&objects, "transfer"), ["pages", "live"]);
+    assert!(objects.iter().all(|object| object["errors"] == 0 && object["ops_per_s"].as_f64() > Some(0.0)));
 }
 
 #[test]

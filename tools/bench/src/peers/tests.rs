@@ -45,6 +45,20 @@ fn names(settings: &Settings, work: Work) -> Vec<String> {
 }
 
 #[test]
+fn swaps_and_rates_are_those_that_were_typed() {
+    assert_eq!((swap_to("zram"), swap_to("file")), (Ok(SwapTo::Zram), Ok(SwapTo::File(None))));
+    assert_eq!(swap_to("file:/a/b"), Ok(SwapTo::File(Some("/a/b".into()))));
+    for bad in ["", "disk", "file:", "file:relative", "zram:1", "none"] {
+        assert!(swap_to(bad).unwrap_err().contains("type zram, file, or file:PATH"), "{bad}");
+    }
+    assert_eq!((common_rate("auto"), common_rate("none")), (Ok(CommonRate::Auto), Ok(CommonRate::None)));
+    assert_eq!(common_rate("20k"), Ok(CommonRate::PerSecond(20_000.0)));
+    for bad in ["", "max", "fast", "0"] {
+        assert!(common_rate(bad).unwrap_err().contains("type auto, none, or requests"), "{bad}");
+    }
+}
+
+#[test]
 fn each_work_has_its_peers() {
     let all = vec![Peer::Yield, Peer::Probe, Peer::Busy, Peer::Run, Peer::Kv, Peer::KvBusy, Peer::Swap, Peer::Mmap];
     let swaps = vec![SwapTo::Zram, SwapTo::File(None)];

@@ -40,6 +40,20 @@ fn settings(script: &str, ways: &[Variant], runs: usize) -> Settings {
 }
 
 #[test]
+fn workloads_are_letters_or_names_and_swap_has_a_place() {
+    assert_eq!(
+        ["a", "ycsb-f", "writemost"].map(workload),
+        [Ok(Workload::YcsbA), Ok(Workload::YcsbF), Ok(Workload::Writemost)]
+    );
+    assert!(workload("g").unwrap_err().contains("type a, b, c"));
+    assert_eq!((swap_place("none"), swap_place("zram")), (Ok(SwapPlace::None), Ok(SwapPlace::Zram)));
+    assert_eq!(swap_place("file:/a/b"), Ok(SwapPlace::File("/a/b".into())));
+    for bad in ["", "disk", "file:", "file:relative", "zram:1"] {
+        assert!(swap_place(bad).unwrap_err().contains("type zram, none, or file:PATH"), "{bad}");
+    }
+}
+
+#[test]
 fn each_way_is_measured_in_turn_and_compared() {
     if find_program("memcached").is_none() {
         return println!("SKIP: memcached is not installed: type `apt-get install memcached`");
