@@ -33,7 +33,7 @@ use yonder_bench::switch::SwitchResult;
 use yonder_bench::{Summary, fault, reclaim, scale_clients, soak, switch};
 
 pub(super) use self::fault_breakdown::{by_name, picture as breakdown_bars};
-pub(super) use self::launch::Launcher;
+pub(super) use self::launch::{Launcher, stop_on_ctrl_c};
 pub(super) use self::programs::run_prefix;
 use crate::args::{ArrayArgs, BenchArgs, BenchWhat, Json, MemoryArgs, SwitchArgs};
 use crate::output::{Bar, json_line, line, with_bar};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::emulated::far;
+use crate::emulated::{far, wait_for};
 use yonder_paging::{
     Access, Config, Deadlines, FarMemory, FaultCounts, FaultPolicy, Installs, Liveness, Posting, Prefetch, Region,
     Shares, Stats, Verify, WorkerPort,
@@ -34,9 +34,7 @@ fn filled(far: &FarMemory) -> Region {
         region.write_u64(page * PAGE + page % 500 * 8, word(page)).unwrap();
     }
     // Nothing is fetched ahead while memory is short.
-    while far.stats().charged_pages > LOCAL / PAGE * 66 / 100 {
-        std::thread::yield_now();
-    }
+    wait_for("room", || far.stats().charged_pages <= LOCAL / PAGE * 66 / 100);
     region
 }
 

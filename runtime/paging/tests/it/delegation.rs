@@ -9,6 +9,8 @@ use yonder_paging::{Config, Deadlines, FarMemory, FaultPolicy, Installs, Posting
 use yonder_unithread::{Pool, Resumed, Running, STACK_BYTES_DEFAULT};
 use yonder_units::{Nanos, PAGE_BYTES};
 
+use crate::emulated::wait_for;
+
 const PAGE: u64 = PAGE_BYTES as u64;
 const LOCAL: u64 = 4 << 20;
 /// Longer than a worker waits for its helper.
@@ -189,9 +191,7 @@ fn a_region_is_never_taken_for_one_that_has_ended() {
             let first_far = (0..2048).find(|page| !other.is_resident(page * PAGE)).expect("more than fits");
             other.read_u64(first_far * PAGE).unwrap()
         });
-        while far.stats().major_faults == before {
-            std::thread::yield_now();
-        }
+        wait_for("a fault", || far.stats().major_faults != before);
         control.set_delay(0, 0.0);
         scope.spawn(move || drop(old));
         // As many as fit among the regions that there may be.

@@ -7,6 +7,8 @@ use yonder_fabric::{Fabric, FabricError, Module, QueuePair, RemoteAddress, open}
 use yonder_mapping::Mapping;
 use yonder_paging::{Config, FarError, FarMemory, Region};
 
+use crate::emulated::wait_for;
+
 const PAGE: u64 = 4096;
 const LOCAL: u64 = 2 << 20;
 const BYTES: u64 = 4 << 20;
@@ -93,9 +95,7 @@ fn check(region: &Region, value: u64) {
 }
 
 fn await_confirmed(region: &Region) {
-    while !region.is_discard_confirmed(0, BYTES) {
-        std::thread::yield_now();
-    }
+    wait_for("the discard is confirmed", || region.is_discard_confirmed(0, BYTES));
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! Far memory for tests: over a fast emulated link whose failures they choose.
+//! Far memory for tests: over a fast emulated link whose failures they choose. [`wait_for`]: how they wait.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use yonder_fabric::{EmuControl, EmuFabric};
 use yonder_paging::{Config, FarMemory};
@@ -15,4 +16,13 @@ pub(crate) fn far(config: Config) -> Option<(FarMemory, Arc<EmuControl>)> {
     let fabric = EmuFabric::from_query("emu://?latency=1us&size=256MiB", &pairs).unwrap();
     let control = fabric.control();
     Some((FarMemory::new(Arc::new(fabric), config).unwrap(), control))
+}
+
+/// Waits until something is so, as long as a busy machine may take.
+pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::yield_now();
+    }
 }

@@ -13,6 +13,8 @@ use yonder_mapping::Mapping;
 use yonder_paging::{Config, Deadlines, FarMemory};
 use yonder_units::Nanos;
 
+use crate::emulated::wait_for;
+
 const PAGE: u64 = 4096;
 const LOCAL: u64 = 2 << 20;
 
@@ -140,9 +142,7 @@ fn far_memory_is_given_back_when_no_write_can_reach_it_any_more() {
     assert_eq!(node.released.load(Ordering::SeqCst), 0);
     // Nothing else is written: it is for the sake of that memory alone that the queue pair is polled.
     node.silent.store(false, Ordering::SeqCst);
-    while node.released.load(Ordering::SeqCst) == 0 {
-        std::thread::yield_now();
-    }
+    wait_for("the memory is released", || node.released.load(Ordering::SeqCst) > 0);
     drop(stays);
     assert_eq!(node.released.load(Ordering::SeqCst), 2);
 }

@@ -11,6 +11,8 @@ use yonder_guide::{Arrived, Cause, Guide, MakeGuide, READ_BYTES_MAX, READS_MAX, 
 use yonder_paging::{Access, Config, FarMemory, Prefetch, Region, Shares};
 use yonder_units::PAGE_BYTES;
 
+use crate::emulated::wait_for;
+
 const PAGE: u64 = PAGE_BYTES as u64;
 const LOCAL: u64 = 4 << 20;
 const PAGES: u64 = 4 * LOCAL / PAGE;
@@ -76,9 +78,7 @@ fn linked(region: &Region) -> Vec<u64> {
         region.write_u64(page * PAGE, address(pages.get(at + 1))).unwrap();
         region.write_u64(page * PAGE + 2048, page * 3).unwrap();
     }
-    while region.far().stats().charged_pages > LOCAL / PAGE * 66 / 100 {
-        std::thread::yield_now();
-    }
+    wait_for("room", || region.far().stats().charged_pages <= LOCAL / PAGE * 66 / 100);
     pages
 }
 

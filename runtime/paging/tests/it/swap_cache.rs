@@ -1,9 +1,9 @@
 //! The swap cache, quotas and advice: what leaves local memory when, what is written back when, and what a touch costs
 //! then.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::emulated::far;
+use crate::emulated::{far, wait_for};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use yonder_paging::{
@@ -38,15 +38,6 @@ fn resident(region: &Region, pages: std::ops::Range<u64>) -> u64 {
 /// So much local memory, for pages that are mapped by whatever touches them, as those of programs are.
 fn local(bytes: u64) -> Config {
     Config { reads: Reads::Mapped, ..Config::with_local(bytes) }
-}
-
-/// Waits until something is so, as long as a busy machine may take.
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
-        std::thread::yield_now();
-    }
 }
 
 /// Puts all of a region but a quota's worth on standby.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::emulated::far;
+use crate::emulated::{far, wait_for};
 use yonder_paging::{Access, Config, Deadlines, Delivery, PagingCause, Region, Verify};
 use yonder_units::PAGE_BYTES;
 
@@ -139,9 +139,7 @@ fn a_dead_node_is_an_error_and_never_zeros() {
     assert!(lost > 0);
     control.set_dead(false);
     // The first touch after the node is back may still run into the short deadline.
-    while far.stats().writing_pages > 0 {
-        std::thread::yield_now();
-    }
+    wait_for("pages are written", || far.stats().writing_pages == 0);
     check(&region, 1);
 }
 

@@ -15,7 +15,7 @@ use yonder_node::Polling;
 use crate::args::{GuardedArgs, ScaleClientArgs};
 
 /// What becomes true with Ctrl-C, for benchmarks that have something to undo.
-pub(super) fn stop_on_ctrl_c() -> anyhow::Result<Arc<AtomicBool>> {
+pub(in crate::commands) fn stop_on_ctrl_c() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let stops = stop.clone();
     ctrlc::set_handler(move || stops.store(true, Ordering::Relaxed))?;

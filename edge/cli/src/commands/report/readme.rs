@@ -22,7 +22,7 @@ use yonder_node::{Listen, Node, NodeConfig};
 
 use super::scale::Scale;
 use super::trial::{FAR, LINK, LOCAL_PERCENT};
-use crate::commands::bench::{Launcher, run_prefix};
+use crate::commands::bench::{Launcher, run_prefix, stop_on_ctrl_c};
 use crate::commands::machine::machine;
 use crate::output::Bar;
 
@@ -190,7 +190,7 @@ fn in_order(scale: &Scale) -> anyhow::Result<Vec<Row>> {
 /// this machine.
 fn unmodified(scale: &Scale) -> anyhow::Result<Vec<Row>> {
     let bar = Bar::new("readme: unmodified programs");
-    let launcher = Launcher::new()?;
+    let (launcher, stop) = (Launcher::new()?, stop_on_ctrl_c()?);
     let node = Node::start(NodeConfig::new(vec![Listen::Tcp("127.0.0.1:0".to_owned())], NODE_BYTES))?;
     let mut rows = Vec::new();
     for (number, (far, link)) in
@@ -206,7 +206,7 @@ fn unmodified(scale: &Scale) -> anyhow::Result<Vec<Row>> {
             scale: scale.programs,
             runs: TURNS,
             prefix: run_prefix(&launcher)?,
-            stop: Arc::default(),
+            stop: Arc::clone(&stop),
         };
         let bench = programs::Bench::prepare(&settings, &launcher)?;
         for program in 0..bench.count() {
