@@ -341,9 +341,11 @@ static void changed_in_handlers(void) {
     is_right = is_right && sigaction(SIGALRM, NULL, &told) == 0 && told.sa_handler == on_number && (told.sa_flags & ~RESTORER) == 0;
     check("signal and siginterrupt", is_right);
     siginterrupt(SIGALRM, 0);
-    is_right = signal(SIGALRM, on_number) == on_number && sigaction(SIGALRM, NULL, &told) == 0 && (told.sa_flags & ~RESTORER) == SA_RESTART;
+    is_right = signal(SIGALRM, on_number) == on_number && sigaction(SIGALRM, NULL, &told) == 0 &&
+               (told.sa_flags & ~RESTORER) == SA_RESTART;
     siginterrupt(SIGALRM, 1);
-    is_right = is_right && signal(SIGALRM, on_number) == on_number && sigaction(SIGALRM, NULL, &told) == 0 && (told.sa_flags & ~RESTORER) == 0;
+    is_right = is_right && signal(SIGALRM, on_number) == on_number && sigaction(SIGALRM, NULL, &told) == 0 &&
+               (told.sa_flags & ~RESTORER) == 0;
     check("signal after siginterrupt", is_right);
     check("no handler is refused", signal(SIGUSR1, SIG_ERR) == SIG_ERR && errno == EINVAL);
     signal(SIGUSR1, SIG_DFL);

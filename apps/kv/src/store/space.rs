@@ -88,8 +88,11 @@ impl<M: ItemMemory> Store<M> {
             match supply {
                 Supply::Free(offset) => return Ok(self.own(offset)),
                 Supply::Evict(offset) => match self.evict(offset, now_s, Removable::Any) {
-                    Ok(Some(slot)) => return Ok(slot),
-                    Ok(None) => {}
+                    // If the slab was recut before the item was read, another item was evicted, of a smaller slot.
+                    Ok(Some(slot)) if self.slots.slab_at(offset).is_some_and(|slab| slab.class == class) => {
+                        return Ok(slot);
+                    }
+                    Ok(_) => {}
                     Err(error) => failed = Some(error),
                 },
                 Supply::Drain(slabs) => {

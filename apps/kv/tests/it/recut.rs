@@ -83,6 +83,26 @@ fn what_a_value_says_at_an_old_slot_is_no_item() {
     assert!(found > 5, "{found} large items are left");
 }
 
+/// A request needs the room of a large item, and waits to remove it. Meanwhile its slab is recut for small ones, of
+/// which one starts where it was.
+#[test]
+fn a_small_slot_at_the_same_place_is_no_room_for_a_large_item() {
+    let memory = FlatMemory::new(512 << 10);
+    let config = StoreConfig { value_bytes_max: 64 << 10, items: Some(64), hash_seed: 3 };
+    let store = Arc::new(Store::new(memory.clone(), config).expect("large enough"));
+    let (large, small) = (0..20, 20..3_000);
+    large.clone().for_each(|key| set(&store, key, LARGE_BYTES[3]));
+    let (others, gone, new) = (store.clone(), large.clone(), small.clone());
+    memory.meanwhile(move || {
+        // The first two slabs that are free stay with their class.
+        gone.rev().for_each(|key| drop(run(&others, format!("delete {key}\r\n").as_bytes(), LATER_S)));
+        new.for_each(|key| set(&others, key, 300));
+    });
+    set(&store, 3_000, LARGE_BYTES[3]);
+    assert_eq!(found(&store, 0..3_001), stat(&store, "curr_items"), "each has its own value");
+    assert!(found(&store, small.clone()) > 500, "the large item has taken more than its room");
+}
+
 fn set(store: &Store<FlatMemory>, key: u64, bytes: usize) {
     let line = format!("set {key} 0 0 {bytes}\r\n");
     run(store, &[line.as_bytes(), &stamped(key, bytes), b"\r\n"].concat(), LATER_S);

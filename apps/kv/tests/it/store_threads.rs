@@ -111,18 +111,14 @@ fn nor_when_pages_are_lost_for_good() {
     for bytes in [1 << 20, 64 << 20] {
         let memory = FlatMemory::new(bytes);
         let store = Store::new(memory.clone(), StoreConfig { items: Some(64), ..CONFIG }).expect("large enough");
-        let (wrong, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        let wrong = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            for seed in 0..THREADS {
-                let (store, wrong, done) = (&store, &wrong, &done);
-                scope.spawn(move || {
-                    hammer(store, seed + 1, wrong);
-                    done.fetch_add(1, Ordering::Relaxed);
-                });
-            }
+            let (store, wrong) = (&store, &wrong);
+            let threads: Vec<_> =
+                (0..THREADS).map(|seed| scope.spawn(move || hammer(store, seed + 1, wrong))).collect();
             // A page for about every hundred commands, among those that are in use.
             let (mut sequence, mut seen) = (Sequence(9), 0);
-            while done.load(Ordering::Relaxed) < THREADS {
+            while threads.iter().any(|thread| !thread.is_finished()) {
                 let now = memory.accesses() / 400;
                 (seen..now).for_each(|_| memory.lose(sequence.below(1 << 20)));
                 seen = now.max(seen);

@@ -48,8 +48,8 @@ fn section(scale: &Scale, all: &[Local]) -> Section {
         title: "Random reads of an array: by how much of it is local".to_owned(),
         origin: Origin::Emulated(LINK.to_owned()),
         words: vec![
-            "The same requests as by load, and each worker maps its pages itself. Throughput is that of a closed loop; latency is at a load that both can serve, 80 % of \
-             busy-waiting's throughput with as much local memory."
+            "The same requests as by load, and each worker maps its pages itself. Throughput is that of a closed loop; \
+             latency is at a load that both can serve, 80 % of busy-waiting's throughput with as much local memory."
                 .to_owned(),
             scale.words(),
         ],
