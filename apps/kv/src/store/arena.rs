@@ -233,7 +233,7 @@ impl Arena {
         }
     }
 
-    /// Slabs that were emptied so that another class could have their memory.
+    /// Slabs that were emptied, so that another class could have their memory or it could be renewed.
     pub(super) fn slabs_moved(&self) -> u64 {
         self.slabs_moved
     }

@@ -27,7 +27,9 @@ fn a_store_answers_gets_under_every_system() {
     for object in &objects {
         let count = |name: &str| object[name].as_u64().unwrap();
         assert_eq!((count("errors"), count("items"), count("value_bytes")), (0, 22961, 1000), "{object}");
-        assert!(count("major_faults") > 0 && object["get"]["count"].as_u64() > Some(0), "{object}");
+        // How many there are is the machine's mood, but a fifth of the items is local.
+        let gets = object["get"]["count"].as_u64().unwrap();
+        assert!(count("major_faults") > 0 && gets > 0 && count("hits") < gets / 2 + 10, "{object}");
     }
 }
 
