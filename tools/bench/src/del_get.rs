@@ -14,6 +14,7 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use serde::Serialize;
 use yonder::units::parse_bytes;
+use yonder_load::Protocol;
 use yonder_preload_protocol::SharedStats;
 
 use crate::comparison::{Ended, Series, take_turns};
@@ -21,7 +22,7 @@ use crate::flags::{BENCHMARK, count_to, positive_count};
 use crate::policies::name_of;
 use crate::redis::FIGURES_TIME;
 use crate::redis_server::{DEPTH, Server};
-use crate::stock::Client;
+use crate::stock::{self, Client};
 use crate::{BenchError, OnProgress};
 
 /// What is measured.
@@ -98,6 +99,9 @@ pub struct DelGetResult {
 
 /// Measures both ways in turn. `tell` learns what is done and how much of all that is done.
 pub fn run(settings: &Settings, tell: OnProgress<'_>) -> Result<[DelGetResult; 2], BenchError> {
+    if let Some(missing) = stock::missing(Protocol::Redis) {
+        return Err(BenchError::Child(missing));
+    }
     let mut both = [Transfer::Pages, Transfer::Live].map(Series::new);
     let label = |transfer: &Transfer| transfer.name();
     take_turns(&mut both, settings.runs, tell, label, |transfer, _| Trial::run(settings, *transfer).map(Ended::Well))?;

@@ -29,18 +29,6 @@ fn every_prefetcher_reads_and_writes_in_order() {
 }
 
 #[test]
-fn values_are_deleted_and_the_rest_is_read_with_and_without_what_is_live() {
-    let Some(yonder) = Yonder::ready() else { return };
-    let _alone = alone();
-    let flags = "bench del-get --keys 5000 --memory 64MiB --local 8MiB --runs 1 --json";
-    let ended = yonder.run(&flags.split(' ').collect::<Vec<_>>());
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    let objects = ended.objects();
-    assert_eq!(column(&objects, "transfer"), ["pages", "live"]);
-    assert!(objects.iter().all(|object| object["errors"] == 0 && object["ops_per_s"].as_f64() > Some(0.0)));
-}
-
-#[test]
 fn injected_errors_are_counted() {
     let Some(yonder) = Yonder::ready() else { return };
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! `yonder bench redis`: a real server under `yonder run`, asked by its own load generator, whose values come back
-//! right.
+//! `yonder bench redis` and `bench del-get`: a real server under `yonder run`, asked by a load generator of ours, whose
+//! values come back right.
 
 use std::time::Duration;
 
@@ -39,4 +39,24 @@ fn a_server_that_is_mostly_far_answers_right_and_its_faults_are_those_of_the_que
     }
     let faults = |object: &serde_json::Value| object["major_faults_per_request"].as_f64();
     assert!(faults(&objects[0]) > faults(&objects[1]), "{objects:?}");
+}
+
+#[test]
+fn the_gets_that_are_left_after_deletes_fetch_less_if_only_what_is_live_travels() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let _alone = alone();
+    let flags = "bench del-get --keys 60000 --memory 64MiB --local 4MiB --runs 1 --json";
+    let ended = yonder.spawn(&flags.split(' ').collect::<Vec<_>>()).end_within(TIME);
+    if ended.stderr.contains("redis-server is not installed") {
+        println!("SKIP: {}", ended.complaint(1));
+        return;
+    }
+    assert_eq!(ended.code, Some(0), "'{}' said: {}", ended.command, ended.stderr);
+    let objects = ended.objects();
+    let of_both = |name: &str| objects.iter().map(|object| object[name].clone()).collect::<Vec<_>>();
+    assert_eq!(of_both("transfer"), ["pages", "live"]);
+    assert_eq!(of_both("errors"), [0, 0]);
+    let fetched = |object: &serde_json::Value| object["get_fetched_bytes"].as_u64();
+    let (pages, live) = (fetched(&objects[0]), fetched(&objects[1]));
+    assert!(pages > live && live > Some(0), "{objects:?}");
 }
