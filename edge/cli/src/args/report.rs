@@ -12,8 +12,9 @@ Everything, about ten minutes; the simulations alone; and a glance at two sets:
   yonder report --out results
   yonder report --sets sim --seed 7
   yonder report --sets array,switch --quick
-The same, and the figures of README.md in this folder:
+The same, and the figures of README.md in this folder; then once more, to see which of them can be had again:
   yonder report --readme
+  yonder report --readme --again
 What is measured runs on this machine, with far memory that is emulated in the process; what is simulated runs anywhere.";
 
 #[derive(Debug, Args)]
@@ -37,6 +38,9 @@ pub(crate) struct ReportArgs {
     /// it
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "README.md")]
     pub(crate) readme: Option<PathBuf>,
+    /// Quote README's figures that have moved by more than a fifth since its present table as ranges of both runs
+    #[arg(long, requires = "readme")]
+    pub(crate) again: bool,
     #[command(flatten)]
     pub(crate) depth: DepthArgs,
 }
@@ -76,7 +80,8 @@ impl ReportArgs {
         let sets: Vec<String> = self.sets().into_iter().map(ReportSet::name).collect();
         let quick = if self.depth.quick { " --quick" } else { "" };
         let readme = if self.readme.is_some() { " --readme" } else { "" };
-        format!("yonder report --sets {} --seed {}{quick}{readme}", sets.join(","), self.depth.seed)
+        let again = if self.again { " --again" } else { "" };
+        format!("yonder report --sets {} --seed {}{quick}{readme}{again}", sets.join(","), self.depth.seed)
     }
 
     /// Where the Markdown goes.
@@ -120,9 +125,10 @@ mod tests {
 
     #[test]
     fn the_command_runs_the_same_again() {
-        let first = parsed("--sets local,sim --seed 9 --quick --out elsewhere").unwrap();
-        assert_eq!(first.command(), "yonder report --sets local,sim --seed 9 --quick");
+        let first = parsed("--sets local,sim --seed 9 --quick --readme --again --out elsewhere").unwrap();
+        assert_eq!(first.command(), "yonder report --sets local,sim --seed 9 --quick --readme --again");
         let again = parsed(first.command().strip_prefix("yonder report").unwrap()).unwrap();
-        assert_eq!((again.sets(), again.depth.seed, again.depth.quick), (first.sets(), 9, true));
+        assert_eq!((again.sets(), again.depth.seed, again.depth.quick, again.again), (first.sets(), 9, true, true));
+        assert!(parsed("--again").unwrap_err().contains("--readme"));
     }
 }

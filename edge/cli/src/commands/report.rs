@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     write(&args.out.join("report.json"), &json)?;
     write(&args.results_path(), &results_markdown(&results))?;
     if let Some(readme) = &args.readme {
-        readme::run(readme, Scale::of(args.depth.quick), &args.command())?;
+        readme::run(readme, args.again, Scale::of(args.depth.quick), &args.command())?;
     }
     Ok(ExitCode::SUCCESS)
 }

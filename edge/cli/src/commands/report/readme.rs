@@ -3,7 +3,7 @@
 //! All systems have the same settings and take turns; the load of latencies follows from a rule that was written
 //! before: [`LOAD_SHARE`] of what faults that busy-wait and map their own pages reach. Every figure is a ratio within a
 //! turn, with the least and the greatest of all turns beside the median, and the lost comparisons stand with the won
-//! ones.
+//! ones. A figure that the same command does not give again within [`MOVE_MAX`] is quoted as a range of both runs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,6 +33,8 @@ const END: &str = "<!-- figures: end -->";
 const TURNS: usize = 5;
 /// Load at which latencies are compared, of what busy-waiting faults reach.
 const LOAD_SHARE: f64 = 0.8;
+/// How far a median may move from one run to the next and still be quoted as one figure.
+const MOVE_MAX: f64 = 0.2;
 /// Local share of what an unmodified program takes.
 const LOCAL_PERCENT_OF_PROGRAMS: f64 = 25.0;
 /// Memory that the node of unmodified programs lends: more than any of them asks for.
@@ -62,10 +64,11 @@ const BUSY: usize = 1;
 const YIELD_DELEGATED: usize = 2;
 const BUSY_DELEGATED: usize = 3;
 
-/// A ratio that was measured: the median of the turns, and the least and the greatest.
+/// A ratio that was measured: the median of a run's turns, and the least and the greatest turn.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Ratio {
-    median: f64,
+    /// The same twice, or those of two runs that are too far apart to be one figure, the lesser first.
+    medians: [f64; 2],
     ends: [f64; 2],
 }
 
@@ -80,15 +83,20 @@ struct Row {
     is_less_better: bool,
 }
 
-/// Measures, and puts the table in the place of the old one in the file at `readme`.
-pub(super) fn run(readme: &Path, scale: &Scale, command: &str) -> anyhow::Result<()> {
+/// Measures, and puts the table in the place of the old one in the file at `readme`. If this is the same run `again`,
+/// figures of the old table that have moved too far become ranges.
+pub(super) fn run(readme: &Path, again: bool, scale: &Scale, command: &str) -> anyhow::Result<()> {
     let old = std::fs::read_to_string(readme)
         .with_context(|| format!("cannot read {}: name the file with --readme FILE", readme.display()))?;
     // What cannot be put anywhere is not measured.
     replaced(&old, "").with_context(|| format!("{} has no place for figures", readme.display()))?;
+    anyhow::ensure!(!again || old.lines().any(|line| figure_of(line).is_some()), "{}", nothing_to_compare(readme));
     let mut rows = at_random(scale)?;
     rows.extend(in_order(scale)?);
     rows.extend(unmodified(scale)?);
+    if again {
+        compare(&mut rows, &old);
+    }
     let text = table(&rows, &origin(command));
     std::fs::write(readme, replaced(&old, &text)?)
         .with_context(|| format!("cannot write {}: name another file with --readme FILE", readme.display()))?;
@@ -180,7 +188,7 @@ fn in_order(scale: &Scale) -> anyhow::Result<Vec<Row>> {
             "one thread that {word} pages in order, {LOCAL_PERCENT_IN_ORDER} % local, {LINK}: pages a second, with \
              readahead / without"
         );
-        let ratio = Ratio { median: with.ratio_to_none?, ends: with.ratio_to_none_spread? };
+        let ratio = Ratio::new(with.ratio_to_none?, with.ratio_to_none_spread?);
         Some(Row { what, ratio: Ok(ratio), is_less_better: false })
     };
     Ok([row(Operation::Read, "reads"), row(Operation::Write, "writes")].into_iter().flatten().collect())
@@ -229,7 +237,8 @@ fn beside_zram(results: &[ProgramResult], link: &str) -> Option<Row> {
     );
     let figures = &yonder.figures;
     let ratio = figures.ratio_to_zram.zip(figures.ratio_to_zram_spread);
-    Some(Row { what, ratio: ratio.map(|(median, ends)| Ratio { median, ends }).ok_or_else(why), is_less_better: true })
+    let ratio = ratio.map(|(median, ends)| Ratio::new(median, ends)).ok_or_else(why);
+    Some(Row { what, ratio, is_less_better: true })
 }
 
 /// Why a way to run a program is no comparison, if it is none: on one line of a table.
@@ -259,7 +268,67 @@ fn ratio<T>(
     };
     let mut ratios: Vec<f64> = own.trials.iter().enumerate().filter_map(turn).collect();
     ratios.sort_unstable_by(f64::total_cmp);
-    Some(Ratio { median: *ratios.get(ratios.len() / 2)?, ends: [*ratios.first()?, *ratios.last()?] })
+    Some(Ratio::new(*ratios.get(ratios.len() / 2)?, [*ratios.first()?, *ratios.last()?]))
+}
+
+impl Ratio {
+    /// That of one run.
+    fn new(median: f64, ends: [f64; 2]) -> Self {
+        Self { medians: [median; 2], ends }
+    }
+
+    /// Whether two runs have given figures that are too far apart to be one.
+    fn has_moved_from(&self, before: &Self) -> bool {
+        before.medians.iter().any(|median| (self.medians[0] / median - 1.0).abs() > MOVE_MAX)
+    }
+
+    /// The range of both runs.
+    fn together_with(self, before: &Self) -> Self {
+        let both = |ours: [f64; 2], theirs: [f64; 2]| [ours[0].min(theirs[0]), ours[1].max(theirs[1])];
+        Self { medians: both(self.medians, before.medians), ends: both(self.ends, before.ends) }
+    }
+
+    fn text(&self) -> String {
+        let (Self { medians: [lesser, greater], ends: [least, greatest] }, one) = (self, self.medians[0]);
+        if lesser == greater {
+            format!("**{one:.2}x** ({least:.2} to {greatest:.2})")
+        } else {
+            format!("**{lesser:.2}x to {greater:.2}x** ({least:.2} to {greatest:.2})")
+        }
+    }
+
+    /// What [`Ratio::text`] has said.
+    fn read(text: &str) -> Option<Self> {
+        let (medians, ends) = text.strip_prefix("**")?.strip_suffix(')')?.split_once("** (")?;
+        let range = |text: &str| {
+            let (first, last) = text.split_once(" to ").unwrap_or((text, text));
+            let number = |text: &str| text.trim_end_matches('x').parse().ok();
+            Some([number(first)?, number(last)?])
+        };
+        Some(Self { medians: range(medians)?, ends: range(ends)? })
+    }
+}
+
+/// What a line of the table says of what.
+fn figure_of(line: &str) -> Option<(&str, Ratio)> {
+    let mut cells = line.strip_prefix("| ")?.split(" | ");
+    Some((cells.next()?, Ratio::read(cells.next()?)?))
+}
+
+fn nothing_to_compare(readme: &Path) -> String {
+    format!("{} has no figures to be compared with: leave --again out once", readme.display())
+}
+
+/// Makes ranges of the figures that have moved too far since the `old` table, and tells which.
+fn compare(rows: &mut [Row], old: &str) {
+    for Row { what, ratio, .. } in rows {
+        let before = old.lines().filter_map(figure_of).find(|(named, _)| named == what);
+        let (Ok(ratio), Some((_, before))) = (ratio, before) else { continue };
+        if ratio.has_moved_from(&before) {
+            eprintln!("report: moved by more than {:.0} %: {what}", 100.0 * MOVE_MAX);
+            *ratio = ratio.together_with(&before);
+        }
+    }
 }
 
 /// Where and when the figures were measured, and how to measure them again.
@@ -267,7 +336,8 @@ fn origin(command: &str) -> String {
     let machine = machine();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     format!(
-        "Medians of {TURNS} turns, in brackets the least and the greatest turn; far memory emulated within the \
+        "Medians of {TURNS} turns, in brackets the least and the greatest turn; two medians are those of two runs that are \
+         more than {moved:.0} % apart; far memory emulated within the \
          process, but where a row names a node. Under `yonder run` the local share limits pages of far memory, with \
          zram all that the program's control group is charged for; what zram has compressed is charged to neither. \
          Measured on {} by `{command}` at commit {}, on {} with {} CPUs, {}.",
@@ -276,6 +346,7 @@ fn origin(command: &str) -> String {
         machine.text,
         machine.cpus,
         machine.kernel,
+        moved = 100.0 * MOVE_MAX,
     )
 }
 
@@ -300,13 +371,14 @@ fn table(rows: &[Row], origin: &str) -> String {
     let mut text = "| what | ratio | |\n|---|---|---|\n".to_owned();
     for Row { what, ratio, is_less_better } in rows {
         let line = match ratio {
-            Ok(Ratio { median, ends: [least, greatest] }) => {
-                let verdict = match (*greatest < 1.0, *least > 1.0) {
+            Ok(ratio) => {
+                let [least, greatest] = ratio.ends;
+                let verdict = match (greatest < 1.0, least > 1.0) {
                     (false, false) => "even: turns are on both sides",
                     (is_less, _) if is_less == *is_less_better => "won",
                     _ => "lost",
                 };
-                format!("| {what} | **{median:.2}x** ({least:.2} to {greatest:.2}) | {verdict} |\n")
+                format!("| {what} | {} | {verdict} |\n", ratio.text())
             }
             Err(why) => format!("| {what} | none | {why} |\n"),
         };
@@ -354,9 +426,9 @@ mod tests {
         };
         let (own, other) = (series(&[2.0, 9.0, 4.4]), series(&[1.0, 3.0, 4.0]));
         let better = ratio(&own, &[&other, &series(&[2.0, 1.0, 1.0])], |figure| *figure, f64::max).unwrap();
-        assert_eq!(better, Ratio { median: 1.1, ends: [1.0, 3.0] }, "to the best of each turn");
+        assert_eq!(better, Ratio::new(1.1, [1.0, 3.0]), "to the best of each turn");
         let ratio = ratio(&own, &[&other], |figure| *figure, f64::max).unwrap();
-        assert_eq!(ratio, Ratio { median: 2.0, ends: [1.1, 3.0] });
+        assert_eq!(ratio, Ratio::new(2.0, [1.1, 3.0]));
         let row = |ratio, is_less_better| Row { what: "x".to_owned(), ratio, is_less_better };
         let rows = [row(Ok(ratio), false), row(Ok(ratio), true), row(Err("no zram".to_owned()), true)];
         let text = table(&rows, "There.");
@@ -371,8 +443,36 @@ mod tests {
             ([0.9, 1.4], false, "even: turns are on both sides"),
             ([1.0, 1.0], false, "even: turns are on both sides"),
         ] {
-            let text = table(&[row(Ok(Ratio { median: ends[0], ends }), is_less_better)], "There.");
+            let text = table(&[row(Ok(Ratio::new(ends[0], ends)), is_less_better)], "There.");
             assert!(text.contains(&format!(" | {verdict} |\n")), "{ends:?}: {text}");
         }
+    }
+    #[test]
+    fn figures_that_have_moved_too_far_become_ranges() {
+        let row = |what: &str, median: f64| Row {
+            what: what.to_owned(),
+            ratio: Ok(Ratio::new(median, [median / 2.0, median * 2.0])),
+            is_less_better: true,
+        };
+        let not_measured = Row { what: "e".to_owned(), ratio: Err("no zram".to_owned()), is_less_better: true };
+        let before = [row("a", 1.0), row("b", 1.0), row("c", 1.0), row("e", 1.0)];
+        let mut now = [row("a", 1.19), row("b", 1.25), row("c", 0.5), row("d", 9.0), not_measured];
+        compare(&mut now, &table(&before, "There."));
+        let text = table(&now, "There.");
+        for line in [
+            "| a | **1.19x** (0.59 to 2.38) |",
+            "| b | **1.00x to 1.25x** (0.50 to 2.50) |",
+            "| c | **0.50x to 1.00x** (0.25 to 2.00) |",
+            "| d | **9.00x** (4.50 to 18.00) |",
+            "| e | none | no zram |",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        // A range is compared by both of its ends.
+        let mut third = [row("b", 1.1), row("c", 1.0)];
+        compare(&mut third, &text);
+        assert_eq!(third[0].ratio, Ok(Ratio::new(1.1, [0.55, 2.2])));
+        assert_eq!(third[1].ratio, Ok(Ratio { medians: [0.5, 1.0], ends: [0.25, 2.0] }));
+        assert!(!table(&[], "There.").lines().any(|line| figure_of(line).is_some()));
     }
 }
