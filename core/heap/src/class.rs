@@ -1,26 +1,35 @@
 //! [`Class`]: the sizes of small objects.
 //!
 //! Sizes go in steps of 16 bytes to 128. Above that, a class is the largest multiple of 16 of which a certain number
-//! fits into a page: other sizes would only leave more of the page unused. Every power of two is among them, for
-//! alignments.
+//! fits into a page: other sizes would only leave more of the page unused. Above half a page, objects lie across the
+//! borders of pages in slabs of several, in steps of 256 bytes. Every power of two is among the sizes, for alignments.
 
 use yonder_units::{Narrow, PAGE_BYTES};
 
 /// Largest small object, in bytes. What is larger gets whole pages.
-pub const OBJECT_BYTES_MAX: usize = 2048;
+pub const OBJECT_BYTES_MAX: usize = 8192;
 /// All offsets that are given out are multiples of this.
 pub const GRANULE_BYTES: usize = 16;
 /// Number of classes.
 pub const CLASSES: usize = SIZES.len();
 
-const SIZES: [u16; 23] = [
+const SIZES: [u16; 47] = [
     16, 32, 48, 64, 80, 96, 112, 128, // steps of a granule
     160, 192, 224, 256, // 25, 21, 18 and 16 in a page
     288, 336, 400, 448, 512, // 14, 12, 10, 9 and 8
     576, 672, 816, 1024, // 7, 6, 5 and 4
     1360, 2048, // 3 and 2
+    2304, 2560, 2816, 3072, 3328, 3584, 3840, 4096, // in slabs of several pages
+    4352, 4608, 4864, 5120, 5376, 5632, 5888, 6144, 6400, 6656, 6912, 7168, 7424, 7680, 7936, 8192,
 ];
-const PAGE_GRANULES: usize = PAGE_BYTES / GRANULE_BYTES;
+/// Largest object of a slab that is one page.
+const PAGE_OBJECT_BYTES_MAX: usize = 2048;
+/// Smallest object of a larger slab.
+pub(crate) const LARGE_BYTES_MIN: usize = 2304;
+/// Pages of the slabs of larger ones. Such a slab begins at a multiple of them.
+pub(crate) const LARGE_SLAB_PAGES: u32 = 16;
+/// Granules of the largest slab.
+const SLAB_GRANULES_MAX: usize = LARGE_SLAB_PAGES as usize * PAGE_BYTES / GRANULE_BYTES;
 
 /// The class of an object of up to as many granules.
 #[expect(clippy::cast_possible_truncation, reason = "there are fewer than 256 classes")]
@@ -37,18 +46,17 @@ const BY_GRANULES: [u8; OBJECT_BYTES_MAX / GRANULE_BYTES + 1] = {
     table
 };
 
-/// 2^16 divided by the granules of a class, rounded up: multiplying divides exactly, as a page has few granules.
-#[expect(clippy::cast_possible_truncation, reason = "a granule has 16 bytes")]
-const RECIPROCALS: [u32; CLASSES] = {
+/// 2^32 divided by the granules of a class, rounded up: multiplying divides exactly, as a slab has few granules.
+const RECIPROCALS: [u64; CLASSES] = {
     let mut table = [0; CLASSES];
     let mut class = 0;
     while class < CLASSES {
-        table[class] = (1u32 << 16).div_ceil(SIZES[class] as u32 / GRANULE_BYTES as u32);
+        table[class] = (1u64 << 32).div_ceil(SIZES[class] as u64 / GRANULE_BYTES as u64);
         class += 1;
     }
     table
 };
-const _: () = assert!(PAGE_GRANULES * (OBJECT_BYTES_MAX / GRANULE_BYTES) <= 1 << 16, "reciprocals divide exactly");
+const _: () = assert!(SLAB_GRANULES_MAX * (OBJECT_BYTES_MAX / GRANULE_BYTES) <= 1 << 32, "reciprocals divide exactly");
 
 /// One size of small objects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -94,7 +102,21 @@ impl Class {
     #[must_use]
     #[inline]
     pub const fn slots(self) -> usize {
-        PAGE_BYTES / self.bytes()
+        self.slab_pages() as usize * PAGE_BYTES / self.bytes()
+    }
+
+    /// Pages of its slabs, which begin at a multiple of them.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn slab_pages(self) -> u32 {
+        if self.bytes() > PAGE_OBJECT_BYTES_MAX { LARGE_SLAB_PAGES } else { 1 }
+    }
+
+    /// The first page of the slab that a page belongs to.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn slab_of(self, page: u32) -> u32 {
+        page & !(self.slab_pages() - 1)
     }
 
     /// The class at `index`, which is less than [`CLASSES`].
@@ -104,17 +126,17 @@ impl Class {
         Self(index)
     }
 
-    /// The bits of word `index` of a page's bitmap that stand for slots.
+    /// The bits of word `index` of a slab's bitmap that stand for slots.
     #[inline]
     pub(crate) fn slot_mask(self, index: usize) -> u64 {
         let slots = self.slots().saturating_sub(index * u64::BITS as usize);
         if slots >= u64::BITS as usize { !0 } else { (1 << slots) - 1 }
     }
 
-    /// The slot that begins at byte `within` of its page, if one does.
+    /// The slot that begins at byte `within` of its slab, if one does.
     #[inline]
     pub(crate) fn slot_at(self, within: usize) -> Option<usize> {
-        let slot = (((within / GRANULE_BYTES).narrow_u32() * RECIPROCALS[self.index()]) >> 16) as usize;
+        let slot = (((within / GRANULE_BYTES) as u64 * RECIPROCALS[self.index()]) >> 32).narrow_usize();
         (slot * self.bytes() == within && slot < self.slots()).then_some(slot)
     }
 }
@@ -136,20 +158,28 @@ mod tests {
     #[test]
     fn little_of_a_page_is_wasted() {
         // With the end of the page that holds no slot, in thousandths of what a full page could hold.
-        let wasted = |bytes: usize| 1000 - 1000 * bytes * Class::fitting(bytes as u64, 1).unwrap().slots() / PAGE_BYTES;
+        let wasted = |bytes: usize| {
+            let class = Class::fitting(bytes as u64, 1).unwrap();
+            1000 - 1000 * bytes * class.slots() / (class.slab_pages() as usize * PAGE_BYTES)
+        };
         let worst = |sizes: std::ops::RangeInclusive<usize>| sizes.map(wasted).max().unwrap();
         assert_eq!(worst(113..=128), 118);
         assert_eq!(worst(129..=1024), 213, "129 bytes in 160");
         assert_eq!(worst(1025..=1360), 250, "1025 bytes, of which four need more than a page");
         assert_eq!(worst(1361..=2048), 336, "1361 bytes, of which three need more than a page");
         assert!((1..=128).all(|bytes| Class::fitting(bytes, 1).unwrap().bytes() as u64 - bytes < GRANULE_BYTES as u64));
-        // What a class itself leaves of a page.
-        assert!(Class::all().all(|class| PAGE_BYTES - class.slots() * class.bytes() <= 112), "a class leaves much");
+        assert_eq!(worst(2049..=4096), 125, "2049 bytes in 2304");
+        assert_eq!(worst(4097..=8192), 125, "7425 bytes, of which 8 are in a slab");
+        // A value of 4 KiB with its header.
+        assert_eq!(worst(4198..=4352), 40);
+        // What a class itself leaves of a slab of one page.
+        let of_a_page = Class::all().filter(|class| class.slab_pages() == 1);
+        assert!(of_a_page.into_iter().all(|class| PAGE_BYTES - class.slots() * class.bytes() <= 112));
     }
 
     #[test]
     fn alignments_take_the_smallest_class_that_is_a_multiple() {
-        for align in (0..=11).map(|power| 1u64 << power) {
+        for align in (0..=13).map(|power| 1u64 << power) {
             let fits =
                 |class: &Class, bytes| class.bytes() as u64 >= bytes && (class.bytes() as u64).is_multiple_of(align);
             for bytes in 0..=OBJECT_BYTES_MAX as u64 {
@@ -163,7 +193,8 @@ mod tests {
     #[test]
     fn slots_are_found_by_their_first_byte_only() {
         for class in Class::all() {
-            let starts = (0..PAGE_BYTES).filter_map(|within| class.slot_at(within).map(|slot| (slot, within)));
+            let slab = 0..class.slab_pages() as usize * PAGE_BYTES;
+            let starts = slab.filter_map(|within| class.slot_at(within).map(|slot| (slot, within)));
             let expected = (0..class.slots()).map(|slot| (slot, slot * class.bytes()));
             assert!(starts.eq(expected), "{} bytes", class.bytes());
         }

@@ -1,6 +1,6 @@
 //! [`Heap`]: the one place where far memory is given out and taken back.
 //!
-//! Small objects come from [`Slabs`], a page of one class each; what is larger from [`Runs`] of whole pages. What a
+//! Small objects come from [`Slabs`], of one class each; what is larger from [`Runs`] of whole pages. What a
 //! page is stands in the [`PageMap`], which any thread may read. The heap itself has one user at a time: its caller's
 //! lock.
 //!
@@ -138,7 +138,8 @@ impl Heap {
         let Some(class) = Class::fitting(bytes, align) else { return self.alloc_run(bytes, align) };
         let mut object = None;
         self.take_objects(class, 1, |offset| object = Some(offset));
-        object
+        // Where there are not so many pages together, fewer may do.
+        object.or_else(|| if class.slab_pages() > 1 { self.alloc_run(bytes, align) } else { None })
     }
 
     /// Takes back what was given out at `offset`. Small objects may as well go into a [`Magazine`].
@@ -236,7 +237,12 @@ impl Heap {
         }
     }
 
-    fn alloc_run(&mut self, bytes: u64, align: u64) -> Option<u64> {
+    /// As [`Heap::alloc`], as a run of whole pages however few the bytes are: for who resizes, splits and frees pages.
+    ///
+    /// # Panics
+    /// If `align` is not a power of two.
+    pub fn alloc_run(&mut self, bytes: u64, align: u64) -> Option<u64> {
+        assert!(align.is_power_of_two(), "an alignment of {align} bytes");
         let bytes = usable(bytes).filter(|bytes| pages_for(*bytes) <= u64::from(self.pages))?;
         let align = u32::try_from(align.div_ceil(PAGE_BYTES as u64)).ok()?;
         let pages = pages_for(bytes).narrow_u32();
@@ -274,7 +280,8 @@ impl Heap {
             if taken == wanted {
                 break;
             }
-            let Some(page) = self.take_pages(1, 1) else { break };
+            let pages = class.slab_pages();
+            let Some(page) = self.take_pages(pages, pages) else { break };
             self.slabs[class.index()].open(&self.map, page);
         }
         self.map.publish();
@@ -284,7 +291,7 @@ impl Heap {
 
     fn give_object(&mut self, class: Class, offset: u64) -> Result<(), NotAllocated> {
         if let Some(page) = self.slabs[class.index()].give(&self.map, offset)? {
-            self.runs.give(page, 1);
+            self.runs.give(page, class.slab_pages());
         }
         self.check();
         Ok(())
@@ -295,7 +302,7 @@ impl Heap {
         let first = self.runs.take(pages, align).or_else(|| {
             for slabs in &mut self.slabs {
                 while let Some(page) = slabs.close(&self.map) {
-                    self.runs.give(page, 1);
+                    self.runs.give(page, slabs.slab_pages());
                 }
             }
             self.runs.take(pages, align)
@@ -345,11 +352,11 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "1 pages are released, and 0 are retired")]
+    #[should_panic(expected = "3 pages are released, and 0 are retired")]
     fn pages_of_another_heap_are_not_released() {
         let [mut one, mut other] = [(); 2].map(|()| Heap::new(64 * PAGE_BYTES as u64));
-        let run = one.alloc(PAGE_BYTES as u64, PAGE_BYTES as u64).unwrap();
-        let Ok(Freed::Run(retired)) = one.free(run) else { panic!("a page is a run") };
+        let run = one.alloc(3 * PAGE_BYTES as u64, 1).unwrap();
+        let Ok(Freed::Run(retired)) = one.free(run) else { panic!("three pages are a run") };
         other.release(retired);
     }
 }

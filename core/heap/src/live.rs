@@ -10,7 +10,7 @@ use std::ops::Range;
 use yonder_units::{Narrow, PAGE_BYTES, SEGMENTS_MAX, Vector};
 
 use crate::bits;
-use crate::class::Class;
+use crate::class::{Class, LARGE_BYTES_MIN};
 use crate::page_map::PAGE_WORDS;
 
 /// A page is whole if its segments would save fewer bytes than this: a sixteenth. What a segment more costs is less on
@@ -19,6 +19,8 @@ pub const SAVING_BYTES_MIN: usize = PAGE_BYTES / 16;
 /// The most slots a page can have.
 #[expect(clippy::cast_possible_truncation, reason = "a page has 256 slots")]
 const SLOTS: Range<u32> = 0..PAGE_WORDS as u32 * u64::BITS;
+
+const _: () = assert!(LARGE_BYTES_MIN * (SEGMENTS_MAX - 1) >= PAGE_BYTES, "a page has parts of three objects at most");
 
 /// Slots that are not live, between live ones.
 #[derive(Clone, Copy, Default)]
@@ -47,6 +49,18 @@ pub(crate) fn of_slots(class: Class, mut words: [u64; PAGE_WORDS]) -> Option<Vec
     let ends = gaps.map(|gap| gap.first).chain(once(end));
     let bytes = |slot: u32| slot as usize * class.bytes();
     Some(whole_if_little_is_saved(Vector::new(starts.zip(ends).map(|(start, end)| bytes(start)..bytes(end)))))
+}
+
+/// Live bytes of page number `page` of a slab of several, given a bit for each slot.
+pub(crate) fn of_large_slots(class: Class, slots: u64, page: usize) -> Option<Vector> {
+    let (start, end) = (page * PAGE_BYTES, (page + 1) * PAGE_BYTES);
+    let overlapping = start / class.bytes()..end.div_ceil(class.bytes()).min(class.slots());
+    let live = overlapping.filter(|slot| slots >> slot & 1 == 1);
+    let mut segments = live
+        .map(|slot| (slot * class.bytes()).max(start) - start..((slot + 1) * class.bytes()).min(end) - start)
+        .peekable();
+    segments.peek()?;
+    Some(whole_if_little_is_saved(Vector::new(segments)))
 }
 
 /// Live bytes of a page in a run, whose last page has `tail` live bytes, or 0 for all.
@@ -100,7 +114,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_live_is_kept_and_little_else(
-            class in 0..crate::CLASSES as u8,
+            class in (0..crate::CLASSES as u8).prop_filter("of a page", |class| Class::at(*class).slab_pages() == 1),
             words in prop::array::uniform4(
                 prop_oneof![3 => Just(0), 1 => Just(!0), 2 => any::<u64>(), 2 => (0u32..64).prop_map(|bit| 1 << bit)]
             ),
@@ -121,6 +135,30 @@ mod tests {
                         let bytes = &covered[slot * class.bytes()..][..class.bytes()];
                         prop_assert!(!bytes.contains(&false), "slot {}", slot);
                     }
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_live_of_a_page_in_a_large_slab_is_kept(
+            class in (0..crate::CLASSES as u8).prop_filter("of several", |class| Class::at(*class).slab_pages() > 1),
+            slots in any::<u64>(),
+            page in 0..crate::class::LARGE_SLAB_PAGES as usize,
+        ) {
+            let class = Class::at(class);
+            let bytes = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
+            let is_live = |byte: usize| byte / class.bytes() < class.slots() && slots >> (byte / class.bytes()) & 1 == 1;
+            let expected: Vec<bool> = bytes.map(is_live).collect();
+            let live = expected.iter().filter(|live| **live).count();
+            match of_large_slots(class, slots, page) {
+                None => prop_assert_eq!(live, 0),
+                Some(Vector::WHOLE) => prop_assert!(live > PAGE_BYTES - SAVING_BYTES_MIN),
+                Some(vector) => {
+                    let mut covered = vec![false; PAGE_BYTES];
+                    vector.segments().for_each(|segment| covered[segment].fill(true));
+                    prop_assert_eq!(covered, expected);
                 }
             }
         }

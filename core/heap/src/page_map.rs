@@ -4,7 +4,8 @@
 //!
 //! | page | byte | words | bit |
 //! |---|---|---|---|
-//! | of objects (a slab) | 1 + class | a bit for each slot: live or not | 0 |
+//! | of objects, the first of a slab | 1 + class | a bit for each slot: live or not | 0 |
+//! | another of a slab | 1 + class | zeros | 0 |
 //! | first of a run | `RUN` | word 0: bytes of the run | 1 |
 //! | last of a run (perhaps also its first) | | word 3: live bytes of the page, 0 if all | 1 |
 //! | between them | 0 | zeros | 1 |
@@ -139,7 +140,15 @@ impl PageMap {
             std::array::from_fn(|word| self.words[page * PAGE_WORDS + word].load(Ordering::Acquire))
         };
         match self.kinds[page].load(Ordering::Acquire) {
-            kind if kind != 0 && kind != RUN => live::of_slots(Class::at(kind - 1), words()),
+            kind if kind != 0 && kind != RUN => {
+                let class = Class::at(kind - 1);
+                if class.slab_pages() == 1 {
+                    return live::of_slots(class, words());
+                }
+                let first = class.slab_of(page.narrow_u32()) as usize;
+                let slots = self.words[first * PAGE_WORDS].load(Ordering::Acquire);
+                live::of_large_slots(class, slots, page - first)
+            }
             _ if self.in_run[page / 64].load(Ordering::Acquire) >> (page % 64) & 1 == 0 => None,
             _ => Some(live::of_run_page(words()[TAIL_BYTES])),
         }
@@ -167,13 +176,17 @@ impl PageMap {
     /// Makes a page a slab without live slots.
     pub(crate) fn open_slab(&self, page: u32, class: Class) {
         assert!(self.live_slots(page) == 0, "the words of a free page are zeros");
-        self.kinds[page as usize].store(1 + class.index().narrow_u8(), Ordering::Release);
+        for kind in &self.kinds[page as usize..(page + class.slab_pages()) as usize] {
+            kind.store(1 + class.index().narrow_u8(), Ordering::Release);
+        }
     }
 
     /// Makes a slab without live slots a free page.
-    pub(crate) fn close_slab(&self, page: u32) {
+    pub(crate) fn close_slab(&self, page: u32, class: Class) {
         assert!(self.live_slots(page) == 0, "a slab with live objects is closed");
-        self.kinds[page as usize].store(0, Ordering::Release);
+        self.kinds[page as usize..(page + class.slab_pages()) as usize]
+            .iter()
+            .for_each(|kind| kind.store(0, Ordering::Release));
     }
 
     /// Live slots of a slab.
@@ -283,7 +296,8 @@ pub(crate) fn run_pages(first: u32, bytes: u64) -> Range<u32> {
 /// Where the bit of the slot at `offset` is, if a slot begins there.
 #[inline]
 fn slot_bit(class: Class, offset: u64) -> Option<SlotBit> {
-    let slot = class.slot_at((offset % PAGE_BYTES as u64).narrow_usize())?;
-    let page = (offset / PAGE_BYTES as u64).narrow_usize();
+    let slab_bytes = u64::from(class.slab_pages()) * PAGE_BYTES as u64;
+    let slot = class.slot_at((offset % slab_bytes).narrow_usize())?;
+    let page = ((offset - offset % slab_bytes) / PAGE_BYTES as u64).narrow_usize();
     Some(SlotBit { word: page * PAGE_WORDS + slot / 64, mask: 1 << (slot % 64) })
 }

@@ -1,6 +1,6 @@
-//! [`Slabs`]: the pages that hold objects of one class.
+//! [`Slabs`]: the slabs that hold objects of one class, each a page or several, and known by the first.
 //!
-//! An object goes to the lowest page that has room, so that high pages empty. Empty ones go back to the free pages, but
+//! An object goes to the lowest slab that has room, so that high pages empty. Empty ones go back to the free pages, but
 //! for a few. The live slots themselves are in the [`PageMap`].
 
 use crate::NotAllocated;
@@ -11,6 +11,8 @@ use crate::page_set::PageSet;
 /// Empty slabs of a class that are kept, the lowest ones, so that a page is not given back and taken again all the
 /// time.
 pub(crate) const EMPTY_SLABS_MAX: usize = 4;
+/// The same of those of several pages.
+const EMPTY_LARGE_SLABS_MAX: usize = 1;
 
 /// The slabs of a class.
 #[derive(Debug)]
@@ -65,43 +67,50 @@ impl Slabs {
         taken
     }
 
-    /// Makes a free page a slab.
+    /// Pages of a slab.
+    pub(crate) fn slab_pages(&self) -> u32 {
+        self.class.slab_pages()
+    }
+
+    /// Makes free pages a slab.
     pub(crate) fn open(&mut self, map: &PageMap, page: u32) {
         map.open_slab(page, self.class);
         self.with_room.insert(page);
         self.empty.push(page);
-        self.pages += 1;
+        self.pages += self.class.slab_pages();
     }
 
-    /// Makes the object at `offset` dead. Returns a page that is no slab any more, if there is one now.
+    /// Makes the object at `offset` dead. Returns the first page of what is no slab any more, if there is that now.
     pub(crate) fn give(&mut self, map: &PageMap, offset: u64) -> Result<Option<u32>, NotAllocated> {
         map.clear_slot(self.class, offset)?;
         self.live -= 1;
-        let page = yonder_units::PageIndex::containing(offset).0;
+        let page = self.class.slab_of(yonder_units::PageIndex::containing(offset).0);
         self.with_room.insert(page);
         if map.live_slots(page) == 0 {
             debug_assert!(!self.empty.contains(&page), "slab {page} is empty twice");
             self.empty.push(page);
         }
         self.check();
-        Ok(if self.empty.len() > EMPTY_SLABS_MAX { self.close(map) } else { None })
+        let most = if self.class.slab_pages() == 1 { EMPTY_SLABS_MAX } else { EMPTY_LARGE_SLABS_MAX };
+        Ok(if self.empty.len() > most { self.close(map) } else { None })
     }
 
-    /// Makes the highest empty slab a free page again.
+    /// Makes the highest empty slab free pages again, of which it returns the first.
     pub(crate) fn close(&mut self, map: &PageMap) -> Option<u32> {
         let (index, page) = self.empty.iter().copied().enumerate().max_by_key(|(_, page)| *page)?;
         self.empty.swap_remove(index);
         self.with_room.remove(page);
-        map.close_slab(page);
-        self.pages -= 1;
+        map.close_slab(page, self.class);
+        self.pages -= self.class.slab_pages();
         self.check();
         Some(page)
     }
 
     /// What is counted has room.
     fn check(&self) {
-        debug_assert!(self.live <= u64::from(self.pages) * self.class.slots() as u64, "more live than slots: {self:?}");
-        debug_assert!(self.empty.len() <= self.pages as usize, "more empty slabs than slabs: {self:?}");
+        let slabs = (self.pages / self.class.slab_pages()) as usize;
+        debug_assert!(self.live <= (slabs * self.class.slots()) as u64, "more live than slots: {self:?}");
+        debug_assert!(self.empty.len() <= slabs, "more empty slabs than slabs: {self:?}");
     }
 
     /// Bytes of address space that the bookkeeping has.

@@ -106,7 +106,7 @@ fn cost_of_live_bytes_in_the_worst_page() {
 fn cost_of_runs() {
     let mut heap = Heap::new(64 << 30);
     for (what, bytes) in
-        [("4 KiB", 4096), ("64 KiB", 64 << 10), ("2 MiB", 2 << 20), ("64 MiB", 64 << 20), ("1 GiB", 1 << 30)]
+        [("12 KiB", 12 << 10), ("64 KiB", 64 << 10), ("2 MiB", 2 << 20), ("64 MiB", 64 << 20), ("1 GiB", 1 << 30)]
     {
         measure(&format!("a run of {what}, alloc, free, in an empty heap"), 50 * SCALE, |_| {
             let offset = heap.alloc(bytes, 1).unwrap();
@@ -115,12 +115,12 @@ fn cost_of_runs() {
     }
     let mut rng = SmallRng::seed_from_u64(1);
     let mut live: Vec<u64> =
-        (0..2_000 * SCALE).map(|_| heap.alloc(rng.random_range(2049..=40_960), 1).unwrap()).collect();
+        (0..2_000 * SCALE).map(|_| heap.alloc(rng.random_range(8193..=40_960), 1).unwrap()).collect();
     let count = live.len();
-    measure(&format!("a random one of {count} runs replaced, 1 to 10 pages"), 1_000 * SCALE, |_| {
+    measure(&format!("a random one of {count} runs replaced, 3 to 10 pages"), 1_000 * SCALE, |_| {
         let index = rng.random_range(0..count);
         free_run(&mut heap, live[index]);
-        live[index] = heap.alloc(rng.random_range(2049..=40_960), 1).unwrap();
+        live[index] = heap.alloc(rng.random_range(8193..=40_960), 1).unwrap();
     });
     println!("{:?}", heap.stats());
     measure("a run of 1 GiB, alloc, free, beside them", 50 * SCALE, |_| {

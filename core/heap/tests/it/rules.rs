@@ -158,7 +158,7 @@ fn a_few_empty_slabs_are_kept_and_they_are_the_lowest() {
     let objects: Vec<u64> = (0..40).map(|_| heap.alloc(2048, 1).unwrap()).collect();
     objects.into_iter().for_each(|offset| assert!(heap.free(offset).is_ok()));
     assert_eq!(heap.stats().object_pages, 4);
-    assert_eq!(heap.alloc(4096, 1), Some(4 * PAGE), "a page that is not kept is the lowest free one");
+    assert_eq!(heap.alloc(3 * PAGE, 1), Some(4 * PAGE), "a page that is not kept is the lowest free one");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn resizing_in_place() {
     assert_eq!(heap.resize_in_place(object, 113), Ok(Resized::Refused));
     assert_eq!(heap.resize_in_place(object + 1, 1), Err(NotAllocated { offset: object + 1 }));
     let run = heap.alloc(3 * PAGE, 1).unwrap();
-    let behind = heap.alloc(2 * PAGE, 1).unwrap();
+    let behind = heap.alloc(3 * PAGE, 1).unwrap();
     assert_eq!(heap.resize_in_place(run, 3 * PAGE + 1), Ok(Resized::Refused), "another run is behind it");
     free_run(&mut heap, behind);
     assert_eq!(heap.resize_in_place(run, 4 * PAGE + 100), Ok(Resized::Done));
@@ -201,4 +201,40 @@ fn magazines_give_ascending_offsets_and_take_what_others_gave() {
     assert_eq!(two.alloc(class(64)), offsets.last().copied());
     heap.flush_all(&mut two).unwrap();
     assert_eq!(heap.stats().objects, 1);
+}
+
+/// A value of 4 KiB with its header.
+#[test]
+fn objects_of_several_pages_share_slabs() {
+    let mut heap = Heap::new(GIB);
+    let objects: Vec<u64> = (0..1500).map(|_| heap.alloc(4198, 16).unwrap()).collect();
+    let stats = heap.stats();
+    assert_eq!((stats.objects, stats.run_pages), (1500, 0));
+    let taken = stats.object_pages * PAGE;
+    assert!(taken as f64 <= 1500.0 * 4198.0 * 1.05, "{taken} bytes");
+    assert_eq!(heap.map().look_up(objects[1]), Ok(Allocated::Object(class(4198))));
+    assert_eq!(heap.map().look_up(objects[1] + 16), Err(NotAllocated { offset: objects[1] + 16 }));
+    // Of the second page of a slab a part of each of three objects is live.
+    assert!(heap.map().live(PageIndex(1)).is_some());
+    objects.into_iter().for_each(|offset| assert!(heap.free(offset).is_ok()));
+    assert!(heap.stats().object_pages <= 16, "one empty slab is kept");
+    assert_eq!(heap.map().live(PageIndex(1)), None);
+}
+
+#[test]
+fn where_no_slab_fits_a_large_object_gets_pages_of_its_own() {
+    let mut heap = Heap::new(8 * PAGE);
+    assert_eq!(heap.alloc(5000, 1), Some(0));
+    assert_eq!(heap.map().look_up(0), Ok(Allocated::Run(5008)));
+}
+
+/// Whoever splits, resizes and frees pages gets a run, however few they are.
+#[test]
+fn two_pages_are_a_run_if_that_is_what_is_asked_for() {
+    let mut heap = Heap::new(GIB);
+    let run = heap.alloc_run(2 * PAGE, PAGE).unwrap();
+    assert_eq!(heap.map().look_up(run), Ok(Allocated::Run(2 * PAGE)));
+    heap.split(run, PAGE).unwrap();
+    free_run(&mut heap, run);
+    free_run(&mut heap, run + PAGE);
 }

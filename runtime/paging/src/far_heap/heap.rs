@@ -155,10 +155,13 @@ impl FarHeap {
             self.with(|heap| heap.refill(magazine, class));
             magazine.alloc(class)
         });
-        offset.map(|offset| self.address(offset))
+        match offset {
+            Some(offset) => Some(self.address(offset)),
+            None => self.alloc_run(bytes, align),
+        }
     }
 
-    /// As [`FarHeap::alloc`], for so many bytes that no magazine has them: at least a page.
+    /// As [`FarHeap::alloc`], as a run of whole pages, without a magazine.
     ///
     /// # Panics
     /// Likewise.
@@ -167,7 +170,7 @@ impl FarHeap {
             return None;
         }
         self.release_confirmed();
-        let offset = self.with(|heap| heap.alloc(bytes as u64, align as u64))?;
+        let offset = self.with(|heap| heap.alloc_run(bytes as u64, align as u64))?;
         Some(self.address(offset))
     }
 
