@@ -17,7 +17,7 @@ use crate::region::RegionCore;
 /// Local memory as the page tables have it, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Audit {
-    /// Pages that are mapped.
+    /// Pages that are mapped, or lent.
     pub resident: u64,
     /// Pages that stand in frames.
     pub standby: u64,
@@ -88,7 +88,7 @@ impl<M: Machine> Pager<M> {
         for page in (0..core.table.pages().narrow_u32()).map(PageIndex) {
             let entry = core.table.load(page);
             match entry.state() {
-                State::Resident => mapped += 1,
+                State::Resident | State::Lent => mapped += 1,
                 State::Standby(frame) => {
                     audit.standby += 1;
                     // What is written leaves with the end of its write.

@@ -25,6 +25,8 @@ pub(crate) struct Blocks {
     words: Box<[AtomicU64]>,
     heat: Box<[AtomicU64]>,
     ages: Box<[AtomicU64]>,
+    /// Blocks of which anything was ever mapped.
+    touched: AtomicU64,
     /// Mapped pages of the region. Alone in its cache lines, because every install writes it.
     resident: CachePadded<AtomicU64>,
 }
@@ -44,16 +46,35 @@ impl Blocks {
             words: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
             heat: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
             ages: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
+            touched: AtomicU64::new(0),
             resident: CachePadded::default(),
         }
+    }
+
+    /// Pages of the blocks of which anything was ever mapped.
+    pub(crate) fn touched_pages(&self) -> u64 {
+        self.touched.load(Ordering::Relaxed) * BLOCK_PAGES as u64
+    }
+
+    #[inline]
+    fn add(&self, block: BlockIndex, to_word: u64, pages: u64) {
+        // A word that was counted in is never zero again: installs are only added.
+        if self.words[block.index()].fetch_add(to_word, Ordering::AcqRel) == 0 {
+            self.touched.fetch_add(1, Ordering::Relaxed);
+        }
+        self.resident.fetch_add(pages, Ordering::AcqRel);
     }
 
     /// A page of the block has been mapped.
     #[inline]
     pub(crate) fn count(&self, block: BlockIndex, install: Install) {
         let back = if install == Install::Back { BACK } else { 0 };
-        self.words[block.index()].fetch_add(INSTALL + back + 1, Ordering::AcqRel);
-        self.resident.fetch_add(1, Ordering::AcqRel);
+        self.add(block, INSTALL + back + 1, 1);
+    }
+
+    /// `pages` pages of the block are lent: they count as mapped, whether they are or not.
+    pub(crate) fn count_lent(&self, block: BlockIndex, pages: u32) {
+        self.add(block, INSTALL + u64::from(pages), u64::from(pages));
     }
 
     /// `pages` mapped pages of the block are no longer.

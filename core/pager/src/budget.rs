@@ -89,6 +89,19 @@ impl Budget {
         true
     }
 
+    /// Charges `pages` at once, on the account of a fault, if no more than `most` are charged then.
+    pub(crate) fn charge_many(&self, pages: u64, most: u64) -> bool {
+        let charge = |word| {
+            let Halves { high, low } = Halves::of(word);
+            (low + pages <= high.min(most)).then_some(word + pages)
+        };
+        let charged = self.charged.fetch_update(Ordering::AcqRel, Ordering::Acquire, charge);
+        if let Ok(before) = charged {
+            self.peak.fetch_max(Halves::of(before).low + pages, Ordering::Relaxed);
+        }
+        charged.is_ok()
+    }
+
     /// Takes back `pages` charges whose backing is gone.
     #[inline]
     pub(crate) fn uncharge(&self, pages: u64) {
@@ -186,6 +199,18 @@ mod tests {
         assert_eq!((budget.charged(), budget.peak()), (1024, 1024));
         budget.uncharge(1024);
         assert_eq!(budget.charged(), 0);
+    }
+
+    #[test]
+    fn many_pages_are_charged_together_or_not_at_all() {
+        let policy = Policy::new(1024, Shares::default()).unwrap();
+        let budget = Budget::new(&policy);
+        let room = 1024 - policy.reserve();
+        assert!(!budget.charge_many(room + 1, 1024), "faults leave the reserve");
+        assert!(!budget.charge_many(512, 511));
+        assert_eq!((budget.charged(), budget.peak()), (0, 0));
+        assert!(budget.charge_many(512, 512) && !budget.charge_many(1, 512));
+        assert_eq!((budget.charged(), budget.peak()), (512, 512));
     }
 
     #[test]

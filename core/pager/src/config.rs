@@ -63,6 +63,9 @@ pub struct Config {
     pub reads: Reads,
     /// How faults reach the pager.
     pub delivery: Delivery,
+    /// Whether blocks that nobody has touched are left to the kernel while there is room, where it lets itself be asked
+    /// what it has mapped. They count as mapped in full then.
+    pub lends: bool,
 }
 
 /// How faults reach the pager.
@@ -141,6 +144,7 @@ impl Config {
             prefetch: Algorithm::default(),
             reads: Reads::default(),
             delivery: Delivery::default(),
+            lends: false,
         }
     }
 

@@ -10,7 +10,7 @@
 //! this touch fails and the page is left to the next touch or sweep. Memory that is not a region's (frames, metadata,
 //! the program's own) is not mended here: `sys/trap` ends the process with a message.
 
-use crate::pagetable::{Event, State};
+use crate::pagetable::{Entry, Event, State};
 use yonder_units::{PAGE_BYTES, PageIndex};
 
 use crate::error::PagingCause;
@@ -26,6 +26,8 @@ pub(crate) fn found<M: Machine>(core: &RegionCore<M>, page: PageIndex) -> Result
         State::Untouched | State::Remote | State::Standby(_) => Ok(()),
         State::Poisoned(code) => Err(PagingCause::of_page(code)),
         State::Evicting | State::Installing(_) | State::Fetching { .. } => Err(PagingCause::HardwareError),
+        State::Lent if recall(core, page, seen) => found(core, page),
+        State::Lent => Err(PagingCause::HardwareError),
         State::Resident => {
             let gate = core.gate(page);
             M::preempt();
@@ -42,6 +44,21 @@ pub(crate) fn found<M: Machine>(core: &RegionCore<M>, page: PageIndex) -> Result
             result
         }
     }
+}
+
+/// Takes the page back with its block, or by itself in a forked child, where nothing is lent: whether that was
+/// possible.
+fn recall<M: Machine>(core: &RegionCore<M>, page: PageIndex, seen: Entry) -> bool {
+    if core.pager.child.is_one() {
+        return core.table.advance(page, seen, Event::Recall).is_ok();
+    }
+    let gate = core.gate(page);
+    if !gate.try_sweep() {
+        return false;
+    }
+    let is_recalled = core.is_lent(page.block()) && core.pager.recall(core, page.block()).is_some();
+    gate.end_sweep();
+    is_recalled
 }
 
 /// Unmaps a page that the caller has moved to `Evicting`, with its block to itself.

@@ -229,7 +229,6 @@ impl<M: Machine> Pager<M> {
         }
         reclaimer.regions[number] = Some(Arc::clone(&core));
         self.region_table.enter(&core);
-        self.watermarks.cover(core.table.pages() as u64);
         self.local.add_metadata(core.metadata_bytes());
         Ok(Some(core))
     }

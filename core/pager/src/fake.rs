@@ -254,6 +254,31 @@ impl Machine for Fake {
         Ok(())
     }
 
+    fn can_lend((): &()) -> bool {
+        true
+    }
+
+    fn lend((): &(), _region: &Memory, _offset: u64, _pages: usize) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn recall(
+        (): &(),
+        region: &Memory,
+        offset: u64,
+        pages: usize,
+        is_here: &mut dyn FnMut(usize),
+    ) -> Result<(), String> {
+        let first = (offset / PAGE_BYTES as u64) as usize;
+        let backed = region.pages();
+        (0..pages).filter(|place| backed[first + place].is_some()).for_each(is_here);
+        Ok(())
+    }
+
+    fn populate(region: &Memory, offset: u64) {
+        region.map(offset, Box::new([0; PAGE_BYTES]));
+    }
+
     fn register((): &(), _region: &Memory) -> Result<(), String> {
         Ok(())
     }
@@ -340,14 +365,24 @@ pub(crate) fn region(pages: u32) -> Arc<RegionCore<Fake>> {
     guided_region(pages, None)
 }
 
-/// As [`region`], of a pager whose ports have guides.
-pub(crate) fn guided_region(pages: u32, make_guide: Option<MakeGuide>) -> Arc<RegionCore<Fake>> {
+/// A region of which nothing was touched, of a pager that lends blocks and has 4,096 pages of local memory.
+pub(crate) fn lending_region(pages: u32) -> Arc<RegionCore<Fake>> {
+    let config = Config { lends: true, ..Config::with_local(16 << 20) };
+    untouched_region(config, pages, None)
+}
+
+/// A region of which nothing was touched.
+pub(crate) fn untouched_region(config: Config, pages: u32, make_guide: Option<MakeGuide>) -> Arc<RegionCore<Fake>> {
     let far = Arc::new(Memory::new(pages as usize));
-    let pager =
-        Pager::<Fake>::new(Config::with_local(4 << 20), (), Arc::new(far), make_guide).expect("a valid configuration");
+    let pager = Pager::<Fake>::new(config, (), Arc::new(far), make_guide).expect("a valid configuration");
     let hasher = PageHasher::new(&std::array::from_fn::<u8, HASH_KEY_BYTES, _>(|byte| (byte * 37 + 11) as u8));
     let begun = Arc::new(pager).begin_region(Memory::new(pages as usize), RemoteAddress(0), hasher);
-    let region = begun.expect("nothing is refused").expect("it is the first");
+    begun.expect("nothing is refused").expect("it is the first")
+}
+
+/// As [`region`], of a pager whose ports have guides.
+pub(crate) fn guided_region(pages: u32, make_guide: Option<MakeGuide>) -> Arc<RegionCore<Fake>> {
+    let region = untouched_region(Config::with_local(4 << 20), pages, make_guide);
     for page in (0..pages).map(PageIndex) {
         region.bring(page.offset()).expect("local memory has room");
         region.memory().write(page.offset(), &u64::from(page.0 + 1).to_le_bytes());

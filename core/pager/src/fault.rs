@@ -47,7 +47,7 @@ impl Wants {
     #[inline]
     fn are_met_by(self, state: State) -> bool {
         match state {
-            State::Resident => true,
+            State::Resident | State::Lent => true,
             State::Untouched | State::Standby(_) => self == Self::Bytes,
             State::Remote | State::Fetching { .. } | State::Installing(_) | State::Evicting | State::Poisoned(_) => {
                 false
@@ -119,8 +119,12 @@ pub(crate) fn bring<M: Machine>(touch: &FaultTouch<'_, M>) -> Result<(), PagingC
         M::preempt();
         match seen.state() {
             state if touch.wants.are_met_by(state) => return Ok(()),
-            State::Resident => unreachable!("whatever is wanted of a page can be had where it is mapped"),
+            State::Resident | State::Lent => unreachable!("whatever is wanted of a page can be had where it is mapped"),
             State::Poisoned(code) => return Err(PagingCause::of_page(code)),
+            State::Untouched if pager.lend(region, page) => {
+                toucher.count_local(pager, Source::Zeros, region.place(page));
+                return Ok(());
+            }
             State::Untouched | State::Standby(_) => match pager.map_local(region, page, seen) {
                 Local::Mapped(source) => {
                     toucher.count_local(pager, source, region.place(page));

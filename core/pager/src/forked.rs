@@ -86,7 +86,7 @@ pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, page: PageIndex) ->
     let source = match seen.state() {
         State::Resident => return Ok(()),
         State::Poisoned(code) => return Err(PagingCause::of_page(code)),
-        State::Untouched | State::Installing(LocalSource::Zeros) => None,
+        State::Untouched | State::Lent | State::Installing(LocalSource::Zeros) => None,
         State::Standby(frame) | State::Installing(LocalSource::Frame(frame)) => Some(InstallSource::Frame(frame)),
         State::Remote | State::Fetching { .. }
             if M::is_inherited(&pager.fabric) || M::breaks(Rule::ChildIsLeftAlone) =>
@@ -104,7 +104,10 @@ pub(crate) fn bring<M: Machine>(region: &Arc<RegionCore<M>>, page: PageIndex) ->
     }
     let space = space.as_ref().expect("a child has a userfaultfd before it has faults");
     map(space, region, page, source)?;
-    region.table.advance_owned(page, Event::Installed);
+    // What the parent had lent stays so: its entry is no account of what is mapped.
+    if seen.state() != State::Lent {
+        region.table.advance_owned(page, Event::Installed);
+    }
     Ok(())
 }
 
@@ -141,7 +144,7 @@ pub(crate) fn release<M: Machine>(region: &RegionCore<M>, offset: u64, bytes: u6
             region.table.advance_owned(page, Event::WriteEnded);
         }
         match region.table.load(page).state() {
-            State::Untouched => continue,
+            State::Untouched | State::Lent => continue,
             State::Resident => _ = region.table.advance_owned(page, Event::Evict),
             State::Fetching { .. } => _ = region.table.advance_owned(page, Event::FetchFailed),
             State::Installing(_) => _ = region.table.advance_owned(page, Event::InstallFailed),

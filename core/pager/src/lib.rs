@@ -8,17 +8,17 @@
 //!
 //! Who calls what, in which order and from where, stands on [`Pager`].
 //!
-//! Files: `pager` is what all share, `fault` the fault path, `install` its end, `port` the fetches of one thread and
-//! their completions, `turn` what a port works with at one time, `waiters` and `guests` who waits for them,
-//! `delegation` what a port lets another thread install, `region_table` where a page is that is remembered by its
-//! number, `reclaimer` evictor, cleaner and what they look after, `blocks` what is counted of a block, `limits` and
-//! `tuning` what can be changed meanwhile, `advice` what programs say of ranges, `digest` what the node has of each
-//! page and `liveness` who says what is live of it, `unreadable` pages that nobody can read, `release` the way back of
-//! freed ranges, `order` and `discards` what the node may be asked for at once, `forked` children, `observer` who wants
-//! to know of faults, `event` what is told of what holds them up, `damage` memory that has failed; `region` is what is
-//! known of a region; `drive` is what threads call, `audit` whether the
-//! accounts agree; `machine`, `queue_pair` and `clean_drop` are the seams to what is below. `budget`,
-//! `frames` and `gate` are the three small lock-free structures that all share.
+//! Files: `pager` is what all share, `fault` the fault path, `install` its end, `loans` what is left to the kernel,
+//! `port` the fetches of one thread and their completions, `turn` what a port works with at one time, `waiters` and
+//! `guests` who waits for them, `delegation` what a port lets another thread install, `region_table` where a page is
+//! that is remembered by its number, `reclaimer` evictor, cleaner and what they look after, `blocks` what is counted of
+//! a block, `limits` and `tuning` what can be changed meanwhile, `advice` what programs say of ranges, `digest` what
+//! the node has of each page and `liveness` who says what is live of it, `unreadable` pages that nobody can read,
+//! `release` the way back of freed ranges, `order` and `discards` what the node may be asked for at once, `forked`
+//! children, `observer` who wants to know of faults, `event` what is told of what holds them up, `damage` memory that
+//! has failed; `region` is what is known of a region; `drive` is what threads call, `audit` whether the accounts agree;
+//! `machine`, `queue_pair` and `clean_drop` are the seams to what is below. `budget`, `frames` and `gate` are the three
+//! small lock-free structures that all share.
 //!
 //! Invariants, each asserted where it could break:
 //! - Local memory in use (mapped pages and backed frames) never exceeds the limit: every page is charged to the
@@ -60,6 +60,7 @@ mod guests;
 mod install;
 mod limits;
 mod liveness;
+mod loans;
 pub mod machine;
 mod observer;
 mod order;

@@ -78,6 +78,10 @@ pub enum Rule {
     ForkStopsReclaim,
     /// A child fetches nothing from its parent's node.
     ChildIsLeftAlone,
+    /// Lent pages are charged before the kernel may map them.
+    LoanIsCharged,
+    /// Who recalls a block takes note of what the kernel has mapped of it.
+    RecallLooks,
 }
 
 /// What the pager runs on. See the head of this file.
@@ -225,6 +229,26 @@ pub trait Machine: Sized + Send + Sync + 'static {
 
     /// Takes the write protection of `pages` pages from `offset` of `region` on away.
     fn unprotect(space: &Self::Space, region: &Self::Memory, offset: u64, pages: usize) -> Result<(), Self::Refusal>;
+
+    /// Whether parts of regions can be lent to the kernel.
+    fn can_lend(space: &Self::Space) -> bool;
+
+    /// Leaves `pages` pages from `offset` of `region` on to the kernel, which maps them as zeros when they are touched.
+    /// None of them is mapped. After an error nothing has changed: what was done of it is undone.
+    fn lend(space: &Self::Space, region: &Self::Memory, offset: u64, pages: usize) -> Result<(), Self::Refusal>;
+
+    /// Takes lent pages back: from here on their faults reach the pager. `is_here` is told of those that the kernel
+    /// has, by their place among them. After an error the kernel goes on as before.
+    fn recall(
+        space: &Self::Space,
+        region: &Self::Memory,
+        offset: u64,
+        pages: usize,
+        is_here: &mut dyn FnMut(usize),
+    ) -> Result<(), Self::Refusal>;
+
+    /// Has the kernel map a page that is lent to it.
+    fn populate(region: &Self::Memory, offset: u64);
 
     /// Lets faults of `region` reach the pager.
     fn register(space: &Self::Space, region: &Self::Memory) -> Result<(), Self::Refusal>;

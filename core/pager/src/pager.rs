@@ -23,6 +23,7 @@ use crate::forked::Child;
 use crate::guests::GUEST_TOKENS;
 use crate::limits::Limits;
 use crate::liveness::Liveness;
+use crate::loans::Loans;
 use crate::machine::Machine;
 use crate::queue_pair::Module;
 use crate::reclaim::Policy;
@@ -92,6 +93,7 @@ pub struct Pager<M: Machine> {
     make_guide: Option<MakeGuide>,
 
     pub(crate) local: LocalMemory<M>,
+    pub(crate) loans: Loans,
     pub(crate) reclaim: ReclaimState<M>,
     pub(crate) watermarks: Watermarks,
     ports: Ports<M>,
@@ -116,12 +118,14 @@ impl<M: Machine> Pager<M> {
         static IDS: AtomicU32 = AtomicU32::new(1);
         let policy = config.policy()?;
         let local = LocalMemory::new(&config, &policy)?;
+        let loans = Loans::new(config.lends && M::can_lend(&space));
         let write_back = M::queue_pair(&fabric, Module::WriteBack, local.frames.mapping())?;
         let pager = Self {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             space,
             make_guide,
             local,
+            loans,
             reclaim: ReclaimState::new(write_back),
             watermarks: Watermarks::new(&policy),
             ports: Ports::new(),

@@ -17,6 +17,7 @@
 //! The reclaimer is one thread behind one mutex; freeing ranges and sealing take the same mutex. It is the only writer
 //! of remote hashes and the only one that posts writes, so two writes of a page are never in flight together.
 
+mod loans;
 mod quotas;
 mod sealed;
 mod sweep;
@@ -38,6 +39,7 @@ use crate::pager::{Pager, REGIONS_MAX};
 use crate::queue_pair::{Completion, QueuePair, RemoteAddress};
 use crate::region::RegionCore;
 
+use loans::LoanHand;
 use quotas::Enforced;
 pub(crate) use write_back::Purpose;
 use write_back::Write;
@@ -117,6 +119,7 @@ pub(crate) struct Reclaimer<M: Machine> {
     /// Pages that the cleaner has taken since the first last swept.
     drained: u64,
     hand: SweepHand,
+    loan_hand: LoanHand,
     /// The hand within each region, for its quota.
     region_hands: Vec<SweepHand>,
     warmth: Warmth,
@@ -154,6 +157,7 @@ impl<M: Machine> Reclaimer<M> {
             taken_of_late: Taken::default(),
             drained: 0,
             hand: SweepHand::default(),
+            loan_hand: LoanHand::default(),
             region_hands: vec![SweepHand::default(); REGIONS_MAX],
             warmth: Warmth::default(),
             next_age_look: 0,
@@ -189,6 +193,7 @@ impl<M: Machine> Reclaimer<M> {
         self.take_arrivals(pass);
         self.flush(pass);
         self.look_at_ages(pass);
+        pager.watermarks.cover(self.pages_to_cover());
         let policy = pager.watermarks.policy();
         let usage = self.usage(pager, &policy);
         M::preempt();
@@ -232,6 +237,13 @@ impl<M: Machine> Reclaimer<M> {
             Action::Trim(pages) => self.trim(pager, pages),
             Action::AwaitWrites => Step::Waiting,
         }
+    }
+
+    /// Pages that may ask for room: those of the blocks that were ever touched, and of the next one that is.
+    fn pages_to_cover(&self) -> u64 {
+        let of = |core: &Arc<RegionCore<M>>| [core.table.pages() as u64, core.counts.touched_pages()];
+        let sums = self.regions.iter().flatten().map(of).fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
+        sums[0].min(sums[1] + BLOCK_PAGES as u64)
     }
 
     /// Gives spare frames back.
@@ -287,8 +299,13 @@ impl<M: Machine> Reclaimer<M> {
         Step::Idle(Duration::from_nanos(sleep).clamp(SLEEP_MIN, SLEEP_MAX))
     }
 
-    /// Takes pages away under pressure: what was advised out, then what is over its quota, then what is cold. How many.
+    /// Makes room under pressure: by what is lent and not there, else by what was advised out, then what is over its
+    /// quota, then what is cold. How many pages.
     fn make_room(&mut self, pager: &Pager<M>, room: usize) -> usize {
+        let recalled = self.recall_some(pager);
+        if recalled > 0 {
+            return recalled;
+        }
         match self.sweep_advised(pager, room, |_| true) {
             0 => match self.sweep_over_quota(pager, room) {
                 0 => self.sweep(room, None),

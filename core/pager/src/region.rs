@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::pagetable::{PageHasher, PageTable};
+use crate::pagetable::{PageHasher, PageTable, State};
 use yonder_units::{BLOCK_PAGES, BLOCK_PAGES_U32, BlockIndex, Narrow, PAGE_BYTES, PageId, PageIndex};
 
 use crate::advice::AdvisedRanges;
@@ -95,6 +95,12 @@ impl<M: Machine> RegionCore<M> {
 
     pub(crate) fn blocks(&self) -> usize {
         self.gates.len()
+    }
+
+    /// Whether the block is lent to the kernel: all of its pages are, or none. Nobody else lends or recalls it
+    /// meanwhile.
+    pub(crate) fn is_lent(&self, block: BlockIndex) -> bool {
+        self.table.load(block.first_page()).state() == State::Lent
     }
 
     /// Where the node has the page.

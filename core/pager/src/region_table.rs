@@ -51,6 +51,7 @@ impl<M: Machine> RegionTable<M> {
             State::Untouched
             | State::Installing(_)
             | State::Resident
+            | State::Lent
             | State::Evicting
             | State::Standby(_)
             | State::Poisoned(_) => Residence::Local,

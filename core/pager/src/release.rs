@@ -144,7 +144,7 @@ impl<M: Machine> Pager<M> {
                 self.local.frames.release(frame);
                 true
             }
-            State::Resident => return Release::Mapped,
+            State::Resident | State::Lent => return Release::Mapped,
             State::Fetching { port, slot } => {
                 self.drop_ahead_of(core, page, port, slot);
                 false
@@ -164,6 +164,12 @@ impl<M: Machine> Pager<M> {
             return Some(first);
         }
         M::preempt();
+        if core.is_lent(block) {
+            // It stays the kernel's.
+            M::discard(&core.mapping, first.offset(), pages.len() * PAGE_BYTES).expect("lent pages can be dropped");
+            gate.open();
+            return None;
+        }
         let (mut left, mut run) = (None, pages.start..pages.start);
         for page in pages.map(PageIndex) {
             let seen = core.table.load(page);
@@ -223,7 +229,9 @@ impl<M: Machine> Pager<M> {
                 let progress = match core.table.load(page).state() {
                     State::Untouched | State::Remote | State::Fetching { .. } | State::Poisoned(_) => break,
                     State::Standby(_) => self.drain_some(),
-                    State::Resident | State::Evicting | State::Installing(_) => self.sweep_some(core, page.block()),
+                    State::Resident | State::Lent | State::Evicting | State::Installing(_) => {
+                        self.sweep_some(core, page.block())
+                    }
                 };
                 self.extend(&mut deadline, progress, core)?;
             }
@@ -258,7 +266,7 @@ impl<M: Machine> Pager<M> {
                 let mut reclaimer = self.lock_reclaimer();
                 let is_taken = gate.try_sweep();
                 let swept = if is_taken { reclaimer.sweep_pages(core, part.clone(), usize::MAX) } else { 0 };
-                let is_left = |page| core.table.load(page).is_resident() && !core.unreadable.contains(page);
+                let is_left = |page| core.table.load(page).is_accessible() && !core.unreadable.contains(page);
                 let has_left = is_taken && !part.clone().map(PageIndex).any(is_left);
                 // What somebody holds stays, for perhaps as long as the unreadable. Whoever is inside for a moment
                 // leaves first: it may be a guide that reads.
@@ -315,7 +323,6 @@ impl<M: Machine> Pager<M> {
         } else {
             self.end_region_here_and_far(core);
         }
-        self.watermarks.uncover(core.table.pages() as u64);
         self.local.take_metadata_away(core.metadata_bytes());
     }
 
@@ -344,6 +351,10 @@ impl<M: Machine> Pager<M> {
         {
             let result = self.release_in_block(core, pages, Writes::Abandoned, M::now() + self.node.fault_deadline());
             result.expect("pages without a write are released");
+        }
+        let _no_sweep = self.lock_reclaimer();
+        if core.is_lent(block) {
+            self.forget_loan(core, block);
         }
     }
 }

@@ -215,6 +215,28 @@ impl Machine for Kernel {
         space.unprotect(region, offset, pages)
     }
 
+    fn can_lend(space: &Uffd) -> bool {
+        space.can_lend()
+    }
+
+    fn lend(space: &Uffd, region: &Mapping, offset: u64, pages: usize) -> Result<(), UffdError> {
+        space.lend(region, offset, pages)
+    }
+
+    fn recall(
+        space: &Uffd,
+        region: &Mapping,
+        offset: u64,
+        pages: usize,
+        is_here: &mut dyn FnMut(usize),
+    ) -> Result<(), UffdError> {
+        space.recall(region, offset, pages, is_here)
+    }
+
+    fn populate(region: &Mapping, offset: u64) {
+        region.update_u64(offset, |word| word);
+    }
+
     fn register(space: &Uffd, region: &Mapping) -> Result<(), UffdError> {
         space.register(region)
     }

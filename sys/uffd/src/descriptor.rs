@@ -98,6 +98,8 @@ pub enum Delivery {
 pub struct Uffd {
     fd: Kept,
     source: Source,
+    /// Where the kernel says what it has mapped of this process, if it does.
+    pub(crate) pagemap: Option<Kept>,
 }
 
 impl Uffd {
@@ -131,12 +133,18 @@ impl Uffd {
 
     /// Delivers missing-page and write-protection faults of `mapping` from now on.
     pub fn register(&self, mapping: &Mapping) -> Result<(), UffdError> {
-        let range = raw::Range { start: mapping.address() as u64, len: mapping.len() as u64 };
+        self.register_part(mapping, 0, mapping.len() / PAGE_BYTES)
+    }
+
+    /// As [`Uffd::register`], for `pages` pages from `offset` of `mapping` on.
+    pub(crate) fn register_part(&self, mapping: &Mapping, offset: u64, pages: usize) -> Result<(), UffdError> {
+        let (address, bytes) = (range_address(mapping, offset, pages), pages * PAGE_BYTES);
+        let range = raw::Range { start: address as u64, len: bytes as u64 };
         let mut request = raw::Register { range, mode: raw::REGISTER_MODE_MISSING | raw::REGISTER_MODE_WP, ioctls: 0 };
         self.ioctl(raw::IOCTL_REGISTER, &mut request).map_err(|source| UffdError {
             operation: "UFFDIO_REGISTER",
-            address: mapping.address(),
-            bytes: mapping.len(),
+            address,
+            bytes,
             source,
         })
     }
@@ -264,7 +272,7 @@ impl Uffd {
         let as_signals = if delivery == Delivery::Signal { raw::FEATURE_SIGBUS } else { 0 };
         let features = as_signals | raw::FEATURE_PAGEFAULT_FLAG_WP;
         let mut api = raw::Api { api: raw::API_VERSION, features, ioctls: 0 };
-        let uffd = Self { fd: Kept::new(fd), source };
+        let uffd = Self { fd: Kept::new(fd), source, pagemap: crate::lending::open_pagemap() };
         // The kernel answers EINVAL when it lacks a feature that was asked for.
         uffd.ioctl(raw::IOCTL_API, &mut api)
             .map_err(|_| OpenError::MissingFeature("SIGBUS delivery or write protection"))?;

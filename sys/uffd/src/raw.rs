@@ -85,6 +85,7 @@ const _: () = assert!(size_of::<Writeprotect>() == 24);
 
 pub(crate) const IOCTL_API: u64 = request(READ | WRITE, 0x3F, size_of::<Api>());
 pub(crate) const IOCTL_REGISTER: u64 = request(READ | WRITE, 0x00, size_of::<Register>());
+pub(crate) const IOCTL_UNREGISTER: u64 = request(READ, 0x01, size_of::<Range>());
 pub(crate) const IOCTL_WAKE: u64 = request(READ, 0x02, size_of::<Range>());
 pub(crate) const IOCTL_COPY: u64 = request(READ | WRITE, 0x03, size_of::<Copy>());
 pub(crate) const IOCTL_ZEROPAGE: u64 = request(READ | WRITE, 0x04, size_of::<Zeropage>());

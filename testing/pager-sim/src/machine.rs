@@ -401,6 +401,57 @@ impl Machine for Simulated {
         Ok(())
     }
 
+    fn can_lend(_space: &Space) -> bool {
+        with(|world| world.settings.lends)
+    }
+
+    fn lend(space: &Space, region: &Memory, offset: u64, pages: usize) -> Result<(), String> {
+        space.assert_is_own();
+        let first = (offset / PAGE_BYTES as u64) as usize;
+        step(Step::Effect(CALL));
+        // There are too many mappings.
+        if is_refused() {
+            return Err("refused".into());
+        }
+        say(|| format!("lends pages {first}..{} of {:#x}", first + pages, region.address));
+        if (first..first + pages).filter(|page| region.lend(*page, true)).count() > 0 {
+            violate(format!("pages {first}..{} are lent and mapped", first + pages));
+        }
+        step(Step::Point);
+        Ok(())
+    }
+
+    fn recall(
+        space: &Space,
+        region: &Memory,
+        offset: u64,
+        pages: usize,
+        is_here: &mut dyn FnMut(usize),
+    ) -> Result<(), String> {
+        space.assert_is_own();
+        let first = (offset / PAGE_BYTES as u64) as usize;
+        step(Step::Effect(CALL));
+        if is_refused() {
+            return Err("refused".into());
+        }
+        say(|| format!("recalls pages {first}..{} of {:#x}", first + pages, region.address));
+        (0..pages).for_each(|place| _ = region.lend(first + place, false));
+        for place in 0..pages {
+            if place % PART_PAGES == 0 {
+                step(Step::Effect(CALL / 4));
+            }
+            if region.is_mapped(first + place) {
+                is_here(place);
+            }
+        }
+        Ok(())
+    }
+
+    fn populate(region: &Memory, offset: u64) {
+        step(Step::Effect(CALL));
+        let _ = region.load(offset);
+    }
+
     fn register(_space: &Space, _region: &Memory) -> Result<(), String> {
         Ok(())
     }

@@ -53,6 +53,8 @@ struct Page {
     is_damaged: bool,
     /// Whether a program has protected it against reading, mapped or not.
     is_hidden: bool,
+    /// Whether the kernel maps it when it is touched, and tells nobody.
+    is_lent: bool,
 }
 
 /// What an access of a region comes to.
@@ -172,6 +174,9 @@ impl Memory {
 
     /// Maps a page; false if one is mapped.
     pub(crate) fn map(&self, offset: u64, bytes: Bytes) -> bool {
+        if self.is_lent(place(offset).0) {
+            violate(format!("page {} is installed and lent", place(offset).0));
+        }
         let is_new = self.page(place(offset).0, |page| {
             let is_new = page.bytes.is_none();
             if is_new {
@@ -186,7 +191,14 @@ impl Memory {
     }
 
     pub(crate) fn protect(&self, page: usize) {
+        if self.is_lent(page) {
+            violate(format!("page {page} is swept and lent"));
+        }
         self.page(page, |page| page.is_protected = page.bytes.is_some());
+    }
+
+    pub(crate) fn is_mapped(&self, page: usize) -> bool {
+        self.page(page, |page| page.bytes.is_some())
     }
 
     pub(crate) fn is_protected(&self, page: usize) -> bool {
@@ -210,9 +222,40 @@ impl Memory {
         })
     }
 
+    /// Leaves a page to the kernel, or takes it back: whether it is mapped.
+    pub(crate) fn lend(&self, page: usize, is_lent: bool) -> bool {
+        self.page(page, |page| page.is_lent = is_lent);
+        self.is_mapped(page)
+    }
+
+    /// All pages are in the range of a userfaultfd: that of a forked child.
+    pub(crate) fn recall_all(&self) {
+        self.pages.lock().expect("no panic").iter_mut().for_each(|page| page.is_lent = false);
+    }
+
+    pub(crate) fn is_lent(&self, page: usize) -> bool {
+        self.page(page, |page| page.is_lent)
+    }
+
+    /// A program touches a page: if it is lent and missing, the kernel maps it.
+    fn touch(&self, page: usize) {
+        let is_new = self.page(page, |page| {
+            let is_new = page.is_lent && page.bytes.is_none() && !page.is_hidden;
+            if is_new {
+                page.bytes = Some(zeros());
+            }
+            is_new
+        });
+        if is_new {
+            self.back();
+            crate::oracle::check_limit();
+        }
+    }
+
     /// A load of a program.
     pub(crate) fn load(&self, offset: u64) -> Access<u64> {
         let (page, at) = place(offset);
+        self.touch(page);
         self.page(page, |page| match &page.bytes {
             _ if page.is_hidden => Access::Hidden,
             Some(_) if page.is_damaged => Access::Damaged,
@@ -224,6 +267,7 @@ impl Memory {
     /// A store of a program.
     pub(crate) fn store(&self, offset: u64, value: u64) -> Access<()> {
         let (page, at) = place(offset);
+        self.touch(page);
         self.page(page, |page| match &mut page.bytes {
             _ if page.is_hidden => Access::Hidden,
             Some(_) if page.is_damaged => Access::Damaged,

@@ -88,6 +88,7 @@ fn run() -> Result<(), String> {
         verify: settings.verify,
         prefetch: settings.prefetch,
         reads: settings.reads,
+        lends: settings.lends,
         ..Config::with_local(local(LIMIT_PAGES))
     };
     let make_guide = settings.has_guide.then(|| -> MakeGuide { Arc::new(|| Box::new(RandomGuide)) });

@@ -73,7 +73,7 @@ pub enum Sabotage {
 }
 
 /// The rules that the pager can be made to break.
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 18] = [
     Rule::DiscardHolds,
     Rule::DiscardSettles,
     Rule::RestandIsHeard,
@@ -90,6 +90,8 @@ const RULES: [Rule; 16] = [
     Rule::GivenUpWritesEnd,
     Rule::ForkStopsReclaim,
     Rule::ChildIsLeftAlone,
+    Rule::LoanIsCharged,
+    Rule::RecallLooks,
 ];
 
 impl Sabotage {

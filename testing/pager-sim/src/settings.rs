@@ -105,6 +105,8 @@ pub(crate) struct Settings {
     pub(crate) has_guide: bool,
     /// Whether many threads share a port, and wait for the same pages.
     pub(crate) is_crowd: bool,
+    /// Whether the pager lends blocks to the kernel.
+    pub(crate) lends: bool,
 }
 
 impl Settings {
@@ -172,6 +174,7 @@ impl Settings {
             has_neighbour: rng.random_range(0..2) == 0,
             has_guide: rng.random_range(0..5) == 0,
             is_crowd: !is_faulty && rng.random_range(0..20) == 0,
+            lends: rng.random_range(0..2) == 0,
         };
         if settings.is_crowd { settings.crowded() } else { settings }
     }

@@ -1,7 +1,8 @@
 //! [`Watermarks`]: the policy in force, and what follows from it.
 //!
-//! The policy and the pages that it is for change under one lock, where the limit is changed and where regions begin
-//! and end. Faults and glances at whether there is something to do take no lock: they load the one word that they need.
+//! The policy and the pages that it is for change under one lock, where the limit is changed and where a step of
+//! reclaim finds that more was touched. Faults and glances at whether there is something to do take no lock: they load
+//! the one word that they need.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,20 +14,22 @@ pub(crate) struct Watermarks {
     in_force: Mutex<InForce>,
     /// Charged pages above which reclaim should start. Written under the lock, and read by anyone.
     start_above: AtomicU64,
+    /// Pages that the watermarks are for. Written under the lock.
+    pages: AtomicU64,
 }
 
 /// What the lock is for.
 struct InForce {
     policy: Policy,
-    /// Pages of all regions.
-    region_pages: u64,
+    /// Pages that were ever touched, with their blocks.
+    pages: u64,
 }
 
 impl Watermarks {
     pub(crate) fn new(policy: &Policy) -> Self {
         let policy = policy.for_pages(0);
         let start_above = AtomicU64::new(policy.start_above());
-        Self { in_force: Mutex::new(InForce { policy, region_pages: 0 }), start_above }
+        Self { in_force: Mutex::new(InForce { policy, pages: 0 }), start_above, pages: AtomicU64::new(0) }
     }
 
     /// The watermarks in force.
@@ -42,14 +45,12 @@ impl Watermarks {
         });
     }
 
-    /// A region of `pages` begins.
+    /// So many pages of all regions were ever touched.
     pub(crate) fn cover(&self, pages: u64) {
-        self.change(|in_force| in_force.region_pages += pages);
-    }
-
-    /// A region of `pages` has ended.
-    pub(crate) fn uncover(&self, pages: u64) {
-        self.change(|in_force| in_force.region_pages -= pages);
+        if self.pages.load(Ordering::Relaxed) != pages {
+            self.change(|in_force| in_force.pages = pages);
+            self.pages.store(pages, Ordering::Relaxed);
+        }
     }
 
     #[inline]
@@ -60,7 +61,7 @@ impl Watermarks {
     fn change(&self, change: impl FnOnce(&mut InForce)) {
         let mut in_force = self.in_force.lock().expect(NO_PANICS);
         change(&mut in_force);
-        in_force.policy = in_force.policy.for_pages(in_force.region_pages);
+        in_force.policy = in_force.policy.for_pages(in_force.pages);
         self.start_above.store(in_force.policy.start_above(), Ordering::Relaxed);
     }
 }

@@ -24,6 +24,9 @@ pub enum State {
     Installing(Source),
     /// Mapped in the region.
     Resident,
+    /// Lent to the kernel with its whole block: it maps the page as zeros when it is touched, and tells nobody. What is
+    /// there is newer than all that the node has.
+    Lent,
     /// Being swept: readers may still have it mapped, writers and missing accesses wait.
     Evicting,
     /// Unmapped, with its content in a local frame: the second chance, or what was fetched only to be read.
@@ -81,6 +84,12 @@ pub enum Event {
     Free,
     /// The page is lost: the node's copy is not what was written, or the memory under the only copy is damaged.
     Poison(u32),
+    /// The untouched page is lent to the kernel.
+    Lend,
+    /// The lent page is taken back, and the kernel has mapped it.
+    Recall,
+    /// The lent page is taken back, and the kernel has not mapped it.
+    RecallUntouched,
 }
 
 const TAG_MASK: u64 = 0xF;
@@ -100,6 +109,10 @@ const RESIDENT: u64 = 5;
 const EVICTING: u64 = 6;
 const STANDBY: u64 = 7;
 const POISONED: u64 = 8;
+/// As a resident page, but for one bit: accesses ask whether a page is either.
+const LENT: u64 = RESIDENT | (ACCESSIBLE_MASK + 1);
+const ACCESSIBLE_MASK: u64 = 7;
+const _: () = assert!(LENT & !TAG_MASK == 0 && LENT != POISONED);
 
 impl Entry {
     /// Where the page is.
@@ -116,6 +129,7 @@ impl Entry {
             EVICTING => State::Evicting,
             STANDBY => State::Standby(FrameIndex(payload)),
             POISONED => State::Poisoned(payload),
+            LENT => State::Lent,
             tag => unreachable!("no entry has tag {tag}"),
         }
     }
@@ -131,6 +145,13 @@ impl Entry {
     #[inline]
     pub fn is_resident(self) -> bool {
         self.0 & TAG_MASK == RESIDENT
+    }
+
+    /// Whether an access of the page needs nothing of the pager: it is mapped, or the kernel maps it.
+    #[must_use]
+    #[inline]
+    pub fn is_accessible(self) -> bool {
+        self.0 & ACCESSIBLE_MASK == RESIDENT
     }
 
     /// The entry after `event`, or `None` if the event cannot happen in this state. The one transition function.
@@ -159,6 +180,9 @@ impl Entry {
             }
             (State::Poisoned(_), Event::Free) if !writing => State::Untouched,
             (State::Fetching { .. } | State::Evicting, Event::Poison(code)) => State::Poisoned(code),
+            (State::Untouched, Event::Lend) if !writing => State::Lent,
+            (State::Lent, Event::Recall) => State::Resident,
+            (State::Lent, Event::RecallUntouched) => State::Untouched,
             _ => return None,
         };
         let entry = Self(encode(next) | (self.0 & WRITE_IN_FLIGHT));
@@ -167,7 +191,10 @@ impl Entry {
     }
 
     pub(crate) fn from_bits(bits: u64) -> Self {
-        debug_assert!(bits & UNUSED == 0 && bits & TAG_MASK <= POISONED, "{bits:#x} is no entry");
+        debug_assert!(
+            bits & UNUSED == 0 && (bits & TAG_MASK <= POISONED || bits & TAG_MASK == LENT),
+            "{bits:#x} is no entry"
+        );
         Self(bits)
     }
 
@@ -188,6 +215,7 @@ fn encode(state: State) -> u64 {
         State::Evicting => EVICTING,
         State::Standby(frame) => STANDBY | payload(frame.0),
         State::Poisoned(code) => POISONED | payload(code),
+        State::Lent => LENT,
     }
 }
 
@@ -216,6 +244,9 @@ mod tests {
                 Event::Write,
                 Event::WriteEnded,
                 Event::Free,
+                Event::Lend,
+                Event::Recall,
+                Event::RecallUntouched,
             ]),
         ]
     }
@@ -237,7 +268,9 @@ mod tests {
             for event in walk {
                 let Some(next) = entry.on(event) else { continue };
                 match event {
-                    Event::Installed => truth = Truth::Local,
+                    Event::Installed | Event::Lend => truth = Truth::Local,
+                    // The kernel has said that there is nothing.
+                    Event::RecallUntouched => truth = Truth::Node,
                     // Nothing is forgotten that could still be had, and no touch will see anything else in its place.
                     Event::Poison(_) => {
                         let owned = matches!(entry.state(), State::Fetching { .. } | State::Evicting);
@@ -269,10 +302,11 @@ mod tests {
             for state in [
                 State::Untouched, State::Remote, State::Fetching { port, slot }, State::Installing(Source::Zeros),
                 State::Installing(Source::Frame(frame)), State::Resident, State::Evicting, State::Standby(frame),
-                State::Poisoned(payload),
+                State::Poisoned(payload), State::Lent,
             ] {
                 let entry = Entry(encode(state) | if flag { WRITE_IN_FLIGHT } else { 0 });
                 prop_assert_eq!((entry.state(), entry.write_in_flight()), (state, flag));
+                prop_assert_eq!(entry.is_accessible(), matches!(state, State::Resident | State::Lent));
             }
         }
     }

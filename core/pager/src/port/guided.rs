@@ -268,7 +268,10 @@ impl<M: Machine> Hands<'_, M> {
                     return Some(Reading::Done);
                 }
                 State::Fetching { .. } | State::Remote => return None,
-                State::Installing(_) | State::Evicting | State::Poisoned(_) => return Some(Reading::Refused),
+                // A lent page may have no memory yet, and a guide must not have a fault.
+                State::Lent | State::Installing(_) | State::Evicting | State::Poisoned(_) => {
+                    return Some(Reading::Refused);
+                }
             }
         }
     }

@@ -65,6 +65,10 @@ impl<M: Machine> Reclaimer<M> {
     /// or forgotten.
     pub(crate) fn sweep_pages(&mut self, core: &RegionCore<M>, pages: Range<u32>, room: usize) -> usize {
         let pager = &*core.pager;
+        let block = PageIndex(pages.start).block();
+        if core.is_lent(block) && pager.recall(core, block).is_none() {
+            return 0;
+        }
         self.taken.clear();
         for page in pages.map(PageIndex) {
             let seen = core.table.load(page);

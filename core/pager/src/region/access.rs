@@ -38,10 +38,18 @@ impl<M: Machine> RegionCore<M> {
         &self.pager
     }
 
-    /// Whether a page is mapped now.
+    /// Whether a page is mapped now, or lent to the kernel, which maps it when it is touched.
     #[inline]
     pub fn is_resident(&self, page: PageIndex) -> bool {
-        self.table.load(page).is_resident()
+        self.is_had(page)
+    }
+
+    /// Whether an access of the page needs nothing of the pager. In a forked child what was lent is not the kernel's
+    /// any more.
+    #[inline]
+    fn is_had(&self, page: PageIndex) -> bool {
+        let seen = self.table.load(page);
+        seen.is_resident() || seen.is_accessible() && !self.pager.child.is_one()
     }
 
     /// Where a page is.
@@ -113,7 +121,7 @@ impl<M: Machine> RegionCore<M> {
         loop {
             let seen = self.table.load(page);
             M::preempt();
-            if seen.is_resident() {
+            if seen.is_accessible() {
                 return read(into, &self.mapping, offset).map_err(PagingCause::from_code);
             }
             let pager = &*self.pager;
@@ -173,6 +181,10 @@ impl<M: Machine> RegionCore<M> {
                 self.unhold(blocks);
                 return Err((page.offset(), cause));
             }
+            // What is held has memory: a forked child has a copy of that, and nothing else of a lent block.
+            if self.table.load(page).state() == State::Lent {
+                M::populate(&self.mapping, page.offset());
+            }
         }
         Ok(blocks)
     }
@@ -194,7 +206,7 @@ impl<M: Machine> RegionCore<M> {
             }
             held.end += 1;
         }
-        if (first.0..=last.0).all(|page| self.table.load(PageIndex(page)).is_resident()) {
+        if (first.0..=last.0).all(|page| self.is_had(PageIndex(page))) {
             return Some(held);
         }
         self.unhold(held);

@@ -31,6 +31,7 @@ pub(super) fn fork(common: &Common) {
     if is_followed {
         with(|world| world.become_child());
         say(|| "goes on as the child".into());
+        inherited(common).iter().for_each(|region| region.memory().recall_all());
         stopped.go_on_as_child(Space(with(|world| world.process)));
         live_as_child(common);
         return;
@@ -73,7 +74,7 @@ fn value_in_child(common: &Common, region: &Region, word: Word) -> Option<u64> {
         (_, State::Evicting) => violate(format!("page {} is swept while the process forks", page.0)),
         (Access::Done(value), _) => Some(value),
         (Access::Missing, State::Resident) => violate(format!("page {} is resident and not mapped in a child", page.0)),
-        (Access::Missing, State::Untouched | State::Installing(Source::Zeros)) => Some(0),
+        (Access::Missing, State::Untouched | State::Lent | State::Installing(Source::Zeros)) => Some(0),
         (Access::Missing, State::Standby(frame) | State::Installing(Source::Frame(frame))) => Some(in_frame(frame)),
         (Access::Missing, State::Remote | State::Fetching { .. }) => {
             with(|world| world.far.content(region.remote_address(page))).map(in_page)

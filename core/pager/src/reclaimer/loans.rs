@@ -1,0 +1,68 @@
+//! What is lent is counted in full, so before anything leaves local memory the kernel is asked what is really there.
+
+use std::sync::Arc;
+
+use super::Reclaimer;
+use crate::machine::Machine;
+use crate::pager::Pager;
+use crate::reclaim::{SweepHand, Visit};
+use yonder_units::{BlockIndex, Narrow};
+
+/// Blocks that are recalled in one step.
+const RECALLS_MAX: usize = 16;
+
+/// Which block is recalled next.
+#[derive(Default)]
+pub(super) struct LoanHand {
+    hand: SweepHand,
+    /// How many blocks were lent when none of them could be recalled: they are held, or the kernel refuses.
+    stuck: u64,
+}
+
+impl<M: Machine> Reclaimer<M> {
+    /// Recalls lent blocks until one has given room: how many pages.
+    pub(super) fn recall_some(&mut self, pager: &Pager<M>) -> usize {
+        let lent = pager.loans.blocks();
+        if lent == self.loan_hand.stuck {
+            return 0;
+        }
+        pager.loans.press();
+        let blocks: Vec<usize> =
+            self.regions.iter().map(|region| region.as_ref().map_or(0, |core| core.blocks())).collect();
+        let regions = &self.regions;
+        for _ in 0..RECALLS_MAX {
+            let found = self.loan_hand.hand.advance(&blocks, |region, block| {
+                let core = regions[region].as_ref().expect("only regions that are there have blocks");
+                let block = BlockIndex(block.narrow_u32());
+                let gate = core.block_gate(block);
+                if !core.is_lent(block) || !gate.try_sweep() {
+                    return Visit::Skip;
+                }
+                // Whoever has found damage there may have been first.
+                if core.is_lent(block) {
+                    return Visit::Take;
+                }
+                gate.end_sweep();
+                Visit::Skip
+            });
+            let Some((region, block)) = found else {
+                self.loan_hand.stuck = pager.loans.blocks();
+                return 0;
+            };
+            let core = Arc::clone(regions[region].as_ref().expect("found"));
+            let block = BlockIndex(block.narrow_u32());
+            let freed = pager.recall(&core, block);
+            core.block_gate(block).end_sweep();
+            match freed {
+                // What it has refused it refuses again.
+                None => {
+                    self.loan_hand.stuck = pager.loans.blocks();
+                    return 0;
+                }
+                Some(0) => {}
+                Some(freed) => return freed as usize,
+            }
+        }
+        0
+    }
+}
