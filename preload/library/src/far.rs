@@ -4,6 +4,9 @@
 //! nothing to gain, and would pay for a reclaimer thread and a connection each. From then on whatever its code
 //! allocates is far; what it has before stays where it is.
 //!
+//! A program with an allocator of its own may be in the locks of that whenever it maps memory, and to make threads
+//! takes the same locks. A thread that waits for it begins there, and what is mapped meanwhile stays where it is.
+//!
 //! Who touches what: [`FAR`] is set once, by the thread that has won [`STAGE`]; everything in a [`Far`] is shared.
 //!
 //! UNSAFETY: a pointer that is set once, and a descriptor that a child has of its parent.
@@ -11,6 +14,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 use std::time::Duration;
 
 use yonder_control::{ControlServer, FarControl};
@@ -26,7 +30,7 @@ use yonder_preload_protocol::{
 use crate::bounce::Bounces;
 use crate::held::HeldPages;
 use crate::recorded::Recorded;
-use crate::{callers, complain, signals};
+use crate::{callers, complain, malloc, signals};
 
 /// Bytes that a process allocates before its memory becomes far.
 const ENOUGH_BYTES: u64 = 4 << 20;
@@ -60,6 +64,10 @@ static SETTINGS: OnceLock<Settings> = OnceLock::new();
 static FAR: AtomicPtr<Far> = AtomicPtr::new(std::ptr::null_mut());
 static ASKED: AtomicU64 = AtomicU64::new(0);
 static STAGE: AtomicU8 = AtomicU8::new(OFF);
+/// Whether the program's threads must not begin, nor the starter while it is made.
+static STARTS_ELSEWHERE: AtomicBool = AtomicBool::new(false);
+/// The thread that begins then.
+static STARTER: OnceLock<Thread> = OnceLock::new();
 
 /// This process is none of a run, or is not ready yet.
 const OFF: u8 = 0;
@@ -73,7 +81,31 @@ const STARTED: u8 = 3;
 /// From now on memory becomes far once there is enough of it.
 pub(crate) fn arm(settings: Settings) {
     if SETTINGS.set(settings).is_ok() {
+        STARTS_ELSEWHERE.store(malloc::is_another(), Ordering::Relaxed);
         STAGE.store(SMALL, Ordering::Release);
+        if STARTS_ELSEWHERE.load(Ordering::Relaxed) {
+            yonder_trap::hold_back(spawn_starter);
+        }
+    }
+}
+
+fn spawn_starter() {
+    let begin = || {
+        while ASKED.load(Ordering::Relaxed) < ENOUGH_BYTES {
+            std::thread::park();
+        }
+        start();
+    };
+    match std::thread::Builder::new().name("yonder-starter".into()).spawn(begin) {
+        Ok(starter) => {
+            let _ = STARTER.set(starter.thread().clone());
+            // Enough may have been asked for before anybody could wake it.
+            starter.thread().unpark();
+        }
+        Err(error) => {
+            complain(&format!("no thread can be made, so memory stays local: {error}"));
+            STAGE.store(OFF, Ordering::Release);
+        }
     }
 }
 
@@ -84,6 +116,15 @@ pub(crate) fn far() -> Option<&'static Far> {
     unsafe { FAR.load(Ordering::Acquire).as_ref() }
 }
 
+/// This process is a forked child, and when its parent was about to fork it had no far memory: what another thread has
+/// made since is not this process's.
+pub(crate) fn has_none() {
+    if far().is_some() {
+        STAGE.store(OFF, Ordering::Release);
+        FAR.store(std::ptr::null_mut(), Ordering::Release);
+    }
+}
+
 /// The far memory of this process for an allocation of `bytes`, which it may be the one to begin with.
 #[inline]
 pub(crate) fn far_for(bytes: usize) -> Option<&'static Far> {
@@ -91,7 +132,14 @@ pub(crate) fn far_for(bytes: usize) -> Option<&'static Far> {
         STARTED => far(),
         SMALL => {
             let asked = ASKED.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-            if asked < ENOUGH_BYTES { None } else { start() }
+            if asked < ENOUGH_BYTES {
+                return None;
+            }
+            if STARTS_ELSEWHERE.load(Ordering::Relaxed) {
+                STARTER.get().into_iter().for_each(Thread::unpark);
+                return None;
+            }
+            start()
         }
         _ => None,
     }

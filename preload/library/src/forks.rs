@@ -14,7 +14,7 @@ use yonder_paging::Forking;
 use yonder_paging::far_heap::Frozen;
 use yonder_trap::HeldBack;
 
-use crate::far::{Far, far};
+use crate::far::{self, Far, far};
 use crate::{complain, mapped, robust};
 
 /// What is held while the process forks.
@@ -63,7 +63,7 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
-    let Some(held) = take_held() else { return };
+    let Some(held) = take_held() else { return far::has_none() };
     held.far.is_child();
     if let Err(error) = held.forking.in_child(&[held.far.region()]) {
         complain(&format!("a forked process has no far memory: {error}"));

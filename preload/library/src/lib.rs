@@ -17,7 +17,8 @@
 //! Files: `far` when it begins; `recorded` its record for a report; `heap`, `malloc`, `maps`, `mapped` what is far;
 //! `calls`, `bounce`, `lists`, `transfers`, `held` system calls; `signals`, `older_signals`, `robust`,
 //! `process`, `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors,
-//! `refused` what it may not; `callers` whose call it is; `libc_own` the C library behind.
+//! `refused` what it may not; `callers` whose call it is; `libc_own` the C library behind, `functions` where it has
+//! what.
 //!
 //! Invariants:
 //! - No code of this library touches far memory while it holds a lock, but for copies on behalf of the program.
@@ -31,6 +32,7 @@ mod calls;
 mod descriptors;
 mod far;
 mod forks;
+mod functions;
 mod heap;
 mod held;
 mod libc_own;

@@ -9,6 +9,8 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::functions;
+
 /// Alignment of everything that the C library's malloc returns.
 pub(crate) const MALLOC_ALIGN: usize = 16;
 
@@ -73,7 +75,7 @@ impl Hidden {
         Self { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// Its address. The first look goes to the dynamic linker.
+    /// Its address.
     #[inline]
     pub(crate) fn address(&self) -> *mut c_void {
         let found = self.found.load(Ordering::Acquire);
@@ -83,12 +85,7 @@ impl Hidden {
     #[cold]
     fn find(&self) -> *mut c_void {
         // In the C library itself, and not in whatever comes next: that may be another allocator.
-        // SAFETY: names are C strings; the C library is loaded and stays so.
-        let found = unsafe {
-            let libc = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-            libc::dlsym(if libc.is_null() { libc::RTLD_NEXT } else { libc }, self.name.as_ptr())
-        };
-        assert!(!found.is_null(), "the C library has no {:?}", self.name);
+        let found = functions::find(self.name).unwrap_or_else(|| panic!("the C library has no {:?}", self.name));
         self.found.store(found, Ordering::Release);
         found
     }

@@ -43,6 +43,14 @@ callers::tell_caller! {
         "mov rcx, [rsp]", "jmp {}";
 }
 
+/// Whether the program has an allocator of its own in the place of this one: then all that becomes far is what that one
+/// maps.
+pub(crate) fn is_another() -> bool {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
+    !found.is_null() && !callers::is_own(found as usize)
+}
+
 extern "C" fn malloc_for(bytes: usize, caller: usize) -> *mut c_void {
     match wanted(bytes, caller) {
         Some(far) => allocated(far.alloc(bytes, MALLOC_ALIGN)),

@@ -3,16 +3,41 @@
 //!
 //! Its own threads do what is asked of `aio_read` and `getaddrinfo_a`, and hold all signals back for good: they can
 //! have no fault. A thread that stops sharing its descriptors with the others no longer has those that are opened for
-//! far memory later, and has files of its own at their numbers.
+//! far memory later, and has files of its own at their numbers. A library that looks for its functions in itself first
+//! would find another `free` than the one that knows far memory.
 //!
 //! UNSAFETY: the C library's contracts for these functions.
 
+use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
 use libc::{aiocb, sigevent};
 
 use crate::far::{far, is_far};
-use crate::libc_own::{failed, in_front, set_errno};
+use crate::libc_own::{failed, in_front, own, set_errno};
+
+/// `dlopen`, without `RTLD_DEEPBIND`: who asks for that gets a library that finds its functions where all others do.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn dlopen() {
+    // The C library looks at who has called, by the return address, so this is a jump.
+    naked_asm!(
+        "push rdi", "push rsi", "sub rsp, 8",
+        "call {}",
+        "add rsp, 8", "pop rsi", "pop rdi",
+        "and esi, {}",
+        "jmp rax",
+        sym own_dlopen,
+        const !libc::RTLD_DEEPBIND
+    )
+}
+
+unsafe extern "C" fn own_dlopen() -> unsafe extern "C" fn() {
+    own!(dlopen: fn() -> ())
+}
 
 /// Whether an asynchronous transfer would need far memory in the C library's thread.
 ///

@@ -54,3 +54,46 @@ fn ruby_has_threads_with_stacks_for_handlers() {
         puts `echo from a child`";
     prints_the_same("ruby", "1", "-e", script);
 }
+
+/// It opens its extensions so that they look for their functions in themselves first.
+#[test]
+fn php_with_its_extensions() {
+    prints_the_same("php", "echo 1;", "-r", "echo array_sum(range(1, 1000000)), json_encode(['a' => 1]), PHP_EOL;");
+}
+
+/// It has an allocator of its own, which maps its memory while it has its locks.
+#[test]
+fn a_compiler_that_allocates_by_itself() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let Ok(sysroot) = Command::new("rustc").args(["--print", "sysroot"]).output() else {
+        println!("SKIP: rustc is not installed");
+        return;
+    };
+    let compiler = format!("{}/bin/rustc", String::from_utf8_lossy(&sysroot.stdout).trim());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let source = folder.path().join("program.rs");
+    std::fs::write(
+        &source,
+        "fn main() { let words: Vec<String> = std::env::args().collect(); println!(\"{words:?}\"); }",
+    )
+    .expect("the folder can be written");
+    let compile = |prefix: &[&str]| {
+        let program = folder.path().join("program");
+        let output = ["--edition", "2021", "-o"].map(str::to_owned);
+        let words: Vec<String> = prefix
+            .iter()
+            .map(|word| (*word).to_owned())
+            .chain([compiler.clone()])
+            .chain(output)
+            .chain([program.to_string_lossy().into_owned(), source.to_string_lossy().into_owned()])
+            .collect();
+        (words, program)
+    };
+    let flags = ["run", "--far", EMULATED, "--local", "16MiB", "--memory", "1GiB", "--"];
+    let (words, program) = compile(&flags);
+    let ended = yonder.spawn(&words.iter().map(String::as_str).collect::<Vec<_>>()).end_within(PROGRAM_TIME);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("too little memory"), "its memory became far: {}", ended.stderr);
+    let said = Command::new(&program).arg("x").output().expect("it was compiled");
+    assert!(String::from_utf8_lossy(&said.stdout).ends_with("\"x\"]\n"), "{said:?}");
+}
