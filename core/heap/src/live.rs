@@ -149,8 +149,8 @@ mod tests {
         ) {
             let class = Class::at(class);
             let bytes = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
-            let is_live = |byte: usize| byte / class.bytes() < class.slots() && slots >> (byte / class.bytes()) & 1 == 1;
-            let expected: Vec<bool> = bytes.map(is_live).collect();
+            let is_live = |slot: usize| slot < class.slots() && slots >> slot & 1 == 1;
+            let expected: Vec<bool> = bytes.map(|byte| is_live(byte / class.bytes())).collect();
             let live = expected.iter().filter(|live| **live).count();
             match of_large_slots(class, slots, page) {
                 None => prop_assert_eq!(live, 0),

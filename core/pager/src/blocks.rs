@@ -56,25 +56,28 @@ impl Blocks {
         self.touched.load(Ordering::Relaxed) * BLOCK_PAGES as u64
     }
 
+    /// Adds to the word of a block, and `pages` mapped pages; whether it is the first of the block.
     #[inline]
-    fn add(&self, block: BlockIndex, to_word: u64, pages: u64) {
+    fn add(&self, block: BlockIndex, to_word: u64, pages: u64) -> bool {
         // A word that was counted in is never zero again: installs are only added.
-        if self.words[block.index()].fetch_add(to_word, Ordering::AcqRel) == 0 {
+        let is_first = self.words[block.index()].fetch_add(to_word, Ordering::AcqRel) == 0;
+        if is_first {
             self.touched.fetch_add(1, Ordering::Relaxed);
         }
         self.resident.fetch_add(pages, Ordering::AcqRel);
+        is_first
     }
 
-    /// A page of the block has been mapped.
+    /// A page of the block has been mapped. Whether it is the first that ever was.
     #[inline]
-    pub(crate) fn count(&self, block: BlockIndex, install: Install) {
+    pub(crate) fn count(&self, block: BlockIndex, install: Install) -> bool {
         let back = if install == Install::Back { BACK } else { 0 };
-        self.add(block, INSTALL + back + 1, 1);
+        self.add(block, INSTALL + back + 1, 1)
     }
 
-    /// `pages` pages of the block are lent: they count as mapped, whether they are or not.
-    pub(crate) fn count_lent(&self, block: BlockIndex, pages: u32) {
-        self.add(block, INSTALL + u64::from(pages), u64::from(pages));
+    /// `pages` pages of the block are lent: they count as mapped, whether they are or not. Whether it was never touched.
+    pub(crate) fn count_lent(&self, block: BlockIndex, pages: u32) -> bool {
+        self.add(block, INSTALL + u64::from(pages), u64::from(pages))
     }
 
     /// `pages` mapped pages of the block are no longer.
@@ -154,12 +157,12 @@ mod tests {
     #[test]
     fn one_word_counts_what_is_mapped_and_what_was_wanted_back() {
         let (blocks, mut warmth) = (Blocks::new(2), Warmth::default());
-        (0..100).for_each(|_| blocks.count(BLOCK, Install::New));
+        (0..100).for_each(|_| _ = blocks.count(BLOCK, Install::New));
         assert_eq!((blocks.resident_in(BLOCK), blocks.resident_in(BlockIndex(0)), blocks.resident()), (100, 0, 100));
         assert!(!blocks.passes_over(BLOCK, &mut warmth), "a block that was never swept is swept");
         blocks.uncount(BLOCK, 100);
         blocks.swept(BLOCK, 100, &mut warmth);
-        (0..100).for_each(|_| blocks.count(BLOCK, Install::Back));
+        (0..100).for_each(|_| _ = blocks.count(BLOCK, Install::Back));
         assert!(blocks.passes_over(BLOCK, &mut warmth) && blocks.is_hot(BLOCK));
     }
 
@@ -167,7 +170,7 @@ mod tests {
     fn new_pages_do_not_make_a_block_hot() {
         let (blocks, mut warmth) = (Blocks::new(2), Warmth::default());
         blocks.swept(BLOCK, 100, &mut warmth);
-        (0..100).for_each(|_| blocks.count(BLOCK, Install::New));
+        (0..100).for_each(|_| _ = blocks.count(BLOCK, Install::New));
         assert!(!blocks.passes_over(BLOCK, &mut warmth));
         // What was wanted back before a sweep says nothing of that sweep.
         blocks.count(BLOCK, Install::Back);

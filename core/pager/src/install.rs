@@ -161,7 +161,10 @@ impl<M: Machine> Pager<M> {
             return Local::Later;
         }
         region.table.advance_owned(page, Event::Installed);
-        region.counts.count(page.block(), if source == LocalSource::Zeros { Install::New } else { Install::Back });
+        let install = if source == LocalSource::Zeros { Install::New } else { Install::Back };
+        if region.counts.count(page.block(), install) {
+            self.touches_more();
+        }
         M::preempt();
         if let LocalSource::Frame(frame) = source {
             self.local.counts.leave();

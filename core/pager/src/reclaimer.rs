@@ -193,8 +193,7 @@ impl<M: Machine> Reclaimer<M> {
         self.take_arrivals(pass);
         self.flush(pass);
         self.look_at_ages(pass);
-        pager.watermarks.cover(self.pages_to_cover());
-        let policy = pager.watermarks.policy();
+        let policy = pager.watermarks.cover(self.pages_to_cover());
         let usage = self.usage(pager, &policy);
         M::preempt();
         let starved = pager.reclaim.signals.take_starved();

@@ -89,6 +89,12 @@ static void moving(void) {
     check("mremap of a part", moved != MAP_FAILED && memcmp(moved, copy + 2 * MIB, 2 * MIB) == 0 && is_all(moved + 2 * MIB, 3 * MIB, 0) &&
                                   memcmp(memory, copy, 2 * MIB) == 0 && memcmp(memory + 4 * MIB, copy + 4 * MIB, 2 * MIB) == 0);
     free(copy);
+    // Few pages move to a place that can be cut in two.
+    memory = map(MIB);
+    fill(memory, MIB, 6);
+    moved = mremap(memory, PAGE, 2 * PAGE, MREMAP_MAYMOVE);
+    check("mremap of a page to two", moved != MAP_FAILED && is_filled(moved, PAGE, 6) && is_all(moved + PAGE, PAGE, 0));
+    check("which are unmapped one by one", munmap(moved + PAGE, PAGE) == 0 && munmap(moved, PAGE) == 0);
     // What was protected at its end is given to others as good as new.
     memory = map(4 * MIB);
     check("mprotect of a tail", mprotect(memory + 2 * MIB, 2 * MIB, PROT_NONE) == 0);

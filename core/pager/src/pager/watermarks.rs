@@ -14,14 +14,12 @@ pub(crate) struct Watermarks {
     in_force: Mutex<InForce>,
     /// Charged pages above which reclaim should start. Written under the lock, and read by anyone.
     start_above: AtomicU64,
-    /// Pages that the watermarks are for. Written under the lock.
-    pages: AtomicU64,
 }
 
 /// What the lock is for.
 struct InForce {
     policy: Policy,
-    /// Pages that were ever touched, with their blocks.
+    /// Pages that may ask for room.
     pages: u64,
 }
 
@@ -29,12 +27,7 @@ impl Watermarks {
     pub(crate) fn new(policy: &Policy) -> Self {
         let policy = policy.for_pages(0);
         let start_above = AtomicU64::new(policy.start_above());
-        Self { in_force: Mutex::new(InForce { policy, pages: 0 }), start_above, pages: AtomicU64::new(0) }
-    }
-
-    /// The watermarks in force.
-    pub(crate) fn policy(&self) -> Policy {
-        self.in_force.lock().expect(NO_PANICS).policy
+        Self { in_force: Mutex::new(InForce { policy, pages: 0 }), start_above }
     }
 
     /// From now on `policy` is in force; `also` is what has to keep the same one of two changes at once.
@@ -45,12 +38,9 @@ impl Watermarks {
         });
     }
 
-    /// So many pages of all regions were ever touched.
-    pub(crate) fn cover(&self, pages: u64) {
-        if self.pages.load(Ordering::Relaxed) != pages {
-            self.change(|in_force| in_force.pages = pages);
-            self.pages.store(pages, Ordering::Relaxed);
-        }
+    /// The watermarks for so many pages, which are in force from now on.
+    pub(crate) fn cover(&self, pages: u64) -> Policy {
+        self.change(|in_force| in_force.pages = pages)
     }
 
     #[inline]
@@ -58,11 +48,12 @@ impl Watermarks {
         self.start_above.load(Ordering::Relaxed)
     }
 
-    fn change(&self, change: impl FnOnce(&mut InForce)) {
+    fn change(&self, change: impl FnOnce(&mut InForce)) -> Policy {
         let mut in_force = self.in_force.lock().expect(NO_PANICS);
         change(&mut in_force);
         in_force.policy = in_force.policy.for_pages(in_force.pages);
         self.start_above.store(in_force.policy.start_above(), Ordering::Relaxed);
+        in_force.policy
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::pagetable::{Entry, Event};
 
 use super::*;
+use crate::drive::{ReclaimTurn, ReclaimTurns};
 use crate::fake::{self, Fake};
 
 const PAGES: u32 = 64;
@@ -74,4 +75,23 @@ fn the_queue_does_not_grow_with_installs_that_fail() {
     assert_eq!(pager.local.counts.standby(), 0);
     drop(reclaimer);
     (0..PAGES).for_each(|page| assert_eq!(fake::word(&region, page), u64::from(page) + 1));
+}
+
+/// The watermarks are for what was touched: whoever makes the steps of reclaim hears of more at once, and faults do not
+/// find local memory full first.
+#[test]
+fn a_block_that_is_touched_for_the_first_time_asks_for_a_step() {
+    let (region, mut turns) = (fake::lending_region(20 * BLOCK_PAGES as u32), ReclaimTurns::default());
+    let pager = &*region.pager;
+    let rest = |turns: &mut ReclaimTurns| while turns.take(pager) == ReclaimTurn::Again {};
+    rest(&mut turns);
+    assert!(!pager.wants_reclaim(Fake::now()));
+    assert_eq!(pager.watermarks.start_above(), pager.limit(), "little was touched, and all of it fits");
+    for block in 0..8 {
+        let first = BlockIndex(block).first_page();
+        assert_eq!(region.bring(first.offset()), Ok(()));
+        assert!(pager.wants_reclaim(Fake::now()), "block {block}");
+        rest(&mut turns);
+    }
+    assert!(pager.watermarks.start_above() < pager.limit(), "what was touched does not fit");
 }

@@ -336,8 +336,8 @@ fn origin(command: &str) -> String {
     let machine = machine();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     format!(
-        "Medians of {TURNS} turns, in brackets the least and the greatest turn; two medians are those of two runs that are \
-         more than {moved:.0} % apart; far memory emulated within the \
+        "Medians of {TURNS} turns, in brackets the least and the greatest turn; two medians are those of two runs that \
+         are more than {moved:.0} % apart; far memory emulated within the \
          process, but where a row names a node. Under `yonder run` the local share limits pages of far memory, with \
          zram all that the program's control group is charged for; what zram has compressed is charged to neither. \
          Measured on {} by `{command}` at commit {}, on {} with {} CPUs, {}.",
