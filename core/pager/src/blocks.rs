@@ -75,7 +75,7 @@ impl Blocks {
         self.add(block, INSTALL + back + 1, 1)
     }
 
-    /// `pages` pages of the block are lent: they count as mapped, whether they are or not. Whether it was never touched.
+    /// `pages` pages of the block are lent: they count as mapped, whether they are or not. Whether they are the first.
     pub(crate) fn count_lent(&self, block: BlockIndex, pages: u32) -> bool {
         self.add(block, INSTALL + u64::from(pages), u64::from(pages))
     }
