@@ -95,6 +95,7 @@ static void moving(void) {
     moved = mremap(memory, PAGE, 2 * PAGE, MREMAP_MAYMOVE);
     check("mremap of a page to two", moved != MAP_FAILED && is_filled(moved, PAGE, 6) && is_all(moved + PAGE, PAGE, 0));
     check("which are unmapped one by one", munmap(moved + PAGE, PAGE) == 0 && munmap(moved, PAGE) == 0);
+    munmap(memory, MIB);
     // What was protected at its end is given to others as good as new.
     memory = map(4 * MIB);
     check("mprotect of a tail", mprotect(memory + 2 * MIB, 2 * MIB, PROT_NONE) == 0);
