@@ -60,6 +60,12 @@ impl BlockGate {
         self.word.compare_exchange(0, SWEPT, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
+    /// Whether the block is being swept, lent or recalled.
+    #[inline]
+    pub(crate) fn is_swept(&self) -> bool {
+        self.word.load(Ordering::SeqCst) == SWEPT
+    }
+
     /// Ends a sweep.
     #[inline]
     pub(crate) fn end_sweep(&self) {

@@ -7,6 +7,10 @@
 //! them. Those pages are resident from then on, as if they had been installed, and all others untouched again, and no
 //! longer charged.
 //!
+//! Each loan may cut the kernel's mapping of the region in two more places, and the kernel has room for 65,530 mappings
+//! of a process. They become one again when a block is recalled, but not of a forked child, so loans are counted, and
+//! after a number that no program needs which stays within its memory there are no more.
+//!
 //! Loans grow with what is lent already, so that a program is interrupted less and less often. Once room has run short,
 //! a block is lent only where there is room for several: who touches a few pages here and there near the limit would
 //! see each block lent and recalled.
@@ -35,6 +39,8 @@ const BLOCKS_MAX: u64 = 16;
 const SHARE: u64 = 8;
 /// Once room has run short, for how many times as many pages there has to be room.
 const ROOM: u64 = 8;
+/// Loans in the life of a pager.
+const LOANS_MAX: u64 = 8_192;
 
 /// What is lent of all regions.
 #[derive(Debug)]
@@ -43,6 +49,8 @@ pub(crate) struct Loans {
     /// Whether room has run short.
     were_recalled: AtomicBool,
     blocks: AtomicU64,
+    /// Loans there were, each of some blocks.
+    made: AtomicU64,
 }
 
 impl Loans {
@@ -51,6 +59,7 @@ impl Loans {
             is_possible: AtomicBool::new(is_possible),
             were_recalled: AtomicBool::new(false),
             blocks: AtomicU64::new(0),
+            made: AtomicU64::new(0),
         }
     }
 
@@ -89,15 +98,17 @@ impl<M: Machine> Pager<M> {
         M::preempt();
         let pages = pages_of(region, blocks.clone());
         let is_lent = M::lend(&self.space, &region.mapping, PageIndex(pages.start).offset(), pages.len()).is_ok();
-        if !is_lent {
-            // Its mappings are of different kinds, or too many for it: that does not get better.
+        // If not, its mappings are of different kinds, or too many for it: that does not get better.
+        if !is_lent || self.loans.made.fetch_add(1, Ordering::Relaxed) + 1 >= LOANS_MAX {
             self.loans.is_possible.store(false, Ordering::Relaxed);
         }
         for block in blocks.map(BlockIndex) {
-            if is_lent {
-                self.loans.blocks.fetch_add(1, Ordering::AcqRel);
-            } else {
-                self.take_back(region, block, |_| Event::RecallUntouched);
+            self.loans.blocks.fetch_add(1, Ordering::AcqRel);
+            if !is_lent && M::breaks(Rule::RefusedLoanIsRecalled) {
+                self.forget_loan(region, block);
+            } else if !is_lent {
+                // A part may have been lent for a moment, and touched. If the block stays lent, all of it is.
+                let _ = self.recall(region, block);
             }
             region.block_gate(block).end_sweep();
         }
@@ -182,10 +193,12 @@ fn pages_of<M: Machine>(region: &RegionCore<M>, blocks: Range<u32>) -> Range<u32
 #[cfg(all(test, not(yonder_loom)))]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use super::*;
     use crate::config::Config;
     use crate::drive::{ReclaimTurn, ReclaimTurns};
+    use crate::error::PagingCause;
     use crate::fake::{self, Fake};
 
     const BLOCK: BlockIndex = BlockIndex(0);
@@ -292,6 +305,28 @@ mod tests {
             })
             .collect();
         assert_eq!((&lent[..9], lent[29]), (&[1, 2, 3, 4, 5, 6, 7, 8, 10][..], 33));
+    }
+
+    #[test]
+    fn a_touch_waits_while_the_block_is_recalled() {
+        let mut config = Config { lends: true, ..Config::with_local(16 << 20) };
+        config.deadlines.fault = Duration::from_millis(1);
+        let region = fake::untouched_region(config, PAGES, None);
+        assert_eq!(region.bring(0), Ok(()));
+        assert!(region.block_gate(BLOCK).try_sweep());
+        assert_eq!(region.bring(0), Err(PagingCause::Stuck), "nobody maps it");
+        region.block_gate(BLOCK).end_sweep();
+        assert_eq!(region.bring(0), Ok(()));
+    }
+
+    #[test]
+    fn loans_come_to_an_end() {
+        let region = fake::lending_region(PAGES);
+        region.pager.loans.made.store(LOANS_MAX - 1, Ordering::Relaxed);
+        assert_eq!(region.bring(0), Ok(()));
+        assert_eq!((state(&region, 1), recall(&region)), (State::Lent, Some(512)));
+        assert_eq!(region.bring(0), Ok(()));
+        assert_eq!([0, 1].map(|page| state(&region, page)), [State::Resident, State::Untouched]);
     }
 
     #[test]

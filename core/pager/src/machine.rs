@@ -82,6 +82,8 @@ pub enum Rule {
     LoanIsCharged,
     /// Who recalls a block takes note of what the kernel has mapped of it.
     RecallLooks,
+    /// A loan that the kernel refuses is recalled, since some of it may be lent.
+    RefusedLoanIsRecalled,
 }
 
 /// What the pager runs on. See the head of this file.
@@ -234,11 +236,11 @@ pub trait Machine: Sized + Send + Sync + 'static {
     fn can_lend(space: &Self::Space) -> bool;
 
     /// Leaves `pages` pages from `offset` of `region` on to the kernel, which maps them as zeros when they are touched.
-    /// None of them is mapped. After an error nothing has changed: what was done of it is undone.
+    /// None of them is mapped. After an error some of them may be lent and others not: they are to be recalled.
     fn lend(space: &Self::Space, region: &Self::Memory, offset: u64, pages: usize) -> Result<(), Self::Refusal>;
 
     /// Takes lent pages back: from here on their faults reach the pager. `is_here` is told of those that the kernel
-    /// has, by their place among them. After an error the kernel goes on as before.
+    /// has, by their place among them. After an error all of them are lent.
     fn recall(
         space: &Self::Space,
         region: &Self::Memory,

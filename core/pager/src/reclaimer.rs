@@ -218,6 +218,9 @@ impl<M: Machine> Reclaimer<M> {
                     return self.rest(&policy, pass);
                 }
                 self.drained = 0;
+                if self.recall_some(pager, room.narrow_usize()) > 0 {
+                    return Step::Worked;
+                }
                 let made = self.make_room(pager, room.narrow_usize());
                 self.meager_sweeps = if made > MEAGER_PAGES { 0 } else { self.meager_sweeps + 1 };
                 self.next_sweep = now + MEAGER_PAUSE;
@@ -298,13 +301,9 @@ impl<M: Machine> Reclaimer<M> {
         Step::Idle(Duration::from_nanos(sleep).clamp(SLEEP_MIN, SLEEP_MAX))
     }
 
-    /// Makes room under pressure: by what is lent and not there, else by what was advised out, then what is over its
-    /// quota, then what is cold. How many pages.
+    /// Makes room under pressure: by what was advised out, else by what is over its quota, then by what is cold. How
+    /// many pages.
     fn make_room(&mut self, pager: &Pager<M>, room: usize) -> usize {
-        let recalled = self.recall_some(pager);
-        if recalled > 0 {
-            return recalled;
-        }
         match self.sweep_advised(pager, room, |_| true) {
             0 => match self.sweep_over_quota(pager, room) {
                 0 => self.sweep(room, None),

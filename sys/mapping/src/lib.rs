@@ -14,9 +14,11 @@ mod advice;
 pub mod allocator;
 mod damage;
 mod mapping;
+mod memfd;
 mod protected;
 
 pub use advice::{DropMethod, drop_method};
-pub use mapping::{Inherited, MapError, Mapping, create_memfd};
+pub use mapping::{Inherited, MapError, Mapping};
+pub use memfd::create_memfd;
 pub use protected::{OnTouch, Protected};
 pub use yonder_units::Run;

@@ -3,7 +3,7 @@
 //! UNSAFETY: system calls on memory this type owns, and raw copies within checked bounds.
 
 use std::num::NonZeroU32;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, ptr};
@@ -84,10 +84,7 @@ impl Mapping {
     /// Maps `bytes` for a far region: private and anonymous (dropping pages of a shared mapping is a hundred times
     /// slower), block-aligned, without huge pages, and not inherited by children, which would have no userfaultfd.
     pub fn region(bytes: usize) -> Result<Self, MapError> {
-        let mapping = Self::map_anonymous(bytes)?;
-        mapping.advise(libc::MADV_NOHUGEPAGE)?;
-        mapping.advise(libc::MADV_DONTFORK)?;
-        Ok(mapping)
+        Self::map_anonymous(bytes)?.for_region()
     }
 
     /// As [`Mapping::region`], at `address`, which is a multiple of a block and where nothing is mapped.
@@ -99,9 +96,22 @@ impl Mapping {
         let base = unsafe { libc::mmap(wanted, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         let mapping = Self::from_mmap(base, bytes, Backing::Anonymous)?;
         assert!(base == wanted, "the kernel is too old for MAP_FIXED_NOREPLACE");
-        mapping.advise(libc::MADV_NOHUGEPAGE)?;
-        mapping.advise(libc::MADV_DONTFORK)?;
-        Ok(mapping)
+        mapping.for_region()
+    }
+
+    fn for_region(self) -> Result<Self, MapError> {
+        self.advise(libc::MADV_NOHUGEPAGE)?;
+        self.advise(libc::MADV_DONTFORK)?;
+        // A mapping that has had memory once can be cut and made whole again as often as one likes. Cut before, each
+        // piece gets a record of its own in the kernel (`anon_vma`), and such pieces stay apart for good.
+        let first = self.checked(0, PAGE_BYTES);
+        for advice in [libc::MADV_POPULATE_WRITE, libc::MADV_DONTNEED] {
+            // SAFETY: the page is a part of a new mapping that nobody has stored to.
+            if unsafe { libc::madvise(first.cast(), PAGE_BYTES, advice) } != 0 {
+                return Err(MapError::last("madvise", PAGE_BYTES));
+            }
+        }
+        Ok(self)
     }
 
     /// Maps the first `bytes` of `fd`, a memfd or a file, which others may map too. A touch beyond its end ends the
@@ -392,28 +402,12 @@ impl Drop for Mapping {
     }
 }
 
-/// An anonymous file of `bytes` in memory, to be mapped with [`Mapping::shared`] here and in other processes.
-pub fn create_memfd(name: &std::ffi::CStr, bytes: usize) -> Result<OwnedFd, MapError> {
-    // SAFETY: the name is a C string; a new descriptor is owned by nobody else.
-    let fd = unsafe {
-        let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
-        if fd < 0 {
-            return Err(MapError::last("memfd_create", bytes));
-        }
-        OwnedFd::from_raw_fd(fd)
-    };
-    // SAFETY: the descriptor is open.
-    if unsafe { libc::ftruncate(fd.as_raw_fd(), (bytes as u64).cast_signed()) } != 0 {
-        return Err(MapError::last("ftruncate", bytes));
-    }
-    Ok(fd)
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+    use crate::create_memfd;
 
     #[test]
     fn copies_and_discard() {

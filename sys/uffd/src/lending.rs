@@ -35,18 +35,21 @@ impl Uffd {
     }
 
     /// Leaves `pages` pages from `offset` of `region` on to the kernel. None of them is mapped, or write-protected.
+    /// After an error some of them may be left to it and others not: they are to be recalled.
     pub fn lend(&self, region: &Mapping, offset: u64, pages: usize) -> Result<(), UffdError> {
         let (address, bytes) = (range_address(region, offset, pages), pages * PAGE_BYTES);
         let mut request = raw::Range { start: address as u64, len: bytes as u64 };
-        self.ioctl(raw::IOCTL_UNREGISTER, &mut request).map_err(|source| {
-            // Of several mappings of the kernel some may be done.
-            self.register_part(region, offset, pages).expect("what was registered can be registered again");
-            UffdError { operation: "UFFDIO_UNREGISTER", address, bytes, source }
+        self.ioctl(raw::IOCTL_UNREGISTER, &mut request).map_err(|source| UffdError {
+            operation: "UFFDIO_UNREGISTER",
+            address,
+            bytes,
+            source,
         })
     }
 
     /// Delivers the faults of lent pages again, and names those that the kernel has mapped to `is_here`, by their place
-    /// in the range: no other can have been mapped when this returns.
+    /// in the range: no other can have been mapped when this returns. After an error all of them are left to the
+    /// kernel.
     pub fn recall(
         &self,
         region: &Mapping,
@@ -97,6 +100,8 @@ impl Uffd {
 
 #[cfg(test)]
 mod tests {
+    use yonder_units::BLOCK_BYTES;
+
     use super::*;
     use crate::descriptor::CopyOutcome;
 
@@ -136,5 +141,47 @@ mod tests {
             region.read((page * PAGE_BYTES) as u64, &mut back);
             assert_eq!(&back, b"touched");
         }
+    }
+
+    /// The kernel's mappings of a region.
+    fn mappings(region: &Mapping) -> usize {
+        let (start, end) = (region.address(), region.address() + region.len());
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let range = |line: &str| {
+            let mut ends =
+                line.split(' ').next().unwrap().split('-').map(|end| usize::from_str_radix(end, 16).unwrap());
+            ends.next().unwrap()..ends.next().unwrap()
+        };
+        maps.lines().map(range).filter(|range| range.start < end && start < range.end).count()
+    }
+
+    #[test]
+    fn what_was_lent_here_and_there_is_one_mapping_again_once_it_is_recalled() {
+        const BLOCKS: usize = 40;
+        const PAGES: usize = BLOCK_BYTES / PAGE_BYTES;
+        let uffd = match Uffd::open() {
+            Ok(uffd) => uffd,
+            Err(error) => return println!("SKIP: {error}"),
+        };
+        if !uffd.can_lend() {
+            return println!("SKIP: /proc/self/pagemap cannot be read");
+        }
+        // Where no other mapping is near: the region could be a part of it, and have had memory by that.
+        let region = Mapping::region_at(0x1000_0000_0000, BLOCKS * BLOCK_BYTES).unwrap();
+        uffd.register(&region).unwrap();
+        assert_eq!(mappings(&region), 1);
+        let offset = |block: usize| (block * BLOCK_BYTES) as u64;
+        for block in (0..BLOCKS).step_by(2) {
+            uffd.lend(&region, offset(block), PAGES).unwrap();
+            region.write(offset(block), b"touched");
+        }
+        for block in (1..BLOCKS).step_by(2) {
+            assert_eq!(uffd.zero_page(&region, offset(block)).unwrap(), CopyOutcome::Installed);
+        }
+        assert_eq!(mappings(&region), BLOCKS);
+        for block in (0..BLOCKS).step_by(2).rev() {
+            uffd.recall(&region, offset(block), PAGES, &mut |_| ()).unwrap();
+        }
+        assert_eq!(mappings(&region), 1);
     }
 }

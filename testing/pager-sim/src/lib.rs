@@ -14,6 +14,7 @@
 mod actors;
 mod far;
 mod guide;
+mod lending;
 mod machine;
 mod memory;
 mod oracle;

@@ -12,17 +12,18 @@ use yonder_pager::{FaultPolicy, Module, PagingCause, QueuePair, RemoteAddress};
 use yonder_units::{Nanos, PAGE_BYTES, Run};
 
 use crate::far::Queue;
+use crate::lending;
 use crate::memory::{Access, Bytes, Kind, Memory};
 use crate::refused::Refused;
 use crate::sabotage::Sabotage;
 use crate::world::{Step, World, assert_is_parent, below, chance, is_sabotaged, park, say, step, violate, with};
 
 /// Pages that a drop, a protection or an install of many does between two steps.
-const PART_PAGES: usize = 8;
+pub(crate) const PART_PAGES: usize = 8;
 /// A thread that sleeps for a page is woken sooner than this where nothing fails.
 const FORGOTTEN_AFTER: Nanos = 15_000_000;
 /// Time of a call of the kernel.
-const CALL: Nanos = 1_000;
+pub(crate) const CALL: Nanos = 1_000;
 
 /// The simulator's machine.
 pub(crate) enum Simulated {}
@@ -71,7 +72,7 @@ fn refusal() -> Option<CopyOutcome> {
 }
 
 /// Whether the kernel will not protect or unmap a page now.
-fn is_refused() -> bool {
+pub(crate) fn is_refused() -> bool {
     with(|world| world.is_hostile && world.chance(world.settings.refused))
 }
 
@@ -407,18 +408,7 @@ impl Machine for Simulated {
 
     fn lend(space: &Space, region: &Memory, offset: u64, pages: usize) -> Result<(), String> {
         space.assert_is_own();
-        let first = (offset / PAGE_BYTES as u64) as usize;
-        step(Step::Effect(CALL));
-        // There are too many mappings.
-        if is_refused() {
-            return Err("refused".into());
-        }
-        say(|| format!("lends pages {first}..{} of {:#x}", first + pages, region.address));
-        if (first..first + pages).filter(|page| region.lend(*page, true)).count() > 0 {
-            violate(format!("pages {first}..{} are lent and mapped", first + pages));
-        }
-        step(Step::Point);
-        Ok(())
+        lending::lend(region, offset, pages)
     }
 
     fn recall(
@@ -429,22 +419,7 @@ impl Machine for Simulated {
         is_here: &mut dyn FnMut(usize),
     ) -> Result<(), String> {
         space.assert_is_own();
-        let first = (offset / PAGE_BYTES as u64) as usize;
-        step(Step::Effect(CALL));
-        if is_refused() {
-            return Err("refused".into());
-        }
-        say(|| format!("recalls pages {first}..{} of {:#x}", first + pages, region.address));
-        (0..pages).for_each(|place| _ = region.lend(first + place, false));
-        for place in 0..pages {
-            if place % PART_PAGES == 0 {
-                step(Step::Effect(CALL / 4));
-            }
-            if region.is_mapped(first + place) {
-                is_here(place);
-            }
-        }
-        Ok(())
+        lending::recall(region, offset, pages, is_here)
     }
 
     fn populate(region: &Memory, offset: u64) {

@@ -73,7 +73,7 @@ pub enum Sabotage {
 }
 
 /// The rules that the pager can be made to break.
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     Rule::DiscardHolds,
     Rule::DiscardSettles,
     Rule::RestandIsHeard,
@@ -92,6 +92,7 @@ const RULES: [Rule; 18] = [
     Rule::ChildIsLeftAlone,
     Rule::LoanIsCharged,
     Rule::RecallLooks,
+    Rule::RefusedLoanIsRecalled,
 ];
 
 impl Sabotage {

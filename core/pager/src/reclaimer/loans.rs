@@ -20,8 +20,9 @@ pub(super) struct LoanHand {
 }
 
 impl<M: Machine> Reclaimer<M> {
-    /// Recalls lent blocks until one has given room: how many pages.
-    pub(super) fn recall_some(&mut self, pager: &Pager<M>) -> usize {
+    /// Recalls lent blocks until they have given `room` pages, or so many of them that it is time for other work: how
+    /// many pages.
+    pub(super) fn recall_some(&mut self, pager: &Pager<M>, room: usize) -> usize {
         let lent = pager.loans.blocks();
         if lent == self.loan_hand.stuck {
             return 0;
@@ -30,6 +31,7 @@ impl<M: Machine> Reclaimer<M> {
         let blocks: Vec<usize> =
             self.regions.iter().map(|region| region.as_ref().map_or(0, |core| core.blocks())).collect();
         let regions = &self.regions;
+        let mut freed = 0;
         for _ in 0..RECALLS_MAX {
             let found = self.loan_hand.hand.advance(&blocks, |region, block| {
                 let core = regions[region].as_ref().expect("only regions that are there have blocks");
@@ -47,22 +49,22 @@ impl<M: Machine> Reclaimer<M> {
             });
             let Some((region, block)) = found else {
                 self.loan_hand.stuck = pager.loans.blocks();
-                return 0;
+                return freed;
             };
             let core = Arc::clone(regions[region].as_ref().expect("found"));
             let block = BlockIndex(block.narrow_u32());
-            let freed = pager.recall(&core, block);
+            let untouched = pager.recall(&core, block);
             core.block_gate(block).end_sweep();
-            match freed {
+            let Some(untouched) = untouched else {
                 // What it has refused it refuses again.
-                None => {
-                    self.loan_hand.stuck = pager.loans.blocks();
-                    return 0;
-                }
-                Some(0) => {}
-                Some(freed) => return freed as usize,
+                self.loan_hand.stuck = pager.loans.blocks();
+                return freed;
+            };
+            freed += untouched as usize;
+            if freed >= room {
+                return freed;
             }
         }
-        0
+        freed
     }
 }

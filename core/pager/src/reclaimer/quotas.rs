@@ -107,7 +107,7 @@ impl<M: Machine> Reclaimer<M> {
     /// out, else what is cold. How many.
     pub(super) fn sweep_over_quota(&mut self, pager: &Pager<M>, room: usize) -> usize {
         let over = self.quotas(pager).over;
-        let recalled = if over.is_empty() { 0 } else { self.recall_some(pager) };
+        let recalled = if over.is_empty() { 0 } else { self.recall_some(pager, room) };
         if recalled > 0 {
             return recalled;
         }
