@@ -2,7 +2,9 @@
 
 use yonder_e2e::{Yonder, alone};
 
-use crate::bench_node::{bench, column};
+use serde_json::Value;
+
+use crate::bench_node::{bench_until, column};
 
 const SYSTEMS: &str = "--systems busy,preempt,round-robin,yield";
 
@@ -21,15 +23,15 @@ pub(crate) fn has_faiss(yonder: Yonder) -> bool {
 fn a_store_answers_gets_under_every_system() {
     let Some(yonder) = Yonder::ready() else { return };
     let _alone = alone();
-    let objects =
-        bench(yonder, &format!("kv --memory 24MiB --value-size 1000 --duration 400ms --rate max,2k {SYSTEMS}"));
+    let arguments = format!("kv --memory 24MiB --value-size 1000 --duration DURATION --rate max,2k {SYSTEMS}");
+    let objects = bench_until(yonder, &arguments, |object| object["get"]["count"].as_u64() > Some(0));
     assert_eq!(column(&objects, "bench"), ["kv"; 8]);
     for object in &objects {
         let count = |name: &str| object[name].as_u64().unwrap();
         assert_eq!((count("errors"), count("items"), count("value_bytes")), (0, 22961, 1000), "{object}");
         // How many there are is the machine's mood, but a fifth of the items is local.
         let gets = object["get"]["count"].as_u64().unwrap();
-        assert!(count("major_faults") > 0 && gets > 0 && count("hits") < gets / 2 + 10, "{object}");
+        assert!(count("major_faults") > 0 && count("hits") < gets / 2 + 10, "{object}");
     }
 }
 
@@ -37,15 +39,17 @@ fn a_store_answers_gets_under_every_system() {
 fn transactions_run_on_the_same_tables_under_every_system() {
     let Some(yonder) = Yonder::ready() else { return };
     let _alone = alone();
-    let objects = bench(yonder, &format!("tpcc --memory 30MiB --shrink 10 --duration 800ms --rate max,500 {SYSTEMS}"));
+    let arguments = format!("tpcc --memory 30MiB --shrink 10 --duration DURATION --rate max,500 {SYSTEMS}");
+    // A tenth of a mix that is drawn by chance are the rare ones.
+    let count = |object: &Value, kind: &str| object[kind]["count"].as_u64().unwrap();
+    let objects = bench_until(yonder, &arguments, |object| count(object, "new_order") >= 50);
     assert_eq!(column(&objects, "bench"), ["tpcc"; 8]);
     assert_eq!(column(&objects, "faults"), [["busy", "busy", "yield", "yield"]; 2].concat());
     for object in &objects {
         assert_eq!((object["errors"].as_u64(), object["warehouses"].as_u64()), (Some(0), Some(2)), "{object}");
         assert!(object["major_faults"].as_u64() > Some(0) && object["written_bytes"].as_u64() > Some(0), "{object}");
-        let count = |kind: &str| object[kind]["count"].as_u64().unwrap();
-        let rare = ["order_status", "delivery", "stock_level"].map(count).iter().sum::<u64>();
-        assert!(count("new_order") > rare && count("payment") > rare && rare > 0, "{object}");
+        let rare = ["order_status", "delivery", "stock_level"].map(|kind| count(object, kind)).iter().sum::<u64>();
+        assert!(count(object, "new_order") > rare && count(object, "payment") > rare && rare > 0, "{object}");
     }
 }
 
@@ -53,15 +57,16 @@ fn transactions_run_on_the_same_tables_under_every_system() {
 fn searches_find_under_every_system_what_they_find_in_local_memory() {
     let Some(yonder) = Yonder::ready() else { return };
     let _alone = alone();
-    let small = "vector --memory 8MiB --local 2MiB --lists 32 --probes 1 --max-inflight 8 --duration 800ms";
+    let small = "vector --memory 8MiB --local 2MiB --lists 32 --probes 1 --max-inflight 8 --duration DURATION";
     if !has_faiss(yonder) {
         return;
     }
-    let objects = bench(yonder, &format!("{small} {SYSTEMS}"));
+    let arguments = format!("{small} {SYSTEMS}");
+    let objects = bench_until(yonder, &arguments, |object| object["search"]["count"].as_u64() > Some(5));
     assert_eq!(column(&objects, "bench"), ["vector"; 4]);
     for object in &objects {
         assert_eq!((object["errors"].as_u64(), object["vectors"].as_u64()), (Some(0), Some(16131)), "{object}");
-        assert!(object["major_faults"].as_u64() > Some(0) && object["search"]["count"].as_u64() > Some(5), "{object}");
+        assert!(object["major_faults"].as_u64() > Some(0), "{object}");
         assert!(object["recall"].as_f64() > Some(0.3), "{object}");
     }
     let refused = yonder.run(&["bench", "vector", "--memory", "8MiB", "--local", "2MiB", "--lists", "100000"]);

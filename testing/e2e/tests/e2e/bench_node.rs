@@ -32,6 +32,14 @@ pub(crate) fn bench(yonder: Yonder, arguments: &str) -> Vec<Value> {
     objects
 }
 
+/// As [`bench`], for longer and longer in the place of `DURATION`, until there is enough in every object. On a busy
+/// machine a short run may not get its turn.
+pub(crate) fn bench_until(yonder: Yonder, arguments: &str, is_enough: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let of_lengths = ["500ms", "5s", "20s"].map(|duration| arguments.replace("DURATION", duration));
+    let mut runs = of_lengths.iter().map(|arguments| bench(yonder, arguments));
+    runs.find(|objects| objects.iter().all(&is_enough)).expect("20 s are enough")
+}
+
 /// Whether an object has all these keys.
 pub(crate) fn has(object: &Value, keys: &[&str]) -> bool {
     keys.iter().all(|key| object.get(*key).is_some())

@@ -1,12 +1,17 @@
 //! `yonder kv` and `yonder bench` with far memory in a file: what is stored is found, a server that was killed leaves a
 //! file that the next one can use, and damage on the disk is refused and never served.
 
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use rustix::fs::OFlags;
 use yonder_e2e::{Client, Content, Got, Process, Yonder};
 
 const CONTENT: Content = Content { name: "filed", keys: 20_000, value_bytes: 1000 };
+
+/// A page, where a disk can take it from.
+#[repr(align(4096))]
+struct Page([u8; 4096]);
 
 fn url(folder: &Path) -> String {
     format!("file://{}?size=128MiB", folder.join("store").display())
@@ -68,14 +73,17 @@ fn damage_on_the_disk_is_a_miss_and_never_served() {
     let server = start_kv(yonder, &far);
     let mut client = Client::connect(server.address());
     client.fill(&CONTENT, 0..CONTENT.keys, 1);
-    // A bit in every third of the pages that the file has by now.
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(folder.path().join("store")).expect("the store");
+    // A bit in every third of the pages that the file has by now. Past the page cache, as the server: what is dirty there
+    // while the server writes the same page is an error of the disk to the kernel.
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
+    let file = options.open(folder.path().join("store")).expect("the store");
     let pages = file.metadata().expect("its length").len() / 4096;
-    let mut byte = [0];
+    let mut bytes = Page([0; 4096]);
     for page in (1..pages).step_by(3) {
-        let at = page * 4096 + 1000;
-        file.read_exact_at(&mut byte, at).expect("the file is that long");
-        file.write_all_at(&[byte[0] ^ 4], at).expect("the disk has room");
+        file.read_exact_at(&mut bytes.0, page * 4096).expect("the file is that long");
+        bytes.0[1000] ^= 4;
+        file.write_all_at(&bytes.0, page * 4096).expect("the disk has room");
     }
     file.sync_all().expect("the disk takes it");
     let (mut served, mut lost) = (0, Vec::new());
