@@ -73,8 +73,8 @@ fn damage_on_the_disk_is_a_miss_and_never_served() {
     let server = start_kv(yonder, &far);
     let mut client = Client::connect(server.address());
     client.fill(&CONTENT, 0..CONTENT.keys, 1);
-    // A bit in every third of the pages that the file has by now. Past the page cache, as the server: what is dirty there
-    // while the server writes the same page is an error of the disk to the kernel.
+    // A bit in every third of the pages that the file has by now. Past the page cache, as the server: what is dirty
+    // there while the server writes the same page is an error of the disk to the kernel.
     let mut options = std::fs::OpenOptions::new();
     options.read(true).write(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
     let file = options.open(folder.path().join("store")).expect("the store");
