@@ -275,8 +275,10 @@ impl Machine for Fake {
         Ok(())
     }
 
-    fn populate(region: &Memory, offset: u64) {
-        region.map(offset, Box::new([0; PAGE_BYTES]));
+    fn populate(region: &Memory, offset: u64, pages: usize) -> bool {
+        let offsets = (0..pages).map(|page| offset + (page * PAGE_BYTES) as u64);
+        offsets.for_each(|offset| _ = region.map(offset, Box::new([0; PAGE_BYTES])));
+        true
     }
 
     fn register((): &(), _region: &Memory) -> Result<(), String> {

@@ -119,7 +119,7 @@ pub(crate) fn bring<M: Machine>(touch: &FaultTouch<'_, M>) -> Result<(), PagingC
         M::preempt();
         match seen.state() {
             // While it is lent or recalled, it may be that nobody maps it.
-            State::Lent if region.gate(page).is_swept() => {}
+            State::Lent if region.gate(page).is_closed() => {}
             state if touch.wants.are_met_by(state) => return Ok(()),
             State::Resident | State::Lent => unreachable!("whatever is wanted of a page can be had where it is mapped"),
             State::Poisoned(code) => return Err(PagingCause::of_page(code)),

@@ -60,10 +60,10 @@ impl BlockGate {
         self.word.compare_exchange(0, SWEPT, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Whether the block is being swept, lent or recalled.
+    /// Whether the block is being swept, lent, recalled or released.
     #[inline]
-    pub(crate) fn is_swept(&self) -> bool {
-        self.word.load(Ordering::SeqCst) == SWEPT
+    pub(crate) fn is_closed(&self) -> bool {
+        is_closed(self.word.load(Ordering::SeqCst))
     }
 
     /// Ends a sweep.

@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::machine::{Machine, Rule};
 use crate::pager::Pager;
 use crate::pagetable::{Event, State};
+use crate::reclaim::quota;
 use crate::region::RegionCore;
 use yonder_units::{BLOCK_PAGES, BlockIndex, Narrow, PageIndex};
 
@@ -88,7 +89,9 @@ impl<M: Machine> Pager<M> {
         if region.is_sealed() {
             return false;
         }
-        let most = (1 + self.loans.blocks() / SHARE).min(BLOCKS_MAX).narrow_u32();
+        // Who has been short of room touches a few pages here and there, perhaps: no more than what is asked for.
+        let was_short = self.loans.were_recalled.load(Ordering::Relaxed);
+        let most = if was_short { 1 } else { (1 + self.loans.blocks() / SHARE).min(BLOCKS_MAX).narrow_u32() };
         let end = (first.0 + most).min(region.blocks().narrow_u32());
         let is_taken = |block: &u32| self.take_untouched(region, BlockIndex(*block));
         let blocks = first.0..first.0 + (first.0..end).take_while(is_taken).count().narrow_u32();
@@ -127,6 +130,13 @@ impl<M: Machine> Pager<M> {
             return false;
         }
         let count = pages.len() as u64;
+        // Of what is over its quota blocks would be lent and recalled in turn.
+        let is_over = |resident: u64, quota: u64| quota::is_near(resident + count, quota);
+        if is_over(region.counts.resident(), region.quota.pages())
+            || is_over(self.local.budget.charged(), self.limits.process.pages())
+        {
+            return false;
+        }
         if !M::breaks(Rule::LoanIsCharged) && !self.local.budget.charge_many(count, self.most_with_loan(count)) {
             return false;
         }
@@ -274,6 +284,28 @@ mod tests {
         assert_eq!([0, 2].map(|page| state(&region, page)), [State::Resident, State::Untouched]);
         assert_eq!(region.bring(PAGE_BYTES * 600), Ok(()));
         assert_eq!(state(&region, 1023), State::Lent);
+    }
+
+    #[test]
+    fn what_is_held_of_a_lent_block_stays_when_it_is_recalled() {
+        let region = fake::lending_region(PAGES);
+        assert_eq!(region.bring(0), Ok(()));
+        let held = region.hold(7 * PAGE_BYTES, 1).unwrap();
+        assert!(region.block_gate(BLOCK).try_close());
+        assert_eq!(region.pager.recall(&region, BLOCK), Some(511));
+        region.block_gate(BLOCK).open();
+        assert_eq!([6, 7].map(|page| state(&region, page)), [State::Untouched, State::Resident]);
+        region.unhold(held);
+        region.pager.audit().unwrap();
+    }
+
+    #[test]
+    fn nothing_is_lent_beyond_a_quota() {
+        let region = fake::lending_region(3 * PAGES);
+        region.set_quota(Some(u64::from(PAGES) * 2));
+        let pages = [0, PAGES];
+        pages.iter().for_each(|page| assert_eq!(region.bring(PageIndex(*page).offset()), Ok(())));
+        assert_eq!(pages.map(|page| state(&region, page)), [State::Lent, State::Resident]);
     }
 
     #[test]

@@ -84,6 +84,8 @@ pub enum Rule {
     RecallLooks,
     /// A loan that the kernel refuses is recalled, since some of it may be lent.
     RefusedLoanIsRecalled,
+    /// What is held of a lent block is mapped.
+    HeldIsPopulated,
 }
 
 /// What the pager runs on. See the head of this file.
@@ -249,8 +251,9 @@ pub trait Machine: Sized + Send + Sync + 'static {
         is_here: &mut dyn FnMut(usize),
     ) -> Result<(), Self::Refusal>;
 
-    /// Has the kernel map a page that is lent to it.
-    fn populate(region: &Self::Memory, offset: u64);
+    /// Has the kernel map `pages` pages from `offset` of `region` on that are lent to it, unless they are mapped. False
+    /// if it may not map all of them, as they are protected, or not lent any more.
+    fn populate(region: &Self::Memory, offset: u64, pages: usize) -> bool;
 
     /// Lets faults of `region` reach the pager.
     fn register(space: &Self::Space, region: &Self::Memory) -> Result<(), Self::Refusal>;

@@ -56,6 +56,8 @@ const MEAGER_PAUSE: Nanos = 1_000_000;
 /// starts from rest; waiters wake it besides.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(5);
+/// Looks at memory of which nothing is taken until the sleep between them is the longest.
+const QUIET_LOOKS_MAX: u32 = 7;
 /// Time in which faults take one page of the margin, at the highest rate that is expected, in nanoseconds.
 const PAGE_TAKEN_NS: u64 = 500;
 
@@ -136,6 +138,9 @@ pub(crate) struct Reclaimer<M: Machine> {
     /// Sweeps since one took more than a few pages.
     meager_sweeps: usize,
     next_sweep: Nanos,
+    /// What was charged when there was last nothing to do, and for how many looks it has been the same.
+    charged_at_rest: u64,
+    quiet_looks: u32,
     taken: Vec<(PageIndex, FrameIndex)>,
     dead: Vec<PageIndex>,
     damaged: Vec<PageIndex>,
@@ -170,6 +175,8 @@ impl<M: Machine> Reclaimer<M> {
             working: false,
             meager_sweeps: 0,
             next_sweep: 0,
+            charged_at_rest: 0,
+            quiet_looks: 0,
             taken: Vec::with_capacity(BLOCK_PAGES),
             dead: Vec::with_capacity(BLOCK_PAGES),
             damaged: Vec::with_capacity(BLOCK_PAGES),
@@ -204,6 +211,13 @@ impl<M: Machine> Reclaimer<M> {
         if !self.working {
             return self.rest(&policy, pass);
         }
+        // What is lent and not there costs nothing to give.
+        if pager.loans.blocks() > 0 {
+            pager.loans.press();
+            if self.recall_some(pager, policy.wanted(&usage).narrow_usize(), None) > 0 {
+                return Step::Worked;
+            }
+        }
         match policy.decide(&usage) {
             Action::Rest => {
                 self.working = false;
@@ -218,9 +232,6 @@ impl<M: Machine> Reclaimer<M> {
                     return self.rest(&policy, pass);
                 }
                 self.drained = 0;
-                if self.recall_some(pager, room.narrow_usize()) > 0 {
-                    return Step::Worked;
-                }
                 let made = self.make_room(pager, room.narrow_usize());
                 self.meager_sweeps = if made > MEAGER_PAGES { 0 } else { self.meager_sweeps + 1 };
                 self.next_sweep = now + MEAGER_PAUSE;
@@ -296,9 +307,13 @@ impl<M: Machine> Reclaimer<M> {
         if pager.local.counts.writing() > 0 {
             return self.await_writes(now);
         }
-        let margin = policy.margin(&pager.local.usage());
-        let sleep = (margin * PAGE_TAKEN_NS).min(next_look.saturating_sub(now));
-        Step::Idle(Duration::from_nanos(sleep).clamp(SLEEP_MIN, SLEEP_MAX))
+        let usage = pager.local.usage();
+        // Where nothing has been taken since the last look, there is less and less to be in time for.
+        let is_quiet = std::mem::replace(&mut self.charged_at_rest, usage.charged) == usage.charged;
+        self.quiet_looks = if is_quiet { self.quiet_looks + 1 } else { 0 };
+        let least = SLEEP_MIN * (1 << self.quiet_looks.min(QUIET_LOOKS_MAX));
+        let sleep = (policy.margin(&usage) * PAGE_TAKEN_NS).min(next_look.saturating_sub(now));
+        Step::Idle(Duration::from_nanos(sleep).max(least).min(SLEEP_MAX))
     }
 
     /// Makes room under pressure: by what was advised out, else by what is over its quota, then by what is cold. How

@@ -182,7 +182,7 @@ impl Far {
         };
         // A program touches its memory by pointer: nothing would ever stay in a frame.
         let (prefetch, reads) = (settings.prefetch, Reads::Mapped);
-        let mut config = Config { prefetch, reads, delivery, ..Config::with_local(settings.local_bytes) };
+        let mut config = Config { prefetch, reads, delivery, lends: true, ..Config::with_local(settings.local_bytes) };
         if keeps_in_file(&settings.far) {
             config.deadlines.fault = DISK_DEADLINE;
         }

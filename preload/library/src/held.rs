@@ -93,6 +93,7 @@ impl Far {
         }
         let first = self.offset(address).expect("what was discarded is far") as usize / PAGE_BYTES;
         let held = (first..first + bytes.div_ceil(PAGE_BYTES as u64) as usize).filter(|page| self.held.contains(*page));
-        yonder_trap::hold_back(|| held.into_iter().try_for_each(|page| self.region().probe((page * PAGE_BYTES) as u64)))
+        let bring = |page| self.region().hold((page * PAGE_BYTES) as u64, PAGE_BYTES).map(drop);
+        yonder_trap::hold_back(|| held.into_iter().try_for_each(bring))
     }
 }

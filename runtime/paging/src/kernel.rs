@@ -233,8 +233,8 @@ impl Machine for Kernel {
         space.recall(region, offset, pages, is_here)
     }
 
-    fn populate(region: &Mapping, offset: u64) {
-        region.update_u64(offset, |word| word);
+    fn populate(region: &Mapping, offset: u64, pages: usize) -> bool {
+        region.populate_part(offset, pages * PAGE_BYTES).is_ok()
     }
 
     fn register(space: &Uffd, region: &Mapping) -> Result<(), UffdError> {

@@ -60,6 +60,16 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Has the kernel map pages as if they were read. An error if it may not map all of them.
+    pub fn populate_part(&self, offset: u64, bytes: usize) -> Result<(), MapError> {
+        let start = self.checked(offset, bytes);
+        // SAFETY: the range is in bounds, and its content stays as it is.
+        if unsafe { libc::madvise(start.cast(), bytes, libc::MADV_POPULATE_READ) } != 0 {
+            return Err(MapError::last("madvise(MADV_POPULATE_READ)", bytes));
+        }
+        Ok(())
+    }
+
     /// Unmaps the pages of `runs`: later touches are missing-page faults. Allocates nothing.
     pub fn drop_runs(&self, runs: &[Run]) -> Result<(), MapError> {
         self.drop_runs_by(drop_method(), runs)

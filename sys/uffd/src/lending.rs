@@ -20,6 +20,8 @@ use crate::raw;
 const WORD_BYTES: usize = size_of::<u64>();
 /// Pages that are asked for with one call.
 const ASKED_PAGES: usize = 512;
+/// Tries to change the registration of a range whose mappings the kernel has no room for.
+const TRIES_MAX: usize = 1_000;
 /// A page has memory, or is in swap: either way it is not missing.
 const IS_HERE: u64 = 1 << 63 | 1 << 62;
 
@@ -57,14 +59,14 @@ impl Uffd {
         pages: usize,
         is_here: &mut dyn FnMut(usize),
     ) -> Result<(), UffdError> {
-        self.register_part(region, offset, pages).inspect_err(|_| self.leave(region, offset, pages))?;
+        self.register_or_leave(region, offset, pages)?;
         let first = range_address(region, offset, pages) / PAGE_BYTES;
         let mut words = [0u64; ASKED_PAGES];
         let mut asked = 0;
         while asked < pages {
             let words = &mut words[..(pages - asked).min(ASKED_PAGES)];
             if let Err(source) = self.read_pagemap(first + asked, words) {
-                self.leave(region, offset, pages);
+                self.lend(region, offset, pages).expect("what was lent can be lent again");
                 let (address, bytes) = ((first + asked) * PAGE_BYTES, pages * PAGE_BYTES);
                 return Err(UffdError { operation: "reading /proc/self/pagemap", address, bytes, source });
             }
@@ -75,11 +77,17 @@ impl Uffd {
         Ok(())
     }
 
-    /// Pages that could not be recalled are all the kernel's again.
-    fn leave(&self, region: &Mapping, offset: u64, pages: usize) {
-        let (address, bytes) = (range_address(region, offset, pages), pages * PAGE_BYTES);
-        let mut request = raw::Range { start: address as u64, len: bytes as u64 };
-        self.ioctl(raw::IOCTL_UNREGISTER, &mut request).expect("what was lent can be lent again");
+    /// Registers lent pages again, or, if that is refused, leaves all of them to the kernel. Where there are several
+    /// mappings, each may need one that another thread has just taken, so both are tried until one works.
+    fn register_or_leave(&self, region: &Mapping, offset: u64, pages: usize) -> Result<(), UffdError> {
+        for _ in 0..TRIES_MAX {
+            let Err(error) = self.register_part(region, offset, pages) else { return Ok(()) };
+            if self.lend(region, offset, pages).is_ok() {
+                return Err(error);
+            }
+            std::thread::yield_now();
+        }
+        panic!("{pages} pages at {offset:#x} of far memory can neither be registered nor left to the kernel");
     }
 
     /// What the kernel says of pages from number `first` on.

@@ -61,3 +61,13 @@ pub(crate) fn recall(region: &Memory, offset: u64, pages: usize, is_here: &mut d
     }
     Ok(())
 }
+
+/// The kernel maps what it may of the pages. Whether all of them are mapped.
+pub(crate) fn populate(region: &Memory, offset: u64, pages: usize) -> bool {
+    let first = PageIndex::containing(offset).index();
+    (first..first + pages).all(|page| {
+        step(Step::Effect(CALL / 4));
+        region.touch(page);
+        region.is_mapped(page)
+    })
+}

@@ -422,9 +422,8 @@ impl Machine for Simulated {
         lending::recall(region, offset, pages, is_here)
     }
 
-    fn populate(region: &Memory, offset: u64) {
-        step(Step::Effect(CALL));
-        let _ = region.load(offset);
+    fn populate(region: &Memory, offset: u64, pages: usize) -> bool {
+        lending::populate(region, offset, pages)
     }
 
     fn register(_space: &Space, _region: &Memory) -> Result<(), String> {

@@ -238,7 +238,7 @@ impl Memory {
     }
 
     /// A program touches a page: if it is lent and missing, the kernel maps it.
-    fn touch(&self, page: usize) {
+    pub(crate) fn touch(&self, page: usize) {
         let is_new = self.page(page, |page| {
             let is_new = page.is_lent && page.bytes.is_none() && !page.is_hidden;
             if is_new {

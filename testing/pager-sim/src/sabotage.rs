@@ -73,7 +73,7 @@ pub enum Sabotage {
 }
 
 /// The rules that the pager can be made to break.
-const RULES: [Rule; 19] = [
+const RULES: [Rule; 20] = [
     Rule::DiscardHolds,
     Rule::DiscardSettles,
     Rule::RestandIsHeard,
@@ -93,6 +93,7 @@ const RULES: [Rule; 19] = [
     Rule::LoanIsCharged,
     Rule::RecallLooks,
     Rule::RefusedLoanIsRecalled,
+    Rule::HeldIsPopulated,
 ];
 
 impl Sabotage {

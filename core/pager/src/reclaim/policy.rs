@@ -177,6 +177,12 @@ impl Policy {
         self.free(usage).saturating_sub(self.start)
     }
 
+    /// Pages that are missing until the reclaimer rests, or a batch of them if it works for another reason.
+    #[must_use]
+    pub fn wanted(&self, usage: &Usage) -> u64 {
+        self.end.saturating_sub(self.free(usage)).max(self.reserve)
+    }
+
     /// The next step of a reclaimer that is at work. It rests only above the upper watermark.
     ///
     /// Frames go round: the cleaner makes them spare, the evictor fills them again and thereby makes room for faults.

@@ -106,13 +106,12 @@ impl<M: Machine> Reclaimer<M> {
     /// Takes at most `room` pages of the first that is over a quota and has some that can be taken: what was advised
     /// out, else what is cold. How many.
     pub(super) fn sweep_over_quota(&mut self, pager: &Pager<M>, room: usize) -> usize {
-        let over = self.quotas(pager).over;
-        let recalled = if over.is_empty() { 0 } else { self.recall_some(pager, room) };
-        if recalled > 0 {
-            return recalled;
-        }
-        for (only, excess) in over {
+        for (only, excess) in self.quotas(pager).over {
             let room = room.min(excess.narrow_usize());
+            let recalled = self.recall_some(pager, room, only);
+            if recalled > 0 {
+                return recalled;
+            }
             let mut taken = self.sweep_advised(pager, room, |region| only.is_none_or(|only| only == region as usize));
             if taken == 0 {
                 taken = self.sweep(room, only);

@@ -12,7 +12,7 @@ use super::RegionCore;
 use crate::damage;
 use crate::error::PagingCause;
 use crate::fault::{self, FaultTouch, Wants};
-use crate::machine::Machine;
+use crate::machine::{Machine, Rule};
 use crate::observer::FaultObserver;
 use crate::pager::Pager;
 
@@ -49,7 +49,7 @@ impl<M: Machine> RegionCore<M> {
     #[inline]
     fn is_had(&self, page: PageIndex) -> bool {
         let seen = self.table.load(page);
-        seen.is_resident() || seen.is_accessible() && !self.pager.child.is_one()
+        seen.is_resident() || seen.is_accessible() && !self.pager.child.is_one() && !self.gate(page).is_closed()
     }
 
     /// Where a page is.
@@ -173,6 +173,7 @@ impl<M: Machine> RegionCore<M> {
                 M::yield_now();
             }
         }
+        self.populate_lent(first, last);
         for page in (first.0..=last.0).map(PageIndex) {
             if page.0 % WINDOW_PAGES_MAX == first.0 % WINDOW_PAGES_MAX {
                 fault::fetch_range(self, page, (last.0 - page.0 + 1).min(WINDOW_PAGES_MAX));
@@ -181,12 +182,39 @@ impl<M: Machine> RegionCore<M> {
                 self.unhold(blocks);
                 return Err((page.offset(), cause));
             }
-            // What is held has memory: a forked child has a copy of that, and nothing else of a lent block.
-            if self.table.load(page).state() == State::Lent {
-                M::populate(&self.mapping, page.offset());
-            }
         }
         Ok(blocks)
+    }
+
+    /// Has the kernel map those pages that are lent, which the caller holds: they stay when their block is recalled,
+    /// and a forked child has a copy. A block where it may not, since the program has protected it, is recalled: its
+    /// pages can be brought then. Whether no page is left that is lent and not mapped.
+    fn populate_lent(&self, first: PageIndex, last: PageIndex) -> bool {
+        if M::breaks(Rule::HeldIsPopulated) {
+            return true;
+        }
+        (first.block().0..=last.block().0).map(BlockIndex).all(|block| {
+            let all = self.pages_of(block);
+            let pages = all.start.max(first.0)..all.end.min(last.0 + 1);
+            let (offset, count) = (PageIndex(pages.start).offset(), pages.len());
+            while self.is_lent(block) && !M::populate(&self.mapping, offset, count) {
+                if self.pager.child.is_one() {
+                    return true;
+                }
+                // If another thread recalls it, that is as good.
+                let gate = self.block_gate(block);
+                if !gate.try_close() {
+                    M::yield_now();
+                    continue;
+                }
+                let is_refused = self.is_lent(block) && self.pager.recall(self, block).is_none();
+                gate.open();
+                if is_refused {
+                    return false;
+                }
+            }
+            true
+        })
     }
 
     /// Keeps a block from being swept; false while it is. In a forked child nothing is, and a block may stay as a
@@ -206,7 +234,7 @@ impl<M: Machine> RegionCore<M> {
             }
             held.end += 1;
         }
-        if (first.0..=last.0).all(|page| self.is_had(PageIndex(page))) {
+        if self.populate_lent(first, last) && (first.0..=last.0).all(|page| self.is_had(PageIndex(page))) {
             return Some(held);
         }
         self.unhold(held);

@@ -123,6 +123,8 @@ programs! {
     signals_over_emu: "signals" ["FOLDER"] over "emu" with LOCAL;
     signals_over_tcp: "signals" ["FOLDER"] over "tcp" with LOCAL;
     stacks_over_emu: "stacks" [] over "emu" with "12MiB";
+    lent_memory_over_emu: "lent" [] over "emu" with "12MiB";
+    lent_memory_over_tcp: "lent" [] over "tcp" with "12MiB";
     changes_of_user_over_emu: "identity" [] over "emu" with LOCAL;
     changes_of_user_over_tcp: "identity" [] over "tcp" with LOCAL;
     changes_of_user_over_a_disk: "identity" [] over "lz4+file" with LOCAL;
