@@ -1,8 +1,9 @@
 //! [`Class`]: the sizes of small objects.
 //!
 //! Sizes go in steps of 16 bytes to 128. Above that, a class is the largest multiple of 16 of which a certain number
-//! fits into a page: other sizes would only leave more of the page unused. Above half a page, objects lie across the
-//! borders of pages in slabs of several, in steps of 256 bytes. Every power of two is among the sizes, for alignments.
+//! fits into its slab: other sizes would only leave more of the slab unused. A slab is a page up to a quarter of one.
+//! Larger objects lie across the borders of pages in slabs of several; there a class is a multiple of 64 where that
+//! costs little, for alignments. Every power of two is among the sizes, for the same reason.
 
 use yonder_units::{Narrow, PAGE_BYTES};
 
@@ -13,19 +14,20 @@ pub const GRANULE_BYTES: usize = 16;
 /// Number of classes.
 pub const CLASSES: usize = SIZES.len();
 
-const SIZES: [u16; 47] = [
+const SIZES: [u16; 52] = [
     16, 32, 48, 64, 80, 96, 112, 128, // steps of a granule
     160, 192, 224, 256, // 25, 21, 18 and 16 in a page
     288, 336, 400, 448, 512, // 14, 12, 10, 9 and 8
     576, 672, 816, 1024, // 7, 6, 5 and 4
-    1360, 2048, // 3 and 2
-    2304, 2560, 2816, 3072, 3328, 3584, 3840, 4096, // in slabs of several pages
-    4352, 4608, 4864, 5120, 5376, 5632, 5888, 6144, 6400, 6656, 6912, 7168, 7424, 7680, 7936, 8192,
+    1040, 1088, 1152, 1216, 1280, 1344, 1456, 1536, // 63, 60, 56, 53, 51, 48, 45 and 42 in a slab of several pages
+    1664, 1792, 1920, 2048, 2176, 2304, 2496, 2688, // 39, 36, 34, 32, 30, 28, 26 and 24
+    2944, 3120, 3264, 3392, 3584, 3840, 4096, // 22 to 16
+    4368, 4672, 4992, 5440, 5952, 6528, 7232, 8192, // 15 to 8
 ];
 /// Largest object of a slab that is one page.
-const PAGE_OBJECT_BYTES_MAX: usize = 2048;
+const PAGE_OBJECT_BYTES_MAX: usize = 1024;
 /// Smallest object of a larger slab.
-pub(crate) const LARGE_BYTES_MIN: usize = 2304;
+pub(crate) const LARGE_BYTES_MIN: usize = 1040;
 /// Pages of the slabs of larger ones. Such a slab begins at a multiple of them.
 pub(crate) const LARGE_SLAB_PAGES: u32 = 16;
 /// Granules of the largest slab.
@@ -165,13 +167,12 @@ mod tests {
         let worst = |sizes: std::ops::RangeInclusive<usize>| sizes.map(wasted).max().unwrap();
         assert_eq!(worst(113..=128), 118);
         assert_eq!(worst(129..=1024), 213, "129 bytes in 160");
-        assert_eq!(worst(1025..=1360), 250, "1025 bytes, of which four need more than a page");
-        assert_eq!(worst(1361..=2048), 336, "1361 bytes, of which three need more than a page");
+        assert_eq!(worst(1025..=2048), 86, "1665 bytes in 1792");
         assert!((1..=128).all(|bytes| Class::fitting(bytes, 1).unwrap().bytes() as u64 - bytes < GRANULE_BYTES as u64));
-        assert_eq!(worst(2049..=4096), 125, "2049 bytes in 2304");
-        assert_eq!(worst(4097..=8192), 125, "7425 bytes, of which 8 are in a slab");
+        assert_eq!(worst(2049..=4096), 98, "2689 bytes in 2944");
+        assert_eq!(worst(4097..=8192), 118, "7233 bytes, of which 8 are in a slab");
         // A value of 4 KiB with its header.
-        assert_eq!(worst(4198..=4352), 40);
+        assert_eq!(worst(4198..=4368), 40);
         // What a class itself leaves of a slab of one page.
         let of_a_page = Class::all().filter(|class| class.slab_pages() == 1);
         assert!(of_a_page.into_iter().all(|class| PAGE_BYTES - class.slots() * class.bytes() <= 112));

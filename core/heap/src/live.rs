@@ -20,7 +20,8 @@ pub const SAVING_BYTES_MIN: usize = PAGE_BYTES / 16;
 #[expect(clippy::cast_possible_truncation, reason = "a page has 256 slots")]
 const SLOTS: Range<u32> = 0..PAGE_WORDS as u32 * u64::BITS;
 
-const _: () = assert!(LARGE_BYTES_MIN * (SEGMENTS_MAX - 1) >= PAGE_BYTES, "a page has parts of three objects at most");
+// Of so many objects every second one is live at worst.
+const _: () = assert!((PAGE_BYTES - 2) / LARGE_BYTES_MIN + 2 < 2 * SEGMENTS_MAX, "a page has parts of five objects");
 
 /// Slots that are not live, between live ones.
 #[derive(Clone, Copy, Default)]

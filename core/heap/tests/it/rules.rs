@@ -155,7 +155,7 @@ fn a_heap_of_terabytes_is_made_at_once_and_used_at_its_low_end() {
 #[test]
 fn a_few_empty_slabs_are_kept_and_they_are_the_lowest() {
     let mut heap = Heap::new(GIB);
-    let objects: Vec<u64> = (0..40).map(|_| heap.alloc(2048, 1).unwrap()).collect();
+    let objects: Vec<u64> = (0..40).map(|_| heap.alloc(1024, 1).unwrap()).collect();
     objects.into_iter().for_each(|offset| assert!(heap.free(offset).is_ok()));
     assert_eq!(heap.stats().object_pages, 4);
     assert_eq!(heap.alloc(3 * PAGE, 1), Some(4 * PAGE), "a page that is not kept is the lowest free one");
