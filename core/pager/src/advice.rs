@@ -1,5 +1,5 @@
 //! Advice on ranges of a region (LightSwap's `swap_advise`, section 4.1): what will not be needed soon
-//! ([`AdvisedOut`]), and what will be needed together ([`AdvisedRanges`]).
+//! ([`AdvisedOut`]), and what will be needed together, or each page for itself ([`AdvisedRanges`]).
 //!
 //! Advice is kept in tables of fixed size: of too much of it the oldest is forgotten. Nothing but speed depends on it.
 //!
@@ -19,8 +19,8 @@ use crate::region::RegionCore;
 
 /// Ranges advised out that are remembered of one far memory.
 const OUT_RANGES_MAX: usize = 1024;
-/// Ranges advised ahead that are remembered of one region.
-const AHEAD_RANGES_MAX: usize = 64;
+/// Ranges of a kind that are remembered of one region, of those that misses look at.
+const RANGES_MAX: usize = 64;
 
 /// What a program knows of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,9 +30,13 @@ pub enum Advice {
     /// once.
     Out,
     /// It will be touched as a whole: a touch of one of its pages that has to be fetched fetches others of it too, as
-    /// many as are bounded by [`ADVISED_PAGES_MAX`]. Holds until the range is advised out. Has no effect where nothing
-    /// is fetched ahead ([`Prefetch::None`](crate::Prefetch::None)).
+    /// many as are bounded by [`ADVISED_PAGES_MAX`]. Holds until other advice comes. Has no effect where nothing is
+    /// fetched ahead ([`Prefetch::None`](crate::Prefetch::None)).
     Ahead,
+    /// Which page of it is touched next cannot be told: nothing is fetched ahead. Holds until other advice comes.
+    Random,
+    /// Nothing is known of it any more.
+    Normal,
 }
 
 /// Pages that one touch of a range that was advised ahead fetches at most, beside the one that is touched.
@@ -82,12 +86,15 @@ impl<M: Machine> RegionCore<M> {
         }
         match advice {
             Advice::Out => {
-                self.ahead.forget_in(&pages);
+                [&self.ahead, &self.random].iter().for_each(|ranges| ranges.forget_in(&pages));
                 pager.advised_out.add(self.number, pages);
             }
-            Advice::Ahead => {
+            Advice::Ahead | Advice::Random | Advice::Normal => {
                 pager.advised_out.forget_in(self.number, &pages);
-                self.ahead.add(&pages);
+                let kinds = [(&self.ahead, Advice::Ahead), (&self.random, Advice::Random)];
+                for (ranges, kind) in kinds {
+                    if kind == advice { ranges.add(&pages) } else { ranges.forget_in(&pages) }
+                }
             }
         }
         pager.enforce_quotas_now();
@@ -143,10 +150,10 @@ impl AdvisedOut {
     }
 }
 
-/// Ranges of a region whose pages are fetched together.
+/// Ranges of a region that were given the same advice.
 pub(crate) struct AdvisedRanges {
     /// First page and end in one word; zero is none.
-    ranges: [AtomicU64; AHEAD_RANGES_MAX],
+    ranges: [AtomicU64; RANGES_MAX],
     /// Ranges that were ever added.
     added: AtomicUsize,
 }
@@ -161,7 +168,7 @@ impl AdvisedRanges {
     fn add(&self, pages: &Range<u32>) {
         let word = u64::from(pages.start) << 32 | u64::from(pages.end);
         if self.ranges.iter().all(|range| range.load(Ordering::Relaxed) != word) {
-            let at = self.added.fetch_add(1, Ordering::AcqRel) % AHEAD_RANGES_MAX;
+            let at = self.added.fetch_add(1, Ordering::AcqRel) % RANGES_MAX;
             self.ranges[at].store(word, Ordering::Release);
         }
     }
@@ -169,7 +176,7 @@ impl AdvisedRanges {
     /// A range that `page` is of.
     #[inline]
     pub(crate) fn around(&self, page: PageIndex) -> Option<Range<u32>> {
-        let used = self.added.load(Ordering::Acquire).min(AHEAD_RANGES_MAX);
+        let used = self.added.load(Ordering::Acquire).min(RANGES_MAX);
         let range_at = |word: &AtomicU64| range_of(word.load(Ordering::Acquire));
         self.ranges[..used].iter().map(range_at).find(|range| range.contains(&page.0))
     }
@@ -224,7 +231,7 @@ mod tests {
         assert_eq!(ahead.around(PageIndex(20)), None);
         ahead.forget_in(&(0..39));
         assert_eq!((ahead.around(PageIndex(19)), ahead.around(PageIndex(30))), (None, Some(30..40)));
-        (0..AHEAD_RANGES_MAX as u32).for_each(|range| ahead.add(&(100 + range..101 + range)));
+        (0..RANGES_MAX as u32).for_each(|range| ahead.add(&(100 + range..101 + range)));
         assert_eq!(ahead.around(PageIndex(30)), None, "the oldest made room");
         (0..3).for_each(|_| ahead.add(&(100..101)));
         assert_eq!(ahead.around(PageIndex(101)), Some(101..102), "the same advice again takes no other's place");

@@ -36,6 +36,8 @@ pub struct RegionCore<M: Machine> {
     pub(crate) counts: Blocks,
     /// What is fetched together.
     pub(crate) ahead: AdvisedRanges,
+    /// What is fetched page by page.
+    pub(crate) random: AdvisedRanges,
     /// How many pages should be mapped at most.
     pub(crate) quota: Quota,
     /// What the node has of each page.
@@ -67,6 +69,7 @@ impl<M: Machine> RegionCore<M> {
             gates: (0..blocks).map(|_| BlockGate::default()).collect(),
             counts: Blocks::new(blocks),
             ahead: AdvisedRanges::default(),
+            random: AdvisedRanges::default(),
             quota: Quota::default(),
             digests: Digests::new(pages, hasher),
             order: Order::default(),

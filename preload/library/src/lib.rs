@@ -26,6 +26,7 @@
 //!
 //! UNSAFETY: this is the C library's interface, and the start of a process.
 
+mod advice;
 mod bounce;
 mod callers;
 mod calls;

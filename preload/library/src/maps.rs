@@ -19,18 +19,18 @@ use yonder_units::PAGE_BYTES;
 use crate::far::{Far, far, far_for, is_far};
 use crate::libc_own::{as_c, errno, failed, own, set_errno};
 use crate::mapped::{PLAIN, is_any_protected, maps};
-use crate::{callers, calls, robust};
+use crate::{advice, callers, calls, robust};
 
 /// Smallest mapping that is far.
 const FAR_BYTES_MIN: usize = 256 << 10;
 
 /// The pages of a range that begins with one; `None` if it is none, or longer than memory is.
-fn range_of(address: usize, bytes: usize) -> Option<Range<usize>> {
+pub(crate) fn range_of(address: usize, bytes: usize) -> Option<Range<usize>> {
     let end = address.checked_add(whole_pages(bytes)?)?;
     address.is_multiple_of(PAGE_BYTES).then_some(address..end)
 }
 
-fn whole_pages(bytes: usize) -> Option<usize> {
+pub(crate) fn whole_pages(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(PAGE_BYTES).filter(|bytes| *bytes > 0)
 }
 
@@ -223,45 +223,13 @@ unsafe extern "C" fn mprotect_for(start: *mut c_void, bytes: size_t, prot: c_int
 
 unsafe extern "C" fn madvise_for(start: *mut c_void, bytes: size_t, advice: c_int, caller: usize) -> c_int {
     match about(start as usize, caller) {
-        About::Far(far) => as_c(advise(far, start as usize, bytes, advice)) as c_int,
+        About::Far(far) => as_c(advice::advise(far, start as usize, bytes, advice)) as c_int,
         About::Behind => behind(libc::SYS_madvise, [start as u64, bytes as u64, advice as u64]),
         About::Other => {
             let own = own!(madvise: fn(*mut c_void, size_t, c_int) -> c_int);
             // SAFETY: the caller's.
             unsafe { own(start, bytes, advice) }
         }
-    }
-}
-
-fn advise(far: &'static Far, address: usize, bytes: usize, advice: c_int) -> i64 {
-    let Some(bytes) = whole_pages(bytes) else { return 0 };
-    let is_inside = range_of(address, bytes).is_some_and(|range| far.offset(range.end - 1).is_some());
-    match advice {
-        _ if !is_inside => -i64::from(libc::EINVAL),
-        libc::MADV_DONTNEED => {
-            far.clear(address, bytes as u64);
-            0
-        }
-        // The memory may stay as it is.
-        libc::MADV_NORMAL
-        | libc::MADV_RANDOM
-        | libc::MADV_SEQUENTIAL
-        | libc::MADV_WILLNEED
-        | libc::MADV_FREE
-        | libc::MADV_DONTFORK
-        | libc::MADV_MERGEABLE
-        | libc::MADV_UNMERGEABLE
-        | libc::MADV_HUGEPAGE
-        | libc::MADV_NOHUGEPAGE
-        | libc::MADV_DONTDUMP
-        | libc::MADV_DODUMP
-        | libc::MADV_COLD
-        | libc::MADV_PAGEOUT
-        | libc::MADV_POPULATE_READ
-        | libc::MADV_POPULATE_WRITE
-        | libc::MADV_COLLAPSE => 0,
-        // Others promise something that is not kept, or would take the memory away from where it is paged.
-        _ => -i64::from(libc::EINVAL),
     }
 }
 
@@ -322,7 +290,7 @@ pub(crate) fn answer(call: &Call) -> i64 {
     let result = match call.number {
         libc::SYS_munmap => unmap(far, start as usize, bytes as usize),
         libc::SYS_mprotect => protect(far, start as usize, bytes as usize, third as c_int),
-        libc::SYS_madvise => return advise(far, start as usize, bytes as usize, third as c_int),
+        libc::SYS_madvise => return advice::advise(far, start as usize, bytes as usize, third as c_int),
         libc::SYS_mincore => return mincore(far, call),
         libc::SYS_msync | libc::SYS_munlock => return calls::make(call),
         _ => return -i64::from(libc::ENOMEM),

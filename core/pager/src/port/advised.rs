@@ -1,5 +1,5 @@
 //! Fetches of what was advised ahead ([`Advice::Ahead`](crate::Advice)): a miss in such a range fetches what is behind
-//! it, and then what is before it, a window at a time.
+//! it, and then what is before it, a window at a time. A miss in a range of random touches fetches nothing else.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,9 +16,13 @@ use crate::region::RegionCore;
 use crate::turn::Turn;
 
 impl<M: Machine> PortInner<M> {
-    /// A page has been missed: fetches others of a range that was advised ahead. Whether there is one.
+    /// A page has been missed: fetches others of a range that was advised ahead. Whether all is fetched that should
+    /// be.
     #[inline]
     pub(crate) fn fetch_advised(&mut self, region: &Arc<RegionCore<M>>, page: PageIndex, turn: Turn<'_, M>) -> bool {
+        if region.random.around(page).is_some() {
+            return true;
+        }
         let Some(range) = region.ahead.around(page) else { return false };
         if self.ahead.slots() == 0 {
             return false;

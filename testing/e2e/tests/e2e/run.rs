@@ -4,6 +4,7 @@
 //! is what `yonder run` itself says and does, `run/guides` what they are with a guide, `run/interpreters` interpreters
 //! of the machine, `run/reports` what it draws, `run/threads` how many threads wait for pages at one time.
 
+mod advised;
 mod disks;
 mod guides;
 mod interpreters;

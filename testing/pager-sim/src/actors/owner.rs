@@ -130,7 +130,10 @@ fn change_limits(common: &Common, settings: &Settings) {
         }
         3 | 4 if below(4) == 0 => common.shared.note_advice(0..pages, Advice::Out),
         3 | 4 => common.shared.note_advice(range(), Advice::Out),
-        5 => common.shared.note_advice(range(), Advice::Ahead),
+        5 => {
+            let advice = [Advice::Ahead, Advice::Ahead, Advice::Random, Advice::Normal][below(4) as usize];
+            common.shared.note_advice(range(), advice);
+        }
         6 => {
             let age = std::time::Duration::from_nanos(10_000 + below(1_000_000));
             common.pager.set_flush(age, 1 + below(64) as usize);
