@@ -427,7 +427,7 @@ mod tests {
         for faulting in &results[1..] {
             if is_large(faulting) {
                 // Far from exact on a busy machine, and far from what it would be without a search.
-                assert!((15.0..70.0).contains(&faulting.fault_percent), "{faulting:?}");
+                assert!((5.0..85.0).contains(&faulting.fault_percent), "{faulting:?}");
                 assert!(faulting.summary.major_faults > Some(0.0), "{faulting:?}");
             }
             assert!(faulting.local_bytes < results[0].local_bytes, "{faulting:?}");
