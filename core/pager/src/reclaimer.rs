@@ -312,8 +312,9 @@ impl<M: Machine> Reclaimer<M> {
         let is_quiet = std::mem::replace(&mut self.charged_at_rest, usage.charged) == usage.charged;
         self.quiet_looks = if is_quiet { self.quiet_looks + 1 } else { 0 };
         let least = SLEEP_MIN * (1 << self.quiet_looks.min(QUIET_LOOKS_MAX));
-        let sleep = (policy.margin(&usage) * PAGE_TAKEN_NS).min(next_look.saturating_sub(now));
-        Step::Idle(Duration::from_nanos(sleep).max(least).min(SLEEP_MAX))
+        let margin = Duration::from_nanos(policy.margin(&usage) * PAGE_TAKEN_NS).max(least);
+        let next_look = Duration::from_nanos(next_look.saturating_sub(now));
+        Step::Idle(margin.min(next_look).clamp(SLEEP_MIN, SLEEP_MAX))
     }
 
     /// Makes room under pressure: by what was advised out, else by what is over its quota, then by what is cold. How

@@ -369,6 +369,9 @@ impl Far {
             let result = behind(libc::SYS_mprotect, [range.start as u64, range.len() as u64, prot as u64]);
             if can_be_read && result == 0 {
                 self.region().mark_readable(offset, range.len() as u64);
+                // What is held for good and could not be mapped, as nobody could touch it. If that fails, its next
+                // touch brings it.
+                let _ = self.bring_held(range.start, range.len() as u64);
             }
             result
         })

@@ -64,6 +64,38 @@ static void guarded_contexts(void) {
     check("contexts run on stacks with a guard page", sum == CONTEXTS * (CONTEXTS - 1) / 2);
 }
 
+static ucontext_t outer, inner;
+static char *nest;
+static int innermost;
+
+static void in_inner(void) { innermost++; }
+
+// On a stack in the block of the pages that it gives to the kernel.
+static void in_outer(void) {
+    mprotect(nest, PAGE, PROT_NONE);
+    getcontext(&inner);
+    inner.uc_stack.ss_sp = nest;
+    inner.uc_stack.ss_size = MIB / 4;
+    inner.uc_link = &outer;
+    makecontext(&inner, in_inner, 0);
+    swapcontext(&outer, &inner);
+    innermost += ioctl(0, 0x12345678, nest) == -1;
+    mprotect(nest, PAGE, PROT_READ | PROT_WRITE);
+    nest[0] = 1;
+}
+
+// A context makes another one in the 2 MiB that it runs in itself.
+static void nested_contexts(void) {
+    nest = next_block();
+    getcontext(&outer);
+    outer.uc_stack.ss_sp = nest + MIB;
+    outer.uc_stack.ss_size = MIB / 4;
+    outer.uc_link = &out;
+    makecontext(&outer, in_outer, 0);
+    swapcontext(&out, &outer);
+    check("a context has another one beside its own stack", innermost == 2);
+}
+
 static void handle(int signal) {
     (void)signal;
     volatile char bytes[4 * PAGE];
@@ -129,6 +161,7 @@ int main(void) {
     memory = (char *)(((uintptr_t)mapped + BLOCK - 1) / BLOCK * BLOCK);
     unknown_calls();
     guarded_contexts();
+    nested_contexts();
     alternate_stacks();
     robust_mutexes();
     filled();

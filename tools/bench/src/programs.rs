@@ -40,8 +40,8 @@ const NATIVE_TIME_MAX: Duration = Duration::from_secs(600);
 /// How long it may take in another variant, as a multiple of its time alone, and at least.
 const TIMES_LONGER_MAX: f64 = 30.0;
 const LEG_TIME_MAX_LEAST: Duration = Duration::from_secs(60);
-/// Far memory as a multiple of the peak, and at least: heaps are larger than what is resident of them, and sort asks for
-/// its buffer of 2 GiB at once.
+/// Far memory as a multiple of the peak, and at least: heaps are larger than what is resident of them, and sort asks
+/// for its buffer of 2 GiB at once.
 const FAR_TIMES_PEAK: u64 = 2;
 const FAR_BYTES_MIN: u64 = 3 << 30;
 

@@ -19,6 +19,13 @@ use crate::pager::Pager;
 /// Blocks that are not swept. Ended by [`RegionCore::unhold`].
 pub type HeldBlocks = Range<u32>;
 
+/// Whether a block that is being recalled is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Recalls {
+    AreAwaited,
+    AreNotAwaited,
+}
+
 /// How often a page is brought for one look at it. Where local memory is very short, others may take it away each time.
 const ROUNDS_MAX: u32 = 8;
 
@@ -168,12 +175,17 @@ impl<M: Machine> RegionCore<M> {
     pub fn hold(self: &Arc<Self>, offset: u64, bytes: usize) -> Result<HeldBlocks, (u64, PagingCause)> {
         let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
         let blocks = first.block().0..last.block().0 + 1;
+        let deadline = M::now() + self.pager.node.fault_timeout();
         for block in blocks.clone() {
             while !self.hold_block(BlockIndex(block)) {
+                if M::now() > deadline {
+                    self.unhold(blocks.start..block);
+                    return Err((offset, PagingCause::Stuck));
+                }
                 M::yield_now();
             }
         }
-        self.populate_lent(first, last);
+        self.populate_lent(first, last, Recalls::AreAwaited);
         for page in (first.0..=last.0).map(PageIndex) {
             if page.0 % WINDOW_PAGES_MAX == first.0 % WINDOW_PAGES_MAX {
                 fault::fetch_range(self, page, (last.0 - page.0 + 1).min(WINDOW_PAGES_MAX));
@@ -187,34 +199,42 @@ impl<M: Machine> RegionCore<M> {
     }
 
     /// Has the kernel map those pages that are lent, which the caller holds: they stay when their block is recalled,
-    /// and a forked child has a copy. A block where it may not, since the program has protected it, is recalled: its
-    /// pages can be brought then. Whether no page is left that is lent and not mapped.
-    fn populate_lent(&self, first: PageIndex, last: PageIndex) -> bool {
+    /// and a forked child has a copy. False if that cannot be said of all of them: the program has protected one, or,
+    /// if nobody is to wait, one is being recalled.
+    fn populate_lent(&self, first: PageIndex, last: PageIndex, recalls: Recalls) -> bool {
         if M::breaks(Rule::HeldIsPopulated) {
             return true;
         }
-        (first.block().0..=last.block().0).map(BlockIndex).all(|block| {
-            let all = self.pages_of(block);
-            let pages = all.start.max(first.0)..all.end.min(last.0 + 1);
-            let (offset, count) = (PageIndex(pages.start).offset(), pages.len());
-            while self.is_lent(block) && !M::populate(&self.mapping, offset, count) {
-                if self.pager.child.is_one() {
-                    return true;
-                }
-                // If another thread recalls it, that is as good.
-                let gate = self.block_gate(block);
-                if !gate.try_close() {
-                    M::yield_now();
-                    continue;
-                }
-                let is_refused = self.is_lent(block) && self.pager.recall(self, block).is_none();
-                gate.open();
-                if is_refused {
-                    return false;
-                }
+        let of_block = |block: u32| {
+            let all = self.pages_of(BlockIndex(block));
+            self.populate(&(all.start.max(first.0)..all.end.min(last.0 + 1)), recalls)
+        };
+        // All of them, though one may fail.
+        (first.block().0..=last.block().0).map(of_block).filter(|is_here| !is_here).count() == 0
+    }
+
+    /// As [`RegionCore::populate_lent`], for pages of a block.
+    ///
+    /// A block is never recalled here: the system calls of that have arguments on the stack of the caller, which may be
+    /// far, and in the same block.
+    fn populate(&self, pages: &Range<u32>, recalls: Recalls) -> bool {
+        let first = PageIndex(pages.start);
+        while self.is_lent(first.block()) && !M::populate(&self.mapping, first.offset(), pages.len()) {
+            if self.pager.child.is_one() {
+                // What is not mapped there is brought, page by page.
+                return true;
             }
-            true
-        })
+            if !self.gate(first).is_closed() {
+                // One of them is protected, and nobody can touch that one.
+                let alone = pages.clone().map(|page| pages.len() > 1 && self.populate(&(page..page + 1), recalls));
+                return alone.filter(|is_here| !is_here).count() == 0;
+            }
+            if recalls == Recalls::AreNotAwaited {
+                return false;
+            }
+            M::yield_now();
+        }
+        true
     }
 
     /// Keeps a block from being swept; false while it is. In a forked child nothing is, and a block may stay as a
@@ -234,7 +254,9 @@ impl<M: Machine> RegionCore<M> {
             }
             held.end += 1;
         }
-        if self.populate_lent(first, last) && (first.0..=last.0).all(|page| self.is_had(PageIndex(page))) {
+        if self.populate_lent(first, last, Recalls::AreNotAwaited)
+            && (first.0..=last.0).all(|page| self.is_had(PageIndex(page)))
+        {
             return Some(held);
         }
         self.unhold(held);
