@@ -86,7 +86,8 @@ impl<M: Machine> RegionCore<M> {
         }
         match advice {
             Advice::Out => {
-                [&self.ahead, &self.random].iter().for_each(|ranges| ranges.forget_in(&pages));
+                self.ahead.forget_in(&pages);
+                self.random.forget_in(&pages);
                 pager.advised_out.add(self.number, pages);
             }
             Advice::Ahead | Advice::Random | Advice::Normal => {

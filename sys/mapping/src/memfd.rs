@@ -7,7 +7,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::mapping::MapError;
 
-/// An anonymous file of `bytes` in memory, to be mapped with [`Mapping::shared`] here and in other processes.
+/// An anonymous file of `bytes` in memory, to be mapped with [`Mapping::shared`](crate::Mapping::shared) here and in
+/// other processes.
 pub fn create_memfd(name: &CStr, bytes: usize) -> Result<OwnedFd, MapError> {
     // SAFETY: the name is a C string; a new descriptor is owned by nobody else.
     let fd = unsafe {
