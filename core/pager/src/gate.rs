@@ -3,7 +3,8 @@
 //! Installers enter for the moment of a `UFFDIO_COPY`; holds keep a block from being swept while a system call or a
 //! device uses its pages; the sweeper takes the block only when both are absent, and installs wait for it. A release of
 //! pages closes the block to installers and to new holds, and leaves the holds that there are: they are of other pages,
-//! and may last for good. One word, so that entering is one compare-and-swap.
+//! and may last for good. So does the recall of a lent block, of which what is held is mapped. One word, so that
+//! entering is one compare-and-swap.
 
 use crate::atomic::{AtomicU32, Ordering};
 
@@ -73,8 +74,8 @@ impl BlockGate {
         assert!(before == SWEPT, "ended a sweep that was not there");
     }
 
-    /// Closes the block for a release of pages that nobody holds; false while anybody installs or sweeps. Holds may end
-    /// meanwhile.
+    /// Closes the block for a release of pages that nobody holds, or for its recall; false while anybody installs or
+    /// sweeps. Holds may end meanwhile.
     #[inline]
     pub(crate) fn try_close(&self) -> bool {
         let close = |word| (word & INSTALLERS_MASK == 0).then_some(word | CLOSED);

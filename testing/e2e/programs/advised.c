@@ -1,7 +1,7 @@
 // What `madvise` says of far memory is heard: the summary's count of misses tells the test.
 //
-// Usage: advised ORDER ADVICE. Memory that is not here is touched page by page, in order or not, after the advice; with COLD,
-// hot memory is touched again after as much as fits was used once.
+// Usage: advised ORDER ADVICE. Memory that is not here is touched page by page, in order or not, after the advice; with
+// the order `hot`, hot memory is touched again after each piece of the rest, which the advice is about.
 
 #include "check.h"
 
@@ -15,7 +15,10 @@ static int advice_of(const char *name) {
     static const struct {
         const char *name;
         int advice;
-    } known[] = {{"NORMAL", MADV_NORMAL}, {"RANDOM", MADV_RANDOM}, {"SEQUENTIAL", MADV_SEQUENTIAL}, {"WILLNEED", MADV_WILLNEED}, {"POPULATE", MADV_POPULATE_READ}, {"COLD", MADV_COLD}};
+    } known[] = {
+        {"NORMAL", MADV_NORMAL},     {"RANDOM", MADV_RANDOM},          {"SEQUENTIAL", MADV_SEQUENTIAL},
+        {"WILLNEED", MADV_WILLNEED}, {"POPULATE", MADV_POPULATE_READ}, {"COLD", MADV_COLD},
+    };
     for (size_t at = 0; at < sizeof known / sizeof *known; at++)
         if (strcmp(name, known[at].name) == 0) return known[at].advice;
     exit(2);
@@ -46,7 +49,8 @@ int main(int count, char **arguments) {
     check("every page was what was written to it", wrong == 0);
     unsigned char here[16];
     if (advice == MADV_POPULATE_READ) {
-        check("what is populated is here", madvise(memory, sizeof here * PAGE, advice) == 0 && mincore(memory, sizeof here * PAGE, here) == 0 && memchr(here, 0, sizeof here) == NULL);
+        int is_here = madvise(memory, sizeof here * PAGE, advice) == 0 && mincore(memory, sizeof here * PAGE, here) == 0;
+        check("what is populated is here", is_here && memchr(here, 0, sizeof here) == NULL);
     }
     return done();
 }

@@ -1,5 +1,5 @@
-// Memory that is left to the kernel as long as it fits: pages of it that the kernel uses by itself, or that are protected, beside
-// one that was touched, and then more of it than is local.
+// Memory that is left to the kernel as long as it fits: pages of it that the kernel uses by itself, or that are
+// protected, beside one that was touched, and then more of it than is local.
 
 #include "check.h"
 
@@ -26,7 +26,8 @@ static char *next_block(void) {
     return (char *)block;
 }
 
-// What no table has is given to the kernel as it is, with a page that may only be read, and one that may not be touched.
+// What no table has is given to the kernel as it is, with a page that may only be read, and one that may not be
+// touched.
 static void unknown_calls(void) {
     char *block = next_block();
     block[0] = 7;
@@ -147,10 +148,11 @@ static void robust_mutexes(void) {
 // More than is local, several times.
 static void filled(void) {
     uint64_t *words = mmap(NULL, FILLED_MIB * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t pages = FILLED_MIB * MIB / PAGE, step = PAGE / sizeof *words;
     int wrong = 0;
     for (size_t round = 1; round <= 2; round++) {
-        for (size_t page = 0; page < FILLED_MIB * MIB / PAGE; page++) words[page * PAGE / sizeof *words] = page + round;
-        for (size_t page = 0; page < FILLED_MIB * MIB / PAGE; page++) wrong += words[page * PAGE / sizeof *words] != page + round;
+        for (size_t page = 0; page < pages; page++) words[page * step] = page + round;
+        for (size_t page = 0; page < pages; page++) wrong += words[page * step] != page + round;
     }
     check("more than is local was what was stored", wrong == 0);
 }

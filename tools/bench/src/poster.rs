@@ -411,12 +411,18 @@ mod tests {
         }
     }
 
+    /// A machine that is busy with something else is no reason to call the search wrong.
+    const TRIES_MAX: usize = 5;
+
     #[test]
     fn the_share_of_faults_is_found_and_predicted() {
         if !can_page() {
             return;
         }
-        let results = run(&settings(&[Set::Paged]), &mut |_, _| ()).unwrap();
+        // Far from exact on a busy machine, and far from what it would be without a search.
+        let is_found = |result: &PosterResult| !is_large(result) || (15.0..70.0).contains(&result.fault_percent);
+        let mut runs = (0..TRIES_MAX).map(|_| run(&settings(&[Set::Paged]), &mut |_, _| ()).unwrap());
+        let results = runs.find(|results| results[1..].iter().all(is_found)).expect("the share of faults is found");
         let names: Vec<_> = results.iter().map(|result| result.paging.name()).collect();
         assert_eq!(names, ["no-fault", "sync", "async", "predicted"]);
         assert_eq!(
@@ -426,8 +432,6 @@ mod tests {
         );
         for faulting in &results[1..] {
             if is_large(faulting) {
-                // Far from exact on a busy machine, and far from what it would be without a search.
-                assert!((5.0..85.0).contains(&faulting.fault_percent), "{faulting:?}");
                 assert!(faulting.summary.major_faults > Some(0.0), "{faulting:?}");
             }
             assert!(faulting.local_bytes < results[0].local_bytes, "{faulting:?}");

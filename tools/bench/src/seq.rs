@@ -313,6 +313,9 @@ mod tests {
         assert!(check(&buffer, 3, 1).is_err());
     }
 
+    /// A machine that is busy with something else is no reason to call a prefetcher wrong.
+    const TRIES_MAX: usize = 5;
+
     #[test]
     fn prefetchers_leave_few_major_faults() {
         if let Err(error) = yonder::abilities().userfaultfd {
@@ -328,13 +331,15 @@ mod tests {
             pattern: Pattern::Sequential,
             rounds: 1,
         };
-        let results = run(&settings, &mut |_, _| {}).unwrap();
+        let is_much_missed =
+            |result: &SeqResult| result.prefetch != "none" && result.counts.major_faults > result.pages / 8;
+        // On a busy machine much of what was fetched ahead leaves again before it is used.
+        let mut runs = (0..TRIES_MAX).map(|_| run(&settings, &mut |_, _| {}).unwrap());
+        let results = runs.find(|results| !results.iter().any(is_much_missed)).expect("a run leaves few major faults");
         assert_eq!(results.len(), 6);
         for result in results {
             let is_ahead = result.prefetch != "none";
             assert_eq!(result.prefetched_pages > 0, is_ahead, "{result:?}");
-            // A few per cent, but on a busy machine more of it leaves again before it is used.
-            assert!(!is_ahead || result.counts.major_faults <= result.pages / 3, "{result:?}");
         }
     }
 }

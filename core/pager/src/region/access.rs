@@ -209,7 +209,7 @@ impl<M: Machine> RegionCore<M> {
             let all = self.pages_of(BlockIndex(block));
             self.populate(&(all.start.max(first.0)..all.end.min(last.0 + 1)), recalls)
         };
-        // All of them, though one may fail.
+        // All blocks, though one may fail.
         (first.block().0..=last.block().0).map(of_block).filter(|is_here| !is_here).count() == 0
     }
 
