@@ -4,7 +4,7 @@
 use serde_json::Value;
 use yonder_e2e::{Yonder, alone};
 
-use crate::bench_node::{bench, column, has};
+use crate::bench_node::{bench, bench_until, column, has};
 
 fn number(object: &Value, name: &str) -> f64 {
     object[name].as_f64().unwrap_or_else(|| panic!("{name} is no number in {object}"))
@@ -58,8 +58,11 @@ fn bars_are_drawn_where_they_are_wanted() {
 fn the_posters_table_is_made_with_emulated_and_with_real_faults() {
     let Some(yonder) = Yonder::ready() else { return };
     let _alone = alone();
-    let flags = "poster --memory 8MiB --value-size 512 --fault-share 40% --connections 8 --duration 200ms --runs 1";
-    let objects = bench(yonder, flags);
+    let flags = "poster --memory 8MiB --value-size 512 --fault-share 40% --connections 8 --duration DURATION --runs 1";
+    let objects = bench_until(yonder, flags, |object| {
+        let faults = object["paging"] == "no-fault" || number(object, "fault_percent") > 0.0;
+        faults && object["hit_p99_us"].as_f64() != Some(0.0)
+    });
     let emulated = ["no-fault", "sync", "async"];
     assert_eq!(column(&objects, "paging"), [&emulated[..], &emulated, &["predicted"]].concat());
     for object in &objects {
@@ -77,8 +80,8 @@ fn policies_take_turns_at_a_rate_and_tell_the_latency_of_hits() {
     let Some(yonder) = Yonder::ready() else { return };
     let _alone = alone();
     let flags = "ycsb --far emu://?latency=20us --memory 8MiB --local 40% --workloads b --swap none --runs 1 --rate 2k \
-                 --dispatch pf-aware,predicted --connections 16 --duration 400ms";
-    let objects = bench(yonder, flags);
+                 --dispatch pf-aware,predicted --connections 16 --duration DURATION";
+    let objects = bench_until(yonder, flags, |object| object["hit_p99_us"].as_f64() > Some(0.0));
     assert_eq!(column(&objects, "dispatch"), ["pf-aware", "predicted"]);
     for object in &objects {
         assert_eq!((number(object, "offered_per_s"), number(object, "errors")), (2000.0, 0.0), "{object}");

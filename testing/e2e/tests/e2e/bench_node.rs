@@ -100,7 +100,9 @@ fn a_node_that_is_there_is_measured_and_left_as_it_was() {
 fn clients_cost_the_node_nothing_that_it_counts() {
     let yonder = Yonder::found();
     let _alone = alone();
-    let objects = bench(yonder, "scale-clients --clients 1,12 --rate 500 --duration 200ms");
+    let objects = bench_until(yonder, "scale-clients --clients 1,12 --rate 500 --duration DURATION", |object| {
+        object["fetched_bytes"].as_u64() > Some(0)
+    });
     assert_eq!(column(&objects, "spaces"), ["echo", "own", "shared", "echo", "own", "shared"]);
     assert_eq!(column(&objects, "clients"), [1, 1, 1, 12, 12, 12]);
     for object in &objects {

@@ -2,17 +2,18 @@
 
 use yonder_e2e::{Yonder, alone};
 
-use crate::bench_node::{bench, column, has};
+use crate::bench_node::{bench, bench_until, column, has};
 
 #[test]
 fn an_array_is_read_in_a_loop_and_at_a_rate() {
     let Some(yonder) = Yonder::ready() else { return };
     let _alone = alone();
     let far = "--far emu://?latency=2.5us";
-    let objects = bench(yonder, &format!("array --memory 16MiB --local 20% {far} --faults yield --duration 200ms"));
-    assert!(objects.iter().all(|object| object["major_faults"].as_u64() > Some(0)), "{objects:?}");
-    let rated = "array --memory 16MiB --rate 20k --dist zipf:0.99 --dispatch predicted --duration 200ms";
-    for object in bench(yonder, rated) {
+    let closed = format!("array --memory 16MiB --local 20% {far} --faults yield --duration DURATION");
+    let objects = bench_until(yonder, &closed, |object| object["major_faults"].as_u64() > Some(0));
+    assert!(!objects.is_empty());
+    let rated = "array --memory 16MiB --rate 20k --dist zipf:0.99 --dispatch predicted --duration DURATION";
+    for object in bench_until(yonder, rated, |object| object["hit_p99_us"].is_number()) {
         for key in ["hit_p99_us", "predicted_hits_right", "predicted_faults_wrong"] {
             assert!(object[key].is_number(), "{key} in {object}");
         }

@@ -58,6 +58,18 @@ fn was_killed(object: &Value) -> bool {
     was_killed
 }
 
+/// Runs `bench peers` for longer and longer, until everybody who was measured has done something. On a busy machine a
+/// short run may not get its turn.
+fn peers_until_enough(yonder: Yonder, flags: &str) -> (Vec<Value>, Ended) {
+    let mut runs = ["200ms", "2s", "10s"].into_iter().map(|duration| {
+        let ended = peers(yonder, &format!("{flags} --duration {duration}"));
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        (ended.objects(), ended)
+    });
+    let is_too_little = |object: &Value| object["ops_per_s"] == 0.0 || object["major_faults"] == 0.0;
+    runs.find(|(objects, _)| !objects.iter().any(is_too_little)).expect("10 s are enough")
+}
+
 #[test]
 fn every_peer_of_the_array_is_measured_and_compared() {
     let Some(yonder) = Yonder::ready() else { return };
@@ -66,14 +78,7 @@ fn every_peer_of_the_array_is_measured_and_compared() {
     let folder = out.path().to_str().unwrap();
     let flags =
         format!("--workloads array --memory 16MiB --local 50% --threads 2 --rate 500 --runs 1 --json --out {folder}");
-    // On a busy machine a short run may not get its turn.
-    let mut runs = ["200ms", "2s", "10s"].into_iter().map(|duration| {
-        let ended = peers(yonder, &format!("{flags} --duration {duration}"));
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        (ended.objects(), ended)
-    });
-    let is_too_little = |object: &Value| object["ops_per_s"] == 0.0 || object["major_faults"] == 0.0;
-    let (objects, ended) = runs.find(|(objects, _)| !objects.iter().any(is_too_little)).expect("10 s are enough");
+    let (objects, ended) = peers_until_enough(yonder, &flags);
     let in_closed_loop: Vec<_> = objects.iter().filter(|object| object["offered_per_s"].is_null()).collect();
     let names: Vec<String> = in_closed_loop.iter().map(|object| text(object, "peer")).collect();
     assert_eq!(names, ["yield", "probe", "busy", "swap-zram", "swap-file", "mmap"]);
@@ -106,11 +111,8 @@ fn every_peer_of_the_array_is_measured_and_compared() {
 fn stock_servers_are_measured_under_run_and_under_swap() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
     let _alone = alone();
-    let flags = "--workloads memcached,redis --memory 16MiB --local 50% --rate none --duration 200ms --runs 1 \
-                 --connections 8 --json";
-    let ended = peers(yonder, flags);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    let objects = ended.objects();
+    let flags = "--workloads memcached,redis --memory 16MiB --local 50% --rate none --runs 1 --connections 8 --json";
+    let (objects, _) = peers_until_enough(yonder, flags);
     let names: Vec<_> = objects.iter().map(|object| (text(object, "workload"), text(object, "peer"))).collect();
     let memcached =
         ["run", "kv", "kv-busy", "swap-zram", "swap-file"].map(|peer| ("memcached".to_owned(), peer.to_owned()));
