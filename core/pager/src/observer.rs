@@ -43,6 +43,11 @@ pub enum Needed {
 pub trait FaultObserver: Send + Sync {
     /// A fault is over, and its page was brought.
     fn saw(&self, fault: &SeenFault);
+
+    /// The page at `offset` is brought because the region's owner holds it, without a fault.
+    fn brings(&self, offset: u64) {
+        let _ = offset;
+    }
 }
 
 /// A region's [`FaultObserver`], if it has one.
@@ -50,6 +55,13 @@ pub trait FaultObserver: Send + Sync {
 pub(crate) struct Observer(OnceLock<Arc<dyn FaultObserver>>);
 
 impl Observer {
+    /// The pages at `offsets` are brought without faults.
+    pub(crate) fn bring(&self, offsets: impl Iterator<Item = u64>) {
+        if let Some(observer) = self.0.get() {
+            offsets.for_each(|offset| observer.brings(offset));
+        }
+    }
+
     /// False if there is one already.
     pub(crate) fn set(&self, observer: Arc<dyn FaultObserver>) -> bool {
         self.0.set(observer).is_ok()

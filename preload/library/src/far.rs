@@ -24,12 +24,12 @@ use yonder_paging::far_heap::{FarHeap, NoHandlers, Uninterrupted};
 use yonder_paging::{Config, Delivery, FarMemory, Reads, Region};
 use yonder_plugin::Loaded;
 use yonder_preload_protocol::{
-    Faults, Figures, ProcessSlot, RECORDS_MAX, Settings, SharedStats, Space, Transfer, WINDOW, pid_namespace,
+    Faults, Figures, ProcessSlot, Settings, SharedStats, Space, Transfer, WINDOW, pid_namespace,
 };
 
 use crate::bounce::Bounces;
 use crate::held::HeldPages;
-use crate::recorded::Recorded;
+use crate::recorded::{self, Recorded};
 use crate::{callers, complain, malloc, signals};
 
 /// Bytes that a process allocates before its memory becomes far.
@@ -182,7 +182,9 @@ impl Far {
         };
         // A program touches its memory by pointer: nothing would ever stay in a frame.
         let (prefetch, reads) = (settings.prefetch, Reads::Mapped);
-        let mut config = Config { prefetch, reads, delivery, lends: true, ..Config::with_local(settings.local_bytes) };
+        // What is lent is touched unseen.
+        let lends = settings.trace.is_none();
+        let mut config = Config { prefetch, reads, delivery, lends, ..Config::with_local(settings.local_bytes) };
         if keeps_in_file(&settings.far) {
             config.deadlines.fault = DISK_DEADLINE;
         }
@@ -201,13 +203,7 @@ impl Far {
             let process = std::process::id();
             place.tell_space(Space { process, namespace, number: space.pid, capability: space.capability });
         }
-        let recorded = settings.records.clone().zip(place.as_ref()).and_then(|(folder, place)| {
-            // How many have none is known at the end.
-            if place.number() > RECORDS_MAX {
-                return None;
-            }
-            Recorded::begin(heap.region(), folder, place).inspect_err(|error| complain(error)).ok()
-        });
+        let recorded = place.as_ref().and_then(|place| recorded::observe(heap.region(), settings, place, complain));
         let control = settings.control.as_deref().and_then(|folder| listen(folder, heap.region().far()));
         let bounces = Bounces::new().map_err(|error| error.to_string())?;
         let held = HeldPages::none_of(heap.region().bytes()).map_err(|error| error.to_string())?;

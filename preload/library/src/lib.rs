@@ -14,7 +14,7 @@
 //! changed, and nothing of it is known: whatever a name or a filter cannot show is answered with an error, never with
 //! memory that is not what it should be.
 //!
-//! Files: `far` when it begins; `recorded` its record for a report; `heap`, `malloc`, `maps`, `mapped` what is far;
+//! Files: `far` when it begins; `recorded` what it keeps of its faults; `heap`, `malloc`, `maps`, `mapped` what is far;
 //! `calls`, `bounce`, `lists`, `transfers`, `held` system calls; `signals`, `older_signals`, `robust`,
 //! `process`, `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors,
 //! `refused` what it may not; `callers` whose call it is; `libc_own` the C library behind, `functions` where it has

@@ -1,4 +1,5 @@
-//! [`Recorded`]: this process's record of its faults, for `yonder run --report`, and where its code is.
+//! What this process keeps of its faults: a record for `yonder run --report` ([`Recorded`], with where its code is), and
+//! a trace for `--trace`.
 //!
 //! The record counts by itself. What is left to do is to look now and then whether a fault came from code that is not
 //! known yet, because it was loaded meanwhile: only then are the process's mappings read again.
@@ -9,8 +10,8 @@ use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use yonder_paging::Region;
-use yonder_preload_protocol::{Modules, ProcessSlot, Recorder};
+use yonder_paging::{FaultObserver, Region, SeenFault};
+use yonder_preload_protocol::{Modules, ProcessSlot, RECORDS_MAX, Recorder, Settings, Tracer};
 
 /// Functions of which the C library has several, without names, and takes one when the program starts.
 const CHOSEN: [&CStr; 24] = [
@@ -55,15 +56,14 @@ struct Known {
 }
 
 impl Recorded {
-    /// Begins to record the faults of `region`. An error is no reason not to run.
-    pub(crate) fn begin(region: &Region, folder: PathBuf, place: &ProcessSlot) -> Result<Self, String> {
+    /// Begins a record.
+    fn begin(folder: PathBuf, place: &ProcessSlot) -> Result<Self, String> {
         let number = place.number();
         let recorder = Recorder::create(&folder, number, place.began_ns());
         let recorder = Arc::new(recorder.map_err(|error| format!("faults are not recorded: {error}"))?);
         let known = Known { modules: Modules::of_this_process(chosen()), sites: 0 };
-        let recorded = Self { recorder: Arc::clone(&recorder), folder, number, known: Mutex::new(known) };
+        let recorded = Self { recorder, folder, number, known: Mutex::new(known) };
         recorded.look().map_err(|error| format!("where code is cannot be recorded: {error}"))?;
-        region.observe_faults(recorder);
         Ok(recorded)
     }
 
@@ -89,6 +89,51 @@ impl Recorded {
         known.modules.look()?;
         known.modules.write(&self.folder, self.number)
     }
+}
+
+/// Whoever is told of faults.
+struct Observers {
+    recorder: Option<Arc<Recorder>>,
+    tracer: Option<Tracer>,
+}
+
+impl FaultObserver for Observers {
+    fn saw(&self, fault: &SeenFault) {
+        if let Some(recorder) = &self.recorder {
+            recorder.saw(fault);
+        }
+        if let Some(tracer) = &self.tracer {
+            tracer.saw(fault);
+        }
+    }
+
+    fn brings(&self, offset: u64) {
+        if let Some(tracer) = &self.tracer {
+            tracer.brings(offset);
+        }
+    }
+}
+
+/// Begins to keep what somebody wants of the faults of `region`. An error is no reason not to run: `complain` is told
+/// of it. Returns the record, if there is one.
+pub(crate) fn observe(
+    region: &Region,
+    settings: &Settings,
+    place: &ProcessSlot,
+    complain: impl Fn(&str),
+) -> Option<Recorded> {
+    // How many processes have no record is known at the end.
+    let records = settings.records.clone().filter(|_| place.number() <= RECORDS_MAX);
+    let recorded = records.and_then(|folder| Recorded::begin(folder, place).inspect_err(|error| complain(error)).ok());
+    let begun = settings.trace.as_ref().map(|stem| Tracer::create(stem, place.number()));
+    let tracer = begun.and_then(|begun| {
+        begun.inspect_err(|error| complain(&format!("what it touches is not written down: {error}"))).ok()
+    });
+    let recorder = recorded.as_ref().map(|recorded| Arc::clone(&recorded.recorder));
+    if recorder.is_some() || tracer.is_some() {
+        region.observe_faults(Arc::new(Observers { recorder, tracer }));
+    }
+    recorded
 }
 
 /// Where the functions are that were chosen.

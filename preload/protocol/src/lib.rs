@@ -2,7 +2,8 @@
 //!
 //! [`Settings`] go down, in the environment of the program, which its children inherit. [`Figures`] come back, on a
 //! [`SharedStats`]: a file that every process of the run maps. If somebody wants a report, a process keeps a record of
-//! its faults as well ([`Recorder`]), and says where its code is ([`Modules`]).
+//! its faults as well ([`Recorder`]), and says where its code is ([`Modules`]); if somebody wants to replay what it
+//! touched, a trace ([`Tracer`]).
 //!
 //! Neighbours: `edge/cli` is the command, `preload/library` the library.
 
@@ -14,6 +15,7 @@ mod scale;
 mod settings;
 mod shared_stats;
 mod sites;
+mod trace;
 
 pub use modules::{Module, Modules};
 pub use record::{FaultMap, RECORDS_MAX, Record, Recorder, monotonic_ns};
@@ -21,3 +23,4 @@ pub use scale::Folded;
 pub use settings::{Faults, Settings, SettingsError, Transfer, WINDOW};
 pub use shared_stats::{Figures, PROCESSES_MAX, ProcessSlot, SharedStats, Space, pid_namespace};
 pub use sites::{SITES, Tally};
+pub use trace::{TRACE_TOUCHES_MAX, Tracer, read_trace, traces, trim_trace};

@@ -18,6 +18,7 @@ const FAULTS: &str = "YONDER_RUN_FAULTS";
 const TRANSFER: &str = "YONDER_RUN_TRANSFER";
 const GUIDE: &str = "YONDER_RUN_GUIDE";
 const RECORDS: &str = "YONDER_RUN_RECORDS";
+const TRACE: &str = "YONDER_RUN_TRACE";
 const CONTROL: &str = "YONDER_RUN_CONTROL";
 
 /// What is fetched before it is touched, and its name here.
@@ -71,6 +72,8 @@ pub struct Settings {
     pub guide: Option<PathBuf>,
     /// Folder in which every process keeps a record of its faults, if somebody wants one.
     pub records: Option<PathBuf>,
+    /// What the traces of its processes are called after, if somebody wants them.
+    pub trace: Option<PathBuf>,
     /// Folder in which every process has a socket for its settings, if there is one.
     pub control: Option<PathBuf>,
 }
@@ -85,7 +88,7 @@ pub struct SettingsError {
 impl Settings {
     /// The variables that carry the settings; what has no value must not be set, even if it is for this process.
     #[must_use]
-    pub fn variables(&self) -> [(&'static str, Option<String>); 10] {
+    pub fn variables(&self) -> [(&'static str, Option<String>); 11] {
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         [
             (FAR, Some(self.far.clone())),
@@ -97,6 +100,7 @@ impl Settings {
             (BOARD, Some(text(&self.board))),
             (GUIDE, self.guide.as_ref().map(text)),
             (RECORDS, self.records.as_ref().map(text)),
+            (TRACE, self.trace.as_ref().map(text)),
             (CONTROL, self.control.as_ref().map(text)),
         ]
     }
@@ -112,8 +116,11 @@ impl Settings {
         let transfer = named(&TRANSFERS, TRANSFER, &variable)?;
         let board = variable(BOARD).ok_or(SettingsError { variable: BOARD })?.into();
         let (local_bytes, memory_bytes) = (bytes(LOCAL)?, bytes(MEMORY)?);
-        let [guide, records, control] = [GUIDE, RECORDS, CONTROL].map(|name| variable(name).map(PathBuf::from));
-        Ok(Some(Self { far, local_bytes, memory_bytes, prefetch, faults, transfer, board, guide, records, control }))
+        let path = |name| variable(name).map(PathBuf::from);
+        let [guide, records, trace, control] = [GUIDE, RECORDS, TRACE, CONTROL].map(path);
+        let paging =
+            Self { far, local_bytes, memory_bytes, prefetch, faults, transfer, board, guide, records, trace, control };
+        Ok(Some(paging))
     }
 }
 
@@ -151,14 +158,15 @@ mod tests {
             board: "/tmp/board".into(),
             guide: Some("/tmp/guide.so".into()),
             records: Some("/tmp/records".into()),
+            trace: Some("/tmp/trace".into()),
             control: Some("/run/user/0/yonder".into()),
         };
-        let without = Settings { guide: None, records: None, control: None, ..settings.clone() };
+        let without = Settings { guide: None, records: None, trace: None, control: None, ..settings.clone() };
         for settings in [&settings, &without] {
             let variables: HashMap<_, _> = settings.variables().into();
             assert_eq!(Settings::read(|name| variables[name].clone()).as_ref(), Ok(&Some(settings.clone())));
         }
-        assert_eq!(without.variables().iter().filter(|(_, value)| value.is_none()).count(), 3);
+        assert_eq!(without.variables().iter().filter(|(_, value)| value.is_none()).count(), 4);
         let mut variables: HashMap<_, _> = settings.variables().into();
         variables.insert(LOCAL, Some("many".into()));
         assert_eq!(Settings::read(|name| variables[name].clone()), Err(SettingsError { variable: LOCAL }));

@@ -185,6 +185,8 @@ impl<M: Machine> RegionCore<M> {
                 M::yield_now();
             }
         }
+        let missing = (first.0..=last.0).map(PageIndex).filter(|page| !self.is_had(*page));
+        self.observer.bring(missing.map(PageIndex::offset));
         self.populate_lent(first, last, Recalls::AreAwaited);
         for page in (first.0..=last.0).map(PageIndex) {
             if page.0 % WINDOW_PAGES_MAX == first.0 % WINDOW_PAGES_MAX {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use indicatif::ProgressBar;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -26,7 +26,9 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use yonder::Config;
 use yonder::units::{PAGE_BYTES, format_bytes};
 use yonder_fabric::{Credentials, end_space, is_tiered, keeps_in_file};
-use yonder_preload_protocol::{Figures, Settings, SharedStats, Space, pid_namespace};
+use yonder_preload_protocol::{
+    Faults, Figures, PROCESSES_MAX, Settings, SharedStats, Space, pid_namespace, traces, trim_trace,
+};
 
 use self::report::{ReportFile, RunSummary};
 use crate::args::RunArgs;
@@ -64,6 +66,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         board: path,
         guide,
         records: report.as_ref().map(|_| folder.path().to_owned()),
+        trace: args.trace.as_deref().map(std::path::absolute).transpose()?,
         control: folder_for_programs(),
     };
 
@@ -82,6 +85,12 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.summary {
         let text = serde_json::to_string(&summary)? + "\n";
         std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    if let Some(stem) = &settings.trace {
+        for path in traces(stem, figures.processes) {
+            let touches = trim_trace(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            eprintln!("trace: {}, {touches} touches", path.display());
+        }
     }
     if let Some(report) = report {
         let totals = summary.to_string().replacen("yonder run: ", "", 1);
@@ -133,6 +142,15 @@ fn check<'a>(args: &'a RunArgs, local_bytes: u64, library: &Path) -> anyhow::Res
     if keeps_in_file(&args.far) {
         // Each process takes the room for all of its memory from the disk when it begins.
         far.allocate(args.memory.next_multiple_of(PAGE_BYTES as u64))?;
+    }
+    if let Some(stem) = &args.trace {
+        let faults: Faults = args.faults.into();
+        ensure!(
+            faults == Faults::Inline,
+            "threads that watch for faults see no touches: --trace needs --faults inline"
+        );
+        let old = traces(stem, PROCESSES_MAX);
+        ensure!(old.is_empty(), "--trace would write over {}: remove it, or name another file", old[0].display());
     }
     let report = args.report.as_ref().map(|path| ReportFile::check(path, args.faults.into())).transpose()?;
     Ok(Checked { guide, report })
