@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::pagetable::{Entry, State};
-use crate::reclaim::{Action, Demand, Flusher, Policy, Standby, StandbyQueue, SweepHand, Usage, Warmth};
+use crate::reclaim::{Action, Demand, Flusher, Margin, Policy, Standby, StandbyQueue, SweepHand, Usage, Warmth};
 use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, Narrow, PageId, PageIndex, Run};
 
 use crate::frames::Arrival;
@@ -115,6 +115,7 @@ pub(crate) struct Reclaimer<M: Machine> {
     standby: StandbyQueue,
     /// Looks through `standby` for what to write back.
     flusher: Flusher,
+    margin: Margin,
     demand: Demand,
     /// What the demand is made of.
     taken_of_late: Taken,
@@ -158,6 +159,7 @@ impl<M: Machine> Reclaimer<M> {
             regions: Vec::new(),
             standby: StandbyQueue::default(),
             flusher: Flusher::default(),
+            margin: Margin::default(),
             demand: Demand::default(),
             taken_of_late: Taken::default(),
             drained: 0,
@@ -200,11 +202,13 @@ impl<M: Machine> Reclaimer<M> {
         self.take_arrivals(pass);
         self.flush(pass);
         self.look_at_ages(pass);
-        let policy = pager.watermarks.cover(self.pages_to_cover());
+        let policy = pager.watermarks.cover(self.pages_to_cover(), &self.margin);
         let usage = self.usage(pager, &policy);
         M::preempt();
         let starved = pager.reclaim.signals.take_starved();
+        self.margin.saw(policy.depth(&usage));
         if starved {
+            self.margin.was_too_small();
             pager.drop_ahead(now);
         }
         self.working |= starved || policy.is_low(&usage);
@@ -233,6 +237,7 @@ impl<M: Machine> Reclaimer<M> {
                 }
                 self.drained = 0;
                 let made = self.make_room(pager, room.narrow_usize());
+                self.margin.swept(made as u64, policy.limit(), policy.margin_max());
                 self.meager_sweeps = if made > MEAGER_PAGES { 0 } else { self.meager_sweeps + 1 };
                 self.next_sweep = now + MEAGER_PAUSE;
                 if made > 0 {

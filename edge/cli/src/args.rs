@@ -231,10 +231,11 @@ pub(crate) struct ThreadArgs {
     /// Where a page stays that was fetched for a read of bytes, not by pointer (kv; the array with --probe)
     #[arg(long, value_name = "WHERE", default_value = "frames", value_parser = choice::<Reads>())]
     pub(crate) reads: Reads,
-    /// Reclaim of local memory starts when less than this percentage of it is free
+    /// Reclaim of local memory starts when less than this percentage of it is free at the latest, and later while faults
+    /// need less
     #[arg(long, value_name = "PCT", default_value_t = 15.0)]
     pub(crate) reclaim_start: f64,
-    /// Reclaim stops when this percentage of local memory is free
+    /// Reclaim stops when this percentage of local memory is free, or as much less as it started later
     #[arg(long, value_name = "PCT", default_value_t = 17.0)]
     pub(crate) reclaim_end: f64,
 }

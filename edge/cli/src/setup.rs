@@ -27,6 +27,7 @@ impl From<&PagingArgs> for Setup {
         let paging = Config {
             shares: Shares {
                 start_percent: threads.reclaim_start,
+                least_percent: Shares::default().least_percent.min(threads.reclaim_start),
                 end_percent: threads.reclaim_end,
                 ..Shares::default()
             },

@@ -7,7 +7,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::reclaim::Policy;
+use crate::reclaim::{Margin, Policy};
 
 /// See the head of this file.
 pub(crate) struct Watermarks {
@@ -21,13 +21,15 @@ struct InForce {
     policy: Policy,
     /// Pages that may ask for room.
     pages: u64,
+    /// What faults take of it before reclaim has caught up with them.
+    margin: Margin,
 }
 
 impl Watermarks {
     pub(crate) fn new(policy: &Policy) -> Self {
-        let policy = policy.for_pages(0);
+        let policy = policy.for_pages(0, &Margin::default());
         let start_above = AtomicU64::new(policy.start_above());
-        Self { in_force: Mutex::new(InForce { policy, pages: 0 }), start_above }
+        Self { in_force: Mutex::new(InForce { policy, pages: 0, margin: Margin::default() }), start_above }
     }
 
     /// From now on `policy` is in force; `also` is what has to keep the same one of two changes at once.
@@ -38,9 +40,9 @@ impl Watermarks {
         });
     }
 
-    /// The watermarks for so many pages, which are in force from now on.
-    pub(crate) fn cover(&self, pages: u64) -> Policy {
-        self.change(|in_force| in_force.pages = pages)
+    /// The watermarks for so many pages and what faults need, which are in force from now on.
+    pub(crate) fn cover(&self, pages: u64, margin: &Margin) -> Policy {
+        self.change(|in_force| (in_force.pages, in_force.margin) = (pages, *margin))
     }
 
     #[inline]
@@ -51,7 +53,7 @@ impl Watermarks {
     fn change(&self, change: impl FnOnce(&mut InForce)) -> Policy {
         let mut in_force = self.in_force.lock().expect(NO_PANICS);
         change(&mut in_force);
-        in_force.policy = in_force.policy.for_pages(in_force.pages);
+        in_force.policy = in_force.policy.for_pages(in_force.pages, &in_force.margin);
         self.start_above.store(in_force.policy.start_above(), Ordering::Relaxed);
         in_force.policy
     }

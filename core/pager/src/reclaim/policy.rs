@@ -1,5 +1,7 @@
 //! [`Policy`]: watermarks and the choice between the two hands.
 
+use crate::reclaim::Margin;
+
 /// Fewest pages of local memory that reclaim can work with: the evictor needs frames while it copies.
 pub const LIMIT_PAGES_MIN: u64 = 512;
 /// Most pages of local memory that can be accounted for: 8 TiB.
@@ -11,9 +13,13 @@ const _: () = assert!(LIMIT_PAGES_MIN / 8 >= 64, "a sweep of fewer pages does no
 /// Shares of local memory, in percent.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shares {
-    /// Reclaim starts when less than this is free (Adios: 15).
+    /// Reclaim starts when less than this is free, if faults take so much before it has caught up with them (Adios: 15,
+    /// always).
     pub start_percent: f64,
-    /// Reclaim stops when this much is free.
+    /// However little they take, it starts when less than this is free.
+    pub least_percent: f64,
+    /// If it started at [`Shares::start_percent`], reclaim stops when this much is free, and if it starts later, by so
+    /// much sooner.
     pub end_percent: f64,
     /// How much stays on standby, as the second chance of pages that were swept.
     pub standby_percent: f64,
@@ -21,7 +27,7 @@ pub struct Shares {
 
 impl Default for Shares {
     fn default() -> Self {
-        Self { start_percent: 15.0, end_percent: 17.0, standby_percent: 10.0 }
+        Self { start_percent: 15.0, least_percent: 1.0, end_percent: 17.0, standby_percent: 10.0 }
     }
 }
 
@@ -31,7 +37,7 @@ pub struct SharesError;
 
 impl std::fmt::Display for SharesError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the reclaim shares must satisfy 0 < start < end, 0 <= standby and end + standby < 90 percent: type for example start 15, end 17")
+        f.write_str("the reclaim shares must satisfy 0 < least <= start < end, 0 <= standby and end + standby < 90 percent: type for example start 15, end 17")
     }
 }
 
@@ -82,6 +88,7 @@ pub struct Policy {
     limit: u64,
     /// The watermarks by their shares of the limit.
     start_share: u64,
+    least_share: u64,
     end_share: u64,
     /// The watermarks in force.
     start: u64,
@@ -96,8 +103,9 @@ impl Policy {
 
     /// The watermarks for `limit` pages of local memory, at least [`LIMIT_PAGES_MIN`].
     pub fn new(limit: u64, shares: Shares) -> Result<Self, SharesError> {
-        let Shares { start_percent, end_percent, standby_percent } = shares;
-        let ordered = 0.0 < start_percent && start_percent < end_percent && 0.0 <= standby_percent;
+        let Shares { start_percent, least_percent, end_percent, standby_percent } = shares;
+        let is_low_first = 0.0 < least_percent && least_percent <= start_percent && start_percent < end_percent;
+        let ordered = is_low_first && 0.0 <= standby_percent;
         if !ordered || end_percent + standby_percent >= 90.0 {
             return Err(SharesError);
         }
@@ -111,19 +119,23 @@ impl Policy {
         let (standby, reserve) = (share(standby_percent), (limit / 8).min(RESERVE_PAGES_MAX));
         // Faults stop at the reserve, so reclaim starts before that whatever the shares say, and goes on beyond it.
         let start = share(start_percent).max(reserve + 1);
-        let end = share(end_percent).max(start + Self::DRAIN_PAGES);
-        Ok(Self { limit, start_share: start, end_share: end, start, end, standby, reserve }.checked())
+        let (least, end) = (share(least_percent), share(end_percent).max(start + Self::DRAIN_PAGES));
+        Ok(Self { limit, start_share: start, least_share: least, end_share: end, start, end, standby, reserve }
+            .checked())
     }
 
-    /// The same limit and shares for `pages` pages of far memory in all. More is never kept free than could be asked
-    /// for: pages that all fit beside the reserve stay, and of pages that almost fit, few are away.
+    /// The same limit and shares for `pages` pages of far memory in all, and faults that need `margin`. More is never
+    /// kept free than could be asked for: pages that all fit beside the reserve stay, and of pages that almost fit, few
+    /// are away.
     #[must_use]
-    pub fn for_pages(self, pages: u64) -> Self {
+    pub fn for_pages(self, pages: u64, margin: &Margin) -> Self {
         let missing = (pages + self.reserve).saturating_sub(self.limit);
+        let wanted = (self.reserve + margin.pages()).max(self.least_share).min(self.start_share);
         // Faults may not touch the reserve, so reclaim starts before they reach it, or not at all.
-        let start = if missing == 0 { 0 } else { self.start_share.min(self.reserve + missing) };
+        let start = if missing == 0 { 0 } else { wanted.min(self.reserve + missing) };
         // Once started, for whatever reason, it goes on until faults have room again.
-        let end = self.end_share.min(self.reserve + Self::DRAIN_PAGES + 2 * missing).max(start + 1);
+        let end = wanted + (self.end_share - self.start_share);
+        let end = end.min(self.reserve + Self::DRAIN_PAGES + 2 * missing).max(start + 1);
         Self { start, end, ..self }.checked()
     }
 
@@ -169,6 +181,18 @@ impl Policy {
     #[must_use]
     pub fn is_full(&self, usage: &Usage) -> bool {
         self.uncharged(usage) <= self.reserve
+    }
+
+    /// How far memory is below the lower watermark.
+    #[must_use]
+    pub fn depth(&self, usage: &Usage) -> u64 {
+        self.start.saturating_sub(self.free(usage))
+    }
+
+    /// Most pages that may be kept free for faults.
+    #[must_use]
+    pub fn margin_max(&self) -> u64 {
+        self.start_share - self.reserve
     }
 
     /// Pages that faults may take before reclaim should start.
@@ -306,15 +330,18 @@ mod tests {
             let charged = policy.limit() - policy.reserve();
             Usage { charged, resident: charged, headroom: policy.reserve(), ..Usage::default() }
         };
-        let fits = policy(65_536).for_pages(65_536 - RESERVE_PAGES_MAX);
+        let most = Margin::of(65_536);
+        let fits = policy(65_536).for_pages(65_536 - RESERVE_PAGES_MAX, &most);
         assert!(!fits.is_low(&full(fits)) && fits.start_above() == fits.limit());
         // Somebody waits for room nevertheless: frames hold it, and are given back.
         assert_ne!(fits.decide(&full(fits)), Action::Rest);
-        let almost = policy(65_536).for_pages(65_536);
+        let almost = policy(65_536).for_pages(65_536, &most);
         assert!(almost.is_low(&full(almost)));
         assert_eq!(almost.start_above(), 65_536 - 2 * RESERVE_PAGES_MAX);
         let scarce = policy(65_536);
-        assert_eq!(scarce.for_pages(5 * 65_536), scarce);
+        assert_eq!(scarce.for_pages(5 * 65_536, &most), scarce);
+        let little = scarce.for_pages(5 * 65_536, &Margin::default());
+        assert_eq!(little.start_above(), 65_536 - 655, "faults that need little leave the rest to pages");
     }
 
     #[test]
@@ -334,10 +361,14 @@ mod tests {
         #[test]
         fn reclaim_always_reaches_the_upper_watermark(
             limit in 512u64..100_000, faults in prop::collection::vec(1u64..5_000, 1..30), dirty in any::<bool>(),
-            percent in 80u64..500, start_percent in 0.1f64..40.0, more_percent in 0.1f64..20.0, reads in 0u32..=256,
+            percent in 80u64..500, start_percent in 0.1f64..40.0, more_percent in 0.1f64..20.0, depth in 0u64..10_000,
+            reads in 0u32..=256,
         ) {
-            let shares = Shares { start_percent, end_percent: start_percent + more_percent, standby_percent: 10.0 };
-            let policy = Policy::new(limit, shares).unwrap().for_pages(limit * percent / 100);
+            let end_percent = start_percent + more_percent;
+            let shares = Shares { start_percent, least_percent: start_percent / 8.0, end_percent, standby_percent: 10.0 };
+            let mut margin = Margin::default();
+            margin.saw(depth);
+            let policy = Policy::new(limit, shares).unwrap().for_pages(limit * percent / 100, &margin);
             let mut usage = Usage { reads, ..Usage::default() };
             for wanted in faults {
                 // Reads take spare frames before they take bare ones.
@@ -385,7 +416,7 @@ mod tests {
         /// in which they go through all of it a few times.
         #[test]
         fn reads_take_the_place_of_what_is_mapped_and_cold(limit in 1_024u64..100_000, mapped_percent in 5u64..80) {
-            let policy = Policy::new(limit, Shares::default()).unwrap().for_pages(5 * limit);
+            let policy = Policy::new(limit, Shares::default()).unwrap().for_pages(5 * limit, &Margin::default());
             let resident = limit * mapped_percent / 100;
             let mut usage = Usage { resident, charged: resident, reads: 256, ..Usage::default() };
             let mut read = 0;

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use yonder_pager::pagetable::{Event, PageTable, State};
-use yonder_pager::reclaim::{Action, Policy, Shares, Usage};
+use yonder_pager::reclaim::{Action, Margin, Policy, Shares, Usage};
 use yonder_units::PageIndex;
 
 use crate::costs::adios as costs;
@@ -38,8 +38,15 @@ impl Memory {
     /// has room.
     pub(crate) fn new(pages: u32, limit: u64) -> Self {
         let start_percent = costs::FREE_SHARE.value;
-        let shares = Shares { start_percent, end_percent: start_percent + 1.0, standby_percent: 0.0 };
-        let policy = Policy::new(limit, shares).expect("the shares are in order").for_pages(u64::from(pages));
+        let shares = Shares {
+            start_percent,
+            least_percent: start_percent,
+            end_percent: start_percent + 1.0,
+            standby_percent: 0.0,
+        };
+        let policy = Policy::new(limit, shares)
+            .expect("the shares are in order")
+            .for_pages(u64::from(pages), &Margin::default());
         let table = PageTable::new(pages as usize);
         let mut memory = Self { table, local: VecDeque::new(), policy, charged: 0 };
         let wanted = policy.start_above().min(u64::from(pages));

@@ -257,7 +257,11 @@ mod tests {
     use super::*;
 
     fn memory() -> Memory {
-        Memory::new(4096, 1024, Shares { start_percent: 25.0, end_percent: 30.0, standby_percent: 0.0 })
+        Memory::new(
+            4096,
+            1024,
+            Shares { start_percent: 25.0, least_percent: 25.0, end_percent: 30.0, standby_percent: 0.0 },
+        )
     }
 
     #[test]

@@ -118,6 +118,6 @@ impl System {
             Reclaim::Shared => (14.0, 20.0),
             Reclaim::Background => (25.0, 30.0),
         };
-        Shares { start_percent, end_percent, standby_percent: 0.0 }
+        Shares { start_percent, least_percent: start_percent, end_percent, standby_percent: 0.0 }
     }
 }

@@ -18,7 +18,7 @@ const PAGES: u64 = 5 * LOCAL / PAGE;
 
 /// Reclaim begins early, so that so little memory has room for what is fetched ahead.
 fn with(prefetch: Prefetch) -> Config {
-    let shares = Shares { start_percent: 35.0, end_percent: 40.0, ..Shares::default() };
+    let shares = Shares { start_percent: 35.0, least_percent: 35.0, end_percent: 40.0, ..Shares::default() };
     Config { prefetch, shares, ..Config::with_local(LOCAL) }
 }
 

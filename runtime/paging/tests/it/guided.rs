@@ -316,7 +316,8 @@ fn a_fetch_that_has_failed_fetches_the_same_bytes_later() {
 #[test]
 fn what_is_fetched_ahead_is_fetched_in_parts_too() {
     for fabric in FABRICS {
-        let shares = yonder_paging::Shares { start_percent: 35.0, end_percent: 40.0, ..Default::default() };
+        let shares =
+            yonder_paging::Shares { start_percent: 35.0, least_percent: 35.0, end_percent: 40.0, ..Default::default() };
         let config = Config { prefetch: Prefetch::Readahead, shares, ..config(Verify::On) };
         let Some(world) = World::new(fabric, 2 * LOCAL, config) else { return };
         let kept = some_objects(&world, is_in_a_group);

@@ -26,7 +26,7 @@ fn far(url: &str, prefetch: Prefetch, make: MakeGuide) -> Option<FarMemory> {
         return None;
     }
     // Reclaim begins early, so that so little memory has room for what is fetched ahead.
-    let shares = Shares { start_percent: 35.0, end_percent: 40.0, ..Shares::default() };
+    let shares = Shares { start_percent: 35.0, least_percent: 35.0, end_percent: 40.0, ..Shares::default() };
     Some(FarMemory::open_guided(url, Config { prefetch, shares, ..Config::with_local(LOCAL) }, Some(make)).unwrap())
 }
 
