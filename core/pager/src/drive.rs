@@ -16,7 +16,7 @@ use crate::machine::Machine;
 use crate::pager::{Pager, REGIONS_MAX};
 use crate::port::PollMode;
 use crate::queue_pair::RemoteAddress;
-use crate::reclaimer::Step;
+use crate::reclaimer::{Step, Victims};
 use crate::region::RegionCore;
 use crate::waiters::FaultCounts;
 
@@ -207,7 +207,7 @@ impl<M: Machine> Pager<M> {
         while !core.block_gate(block).try_sweep() {
             M::relax();
         }
-        reclaimer.take_block(core, block, usize::MAX)
+        reclaimer.take_block(core, block, usize::MAX, Victims::All)
     }
 
     /// A region begins, of `memory`, whose pages are on the node from `remote` on; `None` if there are too many.

@@ -120,6 +120,8 @@ pub(crate) fn bring<M: Machine>(touch: &FaultTouch<'_, M>) -> Result<(), PagingC
         match seen.state() {
             // While it is lent or recalled, it may be that nobody maps it.
             State::Lent if region.gate(page).is_closed() => {}
+            // Or it is write-protected, with others that are swept.
+            State::Resident if touch.registers.is_some() && region.gate(page).is_closed() => {}
             state if touch.wants.are_met_by(state) => return Ok(()),
             State::Resident | State::Lent => unreachable!("whatever is wanted of a page can be had where it is mapped"),
             State::Poisoned(code) => return Err(PagingCause::of_page(code)),

@@ -3,7 +3,6 @@
 use crate::pagetable::{Entry, Event, Source as LocalSource, State};
 use yonder_units::{FrameIndex, Narrow, PAGE_BYTES, PageIndex};
 
-use crate::blocks::Install;
 use crate::budget::Account;
 use crate::machine::{CopyOutcome, Machine};
 use crate::pager::Pager;
@@ -57,8 +56,9 @@ impl<M: Machine> Pager<M> {
         }
         let mapped = self.copy(region, page, source);
         if mapped {
+            region.probation.returns(page, &self.reclaim.departures, self.limit());
             region.table.advance_owned(page, Event::Installed);
-            region.counts.count(page.block(), Install::Back);
+            region.counts.count(page.block());
         }
         gate.leave();
         mapped
@@ -92,8 +92,9 @@ impl<M: Machine> Pager<M> {
             }
         }
         for page in (first.0..first.0 + mapped.narrow_u32()).map(PageIndex) {
+            region.probation.returns(page, &self.reclaim.departures, self.limit());
             region.table.advance_owned(page, Event::Installed);
-            region.counts.count(page.block(), Install::Back);
+            region.counts.count(page.block());
         }
         gate.leave();
         mapped
@@ -161,8 +162,7 @@ impl<M: Machine> Pager<M> {
             return Local::Later;
         }
         region.table.advance_owned(page, Event::Installed);
-        let install = if source == LocalSource::Zeros { Install::New } else { Install::Back };
-        if region.counts.count(page.block(), install) {
+        if region.counts.count(page.block()) {
             self.touches_more();
         }
         M::preempt();

@@ -92,7 +92,7 @@ mod tests {
     fn limits_are_what_was_set() {
         let policy = Policy::new(100_000, Shares::default()).unwrap();
         let limits = Limits::new(&policy);
-        assert_eq!(limits.flush(), FlushLimits { age: 1_000_000_000, pages: 5_000 });
+        assert_eq!(limits.flush(), FlushLimits { age: 1_000_000_000, pages: 2_500 });
         limits.set_standby_age(Duration::MAX);
         limits.set_standby_pages(7);
         assert_eq!(limits.flush(), FlushLimits { age: u64::MAX, pages: 7 });

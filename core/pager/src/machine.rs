@@ -54,6 +54,10 @@ pub enum Rule {
     RestandIsHeard,
     /// A write that has failed is posted again.
     WriteIsRepeated,
+    /// What a sweep spares is not unmapped with the others.
+    SparedStay,
+    /// What is write-protected in a sweep and spared is made writable again.
+    SparedAreWritable,
     /// A write holds its frame.
     WriteHolds,
     /// A frame's turn ends with its last hold.

@@ -1,12 +1,12 @@
 //! The evictor and cleaner.
 //!
-//! Evictor ([`Reclaimer::sweep`], in `sweep`): takes a block (installs wait), moves its resident pages to
-//! `Evicting`, write-protects them (writers trap and wait, readers go on), copies and hashes each into a frame, unmaps
-//! them all, and lets the block go. Two TLB flushes a block, whatever the number of pages. A sealed region's pages are
-//! unmapped without a copy, several blocks with one flush (`sealed`).
+//! Evictor ([`Reclaimer::sweep`], in `sweep`): takes a block (installs wait), moves the resident pages that are to go
+//! to `Evicting`, write-protects them (writers trap and wait, readers go on), copies and hashes each into a frame,
+//! unmaps them all, and lets the block go. Two TLB flushes a block, whatever the number of pages. A sealed region's
+//! pages are unmapped without a copy, several blocks with one flush (`sealed`).
 //!
-//! What the kernel will not write-protect or unmap stays (`unmap`). Which block: one that is not hot, by what was
-//! wanted back of it ([`Warmth`]).
+//! What the kernel will not write-protect or unmap stays (`unmap`). Which pages: those that are on probation, while
+//! they are many, else all of the next block ([`Probation`](crate::reclaim::Probation)).
 //!
 //! Cleaner ([`Reclaimer::drain`], in `write_back`): takes the oldest standby pages; one whose hash is that of the
 //! node's copy is forgotten, any other is written, and forgotten once the node has acknowledged it. What stands for
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::pagetable::{Entry, State};
-use crate::reclaim::{Action, Demand, Flusher, Margin, Policy, Standby, StandbyQueue, SweepHand, Usage, Warmth};
+use crate::reclaim::{Action, Demand, Flusher, Margin, Policy, Standby, StandbyQueue, Turns, Usage};
 use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, Narrow, PageId, PageIndex, Run};
 
 use crate::frames::Arrival;
@@ -41,6 +41,8 @@ use crate::region::RegionCore;
 
 use loans::LoanHand;
 use quotas::Enforced;
+use sweep::Hands;
+pub(crate) use sweep::Victims;
 pub(crate) use write_back::Purpose;
 use write_back::Write;
 
@@ -121,11 +123,11 @@ pub(crate) struct Reclaimer<M: Machine> {
     taken_of_late: Taken,
     /// Pages that the cleaner has taken since the first last swept.
     drained: u64,
-    hand: SweepHand,
+    hands: Hands,
+    turns: Turns,
     loan_hand: LoanHand,
-    /// The hand within each region, for its quota.
-    region_hands: Vec<SweepHand>,
-    warmth: Warmth,
+    /// The hands within each region, for its quota.
+    region_hands: Vec<Hands>,
     writes: Box<[Option<Write>]>,
     /// Far memory of regions that have ended, which writes that were given up may still reach.
     pub(crate) ended: Vec<FarRange>,
@@ -147,6 +149,8 @@ pub(crate) struct Reclaimer<M: Machine> {
     damaged: Vec<PageIndex>,
     /// Pages that were taken and stay, because the kernel does not write-protect them.
     kept: Vec<PageIndex>,
+    /// Pages between those that were taken, which are write-protected with them and stay.
+    spared: Vec<PageIndex>,
     runs: Vec<Run>,
     dropped: Vec<PageIndex>,
     swept: Vec<BlockIndex>,
@@ -163,10 +167,10 @@ impl<M: Machine> Reclaimer<M> {
             demand: Demand::default(),
             taken_of_late: Taken::default(),
             drained: 0,
-            hand: SweepHand::default(),
+            hands: Hands::default(),
+            turns: Turns::default(),
             loan_hand: LoanHand::default(),
-            region_hands: vec![SweepHand::default(); REGIONS_MAX],
-            warmth: Warmth::default(),
+            region_hands: vec![Hands::default(); REGIONS_MAX],
             next_age_look: 0,
             writes: (0..depth).map(|_| None).collect(),
             ended: Vec::new(),
@@ -183,6 +187,7 @@ impl<M: Machine> Reclaimer<M> {
             dead: Vec::with_capacity(BLOCK_PAGES),
             damaged: Vec::with_capacity(BLOCK_PAGES),
             kept: Vec::with_capacity(BLOCK_PAGES),
+            spared: Vec::with_capacity(BLOCK_PAGES),
             runs: Vec::with_capacity(BLOCK_PAGES),
             dropped: Vec::with_capacity(DROP_PAGES_MAX),
             swept: Vec::with_capacity(DROP_BLOCKS_MAX),
@@ -206,9 +211,9 @@ impl<M: Machine> Reclaimer<M> {
         let usage = self.usage(pager, &policy);
         M::preempt();
         let starved = pager.reclaim.signals.take_starved();
-        self.margin.saw(policy.depth(&usage));
+        self.margin.saw(policy.depth(&usage), policy.margin_max());
         if starved {
-            self.margin.was_too_small();
+            self.margin.was_too_small(policy.margin_max());
             pager.drop_ahead(now);
         }
         self.working |= starved || policy.is_low(&usage);
@@ -237,7 +242,7 @@ impl<M: Machine> Reclaimer<M> {
                 }
                 self.drained = 0;
                 let made = self.make_room(pager, room.narrow_usize());
-                self.margin.swept(made as u64, policy.limit(), policy.margin_max());
+                self.margin.swept(made as u64, policy.limit());
                 self.meager_sweeps = if made > MEAGER_PAGES { 0 } else { self.meager_sweeps + 1 };
                 self.next_sweep = now + MEAGER_PAUSE;
                 if made > 0 {

@@ -21,6 +21,7 @@ use crate::observer::Observer;
 use crate::order::Order;
 use crate::pager::Pager;
 use crate::queue_pair::RemoteAddress;
+use crate::reclaim::Probation;
 use crate::unreadable::UnreadablePages;
 
 pub use access::HeldBlocks;
@@ -32,8 +33,10 @@ pub struct RegionCore<M: Machine> {
     pub(crate) table: PageTable,
     pub(crate) pager: Arc<Pager<M>>,
     gates: Box<[BlockGate]>,
-    /// What is mapped of each block, and how hot it is.
+    /// What is mapped of each block, and since when.
     pub(crate) counts: Blocks,
+    /// Which pages go first.
+    pub(crate) probation: Probation,
     /// What is fetched together.
     pub(crate) ahead: AdvisedRanges,
     /// What is fetched page by page.
@@ -68,6 +71,7 @@ impl<M: Machine> RegionCore<M> {
             pager,
             gates: (0..blocks).map(|_| BlockGate::default()).collect(),
             counts: Blocks::new(blocks),
+            probation: Probation::new(pages, blocks),
             ahead: AdvisedRanges::default(),
             random: AdvisedRanges::default(),
             quota: Quota::default(),
@@ -131,6 +135,7 @@ impl<M: Machine> RegionCore<M> {
         const GATE_BYTES: u64 = 4;
         self.table.pages() as u64 * (ENTRY_BYTES + self.digests.bytes_per_page())
             + self.gates.len() as u64 * (GATE_BYTES + BLOCK_COUNTS_BYTES)
+            + self.probation.bytes()
     }
 
     /// The error of an access at `offset` that ended by `cause`.

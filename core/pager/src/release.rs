@@ -13,8 +13,7 @@ use crate::forked;
 use crate::machine::Machine;
 use crate::order::Discards;
 use crate::pager::Pager;
-use crate::reclaimer::FarRange;
-use crate::reclaimer::Step;
+use crate::reclaimer::{FarRange, Step, Victims};
 use crate::region::RegionCore;
 
 /// A range of pages, block by block.
@@ -151,7 +150,11 @@ impl<M: Machine> Pager<M> {
             }
             State::Standby(_) | State::Installing(_) | State::Evicting => false,
         };
-        if forgotten { Release::Forgotten } else { Release::Busy }
+        if !forgotten {
+            return Release::Busy;
+        }
+        core.probation.forget(page);
+        Release::Forgotten
     }
 
     /// Unmaps the resident pages among `pages` of one block without keeping their content, neighbours with one call.
@@ -200,6 +203,7 @@ impl<M: Machine> Pager<M> {
                 core.order.hold(page, core.table.pages());
             }
             core.table.advance_owned(page, Event::Free);
+            core.probation.forget(page);
         }
         core.counts.uncount(block, pages.narrow_u32());
         self.local.budget.uncharge(pages as u64);
@@ -247,7 +251,7 @@ impl<M: Machine> Pager<M> {
         if !core.block_gate(block).try_sweep() {
             return false;
         }
-        let swept = reclaimer.sweep_pages(core, core.pages_of(block), usize::MAX);
+        let swept = reclaimer.sweep_pages(core, core.pages_of(block), usize::MAX, Victims::All);
         core.block_gate(block).end_sweep();
         swept > 0
     }
@@ -265,7 +269,8 @@ impl<M: Machine> Pager<M> {
             loop {
                 let mut reclaimer = self.lock_reclaimer();
                 let is_taken = gate.try_sweep();
-                let swept = if is_taken { reclaimer.sweep_pages(core, part.clone(), usize::MAX) } else { 0 };
+                let swept =
+                    if is_taken { reclaimer.sweep_pages(core, part.clone(), usize::MAX, Victims::All) } else { 0 };
                 let is_left = |page| core.table.load(page).is_accessible() && !core.unreadable.contains(page);
                 let has_left = is_taken && !part.clone().map(PageIndex).any(is_left);
                 // What somebody holds stays, for perhaps as long as the unreadable. Whoever is inside for a moment

@@ -35,7 +35,7 @@ use yonder_bench::reclaim::ReclaimSettings;
 use yonder_bench::soak::SoakSettings;
 use yonder_bench::{
     del_get, errors, fault_breakdown, migrate, notify, peers, poster, programs, ralloc, redis, rread, scale_clients,
-    scale_pages, seq, store, ycsb,
+    scale_pages, seq, store, victims, ycsb,
 };
 use yonder_load::{Distribution, Rate};
 
@@ -231,8 +231,8 @@ pub(crate) struct ThreadArgs {
     /// Where a page stays that was fetched for a read of bytes, not by pointer (kv; the array with --probe)
     #[arg(long, value_name = "WHERE", default_value = "frames", value_parser = choice::<Reads>())]
     pub(crate) reads: Reads,
-    /// Reclaim of local memory starts when less than this percentage of it is free at the latest, and later while faults
-    /// need less
+    /// Reclaim of local memory starts when less than this percentage of it is free at the latest, and later while
+    /// faults need less
     #[arg(long, value_name = "PCT", default_value_t = 15.0)]
     pub(crate) reclaim_start: f64,
     /// Reclaim stops when this percentage of local memory is free, or as much less as it started later
@@ -272,6 +272,8 @@ pub(crate) enum BenchWhat {
     Soak(Json<SoakSettings>),
     /// Pages read and written one after the other, with each prefetcher
     Seq(Json<seq::Settings>),
+    /// What recorded programs would have missed under each policy of what leaves local memory
+    Victims(Json<victims::Settings>),
     /// Pages of each store read and written at random, without paging; beside fio
     Store(Json<store::Settings>),
     /// Reads of a memory node without paging: latency by size, throughput by clients and by depth

@@ -1,5 +1,5 @@
-//! What this process keeps of its faults: a record for `yonder run --report` ([`Recorded`], with where its code is), and
-//! a trace for `--trace`.
+//! What this process keeps of its faults: a record for `yonder run --report` ([`Recorded`], with where its code is),
+//! and a trace for `--trace`.
 //!
 //! The record counts by itself. What is left to do is to look now and then whether a fault came from code that is not
 //! known yet, because it was loaded meanwhile: only then are the process's mappings read again.

@@ -17,7 +17,7 @@ use yonder_paging::{FaultObserver, SeenFault};
 use yonder_units::PageIndex;
 
 /// Says that the file is a trace of this layout.
-const MAGIC: u64 = 0x3143_5254_4e4f_59;
+const MAGIC: u64 = 0x0031_4352_544e_4f59;
 const MAGIC_AT: u64 = 0;
 /// How many touches were claimed.
 const COUNT_AT: u64 = 8;

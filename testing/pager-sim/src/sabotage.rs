@@ -73,7 +73,7 @@ pub enum Sabotage {
 }
 
 /// The rules that the pager can be made to break.
-const RULES: [Rule; 20] = [
+const RULES: [Rule; 22] = [
     Rule::DiscardHolds,
     Rule::DiscardSettles,
     Rule::RestandIsHeard,
@@ -94,6 +94,8 @@ const RULES: [Rule; 20] = [
     Rule::RecallLooks,
     Rule::RefusedLoanIsRecalled,
     Rule::HeldIsPopulated,
+    Rule::SparedStay,
+    Rule::SparedAreWritable,
 ];
 
 impl Sabotage {

@@ -4,7 +4,8 @@
 //! serialisable results have fields that scripts rely on. `array` is the random-index microbenchmark of Adios (sections
 //! 2 and 5.1), `switch` the cost of a context switch, `notify` the time from a fault to its handler, `fault` the
 //! latency of faults by kind, `fault_breakdown` where the time of a major one goes, `reclaim` the rate and CPU cost of
-//! reclaim, `soak` checks losslessness under everything at once, `seq` compares prefetchers, `store` the fabrics below.
+//! reclaim, `soak` checks losslessness under everything at once, `seq` compares prefetchers, `victims` policies of what
+//! leaves, `store` the fabrics below.
 //! `programs` runs other people's programs, which know nothing of far memory; `del_get` and `redis` ask one of them, a
 //! Redis server, what DiLOS (section 6) asks it. `ycsb` asks `yonder kv` what LightSwap (section 5.4) asks memcached,
 //! beside the kernel's swap; `poster` what the poster asks Redis. `peers` puts all of it side by side. `kv`, `rocksdb`,
@@ -62,6 +63,7 @@ pub mod switch;
 mod target;
 pub mod tpcc;
 pub mod vector;
+pub mod victims;
 pub mod ycsb;
 
 pub use children::Launch;

@@ -8,6 +8,7 @@ use yonder_units::Nanos;
 
 use crate::machine::Machine;
 use crate::queue_pair::QueuePair;
+use crate::reclaim::Departures;
 use crate::reclaimer::Reclaimer;
 use crate::stats::ReclaimStats;
 
@@ -18,6 +19,8 @@ pub(crate) struct ReclaimState<M: Machine> {
     pub(crate) signals: CachePadded<ReclaimSignals>,
     /// Written by who has the reclaimer, and read by anyone.
     pub(crate) stats: CachePadded<ReclaimStats>,
+    /// Written by who has the reclaimer, and read by who fetches.
+    pub(crate) departures: CachePadded<Departures>,
 }
 
 /// What the reclaimer, its host and those who wait for it tell one another. Words, without a lock.
@@ -49,6 +52,7 @@ impl<M: Machine> ReclaimState<M> {
             reclaimer: CachePadded::new(Mutex::new(Reclaimer::new(write_back))),
             signals: CachePadded::default(),
             stats: CachePadded::default(),
+            departures: CachePadded::default(),
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! What is free holds nothing, so it should be as little as lets no fault wait: what faults take between the moment at
 //! which reclaim should start and the moment at which it has caught up with them. How much that is depends on the
-//! program, on the machine, and on who reclaims, and is seen: at each step of reclaim, how far below the lower watermark
-//! memory is. Twice the deepest of late is kept, and somebody who has waited for room is as deep as can be.
+//! program, on the machine, and on who reclaims, and is seen: at each step of reclaim, how far below the lower
+//! watermark memory is. Twice the deepest of late is kept, and somebody who has waited for room is as deep as can be.
 //!
 //! Time is counted in pages that were swept, as for heat.
 
@@ -35,26 +35,25 @@ impl Margin {
         Self { pages, ..Self::default() }
     }
 
-    /// A step of reclaim finds memory this many pages below the lower watermark.
-    pub fn saw(&mut self, depth: u64) {
-        self.deepest = self.deepest.max(depth);
-        self.pages = self.pages.max(2 * self.deepest);
+    /// A step of reclaim finds memory this many pages below the lower watermark. The margin is at most `most`.
+    pub fn saw(&mut self, depth: u64, most: u64) {
+        self.deepest = self.deepest.max(depth).min(most);
+        self.pages = self.pages.max(2 * self.deepest).min(most);
     }
 
     /// Somebody has waited for room.
-    pub fn was_too_small(&mut self) {
-        self.saw(self.pages());
+    pub fn was_too_small(&mut self, most: u64) {
+        self.saw(self.pages(), most);
     }
 
-    /// `pages` of `limit` have been swept. The margin is at most `most`.
-    pub fn swept(&mut self, pages: u64, limit: u64, most: u64) {
+    /// `pages` of `limit` have been swept.
+    pub fn swept(&mut self, pages: u64, limit: u64) {
         self.swept += pages;
         if self.swept >= limit / PERIODS_EACH {
             // What was needed once may be needed again: it is forgotten by halves.
-            self.pages = self.pages.midpoint(2 * self.deepest);
+            self.pages = self.pages.midpoint(self.pages.min(2 * self.deepest));
             (self.deepest, self.swept) = (0, 0);
         }
-        self.pages = self.pages.min(most);
     }
 }
 
@@ -74,11 +73,11 @@ mod tests {
         for _ in 0..4 * LIMIT / burst {
             if burst > margin.pages() {
                 waits += 1;
-                margin.was_too_small();
+                margin.was_too_small(MOST);
             } else {
-                margin.saw(burst);
+                margin.saw(burst, MOST);
             }
-            margin.swept(burst, LIMIT, MOST);
+            margin.swept(burst, LIMIT);
         }
         (margin.pages(), waits)
     }
@@ -97,15 +96,15 @@ mod tests {
 
         #[test]
         fn never_more_than_the_most_nor_less_than_the_least(
-            steps in prop::collection::vec((0u64..20_000, any::<bool>(), 0u64..30_000), 1..100)
+            steps in prop::collection::vec((0u64..20_000, 0u32..100, 0u64..30_000), 1..100)
         ) {
             let mut margin = Margin::default();
             for (depth, waits, swept) in steps {
-                margin.saw(depth);
-                if waits {
-                    margin.was_too_small();
-                }
-                margin.swept(swept, LIMIT, MOST);
+                margin.saw(depth, MOST);
+                // Somebody may wait for as long as nothing can be swept.
+                (0..waits).for_each(|_| margin.was_too_small(MOST));
+                prop_assert!((LEAST_PAGES..=MOST).contains(&margin.pages()), "{margin:?}");
+                margin.swept(swept, LIMIT);
                 prop_assert!((LEAST_PAGES..=MOST).contains(&margin.pages()), "{margin:?}");
             }
         }

@@ -27,7 +27,7 @@ pub struct Shares {
 
 impl Default for Shares {
     fn default() -> Self {
-        Self { start_percent: 15.0, least_percent: 1.0, end_percent: 17.0, standby_percent: 10.0 }
+        Self { start_percent: 15.0, least_percent: 1.0, end_percent: 17.0, standby_percent: 5.0 }
     }
 }
 
@@ -367,7 +367,7 @@ mod tests {
             let end_percent = start_percent + more_percent;
             let shares = Shares { start_percent, least_percent: start_percent / 8.0, end_percent, standby_percent: 10.0 };
             let mut margin = Margin::default();
-            margin.saw(depth);
+            margin.saw(depth, 20_000);
             let policy = Policy::new(limit, shares).unwrap().for_pages(limit * percent / 100, &margin);
             let mut usage = Usage { reads, ..Usage::default() };
             for wanted in faults {

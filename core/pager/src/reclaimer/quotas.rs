@@ -12,7 +12,7 @@ use crate::reclaim::{Policy, quota};
 use yonder_units::{BLOCK_PAGES, BLOCK_PAGES_U32, BlockIndex, Nanos, Narrow, PageIndex};
 
 use super::sealed::drops;
-use super::{DROP_PAGES_MAX, PAGE_TAKEN_NS, Pass, Reclaimer, SLEEP_MAX};
+use super::{DROP_PAGES_MAX, PAGE_TAKEN_NS, Pass, Reclaimer, SLEEP_MAX, Victims};
 use crate::machine::Machine;
 use crate::pager::{Pager, REGIONS_MAX};
 use crate::region::RegionCore;
@@ -160,10 +160,10 @@ impl<M: Machine> Reclaimer<M> {
         if drops(core) {
             self.begin_drop();
             self.swept.push(block);
-            self.take_sealed_pages(core, pages, DROP_PAGES_MAX);
+            self.take_sealed_pages(core, pages, DROP_PAGES_MAX, Victims::All);
             return self.end_drop(core);
         }
-        let swept = self.sweep_pages(core, pages, usize::MAX);
+        let swept = self.sweep_pages(core, pages, usize::MAX, Victims::All);
         core.block_gate(block).end_sweep();
         swept
     }

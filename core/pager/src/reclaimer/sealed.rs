@@ -6,24 +6,32 @@ use std::ops::Range;
 use crate::pagetable::Event;
 use yonder_units::{BlockIndex, Narrow, PAGE_BYTES, PageIndex, Run};
 
-use super::{DROP_PAGES_MAX, Reclaimer};
+use super::sweep::count_proven;
+use super::{DROP_PAGES_MAX, Reclaimer, Victims};
 use crate::clean_drop::{CleanDrop, ReadsAs};
 use crate::machine::Machine;
 use crate::region::RegionCore;
 use yonder_units::Vector;
 
 impl<M: Machine> Reclaimer<M> {
-    /// Unmaps resident pages of a sealed region with one flush: those of `block`, whose gate the caller has taken, and
-    /// of the blocks behind it that are not hot, until there are enough. Returns how many there were.
-    pub(super) fn drop_sealed(&mut self, core: &RegionCore<M>, block: BlockIndex, room: usize) -> usize {
+    /// Unmaps `victims` of a sealed region with one flush: those of `block`, whose gate the caller has taken, and of
+    /// the blocks behind it, until there are enough. Returns how many there were.
+    pub(super) fn drop_sealed(
+        &mut self,
+        core: &RegionCore<M>,
+        block: BlockIndex,
+        room: usize,
+        victims: Victims,
+    ) -> usize {
         self.begin_drop();
         let blocks = core.blocks().narrow_u32();
         for step in 0..blocks {
             let block = BlockIndex((block.0 + step) % blocks);
-            let is_wanted = core.counts.resident_in(block) > 0 && !core.counts.is_hot(block);
-            if step == 0 || (is_wanted && core.block_gate(block).try_sweep()) {
+            if step == 0
+                || (victims.are_worth_a_sweep(core, block, &mut self.turns) && core.block_gate(block).try_sweep())
+            {
                 self.swept.push(block);
-                self.take_sealed_pages(core, core.pages_of(block), room);
+                self.take_sealed_pages(core, core.pages_of(block), room, victims);
             }
             if self.dropped.len() >= room.min(DROP_PAGES_MAX) || self.swept.len() == self.swept.capacity() {
                 break;
@@ -45,32 +53,36 @@ impl<M: Machine> Reclaimer<M> {
         self.unmap_dropped(core);
         for page in &self.dropped {
             core.table.advance_owned(*page, Event::Dropped);
+            core.probation.leaves(*page, &pager.reclaim.departures);
         }
         for pages in self.dropped.chunk_by(|one, next| one.block() == next.block()) {
             core.counts.uncount(pages[0].block(), pages.len().narrow_u32());
-            core.counts.swept(pages[0].block(), pages.len().narrow_u32(), &mut self.warmth);
         }
-        self.swept.iter().for_each(|block| core.block_gate(*block).end_sweep());
+        for block in &self.swept {
+            count_proven(core, *block);
+            core.block_gate(*block).end_sweep();
+        }
         pager.local.budget.uncharge(self.dropped.len() as u64);
         pager.reclaim.stats.dropped_pages.add(self.dropped.len() as u64);
         self.dropped.len()
     }
 
-    /// Takes resident pages of a swept block, and one run that covers them: whatever else the run covers is not mapped.
-    pub(super) fn take_sealed_pages(&mut self, core: &RegionCore<M>, pages: Range<u32>, room: usize) {
-        let before = self.dropped.len();
-        for page in pages.map(PageIndex) {
-            if self.dropped.len() >= room.min(DROP_PAGES_MAX) {
-                break;
+    /// Takes `victims` among the pages of a swept block, and the runs that cover them: whatever else a run covers is
+    /// not mapped.
+    pub(super) fn take_sealed_pages(&mut self, core: &RegionCore<M>, pages: Range<u32>, room: usize, victims: Victims) {
+        let mut run: Option<Run> = None;
+        for page in pages.map(PageIndex).filter(|page| core.table.load(*page).is_resident()) {
+            let is_proven = core.probation.look(page);
+            if self.dropped.len() >= room.min(DROP_PAGES_MAX) || is_proven && victims == Victims::OnProbation {
+                self.runs.extend(run.take());
+                continue;
             }
-            if core.table.load(page).is_resident() {
-                core.table.advance_owned(page, Event::Evict);
-                self.dropped.push(page);
-            }
+            core.table.advance_owned(page, Event::Evict);
+            self.dropped.push(page);
+            let first_page = run.map_or(page.0, |run| run.first_page);
+            run = Some(Run { first_page, pages: page.0 - first_page + 1 });
         }
-        if let (Some(first), Some(last)) = (self.dropped.get(before), self.dropped.last()) {
-            self.runs.push(Run { first_page: first.0, pages: last.0 - first.0 + 1 });
-        }
+        self.runs.extend(run);
     }
 }
 

@@ -12,7 +12,7 @@ const PAGES: u32 = 64;
 fn sweep(reclaimer: &mut Reclaimer<Fake>, core: &RegionCore<Fake>) {
     let gate = core.block_gate(BlockIndex(0));
     while !gate.try_sweep() {}
-    let swept = reclaimer.sweep_pages(core, core.pages_of(BlockIndex(0)), usize::MAX);
+    let swept = reclaimer.sweep_pages(core, core.pages_of(BlockIndex(0)), usize::MAX, Victims::All);
     gate.end_sweep();
     assert_eq!(swept, PAGES as usize);
 }

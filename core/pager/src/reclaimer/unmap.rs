@@ -7,10 +7,10 @@
 use std::ops::Range;
 
 use crate::pagetable::Event;
-use yonder_units::{Narrow, PAGE_BYTES, PageIndex};
+use yonder_units::{Narrow, PAGE_BYTES, PageIndex, Run};
 
 use super::Reclaimer;
-use crate::machine::Machine;
+use crate::machine::{Machine, Rule};
 use crate::region::RegionCore;
 
 impl<M: Machine> Reclaimer<M> {
@@ -37,11 +37,37 @@ impl<M: Machine> Reclaimer<M> {
         }
     }
 
-    /// Unmaps `pages`, of which all that were taken are copied: how many of those. What the kernel does not unmap is
-    /// resident again.
-    pub(super) fn unmap_taken(&mut self, core: &RegionCore<M>, pages: Range<u32>) -> usize {
+    /// Finds the runs of `pages` that are to be unmapped: what was taken, and between that what is not mapped. What is
+    /// mapped and stays was spared, or the kernel keeps it.
+    pub(super) fn find_runs(&mut self, core: &RegionCore<M>, pages: Range<u32>) {
+        self.runs.clear();
+        self.spared.clear();
+        let mut start = pages.start;
+        let is_mapped = |page: &u32| core.table.load(PageIndex(*page)).is_resident() && !M::breaks(Rule::SparedStay);
+        let stay = pages.clone().filter(is_mapped);
+        for end in stay.chain([pages.end]) {
+            if end > start {
+                self.runs.push(Run { first_page: start, pages: end - start });
+            }
+            if end < pages.end && self.kept.binary_search(&PageIndex(end)).is_err() {
+                self.spared.push(PageIndex(end));
+            }
+            start = end + 1;
+        }
+    }
+
+    /// Unmaps the runs that were found, of which all that were taken are copied: how many of those. What the kernel
+    /// does not unmap is resident again.
+    pub(super) fn unmap_taken(&mut self, core: &RegionCore<M>) -> usize {
         let pager = &*core.pager;
-        if !self.unmap_around_kept(core, pages) {
+        let are_unmapped = match &*self.runs {
+            [] => true,
+            [run] => {
+                M::discard(&core.mapping, PageIndex(run.first_page).offset(), run.pages as usize * PAGE_BYTES).is_ok()
+            }
+            runs => M::drop_runs(&core.mapping, runs).is_ok(),
+        };
+        if !are_unmapped {
             // Something of it may be unmapped already, so each page is looked at by itself.
             let unmap = |page: PageIndex| {
                 let is_unmapped = M::discard(&core.mapping, page.offset(), PAGE_BYTES).is_ok();
@@ -65,18 +91,19 @@ impl<M: Machine> Reclaimer<M> {
         self.taken.len() + self.dead.len() + self.damaged.len()
     }
 
-    /// Unmaps `pages` but those that are kept; whether the kernel has unmapped all of them.
-    fn unmap_around_kept(&self, core: &RegionCore<M>, pages: Range<u32>) -> bool {
-        let mut start = pages.start;
-        let kept = self.kept.iter().map(|page| page.0).filter(|page| pages.contains(page));
-        for end in kept.chain([pages.end]) {
-            let bytes = (end - start) as usize * PAGE_BYTES;
-            if bytes > 0 && M::discard(&core.mapping, PageIndex(start).offset(), bytes).is_err() {
-                return false;
-            }
-            start = end + 1;
+    /// Takes the write protection of what was spared among `pages` away again. Whoever has written to it meanwhile
+    /// waits at the gate.
+    pub(super) fn unprotect_spared(&mut self, core: &RegionCore<M>, pages: Range<u32>) {
+        let unprotect = |first: PageIndex, pages| M::unprotect(&core.pager.space, &core.mapping, first.offset(), pages);
+        if self.spared.is_empty() || M::breaks(Rule::SparedAreWritable) {
+            return;
         }
-        true
+        // What is not mapped is not protected. Only what the kernel keeps may be in the way of one call.
+        if !self.kept.is_empty() || unprotect(PageIndex(pages.start), pages.len()).is_err() {
+            for page in &self.spared {
+                unprotect(*page, 1).expect("what was protected can be unprotected");
+            }
+        }
     }
 
     /// Unmaps the pages of a sealed region that were taken. What the kernel does not unmap is resident again.

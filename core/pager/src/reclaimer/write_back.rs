@@ -100,6 +100,7 @@ impl<M: Machine> Reclaimer<M> {
                 let event = if are_zeros { Event::CleanZeros } else { Event::Clean };
                 if core.table.advance(standby.page, seen, event).is_ok() {
                     compare_clean(&core, &standby, digest.vector, event);
+                    core.probation.leaves(standby.page, &pager.reclaim.departures);
                     self.forget(pager, standby.frame);
                     pager.reclaim.stats.clean_pages.add(1);
                     drained += 1;
@@ -276,6 +277,7 @@ impl<M: Machine> Reclaimer<M> {
         pager.reclaim.stats.saved_written_bytes.add((PAGE_BYTES - bytes) as u64);
         let untouched = write.purpose == Purpose::Free && ended.state() == State::Standby(write.frame);
         if untouched && core.table.advance(write.page, ended, Event::Clean).is_ok() {
+            core.probation.leaves(write.page, &pager.reclaim.departures);
             self.forget(pager, write.frame);
         }
         pager.local.frames.release(write.frame);

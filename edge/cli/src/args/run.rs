@@ -86,8 +86,8 @@ pub(crate) struct RunArgs {
     /// Write a picture of the faults to this file: over time, by address and by call site. FILE ends with .svg or .html
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
-    /// Write which pages are touched, in their order, to files called FILE-1, FILE-2 and so on, one for each process. Only
-    /// touches of pages that are not mapped are seen: with --local 2MiB nearly all. For yonder bench victims
+    /// Write which pages are touched, in their order, to files called FILE-1, FILE-2 and so on, one for each process.
+    /// Touches of pages that are not mapped are seen: with little local memory most. For yonder bench victims
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// Keep the figures in this new file, for a benchmark that reads them while the program runs

@@ -17,6 +17,7 @@ mod remote;
 mod sequence;
 mod store;
 mod verdict;
+mod victims;
 mod ycsb;
 
 use std::process::ExitCode;
@@ -98,6 +99,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Reclaim(args) => run_reclaim(args)?,
         BenchWhat::Soak(args) => run_soak(args)?,
         BenchWhat::Seq(args) => sequence::run(args)?,
+        BenchWhat::Victims(args) => victims::run(args)?,
         BenchWhat::Store(args) => store::run(args)?,
         BenchWhat::Rread(args) => remote::run_rread(args)?,
         BenchWhat::Rwrite(args) => remote::run_access(args.parts(), Direction::Write)?,

@@ -118,3 +118,28 @@ fn reports_that_cannot_be_written_are_refused_before_anything_runs() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "ran\n"), "{}", ended.stderr);
     assert!(std::fs::read_to_string(&picture).is_ok_and(|svg| svg.contains("too little memory")), "{}", ended.stderr);
 }
+
+#[test]
+fn what_was_touched_is_written_down_and_can_be_replayed() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let Some(program) = Program::compiled("advised") else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("touches");
+    let stem = path.to_str().expect("temporary folders have names that can be printed");
+    let flags = ["run", "--local", "4MiB", "--memory", "256MiB", "--trace", stem, "--"];
+    let traced = [&flags[..], &[program.path(), "order", "NORMAL"]].concat();
+    let ended = yonder.run(&traced);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let trace = format!("{stem}-1");
+    assert!(ended.stderr.contains(&format!("trace: {trace}, ")), "{}", ended.stderr);
+    // Nothing is written over.
+    let again = yonder.run(&traced);
+    assert!(again.complaint(2).contains("remove it, or name another file"), "{}", again.stderr);
+    let replayed = yonder.run(&["bench", "victims", &trace, "--local", "50%", "--json"]).objects();
+    let of = |policy: &str| {
+        let found = replayed.iter().find(|result| result["policy"] == policy).unwrap_or_else(|| panic!("{replayed:?}"));
+        found["misses"].as_u64().expect("a number")
+    };
+    let [optimum, lru, yonder] = ["optimum", "lru", "yonder"].map(of);
+    assert!(0 < optimum && optimum <= lru && optimum <= yonder, "{optimum}, {lru} and {yonder} misses");
+}
