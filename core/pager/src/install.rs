@@ -107,6 +107,7 @@ impl<M: Machine> Pager<M> {
             let (mapping, _) = self.resolve(source);
             M::copy(self.local.frames.mapping(), frame.offset(), mapping, from);
         }
+        region.probation.returns(page, &self.reclaim.departures, self.limit());
         // Before the entry says so: who takes it from standby counts down.
         self.local.counts.stand(1);
         self.local.frames.keep(region, page, frame);

@@ -42,7 +42,7 @@ use crate::region::RegionCore;
 use loans::LoanHand;
 use quotas::Enforced;
 use sweep::Hands;
-pub(crate) use sweep::Victims;
+pub(crate) use sweep::{Victims, count_proven};
 pub(crate) use write_back::Purpose;
 use write_back::Write;
 
@@ -332,7 +332,7 @@ impl<M: Machine> Reclaimer<M> {
     fn make_room(&mut self, pager: &Pager<M>, room: usize) -> usize {
         match self.sweep_advised(pager, room, |_| true) {
             0 => match self.sweep_over_quota(pager, room) {
-                0 => self.sweep(room, None),
+                0 => self.sweep(pager, room, None),
                 swept => swept,
             },
             swept => swept,

@@ -13,7 +13,7 @@ use crate::forked;
 use crate::machine::Machine;
 use crate::order::Discards;
 use crate::pager::Pager;
-use crate::reclaimer::{FarRange, Step, Victims};
+use crate::reclaimer::{FarRange, Step, Victims, count_proven};
 use crate::region::RegionCore;
 
 /// A range of pages, block by block.
@@ -187,6 +187,7 @@ impl<M: Machine> Pager<M> {
             }
         }
         self.forget_run(core, block, run);
+        count_proven(core, block);
         gate.open();
         left
     }

@@ -5,7 +5,9 @@
 //! program, on the machine, and on who reclaims, and is seen: at each step of reclaim, how far below the lower
 //! watermark memory is. Twice the deepest of late is kept, and somebody who has waited for room is as deep as can be.
 //!
-//! Time is counted in pages that were swept, as for heat.
+//! Time is counted in pages that were swept, so that a program that rests forgets nothing. What was deepest is measured
+//! from the watermark as it was when a quarter of local memory began to be swept: one that rises with what it measures
+//! would run away.
 
 /// Fewest pages that are kept.
 const LEAST_PAGES: u64 = 64;
@@ -16,10 +18,14 @@ const PERIODS_EACH: u64 = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Margin {
     pages: u64,
-    /// How far below the lower watermark memory was, in this period.
+    /// What it was when this period began.
+    at_first: u64,
+    /// How far below that watermark memory was, in this period.
     deepest: u64,
     /// Pages swept in this period.
     swept: u64,
+    /// Pages swept since the margin was raised because somebody has waited.
+    since_raised: u64,
 }
 
 impl Margin {
@@ -37,22 +43,28 @@ impl Margin {
 
     /// A step of reclaim finds memory this many pages below the lower watermark. The margin is at most `most`.
     pub fn saw(&mut self, depth: u64, most: u64) {
-        self.deepest = self.deepest.max(depth).min(most);
+        let risen = self.pages() - self.at_first.max(LEAST_PAGES).min(self.pages());
+        self.deepest = self.deepest.max(depth.saturating_sub(risen)).min(most);
         self.pages = self.pages.max(2 * self.deepest).min(most);
     }
 
-    /// Somebody has waited for room.
+    /// Somebody has waited for room. As long as less was swept than is kept that may be the same wait still.
     pub fn was_too_small(&mut self, most: u64) {
-        self.saw(self.pages(), most);
+        if self.since_raised >= self.pages() {
+            self.deepest = self.pages().min(most);
+            self.pages = (2 * self.pages()).min(most);
+            self.since_raised = 0;
+        }
     }
 
     /// `pages` of `limit` have been swept.
     pub fn swept(&mut self, pages: u64, limit: u64) {
         self.swept += pages;
+        self.since_raised += pages;
         if self.swept >= limit / PERIODS_EACH {
             // What was needed once may be needed again: it is forgotten by halves.
             self.pages = self.pages.midpoint(self.pages.min(2 * self.deepest));
-            (self.deepest, self.swept) = (0, 0);
+            (self.at_first, self.deepest, self.swept) = (self.pages, 0, 0);
         }
     }
 }
@@ -91,6 +103,23 @@ mod tests {
                 let wanted = (2 * burst).max(LEAST_PAGES);
                 prop_assert!((wanted..=wanted + wanted / 8 + 1).contains(&pages), "{pages} are kept for {burst}");
                 prop_assert!(waits <= 7, "{waits} waits for {burst}");
+            }
+        }
+
+        /// The watermark rises with the margin, and what is free does not: that is no reason for it to rise further.
+        #[test]
+        fn what_is_free_is_compared_with_where_the_watermark_was(free in 0u64..1_000, waits in any::<bool>()) {
+            let mut margin = Margin::default();
+            kept(&mut margin, 500);
+            let first = margin.pages();
+            // Twice for what is seen, and twice for who waits.
+            let most = if waits { 4 * first } else { 2 * first };
+            for _ in 0..100 {
+                margin.saw(margin.pages().saturating_sub(free), MOST);
+                if waits {
+                    margin.was_too_small(MOST);
+                }
+                prop_assert!(margin.pages() <= most, "{} after {first} with {free} free", margin.pages());
             }
         }
 

@@ -34,8 +34,8 @@ const SHARE: u64 = 10;
 const HARVEST_MIN: u32 = 24;
 /// Of so many blocks with fewer, one is swept nevertheless.
 const PASSES_EACH: u32 = 8;
-/// Of so many sweeps one takes whole blocks, however much is on probation.
-const ALL_EVERY: u32 = 256;
+/// However much is on probation, a whole block is swept after this part of local memory was swept for that.
+const ALL_EACH: u64 = 4;
 
 /// Pages that have left local memory on probation, which is the time that this is measured in. Counted by whoever holds
 /// the reclaimer.
@@ -152,16 +152,27 @@ impl Probation {
 /// Whose turn it is. What is proven, and what is strewn over blocks of few pages, leaves late, but leaves.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Turns {
-    sweeps: u32,
+    /// Pages that were swept because they were on probation, since a whole block was.
+    swept: u64,
     passed_over: u32,
 }
 
 impl Turns {
     /// Whether the next sweep takes only what is on probation: of so many pages that are mapped, of which so many are
-    /// proven.
-    pub fn is_of_probation(&mut self, mapped: u64, proven: u64) -> bool {
-        self.sweeps = self.sweeps.wrapping_add(1);
-        mapped.saturating_sub(proven) * SHARE > mapped && !self.sweeps.is_multiple_of(ALL_EVERY)
+    /// proven, under this limit of local memory.
+    #[must_use]
+    pub fn are_of_probation(&self, mapped: u64, proven: u64, limit: u64) -> bool {
+        mapped.saturating_sub(proven) * SHARE > mapped && self.swept < limit / ALL_EACH
+    }
+
+    /// So many pages were swept because they were on probation.
+    pub fn sweep_on_probation(&mut self, pages: u64) {
+        self.swept += pages;
+    }
+
+    /// A whole block was swept.
+    pub fn sweep_all(&mut self) {
+        self.swept = 0;
     }
 
     /// Whether a block of which so many pages are on probation is swept for them.
@@ -225,11 +236,15 @@ mod tests {
 
     #[test]
     fn a_tenth_may_be_on_probation_and_everybody_has_a_turn() {
-        let first = |mapped, proven| Turns::default().is_of_probation(mapped, proven);
-        assert!(!first(0, 0) && !first(100, 90) && first(100, 89) && !first(10, 20));
         let mut turns = Turns::default();
-        let of_probation = (0..10 * ALL_EVERY).filter(|_| turns.is_of_probation(100, 0)).count();
-        assert_eq!(of_probation as u32, 10 * (ALL_EVERY - 1));
+        let first = |mapped, proven| turns.are_of_probation(mapped, proven, 1_000);
+        assert!(!first(0, 0) && !first(100, 90) && first(100, 89) && !first(10, 20));
+        turns.sweep_on_probation(249);
+        assert!(turns.are_of_probation(100, 0, 1_000));
+        turns.sweep_on_probation(1);
+        assert!(!turns.are_of_probation(100, 0, 1_000));
+        turns.sweep_all();
+        assert!(turns.are_of_probation(100, 0, 1_000));
         let mut swept = |on_probation| (0..80).filter(|_| turns.is_worth_a_sweep(on_probation)).count();
         assert_eq!([0, 1, HARVEST_MIN - 1, HARVEST_MIN].map(&mut swept), [0, 10, 10, 80]);
     }

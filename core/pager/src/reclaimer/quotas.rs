@@ -78,7 +78,7 @@ impl<M: Machine> Reclaimer<M> {
         flush.min(quota).min(self.next_age_look)
     }
 
-    /// Ages are statistics: what is picked is picked by heat.
+    /// Ages are statistics: nothing is picked by them.
     pub(super) fn look_at_ages(&mut self, Pass { pager, now }: Pass<'_, M>) {
         if now < self.next_age_look {
             return;
@@ -114,7 +114,7 @@ impl<M: Machine> Reclaimer<M> {
             }
             let mut taken = self.sweep_advised(pager, room, |region| only.is_none_or(|only| only == region as usize));
             if taken == 0 {
-                taken = self.sweep(room, only);
+                taken = self.sweep(pager, room, only);
             }
             if taken > 0 {
                 pager.reclaim.stats.quota_evicted_pages.add(taken as u64);

@@ -6,8 +6,7 @@ use std::ops::Range;
 use crate::pagetable::Event;
 use yonder_units::{BlockIndex, Narrow, PAGE_BYTES, PageIndex, Run};
 
-use super::sweep::count_proven;
-use super::{DROP_PAGES_MAX, Reclaimer, Victims};
+use super::{DROP_PAGES_MAX, Reclaimer, Victims, count_proven};
 use crate::clean_drop::{CleanDrop, ReadsAs};
 use crate::machine::Machine;
 use crate::region::RegionCore;

@@ -9,15 +9,16 @@ use crate::reclaim::{Standby, SweepHand, Turns, Visit};
 use yonder_units::{BlockIndex, FrameIndex, Narrow, PageIndex};
 
 use super::sealed::drops;
-use super::{Reclaimer, is_dirty};
+use super::{MEAGER_PAGES, Reclaimer, is_dirty};
 use crate::budget::Account;
 use crate::damage;
 use crate::machine::{Machine, Rule};
+use crate::pager::Pager;
 use crate::region::RegionCore;
 use yonder_units::Vector;
 
 /// Blocks that are looked through for pages on probation in one step.
-const LOOKS_MAX: usize = 32;
+const LOOKS_MAX: usize = 8;
 
 /// Which pages of a block a sweep takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,23 +62,26 @@ impl Hands {
 impl<M: Machine> Reclaimer<M> {
     /// Evictor: puts pages of the next block on standby, as many as `room` allows: of any region, or of region `only`.
     /// Those on probation go first if they are many. Returns how many pages were taken.
-    pub(super) fn sweep(&mut self, room: usize, only: Option<usize>) -> usize {
+    pub(super) fn sweep(&mut self, pager: &Pager<M>, room: usize, only: Option<usize>) -> usize {
         let cores = self.regions.iter().enumerate().filter(|(number, _)| only.is_none_or(|only| only == *number));
         let sums = cores.filter_map(|(_, core)| core.as_ref()).fold([0, 0], |[mapped, proven], core| {
             let resident = core.counts.resident();
             [mapped + resident, proven + core.probation.proven().min(resident)]
         });
-        if self.turns.is_of_probation(sums[0], sums[1]) {
+        let mut taken = 0;
+        if self.turns.are_of_probation(sums[0], sums[1], pager.limit()) {
             // Of what is found there some is proven by now.
             for _ in 0..LOOKS_MAX {
-                match self.sweep_next(room, only, Victims::OnProbation) {
-                    None => break,
-                    Some(0) => {}
-                    Some(taken) => return taken,
+                let Some(more) = self.sweep_next(room - taken, only, Victims::OnProbation) else { break };
+                self.turns.sweep_on_probation(more as u64);
+                taken += more;
+                if taken > MEAGER_PAGES || taken == room {
+                    return taken;
                 }
             }
         }
-        self.sweep_next(room, only, Victims::All).unwrap_or(0)
+        self.turns.sweep_all();
+        taken + self.sweep_next(room - taken, only, Victims::All).unwrap_or(0)
     }
 
     /// Takes `victims` of the next block that has some; `None` if no block has any.
@@ -220,8 +224,8 @@ impl<M: Machine> Reclaimer<M> {
     }
 }
 
-/// A block was looked at: counts what is proven of it.
-pub(super) fn count_proven<M: Machine>(core: &RegionCore<M>, block: BlockIndex) {
+/// What is known of a block has changed: counts what is proven of it.
+pub(crate) fn count_proven<M: Machine>(core: &RegionCore<M>, block: BlockIndex) {
     let pages = core.pages_of(block).map(PageIndex);
     core.probation.count(block, pages.filter(|page| core.table.load(*page).is_resident()));
 }

@@ -43,8 +43,11 @@ impl<M: Machine> Reclaimer<M> {
         self.runs.clear();
         self.spared.clear();
         let mut start = pages.start;
-        let is_mapped = |page: &u32| core.table.load(PageIndex(*page)).is_resident() && !M::breaks(Rule::SparedStay);
-        let stay = pages.clone().filter(is_mapped);
+        let kept = &self.kept;
+        let is_mapped = |page| core.table.load(page).is_resident() && !M::breaks(Rule::SparedStay);
+        // What the kernel keeps may be somebody else's, though nothing of the region is mapped there.
+        let stays = |page: &u32| is_mapped(PageIndex(*page)) || kept.binary_search(&PageIndex(*page)).is_ok();
+        let stay = pages.clone().filter(stays);
         for end in stay.chain([pages.end]) {
             if end > start {
                 self.runs.push(Run { first_page: start, pages: end - start });

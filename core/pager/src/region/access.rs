@@ -87,7 +87,9 @@ impl<M: Machine> RegionCore<M> {
 
     /// Pages that can be read again.
     pub fn mark_readable(&self, pages: Range<u32>) {
-        self.unreadable.mark_readable(pages);
+        self.unreadable.mark_readable(pages.clone());
+        // They were spared because they could not be taken, and not because they were wanted.
+        pages.for_each(|page| self.probation.forget(PageIndex(page)));
     }
 
     /// What a fault at `offset` does: makes the page resident. It may be taken away again at any time.

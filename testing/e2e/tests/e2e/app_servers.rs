@@ -130,10 +130,10 @@ fn loses_its_node(yonder: Yonder, app: &str, flags: &str, asks: &str) {
         let words = format!("load {app} --target {target} --patience 20s --json {asks} {more}");
         yonder.run(&words.split(' ').collect::<Vec<_>>()).object()
     };
-    let before = load("--rate 100 --duration 300ms");
+    let before = load("--rate 100 --duration 2s");
     assert_eq!((&before["failed"], &before["lost"]), (&0.into(), &0.into()), "{before}");
     node.kill();
-    let after = load("--rate 300 --duration 700ms");
+    let after = load("--rate 300 --duration 2s");
     assert!(after["failed"].as_u64() > Some(0), "{after}");
     assert!(after["first_failure"].as_str().is_some_and(|why| why.starts_with("far memory ")), "{after}");
     server.signal(Signal::INT);

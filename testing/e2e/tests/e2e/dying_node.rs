@@ -221,9 +221,10 @@ fn a_server_whose_node_stands_still_answers_when_it_goes_on() {
     let mut client = Client::connect(server.address());
     node.signal(rustix::process::Signal::STOP);
     let give_up = Instant::now() + TIMEOUT;
-    let mut old = (0..CONTENT.keys).step_by(97);
-    while read(&mut client, &CONTENT, old.next().expect("not everything is local")) {
-        assert!(Instant::now() < give_up);
+    // On a busy machine it may answer for a while.
+    let mut old = (0..CONTENT.keys).step_by(97).cycle();
+    while read(&mut client, &CONTENT, old.next().expect("it goes round")) {
+        assert!(Instant::now() < give_up, "everything is local");
     }
     // That one was refused, because the node stood still for longer than the deadline. It has lost nothing.
     node.signal(rustix::process::Signal::CONT);

@@ -124,15 +124,19 @@ impl Model {
     }
 
     fn sweep(&mut self, room: usize) {
-        if self.turns.is_of_probation(self.mapped, self.probation.proven()) {
+        if self.turns.are_of_probation(self.mapped, self.probation.proven(), self.policy.limit()) {
             for _ in 0..self.mapped_in.len() {
                 match self.sweep_next(room, true) {
                     None => break,
                     Some(0) => {}
-                    Some(_) => return,
+                    Some(swept) => {
+                        self.turns.sweep_on_probation(swept as u64);
+                        return;
+                    }
                 }
             }
         }
+        self.turns.sweep_all();
         self.sweep_next(room, false).expect("something is mapped");
     }
 
