@@ -81,7 +81,7 @@ fn access<T>(region: &Region, offset: u64, mut attempt: impl FnMut(&Memory) -> A
             Access::Done(value) => return Ok(value),
             Access::Missing => {
                 let began = Began::here();
-                let brought = region.bring(offset);
+                let brought = region.bring_for_fault(offset, 0, ());
                 oracle::check_time(began.now, began.stalled);
                 began.end();
                 brought?;
