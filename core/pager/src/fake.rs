@@ -1,7 +1,8 @@
 //! [`Fake`]: a machine for this crate's own tests, where one thread does everything.
 //!
-//! Its memory is a vector of pages, its far side answers at the next poll, and its kernel refuses nothing. What the
-//! pager does among threads, and when things go wrong, is for the simulator (`testing/pager-sim`) to find.
+//! Its memory is a vector of pages, its far side answers at the next poll, and its kernel refuses nothing but to
+//! protect what a test says is somebody else's. What the pager does among threads, and when things go wrong, is for the
+//! simulator (`testing/pager-sim`) to find.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -50,15 +51,19 @@ impl From<TooManyPorts> for Refused {
 type Content = Box<[u8; PAGE_BYTES]>;
 
 /// Pages, of which some are backed; the others read as zeros.
-pub(crate) struct Memory(Mutex<Vec<Option<Content>>>);
+pub(crate) struct Memory {
+    pages: Mutex<Vec<Option<Content>>>,
+    /// Pages that are somebody else's.
+    foreign: Mutex<Vec<usize>>,
+}
 
 impl Memory {
     fn new(pages: usize) -> Self {
-        Self(Mutex::new(vec![None; pages]))
+        Self { pages: Mutex::new(vec![None; pages]), foreign: Mutex::default() }
     }
 
     fn pages(&self) -> MutexGuard<'_, Vec<Option<Content>>> {
-        self.0.lock().expect("no test goes on after a panic")
+        self.pages.lock().expect("no test goes on after a panic")
     }
 
     fn page(&self, offset: u64) -> Content {
@@ -67,6 +72,12 @@ impl Memory {
 
     fn set_page(&self, offset: u64, content: Content) {
         self.pages()[(offset / PAGE_BYTES as u64) as usize] = Some(content);
+    }
+
+    /// Somebody maps a page of their own where nothing of the region is mapped.
+    pub(crate) fn put_foreign(&self, page: PageIndex, content: Content) {
+        self.foreign.lock().expect("no test goes on after a panic").push(page.index());
+        self.set_page(page.offset(), content);
     }
 
     /// Maps a page, unless one is there.
@@ -242,11 +253,14 @@ impl Machine for Fake {
 
     fn write_protect(
         (): &(),
-        _region: &Memory,
-        _offset: u64,
-        _pages: usize,
-        _refused: &mut dyn FnMut(usize),
+        region: &Memory,
+        offset: u64,
+        pages: usize,
+        refused: &mut dyn FnMut(usize),
     ) -> Result<(), String> {
+        let (first, foreign) =
+            (PageIndex::containing(offset).index(), region.foreign.lock().expect("no test goes on after a panic"));
+        (0..pages).filter(|place| foreign.contains(&(first + place))).for_each(refused);
         Ok(())
     }
 

@@ -1,9 +1,9 @@
 //! Reclaim policy: when to make room, by which hand, and in which order.
 //!
-//! Reclaim has two hands. The first sweeps whole blocks: resident pages become standby frames. The second takes the
-//! oldest standby frames: clean ones become free at once, dirty ones once the node has acknowledged a write. This
-//! module decides ([`Policy::decide`], [`Margin`], [`Demand`], [`SweepHand`], [`Probation`], [`StandbyQueue`],
-//! [`Flusher`]); `reclaimer` does it.
+//! Reclaim has two hands. The first sweeps blocks, or what may go first of them: resident pages become standby frames.
+//! The second takes the oldest standby frames: clean ones become free at once, dirty ones once the node has
+//! acknowledged a write. This module decides ([`Policy::decide`], [`Margin`], [`Demand`], [`SweepHand`], [`Probation`],
+//! [`StandbyQueue`], [`Flusher`]); `reclaimer` does it.
 //!
 //! Proactive reclaim from watermarks is Adios' (section 3.3); the second chance replaces the accessed bits that user
 //! space cannot see.

@@ -2,8 +2,9 @@
 //!
 //! Evictor ([`Reclaimer::sweep`], in `sweep`): takes a block (installs wait), moves the resident pages that are to go
 //! to `Evicting`, write-protects them (writers trap and wait, readers go on), copies and hashes each into a frame,
-//! unmaps them all, and lets the block go. Two TLB flushes a block, whatever the number of pages. A sealed region's
-//! pages are unmapped without a copy, several blocks with one flush (`sealed`).
+//! unmaps them all, and lets the block go. Two TLB flushes a block, whatever the number of pages; on kernels before
+//! 6.16 one more for each run, where some pages stay. A sealed region's pages are unmapped without a copy, several
+//! blocks with one flush (`sealed`).
 //!
 //! What the kernel will not write-protect or unmap stays (`unmap`). Which pages: those that are on probation, while
 //! they are many, else all of the next block ([`Probation`](crate::reclaim::Probation)).

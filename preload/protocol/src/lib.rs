@@ -23,4 +23,4 @@ pub use scale::Folded;
 pub use settings::{Faults, Settings, SettingsError, Transfer, WINDOW};
 pub use shared_stats::{Figures, PROCESSES_MAX, ProcessSlot, SharedStats, Space, pid_namespace};
 pub use sites::{SITES, Tally};
-pub use trace::{TRACE_TOUCHES_MAX, Tracer, read_trace, traces, trim_trace};
+pub use trace::{Tracer, read_trace, traces, trim_trace};

@@ -7,14 +7,14 @@
 //! the trace is there if the process is killed. Forked children add to their parent's. A trace that is full ends.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
 use yonder_mapping::Mapping;
 use yonder_paging::{FaultObserver, SeenFault};
-use yonder_units::PageIndex;
+use yonder_units::{PAGE_BYTES, PageIndex};
 
 /// Says that the file is a trace of this layout.
 const MAGIC: u64 = 0x0031_4352_544e_4f59;
@@ -24,7 +24,7 @@ const COUNT_AT: u64 = 8;
 const TOUCHES_AT: u64 = 16;
 const TOUCH_BYTES: u64 = 8;
 /// Touches that one trace can have, which take 256 MiB.
-pub const TRACE_TOUCHES_MAX: u64 = (1 << 25) - 2;
+const TRACE_TOUCHES_MAX: u64 = (1 << 25) - 2;
 #[expect(clippy::cast_possible_truncation, reason = "it is 256 MiB")]
 const BYTES: usize = (TOUCHES_AT + TRACE_TOUCHES_MAX * TOUCH_BYTES) as usize;
 
@@ -69,26 +69,36 @@ pub fn traces(stem: &Path, processes: u64) -> Vec<PathBuf> {
     (1..=processes).map(|number| trace_path(stem, number)).filter(|path| path.exists()).collect()
 }
 
-/// Gives back the room that a trace has not used, or all of it if it has nothing. How many touches it has.
+/// Gives back the room that a trace has not used, or all of it if it has nothing. How many touches it has. Its length
+/// stays: a child may still have it mapped, and would be killed where its file has ended.
 pub fn trim_trace(path: &Path) -> io::Result<u64> {
     let file = File::options().read(true).write(true).open(path)?;
     let count = map(&file)?.load_u64(COUNT_AT);
     if count == 0 {
         std::fs::remove_file(path)?;
     } else {
-        file.set_len(TOUCHES_AT + count * TOUCH_BYTES)?;
+        let end = (TOUCHES_AT + count * TOUCH_BYTES).next_multiple_of(PAGE_BYTES as u64);
+        // What a file system without holes keeps is only room.
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = rustix::fs::fallocate(&file, hole, end, (BYTES as u64).saturating_sub(end));
     }
     Ok(count)
 }
 
 /// The pages of a trace that [`trim_trace`] has seen, in the order in which they were touched.
 pub fn read_trace(path: &Path) -> io::Result<Vec<PageIndex>> {
-    let bytes = std::fs::read(path)?;
-    let mut words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
-    if words.next() != Some(MAGIC) {
+    let mut file = File::open(path)?;
+    let mut words = |count: u64| {
+        let mut bytes = Vec::new();
+        (&mut file).take(count * 8).read_to_end(&mut bytes)?;
+        let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
+        Ok::<Vec<u64>, io::Error>(words.collect())
+    };
+    let [MAGIC, count] = words(2)?[..] else {
         return Err(io::Error::other(format!("{} is no trace", path.display())));
-    }
-    let touches = words.skip(1).filter_map(|word| word.checked_sub(1));
+    };
+    // What was claimed and not written is nothing.
+    let touches = words(count.min(TRACE_TOUCHES_MAX))?.into_iter().filter_map(|word| word.checked_sub(1));
     touches.map(|page| u32::try_from(page).map(PageIndex).map_err(io::Error::other)).collect()
 }
 
@@ -126,6 +136,9 @@ mod tests {
         assert_eq!(paths.iter().map(|path| trim_trace(path).unwrap()).collect::<Vec<_>>(), [3, 0]);
         assert_eq!(traces(&stem, 4), paths[..1], "an empty trace stays");
         assert_eq!(read_trace(&paths[0]).unwrap(), [5, 3, 0].map(PageIndex));
+        // A child that goes on has its room, also behind what was there.
+        (0..10_000).for_each(|_| tracer.brings(0x7000));
+        assert_eq!(read_trace(&paths[0]).unwrap()[10_000..], [7; 3].map(PageIndex));
         std::fs::write(&stem, [0; 64]).unwrap();
         assert!(read_trace(&stem).is_err());
     }

@@ -1,7 +1,8 @@
 // What `madvise` says of far memory is heard: the summary's count of misses tells the test.
 //
 // Usage: advised ORDER ADVICE. Memory that is not here is touched page by page, in order or not, after the advice; with
-// the order `hot`, hot memory is touched again after each piece of the rest, which the advice is about.
+// the order `hot`, hot memory is touched again after each piece of the rest. With `phases` the advice is about memory
+// that was used all the time until then; from there on other memory is, as much of it.
 
 #include "check.h"
 
@@ -30,13 +31,19 @@ int main(int count, char **arguments) {
     size_t pages = MEMORY_MIB * MIB / PAGE, hot = HOT_MIB * MIB / PAGE;
     memory = mmap(NULL, MEMORY_MIB * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (size_t page = 0; page < pages; page++) *page_at(page) = page + 1;
-    if (strcmp(arguments[1], "hot") == 0) {
-        // The first pages are used between all others, which are used once and then said to be cold.
+    int has_phases = strcmp(arguments[1], "phases") == 0;
+    if (strcmp(arguments[1], "hot") == 0 || has_phases) {
+        // The first pages are used between all others, which are used once.
         for (size_t first = hot; first + 512 <= pages; first += 512) {
             for (size_t page = first; page < first + 512; page++) wrong += *page_at(page) != page + 1;
-            if (madvise(page_at(first), 512 * PAGE, advice) != 0) return 3;
             for (size_t page = 0; page < hot; page++) wrong += *page_at(page) != page + 1;
         }
+        if (madvise(memory, hot * PAGE, advice) != 0) return 3;
+        for (int round = 0; has_phases && round < 10; round++)
+            for (size_t at = 0; at < hot; at++) {
+                size_t page = hot + at * 4099 % hot;
+                wrong += *page_at(page) != page + 1;
+            }
     } else {
         // The last pages are here; the others are not.
         size_t far = pages / 2, step = strcmp(arguments[1], "order") == 0 ? 1 : 4099;

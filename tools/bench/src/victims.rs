@@ -39,9 +39,9 @@ pub struct VictimsResult {
     pub bench: &'static str,
     /// The trace.
     pub trace: String,
-    /// Touches that it has, and pages.
+    /// Touches that it has.
     pub touches: usize,
-    /// Pages that are touched.
+    /// Pages that they are of.
     pub pages: usize,
     /// Local memory.
     pub local_bytes: u64,

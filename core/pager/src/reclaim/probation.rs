@@ -10,7 +10,8 @@
 //! right again at the next look.
 //!
 //! Who writes what: whoever installs a page that it has fetched, that page's word, before the page is mapped; whoever
-//! holds the reclaimer the words of all others, and the rest. Anyone reads.
+//! holds the reclaimer the words of all others, and the rest. Anyone reads. A word that two write at once, since its
+//! owner has made a page readable again, is one of both: it says which page goes first, and nothing else.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -123,9 +123,9 @@ impl<M: Machine> Reclaimer<M> {
         swept
     }
 
-    /// Sweeps `victims` among pages of a block whose gate the caller has taken, up to the first that stays because it
-    /// is unreadable, or because a discard holds it and it could not leave standby. Returns the number of pages that
-    /// were put on standby or forgotten.
+    /// Sweeps `victims` among pages of a block whose gate the caller has taken, but for what is unreadable, or held by
+    /// a discard and could not leave standby: of all, up to the first of those. Returns the number of pages that were
+    /// put on standby or forgotten.
     pub(crate) fn sweep_pages(
         &mut self,
         core: &RegionCore<M>,
@@ -173,6 +173,9 @@ impl<M: Machine> Reclaimer<M> {
         let block = PageIndex(pages.start).block();
         self.protect_taken(core);
         self.find_runs(core, pages.clone());
+        if self.taken.is_empty() {
+            self.runs.clear();
+        }
         self.copy_taken(core);
         let unmapped = self.unmap_taken(core);
         self.unprotect_spared(core, pages);

@@ -77,6 +77,29 @@ fn the_queue_does_not_grow_with_installs_that_fail() {
     (0..PAGES).for_each(|page| assert_eq!(fake::word(&region, page), u64::from(page) + 1));
 }
 
+/// Where nothing of the region is mapped a program may have put something of its own, which the kernel refuses to
+/// protect: it lies between pages that are swept, and stays.
+#[test]
+fn what_is_somebody_elses_stays_between_pages_that_are_swept() {
+    let region = fake::region(PAGES);
+    let (core, pager, foreign) = (&*region, &*region.pager, PageIndex(2));
+    let mut reclaimer = pager.lock_reclaimer();
+    sweep(&mut reclaimer, core);
+    drain_all(&mut reclaimer, pager);
+    let back = [1, 3];
+    drop(reclaimer);
+    back.iter().for_each(|page| region.bring(PageIndex(*page).offset()).expect("it is on the node"));
+    core.memory().put_foreign(foreign, Box::new([9; 4096]));
+    let gate = core.block_gate(BlockIndex(0));
+    while !gate.try_sweep() {}
+    let swept = pager.lock_reclaimer().sweep_pages(core, core.pages_of(BlockIndex(0)), usize::MAX, Victims::All);
+    gate.end_sweep();
+    let mut word = [0; 8];
+    core.memory().read(foreign.offset(), &mut word);
+    assert_eq!((swept, word), (back.len(), [9; 8]));
+    back.iter().for_each(|page| assert_eq!(fake::word(&region, *page), u64::from(*page) + 1));
+}
+
 /// The watermarks are for what was touched: whoever makes the steps of reclaim hears of more at once, and faults do not
 /// find local memory full first.
 #[test]
