@@ -25,8 +25,8 @@ macro_rules! tell_caller {
 }
 pub(crate) use tell_caller;
 
-/// Objects whose calls are answered locally: the C library, the dynamic linker, this one.
-const OBJECTS: usize = 3;
+/// Most objects whose calls are answered locally: the C library in its parts, the dynamic linker, this one.
+const OBJECTS: usize = 8;
 
 static CODE: OnceLock<[Range<usize>; OBJECTS]> = OnceLock::new();
 static OWN: OnceLock<Range<usize>> = OnceLock::new();
@@ -75,12 +75,16 @@ unsafe extern "C" fn look(object: *mut libc::dl_phdr_info, _bytes: usize, found:
     let name = unsafe { if object.dlpi_name.is_null() { c"" } else { CStr::from_ptr(object.dlpi_name) } };
     let range = addresses(object);
     let file = name.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    let is_known = file.starts_with(b"libc.so") || file.starts_with(b"ld-linux") || file.starts_with(b"libpthread");
+    // The C library is one object since 2.34; programs that were linked with an older one load the others as well.
+    let is_known = [&b"libc.so"[..], b"ld-linux", b"libpthread.so", b"libdl.so", b"librt.so"];
+    let is_known = is_known.iter().any(|start| file.starts_with(start));
     let is_own = range.contains(&(look as *const () as usize));
     if is_own {
         found.own = range.clone();
     }
-    if (is_known || is_own) && found.objects < OBJECTS {
+    if is_known || is_own {
+        // One that is left out would get far memory where it cannot use it.
+        assert!(found.objects < OBJECTS, "the C library has more parts than any");
         found.code[found.objects] = range;
         found.objects += 1;
     }

@@ -30,7 +30,7 @@ use yonder_preload_protocol::{
 use crate::bounce::Bounces;
 use crate::held::HeldPages;
 use crate::recorded::{self, Recorded};
-use crate::{callers, complain, malloc, signals};
+use crate::{callers, complain, malloc, mapped, maps, signals};
 
 /// Bytes that a process allocates before its memory becomes far.
 const ENOUGH_BYTES: u64 = 4 << 20;
@@ -48,6 +48,8 @@ pub(crate) struct Far {
     place: Option<ProcessSlot>,
     recorded: Option<Recorded>,
     control: Option<ControlServer>,
+    /// See [`Far::peak_bytes`].
+    peak_bytes: AtomicU64,
     /// Whether this is a forked child, whose figures are nobody's.
     forked: AtomicBool,
     pub(crate) calls: Calls,
@@ -207,8 +209,8 @@ impl Far {
         let control = settings.control.as_deref().and_then(|folder| listen(folder, heap.region().far()));
         let bounces = Bounces::new().map_err(|error| error.to_string())?;
         let held = HeldPages::none_of(heap.region().bytes()).map_err(|error| error.to_string())?;
-        let (forked, calls) = (AtomicBool::new(false), Calls::default());
-        Ok(Self { heap, bounces, held, place, recorded, control, forked, calls })
+        let (peak_bytes, forked, calls) = (AtomicU64::new(0), AtomicBool::new(false), Calls::default());
+        Ok(Self { heap, bounces, held, place, recorded, control, peak_bytes, forked, calls })
     }
 
     /// The region whose bytes the heap gives out.
@@ -242,6 +244,18 @@ impl Far {
         }
     }
 
+    /// Most far memory in use at a time so far. What is reserved is not in use, and how much of it was at each moment
+    /// is only known for moments like this one.
+    fn peak_bytes(&self) -> u64 {
+        let usage = self.heap.usage();
+        let seen = if maps::reserves() {
+            usage.used_bytes.saturating_sub(mapped::untouchable_bytes() as u64)
+        } else {
+            usage.peak_bytes
+        };
+        self.peak_bytes.fetch_max(seen, Ordering::Relaxed).max(seen)
+    }
+
     /// Puts the figures of now where `yonder run` sees them.
     pub(crate) fn publish(&self) {
         let Some(place) = self.place.as_ref().filter(|_| !self.forked.load(Ordering::Relaxed)) else { return };
@@ -257,7 +271,7 @@ impl Far {
             trapped_calls: self.calls.trapped.load(Ordering::Relaxed),
             far_calls: self.calls.all.load(Ordering::Relaxed),
             saved_bytes: stats.saved_fetch_bytes + stats.saved_written_bytes,
-            peak_far_bytes: self.heap.usage().peak_bytes,
+            peak_far_bytes: self.peak_bytes(),
         });
         if let Some(recorded) = &self.recorded {
             recorded.look_for_code();

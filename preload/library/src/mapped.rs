@@ -22,6 +22,8 @@ pub(crate) const PLAIN: c_int = libc::PROT_READ | libc::PROT_WRITE;
 static MAPS: Mutex<Maps> = Mutex::new(Maps { runs: BTreeMap::new(), protected: BTreeMap::new() });
 /// How many ranges are protected: few programs have any, and system calls need not ask then.
 static PROTECTED: AtomicUsize = AtomicUsize::new(0);
+/// Bytes that nobody may touch.
+static UNTOUCHABLE: AtomicUsize = AtomicUsize::new(0);
 
 /// The far mappings of this process, by their addresses.
 pub(crate) struct Maps {
@@ -45,6 +47,11 @@ pub(crate) fn is_allowed(range: Range<usize>, prot: c_int) -> bool {
 /// Whether any far memory is protected.
 pub(crate) fn is_any_protected() -> bool {
     PROTECTED.load(Ordering::Acquire) > 0
+}
+
+/// Bytes of far memory that nobody may touch: they are reserved, and in use perhaps later.
+pub(crate) fn untouchable_bytes() -> usize {
+    UNTOUCHABLE.load(Ordering::Relaxed)
 }
 
 /// Keeps mappings from changing.
@@ -118,9 +125,16 @@ impl Maps {
     pub(crate) fn protect(&mut self, range: Range<usize>, prot: c_int) {
         self.forget_protection(range.clone());
         if prot != PLAIN {
-            self.protected.insert(range.start, (range.end, prot));
+            self.insert_protected(range, prot);
             PROTECTED.store(self.protected.len(), Ordering::Release);
         }
+    }
+
+    fn insert_protected(&mut self, range: Range<usize>, prot: c_int) {
+        if prot == libc::PROT_NONE {
+            UNTOUCHABLE.fetch_add(range.len(), Ordering::Relaxed);
+        }
+        self.protected.insert(range.start, (range.end, prot));
     }
 
     /// The parts of `range` that are protected, and how.
@@ -153,10 +167,13 @@ impl Maps {
         let overlapping: Vec<usize> = before.map(|(start, _)| *start).collect();
         let clip = |start: usize| {
             let (end, prot) = self.protected.remove(&start).expect("just found");
+            if prot == libc::PROT_NONE {
+                UNTOUCHABLE.fetch_sub(end - start, Ordering::Relaxed);
+            }
             // What is left of it stays as it is.
             for rest in [start..range.start.min(end), range.end.max(start)..end] {
                 if !rest.is_empty() {
-                    self.protected.insert(rest.start, (rest.end, prot));
+                    self.insert_protected(rest, prot);
                 }
             }
             start.max(range.start)..end.min(range.end)

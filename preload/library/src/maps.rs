@@ -7,6 +7,7 @@
 
 use std::ffi::{c_int, c_long, c_void};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{off_t, size_t};
 use yonder_heap::{Freed, Resized};
@@ -14,15 +15,19 @@ use yonder_intercept::Call;
 use yonder_paging::far_heap::Misuse;
 use yonder_preload_protocol::WINDOW;
 use yonder_trap::hold_back;
-use yonder_units::PAGE_BYTES;
+use yonder_units::{Narrow as _, PAGE_BYTES};
 
 use crate::far::{Far, far, far_for, is_far};
 use crate::libc_own::{as_c, errno, failed, own, set_errno};
-use crate::mapped::{PLAIN, is_any_protected, maps};
+use crate::mapped::{self, PLAIN, is_any_protected, maps};
 use crate::{advice, callers, calls, robust};
 
 /// Smallest mapping that is far.
 const FAR_BYTES_MIN: usize = 256 << 10;
+/// One of how many parts of far memory may be reserved and not in use.
+const RESERVED_SHARE: usize = 2;
+/// Whether the program has ever reserved any.
+static RESERVES: AtomicBool = AtomicBool::new(false);
 
 /// The pages of a range that begins with one; `None` if it is none, or longer than memory is.
 pub(crate) fn range_of(address: usize, bytes: usize) -> Option<Range<usize>> {
@@ -94,17 +99,23 @@ unsafe extern "C" fn mmap_for(
         | libc::MAP_STACK
         | libc::MAP_32BIT;
     if is_far(hint as usize) && flags & libc::MAP_FIXED != 0 && !callers::is_local(caller) {
-        return replace(hint as usize, bytes, prot, flags);
+        return replace(hint as usize, bytes, prot, flags, File { fd, offset });
     }
-    let is_plain = flags & (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) == libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
+    let can_be_far = flags & (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) == libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
         && flags & NOT_FAR == 0
-        && prot == libc::PROT_READ | libc::PROT_WRITE;
-    if is_plain
         && bytes >= FAR_BYTES_MIN
-        && !callers::is_local(caller)
+        && !callers::is_local(caller);
+    if can_be_far
+        && prot == PLAIN
         && let Some(far) = far_for(bytes)
     {
         return far.map(bytes).map_or_else(|| not_mapped(libc::ENOMEM), std::ptr::with_exposed_provenance_mut);
+    }
+    if can_be_far
+        && prot == libc::PROT_NONE
+        && let Some(new) = reserve(bytes)
+    {
+        return std::ptr::with_exposed_provenance_mut(new);
     }
     let own = own!(mmap: fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void);
     let is_ours_to_say = is_far(hint as usize) && !callers::is_local(caller);
@@ -117,12 +128,46 @@ unsafe extern "C" fn mmap_for(
     unsafe { own(hint, bytes, prot, flags, fd, offset) }
 }
 
-/// A new mapping in the place of a far one: as good as new if it is plain, refused if it is not.
-fn replace(address: usize, bytes: usize, prot: c_int, flags: c_int) -> *mut c_void {
-    let wanted = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+/// Far memory that nobody may touch before it is protected otherwise, as heaps are reserved; `None` if it is to be the
+/// kernel's: there is no room for it, or reservations, of which most is perhaps never used, would leave too little to
+/// others.
+fn reserve(bytes: usize) -> Option<usize> {
+    let far = far_for(bytes)?;
+    let whole = whole_pages(bytes)?;
+    if mapped::untouchable_bytes() + whole > far.region().bytes().narrow_usize() / RESERVED_SHARE {
+        return None;
+    }
+    let new = far.map(whole)?;
+    if protect(far, new, whole, libc::PROT_NONE) != 0 {
+        far.unmap(new..new + whole);
+        return None;
+    }
+    RESERVES.store(true, Ordering::Relaxed);
+    Some(new)
+}
+
+/// Whether a part of what is mapped may be reserved only.
+pub(crate) fn reserves() -> bool {
+    RESERVES.load(Ordering::Relaxed)
+}
+
+/// What a mapping that is not anonymous is of.
+#[derive(Clone, Copy)]
+struct File {
+    fd: c_int,
+    offset: off_t,
+}
+
+/// A new mapping in the place of a far one: as good as new if it is anonymous, a copy of the file if it is a private
+/// one, refused if it is to be shared.
+fn replace(address: usize, bytes: usize, prot: c_int, flags: c_int, file: File) -> *mut c_void {
     let (Some(far), Some(range)) = (far(), range_of(address, bytes)) else { return not_mapped(libc::EINVAL) };
-    if flags & wanted != wanted || far.offset(range.end - 1).is_none() {
+    if flags & libc::MAP_PRIVATE == 0 || far.offset(range.end - 1).is_none() {
         return not_mapped(libc::ENOMEM);
+    }
+    let file = (flags & libc::MAP_ANONYMOUS == 0).then_some(file);
+    if let Some(error) = file.and_then(|file| file.refuses(bytes, prot)) {
+        return not_mapped(error);
     }
     if !hold_back(|| maps().cover(range.clone())) {
         // It is somebody else's by now, or may be soon.
@@ -130,10 +175,46 @@ fn replace(address: usize, bytes: usize, prot: c_int, flags: c_int) -> *mut c_vo
     }
     far.unprotect(range.clone());
     far.clear(address, range.len() as u64);
+    if let Some(Err(error)) = file.map(|file| file.copy_to(address, bytes)) {
+        return not_mapped(error);
+    }
     if protect(far, address, bytes, prot) == 0 {
         std::ptr::with_exposed_provenance_mut(address)
     } else {
         libc::MAP_FAILED
+    }
+}
+
+impl File {
+    /// Why the kernel would not map it; only where it is known before anything has changed.
+    fn refuses(self, bytes: usize, prot: c_int) -> Option<c_int> {
+        let own = own!(mmap: fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void);
+        // SAFETY: a mapping of its own, which is gone again in a moment.
+        let tried = unsafe { own(std::ptr::null_mut(), bytes, prot, libc::MAP_PRIVATE, self.fd, self.offset) };
+        if tried == libc::MAP_FAILED {
+            return Some(errno());
+        }
+        let own = own!(munmap: fn(*mut c_void, size_t) -> c_int);
+        // SAFETY: it is the mapping that was just made.
+        let _ = unsafe { own(tried, bytes) };
+        None
+    }
+
+    /// Copies what the file has to far memory: what is stored to a private mapping is nobody else's, and whether it
+    /// shows what is stored to the file later is left open. Behind its end there are zeros.
+    fn copy_to(self, address: usize, bytes: usize) -> Result<(), c_int> {
+        let mut done = 0;
+        while done < bytes {
+            let to = (address + done) as u64;
+            let arguments = [self.fd as u64, to, (bytes - done) as u64, self.offset as u64 + done as u64, 0, 0];
+            match calls::answer(&Call { number: libc::SYS_pread64, arguments }) {
+                0 => break,
+                read @ 1.. => done += read as usize,
+                error if error == -i64::from(libc::EINTR) => {}
+                error => return Err(-error as c_int),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -34,10 +34,19 @@ static void *exits(void *unused) {
     return unused;
 }
 
+// The dynamic linker's table of a thread's own variables, which handlers of faults read.
+static void *has_local_table(void *unused) {
+    void *table;
+    __asm__("mov %%fs:8, %0" : "=r"(table));
+    return is_far(table) ? unused : data;
+}
+
 static void threads_end(void) {
     pthread_t thread;
     void *result;
-    int is_right = pthread_key_create(&key, destroy) == 0 && pthread_create(&thread, NULL, has_value, NULL) == 0;
+    int is_right = pthread_create(&thread, NULL, has_local_table, NULL) == 0;
+    check("a thread's own variables stay", is_right && pthread_join(thread, &result) == 0 && result == data);
+    is_right = pthread_key_create(&key, destroy) == 0 && pthread_create(&thread, NULL, has_value, NULL) == 0;
     check("a destructor of a thread's value", is_right && pthread_join(thread, NULL) == 0 && destroyed == 1);
     is_right = pthread_create(&thread, NULL, exits, NULL) == 0 && pthread_join(thread, &result) == 0 && result == data;
     check("pthread_exit", is_right);

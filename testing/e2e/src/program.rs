@@ -16,6 +16,8 @@ pub enum Linked {
     Dynamically,
     /// With everything in it.
     Statically,
+    /// With the parts that the C library once had, as programs are that were linked before 2021.
+    WithOldParts,
 }
 
 /// Where the header for guides is.
@@ -66,6 +68,16 @@ impl Program {
         Self::compile(&source, name, Linked::Dynamically)
     }
 
+    /// As [`Program::compiled`], linked with the parts that the C library once had; prints `SKIP` if they are not here.
+    ///
+    /// # Panics
+    /// If its name cannot be made.
+    #[must_use]
+    pub fn compiled_with_old_parts(name: &str) -> Option<Self> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name).with_extension("c");
+        Self::compile(&source, &format!("{name}-old"), Linked::WithOldParts)
+    }
+
     /// A program that does nothing, linked in this way; prints `SKIP` if that is not possible here.
     ///
     /// # Panics
@@ -81,13 +93,21 @@ impl Program {
     fn compile(source: &Path, name: &str, linked: Linked) -> Option<Self> {
         let mut command = Command::new("cc");
         command.arg("-pthread");
-        if linked == Linked::Statically {
-            command.arg("-static");
+        match linked {
+            Linked::Dynamically => {}
+            Linked::Statically => _ = command.arg("-static"),
+            Linked::WithOldParts => {
+                command.args(["-Wl,--no-as-needed", "-l:libpthread.so.0", "-l:libdl.so.2", "-l:librt.so.1"]);
+            }
         }
         match compile(command, source, name)? {
             Ok(path) => Some(Self { path }),
             Err(_) if linked == Linked::Statically => {
                 println!("SKIP: nothing can be linked statically here");
+                None
+            }
+            Err(_) if linked == Linked::WithOldParts => {
+                println!("SKIP: the C library has no parts here");
                 None
             }
             Err(why) => panic!("{name}: {why}"),

@@ -68,8 +68,12 @@ fn over(yonder: Yonder, fabric: &str, test: impl FnOnce(&str)) {
 
 /// Runs a program with and without far memory, and compares. `FOLDER` stands for an empty folder.
 fn is_the_same(name: &str, args: &[&str], fabric: &str, local: &str) {
-    let Some(yonder) = Yonder::ready_to_run() else { return };
     let Some(program) = Program::compiled(name) else { return };
+    is_the_same_of(&program, args, fabric, local);
+}
+
+fn is_the_same_of(program: &Program, args: &[&str], fabric: &str, local: &str) {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
     let in_folder = |run: &dyn Fn(&Path, &[&str])| {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let work = folder.path().join("work");
@@ -82,7 +86,7 @@ fn is_the_same(name: &str, args: &[&str], fabric: &str, local: &str) {
     let _turn = alone();
     over(yonder, fabric, |far| {
         in_folder(&|folder, args| {
-            let run = Run { far, local, memory: "512MiB", flags: &[], program: &program, args };
+            let run = Run { far, local, memory: "512MiB", flags: &[], program, args };
             let (ended, summary) = run.end(yonder, folder);
             let wrong: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("WRONG")).collect();
             assert!(wrong.is_empty() && ended.code == Some(0), "{wrong:#?}\n{:?}: {}", ended.code, ended.stderr);
@@ -147,11 +151,21 @@ programs! {
     waiting_over_a_disk: "waiting" [] over "file" with LOCAL;
     locks_over_a_disk: "sync" [] over "file" with LOCAL;
     mappings_over_a_disk: "maps" [] over "lz4+file" with LOCAL;
+    reserved_memory_over_emu: "reserved" ["FOLDER"] over "emu" with LOCAL;
+    reserved_memory_over_tcp: "reserved" ["FOLDER"] over "tcp" with LOCAL;
     the_heap_over_a_disk: "heap" ["2", "3"] over "file" with "8MiB";
     processes_over_a_disk: "processes" ["FOLDER", "REMOTE"] over "file" with LOCAL;
     processes_over_a_compressed_disk: "processes" ["FOLDER", "REMOTE"] over "lz4+file" with LOCAL;
     signals_over_a_disk: "signals" ["FOLDER"] over "file" with LOCAL;
     stacks_over_a_disk: "stacks" [] over "lz4+file" with "12MiB";
+}
+
+/// The dynamic linker is found behind all parts of the C library, and allocates locally.
+#[test]
+fn a_program_that_was_linked_long_ago() {
+    if let Some(program) = Program::compiled_with_old_parts("ends") {
+        is_the_same_of(&program, &[], "emu", LOCAL);
+    }
 }
 
 #[test]
