@@ -200,6 +200,8 @@ impl Far {
             heap.guide_paging();
         }
         let place = SharedStats::open(&settings.board).ok().and_then(SharedStats::take_slot);
+        // Now, and not with the first figures: who looks at this process takes what is not told of for the program's.
+        place.iter().for_each(tell_process);
         if let (Some(place), Some(space), Some(namespace)) = (&place, heap.region().far().space(), pid_namespace()) {
             // Whoever has started the run gives the memory back when this process is gone.
             let process = std::process::id();
@@ -273,10 +275,16 @@ impl Far {
             saved_bytes: stats.saved_fetch_bytes + stats.saved_written_bytes,
             peak_far_bytes: self.peak_bytes(),
         });
+        tell_process(place);
         if let Some(recorded) = &self.recorded {
             recorded.look_for_code();
         }
     }
+}
+
+/// Tells which process this is, and what of its memory is not the program's.
+fn tell_process(place: &ProcessSlot) {
+    place.tell_process(yonder_mapping::ranges().map(|range| range.start as u64..range.end as u64));
 }
 
 /// Lets `yonder ctl` ask this process. If it cannot, that is all that is wrong.

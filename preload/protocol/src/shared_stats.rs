@@ -3,8 +3,10 @@
 //! So they are known also of a process that is killed. Each process that uses far memory takes a place, which only it
 //! writes; `yonder run` reads them all. A figure is one word, and each is right by itself.
 
+use std::cmp::Reverse;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
@@ -15,13 +17,18 @@ use crate::record::monotonic_ns;
 /// Processes of one run whose figures are kept.
 pub const PROCESSES_MAX: u64 = 1023;
 /// Bytes of a place. The first one has the number of places taken instead, and when the run began.
-const PLACE_BYTES: u64 = 128;
+const PLACE_BYTES: u64 = 512;
 /// Where the latter is.
 const BEGAN_AT: u64 = 8;
 const FIGURES: usize = 11;
 /// Words of a [`Space`], which stand behind the figures.
 const SPACE_WORDS: usize = 4;
-const _: () = assert!((FIGURES + SPACE_WORDS) * 8 <= PLACE_BYTES as usize);
+/// Words that say which process it is, behind those: its number, and in which namespace.
+const PROCESS_WORDS: usize = 2;
+/// Ranges of a process's memory that stand behind all of that, two words each.
+pub const RANGES_MAX: usize = 16;
+const WORDS: usize = FIGURES + SPACE_WORDS + PROCESS_WORDS + 2 * RANGES_MAX;
+const _: () = assert!(WORDS * 8 <= PLACE_BYTES as usize);
 
 /// What one process, or all of a run, have done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -120,6 +127,17 @@ pub struct Space {
     pub capability: u64,
 }
 
+/// A process whose memory is far.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Process {
+    /// Its number.
+    pub number: u32,
+    /// In which namespace that is its number; see [`pid_namespace`].
+    pub namespace: u64,
+    /// Memory of it that is the system's own: local copies, buffers, and what stands for a node that is emulated.
+    pub own: Vec<Range<u64>>,
+}
+
 /// The namespace that numbers of processes are of here; `None` if that cannot be known.
 #[must_use]
 pub fn pid_namespace() -> Option<u64> {
@@ -172,6 +190,19 @@ impl SharedStats {
         (1..=taken).map(of_place).filter(|space| space.capability != 0).collect()
     }
 
+    /// The processes whose memory is far.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Process> {
+        let taken = self.word(0).min(PROCESSES_MAX);
+        let of_place = |place: u64| {
+            let word = |index: usize| self.word(place * PLACE_BYTES + ((FIGURES + SPACE_WORDS + index) * 8) as u64);
+            let range = |index: usize| word(PROCESS_WORDS + 2 * index)..word(PROCESS_WORDS + 2 * index + 1);
+            let own = (0..RANGES_MAX).map(range).filter(|range| !range.is_empty());
+            Process { number: word(0) as u32, namespace: word(1), own: own.collect() }
+        };
+        (1..=taken).map(of_place).filter(|process| process.number != 0).collect()
+    }
+
     /// A place for this process; `None` if all are taken, and then its figures are missing.
     #[must_use]
     pub fn take_slot(self) -> Option<ProcessSlot> {
@@ -221,6 +252,22 @@ impl ProcessSlot {
         }
     }
 
+    /// Tells which process this is, and which of its memory is the system's own: the largest of `own` that there is
+    /// room for.
+    pub fn tell_process(&self, own: impl Iterator<Item = Range<u64>>) {
+        let mut own: Vec<Range<u64>> = own.collect();
+        own.sort_by_key(|range| Reverse(range.end - range.start));
+        own.resize(RANGES_MAX, 0..0);
+        let process = [u64::from(std::process::id()), pid_namespace().unwrap_or(0)];
+        // Which process it is last: before that nobody looks at the ranges.
+        let ranges = own.iter().flat_map(|range| [range.start, range.end]).enumerate();
+        let ranges = ranges.map(|(index, word)| (PROCESS_WORDS + index, word));
+        for (index, word) in ranges.chain(process.into_iter().enumerate().rev()) {
+            let at = self.number * PLACE_BYTES + ((FIGURES + SPACE_WORDS + index) * 8) as u64;
+            self.board.file.write(at, &word.to_ne_bytes());
+        }
+    }
+
     /// Writes the figures of now.
     pub fn publish(&self, figures: &Figures) {
         for (index, word) in figures.words().iter().enumerate() {
@@ -265,6 +312,23 @@ mod tests {
             space
         });
         assert_eq!(board.spaces(), spaces);
+    }
+
+    #[test]
+    fn processes_tell_of_the_largest_ranges_that_are_not_the_programs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("board");
+        let board = SharedStats::create(&path).unwrap();
+        let places = [1, 2].map(|_| SharedStats::open(&path).unwrap().take_slot().unwrap());
+        places[1].publish(&Figures { peak_far_bytes: u64::MAX, ..Figures::default() });
+        assert_eq!(board.processes(), []);
+        let ranges = |count: u64| (1..=count).map(|number| number << 20..(number << 20) + number);
+        places[1].tell_process(ranges(20));
+        let told = board.processes();
+        assert_eq!((told.len(), told[0].number), (1, std::process::id()));
+        assert_eq!(told[0].own, ranges(20).rev().take(RANGES_MAX).collect::<Vec<_>>());
+        places[1].tell_process(ranges(1));
+        assert_eq!(board.processes()[0].own, ranges(1).collect::<Vec<_>>());
     }
 
     #[test]

@@ -15,10 +15,12 @@ pub mod allocator;
 mod damage;
 mod mapping;
 mod memfd;
+mod ours;
 mod protected;
 
 pub use advice::{DropMethod, drop_method};
 pub use mapping::{Inherited, MapError, Mapping};
 pub use memfd::create_memfd;
+pub use ours::ranges;
 pub use protected::{OnTouch, Protected};
 pub use yonder_units::Run;

@@ -11,6 +11,8 @@ use std::{io, ptr};
 use yonder_trap::access;
 use yonder_units::{BLOCK_BYTES, Narrow as _, PAGE_BYTES};
 
+use crate::ours;
+
 /// The kernel refused a mapping or an advice about one.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} of {bytes} bytes: {source}")]
@@ -379,6 +381,7 @@ impl Mapping {
             return Err(MapError::last("mmap", bytes));
         }
         let base = NonNull::new(base.cast()).expect("the kernel never maps address zero unasked");
+        ours::add(base.as_ptr() as usize, bytes);
         Ok(Self { base, bytes, backing })
     }
 
@@ -397,6 +400,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // First: its addresses can be somebody else's at once.
+        ours::remove(self.address());
         // SAFETY: the mapping is owned and nothing refers to it any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }

@@ -1,7 +1,7 @@
 //! [`DirectFile`]: a file that is read and written without the page cache.
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -10,9 +10,11 @@ use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use yonder_intercept::Kept;
 
-/// How long a lock is waited for: the kernel ends the rings of a process, and with them its lock, some time after the
-/// process.
+/// How long a lock is waited for that a process has.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long one that nobody has any more: the kernel ends the rings of a process, and with them its lock, some time
+/// after the process, and late on a busy machine.
+const DEAD_LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often it is tried meanwhile.
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -53,7 +55,8 @@ impl DirectFile {
             if error != Errno::WOULDBLOCK {
                 return Err(OpenError::Refused(error.into()));
             }
-            if begun.elapsed() > LOCK_TIMEOUT {
+            let timeout = if has_living_owner(&file) { LOCK_TIMEOUT } else { DEAD_LOCK_TIMEOUT };
+            if begun.elapsed() > timeout {
                 return Err(OpenError::InUse);
             }
             std::thread::sleep(LOCK_INTERVAL);
@@ -101,6 +104,30 @@ impl DirectFile {
     }
 }
 
+/// Whether a process that is there has the lock of a file, as far as it can be known.
+fn has_living_owner(file: &impl AsFd) -> bool {
+    let (Ok(stat), Ok(locks)) = (rustix::fs::fstat(file), std::fs::read_to_string("/proc/locks")) else { return true };
+    let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let this = format!("{:02x}:{:02x}:{}", device.0, device.1, stat.st_ino);
+    owner(&locks, &this).is_none_or(is_alive)
+}
+
+/// Whether a process is there and has not ended.
+fn is_alive(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Its state stands behind the name, which may have anything in it.
+    stat.rsplit_once(") ").is_some_and(|(_, behind)| !behind.starts_with(['Z', 'X']))
+}
+
+/// Which process has the lock of the file that is called `this`, by the kernel's table of them.
+fn owner(locks: &str, this: &str) -> Option<u32> {
+    let words = locks.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    // Its number, kind, whether it is binding, what for, by whom, on what. Who waits for one has an arrow in front.
+    let of_this = |words: &Vec<&str>| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&this);
+    // One of another namespace has no number here.
+    words.filter(of_this).find_map(|words| words[4].parse().ok()).filter(|owner| *owner != 0)
+}
+
 /// Opens for direct reads and writes.
 fn open(path: &Path, flags: OFlags) -> Result<Kept, OpenError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::DIRECT | flags;
@@ -123,6 +150,23 @@ mod tests {
     use std::os::fd::AsRawFd as _;
 
     use super::*;
+
+    #[test]
+    fn a_lock_has_an_owner_who_may_have_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let file = std::fs::File::create(&path).unwrap();
+        assert!(has_living_owner(&file), "nobody is known to have it");
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(has_living_owner(&file));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let process = child.id();
+        child.wait().unwrap();
+        assert!(!is_alive(process) && is_alive(std::process::id()));
+        let locks = "1: POSIX ADVISORY WRITE 5 fe:00:12 0 EOF\n2: FLOCK ADVISORY WRITE 7 fe:00:12 0 EOF\n\
+            2: -> FLOCK ADVISORY WRITE 8 fe:00:13 0 EOF\n3: FLOCK ADVISORY WRITE 0 fe:00:14 0 EOF\n";
+        assert_eq!(["12", "13", "14"].map(|inode| owner(locks, &format!("fe:00:{inode}"))), [Some(7), None, None]);
+    }
 
     /// Where the descriptor of a file says that it is.
     fn place(file: &DirectFile) -> String {

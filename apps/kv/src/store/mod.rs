@@ -274,8 +274,10 @@ impl<M: ItemMemory> Store<M> {
     fn failed(&self, failure: &Failure<M::Error>) -> &'static [u8] {
         match failure {
             Failure::Far(error) => {
-                tracing::debug!(%error, "a request failed");
-                self.counters.add(Stat::FarErrors, 1);
+                // Few lines, however many requests fail: the first, the second, the fourth, and so on.
+                if self.counters.far_error().is_power_of_two() {
+                    tracing::warn!(%error, "requests fail");
+                }
                 reply::FAR_UNAVAILABLE
             }
             Failure::OutOfMemory => {

@@ -75,6 +75,11 @@ impl Counters {
         self.shard().counts[stat as usize].fetch_add(count, Relaxed);
     }
 
+    /// A request has failed for want of far memory. Returns how many have, of those that this thread counts.
+    pub(super) fn far_error(&self) -> u64 {
+        self.shard().counts[Stat::FarErrors as usize].fetch_add(1, Relaxed) + 1
+    }
+
     pub(super) fn item_added(&self, bytes: usize) {
         let shard = self.shard();
         shard.items.fetch_add(1, Relaxed);

@@ -80,6 +80,11 @@ pub(crate) struct RunArgs {
     /// What of a page goes to the node and comes back
     #[arg(long, value_name = "WHAT", default_value = "live")]
     pub(crate) transfer: RunTransfer,
+    /// End the program if it has more memory than this in use that --local does not cover, such as memory that it
+    /// shares; without a size, 64 MiB
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "64MiB",
+          value_parser = parse_bytes)]
+    pub(crate) strict: Option<u64>,
     /// Write the summary to this file, as a JSON object
     #[arg(long, value_name = "FILE")]
     pub(crate) summary: Option<PathBuf>,

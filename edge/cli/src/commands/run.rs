@@ -1,13 +1,14 @@
 //! `yonder run`: an unmodified program whose memory is far.
 //!
 //! `program` finds it and says why it cannot be run, `guide` does that for the guide that it runs with; here it is
-//! started with the library that does the work, watched, and its figures are told when it has ended. `report` makes a
-//! picture of its faults, in which `symbols` names the code.
+//! started with the library that does the work, watched, and its figures are told when it has ended. `uncovered` sees
+//! what the limit does not cover. `report` makes a picture of its faults, in which `symbols` names the code.
 
 mod guide;
 mod program;
 mod report;
 mod symbols;
+mod uncovered;
 
 use std::io::IsTerminal as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -31,6 +32,7 @@ use yonder_preload_protocol::{
 };
 
 use self::report::{ReportFile, RunSummary};
+use self::uncovered::{Uncovered, Watch};
 use crate::args::RunArgs;
 use crate::commands::ctl::folder_for_programs;
 
@@ -40,8 +42,12 @@ const LIBRARY: &str = "libyonder_preload.so";
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// What a run that lasts longer shows how it goes on.
 const LONG: Duration = Duration::from_secs(2);
+/// How often at its beginning, so that a short one is seen as well.
+const LOOK_FIRST: Duration = Duration::from_millis(20);
 /// Exit code of what a user has typed wrong.
 const USAGE: u8 = 2;
+/// Exit code of a program that had more than `--strict` allows.
+const TOO_MUCH: u8 = 1;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let local_bytes = args.local.resolve(args.memory);
@@ -73,14 +79,14 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
     let began = Instant::now();
     let child = start(args, &library, &settings)?;
-    let status = watch(child, &board, &mut signals, began)?;
+    let Watched { status, uncovered, is_over } = watch(child, &board, &mut signals, began, args.strict)?;
     end_spaces(&board, &args.far);
     if keeps_in_file(&args.far) {
         // Who opens a store that nobody uses gives its bytes back to the disk.
         drop(yonder::open(&args.far));
     }
     let figures = board.figures();
-    let summary = Summary::new(args, &settings, &figures, began.elapsed());
+    let summary = Summary::new(args, &settings, &figures, uncovered, began.elapsed());
     eprintln!("{summary}");
     if let Some(file) = &args.summary {
         let text = serde_json::to_string(&summary)? + "\n";
@@ -97,7 +103,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         let summary = RunSummary { title: title(args), far: &args.far, totals, figures: &figures };
         eprintln!("report: {}", report.write(folder.path(), &summary)?.display());
     }
-    Ok(exit_code(status))
+    Ok(if is_over { ExitCode::from(TOO_MUCH) } else { exit_code(status) })
 }
 
 /// Gives the memory of processes that are gone for certain back to the node. What does not work, or belongs to others,
@@ -211,25 +217,48 @@ fn start(args: &RunArgs, library: &Path, settings: &Settings) -> anyhow::Result<
     command.spawn().with_context(|| format!("cannot start {}", args.program[0].to_string_lossy()))
 }
 
-/// Waits for the program, passes signals on to it, and shows how it goes on.
+/// How a program has ended, and what was seen of it.
+struct Watched {
+    status: ExitStatus,
+    uncovered: Uncovered,
+    /// Whether that was more than is allowed.
+    is_over: bool,
+}
+
+/// Waits for the program, passes signals on to it, and shows how it goes on. Ends it if it has more memory than
+/// `allowed` that the limit does not cover.
 fn watch(
     mut child: Child,
     board: &SharedStats,
     signals: &mut SignalsInfo<WithOrigin>,
     began: Instant,
-) -> anyhow::Result<ExitStatus> {
+    allowed: Option<u64>,
+) -> anyhow::Result<Watched> {
     // The program's own output goes first: on a terminal, nothing is drawn into it.
     let shows = std::io::stderr().is_terminal() && !std::io::stdout().is_terminal();
     let mut spinner: Option<ProgressBar> = None;
     let (ended, has_ended) = std::sync::mpsc::channel::<()>();
     let pid = Pid::from_child(&child);
-    std::thread::scope(|scope| {
+    let mut processes = Watch::of(child.id());
+    let mut is_over = false;
+    let status = std::thread::scope(|scope| {
         let waiter = scope.spawn(move || {
             let status = child.wait();
             drop(ended);
             status
         });
-        while has_ended.recv_timeout(LOOK_EVERY) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        let pause = || if began.elapsed() < LONG { LOOK_FIRST } else { LOOK_EVERY };
+        while has_ended.recv_timeout(pause()) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            let seen = processes.look(board);
+            if let Some(allowed) = allowed.filter(|allowed| !is_over && seen.bytes > *allowed) {
+                is_over = true;
+                eprintln!(
+                    "yonder: not far are {seen}, which is more than --strict={} allows: type a larger size, or run it \
+                     without --strict",
+                    format_bytes(allowed)
+                );
+                processes.signal(Signal::TERM);
+            }
             for origin in signals.pending() {
                 // The terminal sends its signals to the program as well.
                 if origin.process.is_some()
@@ -249,7 +278,8 @@ fn watch(
             spinner.finish_and_clear();
         }
         waiter.join().expect("the thread only waits").context("cannot wait for the program")
-    })
+    })?;
+    Ok(Watched { status, uncovered: processes.most(), is_over })
 }
 
 fn progress(figures: &Figures) -> String {
@@ -290,10 +320,12 @@ struct Summary {
     peak_far_bytes: u64,
     far_calls: u64,
     trapped_calls: u64,
+    #[serde(flatten)]
+    uncovered: Uncovered,
 }
 
 impl Summary {
-    fn new(args: &RunArgs, settings: &Settings, figures: &Figures, ran: Duration) -> Self {
+    fn new(args: &RunArgs, settings: &Settings, figures: &Figures, uncovered: Uncovered, ran: Duration) -> Self {
         Self {
             program: args.program[0].to_string_lossy().into_owned(),
             far: settings.far.clone(),
@@ -312,6 +344,7 @@ impl Summary {
             peak_far_bytes: figures.peak_far_bytes,
             far_calls: figures.far_calls,
             trapped_calls: figures.trapped_calls,
+            uncovered,
         }
     }
 }
@@ -319,12 +352,16 @@ impl Summary {
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.processes == 0 {
-            return write!(f, "yonder run: {:.2} s; too little memory was used for any of it to be far", self.seconds);
+            return write!(
+                f,
+                "yonder run: {:.2} s; too little memory was used for any of it to be far; not far are {}",
+                self.seconds, self.uncovered
+            );
         }
         write!(
             f,
             "yonder run: {:.2} s; {} far and {} of {} local at most; {} major and {} minor faults, {} fetched, {} \
-             written; {:.2} s waited for pages",
+             written; {:.2} s waited for pages; not far are {}",
             self.seconds,
             format_bytes(self.peak_far_bytes),
             format_bytes(self.peak_local_bytes),
@@ -333,7 +370,8 @@ impl std::fmt::Display for Summary {
             self.minor_faults,
             format_bytes(self.fetched_bytes),
             format_bytes(self.written_bytes),
-            self.waited_seconds
+            self.waited_seconds,
+            self.uncovered
         )
     }
 }

@@ -45,6 +45,12 @@ pub(crate) fn bench_until(yonder: Yonder, arguments: &str, is_enough: impl Fn(&V
     runs.find(|objects| objects.iter().all(&is_enough)).expect("20 s are enough")
 }
 
+/// How many requests of an application's first kind were answered: what was dropped counts as of that kind.
+pub(crate) fn answered(object: &Value, first: &str) -> u64 {
+    let count = |value: &Value| value.as_u64().expect("a count");
+    count(&object[first]["count"]).saturating_sub(count(&object["dropped"]))
+}
+
 /// Whether an object has all these keys.
 pub(crate) fn has(object: &Value, keys: &[&str]) -> bool {
     keys.iter().all(|key| object.get(*key).is_some())

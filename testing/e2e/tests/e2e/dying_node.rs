@@ -128,10 +128,15 @@ fn the_rest_goes_on_when_the_node_dies(yonder: Yonder, node: Process, server: &P
     client.fill(&CONTENT, CONTENT.keys - 500..CONTENT.keys, 1);
     node.kill();
 
-    let Survey { there, refused, served_meanwhile } = survey(server.address());
-    assert!(there > 0 && refused > 0, "{there} items were there and {refused} refused");
-    // A server that waits with them would serve each once, when they are done.
-    assert!(served_meanwhile > 50, "only {served_meanwhile} local items were served while others waited");
+    let mut served = Vec::new();
+    // A server that waits with them would serve each once, when they are done. One that does not, and gets no turn on a
+    // busy machine, is asked again.
+    while served.last().is_none_or(|served| *served <= 50) {
+        assert!(served.len() < 5, "only these many local items were served while others waited: {served:?}");
+        let Survey { there, refused, served_meanwhile } = survey(server.address());
+        assert!(there > 0 && refused > 0, "{there} items were there and {refused} refused");
+        served.push(served_meanwhile);
+    }
 
     assert!(client.ask("version").starts_with("VERSION "));
     // What never was there is known without far memory, but for keys that share their bucket with a remote item.

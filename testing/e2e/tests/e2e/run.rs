@@ -22,6 +22,8 @@ use yonder_e2e::{Ended, Program, Yonder, alone};
 const PROGRAM_TIME: Duration = Duration::from_secs(120);
 /// Local memory: a fraction of what every program sweeps.
 const LOCAL: &str = "4MiB";
+/// Less is not far of every program: stacks, what the C library has, what was there before.
+const UNCOVERED: u64 = 64 << 20;
 /// The emulated link is fast, so that tests are.
 const EMULATED: &str = "emu://?latency=2us&gbps=100";
 
@@ -97,6 +99,7 @@ fn is_the_same_of(program: &Program, args: &[&str], fabric: &str, local: &str) {
                 "little was far: {summary}"
             );
             assert!(number("peak_local_bytes") <= number("local_bytes"), "{summary}");
+            assert!(number("peak_uncovered_bytes") < UNCOVERED, "not far as well: {summary}");
         });
     });
 }

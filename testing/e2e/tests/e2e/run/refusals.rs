@@ -99,6 +99,27 @@ fn a_program_that_needs_little_is_left_alone() {
     assert_eq!((told["processes"].as_u64(), told["major_faults"].as_u64()), (Some(0), Some(0)));
 }
 
+/// It would go on for ever.
+#[test]
+fn a_program_with_much_memory_that_cannot_be_far_is_ended_if_that_is_asked_for() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let Some(program) = Program::compiled("shared") else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let summary = folder.path().join("summary.json");
+    let flags = ["--local", "4MiB", "--memory", "128MiB", "--strict=48MiB", "--summary", text(&summary), "--"];
+    // Its child has what it prints to open for as long as it is there.
+    let ended = run(yonder, &[&flags[..], &[program.path(), "96", "CHILD"]].concat());
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let ended = run(yonder, &[&flags[..], &[program.path(), "96"]].concat());
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("shared memory, which is more than --strict=48 MiB allows"), "{}", ended.stderr);
+    let told: Value = serde_json::from_str(&std::fs::read_to_string(&summary).expect("it was written")).expect("JSON");
+    let number = |name: &str| told[name].as_u64().unwrap_or_else(|| panic!("no {name} in {told}"));
+    let [all, shared] = ["peak_uncovered_bytes", "peak_uncovered_shared_bytes"].map(number);
+    // Beside it is what the system does not know to be its own, and no more.
+    assert!(shared > 24 << 20 && shared <= 96 << 20 && all > 48 << 20 && all < shared + (32 << 20), "{told}");
+}
+
 #[test]
 fn the_summary_has_all_numbers_and_they_make_sense() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
@@ -125,6 +146,7 @@ fn the_summary_has_all_numbers_and_they_make_sense() {
     assert!(peak > most / 2.0 && peak <= most, "{told}");
     assert!((16.0..512.0).contains(&(number("peak_far_bytes") / f64::from(1 << 20))), "{told}");
     assert!(number("far_calls") >= number("trapped_calls"), "{told}");
+    assert!(number("peak_uncovered_bytes") < f64::from(32 << 20), "{told}");
 }
 
 #[test]
