@@ -5,6 +5,7 @@ use yonder_paging::Advice;
 use yonder_trap::hold_back;
 
 use crate::far::Far;
+use crate::mapped::maps;
 use crate::maps::{range_of, whole_pages};
 
 /// Bytes that are made resident at a time.
@@ -16,6 +17,8 @@ pub(crate) fn advise(far: &'static Far, address: usize, bytes: usize, advice: c_
     let is_inside = range_of(address, bytes).is_some_and(|range| far.offset(range.end - 1).is_some());
     let result = match advice {
         _ if !is_inside => Err(libc::EINVAL),
+        // What the file has would have to come back.
+        libc::MADV_DONTNEED | libc::MADV_FREE if is_copied(address, bytes) => Err(libc::EINVAL),
         libc::MADV_DONTNEED => far.drop_content(address, bytes),
         // It may go at any time, and goes where there has not been room for all.
         libc::MADV_FREE if far.has_been_short() => far.drop_content(address, bytes),
@@ -38,6 +41,10 @@ pub(crate) fn advise(far: &'static Far, address: usize, bytes: usize, advice: c_
         _ => Err(libc::EINVAL),
     };
     result.map_or_else(|errno| -i64::from(errno), |()| 0)
+}
+
+fn is_copied(address: usize, bytes: usize) -> bool {
+    hold_back(|| maps().has_copied(&(address..address + bytes)))
 }
 
 impl Far {

@@ -201,7 +201,10 @@ impl Far {
         }
         let place = SharedStats::open(&settings.board).ok().and_then(SharedStats::take_slot);
         // Now, and not with the first figures: who looks at this process takes what is not told of for the program's.
-        place.iter().for_each(tell_process);
+        place.iter().for_each(|place| {
+            tell_process(place);
+            place.publish(&Figures { processes: 1, ..Figures::default() });
+        });
         if let (Some(place), Some(space), Some(namespace)) = (&place, heap.region().far().space(), pid_namespace()) {
             // Whoever has started the run gives the memory back when this process is gone.
             let process = std::process::id();
@@ -249,11 +252,10 @@ impl Far {
     /// Most far memory in use at a time so far. What is reserved is not in use, and how much of it was at each moment
     /// is only known for moments like this one.
     fn peak_bytes(&self) -> u64 {
-        let usage = self.heap.usage();
         let seen = if maps::reserves() {
-            usage.used_bytes.saturating_sub(mapped::untouchable_bytes() as u64)
+            mapped::in_use(|| self.heap.usage().used_bytes)
         } else {
-            usage.peak_bytes
+            self.heap.usage().peak_bytes
         };
         self.peak_bytes.fetch_max(seen, Ordering::Relaxed).max(seen)
     }
@@ -284,7 +286,8 @@ impl Far {
 
 /// Tells which process this is, and what of its memory is not the program's.
 fn tell_process(place: &ProcessSlot) {
-    place.tell_process(yonder_mapping::ranges().map(|range| range.start as u64..range.end as u64));
+    let own = yonder_mapping::ranges().filter(|range| !WINDOW.contains(&range.start));
+    place.tell_process(own.map(|range| range.start as u64..range.end as u64));
 }
 
 /// Lets `yonder ctl` ask this process. If it cannot, that is all that is wrong.

@@ -17,7 +17,7 @@
 //! Files: `far` when it begins; `recorded` what it keeps of its faults; `heap`, `malloc`, `maps`, `mapped` what is far;
 //! `calls`, `bounce`, `lists`, `transfers`, `held` system calls; `signals`, `older_signals`, `robust`,
 //! `process`, `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors,
-//! `refused` what it may not; `callers` whose call it is; `libc_own` the C library behind, `functions` where it has
+//! `refused` what it may not, `go` whose memory stays local; `callers` whose call it is; `libc_own` the C library behind, `functions` where it has
 //! what.
 //!
 //! Invariants:
@@ -34,6 +34,7 @@ mod descriptors;
 mod far;
 mod forks;
 mod functions;
+mod go;
 mod heap;
 mod held;
 mod libc_own;
@@ -64,6 +65,9 @@ extern "C" fn begin() {
     callers::find();
     forks::watch();
     match Settings::read(|name| std::env::var(name).ok()) {
+        Ok(Some(_)) if go::is_program() => {
+            complain("a program in Go: its memory stays local, because its stacks have no room for handlers of faults");
+        }
         Ok(Some(settings)) => {
             signals::let_ours_through();
             heap::key();

@@ -19,7 +19,7 @@ use crate::far::Far;
 /// How far memory is unless the program protects it.
 pub(crate) const PLAIN: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
-static MAPS: Mutex<Maps> = Mutex::new(Maps { runs: BTreeMap::new(), protected: BTreeMap::new() });
+static MAPS: Mutex<Maps> = Mutex::new(Maps { runs: BTreeMap::new(), protected: BTreeMap::new(), copied: Vec::new() });
 /// How many ranges are protected: few programs have any, and system calls need not ask then.
 static PROTECTED: AtomicUsize = AtomicUsize::new(0);
 /// Bytes that nobody may touch.
@@ -31,6 +31,27 @@ pub(crate) struct Maps {
     pub(crate) runs: BTreeMap<usize, usize>,
     /// Ends of the ranges that are not as they were made, and what the program may do there, by their starts.
     protected: BTreeMap<usize, (usize, c_int)>,
+    /// What was copied of files that the program has mapped there.
+    copied: Vec<Range<usize>>,
+}
+
+/// Bytes that are being reserved or given back, and are not in use meanwhile.
+static BETWEEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Says for as long as it is there that so much of what is mapped is not in use.
+pub(crate) struct NotInUse(usize);
+
+impl NotInUse {
+    pub(crate) fn of(bytes: usize) -> Self {
+        BETWEEN.fetch_add(bytes, Ordering::Relaxed);
+        Self(bytes)
+    }
+}
+
+impl Drop for NotInUse {
+    fn drop(&mut self) {
+        BETWEEN.fetch_sub(self.0, Ordering::Relaxed);
+    }
 }
 
 thread_local! {
@@ -52,6 +73,14 @@ pub(crate) fn is_any_protected() -> bool {
 /// Bytes of far memory that nobody may touch: they are reserved, and in use perhaps later.
 pub(crate) fn untouchable_bytes() -> usize {
     UNTOUCHABLE.load(Ordering::Relaxed)
+}
+
+/// How much of `used` bytes, which are counted while nothing changes, is in use for certain.
+pub(crate) fn in_use(used: impl FnOnce() -> u64) -> u64 {
+    yonder_trap::hold_back(|| {
+        let _maps = maps();
+        used().saturating_sub((untouchable_bytes() + BETWEEN.load(Ordering::Relaxed)) as u64)
+    })
 }
 
 /// Keeps mappings from changing.
@@ -106,6 +135,21 @@ impl Maps {
         covered >= range.end
     }
 
+    /// What is in `range` from now on was copied of a file, or was not.
+    pub(crate) fn set_copied(&mut self, range: Range<usize>, is_copied: bool) {
+        if is_copied || !self.copied.is_empty() {
+            let rest =
+                |part: &Range<usize>| [part.start..part.end.min(range.start), part.start.max(range.end)..part.end];
+            self.copied = self.copied.iter().flat_map(rest).filter(|part| !part.is_empty()).collect();
+            self.copied.extend(is_copied.then_some(range));
+        }
+    }
+
+    /// Whether any of `range` was copied of a file.
+    pub(crate) fn has_copied(&self, range: &Range<usize>) -> bool {
+        self.copied.iter().any(|part| part.start < range.end && range.start < part.end)
+    }
+
     /// Makes `address` a border between two mappings, if it lies within one.
     pub(crate) fn split_at(&mut self, far: &Far, address: usize) {
         let Some((start, bytes)) = self.runs.range(..address).next_back().map(|(start, bytes)| (*start, *bytes)) else {
@@ -139,19 +183,26 @@ impl Maps {
 
     /// The parts of `range` that are protected, and how.
     pub(crate) fn protections(&self, range: Range<usize>) -> Vec<(Range<usize>, c_int)> {
-        let parts = self.protected.range(..range.end).filter(|(_, (end, _))| *end > range.start);
         let clip =
             |(start, (end, prot)): (&usize, &(usize, c_int))| ((*start).max(range.start)..(*end).min(range.end), *prot);
-        parts.map(clip).collect()
+        self.overlapping(&range).into_iter().map(clip).collect()
     }
 
     /// What the program may do in all of `range`; `None` if that differs, as between mappings of the kernel's.
     pub(crate) fn protection(&self, range: Range<usize>) -> Option<c_int> {
-        let mut parts = self.protected.range(..range.end).filter(|(_, (end, _))| *end > range.start).peekable();
+        let mut parts = self.overlapping(&range).into_iter().peekable();
         let Some(&(_, &(_, prot))) = parts.peek() else { return Some(PLAIN) };
         let covered = parts
             .try_fold(range.start, |covered, (start, (end, has))| (*start <= covered && *has == prot).then_some(*end));
         covered.filter(|covered| *covered >= range.end).map(|_| prot)
+    }
+
+    /// What is protected of a range, in order. Ranges that are protected do not overlap: those before it end before it.
+    fn overlapping(&self, range: &Range<usize>) -> Vec<(&usize, &(usize, c_int))> {
+        let before = self.protected.range(..range.end).rev();
+        let mut found: Vec<_> = before.take_while(|(_, (end, _))| *end > range.start).collect();
+        found.reverse();
+        found
     }
 
     fn allow(&self, range: Range<usize>, prot: c_int) -> bool {
@@ -163,8 +214,7 @@ impl Maps {
 
     /// Forgets that parts of `range` are protected, and tells which.
     pub(crate) fn forget_protection(&mut self, range: Range<usize>) -> Vec<Range<usize>> {
-        let before = self.protected.range(..range.end).filter(|(_, (end, _))| *end > range.start);
-        let overlapping: Vec<usize> = before.map(|(start, _)| *start).collect();
+        let overlapping: Vec<usize> = self.overlapping(&range).into_iter().map(|(start, _)| *start).collect();
         let clip = |start: usize| {
             let (end, prot) = self.protected.remove(&start).expect("just found");
             if prot == libc::PROT_NONE {

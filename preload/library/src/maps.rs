@@ -113,6 +113,7 @@ unsafe extern "C" fn mmap_for(
     }
     if can_be_far
         && prot == libc::PROT_NONE
+        && !is_wanted_there(hint as usize)
         && let Some(new) = reserve(bytes)
     {
         return std::ptr::with_exposed_provenance_mut(new);
@@ -128,6 +129,14 @@ unsafe extern "C" fn mmap_for(
     unsafe { own(hint, bytes, prot, flags, fd, offset) }
 }
 
+/// Whether somebody needs a reservation where he asks for it, as the collector of a Java machine that names objects by
+/// several addresses. Wishes for a place that was drawn by lot, or a low one, are no more than that.
+fn is_wanted_there(hint: usize) -> bool {
+    const FIRST: usize = 64 << 30;
+    const MULTIPLE: usize = 1 << 30;
+    hint >= FIRST && hint.is_multiple_of(MULTIPLE)
+}
+
 /// Far memory that nobody may touch before it is protected otherwise, as heaps are reserved; `None` if it is to be the
 /// kernel's: there is no room for it, or reservations, of which most is perhaps never used, would leave too little to
 /// others.
@@ -137,12 +146,13 @@ fn reserve(bytes: usize) -> Option<usize> {
     if mapped::untouchable_bytes() + whole > far.region().bytes().narrow_usize() / RESERVED_SHARE {
         return None;
     }
+    RESERVES.store(true, Ordering::Relaxed);
+    let _not_in_use = mapped::NotInUse::of(whole);
     let new = far.map(whole)?;
     if protect(far, new, whole, libc::PROT_NONE) != 0 {
         far.unmap(new..new + whole);
         return None;
     }
-    RESERVES.store(true, Ordering::Relaxed);
     Some(new)
 }
 
@@ -173,9 +183,13 @@ fn replace(address: usize, bytes: usize, prot: c_int, flags: c_int, file: File) 
         // It is somebody else's by now, or may be soon.
         return not_mapped(libc::ENOMEM);
     }
-    far.unprotect(range.clone());
+    let _not_in_use = mapped::NotInUse::of(if prot == libc::PROT_NONE { range.len() } else { 0 });
+    if !far.unprotect(range.clone()) {
+        return not_mapped(libc::ENOMEM);
+    }
     far.clear(address, range.len() as u64);
-    if let Some(Err(error)) = file.map(|file| file.copy_to(address, bytes)) {
+    hold_back(|| maps().set_copied(range.clone(), file.is_some()));
+    if let Some(Err(error)) = file.map(|file| file.copy_to(address, range.len())) {
         return not_mapped(error);
     }
     if protect(far, address, bytes, prot) == 0 {
@@ -232,8 +246,7 @@ unsafe extern "C" fn munmap_for(start: *mut c_void, bytes: size_t, caller: usize
 
 fn unmap(far: &Far, address: usize, bytes: usize) -> c_int {
     let Some(range) = range_of(address, bytes) else { return failed(libc::EINVAL) };
-    far.unmap(range.start..range.end.min(WINDOW.end));
-    0
+    if far.unmap(range.start..range.end.min(WINDOW.end)) { 0 } else { failed(libc::ENOMEM) }
 }
 
 unsafe extern "C" fn mremap_for(
@@ -269,14 +282,20 @@ unsafe extern "C" fn mremap_for(
     let new = match hold_back(|| far.grow(all.clone(), new_bytes)) {
         Some(()) => {
             // What is new of it may have been protected while it was nobody's.
-            far.unprotect(all.end..all.start + new_bytes);
+            if !far.unprotect(all.end..all.start + new_bytes) {
+                far.unmap(all.end..all.start + new_bytes);
+                return not_mapped(libc::ENOMEM);
+            }
             all.start
         }
         None if flags & libc::MREMAP_MAYMOVE == 0 => return not_mapped(libc::ENOMEM),
         None => {
             let Some(new) = far.map(new_bytes) else { return not_mapped(libc::ENOMEM) };
             let to = std::ptr::with_exposed_provenance_mut::<u8>(new);
-            far.unprotect(all.clone());
+            if !far.unprotect(all.clone()) {
+                far.unmap(new..new + new_bytes);
+                return not_mapped(libc::ENOMEM);
+            }
             // SAFETY: both ranges are mapped, and the new one is nobody else's.
             unsafe { std::ptr::copy_nonoverlapping(old.cast::<u8>(), to, all.len()) };
             far.unmap(all);
@@ -385,23 +404,32 @@ impl Far {
         let bytes = whole_pages(bytes)?;
         let new = self.heap.alloc_run(bytes, PAGE_BYTES)?;
         // Memory that was nobody's may have been protected.
-        self.unprotect(new..new + bytes);
+        let is_usable = self.unprotect(new..new + bytes);
         self.clear(new, bytes as u64);
         hold_back(|| maps().runs.insert(new, bytes));
+        if !is_usable {
+            self.unmap(new..new + bytes);
+            return None;
+        }
         Some(new)
     }
 
-    /// Gives back what is mapped of a range.
-    fn unmap(&self, range: Range<usize>) {
+    /// Gives back what is mapped of a range. Whether it has: not if the kernel has no more mappings, and then all of it
+    /// stays mapped, because nobody else may get what is protected.
+    fn unmap(&self, range: Range<usize>) -> bool {
+        let _not_in_use = mapped::NotInUse::of(if reserves() { range.len() } else { 0 });
+        if !self.unprotect(range.clone()) {
+            return false;
+        }
         let gone = hold_back(|| {
             let mut maps = maps();
             maps.split_at(self, range.start);
             maps.split_at(self, range.end);
             let gone: Vec<usize> = maps.runs.range(range.clone()).map(|(start, _)| *start).collect();
             gone.iter().for_each(|start| _ = maps.runs.remove(start));
+            maps.set_copied(range.clone(), false);
             gone
         });
-        self.unprotect(range.clone());
         robust::forget(range);
         for start in gone {
             let freed = self.heap.with(|heap| heap.free((start - WINDOW.start) as u64));
@@ -411,6 +439,7 @@ impl Far {
                 Err(_) => crate::malloc::die_of(Misuse { address: start }),
             }
         }
+        true
     }
 
     /// Makes a mapping `new` bytes long where it is; `None` if it has to move. For who keeps handlers of signals away.
@@ -429,12 +458,19 @@ impl Far {
         Some(())
     }
 
-    /// Makes a range readable and writable again, as all memory is that is given out.
-    pub(crate) fn unprotect(&self, range: Range<usize>) {
-        if is_any_protected() {
-            let were = hold_back(|| maps().forget_protection(range));
-            were.into_iter().for_each(|range| _ = self.set_protection(range, PLAIN));
-        }
+    /// Makes a range readable and writable again, as all memory is that is given out. Whether all of it is: the kernel
+    /// may have no more mappings. What is left stays known to be protected.
+    pub(crate) fn unprotect(&self, range: Range<usize>) -> bool {
+        let again = |range: Range<usize>| {
+            let is_plain = self.set_protection(range.clone(), PLAIN) == 0;
+            if !is_plain {
+                hold_back(|| maps().protect(range, libc::PROT_NONE));
+            }
+            is_plain
+        };
+        let were = if is_any_protected() { hold_back(|| maps().forget_protection(range)) } else { Vec::new() };
+        // All of them, also behind one that cannot be.
+        were.into_iter().map(again).fold(true, |all, is_plain| all & is_plain)
     }
 
     /// What the kernel lets anybody do with whole pages of far memory. The reclaimer can read what it sweeps at all

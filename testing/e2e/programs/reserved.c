@@ -123,6 +123,12 @@ static void files(const char *folder) {
     memset(mapped, 3, MIB);
     unsigned char first = 0;
     check("keeps it from the file", is_all(mapped, MIB, 3) && pread(file, &first, 1, 0) == 1 && first == content[0]);
+    mapped = mmap(heap + 12 * MIB, 100, PROT, MAP_PRIVATE | MAP_FIXED, file, 0);
+    check("a file is there to the end of the page", mapped == heap + 12 * MIB && memcmp(mapped, content, PAGE) == 0);
+    // The kernel brings back what the file has, which is not done here: it must not be zeros then.
+    int came_back = madvise(mapped, PAGE, MADV_DONTNEED) == 0;
+    check("it never reads as zeros", came_back != is_far_run() && memcmp(mapped, content, PAGE) == 0);
+    mapped = heap + 8 * MIB;
     check("what is no file is refused", mmap(heap, MIB, PROT, MAP_PRIVATE | MAP_FIXED, 9999, 0) == MAP_FAILED && errno == EBADF);
     check("and leaves all as it was", is_all(mapped, MIB, 3) && memcmp(mapped + MIB, content + MIB, MIB) == 0);
     munmap(heap, 16 * MIB);

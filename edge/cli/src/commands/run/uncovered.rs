@@ -24,6 +24,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const ENTRIES: usize = 64 << 10;
 /// Bit of an entry whose page is in memory.
 const IS_PRESENT: u64 = 1 << 63;
+/// Bit of one whose page is a file's, or shared memory.
+const IS_SHARED: u64 = 1 << 61;
 /// Addresses that a mapping may have to be looked at: larger ones are tables of sanitizers, of which little is used.
 const MAPPING_BYTES_MAX: u64 = 1 << 38;
 
@@ -71,8 +73,10 @@ impl Watch {
     pub(crate) fn look(&mut self, board: &SharedStats) -> Uncovered {
         let began = Instant::now();
         if began >= self.next {
-            for (process, own) in family(self.root, &self.known(board)) {
-                let seen = uncovered(process, own);
+            let known = self.known(board);
+            for (process, own) in family(self.root, &known) {
+                let is_limited = known.iter().any(|known| known.number == process);
+                let seen = uncovered(process, own, is_limited);
                 if seen.bytes > self.most.bytes {
                     self.most = seen;
                 }
@@ -126,19 +130,23 @@ fn parent(entry: std::io::Result<std::fs::DirEntry>) -> Option<(u32, u32)> {
     Some((process, parent))
 }
 
-/// What a process has now; nothing, if it is gone or may not be looked at.
-fn uncovered(process: u32, own: &[Range<u64>]) -> Uncovered {
+/// What a process has now; nothing, if it is gone or may not be looked at. Far memory is not, if it `is_limited`: in a
+/// forked child it is not.
+fn uncovered(process: u32, own: &[Range<u64>], is_limited: bool) -> Uncovered {
     let mut found = Uncovered::default();
     let files = (File::open(format!("/proc/{process}/maps")), File::open(format!("/proc/{process}/pagemap")));
     let (Ok(maps), Ok(pages)) = files else { return found };
+    let far = is_limited.then_some(WINDOW.start as u64..WINDOW.end as u64);
+    let cut: Vec<Range<u64>> = own.iter().cloned().chain(far).collect();
     for line in BufReader::new(maps).lines().map_while(Result::ok) {
         let Some(mapping) = MemoryMapping::parse(&line) else { continue };
-        let bytes: u64 = mapping.without(own).into_iter().map(|part| resident_bytes(&pages, part)).sum();
+        let parts = mapping.without(&cut).into_iter();
+        let bytes: u64 = parts.map(|part| resident_bytes(&pages, part, mapping.kind)).sum();
         found.bytes += bytes;
         match mapping.kind {
             Kind::Shared => found.shared_bytes += bytes,
             Kind::Code => found.code_bytes += bytes,
-            Kind::Data => {}
+            Kind::Data | Kind::Copies => {}
         }
     }
     found
@@ -149,9 +157,11 @@ enum Kind {
     Shared,
     Code,
     Data,
+    /// Of pages of a file, which are the process's own once it has written to them.
+    Copies,
 }
 
-/// A mapping whose pages are in no file.
+/// A mapping that may have pages which are in no file.
 #[derive(PartialEq, Eq, Debug)]
 struct MemoryMapping {
     range: Range<u64>,
@@ -159,7 +169,7 @@ struct MemoryMapping {
 }
 
 impl MemoryMapping {
-    /// By a line of the process file system; `None` if its pages are of a file, or nobody can have touched them.
+    /// By a line of the process file system; `None` if its pages are of a file, or nobody can touch them now.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
@@ -171,16 +181,16 @@ impl MemoryMapping {
             _ if is_memory => Kind::Shared,
             ("0", [_, _, b'x', _]) => Kind::Code,
             ("0", _) => Kind::Data,
+            (_, [_, b'w', _, b'p']) => Kind::Copies,
             _ => return None,
         };
         let can_be_touched = !access.starts_with("---") && range.end - range.start <= MAPPING_BYTES_MAX;
         (can_be_touched && !is_the_kernels).then_some(Self { range, kind })
     }
 
-    /// The parts of it that are neither far nor in `own`.
-    fn without(&self, own: &[Range<u64>]) -> Vec<Range<u64>> {
-        let window = WINDOW.start as u64..WINDOW.end as u64;
-        own.iter().chain([&window]).fold(vec![self.range.clone()], |parts, cut| {
+    /// The parts of it that are in none of `cuts`.
+    fn without(&self, cuts: &[Range<u64>]) -> Vec<Range<u64>> {
+        cuts.iter().fold(vec![self.range.clone()], |parts, cut| {
             let around = |part: Range<u64>| {
                 [part.start..part.end.min(cut.start.max(part.start)), part.start.max(cut.end.min(part.end))..part.end]
             };
@@ -191,8 +201,9 @@ impl MemoryMapping {
     }
 }
 
-/// How much of a range is in memory, by the page map of its process.
-fn resident_bytes(pages: &File, range: Range<u64>) -> u64 {
+/// How much of a range is in memory, by the page map of its process; of copies, without the pages that are the file's.
+fn resident_bytes(pages: &File, range: Range<u64>, kind: Kind) -> u64 {
+    let looked_at = if kind == Kind::Copies { IS_PRESENT | IS_SHARED } else { IS_PRESENT };
     const ENTRY: u64 = size_of::<u64>() as u64;
     let page_bytes = PAGE_BYTES as u64;
     let (mut page, end) = (range.start / page_bytes, range.end.div_ceil(page_bytes));
@@ -205,8 +216,9 @@ fn resident_bytes(pages: &File, range: Range<u64>) -> u64 {
             break;
         }
         let words = entries[..read * ENTRY as usize].chunks_exact(ENTRY as usize);
-        let is_present =
-            |word: &&[u8]| u64::from_ne_bytes((*word).try_into().expect("a word has as many bytes")) & IS_PRESENT != 0;
+        let is_present = |word: &&[u8]| {
+            u64::from_ne_bytes((*word).try_into().expect("a word has as many bytes")) & looked_at == IS_PRESENT
+        };
         present += words.filter(is_present).count() as u64;
         page += read as u64;
     }
@@ -235,7 +247,11 @@ mod tests {
             Some((plain, Kind::Shared))
         );
         assert_eq!(mapping("7fcc80000000-7fcc80002000 ---p 00000000 00:00 0 "), None, "a guard");
-        assert_eq!(mapping("7fcc80000000-7fcc80002000 rw-p 00000000 fe:00 18500 /usr/bin/python3.11"), None);
+        assert_eq!(mapping("7fcc80000000-7fcc80002000 r--p 00000000 fe:00 18500 /usr/bin/python3.11"), None);
+        assert_eq!(
+            mapping("7fcc80000000-7fcc80002000 rw-p 00000000 fe:00 18500 /usr/bin/python3.11").map(|(_, kind)| kind),
+            Some(Kind::Copies)
+        );
         assert_eq!(mapping("7ffd5d7f2000-7ffd5d7f4000 r-xp 00000000 00:00 0 [vdso]"), None);
         assert_eq!(mapping(""), None);
     }
@@ -249,8 +265,6 @@ mod tests {
         assert_eq!(left(100..200, &[]), [(100, 200)]);
         assert_eq!(left(100..200, &[0..50, 120..130, 150..300, 200..400]), [(100, 120), (130, 150)]);
         assert_eq!(left(100..200, &[0..150, 150..400]), []);
-        let window = WINDOW.start as u64;
-        assert_eq!(left(window - 4096..window + 4096, &[]), [(window - 4096, window)]);
     }
 
     #[test]
@@ -261,9 +275,13 @@ mod tests {
         let range = memory.as_ptr() as u64..memory.as_ptr() as u64 + BYTES;
         let pages = File::open("/proc/self/pagemap").unwrap();
         // Its first page may have begun before it.
-        assert!((BYTES..=BYTES + PAGE_BYTES as u64).contains(&resident_bytes(&pages, range.clone())));
-        assert!(uncovered(this, &[]).bytes >= BYTES);
-        assert_eq!(uncovered(this, &[0..range.start, range.end..1 << 47]).bytes / BYTES, 1, "all else is cut out");
+        assert!((BYTES..=BYTES + PAGE_BYTES as u64).contains(&resident_bytes(&pages, range.clone(), Kind::Data)));
+        assert!(uncovered(this, &[], true).bytes >= BYTES);
+        assert_eq!(
+            uncovered(this, &[0..range.start, range.end..1 << 47], true).bytes / BYTES,
+            1,
+            "all else is cut out"
+        );
         assert!(memory.iter().all(|byte| *byte == 1));
         assert!(family(this, &[]).iter().any(|(process, _)| *process == this));
     }
