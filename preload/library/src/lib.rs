@@ -15,10 +15,10 @@
 //! memory that is not what it should be.
 //!
 //! Files: `far` when it begins; `recorded` what it keeps of its faults; `heap`, `malloc`, `maps`, `mapped` what is far;
-//! `calls`, `bounce`, `lists`, `transfers`, `held` system calls; `signals`, `older_signals`, `robust`,
-//! `process`, `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors,
-//! `refused` what it may not, `go` whose memory stays local; `callers` whose call it is; `libc_own` the C library behind, `functions` where it has
-//! what.
+//! `calls`, `bounce`, `lists`, `transfers`, `held` system calls; `signals`, `older_signals`, `robust`, `process`,
+//! `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors, `refused` what it
+//! may not, `go` whose memory stays local; `callers` whose call it is; `libc_own` the C library behind, `functions`
+//! where it has what.
 //!
 //! Invariants:
 //! - No code of this library touches far memory while it holds a lock, but for copies on behalf of the program.

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Files: `functions` tables of what a library has; `imports` the table through which a library calls others; `locks`
-//! the functions that count; `calls` who has which thread-locals.
+//! the functions that count; `calls` who has which thread-locals; `notes` what a linker has left in a program.
 //!
 //! Neighbours: `sys/trap` handles the faults in calls; `adapters/rocksdb` and `adapters/faiss` have the functions of
 //! one library each.
@@ -24,10 +24,12 @@ mod calls;
 mod functions;
 mod imports;
 mod locks;
+mod notes;
 
 use std::ffi::{CStr, c_void};
 
 pub use calls::{call, try_call};
+pub use notes::has_note;
 
 /// A library that is loaded, for good: a thread may be in it at any time.
 #[derive(Debug)]
