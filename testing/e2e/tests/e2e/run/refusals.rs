@@ -99,6 +99,16 @@ fn a_program_that_needs_little_is_left_alone() {
     assert_eq!((told["processes"].as_u64(), told["major_faults"].as_u64()), (Some(0), Some(0)));
 }
 
+/// Its stacks would be overrun.
+#[test]
+fn the_memory_of_a_program_in_go_stays_local_and_a_line_says_so() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let Some(program) = Program::compiled("go") else { return };
+    let ended = run(yonder, &["--local", "4MiB", "--memory", "128MiB", "--", program.path()]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "ok its memory is local\ndone\n"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("a program in Go: its memory stays local"), "{}", ended.stderr);
+}
+
 /// It would go on for ever.
 #[test]
 fn a_program_with_much_memory_that_cannot_be_far_is_ended_if_that_is_asked_for() {
