@@ -46,7 +46,8 @@ static void protected_heap(void) {
         fill(at, CHUNK, (uint64_t)chunk);
     }
     check("chunks are made usable", is_right);
-    for (int chunk = 0; chunk < CHUNKS; chunk++) is_right = is_right && is_filled(heap + (size_t)chunk * 2 * CHUNK, CHUNK, (uint64_t)chunk);
+    for (int chunk = 0; chunk < CHUNKS; chunk++)
+        is_right = is_right && is_filled(heap + (size_t)chunk * 2 * CHUNK, CHUNK, (uint64_t)chunk);
     check("and keep what is written", is_right);
     check("what lies between them is refused", is_refused(heap + CHUNK, 0) && is_refused(heap + 64 * MIB - 1, 0));
     for (int chunk = 0; chunk < CHUNKS; chunk += 3) {
@@ -72,11 +73,13 @@ static void replaced_heap(void) {
     unsigned char *part = mmap(heap + 2 * MIB, 20 * MIB, PROT, FLAGS | MAP_FIXED, -1, 0);
     check("a part is mapped in its place", part == heap + 2 * MIB && is_all(part, 20 * MIB, 0));
     fill(part, 20 * MIB, 7);
-    check("a part is reserved again", mmap(part + 5 * MIB, 3 * MIB, PROT_NONE, RESERVE | MAP_FIXED, -1, 0) == part + 5 * MIB);
+    unsigned char *again = mmap(part + 5 * MIB, 3 * MIB, PROT_NONE, RESERVE | MAP_FIXED, -1, 0);
+    check("a part is reserved again", again == part + 5 * MIB);
     check("which cannot be touched", is_refused(part + 5 * MIB, 0) && is_refused(part + 8 * MIB - 1, 1));
     unsigned char *same = malloc(20 * MIB);
     fill(same, 20 * MIB, 7);
-    check("what lies around it is as it was", memcmp(part, same, 5 * MIB) == 0 && memcmp(part + 8 * MIB, same + 8 * MIB, 12 * MIB) == 0);
+    int is_same = memcmp(part, same, 5 * MIB) == 0 && memcmp(part + 8 * MIB, same + 8 * MIB, 12 * MIB) == 0;
+    check("what lies around it is as it was", is_same);
     free(same);
     check("it is mapped once more", mmap(part + 5 * MIB, 3 * MIB, PROT, FLAGS | MAP_FIXED, -1, 0) == part + 5 * MIB);
     check("and is zeros", is_all(part + 5 * MIB, 3 * MIB, 0));
@@ -92,7 +95,8 @@ static void aligned(void) {
         unsigned char *all = reserve(ALL);
         unsigned char *chunk = (unsigned char *)(((uintptr_t)all + CHUNK - 1) & ~(uintptr_t)(CHUNK - 1));
         if (chunk > all) is_right = is_right && munmap(all, (size_t)(chunk - all)) == 0;
-        if (chunk + CHUNK < all + ALL) is_right = is_right && munmap(chunk + CHUNK, (size_t)(all + ALL - chunk - CHUNK)) == 0;
+        size_t tail = (size_t)(all + ALL - chunk - CHUNK);
+        if (tail > 0) is_right = is_right && munmap(chunk + CHUNK, tail) == 0;
         is_right = is_right && mprotect(chunk, CHUNK, PROT) == 0 && is_all(chunk, CHUNK, 0);
         fill(chunk, CHUNK, (uint64_t)index);
         chunks[index] = chunk;
@@ -115,7 +119,8 @@ static void files(const char *folder) {
     unsigned char *heap = reserve(16 * MIB);
     unsigned char *mapped = mmap(heap + MIB, 2 * MIB, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, MIB);
     check("a file is mapped in its place", is_right && mapped == heap + MIB);
-    check("its content is there", memcmp(mapped, content + MIB, 2 * MIB - 100) == 0 && is_all(mapped + 2 * MIB - 100, 100, 0));
+    is_right = memcmp(mapped, content + MIB, 2 * MIB - 100) == 0;
+    check("its content is there", is_right && is_all(mapped + 2 * MIB - 100, 100, 0));
     check("and cannot be stored to", is_refused(mapped, 1));
     check("nor can what lies beside it", is_refused(heap, 0) && is_refused(mapped + 2 * MIB, 0));
     mapped = mmap(heap + 8 * MIB, 2 * MIB, PROT, MAP_PRIVATE | MAP_FIXED, file, 0);
@@ -129,7 +134,8 @@ static void files(const char *folder) {
     int came_back = madvise(mapped, PAGE, MADV_DONTNEED) == 0;
     check("it never reads as zeros", came_back != is_far_run() && memcmp(mapped, content, PAGE) == 0);
     mapped = heap + 8 * MIB;
-    check("what is no file is refused", mmap(heap, MIB, PROT, MAP_PRIVATE | MAP_FIXED, 9999, 0) == MAP_FAILED && errno == EBADF);
+    int is_refused_file = mmap(heap, MIB, PROT, MAP_PRIVATE | MAP_FIXED, 9999, 0) == MAP_FAILED && errno == EBADF;
+    check("what is no file is refused", is_refused_file);
     check("and leaves all as it was", is_all(mapped, MIB, 3) && memcmp(mapped + MIB, content + MIB, MIB) == 0);
     munmap(heap, 16 * MIB);
     free(content);

@@ -1,4 +1,4 @@
-// Memory that cannot be far, in use until somebody ends the program: shared by its processes, in a child if it is asked to.
+// Memory that cannot be far, in use until somebody ends the program: shared, and a child's if that is asked for.
 
 #include "check.h"
 

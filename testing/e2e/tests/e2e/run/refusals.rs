@@ -23,6 +23,12 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("temporary folders have names that can be printed")
 }
 
+/// The summary that a run has written.
+pub(super) fn told(summary: &Path) -> Value {
+    let text = std::fs::read_to_string(summary).expect("it was written");
+    serde_json::from_str(&text).expect("the summary is a JSON object")
+}
+
 #[test]
 fn what_cannot_be_run_is_refused_before_anything_runs() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
@@ -95,7 +101,7 @@ fn a_program_that_needs_little_is_left_alone() {
     let ended = run(yonder, &["--summary", text(&summary), "--", "echo", "said"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "said\n"));
     assert!(ended.stderr.lines().count() == 1 && ended.stderr.contains("too little memory"), "{}", ended.stderr);
-    let told: Value = serde_json::from_str(&std::fs::read_to_string(&summary).expect("it was written")).expect("JSON");
+    let told = told(&summary);
     assert_eq!((told["processes"].as_u64(), told["major_faults"].as_u64()), (Some(0), Some(0)));
 }
 
@@ -123,7 +129,7 @@ fn a_program_with_much_memory_that_cannot_be_far_is_ended_if_that_is_asked_for()
     let ended = run(yonder, &[&flags[..], &[program.path(), "96"]].concat());
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains("shared memory, which is more than --strict=48 MiB allows"), "{}", ended.stderr);
-    let told: Value = serde_json::from_str(&std::fs::read_to_string(&summary).expect("it was written")).expect("JSON");
+    let told = told(&summary);
     let number = |name: &str| told[name].as_u64().unwrap_or_else(|| panic!("no {name} in {told}"));
     let [all, shared] = ["peak_uncovered_bytes", "peak_uncovered_shared_bytes"].map(number);
     // Beside it is what the system does not know to be its own, and no more.
@@ -140,7 +146,7 @@ fn the_summary_has_all_numbers_and_they_make_sense() {
     let ended = run(yonder, &[&flags[..], &[program.path(), "5", "1"]].concat());
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
-    let told: Value = serde_json::from_str(&std::fs::read_to_string(&summary).expect("it was written")).expect("JSON");
+    let told = told(&summary);
     let number = |name: &str| told[name].as_f64().unwrap_or_else(|| panic!("no {name} in {told}"));
     assert_eq!(told["program"].as_str(), Some(program.path()));
     assert!(told["far"].as_str().is_some_and(|far| far.starts_with("emu://")), "{told}");
