@@ -143,7 +143,7 @@ fn is_wanted_there(hint: usize) -> bool {
 fn reserve(bytes: usize) -> Option<usize> {
     let far = far_for(bytes)?;
     let whole = whole_pages(bytes)?;
-    if mapped::untouchable_bytes() + whole > far.region().bytes().narrow_usize() / RESERVED_SHARE {
+    if !may_reserve(far, whole) {
         return None;
     }
     RESERVES.store(true, Ordering::Relaxed);
@@ -154,6 +154,11 @@ fn reserve(bytes: usize) -> Option<usize> {
         return None;
     }
     Some(new)
+}
+
+/// Whether so much more may be reserved.
+fn may_reserve(far: &Far, bytes: usize) -> bool {
+    mapped::untouchable_bytes() + bytes <= far.region().bytes().narrow_usize() / RESERVED_SHARE
 }
 
 /// Whether a part of what is mapped may be reserved only.
@@ -279,6 +284,12 @@ unsafe extern "C" fn mremap_for(
         far.unmap(all.start + new_bytes..all.end);
         return old;
     }
+    let more = new_bytes - all.len();
+    // Of a file's copy, what the file has behind it is not known any more.
+    if hold_back(|| maps().has_copied(&all)) || prot == libc::PROT_NONE && !may_reserve(far, more) {
+        return not_mapped(libc::ENOMEM);
+    }
+    let _not_in_use = mapped::NotInUse::of(if prot == libc::PROT_NONE { new_bytes } else { 0 });
     let new = match hold_back(|| far.grow(all.clone(), new_bytes)) {
         Some(()) => {
             // What is new of it may have been protected while it was nobody's.

@@ -133,6 +133,11 @@ static void files(const char *folder) {
     // The kernel brings back what the file has, which is not done here: it must not be zeros then.
     int came_back = madvise(mapped, PAGE, MADV_DONTNEED) == 0;
     check("it never reads as zeros", came_back != is_far_run() && memcmp(mapped, content, PAGE) == 0);
+    unsigned char *grown = mremap(mapped, PAGE, 2 * PAGE, MREMAP_MAYMOVE);
+    int is_refused_growth = grown == MAP_FAILED && errno == ENOMEM;
+    int shows_more = grown != MAP_FAILED && memcmp(grown + PAGE, content + PAGE, PAGE) == 0;
+    check("one that grows shows more of its file, or does not", is_far_run() ? is_refused_growth : shows_more);
+    if (grown != MAP_FAILED) munmap(grown, 2 * PAGE);
     mapped = heap + 8 * MIB;
     int is_refused_file = mmap(heap, MIB, PROT, MAP_PRIVATE | MAP_FIXED, 9999, 0) == MAP_FAILED && errno == EBADF;
     check("what is no file is refused", is_refused_file);
@@ -170,6 +175,12 @@ static void too_much(void) {
     fill(memory + much / 2, MIB, 1);
     check("and can be used", is_right && is_filled(memory + much / 2, MIB, 1));
     munmap(memory, much);
+    memory = reserve(200 * MIB);
+    unsigned char *grown = mremap(memory, 200 * MIB, 400 * MIB, MREMAP_MAYMOVE);
+    int is_refused_growth = grown == MAP_FAILED && errno == ENOMEM;
+    check("nor does a reservation grow over that", is_refused_growth == is_far_run());
+    if (grown == MAP_FAILED) munmap(memory, 200 * MIB);
+    else munmap(grown, 400 * MIB);
     unsigned char *parts[64];
     int there = 0;
     for (int index = 0; index < 64; index++) {
