@@ -17,8 +17,8 @@
 //! Files: `far` when it begins; `recorded` what it keeps of its faults; `heap`, `malloc`, `maps`, `mapped` what is far;
 //! `calls`, `bounce`, `lists`, `transfers`, `held` system calls; `signals`, `older_signals`, `robust`, `process`,
 //! `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors, `refused` what it
-//! may not, `go` whose memory stays local; `callers` whose call it is; `libc_own` the C library behind, `functions`
-//! where it has what.
+//! may not, `ending` its end, `go` whose memory stays local; `callers` whose call it is; `libc_own` the C library
+//! behind, `functions` where it has what.
 //!
 //! Invariants:
 //! - No code of this library touches far memory while it holds a lock, but for copies on behalf of the program.
@@ -31,6 +31,7 @@ mod bounce;
 mod callers;
 mod calls;
 mod descriptors;
+mod ending;
 mod far;
 mod forks;
 mod functions;
@@ -64,7 +65,11 @@ static END: extern "C" fn() = end;
 extern "C" fn begin() {
     callers::find();
     forks::watch();
-    match Settings::read(|name| std::env::var(name).ok()) {
+    let settings = Settings::read(|name| std::env::var(name).ok());
+    if let Ok(Some(settings)) = &settings {
+        ending::begin(settings);
+    }
+    match settings {
         Ok(Some(_)) if go::is_program() => {
             complain("a program in Go: its memory stays local, because its stacks have no room for handlers of faults");
         }
@@ -82,6 +87,7 @@ extern "C" fn end() {
     if let Some(far) = far::far() {
         far.ends();
     }
+    ending::end();
 }
 
 /// Says something to whoever runs the program.

@@ -21,6 +21,8 @@ pub use modules::{Module, Modules};
 pub use record::{FaultMap, RECORDS_MAX, Record, Recorder, monotonic_ns};
 pub use scale::Folded;
 pub use settings::{Faults, Settings, SettingsError, Transfer, WINDOW};
-pub use shared_stats::{Figures, PROCESSES_MAX, Process, ProcessSlot, RANGES_MAX, SharedStats, Space, pid_namespace};
+pub use shared_stats::{
+    Figures, PROCESSES_MAX, Process, ProcessId, ProcessSlot, RANGES_MAX, SharedStats, Space, pid_namespace,
+};
 pub use sites::{SITES, Tally};
 pub use trace::{Tracer, read_trace, traces, trim_trace};

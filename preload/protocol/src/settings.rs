@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use yonder_pager::prefetch::Algorithm as Prefetch;
 
+use crate::ProcessId;
+
 /// The addresses that far memory of a program lies at, so that it can be told from other memory at a glance, by the
 /// kernel's filter too.
 pub const WINDOW: Range<usize> = yonder_syscalls::WINDOW.start as usize..yonder_syscalls::WINDOW.end as usize;
@@ -20,6 +22,9 @@ const GUIDE: &str = "YONDER_RUN_GUIDE";
 const RECORDS: &str = "YONDER_RUN_RECORDS";
 const TRACE: &str = "YONDER_RUN_TRACE";
 const CONTROL: &str = "YONDER_RUN_CONTROL";
+const PROCESS: &str = "YONDER_RUN_PROCESS";
+/// What stands between a process's number and its namespace.
+const IN: char = ':';
 
 /// What is fetched before it is touched, and its name here.
 const ALGORITHMS: [(Prefetch, &str); 3] =
@@ -76,6 +81,8 @@ pub struct Settings {
     pub trace: Option<PathBuf>,
     /// Folder in which every process has a socket for its settings, if there is one.
     pub control: Option<PathBuf>,
+    /// The process whose end is the run's.
+    pub process: ProcessId,
 }
 
 /// Settings that somebody else has written.
@@ -88,7 +95,7 @@ pub struct SettingsError {
 impl Settings {
     /// The variables that carry the settings; what has no value must not be set, even if it is for this process.
     #[must_use]
-    pub fn variables(&self) -> [(&'static str, Option<String>); 11] {
+    pub fn variables(&self) -> [(&'static str, Option<String>); 12] {
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         [
             (FAR, Some(self.far.clone())),
@@ -102,6 +109,7 @@ impl Settings {
             (RECORDS, self.records.as_ref().map(text)),
             (TRACE, self.trace.as_ref().map(text)),
             (CONTROL, self.control.as_ref().map(text)),
+            (PROCESS, Some(format!("{}{IN}{}", self.process.number, self.process.namespace))),
         ]
     }
 
@@ -118,10 +126,27 @@ impl Settings {
         let (local_bytes, memory_bytes) = (bytes(LOCAL)?, bytes(MEMORY)?);
         let path = |name| variable(name).map(PathBuf::from);
         let [guide, records, trace, control] = [GUIDE, RECORDS, TRACE, CONTROL].map(path);
-        let paging =
-            Self { far, local_bytes, memory_bytes, prefetch, faults, transfer, board, guide, records, trace, control };
-        Ok(Some(paging))
+        let process = process_of(&variable(PROCESS).unwrap_or_default()).ok_or(SettingsError { variable: PROCESS })?;
+        Ok(Some(Self {
+            far,
+            local_bytes,
+            memory_bytes,
+            prefetch,
+            faults,
+            transfer,
+            board,
+            guide,
+            records,
+            trace,
+            control,
+            process,
+        }))
     }
+}
+
+fn process_of(text: &str) -> Option<ProcessId> {
+    let (number, namespace) = text.split_once(IN)?;
+    Some(ProcessId { number: number.parse().ok()?, namespace: namespace.parse().ok()? })
 }
 
 fn name_of<T: PartialEq>(names: &[(T, &'static str)], value: T) -> String {
@@ -160,6 +185,7 @@ mod tests {
             records: Some("/tmp/records".into()),
             trace: Some("/tmp/trace".into()),
             control: Some("/run/user/0/yonder".into()),
+            process: ProcessId { number: 77, namespace: u64::MAX },
         };
         let without = Settings { guide: None, records: None, trace: None, control: None, ..settings.clone() };
         for settings in [&settings, &without] {

@@ -9,6 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use yonder_mapping::Mapping;
 
@@ -20,6 +21,16 @@ pub const PROCESSES_MAX: u64 = 1023;
 const PLACE_BYTES: u64 = 512;
 /// Where the latter is.
 const BEGAN_AT: u64 = 8;
+/// Where it says how far the end of the program is, behind that.
+const END_AT: u64 = 16;
+/// The program has not ended, as far as it can say.
+const RUNS: u64 = 0;
+/// It waits at its end until its figures are told.
+const ENDS: u64 = 1;
+/// They are.
+const MAY_END: u64 = 2;
+/// They are, and it has to end with an error.
+const HAS_FAILED: u64 = 3;
 const FIGURES: usize = 11;
 /// Words of a [`Space`], which stand behind the figures.
 const SPACE_WORDS: usize = 4;
@@ -127,6 +138,23 @@ pub struct Space {
     pub capability: u64,
 }
 
+/// A process by its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProcessId {
+    /// The number.
+    pub number: u32,
+    /// In which namespace that is its number; see [`pid_namespace`].
+    pub namespace: u64,
+}
+
+impl ProcessId {
+    /// This process.
+    #[must_use]
+    pub fn own() -> Self {
+        Self { number: std::process::id(), namespace: pid_namespace().unwrap_or(0) }
+    }
+}
+
 /// A process whose memory is far.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Process {
@@ -216,6 +244,34 @@ impl SharedStats {
         self.word(BEGAN_AT)
     }
 
+    /// The program is about to end by itself: waits, for this time at most, until whoever looks at the run has told its
+    /// figures. Whether it may end as it wanted to, and not with an error. Allocates nothing.
+    #[must_use]
+    pub fn end(&self, within: Duration) -> bool {
+        let until = Instant::now() + within;
+        self.file.update_u64(END_AT, |end| if end == RUNS { ENDS } else { end });
+        self.file.wake(END_AT);
+        loop {
+            match (self.file.update_u64(END_AT, |end| end), until.checked_duration_since(Instant::now())) {
+                (ENDS, Some(left)) => self.file.wait_while(END_AT, ENDS as u32, Some(left)),
+                (end, _) => return end != HAS_FAILED,
+            }
+        }
+    }
+
+    /// Waits until the program is about to end by itself. For ever, if it is killed.
+    pub fn await_end(&self) {
+        while self.file.update_u64(END_AT, |end| end) == RUNS {
+            self.file.wait_while(END_AT, RUNS as u32, None);
+        }
+    }
+
+    /// The figures are told, and the program may end; with an error, if it `has_failed`.
+    pub fn let_end(&self, has_failed: bool) {
+        self.file.update_u64(END_AT, |_| if has_failed { HAS_FAILED } else { MAY_END });
+        self.file.wake(END_AT);
+    }
+
     fn word(&self, offset: u64) -> u64 {
         let mut word = [0; 8];
         self.file.read(offset, &mut word);
@@ -258,7 +314,8 @@ impl ProcessSlot {
         let mut own: Vec<Range<u64>> = own.collect();
         own.sort_by_key(|range| Reverse(range.end - range.start));
         own.resize(RANGES_MAX, 0..0);
-        let process = [u64::from(std::process::id()), pid_namespace().unwrap_or(0)];
+        let ProcessId { number, namespace } = ProcessId::own();
+        let process = [u64::from(number), namespace];
         // Which process it is last: before that nobody looks at the ranges.
         let ranges = own.iter().flat_map(|range| [range.start, range.end]).enumerate();
         let ranges = ranges.map(|(index, word)| (PROCESS_WORDS + index, word));
@@ -329,6 +386,27 @@ mod tests {
         assert_eq!(told[0].own, ranges(20).rev().take(RANGES_MAX).collect::<Vec<_>>());
         places[1].tell_process(ranges(1));
         assert_eq!(board.processes()[0].own, ranges(1).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_program_ends_when_its_figures_are_told() {
+        const LONG: Duration = Duration::from_secs(60);
+        for has_failed in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("board");
+            let board = SharedStats::create(&path).unwrap();
+            let program = SharedStats::open(&path).unwrap();
+            let began = Instant::now();
+            assert!(program.end(Duration::from_millis(5)), "nobody tells it otherwise");
+            assert!(began.elapsed() >= Duration::from_millis(5));
+            std::thread::scope(|scope| {
+                let ends = scope.spawn(|| program.end(LONG));
+                board.await_end();
+                board.let_end(has_failed);
+                assert_eq!(ends.join().unwrap(), !has_failed);
+            });
+            assert_eq!(program.end(LONG), !has_failed, "it was told before");
+        }
     }
 
     #[test]

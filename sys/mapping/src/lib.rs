@@ -17,6 +17,7 @@ mod mapping;
 mod memfd;
 mod ours;
 mod protected;
+mod waiting;
 
 pub use advice::{DropMethod, drop_method};
 pub use mapping::{Inherited, MapError, Mapping};

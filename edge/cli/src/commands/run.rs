@@ -1,29 +1,28 @@
 //! `yonder run`: an unmodified program whose memory is far.
 //!
-//! `program` finds it and says why it cannot be run, `guide` does that for the guide that it runs with; here it is
-//! started with the library that does the work, watched, and its figures are told when it has ended. `uncovered` sees
-//! what the limit does not cover. `report` makes a picture of its faults, in which `symbols` names the code.
+//! `program` finds it and says why it cannot be run, `guide` does that for the guide that it runs with. `process`
+//! becomes it, with the library that does the work; here is what a helper does meanwhile: it watches, and tells figures
+//! when the program ends. `uncovered` sees what the limit does not cover. `report` makes a picture of its faults, in
+//! which `symbols` names the code.
 
 mod guide;
+mod process;
 mod program;
 mod report;
 mod symbols;
 mod uncovered;
 
-use std::io::IsTerminal as _;
-use std::os::unix::process::ExitStatusExt as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use indicatif::ProgressBar;
-use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::Signal;
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::iterator::SignalsInfo;
-use signal_hook::iterator::exfiltrator::WithOrigin;
 use yonder::Config;
 use yonder::units::{PAGE_BYTES, format_bytes};
 use yonder_fabric::{Credentials, end_space, is_tiered, keeps_in_file};
@@ -31,6 +30,7 @@ use yonder_preload_protocol::{
     Faults, Figures, PROCESSES_MAX, Settings, SharedStats, Space, pid_namespace, traces, trim_trace,
 };
 
+use self::process::{Part, Watched, is_gone};
 use self::report::{ReportFile, RunSummary};
 use self::uncovered::{Uncovered, Watch};
 use crate::args::RunArgs;
@@ -46,17 +46,38 @@ const LONG: Duration = Duration::from_secs(2);
 const LOOK_FIRST: Duration = Duration::from_millis(20);
 /// Exit code of what a user has typed wrong.
 const USAGE: u8 = 2;
-/// Exit code of a program that had more than `--strict` allows.
-const TOO_MUCH: u8 = 1;
 
+/// Becomes the program. A helper, which the program does not see, prepares all of it, watches, and tells the figures:
+/// whatever knows the process by its number, its parent, its terminal, and whatever ends it, meet the program itself.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    // The program's own output goes first: on a terminal, nothing is drawn into it.
+    let draws = std::io::stderr().is_terminal() && !std::io::stdout().is_terminal();
+    match process::part()? {
+        Part::Program(program) => program.execute(&args.program),
+        Part::Helper(mut program) => {
+            if let Err(error) = help(args, &mut program, draws) {
+                say(&format!("yonder: {error:#}"));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Says something to whoever has started the run, if he still listens.
+fn say(what: &str) {
+    let _ = writeln!(std::io::stderr(), "{what}");
+}
+
+/// What the helper does. What is wrong before the program runs is said here, and its process ends with a code.
+fn help(args: &RunArgs, program: &mut Watched, draws: bool) -> anyhow::Result<()> {
     let local_bytes = args.local.resolve(args.memory);
     let library = find_library()?;
     let Checked { guide, report } = match check(args, local_bytes, &library) {
         Ok(checked) => checked,
         Err(error) => {
-            eprintln!("yonder: {error:#}");
-            return Ok(ExitCode::from(USAGE));
+            say(&format!("yonder: {error:#}"));
+            program.refuse(USAGE);
+            return Ok(());
         }
     };
     let folder = Scratch::new("run")?;
@@ -74,46 +95,62 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         records: report.as_ref().map(|_| folder.path().to_owned()),
         trace: args.trace.as_deref().map(std::path::absolute).transpose()?,
         control: folder_for_programs(),
+        process: program.id(),
     };
 
-    let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
-    let began = Instant::now();
-    let child = start(args, &library, &settings)?;
-    let Watched { status, uncovered, is_over } = watch(child, &board, &mut signals, began, args.strict)?;
+    let (board, began) = (Arc::new(board), Instant::now());
+    if !program.begin(&library, &settings) {
+        // It has said why, or was ended before.
+        return Ok(());
+    }
+    let (uncovered, is_over) = watch(program, &board, args.strict, draws)?;
+    let summary = Summary::new(args, &settings, &board.figures(), uncovered, began.elapsed());
+    let told = tell(args, &summary, &board, report.as_ref(), folder.path());
+    // The end of a container's first process is this one's too.
+    drop(folder);
+    board.let_end(is_over || told.is_err());
+    program.wait_for_end();
     end_spaces(&board, &args.far);
     if keeps_in_file(&args.far) {
         // Who opens a store that nobody uses gives its bytes back to the disk.
         drop(yonder::open(&args.far));
     }
-    let figures = board.figures();
-    let summary = Summary::new(args, &settings, &figures, uncovered, began.elapsed());
-    eprintln!("{summary}");
-    if let Some(file) = &args.summary {
-        let text = serde_json::to_string(&summary)? + "\n";
-        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    }
     if let Some(stem) = &settings.trace {
-        for path in traces(stem, figures.processes) {
+        for path in traces(stem, board.figures().processes) {
             let touches = trim_trace(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            eprintln!("trace: {}, {touches} touches", path.display());
+            say(&format!("trace: {}, {touches} touches", path.display()));
         }
+    }
+    told
+}
+
+/// Tells what a run has come to.
+fn tell(
+    args: &RunArgs,
+    summary: &Summary,
+    board: &SharedStats,
+    report: Option<&ReportFile<'_>>,
+    records: &Path,
+) -> anyhow::Result<()> {
+    say(&summary.to_string());
+    if let Some(file) = &args.summary {
+        let text = serde_json::to_string(summary)? + "\n";
+        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
     if let Some(report) = report {
         let totals = summary.to_string().replacen("yonder run: ", "", 1);
+        let figures = board.figures();
         let summary = RunSummary { title: title(args), far: &args.far, totals, figures: &figures };
-        eprintln!("report: {}", report.write(folder.path(), &summary)?.display());
+        say(&format!("report: {}", report.write(records, &summary)?.display()));
     }
-    Ok(if is_over { ExitCode::from(TOO_MUCH) } else { exit_code(status) })
+    Ok(())
 }
 
 /// Gives the memory of processes that are gone for certain back to the node. What does not work, or belongs to others,
 /// the node takes back when their leases are over.
 fn end_spaces(board: &SharedStats, far: &str) {
     let here = pid_namespace();
-    let is_gone = |space: &Space| {
-        let pid = i32::try_from(space.process).ok().and_then(Pid::from_raw);
-        here == Some(space.namespace) && pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
-    };
+    let is_gone = |space: &Space| here == Some(space.namespace) && is_gone(space.process);
     for space in board.spaces().into_iter().filter(is_gone) {
         let _ = end_space(far, Credentials { pid: space.number, capability: space.capability });
     }
@@ -200,86 +237,40 @@ pub(crate) fn find_library() -> anyhow::Result<PathBuf> {
     })
 }
 
-fn start(args: &RunArgs, library: &Path, settings: &Settings) -> anyhow::Result<Child> {
-    let mut preload = library.as_os_str().to_owned();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        preload.push(":");
-        preload.push(others);
-    }
-    let mut command = Command::new(&args.program[0]);
-    command.args(&args.program[1..]).env("LD_PRELOAD", preload);
-    for (name, value) in settings.variables() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command.spawn().with_context(|| format!("cannot start {}", args.program[0].to_string_lossy()))
-}
-
-/// How a program has ended, and what was seen of it.
-struct Watched {
-    status: ExitStatus,
-    uncovered: Uncovered,
-    /// Whether that was more than is allowed.
-    is_over: bool,
-}
-
-/// Waits for the program, passes signals on to it, and shows how it goes on. Ends it if it has more memory than
-/// `allowed` that the limit does not cover.
+/// Watches the program until it is about to end, or has, and shows how it goes on. Ends it if it has more memory than
+/// `allowed` that the limit does not cover. Returns what was seen of that, and whether it was more than is allowed.
 fn watch(
-    mut child: Child,
-    board: &SharedStats,
-    signals: &mut SignalsInfo<WithOrigin>,
-    began: Instant,
+    program: &Watched,
+    board: &Arc<SharedStats>,
     allowed: Option<u64>,
-) -> anyhow::Result<Watched> {
-    // The program's own output goes first: on a terminal, nothing is drawn into it.
-    let shows = std::io::stderr().is_terminal() && !std::io::stdout().is_terminal();
+    draws: bool,
+) -> anyhow::Result<(Uncovered, bool)> {
+    let (began, end) = (Instant::now(), program.end(board.clone())?);
     let mut spinner: Option<ProgressBar> = None;
-    let (ended, has_ended) = std::sync::mpsc::channel::<()>();
-    let pid = Pid::from_child(&child);
-    let mut processes = Watch::of(child.id());
+    let mut processes = Watch::of(program.id().number);
     let mut is_over = false;
-    let status = std::thread::scope(|scope| {
-        let waiter = scope.spawn(move || {
-            let status = child.wait();
-            drop(ended);
-            status
-        });
-        let pause = || if began.elapsed() < LONG { LOOK_FIRST } else { LOOK_EVERY };
-        while has_ended.recv_timeout(pause()) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            let seen = processes.look(board);
-            if let Some(allowed) = allowed.filter(|allowed| !is_over && seen.bytes > *allowed) {
-                is_over = true;
-                eprintln!(
-                    "yonder: not far are {seen}, which is more than --strict={} allows: type a larger size, or run it \
-                     without --strict",
-                    format_bytes(allowed)
-                );
-                processes.signal(Signal::TERM);
-            }
-            for origin in signals.pending() {
-                // The terminal sends its signals to the program as well.
-                if origin.process.is_some()
-                    && let Some(signal) = Signal::from_named_raw(origin.signal)
-                {
-                    // A program that has just ended takes none.
-                    let _ = kill_process(pid, signal);
-                }
-            }
-            if shows && began.elapsed() > LONG {
-                let spinner = spinner.get_or_insert_with(ProgressBar::new_spinner);
-                spinner.set_message(progress(&board.figures()));
-                spinner.tick();
-            }
+    let pause = || if began.elapsed() < LONG { LOOK_FIRST } else { LOOK_EVERY };
+    while end.recv_timeout(pause()) == Err(RecvTimeoutError::Timeout) {
+        let seen = processes.look(board);
+        if let Some(allowed) = allowed.filter(|allowed| !is_over && seen.bytes > *allowed) {
+            is_over = true;
+            say(&format!(
+                "yonder: not far are {seen}, which is more than --strict={} allows: type a larger size, or run it \
+                 without --strict",
+                format_bytes(allowed)
+            ));
+            processes.signal(Signal::TERM);
         }
-        if let Some(spinner) = spinner {
-            spinner.finish_and_clear();
+        if draws && began.elapsed() > LONG {
+            let spinner = spinner.get_or_insert_with(ProgressBar::new_spinner);
+            spinner.set_message(progress(&board.figures()));
+            spinner.tick();
         }
-        waiter.join().expect("the thread only waits").context("cannot wait for the program")
-    })?;
-    Ok(Watched { status, uncovered: processes.most(), is_over })
+    }
+    if let Some(spinner) = spinner {
+        spinner.finish_and_clear();
+    }
+    Ok((processes.most(), is_over))
 }
 
 fn progress(figures: &Figures) -> String {
@@ -290,13 +281,6 @@ fn progress(figures: &Figures) -> String {
         format_bytes(figures.fetched_bytes),
         format_bytes(figures.written_bytes)
     )
-}
-
-fn exit_code(status: ExitStatus) -> ExitCode {
-    /// What shells add to the number of the signal that ended a program.
-    const BY_SIGNAL: i32 = 128;
-    let code = status.code().or_else(|| status.signal().map(|signal| BY_SIGNAL + signal)).unwrap_or(1);
-    ExitCode::from(code as u8)
 }
 
 /// What a run has come to.

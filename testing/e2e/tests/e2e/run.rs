@@ -1,13 +1,15 @@
 //! `yonder run`: programs in C that check everything they do with their memory, over several fabrics.
 //!
 //! A program prints the same as without far memory, or it is wrong. `run/disks` is far memory in files, `run/refusals`
-//! is what `yonder run` itself says and does, `run/guides` what they are with a guide, `run/interpreters` interpreters
-//! of the machine, `run/reports` what it draws, `run/threads` how many threads wait for pages at one time.
+//! what `yonder run` refuses and tells, `run/itself` that the program is its process, `run/guides` what they are with a
+//! guide, `run/interpreters` interpreters of the machine, `run/reports` what it draws, `run/threads` how many threads
+//! wait for pages at one time.
 
 mod advised;
 mod disks;
 mod guides;
 mod interpreters;
+mod itself;
 mod refusals;
 mod reports;
 mod threads;

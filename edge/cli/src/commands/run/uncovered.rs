@@ -114,7 +114,8 @@ fn family(root: u32, known: &[Process]) -> Vec<(u32, &[Range<u64>])> {
     let mut found = vec![(root, own(root).unwrap_or_default())];
     let mut next = 0;
     while let Some(&(parent, inherited)) = found.get(next) {
-        let children = parents.iter().filter(|(_, of)| *of == parent);
+        // The helper that looks is one.
+        let children = parents.iter().filter(|(child, of)| *of == parent && *child != std::process::id());
         found.extend(children.map(|(child, _)| (*child, own(*child).unwrap_or(inherited))));
         next += 1;
     }
