@@ -30,7 +30,7 @@ use yonder_preload_protocol::{
 use crate::bounce::Bounces;
 use crate::held::HeldPages;
 use crate::recorded::{self, Recorded};
-use crate::{callers, complain, malloc, mapped, maps, signals};
+use crate::{callers, complain, malloc, mapped, reserved, signals};
 
 /// Bytes that a process allocates before its memory becomes far.
 const ENOUGH_BYTES: u64 = 4 << 20;
@@ -252,7 +252,7 @@ impl Far {
     /// Most far memory in use at a time so far. What is reserved is not in use, and how much of it was at each moment
     /// is only known for moments like this one.
     fn peak_bytes(&self) -> u64 {
-        let seen = if maps::reserves() {
+        let seen = if reserved::reserves() {
             mapped::in_use(|| self.heap.usage().used_bytes)
         } else {
             self.heap.usage().peak_bytes

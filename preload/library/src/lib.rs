@@ -14,11 +14,11 @@
 //! changed, and nothing of it is known: whatever a name or a filter cannot show is answered with an error, never with
 //! memory that is not what it should be.
 //!
-//! Files: `far` when it begins; `recorded` what it keeps of its faults; `heap`, `malloc`, `maps`, `mapped` what is far;
-//! `calls`, `bounce`, `lists`, `transfers`, `held` system calls; `signals`, `older_signals`, `robust`, `process`,
-//! `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors, `refused` what it
-//! may not, `ending` its end, `go` whose memory stays local; `callers` whose call it is; `libc_own` the C library
-//! behind, `functions` where it has what.
+//! Files: `far` when it begins; `recorded` what it keeps of its faults; `heap`, `malloc`, `maps`, `mapped`, `reserved`
+//! what is far; `calls`, `bounce`, `lists`, `transfers`, `held` system calls; `signals`, `older_signals`, `robust`,
+//! `process`, `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors,
+//! `refused` what it may not, `ending` its end, `go` whose memory stays local; `callers` whose call it is; `libc_own`
+//! the C library behind, `functions` where it has what.
 //!
 //! Invariants:
 //! - No code of this library touches far memory while it holds a lock, but for copies on behalf of the program.
@@ -47,6 +47,7 @@ mod older_signals;
 mod process;
 mod recorded;
 mod refused;
+mod reserved;
 mod robust;
 mod signals;
 mod transfers;

@@ -7,7 +7,6 @@
 
 use std::ffi::{c_int, c_long, c_void};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{off_t, size_t};
 use yonder_heap::{Freed, Resized};
@@ -15,19 +14,15 @@ use yonder_intercept::Call;
 use yonder_paging::far_heap::Misuse;
 use yonder_preload_protocol::WINDOW;
 use yonder_trap::hold_back;
-use yonder_units::{Narrow as _, PAGE_BYTES};
+use yonder_units::PAGE_BYTES;
 
 use crate::far::{Far, far, far_for, is_far};
 use crate::libc_own::{as_c, errno, failed, own, set_errno};
 use crate::mapped::{self, PLAIN, is_any_protected, maps};
-use crate::{advice, callers, calls, robust};
+use crate::{advice, callers, calls, reserved, robust};
 
 /// Smallest mapping that is far.
 const FAR_BYTES_MIN: usize = 256 << 10;
-/// One of how many parts of far memory may be reserved and not in use.
-const RESERVED_SHARE: usize = 2;
-/// Whether the program has ever reserved any.
-static RESERVES: AtomicBool = AtomicBool::new(false);
 
 /// The pages of a range that begins with one; `None` if it is none, or longer than memory is.
 pub(crate) fn range_of(address: usize, bytes: usize) -> Option<Range<usize>> {
@@ -63,7 +58,7 @@ fn behind(number: c_long, arguments: [u64; 3]) -> c_int {
     as_c(calls::make(&Call { number, arguments: [a, b, c, 0, 0, 0] })) as c_int
 }
 
-fn not_mapped(errno: c_int) -> *mut c_void {
+pub(crate) fn not_mapped(errno: c_int) -> *mut c_void {
     set_errno(errno);
     libc::MAP_FAILED
 }
@@ -99,7 +94,7 @@ unsafe extern "C" fn mmap_for(
         | libc::MAP_STACK
         | libc::MAP_32BIT;
     if is_far(hint as usize) && flags & libc::MAP_FIXED != 0 && !callers::is_local(caller) {
-        return replace(hint as usize, bytes, prot, flags, File { fd, offset });
+        return reserved::replace(hint as usize, bytes, prot, flags, reserved::File { fd, offset });
     }
     let can_be_far = flags & (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) == libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
         && flags & NOT_FAR == 0
@@ -113,8 +108,8 @@ unsafe extern "C" fn mmap_for(
     }
     if can_be_far
         && prot == libc::PROT_NONE
-        && !is_wanted_there(hint as usize)
-        && let Some(new) = reserve(bytes)
+        && !reserved::is_wanted_there(hint as usize)
+        && let Some(new) = reserved::reserve(bytes)
     {
         return std::ptr::with_exposed_provenance_mut(new);
     }
@@ -127,114 +122,6 @@ unsafe extern "C" fn mmap_for(
     let hint = if is_ours_to_say { std::ptr::null_mut() } else { hint };
     // SAFETY: the caller's.
     unsafe { own(hint, bytes, prot, flags, fd, offset) }
-}
-
-/// Whether somebody needs a reservation where he asks for it, as the collector of a Java machine that names objects by
-/// several addresses. Wishes for a place that was drawn by lot, or a low one, are no more than that.
-fn is_wanted_there(hint: usize) -> bool {
-    const FIRST: usize = 64 << 30;
-    const MULTIPLE: usize = 1 << 30;
-    hint >= FIRST && hint.is_multiple_of(MULTIPLE)
-}
-
-/// Far memory that nobody may touch before it is protected otherwise, as heaps are reserved; `None` if it is to be the
-/// kernel's: there is no room for it, or reservations, of which most is perhaps never used, would leave too little to
-/// others.
-fn reserve(bytes: usize) -> Option<usize> {
-    let far = far_for(bytes)?;
-    let whole = whole_pages(bytes)?;
-    if !may_reserve(far, whole) {
-        return None;
-    }
-    RESERVES.store(true, Ordering::Relaxed);
-    let _not_in_use = mapped::NotInUse::of(whole);
-    let new = far.map(whole)?;
-    if protect(far, new, whole, libc::PROT_NONE) != 0 {
-        far.unmap(new..new + whole);
-        return None;
-    }
-    Some(new)
-}
-
-/// Whether so much more may be reserved.
-fn may_reserve(far: &Far, bytes: usize) -> bool {
-    mapped::untouchable_bytes() + bytes <= far.region().bytes().narrow_usize() / RESERVED_SHARE
-}
-
-/// Whether a part of what is mapped may be reserved only.
-pub(crate) fn reserves() -> bool {
-    RESERVES.load(Ordering::Relaxed)
-}
-
-/// What a mapping that is not anonymous is of.
-#[derive(Clone, Copy)]
-struct File {
-    fd: c_int,
-    offset: off_t,
-}
-
-/// A new mapping in the place of a far one: as good as new if it is anonymous, a copy of the file if it is a private
-/// one, refused if it is to be shared.
-fn replace(address: usize, bytes: usize, prot: c_int, flags: c_int, file: File) -> *mut c_void {
-    let (Some(far), Some(range)) = (far(), range_of(address, bytes)) else { return not_mapped(libc::EINVAL) };
-    if flags & libc::MAP_PRIVATE == 0 || far.offset(range.end - 1).is_none() {
-        return not_mapped(libc::ENOMEM);
-    }
-    let file = (flags & libc::MAP_ANONYMOUS == 0).then_some(file);
-    if let Some(error) = file.and_then(|file| file.refuses(bytes, prot)) {
-        return not_mapped(error);
-    }
-    if !hold_back(|| maps().cover(range.clone())) {
-        // It is somebody else's by now, or may be soon.
-        return not_mapped(libc::ENOMEM);
-    }
-    let _not_in_use = mapped::NotInUse::of(if prot == libc::PROT_NONE { range.len() } else { 0 });
-    if !far.unprotect(range.clone()) {
-        return not_mapped(libc::ENOMEM);
-    }
-    far.clear(address, range.len() as u64);
-    hold_back(|| maps().set_copied(range.clone(), file.is_some()));
-    if let Some(Err(error)) = file.map(|file| file.copy_to(address, range.len())) {
-        return not_mapped(error);
-    }
-    if protect(far, address, bytes, prot) == 0 {
-        std::ptr::with_exposed_provenance_mut(address)
-    } else {
-        libc::MAP_FAILED
-    }
-}
-
-impl File {
-    /// Why the kernel would not map it; only where it is known before anything has changed.
-    fn refuses(self, bytes: usize, prot: c_int) -> Option<c_int> {
-        let own = own!(mmap: fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void);
-        // SAFETY: a mapping of its own, which is gone again in a moment.
-        let tried = unsafe { own(std::ptr::null_mut(), bytes, prot, libc::MAP_PRIVATE, self.fd, self.offset) };
-        if tried == libc::MAP_FAILED {
-            return Some(errno());
-        }
-        let own = own!(munmap: fn(*mut c_void, size_t) -> c_int);
-        // SAFETY: it is the mapping that was just made.
-        let _ = unsafe { own(tried, bytes) };
-        None
-    }
-
-    /// Copies what the file has to far memory: what is stored to a private mapping is nobody else's, and whether it
-    /// shows what is stored to the file later is left open. Behind its end there are zeros.
-    fn copy_to(self, address: usize, bytes: usize) -> Result<(), c_int> {
-        let mut done = 0;
-        while done < bytes {
-            let to = (address + done) as u64;
-            let arguments = [self.fd as u64, to, (bytes - done) as u64, self.offset as u64 + done as u64, 0, 0];
-            match calls::answer(&Call { number: libc::SYS_pread64, arguments }) {
-                0 => break,
-                read @ 1.. => done += read as usize,
-                error if error == -i64::from(libc::EINTR) => {}
-                error => return Err(-error as c_int),
-            }
-        }
-        Ok(())
-    }
 }
 
 unsafe extern "C" fn munmap_for(start: *mut c_void, bytes: size_t, caller: usize) -> c_int {
@@ -286,7 +173,7 @@ unsafe extern "C" fn mremap_for(
     }
     let more = new_bytes - all.len();
     // Of a file's copy, what the file has behind it is not known any more.
-    if hold_back(|| maps().has_copied(&all)) || prot == libc::PROT_NONE && !may_reserve(far, more) {
+    if hold_back(|| maps().has_copied(&all)) || prot == libc::PROT_NONE && !reserved::may_reserve(far, more) {
         return not_mapped(libc::ENOMEM);
     }
     let _not_in_use = mapped::NotInUse::of(if prot == libc::PROT_NONE { new_bytes } else { 0 });
@@ -345,7 +232,7 @@ unsafe extern "C" fn madvise_for(start: *mut c_void, bytes: size_t, advice: c_in
 }
 
 /// Changes the protection of far memory.
-fn protect(far: &'static Far, address: usize, bytes: usize, prot: c_int) -> c_int {
+pub(crate) fn protect(far: &'static Far, address: usize, bytes: usize, prot: c_int) -> c_int {
     let Some(bytes) = whole_pages(bytes).filter(|_| far.offset(address).is_some()) else { return 0 };
     if !address.is_multiple_of(PAGE_BYTES) {
         return failed(libc::EINVAL);
@@ -411,7 +298,7 @@ pub(crate) fn answer(call: &Call) -> i64 {
 
 impl Far {
     /// A new mapping of zeros.
-    fn map(&self, bytes: usize) -> Option<usize> {
+    pub(crate) fn map(&self, bytes: usize) -> Option<usize> {
         let bytes = whole_pages(bytes)?;
         let new = self.heap.alloc_run(bytes, PAGE_BYTES)?;
         // Memory that was nobody's may have been protected.
@@ -427,8 +314,8 @@ impl Far {
 
     /// Gives back what is mapped of a range. Whether it has: not if the kernel has no more mappings, and then all of it
     /// stays mapped, because nobody else may get what is protected.
-    fn unmap(&self, range: Range<usize>) -> bool {
-        let _not_in_use = mapped::NotInUse::of(if reserves() { range.len() } else { 0 });
+    pub(crate) fn unmap(&self, range: Range<usize>) -> bool {
+        let _not_in_use = mapped::NotInUse::of(if reserved::reserves() { range.len() } else { 0 });
         if !self.unprotect(range.clone()) {
             return false;
         }

@@ -32,7 +32,7 @@ pub enum OpenError {
     Unsupported(io::Error),
     /// This user may not.
     #[error(
-        "this user may not use userfaultfd ({0}): run `sudo setfacl -m u:$USER:rw /dev/userfaultfd` or `sudo sysctl vm.unprivileged_userfaultfd=1`"
+        "this user may not use userfaultfd ({0}): run `sudo setfacl -m u:$USER:rw /dev/userfaultfd` or `sudo sysctl vm.unprivileged_userfaultfd=1`, or start the container with --device /dev/userfaultfd"
     )]
     NotPermitted(io::Error),
     /// The kernel lacks a feature.
@@ -111,7 +111,8 @@ impl Uffd {
     /// As [`Uffd::open`], with faults delivered in this way. Messages of the kernel's own accesses need a source that
     /// an unprivileged user may lack.
     pub fn open_for(delivery: Delivery) -> Result<Self, OpenError> {
-        // Each source is tried to the end, and the first one's refusal is reported: it is the one that most users mend.
+        // Each source is tried to the end, and the first refusal is reported of those that a permission mends, if there
+        // is one: in a container there may be no device, and a filter in front of the call.
         let mut refusal = None;
         let sources =
             SOURCES.iter().filter(|(source, _)| delivery != Delivery::Messages || *source != Source::UserModeOnly);
@@ -119,6 +120,9 @@ impl Uffd {
             let opened = open().map_err(refused).and_then(|fd| Self::negotiate(fd, *source, delivery));
             match opened {
                 Ok(uffd) => return Ok(uffd),
+                Err(error @ OpenError::NotPermitted(_)) if !matches!(refusal, Some(OpenError::NotPermitted(_))) => {
+                    refusal = Some(error);
+                }
                 Err(error) => refusal = refusal.or(Some(error)),
             }
         }

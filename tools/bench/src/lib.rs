@@ -30,7 +30,6 @@ pub mod fault;
 pub mod fault_breakdown;
 pub mod flags;
 mod flow;
-mod folder;
 mod generator;
 #[cfg(test)]
 mod in_process;

@@ -33,12 +33,12 @@ use yonder_load::{LoadSettings, Mix, Protocol, Rate, Requests};
 use crate::children::Launch;
 use crate::comparison::{self, Ended, Measured, take_turns};
 use crate::flags::{BENCHMARK, FAR, byte_count, per_second, positive_count, positive_duration};
-use crate::folder::Folder;
 use crate::kernel_swap::{KernelSwap, SwapOn};
 use crate::process::stopped;
 use crate::stock;
 use crate::{BenchError, OnProgress};
 use contenders::{Contender, Variant};
+use tempfile::TempDir;
 
 pub use resident::{ResidentTask, run_resident};
 pub use series::{Bar, Measure, PeersResult};
@@ -202,7 +202,7 @@ pub struct Bench<'a> {
     settings: &'a Settings,
     launch: &'a dyn Launch,
     /// Swap files, mapped files, boards of runs.
-    folder: Folder,
+    folder: TempDir,
 }
 
 impl Work {
@@ -273,7 +273,7 @@ impl<'a> Bench<'a> {
     /// Checks the settings.
     pub fn prepare(settings: &'a Settings, launch: &'a dyn Launch) -> Result<Self, BenchError> {
         settings.check()?;
-        Ok(Self { settings, launch, folder: Folder::new("peers")? })
+        Ok(Self { settings, launch, folder: TempDir::with_prefix("yonder-peers-")? })
     }
 
     /// Compares all peers at one piece of work. `progress` gets what runs, and the share of this work that is done.

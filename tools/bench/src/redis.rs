@@ -354,26 +354,11 @@ pub(crate) fn remove(board: &Path) -> Result<(), BenchError> {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
 
-    /// A folder that goes with this.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("yonder-redis-{name}-{}", std::process::id()));
-            std::fs::create_dir(&path).unwrap();
-            Self(path)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
-    fn settings(folder: &Folder, ahead: &[Ahead], runs: usize) -> Settings {
+    fn settings(folder: &TempDir, ahead: &[Ahead], runs: usize) -> Settings {
         Settings {
             far: "emu://".to_owned(),
             local: vec![LocalSize::Percent(100.0)],
@@ -384,7 +369,7 @@ mod tests {
             requests: 200,
             clients: 2,
             runs,
-            folder: folder.0.clone(),
+            folder: folder.path().to_owned(),
         }
     }
 
@@ -393,7 +378,7 @@ mod tests {
         if let Some(missing) = missing() {
             return println!("SKIP: {missing}");
         }
-        let folder = Folder::new("queries");
+        let folder = tempfile::tempdir().unwrap();
         let settings = settings(&folder, &[Ahead::None], 1);
         // A server whose memory is not far, and which so has no figures.
         let prefix = |way: &Variant<'_>| {
@@ -412,7 +397,7 @@ mod tests {
             assert_eq!(result.major_faults_per_request, Some(0.0));
             assert_eq!(shares, [0.0, 0.5]);
         }
-        assert!(std::fs::read_dir(&folder.0).unwrap().next().is_none());
+        assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
     }
 
     #[test]
@@ -442,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_leg_that_fails_is_told_with_what_was_said() {
-        let folder = Folder::new("failing");
+        let folder = tempfile::tempdir().unwrap();
         let settings = settings(&folder, &[Ahead::Guide], 2);
         let prefix = |_: &Variant<'_>| {
             let mut command = Command::new("sh");
@@ -458,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_guide_is_compared_with_the_best_of_the_others() {
-        let folder = Folder::new("compared");
+        let folder = tempfile::tempdir().unwrap();
         let settings = settings(&folder, &[Ahead::None, Ahead::Trend, Ahead::Guide], 1);
         let prefix = |_: &Variant<'_>| Command::new("env");
         let bench = Bench::new(&settings, &prefix);

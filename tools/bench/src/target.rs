@@ -9,7 +9,7 @@ use yonder_node::Polling;
 use crate::BenchError;
 use crate::children::{Launch, NodeChild, own_cpu_time};
 use crate::flags::duration;
-use crate::folder::Folder;
+use tempfile::TempDir;
 
 /// Which node: one that is there, or one in a process of its own, started for the benchmark.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
@@ -77,7 +77,7 @@ pub struct Target {
     url: String,
     pub(crate) node: Option<NodeChild>,
     // Behind the node, which removes its socket as it ends.
-    _folder: Option<Folder>,
+    _folder: Option<TempDir>,
 }
 
 /// CPU time used until some moment.
@@ -104,7 +104,10 @@ impl Target {
             Transport::Udp => "udp://127.0.0.1:0".to_owned(),
             Transport::Tcp => "tcp://127.0.0.1:0".to_owned(),
             Transport::Shm => {
-                format!("shm://{}", folder.insert(Folder::new("bench")?).path().join("node.sock").display())
+                format!(
+                    "shm://{}",
+                    folder.insert(TempDir::with_prefix("yonder-bench-")?).path().join("node.sock").display()
+                )
             }
         };
         let node = NodeChild::start(launch, &NodeTask { listen, memory, page_bytes, polling: choice.polling() })?;

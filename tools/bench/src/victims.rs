@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn what_is_no_trace_is_one_line() {
-        let folder = crate::folder::Folder::new("victims").unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace");
         std::fs::write(&path, "no trace at all").unwrap();
         let settings = Settings { traces: vec![path], local: vec![LocalSize::Percent(50.0)] };

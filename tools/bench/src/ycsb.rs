@@ -28,11 +28,11 @@ use yonder_load::{LatencySummary, LoadSettings, Predicted, Rate, Requests, Workl
 use crate::children::{Launch, free_address};
 use crate::comparison::{self, Ended, Measured, take_turns};
 use crate::flags::{BENCHMARK, byte_count, positive_count, positive_duration};
-use crate::folder::Folder;
 use crate::kernel_swap::{KernelSwap, SwapOn};
 use crate::limited_server::{Asked, Server, Start};
 use crate::policies::{Choice as _, choice, name_of};
 use crate::{BenchError, OnProgress};
+use tempfile::TempDir;
 
 pub use series::YcsbResult;
 
@@ -197,7 +197,7 @@ pub struct Bench<'a> {
     /// The kernel's side, or why there is none.
     kernel: Result<KernelSwap, String>,
     /// Temporary files, which go last.
-    folder: Folder,
+    folder: TempDir,
 }
 
 /// One measured run.
@@ -304,7 +304,7 @@ impl<'a> Bench<'a> {
     /// Checks the settings, and sets up the kernel's swap if a way needs it.
     pub fn prepare(settings: &'a Settings, launch: &'a dyn Launch) -> Result<Self, BenchError> {
         settings.check()?;
-        let folder = Folder::new("ycsb")?;
+        let folder = TempDir::with_prefix("yonder-ycsb-")?;
         let file = folder.path().join("far");
         let temporary = || format!("file://{}?size={}", file.display(), settings.server_bytes() * FILE_TIMES_SERVER);
         let far = settings.far.clone().unwrap_or_else(temporary);

@@ -135,7 +135,12 @@ fn batched_drop(machine: &Machine, abilities: &Abilities) -> Check {
         (false, _) => warn(
             "batched_drop",
             "process_madvise cannot drop pages of the own process: each run of pages is a call, and reclaim is slower",
-            "install Linux 6.16 or later",
+            // A kernel that can do it, and a container's filter that does not let it.
+            if machine.is_container && flushes_together {
+                "start the container with --cap-add SYS_PTRACE or --security-opt seccomp=unconfined"
+            } else {
+                "install Linux 6.16 or later"
+            },
         ),
     }
 }
@@ -381,6 +386,8 @@ mod tests {
         let (good, abilities) = (good_machine(), good_abilities());
         let slow = Abilities { userfaultfd: Ok(Source::Device), vectored_drop: false };
         assert_check(&good, &slow, "batched_drop", Status::Warn, "6.16");
+        let container = Machine { is_container: true, ..good.clone() };
+        assert_check(&container, &slow, "batched_drop", Status::Warn, "--cap-add SYS_PTRACE");
         for (cpus, status) in [(0, Status::Warn), (1, Status::Warn), (2, Status::Ok), (64, Status::Ok)] {
             assert_check(&Machine { cpus, ..good.clone() }, &abilities, "cpus", status, "");
         }

@@ -23,12 +23,14 @@ use anyhow::{Context as _, bail, ensure};
 use indicatif::ProgressBar;
 use rustix::process::Signal;
 use serde::Serialize;
+use tempfile::TempDir;
 use yonder::Config;
 use yonder::units::{PAGE_BYTES, format_bytes};
 use yonder_fabric::{Credentials, end_space, is_tiered, keeps_in_file};
 use yonder_preload_protocol::{
     Faults, Figures, PROCESSES_MAX, Settings, SharedStats, Space, pid_namespace, traces, trim_trace,
 };
+use yonder_uffd::{Delivery, Uffd};
 
 use self::process::{Part, Watched, is_gone};
 use self::report::{ReportFile, RunSummary};
@@ -80,7 +82,7 @@ fn help(args: &RunArgs, program: &mut Watched, draws: bool) -> anyhow::Result<()
             return Ok(());
         }
     };
-    let folder = Scratch::new("run")?;
+    let folder = TempDir::with_prefix("yonder-run-").context("there is no folder for temporary files")?;
     let path = args.board.clone().unwrap_or_else(|| folder.path().join("board"));
     let board = SharedStats::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
     let settings = Settings {
@@ -178,6 +180,11 @@ fn check<'a>(args: &'a RunArgs, local_bytes: u64, library: &Path) -> anyhow::Res
         );
     }
     program::check(&args.program[0])?;
+    let delivery = match args.faults.into() {
+        Faults::Inline => Delivery::Signal,
+        Faults::Monitor => Delivery::Messages,
+    };
+    Uffd::open_for(delivery)?;
     let guides = library.parent().unwrap_or(Path::new("/"));
     let guide = args.guide.as_ref().map(|named| guide::find(named, guides)).transpose()?;
     // The program opens it again; whether that can work is better known now.
@@ -202,27 +209,6 @@ fn check<'a>(args: &'a RunArgs, local_bytes: u64, library: &Path) -> anyhow::Res
 /// The guide of this name, if a program can be run with it.
 pub(crate) fn find_guide(name: &str) -> anyhow::Result<PathBuf> {
     guide::find(name, find_library()?.parent().unwrap_or(Path::new("/")))
-}
-
-/// A folder for files of a run, which goes with this.
-pub(crate) struct Scratch(PathBuf);
-
-impl Scratch {
-    pub(crate) fn new(what: &str) -> anyhow::Result<Self> {
-        let folder = std::env::temp_dir().join(format!("yonder-{what}-{}", std::process::id()));
-        std::fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        Ok(Self(folder))
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The library, beside this program or where it is installed.

@@ -20,9 +20,9 @@ use super::catalogue::{Output, Program, Work};
 use super::servers::{self, Load};
 use crate::BenchError;
 use crate::children::{Launch, connect, free_address};
-use crate::folder::Folder;
 use crate::process::{End, Ended, Running, stopped};
 use crate::stock::{self, Client};
+use tempfile::TempDir;
 
 /// Bytes compared at a time.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -33,7 +33,7 @@ const ENVIRONMENT: [(&str, &str); 4] =
 /// A folder of a program's files.
 #[derive(Debug)]
 pub(super) struct Place {
-    folder: Folder,
+    folder: TempDir,
 }
 
 /// A program's work and what its output should be.
@@ -72,7 +72,7 @@ pub(super) struct Trial {
 
 impl Place {
     fn new() -> Result<Self, BenchError> {
-        Ok(Self { folder: Folder::new("programs")? })
+        Ok(Self { folder: TempDir::with_prefix("yonder-programs-")? })
     }
 
     /// A folder for one run, empty.

@@ -1,12 +1,12 @@
 //! `yonder bench del-get`: its table or its JSON.
 
 use anyhow::Context as _;
+use tempfile::TempDir;
 use yonder::units::format_bytes;
 use yonder_bench::del_get::{DelGetResult, Settings, run as measure};
 
 use super::launch::Launcher;
 use crate::args::Json;
-use crate::commands::run::Scratch;
 use crate::output::with_bar;
 use crate::table::{Column, Printer, number};
 
@@ -21,7 +21,7 @@ const COLUMNS: &[Column<DelGetResult>] = &[
 ];
 
 pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
-    let (folder, launcher) = (Scratch::new("del-get")?, Launcher::new()?);
+    let (folder, launcher) = (TempDir::with_prefix("yonder-del-get-")?, Launcher::new()?);
     let program = launcher.program().to_str().context("this program's path is not text")?;
     let Settings { far, keys, value_bytes, deleted_percent, runs, .. } = &args.bench;
     let (local, memory) = (args.bench.local.to_string(), args.bench.memory.to_string());

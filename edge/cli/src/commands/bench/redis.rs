@@ -3,13 +3,14 @@
 use std::process::Command;
 
 use anyhow::ensure;
+use tempfile::TempDir;
 use yonder::units::format_bytes;
 use yonder_bench::redis::{Ahead, Bench, RedisResult, Settings, Variant, missing};
 
 use super::launch::Launcher;
 use super::verdict::{Verdict, judge};
 use crate::args::Json;
-use crate::commands::run::{Scratch, find_guide};
+use crate::commands::run::find_guide;
 use crate::output::{Bar, line};
 use crate::table::{Column, Printer, bytes, number};
 
@@ -37,7 +38,7 @@ pub(super) fn run(args: &Json<Settings>) -> anyhow::Result<()> {
         eprintln!("SKIP: {missing}");
         return Ok(());
     }
-    let (folder, launcher) = (Scratch::new("redis")?, Launcher::new()?);
+    let (folder, launcher) = (TempDir::with_prefix("yonder-redis-")?, Launcher::new()?);
     let mut settings = Settings { folder: folder.path().to_owned(), ..args.bench.clone() };
     leave_out_what_is_missing(&mut settings.ahead);
     ensure!(!settings.ahead.is_empty(), "there is no way left to fetch ahead: name another with --ahead");

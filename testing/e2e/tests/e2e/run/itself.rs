@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -89,13 +90,15 @@ fn it_ends_soon_if_its_helper_was_killed() {
     let together = yonder.together();
     let mut process = together.spawn(&["run", "--", "bash", "-c", "echo ready; read line; exit 3"]);
     process.wait_for("ready");
-    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", process.pid()));
-    let helper = children.expect("the process is there").trim().parse().ok().and_then(Pid::from_raw);
-    let helper = helper.expect("it has one child");
-    kill_process(helper, Signal::KILL).expect("it is there");
+    let of_process = |what: &str| std::fs::read(format!("/proc/{}/{what}", process.pid())).expect("it is there");
+    let environment = String::from_utf8(of_process("environ")).expect("its words can be printed");
+    let board = environment.split('\0').find_map(|word| word.strip_prefix("YONDER_RUN_BOARD=")).expect("it has one");
+    let children = of_process(&format!("task/{}/children", process.pid()));
+    let helper = std::str::from_utf8(&children).ok().and_then(|text| Pid::from_raw(text.trim().parse().ok()?));
+    kill_process(helper.expect("it has one child"), Signal::KILL).expect("it is there");
     process.say("end");
     let ended = process.end();
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(3), ""), "nobody is there to tell anything");
-    let left = std::env::temp_dir().join(format!("yonder-run-{}", helper.as_raw_nonzero()));
+    let left = Path::new(board).parent().expect("it is in a folder");
     std::fs::remove_dir_all(left).expect("nobody was there to remove it");
 }
