@@ -6,6 +6,9 @@ use std::process::{Command, Stdio};
 
 use yonder_e2e::{Ended, Program, Yonder};
 
+/// On a busy machine another function may have waited most, for a CPU: how often it is tried.
+const TRIES: u32 = 5;
+
 /// Runs the program of these tests with a report, and returns how it ended and the report.
 fn reported(yonder: Yonder, program: &Program, ending: &str, args: &[&str]) -> (Ended, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -38,14 +41,13 @@ fn major(rows: &[[String; 4]], function: &str) -> u64 {
 fn the_function_that_waits_most_is_named_first() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
     let Some(program) = Program::compiled("faults") else { return };
-    // On a busy machine it may be another that has waited most, for a CPU: it is tried a few times.
     let mut tries = 0;
     let (page, rows) = loop {
         let (ended, page) = reported(yonder, &program, "html", &["AGAIN"]);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         let rows = rows(&page);
         tries += 1;
-        if rows[0][0].starts_with("touches_much+0x") || tries == 5 {
+        if rows[0][0].starts_with("touches_much+0x") || tries == TRIES {
             break (page, rows);
         }
     };
@@ -64,11 +66,18 @@ fn the_function_that_waits_most_is_named_first() {
 fn a_program_that_is_killed_has_a_report() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
     let Some(program) = Program::compiled("faults") else { return };
-    let (ended, svg) = reported(yonder, &program, "svg", &["KILL"]);
-    assert_eq!(ended.code, Some(128 + 9), "{}", ended.stderr);
-    let (first, second) = (svg.find("touches_much+0x"), svg.find("touches_little+0x"));
-    assert!(svg.starts_with("<svg ") && first.is_some(), "its functions have no names: {svg}");
-    assert!(second.is_none_or(|second| Some(second) > first), "in the wrong order");
+    let mut tries = 0;
+    loop {
+        let (ended, svg) = reported(yonder, &program, "svg", &["KILL"]);
+        assert_eq!(ended.code, None, "it was not killed: {}", ended.stderr);
+        let (first, second) = (svg.find("touches_much+0x"), svg.find("touches_little+0x"));
+        assert!(svg.starts_with("<svg ") && first.is_some(), "its functions have no names: {svg}");
+        tries += 1;
+        if second.is_none_or(|second| Some(second) > first) {
+            return;
+        }
+        assert!(tries < TRIES, "in the wrong order");
+    }
 }
 
 #[test]
