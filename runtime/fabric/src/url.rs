@@ -45,12 +45,6 @@ pub fn open(url: &str) -> Result<Arc<dyn Fabric>, FabricError> {
     }
 }
 
-/// Whether the fabric that `url` names has tiers.
-#[must_use]
-pub fn is_tiered(url: &str) -> bool {
-    url.strip_prefix(lz4::PREFIX).unwrap_or(url).starts_with(tier::PREFIX)
-}
-
 /// Whether the fabric that `url` names keeps pages in a file, in one of its tiers at least.
 #[must_use]
 pub fn keeps_in_file(url: &str) -> bool {
@@ -184,7 +178,6 @@ mod tests {
             ("tier+tcp://a:7+emu://", "tcp://a:7", false),
         ] {
             assert_eq!((node_url(url), keeps_in_file(url)), (node, is_file), "{url}");
-            assert_eq!(is_tiered(url), url.contains("tier"), "{url}");
         }
     }
 

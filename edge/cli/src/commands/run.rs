@@ -19,14 +19,14 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use indicatif::ProgressBar;
 use rustix::process::Signal;
 use serde::Serialize;
 use tempfile::TempDir;
 use yonder::Config;
 use yonder::units::{PAGE_BYTES, format_bytes};
-use yonder_fabric::{Credentials, end_space, is_tiered, keeps_in_file};
+use yonder_fabric::{Credentials, end_space, keeps_in_file};
 use yonder_preload_protocol::{
     Faults, Figures, PROCESSES_MAX, Settings, SharedStats, Space, pid_namespace, traces, trim_trace,
 };
@@ -173,12 +173,6 @@ struct Checked<'a> {
 /// Says what cannot work before anything is started, and where the guide is.
 fn check<'a>(args: &'a RunArgs, local_bytes: u64, library: &Path) -> anyhow::Result<Checked<'a>> {
     Config::with_local(local_bytes).check()?;
-    if is_tiered(&args.far) && keeps_in_file(&args.far) {
-        bail!(
-            "a program's far memory cannot be in tiers of which one is a file: type --far file:///folder?size=64GiB for the \
-             file alone, or --far tcp://host:port for the node alone"
-        );
-    }
     program::check(&args.program[0])?;
     let delivery = match args.faults.into() {
         Faults::Inline => Delivery::Signal,

@@ -63,6 +63,14 @@ fn over(yonder: Yonder, fabric: &str, test: impl FnOnce(&str)) {
     if let Some(layer) = fabric.strip_suffix("file") {
         return disks::over_a_folder(yonder, |far| test(&format!("{layer}{far}")));
     }
+    if let Some(layer) = fabric.strip_suffix("tiers") {
+        // The node is soon full, so pages are in both.
+        return disks::over_a_folder(yonder, |file| {
+            let node = yonder.serve(&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "64MiB"]);
+            test(&format!("{layer}tier+near=8MiB+{}+{file}", node.url("tcp")));
+            assert_eq!(node.stop().code, Some(0));
+        });
+    }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let socket = folder.path().join("node.sock");
     let listen = format!("tcp://127.0.0.1:0,udp://127.0.0.1:0,shm://{}", socket.display());
@@ -140,6 +148,11 @@ programs! {
     changes_of_user_over_tcp: "identity" [] over "tcp" with LOCAL;
     changes_of_user_over_a_disk: "identity" [] over "lz4+file" with LOCAL;
     stacks_over_tcp: "stacks" [] over "tcp" with "12MiB";
+    the_heap_over_tiers: "heap" ["4", "2"] over "tiers" with "8MiB";
+    the_heap_over_compressed_tiers: "heap" ["5", "2"] over "lz4+tiers" with "8MiB";
+    mappings_over_tiers: "maps" [] over "tiers" with LOCAL;
+    processes_over_tiers: "processes" ["FOLDER", "REMOTE"] over "tiers" with LOCAL;
+    descriptors_over_tiers: "descriptors" [] over "tiers" with LOCAL;
     descriptors_over_emu: "descriptors" [] over "emu" with LOCAL;
     descriptors_over_tcp: "descriptors" [] over "tcp" with LOCAL;
     descriptors_over_udp: "descriptors" [] over "udp" with LOCAL;

@@ -60,13 +60,6 @@ fn settings_that_cannot_work_are_refused_before_anything_runs() {
     assert_refused(yonder, &["--local", "4KiB", "--", "echo", "ran"], "local memory");
     assert_refused(yonder, &["--far", &far, "--", "echo", "ran"], &far);
     assert_refused(yonder, &["--far", "nonsense://", "--", "echo", "ran"], "nonsense");
-    for far in ["tier+emu://+file:///tmp", "tier+near=1GiB+tcp://a:7+lz4+file:///tmp", "lz4+tier+emu://+file:///tmp"] {
-        assert_refused(
-            yonder,
-            &["--far", far, "--", "echo", "ran"],
-            "type --far file:///folder?size=64GiB for the file",
-        );
-    }
     // What clap says has several lines.
     for args in [&[][..], &["--local", "4MiB"], &["--local", "much", "--", "true"], &["--no-such-flag", "--", "true"]] {
         let ended = run(yonder, args);
