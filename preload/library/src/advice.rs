@@ -5,6 +5,7 @@ use yonder_paging::Advice;
 use yonder_trap::hold_back;
 
 use crate::far::Far;
+use crate::locked;
 use crate::mapped::maps;
 use crate::maps::{range_of, whole_pages};
 
@@ -19,6 +20,9 @@ pub(crate) fn advise(far: &'static Far, address: usize, bytes: usize, advice: c_
         _ if !is_inside => Err(libc::EINVAL),
         // What the file has would have to come back.
         libc::MADV_DONTNEED | libc::MADV_FREE if is_copied(address, bytes) => Err(libc::EINVAL),
+        libc::MADV_DONTNEED | libc::MADV_PAGEOUT | libc::MADV_COLD if locked::has_any(&(address..address + bytes)) => {
+            Err(libc::EINVAL)
+        }
         libc::MADV_DONTNEED => far.drop_content(address, bytes),
         // It may go at any time, and goes where there has not been room for all.
         libc::MADV_FREE if far.has_been_short() => far.drop_content(address, bytes),

@@ -15,7 +15,7 @@ use yonder_paging::far_heap::Frozen;
 use yonder_trap::HeldBack;
 
 use crate::far::{self, Far, far};
-use crate::{complain, mapped, robust};
+use crate::{complain, locked, mapped, robust};
 
 /// What is held while the process forks.
 struct Held {
@@ -24,6 +24,7 @@ struct Held {
     _heap: Frozen<'static>,
     _maps: mapped::Held,
     _mutexes: robust::Held,
+    _locked: locked::Held,
     /// Last: a handler of a signal may fork or map memory, and would wait for what its own thread has locked.
     _signals: HeldBack,
 }
@@ -49,10 +50,11 @@ pub(crate) fn watch() {
 unsafe extern "C" fn before() {
     let Some(far) = far() else { return };
     let signals = HeldBack::begin();
-    let (mutexes, maps, heap) = (robust::held(), mapped::hold(), far.heap.freeze());
+    let (locked, mutexes, maps, heap) = (locked::held(), robust::held(), mapped::hold(), far.heap.freeze());
     let forking = far.region().far().about_to_fork(&[far.region()]);
     HELD.with_borrow_mut(|held| {
-        **held = Some(Held { far, forking, _heap: heap, _maps: maps, _mutexes: mutexes, _signals: signals })
+        **held =
+            Some(Held { far, forking, _heap: heap, _maps: maps, _mutexes: mutexes, _locked: locked, _signals: signals })
     });
 }
 

@@ -40,6 +40,7 @@ mod heap;
 mod held;
 mod libc_own;
 mod lists;
+mod locked;
 mod malloc;
 mod mapped;
 mod maps;

@@ -19,7 +19,7 @@ use yonder_units::PAGE_BYTES;
 use crate::far::{Far, far, far_for, is_far};
 use crate::libc_own::{as_c, errno, failed, own, set_errno};
 use crate::mapped::{self, PLAIN, is_any_protected, maps};
-use crate::{advice, callers, calls, reserved, robust};
+use crate::{advice, callers, calls, locked, reserved, robust};
 
 /// Smallest mapping that is far.
 const FAR_BYTES_MIN: usize = 256 << 10;
@@ -187,6 +187,8 @@ unsafe extern "C" fn mremap_for(
             all.start
         }
         None if flags & libc::MREMAP_MAYMOVE == 0 => return not_mapped(libc::ENOMEM),
+        // It would leave, and what it was is read where it was.
+        None if locked::has_any(&all) => return not_mapped(libc::EAGAIN),
         None => {
             let Some(new) = far.map(new_bytes) else { return not_mapped(libc::ENOMEM) };
             let to = std::ptr::with_exposed_provenance_mut::<u8>(new);
@@ -281,6 +283,10 @@ fn mincore(far: &'static Far, call: &Call) -> i64 {
     if result == 0 { far.put(told as usize, copy).map_or_else(|errno| errno, |()| 0) } else { result }
 }
 
+fn as_answer(result: Result<(), c_int>) -> i64 {
+    result.map_or_else(|errno| -i64::from(errno), |()| 0)
+}
+
 /// What a system call that changes far mappings without the C library comes to.
 pub(crate) fn answer(call: &Call) -> i64 {
     let [start, bytes, third, ..] = call.arguments;
@@ -290,7 +296,9 @@ pub(crate) fn answer(call: &Call) -> i64 {
         libc::SYS_mprotect => protect(far, start as usize, bytes as usize, third as c_int),
         libc::SYS_madvise => return advice::advise(far, start as usize, bytes as usize, third as c_int),
         libc::SYS_mincore => return mincore(far, call),
-        libc::SYS_msync | libc::SYS_munlock => return calls::make(call),
+        libc::SYS_mlock | libc::SYS_mlock2 => return as_answer(locked::lock(far, start as usize, bytes as usize)),
+        libc::SYS_munlock => return as_answer(locked::unlock(start as usize, bytes as usize)),
+        libc::SYS_msync => return calls::make(call),
         _ => return -i64::from(libc::ENOMEM),
     };
     if result == 0 { 0 } else { -i64::from(libc::ENOMEM) }
@@ -328,7 +336,8 @@ impl Far {
             maps.set_copied(range.clone(), false);
             gone
         });
-        robust::forget(range);
+        robust::forget(range.clone());
+        locked::forget(&range);
         for start in gone {
             let freed = self.heap.with(|heap| heap.free((start - WINDOW.start) as u64));
             match freed {

@@ -10,11 +10,11 @@ use yonder_intercept::Call;
 use yonder_trap::hold_back;
 use yonder_units::Narrow as _;
 
-use crate::calls;
 use crate::far::{Far, far, far_for};
 use crate::libc_own::{errno, own};
 use crate::mapped::{self, maps};
 use crate::maps::{not_mapped, protect, range_of, whole_pages};
+use crate::{calls, locked};
 
 /// One of how many parts of far memory may be reserved and not in use.
 const RESERVED_SHARE: usize = 2;
@@ -84,6 +84,7 @@ pub(crate) fn replace(address: usize, bytes: usize, prot: c_int, flags: c_int, f
     if !far.unprotect(range.clone()) {
         return not_mapped(libc::ENOMEM);
     }
+    locked::forget(&range);
     far.clear(address, range.len() as u64);
     hold_back(|| maps().set_copied(range.clone(), file.is_some()));
     if let Some(Err(error)) = file.map(|file| file.copy_to(address, range.len())) {

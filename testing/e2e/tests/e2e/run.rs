@@ -153,6 +153,8 @@ programs! {
     mappings_over_tiers: "maps" [] over "tiers" with LOCAL;
     processes_over_tiers: "processes" ["FOLDER", "REMOTE"] over "tiers" with LOCAL;
     descriptors_over_tiers: "descriptors" [] over "tiers" with LOCAL;
+    locked_memory_over_emu: "locked" [] over "emu" with "16MiB";
+    locked_memory_over_tcp: "locked" [] over "tcp" with "16MiB";
     descriptors_over_emu: "descriptors" [] over "emu" with LOCAL;
     descriptors_over_tcp: "descriptors" [] over "tcp" with LOCAL;
     descriptors_over_udp: "descriptors" [] over "udp" with LOCAL;
