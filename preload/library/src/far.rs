@@ -30,7 +30,7 @@ use yonder_preload_protocol::{
 use crate::bounce::Bounces;
 use crate::held::HeldPages;
 use crate::recorded::{self, Recorded};
-use crate::{callers, complain, malloc, mapped, reserved, signals};
+use crate::{callers, complain, ending, malloc, mapped, reserved, signals};
 
 /// Bytes that a process allocates before its memory becomes far.
 const ENOUGH_BYTES: u64 = 4 << 20;
@@ -177,7 +177,8 @@ fn start() -> Option<&'static Far> {
 impl Far {
     fn new(settings: &Settings) -> Result<Self, String> {
         yonder_trap::hold_signals();
-        signals::answer_system_calls().map_err(|error| format!("system calls cannot be filtered: {error}"))?;
+        ending::with_own_filter(signals::answer_system_calls)
+            .map_err(|error| format!("system calls cannot be filtered: {error}"))?;
         let delivery = match settings.faults {
             Faults::Inline => Delivery::Signal,
             Faults::Monitor => Delivery::Messages,
@@ -310,6 +311,7 @@ fn spawn_publisher() {
             if let Some(far) = far() {
                 far.publish();
             }
+            ending::end_if_nobody_is_left();
         }
     };
     // Without it the figures are put up at the end only.

@@ -15,7 +15,7 @@ use yonder_paging::far_heap::Frozen;
 use yonder_trap::HeldBack;
 
 use crate::far::{self, Far, far};
-use crate::{complain, locked, mapped, robust};
+use crate::{complain, ending, locked, mapped, robust};
 
 /// What is held while the process forks.
 struct Held {
@@ -65,6 +65,7 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
+    ending::is_child();
     let Some(held) = take_held() else { return far::has_none() };
     held.far.is_child();
     if let Err(error) = held.forking.in_child(&[held.far.region()]) {

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,12 @@ const ENDS: u64 = 1;
 const MAY_END: u64 = 2;
 /// They are, and it has to end with an error.
 const HAS_FAILED: u64 = 3;
+/// They are being told.
+const IS_TOLD: u64 = 4;
+/// Where it says which process tells them.
+const HELPER_AT: u64 = 24;
+/// Longest that the program waits once somebody has begun to tell.
+const TOLD_WITHIN: Duration = Duration::from_secs(30);
 const FIGURES: usize = 11;
 /// Words of a [`Space`], which stand behind the figures.
 const SPACE_WORDS: usize = 4;
@@ -182,7 +189,8 @@ impl SharedStats {
     /// Makes the file, for [`PROCESSES_MAX`] processes.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
-        file.set_len((PROCESSES_MAX + 1) * PLACE_BYTES)?;
+        // A file that has no room yet would end whoever touches it where the disk is full.
+        file.write_all_at(&vec![0; ((PROCESSES_MAX + 1) * PLACE_BYTES) as usize], 0)?;
         let board = Self::map(&file)?;
         board.file.write(BEGAN_AT, &monotonic_ns().to_ne_bytes());
         Ok(board)
@@ -244,26 +252,45 @@ impl SharedStats {
         self.word(BEGAN_AT)
     }
 
-    /// The program is about to end by itself: waits, for this time at most, until whoever looks at the run has told its
-    /// figures. Whether it may end as it wanted to, and not with an error. Allocates nothing.
+    /// The program is about to end by itself: waits, for this time at most until that is heard, until whoever looks at
+    /// the run has told its figures. Whether it may end as it wanted to, and not with an error. Allocates nothing.
     #[must_use]
     pub fn end(&self, within: Duration) -> bool {
-        let until = Instant::now() + within;
+        let began = Instant::now();
         self.file.update_u64(END_AT, |end| if end == RUNS { ENDS } else { end });
         self.file.wake(END_AT);
         loop {
-            match (self.file.update_u64(END_AT, |end| end), until.checked_duration_since(Instant::now())) {
-                (ENDS, Some(left)) => self.file.wait_while(END_AT, ENDS as u32, Some(left)),
-                (end, _) => return end != HAS_FAILED,
+            let end = self.end_word();
+            let within = if end == IS_TOLD { TOLD_WITHIN } else { within };
+            match (end, within.checked_sub(began.elapsed())) {
+                (ENDS | IS_TOLD, Some(left)) => self.file.wait_while(END_AT, end as u32, Some(left)),
+                _ => return end != HAS_FAILED,
             }
         }
     }
 
+    fn end_word(&self) -> u64 {
+        self.file.update_u64(END_AT, |end| end)
+    }
+
+    /// The process that tells the figures: this one.
+    pub fn is_helper(&self) {
+        self.file.write(HELPER_AT, &u64::from(std::process::id()).to_ne_bytes());
+    }
+
+    /// The process that tells the figures, by its number where the program began.
+    #[must_use]
+    pub fn helper(&self) -> u32 {
+        self.word(HELPER_AT) as u32
+    }
+
     /// Waits until the program is about to end by itself. For ever, if it is killed.
     pub fn await_end(&self) {
-        while self.file.update_u64(END_AT, |end| end) == RUNS {
+        while self.end_word() == RUNS {
             self.file.wait_while(END_AT, RUNS as u32, None);
         }
+        self.file.update_u64(END_AT, |end| if end == ENDS { IS_TOLD } else { end });
+        self.file.wake(END_AT);
     }
 
     /// The figures are told, and the program may end; with an error, if it `has_failed`.

@@ -16,29 +16,37 @@ pub enum Side {
     Helper,
 }
 
-/// Makes a helper that the caller's waits for children do not see, whatever the caller becomes: the kernel takes it for
-/// a child of the other kind (`__WCLONE` of `waitpid`), and sends no SIGCHLD when it ends. The helper has a session of
-/// its own, and ignores the signals that ask programs to end; nothing to read, no standard output, and none of the
-/// descriptors that the caller was started with but for standard error. What this process has opened itself, both have.
+/// Makes a helper that the caller's waits for children do not see, whatever the caller becomes. It is the child of a
+/// process that has ended, so the system's first process has it. If that is the caller, as in a container, the kernel
+/// takes it for a child of the other kind (`__WCLONE` of `waitpid`).
 ///
-/// An error if this process has more than one thread, or the kernel makes no more processes.
+/// The helper has a session of its own, and holds back all signals that can be; nothing to read, no standard output,
+/// and none of the descriptors that the caller was started with but for standard error. What this process has opened
+/// itself, both have. To be called before this process has made threads.
+///
+/// An error if the kernel makes no more processes.
 pub fn detach() -> io::Result<Side> {
-    /// Where the C library keeps the number of its thread.
-    const PR_GET_TID_ADDRESS: c_int = 40;
-    // Without that file system nobody knows better.
-    let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
-    if threads != 1 {
-        return Err(io::Error::other("a process with threads cannot be forked"));
+    if std::process::id() == 1 {
+        return made(fork_unseen());
     }
-    let mut number: *mut c_int = std::ptr::null_mut();
-    // SAFETY: writes the address that the C library has told the kernel, which is of this thread's own memory.
-    let is_known = unsafe { libc::prctl(PR_GET_TID_ADDRESS, &raw mut number) } == 0 && !number.is_null();
-    // As a fork has them, but for the signal in the lowest bits.
-    let flags = if is_known { libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID } else { 0 };
-    let none = std::ptr::null_mut::<c_int>();
-    // SAFETY: a fork, before there are other threads that could have a lock: the child has a copy of all memory, and
-    // the number of its thread stands where the C library looks for it.
-    match unsafe { libc::syscall(libc::SYS_clone, flags, none, none, number, none) } {
+    // SAFETY: there is no other thread of ours that could have a lock now, and the C library sees to its own.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // SAFETY: as for the first one; what ends here runs no code of its parent's exit.
+            match unsafe { libc::fork() } {
+                0 => become_helper(),
+                // SAFETY: as above.
+                other => unsafe { libc::_exit(c_int::from(other == -1)) },
+            }
+            Ok(Side::Helper)
+        }
+        child => ended_well(child).map(|()| Side::Caller),
+    }
+}
+
+fn made(process: libc::c_long) -> io::Result<Side> {
+    match process {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             become_helper();
@@ -48,18 +56,55 @@ pub fn detach() -> io::Result<Side> {
     }
 }
 
+/// A fork without a signal for the parent.
+fn fork_unseen() -> libc::c_long {
+    /// Asks where the C library keeps the number of its thread.
+    const PR_GET_TID_ADDRESS: c_int = 40;
+    let mut number: *mut c_int = std::ptr::null_mut();
+    // SAFETY: writes the address that the C library has told the kernel, which is of this thread's own memory.
+    let is_known = unsafe { libc::prctl(PR_GET_TID_ADDRESS, &raw mut number) } == 0 && !number.is_null();
+    // As a fork has them, but for the signal in the lowest bits.
+    let flags = if is_known { libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID } else { 0 };
+    let none = std::ptr::null_mut::<c_int>();
+    // SAFETY: a fork, before there are other threads that could have a lock: the child has a copy of all memory, and
+    // the number of its thread stands where the C library looks for it.
+    unsafe { libc::syscall(libc::SYS_clone, flags, none, none, number, none) }
+}
+
+/// Waits for the process between the two.
+fn ended_well(child: libc::pid_t) -> io::Result<()> {
+    let mut status = 0;
+    loop {
+        // SAFETY: the child is this process's own, and the status a number.
+        let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        match io::Error::last_os_error() {
+            _ if waited == child && status == 0 => return Ok(()),
+            _ if waited == child => return Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+            error if error.kind() == io::ErrorKind::Interrupted => {}
+            // Whoever has started this process ignores ends of children, which is inherited.
+            error if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
+            error => return Err(error),
+        }
+    }
+}
+
 fn become_helper() {
-    const IGNORED: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+    /// What tells of a mistake in this process itself.
+    const OWN: [c_int; 7] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT, libc::SIGSYS, libc::SIGTRAP];
     for descriptor in given() {
         // SAFETY: nothing in this process has opened it, so nothing here uses it.
         unsafe { libc::close(descriptor) };
     }
-    // SAFETY: signals are ignored, and standard input and output are what their numbers say.
+    // SAFETY: signals are held back, and standard input and output are what their numbers say.
     unsafe {
         libc::setsid();
-        for signal in IGNORED {
-            libc::signal(signal, libc::SIG_IGN);
+        let mut held: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut held);
+        for signal in OWN {
+            libc::sigdelset(&raw mut held, signal);
         }
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const held, std::ptr::null_mut());
         let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
         for descriptor in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
             libc::dup2(nothing, descriptor);

@@ -12,11 +12,12 @@ mod report;
 mod symbols;
 mod uncovered;
 
+use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -54,13 +55,56 @@ const USAGE: u8 = 2;
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     // The program's own output goes first: on a terminal, nothing is drawn into it.
     let draws = std::io::stderr().is_terminal() && !std::io::stdout().is_terminal();
+    // It may be a descriptor of this process, which the helper does not have.
+    let summary = match args.summary.as_deref().map(SummaryFile::open).transpose() {
+        Ok(summary) => summary,
+        Err(error) => {
+            say(&format!("yonder: --summary {error:#}"));
+            return Ok(ExitCode::from(USAGE));
+        }
+    };
     match process::part()? {
         Part::Program(program) => program.execute(&args.program),
         Part::Helper(mut program) => {
-            if let Err(error) = help(args, &mut program, draws) {
+            if let Err(error) = help(args, &mut program, summary, draws) {
                 say(&format!("yonder: {error:#}"));
+                program.refuse(1);
             }
             Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Where the summary goes.
+struct SummaryFile<'a> {
+    path: &'a Path,
+    file: File,
+    /// Whether it was made for this, and has nothing in it.
+    is_new: bool,
+}
+
+impl<'a> SummaryFile<'a> {
+    /// Leaves what is in it until there is something else.
+    fn open(path: &'a Path) -> anyhow::Result<Self> {
+        let is_new = !path.exists();
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        Ok(Self { path, file: file.with_context(|| format!("cannot be written to {}", path.display()))?, is_new })
+    }
+
+    fn write(mut self, summary: &Summary) -> anyhow::Result<()> {
+        let text = serde_json::to_string(summary)? + "\n";
+        // A pipe has no length.
+        let _ = self.file.set_len(0);
+        self.is_new = false;
+        self.file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+impl Drop for SummaryFile<'_> {
+    fn drop(&mut self) {
+        if self.is_new {
+            // Nothing was run.
+            let _ = std::fs::remove_file(self.path);
         }
     }
 }
@@ -71,7 +115,13 @@ fn say(what: &str) {
 }
 
 /// What the helper does. What is wrong before the program runs is said here, and its process ends with a code.
-fn help(args: &RunArgs, program: &mut Watched, draws: bool) -> anyhow::Result<()> {
+fn help(
+    args: &RunArgs,
+    program: &mut Watched,
+    summary_file: Option<SummaryFile<'_>>,
+    draws: bool,
+) -> anyhow::Result<()> {
+    let (ends, end) = program.watch()?;
     let local_bytes = args.local.resolve(args.memory);
     let library = find_library()?;
     let Checked { guide, report } = match check(args, local_bytes, &library) {
@@ -101,13 +151,16 @@ fn help(args: &RunArgs, program: &mut Watched, draws: bool) -> anyhow::Result<()
     };
 
     let (board, began) = (Arc::new(board), Instant::now());
-    if !program.begin(&library, &settings) {
+    if !program.begin(&library, &settings, board.clone(), ends)? {
         // It has said why, or was ended before.
         return Ok(());
     }
-    let (uncovered, is_over) = watch(program, &board, args.strict, draws)?;
+    let (uncovered, is_over) = watch(program, &end, &board, args.strict, draws);
     let summary = Summary::new(args, &settings, &board.figures(), uncovered, began.elapsed());
-    let told = tell(args, &summary, &board, report.as_ref(), folder.path());
+    let told = tell(args, &summary, summary_file, &board, report.as_ref(), folder.path());
+    if let Err(error) = &told {
+        say(&format!("yonder: {error:#}"));
+    }
     // The end of a container's first process is this one's too.
     drop(folder);
     board.let_end(is_over || told.is_err());
@@ -123,21 +176,21 @@ fn help(args: &RunArgs, program: &mut Watched, draws: bool) -> anyhow::Result<()
             say(&format!("trace: {}, {touches} touches", path.display()));
         }
     }
-    told
+    Ok(())
 }
 
 /// Tells what a run has come to.
 fn tell(
     args: &RunArgs,
     summary: &Summary,
+    file: Option<SummaryFile<'_>>,
     board: &SharedStats,
     report: Option<&ReportFile<'_>>,
     records: &Path,
 ) -> anyhow::Result<()> {
     say(&summary.to_string());
-    if let Some(file) = &args.summary {
-        let text = serde_json::to_string(summary)? + "\n";
-        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    if let Some(file) = file {
+        file.write(summary)?;
     }
     if let Some(report) = report {
         let totals = summary.to_string().replacen("yonder run: ", "", 1);
@@ -221,11 +274,12 @@ pub(crate) fn find_library() -> anyhow::Result<PathBuf> {
 /// `allowed` that the limit does not cover. Returns what was seen of that, and whether it was more than is allowed.
 fn watch(
     program: &Watched,
-    board: &Arc<SharedStats>,
+    end: &Receiver<()>,
+    board: &SharedStats,
     allowed: Option<u64>,
     draws: bool,
-) -> anyhow::Result<(Uncovered, bool)> {
-    let (began, end) = (Instant::now(), program.end(board.clone())?);
+) -> (Uncovered, bool) {
+    let began = Instant::now();
     let mut spinner: Option<ProgressBar> = None;
     let mut processes = Watch::of(program.id().number);
     let mut is_over = false;
@@ -239,6 +293,9 @@ fn watch(
                  without --strict",
                 format_bytes(allowed)
             ));
+            if program.id().number == 1 {
+                say("yonder: the kernel ends no first process of a container: it goes on, and its exit code will be 1");
+            }
             processes.signal(Signal::TERM);
         }
         if draws && began.elapsed() > LONG {
@@ -250,7 +307,7 @@ fn watch(
     if let Some(spinner) = spinner {
         spinner.finish_and_clear();
     }
-    Ok((processes.most(), is_over))
+    (processes.most(), is_over)
 }
 
 fn progress(figures: &Figures) -> String {

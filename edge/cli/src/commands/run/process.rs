@@ -13,10 +13,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -46,8 +47,9 @@ pub(super) struct Becoming {
 /// The program, for its helper.
 pub(super) struct Watched {
     id: ProcessId,
-    handle: OwnedFd,
+    handle: Arc<OwnedFd>,
     link: UnixStream,
+    has_begun: Arc<AtomicBool>,
 }
 
 /// Leaves a helper behind. To be called before there are threads.
@@ -57,7 +59,10 @@ pub(super) fn part() -> anyhow::Result<Part> {
     let (helper, link) = UnixStream::pair()?;
     Ok(match detach().context("no helper can be started")? {
         Side::Caller => Part::Program(Becoming { helper }),
-        Side::Helper => Part::Helper(Watched { id, handle, link }),
+        Side::Helper => {
+            drop(helper);
+            Part::Helper(Watched { id, handle: Arc::new(handle), link, has_begun: Arc::default() })
+        }
     })
 }
 
@@ -70,7 +75,9 @@ impl Becoming {
             Some((&GO, variables)) => variables,
             // It has told the user why.
             Some((&code, _)) => return Ok(ExitCode::from(code)),
-            None => return Ok(ExitCode::FAILURE),
+            None => {
+                bail!("the helper has ended before the program could begin: look at the kernel's log, or try again")
+            }
         };
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
@@ -99,27 +106,43 @@ impl Watched {
         let _ = self.link.write_all(&[code]);
     }
 
-    /// Has the process become the program, with this library and these settings. Whether it has.
-    pub(super) fn begin(&mut self, library: &Path, settings: &Settings) -> bool {
-        let is_told = self.link.write_all(&environment(library, settings)).is_ok();
-        is_told && self.link.shutdown(Shutdown::Write).is_ok() && self.link.read(&mut [0]).is_ok_and(|read| read == 0)
-    }
-
-    /// Hears of it when the program is about to end, or has.
-    pub(super) fn end(&self, board: Arc<SharedStats>) -> anyhow::Result<Receiver<()>> {
+    /// From now on the helper ends when the process does before it is the program, as by Ctrl-C. What is returned hears
+    /// of the end of the program.
+    pub(super) fn watch(&self) -> anyhow::Result<(Sender<()>, Receiver<()>)> {
         let (ends, heard) = channel();
-        let (killed, handle) = (ends.clone(), self.handle.try_clone()?);
-        Builder::new().name("yonder-killed".to_owned()).spawn(move || {
+        let (killed, handle, has_begun) = (ends.clone(), self.handle.clone(), self.has_begun.clone());
+        let waits = Builder::new().name("yonder-killed".to_owned()).spawn(move || {
             wait_for_end(&handle);
+            if !has_begun.load(Ordering::Acquire) {
+                std::process::exit(1);
+            }
             // The other thread may have been first.
             let _ = killed.send(());
-        })?;
+        });
+        waits.context("the helper can have no threads")?;
+        Ok((ends, heard))
+    }
+
+    /// Has the process become the program, with this library and these settings, whose board tells of its end. Whether
+    /// it has.
+    pub(super) fn begin(
+        &mut self,
+        library: &Path,
+        settings: &Settings,
+        board: Arc<SharedStats>,
+        ends: Sender<()>,
+    ) -> anyhow::Result<bool> {
+        board.is_helper();
         // It waits for ever if the program is killed, and goes with this process.
-        Builder::new().name("yonder-ends".to_owned()).spawn(move || {
+        let waits = Builder::new().name("yonder-ends".to_owned()).spawn(move || {
             board.await_end();
             let _ = ends.send(());
-        })?;
-        Ok(heard)
+        });
+        waits.context("the helper can have no threads")?;
+        self.has_begun.store(true, Ordering::Release);
+        let is_told = self.link.write_all(&environment(library, settings)).is_ok();
+        let is_told = is_told && self.link.shutdown(Shutdown::Write).is_ok();
+        Ok(is_told && self.link.read(&mut [0]).is_ok_and(|read| read == 0))
     }
 
     /// Waits until the program has ended.

@@ -57,7 +57,8 @@ impl std::fmt::Display for Uncovered {
 
 /// Looks at the processes of a run from time to time.
 pub(crate) struct Watch {
-    root: u32,
+    /// None where the process file system has numbers of another namespace.
+    root: Option<u32>,
     namespace: Option<u64>,
     most: Uncovered,
     next: Instant,
@@ -66,15 +67,17 @@ pub(crate) struct Watch {
 impl Watch {
     /// Of the process `root` and all that it starts.
     pub(crate) fn of(root: u32) -> Self {
+        let this = std::fs::read_link("/proc/self").ok();
+        let root = (this == Some(std::process::id().to_string().into())).then_some(root);
         Self { root, namespace: pid_namespace(), most: Uncovered::default(), next: Instant::now() }
     }
 
     /// Looks, unless that was done a moment ago; the same as [`Watch::most`] then.
     pub(crate) fn look(&mut self, board: &SharedStats) -> Uncovered {
         let began = Instant::now();
-        if began >= self.next {
+        if let Some(root) = self.root.filter(|_| began >= self.next) {
             let known = self.known(board);
-            for (process, own) in family(self.root, &known) {
+            for (process, own) in family(root, &known) {
                 let is_limited = known.iter().any(|known| known.number == process);
                 let seen = uncovered(process, own, is_limited);
                 if seen.bytes > self.most.bytes {
@@ -93,7 +96,7 @@ impl Watch {
 
     /// Sends a signal to all of the processes.
     pub(crate) fn signal(&self, signal: Signal) {
-        let processes = family(self.root, &[]);
+        let processes = self.root.map(|root| family(root, &[])).unwrap_or_default();
         for pid in processes.iter().filter_map(|(process, _)| Pid::from_raw(i32::try_from(*process).ok()?)) {
             // One that has just ended takes none.
             let _ = kill_process(pid, signal);

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use yonder_e2e::{Program, Yonder};
 
-use super::refusals::{text, told};
+use super::refusals::text;
 
 #[test]
 fn it_ends_as_the_program_does() {
@@ -62,26 +63,68 @@ fn it_keeps_what_it_was_given_and_its_helper_does_not() {
     assert_eq!(running.wait().expect("it is a child").code(), Some(3));
 }
 
+/// Runs the program of these tests to the end of its process, and waits for nothing else. Its code, what was printed to
+/// both streams, and the summary, as they were then.
+fn end_of(yonder: Yonder, how: &str, flags: &[&str]) -> Option<(Option<i32>, String, Value)> {
+    let program = Program::compiled("itself")?;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (summary, said) = (folder.path().join("summary"), folder.path().join("said"));
+    let streams = File::create(&said).expect("the folder is writable");
+    let both = streams.try_clone().expect("it is a file");
+    let sizes = ["run", "--local", "4MiB", "--memory", "128MiB", "--summary", text(&summary)];
+    let mut command = Command::new(yonder.path());
+    command.args(sizes).args(flags).args(["--", program.path(), how]).stdout(streams).stderr(both);
+    let status = command.status().expect("it can be started");
+    let said = std::fs::read_to_string(said).expect("it was made");
+    let told = std::fs::read_to_string(summary).expect("it was written");
+    Some((status.code(), said, serde_json::from_str(&told).unwrap_or_default()))
+}
+
 #[test]
 fn its_figures_are_there_when_it_has_ended() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
-    let Some(program) = Program::compiled("itself") else { return };
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    for how in ["return", "exit", "_exit", "_Exit", "thread", "forked"] {
-        let summary = folder.path().join(how);
-        let said = folder.path().join("said");
-        let errors = File::create(&said).expect("the folder is writable");
-        let flags = ["run", "--local", "4MiB", "--memory", "128MiB", "--summary", text(&summary), "--"];
-        let mut command = Command::new(yonder.path());
-        command.args(flags).args([program.path(), how]).stdout(Stdio::null()).stderr(errors);
-        let status = command.status().expect("it can be started");
-        // Nobody has waited for its streams, or for anything but the process.
-        let said = std::fs::read_to_string(said).expect("it was made");
-        assert_eq!(status.code(), Some(7), "{how}: {said}");
+    for how in ["return", "exit", "_exit", "_Exit", "thread", "forked", "quick"] {
+        let Some((code, said, told)) = end_of(yonder, how, &[]) else { return };
+        assert_eq!(code, Some(7), "{how}: {said}");
         assert!(said.starts_with("yonder run: ") && said.contains(" far and "), "{how}: {said}");
-        let told = told(&summary);
         assert!(told["peak_far_bytes"].as_u64() >= Some(16 << 20), "{how}: {told}");
     }
+    let Some((code, said, _)) = end_of(yonder, "last", &[]) else { return };
+    assert_eq!(code, Some(0), "{said}");
+    // What it has not written yet comes before what is told of it.
+    assert!(said.starts_with("the last thread ends\nyonder run: "), "{said}");
+    // Its child that shares nothing is ended as well.
+    let Some((code, said, _)) = end_of(yonder, "return", &["--strict=0"]) else { return };
+    assert!(code != Some(7) && said.contains("more than --strict=0"), "{code:?}: {said}");
+}
+
+/// What is called for the figures would be its end.
+#[test]
+fn a_program_with_a_filter_of_its_own_ends_as_it_wants_to() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let Some(program) = Program::compiled("itself") else { return };
+    for how in ["sandboxed", "_sandboxed"] {
+        let ended = yonder.run(&["run", "--", program.path(), how]);
+        assert_eq!(ended.code, Some(7), "{how}: {}", ended.stderr);
+        assert!(ended.stderr.starts_with("yonder run: "), "{how}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn the_summary_goes_where_the_program_was_told_to_print() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let ended = yonder.run(&["run", "--summary", "/dev/stdout", "--", "echo", "printed"]);
+    let (printed, summary) = ended.stdout.split_once('\n').expect("two lines");
+    let summary: Value = serde_json::from_str(summary).expect("the summary is a JSON object");
+    assert_eq!((printed, summary["program"].as_str()), ("printed", Some("echo")));
+    let refused = yonder.run(&["run", "--summary", "/no/such/folder/file", "--", "echo", "ran"]);
+    assert!(refused.complaint(2).contains("--summary cannot be written to /no/such/folder/file"), "{}", refused.stderr);
+    assert!(refused.stdout.is_empty(), "{}", refused.stdout);
+    // What is refused leaves no file.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let summary = folder.path().join("summary");
+    let refused = yonder.run(&["run", "--summary", text(&summary), "--", "no-such-program-anywhere"]);
+    assert!(refused.code == Some(2) && !summary.exists(), "{}", refused.stderr);
 }
 
 #[test]
@@ -90,12 +133,19 @@ fn it_ends_soon_if_its_helper_was_killed() {
     let together = yonder.together();
     let mut process = together.spawn(&["run", "--", "bash", "-c", "echo ready; read line; exit 3"]);
     process.wait_for("ready");
-    let of_process = |what: &str| std::fs::read(format!("/proc/{}/{what}", process.pid())).expect("it is there");
-    let environment = String::from_utf8(of_process("environ")).expect("its words can be printed");
+    let of = |process: u32, what: &str| std::fs::read(format!("/proc/{process}/{what}")).unwrap_or_default();
+    let environment = String::from_utf8(of(process.pid(), "environ")).expect("its words can be printed");
     let board = environment.split('\0').find_map(|word| word.strip_prefix("YONDER_RUN_BOARD=")).expect("it has one");
-    let children = of_process(&format!("task/{}/children", process.pid()));
-    let helper = std::str::from_utf8(&children).ok().and_then(|text| Pid::from_raw(text.trim().parse().ok()?));
-    kill_process(helper.expect("it has one child"), Signal::KILL).expect("it is there");
+    // The one that has the file with the figures open in its memory, but is not the program.
+    let names = std::fs::read_dir("/proc").expect("it is mounted").filter_map(Result::ok);
+    let numbers = names.filter_map(|name| name.file_name().to_str()?.parse::<u32>().ok());
+    let has_it = |other: &u32| *other != process.pid() && String::from_utf8_lossy(&of(*other, "maps")).contains(board);
+    let helpers: Vec<u32> = numbers.filter(has_it).collect();
+    let [helper] = helpers[..] else { panic!("there is one helper: {helpers:?}") };
+    let helper = Pid::from_raw(helper.cast_signed()).expect("a process has a number");
+    for signal in [Signal::TERM, Signal::USR1, Signal::KILL] {
+        kill_process(helper, signal).expect("it is there");
+    }
     process.say("end");
     let ended = process.end();
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(3), ""), "nobody is there to tell anything");

@@ -23,7 +23,7 @@ pub(super) fn text(path: &Path) -> &str {
 }
 
 /// The summary that a run has written.
-pub(super) fn told(summary: &Path) -> Value {
+fn told(summary: &Path) -> Value {
     let text = std::fs::read_to_string(summary).expect("it was written");
     serde_json::from_str(&text).expect("the summary is a JSON object")
 }
