@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 use crate::BenchError;
 use crate::scale_clients::ClientTask;
@@ -201,6 +202,11 @@ pub(crate) fn lines_of(stream: impl Read + Send + 'static) -> Result<Receiver<St
         }
     })?;
     Ok(lines)
+}
+
+/// A folder for temporary files of this process's benchmark, which says whose it is.
+pub(crate) fn folder(bench: &str) -> std::io::Result<TempDir> {
+    TempDir::with_prefix(format!("yonder-{bench}-{}-", std::process::id()))
 }
 
 /// An address at which a server may listen: nobody does at the moment. If another program takes it first, the server

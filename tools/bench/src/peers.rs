@@ -30,7 +30,7 @@ use serde::Serialize;
 use yonder::units::{LocalSize, parse_bytes};
 use yonder_load::{LoadSettings, Mix, Protocol, Rate, Requests};
 
-use crate::children::Launch;
+use crate::children::{Launch, folder};
 use crate::comparison::{self, Ended, Measured, take_turns};
 use crate::flags::{BENCHMARK, FAR, byte_count, per_second, positive_count, positive_duration};
 use crate::kernel_swap::{KernelSwap, SwapOn};
@@ -273,7 +273,7 @@ impl<'a> Bench<'a> {
     /// Checks the settings.
     pub fn prepare(settings: &'a Settings, launch: &'a dyn Launch) -> Result<Self, BenchError> {
         settings.check()?;
-        Ok(Self { settings, launch, folder: TempDir::with_prefix("yonder-peers-")? })
+        Ok(Self { settings, launch, folder: folder("peers")? })
     }
 
     /// Compares all peers at one piece of work. `progress` gets what runs, and the share of this work that is done.

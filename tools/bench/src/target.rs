@@ -7,7 +7,7 @@ use yonder::clib::{Process, ProcessConfig};
 use yonder_node::Polling;
 
 use crate::BenchError;
-use crate::children::{Launch, NodeChild, own_cpu_time};
+use crate::children::{Launch, NodeChild, folder, own_cpu_time};
 use crate::flags::duration;
 use tempfile::TempDir;
 
@@ -99,19 +99,16 @@ impl Target {
         if let Some(url) = &choice.node {
             return Ok(Self { url: url.clone(), node: None, _folder: None });
         }
-        let mut folder = None;
+        let mut own = None;
         let listen = match choice.transport {
             Transport::Udp => "udp://127.0.0.1:0".to_owned(),
             Transport::Tcp => "tcp://127.0.0.1:0".to_owned(),
             Transport::Shm => {
-                format!(
-                    "shm://{}",
-                    folder.insert(TempDir::with_prefix("yonder-bench-")?).path().join("node.sock").display()
-                )
+                format!("shm://{}", own.insert(folder("bench")?).path().join("node.sock").display())
             }
         };
         let node = NodeChild::start(launch, &NodeTask { listen, memory, page_bytes, polling: choice.polling() })?;
-        Ok(Self { url: node.url.clone(), node: Some(node), _folder: folder })
+        Ok(Self { url: node.url.clone(), node: Some(node), _folder: own })
     }
 
     /// The node's URL.

@@ -25,7 +25,7 @@ use yonder::sched::DispatchPolicy;
 use yonder::units::{LocalSize, parse_bytes};
 use yonder_load::{LatencySummary, LoadSettings, Predicted, Rate, Requests, Workload};
 
-use crate::children::{Launch, free_address};
+use crate::children::{Launch, folder, free_address};
 use crate::comparison::{self, Ended, Measured, take_turns};
 use crate::flags::{BENCHMARK, byte_count, positive_count, positive_duration};
 use crate::kernel_swap::{KernelSwap, SwapOn};
@@ -304,7 +304,7 @@ impl<'a> Bench<'a> {
     /// Checks the settings, and sets up the kernel's swap if a way needs it.
     pub fn prepare(settings: &'a Settings, launch: &'a dyn Launch) -> Result<Self, BenchError> {
         settings.check()?;
-        let folder = TempDir::with_prefix("yonder-ycsb-")?;
+        let folder = folder("ycsb")?;
         let file = folder.path().join("far");
         let temporary = || format!("file://{}?size={}", file.display(), settings.server_bytes() * FILE_TIMES_SERVER);
         let far = settings.far.clone().unwrap_or_else(temporary);

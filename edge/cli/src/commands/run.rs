@@ -132,7 +132,8 @@ fn help(
             return Ok(());
         }
     };
-    let folder = TempDir::with_prefix("yonder-run-").context("there is no folder for temporary files")?;
+    let folder = TempDir::with_prefix(format!("yonder-run-{}-", program.id().number));
+    let folder = folder.context("there is no folder for temporary files")?;
     let path = args.board.clone().unwrap_or_else(|| folder.path().join("board"));
     let board = SharedStats::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
     let settings = Settings {

@@ -181,7 +181,6 @@ fn is_memory(file: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tempfile::TempDir;
 
     #[test]
     fn a_file_in_memory_is_no_file_on_a_disk() {
@@ -215,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_file_goes_with_its_guard_whether_it_is_there_or_not() {
-        let folder = TempDir::with_prefix("yonder-removed-").unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         drop(Removed(path.clone()));
         std::fs::write(&path, "content").unwrap();

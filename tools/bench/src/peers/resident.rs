@@ -256,7 +256,6 @@ fn unmapped(error: MapError) -> BenchError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tempfile::TempDir;
 
     fn task(file: Option<PathBuf>, threads: usize, rate: Rate) -> ResidentTask {
         ResidentTask { memory: 1 << 20, file, threads, rate, duration: Duration::from_millis(250) }
@@ -264,7 +263,7 @@ mod tests {
 
     #[test]
     fn values_are_read_in_memory_and_in_a_file() {
-        let folder = TempDir::with_prefix("yonder-resident-").unwrap();
+        let folder = tempfile::tempdir().unwrap();
         for (file, threads, rate) in [
             (None, 1, Rate::Max),
             (None, 3, Rate::PerSecond(20_000.0)),

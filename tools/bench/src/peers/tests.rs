@@ -33,7 +33,7 @@ pub(super) fn settings() -> Settings {
 /// A program that is run in the place of `yonder`, and its folder.
 fn script(text: &str) -> (TempDir, OsString) {
     use std::os::unix::fs::PermissionsExt as _;
-    let folder = TempDir::with_prefix("yonder-peers-test-").unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("yonder");
     std::fs::write(&path, format!("#!/bin/sh\n{text}")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -19,7 +19,7 @@ use super::Scale;
 use super::catalogue::{Output, Program, Work};
 use super::servers::{self, Load};
 use crate::BenchError;
-use crate::children::{Launch, connect, free_address};
+use crate::children::{Launch, connect, folder, free_address};
 use crate::process::{End, Ended, Running, stopped};
 use crate::stock::{self, Client};
 use tempfile::TempDir;
@@ -72,7 +72,7 @@ pub(super) struct Trial {
 
 impl Place {
     fn new() -> Result<Self, BenchError> {
-        Ok(Self { folder: TempDir::with_prefix("yonder-programs-")? })
+        Ok(Self { folder: folder("programs")? })
     }
 
     /// A folder for one run, empty.
