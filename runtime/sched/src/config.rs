@@ -6,7 +6,7 @@ use yonder_dispatch::{DispatchPolicy, Order};
 use yonder_paging::FaultPolicy;
 
 /// Most worker threads.
-const WORKERS_MAX: usize = 128;
+pub(crate) const WORKERS_MAX: usize = 128;
 /// Requests handed ahead of time to a worker that is one of several: few, so that the single queue stays single.
 const WORKER_QUEUE: usize = 4;
 /// Requests handed ahead of time to the only worker: nobody else could serve them, and a dispatcher that shares its CPU

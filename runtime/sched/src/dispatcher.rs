@@ -37,12 +37,15 @@ const REAP_MAX: usize = 64;
 /// known to be short, and those that the worker does not have yet are overtaken by faults that it has.
 const HITS_FOR_A_FAULT: usize = 4;
 
-/// Why a server could not run.
+/// Why a server, or a program of light threads, could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum SchedError {
     /// A setting cannot work.
     #[error(transparent)]
     Config(#[from] SchedConfigError),
+    /// A setting of light threads cannot work.
+    #[error(transparent)]
+    ThreadsConfig(#[from] crate::threads::ConfigError),
     /// A worker could not be bound to far memory.
     #[error(transparent)]
     Far(#[from] FarError),

@@ -8,6 +8,9 @@
 //! in two where faults are predicted, `worker` the loop of LightSwap's priorities (completions, resumed unithreads, new
 //! requests, yielded work), `task` what travels, `sync` the locks that yield.
 //!
+//! Programs that are not servers spawn light threads of their own: [`threads`] has its own worker loop on the same
+//! parts, with locks, conditions, semaphores and channels whose waiters park.
+//!
 //! Invariants: a unithread never leaves the worker that started it; a worker parks at most `max_inflight` unithreads;
 //! neither side ever blocks on a full ring, because rings hold as many entries as there are unithreads.
 
@@ -22,6 +25,7 @@ mod frontend;
 mod park;
 pub mod sync;
 mod task;
+pub mod threads;
 mod worker;
 
 pub use batch::serve_all;

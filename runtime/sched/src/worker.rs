@@ -8,7 +8,8 @@
 //! much left to do as a hit has in all.
 //!
 //! A unithread that suspends says why in a thread-local: it was preempted, it has yielded until others have run, it
-//! sleeps until a time, or (the default) it waits and its port will name it when the wait is over.
+//! sleeps until a time, or (the default) it waits and its port will name it when the wait is over. The workers of light
+//! threads ([`crate::threads`]) have the same protocol and a loop of their own.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -31,21 +32,23 @@ use crate::park::Sleeper;
 use crate::task::Task;
 
 /// Longest sleep of a worker whose unithreads all wait: the fabric is polled at least this often.
-const WAIT_SLEEP: Duration = Duration::from_micros(200);
+pub(crate) const WAIT_SLEEP: Duration = Duration::from_micros(200);
 /// Time without progress after which a worker whose unithreads all wait sleeps between polls: far above any fetch that
 /// goes well, so only a node in trouble is polled this way.
-const STALLED_AFTER: Nanos = 2_000_000;
+pub(crate) const STALLED_AFTER: Nanos = 2_000_000;
 /// Longest sleep of a worker without any request.
-const IDLE_SLEEP: Duration = Duration::from_millis(100);
+pub(crate) const IDLE_SLEEP: Duration = Duration::from_millis(100);
 /// Parked unithreads from which on others will soon fault too, so that a read need not wait long for company.
-const CROWD: usize = 4;
+pub(crate) const CROWD: usize = 4;
 
 /// Why a unithread suspends.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum Suspension {
-    /// It waits for something that will name it.
+pub(crate) enum Suspension {
+    /// It waits for something that its port will see and name it for.
     #[default]
     Waits,
+    /// It is a light thread and waits until another thread wakes it.
+    Parked,
     /// It has nothing to do until others have run.
     Yields,
     /// Its time is up.
@@ -56,9 +59,9 @@ enum Suspension {
 
 thread_local! {
     /// Why the unithread that suspends now does so.
-    static SUSPENSION: Cell<Suspension> = const { Cell::new(Suspension::Waits) };
+    pub(crate) static SUSPENSION: Cell<Suspension> = const { Cell::new(Suspension::Waits) };
     /// When the running unithread should give way at a checkpoint.
-    static GIVE_WAY_AT: Cell<Nanos> = const { Cell::new(Nanos::MAX) };
+    pub(crate) static GIVE_WAY_AT: Cell<Nanos> = const { Cell::new(Nanos::MAX) };
 }
 
 /// Lets other unithreads of this worker run before this one goes on. On an ordinary thread, and in a no-yield section,
@@ -78,10 +81,15 @@ pub fn sleep_until(time: Nanos) {
     }
 }
 
-/// Suspends the unithread that runs, if one does and may be left here.
-fn suspend(suspension: Suspension) -> bool {
+/// Whether a unithread runs and may be left here.
+pub(crate) fn may_suspend() -> bool {
     let may_switch = !yonder_unithread::in_no_yield_section() && !std::thread::panicking();
-    let is_suspended = yonder_unithread::is_on_unithread() && may_switch;
+    yonder_unithread::is_on_unithread() && may_switch
+}
+
+/// Suspends the unithread that runs, if one does and may be left here.
+pub(crate) fn suspend(suspension: Suspension) -> bool {
+    let is_suspended = may_suspend();
     if is_suspended {
         SUSPENSION.set(suspension);
         yonder_unithread::suspend();
@@ -323,6 +331,7 @@ impl<H: Handler> Worker<H> {
                 self.parked[token as usize] = Some((running, ran));
                 match SUSPENSION.take() {
                     Suspension::Waits => {}
+                    Suspension::Parked => unreachable!("only a light thread is woken by others"),
                     Suspension::Yields => self.yielded.push_back(token),
                     Suspension::Preempted => self.preempted.push_back((token, end)),
                     Suspension::Sleeps(until) => self.sleeping.push(Reverse((until, token))),

@@ -1,0 +1,68 @@
+//! Light threads as a library (LightSwap, section 3): a program spawns threads of its own, and a page fault parks one
+//! of them.
+//!
+//! [`run`] starts workers and runs a function as the first light thread; that one [`spawn`]s others, which any worker
+//! may start. A light thread that has started never leaves its worker. It parks there while it waits for a page, for a
+//! lock or message ([`sync`]), for another's end ([`JoinHandle::join`]), or for a time ([`sleep`]), and its worker runs
+//! others meanwhile.
+//!
+//! ```text
+//!   spawn ---> queue of new ones ---> worker's loop ------------------------> ended: run returns after the last
+//!                                      ^   |  runs one until it suspends
+//!                     ready, in order  |   |
+//!                                      |   +--> waits for a page ----- the port sees it arrive ------+
+//!                                      |   +--> parked on a lock ----- the unlock names its token ---+
+//!                                      |   +--> sleeps --------------- its time comes ---------------+
+//!                                      |   +--> has yielded ---------- all others had a turn --------+
+//!                                      +-------------------------------------------------------------+
+//! ```
+//!
+//! ```text
+//! let far = FarMemory::open("emu://", yonder_paging::Config::with_local(64 << 20))?;
+//! let region = Arc::new(far.region(1 << 30)?);
+//! let config = threads::Config::with_workers(2);
+//! let sum: u64 = threads::run(&config, &far, move || {
+//!     let parts: Vec<_> = (0..64)
+//!         .map(|part| {
+//!             let region = Arc::clone(&region);
+//!             threads::spawn(move || sum_of(&region, part))
+//!         })
+//!         .collect();
+//!     parts.into_iter().map(|part| part.join().unwrap()).sum()
+//! })?;
+//! ```
+//!
+//! What stays as it is: [`yield_now`], [`crate::sleep_until`], [`crate::checkpoint`] and [`crate::sync`] work on light
+//! threads too. Thread-locals are the worker's, and shared by its light threads. A call that blocks in the kernel
+//! blocks the worker and all its light threads, and so does waiting in a no-yield section or while unwinding: the
+//! holder that is waited for must then be on another worker.
+//!
+//! Files: `run` starts and ends workers, `worker` is their loop, `spawn` the life of a light thread, `local` what a
+//! worker shares, `inbox` how others name its light threads, `parker` how a thread waits and is woken, `wait_word` why
+//! it is woken once, `guarded` the lock of what is looked at for a moment.
+
+mod config;
+mod guarded;
+mod inbox;
+mod local;
+mod parker;
+mod run;
+mod spawn;
+pub mod sync;
+mod wait_word;
+mod worker;
+
+use std::time::Duration;
+
+use yonder_units::saturating_nanos;
+
+pub use self::config::{Config, ConfigError};
+pub use self::run::run;
+pub use self::spawn::{JoinHandle, SpawnError, spawn, try_spawn};
+pub use crate::worker::yield_now;
+
+/// Sleeps this long, or a little longer; other light threads of this worker run meanwhile. An ordinary thread sleeps
+/// itself.
+pub fn sleep(span: Duration) {
+    crate::worker::sleep_until(yonder_clock::now().saturating_add(saturating_nanos(span)));
+}

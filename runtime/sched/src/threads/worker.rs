@@ -1,0 +1,185 @@
+//! [`Worker`]: a thread that runs light threads.
+//!
+//! A turn: map the pages that have arrived; let those go on whose page, wake-up or time has come, in the order in which
+//! that was seen; start a new light thread; let one go on that has yielded, or all of them if there was nothing else. A
+//! turn runs each light thread at most once, so none waits longer than for the others' next steps.
+//!
+//! Light threads that have started are not counted against a limit of their own: those that are spawned are bounded,
+//! and one that has not started may be the one for which all the others wait.
+//!
+//! Who touches what: all fields are this thread's; `local` is also the running light thread's. Neighbours: `local`,
+//! `run`, and [`crate::worker`], whose protocol of suspension this loop follows.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use yonder_paging::{Installs, Posting, WorkerPort};
+use yonder_unithread::{Resumed, Running, Unithread};
+use yonder_units::{Nanos, saturating_nanos};
+
+use super::config::Config;
+use super::local::Local;
+use super::spawn::Task;
+use crate::config::Idle;
+use crate::worker::{CROWD, GIVE_WAY_AT, IDLE_SLEEP, STALLED_AFTER, SUSPENSION, Suspension, WAIT_SLEEP};
+
+/// What a turn did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    /// Light threads ran for whom something had come.
+    Progress,
+    /// Only such ran as had yielded.
+    Yielded,
+    /// There was nothing to run.
+    Idle,
+}
+
+/// See the head of this file.
+pub(super) struct Worker {
+    port: WorkerPort,
+    local: Rc<Local>,
+    /// Suspended light threads by their tokens.
+    suspended: Vec<Option<Running<Task>>>,
+    /// Those that have yielded or were preempted.
+    yielded: VecDeque<u32>,
+    /// How many wait for what the port will see.
+    fetching: usize,
+    quantum: Option<Nanos>,
+    idle: Idle,
+}
+
+impl Worker {
+    pub(super) fn new(config: &Config, port: WorkerPort, local: Rc<Local>) -> Self {
+        Self {
+            port,
+            local,
+            suspended: (0..config.light_threads).map(|_| None).collect(),
+            yielded: VecDeque::with_capacity(64),
+            fetching: 0,
+            quantum: config.preempt.map(saturating_nanos),
+            idle: config.idle,
+        }
+    }
+
+    /// Runs until all light threads have ended.
+    pub(super) fn run(mut self) {
+        let (mut arrived, mut retry) = (Vec::with_capacity(64), Vec::with_capacity(64));
+        let mut last_progress = yonder_clock::now();
+        loop {
+            let now = yonder_clock::now();
+            self.port.poll(now, Installs::Own, self.posting(), &mut arrived, &mut retry);
+            self.fetching -= arrived.len() + retry.len();
+            self.local.with_ready(|ready| {
+                ready.extend(arrived.drain(..));
+                self.local.shared.inbox.collect(ready);
+            });
+            self.local.fire_timers(now);
+            retry.drain(..).for_each(|token| self.resume_suspended(token));
+            match self.turn() {
+                Turn::Progress => last_progress = now,
+                Turn::Yielded => {
+                    // They may wait for a thread that shares this CPU.
+                    std::thread::yield_now();
+                    last_progress = now;
+                }
+                Turn::Idle if self.local.run.is_over() => return,
+                Turn::Idle => self.rest(now.saturating_sub(last_progress)),
+            }
+        }
+    }
+
+    /// When reads are begun: together with others if light threads could run meanwhile. Who yields may be waiting for
+    /// one whose page is to be read, so that reads do not wait for them.
+    fn posting(&self) -> Posting {
+        let has_turns = self.local.with_ready(|ready| !ready.is_empty()) || self.local.run.has_new();
+        match has_turns {
+            false => Posting::AtOnce,
+            true if self.fetching < CROWD => Posting::Alone,
+            true => Posting::Together,
+        }
+    }
+
+    fn turn(&mut self) -> Turn {
+        let ready = self.local.with_ready(|ready| ready.len());
+        for _ in 0..ready {
+            let token = self.local.with_ready(VecDeque::pop_front).expect("only the worker takes what is ready");
+            self.resume_suspended(token);
+        }
+        let new = self.local.run.take_new();
+        let has_new = new.is_some();
+        if let Some(unithread) = new {
+            self.resume(unithread.start(|task| task.job.run()));
+        }
+        let is_progress = ready > 0 || has_new;
+        let yielded = if is_progress { self.yielded.len().min(1) } else { self.yielded.len() };
+        for _ in 0..yielded {
+            let token = self.yielded.pop_front().expect("only the worker takes what has yielded");
+            self.resume_suspended(token);
+        }
+        match (is_progress, yielded) {
+            (true, _) => Turn::Progress,
+            (false, 0) => Turn::Idle,
+            (false, _) => Turn::Yielded,
+        }
+    }
+
+    fn resume_suspended(&mut self, token: u32) {
+        let running = self.suspended[token as usize].take();
+        self.resume(running.expect("a light thread is named once for one wait, and only while it is suspended"));
+    }
+
+    fn resume(&mut self, running: Running<Task>) {
+        let token = running.id().0;
+        if let Some(quantum) = self.quantum {
+            GIVE_WAY_AT.set(yonder_clock::now().saturating_add(quantum));
+        }
+        match running.resume() {
+            Resumed::Suspended(running) => {
+                self.suspended[token as usize] = Some(running);
+                match SUSPENSION.take() {
+                    Suspension::Waits => self.fetching += 1,
+                    Suspension::Parked => {}
+                    Suspension::Yields | Suspension::Preempted => self.yielded.push_back(token),
+                    Suspension::Sleeps(until) => self.local.set_timer(until, token, None),
+                }
+            }
+            Resumed::Finished(unithread) => self.finish(unithread, token),
+            Resumed::Panicked(_, why) => {
+                panic!("a light thread's panic passed its end: {}", yonder_unithread::panic_message(&*why))
+            }
+        }
+    }
+
+    fn finish(&mut self, unithread: Unithread<Task>, token: u32) {
+        let _ = self.port.take_faults(token);
+        // The stack is home before the end is told, so that it can be had again.
+        let task = unithread.into_payload();
+        task.job.end();
+        drop(task);
+        self.local.run.release();
+    }
+
+    /// Nothing could be done: spins or sleeps, as configured. While pages are on their way the port is polled.
+    fn rest(&self, idle_for: Nanos) {
+        let Idle::SleepAfter(spin) = self.idle else {
+            std::hint::spin_loop();
+            return;
+        };
+        let (limit, sleep) = if self.fetching > 0 {
+            (STALLED_AFTER.max(saturating_nanos(spin)), WAIT_SLEEP)
+        } else {
+            (saturating_nanos(spin), IDLE_SLEEP)
+        };
+        if idle_for < limit {
+            // Not spinning for latency alone: whoever shares this CPU goes first.
+            std::thread::yield_now();
+            return;
+        }
+        let Local { run, shared, .. } = &*self.local;
+        let has_work = || shared.inbox.has_post() || run.has_new() || run.is_over();
+        let wakes_in = self.local.next_timer().map(|time| time.saturating_sub(yonder_clock::now()));
+        let sleep = wakes_in.map_or(sleep, |time| sleep.min(Duration::from_nanos(time)));
+        shared.sleeper.sleep(has_work, || std::thread::park_timeout(sleep));
+    }
+}
