@@ -14,8 +14,9 @@ pub(crate) struct Sleeper {
 impl Sleeper {
     /// Sleeps by `sleep` unless `has_work` says that there is work now.
     pub(crate) fn sleep(&self, has_work: impl FnOnce() -> bool, sleep: impl FnOnce()) {
-        // A swap comes after every earlier swap in `wake`, so none of those hides the announcement.
-        self.asleep.swap(true, Ordering::Relaxed);
+        // A swap comes after every earlier swap in `wake`, so none of those hides the announcement. Who sees it sees
+        // also how the sleeper is to be woken.
+        self.asleep.swap(true, Ordering::Release);
         fence(Ordering::SeqCst);
         if !has_work() {
             sleep();
@@ -33,7 +34,7 @@ impl Sleeper {
     #[inline]
     pub(crate) fn wake(&self, wake: impl FnOnce()) {
         fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Acquire) {
             wake();
         }
     }

@@ -3,8 +3,8 @@
 //!
 //! [`run`] starts workers and runs a function as the first light thread; that one [`spawn`]s others, which any worker
 //! may start. A light thread that has started never leaves its worker. It parks there while it waits for a page, for a
-//! lock or message ([`sync`]), for another's end ([`JoinHandle::join`]), or for a time ([`sleep`]), and its worker runs
-//! others meanwhile.
+//! lock or message ([`sync`]), for a socket ([`net`]), for another's end ([`JoinHandle::join`]), or for a time
+//! ([`sleep`]), and its worker runs others meanwhile.
 //!
 //! ```text
 //!   spawn ---> queue of new ones ---> worker's loop ------------------------> ended: run returns after the last
@@ -45,6 +45,7 @@ mod config;
 mod guarded;
 mod inbox;
 mod local;
+pub mod net;
 mod parker;
 mod run;
 mod spawn;

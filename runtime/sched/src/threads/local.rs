@@ -11,11 +11,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
+use std::time::Duration;
 
 use yonder_unithread::no_yield;
 use yonder_units::Nanos;
 
 use super::inbox::Inbox;
+use super::net::Reactor;
 use super::parker::{Parker, Waiter};
 use super::run::Run;
 use crate::park::Sleeper;
@@ -31,11 +33,18 @@ pub(super) struct WorkerShared {
     pub(super) sleeper: Sleeper,
     /// Set before the worker's first turn.
     thread: OnceLock<Thread>,
+    /// Made by the worker when one of its light threads first waits for a socket.
+    reactor: OnceLock<Reactor>,
 }
 
 impl WorkerShared {
     pub(super) fn new(light_threads: usize) -> Self {
-        Self { inbox: Inbox::new(light_threads), sleeper: Sleeper::default(), thread: OnceLock::new() }
+        Self {
+            inbox: Inbox::new(light_threads),
+            sleeper: Sleeper::default(),
+            thread: OnceLock::new(),
+            reactor: OnceLock::new(),
+        }
     }
 
     /// Wakes the worker if it sleeps. Returns whether it did. Called after its work has been made visible.
@@ -43,11 +52,36 @@ impl WorkerShared {
         let mut slept = false;
         self.sleeper.wake(|| {
             slept = true;
-            if let Some(thread) = self.thread.get() {
-                thread.unpark();
+            match (self.reactor.get(), self.thread.get()) {
+                (Some(reactor), _) => reactor.interrupt(),
+                (None, Some(thread)) => thread.unpark(),
+                (None, None) => {}
             }
         });
         slept
+    }
+
+    /// Sleeps until the worker is woken, a socket is ready, or this time has passed. Called by the worker.
+    pub(super) fn sleep(&self, span: Duration) {
+        match self.reactor.get() {
+            Some(reactor) => reactor.sleep(span),
+            None => std::thread::park_timeout(span),
+        }
+    }
+
+    /// The worker's reactor, if there is one.
+    pub(super) fn reactor(&self) -> Option<&Reactor> {
+        self.reactor.get()
+    }
+
+    /// The worker's reactor, which is made if there is none. Called on the worker's thread, so that a worker that
+    /// sleeps without one gets none before it wakes.
+    pub(super) fn reactor_or_make(&self) -> std::io::Result<&Reactor> {
+        if let Some(reactor) = self.reactor.get() {
+            return Ok(reactor);
+        }
+        let reactor = Reactor::new()?;
+        Ok(self.reactor.get_or_init(|| reactor))
     }
 
     /// Lets light thread `token` of this worker go on. It has been suspended, or will be before the worker looks.

@@ -126,6 +126,14 @@ impl Wait {
         Waiter { parker: Arc::clone(&self.parker), ticket: self.ticket }
     }
 
+    /// The worker of a light thread that waits suspended.
+    pub(super) fn worker(&self) -> Option<&Arc<WorkerShared>> {
+        match &self.manner {
+            Manner::Suspended { local, .. } => Some(&local.shared),
+            Manner::Yielding | Manner::Blocking => None,
+        }
+    }
+
     /// Waits until another thread ends the wait.
     pub(super) fn park(self) -> Signal {
         self.park_until(None)

@@ -97,8 +97,8 @@ impl Run {
         Ok(())
     }
 
-    /// Whether a light thread has not started. A hint; a worker that is about to sleep and has been announced to sleep
-    /// sees all that were queued before it was not woken.
+    /// Whether a light thread waits to be started. A hint, but for a worker that has announced its sleep: it sees what
+    /// was queued by all who did not see the announcement.
     #[inline]
     pub(super) fn has_new(&self) -> bool {
         self.new_count.load(Ordering::Acquire) > 0
@@ -168,6 +168,9 @@ fn start_worker(
                 let _ = ready.send(Ok(()));
                 Worker::new(&config, port, local).run();
                 Local::leave();
+                if let Some(reactor) = run.worker(worker).reactor() {
+                    reactor.leave_sockets();
+                }
             }
             Err(error) => drop(ready.send(Err(error))),
         }

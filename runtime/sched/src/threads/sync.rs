@@ -11,7 +11,7 @@
 mod channel;
 mod condvar;
 mod mutex;
-mod queue;
+pub(super) mod queue;
 mod semaphore;
 
 pub use self::channel::{Receiver, RecvError, SendError, Sender, channel};

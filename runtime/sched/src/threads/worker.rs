@@ -24,6 +24,9 @@ use super::spawn::Task;
 use crate::config::Idle;
 use crate::worker::{CROWD, GIVE_WAY_AT, IDLE_SLEEP, STALLED_AFTER, SUSPENSION, Suspension, WAIT_SLEEP};
 
+/// Turns between two looks at sockets, while light threads are ready.
+const TURNS_WITHOUT_SOCKETS_MAX: u32 = 16;
+
 /// What a turn did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Turn {
@@ -45,6 +48,8 @@ pub(super) struct Worker {
     yielded: VecDeque<u32>,
     /// How many wait for what the port will see.
     fetching: usize,
+    /// Turns since the last look at sockets.
+    turns_without_sockets: u32,
     quantum: Option<Nanos>,
     idle: Idle,
 }
@@ -57,6 +62,7 @@ impl Worker {
             suspended: (0..config.light_threads).map(|_| None).collect(),
             yielded: VecDeque::with_capacity(64),
             fetching: 0,
+            turns_without_sockets: 0,
             quantum: config.preempt.map(saturating_nanos),
             idle: config.idle,
         }
@@ -75,6 +81,7 @@ impl Worker {
                 self.local.shared.inbox.collect(ready);
             });
             self.local.fire_timers(now);
+            self.look_at_sockets();
             retry.drain(..).for_each(|token| self.resume_suspended(token));
             match self.turn() {
                 Turn::Progress => last_progress = now,
@@ -97,6 +104,17 @@ impl Worker {
             false => Posting::AtOnce,
             true if self.fetching < CROWD => Posting::Alone,
             true => Posting::Together,
+        }
+    }
+
+    /// Lets those go on whose sockets are ready: at each turn while there is nothing else, for a look is a system call.
+    fn look_at_sockets(&mut self) {
+        let Some(reactor) = self.local.shared.reactor() else { return };
+        self.turns_without_sockets += 1;
+        let has_turns = self.local.with_ready(|ready| !ready.is_empty());
+        if !has_turns || self.turns_without_sockets >= TURNS_WITHOUT_SOCKETS_MAX {
+            self.turns_without_sockets = 0;
+            reactor.dispatch();
         }
     }
 
@@ -180,6 +198,6 @@ impl Worker {
         let has_work = || shared.inbox.has_post() || run.has_new() || run.is_over();
         let wakes_in = self.local.next_timer().map(|time| time.saturating_sub(yonder_clock::now()));
         let sleep = wakes_in.map_or(sleep, |time| sleep.min(Duration::from_nanos(time)));
-        shared.sleeper.sleep(has_work, || std::thread::park_timeout(sleep));
+        shared.sleeper.sleep(has_work, || shared.sleep(sleep));
     }
 }

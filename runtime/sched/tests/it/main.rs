@@ -4,3 +4,4 @@ mod preemption;
 mod serve;
 mod sleeping;
 mod threads;
+mod threads_net;

@@ -6,36 +6,36 @@ use crate::threads::parker::{Wait, Waiter};
 
 /// See the head of this file.
 #[derive(Default)]
-pub(super) struct WaitQueue(VecDeque<Waiter>);
+pub(in crate::threads) struct WaitQueue(VecDeque<Waiter>);
 
 impl WaitQueue {
-    pub(super) const fn new() -> Self {
+    pub(in crate::threads) const fn new() -> Self {
         Self(VecDeque::new())
     }
 
     /// Queues a wait of the calling thread.
-    pub(super) fn push(&mut self, wait: &Wait) {
+    pub(in crate::threads) fn push(&mut self, wait: &Wait) {
         self.0.push_back(wait.waiter());
     }
 
     /// Takes the first out, to be woken when the queue's lock has been released.
-    pub(super) fn pop(&mut self) -> Option<Waiter> {
+    pub(in crate::threads) fn pop(&mut self) -> Option<Waiter> {
         self.0.pop_front()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::threads) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Takes a wait out that ended by itself, if it is there still.
-    pub(super) fn remove(&mut self, wait: &Wait) {
+    pub(in crate::threads) fn remove(&mut self, wait: &Wait) {
         if let Some(index) = self.0.iter().position(|waiter| waiter.is(wait)) {
             self.0.remove(index);
         }
     }
 
     /// Wakes all of them.
-    pub(super) fn grant_all(self) {
+    pub(in crate::threads) fn grant_all(self) {
         for waiter in self.0 {
             // One whose wait is over needs no waking.
             let _ = waiter.grant();
@@ -43,12 +43,12 @@ impl WaitQueue {
     }
 
     /// Ends the waits of all, who will never get what they wait for.
-    pub(super) fn close_all(self) {
+    pub(in crate::threads) fn close_all(self) {
         self.0.iter().for_each(Waiter::close);
     }
 
     #[cfg(all(test, not(yonder_loom)))]
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::threads) fn len(&self) -> usize {
         self.0.len()
     }
 }
