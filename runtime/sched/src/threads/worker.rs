@@ -119,7 +119,8 @@ impl Worker {
     }
 
     fn turn(&mut self) -> Turn {
-        let ready = self.local.with_ready(|ready| ready.len());
+        // Counted before any runs: one that yields in this turn goes on in another.
+        let (ready, yielded) = (self.local.with_ready(|ready| ready.len()), self.yielded.len());
         for _ in 0..ready {
             let token = self.local.with_ready(VecDeque::pop_front).expect("only the worker takes what is ready");
             self.resume_suspended(token);
@@ -130,7 +131,7 @@ impl Worker {
             self.resume(unithread.start(|task| task.job.run()));
         }
         let is_progress = ready > 0 || has_new;
-        let yielded = if is_progress { self.yielded.len().min(1) } else { self.yielded.len() };
+        let yielded = if is_progress { yielded.min(1) } else { yielded };
         for _ in 0..yielded {
             let token = self.yielded.pop_front().expect("only the worker takes what has yielded");
             self.resume_suspended(token);

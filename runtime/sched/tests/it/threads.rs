@@ -219,7 +219,7 @@ fn waiters_of_a_lock_are_served_in_the_order_in_which_they_came() {
             })
             .collect();
         // Each turn starts one of them.
-        (0..20).for_each(|_| yield_now());
+        (0..10).for_each(|_| yield_now());
         drop(guard);
         join_all(waiters);
         let order = order.lock();
@@ -227,6 +227,35 @@ fn waiters_of_a_lock_are_served_in_the_order_in_which_they_came() {
     })
     .unwrap();
     assert_eq!(order, (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_thread_that_yields_goes_on_after_those_that_were_there() {
+    let Some(far) = far() else { return };
+    let order = run(&Config::default(), &far, || {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let (sender, receiver) = channel::<()>(1);
+        let note = |name: &'static str| {
+            let order = Arc::clone(&order);
+            move || order.lock().push(name)
+        };
+        let (woken, new) = (note("woken"), note("new"));
+        let waits = spawn(move || {
+            receiver.recv().unwrap();
+            woken();
+        });
+        // It starts, and waits.
+        yield_now();
+        let starts = spawn(new);
+        sender.send(()).unwrap();
+        yield_now();
+        note("yielded")();
+        join_all([waits, starts]);
+        let order = order.lock();
+        order.clone()
+    })
+    .unwrap();
+    assert_eq!(order, ["woken", "new", "yielded"]);
 }
 
 #[test]
