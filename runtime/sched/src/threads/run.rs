@@ -38,10 +38,7 @@ where
     let handle = started.workers.is_ok().then(|| spawn_in(&run, main).expect("the first light thread finds room"));
     run.release();
     for thread in started.threads {
-        if thread.join().is_err() {
-            // A worker panics only by a bug of the runtime; far memory cannot be trusted then.
-            std::process::abort();
-        }
+        thread.join().expect("a worker that panics ends the process");
     }
     started.workers?;
     let handle = handle.expect("it was spawned because the workers had started");
@@ -137,6 +134,18 @@ struct Started {
     workers: Result<(), SchedError>,
 }
 
+/// Ends the process if a worker panics, which it does only by a bug of the runtime: far memory cannot be trusted then,
+/// and the light threads that are suspended there would be waited for in vain.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
 /// Starts the worker threads and waits until each is bound to far memory.
 fn start_workers(config: &Config, far: &FarMemory, run: &Arc<Run>) -> Started {
     let mut started = Started { threads: Vec::with_capacity(config.workers), workers: Ok(()) };
@@ -166,6 +175,7 @@ fn start_worker(
             Ok(port) => {
                 let local = Local::enter(Arc::clone(&run), run.worker(worker));
                 let _ = ready.send(Ok(()));
+                let _guard = AbortOnPanic;
                 Worker::new(&config, port, local).run();
                 Local::leave();
                 if let Some(reactor) = run.worker(worker).reactor() {
