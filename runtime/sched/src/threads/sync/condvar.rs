@@ -1,8 +1,8 @@
 //! [`Condvar`]: waiting for a condition on what a [`Mutex`] guards.
 //!
-//! A waiter queues before it releases the mutex, so a notification that follows a change under the mutex finds it. One
-//! whose time is up while it is being notified was notified: whether it is still in the queue decides, and a notifier
-//! whose waiter is gone wakes the next, so no notification is lost to a waiter that had stopped waiting.
+//! A waiter queues before it releases the mutex, so a notification that follows a change under the mutex finds it. Where
+//! its time comes while it is being notified, its wait ends one way or the other, and both sides know which: a notifier
+//! that comes too late wakes the next, so no notification is lost to a waiter that had stopped waiting.
 
 use std::fmt;
 use std::time::Duration;
@@ -126,7 +126,7 @@ mod tests {
     fn a_notification_passes_by_a_waiter_that_is_gone() {
         let (mutex, condvar) = (Mutex::new(false), Condvar::new());
         std::thread::scope(|scope| {
-            // Its time is up before it has parked; only a lock that it waits for keeps it from leaving the queue.
+            // Its time is up, and it has not left the queue yet.
             let gone = Wait::begin();
             condvar.waiters.with(|waiters| waiters.push(&gone));
             gone.waiter().time_out();
