@@ -3,6 +3,7 @@
 //! [`FarMemory`] is a share of a memory node with a limit of local memory; a [`Region`] of it is read and written like
 //! memory, and whatever is not local is fetched when it is touched. On an ordinary thread the access waits; in a server
 //! run by [`sched::serve`] it yields: the request that touched the missing page is parked and its worker serves others.
+//! A program that is no server runs light threads ([`threads`]), which yield in the same way.
 //!
 //! [`alloc`] makes a region memory for collections: vectors and maps that are larger than local memory.
 //!
@@ -46,6 +47,10 @@ pub mod sched {
         checkpoint, serve, serve_all, sleep_until, yield_now,
     };
 }
+
+/// Light threads that a program spawns itself, with locks, channels and sockets of their own: a page fault parks one
+/// of them.
+pub use yonder_sched::threads;
 
 /// Locks that may be held across far-memory accesses.
 pub mod sync {

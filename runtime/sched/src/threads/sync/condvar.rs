@@ -1,8 +1,8 @@
 //! [`Condvar`]: waiting for a condition on what a [`Mutex`] guards.
 //!
-//! A waiter queues before it releases the mutex, so a notification that follows a change under the mutex finds it. Where
-//! its time comes while it is being notified, its wait ends one way or the other, and both sides know which: a notifier
-//! that comes too late wakes the next, so no notification is lost to a waiter that had stopped waiting.
+//! A waiter queues before it releases the mutex, so a notification that follows a change under the mutex finds it.
+//! Where its time comes while it is being notified, its wait ends one way or the other, and both sides know which: a
+//! notifier that comes too late wakes the next, so no notification is lost to a waiter that had stopped waiting.
 
 use std::fmt;
 use std::time::Duration;
