@@ -67,7 +67,9 @@ impl Reactor {
     /// Leaves all sockets, which may outlive the worker. Called when its light threads have ended.
     pub(in crate::threads) fn leave_sockets(&self) {
         let left = self.sources.with(|sources| std::mem::take(&mut sources.by_number));
-        left.into_values().for_each(|source| source.unregister());
+        for source in left.into_values() {
+            source.unregister();
+        }
     }
 
     fn forget(&self, number: u64) {
