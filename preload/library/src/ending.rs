@@ -12,12 +12,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use libc::FILE;
 use yonder_preload_protocol::{ProcessId, Settings, SharedStats};
 
 use crate::libc_own::{as_c, errno, own};
 
 /// Longest that an end is waited for until the helper has heard of it.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
+/// Longest that streams are waited for which another thread has, where a program has failed.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 /// What a program that has failed in the eyes of `yonder run` ends with.
 const FAILED: c_int = 1;
 /// What names of the system's own threads begin with.
@@ -32,6 +35,10 @@ static FIRST_HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" {
     fn at_quick_exit(function: extern "C" fn()) -> c_int;
+    static stdout: *mut FILE;
+    static stderr: *mut FILE;
+    fn ftrylockfile(stream: *mut FILE) -> c_int;
+    fn funlockfile(stream: *mut FILE);
 }
 
 /// To be called before the program can change what it may open.
@@ -43,7 +50,7 @@ pub(crate) fn begin(settings: &Settings) {
         && ENDS_THE_RUN.set((settings.process.number, board)).is_ok()
     {
         // SAFETY: this library is never unloaded. The first function is called last.
-        let _ = unsafe { at_quick_exit(end) };
+        let _ = unsafe { at_quick_exit(end_quickly) };
     }
 }
 
@@ -60,26 +67,55 @@ pub(crate) fn with_own_filter<T>(install: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Whether this process may end as it wants to. Between `vfork` and `exec` it is a child with another number.
-fn may_end() -> bool {
-    let Some((process, board)) = ENDS_THE_RUN.get() else { return true };
-    if IS_LEFT_ALONE.load(Ordering::Relaxed) || *process != std::process::id() {
-        return true;
-    }
+/// Where the figures are told, if this process is the one whose end that waits for. Between `vfork` and `exec` it is a
+/// child with another number.
+fn told_at() -> Option<&'static SharedStats> {
+    let (process, board) = ENDS_THE_RUN.get()?;
+    (!IS_LEFT_ALONE.load(Ordering::Relaxed) && *process == std::process::id()).then_some(board)
+}
+
+/// Whether a process may end as it wants to, when its figures are told.
+fn may_end(board: &SharedStats) -> bool {
     // SAFETY: asks whether a process is there.
     let has_helper = unsafe { libc::kill(board.helper().cast_signed(), 0) } == 0 || errno() != libc::ESRCH;
     !has_helper || board.end(HEARD_WITHIN)
 }
 
 /// The program has ended by itself.
-pub(crate) extern "C" fn end() {
-    if ENDS_THE_RUN.get().is_none() {
-        return;
+pub(crate) fn end() {
+    let Some(board) = told_at() else { return };
+    // What it has printed comes before what is told of it. Other threads may wait for input, with their streams locked:
+    // the C library does not wait for them at an end, and so must not this.
+    // SAFETY: the streams are the C library's own.
+    unsafe {
+        for stream in [stdout, stderr] {
+            if ftrylockfile(stream) == 0 {
+                libc::fflush(stream);
+                funlockfile(stream);
+            }
+        }
     }
-    // What it has printed comes before what is told of it, and also if it ends here.
-    // SAFETY: writes what streams have kept.
-    unsafe { libc::fflush(std::ptr::null_mut()) };
-    if !may_end() {
+    if !may_end(board) {
+        write_out();
+        end_at_once(FAILED);
+    }
+}
+
+/// Writes out what all streams have kept, as far as no other thread has them.
+fn write_out() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    let write = move || {
+        // SAFETY: writes what streams have kept.
+        let _ = done.send(unsafe { libc::fflush(std::ptr::null_mut()) });
+    };
+    if std::thread::Builder::new().spawn(write).is_ok() {
+        let _ = is_done.recv_timeout(WRITTEN_WITHIN);
+    }
+}
+
+/// The same, without what is to be done at an end.
+extern "C" fn end_quickly() {
+    if told_at().is_some_and(|board| !may_end(board)) {
         end_at_once(FAILED);
     }
 }
@@ -97,7 +133,7 @@ fn end_at_once(code: c_int) -> ! {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn _exit(code: c_int) -> ! {
-    end_at_once(if may_end() { code } else { FAILED })
+    end_at_once(if told_at().is_none_or(may_end) { code } else { FAILED })
 }
 
 /// `_Exit`.

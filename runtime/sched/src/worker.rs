@@ -32,12 +32,12 @@ use crate::park::Sleeper;
 use crate::task::Task;
 
 /// Longest sleep of a worker whose unithreads all wait: the fabric is polled at least this often.
-pub(crate) const WAIT_SLEEP: Duration = Duration::from_micros(200);
+const WAIT_SLEEP: Duration = Duration::from_micros(200);
 /// Time without progress after which a worker whose unithreads all wait sleeps between polls: far above any fetch that
 /// goes well, so only a node in trouble is polled this way.
-pub(crate) const STALLED_AFTER: Nanos = 2_000_000;
+const STALLED_AFTER: Nanos = 2_000_000;
 /// Longest sleep of a worker without any request.
-pub(crate) const IDLE_SLEEP: Duration = Duration::from_millis(100);
+const IDLE_SLEEP: Duration = Duration::from_millis(100);
 /// Parked unithreads from which on others will soon fault too, so that a read need not wait long for company.
 pub(crate) const CROWD: usize = 4;
 
@@ -382,26 +382,30 @@ impl<H: Handler> Worker<H> {
     /// Nothing could be done: spins or sleeps, as configured.
     fn rest(&self, idle_for: Nanos) {
         self.call_for_backlog();
-        let Idle::SleepAfter(spin) = self.idle else {
-            std::hint::spin_loop();
-            return;
-        };
-        let (limit, sleep) = if self.inflight > 0 {
-            (STALLED_AFTER.max(saturating_nanos(spin)), WAIT_SLEEP)
-        } else {
-            (saturating_nanos(spin), IDLE_SLEEP)
-        };
-        if idle_for < limit {
-            // Not spinning for latency alone: whoever shares this CPU goes first.
-            std::thread::yield_now();
-            return;
-        }
+        let wakes_at = self.sleeping.peek().map(|Reverse((time, _))| *time);
+        let Some(sleep) = sleep_span(self.idle, self.inflight > 0, idle_for, wakes_at) else { return };
         let has_requests = || Queue::ALL.into_iter().any(|queue| !self.requests[queue].is_empty());
         let has_work = || has_requests() || self.shared.stopping.load(Ordering::Acquire);
-        let wakes_in = self.sleeping.peek().map(|Reverse((time, _))| time.saturating_sub(yonder_clock::now()));
-        let sleep = wakes_in.map_or(sleep, |time| sleep.min(Duration::from_nanos(time)));
         self.shared.sleeper.sleep(has_work, || std::thread::park_timeout(sleep));
     }
+}
+
+/// How long a worker that could do nothing for `idle_for` sleeps, until `wakes_at` at most; none, if it has spun or let
+/// other threads run instead. Where unithreads wait, the fabric is polled meanwhile.
+pub(crate) fn sleep_span(idle: Idle, some_wait: bool, idle_for: Nanos, wakes_at: Option<Nanos>) -> Option<Duration> {
+    let Idle::SleepAfter(spin) = idle else {
+        std::hint::spin_loop();
+        return None;
+    };
+    let spin = saturating_nanos(spin);
+    let (limit, sleep) = if some_wait { (STALLED_AFTER.max(spin), WAIT_SLEEP) } else { (spin, IDLE_SLEEP) };
+    if idle_for < limit {
+        // Not spinning for latency alone: whoever shares this CPU goes first.
+        std::thread::yield_now();
+        return None;
+    }
+    let wakes_in = wakes_at.map(|time| Duration::from_nanos(time.saturating_sub(yonder_clock::now())));
+    Some(wakes_in.map_or(sleep, |time| sleep.min(time)))
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-// Runs a command as the first process of a container: namespaces of its own, and the capabilities and the filter of system
-// calls that Docker gives by default. The first word is "device" if it is to have /dev/userfaultfd, else "plain".
+// Runs a command as the first process of a container: namespaces of its own, and the capabilities and the filter of
+// system calls that Docker gives by default. The first word is "device" if it is to have /dev/userfaultfd, else
+// "plain".
 //
-// Ends with the command's exit code, with 77 if this user may make no namespaces, with 78 if anything else cannot be done.
+// Ends with the command's exit code, with 77 if this user may make no namespaces, with 78 if anything else cannot be
+// done.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,11 +36,13 @@ static const int kept[] = {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, 
     CAP_SETPCAP, CAP_NET_BIND_SERVICE, CAP_NET_RAW, CAP_SYS_CHROOT, CAP_MKNOD, CAP_AUDIT_WRITE, CAP_SETFCAP};
 
 // Those of the calls that root without further capabilities may not make that a program, or Yonder, could miss.
-static const unsigned refused[] = {SYS_userfaultfd, SYS_process_madvise, SYS_io_uring_setup, SYS_io_uring_enter,
-    SYS_io_uring_register, SYS_perf_event_open, SYS_bpf, SYS_kcmp, SYS_pidfd_getfd, SYS_mbind, SYS_get_mempolicy,
-    SYS_set_mempolicy, SYS_move_pages, SYS_migrate_pages, SYS_unshare, SYS_setns, SYS_mount, SYS_umount2, SYS_move_mount,
+static const unsigned refused[] = {
+    SYS_userfaultfd, SYS_process_madvise, SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
+    SYS_perf_event_open, SYS_bpf, SYS_kcmp, SYS_pidfd_getfd, SYS_mbind, SYS_get_mempolicy, SYS_set_mempolicy,
+    SYS_move_pages, SYS_migrate_pages, SYS_unshare, SYS_setns, SYS_mount, SYS_umount2, SYS_move_mount,
     SYS_open_by_handle_at, SYS_add_key, SYS_request_key, SYS_keyctl, SYS_swapon, SYS_swapoff, SYS_reboot, SYS_acct,
-    SYS_settimeofday, SYS_clock_settime, SYS_vhangup, SYS_syslog, SYS_quotactl, SYS_fanotify_init, SYS_iopl, SYS_ioperm};
+    SYS_settimeofday, SYS_clock_settime, SYS_vhangup, SYS_syslog, SYS_quotactl, SYS_fanotify_init, SYS_iopl,
+    SYS_ioperm};
 
 static void filter_calls(void) {
     enum { COUNT = sizeof refused / sizeof *refused };

@@ -87,17 +87,24 @@ impl<'a> SummaryFile<'a> {
     /// Leaves what is in it until there is something else.
     fn open(path: &'a Path) -> anyhow::Result<Self> {
         let is_new = !path.exists();
-        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = File::options().append(is_descriptor(path)).write(true).create(true).truncate(false).open(path);
         Ok(Self { path, file: file.with_context(|| format!("cannot be written to {}", path.display()))?, is_new })
     }
 
     fn write(mut self, summary: &Summary) -> anyhow::Result<()> {
         let text = serde_json::to_string(summary)? + "\n";
-        // A pipe has no length.
-        let _ = self.file.set_len(0);
+        if !is_descriptor(self.path) {
+            // A pipe has no length.
+            let _ = self.file.set_len(0);
+        }
         self.is_new = false;
         self.file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", self.path.display()))
     }
+}
+
+/// Whether others may write there as well, such as the program to its standard output.
+fn is_descriptor(path: &Path) -> bool {
+    ["/dev", "/proc"].iter().any(|folder| path.starts_with(folder))
 }
 
 impl Drop for SummaryFile<'_> {

@@ -12,7 +12,6 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::Duration;
 
 use yonder_paging::{Installs, Posting, WorkerPort};
 use yonder_unithread::{Resumed, Running, Unithread};
@@ -22,7 +21,7 @@ use super::config::Config;
 use super::local::Local;
 use super::spawn::Task;
 use crate::config::Idle;
-use crate::worker::{CROWD, GIVE_WAY_AT, IDLE_SLEEP, STALLED_AFTER, SUSPENSION, Suspension, WAIT_SLEEP};
+use crate::worker::{CROWD, GIVE_WAY_AT, SUSPENSION, Suspension, sleep_span};
 
 /// Turns between two looks at sockets, while light threads are ready.
 const TURNS_WITHOUT_SOCKETS_MAX: u32 = 16;
@@ -181,24 +180,10 @@ impl Worker {
 
     /// Nothing could be done: spins or sleeps, as configured. While pages are on their way the port is polled.
     fn rest(&self, idle_for: Nanos) {
-        let Idle::SleepAfter(spin) = self.idle else {
-            std::hint::spin_loop();
-            return;
-        };
-        let (limit, sleep) = if self.fetching > 0 {
-            (STALLED_AFTER.max(saturating_nanos(spin)), WAIT_SLEEP)
-        } else {
-            (saturating_nanos(spin), IDLE_SLEEP)
-        };
-        if idle_for < limit {
-            // Not spinning for latency alone: whoever shares this CPU goes first.
-            std::thread::yield_now();
-            return;
-        }
+        let next = self.local.next_timer();
+        let Some(sleep) = sleep_span(self.idle, self.fetching > 0, idle_for, next) else { return };
         let Local { run, shared, .. } = &*self.local;
         let has_work = || shared.inbox.has_post() || run.has_new() || run.is_over();
-        let wakes_in = self.local.next_timer().map(|time| time.saturating_sub(yonder_clock::now()));
-        let sleep = wakes_in.map_or(sleep, |time| sleep.min(Duration::from_nanos(time)));
         shared.sleeper.sleep(has_work, || shared.sleep(sleep));
     }
 }

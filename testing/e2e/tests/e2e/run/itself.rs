@@ -98,6 +98,17 @@ fn its_figures_are_there_when_it_has_ended() {
     assert!(code != Some(7) && said.contains("more than --strict=0"), "{code:?}: {said}");
 }
 
+/// The C library waits for no stream that another thread has.
+#[test]
+fn it_ends_while_another_thread_of_it_waits_for_input() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let Some(program) = Program::compiled("itself") else { return };
+    let flags = ["run", "--local", "4MiB", "--memory", "128MiB", "--", program.path(), "reader"];
+    let ended = yonder.together().spawn(&flags).end();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(7), "reads\n"), "{}", ended.stderr);
+    assert!(ended.stderr.starts_with("yonder run: "), "{}", ended.stderr);
+}
+
 /// What is called for the figures would be its end.
 #[test]
 fn a_program_with_a_filter_of_its_own_ends_as_it_wants_to() {
@@ -117,11 +128,19 @@ fn the_summary_goes_where_the_program_was_told_to_print() {
     let (printed, summary) = ended.stdout.split_once('\n').expect("two lines");
     let summary: Value = serde_json::from_str(summary).expect("the summary is a JSON object");
     assert_eq!((printed, summary["program"].as_str()), ("printed", Some("echo")));
+    // A file behind it keeps what the program has printed.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let both = folder.path().join("both");
+    let mut command = Command::new(yonder.path());
+    command.args(["run", "--summary", "/dev/stdout", "--", "echo", "printed"]).stderr(Stdio::null());
+    let status = command.stdout(File::create(&both).expect("the folder is writable")).status();
+    assert!(status.is_ok_and(|status| status.success()));
+    let both = std::fs::read_to_string(both).expect("it was made");
+    assert!(both.starts_with("printed\n{") && both.ends_with("}\n"), "{both}");
     let refused = yonder.run(&["run", "--summary", "/no/such/folder/file", "--", "echo", "ran"]);
     assert!(refused.complaint(2).contains("--summary cannot be written to /no/such/folder/file"), "{}", refused.stderr);
     assert!(refused.stdout.is_empty(), "{}", refused.stdout);
     // What is refused leaves no file.
-    let folder = tempfile::tempdir().expect("a temporary folder");
     let summary = folder.path().join("summary");
     let refused = yonder.run(&["run", "--summary", text(&summary), "--", "no-such-program-anywhere"]);
     assert!(refused.code == Some(2) && !summary.exists(), "{}", refused.stderr);
